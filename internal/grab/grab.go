@@ -1,0 +1,343 @@
+// Package grab is the critical section that everything else stands around:
+// lock, read the order, work, write the winner, unlock.
+package grab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/tap"
+)
+
+// OnLost says what a holder does when it learns that its lease is gone.
+type OnLost string
+
+// The reactions to a lost lease.
+const (
+	Abort  OnLost = "abort"  // stop working, write nothing
+	Ignore OnLost = "ignore" // go on, as most programs do
+)
+
+// Request is one driver's wish for one order.
+type Request struct {
+	Order    int64
+	Driver   int64
+	Strategy string // overrides the current one; "": it does not
+}
+
+// Config of a Service. The zero value of an optional field is its default.
+type Config struct {
+	Instance string
+	Orders   order.Store
+	Lock     lock.Env
+	Strategy string           // the current one at first
+	Work     time.Duration    // what a driver does between the read and the write
+	Guard    order.Guard      // "": each strategy's own
+	OnLost   OnLost           // "": Abort
+	History  history.Recorder // nil: nothing is recorded
+}
+
+// Service grabs orders. It is safe for concurrent use.
+type Service struct {
+	cfg     Config
+	current atomic.Pointer[guardedLock]
+
+	mu    sync.Mutex
+	locks map[string]*guardedLock // built when first asked for
+}
+
+// guardedLock is a strategy at work: its lock, and the guard in force.
+type guardedLock struct {
+	lock.Strategy
+	lock.Locker
+	guard order.Guard
+}
+
+// New returns a Service that uses cfg.Strategy until it is switched.
+func New(cfg Config) (*Service, error) {
+	if cfg.OnLost == "" {
+		cfg.OnLost = Abort
+	}
+	if cfg.History == nil {
+		cfg.History = history.Discard
+	}
+	s := &Service{cfg: cfg, locks: map[string]*guardedLock{}}
+	return s, s.Switch(cfg.Strategy)
+}
+
+// Strategy is the name of the current strategy.
+func (s *Service) Strategy() string { return s.current.Load().Name }
+
+// Switch makes the named strategy the current one. Grabs in flight end under
+// the one they began with.
+func (s *Service) Switch(name string) error {
+	l, err := s.lockOf(name)
+	if err != nil {
+		return err
+	}
+	s.current.Store(l)
+	return nil
+}
+
+func (s *Service) lockOf(name string) (*guardedLock, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.locks[name]; ok {
+		return l, nil
+	}
+	st, err := lock.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	guard := st.Guard
+	if s.cfg.Guard != "" && !st.FixedGuard {
+		guard = s.cfg.Guard
+	}
+	if guard.NeedsFence() && !st.Fences {
+		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, and strategy %s has none", guard, name)
+	}
+	locker, err := st.New(s.cfg.Lock)
+	if err != nil {
+		return nil, fmt.Errorf("grab: strategy %s: %w", name, err)
+	}
+	l := &guardedLock{st, locker, guard}
+	s.locks[name] = l
+	return l, nil
+}
+
+// Close ends the background work of every lock that was used, once no grab is
+// in flight any more.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, l := range s.locks {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// How long the steps may take that must not be cut short: undoing a lock for a
+// client that has gone, and a write whose outcome would otherwise be unknown.
+const (
+	releaseTimeout = 5 * time.Second
+	claimTimeout   = 10 * time.Second
+)
+
+var (
+	errBadStrategy = errors.New("grab: bad strategy")
+	errUnknown     = errors.New("grab: may have happened")
+)
+
+// Grab is one grab from request to answer.
+func (s *Service) Grab(ctx context.Context, req Request) Answer {
+	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
+	if req.Strategy != "" && req.Strategy != a.lock.Name {
+		l, err := s.lockOf(req.Strategy)
+		if err != nil {
+			return a.answer(fmt.Errorf("%w: %w", errBadStrategy, err))
+		}
+		a.lock = l
+	}
+	a.record(history.Invoke, history.Grab, nil)
+	err := a.run(ctx)
+	a.record(kindOf(err), history.Grab, err)
+	return a.answer(err)
+}
+
+// attempt is one grab under way.
+type attempt struct {
+	*Service
+	Request
+	lock  *guardedLock
+	scope tap.Scope
+
+	token        string
+	fence        uint64
+	waited, held time.Duration
+}
+
+// run is the critical section, and what stands around it. nil: the order is ours.
+func (a *attempt) run(ctx context.Context) error {
+	lease, err := a.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.release(ctx, lease, time.Now())
+
+	holding, done := a.whileHeld(ctx, lease)
+	defer done()
+
+	rows := order.Rows(a.cfg.Orders)
+	if tx, ok := lease.(lock.TxLease); ok {
+		rows = tx.Rows()
+	}
+	row, err := a.read(holding, rows)
+	if err != nil {
+		return err
+	}
+	if row.Status != order.Open {
+		return order.ErrTaken
+	}
+	if err := sleep(holding, a.cfg.Work); err != nil {
+		return err
+	}
+	return a.claim(holding, rows, lease)
+}
+
+func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
+	ctx, end := a.scope.Enter(ctx, tap.Acquire)
+	defer end()
+
+	began := time.Now()
+	lease, err := a.lock.Acquire(ctx, a.key())
+	a.waited = time.Since(began)
+	if err == nil {
+		a.token, a.fence = lease.Token(), lease.Fence()
+	}
+	a.record(kindOf(err), history.Acquire, err)
+	return lease, err
+}
+
+// key of the lock. Strategies keep apart, because their keys hold different
+// types; the braces make every key of one lock fall into one slot of a Cluster.
+func (a *attempt) key() string { return fmt.Sprintf("grab:%s:{%d}", a.lock.Name, a.Order) }
+
+// whileHeld returns a context that ends with the lease, if its loss can be
+// known and matters.
+func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
+	lost := lease.Lost()
+	if lost == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-lost:
+			a.record(history.Info, history.Lost, nil)
+			if a.cfg.OnLost == Abort {
+				cancel(lock.ErrLost)
+			}
+		case <-ended:
+		}
+	}()
+	return ctx, func() {
+		close(ended)
+		<-watched
+		cancel(nil)
+	}
+}
+
+func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error) {
+	ctx, end := a.scope.Enter(ctx, tap.Read)
+	defer end()
+
+	var fence uint64
+	if a.lock.guard == order.Fenced {
+		fence = a.fence
+	}
+	row, err := rows.Read(ctx, a.Order, fence)
+	if err != nil && context.Cause(ctx) != nil {
+		err = context.Cause(ctx)
+	}
+	a.record(kindOf(err), history.Read, err)
+	return row, err
+}
+
+// claim looks once more whether the lease still stands, and writes on a
+// context that neither its loss nor a client that hangs up can cancel: the
+// outcome would be unknown.
+func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if a.cfg.OnLost == Abort && isLost(lease) {
+		return lock.ErrLost
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+	defer cancel()
+	ctx, end := a.scope.Enter(ctx, tap.Claim)
+	defer end()
+
+	a.record(history.Invoke, history.Claim, nil)
+	err := rows.Claim(ctx, order.Claim{
+		Order: a.Order, Driver: a.Driver, Fence: a.fence, Token: a.token,
+		Instance: a.cfg.Instance, Strategy: a.lock.Name,
+	}, a.lock.guard)
+	switch {
+	case err == nil, errors.Is(err, order.ErrTaken), errors.Is(err, order.ErrStale), errors.Is(err, order.ErrNotWritten):
+	default:
+		err = fmt.Errorf("%w: %w", errUnknown, err)
+	}
+	a.record(kindOf(err), history.Claim, err)
+	return err
+}
+
+// isLost looks at the lease without waiting. A nil channel never is.
+func isLost(lease lock.Lease) bool {
+	select {
+	case <-lease.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+func (a *attempt) release(ctx context.Context, lease lock.Lease, since time.Time) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	ctx, end := a.scope.Enter(ctx, tap.Release)
+	defer end()
+
+	a.held = time.Since(since)
+	a.record(history.Invoke, history.Release, nil)
+	err := lease.Release(ctx)
+	a.record(kindOf(err), history.Release, err)
+}
+
+// sleep is the work of a driver. It ends early with the cause of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *attempt) record(kind history.Kind, op string, err error) {
+	e := history.Event{
+		Kind: kind, Op: op, Order: a.Order, Driver: a.Driver,
+		Strategy: a.lock.Name, Token: a.token, Fence: a.fence,
+	}
+	if err != nil {
+		e.Note = err.Error()
+	}
+	a.cfg.History.Record(e)
+}
+
+// kindOf says what is known of an operation that returned err.
+func kindOf(err error) history.Kind {
+	switch {
+	case err == nil:
+		return history.OK
+	case errors.Is(err, errUnknown):
+		return history.Info
+	default:
+		return history.Fail
+	}
+}

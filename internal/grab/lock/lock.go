@@ -1,0 +1,204 @@
+// Package lock holds every lock strategy behind one contract: the ones to
+// choose from, and the ones that are kept because of what they get wrong.
+//
+// A strategy is a lock and the guard with which the winner is written. Its
+// code runs unchanged in an instance, in the benchmark and in the explorer; it
+// touches nothing but its Env and cannot know that it is watched.
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"grablab/internal/order"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	// ErrBusy says that the lock was not obtained within Env.Wait.
+	ErrBusy = errors.New("lock: busy")
+	// ErrLost says that a lease had stopped being ours before it was released.
+	ErrLost = errors.New("lock: lease lost")
+)
+
+// Locker takes the lock of one order. It is safe for concurrent use.
+type Locker interface {
+	// Acquire waits at most Env.Wait for the lock of key, then returns ErrBusy;
+	// with a Wait of 0 it tries once. It returns the context's error once ctx
+	// is done. Any other error leaves the ownership unknown. Whenever it
+	// returns an error, it has tried on a deadline of its own to undo what it
+	// may have done, so that a client that disconnects leaves no lock behind.
+	Acquire(ctx context.Context, key string) (Lease, error)
+
+	// Close ends the background work of the locker, and with it all renewals.
+	// It releases no lease.
+	Close() error
+}
+
+// Lease is a lock that is held.
+type Lease interface {
+	// Token names this acquisition and no other; "" where the lock has none.
+	Token() string
+	// Fence is the fencing token, which grows with every acquisition of the
+	// key; 0: this lock has none.
+	Fence() uint64
+	// Lost closes when the loss of the lease is known; nil: it cannot be known.
+	Lost() <-chan struct{}
+	// Release gives the lock back. ErrLost: it had stopped being ours. It must
+	// be called exactly once, and not on a context that may be done already.
+	Release(ctx context.Context) error
+}
+
+// TxLease is a lease that lives in one database session. Read and claim must
+// run over that session, so that a lost lock cannot write.
+type TxLease interface {
+	Lease
+	Rows() order.Rows
+}
+
+// FenceRaiser is a Locker whose fencing tokens come from a counter that can be
+// forgotten. Raise lifts the counter of key to at least fence, in one step.
+type FenceRaiser interface {
+	Raise(ctx context.Context, key string, fence uint64) error
+}
+
+// Env is all that a strategy may touch.
+type Env struct {
+	Node    string                  // name of the instance
+	Redis   redis.UniversalClient   // the single Redis; nil unless needed
+	Redlock []redis.UniversalClient // the independent Redlock nodes
+	Orders  order.Store             // the locks in the database begin their sessions here
+
+	TTL  time.Duration // how long a lease lives without renewal
+	Wait time.Duration // how long Acquire waits; 0 tries once
+
+	Now   func() time.Time // wall clock; a clock's error enters here
+	Token func() string    // a name that was never used before
+	Rand  func() float64   // uniform in [0,1), for jitter; safe for concurrent use
+	Log   *slog.Logger
+}
+
+// Backend is what a strategy runs on. A fault that touches none of it is n/a.
+type Backend uint
+
+// The backends, a bit set.
+const (
+	Redis Backend = 1 << iota
+	RedisQuorum
+	SQL
+	ZooKeeper
+	Etcd
+)
+
+// Fault names something that goes wrong. Their constants live here, because
+// what a strategy promises under each is part of the strategy.
+type Fault string
+
+// The faults.
+const (
+	NoFault          Fault = "none"
+	Slow             Fault = "slow"
+	Pause            Fault = "pause"
+	Hang             Fault = "hang"
+	Crash            Fault = "crash"
+	RedisRestart     Fault = "redis-restart"
+	RedisRestartMost Fault = "redis-restart-most"
+	RedisDown        Fault = "redis-down"
+	RedisDownMost    Fault = "redis-down-most"
+	Amnesia          Fault = "amnesia"
+	Failover         Fault = "failover"
+	Partition        Fault = "partition"
+	PartitionDB      Fault = "partition-db"
+	Latency          Fault = "latency"
+	ClientClock      Fault = "client-clock"
+	NodeClock        Fault = "node-clock"
+	DBRestart        Fault = "db-restart"
+)
+
+// Faults lists every fault, in the order of a table.
+var Faults = []Fault{
+	NoFault, Slow, Pause, Hang, Crash, RedisRestart, RedisRestartMost, RedisDown, RedisDownMost,
+	Amnesia, Failover, Partition, PartitionDB, Latency, ClientClock, NodeClock, DBRestart,
+}
+
+// Verdict is what a cell, or a claim about one, comes to.
+type Verdict string
+
+// The verdicts.
+const (
+	Safe    Verdict = "safe"
+	Unsafe  Verdict = "unsafe"
+	Stuck   Verdict = "stuck"
+	Unknown Verdict = "unknown"
+	NA      Verdict = "n/a"
+)
+
+// Exclusion says among whom a lock keeps its holders apart.
+type Exclusion string
+
+// The exclusions.
+const (
+	Nobody  Exclusion = "nobody"  // there is no lock
+	Process Exclusion = "process" // only the holders of one process
+	Global  Exclusion = "global"
+)
+
+// Strategy is one entry of the registry: a lock, its guard, and what is
+// claimed of them.
+type Strategy struct {
+	Name   string
+	Title  string // one line, for a table
+	Family string // what it is built on: "none", "process", "redis", "redlock", "database", …
+	Source string // where the algorithm is told
+
+	Needs Backend     // 0: nothing
+	Guard order.Guard // its default
+	// FixedGuard: the guard is the strategy (none, mysql-cas); -guard does not change it.
+	FixedGuard bool
+	Fences     bool // its leases carry fencing tokens
+
+	// Expect is the verdict under each fault, for the default guard and
+	// -on-lost abort; absent means Safe.
+	Expect map[Fault]Verdict
+	// Excludes says among whom no two holders may overlap; Survives, under
+	// which faults that still holds (NoFault at the least, where there is a lock).
+	Excludes Exclusion
+	Survives []Fault
+	Breaks   []string // failure modes (F1 …) that are its own lesson
+
+	New func(Env) (Locker, error)
+}
+
+// Expected is what the registry claims for the strategy under f.
+func (s Strategy) Expected(f Fault) Verdict {
+	if v, ok := s.Expect[f]; ok {
+		return v
+	}
+	return Safe
+}
+
+// Find looks a strategy up by name, in Strategies and then in Seeded.
+func Find(name string) (Strategy, error) {
+	for _, list := range [][]Strategy{Strategies, Seeded} {
+		for _, s := range list {
+			if s.Name == name {
+				return s, nil
+			}
+		}
+	}
+	return Strategy{}, fmt.Errorf("lock: no strategy %q; there are %s", name, strings.Join(Names(), ", "))
+}
+
+// Names lists the strategies in the registry's order, without the seeded ones.
+func Names() []string {
+	names := make([]string, len(Strategies))
+	for i, s := range Strategies {
+		names[i] = s.Name
+	}
+	return names
+}

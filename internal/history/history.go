@@ -1,0 +1,81 @@
+// Package history is the record of what happened: one Event a fact, on the
+// clock that all processes of a host share.
+package history
+
+import (
+	"sync"
+	"time"
+)
+
+// Kind says how far an event's operation had come, in Jepsen's terms.
+type Kind string
+
+// The kinds. A Fail surely had no effect; of an Info nobody knows.
+const (
+	Invoke Kind = "invoke"
+	OK     Kind = "ok"
+	Fail   Kind = "fail"
+	Info   Kind = "info"
+)
+
+// What events tell of.
+const (
+	Grab    = "grab"    // the whole, from request to answer
+	Acquire = "acquire" // of the lock; its ok opens the hold
+	Read    = "read"
+	Claim   = "claim"   // the write of the winner
+	Release = "release" // its invoke closes the hold
+	Lost    = "lost"    // the holder learns that its lease is gone
+)
+
+// Event is one fact.
+type Event struct {
+	Seq      uint64        `json:"seq"`  // per instance, without gaps: a gap is a lost event
+	T        time.Duration `json:"t_ns"` // CLOCK_MONOTONIC of the host
+	Instance string        `json:"instance"`
+	Kind     Kind          `json:"kind"`
+	Op       string        `json:"op"`
+	Order    int64         `json:"order"`
+	Driver   int64         `json:"driver"`
+	Strategy string        `json:"strategy,omitempty"`
+	Token    string        `json:"token,omitempty"` // of the attempt
+	Fence    uint64        `json:"fence,omitempty"`
+	Note     string        `json:"note,omitempty"`
+}
+
+// Recorder takes events. It fills in Seq, T and Instance, and is safe for
+// concurrent use.
+type Recorder interface {
+	Record(Event)
+}
+
+// Discard records nothing.
+var Discard Recorder = discard{}
+
+type discard struct{}
+
+func (discard) Record(Event) {}
+
+// Memory keeps events in memory, on a clock of the caller's.
+type Memory struct {
+	Instance string
+	Now      func() time.Duration
+
+	mu     sync.Mutex
+	events []Event
+}
+
+// Record appends e.
+func (m *Memory) Record(e Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e.Seq, e.T, e.Instance = uint64(len(m.events)+1), m.Now(), m.Instance
+	m.events = append(m.events, e)
+}
+
+// Events returns a copy of what was recorded so far.
+func (m *Memory) Events() []Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]Event(nil), m.events...)
+}

@@ -1,0 +1,154 @@
+// Package order holds what the drivers fight for: orders, and the append-only
+// ledger of grabs that alone decides who won one.
+//
+// A Store has three implementations that answer alike (storetest holds them to
+// it): MySQL for every number that is to be believed, SQLite for the first
+// minute, and memory for the explorer.
+package order
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Status of an order.
+const (
+	Open    = 0
+	Grabbed = 1
+)
+
+var (
+	// ErrNotFound says that no such order exists.
+	ErrNotFound = errors.New("order: not found")
+	// ErrTaken says that a claim wrote nothing, because somebody has the order.
+	ErrTaken = errors.New("order: taken")
+	// ErrStale says that the database has seen a newer fencing token than the
+	// one presented. Nothing was written: a near miss.
+	ErrStale = errors.New("order: stale fencing token")
+)
+
+// Order is one row of orders.
+type Order struct {
+	ID     int64
+	Status int
+	// Driver is who the row names as its winner: the last to write, under the
+	// naive guard. 0 while the order is open.
+	Driver int64
+	// Fence is the highest fencing token that the row has seen.
+	Fence uint64
+}
+
+// Grab is one row of the ledger. Two of them on one order are a double-grab;
+// no unique key prevents it, so that it is recorded as the fact that it is.
+type Grab struct {
+	ID       int64
+	Order    int64
+	Driver   int64
+	Instance string
+	Strategy string
+	Token    string
+	Fence    uint64
+	At       time.Time // the database's clock, UTC
+}
+
+// Claim is one attempt to write a winner.
+type Claim struct {
+	Order    int64
+	Driver   int64
+	Instance string
+	Strategy string
+	Token    string // unique to the attempt, so that its own row can be told from any other
+	Fence    uint64 // fencing token of the lease; 0 where the lock has none
+}
+
+// Guard is the condition under which a claim writes.
+type Guard string
+
+// The guards, from the article's to the one that stops a paused holder.
+const (
+	// Naive writes by primary key alone, as the article does.
+	Naive Guard = "naive"
+	// Guarded writes only while the order is open.
+	Guarded Guard = "guarded"
+	// FenceWrite compares the token at the write alone. It looks fenced and is
+	// not: a read that raises nothing protects blind writes only.
+	FenceWrite Guard = "fence-write"
+	// Fenced raises the row's token before the read and compares it at the write.
+	Fenced Guard = "fenced"
+)
+
+// Guards lists every guard.
+var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced}
+
+// ParseGuard finds a guard by its name.
+func ParseGuard(name string) (Guard, error) {
+	names := make([]string, len(Guards))
+	for i, g := range Guards {
+		if string(g) == name {
+			return g, nil
+		}
+		names[i] = string(g)
+	}
+	return "", fmt.Errorf("order: no guard %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// NeedsFence says whether the guard is meaningless without a fencing token.
+func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
+
+// Rows is what a critical section does to an order.
+type Rows interface {
+	// Read returns the order as the primary has it now. With a fence other
+	// than 0 it raises the row's fence to it and reads, in one transaction, and
+	// answers ErrStale if the row has seen that token or a newer one.
+	// ErrNotFound: no such order.
+	Read(ctx context.Context, id int64, fence uint64) (Order, error)
+
+	// Claim writes the winner and its ledger row in one transaction. nil: it
+	// is written. ErrTaken and ErrStale: nothing is. Any other error: unknown,
+	// unless it wraps ErrNotWritten.
+	Claim(ctx context.Context, c Claim, g Guard) error
+}
+
+// ErrNotWritten marks the error of a claim that surely wrote nothing.
+var ErrNotWritten = errors.New("order: not written")
+
+// Store keeps orders and the ledger. It is safe for concurrent use.
+type Store interface {
+	Rows
+
+	// Create opens count fresh orders with consecutive ids and returns the first.
+	Create(ctx context.Context, count int) (first int64, err error)
+
+	// Ledger returns the ledger rows of count orders from first on, in the
+	// order in which they were written.
+	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
+
+	// Begin pins one database session. ErrUnsupported, with a sentence, where
+	// the database cannot do that faithfully.
+	Begin(ctx context.Context) (Tx, error)
+}
+
+// ErrUnsupported says that this database would only pretend.
+var ErrUnsupported = errors.New("order: not supported by this database")
+
+// Tx is one database session, for the locks that live in the database: what
+// the session locked, and the read and the claim made over it, share its fate.
+type Tx interface {
+	Rows
+
+	// LockRow locks the order's row until Close (SELECT … FOR UPDATE). It waits
+	// no longer than wait, which databases round up to whole seconds, and
+	// answers false if somebody else had it all along.
+	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
+
+	// LockName takes a named lock of the session (GET_LOCK), with the same
+	// bound and the same answer as LockRow.
+	LockName(ctx context.Context, name string, wait time.Duration) (bool, error)
+
+	// Close releases every lock of the session and ends it. What was claimed
+	// over it is committed. An error says that the session had been lost.
+	Close(ctx context.Context) error
+}
