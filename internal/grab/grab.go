@@ -103,6 +103,9 @@ func (s *Service) lockOf(name string) (*guardedLock, error) {
 	if guard.NeedsFence() && !st.Fences {
 		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, and strategy %s has none", guard, name)
 	}
+	if missing := lacks(s.cfg.Lock, st.Needs); missing != "" {
+		return nil, fmt.Errorf("grab: strategy %s needs %s, which this instance was not given", name, missing)
+	}
 	locker, err := st.New(s.cfg.Lock)
 	if err != nil {
 		return nil, fmt.Errorf("grab: strategy %s: %w", name, err)
