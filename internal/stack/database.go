@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,7 +68,7 @@ func askDatabase(ctx context.Context, cfg *mysql.Config, pidFile string, pid int
 		return "", err
 	}
 	if theirs != pidFile || strings.TrimSpace(string(text)) != strconv.Itoa(pid) {
-		return "", errors.New("another server answers on its port")
+		return "", fmt.Errorf("%w: another server answers there", errPortTaken)
 	}
 	return databaseVersion(ctx, cfg.FormatDSN())
 }

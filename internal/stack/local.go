@@ -55,7 +55,7 @@ func redisServer(exe, dir, name string) server {
 		ask: func(ctx context.Context, addr string, pid int) (string, error) {
 			info, err := askRedis(ctx, addr)
 			if err == nil && info.pid != strconv.Itoa(pid) {
-				err = fmt.Errorf("process %s answers on its port", info.pid)
+				err = fmt.Errorf("%w: process %s answers there", errPortTaken, info.pid)
 			}
 			return info.version, err
 		},
@@ -67,8 +67,8 @@ type server struct {
 	name string
 	exe  string
 	args func(addr string) []string
-	// ask returns the version of the server at addr, if that is process pid and
-	// ready.
+	// ask returns the version of the server at addr once it is ready, or
+	// errPortTaken if that is not process pid.
 	ask func(ctx context.Context, addr string, pid int) (version string, err error)
 }
 
@@ -89,7 +89,7 @@ func (s *Stack) serve(ctx context.Context, srv server) (addr, version string, er
 	return addr, version, err
 }
 
-var errPortTaken = errors.New("its port was taken")
+var errPortTaken = errors.New("its port is taken")
 
 func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (version string, err error) {
 	p, err := s.spawn(ctx, true, srv.name, srv.exe, srv.args(addr), nil)
@@ -114,8 +114,8 @@ const pollInterval = 5 * time.Millisecond
 func awaitReady(ctx context.Context, p *Process, ask func() (string, error)) (string, error) {
 	for {
 		version, err := ask()
-		if err == nil {
-			return version, nil
+		if err == nil || errors.Is(err, errPortTaken) {
+			return version, err
 		}
 		select {
 		case <-p.Done():
