@@ -28,7 +28,7 @@ const firstPort = 8004
 
 // fleet is the instances under test: our own processes, or somebody's targets.
 type fleet struct {
-	instances []*instance
+	instances []*member
 	client    *http.Client
 	token     string
 	ours      bool
@@ -36,8 +36,8 @@ type fleet struct {
 	first     int64
 }
 
-// instance is one member of the fleet.
-type instance struct {
+// member is one instance of the fleet.
+type member struct {
 	name   string
 	url    string
 	events string         // its event file; "" where it is not ours
@@ -65,7 +65,7 @@ func startFleet(ctx context.Context, cfg Config, st *stack.Stack, say func(strin
 		if want := strconv.Itoa(firstPort + i); port != want {
 			say("port %s is taken: instance %d listens on %s", want, i+1, port)
 		}
-		in := &instance{name: port, url: "http://" + addr, events: filepath.Join(st.Dir, "events-"+port+".jsonl")}
+		in := &member{name: port, url: "http://" + addr, events: filepath.Join(st.Dir, "events-"+port+".jsonl")}
 		in.args = instanceArgs(cfg, st, in, addr, i)
 		f.instances = append(f.instances, in)
 		if err := f.start(ctx, cfg, st, in); err != nil {
@@ -90,7 +90,7 @@ func pickAddr(port int) (string, error) {
 // InstanceCommand is the hidden subcommand by which this program is an instance.
 const InstanceCommand = "instance"
 
-func instanceArgs(cfg Config, st *stack.Stack, in *instance, addr string, i int) []string {
+func instanceArgs(cfg Config, st *stack.Stack, in *member, addr string, i int) []string {
 	args := []string{
 		InstanceCommand, "-addr", addr, "-instance", in.name, "-db", st.DSN, "-events", in.events,
 		"-strategy", cfg.Strategies[0].Name, "-work", cfg.Work.String(), "-ttl", cfg.TTL.String(), "-wait", cfg.Wait.String(),
@@ -111,7 +111,7 @@ func instanceArgs(cfg Config, st *stack.Stack, in *instance, addr string, i int)
 	return args
 }
 
-func (f *fleet) start(ctx context.Context, cfg Config, st *stack.Stack, in *instance) error {
+func (f *fleet) start(ctx context.Context, cfg Config, st *stack.Stack, in *member) error {
 	proc, err := st.Spawn(ctx, "instance-"+in.name, cfg.Exe, in.args, nil)
 	if err != nil {
 		return fmt.Errorf("bench: instance %s: %w", in.name, err)
@@ -137,7 +137,7 @@ func (f *fleet) revive(ctx context.Context, cfg Config, st *stack.Stack, say fun
 	return nil
 }
 
-func (in *instance) alive() bool {
+func (in *member) alive() bool {
 	select {
 	case <-in.proc.Done():
 		return false
@@ -162,7 +162,7 @@ const readyTimeout = 30 * time.Second
 
 // awaitReady returns once the instance itself, and not another program on its
 // port, says that it is ready.
-func (f *fleet) awaitReady(ctx context.Context, in *instance) error {
+func (f *fleet) awaitReady(ctx context.Context, in *member) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for {
@@ -195,7 +195,7 @@ func useTargets(ctx context.Context, cfg Config) (*fleet, error) {
 	f.first = cfg.FirstOrder
 	for _, url := range cfg.Targets {
 		url = strings.TrimRight(url, "/")
-		in := &instance{url: url, name: strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://")}
+		in := &member{url: url, name: strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://")}
 		var health struct {
 			Instance string `json:"instance"`
 		}
@@ -283,7 +283,7 @@ func (f *fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Gra
 }
 
 // probe is a grab that does not wait for the lock, by a driver that no load uses.
-func (f *fleet) probe(ctx context.Context, in *instance, id, driver int64) (grab.Outcome, error) {
+func (f *fleet) probe(ctx context.Context, in *member, id, driver int64) (grab.Outcome, error) {
 	var ans grab.Answer
 	err := f.call(ctx, http.MethodPost, fmt.Sprintf("%s/orders/%d/grab?wait=0", in.url, id), map[string]int64{"driver_id": driver}, &ans)
 	var status *statusError
@@ -373,7 +373,7 @@ func (f *fleet) counters(ctx context.Context) (counters, error) {
 	return sum, nil
 }
 
-func (f *fleet) scrape(ctx context.Context, in *instance) (map[string]*dto.MetricFamily, error) {
+func (f *fleet) scrape(ctx context.Context, in *member) (map[string]*dto.MetricFamily, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.url+"/metrics", nil)
 	if err != nil {
 		return nil, err
