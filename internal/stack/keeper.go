@@ -182,39 +182,39 @@ const (
 	killTimeout   = 5 * time.Second // for a disk that is slow to let go
 )
 
-// end ends the groups of the processes that are still the ones it was told of:
-// a pid may have been given to somebody else since.
+// end ends the groups of the processes: first the polite way, then what is left
+// of them, for a group can outlive its leader.
 func end(watched map[int]string) error {
 	signalAll(watched, syscall.SIGTERM)
 	signalAll(watched, syscall.SIGCONT) // a stopped process cannot end
-	if awaitEnd(watched, politeTimeout) {
-		return nil
-	}
+	awaitEnd(watched, politeTimeout)
 	signalAll(watched, syscall.SIGKILL)
-	if awaitEnd(watched, killTimeout) {
-		return nil
+	if left := awaitEnd(watched, killTimeout); len(left) > 0 {
+		return fmt.Errorf("stack: processes %v outlive SIGKILL", left)
 	}
-	return fmt.Errorf("stack: processes %v outlive SIGKILL", watched)
+	return nil
 }
 
+// signalAll spares a group whose number has been given to somebody else.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
-		if now, ok := startOf(pid); ok && now == began {
+		if now, ok := startOf(pid); !ok || now == began {
 			_ = syscall.Kill(-pid, sig)
 		}
 	}
 }
 
-// awaitEnd forgets the processes that have ended, and says whether all have.
-func awaitEnd(watched map[int]string, timeout time.Duration) bool {
+// awaitEnd returns the processes that still run after timeout.
+func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
+		var left []int
 		for pid, began := range watched {
-			if now, ok := startOf(pid); !ok || now != began {
-				delete(watched, pid)
+			if now, ok := startOf(pid); ok && now == began {
+				left = append(left, pid)
 			}
 		}
-		if len(watched) == 0 || time.Now().After(deadline) {
-			return len(watched) == 0
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
 		}
 	}
 }

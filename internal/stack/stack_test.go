@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -449,19 +450,9 @@ type parentReport struct {
 
 // beParent starts a stack with children that are hard to end, and dies.
 func beParent(how string) {
-	s, err := stack.Start(context.Background(), stack.Config{Kind: stack.Local, Needs: everything})
+	report, err := raiseChildren(context.Background())
 	if err == nil {
-		_, err = s.Spawn(context.Background(), "deaf", "sh", []string{"-c", "trap '' TERM; while :; do sleep 1; done"}, nil)
-	}
-	var stopped *stack.Process
-	if err == nil {
-		stopped, err = s.Spawn(context.Background(), "stopped", "sleep", []string{"600"}, nil)
-	}
-	if err == nil {
-		err = stopped.Signal(syscall.SIGSTOP)
-	}
-	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(parentReport{s.Dir, s.Pids()})
+		err = json.NewEncoder(os.Stdout).Encode(report)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -474,6 +465,36 @@ func beParent(how string) {
 		os.Exit(0)
 	}
 	select {}
+}
+
+func raiseChildren(ctx context.Context) (parentReport, error) {
+	s, err := stack.Start(ctx, stack.Config{Kind: stack.Local, Needs: everything})
+	if err != nil {
+		return parentReport{}, err
+	}
+	const deaf = `trap "" TERM; echo $$; while :; do sleep 1; done`
+	children := map[string]*stack.Process{}
+	for name, script := range map[string]string{
+		"deaf":    deaf,
+		"stopped": "echo $$; sleep 600",
+		"leader":  "sh -c '" + deaf + "' & wait", // whose child outlives it
+	} {
+		if children[name], err = s.Spawn(ctx, name, "sh", []string{"-c", script}, nil); err != nil {
+			return parentReport{}, err
+		}
+	}
+	pids := s.Pids()
+	for _, p := range children {
+		for p.LogTail() == "" {
+			time.Sleep(time.Millisecond)
+		}
+		pid, err := strconv.Atoi(p.LogTail())
+		if err != nil {
+			return parentReport{}, err
+		}
+		pids = append(pids, pid)
+	}
+	return parentReport{s.Dir, pids}, children["stopped"].Signal(syscall.SIGSTOP)
 }
 
 // However the parent dies, its children and its folder go with it.
@@ -499,7 +520,7 @@ func TestParentDies(t *testing.T) {
 			if err := json.NewDecoder(out).Decode(&report); err != nil {
 				t.Fatal(err)
 			}
-			if len(report.Pids) < 1+7+2 {
+			if len(report.Pids) < 1+7+3+3 {
 				t.Fatalf("only %d processes", len(report.Pids))
 			}
 			if how == "kill" {
