@@ -100,9 +100,7 @@ func (a api) grab(c *gin.Context) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
 	defer cancel()
 
-	began := a.http.Metrics.begin()
-	ans := a.Grab(ctx, req)
-	a.http.Metrics.end(began, ans)
+	ans := a.http.Metrics.count(func() Answer { return a.Grab(ctx, req) })
 	c.JSON(ans.Status, ans)
 }
 

@@ -42,15 +42,15 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-func (m *Metrics) begin() time.Time {
+// count makes one grab and counts it. What is answered is no longer in flight.
+func (m *Metrics) count(grab func() Answer) Answer {
 	m.inFlight.Inc()
-	return time.Now()
-}
-
-func (m *Metrics) end(began time.Time, ans Answer) {
+	defer m.inFlight.Dec()
+	began := time.Now()
+	ans := grab()
 	m.grabs.WithLabelValues(ans.Strategy, string(ans.Outcome)).Inc()
 	m.duration.WithLabelValues(ans.Strategy).Observe(time.Since(began).Seconds())
-	m.inFlight.Dec()
+	return ans
 }
 
 func (m *Metrics) handler() http.Handler {
