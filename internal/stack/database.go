@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
+	"grablab/internal/order"
 )
 
 // databaseName is both the database and its user, who may do everything in it
@@ -44,23 +44,24 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 				"--skip-name-resolve", "--max-connections=2000", "--loose-mysqlx=OFF")
 		},
 		ask: func(ctx context.Context, addr string, pid int) (string, error) {
-			return askDatabase(ctx, configOf(addr), pidFile, pid)
+			return askDatabase(ctx, dsnAt(addr), pidFile, pid)
 		},
 	})
-	return configOf(addr).FormatDSN(), version, err
+	return dsnAt(addr), version, err
 }
 
-func configOf(addr string) *mysql.Config {
-	cfg := mysql.NewConfig()
-	cfg.Net, cfg.Addr, cfg.User, cfg.DBName = "tcp", addr, databaseName, databaseName
-	return cfg
-}
+func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
 // askDatabase returns the version of the server that wrote our pid file with
 // our pid in it.
-func askDatabase(ctx context.Context, cfg *mysql.Config, pidFile string, pid int) (version string, err error) {
-	theirs, err := queryMySQL(ctx, cfg, "SELECT @@pid_file")
+func askDatabase(ctx context.Context, dsn, pidFile string, pid int) (version string, err error) {
+	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	var theirs string
+	if err := db.DB().QueryRowContext(ctx, "SELECT @@pid_file").Scan(&theirs); err != nil {
 		return "", err
 	}
 	text, err := os.ReadFile(pidFile)
@@ -70,7 +71,7 @@ func askDatabase(ctx context.Context, cfg *mysql.Config, pidFile string, pid int
 	if theirs != pidFile || strings.TrimSpace(string(text)) != strconv.Itoa(pid) {
 		return "", fmt.Errorf("%w: another server answers there", errPortTaken)
 	}
-	return databaseVersion(ctx, cfg.FormatDSN())
+	return db.Version(ctx)
 }
 
 // installArgs are those of what makes the system tables. What is made here is

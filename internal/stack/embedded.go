@@ -22,7 +22,7 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	}
 	s.useRedis(cfg, addrs, versions)
 
-	s.DSN = sqlitePrefix + filepath.Join(s.Dir, "grablab.sqlite")
+	s.DSN = "sqlite:" + filepath.Join(s.Dir, "grablab.sqlite")
 	version, err := databaseVersion(ctx, s.DSN)
 	s.DatabaseVersion = version + " (embedded)"
 	return err
