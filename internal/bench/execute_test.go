@@ -70,8 +70,14 @@ func execute(t *testing.T, ctx context.Context, cfg Config) (*Run, error) {
 	return run, err
 }
 
-func TestExecuteOnTheEmbeddedStack(t *testing.T) {
-	cfg := small(t, stack.Embedded, "none", "mutex", "setnx", "watchdog", "redlock")
+func TestExecute(t *testing.T) {
+	for _, kind := range []string{stack.Embedded, stack.Local} {
+		t.Run(kind, func(t *testing.T) { testExecute(t, kind) })
+	}
+}
+
+func testExecute(t *testing.T, kind string) {
+	cfg := small(t, kind, "none", "mutex", "setnx", "watchdog", "redlock")
 	run, err := execute(t, t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -282,10 +282,14 @@ func (f *fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Gra
 	return rows, nil
 }
 
-// probe is a grab that does not wait for the lock, by a driver that no load uses.
+// probe is a grab that does not wait for the lock, by a driver that no load
+// uses. The status code alone tells; an error comes with any that does not.
 func (f *fleet) probe(ctx context.Context, in *member, id, driver int64) (grab.Outcome, error) {
-	var ans grab.Answer
-	err := f.call(ctx, http.MethodPost, fmt.Sprintf("%s/orders/%d/grab?wait=0", in.url, id), map[string]int64{"driver_id": driver}, &ans)
+	url := fmt.Sprintf("%s/orders/%d/grab", in.url, id)
+	if !f.foreign {
+		url += "?wait=0"
+	}
+	err := f.call(ctx, http.MethodPost, url, map[string]int64{"driver_id": driver}, nil)
 	var status *statusError
 	switch {
 	case err == nil:

@@ -47,7 +47,7 @@ func mustNotOverlap(s lock.Strategy, f lock.Fault) bool {
 func (cfg Config) expected(s lock.Strategy, f lock.Fault) *lock.Verdict {
 	asDeclared := (cfg.Guard == "" || s.FixedGuard || cfg.Guard == s.Guard) &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
-	if s.Title == "" || !asDeclared {
+	if s.New == nil || !asDeclared { // without New it is somebody else's lock
 		return nil
 	}
 	v := s.Expected(f)
