@@ -51,8 +51,15 @@ func (c Claim) validate(g Guard) error {
 	if g.NeedsFence() && c.Fence == 0 {
 		return notWritten(fmt.Errorf("order: guard %s needs a fencing token", g))
 	}
+	if len(c.Token) > maxToken {
+		return notWritten(fmt.Errorf("order: a token of %d bytes, the ledger takes %d", len(c.Token), maxToken))
+	}
 	return nil
 }
+
+// maxToken is the ledger's column. A server that is not strict would cut a
+// longer token short, and then lookAgain could not find it.
+const maxToken = 255
 
 // notWritten marks err as that of a claim which surely wrote nothing.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"grablab/internal/order"
@@ -91,7 +92,10 @@ func badClaim(ctx context.Context, s order.Store) error {
 	if err != nil {
 		return err
 	}
+	long := claim(id, 1, 0)
+	long.Token = strings.Repeat("x", 256)
 	for g, c := range map[order.Guard]order.Claim{
+		order.Naive:      long,
 		"":               claim(id, 1, 1),
 		"trust me":       claim(id, 1, 1),
 		order.FenceWrite: claim(id, 1, 0),
