@@ -111,6 +111,12 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 		return req, err
 	}
 	req.Order = id
+	if wait, ok := c.GetQuery("wait"); ok {
+		if wait != "0" {
+			return req, badRequest("bad_wait", "wait can only be 0, which tries once; else leave it out")
+		}
+		req.TryOnce = true
+	}
 	var body struct {
 		Driver int64 `json:"driver_id"`
 	}
@@ -175,12 +181,12 @@ func (a api) order(c *gin.Context) {
 		return
 	}
 	if err != nil {
-		refuse(c, http.StatusServiceUnavailable, "%v", err)
+		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
 		return
 	}
 	ledger, err := a.cfg.Orders.Ledger(ctx, id, 1)
 	if err != nil {
-		refuse(c, http.StatusServiceUnavailable, "%v", err)
+		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
 		return
 	}
 	view := OrderView{ID: row.ID, Status: row.Status, Driver: row.Driver, Fence: row.Fence, Grabs: make([]GrabView, len(ledger))}
@@ -212,7 +218,7 @@ func (a api) open(c *gin.Context) {
 	defer cancel()
 	first, err := a.cfg.Orders.Create(ctx, body.Count)
 	if err != nil {
-		refuse(c, http.StatusServiceUnavailable, "%v", err)
+		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
 		return
 	}
 	c.JSON(http.StatusCreated, OrdersView{first, body.Count})
@@ -261,7 +267,7 @@ func (a api) switchTo(c *gin.Context) {
 		return
 	}
 	if err := a.Switch(body.Name); err != nil {
-		refuse(c, http.StatusBadRequest, "%v", err)
+		refuse(c, http.StatusBadRequest, "%s", oneLine(err))
 		return
 	}
 	a.http.Log.Info("switched", "strategy", body.Name)
@@ -297,7 +303,7 @@ func (a api) readyz(c *gin.Context) {
 	for name, err := range checks {
 		r.Checks[name] = "ok"
 		if err != nil {
-			r.Checks[name] = err.Error()
+			r.Checks[name] = oneLine(err)
 		}
 	}
 	status := http.StatusOK
@@ -335,7 +341,7 @@ func refuseWith(c *gin.Context, err error) {
 		refuse(c, bad.status, "%s", bad.text)
 		return
 	}
-	refuse(c, http.StatusBadRequest, "%v", err)
+	refuse(c, http.StatusBadRequest, "%s", oneLine(err))
 }
 
 func orderID(c *gin.Context) (int64, error) {

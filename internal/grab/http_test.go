@@ -265,6 +265,7 @@ func TestGrabRefusesBadRequests(t *testing.T) {
 		{"two objects", "/orders/1/grab", good + good, 400, "bad_body", "goes on"},
 		{"unknown strategy", "/orders/1/grab?strategy=x", good, 400, "bad_strategy", `no strategy "x"`},
 		{"strategy without its servers", "/orders/1/grab?strategy=redlock", good, 400, "bad_strategy", "needs Redlock nodes (-redlock)"},
+		{"wait a while", "/orders/1/grab?wait=1s", good, 400, "bad_wait", "can only be 0"},
 		{"over 4 KiB", "/orders/1/grab", good + strings.Repeat(" ", 4<<10), 413, "body_too_large", "4096"},
 	}
 	r := newRig(t, settings{})
@@ -324,6 +325,14 @@ func TestGrabAnswers(t *testing.T) {
 			r.call(t, request("POST", path, `{"driver_id":41}`))
 		}},
 		{name: "busy", status: 423, outcome: grab.Busy, leaves: true, prepare: holdLock},
+		{
+			name: "busy at the first try", path: path + "?wait=0", status: 423, outcome: grab.Busy, leaves: true,
+			set: settings{env: lock.Env{Wait: time.Minute}}, prepare: holdLock,
+		},
+		{
+			name: "free at the first try", path: path + "?wait=0&strategy=mutex", status: 200, outcome: grab.Grabbed, grabbed: true,
+			set: settings{env: lock.Env{Wait: time.Minute}},
+		},
 		{name: "no such order", path: "/orders/4711/grab", status: 404, outcome: grab.Failed, reason: "not_found"},
 		{
 			name: "deadline while waiting", status: 504, outcome: grab.Timeout, reason: "deadline", leaves: true,
