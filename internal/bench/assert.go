@@ -16,7 +16,7 @@ import (
 )
 
 // ErrAssert says that an assertion cannot be understood.
-var ErrAssert = errors.New("bench: bad assert")
+var ErrAssert = errors.New("bench: bad assertion")
 
 // Assert is a claim about the cells of a run, as -assert takes it:
 //
@@ -49,11 +49,14 @@ var operators = []struct {
 
 const allExpected = "expected"
 
+// Foreign is what a cell of targets is called that know no strategies.
+const Foreign = "foreign"
+
 // ParseAssert reads an assertion. Its errors wrap ErrAssert.
 func ParseAssert(text string) (Assert, error) {
 	a, err := parseAssert(text)
 	if err != nil {
-		return Assert{}, fmt.Errorf("%w %q: %w", ErrAssert, text, err)
+		return Assert{}, fmt.Errorf("%w: %w", ErrAssert, err)
 	}
 	return a, nil
 }

@@ -135,11 +135,10 @@ func moral(c bench.Cell, instances int) string {
 		return ""
 	}
 	switch {
-	case *c.DoubleGrabs > 0 && c.Grabs != nil && instances > 1 && *c.Grabs == c.Orders*instances && *c.OrdersDoubleGrabbed == c.Orders:
-		return fmt.Sprintf("%s won by %d drivers, one for each instance, as if the lock reached no further than its own process.",
-			each(c.Orders), instances)
+	case instances == 2 && c.Requests > 2*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.Orders > 0:
+		return each(c.Orders) + " won by exactly 2 drivers, one for each instance, as if the lock reached no further than its own process."
 	case *c.DoubleGrabs > 0:
-		return fmt.Sprintf("%s grabbed more than once, %s too many: one driver reads that it is free, and another does before the first has written.",
+		return fmt.Sprintf("%s grabbed more than once, %s too many: one driver reads that an order is free, and another does before the first has written.",
 			ofAll(*c.OrdersDoubleGrabbed, c.Orders), plural(*c.DoubleGrabs, "grab", "grabs"))
 	case c.Verdict == "stuck" && c.StuckOrders != nil:
 		return fmt.Sprintf("no order was grabbed twice, but %s left that nobody can grab any more.", ofAll(*c.StuckOrders, c.Orders))
