@@ -107,6 +107,38 @@ func TestRefusedStatement(t *testing.T) {
 	}
 }
 
+// TestHeldWriter: whoever is held before his first statement stands in nobody's way.
+func TestHeldWriter(t *testing.T) {
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			lossy := &lossy{}
+			s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
+			id, err := s.Create(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, letGo := make(chan struct{}), make(chan struct{})
+			lossy.hold.Store(&hold{held, letGo})
+			first := make(chan error)
+			go func() {
+				first <- s.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "first"}, order.Naive)
+			}()
+			<-held
+			if err := s.Claim(t.Context(), order.Claim{Order: id, Driver: 2, Token: "second"}, order.Naive); err != nil {
+				t.Error(err)
+			}
+			close(letGo)
+			if err := <-first; err != nil {
+				t.Error(err)
+			}
+			grabs, err := s.Ledger(t.Context(), id, 1)
+			if err != nil || len(grabs) != 2 || grabs[0].Driver != 2 || grabs[1].Driver != 1 {
+				t.Errorf("ledger: %v, %v", grabs, err)
+			}
+		})
+	}
+}
+
 var (
 	errLost    = fmt.Errorf("the wire was cut: %w", io.ErrUnexpectedEOF)
 	errUnknown = errors.New("unknown")
@@ -127,8 +159,12 @@ type lossy struct {
 	next   atomic.Pointer[commit] // of the next COMMIT; nil: nothing happens to it
 	refuse atomic.Pointer[string] // statements that begin so are not sent
 	down   atomic.Bool            // nothing goes through, and no new connection is made
+	hold   atomic.Pointer[hold]   // before the next BEGIN
 	late   sync.WaitGroup         // what still goes on behind a connection's back
 }
+
+// hold keeps a statement from being sent.
+type hold struct{ held, letGo chan struct{} }
 
 func (l *lossy) wrap(c driver.Connector) driver.Connector { return lossyConnector{c, l} }
 
@@ -157,6 +193,10 @@ func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver
 	}
 	if c.l.down.Load() || c.l.refuses(query) {
 		return nil, errLost
+	}
+	if h := c.l.hold.Load(); h != nil && isBegin(query) && c.l.hold.CompareAndSwap(h, nil) {
+		close(h.held)
+		<-h.letGo
 	}
 	if query != "COMMIT" {
 		return exec(ctx)
@@ -189,8 +229,10 @@ func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver
 // refuses says whether the query is of the refused kind.
 func (l *lossy) refuses(query string) bool {
 	kind := l.refuse.Load()
-	return kind != nil && strings.HasPrefix(strings.Replace(query, "START TRANSACTION", "BEGIN", 1), *kind)
+	return kind != nil && (strings.HasPrefix(query, *kind) || *kind == "BEGIN" && isBegin(query))
 }
+
+func isBegin(query string) bool { return query == "START TRANSACTION" || query == "BEGIN IMMEDIATE" }
 
 // Close leaves the server to finish what it has begun.
 func (c *lossyConn) Close() error {

@@ -23,10 +23,7 @@ var mysqlDialect = dialect{
 	now:      "UTC_TIMESTAMP(6)", // whatever the session's time zone
 	version:  "SELECT VERSION()",
 	create:   createMySQL,
-	begin: func(ctx context.Context, conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, "START TRANSACTION")
-		return err
-	},
+	begin:    "START TRANSACTION",
 }
 
 func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {

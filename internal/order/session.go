@@ -80,7 +80,7 @@ func (x *session) begin(ctx context.Context) error {
 	case x.begun:
 		return nil
 	}
-	if err := x.dialect.begin(ctx, x.conn); err != nil {
+	if _, err := x.conn.ExecContext(ctx, x.dialect.begin); err != nil {
 		x.discard(err) // the BEGIN may have arrived
 		return fmt.Errorf("order: begin: %w", because(ctx, err))
 	}

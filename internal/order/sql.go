@@ -19,8 +19,7 @@ import (
 // SQL is a Store in a database, through gorm.
 type SQL struct {
 	dialect
-	// One pool, but for SQLite: there all writers share one connection, so that
-	// they queue here, in order and cancellably, and not for the file's lock.
+	// One pool, but for SQLite: there the connections of writers queue.
 	reads, writes *sql.DB
 	gorm          *gorm.DB
 	log           *slog.Logger
@@ -32,8 +31,8 @@ type dialect struct {
 	sessions bool   // it has sessions worth pinning
 	now      string // the database's clock, UTC
 	version  string // query for name and number
+	begin    string // statement
 
-	begin  func(context.Context, *sql.Conn) error
 	create func(ctx context.Context, tx *sql.Conn, count int) (first int64, err error)
 }
 

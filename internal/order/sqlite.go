@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -23,12 +22,16 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	begin:   beginImmediate,
-	create:  createSQLite,
+	// The file's write lock at once: a transaction that reads first and then
+	// finds somebody else writing could only be thrown away.
+	begin:  beginWriting,
+	create: createSQLite,
 }
 
 // sqliteNow counts no less than milliseconds.
 const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+
+const beginWriting = "BEGIN IMMEDIATE"
 
 // How long a connection sleeps at the file's lock. A reader meets it only
 // while the log is set up or taken down. A writer wakes often, to look whether
@@ -37,7 +40,6 @@ const (
 	readerBusy = 5 * time.Second
 	writerBusy = 20 * time.Millisecond
 	sqliteWait = 10 * time.Second
-	maxReaders = 8
 )
 
 func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
@@ -47,8 +49,8 @@ func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
 	}
 	s := &SQL{
 		dialect: sqliteDialect,
-		reads:   pool(opts.Wrap(sqliteConnector(path, readerBusy)), min(opts.MaxConns, maxReaders)),
-		writes:  pool(opts.Wrap(sqliteConnector(path, writerBusy)), 1),
+		reads:   pool(opts.Wrap(sqliteConnector(path, readerBusy)), opts.MaxConns),
+		writes:  pool(opts.Wrap(writerQueue{sqliteConnector(path, writerBusy), make(chan struct{}, 1)}), opts.MaxConns),
 		log:     opts.Log,
 	}
 	return s, &gormsqlite.Dialector{Conn: s.reads}, nil
@@ -94,28 +96,6 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, err
 	}
 	return c.Driver().Open(string(c))
-}
-
-// beginImmediate takes the file's write lock at once: a transaction that reads
-// first and then finds somebody else writing could only be thrown away.
-func beginImmediate(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, sqliteWait)
-	defer cancel()
-	for {
-		_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
-		if !isBusy(err) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("another process keeps the file locked: %w", err)
-		}
-	}
-}
-
-func isBusy(err error) bool {
-	const busy, primary = 5, 0xff // SQLITE_BUSY, and the mask of its variants
-	var e *gosqlite.Error
-	return errors.As(err, &e) && e.Code()&primary == busy
 }
 
 // createSQLite opens count orders. Nobody else writes meanwhile, so the ids
