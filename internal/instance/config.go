@@ -52,6 +52,9 @@ type Config struct {
 // DefaultDB is where docker compose puts the database.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
+// maxName is what the ledger has room for.
+const maxName = 64
+
 func newFlags(cfg *Config) *flag.FlagSet {
 	fs := flag.NewFlagSet("grabsvc", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // Main says what is wrong, in one line
@@ -102,6 +105,9 @@ func Parse(args []string) (Config, error) {
 func (cfg Config) validate() error {
 	if err := checkAddr(cfg.Addr); err != nil {
 		return fmt.Errorf("-addr: %w", err)
+	}
+	if len(cfg.Instance) > maxName {
+		return fmt.Errorf("-instance %.20s…: want at most %d bytes", cfg.Instance, maxName)
 	}
 	if _, err := lock.Find(cfg.Strategy); err != nil {
 		return fmt.Errorf("-strategy: %w", err)

@@ -100,6 +100,7 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-strategy nope", []string{"-strategy", `"nope"`, "none, mutex, setnx"}},
 		{"-guard nope", []string{"-guard", `"nope"`, "naive, guarded"}},
 		{"-on-lost nope", []string{"-on-lost", `"nope"`, "abort or ignore"}},
+		{"-instance " + strings.Repeat("a", 65), []string{"-instance aaa", "at most 64"}},
 		{"-max-db-conns 1", []string{"-max-db-conns 1", "at least 2"}},
 		{"-max-db-conns x", []string{"-max-db-conns", `"x"`}},
 		{"-nope", []string{"-nope"}},
