@@ -95,6 +95,7 @@ func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() 
 type redlockNode struct {
 	client      redis.UniversalClient
 	running     *sync.WaitGroup
+	patience    time.Duration
 	wanted      *atomic.Bool // the lock is held: a late grant may stay
 	grant, eval *question
 	refused     bool // somebody else has it here: there is nothing to clean up
@@ -108,7 +109,7 @@ func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))
 	for i, client := range l.nodes {
-		pools[i] = &redlockNode{client: client, running: &l.asking, wanted: &lease.wanted, grant: grant, eval: eval}
+		pools[i] = &redlockNode{client: client, running: &l.asking, patience: l.patience, wanted: &lease.wanted, grant: grant, eval: eval}
 	}
 	return redsync.New(pools...).NewMutex(lease.key,
 		redsync.WithValue(lease.token),
@@ -121,9 +122,11 @@ func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 
 // Get is redsync asking for a connection.
 func (n *redlockNode) Get(ctx context.Context) (redsyncredis.Conn, error) {
-	conn, err := goredis.NewPool(n.client).Get(ctx)
+	conn, err := n.pool().Get(ctx)
 	return redlockConn{conn, ctx, n}, err
 }
+
+func (n *redlockNode) pool() redsyncredis.Pool { return goredis.NewPool(n.client) }
 
 type redlockConn struct {
 	redsyncredis.Conn
@@ -148,13 +151,21 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	return granted, err
 }
 
-// Eval extends the lock on one node, or releases it.
+// Eval extends the lock on one node, or releases it. It goes on when redsync,
+// content with the others, cancels its context: a release that was not sent
+// would leave the key for a TTL.
 func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.node.refused {
 		c.node.eval.answered(false)
 		return int64(0), nil
 	}
-	return put[any](c.node.eval, int64(1), c.node.running,
-		func() (any, error) { return c.Conn.Eval(script, keysAndArgs...) },
-		func() {})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.node.patience)
+	return put[any](c.node.eval, int64(1), c.node.running, func() (any, error) {
+		defer cancel()
+		conn, err := c.node.pool().Get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return conn.Eval(script, keysAndArgs...)
+	}, func() {})
 }
