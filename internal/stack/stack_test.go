@@ -356,7 +356,7 @@ func TestMySQLIsInitialisedByItself(t *testing.T) {
 	script := fmt.Sprintf(`#!/bin/sh
 case "$*" in
 *--version*) echo "mysqld  Ver 8.4.3 for Linux on x86_64 (MySQL Community Server - GPL)" ;;
-*--initialize-insecure*) exec %s $1 $2 $3 ;;
+*--initialize-insecure*) exec %s $1 $2 $3 $4 ;;
 *) exec %s "$@" ;;
 esac
 `, install, server)
@@ -505,6 +505,8 @@ func TestParentDies(t *testing.T) {
 			t.Parallel()
 			parent := exec.Command(os.Args[0])
 			parent.Env = append(os.Environ(), parentEnv+"="+how)
+			var complaint strings.Builder
+			parent.Stderr = &complaint
 			out, err := parent.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -515,6 +517,9 @@ func TestParentDies(t *testing.T) {
 			defer func() {
 				_ = parent.Process.Kill()
 				_ = parent.Wait()
+				if t.Failed() {
+					t.Logf("the parent said: %s", &complaint)
+				}
 			}()
 			var report parentReport
 			if err := json.NewDecoder(out).Decode(&report); err != nil {
