@@ -21,6 +21,9 @@ import (
 // loadgen is.
 func TestMain(m *testing.M) {
 	stack.BeHelper()
+	if len(os.Args) > 1 && os.Args[1] == stubCommand {
+		serveStub()
+	}
 	if len(os.Args) > 1 && os.Args[1] == InstanceCommand {
 		os.Exit(instance.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
 	}
