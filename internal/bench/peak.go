@@ -18,7 +18,9 @@ const (
 
 // peak searches the highest rate that is held: it doubles the rate until a
 // step is not held, then halves the interval, in proportion, until the budget
-// is spent. The cell's figures are those of the highest step that held.
+// is spent. A step that was not held is tried once more, for the machine may
+// have been busy with something else. The cell's figures are those of the
+// highest step that held.
 func (r *runner) peak(ctx context.Context, s lock.Strategy) Cell {
 	var (
 		search  = Peak{P99MS: millis(r.cfg.Peak.P99), Steps: []PeakStep{}}
@@ -27,6 +29,7 @@ func (r *runner) peak(ctx context.Context, s lock.Strategy) Cell {
 		high    = math.Inf(1) // the lowest that did not
 		end     = time.Now().Add(r.cfg.Peak.Budget)
 		rate    = peakFirst
+		again   bool
 		attempt Cell
 	)
 	for ctx.Err() == nil && high/low > peakFine && (best == nil || time.Now().Before(end)) {
@@ -40,13 +43,18 @@ func (r *runner) peak(ctx context.Context, s lock.Strategy) Cell {
 		}
 		search.Steps = append(search.Steps, step)
 		r.progress.say("  %s", step)
-		if step.Held {
+		switch {
+		case step.Held:
 			low = rate
 			won := attempt
 			best = &won
-		} else {
+		case !again:
+			again = true
+			continue
+		default:
 			high = rate
 		}
+		again = false
 		rate = nextRate(low, high)
 		if rate < 1 {
 			break
