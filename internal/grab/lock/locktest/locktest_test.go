@@ -29,21 +29,24 @@ func TestSuite(t *testing.T) {
 				t.Fatal(err)
 			}
 			subject, flaw := nodes.Subject(st), flawedLocks[name]
+			var finders []Check
 			for _, c := range Checks {
 				if !c.Applies(subject) {
-					t.Fatalf("%s does not apply", c.Name)
+					t.Errorf("%s does not apply", c.Name)
 				}
-				if flaw.found != nil && !slices.Contains(flaw.found, c.Name) {
-					continue
+				if flaw.found == nil || slices.Contains(flaw.found, c.Name) {
+					finders = append(finders, c)
 				}
-				switch err := c.Run(t.Context(), subject); {
-				case flaw.does == nil && err != nil:
-					t.Errorf("%s: %v", c.Name, err)
-				case flaw.does != nil && err == nil:
-					t.Errorf("%s found nothing", c.Name)
-				}
-				wipe(t, nodes)
 			}
+			for i, err := range runAll(t.Context(), subject, finders) {
+				switch {
+				case flaw.does == nil && err != nil:
+					t.Errorf("%s: %v", finders[i].Name, err)
+				case flaw.does != nil && err == nil:
+					t.Errorf("%s found nothing", finders[i].Name)
+				}
+			}
+			wipe(t, nodes)
 		})
 	}
 }
@@ -67,7 +70,7 @@ var flawedLocks = map[string]flaw{
 	"nothing": {does: func(l *flawed) { l.nothing = true }},
 	"per process": {
 		does:  func(l *flawed) { l.perProcess = true },
-		found: []string{"busy", "two processes", "crowd"},
+		found: []string{"busy", "two processes"},
 	},
 	"one token for all": {
 		does:  func(l *flawed) { l.token = func() string { return "token" } },
@@ -79,7 +82,7 @@ var flawedLocks = map[string]flaw{
 	},
 	"leaves a key": {
 		does:  func(l *flawed) { l.litters = true },
-		found: []string{"busy", "cancelled while waiting", "two processes", "crowd"},
+		found: []string{"busy", "cancelled while waiting"},
 	},
 	"leaves a goroutine": {
 		does:  func(l *flawed) { l.leaks = true },
