@@ -158,6 +158,28 @@ func TestTwoStacksAtOnce(t *testing.T) {
 	}
 }
 
+// A server that dies is the stack's loss, and nobody else's.
+func TestServerDies(t *testing.T) {
+	stacktest.Local(t)
+	s := start(t, stack.Config{Kind: stack.Local, Needs: lock.Redis})
+	for _, name := range []string{"redis", "db"} {
+		p := s.Process(name)
+		if p == nil {
+			t.Fatalf("no process %s", name)
+		}
+		if err := p.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+	}
+	if ping(s.Redis) == nil || query(s.DSN) == nil {
+		t.Error("a killed server answers")
+	}
+	if p := s.Process("redlock-1"); p != nil {
+		t.Errorf("process %v, which was not needed", p)
+	}
+}
+
 // A key of the embedded Redis lives as long as it was meant to, by a clock that
 // reads before and after each look at it.
 func TestEmbeddedTTL(t *testing.T) {
