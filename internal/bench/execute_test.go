@@ -116,7 +116,7 @@ func checkSums(t *testing.T, c Cell) {
 	for _, n := range c.ServedBy {
 		served += n
 	}
-	if outcomes != c.Requests || served != c.Requests {
+	if outcomes != c.Requests || served > c.Requests || len(c.Errors) == 0 && served < c.Requests {
 		t.Errorf("%d requests, %d outcomes, %d served", c.Requests, outcomes, served)
 	}
 	if c.Grabs == nil || c.PhantomGrabs == nil || c.UnacknowledgedGrabs == nil || c.DoubleGrabs == nil {
