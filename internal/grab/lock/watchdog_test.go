@@ -28,7 +28,7 @@ func watchdogAt(t *testing.T, server *miniredis.Miniredis, wait time.Duration) l
 	client := locktest.NewClient(server.Addr())
 	t.Cleanup(func() { _ = client.Close() })
 	env := locktest.EnvOf(client)
-	env.TTL, env.Wait = time.Minute, wait
+	env.TTL, env.Wait = time.Hour, wait
 	return start(t, "watchdog", env)
 }
 
@@ -173,43 +173,12 @@ func (counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// TestWakeUpIsPassedOn: a waiter that is woken and leaves without having looked
-// wakes the next. Leases live for a minute and time stands still, so that only
-// a message can wake anybody.
-func TestWakeUpIsPassedOn(t *testing.T) {
-	for round := range 50 {
-		server, holder := onMiniredis(t, 0)
-		rival := watchdogAt(t, server, time.Minute)
-		held := mustAcquire(t, t.Context(), holder, "k")
-		leaving, leave := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		all.Go(func() {
-			if lease, err := rival.Acquire(leaving, "k"); err == nil {
-				mustRelease(t, lease)
-			}
-		})
-		eventually(t, "subscribed", func() bool { return subscribers(server, "k") == 1 })
-		all.Go(func() {
-			lease, err := rival.Acquire(t.Context(), "k")
-			if err != nil {
-				t.Errorf("round %d: %v", round, err)
-				return
-			}
-			mustRelease(t, lease)
-		})
-		time.Sleep(time.Duration(round) * 20 * time.Microsecond)
-		all.Go(leave)
-		mustRelease(t, held)
-		all.Wait()
-	}
-}
-
 // TestReconnectWakes: what was published while the subscription was broken is
 // made up for when it stands again (F16).
 func TestReconnectWakes(t *testing.T) {
 	server := miniredis.RunT(t)
 	proxy := newCutter(t, server.Addr())
-	waiting := listeningAt(t, server, proxy.addr())
+	waiting, looks := listeningAt(t, server, proxy.addr())
 
 	held := mustAcquire(t, t.Context(), watchdogAt(t, server, 0), "k")
 	got := make(chan error, 1)
@@ -220,7 +189,7 @@ func TestReconnectWakes(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, "subscribed", func() bool { return subscribers(server, "k") == 1 })
+	eventually(t, "waiting", func() bool { return looks.Load() == 2 })
 	proxy.cut()
 	eventually(t, "cut off", func() bool { return subscribers(server, "k") == 0 })
 	mustRelease(t, held)
@@ -234,7 +203,7 @@ func TestReconnectWakes(t *testing.T) {
 // looks again all the same.
 func TestNoSubscriptionNoHang(t *testing.T) {
 	server, holder := onMiniredis(t, 0)
-	deaf := listeningAt(t, server, "127.0.0.1:1")
+	deaf, _ := listeningAt(t, server, "127.0.0.1:1")
 	held := mustAcquire(t, t.Context(), holder, "k")
 	got := make(chan error, 1)
 	go func() {
@@ -249,14 +218,19 @@ func TestNoSubscriptionNoHang(t *testing.T) {
 }
 
 // listeningAt starts a watchdog whose subscriptions go to another address than
-// its commands.
-func listeningAt(t *testing.T, server *miniredis.Miniredis, addr string) lock.Locker {
+// its commands. It also counts its calls.
+func listeningAt(t *testing.T, server *miniredis.Miniredis, addr string) (lock.Locker, *atomic.Int32) {
 	t.Helper()
+	calls := new(atomic.Int32)
 	client, listener := locktest.NewClient(server.Addr()), locktest.NewClient(addr)
 	t.Cleanup(func() { _, _ = client.Close(), listener.Close() })
+	client.AddHook(counting{calls})
 	env := locktest.EnvOf(listening{client, listener})
-	env.TTL, env.Wait = time.Minute, time.Minute
-	return start(t, "watchdog", env)
+	env.TTL, env.Wait = time.Hour, time.Minute
+	l := start(t, "watchdog", env)
+	mustRelease(t, mustAcquire(t, t.Context(), l, "another")) // the scripts are loaded now
+	calls.Store(0)
+	return l, calls
 }
 
 type listening struct {
