@@ -85,4 +85,3 @@ func GrabAll(b testing.TB, grab func(context.Context, int64) error, first int64,
 	all.Wait()
 	return time.Since(began)
 }
-
