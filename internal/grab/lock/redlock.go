@@ -82,16 +82,17 @@ func newRedlock(env Env, nodes []redis.UniversalClient) (Locker, error) {
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	if l.env.Wait <= 0 {
+	wait := l.env.wait(ctx)
+	if wait <= 0 {
 		return l.await(ctx, key, 0)
 	}
 	// Of those who wait in this process, one at a time asks the nodes: they
 	// would only take the nodes from one another.
 	began := time.Now()
-	exit, err := l.queue.enter(ctx, key, l.env.Wait)
+	exit, err := l.queue.enter(ctx, key, wait)
 	if err == nil {
 		defer exit()
-		return l.await(ctx, key, l.env.Wait-time.Since(began))
+		return l.await(ctx, key, wait-time.Since(began))
 	}
 	if silence := l.silence.Load(); silence != nil && errors.Is(err, ErrBusy) {
 		err = *silence

@@ -53,7 +53,7 @@ type setnxLocker struct{ env Env }
 
 func (l *setnxLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &setnxLease{env: &l.env, key: key, token: l.env.Token()}
-	err := poll(ctx, l.env.Wait, setnxPace, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
+	err := poll(ctx, l.env.wait(ctx), setnxPace, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func (l *watchdogLocker) Acquire(ctx context.Context, key string) (Lease, error)
 		return nil, err
 	}
 	lease := &watchdogLease{locker: l, key: key, token: l.env.Token()}
-	giveUp := time.Now().Add(l.env.Wait)
+	giveUp := time.Now().Add(l.env.wait(ctx))
 	left, err := lease.try(ctx)
 	if err == nil && left > 0 {
 		err = lease.await(ctx, left, giveUp)

@@ -43,6 +43,7 @@ type Check struct {
 // Checks are all properties, the simple ones first.
 var Checks = []Check{
 	{"busy", locks, busy},
+	{"tries once", locks, triesOnce},
 	{"wakes a waiter", locks, wakes},
 	{"release once", locks, releaseOnce},
 	{"release of a lost lease", loses, releaseLost},
