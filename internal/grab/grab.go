@@ -168,8 +168,27 @@ type attempt struct {
 	waited, held time.Duration
 }
 
-// run is the critical section, and what stands around it. nil: the order is ours.
+// maxRepairs bounds how often one grab repairs its lock's counter: each time, a
+// Redis has forgotten it once more, or somebody else was faster.
+const maxRepairs = 3
+
+// run grabs, and again if the lock's counter of fencing tokens had fallen behind
+// the order. nil: the order is ours.
 func (a *attempt) run(ctx context.Context) error {
+	for repairs := 0; ; repairs++ {
+		err := a.hold(ctx)
+		var behind *behindError
+		if repairs == maxRepairs || !errors.As(err, &behind) {
+			return err
+		}
+		if err := a.raise(ctx, behind.fence); err != nil {
+			return err
+		}
+	}
+}
+
+// hold is the critical section, and what stands around it.
+func (a *attempt) hold(ctx context.Context) error {
 	lease, err := a.acquire(ctx)
 	if err != nil {
 		return err
@@ -199,18 +218,23 @@ func (a *attempt) run(ctx context.Context) error {
 func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	ctx, end := a.scope.Enter(ctx, tap.Acquire)
 	defer end()
-	if a.TryOnce {
-		ctx = lock.TryOnce(ctx)
-	}
 
 	began := time.Now()
-	lease, err := a.lock.Acquire(ctx, a.key())
-	a.waited = time.Since(began)
+	lease, err := a.lock.Acquire(a.patience(lock.WithDriver(ctx, a.Driver)), a.key())
+	a.waited += time.Since(began)
 	if err == nil {
 		a.token, a.fence = lease.Token(), lease.Fence()
 	}
 	a.record(kindOf(err), history.Acquire, err)
 	return lease, err
+}
+
+// patience lets an acquire of ctx wait for as long as the grab still may.
+func (a *attempt) patience(ctx context.Context) context.Context {
+	if a.TryOnce {
+		return lock.TryOnce(ctx)
+	}
+	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
 // key of the lock. Strategies keep apart, because their keys hold different
@@ -253,8 +277,11 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 		fence = a.fence
 	}
 	row, err := rows.Read(ctx, a.Order, fence)
-	if err != nil && context.Cause(ctx) != nil {
+	switch {
+	case err != nil && context.Cause(ctx) != nil:
 		err = context.Cause(ctx)
+	case errors.Is(err, order.ErrStale):
+		err = a.judgeStale(row, err)
 	}
 	a.record(kindOf(err), history.Read, err)
 	return row, err
@@ -264,11 +291,8 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 // context that neither its loss nor a client that hangs up can cancel: the
 // outcome would be unknown.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if a.cfg.OnLost == Abort && isLost(lease) {
-		return lock.ErrLost
+	if err := a.lastLook(ctx, lease); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
@@ -286,6 +310,39 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease) 
 		err = fmt.Errorf("%w: %w", errUnknown, err)
 	}
 	a.record(kindOf(err), history.Claim, err)
+	return err
+}
+
+// lastLook is nil if the lease still stands, as far as can be known, or if
+// nobody minds.
+func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
+	if a.cfg.OnLost == Abort {
+		if err := a.check(ctx, lease); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if a.cfg.OnLost == Abort && isLost(lease) {
+		return lock.ErrLost
+	}
+	return nil
+}
+
+// check asks a lease that can be asked.
+func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
+	checker, ok := lease.(lock.Checker)
+	if !ok {
+		return nil
+	}
+	ctx, end := a.scope.Enter(ctx, tap.Renew)
+	defer end()
+
+	err := checker.Check(ctx)
+	if errors.Is(err, lock.ErrLost) {
+		a.record(history.Info, history.Lost, nil)
+	}
 	return err
 }
 

@@ -55,6 +55,12 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
+// Checker is a Lease that can be asked whether it still stands. Its answer is
+// as old as the reply that brought it. ErrLost: it does not.
+type Checker interface {
+	Check(ctx context.Context) error
+}
+
 // TxLease is a lease that lives in one database session. Read and claim must
 // run over that session, so that a lost lock cannot write.
 type TxLease interface {

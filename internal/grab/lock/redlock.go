@@ -56,6 +56,7 @@ var errNoQuorum = errors.New("lock: no quorum of the nodes answers")
 type redlockLocker struct {
 	env      Env
 	nodes    []redis.UniversalClient
+	options  []redsync.Option // beside those that it sets itself
 	quorum   int
 	patience time.Duration
 
@@ -66,7 +67,7 @@ type redlockLocker struct {
 }
 
 // newRedlock locks nodes, which may name one node twice.
-func newRedlock(env Env, nodes []redis.UniversalClient) (Locker, error) {
+func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
 	if err := needTTL(env); err != nil {
 		return nil, err
 	}
@@ -76,6 +77,7 @@ func newRedlock(env Env, nodes []redis.UniversalClient) (Locker, error) {
 	return &redlockLocker{
 		env:      env,
 		nodes:    nodes,
+		options:  options,
 		quorum:   len(nodes)/2 + 1,
 		patience: min(redlockPatience, env.TTL/redlockShare),
 	}, nil
