@@ -66,12 +66,13 @@ func (l lateLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 // listen waits for a message, for at most that long.
 func (l lateLocker) listen(ctx context.Context, channel string, most time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
+	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	messages := l.env.Redis.Subscribe(ctx, channel)
+	messages := l.env.Redis.Subscribe(listening, channel)
 	defer messages.Close()
-	if _, err := messages.ReceiveMessage(ctx); ctx.Err() == nil {
-		return err
+	_, err := messages.ReceiveMessage(listening)
+	if listening.Err() != nil {
+		return ctx.Err()
 	}
-	return context.Cause(ctx)
+	return err
 }
