@@ -20,7 +20,6 @@ func TestConformance(t *testing.T) {
 		{"redis-server", locktest.Servers},
 	} {
 		t.Run(stack.name, func(t *testing.T) {
-			t.Parallel()
 			nodes := stack.start(t)
 			for _, st := range lock.Strategies {
 				if st.Needs&^(lock.Redis|lock.RedisQuorum) == 0 {
