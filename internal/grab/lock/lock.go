@@ -100,13 +100,16 @@ func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 // TryOnce makes the acquires of ctx try once.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// wait is how long an acquire of ctx waits; 0 tries once.
-func (e *Env) wait(ctx context.Context) time.Duration {
+// WaitIn is how long an acquire of ctx waits where others wait d.
+func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
-		return min(most, e.Wait)
+		return min(most, d)
 	}
-	return e.Wait
+	return d
 }
+
+// wait is how long an acquire of ctx waits; 0 tries once.
+func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
 // Backend is what a strategy runs on. A fault that touches none of it is n/a.
 type Backend uint

@@ -79,7 +79,7 @@ func busyFor(ctx context.Context, s Subject, wait time.Duration) error {
 // triesOnce: under TryOnce a long wait is none.
 func triesOnce(ctx context.Context, s Subject) error {
 	key := "locktest:{once only}"
-	holder, rival, stop, err := s.pair(longTTL, longTTL)
+	holder, rival, stop, err := s.pair(longTTL, 2*slack)
 	if err != nil {
 		return err
 	}
