@@ -233,3 +233,19 @@ func TestGetSetMeetsNil(t *testing.T) {
 		})
 	}
 }
+
+// Two clients' stamps may be the same. One that got no answer must not take the
+// other's lock for its own.
+func TestGetSetSparesItsTwin(t *testing.T) {
+	play(t, func(s *stage) {
+		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
+		a.lock() // in the same ms
+		b.after(1, func() error { return errLostReply })
+		if _, err := b.Acquire(s.Context(), theKey); !errors.Is(err, errLostReply) {
+			t.Fatalf("B: %v, want its lost reply", err)
+		}
+		if c.tries() {
+			t.Error("C has A's live lock")
+		}
+	})
+}

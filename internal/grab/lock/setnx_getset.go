@@ -18,7 +18,9 @@ import (
 // B's clock is ahead by more than the rest of A's lease: B takes A's live lock
 // (F9). Whoever loses the race of a take-over has moved the winner's stamp all
 // the same (F10). The release deletes any stamp that has not passed: A's passes;
-// B takes over; A's release deletes B's; C locks: B and C are inside (F35).
+// B takes over; A's release deletes B's; C locks: B and C are inside (F35). And a
+// stamp is no name: after a lost reply nobody can tell whose it is, so that it
+// has to stay until it passes (F25).
 var setnxGetSet = Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX of a time stamp, taken over by GETSET",
@@ -37,30 +39,39 @@ var setnxGetSet = Strategy{
 	},
 	Excludes: Global,
 	Survives: []Fault{NoFault, Crash, NodeClock},
-	Breaks:   []string{"F9", "F10", "F35"},
+	Breaks:   []string{"F9", "F10", "F25", "F35"},
 	New:      keyLock{set: setStamp(takeOver), unset: watchAndDelete(lives)}.New,
 }
 
 // setStamp sets the key if it is not there, and lets over take it over if its
-// stamp has passed.
+// stamp has passed. After an error, what is there may be another's stamp of the
+// same ms: nothing is undone then.
 func setStamp(over func(context.Context, *keyLease) (bool, error)) func(context.Context, *keyLease) (bool, error) {
 	return func(ctx context.Context, l *keyLease) (bool, error) {
-		for {
-			l.value = stamp(l.env.Now().Add(l.env.TTL))
-			if ok, err := setForever(ctx, l); ok || err != nil {
-				return ok, err
-			}
-			held, err := l.env.Redis.Get(ctx, l.key).Result()
-			switch {
-			case errors.Is(err, redis.Nil): // released since
-				continue
-			case err != nil:
-				return false, err
-			case !l.passed(held):
-				return false, nil
-			default:
-				return over(ctx, l)
-			}
+		l.value = stamp(l.env.Now().Add(l.env.TTL))
+		ok, err := l.stamp(ctx, over)
+		if err != nil {
+			l.value = ""
+		}
+		return ok, err
+	}
+}
+
+func (l *keyLease) stamp(ctx context.Context, over func(context.Context, *keyLease) (bool, error)) (bool, error) {
+	for {
+		if ok, err := setForever(ctx, l); ok || err != nil {
+			return ok, err
+		}
+		held, err := l.env.Redis.Get(ctx, l.key).Result()
+		switch {
+		case errors.Is(err, redis.Nil): // released since
+			continue
+		case err != nil:
+			return false, err
+		case !l.passed(held):
+			return false, nil
+		default:
+			return over(ctx, l)
 		}
 	}
 }
@@ -73,11 +84,7 @@ func takeOver(ctx context.Context, l *keyLease) (bool, error) {
 	if errors.Is(err, redis.Nil) {
 		return true, nil
 	}
-	if err != nil {
-		l.value = "" // our stamp may stand for the winner's lock: nothing must be undone
-		return false, err
-	}
-	return l.passed(held), nil
+	return err == nil && l.passed(held), err
 }
 
 // lives says whether there is a lock, anybody's, that has not passed.

@@ -17,7 +17,7 @@ var watchdogFenced = Strategy{
 	Expect:   map[Fault]Verdict{Hang: Stuck},
 	Excludes: Global,
 	Survives: watchdog.Survives,
-	Breaks:   []string{"F15"},
+	Breaks:   []string{"F15", "F27"},
 	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, fenceKeys)
 		return fencedLocker{l, env.Redis}, err

@@ -56,7 +56,7 @@ var Checks = []Check{
 	{"unconfirmed renewals", both(renews, remote), unconfirmed, false},
 	{"cancelled while waiting", locks, cancelledWaiting, false},
 	{"cancelled in the middle", both(locks, remote), cancelledMidway, false},
-	{"lost reply", both(locks, remote), lostReply, false},
+	{"lost reply", both(undoes, remote), lostReply, false},
 	{"late reply", both(expires, remote), lateReply, false},
 	{"two processes", locks, processes, true},
 	{"crowd", locks, crowd, true},
@@ -115,9 +115,12 @@ func expires(s Subject) bool {
 func renews(s Subject) bool { return expires(s) && slices.Contains(s.Strategy.Survives, lock.Slow) }
 
 // spares: its release does not free what somebody else has by then.
-func spares(s Subject) bool {
-	return !slices.ContainsFunc(s.Strategy.Breaks, func(id string) bool { return id == "F5" || id == "F35" })
-}
+func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
+
+// undoes: what it has taken without knowing is given back.
+func undoes(s Subject) bool { return locks(s) && !s.breaks("F25") }
+
+func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }
 
 func loses(s Subject) bool  { return locks(s) && s.Drop != nil }
 func remote(s Subject) bool { return s.Strategy.Needs != 0 }
