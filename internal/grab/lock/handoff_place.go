@@ -1,0 +1,255 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// place is one attempt on a lock, from the first request to the release: first
+// it asks, then perhaps it is queued, at last it may hold the lease.
+type place struct {
+	*handoffLocker
+	key    string
+	keys   []string
+	number uint64
+	wake   chan wakeup // one slot; if it is full, the one in it leads to the same
+
+	// The waiter's own.
+	joined int64 // the number drawn when it was first queued: its place for good; 0: never queued
+	traces bool  // there may be something of it in Redis
+
+	// Guarded by mu; written by the waiter alone but for state, since, due and end.
+	state placeState
+	line  *line
+	name  string    // in Redis
+	drawn int64     // the number drawn by the last reply that said queued
+	since time.Time // no grant that follows that reply is older
+	due   time.Time // when the place is to be checked, or the lease to be renewed
+	fence int64
+	end   time.Time // when the lease must be taken for lost
+	lost  chan struct{}
+}
+
+type placeState int
+
+const (
+	asking placeState = iota
+	queued
+	holding
+	gone // lost, released or left: nothing is to be done for it any more
+)
+
+// obtain asks, and waits to be woken, until the lease is ours or the wait is
+// over.
+func (p *place) obtain(ctx context.Context) error {
+	giveUp := time.Now().Add(p.env.Wait)
+	for {
+		sent := time.Now()
+		n, err := p.ask(ctx)
+		switch {
+		case err != nil:
+			return err
+		case n > 0:
+			if p.hold(sent, p.env.TTL, n) {
+				return ctx.Err()
+			}
+			// The reply took longer than the lease lives (F12). The same name may take again.
+		case n < 0:
+			p.queue(sent, -n)
+			if ok, err := p.await(ctx, giveUp); ok || err != nil {
+				return err
+			}
+		case p.env.Wait > 0:
+			// Nobody is queued who could not be woken.
+			if err := p.line.open(ctx, giveUp); err != nil {
+				return err
+			}
+		}
+		if !time.Now().Before(giveUp) {
+			return ErrBusy
+		}
+	}
+}
+
+// ask sends the one request of an acquire, and once more if it failed: the same
+// name may take again, so it does no harm if the first was carried out (F25).
+func (p *place) ask(ctx context.Context) (n int64, err error) {
+	if err := p.choose(ctx); err != nil {
+		return 0, err
+	}
+	for range 2 {
+		args := make([]any, 2, 4)
+		args[0], args[1] = p.name, p.ttl()
+		if p.env.Wait > 0 && p.line.isUp() {
+			args = append(args, handoffKeep.Milliseconds())
+			if p.traces {
+				args = append(args, p.joined)
+			}
+		}
+		p.traces = true
+		n, err = handoffAcquire.Run(ctx, p.env.Redis, p.keys, args...).Int64()
+		if err == nil {
+			p.traces = n != 0
+			return n, nil
+		}
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+	}
+	return 0, err
+}
+
+// choose names the place after the line on which it can be woken now. A master
+// of a Cluster that took over has another: then what was left under the old
+// name is undone.
+func (p *place) choose(ctx context.Context) error {
+	n, err := p.lineOf(ctx, p.key)
+	if err != nil {
+		return err
+	}
+	if p.line != nil && p.line.channel != n.channel {
+		p.undo(ctx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.line, p.name = asking, n, nameOf(n.channel, p.number)
+	return nil
+}
+
+// queue takes in that the place is queued under the number n.
+func (p *place) queue(sent time.Time, n int64) {
+	if p.joined == 0 {
+		p.joined = n
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.drawn, p.since, p.due = queued, n, sent, sent.Add(p.check)
+	p.wakeBy(p.due)
+}
+
+// await waits to be woken. It is false if it is time to ask again.
+func (p *place) await(ctx context.Context, giveUp time.Time) (bool, error) {
+	timer := time.NewTimer(time.Until(giveUp))
+	defer timer.Stop()
+	select {
+	case w := <-p.wake:
+		return p.accept(w), ctx.Err()
+	case <-timer.C:
+		return false, ErrBusy
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-p.closing:
+		return false, errClosed
+	}
+}
+
+// accept takes a lease that was pushed, if it is surely young (F12). A fence
+// from before the place was last queued belongs to an earlier grant, of which
+// nothing is known; one that is not is no older than since. In doubt it costs
+// one round trip to ask.
+func (p *place) accept(w wakeup) bool {
+	p.mu.Lock()
+	drawn, since := p.drawn, p.since
+	p.mu.Unlock()
+	if w.fence == 0 || w.fence < drawn || time.Since(since) > w.ttl/2 {
+		return false
+	}
+	return p.hold(since, w.ttl, w.fence)
+}
+
+// hold makes the place a lease that began no earlier than since, unless it may
+// be over by now.
+func (p *place) hold(since time.Time, ttl time.Duration, fence int64) bool {
+	end := handoffEnd(since, ttl)
+	if !time.Now().Before(end) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.fence, p.lost = holding, fence, make(chan struct{})
+	p.end, p.due = end, since.Add(ttl/3)
+	p.wakeBy(p.due)
+	return true
+}
+
+// leave undoes what an acquire that fails may have done.
+func (p *place) leave(ctx context.Context) {
+	p.retire()
+	p.undo(ctx)
+	p.forget(p)
+}
+
+// undo takes the place's name out of Redis. If the lease was handed to it
+// meanwhile, it goes to the next. If this fails as well, the wake-up for the
+// name will find nobody, and be handed on; a lease runs out.
+func (p *place) undo(ctx context.Context) {
+	if !p.traces {
+		return
+	}
+	p.traces = false
+	ctx, cancel := undoing(ctx)
+	defer cancel()
+	_ = handoffLeave.Run(ctx, p.env.Redis, p.keys, p.name, p.ttl()).Err()
+}
+
+// retire takes the place out of the minder's care.
+func (p *place) retire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state = gone
+}
+
+// signal never waits. It is called with mu held.
+func (p *place) signal(w wakeup) {
+	if p.state != asking && p.state != queued {
+		return
+	}
+	select {
+	case p.wake <- w:
+	default:
+	}
+}
+
+func (p *place) Token() string { return p.name }
+func (p *place) Fence() uint64 { return uint64(p.fence) }
+
+// Lost looks at the clock itself: when a process that was stopped goes on, its
+// holder may run before the minder does.
+func (p *place) Lost() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire(time.Now())
+	return p.lost
+}
+
+// expire is called with mu held.
+func (p *place) expire(now time.Time) {
+	if p.state == holding && !now.Before(p.end) {
+		p.lose()
+	}
+}
+
+// lose is called with mu held.
+func (p *place) lose() {
+	p.state = gone
+	close(p.lost)
+}
+
+// Release is one round trip. A request that failed is sent again, for as long
+// as the lease lives: its connection may have been cut, and others wait.
+func (p *place) Release(ctx context.Context) error {
+	p.retire()
+	defer p.forget(p)
+	for pause := time.Millisecond; ; pause *= 2 {
+		released, err := handoffRelease.Run(ctx, p.env.Redis, p.keys, p.name, p.ttl(), p.fence).Int64()
+		switch {
+		case err == nil && released == 0:
+			return ErrLost
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || !time.Now().Before(p.end):
+			return err
+		}
+		rest(ctx, min(pause, p.check))
+	}
+}
