@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"grablab/internal/grab/lock"
@@ -78,9 +79,12 @@ func (a *attempt) answer(err error) Answer {
 		}
 	}
 	if ans.Outcome == Failed || ans.Outcome == Timeout {
-		ans.Error = err.Error()
+		ans.Error = oneLine(err)
 	}
 	return ans
 }
+
+// oneLine is the text of err, which may list several errors.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

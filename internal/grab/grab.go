@@ -3,6 +3,7 @@
 package grab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ type Request struct {
 	Order    int64
 	Driver   int64
 	Strategy string // overrides the current one; "": it does not
+	// TryOnce does not wait for the lock. The locks of a single process, which
+	// nobody outside of it can leave behind, wait nonetheless.
+	TryOnce bool
 }
 
 // Config of a Service. The zero value of an optional field is its default.
@@ -50,7 +54,13 @@ type Service struct {
 	current atomic.Pointer[guardedLock]
 
 	mu    sync.Mutex
-	locks map[string]*guardedLock // built when first asked for
+	locks map[lockID]*guardedLock // built when first asked for
+}
+
+// lockID tells the locks of a Service apart.
+type lockID struct {
+	strategy string
+	tryOnce  bool // whatever Env.Wait is
 }
 
 // guardedLock is a strategy at work: its lock, and the guard in force.
@@ -68,7 +78,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.History == nil {
 		cfg.History = history.Discard
 	}
-	s := &Service{cfg: cfg, locks: map[string]*guardedLock{}}
+	s := &Service{cfg: cfg, locks: map[lockID]*guardedLock{}}
 	return s, s.Switch(cfg.Strategy)
 }
 
@@ -78,7 +88,7 @@ func (s *Service) Strategy() string { return s.current.Load().Name }
 // Switch makes the named strategy the current one. Grabs in flight end under
 // the one they began with.
 func (s *Service) Switch(name string) error {
-	l, err := s.lockOf(name)
+	l, err := s.lockOf(name, false)
 	if err != nil {
 		return err
 	}
@@ -86,15 +96,24 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-func (s *Service) lockOf(name string) (*guardedLock, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l, ok := s.locks[name]; ok {
-		return l, nil
-	}
+func (s *Service) lockOf(name string, tryOnce bool) (*guardedLock, error) {
 	st, err := lock.Find(name)
 	if err != nil {
 		return nil, err
+	}
+	env := s.cfg.Lock
+	// A second Locker sees the holders of the first only if they are not kept
+	// in this process.
+	tryOnce = tryOnce && env.Wait > 0 && st.Excludes == lock.Global
+	if tryOnce {
+		env.Wait = 0
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := lockID{name, tryOnce}
+	if l, ok := s.locks[id]; ok {
+		return l, nil
 	}
 	guard := st.Guard
 	if s.cfg.Guard != "" && !st.FixedGuard {
@@ -103,12 +122,15 @@ func (s *Service) lockOf(name string) (*guardedLock, error) {
 	if guard.NeedsFence() && !st.Fences {
 		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, and strategy %s has none", guard, name)
 	}
-	locker, err := st.New(s.cfg.Lock)
+	if missing := lacks(env, st.Needs); missing != "" {
+		return nil, fmt.Errorf("grab: strategy %s needs %s, which this instance was not given", name, missing)
+	}
+	locker, err := st.New(env)
 	if err != nil {
 		return nil, fmt.Errorf("grab: strategy %s: %w", name, err)
 	}
 	l := &guardedLock{st, locker, guard}
-	s.locks[name] = l
+	s.locks[id] = l
 	return l, nil
 }
 
@@ -139,8 +161,8 @@ var (
 // Grab is one grab from request to answer.
 func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
-	if req.Strategy != "" && req.Strategy != a.lock.Name {
-		l, err := s.lockOf(req.Strategy)
+	if req.Strategy != "" && req.Strategy != a.lock.Name || req.TryOnce {
+		l, err := s.lockOf(cmp.Or(req.Strategy, a.lock.Name), req.TryOnce)
 		if err != nil {
 			return a.answer(fmt.Errorf("%w: %w", errBadStrategy, err))
 		}

@@ -33,14 +33,17 @@ type Event struct {
 	Seq      uint64        `json:"seq"`  // per instance, without gaps: a gap is a lost event
 	T        time.Duration `json:"t_ns"` // CLOCK_MONOTONIC of the host
 	Instance string        `json:"instance"`
-	Kind     Kind          `json:"kind"`
-	Op       string        `json:"op"`
-	Order    int64         `json:"order"`
-	Driver   int64         `json:"driver"`
-	Strategy string        `json:"strategy,omitempty"`
-	Token    string        `json:"token,omitempty"` // of the attempt
-	Fence    uint64        `json:"fence,omitempty"`
-	Note     string        `json:"note,omitempty"`
+	// Incarnation counts the starts of an instance that appends to one file;
+	// each begins with a Seq of 1.
+	Incarnation int    `json:"incarnation,omitempty"`
+	Kind        Kind   `json:"kind"`
+	Op          string `json:"op"`
+	Order       int64  `json:"order"`
+	Driver      int64  `json:"driver"`
+	Strategy    string `json:"strategy,omitempty"`
+	Token       string `json:"token,omitempty"` // of the attempt
+	Fence       uint64 `json:"fence,omitempty"`
+	Note        string `json:"note,omitempty"`
 }
 
 // Recorder takes events. It fills in Seq, T and Instance, and is safe for

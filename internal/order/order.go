@@ -36,7 +36,7 @@ type Order struct {
 	Status int
 	// Driver is who the row names as its winner: the last to write, under the
 	// naive guard. 0 while the order is open.
-	Driver int64
+	Driver int64 `gorm:"column:driver_id"`
 	// Fence is the highest fencing token that the row has seen.
 	Fence uint64
 }
@@ -45,13 +45,13 @@ type Order struct {
 // no unique key prevents it, so that it is recorded as the fact that it is.
 type Grab struct {
 	ID       int64
-	Order    int64
-	Driver   int64
+	Order    int64 `gorm:"column:order_id"`
+	Driver   int64 `gorm:"column:driver_id"`
 	Instance string
 	Strategy string
 	Token    string
 	Fence    uint64
-	At       time.Time // the database's clock, UTC
+	At       time.Time `gorm:"column:grabbed_at"` // the database's clock, UTC
 }
 
 // Claim is one attempt to write a winner.
@@ -102,13 +102,14 @@ func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
 type Rows interface {
 	// Read returns the order as the primary has it now. With a fence other
 	// than 0 it raises the row's fence to it and reads, in one transaction, and
-	// answers ErrStale if the row has seen that token or a newer one.
-	// ErrNotFound: no such order.
+	// answers ErrStale, with the order as it is, if the row has seen that token
+	// or a newer one. ErrNotFound: no such order.
 	Read(ctx context.Context, id int64, fence uint64) (Order, error)
 
 	// Claim writes the winner and its ledger row in one transaction. nil: it
 	// is written. ErrTaken and ErrStale: nothing is. Any other error: unknown,
-	// unless it wraps ErrNotWritten.
+	// unless it wraps ErrNotWritten. A claim whose commit was not answered is
+	// looked for in the ledger first, for as long as LookAgain.
 	Claim(ctx context.Context, c Claim, g Guard) error
 }
 
@@ -139,9 +140,10 @@ var ErrUnsupported = errors.New("order: not supported by this database")
 type Tx interface {
 	Rows
 
-	// LockRow locks the order's row until Close (SELECT … FOR UPDATE). It waits
-	// no longer than wait, which databases round up to whole seconds, and
-	// answers false if somebody else had it all along.
+	// LockRow locks the order's row (SELECT … FOR UPDATE) until the next Claim
+	// over this session, whose commit lets go of it, or Close. It waits no
+	// longer than wait, which databases round up to whole seconds, and answers
+	// false if somebody else had it all along. ErrNotFound: no such order.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
 	// LockName takes a named lock of the session (GET_LOCK), with the same
@@ -149,6 +151,7 @@ type Tx interface {
 	LockName(ctx context.Context, name string, wait time.Duration) (bool, error)
 
 	// Close releases every lock of the session and ends it. What was claimed
-	// over it is committed. An error says that the session had been lost.
+	// over it stays. An error says that the session had been lost, and with it
+	// whatever it had locked.
 	Close(ctx context.Context) error
 }

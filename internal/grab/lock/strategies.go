@@ -3,6 +3,10 @@ package lock
 // Strategies is the registry, in the order in which a teacher tells the story.
 var Strategies = []Strategy{
 	none,
+	mutex,
+	setnx,
+	watchdog,
+	redlock,
 }
 
 // Seeded are deliberately wrong siblings of correct locks. They are found by

@@ -1,0 +1,13 @@
+// Command grabsvc is one instance of the order-grabbing service.
+package main
+
+import (
+	"context"
+	"os"
+
+	"grablab/internal/instance"
+)
+
+func main() {
+	os.Exit(instance.Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"grablab/internal/bench"
+	"grablab/internal/report"
+
+	"github.com/google/renameio/v2"
+)
+
+// folder is where a run is written down.
+type folder struct {
+	path string // absolute
+	made bool   // by us, so that it may go again
+	link string // points at it once there is something to see; "": none does
+}
+
+const resultsDir = "results"
+
+// newFolder makes the result folder: out, or one under results/ named after
+// the time and the scenario.
+func newFolder(out, scenario string, now time.Time) (*folder, error) {
+	if out != "" {
+		return namedFolder(out)
+	}
+	root, err := filepath.Abs(resultsDir)
+	if err != nil {
+		return nil, fmt.Errorf("result folder: %w", err)
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("result folder: %w", err)
+	}
+	id := now.UTC().Format("20060102T150405Z") + "-" + scenario
+	for n := 2; ; n++ { // two runs may begin within one second
+		path := filepath.Join(root, id)
+		err := os.Mkdir(path, 0o755)
+		if err == nil {
+			return &folder{path: path, made: true, link: filepath.Join(root, "latest")}, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("result folder: %w", err)
+		}
+		id = fmt.Sprintf("%s-%s-%d", now.UTC().Format("20060102T150405Z"), scenario, n)
+	}
+}
+
+// namedFolder makes or takes the folder. What an earlier run left there goes.
+func namedFolder(out string) (*folder, error) {
+	path, err := filepath.Abs(out)
+	if err != nil {
+		return nil, fmt.Errorf("result folder: %w", err)
+	}
+	_, err = os.Stat(path)
+	f := &folder{path: path, made: errors.Is(err, fs.ErrNotExist)}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("result folder: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(path, report.File)); err != nil {
+		return f, f.writable()
+	}
+	old, err := filepath.Glob(filepath.Join(path, "*.vegeta.bin"))
+	for _, name := range append(old, filepath.Join(path, report.File), filepath.Join(path, markdownFile)) {
+		if rm := os.Remove(name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+			err = errors.Join(err, rm)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("result folder: %w", err)
+	}
+	return f, f.writable()
+}
+
+// writable tries it, before anything is started whose results could not be kept.
+func (f *folder) writable() error {
+	probe, err := os.CreateTemp(f.path, ".probe-*")
+	if err != nil {
+		return fmt.Errorf("result folder: %w", err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+const markdownFile = "report.md"
+
+// save writes run.json and report.md, each whole or not at all.
+func (f *folder) save(run *bench.Run) error {
+	b, err := report.JSON(run)
+	if err != nil {
+		return err
+	}
+	var md bytes.Buffer
+	if err := report.Markdown(&md, run); err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(filepath.Join(f.path, report.File), b, 0o644); err != nil {
+		return fmt.Errorf("result folder: %w", err)
+	}
+	if err := renameio.WriteFile(filepath.Join(f.path, markdownFile), md.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("result folder: %w", err)
+	}
+	if f.link == "" {
+		return nil
+	}
+	if err := renameio.Symlink(filepath.Base(f.path), f.link); err != nil {
+		return fmt.Errorf("result folder: %w", err)
+	}
+	return nil
+}
+
+// discard removes the folder of a run that came to nothing.
+func (f *folder) discard() error {
+	if !f.made {
+		return nil
+	}
+	return os.RemoveAll(f.path)
+}

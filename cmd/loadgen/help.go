@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"grablab/internal/bench"
+	"grablab/internal/grab/lock"
+)
+
+// runHelp tells the commands, and the flags of run by topic.
+func runHelp(w io.Writer) {
+	fmt.Fprint(w, `loadgen lets drivers fight for orders, and counts in the database how often an
+order was grabbed twice. Without arguments it does so on an embedded stack.
+
+Usage: loadgen [run] [flags]
+       loadgen COMMAND [arguments]
+
+Commands
+`)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer tw.Flush()
+	for _, c := range commands() {
+		if c.about != "" {
+			fmt.Fprintf(tw, "  %s\t%s\n", c.name, c.about)
+		}
+	}
+	s := defaults(bench.Scenarios[0].Name)
+	for _, t := range s.topics() {
+		fmt.Fprintf(tw, "\n%s\n", t.title)
+		for _, o := range t.options {
+			about := o.about
+			if v := o.value.String(); v != "" && v != "0" && v != "0s" {
+				about += fmt.Sprintf(" (default %s)", v)
+			}
+			fmt.Fprintf(tw, "  -%s %s\t%s\n", o.name, o.arg, about)
+		}
+	}
+	fmt.Fprintf(tw, "\nScenarios\n")
+	for _, sc := range bench.Scenarios {
+		fmt.Fprintf(tw, "  %s\t%s\n", sc.Name, sc.About)
+	}
+	fmt.Fprintf(tw, "\nStrategies\n")
+	for _, st := range lock.Strategies {
+		fmt.Fprintf(tw, "  %s\t%s\n", st.Name, st.Title)
+	}
+	fmt.Fprint(tw, `
+Exit codes
+  0	done
+  1	loadgen itself failed
+  2	bad usage
+  3	an -assert did not hold
+  130	interrupted; results so far are written
+`)
+}

@@ -1,0 +1,81 @@
+// Command loadgen starts the stack and the instances, fires at them, and says
+// which locks kept an order from being grabbed twice.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"grablab/internal/bench"
+	"grablab/internal/instance"
+	"grablab/internal/stack"
+)
+
+func main() {
+	stack.BeHelper()
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// The exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1 // the harness itself
+	exitUsage       = 2
+	exitAssert      = 3 // an -assert did not hold
+	exitInterrupted = 130
+)
+
+// errUsage marks what the caller can put right by calling differently.
+var errUsage = errors.New("bad usage")
+
+// command is one subcommand. It gets the arguments after its name.
+type command struct {
+	name  string
+	about string // "": not in the help
+	run   func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+}
+
+// commands is every subcommand, the default first. (A function, because the
+// help, which a subcommand prints, reads it.)
+func commands() []command {
+	return []command{
+		{"run", "start the stack and two instances, fire at every chosen strategy, audit the ledger", runCommand},
+		{"report", "render result folders again", reportCommand},
+		{bench.InstanceCommand, "", instance.Main},
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return commands()[0].run(ctx, args, stdout, stderr)
+	}
+	var names []string
+	for _, c := range commands() {
+		if c.name == args[0] {
+			return c.run(ctx, args[1:], stdout, stderr)
+		}
+		if c.about != "" {
+			names = append(names, c.name)
+		}
+	}
+	if args[0] == "help" {
+		runHelp(stdout)
+		return exitDone
+	}
+	return complain(stderr, fmt.Errorf("%w: there is no command %q; there are %s", errUsage, args[0], strings.Join(names, ", ")))
+}
+
+// complain says in one line what went wrong, and returns the exit code for it.
+func complain(stderr io.Writer, err error) int {
+	if errors.Is(err, errUsage) {
+		text := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
+		fmt.Fprintf(stderr, "loadgen: %s\n", strings.ReplaceAll(text, "\n", "; "))
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "loadgen: %v\n", err)
+	return exitFailed
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"grablab/internal/bench"
+	"grablab/internal/grab/lock"
+	"grablab/internal/stack"
+)
+
+// settle checks how the flags go together, and fills in what follows from
+// them. Its errors are one sentence each.
+func (s *settings) settle() error {
+	for _, step := range []func() error{
+		s.misplaced, s.chooseCells, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// misplaced finds flags that mean nothing beside others.
+func (s *settings) misplaced() error {
+	targets, external := len(s.Targets) > 0, s.Stack.Kind == stack.External
+	isPeak := s.Scenario == "peak"
+	for _, rule := range []struct {
+		flags []string
+		wrong bool
+		why   string
+	}{
+		{[]string{"stack", "redis", "redlock", "instances"}, targets, "cannot stand with -targets, whose instances run already"},
+		{[]string{"redis", "redlock"}, !external, "goes with -stack external, for the other stacks start their own"},
+		{[]string{"db"}, !external && !targets, "goes with -stack external or -targets, for the other stacks start their own"},
+		{[]string{"first-order", "admin-token"}, !targets, "goes with -targets"},
+		{[]string{"rate", "orders", "duration"}, isPeak, "cannot stand with -scenario peak, which searches the rate by itself"},
+		{[]string{"p99", "budget"}, !isPeak, "goes with -scenario peak"},
+		{[]string{"duration"}, s.given["orders"], "cannot stand with -orders, in whose place it stands"},
+		{[]string{"duration"}, s.Rate == 0, "needs -rate, for this scenario fires all at once"},
+		{[]string{"clock-offset"}, !targets && s.Instances < 2, "needs -instances 2 or more, for it sets the second one's clock"},
+	} {
+		for _, name := range rule.flags {
+			if rule.wrong && s.given[name] {
+				return fmt.Errorf("-%s %s", name, rule.why)
+			}
+		}
+	}
+	return nil
+}
+
+// chooseCells narrows strategies and faults to those that -only names.
+func (s *settings) chooseCells() error {
+	if len(s.only) == 0 {
+		return nil
+	}
+	if !s.given["strategies"] {
+		s.Strategies = nil
+		for _, c := range s.only {
+			strategy, err := findStrategy(c.strategy)
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(s.Strategies, func(o lock.Strategy) bool { return o.Name == c.strategy }) {
+				s.Strategies = append(s.Strategies, strategy)
+			}
+		}
+		return nil
+	}
+	wanted := map[string]bool{}
+	for _, c := range s.only {
+		wanted[c.strategy] = true
+		if !slices.ContainsFunc(s.Strategies, func(o lock.Strategy) bool { return o.Name == c.strategy }) {
+			return fmt.Errorf("-only %s/%s is not among -strategies", c.strategy, c.fault)
+		}
+	}
+	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool { return !wanted[o.Name] })
+	return nil
+}
+
+// sizeLoad turns a duration into orders, and bounds the whole.
+func (s *settings) sizeLoad() error {
+	if s.Duration > 0 {
+		requests := s.Rate * s.Duration.Seconds()
+		if requests > maxRequests {
+			return fmt.Errorf("-duration %v at -rate %g makes more than %d requests", s.Duration, s.Rate, maxRequests)
+		}
+		s.Orders = max(1, int(requests)/s.Drivers)
+	}
+	if s.Orders > maxRequests/s.Drivers {
+		return fmt.Errorf("%d orders x %d drivers make more than %d requests", s.Orders, s.Drivers, maxRequests)
+	}
+	return nil
+}
+
+func (s *settings) checkGuard() error {
+	if !s.Guard.NeedsFence() {
+		return nil
+	}
+	for _, strategy := range s.Strategies {
+		if !strategy.Fences && !strategy.FixedGuard {
+			return fmt.Errorf("-guard %s needs fencing tokens, and strategy %s hands out none", s.Guard, strategy.Name)
+		}
+	}
+	return nil
+}
+
+// checkServers sums up what the strategies need, and wants every address of it.
+func (s *settings) checkServers() error {
+	for _, strategy := range s.Strategies {
+		s.Stack.Needs |= strategy.Needs
+	}
+	if len(s.Targets) > 0 || s.Stack.Kind != stack.External {
+		return nil
+	}
+	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
+	switch {
+	case s.Stack.DB == "":
+		return fmt.Errorf("-stack external needs -db DSN, where the ledger is kept")
+	case s.Stack.Needs&lock.Redis != 0 && s.Stack.Redis == "":
+		return fmt.Errorf("strategy %s needs -redis ADDR with -stack external", s.whoNeeds(lock.Redis))
+	case s.Stack.Needs&lock.RedisQuorum != 0 && len(nodes) < 3:
+		return fmt.Errorf("strategy %s needs -redlock with 3 addresses or more with -stack external", s.whoNeeds(lock.RedisQuorum))
+	case len(slices.Compact(nodes)) < len(s.Stack.Redlock):
+		return fmt.Errorf("-redlock %s names a node twice, and they must be independent", strings.Join(s.Stack.Redlock, ","))
+	}
+	return nil
+}
+
+func (s *settings) whoNeeds(b lock.Backend) string {
+	for _, strategy := range s.Strategies {
+		if strategy.Needs&b != 0 {
+			return strategy.Name
+		}
+	}
+	return ""
+}
+
+// checkAsserts wants every claim to speak of a cell that will be there.
+func (s *settings) checkAsserts() error {
+	for _, a := range s.asserts {
+		if a.Strategy != "" && !s.runs(a.Strategy) {
+			return fmt.Errorf("-assert %q speaks of strategy %s, which is not run", a, a.Strategy)
+		}
+		if a.Fault != "" && !slices.Contains(s.Faults, a.Fault) {
+			return fmt.Errorf("-assert %q speaks of fault %s, which is not run", a, a.Fault)
+		}
+	}
+	return nil
+}
+
+// runs says whether there will be a cell of the named strategy. Targets may
+// turn out to know no strategies: then there is one, of that name.
+func (s *settings) runs(name string) bool {
+	if len(s.Targets) > 0 && name == bench.Foreign {
+		return true
+	}
+	return slices.ContainsFunc(s.Strategies, func(o lock.Strategy) bool { return o.Name == name })
+}

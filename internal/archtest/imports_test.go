@@ -1,0 +1,116 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "grablab"
+
+// rules say which of our packages each may import.
+var rules = []struct {
+	pkg string
+	may string
+	why string
+}{
+	{"migrations", "", "the schema stands below everything"},
+	{"internal/history", "", "a record of facts must not depend on who makes them"},
+	{"internal/tap", "", "the one seam: what stands on both sides of it may know it, it knows neither"},
+	{"internal/schedule", "", "a text format"},
+	{"internal/stat", "", "arithmetic"},
+	{"internal/order", "migrations", "the ledger decides, so it depends on nothing that it judges"},
+	{"internal/grab/lock", "internal/order", "a strategy cannot know that it is watched: no tap, no history, no fault"},
+	{"internal/grab", "internal/grab/lock internal/order internal/history internal/tap", "the critical section; the same code in instance, benchmark and explorer"},
+	{"internal/check", "internal/history internal/order", "a verdict rests on the record and the ledger alone"},
+	{"internal/stack", "internal/order internal/grab/lock internal/tap", "servers, whatever runs on them"},
+	{"internal/instance", "internal/grab internal/grab/lock internal/order internal/tap internal/history internal/stack", "what both binaries start; nothing that measures it"},
+	{"internal/fault", "internal/stack internal/tap internal/schedule internal/grab/lock", "faults strike what runs, and know no experiment"},
+	{"internal/explore", "internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/schedule", "no sockets and no servers below it"},
+	{"internal/bench", "internal/grab internal/grab/lock internal/order internal/tap internal/history internal/schedule internal/check internal/stack internal/instance internal/fault internal/stat migrations", "experiments need all of it, but neither how schedules are searched nor how results look"},
+	{"internal/report", "internal/bench internal/history internal/check internal/explore internal/grab internal/grab/lock internal/order", "results can be rendered again where nothing runs"},
+	{"cmd/grabsvc", "internal/instance", "a thin main"},
+	{"cmd/loadgen", "*", "the table of commands"},
+}
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		if p.ImportPath == module || testsOnly(name) {
+			continue
+		}
+		i := slices.IndexFunc(rules, func(r struct{ pkg, may, why string }) bool { return r.pkg == name })
+		if i < 0 {
+			t.Errorf("%s has no rule: say in rules what it may import, and why", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			ours, ok := strings.CutPrefix(imported, module+"/")
+			if ok && rules[i].may != "*" && !slices.Contains(strings.Fields(rules[i].may), ours) {
+				t.Errorf("%s must not import %s: %s", name, ours, rules[i].why)
+			}
+			if ok && (strings.HasPrefix(ours, "cmd/") || testsOnly(ours)) {
+				t.Errorf("%s must not import %s: nobody imports commands, and programs no tests", name, ours)
+			}
+		}
+	}
+}
+
+// testsOnly says whether a package serves tests: storetest, locktest, …
+func testsOnly(name string) bool { return strings.HasSuffix(path.Base(name), "test") }
+
+// An instance is what is measured; what it is compared with must not be in it.
+func TestInstanceLinksNoPeer(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"/cmd/grabsvc").Output()
+	if err != nil {
+		t.Fatal(explain(err))
+	}
+	deps := strings.Fields(string(out))
+	if !slices.Contains(deps, module+"/internal/grab/lock") {
+		t.Fatal("cmd/grabsvc links no locks: this test looks at the wrong thing")
+	}
+	for _, dep := range deps {
+		for _, peer := range []string{"github.com/redis/rueidis", "github.com/bsm/redislock"} {
+			if dep == peer || strings.HasPrefix(dep, peer+"/") {
+				t.Errorf("cmd/grabsvc links %s", dep)
+			}
+		}
+	}
+}
+
+func packages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", module+"/...").Output()
+	if err != nil {
+		t.Fatal(explain(err))
+	}
+	var all []goPackage
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := dec.Decode(&p); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// explain adds what a command printed to its error.
+func explain(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return errors.Join(err, errors.New(string(exit.Stderr)))
+	}
+	return err
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package archtest
+
+var buildFlags []string

@@ -1,0 +1,264 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// plan is what is fired: every driver at every order. The drivers of one order
+// go back to back, alternating over the targets; the seed permutes orders and
+// drivers.
+type plan struct {
+	targets []string // base URLs
+	first   int64    // id of the first order
+	orders  []int32  // permuted offsets from first
+	drivers int
+	seed    uint64
+
+	mu    sync.Mutex
+	next  int
+	queue []int // drivers of the order at hand, permuted
+}
+
+func newPlan(targets []string, first int64, orders, drivers int, seed uint64) *plan {
+	p := &plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed}
+	for i := range p.orders {
+		p.orders[i] = int32(i)
+	}
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(orders, func(i, j int) {
+		p.orders[i], p.orders[j] = p.orders[j], p.orders[i]
+	})
+	return p
+}
+
+func (p *plan) requests() int { return len(p.orders) * p.drivers }
+
+// shot is one planned request.
+type shot struct {
+	target string
+	order  int64
+	driver int64
+}
+
+func (p *plan) shoot() (shot, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == p.requests() {
+		return shot{}, false
+	}
+	i, k := p.next/p.drivers, p.next%p.drivers
+	if k == 0 {
+		p.queue = rand.New(rand.NewPCG(p.seed, uint64(i)+1)).Perm(p.drivers)
+	}
+	s := shot{
+		target: p.targets[p.next%len(p.targets)],
+		order:  p.first + int64(p.orders[i]),
+		driver: int64(p.queue[k]) + 1,
+	}
+	p.next++
+	return s, true
+}
+
+var jsonHeader = http.Header{"Content-Type": {"application/json"}}
+
+// target is the plan as vegeta asks for it. The driver rides in the URL's
+// fragment, which no client sends: so the raw results tell who asked for what
+// even where no answer came.
+func (p *plan) target(t *vegeta.Target) error {
+	s, ok := p.shoot()
+	if !ok {
+		return vegeta.ErrNoTargets
+	}
+	id := strconv.FormatInt(s.driver, 10)
+	t.Method = http.MethodPost
+	t.URL = s.target + "/orders/" + strconv.FormatInt(s.order, 10) + "/grab#" + id
+	t.Body = []byte(`{"driver_id":` + id + `}`)
+	t.Header = jsonHeader
+	return nil
+}
+
+// parseShot reads the URL of a result back.
+func parseShot(url string) (shot, error) {
+	rest, driver, ok := strings.Cut(url, "/grab#")
+	at := strings.LastIndex(rest, "/orders/")
+	if !ok || at < 0 {
+		return shot{}, fmt.Errorf("bench: no grab: %q", url)
+	}
+	s := shot{target: rest[:at]}
+	var e1, e2 error
+	s.order, e1 = strconv.ParseInt(rest[at+len("/orders/"):], 10, 64)
+	s.driver, e2 = strconv.ParseInt(driver, 10, 64)
+	return s, errors.Join(e1, e2)
+}
+
+// pacer is an open loop: request n is due at began + n x interval, whatever
+// became of those before it.
+type pacer struct {
+	ctx      context.Context
+	interval time.Duration // 0: all at once
+	total    uint64
+}
+
+// Pace waits by itself until the next request is due, because vegeta's own
+// sleep wakes up to a millisecond late, which would count as latency.
+func (p pacer) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
+	if hits >= p.total || p.ctx.Err() != nil {
+		return 0, true
+	}
+	if wait := time.Duration(hits)*p.interval - elapsed; wait > 0 {
+		return 0, !sleepUntilDue(p.ctx, wait)
+	}
+	return 0, false
+}
+
+// Rate is what a plot of the attack shows.
+func (p pacer) Rate(time.Duration) float64 {
+	if p.interval <= 0 {
+		return 0
+	}
+	return float64(time.Second) / float64(p.interval)
+}
+
+// sleepUntilDue sleeps for d, the last of it precisely; false: ctx was done first.
+func sleepUntilDue(ctx context.Context, d time.Duration) bool {
+	const precise = 5 * time.Millisecond
+	if d > precise {
+		t := time.NewTimer(d - precise/2)
+		defer t.Stop()
+		due := time.Now().Add(d)
+		select {
+		case <-t.C:
+			d = time.Until(due)
+		case <-ctx.Done():
+			return false
+		}
+	}
+	preciseSleep(d)
+	return true
+}
+
+// attack fires the plan and hands every result to each, one at a time, in the
+// order in which they ended. began is what the pacer counted from. When ctx is
+// done no more requests are sent, and those in flight are given up.
+func attack(ctx context.Context, p *plan, load Load, each func(r *vegeta.Result, due time.Time)) error {
+	interval := time.Duration(0)
+	if load.Rate > 0 {
+		interval = time.Duration(float64(time.Second) / load.Rate)
+	}
+	transport := &http.Transport{
+		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: load.MaxWorkers,
+	}
+	defer transport.CloseIdleConnections()
+	attacker := vegeta.NewAttacker(
+		vegeta.Client(&http.Client{
+			Transport:     sender{ctx, transport},
+			Timeout:       load.Timeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}),
+		vegeta.Workers(uint64(min(vegeta.DefaultWorkers, load.MaxWorkers))),
+		vegeta.MaxWorkers(uint64(load.MaxWorkers)),
+		vegeta.MaxBody(maxBody),
+	)
+	stop := context.AfterFunc(ctx, func() { attacker.Stop() })
+	defer stop()
+
+	began := time.Now() // within microseconds of vegeta's own reading
+	for r := range attacker.Attack(p.target, pacer{ctx, interval, uint64(p.requests())}, 0, "") {
+		if r.URL == "" {
+			continue // a worker that found the plan empty
+		}
+		r.Headers = nil // nobody reads them, and they double the size of the record
+		each(r, began.Add(time.Duration(r.Seq)*interval))
+	}
+	return context.Cause(ctx)
+}
+
+const maxBody = 16 << 10
+
+// sender ends requests with the run, and names what kept one from being answered.
+type sender struct {
+	ctx context.Context
+	rt  http.RoundTripper
+}
+
+// RoundTrip sends req; a failure begins with its kind.
+func (s sender) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, fmt.Errorf("interrupted: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
+	resp, err := s.rt.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		stop()
+		cancel(nil)
+		return nil, fmt.Errorf("%s: %w", failureKind(s.ctx, err), err)
+	}
+	resp.Body = &answerBody{resp.Body, func() { stop(); cancel(nil) }}
+	return resp, nil
+}
+
+// answerBody lets go of the request's context once the answer is read.
+type answerBody struct {
+	io.ReadCloser
+	done func()
+}
+
+func (b *answerBody) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+// Kinds of failure without an answer.
+const (
+	kindInterrupted = "interrupted"
+	kindTimeout     = "timeout"
+	kindRefused     = "refused" // surely not received
+	kindReset       = "reset"   // may have been received
+	kindOther       = "other"
+)
+
+func failureKind(run context.Context, err error) string {
+	var ne net.Error
+	switch {
+	case run.Err() != nil:
+		return kindInterrupted
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return kindRefused
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled), errors.As(err, &ne) && ne.Timeout():
+		return kindTimeout
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return kindReset
+	default:
+		return kindOther
+	}
+}
+
+// kindOfResult reads the kind back from the text that vegeta keeps: the
+// sender put it between the URL and the cause.
+func kindOfResult(text string) string {
+	for _, kind := range []string{kindInterrupted, kindTimeout, kindRefused, kindReset} {
+		if strings.Contains(text, `": `+kind+": ") {
+			return kind
+		}
+	}
+	if strings.Contains(text, "Client.Timeout") { // while the body was read
+		return kindTimeout
+	}
+	return kindOther
+}

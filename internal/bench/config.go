@@ -1,0 +1,83 @@
+// Package bench runs experiments: strategy x load x fault, one cell each, and
+// keeps the accounts.
+package bench
+
+import (
+	"io"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/stack"
+)
+
+// Config of one run. NewConfig fills in what a scenario sets.
+type Config struct {
+	Scenario   string
+	Strategies []lock.Strategy
+	Faults     []lock.Fault
+
+	Load
+	Peak PeakConfig
+
+	Work   time.Duration
+	TTL    time.Duration
+	Wait   time.Duration
+	Guard  order.Guard // "": each strategy's own
+	OnLost grab.OnLost
+	// ClockOffset is added to the wall clock of the second instance.
+	ClockOffset time.Duration
+
+	Stack     stack.Config
+	Instances int
+	Exe       string // this program, which is also the instance and the keeper
+
+	// Targets are base URLs of instances that somebody else started; with
+	// them no stack is started. FirstOrder is used where they cannot open
+	// orders: cells then take consecutive ids from it.
+	Targets    []string
+	FirstOrder int64
+	AdminToken string
+
+	Seed uint64
+	Out  string    // the result folder, which exists
+	Log  io.Writer // progress and whatever is said aloud
+	TTY  bool      // Log is a terminal: the progress line may overwrite itself
+}
+
+// Load is what is fired at a cell: every driver at every order.
+type Load struct {
+	Orders     int
+	Drivers    int
+	Rate       float64       // requests/s over all instances; 0: all at once
+	Duration   time.Duration // given instead of Orders: as many as fit at Rate
+	Timeout    time.Duration // of one request
+	MaxWorkers int           // requests in flight at the most
+}
+
+// PeakConfig bounds the search of scenario peak.
+type PeakConfig struct {
+	P99    time.Duration // the bound on the 99th percentile from the schedule
+	Budget time.Duration // for one cell
+}
+
+// Scenarios lists the scenarios with what each sets, the default first.
+var Scenarios = []struct {
+	Name, About string
+	Config      Config
+}{
+	{"rush", "100 orders x 20 drivers at 500/s, work 5 ms", Config{
+		Load: Load{Orders: 100, Drivers: 20, Rate: 500, Timeout: 30 * time.Second, MaxWorkers: 10_000},
+		Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 2 * time.Second,
+	}},
+	{"article", "one order, ten users on each of two instances at once, work 1 s", Config{
+		Load: Load{Orders: 1, Drivers: 20, Timeout: 60 * time.Second, MaxWorkers: 10_000},
+		Work: time.Second, TTL: 30 * time.Second, Wait: 25 * time.Second,
+	}},
+	{"peak", "the highest rate that is held, work 0", Config{
+		Load: Load{Orders: 100, Drivers: 20, Timeout: 30 * time.Second, MaxWorkers: 10_000},
+		TTL:  30 * time.Second, Wait: 2 * time.Second,
+		Peak: PeakConfig{P99: 100 * time.Millisecond, Budget: 20 * time.Second},
+	}},
+}

@@ -1,0 +1,403 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/order"
+	"grablab/internal/stack"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// The article's two ports; more instances follow on the next ones.
+const firstPort = 8004
+
+// fleet is the instances under test: our own processes, or somebody's targets.
+type fleet struct {
+	instances []*member
+	client    *http.Client
+	token     string
+	ours      bool
+	foreign   bool // they answer the grab call and nothing else
+	first     int64
+}
+
+// member is one instance of the fleet.
+type member struct {
+	name   string
+	url    string
+	events string         // its event file; "" where it is not ours
+	proc   *stack.Process // nil where it is not ours
+	args   []string
+}
+
+func newFleet(token string) *fleet {
+	return &fleet{
+		client: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
+		token:  token,
+	}
+}
+
+// startFleet starts cfg.Instances processes of this very program over st.
+func startFleet(ctx context.Context, cfg Config, st *stack.Stack, say func(string, ...any)) (*fleet, error) {
+	f := newFleet("")
+	f.ours = true
+	for i := range cfg.Instances {
+		addr, err := pickAddr(firstPort + i)
+		if err != nil {
+			return f, err
+		}
+		_, port, _ := net.SplitHostPort(addr)
+		if want := strconv.Itoa(firstPort + i); port != want {
+			say("port %s is taken: instance %d listens on %s", want, i+1, port)
+		}
+		in := &member{name: port, url: "http://" + addr, events: filepath.Join(st.Dir, "events-"+port+".jsonl")}
+		in.args = instanceArgs(cfg, st, in, addr, i)
+		f.instances = append(f.instances, in)
+		if err := f.start(ctx, cfg, st, in); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// pickAddr is the wanted loopback port if it is free, else any.
+func pickAddr(port int) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return "", fmt.Errorf("bench: no free port: %w", err)
+		}
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// InstanceCommand is the hidden subcommand by which this program is an instance.
+const InstanceCommand = "instance"
+
+func instanceArgs(cfg Config, st *stack.Stack, in *member, addr string, i int) []string {
+	args := []string{
+		InstanceCommand, "-addr", addr, "-instance", in.name, "-db", st.DSN, "-events", in.events,
+		"-strategy", cfg.Strategies[0].Name, "-work", cfg.Work.String(), "-ttl", cfg.TTL.String(), "-wait", cfg.Wait.String(),
+		"-on-lost", string(cfg.OnLost), "-timeout", cfg.Timeout.String(),
+	}
+	if st.Redis != "" {
+		args = append(args, "-redis", st.Redis)
+	}
+	if len(st.Redlock) > 0 {
+		args = append(args, "-redlock", strings.Join(st.Redlock, ","))
+	}
+	if cfg.Guard != "" {
+		args = append(args, "-guard", string(cfg.Guard))
+	}
+	if cfg.ClockOffset != 0 && i == 1 {
+		args = append(args, "-clock-offset", cfg.ClockOffset.String())
+	}
+	return args
+}
+
+func (f *fleet) start(ctx context.Context, cfg Config, st *stack.Stack, in *member) error {
+	proc, err := st.Spawn(ctx, "instance-"+in.name, cfg.Exe, in.args, nil)
+	if err != nil {
+		return fmt.Errorf("bench: instance %s: %w", in.name, err)
+	}
+	in.proc = proc
+	if err := f.awaitReady(ctx, in); err != nil {
+		return fmt.Errorf("bench: instance %s: %w\n%s", in.name, err, proc.LogTail())
+	}
+	return nil
+}
+
+// revive starts those of our instances again that have died, and says which.
+func (f *fleet) revive(ctx context.Context, cfg Config, st *stack.Stack, say func(string, ...any)) error {
+	for _, in := range f.instances {
+		if !f.ours || in.alive() {
+			continue
+		}
+		say("instance %s has ended; starting it again\n%s", in.name, in.proc.LogTail())
+		if err := f.start(ctx, cfg, st, in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (in *member) alive() bool {
+	select {
+	case <-in.proc.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// stop ends our instances gracefully.
+func (f *fleet) stop() error {
+	var errs []error
+	for _, in := range f.instances {
+		if in.proc != nil {
+			errs = append(errs, in.proc.Stop(10*time.Second))
+		}
+	}
+	f.client.CloseIdleConnections()
+	return errors.Join(errs...)
+}
+
+const readyTimeout = 30 * time.Second
+
+// awaitReady returns once the instance itself, and not another program on its
+// port, says that it is ready.
+func (f *fleet) awaitReady(ctx context.Context, in *member) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for {
+		var health struct {
+			PID int `json:"pid"`
+		}
+		err := f.call(ctx, http.MethodGet, in.url+"/healthz", nil, &health)
+		if err == nil && health.PID != in.proc.Pid() {
+			return fmt.Errorf("process %d answers on its port", health.PID)
+		}
+		if err == nil {
+			if err = f.call(ctx, http.MethodGet, in.url+"/readyz", nil, nil); err == nil {
+				return nil
+			}
+		}
+		select {
+		case <-in.proc.Done():
+			return errors.New("it ended while starting")
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// useTargets takes the instances that somebody else has started, and finds out
+// how much of the API they know.
+func useTargets(ctx context.Context, cfg Config) (*fleet, error) {
+	f := newFleet(cfg.AdminToken)
+	f.first = cfg.FirstOrder
+	for _, url := range cfg.Targets {
+		url = strings.TrimRight(url, "/")
+		in := &member{url: url, name: strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://")}
+		var health struct {
+			Instance string `json:"instance"`
+		}
+		err := f.call(ctx, http.MethodGet, url+"/healthz", nil, &health)
+		var status *statusError
+		if err != nil && !errors.As(err, &status) {
+			return f, fmt.Errorf("bench: target %s does not answer: %w", url, err)
+		}
+		if health.Instance != "" {
+			in.name = health.Instance
+		}
+		f.instances = append(f.instances, in)
+		if err := f.call(ctx, http.MethodGet, url+"/strategy", nil, &struct{}{}); err != nil {
+			f.foreign = true
+		}
+	}
+	if f.foreign && cfg.FirstOrder == 0 {
+		return f, errors.New("bench: the targets cannot open orders: say with -first-order which id to begin at")
+	}
+	return f, nil
+}
+
+func (f *fleet) urls() []string {
+	urls := make([]string, len(f.instances))
+	for i, in := range f.instances {
+		urls[i] = in.url
+	}
+	return urls
+}
+
+// names of the instances by target URL.
+func (f *fleet) names() map[string]string {
+	names := map[string]string{}
+	for _, in := range f.instances {
+		names[in.url] = in.name
+	}
+	return names
+}
+
+// use switches every instance to the strategy.
+func (f *fleet) use(ctx context.Context, strategy string) error {
+	for _, in := range f.instances {
+		err := f.call(ctx, http.MethodPut, in.url+"/strategy", map[string]string{"name": strategy}, nil)
+		if err != nil {
+			return fmt.Errorf("bench: switch %s to %s: %w", in.name, strategy, err)
+		}
+	}
+	return nil
+}
+
+// Create opens orders through the first instance.
+func (f *fleet) Create(ctx context.Context, count int) (int64, error) {
+	if f.foreign {
+		first := f.first
+		f.first += int64(count)
+		return first, nil
+	}
+	var made struct {
+		FirstID int64 `json:"first_id"`
+	}
+	err := f.call(ctx, http.MethodPost, f.instances[0].url+"/orders", map[string]int{"count": count}, &made)
+	return made.FirstID, err
+}
+
+// Ledger asks the first instance for the ledger rows of each order.
+func (f *fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
+	var rows []order.Grab
+	for id := first; id < first+int64(count); id++ {
+		var got struct {
+			Grabs []struct {
+				Driver   int64  `json:"driver_id"`
+				Instance string `json:"instance"`
+				Token    string `json:"token"`
+				Fence    uint64 `json:"fence"`
+			} `json:"grabs"`
+		}
+		if err := f.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%d", f.instances[0].url, id), nil, &got); err != nil {
+			return nil, err
+		}
+		for _, g := range got.Grabs {
+			rows = append(rows, order.Grab{Order: id, Driver: g.Driver, Instance: g.Instance, Token: g.Token, Fence: g.Fence})
+		}
+	}
+	return rows, nil
+}
+
+// probe is a grab that does not wait for the lock, by a driver that no load
+// uses. The status code alone tells; an error comes with any that does not.
+func (f *fleet) probe(ctx context.Context, in *member, id, driver int64) (grab.Outcome, error) {
+	url := fmt.Sprintf("%s/orders/%d/grab", in.url, id)
+	if !f.foreign {
+		url += "?wait=0"
+	}
+	err := f.call(ctx, http.MethodPost, url, map[string]int64{"driver_id": driver}, nil)
+	var status *statusError
+	switch {
+	case err == nil:
+		return grab.Grabbed, nil
+	case errors.As(err, &status) && status.code == http.StatusConflict:
+		return grab.Taken, nil
+	case errors.As(err, &status) && status.code == http.StatusLocked:
+		return grab.Busy, nil
+	default:
+		return grab.Failed, err
+	}
+}
+
+// statusError is an answer outside of 2xx.
+type statusError struct {
+	code int
+	body string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("HTTP %d: %s", e.code, e.body)
+}
+
+// call is one control call. in and out may be nil.
+func (f *fleet) call(ctx context.Context, method, url string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if f.token != "" {
+		req.Header.Set("Authorization", "Bearer "+f.token)
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode/100 != 2 {
+		return &statusError{resp.StatusCode, strings.TrimSpace(string(b))}
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(b, out)
+}
+
+// counters are what the instances have counted since they began, summed. An
+// instance that was started anew has forgotten; its epoch tells.
+type counters struct {
+	redisCommands, dbStatements float64
+	inFlight                    float64
+	epoch                       float64 // sum of the start times
+}
+
+var errNoMetrics = errors.New("bench: the targets count nothing")
+
+func (f *fleet) counters(ctx context.Context) (counters, error) {
+	var sum counters
+	if f.foreign {
+		return sum, errNoMetrics
+	}
+	for _, in := range f.instances {
+		families, err := f.scrape(ctx, in)
+		if err != nil {
+			return sum, fmt.Errorf("bench: metrics of %s: %w", in.name, err)
+		}
+		sum.redisCommands += total(families["grab_redis_commands_total"])
+		sum.dbStatements += total(families["grab_db_statements_total"])
+		sum.inFlight += total(families["grab_in_flight"])
+		sum.epoch += total(families["process_start_time_seconds"])
+	}
+	return sum, nil
+}
+
+func (f *fleet) scrape(ctx context.Context, in *member) (map[string]*dto.MetricFamily, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.url+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, &statusError{code: resp.StatusCode}
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(resp.Body)
+}
+
+func total(f *dto.MetricFamily) float64 {
+	var sum float64
+	for _, m := range f.GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
+}

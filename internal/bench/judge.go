@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+)
+
+// judge gives the cell its verdict: the first of contract 1 that applies, with
+// the reason. doubt is why the cell was not measured as it should have been;
+// tried counts the orders of which somebody got past the lock.
+func judge(c Cell, s lock.Strategy, tried int, doubt string) (lock.Verdict, string) {
+	switch {
+	case c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
+		return lock.Unsafe, fmt.Sprintf("%d of %d orders were grabbed more than once", *c.OrdersDoubleGrabbed, c.Orders)
+	case c.Overlaps != nil && *c.Overlaps > 0 && mustNotOverlap(s, c.Fault):
+		return lock.Unsafe, fmt.Sprintf("two holders were inside at once %d times", *c.Overlaps)
+	case c.StuckOrders != nil && *c.StuckOrders > 0:
+		return lock.Stuck, fmt.Sprintf("%d of %d orders can be grabbed by nobody", *c.StuckOrders, c.Orders)
+	case doubt != "":
+		return lock.Unknown, doubt
+	case c.DoubleGrabs == nil:
+		return lock.Unknown, "double-grabs could not be counted"
+	case c.StuckOrders == nil:
+		return lock.Unknown, "stuck orders could not be counted"
+	case len(c.ServedBy) < 2:
+		return lock.Unknown, "one instance alone served"
+	case *c.ContendedOrders == 0:
+		return lock.Unknown, "no order was contended"
+	case tried < c.Orders:
+		return lock.Unknown, fmt.Sprintf("%d of %d orders were not tried: nobody got past the lock", c.Orders-tried, c.Orders)
+	default:
+		return lock.Safe, ""
+	}
+}
+
+// mustNotOverlap says whether the strategy's entry promises that under f no
+// two holders are inside at once.
+func mustNotOverlap(s lock.Strategy, f lock.Fault) bool {
+	return s.Excludes != lock.Nobody && slices.Contains(s.Survives, f)
+}
+
+// expected is what the registry claims of the cell; nil where the flags have
+// changed what it speaks of.
+func (cfg Config) expected(s lock.Strategy, f lock.Fault) *lock.Verdict {
+	asDeclared := (cfg.Guard == "" || s.FixedGuard || cfg.Guard == s.Guard) &&
+		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
+	if s.New == nil || !asDeclared { // without New it is somebody else's lock
+		return nil
+	}
+	v := s.Expected(f)
+	return &v
+}
+
+const (
+	fromLedger  = "ledger"
+	fromAnswers = "answers"
+)

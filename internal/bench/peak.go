@@ -1,0 +1,87 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+)
+
+const (
+	peakFirst = 200.0 // requests/s of the first step
+	peakStep  = 2 * time.Second
+	peakFine  = 1.1 // two rates that lie closer than this are not told apart
+)
+
+// peak searches the highest rate that is held: it doubles the rate until a
+// step is not held, then halves the interval, in proportion, until the budget
+// is spent. The cell's figures are those of the highest step that held.
+func (r *runner) peak(ctx context.Context, s lock.Strategy) Cell {
+	var (
+		search  = Peak{P99MS: millis(r.cfg.Peak.P99), Steps: []PeakStep{}}
+		best    *Cell
+		low     = 0.0         // the highest rate that held
+		high    = math.Inf(1) // the lowest that did not
+		end     = time.Now().Add(r.cfg.Peak.Budget)
+		rate    = peakFirst
+		attempt Cell
+	)
+	for ctx.Err() == nil && high/low > peakFine && (best == nil || time.Now().Before(end)) {
+		load := r.cfg.Load
+		load.Rate = rate
+		load.Orders = max(1, int(rate*peakStep.Seconds())/load.Drivers)
+		attempt = r.cell(ctx, s, load)
+		step := PeakStep{RPS: rate, Held: r.isHeld(attempt)}
+		if attempt.Latency != nil {
+			step.P99MS = attempt.Latency.P99
+		}
+		search.Steps = append(search.Steps, step)
+		r.progress.say("  %s at %.0f/s: p99 %.1f ms, held: %v", s.Name, rate, step.P99MS, step.Held)
+		if step.Held {
+			low = rate
+			won := attempt
+			best = &won
+		} else {
+			high = rate
+		}
+		rate = nextRate(low, high)
+		if rate < 1 {
+			break
+		}
+	}
+	if best == nil {
+		best = &attempt
+	} else {
+		search.HeldRPS = low
+		if best.Grabs != nil {
+			search.GrabsPerS = float64(*best.Grabs) / best.DurationS
+		}
+	}
+	best.Peak = &search
+	return *best
+}
+
+// nextRate doubles while nothing has failed, halves while nothing has held,
+// and in between takes the geometric middle.
+func nextRate(low, high float64) float64 {
+	switch {
+	case math.IsInf(high, 1):
+		return low * 2
+	case low == 0:
+		return high / 2
+	default:
+		return math.Round(math.Sqrt(low * high))
+	}
+}
+
+// isHeld says whether a step held its rate: every request was answered, the
+// load was held, and the 99th percentile kept its bound.
+func (r *runner) isHeld(c Cell) bool {
+	return c.Latency != nil && c.LoadHeld != nil && *c.LoadHeld &&
+		c.Latency.P99 <= millis(r.cfg.Peak.P99) &&
+		c.Outcomes[grab.Failed] == 0 && c.Outcomes[grab.Timeout] == 0
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,72 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"grablab/internal/grab"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	probeDriver  = 1_000_000_000 // drivers from here on belong to no load
+	probesAtOnce = 256
+	probeGivesUp = 5 * time.Second // of nothing but errors: this is not about a lock
+)
+
+// stuckOrders counts the orders on which a fresh driver gets neither grabbed
+// nor taken until two leases have passed. Its error says that it could not be
+// found out: whoever was asked answered with errors.
+func (r *runner) stuckOrders(ctx context.Context, first int64, count int, lease time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
+	defer cancel()
+	var stuck, probed atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(probesAtOnce)
+	for i := range count {
+		g.Go(func() error {
+			free, err := r.probe(ctx, first+int64(i), probeDriver+int64(i), lease)
+			if err == nil && !free {
+				stuck.Add(1)
+			}
+			r.progress.step("probed %d of %d orders", probed.Add(1), count)
+			return err
+		})
+	}
+	err := g.Wait()
+	return int(stuck.Load()), err
+}
+
+// probe asks one instance after the other for the order, until the first
+// answer that tells, or until two leases have passed.
+func (r *runner) probe(ctx context.Context, id, driver int64, lease time.Duration) (free bool, err error) {
+	every := max(lease/20, 10*time.Millisecond)
+	deadline := time.Now().Add(2 * lease)
+	lastBusy := time.Now()
+	for n := 0; ; n++ {
+		in := r.fleet.instances[n%len(r.fleet.instances)]
+		outcome, err := r.fleet.probe(ctx, in, id, driver)
+		switch outcome {
+		case grab.Grabbed, grab.Taken:
+			return true, nil
+		case grab.Busy:
+			lastBusy = time.Now()
+		default:
+			if time.Since(lastBusy) > probeGivesUp || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return false, fmt.Errorf("bench: probe of order %d: %w", id, err)
+			}
+		}
+		if !time.Now().Before(deadline) {
+			return false, nil
+		}
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}

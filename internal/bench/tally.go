@@ -1,0 +1,183 @@
+package bench
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/grab"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// tally keeps the accounts of one attack as its answers come in. Its memory
+// grows with the orders that are under way and with the grabs, not with the
+// requests.
+type tally struct {
+	drivers int
+	names   map[string]string // instance by target, until an answer says better
+
+	requests int
+	outcomes map[grab.Outcome]int
+	errors   map[string]int
+	servedBy map[string]int
+
+	scheduled, sent latencies
+	lastEnd         time.Time
+
+	open      map[int64]*fight // orders under way
+	contended int
+	tried     int          // orders of which somebody got past the lock
+	told      []check.Pair // who was answered "grabbed"
+	doubles   int          // by the answers
+	doubled   int          // orders
+	won       int          // orders, by the answers
+}
+
+// fight is what is known of one order while its drivers are under way.
+type fight struct {
+	left  int
+	spans []span
+	won   int
+	tried bool
+}
+
+type span struct{ from, to time.Time }
+
+func newTally(drivers int, names map[string]string) *tally {
+	return &tally{
+		drivers: drivers, names: names,
+		outcomes: map[grab.Outcome]int{}, errors: map[string]int{}, servedBy: map[string]int{},
+		scheduled: newLatencies(), sent: newLatencies(),
+		open: map[int64]*fight{},
+	}
+}
+
+// answered is what is read of a grab's answer. A foreign service need not
+// send any of it: the status code alone decides the outcome.
+type answered struct {
+	Reason   string `json:"reason"`
+	Instance string `json:"instance"`
+}
+
+// add books one result, which was due at the given time.
+func (t *tally) add(r *vegeta.Result, due time.Time) error {
+	s, err := parseShot(r.URL)
+	if err != nil {
+		return err
+	}
+	var body answered
+	if r.Code != 0 {
+		_ = json.Unmarshal(r.Body, &body) // a foreign body is no error
+		if body.Instance == "" {
+			body.Instance = t.names[s.target]
+		}
+		t.servedBy[body.Instance]++
+	}
+	outcome, kind := classify(r, body.Reason)
+	t.requests++
+	t.outcomes[outcome]++
+	if kind != "" {
+		t.errors[kind]++
+	}
+
+	end := r.Timestamp.Add(r.Latency)
+	t.scheduled.add(end.Sub(due))
+	t.sent.add(r.Latency)
+	if end.After(t.lastEnd) {
+		t.lastEnd = end
+	}
+	t.settle(s, outcome, span{r.Timestamp, end})
+	return nil
+}
+
+// classify turns a result into an outcome and, where there is one, the kind of
+// error. A request that timed out or broke off may have happened.
+func classify(r *vegeta.Result, reason string) (grab.Outcome, string) {
+	switch r.Code {
+	case 0:
+		kind := kindOfResult(r.Error)
+		if kind == kindTimeout {
+			return grab.Timeout, kind
+		}
+		return grab.Failed, kind
+	case http.StatusOK:
+		return grab.Grabbed, ""
+	case http.StatusConflict:
+		return grab.Taken, ""
+	case http.StatusLocked:
+		return grab.Busy, ""
+	case http.StatusGatewayTimeout:
+		return grab.Timeout, or(reason, "http 504")
+	default:
+		return grab.Failed, or(reason, "http "+http.StatusText(int(r.Code)))
+	}
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// settle books the result with its order, and closes the order's account when
+// its last driver has been answered.
+func (t *tally) settle(s shot, outcome grab.Outcome, sp span) {
+	f := t.open[s.order]
+	if f == nil {
+		f = &fight{left: t.drivers}
+		t.open[s.order] = f
+	}
+	f.left--
+	f.spans = append(f.spans, sp)
+	switch outcome {
+	case grab.Grabbed:
+		f.won++
+		f.tried = true
+		t.told = append(t.told, check.Pair{Order: s.order, Driver: s.driver})
+	case grab.Taken:
+		f.tried = true
+	}
+	if f.left == 0 {
+		t.close(s.order, f)
+	}
+}
+
+func (t *tally) close(id int64, f *fight) {
+	delete(t.open, id)
+	if overlapping(f.spans) {
+		t.contended++
+	}
+	if f.tried {
+		t.tried++
+	}
+	if f.won > 0 {
+		t.won++
+	}
+	if f.won > 1 {
+		t.doubles += f.won - 1
+		t.doubled++
+	}
+}
+
+// finish closes the accounts of the orders that an interruption left open.
+func (t *tally) finish() {
+	for id, f := range t.open {
+		t.close(id, f)
+	}
+}
+
+// overlapping says whether any two of the spans have an instant in common. It
+// sorts them.
+func overlapping(spans []span) bool {
+	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+	for i, s := range spans[1:] {
+		if s.from.Before(spans[i].to) { // no earlier one ended later, or we had returned
+			return true
+		}
+	}
+	return false
+}

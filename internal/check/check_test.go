@@ -1,0 +1,363 @@
+package check_test
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+var errGone = errors.New("the database is gone")
+
+// rows is a ledger of order, driver pairs.
+func rows(pairs ...check.Pair) []order.Grab { return check.Rows(pairs) }
+
+// find returns the named checker's verdict.
+func verdict(t *testing.T, name string, e check.Evidence) check.Verdict {
+	t.Helper()
+	for _, c := range check.Checkers {
+		if c.Name == name {
+			v := c.Check(e)
+			if v.Checker != name {
+				t.Errorf("the verdict of %s is signed %q", name, v.Checker)
+			}
+			if v.Why == "" {
+				t.Errorf("%s does not say why", name)
+			}
+			return v
+		}
+	}
+	t.Fatalf("no checker %q", name)
+	return check.Verdict{}
+}
+
+func TestVerdicts(t *testing.T) {
+	p := func(order, driver int64) check.Pair { return check.Pair{Order: order, Driver: driver} }
+	for _, tt := range []struct {
+		name    string
+		checker string
+		e       check.Evidence
+		want    check.Result
+		why     string // part of the sentence
+	}{
+		{"nobody came", "one-winner", check.Evidence{}, check.Pass, "0 orders"},
+		{"one winner each", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1))}, check.Pass, "2 orders"},
+		{"two winners", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 by 3 drivers"},
+		{"one driver twice", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(1, 1))}, check.Fail, "order 1"},
+		{"no ledger, no doubt by the answers", "one-winner", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1)}}, check.Unknown, "the database is gone"},
+		{"no ledger, two were told", "one-winner", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 to 2 drivers"},
+		{"foreign, one was told", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}}, check.Pass, "1 order"},
+		{"foreign, two were told", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 to 2"},
+		{"foreign, a second may have won", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(1, 2)}}, check.Unknown, "order 1"},
+		{"foreign, two may have won", "one-winner", check.Evidence{FromAnswers: true, Unsure: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "order 1"},
+		{"foreign, doubt on another order", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(2, 2)}}, check.Pass, "1 order"},
+
+		{"as told", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 1)}}, check.Pass, "1 promised grab"},
+		{"a service that writes nothing", "answers-agree", check.Evidence{Told: []check.Pair{p(1, 1), p(2, 3)}}, check.Fail, "driver 1 was told that order 1"},
+		{"the wrong driver was told", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 2)}}, check.Fail, "driver 2"},
+		{"told twice, written once", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 1), p(1, 1)}}, check.Fail, "1 grab was promised"},
+		{"the winner was told taken", "answers-agree", check.Evidence{Ledger: rows(p(1, 1))}, check.Fail, "driver 1 stands in the ledger"},
+		{"the winner got no answer", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Unsure: []check.Pair{p(1, 1)}}, check.Pass, ""},
+		{"a lost answer excuses one row", "answers-agree", check.Evidence{Ledger: rows(p(1, 1), p(1, 1)), Unsure: []check.Pair{p(1, 1)}}, check.Fail, "1 grab was denied"},
+		{"no ledger", "answers-agree", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1)}}, check.Unknown, "the database is gone"},
+		{"foreign", "answers-agree", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}}, check.Unknown, "no ledger"},
+
+		{"all answered", "nothing-stuck", check.Evidence{}, check.Pass, ""},
+		{"a lock that never lets go", "nothing-stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders give no fresh driver an answer, order 4"},
+		{"not probed", "nothing-stuck", check.Evidence{NoProbe: errGone}, check.Unknown, "the database is gone"},
+		{"some stuck, some not probed", "nothing-stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order gives"},
+
+		{"no lock", "holders-apart", check.Evidence{Excludes: check.Nobody, Record: &check.Record{}}, check.Unknown, "no lock"},
+		{"no record", "holders-apart", check.Evidence{Excludes: check.Global}, check.Unknown, "nobody recorded"},
+	} {
+		t.Run(tt.checker+"/"+tt.name, func(t *testing.T) {
+			got := verdict(t, tt.checker, tt.e)
+			if got.Result != tt.want || !strings.Contains(got.Why, tt.why) {
+				t.Errorf("got %s: %q, want %s: …%s…", got.Result, got.Why, tt.want, tt.why)
+			}
+		})
+	}
+}
+
+// A double-grab is shown by the rows of the order with the most.
+func TestDoubleGrabIsShown(t *testing.T) {
+	v := verdict(t, "one-winner", check.Evidence{Ledger: []order.Grab{
+		{Order: 1, Driver: 1, Token: "a"}, {Order: 2, Driver: 5, Token: "b", Instance: "8004"}, {Order: 2, Driver: 6, Token: "c", Instance: "8005"},
+	}})
+	want := []history.Event{
+		{Kind: history.OK, Op: history.Claim, Order: 2, Driver: 5, Token: "b", Instance: "8004"},
+		{Kind: history.OK, Op: history.Claim, Order: 2, Driver: 6, Token: "c", Instance: "8005"},
+	}
+	if !slices.Equal(v.Events, want) {
+		t.Errorf("shown by %v, want %v", v.Events, want)
+	}
+}
+
+func TestCountGrabs(t *testing.T) {
+	got := check.CountGrabs(rows(
+		check.Pair{Order: 3, Driver: 1}, check.Pair{Order: 3, Driver: 2}, check.Pair{Order: 3, Driver: 3},
+		check.Pair{Order: 1, Driver: 1}, check.Pair{Order: 1, Driver: 4}, check.Pair{Order: 1, Driver: 5},
+		check.Pair{Order: 2, Driver: 1}))
+	want := check.Grabs{Rows: 7, Orders: 3, DoubleGrabs: 4, OrdersDouble: 2, Most: 1, MostRows: 3}
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// The books always balance, whatever was told and whatever was written.
+func FuzzAnswersBalance(f *testing.F) {
+	f.Add([]byte{1, 1, 2}, []byte{1, 3})
+	f.Fuzz(func(t *testing.T, told, written []byte) {
+		pairs := func(b []byte) []check.Pair {
+			ps := make([]check.Pair, len(b))
+			for i, x := range b {
+				ps[i] = check.Pair{Order: int64(x >> 4), Driver: int64(x & 15)}
+			}
+			return ps
+		}
+		phantom, unacknowledged := check.CompareAnswers(pairs(told), check.Rows(pairs(written)))
+		if len(told)+len(unacknowledged)-len(phantom) != len(written) {
+			t.Errorf("%d told + %d unacknowledged - %d phantom is not %d rows", len(told), len(unacknowledged), len(phantom), len(written))
+		}
+		for _, p := range phantom {
+			if slices.Contains(unacknowledged, p) {
+				t.Errorf("%v is phantom and unacknowledged", p)
+			}
+		}
+	})
+}
+
+// tape writes a history by hand. Time is in steps.
+type tape struct {
+	scan check.Scan
+	seq  map[string]uint64
+}
+
+func (tp *tape) add(t int, instance string, kind history.Kind, op string, order, driver int64, token, note string) {
+	if tp.seq == nil {
+		tp.seq = map[string]uint64{}
+	}
+	tp.seq[instance]++
+	tp.scan.Add(history.Event{
+		Seq: tp.seq[instance], T: time.Duration(t), Instance: instance, Kind: kind, Op: op,
+		Order: order, Driver: driver, Token: token, Note: note,
+	})
+}
+
+func (tp *tape) enter(t int, instance string, order, driver int64, token string) {
+	tp.add(t, instance, history.OK, history.Acquire, order, driver, token, "")
+}
+
+func (tp *tape) leave(t int, instance string, order, driver int64, token string) {
+	tp.add(t, instance, history.Invoke, history.Release, order, driver, token, "")
+}
+
+// lose forgets the next event of an instance.
+func (tp *tape) lose(instance string) {
+	if tp.seq == nil {
+		tp.seq = map[string]uint64{}
+	}
+	tp.seq[instance]++
+}
+
+// restart begins the sequence of an instance anew.
+func (tp *tape) restart(instance string) { tp.seq[instance] = 0 }
+
+func TestHoldersApart(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		among    check.Among
+		tape     func(*tape)
+		overlaps int
+		want     check.Result
+		why      string
+	}{
+		{"nothing happened", check.Global, func(*tape) {}, 0, check.Pass, "0 holds"},
+		{"one after the other", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.leave(2, "A", 7, 1, "a")
+			r.enter(3, "B", 7, 2, "b")
+			r.leave(4, "B", 7, 2, "b")
+		}, 0, check.Pass, "2 holds"},
+		{"one the instant after the other", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.leave(2, "A", 7, 1, "a")
+			r.enter(2, "B", 7, 2, "b")
+			r.leave(3, "B", 7, 2, "b")
+		}, 0, check.Pass, "2 holds"},
+		{"together, on two orders", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(2, "B", 8, 2, "b")
+			r.leave(3, "A", 7, 1, "a")
+			r.leave(4, "B", 8, 2, "b")
+		}, 0, check.Pass, "2 holds"},
+		{"together, in two instances", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(2, "B", 7, 2, "b")
+			r.leave(3, "A", 7, 1, "a")
+			r.leave(4, "B", 7, 2, "b")
+		}, 1, check.Fail, "order 7 driver 2 (instance B)"},
+		{"together, in two instances that need not exclude each other", check.Process, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(2, "B", 7, 2, "b")
+			r.leave(3, "A", 7, 1, "a")
+			r.leave(4, "B", 7, 2, "b")
+		}, 0, check.Pass, "2 holds"},
+		{"together, in one instance", check.Process, func(r *tape) {
+			r.enter(1, "A", 7, 1, "")
+			r.enter(2, "A", 7, 2, "")
+			r.leave(3, "A", 7, 1, "")
+			r.leave(4, "A", 7, 2, "")
+		}, 1, check.Fail, "order 7 driver 2 (instance A)"},
+		{"the long one overlaps all the short ones", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			for i := range 3 {
+				r.enter(2+2*i, "B", 7, 2, "b")
+				r.leave(3+2*i, "B", 7, 2, "b")
+			}
+			r.leave(9, "A", 7, 1, "a")
+		}, 3, check.Fail, "3 holds"},
+		{"one driver's two attempts with one token", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "driver-1")
+			r.enter(2, "A", 7, 1, "driver-1")
+			r.leave(3, "A", 7, 1, "driver-1")
+			r.leave(4, "A", 7, 1, "driver-1")
+		}, 1, check.Fail, "1 hold began"},
+		{"never left", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(5, "B", 7, 2, "b")
+			r.leave(6, "B", 7, 2, "b")
+		}, 1, check.Fail, "driver 2"},
+		{"died inside, told", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.scan.Died("A", 3)
+			r.enter(5, "B", 7, 2, "b")
+			r.leave(6, "B", 7, 2, "b")
+		}, 0, check.Pass, "2 holds"},
+		{"died inside, after another had entered", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(2, "B", 7, 2, "b")
+			r.scan.Died("A", 3)
+			r.leave(6, "B", 7, 2, "b")
+		}, 1, check.Fail, "driver 2"},
+		{"died inside, started anew", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(5, "B", 7, 2, "b")
+			r.leave(6, "B", 7, 2, "b")
+			r.restart("A")
+			r.enter(8, "A", 7, 3, "c")
+			r.leave(9, "A", 7, 3, "c")
+		}, 0, check.Pass, "3 holds"},
+		{"a release was lost", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.lose("A")
+			r.enter(5, "A", 7, 2, "b")
+			r.leave(6, "A", 7, 2, "b")
+		}, 1, check.Unknown, "1 event was lost"},
+		{"an acquire was lost", check.Global, func(r *tape) {
+			r.leave(1, "A", 7, 1, "a")
+		}, 0, check.Unknown, "1 event was lost"},
+		{"events were lost, and two overlap all the same", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(2, "B", 7, 2, "b")
+			r.leave(3, "A", 7, 1, "a")
+			r.leave(4, "B", 7, 2, "b")
+			r.lose("B")
+			r.enter(9, "B", 7, 3, "c")
+		}, 1, check.Fail, "driver 2"},
+		{"lost before the process began to tell", check.Global, func(r *tape) {
+			r.scan.Since = map[string]uint64{"A": 10}
+			r.seq = map[string]uint64{"A": 12}
+			r.enter(1, "A", 7, 1, "a")
+			r.leave(2, "A", 7, 1, "a")
+		}, 0, check.Unknown, "2 events were lost"},
+		{"failed acquires hold nothing", check.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.add(2, "B", history.Fail, history.Acquire, 7, 2, "", "lock: busy")
+			r.leave(3, "A", 7, 1, "a")
+		}, 0, check.Pass, "1 hold,"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var r tape
+			tt.tape(&r)
+			rec := r.scan.Record()
+			if got := check.Overlaps(rec.Holds, tt.among); len(got) != tt.overlaps {
+				t.Errorf("%d overlaps, want %d: %+v", len(got), tt.overlaps, got)
+			}
+			v := verdict(t, "holders-apart", check.Evidence{Record: rec, Excludes: tt.among})
+			if v.Result != tt.want || !strings.Contains(v.Why, tt.why) {
+				t.Errorf("got %s: %q, want %s: …%s…", v.Result, v.Why, tt.want, tt.why)
+			}
+		})
+	}
+}
+
+// What shows an overlap is the four ends, in the order of time.
+func TestOverlapIsShown(t *testing.T) {
+	var r tape
+	r.enter(1, "A", 7, 1, "a")
+	r.enter(2, "B", 7, 2, "b")
+	r.leave(3, "A", 7, 1, "a")
+	r.leave(4, "B", 7, 2, "b")
+	v := verdict(t, "holders-apart", check.Evidence{Record: r.scan.Record(), Excludes: check.Global})
+	var got []string
+	for _, e := range v.Events {
+		got = append(got, e.Instance+" "+string(e.Kind)+" "+e.Op)
+	}
+	if want := []string{"A ok acquire", "B ok acquire", "A invoke release", "B invoke release"}; !slices.Equal(got, want) {
+		t.Errorf("shown by %q, want %q", got, want)
+	}
+	if v.Events[2].Seq != 2 || v.Events[2].T != 3 {
+		t.Errorf("the release of A is %+v", v.Events[2])
+	}
+}
+
+func TestNearMisses(t *testing.T) {
+	var r tape
+	r.add(1, "A", history.Fail, history.Claim, 7, 1, "a", order.ErrTaken.Error())
+	r.add(2, "A", history.Fail, history.Claim, 7, 2, "b", "claim: "+order.ErrStale.Error())
+	r.add(3, "A", history.Fail, history.Read, 7, 3, "c", order.ErrStale.Error())
+	r.add(4, "A", history.Fail, history.Claim, 7, 4, "d", "connection refused") // no guard refused it
+	r.add(5, "A", history.Fail, history.Grab, 7, 5, "e", order.ErrTaken.Error())
+	r.add(6, "A", history.OK, history.Claim, 7, 6, "f", "")
+	if got := r.scan.Record().NearMisses; got != 3 {
+		t.Errorf("%d near misses, want 3", got)
+	}
+}
+
+// A record may be asked for before the last event.
+func TestRecordTwice(t *testing.T) {
+	var r tape
+	r.enter(1, "A", 7, 1, "a")
+	r.enter(2, "B", 8, 2, "b")
+	if h := r.scan.Record().Holds[0]; h.To != 2 || h.Closed {
+		t.Errorf("an open hold is %+v, want it open until 2", h)
+	}
+	r.leave(5, "A", 7, 1, "a")
+	if h := r.scan.Record().Holds[0]; h.To != 5 || !h.Closed {
+		t.Errorf("a closed hold is %+v, want it closed at 5", h)
+	}
+}
+
+func TestAll(t *testing.T) {
+	var names []string
+	for _, v := range check.All(check.Evidence{}) {
+		names = append(names, v.Checker)
+	}
+	var want []string
+	for _, c := range check.Checkers {
+		want = append(want, c.Name)
+		if c.About == "" {
+			t.Errorf("%s does not say what it is about", c.Name)
+		}
+	}
+	if !reflect.DeepEqual(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+}

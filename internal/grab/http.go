@@ -1,0 +1,367 @@
+package grab
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+
+	"github.com/gin-gonic/gin"
+)
+
+// HTTPConfig of a handler. The zero value of an optional field is its default.
+type HTTPConfig struct {
+	// Timeout is how long a grab may take, its waiting included; its claim and
+	// its release have deadlines of their own. 0: 60 s.
+	Timeout time.Duration
+	// Public says that the handler can be reached from beyond this host. Calls
+	// that change state then need AdminToken, and without one they are refused.
+	Public     bool
+	AdminToken string
+	// Ready asks each dependency, by name, whether it answers, and says whether
+	// those that do suffice. nil: there is none.
+	Ready   func(context.Context) (checks map[string]error, ready bool)
+	Metrics *Metrics     // nil: nothing is counted
+	Log     *slog.Logger // nil: nobody hears of a panic
+}
+
+// Bounds on what a client may ask for.
+const (
+	maxBody   = 4 << 10         // bytes
+	maxOrders = order.MaxCreate // opened by one call
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+// NewHandler returns the HTTP API of an instance, as openapi.json describes it.
+func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = time.Minute
+	}
+	if cfg.Ready == nil {
+		cfg.Ready = func(context.Context) (map[string]error, bool) { return nil, true }
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics()
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return api{s, cfg}.routes()
+}
+
+// api answers for a Service.
+type api struct {
+	*Service
+	http HTTPConfig
+}
+
+func (a api) routes() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.HandleMethodNotAllowed = true
+	r.RedirectTrailingSlash = false
+	r.Use(a.recover, a.sameSite)
+	r.NoRoute(func(c *gin.Context) { refuse(c, http.StatusNotFound, "there is no %s", c.Request.URL.Path) })
+	r.NoMethod(func(c *gin.Context) {
+		refuse(c, http.StatusMethodNotAllowed, "%s takes no %s", c.Request.URL.Path, c.Request.Method)
+	})
+
+	r.POST("/orders/:order_id/grab", a.grab)
+	r.GET("/orders/:order_id", a.order)
+	r.POST("/orders", a.admin, a.open)
+	r.GET("/strategies", a.strategies)
+	r.GET("/strategy", a.strategy)
+	r.PUT("/strategy", a.admin, a.switchTo)
+	r.GET("/healthz", a.healthz)
+	r.GET("/readyz", a.readyz)
+	r.GET("/metrics", gin.WrapH(a.http.Metrics.handler()))
+	r.GET("/openapi.json", func(c *gin.Context) { c.Data(http.StatusOK, "application/json", openAPI) })
+	return r
+}
+
+// grab is the one call that load is made of.
+func (a api) grab(c *gin.Context) {
+	req, err := a.readGrab(c)
+	if err != nil {
+		a.refuseGrab(c, req, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
+	defer cancel()
+
+	ans := a.http.Metrics.count(func() Answer { return a.Grab(ctx, req) })
+	c.JSON(ans.Status, ans)
+}
+
+func (a api) readGrab(c *gin.Context) (Request, error) {
+	req := Request{Strategy: c.Query("strategy")}
+	id, err := orderID(c)
+	if err != nil {
+		return req, err
+	}
+	req.Order = id
+	if wait, ok := c.GetQuery("wait"); ok {
+		if wait != "0" {
+			return req, badRequest("bad_wait", "wait can only be 0, which tries once; else leave it out")
+		}
+		req.TryOnce = true
+	}
+	var body struct {
+		Driver int64 `json:"driver_id"`
+	}
+	if err := readBody(c, &body); err != nil {
+		return req, err
+	}
+	if body.Driver <= 0 {
+		return req, badRequest("bad_body", "driver_id must be a positive integer, as in {\"driver_id\": 42}")
+	}
+	req.Driver = body.Driver
+	return req, nil
+}
+
+// refuseGrab answers a request that is none in the form of all grab answers.
+func (a api) refuseGrab(c *gin.Context, req Request, err error) {
+	ans := Answer{
+		Outcome: Failed, Reason: "bad_body", Order: req.Order, Driver: req.Driver,
+		Instance: a.cfg.Instance, Strategy: req.Strategy, Error: err.Error(),
+	}
+	if ans.Strategy == "" {
+		ans.Strategy = a.Strategy()
+	}
+	var bad *requestError
+	if errors.As(err, &bad) {
+		ans.Reason, ans.Status = bad.reason, bad.status
+	}
+	c.JSON(ans.Status, ans)
+}
+
+// OrderView is the body of GET /orders/{order_id}: the row, and its ledger in
+// the order in which it was written.
+type OrderView struct {
+	ID     int64      `json:"order_id"`
+	Status int        `json:"status"`
+	Driver int64      `json:"driver_id,omitempty"`
+	Fence  uint64     `json:"fence"`
+	Grabs  []GrabView `json:"grabs"`
+}
+
+// GrabView is one row of the ledger.
+type GrabView struct {
+	ID       int64     `json:"grab_id"`
+	Driver   int64     `json:"driver_id"`
+	Instance string    `json:"instance"`
+	Strategy string    `json:"strategy"`
+	Token    string    `json:"token"`
+	Fence    uint64    `json:"fence"`
+	At       time.Time `json:"at"`
+}
+
+func (a api) order(c *gin.Context) {
+	id, err := orderID(c)
+	if err != nil {
+		refuseWith(c, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
+	defer cancel()
+	row, err := a.cfg.Orders.Read(ctx, id, 0)
+	if errors.Is(err, order.ErrNotFound) {
+		refuse(c, http.StatusNotFound, "there is no order %d", id)
+		return
+	}
+	if err != nil {
+		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
+		return
+	}
+	ledger, err := a.cfg.Orders.Ledger(ctx, id, 1)
+	if err != nil {
+		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
+		return
+	}
+	view := OrderView{ID: row.ID, Status: row.Status, Driver: row.Driver, Fence: row.Fence, Grabs: make([]GrabView, len(ledger))}
+	for i, g := range ledger {
+		view.Grabs[i] = GrabView{g.ID, g.Driver, g.Instance, g.Strategy, g.Token, g.Fence, g.At}
+	}
+	c.JSON(http.StatusOK, view)
+}
+
+// OrdersView is the body of the answer to POST /orders.
+type OrdersView struct {
+	FirstID int64 `json:"first_id"`
+	Count   int   `json:"count"`
+}
+
+func (a api) open(c *gin.Context) {
+	var body struct {
+		Count int `json:"count"`
+	}
+	if err := readBody(c, &body); err != nil {
+		refuseWith(c, err)
+		return
+	}
+	if body.Count < 1 || body.Count > maxOrders {
+		refuse(c, http.StatusBadRequest, "count must be from 1 to %d, as in {\"count\": 100}", maxOrders)
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
+	defer cancel()
+	first, err := a.cfg.Orders.Create(ctx, body.Count)
+	if err != nil {
+		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
+		return
+	}
+	c.JSON(http.StatusCreated, OrdersView{first, body.Count})
+}
+
+// StrategyView is one strategy, as GET /strategies tells of it.
+type StrategyView struct {
+	Name   string                      `json:"name"`
+	Family string                      `json:"family"`
+	Title  string                      `json:"title"`
+	Source string                      `json:"source"`
+	Guard  order.Guard                 `json:"guard"`
+	Expect map[lock.Fault]lock.Verdict `json:"expect"` // under every fault
+	// Available says that this instance has what the strategy needs; Missing,
+	// what it lacks.
+	Available bool   `json:"available"`
+	Missing   string `json:"missing,omitempty"`
+}
+
+func (a api) strategies(c *gin.Context) {
+	views := make([]StrategyView, len(lock.Strategies))
+	for i, st := range lock.Strategies {
+		expect := make(map[lock.Fault]lock.Verdict, len(lock.Faults))
+		for _, f := range lock.Faults {
+			expect[f] = st.Expected(f)
+		}
+		missing := lacks(a.cfg.Lock, st.Needs)
+		views[i] = StrategyView{st.Name, st.Family, st.Title, st.Source, st.Guard, expect, missing == "", missing}
+	}
+	c.JSON(http.StatusOK, views)
+}
+
+// StrategyName is the body of GET and PUT /strategy.
+type StrategyName struct {
+	Name string `json:"name"`
+}
+
+func (a api) strategy(c *gin.Context) {
+	c.JSON(http.StatusOK, StrategyName{a.Strategy()})
+}
+
+func (a api) switchTo(c *gin.Context) {
+	var body StrategyName
+	if err := readBody(c, &body); err != nil {
+		refuseWith(c, err)
+		return
+	}
+	if err := a.Switch(body.Name); err != nil {
+		refuse(c, http.StatusBadRequest, "%s", oneLine(err))
+		return
+	}
+	a.http.Log.Info("switched", "strategy", body.Name)
+	c.JSON(http.StatusOK, body)
+}
+
+// Health is the body of GET /healthz. The process id tells two instances on
+// one port apart.
+type Health struct {
+	Status   string `json:"status"`
+	Instance string `json:"instance"`
+	PID      int    `json:"pid"`
+}
+
+func (a api) healthz(c *gin.Context) {
+	c.JSON(http.StatusOK, Health{"ok", a.cfg.Instance, os.Getpid()})
+}
+
+// Readiness is the body of GET /readyz: "ok", or what is wrong, by dependency.
+type Readiness struct {
+	Ready  bool              `json:"ready"`
+	Checks map[string]string `json:"checks"`
+}
+
+// readyTimeout bounds what a dependency may take to say that it is there.
+const readyTimeout = 2 * time.Second
+
+func (a api) readyz(c *gin.Context) {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), readyTimeout)
+	defer cancel()
+	checks, ready := a.http.Ready(ctx)
+	r := Readiness{Ready: ready, Checks: map[string]string{}}
+	for name, err := range checks {
+		r.Checks[name] = "ok"
+		if err != nil {
+			r.Checks[name] = oneLine(err)
+		}
+	}
+	status := http.StatusOK
+	if !ready {
+		status = http.StatusServiceUnavailable
+	}
+	c.JSON(status, r)
+}
+
+// Problem is the body of every refusal that is no grab answer.
+type Problem struct {
+	Error string `json:"error"`
+}
+
+func refuse(c *gin.Context, status int, format string, args ...any) {
+	c.AbortWithStatusJSON(status, Problem{fmt.Sprintf(format, args...)})
+}
+
+// requestError is what is wrong with a request.
+type requestError struct {
+	status int
+	reason string
+	text   string
+}
+
+func (e *requestError) Error() string { return e.text }
+
+func badRequest(reason, format string, args ...any) error {
+	return &requestError{http.StatusBadRequest, reason, fmt.Sprintf(format, args...)}
+}
+
+func refuseWith(c *gin.Context, err error) {
+	var bad *requestError
+	if errors.As(err, &bad) {
+		refuse(c, bad.status, "%s", bad.text)
+		return
+	}
+	refuse(c, http.StatusBadRequest, "%s", oneLine(err))
+}
+
+func orderID(c *gin.Context) (int64, error) {
+	id, err := strconv.ParseInt(c.Param("order_id"), 10, 64)
+	if err != nil || id <= 0 {
+		return 0, badRequest("bad_order_id", "order id %.40q is no positive integer", c.Param("order_id"))
+	}
+	return id, nil
+}
+
+// readBody reads one JSON object with no field that v has not. It reads to the
+// end: net/http tells a handler that its client has hung up only then.
+func readBody(c *gin.Context, v any) error {
+	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return &requestError{http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is over %d bytes", maxBody)}
+	}
+	if err != nil {
+		return badRequest("bad_body", "the body ended early: %v", err)
+	}
+	return decode(b, v)
+}

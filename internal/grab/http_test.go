@@ -1,0 +1,715 @@
+package grab_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// rig is an instance over a store in memory and a Redis in this process.
+type rig struct {
+	http.Handler
+	store *order.Mem
+	redis *miniredis.Miniredis
+	first int64 // of 100 open orders
+}
+
+// settings of a rig. The zero value does not work, does not wait, and is asked
+// from this host only.
+type settings struct {
+	grab grab.Config
+	env  lock.Env
+	http grab.HTTPConfig
+}
+
+func newRig(t *testing.T, set settings) rig {
+	t.Helper()
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+	t.Cleanup(func() { client.Close() })
+	store := new(order.Mem)
+	first, err := store.Create(t.Context(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	env := set.env
+	env.Node, env.Redis, env.Orders = "8004", client, store
+	env.Now, env.Token, env.Rand = time.Now, rand.Text, mathrand.Float64
+	if env.TTL == 0 {
+		env.TTL = 30 * time.Second
+	}
+	cfg := set.grab
+	cfg.Instance, cfg.Lock = "8004", env
+	switch broken := cfg.Orders.(type) {
+	case nil:
+		cfg.Orders = store
+	case brokenStore:
+		broken.Mem = store
+		cfg.Orders = broken
+	}
+	if cfg.Strategy == "" {
+		cfg.Strategy = "setnx"
+	}
+	service, err := grab.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return rig{grab.NewHandler(service, set.http), store, server, first}
+}
+
+// call makes one request and holds its answer to the API's own description.
+func (r rig) call(t *testing.T, req *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, req)
+	described(t, req, w)
+	return w
+}
+
+func request(method, path, body string) *http.Request {
+	req := httptest.NewRequest(method, path, strings.NewReader(body))
+	req.Host = "127.0.0.1:8004"
+	return req
+}
+
+// description is openapi.json.
+type description struct {
+	Paths map[string]map[string]struct {
+		Responses map[string]struct {
+			Content map[string]struct {
+				Examples map[string]struct{ Value any }
+			}
+		}
+	}
+}
+
+var readDescription = sync.OnceValues(func() (*description, *jsonschema.Compiler) {
+	text, err := os.ReadFile("openapi.json")
+	if err != nil {
+		panic(err)
+	}
+	raw, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		panic(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	d := new(description)
+	if err := errors.Join(c.AddResource("openapi.json", raw), json.Unmarshal(text, d)); err != nil {
+		panic(err)
+	}
+	return d, c
+})
+
+// schemaOf compiles the schema of one JSON answer.
+func schemaOf(t *testing.T, c *jsonschema.Compiler, path, method, status string) *jsonschema.Schema {
+	t.Helper()
+	escaped := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(path)
+	s, err := c.Compile(fmt.Sprintf("openapi.json#/paths/%s/%s/responses/%s/content/application~1json/schema", escaped, method, status))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// described fails the test if the answer is not one that the description has.
+// Calls that the API does not have are not described.
+func described(t *testing.T, req *http.Request, w *httptest.ResponseRecorder) {
+	t.Helper()
+	d, c := readDescription()
+	path, method, status := template(req.URL.Path), strings.ToLower(req.Method), fmt.Sprint(w.Code)
+	op, ok := d.Paths[path][method]
+	if !ok {
+		return
+	}
+	answer, ok := op.Responses[status]
+	if !ok {
+		t.Errorf("%s %s answers %s, which is not described", method, path, status)
+		return
+	}
+	if _, ok := answer.Content["application/json"]; !ok {
+		return
+	}
+	if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, "application/json") {
+		t.Errorf("%s %s answers with content type %q", method, path, got)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(w.Body.Bytes()))
+	if err != nil {
+		t.Errorf("%s %s: %v", method, path, err)
+		return
+	}
+	if err := schemaOf(t, c, path, method, status).Validate(value); err != nil {
+		t.Errorf("%s %s answers %v: %v", method, path, value, err)
+	}
+}
+
+// template is the described path that a real one belongs to.
+func template(path string) string {
+	parts := strings.Split(path, "/")
+	if len(parts) > 2 && parts[1] == "orders" {
+		parts[2] = "{order_id}"
+	}
+	return strings.Join(parts, "/")
+}
+
+func TestDescriptionIsServed(t *testing.T) {
+	text, err := os.ReadFile("openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := newRig(t, settings{}).call(t, request("GET", "/openapi.json", "")); w.Body.String() != string(text) {
+		t.Errorf("GET /openapi.json is not openapi.json: %.100s…", w.Body)
+	}
+}
+
+func TestDescriptionHasEveryRoute(t *testing.T) {
+	d, _ := readDescription()
+	var described, real []string
+	for path, methods := range d.Paths {
+		for method := range methods {
+			described = append(described, strings.ToUpper(method)+" "+path)
+		}
+	}
+	for _, route := range newRig(t, settings{}).Handler.(*gin.Engine).Routes() {
+		real = append(real, route.Method+" "+strings.ReplaceAll(route.Path, ":order_id", "{order_id}"))
+	}
+	slices.Sort(described)
+	slices.Sort(real)
+	if !slices.Equal(described, real) {
+		t.Errorf("described\n%s\nserved\n%s", strings.Join(described, "\n"), strings.Join(real, "\n"))
+	}
+}
+
+func TestDescriptionsExamplesAreValid(t *testing.T) {
+	d, c := readDescription()
+	for path, methods := range d.Paths {
+		for method, op := range methods {
+			for status, answer := range op.Responses {
+				content, ok := answer.Content["application/json"]
+				if !ok {
+					continue
+				}
+				schema := schemaOf(t, c, path, method, status)
+				for _, example := range content.Examples {
+					if err := schema.Validate(example.Value); err != nil {
+						t.Errorf("%s %s %s: %v", method, path, status, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// answerOf decodes a grab answer.
+func answerOf(t *testing.T, w *httptest.ResponseRecorder) grab.Answer {
+	t.Helper()
+	var a grab.Answer
+	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
+		t.Fatalf("%s: %v", w.Body, err)
+	}
+	return a
+}
+
+func TestGrabRefusesBadRequests(t *testing.T) {
+	const good = `{"driver_id":42}`
+	tests := []struct {
+		name, path, body string
+		status           int
+		reason, text     string
+	}{
+		{"id no number", "/orders/x/grab", good, 400, "bad_order_id", "no positive integer"},
+		{"id zero", "/orders/0/grab", good, 400, "bad_order_id", "no positive integer"},
+		{"id negative", "/orders/-1/grab", good, 400, "bad_order_id", "no positive integer"},
+		{"id too large", "/orders/9223372036854775808/grab", good, 400, "bad_order_id", "no positive integer"},
+		{"no body", "/orders/1/grab", "", 400, "bad_body", "empty"},
+		{"no JSON", "/orders/1/grab", "driver_id=42", 400, "bad_body", "cannot be read"},
+		{"torn", "/orders/1/grab", `{"driver_id":4`, 400, "bad_body", "too early"},
+		{"an array", "/orders/1/grab", `[42]`, 400, "bad_body", "must be a JSON object"},
+		{"null", "/orders/1/grab", `null`, 400, "bad_body", "positive integer"},
+		{"no driver", "/orders/1/grab", `{}`, 400, "bad_body", "positive integer"},
+		{"driver zero", "/orders/1/grab", `{"driver_id":0}`, 400, "bad_body", "positive integer"},
+		{"driver negative", "/orders/1/grab", `{"driver_id":-1}`, 400, "bad_body", "positive integer"},
+		{"driver a text", "/orders/1/grab", `{"driver_id":"42"}`, 400, "bad_body", "driver_id cannot be string"},
+		{"driver a fraction", "/orders/1/grab", `{"driver_id":1.5}`, 400, "bad_body", "driver_id cannot be number 1.5"},
+		{"driver too large", "/orders/1/grab", `{"driver_id":9223372036854775808}`, 400, "bad_body", "driver_id cannot be number"},
+		{"unknown field", "/orders/1/grab", `{"driver_id":42,"x":1}`, 400, "bad_body", `unknown field "x"`},
+		{"two objects", "/orders/1/grab", good + good, 400, "bad_body", "goes on"},
+		{"unknown strategy", "/orders/1/grab?strategy=x", good, 400, "bad_strategy", `no strategy "x"`},
+		{"strategy without its servers", "/orders/1/grab?strategy=redlock", good, 400, "bad_strategy", "needs Redlock nodes (-redlock)"},
+		{"wait a while", "/orders/1/grab?wait=1s", good, 400, "bad_wait", "can only be 0"},
+		{"over 4 KiB", "/orders/1/grab", good + strings.Repeat(" ", 4<<10), 413, "body_too_large", "4096"},
+	}
+	r := newRig(t, settings{})
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := r.call(t, request("POST", tt.path, tt.body))
+			a := answerOf(t, w)
+			if w.Code != tt.status || a.Outcome != grab.Failed || a.Reason != tt.reason || !strings.Contains(a.Error, tt.text) {
+				t.Errorf("%d %+v, want %d %s: …%s…", w.Code, a, tt.status, tt.reason, tt.text)
+			}
+		})
+	}
+	if grabs, _ := r.store.Ledger(t.Context(), r.first, 100); len(grabs) != 0 {
+		t.Errorf("ledger %+v, want nothing", grabs)
+	}
+	if keys := r.redis.Keys(); len(keys) != 0 {
+		t.Errorf("keys %v, want none", keys)
+	}
+}
+
+// brokenStore fails in one way.
+type brokenStore struct {
+	*order.Mem
+	read, claim error
+}
+
+func (s brokenStore) Read(ctx context.Context, id int64, fence uint64) (order.Order, error) {
+	if s.read != nil {
+		return order.Order{}, s.read
+	}
+	return s.Mem.Read(ctx, id, fence)
+}
+
+func (s brokenStore) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
+	if s.claim != nil {
+		return s.claim
+	}
+	return s.Mem.Claim(ctx, c, g)
+}
+
+func TestGrabAnswers(t *testing.T) {
+	const path, body = "/orders/1/grab", `{"driver_id":42}`
+	errDown := errors.New("connection refused")
+	tests := []struct {
+		name            string
+		set             settings
+		prepare         func(*testing.T, rig)
+		path            string
+		status          int
+		outcome         grab.Outcome
+		reason          string
+		grabbed, leaves bool // a ledger row; somebody else's key
+	}{
+		{name: "grabbed", status: 200, outcome: grab.Grabbed, grabbed: true},
+		{name: "grabbed by another strategy", path: path + "?strategy=none", status: 200, outcome: grab.Grabbed, grabbed: true},
+		{name: "taken", status: 409, outcome: grab.Taken, grabbed: true, prepare: func(t *testing.T, r rig) {
+			r.call(t, request("POST", path, `{"driver_id":41}`))
+		}},
+		{name: "busy", status: 423, outcome: grab.Busy, leaves: true, prepare: holdLock},
+		{
+			name: "busy at the first try", path: path + "?wait=0", status: 423, outcome: grab.Busy, leaves: true,
+			set: settings{env: lock.Env{Wait: time.Minute}}, prepare: holdLock,
+		},
+		{
+			name: "free at the first try", path: path + "?wait=0&strategy=mutex", status: 200, outcome: grab.Grabbed, grabbed: true,
+			set: settings{env: lock.Env{Wait: time.Minute}},
+		},
+		{name: "no such order", path: "/orders/4711/grab", status: 404, outcome: grab.Failed, reason: "not_found"},
+		{
+			name: "deadline while waiting", status: 504, outcome: grab.Timeout, reason: "deadline", leaves: true,
+			set:     settings{env: lock.Env{Wait: time.Minute}, http: grab.HTTPConfig{Timeout: 50 * time.Millisecond}},
+			prepare: holdLock,
+		},
+		{
+			name: "deadline while working", status: 504, outcome: grab.Timeout, reason: "deadline",
+			set: settings{grab: grab.Config{Work: time.Minute}, http: grab.HTTPConfig{Timeout: 50 * time.Millisecond}},
+		},
+		{name: "Redis down", status: 503, outcome: grab.Failed, reason: "dependency", prepare: func(t *testing.T, r rig) { r.redis.Close() }},
+		{
+			name: "database down", status: 503, outcome: grab.Failed, reason: "dependency",
+			set: settings{grab: grab.Config{Orders: brokenStore{read: errDown}}},
+		},
+		{
+			name: "claim not written", status: 503, outcome: grab.Failed, reason: "dependency",
+			set: settings{grab: grab.Config{Orders: brokenStore{claim: fmt.Errorf("%w: %w", order.ErrNotWritten, errDown)}}},
+		},
+		{
+			name: "claim unknown", status: 504, outcome: grab.Timeout, reason: "unknown",
+			set: settings{grab: grab.Config{Orders: brokenStore{claim: errDown}}},
+		},
+		{
+			name: "stale", status: 503, outcome: grab.Failed, reason: "stale",
+			set: settings{grab: grab.Config{Orders: brokenStore{claim: order.ErrStale}}},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, tt.set)
+			if tt.prepare != nil {
+				tt.prepare(t, r)
+			}
+			if tt.path == "" {
+				tt.path = path
+			}
+			w := r.call(t, request("POST", tt.path, body))
+			a := answerOf(t, w)
+			if w.Code != tt.status || a.Outcome != tt.outcome || a.Reason != tt.reason {
+				t.Errorf("%d %+v, want %d %s %s", w.Code, a, tt.status, tt.outcome, tt.reason)
+			}
+			if a.Instance != "8004" || a.Driver != 42 || a.Strategy == "" {
+				t.Errorf("answer %+v", a)
+			}
+			if grabs, _ := r.store.Ledger(t.Context(), 1, 1); (len(grabs) == 1) != tt.grabbed {
+				t.Errorf("ledger %+v", grabs)
+			}
+			if keys := r.redis.Keys(); (len(keys) > 0) != tt.leaves {
+				t.Errorf("keys %v", keys)
+			}
+		})
+	}
+}
+
+// holdLock is somebody else who has the lock of order 1.
+func holdLock(t *testing.T, r rig) { r.redis.Set("grab:setnx:{1}", "somebody else") }
+
+// When a lease is lost the work ends, nothing is written, and the client is told.
+func TestGrabLosesItsLease(t *testing.T) {
+	r := newRig(t, settings{grab: grab.Config{Strategy: "watchdog", Work: time.Minute}, env: lock.Env{TTL: 300 * time.Millisecond}})
+	answered := make(chan *httptest.ResponseRecorder)
+	go func() {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, request("POST", "/orders/1/grab", `{"driver_id":42}`))
+		answered <- w
+	}()
+	eventually(t, "the lock is taken", func() bool { return len(r.redis.Keys()) > 0 })
+	r.redis.FlushAll()
+	w := <-answered
+	described(t, request("POST", "/orders/1/grab", ""), w)
+	if grabs, _ := r.store.Ledger(t.Context(), 1, 1); w.Code != 503 || len(grabs) != 0 {
+		t.Errorf("%d %s, ledger %+v; want 503 and nothing", w.Code, w.Body, grabs)
+	}
+}
+
+// A client that hangs up while its grab works, or waits, leaves no lock and no row.
+func TestGrabOfClientThatHangsUp(t *testing.T) {
+	for _, strategy := range []string{"none", "mutex", "setnx", "watchdog"} {
+		t.Run(strategy, func(t *testing.T) {
+			metrics := grab.NewMetrics()
+			r := newRig(t, settings{
+				grab: grab.Config{Strategy: strategy, Work: time.Minute}, env: lock.Env{Wait: time.Minute},
+				http: grab.HTTPConfig{Metrics: metrics},
+			})
+			server := httptest.NewServer(r)
+			defer server.Close()
+			ctx, hangUp := context.WithCancel(t.Context())
+			const clients = 3
+			ended := make(chan error, clients)
+			for range clients {
+				req, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/orders/1/grab", strings.NewReader(`{"driver_id":42}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				go func() {
+					resp, err := http.DefaultClient.Do(req)
+					if err == nil {
+						resp.Body.Close()
+					}
+					ended <- err
+				}()
+			}
+			eventually(t, "all grabs are in flight", func() bool { return gauge(t, metrics, "grab_in_flight") == clients })
+			hangUp()
+			for range clients {
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("client: %v, want cancelled", err)
+				}
+			}
+			eventually(t, "no grab is in flight", func() bool { return gauge(t, metrics, "grab_in_flight") == 0 })
+			if keys := r.redis.Keys(); len(keys) != 0 {
+				t.Errorf("keys %v, want none", keys)
+			}
+			if grabs, _ := r.store.Ledger(t.Context(), 1, 1); len(grabs) != 0 {
+				t.Errorf("ledger %+v, want nothing", grabs)
+			}
+			// The lock is free: the next driver gets as far as its work.
+			w := httptest.NewRecorder()
+			short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			r.ServeHTTP(w, request("POST", "/orders/1/grab", `{"driver_id":43}`).WithContext(short))
+			if a := answerOf(t, w); a.HeldMS == 0 {
+				t.Errorf("the next driver: %+v, want it to have held the lock", a)
+			}
+		})
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+// gauge reads a metric without labels.
+func gauge(t *testing.T, m *grab.Metrics, name string) float64 {
+	t.Helper()
+	families, err := m.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func TestMetricsCountGrabs(t *testing.T) {
+	r := newRig(t, settings{})
+	for range 3 {
+		r.call(t, request("POST", "/orders/1/grab", `{"driver_id":42}`))
+	}
+	r.call(t, request("POST", "/orders/x/grab", `{"driver_id":42}`)) // no grab
+	text := r.call(t, request("GET", "/metrics", "")).Body.String()
+	for _, want := range []string{
+		`grab_grabs_total{outcome="grabbed",strategy="setnx"} 1`,
+		`grab_grabs_total{outcome="taken",strategy="setnx"} 2`,
+		`grab_duration_seconds_count{strategy="setnx"} 3`,
+		`grab_in_flight 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+}
+
+func TestCalls(t *testing.T) {
+	tests := []struct {
+		name, method, path, body string
+		status                   int
+		contains                 string
+	}{
+		{"order", "GET", "/orders/1", "", 200, `"grabs":[]`},
+		{"no such order", "GET", "/orders/4711", "", 404, "no order 4711"},
+		{"order's id is none", "GET", "/orders/x", "", 400, "no positive integer"},
+		{"open orders", "POST", "/orders", `{"count":3}`, 201, `{"first_id":101,"count":3}`},
+		{"open none", "POST", "/orders", `{"count":0}`, 400, "count must be"},
+		{"open minus one", "POST", "/orders", `{"count":-1}`, 400, "count must be"},
+		{"open too many", "POST", "/orders", `{"count":500001}`, 400, "count must be"},
+		{"open what", "POST", "/orders", ``, 400, "empty"},
+		{"open at length", "POST", "/orders", strings.Repeat(" ", 4<<10+1), 413, "4096"},
+		{"strategies", "GET", "/strategies", "", 200, `"name":"none"`},
+		{"strategy", "GET", "/strategy", "", 200, `{"name":"setnx"}`},
+		{"switch", "PUT", "/strategy", `{"name":"none"}`, 200, `{"name":"none"}`},
+		{"switch to nothing", "PUT", "/strategy", `{"name":""}`, 400, `no strategy \"\"`},
+		{"switch to the unknown", "PUT", "/strategy", `{"name":"x"}`, 400, `no strategy \"x\"`},
+		{"switch to the unavailable", "PUT", "/strategy", `{"name":"redlock"}`, 400, "needs Redlock nodes (-redlock)"},
+		{"switch how", "PUT", "/strategy", `{"strategy":"none"}`, 400, "unknown field"},
+		{"alive", "GET", "/healthz", "", 200, `"instance":"8004"`},
+		{"ready", "GET", "/readyz", "", 200, `"ready":true`},
+		{"no such path", "GET", "/order/1", "", 404, `"error":"there is no /order/1"`},
+		{"path with a slash too many", "GET", "/strategy/", "", 404, `"error"`},
+		{"no such method", "DELETE", "/orders/1", "", 405, `"error":"/orders/1 takes no DELETE"`},
+		{"grab by GET", "GET", "/orders/1/grab", "", 405, `takes no GET`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			req := request(tt.method, tt.path, tt.body)
+			newRig(t, settings{}).ServeHTTP(w, req)
+			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.contains) {
+				t.Errorf("%d %s, want %d …%s…", w.Code, w.Body, tt.status, tt.contains)
+			}
+			described(t, req, w)
+		})
+	}
+}
+
+func TestOrderShowsItsLedger(t *testing.T) {
+	r := newRig(t, settings{})
+	won := answerOf(t, r.call(t, request("POST", "/orders/1/grab", `{"driver_id":42}`)))
+	var got grab.OrderView
+	w := r.call(t, request("GET", "/orders/1", ""))
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Status != order.Grabbed || got.Driver != 42 || len(got.Grabs) != 1 || got.Grabs[0].Token != won.Token || got.Grabs[0].Strategy != "setnx" {
+		t.Errorf("%s, want the grab of driver 42 with token %s", w.Body, won.Token)
+	}
+}
+
+func TestStrategiesSayWhatIsAvailable(t *testing.T) {
+	var got []grab.StrategyView
+	w := newRig(t, settings{}).call(t, request("GET", "/strategies", ""))
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != len(lock.Strategies) {
+		t.Errorf("%d strategies, want %d", len(got), len(lock.Strategies))
+	}
+	for _, st := range got {
+		if len(st.Expect) != len(lock.Faults) {
+			t.Errorf("%s expects something under %d faults, want %d", st.Name, len(st.Expect), len(lock.Faults))
+		}
+		known, err := lock.Find(st.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := known.Needs&^(lock.Redis|lock.SQL) == 0; st.Available != want {
+			t.Errorf("%s is available: %v, want %v", st.Name, st.Available, want)
+		}
+	}
+}
+
+// Grabs in flight end under the strategy that they began with.
+func TestSwitchLeavesGrabsAlone(t *testing.T) {
+	r := newRig(t, settings{grab: grab.Config{Work: 300 * time.Millisecond}})
+	answered := make(chan grab.Answer)
+	go func() {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, request("POST", "/orders/1/grab", `{"driver_id":42}`))
+		answered <- answerOf(t, w)
+	}()
+	eventually(t, "the lock is taken", func() bool { return r.redis.Exists("grab:setnx:{1}") })
+	r.call(t, request("PUT", "/strategy", `{"name":"none"}`))
+	if a := <-answered; a.Outcome != grab.Grabbed || a.Strategy != "setnx" {
+		t.Errorf("%+v, want grabbed under setnx", a)
+	}
+	if a := answerOf(t, r.call(t, request("POST", "/orders/2/grab", `{"driver_id":42}`))); a.Strategy != "none" {
+		t.Errorf("%+v, want strategy none", a)
+	}
+}
+
+func TestReadyzTellsWhatIsWrong(t *testing.T) {
+	checks := map[string]error{"db": nil, "redis": errors.New("connection refused")}
+	for _, ready := range []bool{true, false} {
+		r := newRig(t, settings{http: grab.HTTPConfig{
+			Ready: func(ctx context.Context) (map[string]error, bool) {
+				if _, ok := ctx.Deadline(); !ok {
+					t.Error("no deadline")
+				}
+				return checks, ready
+			},
+		}})
+		w := r.call(t, request("GET", "/readyz", ""))
+		want := fmt.Sprintf(`{"ready":%v,"checks":{"db":"ok","redis":"connection refused"}}`, ready)
+		if (w.Code == 200) != ready || w.Body.String() != want {
+			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+		}
+	}
+}
+
+func TestAccess(t *testing.T) {
+	public := grab.HTTPConfig{Public: true, AdminToken: "secret"}
+	tests := []struct {
+		name   string
+		http   grab.HTTPConfig
+		host   string
+		header [2]string
+		status int
+	}{
+		{"loopback", grab.HTTPConfig{}, "127.0.0.1:8004", [2]string{}, 200},
+		{"localhost", grab.HTTPConfig{}, "LocalHost:8004", [2]string{}, 200},
+		{"IPv6", grab.HTTPConfig{}, "[::1]:8004", [2]string{}, 200},
+		{"IPv6 without a port", grab.HTTPConfig{}, "[::1]", [2]string{}, 200},
+		{"rebound name", grab.HTTPConfig{}, "evil.example:8004", [2]string{}, 403},
+		{"another address", grab.HTTPConfig{}, "10.0.0.1:8004", [2]string{}, 403},
+		{"page of another site", grab.HTTPConfig{}, "127.0.0.1:8004", [2]string{"Origin", "http://evil.example"}, 403},
+		{"page of another site, as browsers say", grab.HTTPConfig{}, "127.0.0.1:8004", [2]string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"its own page", grab.HTTPConfig{}, "127.0.0.1:8004", [2]string{"Origin", "http://127.0.0.1:8004"}, 200},
+		{"beyond loopback, token", public, "grab.example", [2]string{"Authorization", "Bearer secret"}, 200},
+		{"beyond loopback, no token", public, "grab.example", [2]string{}, 401},
+		{"beyond loopback, wrong token", public, "grab.example", [2]string{"Authorization", "Bearer secreT"}, 401},
+		{"beyond loopback, part of it", public, "grab.example", [2]string{"Authorization", "Bearer secre"}, 401},
+		{"beyond loopback, other scheme", public, "grab.example", [2]string{"Authorization", "Basic secret"}, 401},
+		{"beyond loopback, none set", grab.HTTPConfig{Public: true}, "grab.example", [2]string{"Authorization", "Bearer "}, 403},
+	}
+	for _, tt := range tests {
+		for _, call := range [][3]string{{"PUT", "/strategy", `{"name":"none"}`}, {"POST", "/orders", `{"count":1}`}} {
+			t.Run(tt.name+" "+call[1], func(t *testing.T) {
+				r := newRig(t, settings{http: tt.http})
+				req := request(call[0], call[1], call[2])
+				req.Host = tt.host
+				if tt.header[0] != "" {
+					req.Header.Set(tt.header[0], tt.header[1])
+				}
+				w := r.call(t, req)
+				if got := w.Code; got != tt.status && (tt.status != 200 || got != 201) {
+					t.Errorf("%d, want %d", got, tt.status)
+				}
+			})
+		}
+	}
+}
+
+// Whoever may not switch the strategy may still grab.
+func TestGrabNeedsNoToken(t *testing.T) {
+	r := newRig(t, settings{http: grab.HTTPConfig{Public: true}})
+	req := request("POST", "/orders/1/grab", `{"driver_id":42}`)
+	req.Host = "grab.example"
+	if w := r.call(t, req); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+type panickingStore struct{ *order.Mem }
+
+func (panickingStore) Read(context.Context, int64, uint64) (order.Order, error) { panic("boom") }
+
+func TestPanicIsAnswered(t *testing.T) {
+	metrics := grab.NewMetrics()
+	r := newRig(t, settings{grab: grab.Config{Orders: panickingStore{}}, http: grab.HTTPConfig{Metrics: metrics}})
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, request("POST", "/orders/1/grab", `{"driver_id":42}`))
+	if w.Code != 500 || w.Body.String() != `{"error":"internal error"}` {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if n := gauge(t, metrics, "grab_in_flight"); n != 0 {
+		t.Errorf("%v grabs in flight", n)
+	}
+	if keys := r.redis.Keys(); len(keys) != 0 {
+		t.Errorf("keys %v, want none", keys)
+	}
+}
+
+func BenchmarkGrab(b *testing.B) {
+	store := new(order.Mem)
+	if _, err := store.Create(b.Context(), 1); err != nil {
+		b.Fatal(err)
+	}
+	service, err := grab.New(grab.Config{Instance: "8004", Orders: store, Strategy: "none", Lock: lock.Env{Token: rand.Text}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	h := grab.NewHandler(service, grab.HTTPConfig{})
+	b.ReportAllocs()
+	for b.Loop() {
+		req := request("POST", "/orders/1/grab", `{"driver_id":42}`)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, req)
+		io.Copy(io.Discard, w.Body)
+	}
+}

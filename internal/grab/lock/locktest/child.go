@@ -1,0 +1,216 @@
+package locktest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+
+	"go.uber.org/goleak"
+)
+
+// childEnv carries the job of a child process.
+const childEnv = "GRABLAB_LOCKTEST_CHILD"
+
+// job is what a child does: contend for keys with several workers, hang up
+// some of the time, and then go.
+type job struct {
+	Strategy string
+	Spec     string
+	Dir      string // where holders leave their marks
+	Keys     int
+	Workers  int
+	For      time.Duration
+	TTL      time.Duration
+	Wait     time.Duration
+}
+
+// report is what a child has seen.
+type report struct {
+	Held     int    // leases
+	Overlaps int    // of them, when another process or worker was inside
+	Busy     int    // answers of ErrBusy
+	HungUp   int    // acquires that were cancelled
+	Error    string // what was neither
+	Leaked   string // goroutines that outlived the locker
+}
+
+// Main is for the TestMain of a package that runs the suite: the suite starts
+// the test binary again as another process, which finds its strategy by name
+// and its servers through open.
+func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
+	text, ok := os.LookupEnv(childEnv)
+	if !ok {
+		os.Exit(m.Run())
+	}
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		panic(err)
+	}
+	st, err := find(j.Strategy)
+	if err != nil {
+		panic(err)
+	}
+	r := j.run(Subject{Strategy: st, Spec: j.Spec, Open: open})
+	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
+		panic(err)
+	}
+	os.Exit(0)
+}
+
+// processes: the lock keeps holders apart across processes of the operating
+// system, and a process that ends its locker has no goroutine left of it.
+func processes(ctx context.Context, s Subject) error {
+	dir, err := os.MkdirTemp("", "locktest")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	j := job{
+		Strategy: s.Strategy.Name, Spec: s.Spec, Dir: dir,
+		Keys: 2, Workers: 4, For: 1500 * time.Millisecond, TTL: longTTL, Wait: slack,
+	}
+	count := 2
+	if s.Strategy.Excludes == lock.Process {
+		count = 1
+	}
+	var children sync.WaitGroup
+	reports, errs := make([]report, count), make([]error, count)
+	for i := range count {
+		children.Go(func() { reports[i], errs[i] = j.inChild(ctx) })
+	}
+	children.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	hungUp := 0
+	for i, r := range reports {
+		hungUp += r.HungUp
+		switch {
+		case r.Error != "":
+			return fmt.Errorf("process %d: %s", i, r.Error)
+		case r.Overlaps > 0:
+			return fmt.Errorf("process %d: %d of %d leases overlapped another", i, r.Overlaps, r.Held)
+		case r.Held == 0:
+			return fmt.Errorf("process %d never had the lock", i)
+		case r.Leaked != "":
+			return fmt.Errorf("process %d left goroutines: %s", i, r.Leaked)
+		}
+	}
+	if hungUp == 0 {
+		return errors.New("nobody ever waited long enough to hang up")
+	}
+	for key := range j.Keys {
+		if err := s.nothingLeft(ctx, j.key(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (j job) inChild(ctx context.Context) (report, error) {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return report{}, err
+	}
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return report{}, fmt.Errorf("child: %w: %s", err, stderr.String())
+	}
+	var r report
+	return r, json.Unmarshal(out, &r)
+}
+
+func (j job) key(i int) string { return fmt.Sprintf("locktest:{processes%d}", i) }
+
+func (j job) run(s Subject) report {
+	before := goleak.IgnoreCurrent()
+	p, err := s.start(j.TTL, j.Wait)
+	if err != nil {
+		return report{Error: err.Error()}
+	}
+	var (
+		mu      sync.Mutex
+		total   report
+		workers sync.WaitGroup
+		end     = time.Now().Add(j.For)
+	)
+	for w := range j.Workers {
+		workers.Go(func() {
+			for n := w; time.Now().Before(end); n++ {
+				r := j.once(p, n)
+				mu.Lock()
+				total.add(r)
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	if err := p.stop(); err != nil && total.Error == "" {
+		total.Error = err.Error()
+	}
+	if err := goleak.Find(before); err != nil {
+		total.Leaked = err.Error()
+	}
+	return total
+}
+
+// once acquires once. Every fourth time the client hangs up soon.
+func (j job) once(l lock.Locker, n int) (r report) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if n%4 == 3 {
+		timer := time.AfterFunc(time.Millisecond, cancel)
+		defer timer.Stop()
+	}
+	key := n % j.Keys
+	lease, err := l.Acquire(ctx, j.key(key))
+	switch {
+	case errors.Is(err, lock.ErrBusy):
+		return report{Busy: 1}
+	case errors.Is(err, context.Canceled):
+		return report{HungUp: 1}
+	case err != nil:
+		return report{Error: err.Error()}
+	}
+	r.Held = 1
+	// The file system is a judge that no lock of ours has a part in.
+	mark := filepath.Join(j.Dir, fmt.Sprint(key))
+	f, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		r.Overlaps = 1
+	} else if err != nil {
+		r.Error = err.Error()
+	} else {
+		_ = f.Close()
+		time.Sleep(2 * time.Millisecond)
+		_ = os.Remove(mark)
+	}
+	if err := lease.Release(context.WithoutCancel(ctx)); err != nil {
+		r.Error = "release: " + err.Error()
+	}
+	return r
+}
+
+func (r *report) add(o report) {
+	r.Held += o.Held
+	r.Overlaps += o.Overlaps
+	r.Busy += o.Busy
+	r.HungUp += o.HungUp
+	if r.Error == "" {
+		r.Error = o.Error
+	}
+}

@@ -1,0 +1,158 @@
+// Package locktest holds every lock strategy to its contract: one suite of
+// checks, run against each strategy on each kind of server.
+//
+// Which checks apply follows from what the strategy's registry entry claims. A
+// check is a function that returns an error, so that the suite can itself be
+// tested: a lock that does nothing must fail every check.
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+)
+
+// Opener connects one process to the servers that spec tells of. The Env needs
+// no TTL and no Wait. Its clients call Replied after every reply of a server.
+type Opener func(spec string) (env lock.Env, disconnect func(), err error)
+
+// Subject is one strategy over one set of servers.
+type Subject struct {
+	Strategy lock.Strategy
+	Spec     string // handed to Open, also in child processes
+	Open     Opener
+
+	// Drop takes the lock of key away under its holder, as an expiry would. It
+	// may be nil where nothing can.
+	Drop func(ctx context.Context, key string) error
+	// Left names what the servers still hold for key. It may be nil where locks
+	// leave nothing that could be seen.
+	Left func(ctx context.Context, key string) ([]string, error)
+}
+
+// Check is one property of a lock.
+type Check struct {
+	Name    string
+	Applies func(Subject) bool
+	Run     func(context.Context, Subject) error
+}
+
+// Checks are all properties, the simple ones first.
+var Checks = []Check{
+	{"busy", locks, busy},
+	{"wakes a waiter", locks, wakes},
+	{"release once", locks, releaseOnce},
+	{"release of a lost lease", loses, releaseLost},
+	{"expiry frees the key", expires, expiry},
+	{"kept past its TTL", renews, kept},
+	{"loss is known", both(renews, loses), lossKnown},
+	{"unconfirmed renewals", both(renews, remote), unconfirmed},
+	{"cancelled while waiting", locks, cancelledWaiting},
+	{"cancelled in the middle", both(locks, remote), cancelledMidway},
+	{"lost reply", both(locks, remote), lostReply},
+	{"late reply", both(expires, remote), lateReply},
+	{"two processes", locks, processes},
+	{"crowd", locks, crowd},
+}
+
+// Run holds the subject to every check that applies to it.
+func Run(t *testing.T, s Subject) {
+	for _, c := range Checks {
+		t.Run(c.Name, func(t *testing.T) {
+			if !c.Applies(s) {
+				t.Skipf("%s does not claim this", s.Strategy.Name)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := c.Run(ctx, s); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What a strategy claims.
+
+// locks: it keeps holders apart at all.
+func locks(s Subject) bool { return s.Strategy.Excludes != lock.Nobody }
+
+// expires: a holder that dies does not keep the key.
+func expires(s Subject) bool {
+	return s.Strategy.Excludes == lock.Global && s.Strategy.Expected(lock.Crash) != lock.Stuck
+}
+
+// renews: a lease lasts as long as the work, and its loss is known.
+func renews(s Subject) bool {
+	return s.Strategy.Excludes == lock.Global && s.Strategy.Expected(lock.Slow) == lock.Safe
+}
+
+func loses(s Subject) bool  { return locks(s) && s.Drop != nil }
+func remote(s Subject) bool { return s.Strategy.Needs != 0 }
+
+func both(a, b func(Subject) bool) func(Subject) bool {
+	return func(s Subject) bool { return a(s) && b(s) }
+}
+
+// processes of a check.
+
+// process is one locker with clients of its own, as a process would have.
+type process struct {
+	lock.Locker
+	disconnect func()
+}
+
+func (s Subject) start(ttl, wait time.Duration) (*process, error) {
+	env, disconnect, err := s.Open(s.Spec)
+	if err != nil {
+		return nil, err
+	}
+	env.TTL, env.Wait = ttl, wait
+	locker, err := s.Strategy.New(env)
+	if err != nil {
+		disconnect()
+		return nil, err
+	}
+	return &process{locker, disconnect}, nil
+}
+
+// stop ends the process as a clean exit would. It releases no lease.
+func (p *process) stop() error {
+	err := p.Close()
+	p.disconnect()
+	return err
+}
+
+// rival starts a process that contends with holder. For a lock that knows one
+// process only, that is the same one again, with the wait that it has.
+func (s Subject) pair(ttl, wait time.Duration) (holder, rival *process, stop func(), err error) {
+	if s.Strategy.Excludes == lock.Process {
+		p, err := s.start(ttl, wait)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return p, p, func() { _ = p.stop() }, nil
+	}
+	if holder, err = s.start(ttl, wait); err != nil {
+		return nil, nil, nil, err
+	}
+	if rival, err = s.start(ttl, wait); err != nil {
+		_ = holder.stop()
+		return nil, nil, nil, err
+	}
+	return holder, rival, func() { _, _ = holder.stop(), rival.stop() }, nil
+}
+
+// nothingLeft looks on the servers.
+func (s Subject) nothingLeft(ctx context.Context, key string) error {
+	if s.Left == nil {
+		return nil
+	}
+	keys, err := s.Left(ctx, key)
+	if err == nil && len(keys) > 0 {
+		err = fmt.Errorf("left behind: %v", keys)
+	}
+	return err
+}

@@ -1,0 +1,18 @@
+-- Takes a lock for one more hold of its owner, and gives it a whole lease.
+-- Asking twice with one token is asking once, so that a call whose reply was
+-- lost may be made again.
+--
+-- KEYS[1]  the lock, a hash: the field "owner" names who has it, every other
+--          field is one hold by its token
+-- ARGV[1]  owner
+-- ARGV[2]  token of this hold
+-- ARGV[3]  TTL in ms
+-- reply    0: it is ours; else somebody else's, and for how many ms yet, at
+--          least 1
+local owner = redis.call('HGET', KEYS[1], 'owner')
+if owner and owner ~= ARGV[1] then
+  return math.max(redis.call('PTTL', KEYS[1]), 1)
+end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], ARGV[2], '')
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 0

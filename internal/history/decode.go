@@ -1,0 +1,99 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+)
+
+// ErrLost says that events were recorded, or should have been, which the file
+// does not show.
+var ErrLost = errors.New("history: events lost")
+
+// Decode yields the events of r as they stand, in constant memory. In place of
+// a line that cannot be read (torn, as when its writer was killed) and before an
+// event whose Seq leaves a gap it yields an error that wraps ErrLost, and goes
+// on. Any other error comes from r and is the last thing it yields.
+func Decode(r io.Reader) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		lines := bufio.NewReaderSize(r, maxLine)
+		last := map[string]Event{} // by instance
+		for no := 1; ; no++ {
+			line, err := readLine(lines)
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(Event{}, fmt.Errorf("history: %w", err))
+				return
+			}
+			if len(bytes.TrimSpace(line)) == 0 {
+				continue
+			}
+			e, err := parse(line)
+			if err != nil {
+				if !yield(Event{}, fmt.Errorf("%w: line %d cannot be read: %w", ErrLost, no, err)) {
+					return
+				}
+				continue
+			}
+			before, known := last[e.Instance]
+			if gap := known && e.Incarnation == before.Incarnation && e.Seq != before.Seq+1; gap {
+				if !yield(Event{}, fmt.Errorf("%w: line %d: event %d of %s follows event %d", ErrLost, no, e.Seq, e.Instance, before.Seq)) {
+					return
+				}
+			}
+			last[e.Instance] = e
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// readLine returns the next line, whole if it fits the buffer, else its
+// beginning. The last line need not end. io.EOF: there is none.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	switch {
+	case err == io.EOF && len(line) > 0:
+		return line, nil
+	case err != bufio.ErrBufferFull:
+		return line, err
+	}
+	line = bytes.Clone(line)
+	for err == bufio.ErrBufferFull {
+		_, err = r.ReadSlice('\n')
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return line, err
+}
+
+func parse(line []byte) (Event, error) {
+	var e Event
+	if err := json.Unmarshal(line, &e); err != nil {
+		return Event{}, err
+	}
+	if e.Seq == 0 || e.Kind == "" {
+		return Event{}, errors.New("no event")
+	}
+	return e, nil
+}
+
+// lastIncarnation finds the last whole event in the tail of a file.
+func lastIncarnation(tail []byte) int {
+	lines := bytes.Split(tail, []byte{'\n'})
+	for _, line := range slices.Backward(lines) {
+		if e, err := parse(line); err == nil {
+			return e.Incarnation
+		}
+	}
+	return 0
+}

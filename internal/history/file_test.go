@@ -1,0 +1,310 @@
+package history_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"grablab/internal/history"
+
+	"golang.org/x/sys/unix"
+)
+
+// The test binary is also the child that is killed.
+const childEnv = "HISTORY_TEST_FILE"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		dieRecording(path)
+	}
+	os.Exit(m.Run())
+}
+
+const killedAfter = 1000
+
+// dieRecording records killedAfter events from several goroutines and is killed
+// on the spot.
+func dieRecording(path string) {
+	f, err := history.Create(path, "8004")
+	if err != nil {
+		panic(err)
+	}
+	var done sync.WaitGroup
+	for g := range 10 {
+		done.Go(func() {
+			for i := range killedAfter / 10 {
+				f.Record(history.Event{Kind: history.Invoke, Op: history.Grab, Order: int64(i), Driver: int64(g)})
+			}
+		})
+	}
+	done.Wait()
+	syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+func TestFileSurvivesKill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	for incarnation := 1; incarnation <= 2; incarnation++ {
+		child := exec.Command(os.Args[0])
+		child.Env = append(os.Environ(), childEnv+"="+path)
+		if out, err := child.CombinedOutput(); child.ProcessState == nil || child.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Fatalf("child: %v\n%s", err, out)
+		}
+	}
+	events, lost := decode(t, path)
+	if len(events) != 2*killedAfter || len(lost) != 0 {
+		t.Fatalf("%d events, lost %v; want %d and none", len(events), lost, 2*killedAfter)
+	}
+	for i, e := range events {
+		if e.Seq != uint64(i%killedAfter+1) || e.Incarnation != i/killedAfter+1 || e.Instance != "8004" {
+			t.Fatalf("event %d is %+v", i, e)
+		}
+		if i > 0 && e.T < events[i-1].T {
+			t.Fatalf("event %d came at %v, the one before it at %v", i, e.T, events[i-1].T)
+		}
+	}
+}
+
+// decode returns the events of a file, and what was reported lost.
+func decode(t *testing.T, path string) (events []history.Event, lost []error) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range history.Decode(bytes.NewReader(data)) {
+		switch {
+		case err == nil:
+			events = append(events, e)
+		case errors.Is(err, history.ErrLost):
+			lost = append(lost, err)
+		default:
+			t.Fatal(err)
+		}
+	}
+	return events, lost
+}
+
+func TestFileMendsATornLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	record(t, path)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range whole {
+		if err := os.WriteFile(path, append(bytes.Clone(whole), whole[:cut]...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		record(t, path)
+		events, lost := decode(t, path)
+		wantLost := 1 // whole but for its newline, the second line repeats the first
+		if cut == 0 {
+			wantLost = 0
+		}
+		if got := events[len(events)-1]; len(lost) != wantLost || got.Incarnation != 2 || got.Seq != 1 {
+			t.Errorf("torn at %d of %d: last event %+v, lost %v", cut, len(whole), got, lost)
+		}
+	}
+}
+
+// record writes one event to the file as a new incarnation of its instance.
+func record(t *testing.T, path string) {
+	t.Helper()
+	f, err := history.Create(path, "8004")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Record(history.Event{Kind: history.OK, Op: history.Claim, Order: 7, Driver: 42, Token: "T"})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFileTellsThatEventsAreLost(t *testing.T) {
+	f, err := history.Create("/dev/full", "8004")
+	if err != nil {
+		t.Skip("no /dev/full here:", err)
+	}
+	f.Record(history.Event{Kind: history.OK, Op: history.Grab})
+	if err := f.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("close: %v, want the full disk", err)
+	}
+}
+
+func TestCreateFails(t *testing.T) {
+	if _, err := history.Create(filepath.Join(t.TempDir(), "missing", "events.jsonl"), "8004"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v, want not exist", err)
+	}
+}
+
+// The clock is the host's: an event's time lies between two readings of
+// CLOCK_MONOTONIC around it, to within what the calibration cannot tell.
+func TestFileClock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	before := hostClock(t)
+	record(t, path)
+	after := hostClock(t)
+	events, _ := decode(t, path)
+	const slack = 100 * time.Microsecond
+	if at := events[0].T; at < before-slack || at > after+slack {
+		t.Errorf("event at %v, recorded between %v and %v", at, before, after)
+	}
+}
+
+func hostClock(t *testing.T) time.Duration {
+	t.Helper()
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ts.Nano())
+}
+
+func TestDecodeTellsOfGaps(t *testing.T) {
+	line := func(instance string, incarnation, seq int) string {
+		return fmt.Sprintf(`{"seq":%d,"instance":%q,"incarnation":%d,"kind":"ok","op":"grab"}`, seq, instance, incarnation)
+	}
+	tests := []struct {
+		name         string
+		lines        []string
+		events, lost int
+	}{
+		{"nothing", nil, 0, 0},
+		{"two instances, one restarted", []string{line("a", 1, 1), line("b", 1, 1), line("a", 1, 2), "", line("a", 2, 1), line("b", 1, 2)}, 5, 0},
+		{"a gap", []string{line("a", 1, 1), line("a", 1, 3)}, 2, 1},
+		{"a repetition", []string{line("a", 1, 1), line("a", 1, 1)}, 2, 1},
+		{"torn at the end", []string{line("a", 1, 1), line("a", 1, 2)[:20]}, 1, 1},
+		{"no event", []string{`{}`, `[]`, `7`}, 0, 3},
+		{"a line too long", []string{`{"seq":1,"kind":"ok","note":"` + strings.Repeat("x", 1<<20) + `"}`, line("a", 1, 1)}, 1, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var events, lost int
+			for _, err := range history.Decode(strings.NewReader(strings.Join(tt.lines, "\n"))) {
+				if err == nil {
+					events++
+				} else if errors.Is(err, history.ErrLost) {
+					lost++
+				} else {
+					t.Fatal(err)
+				}
+			}
+			if events != tt.events || lost != tt.lost {
+				t.Errorf("%d events, %d losses; want %d, %d", events, lost, tt.events, tt.lost)
+			}
+		})
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
+
+func TestDecodePassesErrors(t *testing.T) {
+	var got []error
+	for _, err := range history.Decode(brokenReader{}) {
+		got = append(got, err)
+	}
+	if len(got) != 1 || !errors.Is(got[0], errors.ErrUnsupported) || errors.Is(got[0], history.ErrLost) {
+		t.Errorf("%v, want the reader's error, once", got)
+	}
+}
+
+// What AppendJSON writes, encoding/json reads as what it would have written
+// itself, texts cut to the bound.
+func FuzzAppendJSON(f *testing.F) {
+	f.Add(uint64(1), int64(2), "8004", "ok", "setnx", "T", "dial tcp: \"refused\"\n\\\u2028<é>\x00\xff")
+	f.Add(uint64(1<<63), int64(-1), "", "", "", "", strings.Repeat("é", 1000))
+	f.Fuzz(func(t *testing.T, n uint64, m int64, instance, kind, strategy, token, note string) {
+		e := history.Event{
+			Seq: n, T: time.Duration(m), Instance: instance, Incarnation: int(m), Kind: history.Kind(kind), Op: kind,
+			Order: m, Driver: -m, Strategy: strategy, Token: token, Fence: n, Note: note,
+		}
+		b := e.AppendJSON([]byte("x"))[1:]
+		if bytes.ContainsRune(b, '\n') {
+			t.Fatalf("%q is not one line", b)
+		}
+		var got, want history.Event
+		if err := json.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%q: %v", b, err)
+		}
+		for _, s := range []*string{&e.Instance, (*string)(&e.Kind), &e.Op, &e.Strategy, &e.Token, &e.Note} {
+			*s = (*s)[:min(len(*s), 1<<10)]
+		}
+		std, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(std, &want); err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("%q reads as %+v, want %+v", b, got, want)
+		}
+	})
+}
+
+// Whatever a file holds, it is read to its end, and every line of it is an
+// event, a loss or blank.
+func FuzzDecode(f *testing.F) {
+	e := history.Event{Seq: 1, Instance: "8004", Kind: history.OK, Op: history.Grab}
+	f.Add(append(e.AppendJSON(nil), '\n'))
+	f.Add([]byte("{}\n\n{\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var events, lost int
+		for e, err := range history.Decode(bytes.NewReader(data)) {
+			switch {
+			case err == nil && e.Seq > 0:
+				events++
+			case errors.Is(err, history.ErrLost):
+				lost++
+			default:
+				t.Fatalf("%+v, %v", e, err)
+			}
+		}
+		lines := 0
+		for line := range bytes.Lines(data) {
+			if len(bytes.TrimSpace(line)) > 0 {
+				lines++
+			}
+		}
+		if events > lines || lost > lines || events+lost < lines {
+			t.Errorf("%d lines gave %d events and %d losses", lines, events, lost)
+		}
+	})
+}
+
+func BenchmarkRecord(b *testing.B) {
+	f, err := history.Create(filepath.Join(b.TempDir(), "events.jsonl"), "8004")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	e := history.Event{
+		Kind: history.OK, Op: history.Acquire, Order: 12345, Driver: 42,
+		Strategy: "watchdog-fenced", Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Fence: 1234,
+	}
+	b.Run("alone", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			f.Record(e)
+		}
+	})
+	b.Run("together", func(b *testing.B) {
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				f.Record(e)
+			}
+		})
+	})
+}

@@ -1,0 +1,102 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"grablab/internal/tap"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// How the clients are set up.
+const (
+	// Enough connections that a burst never queues for one, and some of them
+	// at hand before the first.
+	poolSize     = 512
+	minIdle      = 32
+	minIdleNode  = 16
+	redisTimeout = 3 * time.Second
+	// nodeTimeout is what a Redlock node that does not answer may cost.
+	nodeTimeout = 50 * time.Millisecond
+	keepAlive   = 15 * time.Second
+)
+
+// clients are the Redis clients of an instance. Each carries the tap, and
+// counts what it sends.
+type clients struct {
+	redis   redis.UniversalClient // nil: there is none
+	redlock []redis.UniversalClient
+}
+
+func newClients(cfg Config, sent *atomic.Uint64) *clients {
+	c := new(clients)
+	switch {
+	case len(cfg.Sentinel) > 0:
+		c.redis = newClient(cfg, "redis", redis.UniversalOptions{
+			Addrs: cfg.Sentinel, MasterName: cfg.SentinelMaster,
+			DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdle,
+		}, sent)
+	case len(cfg.Redis) > 0:
+		c.redis = newClient(cfg, "redis", redis.UniversalOptions{
+			Addrs: cfg.Redis, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdle,
+		}, sent)
+	}
+	for i, addr := range cfg.Redlock {
+		c.redlock = append(c.redlock, newClient(cfg, fmt.Sprintf("redlock-%d", i+1), redis.UniversalOptions{
+			Addrs: []string{addr}, DialTimeout: nodeTimeout, ReadTimeout: nodeTimeout, MinIdleConns: minIdleNode,
+		}, sent))
+	}
+	return c
+}
+
+// newClient completes opts with what all clients have in common. Nothing is
+// sent twice and no dial repeated: a second SET NX would find the key of the
+// first, and a dead node would cost several time-outs.
+func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
+	dialer := &net.Dialer{Timeout: opts.DialTimeout, KeepAlive: keepAlive}
+	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
+	opts.WriteTimeout = opts.ReadTimeout
+	opts.ContextTimeoutEnabled = true
+	opts.MaxRetries = -1
+	opts.DialerRetries = 1
+	opts.PoolSize = poolSize
+	opts.PipelinePoolSize = -1
+	opts.ReadBufferSize, opts.WriteBufferSize = 4<<10, 4<<10 // commands are short
+	opts.Protocol = 2
+	opts.DisableIdentity = true
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	client := redis.NewUniversalClient(&opts)
+	if cfg.Tap != nil {
+		client.AddHook(tap.Redis(cfg.Tap, cfg.Instance, target))
+	}
+	return client
+}
+
+func (c *clients) Close() error {
+	var errs []error
+	if c.redis != nil {
+		errs = append(errs, c.redis.Close())
+	}
+	for _, node := range c.redlock {
+		errs = append(errs, node.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// pings returns a ping for each server, by name.
+func (c *clients) pings() map[string]func(context.Context) error {
+	pings := map[string]func(context.Context) error{}
+	if c.redis != nil {
+		pings["redis"] = func(ctx context.Context) error { return c.redis.Ping(ctx).Err() }
+	}
+	for i, node := range c.redlock {
+		pings[fmt.Sprintf("redlock-%d", i+1)] = func(ctx context.Context) error { return node.Ping(ctx).Err() }
+	}
+	return pings
+}

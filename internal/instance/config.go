@@ -1,0 +1,246 @@
+package instance
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/tap"
+
+	"github.com/peterbourgon/ff/v3"
+)
+
+// ErrUsage marks what the one who starts an instance can put right.
+var ErrUsage = errors.New("bad usage")
+
+// Config of an instance.
+type Config struct {
+	Addr     string // where it listens; port 0: any
+	Instance string // its name; "": its port
+	DB       string // as order.Connect reads it
+	MaxConns int    // to the database
+
+	Redis          []string // one server, or several nodes of one Cluster
+	Sentinel       []string // instead: whoever these say is the master
+	SentinelMaster string
+	Redlock        []string // independent nodes
+
+	Strategy    string
+	Work        time.Duration
+	TTL         time.Duration
+	Wait        time.Duration
+	Timeout     time.Duration // of a request
+	Guard       order.Guard   // "": each strategy's own
+	OnLost      grab.OnLost
+	ClockOffset time.Duration // how far the wall clock that strategies see is ahead
+
+	Events     string // file; "": none is written
+	AdminToken string
+	Tap        tap.Tap // around every remote call; nil: none
+}
+
+// DefaultDB is where docker compose puts the database.
+const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
+
+// maxName is what the ledger has room for.
+const maxName = 64
+
+func newFlags(cfg *Config) *flag.FlagSet {
+	fs := flag.NewFlagSet("grabsvc", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // Main says what is wrong, in one line
+	fs.StringVar(&cfg.Addr, "addr", "127.0.0.1:8004", "listen on `HOST:PORT`; port 0 takes any")
+	fs.StringVar(&cfg.Instance, "instance", "", "`NAME` of this instance (default: its port)")
+	fs.StringVar(&cfg.DB, "db", DefaultDB, "database: `DSN` of MySQL or one that speaks like it, or sqlite:/path/file.db")
+	fs.IntVar(&cfg.MaxConns, "max-db-conns", 64, "at most `N` connections to the database")
+	fs.Var(addrs{&cfg.Redis}, "redis", "Redis at `ADDR`; several, with commas, are nodes of one Cluster")
+	fs.Var(addrs{&cfg.Sentinel}, "sentinel", "Sentinels at `ADDR,ADDR,…`, instead of -redis")
+	fs.StringVar(&cfg.SentinelMaster, "sentinel-master", "", "`NAME` of the master that the Sentinels watch")
+	fs.Var(addrs{&cfg.Redlock}, "redlock", "independent Redlock nodes at `ADDR,ADDR,…`")
+	fs.StringVar(&cfg.Strategy, "strategy", "setnx", "lock with strategy `NAME`: "+strings.Join(lock.Names(), ", "))
+	fs.Var(duration{&cfg.Work, time.Second}.set(), "work", "a driver works for `DURATION` between read and write")
+	fs.Var(duration{&cfg.TTL, 30 * time.Second}.set(), "ttl", "a lock lives for `DURATION` without renewal")
+	fs.Var(duration{&cfg.Wait, 0}.set(), "wait", "wait at most `DURATION` for a lock; 0 tries once")
+	fs.Var(duration{&cfg.Timeout, time.Minute}.set(), "timeout", "give up a request after `DURATION`")
+	fs.StringVar((*string)(&cfg.Guard), "guard", "", "write under guard `NAME`: "+strings.Join(guards(), ", ")+" (default: the strategy's own)")
+	fs.StringVar((*string)(&cfg.OnLost), "on-lost", string(grab.Abort), "when a lease is lost, `abort` the grab or ignore it")
+	fs.Var(duration{&cfg.ClockOffset, 0}.set(), "clock-offset", "strategies see a wall clock that is `DURATION` ahead")
+	fs.StringVar(&cfg.Events, "events", "", "append what happens, as JSON lines, to `FILE`")
+	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
+	return fs
+}
+
+// Parse reads flags, and environment variables where no flag is given. Its
+// errors are one line each and wrap ErrUsage, or flag.ErrHelp.
+func Parse(args []string) (Config, error) {
+	var cfg Config
+	fs := newFlags(&cfg)
+	err := ff.Parse(fs, args, ff.WithEnvVarPrefix("GRABSVC"))
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return cfg, flag.ErrHelp
+	case err != nil:
+		if inner := errors.Unwrap(err); inner != nil {
+			err = inner // without "error parsing …"
+		}
+		return cfg, fmt.Errorf("%w: %w", ErrUsage, err)
+	case fs.NArg() > 0:
+		return cfg, fmt.Errorf("%w: %q is no flag; flags begin with -", ErrUsage, fs.Arg(0))
+	}
+	if err := cfg.validate(); err != nil {
+		return cfg, fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	return cfg, nil
+}
+
+func (cfg Config) validate() error {
+	if err := checkAddr(cfg.Addr); err != nil {
+		return fmt.Errorf("-addr: %w", err)
+	}
+	if len(cfg.Instance) > maxName {
+		return fmt.Errorf("-instance %.20s…: want at most %d bytes", cfg.Instance, maxName)
+	}
+	if _, err := lock.Find(cfg.Strategy); err != nil {
+		return fmt.Errorf("-strategy: %w", err)
+	}
+	if cfg.Guard != "" {
+		if _, err := order.ParseGuard(string(cfg.Guard)); err != nil {
+			return fmt.Errorf("-guard: %w", err)
+		}
+	}
+	if cfg.OnLost != grab.Abort && cfg.OnLost != grab.Ignore {
+		return fmt.Errorf("-on-lost %q: want %s or %s", cfg.OnLost, grab.Abort, grab.Ignore)
+	}
+	for _, d := range []struct {
+		flag       string
+		value, min time.Duration
+	}{
+		{"work", cfg.Work, 0}, {"wait", cfg.Wait, 0}, {"ttl", cfg.TTL, time.Millisecond}, {"timeout", cfg.Timeout, time.Millisecond},
+	} {
+		if d.value < d.min {
+			return fmt.Errorf("-%s %v: want at least %v", d.flag, d.value, d.min)
+		}
+	}
+	if cfg.MaxConns < 2 {
+		return fmt.Errorf("-max-db-conns %d: want at least 2", cfg.MaxConns)
+	}
+	return cfg.validateRedis()
+}
+
+func (cfg Config) validateRedis() error {
+	switch {
+	case len(cfg.Redis) > 0 && len(cfg.Sentinel) > 0:
+		return errors.New("-redis and -sentinel: want one of the two")
+	case len(cfg.Sentinel) > 0 && cfg.SentinelMaster == "":
+		return errors.New("-sentinel: want -sentinel-master NAME with it")
+	case len(cfg.Sentinel) == 0 && cfg.SentinelMaster != "":
+		return errors.New("-sentinel-master: want -sentinel ADDR with it")
+	}
+	nodes := slices.Sorted(slices.Values(cfg.Redlock))
+	if len(slices.Compact(nodes)) < len(cfg.Redlock) {
+		return fmt.Errorf("-redlock %s: want each node once, for they must be independent", strings.Join(cfg.Redlock, ","))
+	}
+	return nil
+}
+
+// checkAddr wants host:port; the host may be empty.
+func checkAddr(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%q: want HOST:PORT, as in 127.0.0.1:8004", addr)
+	}
+	return nil
+}
+
+// addrs is a flag of addresses with commas between them.
+type addrs struct{ list *[]string }
+
+func (a addrs) String() string {
+	if a.list == nil {
+		return ""
+	}
+	return strings.Join(*a.list, ",")
+}
+
+func (a addrs) Set(text string) error {
+	*a.list = nil
+	for addr := range strings.SplitSeq(text, ",") {
+		addr = strings.TrimSpace(addr)
+		if addr == "" && text == "" {
+			return nil // as if it were not given
+		}
+		if err := checkAddr(addr); err != nil {
+			return err
+		}
+		*a.list = append(*a.list, addr)
+	}
+	return nil
+}
+
+// duration is a flag whose error says what would be right.
+type duration struct {
+	d     *time.Duration
+	first time.Duration
+}
+
+func (d duration) set() duration {
+	*d.d = d.first
+	return d
+}
+
+func (d duration) String() string {
+	if d.d == nil {
+		return ""
+	}
+	return d.d.String()
+}
+
+func (d duration) Set(text string) error {
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		return errors.New("want a duration, as in 30s, 500ms or 1m30s")
+	}
+	*d.d = v
+	return nil
+}
+
+func guards() []string {
+	names := make([]string, len(order.Guards))
+	for i, g := range order.Guards {
+		names[i] = string(g)
+	}
+	return names
+}
+
+// usage writes what -help answers.
+func usage(w io.Writer) {
+	fmt.Fprint(w, `grabsvc is one instance of the order-grabbing service: it answers
+POST /orders/{order_id}/grab, and GET /openapi.json tells the rest.
+
+Usage: grabsvc [flags]
+
+Each flag is also an environment variable: -clock-offset is GRABSVC_CLOCK_OFFSET.
+
+`)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	newFlags(new(Config)).VisitAll(func(f *flag.Flag) {
+		value, text := flag.UnquoteUsage(f)
+		if f.DefValue != "" {
+			text += fmt.Sprintf(" (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(tw, "  -%s %s\t%s\n", f.Name, value, text)
+	})
+	tw.Flush()
+}

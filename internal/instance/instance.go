@@ -1,0 +1,259 @@
+// Package instance is one instance of the service: flags and environment
+// become clients, a grab.Service over them, and an HTTP server. cmd/grabsvc is
+// this package and no more; loadgen starts itself through it.
+package instance
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql/driver"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/tap"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/term"
+)
+
+// Main runs an instance until ctx ends or a signal comes, and returns its exit
+// code: 0 done, 1 failed, 2 bad usage. A second signal ends the process at once.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cfg, err := Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		usage(stdout)
+		return 0
+	}
+	if err == nil {
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		defer context.AfterFunc(ctx, stop)()
+		err = Run(ctx, cfg, stdout, newLogger(stderr))
+	}
+	if err == nil {
+		return 0
+	}
+	text := strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ")
+	fmt.Fprintf(stderr, "grabsvc: %s\n", strings.ReplaceAll(text, "\n", "; "))
+	if errors.Is(err, ErrUsage) {
+		return 2
+	}
+	return 1
+}
+
+// newLogger writes text to a terminal and JSON to anything else.
+func newLogger(w io.Writer) *slog.Logger {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return slog.New(slog.NewTextHandler(w, nil))
+	}
+	return slog.New(slog.NewJSONHandler(w, nil))
+}
+
+// Run serves until ctx ends; then it accepts nothing more, finishes what is in
+// flight, which releases its locks, and closes everything. It says on stdout
+// where it listens. An error that wraps ErrUsage is cfg's fault.
+func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
+	redis.SetLogger(toSlog{log}) // the library knows only one for all
+
+	listener, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("%w: -addr: %w", ErrUsage, err)
+	}
+	defer listener.Close()
+	if cfg.Instance == "" {
+		_, cfg.Instance, _ = net.SplitHostPort(listener.Addr().String())
+	}
+	log = log.With("instance", cfg.Instance)
+
+	recorder := history.Discard
+	if cfg.Events != "" {
+		events, err := history.Create(cfg.Events, cfg.Instance)
+		if err != nil {
+			return fmt.Errorf("%w: -events: %w", ErrUsage, err)
+		}
+		defer closing(&err, events)
+		recorder = events
+	}
+
+	var commands, statements atomic.Uint64
+	store, err := openStore(ctx, cfg, &statements, log)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, store)
+	clients := newClients(cfg, &commands)
+	defer closing(&err, clients)
+
+	service, err := grab.New(grab.Config{
+		Instance: cfg.Instance, Orders: store, Lock: newEnv(cfg, clients, store, log),
+		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, History: recorder,
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	defer closing(&err, service)
+
+	handler := grab.NewHandler(service, grab.HTTPConfig{
+		Timeout: cfg.Timeout, Public: !isLoopback(listener.Addr()), AdminToken: cfg.AdminToken,
+		Ready: readiness(store, clients), Metrics: newMetrics(&commands, &statements), Log: log,
+	})
+	log.Info("listening", "addr", listener.Addr().String(), "strategy", cfg.Strategy)
+	fmt.Fprintf(stdout, "listening on http://%s\n", listener.Addr())
+	return serve(ctx, cfg, listener, handler, log)
+}
+
+// closing closes c at the end of a function that returns *err.
+func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
+
+// connectTimeout bounds what the database may take to answer first, and
+// migrateTimeout what it may take to make its tables, somebody else's turn included.
+const (
+	connectTimeout = 10 * time.Second
+	migrateTimeout = 2 * time.Minute
+)
+
+func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *slog.Logger) (*order.SQL, error) {
+	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	store, err := order.Connect(connecting, cfg.DB, order.Options{
+		Wrap: func(c driver.Connector) driver.Connector {
+			return tap.Connector(c, cfg.Tap, cfg.Instance, "db", statements)
+		},
+		MaxConns: cfg.MaxConns, Log: log,
+	})
+	if errors.Is(err, order.ErrBadDSN) {
+		return nil, fmt.Errorf("%w: -db: %w", ErrUsage, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-db: %w", err)
+	}
+	migrating, cancel := context.WithTimeout(ctx, migrateTimeout)
+	defer cancel()
+	if err := store.Migrate(migrating); err != nil {
+		return nil, errors.Join(fmt.Errorf("-db: %w", err), store.Close())
+	}
+	return store, nil
+}
+
+func newEnv(cfg Config, c *clients, store order.Store, log *slog.Logger) lock.Env {
+	return lock.Env{
+		Node: cfg.Instance, Redis: c.redis, Redlock: c.redlock, Orders: store,
+		TTL: cfg.TTL, Wait: cfg.Wait,
+		Now:   func() time.Time { return time.Now().Add(cfg.ClockOffset) },
+		Token: rand.Text,
+		Rand:  mathrand.Float64,
+		Log:   log,
+	}
+}
+
+func newMetrics(commands, statements *atomic.Uint64) *grab.Metrics {
+	m := grab.NewMetrics()
+	m.MustRegister(
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "grab_redis_commands_total",
+			Help: "Commands sent to Redis, those that set up a connection or a subscription included.",
+		}, func() float64 { return float64(commands.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "grab_db_statements_total",
+			Help: "Statements sent to the database, BEGIN, COMMIT and ROLLBACK included.",
+		}, func() float64 { return float64(statements.Load()) }),
+	)
+	return m
+}
+
+// readiness asks all dependencies at once. Redlock stands while a majority of
+// its nodes does.
+func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
+	pings := c.pings()
+	pings["db"] = store.Ping
+	return func(ctx context.Context) (map[string]error, bool) {
+		var (
+			asking sync.WaitGroup
+			mu     sync.Mutex
+			checks = map[string]error{}
+		)
+		for name, ping := range pings {
+			asking.Go(func() {
+				err := ping(ctx)
+				mu.Lock()
+				defer mu.Unlock()
+				checks[name] = err
+			})
+		}
+		asking.Wait()
+		nodes, others := 0, true
+		for name, err := range checks {
+			switch {
+			case err == nil:
+			case strings.HasPrefix(name, "redlock-"):
+				nodes++
+			default:
+				others = false
+			}
+		}
+		return checks, others && 2*nodes < max(len(c.redlock), 1)
+	}
+}
+
+func isLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// unlockTimeout is what a request may take beyond its own deadline: a claim
+// and a release, with deadlines of their own.
+const unlockTimeout = 20 * time.Second
+
+func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
+	server := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       cfg.Timeout + unlockTimeout, // a shorter one would cancel a request that is being answered
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("stopping: finishing the requests in flight")
+	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Timeout+unlockTimeout)
+	defer cancel()
+	err := server.Shutdown(finish)
+	<-ended // http.ErrServerClosed
+	if err != nil {
+		err = errors.Join(fmt.Errorf("requests in flight did not end: %w", err), server.Close())
+	}
+	log.Info("stopped")
+	return err
+}
+
+// toSlog takes what go-redis would print. It is told again, with its cause, to
+// whoever made the call.
+type toSlog struct{ log *slog.Logger }
+
+func (t toSlog) Printf(ctx context.Context, format string, args ...any) {
+	t.log.DebugContext(ctx, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,257 @@
+package order_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"grablab/internal/order"
+)
+
+// TestLostCommit loses the answer of a COMMIT in every way (F33).
+func TestLostCommit(t *testing.T) {
+	for _, db := range stores {
+		for _, c := range []struct {
+			name    string
+			commit  commit
+			written bool // the ledger has the claim in the end
+			want    error
+		}{
+			{"after it was applied", thenLose, true, nil},
+			{"before it was applied", loseFirst, false, order.ErrNotWritten},
+			{"while it is applied", loseAndGoOn, true, nil},
+			{"and the database with it", thenLoseAll, true, errUnknown},
+		} {
+			for _, guard := range []order.Guard{order.Naive, order.Guarded} {
+				t.Run(fmt.Sprintf("%s/%s/%s", db.name, c.name, guard), func(t *testing.T) {
+					lossy := &lossy{}
+					defer lossy.late.Wait()
+					s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
+					id, err := s.Create(t.Context(), 1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					lossy.next.Store(&c.commit)
+					err = s.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "mine"}, guard)
+					lossy.down.Store(false)
+
+					if c.want == errUnknown {
+						if err == nil || errors.Is(err, order.ErrNotWritten) || errors.Is(err, order.ErrTaken) {
+							t.Error("unknown became:", err)
+						}
+					} else if !errors.Is(err, c.want) {
+						t.Errorf("%v, want %v", err, c.want)
+					}
+					grabs, err := s.Ledger(t.Context(), id, 1)
+					if err != nil || (len(grabs) == 1) != c.written {
+						t.Errorf("ledger: %v, %v", grabs, err)
+					}
+					// Nobody else is kept waiting by what was lost.
+					if err := s.Claim(t.Context(), order.Claim{Order: id, Driver: 2, Token: "next"}, order.Naive); err != nil {
+						t.Error("next claim:", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestLostCommitWithoutToken: what has no name cannot be looked for.
+func TestLostCommitWithoutToken(t *testing.T) {
+	lossy := &lossy{}
+	s := connect(t, sqliteDSN(t), order.Options{Wrap: lossy.wrap})
+	id, err := s.Create(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := loseFirst
+	lossy.next.Store(&c)
+	err = s.Claim(t.Context(), order.Claim{Order: id, Driver: 1}, order.Naive)
+	if err == nil || errors.Is(err, order.ErrNotWritten) {
+		t.Error("unknown became:", err)
+	}
+}
+
+// TestRefusedStatement: what fails before the COMMIT has surely written nothing.
+func TestRefusedStatement(t *testing.T) {
+	for _, db := range stores {
+		for _, refused := range []string{"BEGIN", "UPDATE", "INSERT"} {
+			t.Run(db.name+"/"+refused, func(t *testing.T) {
+				lossy := &lossy{}
+				s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
+				id, err := s.Create(t.Context(), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lossy.refuse.Store(&refused)
+				err = s.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "mine"}, order.Naive)
+				lossy.refuse.Store(nil)
+				if !errors.Is(err, order.ErrNotWritten) || !errors.Is(err, errLost) {
+					t.Error(err)
+				}
+				if grabs, err := s.Ledger(t.Context(), id, 1); err != nil || len(grabs) > 0 {
+					t.Errorf("ledger: %v, %v", grabs, err)
+				}
+				if o, err := s.Read(t.Context(), id, 0); err != nil || o.Status != order.Open {
+					t.Errorf("order: %+v, %v", o, err)
+				}
+			})
+		}
+	}
+}
+
+// TestHeldWriter: whoever is held before his first statement stands in nobody's way.
+func TestHeldWriter(t *testing.T) {
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			lossy := &lossy{}
+			s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
+			id, err := s.Create(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held, letGo := make(chan struct{}), make(chan struct{})
+			lossy.hold.Store(&hold{held, letGo})
+			first := make(chan error)
+			go func() {
+				first <- s.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "first"}, order.Naive)
+			}()
+			<-held
+			if err := s.Claim(t.Context(), order.Claim{Order: id, Driver: 2, Token: "second"}, order.Naive); err != nil {
+				t.Error(err)
+			}
+			close(letGo)
+			if err := <-first; err != nil {
+				t.Error(err)
+			}
+			grabs, err := s.Ledger(t.Context(), id, 1)
+			if err != nil || len(grabs) != 2 || grabs[0].Driver != 2 || grabs[1].Driver != 1 {
+				t.Errorf("ledger: %v, %v", grabs, err)
+			}
+		})
+	}
+}
+
+var (
+	errLost    = fmt.Errorf("the wire was cut: %w", io.ErrUnexpectedEOF)
+	errUnknown = errors.New("unknown")
+)
+
+// commit is what becomes of the next COMMIT.
+type commit string
+
+const (
+	thenLose    commit = "applied, then the answer is lost"
+	loseFirst   commit = "never sent"
+	loseAndGoOn commit = "lost at once, applied a little later"
+	thenLoseAll commit = "applied, then no connection is to be had"
+)
+
+// lossy cuts the connections of a driver at chosen statements.
+type lossy struct {
+	next   atomic.Pointer[commit] // of the next COMMIT; nil: nothing happens to it
+	refuse atomic.Pointer[string] // statements that begin so are not sent
+	down   atomic.Bool            // nothing goes through, and no new connection is made
+	hold   atomic.Pointer[hold]   // before the next BEGIN
+	late   sync.WaitGroup         // what still goes on behind a connection's back
+}
+
+// hold keeps a statement from being sent.
+type hold struct{ held, letGo chan struct{} }
+
+func (l *lossy) wrap(c driver.Connector) driver.Connector { return lossyConnector{c, l} }
+
+type lossyConnector struct {
+	driver.Connector
+	l *lossy
+}
+
+func (c lossyConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	if c.l.down.Load() {
+		return nil, errLost
+	}
+	conn, err := c.Connector.Connect(ctx)
+	return &lossyConn{Conn: conn, l: c.l}, err
+}
+
+type lossyConn struct {
+	driver.Conn
+	l    *lossy
+	late chan struct{} // closes when a COMMIT that is under way is through
+}
+
+func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	exec := func(ctx context.Context) (driver.Result, error) {
+		return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
+	}
+	if c.l.down.Load() || c.l.refuses(query) {
+		return nil, errLost
+	}
+	if h := c.l.hold.Load(); h != nil && isBegin(query) && c.l.hold.CompareAndSwap(h, nil) {
+		close(h.held)
+		<-h.letGo
+	}
+	if query != "COMMIT" {
+		return exec(ctx)
+	}
+	next := c.l.next.Swap(nil)
+	if next == nil {
+		return exec(ctx)
+	}
+	switch *next {
+	case thenLose:
+		if _, err := exec(ctx); err != nil {
+			return nil, err
+		}
+	case thenLoseAll:
+		if _, err := exec(ctx); err != nil {
+			return nil, err
+		}
+		c.l.down.Store(true)
+	case loseAndGoOn:
+		c.late = make(chan struct{})
+		c.l.late.Go(func() {
+			defer close(c.late)
+			time.Sleep(100 * time.Millisecond) // a wire is slow
+			_, _ = exec(context.WithoutCancel(ctx))
+		})
+	}
+	return nil, errLost
+}
+
+// refuses says whether the query is of the refused kind.
+func (l *lossy) refuses(query string) bool {
+	kind := l.refuse.Load()
+	return kind != nil && (strings.HasPrefix(query, *kind) || *kind == "BEGIN" && isBegin(query))
+}
+
+func isBegin(query string) bool { return query == "START TRANSACTION" || query == "BEGIN IMMEDIATE" }
+
+// Close leaves the server to finish what it has begun.
+func (c *lossyConn) Close() error {
+	if c.late == nil {
+		return c.Conn.Close()
+	}
+	c.l.late.Go(func() {
+		<-c.late
+		_ = c.Conn.Close()
+	})
+	return nil
+}
+
+func (c *lossyConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+}
+
+func (c *lossyConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
+}
+
+func (c *lossyConn) Ping(ctx context.Context) error { return c.Conn.(driver.Pinger).Ping(ctx) }

@@ -1,0 +1,342 @@
+package order
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Mem is a Store in memory, for the explorer: it answers as the databases do,
+// its clock counts its own writes, and whoever waits in it waits on a channel,
+// in the order of arrival. The zero value is ready.
+type Mem struct {
+	mu       sync.Mutex // never held while waiting
+	orders   []*memOrder
+	grabs    []Grab
+	names    map[string]*turn
+	sessions []*memTx
+}
+
+type memOrder struct {
+	Order
+	row turn
+}
+
+// Create implements Store.
+func (m *Mem) Create(ctx context.Context, count int) (int64, error) {
+	if err := errors.Join(checkCount(count), ctx.Err()); err != nil {
+		return 0, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first := int64(len(m.orders)) + 1
+	for i := range count {
+		m.orders = append(m.orders, &memOrder{Order: Order{ID: first + int64(i)}})
+	}
+	return first, nil
+}
+
+// Ledger implements Store.
+func (m *Mem) Ledger(ctx context.Context, first int64, count int) ([]Grab, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var grabs []Grab
+	for _, g := range m.grabs {
+		if g.Order >= first && g.Order < first+int64(count) {
+			grabs = append(grabs, g)
+		}
+	}
+	return grabs, ctx.Err()
+}
+
+// Read implements Rows.
+func (m *Mem) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
+	return (&memTx{m: m}).Read(ctx, id, fence)
+}
+
+// Claim implements Rows.
+func (m *Mem) Claim(ctx context.Context, c Claim, g Guard) error {
+	return (&memTx{m: m}).Claim(ctx, c, g)
+}
+
+// Begin implements Store.
+func (m *Mem) Begin(ctx context.Context) (Tx, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := &memTx{m: m, lost: make(chan struct{})}
+	m.sessions = append(m.sessions, t)
+	return t, nil
+}
+
+// Restart ends every session, as a restart of the server does. Orders and
+// ledger stay.
+func (m *Mem) Restart() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.sessions {
+		close(t.lost)
+		t.release()
+	}
+	m.sessions = nil
+}
+
+func (m *Mem) find(id int64) (*memOrder, error) {
+	if id < 1 || id > int64(len(m.orders)) {
+		return nil, ErrNotFound
+	}
+	return m.orders[id-1], nil
+}
+
+// memTx is a session. A zero one, but for m, is what the store uses for a
+// single statement or transaction.
+type memTx struct {
+	m     *Mem
+	lost  chan struct{} // closes with the session
+	rows  []memRow      // locked by the open transaction; none: none is open
+	names []*turn
+}
+
+// memRow is a locked row, and its fence as the transaction has it.
+type memRow struct {
+	*memOrder
+	fence uint64
+}
+
+var errMemLost = errors.New("order: the session was lost")
+
+func (t *memTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
+	return t.lockRow(ctx, id, after(wait))
+}
+
+func (t *memTx) lockRow(ctx context.Context, id int64, timeout <-chan time.Time) (bool, error) {
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	o, err := t.m.find(id)
+	if err != nil || t.row(id) != nil {
+		return err == nil, err
+	}
+	ok, err := t.take(ctx, &o.row, timeout)
+	if ok {
+		t.rows = append(t.rows, memRow{o, o.Fence})
+	}
+	return ok, err
+}
+
+func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	if t.m.names == nil {
+		t.m.names = map[string]*turn{}
+	}
+	l, ok := t.m.names[name]
+	if !ok {
+		l = new(turn)
+		t.m.names[name] = l
+	}
+	if slices.Contains(t.names, l) {
+		return true, nil
+	}
+	ok, err := t.take(ctx, l, after(wait))
+	if ok {
+		t.names = append(t.names, l)
+	}
+	return ok, err
+}
+
+// row is the order as the open transaction has it locked; nil: it has not.
+func (t *memTx) row(id int64) *memRow {
+	for i := range t.rows {
+		if t.rows[i].ID == id {
+			return &t.rows[i]
+		}
+	}
+	return nil
+}
+
+func (t *memTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
+	alone := len(t.rows) == 0
+	if fence != 0 { // a write, and a write waits for whoever has the row locked
+		if _, err := t.lockRow(ctx, id, nil); err != nil {
+			return Order{}, err
+		}
+	}
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	if alone {
+		defer t.end()
+	}
+	if err := t.alive(ctx); err != nil {
+		return Order{}, err
+	}
+	o, err := t.m.find(id)
+	if err != nil {
+		return Order{}, err
+	}
+	read, row := o.Order, t.row(id)
+	if row != nil {
+		read.Fence = row.fence
+	}
+	switch {
+	case fence == 0:
+		return read, nil
+	case read.Fence >= fence:
+		err = ErrStale
+	default:
+		read.Fence, row.fence = fence, fence
+	}
+	if alone {
+		o.Fence = read.Fence
+	}
+	return read, err
+}
+
+func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
+	if err := c.validate(g); err != nil {
+		return err
+	}
+	if _, err := t.lockRow(ctx, c.Order, nil); err != nil {
+		return notWritten(err)
+	}
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	defer t.end()
+	if err := t.alive(ctx); err != nil {
+		return notWritten(err)
+	}
+
+	row := t.row(c.Order)
+	now := row.Order
+	now.Fence = row.fence
+	if err := c.judge(now, g); err != nil {
+		return err
+	}
+	for _, r := range t.rows {
+		r.Fence = r.fence
+	}
+	row.Status, row.Driver = Grabbed, c.Driver
+	if g == FenceWrite {
+		row.Fence = c.Fence
+	}
+	t.m.append(c)
+	return nil
+}
+
+func (m *Mem) append(c Claim) {
+	id := int64(len(m.grabs)) + 1
+	m.grabs = append(m.grabs, Grab{
+		ID: id, Order: c.Order, Driver: c.Driver, Instance: c.Instance, Strategy: c.Strategy,
+		Token: c.Token, Fence: c.Fence, At: time.UnixMicro(id).UTC(),
+	})
+}
+
+func (t *memTx) Close(context.Context) error {
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	i := slices.Index(t.m.sessions, t)
+	if i < 0 {
+		return errMemLost
+	}
+	t.m.sessions = slices.Delete(t.m.sessions, i, i+1)
+	t.release()
+	return nil
+}
+
+func (t *memTx) release() {
+	t.end()
+	for _, l := range t.names {
+		l.pass()
+	}
+	t.names = nil
+}
+
+// end ends the open transaction, and with it the row locks.
+func (t *memTx) end() {
+	for _, r := range t.rows {
+		r.row.pass()
+	}
+	t.rows = nil
+}
+
+func (t *memTx) alive(ctx context.Context) error {
+	select {
+	case <-t.lost:
+		return errMemLost
+	default:
+		return ctx.Err()
+	}
+}
+
+// take waits for l until timeout; nil: for as long as it takes. It is called
+// with the store's mutex held, and gives it up while it waits.
+func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
+	if err := t.alive(ctx); err != nil {
+		return false, err
+	}
+	mine := l.join()
+	t.m.mu.Unlock()
+	err := error(nil)
+	select {
+	case <-mine:
+	default:
+		select {
+		case <-mine:
+		case <-timeout:
+		case <-t.lost:
+			err = errMemLost
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	t.m.mu.Lock()
+	if err == nil {
+		err = t.alive(ctx)
+	}
+	got := l.first(mine)
+	if err != nil || !got {
+		l.leave(mine)
+		return false, err
+	}
+	return true, nil
+}
+
+// after is when wait is over. One that is not positive already is.
+func after(wait time.Duration) <-chan time.Time {
+	if wait > 0 {
+		return time.After(wait)
+	}
+	now := make(chan time.Time)
+	close(now)
+	return now
+}
+
+// turn is a lock with a queue: the first in it holds the lock, and its channel
+// is closed.
+type turn struct{ queue []chan struct{} }
+
+func (l *turn) join() chan struct{} {
+	c := make(chan struct{})
+	l.queue = append(l.queue, c)
+	if len(l.queue) == 1 {
+		close(c)
+	}
+	return c
+}
+
+func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
+
+// leave takes c out of the queue; if it was the first, the next is.
+func (l *turn) leave(c chan struct{}) {
+	i := slices.Index(l.queue, c)
+	l.queue = slices.Delete(l.queue, i, i+1)
+	if i == 0 && len(l.queue) > 0 {
+		close(l.queue[0])
+	}
+}
+
+// pass gives the lock to the next.
+func (l *turn) pass() { l.leave(l.queue[0]) }

@@ -1,0 +1,379 @@
+package order_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/order"
+	"grablab/internal/order/storetest"
+	"grablab/migrations"
+)
+
+func TestConformance(t *testing.T) {
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			dsn := db.dsn(t)
+			storetest.Run(t, func(t *testing.T) order.Store { return connect(t, dsn, order.Options{}) })
+		})
+	}
+}
+
+func TestMigrateTogether(t *testing.T) {
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			for range 20 {
+				dsn := db.dsn(t)
+				var all sync.WaitGroup
+				for range 2 {
+					s, err := order.Connect(t.Context(), dsn, order.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer s.Close()
+					all.Go(func() {
+						if err := s.Migrate(t.Context()); err != nil {
+							t.Error(err)
+						}
+						if _, err := s.Create(t.Context(), 1); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				all.Wait()
+			}
+		})
+	}
+}
+
+func TestMigrateDownAndUp(t *testing.T) {
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			s := connect(t, db.dsn(t), order.Options{})
+			dialect := map[string]migrations.Dialect{"SQLite": migrations.SQLite, "MariaDB": migrations.MySQL}[db.name]
+			for range 2 {
+				if err := migrations.Down(t.Context(), s.DB(), dialect); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Create(t.Context(), 1); err == nil {
+					t.Fatal("there is still a table of orders")
+				}
+				if err := s.Migrate(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := s.Create(t.Context(), 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			s := connect(t, db.dsn(t), order.Options{})
+			got, err := s.Version(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var major, minor, patch int
+			if _, err := fmt.Sscanf(got, db.name+" %d.%d.%d", &major, &minor, &patch); err != nil {
+				t.Errorf("version %q: %v", got, err)
+			}
+		})
+	}
+}
+
+func TestCreateManyOrders(t *testing.T) {
+	const count = 100_000
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			s := connect(t, db.dsn(t), order.Options{})
+			first, err := s.Create(t.Context(), count)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []int64{first, first + count - 1} {
+				if _, err := s.Read(t.Context(), id, 0); err != nil {
+					t.Errorf("order %d: %v", id, err)
+				}
+			}
+			if _, err := s.Read(t.Context(), first+count, 0); !errors.Is(err, order.ErrNotFound) {
+				t.Errorf("one order too many: %v", err)
+			}
+		})
+	}
+}
+
+// TestTwoPools has two stores of one database, as two instances have, fight for
+// many orders.
+func TestTwoPools(t *testing.T) {
+	const orders, drivers = 100, 4
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			dsn := db.dsn(t)
+			both := []*order.SQL{connect(t, dsn, order.Options{}), connect(t, dsn, order.Options{})}
+			first, err := both[0].Create(t.Context(), orders)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all sync.WaitGroup
+			for d := range int64(drivers) {
+				all.Go(func() {
+					for id := first; id < first+orders; id++ {
+						c := order.Claim{Order: id, Driver: d, Token: fmt.Sprint(id, d), Instance: "8004", Strategy: "mysql-cas"}
+						err := both[d%2].Claim(t.Context(), c, order.Guarded)
+						if err != nil && !errors.Is(err, order.ErrTaken) {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			grabs, err := both[1].Ledger(t.Context(), first, orders)
+			if err != nil || len(grabs) != orders {
+				t.Errorf("%d orders left %d grabs, %v", orders, len(grabs), err)
+			}
+		})
+	}
+}
+
+// TestReadersDoNotWait: while somebody writes, SQLite's readers go on, and a
+// writer who cannot wait is told.
+func TestReadersDoNotWait(t *testing.T) {
+	dsn := sqliteDSN(t)
+	s, other := connect(t, dsn, order.Options{}), connect(t, dsn, order.Options{})
+	id, err := s.Create(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := other.DB().Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.ExecContext(context.WithoutCancel(t.Context()), "ROLLBACK")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := s.Read(ctx, id, 0); err != nil {
+		t.Error("read:", err)
+	}
+	if _, err := s.Ledger(ctx, id, 1); err != nil {
+		t.Error("ledger:", err)
+	}
+	began := time.Now()
+	err = s.Claim(ctx, order.Claim{Order: id, Driver: 1, Token: "t"}, order.Naive)
+	if !errors.Is(err, order.ErrNotWritten) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error("claim:", err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the claim took %v to give up", took)
+	}
+}
+
+func TestSQLiteHasNoSessions(t *testing.T) {
+	_, err := connect(t, sqliteDSN(t), order.Options{}).Begin(t.Context())
+	if !errors.Is(err, order.ErrUnsupported) || !strings.Contains(err.Error(), "-stack local") {
+		t.Error(err)
+	}
+}
+
+// TestSessionLost kills a session that holds a lock: its claim must fail and
+// not go over another connection.
+func TestSessionLost(t *testing.T) {
+	s := connect(t, mariaDSN(t), order.Options{})
+	for name, lock := range map[string]func(order.Tx, int64) (bool, error){
+		"row":  func(tx order.Tx, id int64) (bool, error) { return tx.LockRow(t.Context(), id, 0) },
+		"name": func(tx order.Tx, id int64) (bool, error) { return tx.LockName(t.Context(), fmt.Sprint(id), 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			id, err := s.Create(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tx, err := s.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := lock(tx, id); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			killOthers(t, s)
+
+			err = tx.Claim(t.Context(), order.Claim{Order: id, Driver: 1, Token: "t"}, order.Naive)
+			if !errors.Is(err, order.ErrNotWritten) {
+				t.Error("claim:", err)
+			}
+			if _, err := tx.Read(t.Context(), id, 0); err == nil {
+				t.Error("read over a session that is gone")
+			}
+			if err := tx.Close(t.Context()); err == nil {
+				t.Error("close says nothing of the loss")
+			}
+			if grabs, err := s.Ledger(t.Context(), id, 1); err != nil || len(grabs) > 0 {
+				t.Errorf("ledger: %v, %v", grabs, err)
+			}
+		})
+	}
+}
+
+// killOthers ends every connection of the store but the one that does it.
+func killOthers(t *testing.T, s *order.SQL) {
+	t.Helper()
+	conn, err := s.DB().Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	rows, err := conn.QueryContext(t.Context(),
+		"SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		t.Fatal("no connection to kill")
+	}
+	for _, id := range ids {
+		if _, err := conn.ExecContext(t.Context(), fmt.Sprint("KILL ", id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSessionLeavesNothing: a session goes back to the pool as it came.
+func TestSessionLeavesNothing(t *testing.T) {
+	s := connect(t, mariaDSN(t), order.Options{MaxConns: 2})
+	id, err := s.Create(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after int
+	wait := "SELECT @@SESSION.innodb_lock_wait_timeout"
+	if err := s.DB().QueryRowContext(t.Context(), wait).Scan(&before); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // more often than there are connections
+		tx, err := s.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if ok, err := tx.LockRow(t.Context(), id, 3*time.Second); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if ok, err := tx.LockName(t.Context(), "x", time.Second); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+		if err := tx.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.DB().QueryRowContext(t.Context(), wait).Scan(&after); err != nil {
+			t.Fatal(err)
+		}
+		if before != after {
+			t.Fatalf("the pool's connection waits %d s for a row, not %d", after, before)
+		}
+	}
+}
+
+// TestMemRestart: with the server go the sessions and their locks.
+func TestMemRestart(t *testing.T) {
+	m := new(order.Mem)
+	id, err := m.Create(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := m.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := tx.LockRow(t.Context(), id, 0); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	m.Restart()
+	if err := tx.Claim(t.Context(), order.Claim{Order: id}, order.Naive); !errors.Is(err, order.ErrNotWritten) {
+		t.Error("claim over a lost session:", err)
+	}
+	if err := tx.Close(t.Context()); err == nil {
+		t.Error("close says nothing of the loss")
+	}
+	if err := m.Claim(t.Context(), order.Claim{Order: id}, order.Naive); err != nil {
+		t.Error("the row is still locked:", err)
+	}
+}
+
+// TestSilentServer: one that takes the connection and never answers holds
+// nobody beyond his deadline.
+func TestSilentServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err = order.Connect(ctx, "u:secret@tcp("+l.Addr().String()+")/d", order.Options{})
+	if err == nil || time.Since(began) > 4*time.Second {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	if strings.Contains(fmt.Sprint(err), "secret") {
+		t.Error("tells the password:", err)
+	}
+}
+
+func TestBadDSN(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dsn := range []string{
+		"", "mysql", "root@tcp(127.0.0.1:3306)", "root:secret@tcp(127.0.0.1:3306)/", "root:secret@tcp(127.0.0.1:3306/d",
+		"root:sec/ret@tcp(127.0.0.1:3306)", "secret@secret(secret)/d?secret", "root:secret@tcp(h:1)/d?parseTime=secret",
+		"mysql://root:secret@127.0.0.1:3306/d", "root:secret@tcp(h:1)/d?tls=secret",
+		"sqlite:", "sqlite::memory:", "sqlite:" + dir, "sqlite:" + dir + "/no/such.db", "sqlite:" + dir + "/file/x.db",
+		"sqlite:" + dir + "/x.db?mode=ro",
+	} {
+		_, err := order.Connect(t.Context(), dsn, order.Options{})
+		if !errors.Is(err, order.ErrBadDSN) {
+			t.Errorf("%q: %v", dsn, err)
+			continue
+		}
+		if text := err.Error(); strings.Contains(text, "secret") || strings.Contains(text, "sec/ret") || strings.Contains(text, "\n") {
+			t.Errorf("%q: %s", dsn, text)
+		}
+	}
+}
+
+// TestOddPaths: what means something in a URI means nothing in a path.
+func TestOddPaths(t *testing.T) {
+	for _, name := range []string{"a b.db", "50%25.db", "x#y.db", "ü&=.db"} {
+		path := filepath.Join(t.TempDir(), name)
+		connect(t, "sqlite:"+path, order.Options{})
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package order
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"grablab/migrations"
+
+	gosqlite "github.com/glebarez/go-sqlite"
+	gormsqlite "github.com/glebarez/sqlite"
+	"gorm.io/gorm"
+)
+
+var sqliteDialect = dialect{
+	schema:  migrations.SQLite,
+	now:     sqliteNow,
+	version: "SELECT 'SQLite ' || sqlite_version()",
+	// The file's write lock at once: a transaction that reads first and then
+	// finds somebody else writing could only be thrown away.
+	begin:  beginWriting,
+	create: createSQLite,
+}
+
+// sqliteNow counts no less than milliseconds.
+const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+
+const beginWriting = "BEGIN IMMEDIATE"
+
+// How long a connection sleeps at the file's lock. A reader meets it only
+// while the log is set up or taken down. A writer wakes often, to look whether
+// its context still wants it, and gives up after sqliteWait.
+const (
+	readerBusy = 5 * time.Second
+	writerBusy = 20 * time.Millisecond
+	sqliteWait = 10 * time.Second
+)
+
+func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
+	path, err := sqlitePath(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &SQL{
+		dialect: sqliteDialect,
+		reads:   pool(opts.Wrap(sqliteConnector(path, readerBusy)), opts.MaxConns),
+		writes:  pool(opts.Wrap(writerQueue{sqliteConnector(path, writerBusy), make(chan struct{}, 1)}), opts.MaxConns),
+		log:     opts.Log,
+	}
+	return s, &gormsqlite.Dialector{Conn: s.reads}, nil
+}
+
+// sqlitePath checks what follows "sqlite:" and makes it absolute.
+func sqlitePath(path string) (string, error) {
+	switch {
+	case path == "" || strings.HasPrefix(path, ":memory:"):
+		return "", fmt.Errorf("%w: SQLite needs a file that the instances can share: sqlite:/path/file.db", ErrBadDSN)
+	case strings.ContainsAny(path, "?\x00"):
+		return "", fmt.Errorf("%w: a SQLite address is a path and nothing more: sqlite:/path/file.db", ErrBadDSN)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrBadDSN, err)
+	}
+	if dir, err := os.Stat(filepath.Dir(path)); err != nil || !dir.IsDir() {
+		return "", fmt.Errorf("%w: there is no folder %s", ErrBadDSN, filepath.Dir(path))
+	}
+	if file, err := os.Stat(path); err == nil && file.IsDir() {
+		return "", fmt.Errorf("%w: %s is a folder", ErrBadDSN, path)
+	}
+	return path, nil
+}
+
+// sqliteConn connects to one file. The driver knows addresses only.
+type sqliteConn string
+
+// sqliteConnector: the log is not synced at each commit, so a grab survives
+// the death of every process, though not that of the machine.
+func sqliteConnector(path string, busy time.Duration) driver.Connector {
+	file := url.URL{Scheme: "file", Path: filepath.ToSlash(path), OmitHost: true, RawQuery: url.Values{"_pragma": {
+		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), "synchronous(NORMAL)",
+	}}.Encode()}
+	return sqliteConn(file.String())
+}
+
+func (c sqliteConn) Driver() driver.Driver { return &gosqlite.Driver{} }
+
+func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return c.Driver().Open(string(c))
+}
+
+// createSQLite opens count orders. Nobody else writes meanwhile, so the ids
+// are consecutive.
+func createSQLite(ctx context.Context, tx *sql.Conn, count int) (int64, error) {
+	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+
+		" INSERT INTO orders (created_at) SELECT "+sqliteNow+" FROM n", count)
+	if err != nil {
+		return 0, err
+	}
+	last, err := res.LastInsertId() // of several: the last
+	return last - int64(count) + 1, err
+}

@@ -1,0 +1,97 @@
+package order
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	gosqlite "github.com/glebarez/go-sqlite"
+)
+
+// writerQueue lets the writers of one process come one after the other, so
+// that they meet the file's lock, at which one can only sleep and try again,
+// no more than the other processes do. It lies below whatever stands around
+// the statements: who is held there before a statement is not in the queue.
+type writerQueue struct {
+	driver.Connector
+	turn chan struct{} // full while somebody writes
+}
+
+func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := q.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &queuedConn{sqliteDriverConn: conn.(sqliteDriverConn), turn: q.turn}, nil
+}
+
+// sqliteDriverConn is what a connection of the driver can do.
+type sqliteDriverConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+}
+
+type queuedConn struct {
+	sqliteDriverConn
+	turn chan struct{}
+	mine bool
+}
+
+func (c *queuedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if query == beginWriting {
+		return c.begin(ctx)
+	}
+	res, err := c.sqliteDriverConn.ExecContext(ctx, query, args)
+	if err == nil && (query == "COMMIT" || query == "ROLLBACK") {
+		c.pass()
+	}
+	return res, err
+}
+
+func (c *queuedConn) begin(ctx context.Context) (driver.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, sqliteWait)
+	defer cancel()
+	select {
+	case c.turn <- struct{}{}:
+		c.mine = true
+	case <-ctx.Done():
+		return nil, fmt.Errorf("another writer keeps the file: %w", ctx.Err())
+	}
+	for {
+		res, err := c.sqliteDriverConn.ExecContext(ctx, beginWriting, nil)
+		switch {
+		case err == nil:
+			return res, nil
+		case !isBusy(err):
+			c.pass()
+			return nil, err
+		case ctx.Err() != nil:
+			c.pass()
+			return nil, fmt.Errorf("another process keeps the file: %w", ctx.Err())
+		}
+	}
+}
+
+func isBusy(err error) bool {
+	const busy, primary = 5, 0xff // SQLITE_BUSY, and the mask of its variants
+	var e *gosqlite.Error
+	return errors.As(err, &e) && e.Code()&primary == busy
+}
+
+func (c *queuedConn) pass() {
+	if c.mine {
+		c.mine = false
+		<-c.turn
+	}
+}
+
+// Close ends a transaction that is still open, and with it the turn.
+func (c *queuedConn) Close() error {
+	defer c.pass()
+	return c.sqliteDriverConn.Close()
+}

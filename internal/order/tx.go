@@ -1,0 +1,171 @@
+package order
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"gorm.io/gorm/clause"
+)
+
+// Begin implements Store.
+func (s *SQL) Begin(ctx context.Context) (Tx, error) {
+	if !s.sessions {
+		return nil, fmt.Errorf("%w: SQLite has no row locks and no named locks, it locks the whole file; use -stack local", ErrUnsupported)
+	}
+	x, err := s.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &sqlTx{session: x}, nil
+}
+
+// sqlTx is a session of MySQL or MariaDB with what it has locked. While it has
+// a row locked its transaction is open.
+type sqlTx struct {
+	*session
+	names    []string // locked by name
+	waitsSet bool     // the session's lock wait differs from the server's
+}
+
+// lockSlice is the longest that one statement waits for a lock. It must stay
+// well under the read timeout of a connection, or a wait would look like a dead server.
+const lockSlice = 10 * time.Second
+
+func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
+	locking := forUpdate
+	if wait <= 0 {
+		locking.Options = clause.LockingOptionsNoWait
+	}
+	first := !t.begun // no other row hangs on the transaction
+	for {
+		slice := min(wait, lockSlice)
+		wait -= slice
+		if err := t.setLockWait(ctx, slice); err != nil {
+			return false, err
+		}
+		if err := t.begin(ctx); err != nil {
+			return false, err
+		}
+		_, err := t.inTx(find(t.db(ctx).Clauses(locking), id))
+		switch {
+		case err == nil:
+			return true, nil
+		case isLockTimeout(err) && wait > 0:
+			continue
+		case isLockTimeout(err):
+			err = nil
+		}
+		if first {
+			err = errors.Join(err, t.rollback(ctx))
+		}
+		return false, err
+	}
+}
+
+// inTx passes on what a statement of the open transaction came to. After an
+// error that is no answer the server may have ended the transaction, and with
+// it the locks, without the session: such a session is given up.
+func (t *sqlTx) inTx(o Order, err error) (Order, error) {
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
+		t.discard(err)
+	}
+	return o, err
+}
+
+// setLockWait bounds how long the session waits for a row.
+func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
+	if wait <= 0 {
+		return nil
+	}
+	t.waitsSet = true
+	_, err := t.conn.ExecContext(ctx, fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d", seconds(wait)))
+	if err != nil {
+		return fmt.Errorf("order: set the lock wait: %w", err)
+	}
+	return nil
+}
+
+// isLockTimeout says that a row was locked by somebody else all along: 1205 is
+// the wait that ran out, 3572 MySQL's answer to NOWAIT.
+func isLockTimeout(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)
+}
+
+func (t *sqlTx) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {
+	for {
+		slice := min(wait, lockSlice)
+		wait -= slice
+		var got sql.NullInt64
+		err := t.conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", name, seconds(slice)).Scan(&got)
+		switch {
+		case err != nil:
+			t.discard(err) // the server may yet give us the lock
+			return false, fmt.Errorf("order: lock %q: %w", name, because(ctx, err))
+		case !got.Valid:
+			return false, fmt.Errorf("order: lock %q: the server gave up waiting", name)
+		case got.Int64 == 1:
+			t.names = append(t.names, name)
+			return true, nil
+		case wait <= 0:
+			return false, nil
+		}
+	}
+}
+
+// seconds rounds up: these databases know no less.
+func seconds(d time.Duration) int64 { return int64((max(d, 0) + time.Second - 1) / time.Second) }
+
+func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
+	switch {
+	case t.begun && fence != 0: // the claim commits it
+		return t.inTx(raise(t.db(ctx), id, fence))
+	case t.begun:
+		return t.inTx(find(t.db(ctx).Clauses(forUpdate), id))
+	case fence != 0:
+		return t.raise(ctx, id, fence)
+	default:
+		return find(t.db(ctx), id)
+	}
+}
+
+func (t *sqlTx) Claim(ctx context.Context, c Claim, g Guard) error {
+	if err := c.validate(g); err != nil {
+		return err
+	}
+	return t.claim(ctx, c, g)
+}
+
+func (t *sqlTx) Close(ctx context.Context) error {
+	defer t.close()
+	if err := t.release(ctx); err != nil {
+		t.discard(err)
+		return fmt.Errorf("order: the session was lost: %w", err)
+	}
+	return nil
+}
+
+// release undoes all that the session has and the pool must not get.
+func (t *sqlTx) release(ctx context.Context) error {
+	if err := t.rollback(ctx); err != nil {
+		return err
+	}
+	for _, name := range t.names {
+		var released sql.NullInt64
+		if err := t.conn.QueryRowContext(ctx, "SELECT RELEASE_LOCK(?)", name).Scan(&released); err != nil {
+			return err
+		}
+		if released.Int64 != 1 {
+			return fmt.Errorf("lock %q was no longer ours", name)
+		}
+	}
+	if t.waitsSet {
+		_, err := t.conn.ExecContext(ctx, "SET SESSION innodb_lock_wait_timeout = DEFAULT")
+		return err
+	}
+	return nil
+}

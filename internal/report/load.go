@@ -1,0 +1,53 @@
+// Package report renders runs: as a table for a terminal, and as Markdown. It
+// reads nothing but run.json, so that every report can be drawn again.
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"grablab/internal/bench"
+)
+
+// File is the name of a run's record in its result folder.
+const File = "run.json"
+
+// ErrNoRun says that a folder holds no run that can be read.
+var ErrNoRun = errors.New("report: no run")
+
+// Load reads the run of a result folder. Its errors wrap ErrNoRun.
+func Load(dir string) (*bench.Run, error) {
+	path := filepath.Join(dir, File)
+	b, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%w: %s has no %s; a result folder has one", ErrNoRun, dir, File)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrNoRun, err)
+	}
+	run := new(bench.Run)
+	if err := json.Unmarshal(b, run); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrNoRun, path, err)
+	}
+	if run.Schema != bench.Schema {
+		return nil, fmt.Errorf("%w: %s has schema %d, and this program reads %d", ErrNoRun, path, run.Schema, bench.Schema)
+	}
+	return run, nil
+}
+
+// JSON is run.json as it is written: indented, and with a newline at its end.
+func JSON(run *bench.Run) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false) // reasons are read by people, too
+	if err := e.Encode(run); err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,198 @@
+package report_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"grablab/internal/bench"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/report"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func ptr[T any](v T) *T { return &v }
+
+func run(scenario string, cells ...bench.Cell) *bench.Run {
+	return &bench.Run{
+		Schema: bench.Schema, ID: "20261120T213000Z-" + scenario, Complete: true,
+		StartedAt: time.Date(2026, 11, 20, 21, 30, 0, 0, time.UTC), DurationS: 41.26,
+		Environment: bench.Environment{
+			Go: "go1.26.8", OS: "linux", Arch: "amd64", CPUs: 2, Stack: "local",
+			Redis: "Redis 7.0.15", Database: "MariaDB 10.11.19", Vegeta: "v12.13.0", Commit: "abc1234",
+		},
+		Config: bench.RunConfig{Scenario: scenario, Orders: 100, Drivers: 20, Rate: 500, Instances: 2, Seed: 7},
+		Cells:  cells,
+	}
+}
+
+// cell in which all was counted: grabs ledger rows on 100 orders, doubled of
+// which have more than one.
+func cell(strategy string, verdict lock.Verdict, grabs, orders, doubled int, p99 float64) bench.Cell {
+	return bench.Cell{
+		Strategy: strategy, Fault: lock.NoFault, Verdict: verdict, Expected: ptr(verdict), Guard: order.Naive, OnLost: grab.Abort,
+		TTLMS: 30000, LeaseMS: 30000, WorkMS: 5, WaitMS: 2000, Orders: 100, Requests: 2000,
+		Outcomes: map[grab.Outcome]int{grab.Grabbed: grabs, grab.Taken: 2000 - grabs}, CountedFrom: "ledger",
+		Grabs: &grabs, OrdersGrabbed: &orders, DoubleGrabs: ptr(grabs - orders), OrdersDoubleGrabbed: &doubled,
+		StuckOrders: ptr(0), PhantomGrabs: ptr(0), UnacknowledgedGrabs: ptr(0), NearMisses: ptr(0),
+		Latency: &bench.Latency{P50: 7.314, P99: p99}, LatencySent: &bench.Latency{P50: 7.201, P99: p99 / 1.01}, LoadHeld: ptr(true),
+		OfferedRPS: 500, CompletedRPS: 499.1, DurationS: 4.01, RedisCommands: ptr(4820), RedisCommandsPerRequest: ptr(2.41),
+	}
+}
+
+func rush() *bench.Run {
+	none := cell("none", lock.Unsafe, 611, 100, 98, 12.52)
+	none.Reason = "98 of 100 orders were grabbed more than once"
+	none.RedisCommands, none.RedisCommandsPerRequest = ptr(0), ptr(0.0)
+	mutex := cell("mutex", lock.Unsafe, 200, 100, 100, 9.87)
+	mutex.Reason = "100 of 100 orders were grabbed more than once"
+	watchdog := cell("watchdog", lock.Safe, 100, 100, 0, 2003.4)
+	watchdog.LatencySent.P99, watchdog.LoadHeld = 1200, ptr(false)
+	redlock := cell("redlock", lock.Unknown, 99, 99, 0, 57.06)
+	redlock.Expected, redlock.Reason = ptr(lock.Safe), "1 of 100 orders were not tried: nobody got past the lock"
+	redlock.Outcomes = map[grab.Outcome]int{grab.Grabbed: 98, grab.Taken: 1001, grab.Busy: 800, grab.Failed: 89, grab.Timeout: 12}
+	redlock.Errors = map[string]int{"timeout": 12, "dependency": 80, "reset": 9}
+	redlock.UnacknowledgedGrabs, redlock.NearMisses, redlock.Overlaps = ptr(1), ptr(2), ptr(1)
+	dead := bench.Cell{
+		Strategy: "setnx", Fault: lock.NoFault, Verdict: lock.Unknown, Reason: "not measured: could not open orders: connection refused", OnLost: grab.Abort,
+	}
+	return run("rush", none, mutex, cell("setnx", lock.Safe, 100, 100, 0, 11.2), watchdog, redlock, dead)
+}
+
+func peak() *bench.Run {
+	c := cell("setnx", lock.Safe, 240, 240, 0, 88.1)
+	c.Orders = 240
+	c.Peak = &bench.Peak{HeldRPS: 2400, GrabsPerS: 119.4, P99MS: 100, Steps: []bench.PeakStep{
+		{RPS: 200, P99MS: 8.04, Held: true}, {RPS: 3200, P99MS: 612, Held: false}, {RPS: 2400, P99MS: 88.1, Held: true},
+	}}
+	none := cell("none", lock.Unsafe, 0, 0, 0, 140)
+	none.Peak = &bench.Peak{P99MS: 100, Steps: []bench.PeakStep{{RPS: 200, P99MS: 140, Held: false}}}
+	none.DoubleGrabs = nil
+	return run("peak", c, none)
+}
+
+// foreign is a run against somebody else's service, interrupted, with a fault.
+func foreign() *bench.Run {
+	c := cell("foreign", lock.Unsafe, 0, 100, 1, 12)
+	c.Expected, c.CountedFrom, c.Grabs = nil, "answers", nil
+	c.DoubleGrabs, c.StuckOrders, c.PhantomGrabs, c.UnacknowledgedGrabs = ptr(1), nil, nil, nil
+	c.RedisCommands, c.RedisCommandsPerRequest = nil, nil
+	c.Reason = "1 of 100 orders was *grabbed* | more than once"
+	na := bench.Cell{Strategy: "mysql-cas", Fault: lock.RedisRestart, Verdict: lock.NA, Reason: "it uses no Redis"}
+	r := run("rush", c, na)
+	r.Complete = false
+	r.Environment.Redis, r.Environment.Database, r.Environment.Stack = "", "", "targets"
+	r.Config.Rate = 0
+	return r
+}
+
+func TestGolden(t *testing.T) {
+	for _, tt := range []struct {
+		file   string
+		run    *bench.Run
+		render func(io.Writer, *bench.Run) error
+	}{
+		{"rush.txt", rush(), report.Text},
+		{"rush.md", rush(), report.Markdown},
+		{"peak.txt", peak(), report.Text},
+		{"foreign.txt", foreign(), report.Text},
+		{"foreign.md", foreign(), report.Markdown},
+		{"empty.txt", &bench.Run{ID: "x", Config: bench.RunConfig{Scenario: "rush"}}, report.Text},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := tt.render(&got, tt.run); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", tt.file)
+			if *update {
+				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != string(want) {
+				t.Errorf("got\n%s\nwant\n%s", &got, want)
+			}
+		})
+	}
+}
+
+// The table of an ordinary run fits on a terminal of 120 columns.
+func TestTableFits(t *testing.T) {
+	var b bytes.Buffer
+	if err := report.Text(&b, rush()); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(b.String(), "\n\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for line := range strings.Lines(table) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 120 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	want := rush()
+	b, err := report.JSON(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, report.File), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := report.Load(dir)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":             "unexpected end",
+		"{":            "unexpected end",
+		"[]":           "cannot unmarshal",
+		`{"schema":2}`: "has schema 2, and this program reads 1",
+		`{}`:           "has schema 0",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, report.File), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := report.Load(dir); !errors.Is(err, report.ErrNoRun) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want …%s…", text, err, want)
+		}
+	}
+	if _, err := report.Load(t.TempDir()); !errors.Is(err, report.ErrNoRun) || !strings.Contains(err.Error(), "has no run.json") {
+		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+func TestWriteErrors(t *testing.T) {
+	if err := report.Text(full{}, rush()); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("Text: %v", err)
+	}
+	if err := report.Markdown(full{}, rush()); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("Markdown: %v", err)
+	}
+}

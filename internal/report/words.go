@@ -1,0 +1,211 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/bench"
+)
+
+// head says what was run, and on what.
+func head(run *bench.Run) []string {
+	e, c := run.Environment, run.Config
+	lines := []string{
+		fmt.Sprintf("run %s, seed %d, %s", run.ID, c.Seed, seconds(run.DurationS)),
+		fmt.Sprintf("on %s: %s; %s %s/%s, %d CPUs; vegeta %s; commit %s", e.Stack, servers(e), e.Go, e.OS, e.Arch, e.CPUs, e.Vegeta, e.Commit),
+		load(run),
+	}
+	if !run.Complete {
+		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, or still under way; %s here", plural(len(run.Cells), "cell is", "cells are")))
+	}
+	return lines
+}
+
+func servers(e bench.Environment) string {
+	var all []string
+	for _, s := range []string{e.Redis, e.Database} {
+		if s != "" {
+			all = append(all, s)
+		}
+	}
+	if len(all) == 0 {
+		return "servers unknown"
+	}
+	return strings.Join(all, ", ")
+}
+
+func load(run *bench.Run) string {
+	c := run.Config
+	what := fmt.Sprintf("%s x %s", plural(c.Orders, "order", "orders"), plural(c.Drivers, "driver", "drivers"))
+	switch {
+	case isPeak(run):
+		what = plural(c.Drivers, "driver", "drivers") + " an order at rising rates"
+	case c.Rate > 0:
+		what += " at " + rate(c.Rate) + "/s"
+	default:
+		what += " all at once"
+	}
+	line := fmt.Sprintf("%s: %s over %s", c.Scenario, what, plural(c.Instances, "instance", "instances"))
+	if len(run.Cells) == 0 {
+		return line
+	}
+	first := run.Cells[0] // the flags are the same for all
+	return fmt.Sprintf("%s; work %s, TTL %s, wait %s, on-lost %s", line,
+		ofMillis(first.WorkMS), ofMillis(first.TTLMS), ofMillis(first.WaitMS), first.OnLost)
+}
+
+// legend explains the marks that occur.
+func legend(run *bench.Run) []string {
+	var lines []string
+	if len(run.Cells) > 0 {
+		lines = append(lines, "ledger: rows in the database; answers: what clients were told; ms: latency, from the schedule and from sending")
+	}
+	if slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Expected != nil }) {
+		lines = append(lines, asExpected+" as expected of the strategy, "+notExpected+" not")
+	}
+	if slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return heldMark(c) != "" }) {
+		lines = append(lines, notHeld+" the load could not be held: counted from the schedule, the p99 is more than a tenth higher")
+	}
+	if slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.CountedFrom == "answers" && c.DoubleGrabs != nil }) {
+		lines = append(lines, "double-grabs are counted from the answers: there was no ledger to read")
+	}
+	return lines
+}
+
+// notes says of each cell why its verdict is what it is, and what else the
+// table has no column for.
+func notes(run *bench.Run) []string {
+	var lines []string
+	for _, c := range run.Cells {
+		var facts []string
+		if c.Reason != "" {
+			facts = append(facts, c.Reason)
+		}
+		for _, f := range []struct {
+			n         *int
+			one, many string
+		}{
+			{c.Overlaps, "overlap of holders", "overlaps of holders"},
+			{c.PhantomGrabs, "phantom grab", "phantom grabs"},
+			{c.UnacknowledgedGrabs, "unacknowledged grab", "unacknowledged grabs"},
+			{c.NearMisses, "near miss", "near misses"},
+		} {
+			if f.n != nil && *f.n > 0 {
+				facts = append(facts, plural(*f.n, f.one, f.many))
+			}
+		}
+		if len(c.Errors) > 0 {
+			facts = append(facts, "errors: "+tally(c.Errors))
+		}
+		if len(facts) > 0 {
+			lines = append(lines, fmt.Sprintf("%s %s: %s", name(c), c.Verdict, strings.Join(facts, "; ")))
+		}
+	}
+	return lines
+}
+
+// story says in plain words what the figures show. Cells that came to the
+// same are told together.
+func story(run *bench.Run) []string {
+	var lines []string
+	said := map[string][]string{}
+	var order []string
+	for _, c := range run.Cells {
+		s := moral(c, run.Config.Instances)
+		if s == "" {
+			continue
+		}
+		if len(said[s]) == 0 {
+			order = append(order, s)
+		}
+		said[s] = append(said[s], name(c))
+	}
+	for _, s := range order {
+		lines = append(lines, and(said[s])+": "+s)
+	}
+	return lines
+}
+
+// moral of one cell; "" where none can be drawn.
+func moral(c bench.Cell, instances int) string {
+	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
+		return ""
+	}
+	switch {
+	case instances == 2 && c.Requests > 2*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.Orders > 0:
+		return each(c.Orders) + " won by exactly 2 drivers, one for each instance, as if the lock reached no further than its own process."
+	case *c.DoubleGrabs > 0:
+		return fmt.Sprintf("%s grabbed more than once, %s too many: one driver reads that an order is free, and another does before the first has written.",
+			ofAll(*c.OrdersDoubleGrabbed, c.Orders), plural(*c.DoubleGrabs, "grab", "grabs"))
+	case c.Verdict == "stuck" && c.StuckOrders != nil:
+		return fmt.Sprintf("no order was grabbed twice, but %s left that nobody can grab any more.", ofAll(*c.StuckOrders, c.Orders))
+	case c.Verdict != "safe":
+		return ""
+	case *c.OrdersGrabbed == c.Orders:
+		return fmt.Sprintf("%s grabbed exactly once.", each(c.Orders))
+	default:
+		return fmt.Sprintf("no order was grabbed twice; %s grabbed under this load.", ofAll(*c.OrdersGrabbed, c.Orders))
+	}
+}
+
+func each(orders int) string {
+	if orders == 1 {
+		return "the order was"
+	}
+	return fmt.Sprintf("each of the %d orders was", orders)
+}
+
+func ofAll(n, orders int) string {
+	verb := "were"
+	if n == 1 {
+		verb = "was"
+	}
+	return fmt.Sprintf("%d of %s %s", n, plural(orders, "order", "orders"), verb)
+}
+
+// name of a cell: its strategy, and its fault where there was one.
+func name(c bench.Cell) string {
+	if c.Fault == noFault {
+		return c.Strategy
+	}
+	return c.Strategy + "/" + string(c.Fault)
+}
+
+// tally lists counts, the largest first.
+func tally(counts map[string]int) string {
+	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		if counts[a] != counts[b] {
+			return counts[b] - counts[a]
+		}
+		return strings.Compare(a, b)
+	})
+	for i, k := range kinds {
+		kinds[i] = fmt.Sprintf("%s %d", k, counts[k])
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// and joins words as a sentence does.
+func and(words []string) string {
+	last := len(words) - 1
+	if last <= 0 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
+
+func ofMillis(ms float64) string {
+	return time.Duration(ms * float64(time.Millisecond)).String()
+}

@@ -1,0 +1,95 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"grablab/internal/order"
+)
+
+// databaseName is both the database and its user, who may do everything in it
+// and nothing beside it.
+const databaseName = "grablab"
+
+// initSQL is run by the server before it lets anybody in. A statement a line:
+// MySQL wants it so.
+const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
+CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
+GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
+`
+
+// serveDatabase makes a fresh MariaDB or MySQL and starts it, with the
+// durability that it comes with: each commit reaches the disk.
+func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
+	data := filepath.Join(s.Dir, "db")
+	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
+		return "", "", err
+	}
+	initFile := filepath.Join(s.Dir, "db-init.sql")
+	if err := os.WriteFile(initFile, []byte(initSQL), 0o600); err != nil {
+		return "", "", fmt.Errorf("stack: db: %w", err)
+	}
+	pidFile := filepath.Join(s.Dir, "db.pid")
+	addr, version, err := s.serve(ctx, server{
+		name: "db",
+		exe:  prog.server,
+		args: func(addr string) []string {
+			return append(prog.common(data),
+				"--bind-address=127.0.0.1", "--port="+portOf(addr), "--socket="+filepath.Join(s.Dir, "db.sock"),
+				"--pid-file="+pidFile, "--init-file="+initFile,
+				"--skip-name-resolve", "--max-connections=2000", "--loose-mysqlx=OFF")
+		},
+		ask: func(ctx context.Context, addr string, pid int) (string, error) {
+			return askDatabase(ctx, dsnAt(addr), pidFile, pid)
+		},
+	})
+	return dsnAt(addr), version, err
+}
+
+func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
+
+// askDatabase returns the version of the server that wrote our pid file with
+// our pid in it.
+func askDatabase(ctx context.Context, dsn, pidFile string, pid int) (version string, err error) {
+	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	var theirs string
+	if err := db.DB().QueryRowContext(ctx, "SELECT @@pid_file").Scan(&theirs); err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		return "", err
+	}
+	if theirs != pidFile || strings.TrimSpace(string(text)) != strconv.Itoa(pid) {
+		return "", fmt.Errorf("%w: another server answers there", errPortTaken)
+	}
+	return db.Version(ctx)
+}
+
+// installArgs are those of what makes the system tables. What is made here is
+// made again if it is lost, so nothing waits for the disk.
+func (p databaseProgram) installArgs(data string) []string {
+	if p.mariadb {
+		return append(p.common(data), "--skip-test-db", "--skip-name-resolve")
+	}
+	return append(p.common(data), "--initialize-insecure", "--innodb-flush-log-at-trx-commit=0",
+		"--auto-generate-certs=OFF", "--caching-sha2-password-auto-generate-rsa-keys=OFF")
+}
+
+// common are the arguments of server and installer. --no-defaults, which keeps
+// this machine's own configuration out, must be the first.
+func (p databaseProgram) common(data string) []string {
+	args := []string{"--no-defaults", "--datadir=" + data}
+	if os.Geteuid() == 0 {
+		args = append(args, "--user=root") // neither runs as root unless told to
+	}
+	return args
+}

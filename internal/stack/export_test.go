@@ -1,0 +1,35 @@
+package stack
+
+import "testing"
+
+// OnlyPATH has the local stack look for its programs nowhere else.
+func OnlyPATH(t *testing.T, path string) {
+	t.Setenv("PATH", path)
+	dirs := programDirs
+	programDirs = nil
+	t.Cleanup(func() { programDirs = dirs })
+}
+
+// KeeperPid is the process id of the stack's keeper.
+func (s *Stack) KeeperPid() int { return s.keeper.cmd.Process.Pid }
+
+// Pids are those of all processes of the stack that were started so far.
+func (s *Stack) Pids() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pids := []int{s.KeeperPid()}
+	for _, p := range s.procs {
+		pids = append(pids, p.Pid())
+	}
+	return pids
+}
+
+// Alive says whether a process runs: one that has ended and merely waits for
+// its parent does not.
+func Alive(pid int) bool {
+	_, ok := startOf(pid)
+	return ok
+}
+
+// LogFile is where the output of the process goes.
+func (p *Process) LogFile() string { return p.log }

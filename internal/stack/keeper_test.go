@@ -1,0 +1,100 @@
+package stack
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestKeeperSparesTheNextOwnerOfAPid(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if err := end(map[int]string{cmd.Process.Pid: "at another time"}); err != nil {
+		t.Fatal(err)
+	}
+	if !Alive(cmd.Process.Pid) {
+		t.Error("a process that nobody spoke of was ended")
+	}
+}
+
+func TestKeeperAnswers(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	requests, send := io.Pipe()
+	hear, answers := io.Pipe()
+	kept := make(chan error, 1)
+	go func() { kept <- keep(requests, answers) }()
+
+	lines := bufio.NewScanner(hear)
+	answer := func() string {
+		if !lines.Scan() {
+			t.Fatal("the keeper says nothing")
+		}
+		return lines.Text()
+	}
+	dir, ok := strings.CutPrefix(answer(), "ok ")
+	if info, err := os.Stat(dir); !ok || err != nil || info.Mode().Perm() != 0o700 {
+		t.Fatalf("folder %q: %v, %v", dir, info, err)
+	}
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ request, want string }{
+		{fmt.Sprint("watch ", gone.Process.Pid), "error process"},
+		{"watch everybody", "error not a process"},
+		{"watch 1", "error not a process"},
+		{"watch -1", "error not a process"},
+		{fmt.Sprint("forget ", gone.Process.Pid), "ok"},
+	} {
+		fmt.Fprintln(send, tt.request)
+		if got := answer(); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: %q, want %s …", tt.request, got, tt.want)
+		}
+	}
+
+	send.Close()
+	select {
+	case err := <-kept:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the keeper outlives its pipe")
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("folder %s: %v", dir, err)
+	}
+}
+
+func TestStartNeedsAHelper(t *testing.T) {
+	exe := self
+	self = ""
+	defer func() { self = exe }()
+	if _, err := Start(t.Context(), Config{Kind: Embedded}); err != errNot {
+		t.Errorf("got %v, want %v", err, errNot)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, tt := range []struct{ info, want string }{
+		{"# Server\r\nredis_version:7.0.15\r\nprocess_id:7\r\n", "Redis 7.0.15"},
+		{"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n", "Valkey 8.0.1"},
+	} {
+		if got := parseInfo(tt.info).version; got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.info, got, tt.want)
+		}
+	}
+}

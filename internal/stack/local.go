@@ -1,0 +1,160 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// startLocal starts private servers, all at the same time.
+func startLocal(ctx context.Context, s *Stack, cfg Config) error {
+	names := redisNames(cfg)
+	progs, err := findPrograms(len(names) > 0)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	addrs, versions := make([]string, len(names)), make([]string, len(names))
+	for i, name := range names {
+		g.Go(func() (err error) {
+			addrs[i], versions[i], err = s.serve(ctx, redisServer(progs.redis, s.Dir, name))
+			return err
+		})
+	}
+	g.Go(func() (err error) {
+		s.DSN, s.DatabaseVersion, err = s.serveDatabase(ctx, progs.database)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	s.useRedis(cfg, addrs, versions)
+	return nil
+}
+
+// redisServer keeps nothing on disk: a restart forgets, which is the worst that
+// a lock has to live with.
+func redisServer(exe, dir, name string) server {
+	return server{
+		name: name,
+		exe:  exe,
+		args: func(addr string) []string {
+			return []string{
+				"--bind", "127.0.0.1", "--port", portOf(addr), "--protected-mode", "yes",
+				"--save", "", "--appendonly", "no", "--dir", dir, "--dbfilename", name + ".rdb",
+				"--daemonize", "no",
+			}
+		},
+		ask: func(ctx context.Context, addr string, pid int) (string, error) {
+			info, err := askRedis(ctx, addr)
+			if err == nil && info.pid != strconv.Itoa(pid) {
+				err = fmt.Errorf("%w: process %s answers there", errPortTaken, info.pid)
+			}
+			return info.version, err
+		},
+	}
+}
+
+// server is a program that listens on a port.
+type server struct {
+	name string
+	exe  string
+	args func(addr string) []string
+	// ask returns the version of the server at addr once it is ready, or
+	// errPortTaken if that is not process pid.
+	ask func(ctx context.Context, addr string, pid int) (version string, err error)
+}
+
+// portTries is how often a server may find that somebody has taken its port
+// between our look and its own.
+const portTries = 5
+
+// serve starts a server of the stack, and returns once it is ready.
+func (s *Stack) serve(ctx context.Context, srv server) (addr, version string, err error) {
+	for range portTries {
+		if addr, err = freeAddr(); err != nil {
+			return "", "", err
+		}
+		if version, err = s.serveAt(ctx, srv, addr); !errors.Is(err, errPortTaken) {
+			break
+		}
+	}
+	return addr, version, err
+}
+
+var errPortTaken = errors.New("its port is taken")
+
+func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (version string, err error) {
+	p, err := s.spawn(ctx, true, srv.name, srv.exe, srv.args(addr), nil)
+	if err != nil {
+		return "", err
+	}
+	version, err = awaitReady(ctx, p, func() (string, error) { return srv.ask(ctx, addr, p.Pid()) })
+	if err == nil {
+		return version, nil
+	}
+	_ = p.Stop(0)
+	tail := p.LogTail()
+	if strings.Contains(tail, "ddress already in use") {
+		err = fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return "", fmt.Errorf("stack: %s: %w\n%s", srv.name, err, tail)
+}
+
+const pollInterval = 5 * time.Millisecond
+
+// awaitReady asks until there is an answer, the process has ended or ctx has.
+func awaitReady(ctx context.Context, p *Process, ask func() (string, error)) (string, error) {
+	for {
+		version, err := ask()
+		if err == nil || errors.Is(err, errPortTaken) {
+			return version, err
+		}
+		select {
+		case <-p.Done():
+			return "", errors.Join(errors.New("ended before it was ready"), p.Wait())
+		case <-ctx.Done():
+			return "", errors.Join(context.Cause(ctx), err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// run runs a program to its end.
+func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
+	p, err := s.spawn(ctx, true, name, exe, args, nil)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		_ = p.Stop(0)
+		return fmt.Errorf("stack: %s: %w", name, context.Cause(ctx))
+	}
+	if err := p.Wait(); err != nil {
+		return fmt.Errorf("stack: %s: %w\n%s", filepath.Base(exe), err, p.LogTail())
+	}
+	return nil
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("stack: no free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+func portOf(addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	return port
+}

@@ -1,0 +1,186 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a child in a process group of its own, known to the keeper. Its
+// methods are safe for concurrent use.
+type Process struct {
+	Name string
+
+	cmd    *exec.Cmd
+	log    string
+	server bool // part of the stack itself
+
+	mu    sync.Mutex // keeps a signal from following the pid to its next owner
+	ended bool
+	err   error
+	done  chan struct{}
+}
+
+// Spawn starts exe with args, and with env on top of this process's own
+// environment. Its output is appended to NAME.log in Dir. ctx bounds the start,
+// not the life of the process: it runs until Stop or Close.
+//
+// The child is born as this very program, which waits at a gate until the keeper
+// knows of it and only then becomes exe. So no moment exists at which this
+// process could die and leave it behind.
+func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
+	return s.spawn(ctx, false, name, exe, args, env)
+}
+
+func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, env []string) (*Process, error) {
+	path, err := exec.LookPath(exe)
+	if err != nil {
+		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+	}
+	g, err := newGate()
+	if err != nil {
+		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+	}
+	defer g.close()
+
+	p := &Process{Name: name, log: filepath.Join(s.Dir, name+".log"), server: server, done: make(chan struct{})}
+	if err := p.start(g, path, args, env, s.keeper); err != nil {
+		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+	}
+	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
+	err = s.adopt(p)
+	if err == nil {
+		err = g.open()
+	}
+	if !abandon() {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	if err != nil {
+		_ = p.Stop(0)
+		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+	}
+	s.log.Debug("started", "process", name, "pid", p.Pid())
+	return p, nil
+}
+
+// adopt makes Close and the keeper responsible for p.
+func (s *Stack) adopt(p *Process) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.New("the stack is closed")
+	}
+	if err := s.keeper.watch(p.Pid()); err != nil {
+		return err
+	}
+	s.procs = append(s.procs, p)
+	return nil
+}
+
+func (p *Process) start(g *gate, path string, args, env []string, k *keeper) error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+
+	p.cmd = exec.Command(self, append([]string{gateCommand, path}, args...)...)
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.ExtraFiles = g.childEnds()
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in a terminal is not for it
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	go p.await(k)
+	return nil
+}
+
+func (p *Process) await(k *keeper) {
+	defer close(p.done)
+	err := p.cmd.Wait()
+
+	p.mu.Lock()
+	p.ended, p.err = true, err
+	// What it may have forked goes with it. While such a child lives, the number
+	// of the group is given to nobody else.
+	_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
+	p.mu.Unlock()
+	k.forget(p.Pid())
+}
+
+// Pid is the process's id, which is also that of its group.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done closes when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait returns once the process has ended: nil if it exited with 0, else an
+// *exec.ExitError.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends sig to the process and to all that it may have forked.
+// os.ErrProcessDone: it had ended.
+func (p *Process) Signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return os.ErrProcessDone
+	}
+	return syscall.Kill(-p.Pid(), sig)
+}
+
+// Stop asks the process to end, waking it if it is stopped, and kills it if it
+// has not done so after grace. It returns once the process is gone; an error
+// says that it had to be killed. With a grace of 0 it is killed at once.
+func (p *Process) Stop(grace time.Duration) error {
+	if grace > 0 {
+		_ = p.Signal(syscall.SIGTERM)
+		_ = p.Signal(syscall.SIGCONT)
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-p.done:
+			return nil
+		case <-timer.C:
+		}
+	}
+	killed := p.Signal(syscall.SIGKILL)
+	<-p.done
+	if grace > 0 && killed == nil {
+		return fmt.Errorf("stack: %s did not end within %v and was killed", p.Name, grace)
+	}
+	return nil
+}
+
+const tailBytes = 4 << 10
+
+// LogTail is the end of what the process has printed, whole lines.
+func (p *Process) LogTail() string {
+	f, err := os.Open(p.log)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if end, err := f.Seek(0, io.SeekEnd); err == nil && end > tailBytes {
+		_, _ = f.Seek(-tailBytes, io.SeekEnd)
+	} else {
+		_, _ = f.Seek(0, io.SeekStart)
+	}
+	tail, _ := io.ReadAll(io.LimitReader(f, tailBytes))
+	if len(tail) == tailBytes {
+		_, tail, _ = bytes.Cut(tail, []byte("\n"))
+	}
+	return string(bytes.TrimSpace(tail))
+}

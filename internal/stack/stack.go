@@ -1,0 +1,226 @@
+// Package stack is what runs underneath the instances: Redis, the Redlock nodes
+// and the database. It starts them, awaits them, says what they are, and leaves
+// nothing behind.
+//
+// Every process that a stack starts is known to a keeper (keeper.go), a process
+// in a session of its own that ends them however this one dies.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/grab/lock"
+)
+
+var (
+	// ErrRefused says that this kind of stack cannot do what is asked.
+	ErrRefused = errors.New("stack: refused")
+	// ErrMissing says that a program which the local stack runs is not installed.
+	ErrMissing = errors.New("stack: program missing")
+	// ErrUnreachable says that an external server does not answer.
+	ErrUnreachable = errors.New("stack: no answer")
+)
+
+// Config of a stack. The zero value of an optional field is its default.
+type Config struct {
+	Kind string // Embedded, Local or External
+	// Needs is what the chosen strategies run on. Nothing else is started but
+	// the database, which keeps the ledger.
+	Needs lock.Backend
+
+	DB      string   // external: DSN; "": there is none
+	Redis   string   // external: host:port or redis:// URL
+	Redlock []string // external: the same, of each node
+
+	RedlockNodes int          // embedded and local: how many nodes; 0: 5
+	Log          *slog.Logger // nil: silent
+}
+
+// The kinds of stack.
+const (
+	Embedded = "embedded" // in this process: needs nothing but Go
+	Local    = "local"    // private server processes on free loopback ports
+	External = "external" // somebody else's servers
+)
+
+// kinds lists the kinds of stack, with what each can stand in for.
+var kinds = []struct {
+	name   string
+	serves lock.Backend
+	start  func(context.Context, *Stack, Config) error
+}{
+	{Embedded, lock.Redis | lock.RedisQuorum | lock.SQL, startEmbedded},
+	{Local, lock.Redis | lock.RedisQuorum | lock.SQL, startLocal},
+	{External, lock.Redis | lock.RedisQuorum | lock.SQL, startExternal},
+}
+
+// Kinds lists the names of the kinds, the one that needs least first.
+func Kinds() []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
+	return names
+}
+
+// Stack is a running stack. Its exported fields do not change. Its methods are
+// safe for concurrent use.
+type Stack struct {
+	Kind    string
+	DSN     string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
+	Redis   string   // address of the single Redis; "": not needed
+	Redlock []string // addresses of the Redlock nodes
+
+	// What the servers said that they are; "" where there is none.
+	RedisVersion    string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
+	DatabaseVersion string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
+
+	// Dir is a private folder, which goes with the stack.
+	Dir string
+
+	log    *slog.Logger
+	keeper *keeper
+
+	mu     sync.Mutex
+	procs  []*Process
+	halt   []func() // what runs in this process
+	closed bool
+	err    error // of the Close that did the work
+}
+
+const (
+	startTimeout = 60 * time.Second
+	stopTimeout  = 5 * time.Second
+)
+
+// Start starts what cfg needs, and returns once all of it answers. The stack
+// outlives ctx; it runs until Close. After an error nothing is left.
+func Start(ctx context.Context, cfg Config) (*Stack, error) {
+	if cfg.RedlockNodes == 0 {
+		cfg.RedlockNodes = 5
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	for _, kind := range kinds {
+		if kind.name != cfg.Kind {
+			continue
+		}
+		if err := refusal(cfg, kind.serves); err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: not ready after %v", startTimeout))
+		defer cancel()
+		keeper, err := startKeeper()
+		if err != nil {
+			return nil, err
+		}
+		s := &Stack{Kind: cfg.Kind, Dir: keeper.dir, log: cfg.Log, keeper: keeper}
+		if err := kind.start(ctx, s, cfg); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		return s, nil
+	}
+	return nil, fmt.Errorf("%w: no stack %q; there are %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
+}
+
+// backends names what a stack may have to refuse.
+var backends = []struct {
+	backend lock.Backend
+	name    string
+}{
+	{lock.ZooKeeper, "ZooKeeper"},
+	{lock.Etcd, "etcd"},
+}
+
+// refusal says in one sentence what the stack cannot serve, if anything.
+func refusal(cfg Config, serves lock.Backend) error {
+	for _, b := range backends {
+		if cfg.Needs&b.backend&^serves == 0 {
+			continue
+		}
+		if cfg.Kind == Embedded {
+			return fmt.Errorf("%w: the embedded stack has no %s; use -stack local", ErrRefused, b.name)
+		}
+		return fmt.Errorf("%w: the %s stack has no %s", ErrRefused, cfg.Kind, b.name)
+	}
+	return nil
+}
+
+// redisNames are the Redis servers that cfg needs, the single one first.
+func redisNames(cfg Config) []string {
+	var names []string
+	if cfg.Needs&lock.Redis != 0 {
+		names = append(names, "redis")
+	}
+	if cfg.Needs&lock.RedisQuorum != 0 {
+		for i := range cfg.RedlockNodes {
+			names = append(names, fmt.Sprintf("redlock-%d", i+1))
+		}
+	}
+	return names
+}
+
+// useRedis takes over what was started, in the order of redisNames.
+func (s *Stack) useRedis(cfg Config, addrs, versions []string) {
+	if cfg.Needs&lock.Redis != 0 {
+		s.Redis, addrs = addrs[0], addrs[1:]
+	}
+	if cfg.Needs&lock.RedisQuorum != 0 {
+		s.Redlock = addrs
+	}
+	slices.Sort(versions)
+	s.RedisVersion = strings.Join(slices.Compact(versions), ", ")
+}
+
+// atClose has f called by Close, after the processes have ended.
+func (s *Stack) atClose(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.halt = append(s.halt, f)
+}
+
+// Close ends every process of the stack and removes its folder. It returns once
+// they are gone; further calls return the same.
+func (s *Stack) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return s.err
+	}
+	s.closed = true
+
+	// Servers are killed: their folder goes next, and nobody is left to ask them.
+	stop(s.procs, func(p *Process) time.Duration {
+		if p.server {
+			return 0
+		}
+		return stopTimeout
+	})
+	for _, halt := range s.halt {
+		halt()
+	}
+	s.err = s.keeper.close()
+	return s.err
+}
+
+// stop ends processes side by side, the later ones' dependencies last: servers
+// after everything else.
+func stop(procs []*Process, grace func(*Process) time.Duration) {
+	for _, servers := range []bool{false, true} {
+		var wg sync.WaitGroup
+		for _, p := range procs {
+			if p.server == servers {
+				wg.Go(func() { _ = p.Stop(grace(p)) })
+			}
+		}
+		wg.Wait()
+	}
+}

@@ -1,0 +1,137 @@
+package tap
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Redis returns a hook that makes every command of a go-redis client through
+// t. A pipeline, and a transaction, is one call. Subscriptions do not pass any
+// hook, and what a client says to set up a connection passes untapped.
+func Redis(t Tap, instance, target string) redis.Hook {
+	return redisHook{t, Op{Instance: instance, Target: target}}
+}
+
+type redisHook struct {
+	tap Tap
+	op  Op // what all calls of the client have in common
+}
+
+// DialHook lets dialling pass: it is no call, and fails like one by itself.
+func (h redisHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook taps one command. go-redis stores the returned error in it.
+func (h redisHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if setsUp(cmd) {
+			return next(ctx, cmd)
+		}
+		return Do(ctx, h.tap, h.opOf(ctx, cmd), func() error { return next(ctx, cmd) })
+	}
+}
+
+// ProcessPipelineHook taps a pipeline as the one round trip that it is.
+func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if allSetUp(cmds) {
+			return next(ctx, cmds)
+		}
+		var sent error
+		err := Do(ctx, h.tap, h.opOf(ctx, cmds...), func() error {
+			sent = next(ctx, cmds)
+			return sent
+		})
+		// A refusal, or a lost reply, is the fate of every command of it.
+		if err != nil && !errors.Is(err, sent) {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
+}
+
+func (h redisHook) opOf(ctx context.Context, cmds ...redis.Cmder) Op {
+	op := h.op
+	for _, cmd := range cmds {
+		op.Keys = append(op.Keys, keysOf(cmd.Args())...)
+	}
+	return OpFrom(ctx, op)
+}
+
+// setsUp says whether go-redis sends cmd of itself when a connection is new.
+func setsUp(cmd redis.Cmder) bool {
+	switch cmd.Name() {
+	case "hello", "auth", "select", "client", "readonly":
+		return true
+	}
+	return false
+}
+
+func allSetUp(cmds []redis.Cmder) bool {
+	for _, cmd := range cmds {
+		if !setsUp(cmd) {
+			return false
+		}
+	}
+	return true
+}
+
+// keysOf returns the keys of a command. It knows where those commands have
+// them that a lock uses; the key of any other is taken to come first.
+func keysOf(args []any) []string {
+	if len(args) < 2 {
+		return nil
+	}
+	switch strings.ToLower(text(args[0])) {
+	case "eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro":
+		if len(args) < 3 {
+			return nil
+		}
+		n, err := strconv.Atoi(text(args[2]))
+		if err != nil || n < 0 {
+			return nil
+		}
+		return texts(args[3:min(3+n, len(args))])
+	case "del", "unlink", "exists", "touch", "watch", "mget":
+		return texts(args[1:])
+	case "publish", "script", "function", "ping", "echo", "info", "wait", "config", "debug",
+		"flushall", "flushdb", "cluster", "command", "sentinel", "memory", "object":
+		return nil
+	default:
+		return texts(args[1:2])
+	}
+}
+
+func texts(args []any) []string {
+	keys := make([]string, len(args))
+	for i, a := range args {
+		keys[i] = text(a)
+	}
+	return keys
+}
+
+// text is an argument as it goes over the wire, of the types that keys and
+// their number come in.
+func text(arg any) string {
+	switch v := arg.(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	case int:
+		return strconv.Itoa(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	default:
+		return ""
+	}
+}
+
+// Dialer opens connections for a client.
+type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)

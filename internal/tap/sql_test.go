@@ -1,0 +1,217 @@
+package tap_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"grablab/internal/tap"
+
+	_ "github.com/glebarez/sqlite"
+)
+
+// dsnConnector opens connections of a driver that knows only names.
+type dsnConnector struct {
+	driver driver.Driver
+	dsn    string
+}
+
+func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
+func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
+
+// newDB returns an SQLite database with a table t of one integer, and a spy
+// between the two.
+func newDB(t *testing.T, s *spy) (*sql.DB, *atomic.Uint64) {
+	t.Helper()
+	plain, err := sql.Open("sqlite", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	var n atomic.Uint64
+	var spied tap.Tap
+	if s != nil {
+		spied = s
+	}
+	dsn := filepath.Join(t.TempDir(), "t.db")
+	db := sql.OpenDB(tap.Connector(dsnConnector{plain.Driver(), dsn}, spied, "8004", "db", &n))
+	t.Cleanup(func() { db.Close() })
+	if _, err := db.Exec("CREATE TABLE t (v INTEGER)"); err != nil {
+		t.Fatal(err)
+	}
+	return db, &n
+}
+
+func rowsOf(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRow("SELECT COUNT(*) FROM t").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestConnectorTapsEachStep(t *testing.T) {
+	s := new(spy)
+	db, n := newDB(t, s)
+	s.ops = nil
+	before := n.Load()
+
+	scope := tap.Scope{Order: 7, Driver: 42}
+	ctx, end := scope.Enter(t.Context(), tap.Claim)
+	defer end()
+	tx, err := db.BeginTx(ctx, nil) // 1
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO t VALUES (?)", 1); err != nil { // 2
+		t.Fatal(err)
+	}
+	var v int
+	if err := tx.QueryRowContext(ctx, "SELECT v FROM t").Scan(&v); err != nil || v != 1 { // 3
+		t.Fatalf("%d, %v", v, err)
+	}
+	if err := tx.Commit(); err != nil { // 4
+		t.Fatal(err)
+	}
+	st, err := db.PrepareContext(ctx, "INSERT INTO t VALUES (?)") // 5
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.ExecContext(ctx, 2); err != nil { // 6
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if tx, err = db.BeginTx(ctx, nil); err != nil { // 7
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(); err != nil { // 8
+		t.Fatal(err)
+	}
+	if got := n.Load() - before; got != 8 {
+		t.Errorf("%d statements, want 8", got)
+	}
+	if err := db.PingContext(ctx); err != nil { // 9, and no statement
+		t.Fatal(err)
+	}
+	if got := n.Load() - before; got != 8 {
+		t.Errorf("%d statements after a PING, want 8", got)
+	}
+	var ns []int
+	for _, op := range s.ops {
+		ns = append(ns, op.N)
+		if op.Instance != "8004" || op.Target != "db" || op.Order != 7 || op.Driver != 42 || op.Phase != tap.Claim {
+			t.Errorf("call %+v", op)
+		}
+	}
+	if want := []int{1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(ns, want) {
+		t.Errorf("calls %v, want %v", ns, want)
+	}
+}
+
+func TestConnectorWithoutTapCounts(t *testing.T) {
+	db, n := newDB(t, nil)
+	before := n.Load()
+	if rows := rowsOf(t, db); rows != 0 {
+		t.Errorf("%d rows", rows)
+	}
+	if got := n.Load() - before; got != 1 {
+		t.Errorf("%d statements, want 1", got)
+	}
+}
+
+// A transaction makes three steps. Whichever of them is refused or loses its
+// reply, the caller learns of it, only a commit that was really made is seen
+// afterwards, and no later user gets the transaction that was left open.
+func TestConnectorFaults(t *testing.T) {
+	insert := func(ctx context.Context, db *sql.DB) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if _, err := tx.ExecContext(ctx, "INSERT INTO t VALUES (1)"); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	tests := []struct {
+		name   string
+		refuse bool
+		n      int
+		rows   int
+	}{
+		{"begin refused", true, 1, 0},
+		{"insert refused", true, 2, 0},
+		{"commit refused", true, 3, 0},
+		{"begin's reply lost", false, 1, 0},
+		{"insert's reply lost", false, 2, 0},
+		{"commit's reply lost", false, 3, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := new(spy)
+			db, _ := newDB(t, s)
+			db.SetMaxOpenConns(1)
+			strike := func(op tap.Op) bool { return op.Phase == tap.Claim && op.N == tt.n }
+			if tt.refuse {
+				s.refuse = strike
+			} else {
+				s.lose = strike
+			}
+			ctx, end := new(tap.Scope).Enter(t.Context(), tap.Claim)
+			defer end()
+			if err := insert(ctx, db); !errors.Is(err, errFault) {
+				t.Errorf("transaction: %v, want the fault", err)
+			}
+			if got := rowsOf(t, db); got != tt.rows {
+				t.Errorf("%d rows, want %d", got, tt.rows)
+			}
+			if err := insert(t.Context(), db); err != nil {
+				t.Errorf("the next transaction: %v", err)
+			}
+		})
+	}
+}
+
+// A query whose reply is lost must not leave its rows open: with one
+// connection, the next query would wait for ever.
+func TestConnectorLostQuery(t *testing.T) {
+	s := &spy{lose: func(op tap.Op) bool { return op.Phase == tap.Read }}
+	db, _ := newDB(t, s)
+	db.SetMaxOpenConns(1)
+	ctx, end := new(tap.Scope).Enter(t.Context(), tap.Read)
+	defer end()
+	if rows, err := db.QueryContext(ctx, "SELECT v FROM t"); !errors.Is(err, errFault) {
+		t.Errorf("%v, %v, want the lost reply", rows, err)
+	}
+	if _, err := db.PrepareContext(ctx, "SELECT v FROM t"); !errors.Is(err, errFault) {
+		t.Errorf("prepare: %v, want the lost reply", err)
+	}
+	if got := rowsOf(t, db); got != 0 {
+		t.Errorf("%d rows", got)
+	}
+}
+
+// An ordinary error of the database passes as it is, and its connection stays.
+func TestConnectorPassesErrors(t *testing.T) {
+	s := new(spy)
+	db, _ := newDB(t, s)
+	db.SetMaxOpenConns(1)
+	if _, err := db.Exec("CREATE TEMP TABLE mine (v INTEGER)"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := db.Exec("INSERT INTO nowhere VALUES (1)")
+	if err == nil || !errors.Is(s.errs[len(s.errs)-1], err) {
+		t.Errorf("%v, the tap was told %v", err, s.errs[len(s.errs)-1])
+	}
+	if _, err := db.Exec("INSERT INTO mine VALUES (1)"); err != nil {
+		t.Errorf("the session's own table is gone: %v", err)
+	}
+}

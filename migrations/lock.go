@@ -1,0 +1,71 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+const (
+	lockWait    = 60 * time.Second // for another instance's migration
+	lockPoll    = 10 * time.Millisecond
+	unlockLimit = 5 * time.Second
+)
+
+// lock excludes every other migration of the same database, also that of
+// another process. It does not outlive its process.
+func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	if d == SQLite {
+		return lockFile(ctx, db)
+	}
+	return lockName(ctx, db)
+}
+
+// lockFile locks a file beside the database. It is left there: to remove it
+// would let a third in between two who hold different files of that name.
+func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
+	var path string
+	err := db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
+	if err != nil {
+		return nil, err
+	}
+	file := flock.New(path + ".migrate.lock")
+	if _, err := file.TryLockContext(ctx, lockPoll); err != nil {
+		return nil, err
+	}
+	return file.Close, nil
+}
+
+// lockName takes a lock that belongs to one session of the server, and so to
+// one connection. The name carries the database's, for names are the server's;
+// it may have 64 characters.
+func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
+	const name = "CONCAT('migrate ', MD5(DATABASE()))"
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var got sql.NullInt64
+	// The server waits in short turns, so that a read timeout of the
+	// connection does not end the wait.
+	for got.Int64 != 1 {
+		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+name+", 1)").Scan(&got); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockLimit)
+		defer cancel()
+		err := conn.QueryRowContext(ctx, "SELECT RELEASE_LOCK("+name+")").Scan(&got)
+		if err == nil && got.Int64 != 1 {
+			err = fmt.Errorf("migrations: the session's lock was lost meanwhile")
+		}
+		return errors.Join(err, conn.Close())
+	}, nil
+}

@@ -1,0 +1,72 @@
+// Package migrations holds the versioned schema, one folder for each database,
+// and applies it.
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/pressly/goose/v3"
+)
+
+// Dialect is a database whose schema is at hand. It names the folder.
+type Dialect string
+
+// The dialects. MySQL stands for all that speaks its protocol.
+const (
+	MySQL  Dialect = "mysql"
+	SQLite Dialect = "sqlite"
+)
+
+//go:embed mysql/*.sql sqlite/*.sql
+var files embed.FS
+
+// Up brings the database to the newest version. Instances that start together
+// may all call it: one does the work, the others wait for it. db must allow two
+// connections at once.
+func Up(ctx context.Context, db *sql.DB, d Dialect) error {
+	return run(ctx, db, d, func(p *goose.Provider) error {
+		_, err := p.Up(ctx)
+		return err
+	})
+}
+
+// Down takes back every version, and with them all the data.
+func Down(ctx context.Context, db *sql.DB, d Dialect) error {
+	return run(ctx, db, d, func(p *goose.Provider) error {
+		_, err := p.DownTo(ctx, 0)
+		return err
+	})
+}
+
+// run holds the lock around all that goose does. goose's own lockers leave a
+// gap: it looks for pending versions, and creates its table, before it locks.
+func run(ctx context.Context, db *sql.DB, d Dialect, migrate func(*goose.Provider) error) (err error) {
+	p, err := provider(db, d)
+	if err != nil {
+		return fmt.Errorf("migrations: %w", err)
+	}
+	unlock, err := lock(ctx, db, d)
+	if err != nil {
+		return fmt.Errorf("migrations: cannot get the lock: %w", err)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	if err := migrate(p); err != nil {
+		return fmt.Errorf("migrations: %w", err)
+	}
+	return nil
+}
+
+func provider(db *sql.DB, d Dialect) (*goose.Provider, error) {
+	folder, err := fs.Sub(files, string(d))
+	if err != nil {
+		return nil, err
+	}
+	dialects := map[Dialect]goose.Dialect{MySQL: goose.DialectMySQL, SQLite: goose.DialectSQLite3}
+	return goose.NewProvider(dialects[d], db, folder, goose.WithDisableGlobalRegistry(true))
+}

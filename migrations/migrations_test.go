@@ -1,0 +1,58 @@
+package migrations
+
+import (
+	"database/sql"
+	"io/fs"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	_ "github.com/glebarez/go-sqlite"
+)
+
+// TestFiles holds every version to what all databases accept, and to what the
+// ledger is for. How they run is tested with the store.
+func TestFiles(t *testing.T) {
+	db, err := sql.Open("sqlite", "") // nothing is run on it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	comment := regexp.MustCompile(`--.*`)
+	for _, d := range []Dialect{MySQL, SQLite} {
+		if _, err := provider(db, d); err != nil {
+			t.Errorf("%s: %v", d, err)
+		}
+		names, err := fs.Glob(files, path.Join(string(d), "*.sql"))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: %v, %v", d, names, err)
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(files, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(text), "-- +goose Down") {
+				t.Errorf("%s: there is no way back", name)
+			}
+			upper := strings.ToUpper(comment.ReplaceAllString(string(text), ""))
+			for _, no := range []string{"FOREIGN KEY", "REFERENCES", "UNIQUE"} {
+				if strings.Contains(upper, no) {
+					t.Errorf("%s: %s", name, no)
+				}
+			}
+		}
+	}
+}
+
+func TestUnknownDialect(t *testing.T) {
+	db, err := sql.Open("sqlite", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := Up(t.Context(), db, "oracle"); err == nil {
+		t.Error("migrated a database that nobody knows")
+	}
+}

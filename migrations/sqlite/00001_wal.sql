@@ -1,0 +1,10 @@
+-- Write-ahead logging is a property of the file: readers go on while somebody
+-- writes. It cannot be switched inside a transaction.
+
+-- +goose NO TRANSACTION
+-- +goose Up
+PRAGMA journal_mode = WAL;
+
+-- +goose Down
+-- The file stays as it is: other connections may be using it.
+SELECT 1;
