@@ -86,7 +86,7 @@ func (l *handoffLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p := l.enter(key)
+	p := l.enter(ctx, key)
 	if err := p.obtain(ctx); err != nil {
 		p.leave(ctx)
 		return nil, err
@@ -128,8 +128,11 @@ func (l *handoffLocker) Close() error {
 
 // enter registers a place before anything is sent: a wake-up may overtake the
 // reply.
-func (l *handoffLocker) enter(key string) *place {
-	p := &place{handoffLocker: l, key: key, keys: handoffKeys(key), wake: make(chan wakeup, 1)}
+func (l *handoffLocker) enter(ctx context.Context, key string) *place {
+	p := &place{
+		handoffLocker: l, ctx: context.WithoutCancel(ctx),
+		key: key, keys: handoffKeys(key), wake: make(chan wakeup, 1),
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count++

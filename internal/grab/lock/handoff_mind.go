@@ -148,11 +148,15 @@ func (l *handoffLocker) errands(t time.Time) []*errand {
 	return all
 }
 
-// run makes a round. Its requests belong to no single acquire, so they carry
-// no context of one.
+// run makes a round. A request for one place alone is made in the name of its
+// acquire; a batch belongs to none.
 func (l *handoffLocker) run(errands []*errand) {
 	for batch := range slices.Chunk(errands, handoffBatch) {
-		ctx, cancel := context.WithTimeout(context.Background(), l.env.TTL/3)
+		ctx := context.Background()
+		if len(batch) == 1 && len(batch[0].places) == 1 {
+			ctx = batch[0].places[0].ctx
+		}
+		ctx, cancel := context.WithTimeout(ctx, l.env.TTL/3)
 		sent := time.Now()
 		if l.send(ctx, batch, false) {
 			l.send(ctx, batch, true)

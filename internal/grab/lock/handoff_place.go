@@ -9,6 +9,7 @@ import (
 // it asks, then perhaps it is queued, at last it may hold the lease.
 type place struct {
 	*handoffLocker
+	ctx    context.Context // the acquire's values, without its end
 	key    string
 	keys   []string
 	number uint64

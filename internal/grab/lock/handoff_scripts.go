@@ -68,5 +68,5 @@ func handoffKeys(key string) []string {
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
 		stem = "{" + key + "}"
 	}
-	return []string{key, stem + ":queue", stem + ":number"}
+	return []string{key, stem + ":queue", stem + ":fence"}
 }

@@ -7,6 +7,7 @@ var Strategies = []Strategy{
 	setnx,
 	watchdog,
 	redlock,
+	handoff,
 }
 
 // Seeded are deliberately wrong siblings of correct locks. They are found by
