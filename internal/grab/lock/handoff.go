@@ -147,25 +147,28 @@ func (l *handoffLocker) forget(p *place) {
 	delete(l.places, p.number)
 }
 
-// lineOf returns the line on which wake-ups for key come. On a Cluster it goes
-// to the master of the key: PUBLISH counts who listens on its own node alone.
-func (l *handoffLocker) lineOf(ctx context.Context, key string) (*line, error) {
-	client, addr := l.env.Redis, ""
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		master, err := cluster.MasterForKey(ctx, key)
-		if err != nil {
-			return nil, fmt.Errorf("lock: master of %s: %w", key, err)
-		}
-		client, addr = master, master.Options().Addr
+// nodeOf returns the node that has key. On a Cluster a line must go to that
+// very one: PUBLISH counts only who listens on its own node.
+func (l *handoffLocker) nodeOf(ctx context.Context, key string) (client redis.UniversalClient, addr string, err error) {
+	cluster, ok := l.env.Redis.(*redis.ClusterClient)
+	if !ok {
+		return l.env.Redis, "", nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	master, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, "", fmt.Errorf("lock: master of %s: %w", key, err)
+	}
+	return master, master.Options().Addr, nil
+}
+
+// lineTo returns the line to a node. It is called with mu held.
+func (l *handoffLocker) lineTo(client redis.UniversalClient, addr string) *line {
 	n, ok := l.lines[addr]
 	if !ok {
 		n = newLine(l, client, addr)
 		l.lines[addr] = n
 	}
-	return n, nil
+	return n
 }
 
 // deliver takes a wake-up to whom it is for. One that nobody waits for came to
@@ -201,7 +204,7 @@ func (l *handoffLocker) handOn(key, name string) {
 	l.running.Go(func() {
 		ctx, cancel := undoing(context.Background())
 		defer cancel()
-		_ = handoffLeave.Run(ctx, l.env.Redis, handoffKeys(key), name, l.ttl()).Err() // the expiry is the second line
+		_ = handoffLeave.Run(ctx, l.env.Redis, handoffKeys(key), name).Err() // the expiry is the second line
 	})
 }
 

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,12 +38,10 @@ type line struct {
 
 func newLine(l *handoffLocker, client redis.UniversalClient, addr string) *line {
 	n := &line{
-		handoffLocker: l, redis: client, addr: addr, channel: "handoff:" + l.id,
-		up: make(chan struct{}), ended: make(chan struct{}),
-	}
-	if addr != "" {
-		// Each node of a Cluster passes on every message, so each has a channel of its own.
-		n.channel += "@" + addr
+		handoffLocker: l, redis: client, addr: addr,
+		// Each node of a Cluster passes on every message, so each line has a channel of its own.
+		channel: fmt.Sprintf("handoff:%s%s:%d", l.id, addr, l.ttl()),
+		up:      make(chan struct{}), ended: make(chan struct{}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n

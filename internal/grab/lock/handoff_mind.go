@@ -134,7 +134,7 @@ func (l *handoffLocker) errands(t time.Time) []*errand {
 	for i, p := range waiting {
 		if i == 0 || p.key != waiting[i-1].key || len(all[len(all)-1].places) == handoffNames {
 			all = append(all, &errand{
-				script: handoffCheck, keys: p.keys, args: []any{l.ttl(), handoffKeep.Milliseconds()},
+				script: handoffCheck, keys: p.keys, args: []any{handoffKeep.Milliseconds()},
 			})
 		}
 		e := all[len(all)-1]

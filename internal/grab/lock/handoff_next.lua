@@ -1,2 +1,3 @@
-if not pass(tonumber(ARGV[3]), ARGV[2], first) then call('DEL', KEYS[1]) end
-return 1
+local next, wakeup = pass(tonumber(ARGV[2]), first, nil, ARGV[1])
+if not next then call('DEL', KEYS[1]) end
+return wakeup or 1

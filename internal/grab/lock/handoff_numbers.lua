@@ -2,8 +2,8 @@
 -- KEYS: 1 the lease: a string that expires, the name of its holder
 --       2 the queue: a sorted set of names by number
 --       3 the counter of numbers
--- A name is "channel/n": where its process listens, and which of its waiters it is. It is used
--- for one acquisition.
+-- A name is "channel/n": where its process listens, and which of its waiters it is; it is used
+-- for one acquisition. The channel ends in the TTL that its process gives its leases, in ms.
 local call, format = redis.call, string.format
 
 -- draw returns a number above all before. A counter that is not there starts at the clock, in

@@ -51,7 +51,7 @@ func (p *place) obtain(ctx context.Context) error {
 		case err != nil:
 			return err
 		case n > 0:
-			if p.hold(sent, p.env.TTL, n) {
+			if p.hold(sent, n) {
 				return ctx.Err()
 			}
 			// The reply took longer than the lease lives (F12). The same name may take again.
@@ -79,16 +79,15 @@ func (p *place) ask(ctx context.Context) (n int64, err error) {
 		return 0, err
 	}
 	for range 2 {
-		args := make([]any, 2, 4)
-		args[0], args[1] = p.name, p.ttl()
+		script, args := handoffTry, []any{p.name, p.ttl()}
 		if p.env.Wait > 0 && p.line.isUp() {
-			args = append(args, handoffKeep.Milliseconds())
-			if p.traces {
-				args = append(args, p.joined)
-			}
+			script = handoffAcquire
+		}
+		if p.traces {
+			args = append(args, p.joined)
 		}
 		p.traces = true
-		n, err = handoffAcquire.Run(ctx, p.env.Redis, p.keys, args...).Int64()
+		n, err = script.Run(ctx, p.env.Redis, p.keys, args...).Int64()
 		if err == nil {
 			p.traces = n != 0
 			return n, nil
@@ -100,20 +99,22 @@ func (p *place) ask(ctx context.Context) (n int64, err error) {
 	return 0, err
 }
 
-// choose names the place after the line on which it can be woken now. A master
-// of a Cluster that took over has another: then what was left under the old
-// name is undone.
+// choose names the place after the line on which it can be woken now. That is
+// another one if a master of a Cluster has taken over, and what is left under
+// the old name is undone.
 func (p *place) choose(ctx context.Context) error {
-	n, err := p.lineOf(ctx, p.key)
+	client, addr, err := p.nodeOf(ctx, p.key)
 	if err != nil {
 		return err
 	}
-	if p.line != nil && p.line.channel != n.channel {
-		p.undo(ctx)
-	}
+	old := p.name
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state, p.line, p.name = asking, n, nameOf(n.channel, p.number)
+	p.state, p.line = asking, p.lineTo(client, addr)
+	p.name = nameOf(p.line.channel, p.number)
+	p.mu.Unlock()
+	if old != "" && old != p.name {
+		p.undo(ctx, old)
+	}
 	return nil
 }
 
@@ -152,52 +153,56 @@ func (p *place) accept(w wakeup) bool {
 	p.mu.Lock()
 	drawn, since := p.drawn, p.since
 	p.mu.Unlock()
-	if w.fence == 0 || w.fence < drawn || time.Since(since) > w.ttl/2 {
+	if w.fence == 0 || w.fence < drawn || time.Since(since) > p.env.TTL/2 {
 		return false
 	}
-	return p.hold(since, w.ttl, w.fence)
+	return p.hold(since, w.fence)
 }
 
 // hold makes the place a lease that began no earlier than since, unless it may
 // be over by now.
-func (p *place) hold(since time.Time, ttl time.Duration, fence int64) bool {
-	end := handoffEnd(since, ttl)
+func (p *place) hold(since time.Time, fence int64) bool {
+	end := handoffEnd(since, p.env.TTL)
 	if !time.Now().Before(end) {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state, p.fence, p.lost = holding, fence, make(chan struct{})
-	p.end, p.due = end, since.Add(ttl/3)
+	p.end, p.due = end, since.Add(p.env.TTL/3)
 	p.wakeBy(p.due)
 	return true
 }
 
-// leave undoes what an acquire that fails may have done.
+// leave undoes what an acquire that fails may have done. It forgets the place
+// first: should it come to nothing, a wake-up finds nobody and is handed on.
 func (p *place) leave(ctx context.Context) {
 	p.retire()
-	p.undo(ctx)
 	p.forget(p)
+	p.undo(ctx, p.name)
 }
 
-// undo takes the place's name out of Redis. If the lease was handed to it
-// meanwhile, it goes to the next. If this fails as well, the wake-up for the
-// name will find nobody, and be handed on; a lease runs out.
-func (p *place) undo(ctx context.Context) {
+// undo takes a name of the place out of Redis. If the lease was handed to it
+// meanwhile, it goes to the next.
+func (p *place) undo(ctx context.Context, name string) {
 	if !p.traces {
 		return
 	}
 	p.traces = false
 	ctx, cancel := undoing(ctx)
 	defer cancel()
-	_ = handoffLeave.Run(ctx, p.env.Redis, p.keys, p.name, p.ttl()).Err()
+	_ = handoffLeave.Run(ctx, p.env.Redis, p.keys, name).Err() // the expiry is the second line
 }
 
-// retire takes the place out of the minder's care.
-func (p *place) retire() {
+// retire takes the place out of the minder's care. It is true if it was a lease
+// and not lost.
+func (p *place) retire() (held bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.expire(time.Now())
+	held = p.state == holding
 	p.state = gone
+	return held
 }
 
 // signal never waits. It is called with mu held.
@@ -239,12 +244,19 @@ func (p *place) lose() {
 // Release is one round trip. A request that failed is sent again, for as long
 // as the lease lives: its connection may have been cut, and others wait.
 func (p *place) Release(ctx context.Context) error {
-	p.retire()
+	held := p.retire()
 	defer p.forget(p)
 	for pause := time.Millisecond; ; pause *= 2 {
-		released, err := handoffRelease.Run(ctx, p.env.Redis, p.keys, p.name, p.ttl(), p.fence).Int64()
+		reply, err := handoffRelease.Run(ctx, p.env.Redis, p.keys, p.name, p.fence).Result()
+		if next, ok := reply.(string); ok {
+			p.deliver(next)
+		}
 		switch {
-		case err == nil && released == 0:
+		case err == nil && reply == int64(0):
+			// Not ours any more. If it cannot have run out, a release did it whose reply was lost.
+			if pause > time.Millisecond && held && time.Now().Before(p.end) {
+				return nil
+			}
 			return ErrLost
 		case err == nil:
 			return nil

@@ -1,8 +1,8 @@
-local name, ttl, keep, place = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local name, ttl, place = ARGV[1], ARGV[2], ARGV[3]
 if free then
   -- A lease ran out with others waiting: they come first. No number of theirs is known to be
   -- above the fence that it had, so each is drawn.
-  local next = pass(math.huge, ttl, nil, name)
+  local next = pass(math.huge, nil, name)
   if not next or next == name then
     call('SET', KEYS[1], name, 'PX', ttl)
     return draw()

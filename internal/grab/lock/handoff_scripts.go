@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -32,7 +33,8 @@ var (
 
 	// An uncontended acquire and its release end before the shared functions
 	// are made, which is dear in Lua.
-	handoffAcquire = newHandoffScript(handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffAcquire = newHandoffScript(fmt.Sprintf("local keep = '%d'", handoffKeep.Milliseconds()), handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffTry     = newHandoffScript("local keep", handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
 	handoffRelease = newHandoffScript(handoffReleaseLua, handoffNumbersLua, handoffPassLua, handoffNextLua)
 	handoffLeave   = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffLeaveLua)
 	handoffCheck   = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffCheckLua)

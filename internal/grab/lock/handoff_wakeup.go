@@ -3,7 +3,6 @@ package lock
 import (
 	"strconv"
 	"strings"
-	"time"
 )
 
 // wakeup tells a waiter that a lease was handed to it. Without a fence it only
@@ -11,19 +10,15 @@ import (
 type wakeup struct {
 	name  string
 	fence int64
-	ttl   time.Duration
 	key   string
 }
 
-// parseWakeup reads what handoff_pass.lua publishes: "name fence ttl key".
+// parseWakeup reads what handoff_pass.lua publishes: "name fence key".
 func parseWakeup(payload string) (w wakeup, ok bool) {
-	parts := strings.SplitN(payload, " ", 4)
-	if len(parts) != 4 {
-		return wakeup{}, false
-	}
-	fence, ok := parseNumber(parts[1])
-	ms, err := strconv.ParseInt(parts[2], 10, 64)
-	return wakeup{parts[0], fence, time.Duration(ms) * time.Millisecond, parts[3]}, ok && err == nil
+	name, rest, ok1 := strings.Cut(payload, " ")
+	number, key, ok2 := strings.Cut(rest, " ")
+	fence, ok3 := parseNumber(number)
+	return wakeup{name, fence, key}, ok1 && ok2 && ok3
 }
 
 // parseNumber reads a number as Redis writes scores: perhaps with an exponent.
