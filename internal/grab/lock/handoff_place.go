@@ -74,11 +74,16 @@ func (p *place) obtain(ctx context.Context) error {
 
 // ask sends the one request of an acquire, and once more if it failed: the same
 // name may take again, so it does no harm if the first was carried out (F25).
+// A request that is under way is not given up with ctx. It would be carried out
+// all the same, perhaps after its own undoing (F14).
 func (p *place) ask(ctx context.Context) (n int64, err error) {
-	if err := p.choose(ctx); err != nil {
-		return 0, err
-	}
 	for range 2 {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if err := p.choose(ctx); err != nil {
+			return 0, err
+		}
 		script, args := handoffTry, []any{p.name, p.ttl()}
 		if p.env.Wait > 0 && p.line.isUp() {
 			script = handoffAcquire
@@ -87,14 +92,14 @@ func (p *place) ask(ctx context.Context) (n int64, err error) {
 			args = append(args, p.joined)
 		}
 		p.traces = true
-		n, err = script.Run(ctx, p.env.Redis, p.keys, args...).Int64()
+		n, err = script.Run(p.ctx, p.env.Redis, p.keys, args...).Int64()
 		if err == nil {
 			p.traces = n != 0
 			return n, nil
 		}
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
-		}
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
 	}
 	return 0, err
 }
