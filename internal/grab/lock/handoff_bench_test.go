@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/grab/lock"
+
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -50,6 +53,9 @@ func BenchmarkHandoffUncontended(b *testing.B) {
 	l := newHandoffOn(b, client, 30*time.Second, 10*time.Second)
 	defer l.Close()
 	ctx := context.Background()
+	st := must(lock.Find("setnx"))
+	plain := must(st.New(lock.Env{Redis: client, TTL: 30 * time.Second, Rand: rand.Float64, Token: func() string { return must(uuid.NewRandom()).String() }}))
+	defer plain.Close()
 	const key = "grab:handoff:{1}"
 
 	one := map[string]func(){
@@ -58,6 +64,15 @@ func BenchmarkHandoffUncontended(b *testing.B) {
 			_, _ = client.Ping(ctx).Result()
 		},
 		"setnx": func() {
+			lease, err := plain.Acquire(ctx, "grab:setnx:{1}")
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := lease.Release(ctx); err != nil {
+				b.Fatal(err)
+			}
+		},
+		"raw": func() {
 			_ = client.SetNX(ctx, "raw", "550e8400-e29b-41d4-a716-446655440000", 30*time.Second).Err()
 			_ = rawRelease.Run(ctx, client, []string{"raw"}, "550e8400-e29b-41d4-a716-446655440000").Err()
 		},
@@ -71,13 +86,13 @@ func BenchmarkHandoffUncontended(b *testing.B) {
 			}
 		},
 	}
-	names := []string{"pings", "setnx", "handoff"}
+	names := []string{"pings", "raw", "setnx", "handoff"}
 	for _, name := range names {
 		for range 200 {
 			one[name]()
 		}
 	}
-	var toSetnx, toPings, setnxToPings, us []float64
+	var toSetnx, toPings, setnxToPings, setnxToRaw, us []float64
 	const each = 50
 	for range benchRounds * 3 {
 		took := map[string]time.Duration{}
@@ -94,11 +109,13 @@ func BenchmarkHandoffUncontended(b *testing.B) {
 		us = append(us, float64(took["pings"].Nanoseconds())/1000/(10*each))
 		toSetnx = append(toSetnx, float64(took["handoff"])/float64(took["setnx"]))
 		toPings = append(toPings, float64(took["handoff"])/float64(took["pings"]))
+		setnxToRaw = append(setnxToRaw, float64(took["setnx"])/float64(took["raw"]))
 		setnxToPings = append(setnxToPings, float64(took["setnx"])/float64(took["pings"]))
 	}
 	ratios(b, "x-setnx", toSetnx)
 	ratios(b, "x-pings", toPings)
 	ratios(b, "setnx-x-pings", setnxToPings)
+	ratios(b, "setnx-x-raw", setnxToRaw)
 	b.ReportMetric(median(us), "pings-us")
 }
 

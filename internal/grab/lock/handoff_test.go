@@ -76,6 +76,18 @@ func newClient(addr string) *redis.Client {
 	})
 }
 
+// newUniversal is newClient, or for several addresses a client of their Cluster.
+func newUniversal(addr string) redis.UniversalClient {
+	if !strings.Contains(addr, ",") {
+		return newClient(addr)
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs:                    strings.Split(addr, ","),
+		Protocol:                 2,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
 var (
 	handoffTokens atomic.Int64
 	handoffRun    = rand.Uint64()
@@ -84,7 +96,7 @@ var (
 // openHandoff is one process's side of the lock, with a client of its own.
 func openHandoff(tb testing.TB, addr string, ttl, wait time.Duration) lock.Locker {
 	tb.Helper()
-	client := newClient(addr)
+	client := newUniversal(addr)
 	l := newHandoffOn(tb, client, ttl, wait)
 	tb.Cleanup(func() {
 		_ = l.Close()
