@@ -47,6 +47,7 @@ var (
 type handoffLocker struct {
 	env   Env
 	id    string        // of this locker, part of every name that it leaves in Redis
+	ttl   any           // of its leases, in ms, as an argument
 	check time.Duration // how often a waiter makes sure of its place
 
 	closing chan struct{}
@@ -71,6 +72,7 @@ func newHandoff(env Env) (Locker, error) {
 	l := &handoffLocker{
 		env:     env,
 		id:      env.Token(),
+		ttl:     env.TTL.Milliseconds(),
 		check:   min(env.TTL/3, handoffPoll),
 		closing: make(chan struct{}),
 		nudged:  make(chan struct{}, 1),
@@ -98,7 +100,7 @@ func (l *handoffLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 // unless the counter was lost and the server's clock fell back, or a fail-over
 // promoted a replica that lagged.
 func (l *handoffLocker) Raise(ctx context.Context, key string, fence uint64) error {
-	if err := handoffRaise.Run(ctx, l.env.Redis, handoffKeys(key), fence).Err(); err != nil {
+	if err := handoffRaise.run(ctx, l.env.Redis, handoffKeys(key), fence).Err(); err != nil {
 		return fmt.Errorf("lock: raise %s: %w", key, err)
 	}
 	return nil
@@ -204,11 +206,9 @@ func (l *handoffLocker) handOn(key, name string) {
 	l.running.Go(func() {
 		ctx, cancel := undoing(context.Background())
 		defer cancel()
-		_ = handoffLeave.Run(ctx, l.env.Redis, handoffKeys(key), name).Err() // the expiry is the second line
+		_ = handoffLeave.run(ctx, l.env.Redis, handoffKeys(key), name).Err() // the expiry is the second line
 	})
 }
-
-func (l *handoffLocker) ttl() int64 { return l.env.TTL.Milliseconds() }
 
 // handoffEnd is when a lease must be given up that cannot have begun before
 // since: a hundredth before its time, for clocks run at slightly different rates.

@@ -40,7 +40,7 @@ func newLine(l *handoffLocker, client redis.UniversalClient, addr string) *line 
 	n := &line{
 		handoffLocker: l, redis: client, addr: addr,
 		// Each node of a Cluster passes on every message, so each line has a channel of its own.
-		channel: fmt.Sprintf("handoff:%s%s:%d", l.id, addr, l.ttl()),
+		channel: fmt.Sprintf("handoff:%s%s:%v", l.id, addr, l.ttl),
 		up:      make(chan struct{}), ended: make(chan struct{}),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())

@@ -103,8 +103,8 @@ func (l *handoffLocker) look(now time.Time, mayBegin bool) ([]*errand, time.Time
 // errand is one request of a round: the renewal of a lease, or the check of
 // some places in one queue.
 type errand struct {
-	script handoffScript
-	keys   []string
+	script *handoffScript
+	keys   []any
 	args   []any
 	places []*place
 	reply  *redis.Cmd
@@ -128,7 +128,7 @@ func (l *handoffLocker) errands(t time.Time) []*errand {
 	var all []*errand
 	for _, p := range held {
 		all = append(all, &errand{
-			script: handoffRenew, keys: p.keys[:1], args: []any{p.name, l.ttl()}, places: []*place{p},
+			script: handoffRenew, keys: p.keys[:1], args: []any{p.name, l.ttl}, places: []*place{p},
 		})
 	}
 	for i, p := range waiting {
@@ -171,7 +171,8 @@ func (l *handoffLocker) run(errands []*errand) {
 func (l *handoffLocker) send(ctx context.Context, batch []*errand, whole bool) (unknown bool) {
 	pipe := l.env.Redis.Pipeline()
 	for _, e := range batch {
-		e.reply = e.script.add(ctx, pipe, whole, e.keys, e.args...)
+		e.reply = e.script.command(ctx, whole, e.keys, e.args...)
+		_ = pipe.Process(ctx, e.reply)
 	}
 	_, _ = pipe.Exec(ctx) // each reply has its own error
 	return slices.ContainsFunc(batch, func(e *errand) bool { return redis.HasErrorPrefix(e.reply.Err(), "NOSCRIPT") })

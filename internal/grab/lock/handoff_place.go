@@ -11,7 +11,7 @@ type place struct {
 	*handoffLocker
 	ctx    context.Context // the acquire's values, without its end
 	key    string
-	keys   []string
+	keys   []any
 	number uint64
 	wake   chan wakeup // one slot; if it is full, the one in it leads to the same
 
@@ -84,7 +84,7 @@ func (p *place) ask(ctx context.Context) (n int64, err error) {
 		if err := p.choose(ctx); err != nil {
 			return 0, err
 		}
-		script, args := handoffTry, []any{p.name, p.ttl()}
+		script, args := handoffTry, append(make([]any, 0, 3), p.name, p.ttl)
 		if p.env.Wait > 0 && p.line.isUp() {
 			script = handoffAcquire
 		}
@@ -92,7 +92,7 @@ func (p *place) ask(ctx context.Context) (n int64, err error) {
 			args = append(args, p.joined)
 		}
 		p.traces = true
-		n, err = script.Run(p.ctx, p.env.Redis, p.keys, args...).Int64()
+		n, err = script.run(p.ctx, p.env.Redis, p.keys, args...).Int64()
 		if err == nil {
 			p.traces = n != 0
 			return n, nil
@@ -196,7 +196,7 @@ func (p *place) undo(ctx context.Context, name string) {
 	p.traces = false
 	ctx, cancel := undoing(ctx)
 	defer cancel()
-	_ = handoffLeave.Run(ctx, p.env.Redis, p.keys, name).Err() // the expiry is the second line
+	_ = handoffLeave.run(ctx, p.env.Redis, p.keys, name).Err() // the expiry is the second line
 }
 
 // retire takes the place out of the minder's care. It is true if it was a lease
@@ -252,7 +252,7 @@ func (p *place) Release(ctx context.Context) error {
 	held := p.retire()
 	defer p.forget(p)
 	for pause := time.Millisecond; ; pause *= 2 {
-		reply, err := handoffRelease.Run(ctx, p.env.Redis, p.keys, p.name, p.fence).Result()
+		reply, err := handoffRelease.run(ctx, p.env.Redis, p.keys, p.name, p.fence).Result()
 		if next, ok := reply.(string); ok {
 			p.deliver(next)
 		}

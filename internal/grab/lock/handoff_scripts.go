@@ -42,33 +42,42 @@ var (
 	handoffRaise   = newHandoffScript(handoffNumbersLua, handoffRaiseLua)
 )
 
-// handoffScript is a script whose text is kept, for a pipeline cannot fall
-// back to it command by command as redis.Script does.
-type handoffScript struct {
-	*redis.Script
-	text string
-}
+// handoffScript is a script that is called by its hash. It makes one command of
+// what the caller keeps boxed, for single calls and for pipelines alike.
+type handoffScript struct{ hash, text any }
 
-func newHandoffScript(parts ...string) handoffScript {
+func newHandoffScript(parts ...string) *handoffScript {
 	text := strings.Join(parts, "\n")
-	return handoffScript{redis.NewScript(text), text}
+	return &handoffScript{redis.NewScript(text).Hash(), text}
 }
 
-// add puts a call of the script into a pipeline: by its hash, or with its
-// whole text for a server that does not know it yet.
-func (s handoffScript) add(ctx context.Context, pipe redis.Pipeliner, whole bool, keys []string, args ...any) *redis.Cmd {
+// command is a call by the hash, or with the whole text for a server that does
+// not know it yet.
+func (s *handoffScript) command(ctx context.Context, whole bool, keys []any, args ...any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
 	if whole {
-		return pipe.Eval(ctx, s.text, keys, args...)
+		all = append(all, "eval", s.text, len(keys))
+	} else {
+		all = append(all, "evalsha", s.hash, len(keys))
 	}
-	return pipe.EvalSha(ctx, s.Hash(), keys, args...)
+	return redis.NewCmd(ctx, append(append(all, keys...), args...)...)
+}
+
+func (s *handoffScript) run(ctx context.Context, client redis.UniversalClient, keys []any, args ...any) *redis.Cmd {
+	cmd := s.command(ctx, false, keys, args...)
+	if err := client.Process(ctx, cmd); redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = s.command(ctx, true, keys, args...)
+		_ = client.Process(ctx, cmd) // the command has its own error
+	}
+	return cmd
 }
 
 // handoffKeys are the keys of one lock, in the order of the scripts. All of
 // them fall into the same slot of a Cluster as key itself.
-func handoffKeys(key string) []string {
+func handoffKeys(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
 		stem = "{" + key + "}"
 	}
-	return []string{key, stem + ":queue", stem + ":fence"}
+	return []any{key, stem + ":queue", stem + ":fence"}
 }
