@@ -2,7 +2,7 @@ package main
 
 // nearest is the word that somebody may have meant; "" if none is near.
 func nearest(word string, known []string) string {
-	best, at := "", max(1, len(word)/3)+1
+	best, at := "", max(1, len(word)/2)+1
 	for _, k := range known {
 		if d := distance(word, k); d < at {
 			best, at = k, d

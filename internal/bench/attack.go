@@ -104,12 +104,27 @@ func parseShot(url string) (shot, error) {
 	return s, errors.Join(e1, e2)
 }
 
-// pacer is an open loop: request n is due at began + n x interval, whatever
-// became of those before it.
+// pacer is an open loop: every request has a time at which it is due, counted
+// from the beginning of the attack, whatever became of those before it.
 type pacer struct {
 	ctx      context.Context
+	alarm    *alarm
 	interval time.Duration // 0: all at once
 	total    uint64
+}
+
+// tick is the finest schedule: above 500/s, what falls into one tick is due
+// together at its end, because waking up for each request would cost as much
+// as sending it.
+const tick = 2 * time.Millisecond
+
+// due is when request n is to be sent.
+func (p pacer) due(n uint64) time.Duration {
+	d := time.Duration(n) * p.interval
+	if p.interval < tick {
+		d = (d + tick - 1).Truncate(tick)
+	}
+	return d
 }
 
 // Pace waits by itself until the next request is due, because vegeta's own
@@ -118,8 +133,8 @@ func (p pacer) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= p.total || p.ctx.Err() != nil {
 		return 0, true
 	}
-	if wait := time.Duration(hits)*p.interval - elapsed; wait > 0 {
-		return 0, !sleepUntilDue(p.ctx, wait)
+	if wait := p.due(hits) - elapsed; wait > 0 {
+		return 0, !p.alarm.sleep(p.ctx, wait)
 	}
 	return 0, false
 }
@@ -132,22 +147,16 @@ func (p pacer) Rate(time.Duration) float64 {
 	return float64(time.Second) / float64(p.interval)
 }
 
-// sleepUntilDue sleeps for d, the last of it precisely; false: ctx was done first.
-func sleepUntilDue(ctx context.Context, d time.Duration) bool {
-	const precise = 5 * time.Millisecond
-	if d > precise {
-		t := time.NewTimer(d - precise/2)
-		defer t.Stop()
-		due := time.Now().Add(d)
-		select {
-		case <-t.C:
-			d = time.Until(due)
-		case <-ctx.Done():
-			return false
-		}
+// rest sleeps for d; false: ctx was done first.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	preciseSleep(d)
-	return true
 }
 
 // attack fires the plan and hands every result to each, one at a time, in the
@@ -158,9 +167,10 @@ func attack(ctx context.Context, p *plan, load Load, each func(r *vegeta.Result,
 	if load.Rate > 0 {
 		interval = time.Duration(float64(time.Second) / load.Rate)
 	}
+	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := &http.Transport{
-		DialContext:         (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext,
-		MaxIdleConnsPerHost: load.MaxWorkers,
+		DialContext: conns.dial, MaxIdleConnsPerHost: load.MaxWorkers,
+		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // a grab fits, and a stall opens thousands of connections
 	}
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
@@ -173,54 +183,86 @@ func attack(ctx context.Context, p *plan, load Load, each func(r *vegeta.Result,
 		vegeta.MaxWorkers(uint64(load.MaxWorkers)),
 		vegeta.MaxBody(maxBody),
 	)
-	stop := context.AfterFunc(ctx, func() { attacker.Stop() })
+	stop := context.AfterFunc(ctx, func() { attacker.Stop(); conns.cut() })
 	defer stop()
 
+	alarm, err := newAlarm()
+	if err != nil {
+		return err
+	}
+	defer alarm.close()
+	pace := pacer{ctx, alarm, interval, uint64(p.requests())}
 	began := time.Now() // within microseconds of vegeta's own reading
-	for r := range attacker.Attack(p.target, pacer{ctx, interval, uint64(p.requests())}, 0, "") {
+	for r := range attacker.Attack(p.target, pace, 0, "") {
 		if r.URL == "" {
 			continue // a worker that found the plan empty
 		}
 		r.Headers = nil // nobody reads them, and they double the size of the record
-		each(r, began.Add(time.Duration(r.Seq)*interval))
+		each(r, began.Add(pace.due(r.Seq)))
 	}
 	return context.Cause(ctx)
 }
 
 const maxBody = 16 << 10
 
-// sender ends requests with the run, and names what kept one from being answered.
+// sender names what kept a request from being answered.
 type sender struct {
-	ctx context.Context
-	rt  http.RoundTripper
+	run context.Context
+	http.RoundTripper
 }
 
 // RoundTrip sends req; a failure begins with its kind.
 func (s sender) RoundTrip(req *http.Request) (*http.Response, error) {
-	if err := s.ctx.Err(); err != nil {
-		return nil, fmt.Errorf("interrupted: %w", err)
-	}
-	ctx, cancel := context.WithCancelCause(req.Context())
-	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
-	resp, err := s.rt.RoundTrip(req.WithContext(ctx))
+	resp, err := s.RoundTripper.RoundTrip(req)
 	if err != nil {
-		stop()
-		cancel(nil)
-		return nil, fmt.Errorf("%s: %w", failureKind(s.ctx, err), err)
+		return nil, fmt.Errorf("%s: %w", failureKind(s.run, err), err)
 	}
-	resp.Body = &answerBody{resp.Body, func() { stop(); cancel(nil) }}
 	return resp, nil
 }
 
-// answerBody lets go of the request's context once the answer is read.
-type answerBody struct {
-	io.ReadCloser
-	done func()
+// conns are the connections of one attack, so that all of them can be cut at
+// once. A context for each request would cost more than the rest of its account.
+type conns struct {
+	mu    sync.Mutex
+	open  map[net.Conn]struct{}
+	isCut bool
 }
 
-func (b *answerBody) Close() error {
-	defer b.done()
-	return b.ReadCloser.Close()
+func (c *conns) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isCut {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	c.open[conn] = struct{}{}
+	return &trackedConn{conn, c}, nil
+}
+
+// cut gives up every request in flight, and all that are still to come.
+func (c *conns) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = true
+	for conn := range c.open {
+		conn.Close()
+	}
+}
+
+type trackedConn struct {
+	net.Conn
+	of *conns
+}
+
+func (t *trackedConn) Close() error {
+	t.of.mu.Lock()
+	delete(t.of.open, t.Conn)
+	t.of.mu.Unlock()
+	return t.Conn.Close()
 }
 
 // Kinds of failure without an answer.

@@ -29,7 +29,7 @@ func (r *runner) cell(ctx context.Context, s lock.Strategy, load Load) Cell {
 }
 
 func (r *runner) blank(s lock.Strategy, load Load) Cell {
-	guard := s.Guard
+	guard := s.Guard // "" for a foreign service: nobody knows how it writes
 	if r.cfg.Guard != "" && !s.FixedGuard {
 		guard = r.cfg.Guard
 	}
@@ -38,7 +38,7 @@ func (r *runner) blank(s lock.Strategy, load Load) Cell {
 		Guard: guard, OnLost: r.cfg.OnLost, CountedFrom: fromAnswers,
 		TTLMS: millis(r.cfg.TTL), LeaseMS: millis(r.cfg.TTL), WorkMS: millis(r.cfg.Work), WaitMS: millis(r.cfg.Wait),
 		Orders: load.Orders, OfferedRPS: load.Rate,
-		Outcomes: map[grab.Outcome]int{}, Errors: map[string]int{}, ServedBy: map[string]int{},
+		Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/instance"
 	"grablab/internal/stack"
+	"grablab/internal/stack/stacktest"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -20,11 +21,14 @@ import (
 // TestMain makes the test binary an instance and a helper of the stack, as
 // loadgen is.
 func TestMain(m *testing.M) {
-	stack.BeHelper()
+	stack.BeHelper() // before the switch below, which a helper must not see
+	if len(os.Args) > 1 && os.Args[1] == stubCommand {
+		serveStub()
+	}
 	if len(os.Args) > 1 && os.Args[1] == InstanceCommand {
 		os.Exit(instance.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	stacktest.Main(m)
 }
 
 // small is a run that is over in seconds.
@@ -112,7 +116,7 @@ func checkSums(t *testing.T, c Cell) {
 	for _, n := range c.ServedBy {
 		served += n
 	}
-	if outcomes != c.Requests || served != c.Requests {
+	if outcomes != c.Requests || served > c.Requests || len(c.Errors) == 0 && served < c.Requests {
 		t.Errorf("%d requests, %d outcomes, %d served", c.Requests, outcomes, served)
 	}
 	if c.Grabs == nil || c.PhantomGrabs == nil || c.UnacknowledgedGrabs == nil || c.DoubleGrabs == nil {

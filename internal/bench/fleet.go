@@ -306,11 +306,11 @@ func (f *fleet) probe(ctx context.Context, in *member, id, driver int64) (grab.O
 // statusError is an answer outside of 2xx.
 type statusError struct {
 	code int
-	body string
+	says string
 }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("HTTP %d: %s", e.code, e.body)
+	return fmt.Sprintf("HTTP %d: %s", e.code, e.says)
 }
 
 // call is one control call. in and out may be nil.
@@ -341,7 +341,7 @@ func (f *fleet) call(ctx context.Context, method, url string, in, out any) error
 		return err
 	}
 	if resp.StatusCode/100 != 2 {
-		return &statusError{resp.StatusCode, strings.TrimSpace(string(b))}
+		return &statusError{resp.StatusCode, or(field(b, "error"), strings.TrimSpace(string(b)))}
 	}
 	if out == nil {
 		return nil

@@ -56,7 +56,7 @@ type Cell struct {
 	Expected *lock.Verdict `json:"expected"` // nil: the flags change what the registry claims
 	Reason   string        `json:"reason"`   // why the verdict is not safe, or cannot be known
 
-	Guard   order.Guard `json:"guard"`
+	Guard   order.Guard `json:"guard"` // "": of a foreign service
 	OnLost  grab.OnLost `json:"on_lost"`
 	TTLMS   float64     `json:"ttl_ms"`
 	LeaseMS float64     `json:"lease_ms"`
@@ -113,14 +113,14 @@ type Latency struct {
 // Peak is the outcome of a stepped search for the highest rate that is held.
 type Peak struct {
 	HeldRPS   float64    `json:"held_rps"`    // the highest rate at which load_held and the bound on p99 held; 0: none did
-	GrabsPerS float64    `json:"grabs_per_s"` // ledger rows per second at that rate
+	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil: not counted, or none held
 	P99MS     float64    `json:"p99_bound_ms"`
 	Steps     []PeakStep `json:"steps"`
 }
 
 // PeakStep is one rate that was tried.
 type PeakStep struct {
-	RPS   float64 `json:"rps"`
-	P99MS float64 `json:"p99_ms"`
-	Held  bool    `json:"held"`
+	RPS   float64  `json:"rps"`
+	P99MS *float64 `json:"p99_ms"` // from the schedule; nil: nothing was answered
+	Held  bool     `json:"held"`
 }

@@ -142,7 +142,7 @@ func (r *runner) close() error {
 // strategies of the run. A foreign service has one that we do not know.
 func (r *runner) strategies() []lock.Strategy {
 	if r.fleet.foreign {
-		return []lock.Strategy{{Name: "foreign", Title: "whatever the targets do", Excludes: lock.Nobody}}
+		return []lock.Strategy{{Name: Foreign, Title: "whatever the targets do", Excludes: lock.Nobody}}
 	}
 	return r.cfg.Strategies
 }

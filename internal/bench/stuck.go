@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -42,11 +41,12 @@ func (r *runner) stuckOrders(ctx context.Context, first int64, count int, lease 
 }
 
 // probe asks one instance after the other for the order, until the first
-// answer that tells, or until two leases have passed.
+// answer that tells, or until two leases have passed. Somebody who holds the
+// lock answers busy; whoever answers with errors to the end knows nothing of it.
 func (r *runner) probe(ctx context.Context, id, driver int64, lease time.Duration) (free bool, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
-	lastBusy := time.Now()
+	heard := time.Now()
 	for n := 0; ; n++ {
 		in := r.fleet.instances[n%len(r.fleet.instances)]
 		outcome, err := r.fleet.probe(ctx, in, id, driver)
@@ -54,18 +54,16 @@ func (r *runner) probe(ctx context.Context, id, driver int64, lease time.Duratio
 		case grab.Grabbed, grab.Taken:
 			return true, nil
 		case grab.Busy:
-			lastBusy = time.Now()
-		default:
-			if time.Since(lastBusy) > probeGivesUp || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return false, fmt.Errorf("bench: probe of order %d: %w", id, err)
-			}
+			heard = time.Now()
 		}
-		if !time.Now().Before(deadline) {
+		over := !time.Now().Before(deadline)
+		if err != nil && (over || time.Since(heard) > probeGivesUp) {
+			return false, fmt.Errorf("bench: probe of order %d: %w", id, err)
+		}
+		if over {
 			return false, nil
 		}
-		select {
-		case <-time.After(every):
-		case <-ctx.Done():
+		if !rest(ctx, every) {
 			return false, context.Cause(ctx)
 		}
 	}

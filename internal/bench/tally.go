@@ -1,7 +1,8 @@
 package bench
 
 import (
-	"encoding/json"
+	"bytes"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -49,17 +50,19 @@ type span struct{ from, to time.Time }
 func newTally(drivers int, names map[string]string) *tally {
 	return &tally{
 		drivers: drivers, names: names,
-		outcomes: map[grab.Outcome]int{}, errors: map[string]int{}, servedBy: map[string]int{},
+		outcomes: noOutcomes(), errors: map[string]int{}, servedBy: map[string]int{},
 		scheduled: newLatencies(), sent: newLatencies(),
 		open: map[int64]*fight{},
 	}
 }
 
-// answered is what is read of a grab's answer. A foreign service need not
-// send any of it: the status code alone decides the outcome.
-type answered struct {
-	Reason   string `json:"reason"`
-	Instance string `json:"instance"`
+// noOutcomes counts every outcome, and none of them yet.
+func noOutcomes() map[grab.Outcome]int {
+	none := make(map[grab.Outcome]int, len(grab.Outcomes))
+	for _, o := range grab.Outcomes {
+		none[o] = 0
+	}
+	return none
 }
 
 // add books one result, which was due at the given time.
@@ -68,15 +71,10 @@ func (t *tally) add(r *vegeta.Result, due time.Time) error {
 	if err != nil {
 		return err
 	}
-	var body answered
 	if r.Code != 0 {
-		_ = json.Unmarshal(r.Body, &body) // a foreign body is no error
-		if body.Instance == "" {
-			body.Instance = t.names[s.target]
-		}
-		t.servedBy[body.Instance]++
+		t.servedBy[or(field(r.Body, "instance"), t.names[s.target])]++
 	}
-	outcome, kind := classify(r, body.Reason)
+	outcome, kind := classify(r)
 	t.requests++
 	t.outcomes[outcome]++
 	if kind != "" {
@@ -94,8 +92,9 @@ func (t *tally) add(r *vegeta.Result, due time.Time) error {
 }
 
 // classify turns a result into an outcome and, where there is one, the kind of
-// error. A request that timed out or broke off may have happened.
-func classify(r *vegeta.Result, reason string) (grab.Outcome, string) {
+// error. The status code alone decides: a foreign service need not send a body.
+// A request that timed out or broke off may have happened.
+func classify(r *vegeta.Result) (grab.Outcome, string) {
 	switch r.Code {
 	case 0:
 		kind := kindOfResult(r.Error)
@@ -110,10 +109,25 @@ func classify(r *vegeta.Result, reason string) (grab.Outcome, string) {
 	case http.StatusLocked:
 		return grab.Busy, ""
 	case http.StatusGatewayTimeout:
-		return grab.Timeout, or(reason, "http 504")
+		return grab.Timeout, or(field(r.Body, "reason"), "http 504")
 	default:
-		return grab.Failed, or(reason, "http "+http.StatusText(int(r.Code)))
+		return grab.Failed, or(field(r.Body, "reason"), fmt.Sprintf("http %d", r.Code))
 	}
+}
+
+// field is the plain string of that name in an answer, "" if there is none. It
+// looks for it as an instance writes it, for to decode every answer would cost
+// as much again as all the rest of its account.
+func field(body []byte, name string) string {
+	_, rest, ok := bytes.Cut(body, []byte(`"`+name+`":"`))
+	if !ok {
+		return ""
+	}
+	value, _, ok := bytes.Cut(rest, []byte{'"'})
+	if !ok {
+		return ""
+	}
+	return string(value)
 }
 
 func or(a, b string) string {

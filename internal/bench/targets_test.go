@@ -74,7 +74,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 				return http.StatusConflict
 			}
 			return http.StatusOK
-		}, 2, nil, lock.Unknown, "1 of 5 orders were not tried"},
+		}, 2, nil, lock.Unknown, "1 of 5 orders was not tried"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			service := &foreign{taken: map[string]bool{}, decide: tc.decide}

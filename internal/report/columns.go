@@ -42,8 +42,8 @@ var loadColumns = []column{
 var peakColumns = []column{
 	{"", "strategy", true, func(c bench.Cell) string { return c.Strategy }},
 	{"", "verdict", true, verdict},
-	{"highest rate held", "req/s", false, func(c bench.Cell) string { return peak(c, func(p *bench.Peak) float64 { return p.HeldRPS }) }},
-	{"highest rate held", "grabs/s", false, func(c bench.Cell) string { return peak(c, func(p *bench.Peak) float64 { return p.GrabsPerS }) }},
+	{"highest rate held", "req/s", false, func(c bench.Cell) string { return peak(c, func(p *bench.Peak) *float64 { return &p.HeldRPS }) }},
+	{"highest rate held", "grabs/s", false, func(c bench.Cell) string { return peak(c, func(p *bench.Peak) *float64 { return p.GrabsPerS }) }},
 	{"ms, schedule", "p50", false, func(c bench.Cell) string { return latency(c, c.Latency, p50) }},
 	{"ms, schedule", "p99", false, func(c bench.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }},
 	{"ledger", "double", false, func(c bench.Cell) string { return count(c, c.DoubleGrabs) }},
@@ -144,14 +144,14 @@ func latency(c bench.Cell, l *bench.Latency, at func(*bench.Latency) float64) st
 	return millis(at(l))
 }
 
-func peak(c bench.Cell, of func(*bench.Peak) float64) string {
+func peak(c bench.Cell, of func(*bench.Peak) *float64) string {
 	switch {
 	case c.Peak == nil:
 		return missing(c)
 	case c.Peak.HeldRPS == 0:
 		return "none"
 	}
-	return rate(of(c.Peak))
+	return float(c, of(c.Peak), rate)
 }
 
 func float(c bench.Cell, x *float64, format func(float64) string) string {
@@ -186,7 +186,11 @@ func steps(c bench.Cell) string {
 		if !s.Held {
 			mark = notExpected
 		}
-		tried[i] = fmt.Sprintf("%s:%s%s", rate(s.RPS), millis(s.P99MS), mark)
+		p99 := missing(c)
+		if s.P99MS != nil {
+			p99 = millis(*s.P99MS)
+		}
+		tried[i] = fmt.Sprintf("%s:%s%s", rate(s.RPS), p99, mark)
 	}
 	return strings.Join(tried, " ")
 }

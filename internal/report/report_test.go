@@ -73,11 +73,11 @@ func rush() *bench.Run {
 func peak() *bench.Run {
 	c := cell("setnx", lock.Safe, 240, 240, 0, 88.1)
 	c.Orders = 240
-	c.Peak = &bench.Peak{HeldRPS: 2400, GrabsPerS: 119.4, P99MS: 100, Steps: []bench.PeakStep{
-		{RPS: 200, P99MS: 8.04, Held: true}, {RPS: 3200, P99MS: 612, Held: false}, {RPS: 2400, P99MS: 88.1, Held: true},
+	c.Peak = &bench.Peak{HeldRPS: 2400, GrabsPerS: ptr(119.4), P99MS: 100, Steps: []bench.PeakStep{
+		{RPS: 200, P99MS: ptr(8.04), Held: true}, {RPS: 3200, P99MS: ptr(612.0), Held: false}, {RPS: 2400, P99MS: ptr(88.1), Held: true},
 	}}
 	none := cell("none", lock.Unsafe, 0, 0, 0, 140)
-	none.Peak = &bench.Peak{P99MS: 100, Steps: []bench.PeakStep{{RPS: 200, P99MS: 140, Held: false}}}
+	none.Peak = &bench.Peak{P99MS: 100, Steps: []bench.PeakStep{{RPS: 200, P99MS: ptr(140.0), Held: false}}}
 	none.DoubleGrabs = nil
 	return run("peak", c, none)
 }

@@ -85,9 +85,10 @@ func (p databaseProgram) installArgs(data string) []string {
 }
 
 // common are the arguments of server and installer. --no-defaults, which keeps
-// this machine's own configuration out, must be the first.
+// this machine's own configuration out, must be the first. A MariaDB that starts
+// removes other servers' temporary tables from a tmpdir that it shares with them.
 func (p databaseProgram) common(data string) []string {
-	args := []string{"--no-defaults", "--datadir=" + data}
+	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {
 		args = append(args, "--user=root") // neither runs as root unless told to
 	}

@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"grablab/internal/grab/lock"
@@ -15,21 +16,28 @@ const pingTimeout = 5 * time.Second
 
 // startExternal makes sure that everything needed was named, and answers.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
-	addrs, err := externalRedis(cfg)
-	if err != nil {
+	if err := unnamed(cfg); err != nil {
 		return err
 	}
-	if s.DSN = cfg.DB; s.DSN == "" && cfg.Needs&lock.SQL != 0 {
-		return fmt.Errorf("%w: a chosen strategy locks in the database: name it with -db", ErrRefused)
+	var addrs []string
+	if cfg.Needs&lock.Redis != 0 {
+		s.Redis = cfg.Redis
+		addrs = strings.Split(cfg.Redis, ",")
 	}
+	if cfg.Needs&lock.RedisQuorum != 0 {
+		s.Redlock = cfg.Redlock
+		addrs = append(addrs, cfg.Redlock...)
+	}
+	s.DSN = cfg.DB
 
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("nothing within %v", pingTimeout))
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	infos := make([]redisInfo, len(addrs))
+	infos, versions := make([]redisInfo, len(addrs)), make([]string, len(addrs))
 	for i, addr := range addrs {
 		g.Go(func() (err error) {
 			infos[i], err = askRedis(ctx, addr)
+			versions[i] = infos[i].version
 			return err
 		})
 	}
@@ -42,36 +50,26 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-
-	versions := make([]string, len(infos))
-	for i, info := range infos {
-		versions[i] = info.version
-	}
-	s.useRedis(cfg, addrs, versions)
-	return distinct(s.Redlock, infos[len(infos)-len(s.Redlock):])
+	s.RedisVersion = distinctVersions(versions)
+	return independent(s.Redlock, infos[len(infos)-len(s.Redlock):])
 }
 
-// externalRedis lists the addresses in the order of redisNames.
-func externalRedis(cfg Config) ([]string, error) {
-	var addrs []string
-	if cfg.Needs&lock.Redis != 0 {
-		if cfg.Redis == "" {
-			return nil, fmt.Errorf("%w: a chosen strategy needs a Redis: name it with -redis", ErrRefused)
-		}
-		addrs = append(addrs, cfg.Redis)
+// unnamed says what is needed and has no address.
+func unnamed(cfg Config) error {
+	switch {
+	case cfg.Needs&lock.Redis != 0 && cfg.Redis == "":
+		return fmt.Errorf("%w: a chosen strategy needs a Redis: name it with -redis", ErrRefused)
+	case cfg.Needs&lock.RedisQuorum != 0 && len(cfg.Redlock) < 3:
+		return fmt.Errorf("%w: redlock needs 3 independent Redis nodes or more: name them with -redlock", ErrRefused)
+	case cfg.Needs&lock.SQL != 0 && cfg.DB == "":
+		return fmt.Errorf("%w: a chosen strategy locks in the database: name it with -db", ErrRefused)
 	}
-	if cfg.Needs&lock.RedisQuorum != 0 {
-		if len(cfg.Redlock) < 3 {
-			return nil, fmt.Errorf("%w: redlock needs 3 independent Redis nodes or more: name them with -redlock", ErrRefused)
-		}
-		addrs = append(addrs, cfg.Redlock...)
-	}
-	return addrs, nil
+	return nil
 }
 
-// distinct refuses Redlock nodes that are one server under two addresses: a
+// independent refuses Redlock nodes that are one server under two addresses: a
 // quorum of those is none.
-func distinct(addrs []string, nodes []redisInfo) error {
+func independent(addrs []string, nodes []redisInfo) error {
 	for i, a := range nodes {
 		for j, b := range nodes[:i] {
 			if a.runID != "" && a.runID == b.runID {

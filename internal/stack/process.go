@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -115,6 +116,19 @@ func (p *Process) await(k *keeper) {
 	_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
 	p.mu.Unlock()
 	k.forget(p.Pid())
+}
+
+// Process is the newest process of that name: a server of the local stack
+// ("redis", "redlock-1", …, "db"), or what was spawned. nil: there is none.
+func (s *Stack) Process(name string) *Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range slices.Backward(s.procs) {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
 }
 
 // Pid is the process's id, which is also that of its group.

@@ -36,8 +36,8 @@ type Config struct {
 	Needs lock.Backend
 
 	DB      string   // external: DSN; "": there is none
-	Redis   string   // external: host:port or redis:// URL
-	Redlock []string // external: the same, of each node
+	Redis   string   // external: host:port; several, with commas, are nodes of one Cluster
+	Redlock []string // external: host:port of each node
 
 	RedlockNodes int          // embedded and local: how many nodes; 0: 5
 	Log          *slog.Logger // nil: silent
@@ -75,7 +75,7 @@ func Kinds() []string {
 type Stack struct {
 	Kind    string
 	DSN     string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
-	Redis   string   // address of the single Redis; "": not needed
+	Redis   string   // address of the Redis, or addresses with commas; "": not needed
 	Redlock []string // addresses of the Redlock nodes
 
 	// What the servers said that they are; "" where there is none.
@@ -176,8 +176,12 @@ func (s *Stack) useRedis(cfg Config, addrs, versions []string) {
 	if cfg.Needs&lock.RedisQuorum != 0 {
 		s.Redlock = addrs
 	}
+	s.RedisVersion = distinctVersions(versions)
+}
+
+func distinctVersions(versions []string) string {
 	slices.Sort(versions)
-	s.RedisVersion = strings.Join(slices.Compact(versions), ", ")
+	return strings.Join(slices.Compact(versions), ", ")
 }
 
 // atClose has f called by Close, after the processes have ended.

@@ -158,6 +158,28 @@ func TestTwoStacksAtOnce(t *testing.T) {
 	}
 }
 
+// A server that dies is the stack's loss, and nobody else's.
+func TestServerDies(t *testing.T) {
+	stacktest.Local(t)
+	s := start(t, stack.Config{Kind: stack.Local, Needs: lock.Redis})
+	for _, name := range []string{"redis", "db"} {
+		p := s.Process(name)
+		if p == nil {
+			t.Fatalf("no process %s", name)
+		}
+		if err := p.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+	}
+	if ping(s.Redis) == nil || query(s.DSN) == nil {
+		t.Error("a killed server answers")
+	}
+	if p := s.Process("redlock-1"); p != nil {
+		t.Errorf("process %v, which was not needed", p)
+	}
+}
+
 // A key of the embedded Redis lives as long as it was meant to, by a clock that
 // reads before and after each look at it.
 func TestEmbeddedTTL(t *testing.T) {
@@ -356,7 +378,7 @@ func TestMySQLIsInitialisedByItself(t *testing.T) {
 	script := fmt.Sprintf(`#!/bin/sh
 case "$*" in
 *--version*) echo "mysqld  Ver 8.4.3 for Linux on x86_64 (MySQL Community Server - GPL)" ;;
-*--initialize-insecure*) exec %s $1 $2 $3 ;;
+*--initialize-insecure*) exec %s $1 $2 $3 $4 ;;
 *) exec %s "$@" ;;
 esac
 `, install, server)
@@ -505,6 +527,8 @@ func TestParentDies(t *testing.T) {
 			t.Parallel()
 			parent := exec.Command(os.Args[0])
 			parent.Env = append(os.Environ(), parentEnv+"="+how)
+			var complaint strings.Builder
+			parent.Stderr = &complaint
 			out, err := parent.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -515,6 +539,9 @@ func TestParentDies(t *testing.T) {
 			defer func() {
 				_ = parent.Process.Kill()
 				_ = parent.Wait()
+				if t.Failed() {
+					t.Logf("the parent said: %s", &complaint)
+				}
 			}()
 			var report parentReport
 			if err := json.NewDecoder(out).Decode(&report); err != nil {

@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -13,19 +12,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// RedisOptions reads an address as every part of the project takes it:
-// host:port, or a redis:// URL where a password or TLS is needed.
-func RedisOptions(addr string) (*redis.Options, error) {
-	if !strings.Contains(addr, "://") {
-		return &redis.Options{Addr: addr}, nil
-	}
-	opts, err := redis.ParseURL(addr)
-	if err != nil {
-		return nil, fmt.Errorf("stack: bad Redis address: %w", err)
-	}
-	return opts, nil
-}
-
 // redisInfo is what a server says of itself.
 type redisInfo struct {
 	version string // "Redis 7.0.15"
@@ -35,24 +21,21 @@ type redisInfo struct {
 
 // askRedis asks once, and does not wait for a server that is not there yet.
 func askRedis(ctx context.Context, addr string) (redisInfo, error) {
-	opts, err := RedisOptions(addr)
-	if err != nil {
-		return redisInfo{}, err
-	}
 	// go-redis prints what it cannot dial, which is no news here.
-	conn, err := new(net.Dialer).DialContext(ctx, cmp.Or(opts.Network, "tcp"), opts.Addr)
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return redisInfo{}, fmt.Errorf("Redis at %s: %w", opts.Addr, err)
+		return redisInfo{}, fmt.Errorf("no Redis at %s: %w", addr, err)
 	}
 	conn.Close()
 
-	opts.MaxRetries, opts.DialerRetries = -1, 1
-	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	client := redis.NewClient(opts)
+	client := redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, DialerRetries: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
 	defer client.Close()
 	text, err := client.Info(ctx, "server").Result()
 	if err != nil {
-		return redisInfo{}, fmt.Errorf("Redis at %s: %w", opts.Addr, err)
+		return redisInfo{}, fmt.Errorf("no Redis at %s: %w", addr, err)
 	}
 	return parseInfo(text), nil
 }

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,89 +22,31 @@ var mutex = Strategy{
 	Survives: Faults, // it has no lease to lose; its process is all it knows
 	Breaks:   []string{"F2"},
 	New: func(env Env) (Locker, error) {
-		return &mutexes{wait: env.Wait, token: env.Token, doors: map[string]*door{}}, nil
+		return &mutexLocker{wait: env.Wait, token: env.Token}, nil
 	},
 }
 
-// mutexes are the mutexes of one process. They belong to the Locker and not to
-// the package, so that two of them behave as two processes.
-type mutexes struct {
+// mutexLocker has its doors to itself, so that two of them behave as two
+// processes.
+type mutexLocker struct {
 	wait  time.Duration
 	token func() string
-
-	mu    sync.Mutex
-	doors map[string]*door // of the keys that somebody holds or waits for
+	doors doors
 }
 
-// door is a mutex as a channel of one slot: whoever fills the slot is inside.
-// Unlike a sync.Mutex it can be given up while waiting.
-type door struct {
-	slot  chan struct{}
-	users int // inside or waiting; guarded by mutexes.mu
-}
-
-func (m *mutexes) Acquire(ctx context.Context, key string) (Lease, error) {
-	if err := ctx.Err(); err != nil {
+func (m *mutexLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+	exit, err := m.doors.enter(ctx, key, m.wait)
+	if err != nil {
 		return nil, err
 	}
-	d := m.approach(key)
-	if err := m.enter(ctx, d); err != nil {
-		m.leave(key, d)
-		return nil, err
-	}
-	return &mutexLease{mutexes: m, key: key, door: d, token: m.token()}, nil
+	return &mutexLease{token: m.token(), exit: exit}, nil
 }
 
-func (m *mutexes) enter(ctx context.Context, d *door) error {
-	select {
-	case d.slot <- struct{}{}:
-		return nil
-	default:
-	}
-	if m.wait <= 0 {
-		return ErrBusy
-	}
-	patience := time.NewTimer(m.wait)
-	defer patience.Stop()
-	select {
-	case d.slot <- struct{}{}:
-		return nil
-	case <-patience.C:
-		return ErrBusy
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (m *mutexes) approach(key string) *door {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	d, ok := m.doors[key]
-	if !ok {
-		d = &door{slot: make(chan struct{}, 1)}
-		m.doors[key] = d
-	}
-	d.users++
-	return d
-}
-
-// leave forgets the door once nobody stands at it, so that the memory is that
-// of the orders in use and not of all orders ever seen.
-func (m *mutexes) leave(key string, d *door) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if d.users--; d.users == 0 {
-		delete(m.doors, key)
-	}
-}
-
-func (m *mutexes) Close() error { return nil }
+func (m *mutexLocker) Close() error { return nil }
 
 type mutexLease struct {
-	*mutexes
-	key      string
-	door     *door
 	token    string
+	exit     func()
 	released atomic.Bool
 }
 
@@ -119,7 +60,6 @@ func (l *mutexLease) Release(context.Context) error {
 	if l.released.Swap(true) {
 		return ErrLost
 	}
-	<-l.door.slot
-	l.leave(l.key, l.door)
+	l.exit()
 	return nil
 }

@@ -20,28 +20,23 @@ func (p pace) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls try until it is true or fails, for at most env.Wait: then it
-// returns ErrBusy. The last try is at the end of the wait.
-func poll(ctx context.Context, env *Env, p pace, try func() (bool, error)) error {
+// poll calls try until it is true or fails, for at most wait: then it returns
+// ErrBusy. The last try is at the end of the wait.
+func poll(ctx context.Context, wait time.Duration, p pace, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if env.Wait <= 0 {
-		ok, err := try()
-		return busyUnless(ok, err)
-	}
-	end := time.Now().Add(env.Wait)
+	end := time.Now().Add(wait)
 	var timer *time.Timer
 	for n := 0; ; n++ {
-		ok, err := try()
-		if ok || err != nil {
+		if ok, err := try(); ok || err != nil {
 			return err
 		}
 		left := time.Until(end)
 		if left <= 0 {
 			return ErrBusy
 		}
-		pause := min(p.pause(n, env.Rand()), left)
+		pause := min(p.pause(n, random()), left)
 		if timer == nil {
 			timer = time.NewTimer(pause)
 			defer timer.Stop()
@@ -54,11 +49,4 @@ func poll(ctx context.Context, env *Env, p pace, try func() (bool, error)) error
 			return ctx.Err()
 		}
 	}
-}
-
-func busyUnless(ok bool, err error) error {
-	if !ok && err == nil {
-		return ErrBusy
-	}
-	return err
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"grablab/internal/order"
 
 	"github.com/go-redsync/redsync/v4"
-	redsyncredis "github.com/go-redsync/redsync/v4/redis"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -36,18 +36,8 @@ var redlock = Strategy{
 	Excludes: Global,
 	Survives: []Fault{NoFault, Slow, Crash, RedisRestart, RedisDown, Failover, PartitionDB, ClientClock, NodeClock, DBRestart},
 	Breaks:   []string{"F15", "F18", "F19", "F21"},
-	New: func(env Env) (Locker, error) {
-		if err := needTTL(env); err != nil {
-			return nil, err
-		}
-		return newRedlock(env, env.Redlock)
-	},
+	New:      func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
 }
-
-// RedlockNodeTimeout is what a node that does not answer may cost. For this to
-// hold, the clients of the nodes must heed a context's deadline, dial once and
-// retry nothing.
-const RedlockNodeTimeout = 50 * time.Millisecond
 
 const (
 	// redlockDrift is the share of the TTL by which clocks may part, as redsync
@@ -57,122 +47,129 @@ const (
 	redlockMin = 3
 )
 
-// redlockPace is slower than setnx's: a try that fails costs two commands on
-// every node, and two contenders that split the nodes must part.
-var redlockPace = pace{first: 8 * time.Millisecond, most: 200 * time.Millisecond}
+// redlockPace is slower than setnx's: a try costs a command on every node, and
+// two contenders that split the nodes must part.
+var redlockPace = pace{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: no quorum of the nodes answers")
 
 type redlockLocker struct {
-	env     Env
-	nodes   *redsync.Redsync
-	spare   int           // how many nodes a quorum can do without
-	timeout time.Duration // of one node
+	env      Env
+	nodes    []redis.UniversalClient
+	quorum   int
+	patience time.Duration
+
+	queue   doors
+	silence atomic.Pointer[error] // why the last try, of whatever key, reached no quorum; nil: it did
 	keepers keepers
+	asking  sync.WaitGroup
 }
 
 // newRedlock locks nodes, which may name one node twice.
 func newRedlock(env Env, nodes []redis.UniversalClient) (Locker, error) {
+	if err := needTTL(env); err != nil {
+		return nil, err
+	}
 	if len(nodes) < redlockMin {
 		return nil, fmt.Errorf("lock: redlock needs %d independent nodes or more, not %d", redlockMin, len(nodes))
 	}
-	pools := make([]redsyncredis.Pool, len(nodes))
-	for i, node := range nodes {
-		pools[i] = goredis.NewPool(node)
-	}
 	return &redlockLocker{
-		env:     env,
-		nodes:   redsync.New(pools...),
-		spare:   (len(nodes) - 1) / 2,
-		timeout: min(RedlockNodeTimeout, env.TTL/5),
+		env:      env,
+		nodes:    nodes,
+		quorum:   len(nodes)/2 + 1,
+		patience: min(redlockPatience, env.TTL/redlockShare),
 	}, nil
 }
 
-// mutex is redsync's handle of one acquisition. It is not safe to share: the
-// acquire, the renewals and the release have one each (F23).
-func (l *redlockLocker) mutex(key, token string) *redsync.Mutex {
-	return l.nodes.NewMutex(key,
-		redsync.WithValue(token),
-		redsync.WithGenValueFunc(func() (string, error) { return token, nil }),
-		redsync.WithExpiry(l.env.TTL),
-		redsync.WithDriftFactor(redlockDrift),
-		redsync.WithTimeoutFactor(float64(l.timeout)/float64(l.env.TTL)),
-	)
+func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+	if l.env.Wait <= 0 {
+		return l.await(ctx, key, 0)
+	}
+	// Of those who wait in this process, one at a time asks the nodes: they
+	// would only take the nodes from one another.
+	began := time.Now()
+	exit, err := l.queue.enter(ctx, key, l.env.Wait)
+	if err == nil {
+		defer exit()
+		return l.await(ctx, key, l.env.Wait-time.Since(began))
+	}
+	if silence := l.silence.Load(); silence != nil && errors.Is(err, ErrBusy) {
+		err = *silence
+	}
+	return nil, err
 }
 
-func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	var lease Lease
-	var last error // why the last try failed
-	taken := false // some try met somebody else
-	err := poll(ctx, &l.env, redlockPace, func() (bool, error) {
-		lease, last = l.try(ctx, key)
-		if last == nil {
+// await tries for as long as wait. It is busy only if some try met somebody
+// else, and the cause otherwise.
+func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
+	var last error
+	taken := false
+	err = poll(ctx, wait, redlockPace, l.env.Rand, func() (bool, error) {
+		if lease, last = l.try(ctx, key); last == nil {
 			return true, nil
 		}
 		taken = taken || !errors.Is(last, errNoQuorum)
 		return false, ctx.Err()
 	})
-	switch {
-	case err == nil:
-		return lease, nil
-	case !errors.Is(err, ErrBusy):
-		return nil, err
-	case !taken:
-		return nil, last
-	default:
-		return nil, fmt.Errorf("%w: %v", ErrBusy, last)
+	if !errors.Is(err, ErrBusy) {
+		return lease, err
 	}
+	if !taken {
+		return nil, last
+	}
+	return nil, fmt.Errorf("%w: %v", ErrBusy, last)
 }
 
 func (l *redlockLocker) Close() error {
 	l.keepers.close()
+	l.asking.Wait()
 	return nil
 }
 
 // try locks the nodes once. redsync cleans up after itself on the context that
 // it was given, so it is given one that the caller cannot cancel; each of its
-// steps ends with the nodes' timeout. Each try has a token of its own, which
+// steps ends with the locker's patience. Each try has a token of its own, which
 // the clean-up of an earlier one cannot hit when it arrives late.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
-	mutex := l.mutex(key, lease.token)
-	if err := mutex.TryLockContext(context.WithoutCancel(ctx)); err != nil {
-		return nil, l.explain(err)
+	mutex := l.mutex(lease, false)
+	err := l.explain(mutex.TryLockContext(context.WithoutCancel(ctx)))
+	if errors.Is(err, errNoQuorum) {
+		l.silence.Store(&err)
+		return nil, err
 	}
+	l.silence.Store(nil)
+	if err != nil {
+		return nil, err
+	}
+	lease.wanted.Store(true)
 	if ctx.Err() != nil {
 		undo, cancel := undoing(ctx)
 		defer cancel()
 		_ = lease.unlock(undo) // the expiry is the second line
 		return nil, ctx.Err()
 	}
-	lease.keeper = l.keepers.keep(ctx, mutex.Until(), l.env.TTL, func(ctx context.Context) (time.Time, error) {
-		return l.extend(ctx, mutex)
-	})
+	lease.keeper = l.keepers.keep(ctx, mutex.Until(), l.env.TTL, lease.extend)
 	return lease, nil
-}
-
-// extend is called by one goroutine, which has the mutex to itself.
-func (l *redlockLocker) extend(ctx context.Context, mutex *redsync.Mutex) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	ok, err := mutex.ExtendContext(ctx)
-	if ok {
-		return mutex.Until(), nil
-	}
-	if l.gone(err) {
-		return time.Time{}, ErrLost
-	}
-	return time.Time{}, l.explain(err)
 }
 
 type redlockLease struct {
 	*keeper
 	locker     *redlockLocker
 	key, token string
+	wanted     atomic.Bool // from the grant to the release
 }
 
 func (l *redlockLease) Token() string { return l.token }
 func (l *redlockLease) Fence() uint64 { return 0 }
+
+func (l *redlockLease) extend(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.locker.patience)
+	defer cancel()
+	mutex := l.locker.mutex(l, true)
+	ok, err := mutex.ExtendContext(ctx)
+	return mutex.Until(), l.locker.settle(ok, err)
+}
 
 func (l *redlockLease) Release(ctx context.Context) error {
 	l.stop()
@@ -180,31 +177,32 @@ func (l *redlockLease) Release(ctx context.Context) error {
 }
 
 func (l *redlockLease) unlock(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, l.locker.timeout)
+	l.wanted.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, l.locker.patience)
 	defer cancel()
-	ok, err := l.locker.mutex(l.key, l.token).UnlockContext(ctx)
-	switch {
-	case ok:
-		return nil
-	case l.locker.gone(err):
-		return ErrLost
-	default:
-		return l.locker.explain(err)
-	}
+	return l.locker.settle(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// gone says whether so many nodes do not have our key that the others cannot be
-// a quorum.
-func (l *redlockLocker) gone(err error) bool {
-	foreign, _ := tally(err)
-	return foreign > l.spare
+// settle says what an extension or a release came to. The lease is lost when so
+// many nodes do not have our key that the others are no quorum.
+func (l *redlockLocker) settle(ok bool, err error) error {
+	if ok {
+		return nil
+	}
+	if foreign, _ := tally(err); foreign > len(l.nodes)-l.quorum {
+		return ErrLost
+	}
+	return l.explain(err)
 }
 
 // explain tells an error in which nobody else was met and the nodes that could
 // not be asked were too many. The causes are given as text: a deadline among
 // them is ours and not the caller's.
 func (l *redlockLocker) explain(err error) error {
-	if foreign, silent := tally(err); foreign == 0 && silent > l.spare {
+	if err == nil {
+		return nil
+	}
+	if foreign, silent := tally(err); foreign == 0 && silent > len(l.nodes)-l.quorum {
 		return fmt.Errorf("%w: %v", errNoQuorum, err)
 	}
 	return fmt.Errorf("lock: %v", err)

@@ -53,7 +53,8 @@ type setnxLocker struct{ env Env }
 
 func (l *setnxLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &setnxLease{env: &l.env, key: key, token: l.env.Token()}
-	if err := poll(ctx, &l.env, setnxPace, func() (bool, error) { return lease.try(ctx) }); err != nil {
+	err := poll(ctx, l.env.Wait, setnxPace, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
+	if err != nil {
 		return nil, err
 	}
 	return lease, nil

@@ -448,8 +448,11 @@ const (
 	crowdSize = 1000
 	crowdKeys = 50
 	crowdWait = 5 * time.Second
-	crowdHold = 10 * time.Millisecond // 20 an order: all can be served within the wait
 )
+
+// crowdHold is how long the ith acquirer holds: of the 20 of one key all can be
+// served within the wait, and no two keys go in step.
+func crowdHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
 // crowd: many acquirers of few keys at once, on two processes. Each gets a
 // lease or ErrBusy a second after the wait at the latest, no two hold one key,
@@ -459,9 +462,24 @@ func crowd(ctx context.Context, s Subject) error {
 	if err != nil {
 		return err
 	}
-	defer stop()
-	lockers := []lock.Locker{first, second}
+	had, err := rush(ctx, []lock.Locker{first, second})
+	stop() // what a lock still has to undo, it has undone now
+	if err != nil {
+		return err
+	}
+	for key, times := range had {
+		if times == 0 {
+			return fmt.Errorf("key %d was never had", key)
+		}
+		if err := s.nothingLeft(ctx, crowdKey(key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
+// rush returns how often each key was had.
+func rush(ctx context.Context, lockers []lock.Locker) ([]int, error) {
 	var inside, had [crowdKeys]atomic.Int32
 	var all sync.WaitGroup
 	errs := make(chan error, crowdSize)
@@ -482,7 +500,7 @@ func crowd(ctx context.Context, s Subject) error {
 				}
 				overlap := inside[key].Add(1) != 1
 				had[key].Add(1)
-				time.Sleep(crowdHold)
+				time.Sleep(crowdHold(i))
 				inside[key].Add(-1)
 				if err := lease.Release(ctx); err != nil {
 					return unexpected("release", err)
@@ -503,17 +521,13 @@ func crowd(ctx context.Context, s Subject) error {
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d acquirers; one: %w", failed, crowdSize, sample)
+		return nil, fmt.Errorf("%d of %d acquirers; one: %w", failed, crowdSize, sample)
 	}
+	times := make([]int, crowdKeys)
 	for key := range had {
-		if had[key].Load() == 0 {
-			return fmt.Errorf("key %d was never had", key)
-		}
-		if err := s.nothingLeft(ctx, crowdKey(key)); err != nil {
-			return err
-		}
+		times[key] = int(had[key].Load())
 	}
-	return nil
+	return times, nil
 }
 
 func crowdKey(i int) string { return fmt.Sprintf("locktest:{crowd%d}", i) }

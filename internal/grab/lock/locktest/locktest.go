@@ -9,6 +9,7 @@ package locktest
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,40 +39,64 @@ type Check struct {
 	Name    string
 	Applies func(Subject) bool
 	Run     func(context.Context, Subject) error
+	Alone   bool // it needs the machine to itself
 }
 
-// Checks are all properties, the simple ones first.
+// Checks are all properties, the simple ones first. Each has keys of its own.
 var Checks = []Check{
-	{"busy", locks, busy},
-	{"wakes a waiter", locks, wakes},
-	{"release once", locks, releaseOnce},
-	{"release of a lost lease", loses, releaseLost},
-	{"expiry frees the key", expires, expiry},
-	{"kept past its TTL", renews, kept},
-	{"loss is known", both(renews, loses), lossKnown},
-	{"unconfirmed renewals", both(renews, remote), unconfirmed},
-	{"cancelled while waiting", locks, cancelledWaiting},
-	{"cancelled in the middle", both(locks, remote), cancelledMidway},
-	{"lost reply", both(locks, remote), lostReply},
-	{"late reply", both(expires, remote), lateReply},
-	{"two processes", locks, processes},
-	{"crowd", locks, crowd},
+	{"busy", locks, busy, false},
+	{"wakes a waiter", locks, wakes, false},
+	{"release once", locks, releaseOnce, false},
+	{"release of a lost lease", loses, releaseLost, false},
+	{"expiry frees the key", expires, expiry, false},
+	{"kept past its TTL", renews, kept, false},
+	{"loss is known", both(renews, loses), lossKnown, false},
+	{"unconfirmed renewals", both(renews, remote), unconfirmed, false},
+	{"cancelled while waiting", locks, cancelledWaiting, false},
+	{"cancelled in the middle", both(locks, remote), cancelledMidway, false},
+	{"lost reply", both(locks, remote), lostReply, false},
+	{"late reply", both(expires, remote), lateReply, false},
+	{"two processes", locks, processes, true},
+	{"crowd", locks, crowd, true},
 }
 
 // Run holds the subject to every check that applies to it.
 func Run(t *testing.T, s Subject) {
+	var apply []Check
 	for _, c := range Checks {
+		if c.Applies(s) {
+			apply = append(apply, c)
+		}
+	}
+	errs := runAll(t.Context(), s, apply)
+	for i, c := range apply {
 		t.Run(c.Name, func(t *testing.T) {
-			if !c.Applies(s) {
-				t.Skipf("%s does not claim this", s.Strategy.Name)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			if err := c.Run(ctx, s); err != nil {
-				t.Error(err)
+			if errs[i] != nil {
+				t.Error(errs[i])
 			}
 		})
 	}
+}
+
+// runAll runs the checks, which mostly wait, at the same time, and then those
+// that need the machine to themselves.
+func runAll(ctx context.Context, s Subject, checks []Check) []error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	errs := make([]error, len(checks))
+	var running sync.WaitGroup
+	for i, c := range checks {
+		if !c.Alone {
+			running.Go(func() { errs[i] = c.Run(ctx, s) })
+		}
+	}
+	running.Wait()
+	for i, c := range checks {
+		if c.Alone {
+			errs[i] = c.Run(ctx, s)
+		}
+	}
+	return errs
 }
 
 // What a strategy claims.
@@ -125,8 +150,8 @@ func (p *process) stop() error {
 	return err
 }
 
-// rival starts a process that contends with holder. For a lock that knows one
-// process only, that is the same one again, with the wait that it has.
+// pair starts a holder and one that contends with it. For a lock that knows one
+// process only, both are the same.
 func (s Subject) pair(ttl, wait time.Duration) (holder, rival *process, stop func(), err error) {
 	if s.Strategy.Excludes == lock.Process {
 		p, err := s.start(ttl, wait)

@@ -1,0 +1,364 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/bench"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+)
+
+// sample is a flag with what it must change in a run of scenario rush.
+type sample struct {
+	value string
+	also  string // what it cannot stand without
+	want  func(*settings)
+}
+
+var samples = map[string]sample{
+	"scenario":     {"article", "", func(s *settings) { *s = *defaults("article") }},
+	"strategies":   {"setnx, none", "", func(s *settings) { s.Strategies = strategies("setnx", "none") }},
+	"faults":       {"none", "", func(*settings) {}},
+	"only":         {"setnx/none", "", func(s *settings) { s.Strategies, s.only = strategies("setnx"), []cellName{{"setnx", lock.NoFault}} }},
+	"seed":         {"42", "", func(s *settings) { s.Seed = 42 }},
+	"stack":        {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
+	"db":           {"u:p@tcp(h:1)/d", external, func(*settings) {}},
+	"redis":        {"h:1", external, func(s *settings) { s.Stack.Redis = "h:1" }},
+	"redlock":      {"h:1, h:2,h:3", external, func(s *settings) { s.Stack.Redlock = []string{"h:1", "h:2", "h:3"} }},
+	"instances":    {"3", "", func(s *settings) { s.Instances = 3 }},
+	"targets":      {"http://h:1/,https://h:2", "", func(s *settings) { s.Targets = []string{"http://h:1", "https://h:2"} }},
+	"first-order":  {"7", targets, func(s *settings) { s.FirstOrder = 7 }},
+	"admin-token":  {"x", targets, func(s *settings) { s.AdminToken = "x" }},
+	"orders":       {"3", "", func(s *settings) { s.Orders = 3 }},
+	"drivers":      {"4", "", func(s *settings) { s.Drivers = 4 }},
+	"rate":         {"12.5", "", func(s *settings) { s.Rate = 12.5 }},
+	"duration":     {"10s", "-rate 100", func(s *settings) { s.Rate, s.Duration, s.Orders = 100, 10*time.Second, 50 }},
+	"timeout":      {"4s", "", func(s *settings) { s.Timeout = 4 * time.Second }},
+	"max-workers":  {"4", "", func(s *settings) { s.MaxWorkers = 4 }},
+	"p99":          {"7ms", "-scenario peak", func(s *settings) { s.Peak.P99 = 7 * time.Millisecond }},
+	"budget":       {"7s", "-scenario peak", func(s *settings) { s.Peak.Budget = 7 * time.Second }},
+	"work":         {"7ms", "", func(s *settings) { s.Work = 7 * time.Millisecond }},
+	"ttl":          {"7s", "", func(s *settings) { s.TTL = 7 * time.Second }},
+	"wait":         {"0", "", func(s *settings) { s.Wait = 0 }},
+	"guard":        {"guarded", "", func(s *settings) { s.Guard = order.Guarded }},
+	"on-lost":      {"ignore", "", func(s *settings) { s.OnLost = grab.Ignore }},
+	"clock-offset": {"-3s", "", func(s *settings) { s.ClockOffset = -3 * time.Second }},
+	"out":          {"x/y", "", func(s *settings) { s.Out = "x/y" }},
+	"format":       {"json", "", func(s *settings) { s.format = "json" }},
+	"assert": {"setnx:grabs<5", "", func(s *settings) {
+		s.asserts = []bench.Assert{{Strategy: "setnx", Field: "grabs", Op: "<", Value: "5"}}
+	}},
+	"quiet": {"true", "", func(s *settings) { s.quiet = true }},
+}
+
+const (
+	external = "-stack external -db u:p@tcp(h:1)/d -strategies none"
+	targets  = "-targets http://h:1"
+)
+
+func strategies(names ...string) []lock.Strategy {
+	list, err := parseStrategies(strings.Join(names, ","))
+	if err != nil {
+		panic(err)
+	}
+	return list
+}
+
+// fields is what can be compared of settings: functions cannot.
+func fields(s *settings) any {
+	c := *s
+	c.given = nil
+	var names []string
+	for _, st := range c.Strategies {
+		names = append(names, st.Name)
+	}
+	c.Strategies, c.Stack.Needs, c.Stack.Log = nil, 0, nil
+	return struct {
+		settings
+		names []string
+	}{c, names}
+}
+
+// Every flag sets its field and no other, in every scenario, wherever it
+// stands in the line.
+func TestFlagsOverrideScenarios(t *testing.T) {
+	for _, topic := range defaults("rush").topics() {
+		for _, o := range topic.options {
+			if _, ok := samples[o.name]; !ok {
+				t.Errorf("-%s has no sample", o.name)
+			}
+		}
+	}
+	peakRefuses := []string{"rate", "orders", "duration"}
+	for _, scenario := range scenarioNames() {
+		for name, sample := range samples {
+			if name == "scenario" || strings.Contains(sample.also, "-scenario peak") != (scenario == "peak" && (name == "p99" || name == "budget")) ||
+				scenario == "peak" && slices.Contains(peakRefuses, name) {
+				continue
+			}
+			base := strings.Fields(sample.also)
+			if !slices.Contains(base, "-scenario") {
+				base = append(base, "-scenario", scenario)
+			}
+			if name != "seed" {
+				base = append(base, "-seed", "1")
+			}
+			want := defaults(scenario)
+			want.Seed = 1
+			if err := want.parse(base); err != nil {
+				t.Fatal(err)
+			}
+			sample.want(want)
+
+			arg := "-" + name + "=" + sample.value
+			for _, args := range [][]string{append([]string{arg}, base...), append(slices.Clone(base), arg)} {
+				got, err := parseRun(args)
+				if err != nil {
+					t.Errorf("%q: %v", args, err)
+				} else if !reflect.DeepEqual(fields(got), fields(want)) {
+					t.Errorf("%q:\ngot  %+v\nwant %+v", args, fields(got), fields(want))
+				}
+			}
+		}
+	}
+}
+
+func TestScenarios(t *testing.T) {
+	for _, name := range scenarioNames() {
+		got, err := parseRun([]string{"-scenario", name, "-seed", "1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := defaults(name)
+		want.Seed = 1
+		if !reflect.DeepEqual(fields(got), fields(want)) {
+			t.Errorf("%s: got %+v, want %+v", name, fields(got), fields(want))
+		}
+		if got.Scenario != name || got.Drivers == 0 || got.MaxWorkers == 0 || got.Timeout == 0 {
+			t.Errorf("%s leaves something open: %+v", name, fields(got))
+		}
+	}
+}
+
+func TestNeedsAreThoseOfTheStrategies(t *testing.T) {
+	for chosen, want := range map[string]lock.Backend{
+		"none": 0, "setnx": lock.Redis, "setnx,redlock": lock.Redis | lock.RedisQuorum,
+	} {
+		s, err := parseRun([]string{"-strategies", chosen})
+		if err != nil || s.Stack.Needs != want {
+			t.Errorf("%s: got %b, %v, want %b", chosen, s.Stack.Needs, err, want)
+		}
+	}
+}
+
+// Without a seed every run draws its own.
+func TestSeedIsDrawn(t *testing.T) {
+	drawn := map[uint64]bool{}
+	for range 4 {
+		s, err := parseRun(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drawn[s.Seed] = true
+	}
+	if len(drawn) == 1 {
+		t.Errorf("four runs drew the same seed: %v", drawn)
+	}
+	if s, err := parseRun([]string{"-seed", "0"}); err != nil || s.Seed != 0 {
+		t.Errorf("-seed 0 became %d, %v", s.Seed, err)
+	}
+}
+
+func TestStrategyLists(t *testing.T) {
+	for text, want := range map[string][]string{
+		"core":             core,
+		"all":              lock.Names(),
+		"redlock,none":     {"redlock", "none"},
+		"none,none":        {"none"},
+		"redlock,core":     {"redlock", "none", "mutex", "setnx", "watchdog"},
+		" setnx , mutex  ": {"setnx", "mutex"},
+	} {
+		var got []string
+		list, err := parseStrategies(text)
+		for _, s := range list {
+			got = append(got, s.Name)
+		}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestOnly(t *testing.T) {
+	for args, want := range map[string][]string{
+		"-only redlock/none -only none/none":                  {"redlock", "none"},
+		"-only setnx/none -only setnx/none":                   {"setnx"},
+		"-strategies none,setnx,redlock -only redlock/none":   {"redlock"},
+		"-only none/none -strategies setnx,none -faults none": {"none"},
+	} {
+		s, err := parseRun(strings.Fields(args))
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		var got []string
+		for _, st := range s.Strategies {
+			got = append(got, st.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", args, got, want)
+		}
+	}
+}
+
+// Every wrong flag is told in one sentence and exit code 2, before anything is
+// started or written.
+func TestBadUsage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for args, want := range map[string]string{
+		"bogus":                             `no command "bogus"; there are run, report`,
+		"run stray":                         `"stray" is no flag`,
+		"-nosuch":                           "no flag -nosuch; -h lists them",
+		"-rat 5":                            "did you mean -rate?",
+		"-scenario rash":                    "want one of rush, article, peak",
+		"-strategies setnxx":                "did you mean setnx?",
+		"-strategies foo":                   "there are none, mutex",
+		"-strategies none,,setnx":           "none of them empty",
+		"-faults pause":                     "want one of none",
+		"-only setnx":                       "want STRATEGY/FAULT",
+		"-only setnx/pause":                 `no fault "pause"`,
+		"-only setnxx/none":                 "did you mean setnx?",
+		"-strategies none -only setnx/none": "not among -strategies",
+		"-seed -1":                          "want a whole number",
+		"-stack remote":                     "want one of embedded, local, external",
+		"-stack external":                   "needs -db",
+		"-stack external -db x":             "strategy setnx needs -redis",
+		"-stack external -db x -redis h:1":  "strategy redlock needs -redlock with 3",
+		"-stack external -db x -redis h:1 -redlock a:1,b:1,a:1": "names a node twice",
+		"-redis h:1":                         "goes with -stack external",
+		"-stack local -redlock h:1":          "goes with -stack external",
+		"-db x":                              "goes with -stack external or -targets",
+		"-instances 0":                       "want a whole number from 1",
+		"-targets h:1":                       "want the base URL",
+		"-targets http://h:1/orders":         "want the base URL",
+		"-targets http://h:1?x=1":            "want the base URL",
+		"-targets http://h:1,http://h:1/":    "named twice",
+		"-targets http://h:1 -stack local":   "-stack cannot stand with -targets",
+		"-targets http://h:1 -instances 3":   "-instances cannot stand with -targets",
+		"-first-order 5":                     "goes with -targets",
+		"-targets http://h:1 -first-order 0": "want the id of an order",
+		"-admin-token x":                     "goes with -targets",
+		"-orders 0":                          "want a whole number from 1",
+		"-orders 1e3":                        "want a whole number from 1",
+		"-drivers 0":                         "want a whole number from 1",
+		"-orders 100000000 -drivers 2":       "more than 100000000 requests",
+		"-rate 0":                            "above 0",
+		"-rate -1":                           "above 0",
+		"-rate NaN":                          "above 0",
+		"-rate +Inf":                         "above 0",
+		"-rate fast":                         "above 0",
+		"-duration 5":                        "want a duration",
+		"-duration 0s":                       "want 1ms or more",
+		"-duration 5s -orders 3":             "cannot stand with -orders",
+		"-duration 5s -scenario article":     "needs -rate",
+		"-duration 99999h":                   "more than 100000000 requests",
+		"-timeout 0":                         "want 1ms or more",
+		"-timeout 2h":                        "want 1h0m0s or less",
+		"-max-workers 0":                     "want a whole number from 1",
+		"-p99 5ms":                           "goes with -scenario peak",
+		"-budget 5s":                         "goes with -scenario peak",
+		"-scenario peak -rate 5":             "searches the rate by itself",
+		"-work -1ms":                         "want 0s or more",
+		"-ttl 0":                             "want 1ms or more",
+		"-wait -1s":                          "want 0s or more",
+		"-wait soon":                         "want a duration",
+		"-guard strict":                      "want one of naive, guarded, fence-write, fenced",
+		"-guard fenced":                      "strategy mutex hands out none",
+		"-guard fence-write -strategies none,setnx": "strategy setnx hands out none",
+		"-on-lost panic":                "want one of abort, ignore",
+		"-clock-offset 1":               "want a duration",
+		"-clock-offset 1s -instances 1": "needs -instances 2",
+		"-out=":                         "not empty",
+		"-format xml":                   "want one of text, json",
+		"-assert grabs":                 "want FIELD OP NUMBER",
+		"-assert grab==1":               `no field "grab"`,
+		"-assert foreign:grabs==1":      "strategy foreign, which is not run",
+		"-strategies none -assert setnx:grabs==1": "strategy setnx, which is not run",
+		"-assert setnx/pause:grabs==1":            "fault pause, which is not run",
+		"-quiet=maybe":                            "want true or false",
+		"report":                                  "needs a result folder",
+		"report nowhere":                          "nowhere has no run.json",
+		"report -format html nowhere":             "want one of text, markdown, json",
+		"report -fromat json nowhere":             "did you mean -format?",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(context.Background(), strings.Fields(args), &stdout, &stderr)
+		if code != exitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: exit %d, %q, want 2, …%s…", args, code, &stderr, want)
+		}
+		if strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "loadgen: ") || stdout.Len() > 0 {
+			t.Errorf("%s: not one line alone: %q, %q", args, &stderr, &stdout)
+		}
+	}
+}
+
+// Strategies whose guard is fixed do not mind a fence guard, and targets may
+// turn out to be foreign.
+func TestGoodUsage(t *testing.T) {
+	for _, args := range []string{
+		"-guard fenced -strategies none",
+		"-targets http://h:1 -assert foreign:double_grabs==0",
+		"-targets http://h:1 -db x -ttl 3s -guard naive",
+		"-stack external -db x -strategies none",
+		"-quiet",
+	} {
+		if _, err := parseRun(strings.Fields(args)); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range []string{"-h", "-help", "--help", "help", "run -h", "-rate 5 -h"} {
+		var stdout, stderr bytes.Buffer
+		if code := run(context.Background(), strings.Fields(args), &stdout, &stderr); code != exitDone || stderr.Len() > 0 {
+			t.Errorf("%s: exit %d, %q", args, code, &stderr)
+		}
+		for _, topic := range defaults("rush").topics() {
+			for _, o := range topic.options {
+				if !strings.Contains(stdout.String(), "-"+o.name+" ") {
+					t.Errorf("%s does not tell of -%s", args, o.name)
+				}
+			}
+		}
+		if strings.Contains(stdout.String(), "\n  "+bench.InstanceCommand) {
+			t.Errorf("%s tells of a hidden command", args)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	if code := run(context.Background(), []string{"report", "-h"}, &stdout, &stderr); code != exitDone || !strings.Contains(stdout.String(), "markdown") {
+		t.Errorf("report -h: exit %d, %q", code, &stdout)
+	}
+	if _, err := parseRun([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h is %v", err)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	for word, want := range map[string]string{
+		"setnxx": "setnx", "sentx": "setnx", "watchdgo": "watchdog", "redlok": "redlock", "nnoe": "none", "foo": "", "": "",
+	} {
+		if got := nearest(word, []string{"none", "setnx", "watchdog", "redlock"}); got != want {
+			t.Errorf("%q: got %q, want %q", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"grablab/internal/bench"
+	"grablab/internal/report"
+	"grablab/internal/stack"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// asMain makes the test binary loadgen itself.
+const asMain = "LOADGEN_TEST_AS_MAIN"
+
+func TestMain(m *testing.M) {
+	stack.BeHelper()
+	if os.Getenv(asMain) != "" || len(os.Args) > 1 && os.Args[1] == bench.InstanceCommand {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// loadgen is this program as a process of its own, in an empty folder.
+func loadgen(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	cmd.Dir = t.TempDir()
+	return cmd
+}
+
+// output runs cmd to its end.
+func output(t *testing.T, cmd *exec.Cmd) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// fits holds a written run.json against the schema, and its sums against each other.
+func fits(t *testing.T, text []byte) *bench.Run {
+	t.Helper()
+	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(bench.RunSchema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("run.schema.json", schema); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("run.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if err := s.Validate(doc); err != nil {
+		t.Error(err)
+	}
+	run := new(bench.Run)
+	if err := json.Unmarshal(text, run); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range run.Cells {
+		if wrong := c.Disagreements(); len(wrong) > 0 {
+			t.Errorf("%s: %q", c.Strategy, wrong)
+		}
+	}
+	return run
+}
+
+func read(t *testing.T, elem ...string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(elem...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestRun(t *testing.T) {
+	cmd := loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-rate", "400", "-seed", "7", "-assert", "setnx:double_grabs==0")
+	code, stdout, stderr := output(t, cmd)
+	if code != exitDone {
+		t.Fatalf("exit %d\n%s\n%s", code, stdout, stderr)
+	}
+	if !strings.HasPrefix(stdout, "seed 7\n") {
+		t.Errorf("the seed is not printed first: %q", stdout)
+	}
+	if !strings.Contains(stderr, "[2/2] setnx") {
+		t.Errorf("no progress: %q", stderr)
+	}
+
+	link, err := os.Readlink(filepath.Join(cmd.Dir, "results", "latest"))
+	if err != nil || filepath.IsAbs(link) {
+		t.Errorf("results/latest points to %q, %v", link, err)
+	}
+	latest := filepath.Join(cmd.Dir, "results", "latest")
+	text := read(t, latest, report.File)
+	r := fits(t, text)
+	if !r.Complete || len(r.Cells) != 2 || r.Config.Seed != 7 || r.ID != link {
+		t.Errorf("run.json is %s", text)
+	}
+	entries, err := os.ReadDir(latest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"events.jsonl", "none-none.vegeta.bin", "report.md", "run.json", "setnx-none.vegeta.bin"}; !slices.Equal(names, want) {
+		t.Errorf("the folder has %q, want %q", names, want)
+	}
+
+	// What was printed is what report prints again.
+	var table, again, stored bytes.Buffer
+	if err := report.Text(&table, r); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(stdout, table.String()) {
+		t.Errorf("the table is not printed: %s", stdout)
+	}
+	for format, want := range map[string]string{
+		"text": table.String(), "markdown": string(read(t, latest, markdownFile)), "json": string(text),
+	} {
+		again.Reset()
+		if code := run(context.Background(), []string{"report", latest, "-format", format}, &again, &stored); code != exitDone || again.String() != want {
+			t.Errorf("report -format %s: exit %d\n%s\nwant\n%s", format, code, &again, want)
+		}
+	}
+	again.Reset()
+	if code := run(context.Background(), []string{"report", latest, latest}, &again, &stored); code != exitDone || again.String() != table.String()+"\n"+table.String() {
+		t.Errorf("two reports: exit %d\n%s", code, &again)
+	}
+}
+
+// With -format json standard output is run.json, also where an assert fails;
+// with -quiet the rest is silence, but for the asserts.
+func TestJSONAlone(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "deep", "out")
+	cmd := loadgen(t, "run", "-strategies", "none", "-orders", "2", "-rate", "400", "-format", "json", "-quiet", "-out", out,
+		"-assert", "none:requests==40", "-assert", "requests<40", "-assert", "belief_gap_ms>=0")
+	code, stdout, stderr := output(t, cmd)
+	if code != exitAssert {
+		t.Errorf("exit %d, want %d", code, exitAssert)
+	}
+	if stdout != string(read(t, out, report.File)) {
+		t.Errorf("printed %s", stdout)
+	}
+	fits(t, []byte(stdout))
+	want := "assert does not hold: requests<40: none/none: requests is 40\n" +
+		"assert does not hold: belief_gap_ms>=0: none/none: belief_gap_ms could not be counted\n"
+	if stderr != want {
+		t.Errorf("said %q, want %q", stderr, want)
+	}
+	if _, err := os.Stat(filepath.Join(cmd.Dir, "results")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("with -out there is results/, too: %v", err)
+	}
+}
+
+// A run over an earlier one leaves nothing of that.
+func TestOutReplaces(t *testing.T) {
+	out := t.TempDir()
+	for _, name := range []string{report.File, markdownFile, "redlock-none.vegeta.bin", "notes.txt"} {
+		if err := os.WriteFile(filepath.Join(out, name), []byte("old"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := newFolder(out, "rush", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.discard(); err != nil { // it was not ours
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(out)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "notes.txt" {
+		t.Errorf("left are %v, %v", entries, err)
+	}
+}
+
+func TestFoldersOfOneSecond(t *testing.T) {
+	t.Chdir(t.TempDir())
+	now := time.Date(2026, 11, 20, 21, 30, 0, 0, time.FixedZone("", 3600))
+	for _, want := range []string{"20261120T203000Z-rush", "20261120T203000Z-rush-2", "20261120T203000Z-rush-3"} {
+		f, err := newFolder("", "rush", now)
+		if err != nil || filepath.Base(f.path) != want {
+			t.Fatalf("got %+v, %v, want %s", f, err, want)
+		}
+		if err := f.save(&bench.Run{}); err != nil {
+			t.Fatal(err)
+		}
+		if link, err := os.Readlink("results/latest"); err != nil || link != want {
+			t.Errorf("results/latest points to %s, %v, want %s", link, err, want)
+		}
+	}
+}
+
+// A folder that cannot be written stops the run before anything is started.
+func TestUnwritable(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("results", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{nil, {"-out", "results/x"}, {"-out", "results"}} {
+		var stdout, stderr bytes.Buffer
+		if code := run(context.Background(), append(args, "-seed", "1"), &stdout, &stderr); code != exitFailed {
+			t.Errorf("%q: exit %d", args, code)
+		}
+		if !strings.HasPrefix(stderr.String(), "loadgen: result folder: ") || strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%q: said %q", args, &stderr)
+		}
+	}
+}
+
+// A run that cannot begin leaves no folder.
+func TestTargetsThatDoNotAnswer(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var stdout, stderr bytes.Buffer
+	if code := run(context.Background(), []string{"-targets", "http://127.0.0.1:1"}, &stdout, &stderr); code != exitFailed {
+		t.Errorf("exit %d: %s", code, &stderr)
+	}
+	if !strings.Contains(stderr.String(), "http://127.0.0.1:1 does not answer") {
+		t.Errorf("said %q", &stderr)
+	}
+	if left, err := os.ReadDir("results"); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+// Ctrl-C keeps what there is, says so, and ends with 130.
+func TestInterrupt(t *testing.T) {
+	out := t.TempDir()
+	cmd := loadgen(t, "-strategies", "none,setnx", "-orders", "1000", "-drivers", "2", "-rate", "20", "-out", out)
+	var stdout bytes.Buffer
+	cmd.Stdout = &stdout
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	giveUp := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer giveUp.Stop()
+
+	said := bufio.NewReader(pipe)
+	for {
+		line, err := said.ReadString('\n')
+		if err != nil {
+			t.Fatalf("ended before the load began: %v", err)
+		}
+		if strings.Contains(line, "requests") { // some were sent
+			break
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("ended with %v", err)
+	}
+	if !strings.Contains(string(rest), "interrupted: 1 of 2 cells") {
+		t.Errorf("said %q", rest)
+	}
+	if !strings.Contains(stdout.String(), "INCOMPLETE") || !strings.Contains(stdout.String(), "\nnone ") {
+		t.Errorf("printed %s", &stdout)
+	}
+	r := fits(t, read(t, out, report.File))
+	if r.Complete || len(r.Cells) != 1 || r.Cells[0].Requests == 0 {
+		t.Errorf("kept %+v", r)
+	}
+}

@@ -1,0 +1,129 @@
+package check_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+// fight lets ten drivers grab one order at once, on each of two instances, with
+// real locks over the store in memory, and gathers the evidence.
+func fight(t *testing.T, strategy string) check.Evidence {
+	t.Helper()
+	ctx := t.Context()
+	began := time.Now()
+	store := new(order.Mem)
+	first, err := store.Create(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		mu       sync.Mutex
+		told     []check.Pair
+		tokens   int
+		wg       sync.WaitGroup
+		memories []*history.Memory
+	)
+	for i, name := range []string{"8004", "8005"} {
+		memory := &history.Memory{Instance: name, Now: func() time.Duration { return time.Since(began) }}
+		memories = append(memories, memory)
+		s, err := grab.New(grab.Config{
+			Instance: name, Orders: store, Strategy: strategy, Work: time.Second, History: memory,
+			Lock: lock.Env{Node: name, TTL: time.Minute, Wait: time.Minute, Token: func() string {
+				mu.Lock()
+				defer mu.Unlock()
+				tokens++
+				return fmt.Sprint(tokens)
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			wg.Wait()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		for driver := range 10 {
+			req := grab.Request{Order: first, Driver: int64(10*i + driver + 1)}
+			wg.Go(func() {
+				if ans := s.Grab(context.WithoutCancel(ctx), req); ans.Outcome == grab.Grabbed {
+					mu.Lock()
+					defer mu.Unlock()
+					told = append(told, check.Pair{Order: req.Order, Driver: req.Driver})
+				}
+			})
+		}
+	}
+	wg.Wait()
+
+	e := check.Evidence{Told: told, Excludes: check.Global}
+	if e.Ledger, err = store.Ledger(ctx, first, 1); err != nil {
+		t.Fatal(err)
+	}
+	var scan check.Scan
+	for _, m := range memories {
+		for _, event := range m.Events() {
+			scan.Add(event)
+		}
+	}
+	e.Record = scan.Record()
+	return e
+}
+
+// A lock that does nothing is caught by both oracles, and one that keeps apart
+// the holders of its own process alone passes where no more is asked of it.
+func TestLocksAtWork(t *testing.T) {
+	for _, tt := range []struct {
+		strategy string
+		excludes check.Among
+		winners  int
+		overlaps int
+		want     map[string]check.Result
+	}{
+		{"none", check.Global, 20, 19, map[string]check.Result{
+			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Fail}},
+		{"mutex", check.Global, 2, 1, map[string]check.Result{
+			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Fail}},
+		{"mutex", check.Process, 2, 0, map[string]check.Result{
+			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Pass}},
+	} {
+		t.Run(tt.strategy+"/"+string(tt.excludes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := fight(t, tt.strategy)
+				e.Excludes = tt.excludes
+				if len(e.Ledger) != tt.winners {
+					t.Errorf("%d winners, want %d", len(e.Ledger), tt.winners)
+				}
+				if n := len(check.Overlaps(e.Record.Holds, e.Excludes)); n != tt.overlaps {
+					t.Errorf("%d overlaps, want %d", n, tt.overlaps)
+				}
+				for name, want := range tt.want {
+					if v := verdict(t, name, e); v.Result != want {
+						t.Errorf("%s: %s, %s; want %s", name, v.Result, v.Why, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The names of a lock's reach are those of the registry.
+func TestReaches(t *testing.T) {
+	got := []string{string(check.Nobody), string(check.Process), string(check.Global)}
+	want := []string{string(lock.Nobody), string(lock.Process), string(lock.Global)}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

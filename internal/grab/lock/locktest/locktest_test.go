@@ -1,0 +1,306 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestMain(m *testing.M) { Main(m, OpenRedis, findFlawed) }
+
+// TestSuite holds the suite to what it is for: a right lock passes every check,
+// a lock that does nothing passes none, and each flaw is found by the checks
+// that are meant for it.
+func TestSuite(t *testing.T) {
+	nodes := Embedded(t)
+	for _, name := range slices.Sorted(maps.Keys(flawedLocks)) {
+		t.Run(name, func(t *testing.T) {
+			st, err := findFlawed(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			subject, flaw := nodes.Subject(st), flawedLocks[name]
+			var finders []Check
+			for _, c := range Checks {
+				if !c.Applies(subject) {
+					t.Errorf("%s does not apply", c.Name)
+				}
+				if flaw.found == nil || slices.Contains(flaw.found, c.Name) {
+					finders = append(finders, c)
+				}
+			}
+			for i, err := range runAll(t.Context(), subject, finders) {
+				switch {
+				case flaw.does == nil && err != nil:
+					t.Errorf("%s: %v", finders[i].Name, err)
+				case flaw.does != nil && err == nil:
+					t.Errorf("%s found nothing", finders[i].Name)
+				}
+			}
+			wipe(t, nodes)
+		})
+	}
+}
+
+// wipe removes what a wrong lock has left, so that the next check finds nothing.
+func wipe(t *testing.T, nodes Nodes) {
+	t.Helper()
+	if err := nodes.each(func(c *redis.Client) error { return c.FlushAll(context.Background()).Err() }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flaw is what is wrong with a lock, and which checks are to find it.
+type flaw struct {
+	does  func(*flawed) // nil: nothing is wrong
+	found []string      // nil: by all
+}
+
+var flawedLocks = map[string]flaw{
+	"right":   {},
+	"nothing": {does: func(l *flawed) { l.nothing = true }},
+	"per process": {
+		does:  func(l *flawed) { l.perProcess = true },
+		found: []string{"busy", "two processes"},
+	},
+	"one token for all": {
+		does:  func(l *flawed) { l.token = func() string { return "token" } },
+		found: []string{"release once", "release of a lost lease"},
+	},
+	"frees whatever is there": {
+		does:  func(l *flawed) { l.freesAny = true },
+		found: []string{"release once", "release of a lost lease"},
+	},
+	"leaves a key": {
+		does:  func(l *flawed) { l.litters = true },
+		found: []string{"busy", "cancelled while waiting"},
+	},
+	"leaves a goroutine": {
+		does:  func(l *flawed) { l.leaks = true },
+		found: []string{"two processes"},
+	},
+	"does not wait": {
+		does:  func(l *flawed) { l.env.Wait = 0 },
+		found: []string{"busy", "wakes a waiter"},
+	},
+	"waits too long": {
+		does:  func(l *flawed) { l.env.Wait += 2 * slack },
+		found: []string{"busy"},
+	},
+	"wakes nobody": {
+		does:  func(l *flawed) { l.sleep = 2 * slack },
+		found: []string{"wakes a waiter"},
+	},
+	"hears no cancellation": {
+		does:  func(l *flawed) { l.deaf = true },
+		found: []string{"cancelled while waiting", "cancelled in the middle"},
+	},
+	"undoes nothing": {
+		does:  func(l *flawed) { l.undoesNothing = true },
+		found: []string{"cancelled in the middle", "lost reply"},
+	},
+	"calls an error busy": {
+		does:  func(l *flawed) { l.errorIsBusy = true },
+		found: []string{"lost reply"},
+	},
+	"believes a late reply": {
+		does:  func(l *flawed) { l.believesLate = true },
+		found: []string{"late reply"},
+	},
+	"never expires": {
+		does:  func(l *flawed) { l.noExpiry = true },
+		found: []string{"expiry frees the key"},
+	},
+	"does not renew": {
+		does:  func(l *flawed) { l.renewsNot = true },
+		found: []string{"kept past its TTL", "loss is known", "unconfirmed renewals"},
+	},
+	"never says lost": {
+		does:  func(l *flawed) { l.saysNot = true },
+		found: []string{"loss is known", "unconfirmed renewals"},
+	},
+	"lost at the first silence": {
+		does:  func(l *flawed) { l.nervous = true },
+		found: []string{"unconfirmed renewals"},
+	},
+}
+
+func findFlawed(name string) (lock.Strategy, error) {
+	f, ok := flawedLocks[name]
+	if !ok {
+		return lock.Strategy{}, fmt.Errorf("no lock %q", name)
+	}
+	return lock.Strategy{
+		Name:     name,
+		Needs:    lock.Redis,
+		Excludes: lock.Global,
+		New: func(env lock.Env) (lock.Locker, error) {
+			l := &flawed{env: env, token: env.Token, redis: env.Redis, closed: make(chan struct{})}
+			if f.does != nil {
+				f.does(l)
+			}
+			return l, nil
+		},
+	}, nil
+}
+
+// flawed is a plain lock in one Redis. Without a flaw it is right.
+type flawed struct {
+	env     lock.Env
+	redis   redis.UniversalClient
+	token   func() string
+	closed  chan struct{}
+	running sync.WaitGroup
+
+	nothing, freesAny, deaf, undoesNothing, errorIsBusy, noExpiry, believesLate bool
+	renewsNot, saysNot, nervous, leaks, litters, perProcess                     bool
+	sleep                                                                       time.Duration // between two looks
+}
+
+func (l *flawed) Close() error {
+	close(l.closed)
+	l.running.Wait()
+	return nil
+}
+
+func (l *flawed) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	if l.nothing {
+		return &flawedLease{flawed: l, token: l.token(), lost: make(chan struct{})}, nil
+	}
+	if l.deaf {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if l.leaks {
+		go func() { select {} }()
+	}
+	if l.perProcess {
+		key = fmt.Sprintf("%s-%p", key, l)
+	}
+	pause := 3 * time.Millisecond
+	if l.sleep > 0 {
+		pause = l.sleep
+	}
+	for end := time.Now().Add(l.env.Wait); ; time.Sleep(pause) {
+		lease := &flawedLease{flawed: l, key: key, token: l.token(), lost: make(chan struct{}), released: make(chan struct{})}
+		ok, err := lease.try(ctx)
+		switch {
+		case ok:
+			return lease, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil && !l.errorIsBusy:
+			return nil, err
+		case !time.Now().Before(end):
+			return nil, lock.ErrBusy
+		}
+	}
+}
+
+type flawedLease struct {
+	*flawed
+	key, token string
+	lost       chan struct{}
+	released   chan struct{}
+}
+
+func (l *flawedLease) try(ctx context.Context) (bool, error) {
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	if l.litters {
+		l.redis.Set(ctx, l.key+":litter", 1, 0)
+	}
+	ttl := l.env.TTL
+	if l.noExpiry {
+		ttl = 0
+	}
+	end := time.Now().Add(l.env.TTL)
+	ok, err := l.redis.SetNX(ctx, l.key, l.token, ttl).Result()
+	if err == nil && !ok {
+		return false, nil
+	}
+	if err == nil && ctx.Err() == nil && (l.believesLate || time.Now().Before(end)) {
+		if !l.renewsNot {
+			l.running.Go(func() { l.renew(context.WithoutCancel(ctx), end) })
+		}
+		return true, nil
+	}
+	if !l.undoesNothing {
+		_, _ = ifOurs.Run(context.WithoutCancel(ctx), l.redis, []string{l.key}, l.token, "DEL").Int()
+	}
+	return false, err
+}
+
+var ifOurs = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[2] == 'DEL' then return redis.call('DEL', KEYS[1]) end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])`)
+
+func (l *flawedLease) renew(ctx context.Context, end time.Time) {
+	for {
+		select {
+		case <-l.closed:
+			return
+		case <-l.released:
+			return
+		case <-time.After(l.env.TTL / 4):
+		}
+		sent := time.Now()
+		ours, err := ifOurs.Run(ctx, l.redis, []string{l.key}, l.token, l.env.TTL.Milliseconds()).Int()
+		if err == nil && ours == 1 {
+			end = sent.Add(l.env.TTL)
+		}
+		if err == nil && ours == 0 || err != nil && l.nervous || time.Now().After(end) {
+			if !l.saysNot {
+				close(l.lost)
+			}
+			return
+		}
+	}
+}
+
+func (l *flawedLease) Token() string         { return l.token }
+func (l *flawedLease) Fence() uint64         { return 0 }
+func (l *flawedLease) Lost() <-chan struct{} { return l.lost }
+
+func (l *flawedLease) Release(ctx context.Context) error {
+	if l.nothing {
+		return nil
+	}
+	select {
+	case <-l.released:
+	default:
+		close(l.released)
+	}
+	if l.freesAny {
+		return l.redis.Del(ctx, l.key).Err()
+	}
+	ours, err := ifOurs.Run(ctx, l.redis, []string{l.key}, l.token, "DEL").Int()
+	if err == nil && ours == 0 {
+		return lock.ErrLost
+	}
+	return err
+}
+
+var errNever = errors.New("never")
+
+// TestChildError: a child that cannot even start its lock is not a pass.
+func TestChildError(t *testing.T) {
+	if err := processes(t.Context(), Subject{Strategy: lock.Strategy{Name: "unheard of"}, Open: OpenRedis}); err == nil {
+		t.Error("a child without a lock passed")
+	}
+	st := lock.Strategy{Name: "right"}
+	open := func(string) (lock.Env, func(), error) { return lock.Env{}, nil, errNever }
+	if _, err := (Subject{Strategy: st, Open: open}).start(time.Second, 0); !errors.Is(err, errNever) {
+		t.Error(err)
+	}
+}

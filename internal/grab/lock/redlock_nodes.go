@@ -1,0 +1,171 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+// redsync waits for every node, and one time-out bounds the wait for all. Short,
+// it makes a busy moment look like the loss of all nodes, and sends clean-ups
+// ahead of the requests that they are to undo. Long, it lets one dead node slow
+// down every grab. So redsync is given nodes that part the two: a quorum of
+// answers is waited for with patience, the rest with next to none.
+
+const (
+	// RedlockGrace is what a node that does not answer costs while the others do.
+	RedlockGrace = 50 * time.Millisecond
+	// redlockPatience bounds the wait for a quorum, as long as that is a small
+	// share of the TTL. For this to hold, the clients of the nodes must heed a
+	// context's deadline, dial once and retry nothing.
+	redlockPatience = 1500 * time.Millisecond
+	redlockShare    = 5
+)
+
+var errSilent = errors.New("no answer when a quorum had given theirs")
+
+// question is one command put to all nodes. It is answered by a quorum of
+// answers; or, if it has to be decided, by a quorum of answers that are yes, or
+// by so many others that there can be none.
+type question struct {
+	decide  bool
+	yes, no atomic.Int32 // still missing
+	enough  chan struct{}
+}
+
+func (l *redlockLocker) question(decide bool) *question {
+	q := &question{decide: decide, enough: make(chan struct{})}
+	q.yes.Store(int32(l.quorum))
+	q.no.Store(int32(len(l.nodes) - l.quorum + 1))
+	return q
+}
+
+func (q *question) answered(yes bool) {
+	missing := &q.yes
+	if q.decide && !yes {
+		missing = &q.no
+	}
+	if missing.Add(-1) == 0 {
+		close(q.enough)
+	}
+}
+
+// put asks one node. If it is given up, late is called when its answer is there
+// after all.
+func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
+	type reply struct {
+		value T
+		err   error
+	}
+	replies, givenUp := make(chan reply), make(chan struct{})
+	running.Go(func() {
+		value, err := call()
+		select {
+		case replies <- reply{value, err}:
+		case <-givenUp:
+			late()
+		}
+	})
+	select {
+	case r := <-replies:
+		q.answered(r.value == yes)
+		return r.value, r.err
+	case <-q.enough:
+	}
+	grace := time.NewTimer(RedlockGrace)
+	defer grace.Stop()
+	select {
+	case r := <-replies:
+		return r.value, r.err
+	case <-grace.C:
+		close(givenUp)
+		var none T
+		return none, errSilent
+	}
+}
+
+// redlockNode is one node as one redsync.Mutex sees it.
+type redlockNode struct {
+	client      redis.UniversalClient
+	running     *sync.WaitGroup
+	patience    time.Duration
+	wanted      *atomic.Bool // the lock is held: a late grant may stay
+	grant, eval *question
+	refused     bool // somebody else has it here: there is nothing to clean up
+}
+
+// mutex returns redsync's handle for one step of one acquisition. It is not safe
+// to share: the acquire, each renewal and the release have their own (F23). An
+// acquire that is undecided is tried again soon; whether a lease that is held is
+// extended or released has to be decided.
+func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
+	grant, eval := l.question(false), l.question(decide)
+	pools := make([]redsyncredis.Pool, len(l.nodes))
+	for i, client := range l.nodes {
+		pools[i] = &redlockNode{client: client, running: &l.asking, patience: l.patience, wanted: &lease.wanted, grant: grant, eval: eval}
+	}
+	return redsync.New(pools...).NewMutex(lease.key,
+		redsync.WithValue(lease.token),
+		redsync.WithGenValueFunc(func() (string, error) { return lease.token, nil }),
+		redsync.WithExpiry(l.env.TTL),
+		redsync.WithDriftFactor(redlockDrift),
+		redsync.WithTimeoutFactor(float64(l.patience)/float64(l.env.TTL)),
+	)
+}
+
+// Get is redsync asking for a connection.
+func (n *redlockNode) Get(ctx context.Context) (redsyncredis.Conn, error) {
+	conn, err := n.pool().Get(ctx)
+	return redlockConn{conn, ctx, n}, err
+}
+
+func (n *redlockNode) pool() redsyncredis.Pool { return goredis.NewPool(n.client) }
+
+type redlockConn struct {
+	redsyncredis.Conn
+	ctx  context.Context
+	node *redlockNode
+}
+
+// SetNX takes the lock on one node. A grant that comes when nobody waits for it
+// any more stays if the lock is held, and is taken back otherwise: the clean-up
+// may have overtaken it.
+func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
+	granted, err := put(c.node.grant, true, c.node.running,
+		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
+		func() {
+			if !c.node.wanted.Load() {
+				ctx, cancel := undoing(c.ctx)
+				defer cancel()
+				_ = setnxRelease.Run(ctx, c.node.client, []string{key}, token).Err()
+			}
+		})
+	c.node.refused = err == nil && !granted
+	return granted, err
+}
+
+// Eval extends the lock on one node, or releases it. It goes on when redsync,
+// content with the others, cancels its context: a release that was not sent
+// would leave the key for a TTL.
+func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
+	if c.node.refused {
+		c.node.eval.answered(false)
+		return int64(0), nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.node.patience)
+	return put[any](c.node.eval, int64(1), c.node.running, func() (any, error) {
+		defer cancel()
+		conn, err := c.node.pool().Get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return conn.Eval(script, keysAndArgs...)
+	}, func() {})
+}
