@@ -12,6 +12,69 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// handoff is the lock to recommend: one Redis, first come first served, and
+// whoever releases hands the lease to the next and wakes it.
+//
+// State in Redis, three keys of one slot for each lock:
+//
+//	lease  string     name of the holder; expires with the lease
+//	queue  sorted set names of those who wait, by the number that each drew
+//	fence  counter    the last number drawn
+//
+// A name is "channel/n": n is a place in its process, and the channel is where
+// that process listens. It is used for one acquisition. Every transition is one
+// script, so one atomic step:
+//
+//	acquire  lease free, queue empty:  lease = me; fence = draw
+//	         lease free, others queue: pass, then as if it were not free
+//	         lease is mine already:    renew; fence = draw (a reply was lost)
+//	         else:                     queue me under a number drawn, or busy
+//	release  lease is mine:            pass; if nobody is left, delete the lease
+//	leave    take me out of the queue; if the lease is mine, as release
+//	check    lease free: pass. Tell the holder, and who of mine is queued
+//	renew    lease is mine: a whole TTL from now
+//	pass     take the first from the queue; lease = it; publish to its channel;
+//	         if nobody hears it, its process is gone: the next
+//
+// Why exclusive: the lease is set if it is free, or changed by a script that
+// found its own name in it or found it free. The holder counts a TTL from before
+// the request that got it was sent, less a hundredth, on the monotonic clock. A
+// lease that was pushed has no request before it, so its receiver must know
+// that it is young (F12): it was granted after the last request that found its
+// place in the queue, which was either the one that queued it or a check. It
+// is believed if that was sent less than half a TTL ago, and if its fence
+// is not from before that place was taken; in doubt the receiver asks, for the
+// same name may take again (F25). No clock but its own is needed for that.
+//
+// Why first come, first served: numbers grow, and pass takes the lowest. Nobody
+// takes a free lease past a queue. A waiter keeps its number as long as it
+// lives: if its subscription was cut when its turn came it is passed over, but
+// then stands where it stood; so it is when Redis forgot the queue.
+//
+// Why the fence grows: it is the number drawn when the waiter joined, if that
+// is above the fence of the one who hands over, and else one drawn anew. A lost
+// counter starts at the server's clock, in microseconds, above all before.
+//
+// Why nothing is left: whoever gives up leaves, and if it was handed the lease
+// in that moment, hands it on. If leaving fails, the wake-up comes to a process
+// that knows nobody of that name, and hands it on. Names of a dead process are
+// taken out as they become first. A queue that nobody checks expires.
+//
+// What the check is for: publishing is at most once, and the holder may die. So
+// a waiter makes sure of its place every second, or a third of a TTL if that is
+// less: a lost wake-up costs that, a dead holder its TTL and that. Checks and
+// renewals of a process go out together, on one timer.
+//
+// What it costs: acquire and release are one round trip each, with 3 commands
+// inside each script if nobody else wants the lock. A contended acquisition is
+// as many requests, with 8 commands inside, and one message; or none, if
+// the next waiter is of the same process: then the reply to the release wakes it.
+//
+// What it does not do: the process may live while the work hangs (F15). One
+// Redis may forget a lease, or a fail-over lose it (F17): then the fence stops
+// the second writer. A process that is stopped, not dead, still listens as far
+// as Redis knows, and so does one whose host vanished: each of its waiters may
+// be handed the lease, and keep it for a TTL.
 var handoff = Strategy{
 	Name:   "handoff",
 	Title:  "first come, first served: a release hands on and wakes the next",
@@ -30,10 +93,9 @@ var handoff = Strategy{
 }
 
 const (
-	// A waiter makes sure of its place so often, or three times a TTL: what a
-	// wake-up costs that was lost.
+	// A waiter makes sure of its place this often, or three times in a TTL.
 	handoffPoll = time.Second
-	// A queue outlives the last who joined or checked it for so long.
+	// A queue outlives the last who joined or checked it by this much.
 	handoffKeep = time.Minute
 )
 

@@ -3,6 +3,8 @@ package lock_test
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,7 +12,6 @@ import (
 
 	"grablab/internal/grab/lock"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -23,18 +24,10 @@ const benchRounds = 21
 func ratios(b *testing.B, unit string, rs []float64) {
 	slices.Sort(rs)
 	n := len(rs)
-	d := int(0.98 * sqrt(float64(n)))
+	d := int(math.Ceil(0.98 * math.Sqrt(float64(n))))
 	b.ReportMetric(rs[n/2], unit)
 	b.ReportMetric(rs[max(n/2-d, 0)], unit+"-low")
 	b.ReportMetric(rs[min(n/2+d, n-1)], unit+"-high")
-}
-
-func sqrt(x float64) float64 {
-	r := x
-	for range 30 {
-		r = (r + x/r) / 2
-	}
-	return r
 }
 
 func median[T cmp.Ordered](xs []T) T {
@@ -54,7 +47,7 @@ func BenchmarkHandoffUncontended(b *testing.B) {
 	defer l.Close()
 	ctx := context.Background()
 	st := must(lock.Find("setnx"))
-	plain := must(st.New(lock.Env{Redis: client, TTL: 30 * time.Second, Rand: rand.Float64, Token: func() string { return must(uuid.NewRandom()).String() }}))
+	plain := must(st.New(lock.Env{Redis: client, TTL: 30 * time.Second, Rand: rand.Float64, Token: crand.Text}))
 	defer plain.Close()
 	const key = "grab:handoff:{1}"
 

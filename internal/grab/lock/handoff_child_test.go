@@ -26,7 +26,7 @@ type childSetup struct {
 
 // childOrder is one thing that a child is told to do.
 type childOrder struct {
-	Do      string // wave, wait, hold
+	Do      string // hold, wait or wave
 	Key     string
 	Workers int
 }
