@@ -268,8 +268,17 @@ func (l *handoffLocker) handOn(key, name string) {
 	l.running.Go(func() {
 		ctx, cancel := undoing(context.Background())
 		defer cancel()
-		_ = handoffLeave.run(ctx, l.env.Redis, handoffKeys(key), name).Err() // the expiry is the second line
+		l.takeOut(ctx, handoffKeys(key), name)
 	})
+}
+
+// takeOut takes a name out of Redis, with all that it has. If the request fails
+// it is sent once more, and whole: the reply that was lost may have said that
+// the script is not known. After that the expiry is the second line.
+func (l *handoffLocker) takeOut(ctx context.Context, keys []any, name string) {
+	if handoffLeave.run(ctx, l.env.Redis, keys, name).Err() != nil {
+		_ = l.env.Redis.Process(ctx, handoffLeave.command(ctx, true, keys, name))
+	}
 }
 
 // handoffEnd is when a lease must be given up that cannot have begun before

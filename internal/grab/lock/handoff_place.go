@@ -196,7 +196,7 @@ func (p *place) undo(ctx context.Context, name string) {
 	p.traces = false
 	ctx, cancel := undoing(ctx)
 	defer cancel()
-	_ = handoffLeave.run(ctx, p.env.Redis, p.keys, name).Err() // the expiry is the second line
+	p.takeOut(ctx, p.keys, name)
 }
 
 // retire takes the place out of the minder's care. It is true if it was a lease
