@@ -76,7 +76,7 @@ func TestHandoffOnACluster(t *testing.T) {
 		second := acquireAsync(ctx, b, key)
 		queued(key, 1)
 		must(0, lease.Release(ctx))
-		leases = append(leases, soon(t, 700*time.Millisecond, second))
+		leases = append(leases, soon(t, 10*time.Second, second))
 
 		doomed.tell(t, childOrder{Do: "wait", Key: key, Workers: 10})
 		queued(key, 10)
@@ -87,6 +87,6 @@ func TestHandoffOnACluster(t *testing.T) {
 	_ = doomed.cmd.Wait()
 	for i, lease := range leases {
 		must(0, lease.Release(ctx))
-		must(0, soon(t, 700*time.Millisecond, last[i]).Release(ctx))
+		must(0, soon(t, 10*time.Second, last[i]).Release(ctx))
 	}
 }
