@@ -198,7 +198,7 @@ func (l *handoffLocker) Close() error {
 // reply.
 func (l *handoffLocker) enter(ctx context.Context, key string) *place {
 	p := &place{
-		handoffLocker: l, ctx: context.WithoutCancel(ctx),
+		handoffLocker: l, ctx: context.WithoutCancel(ctx), wait: l.env.wait(ctx),
 		key: key, keys: handoffKeys(key), wake: make(chan wakeup, 1),
 	}
 	l.mu.Lock()

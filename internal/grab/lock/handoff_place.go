@@ -10,6 +10,7 @@ import (
 type place struct {
 	*handoffLocker
 	ctx    context.Context // the acquire's values, without its end
+	wait   time.Duration
 	key    string
 	keys   []any
 	number uint64
@@ -43,7 +44,7 @@ const (
 // obtain asks, and waits to be woken, until the lease is ours or the wait is
 // over.
 func (p *place) obtain(ctx context.Context) error {
-	giveUp := time.Now().Add(p.env.Wait)
+	giveUp := time.Now().Add(p.wait)
 	for {
 		sent := time.Now()
 		n, err := p.ask(ctx)
@@ -60,7 +61,7 @@ func (p *place) obtain(ctx context.Context) error {
 			if ok, err := p.await(ctx, giveUp); ok || err != nil {
 				return err
 			}
-		case p.env.Wait > 0:
+		case p.wait > 0:
 			// Nobody is queued who could not be woken.
 			if err := p.line.open(ctx, giveUp); err != nil {
 				return err
@@ -85,7 +86,7 @@ func (p *place) ask(ctx context.Context) (n int64, err error) {
 			return 0, err
 		}
 		script, args := handoffTry, append(make([]any, 0, 3), p.name, p.ttl)
-		if p.env.Wait > 0 && p.line.isUp() {
+		if p.wait > 0 && p.line.isUp() {
 			script = handoffAcquire
 		}
 		if p.traces {

@@ -196,12 +196,12 @@ func nothingLeft(t *testing.T, client *redis.Client) {
 
 const handoffKey = "grab:handoff:{1}"
 
-// counting counts the commands that a client sends, and its round trips.
-type counting struct{ commands, trips atomic.Int64 }
+// traffic counts the commands that a client sends, and its round trips.
+type traffic struct{ commands, trips atomic.Int64 }
 
-func (c *counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (c *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if name := cmd.Name(); name != "hello" && name != "client" {
 			c.commands.Add(1)
@@ -211,7 +211,7 @@ func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (c *traffic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if name := cmds[0].Name(); name != "hello" && name != "client" {
 			c.commands.Add(int64(len(cmds)))
@@ -230,7 +230,7 @@ func TestHandoffOneRoundTripEach(t *testing.T) {
 		if err := must(l.Acquire(t.Context(), handoffKey)).Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var count counting
+		var count traffic
 		client.AddHook(&count)
 		for i := range int64(10) {
 			lease := must(l.Acquire(t.Context(), handoffKey))
@@ -254,7 +254,7 @@ func TestHandoffOneRoundTripEach(t *testing.T) {
 // Two commands for each contended acquisition, whoever hands it to whom.
 func TestHandoffTwoCommandsContended(t *testing.T) {
 	addr := startRedis(t)
-	var count counting
+	var count traffic
 	var lockers []lock.Locker
 	for range 2 {
 		client := newClient(addr)
@@ -384,7 +384,7 @@ func TestHandoffRenewsInBatches(t *testing.T) {
 		if more := runtime.NumGoroutine() - before; more > 5 {
 			t.Errorf("%d more goroutines for %d leases", more, leases)
 		}
-		var count counting
+		var count traffic
 		client.AddHook(&count)
 		time.Sleep(2 * ttl)
 		if trips := count.trips.Load(); trips > leases/4 {
