@@ -101,6 +101,18 @@ func (c *child) kill(tb testing.TB) {
 	}
 }
 
+// stop stops the child, and returns when it stands still.
+func (c *child) stop(tb testing.TB) {
+	tb.Helper()
+	if err := c.cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		tb.Fatal(err)
+	}
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(c.cmd.Process.Pid, &status, unix.WUNTRACED, nil); err != nil || !status.Stopped() {
+		tb.Fatalf("the child does not stop: %v, %v", status, err)
+	}
+}
+
 // TestHandoffChild is the main function of a child.
 func TestHandoffChild(t *testing.T) {
 	text, ok := os.LookupEnv(handoffChildEnv)

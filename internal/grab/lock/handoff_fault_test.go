@@ -80,7 +80,7 @@ func TestHandoffLateWakeup(t *testing.T) {
 	sleeper := startChild(t, childSetup{Addr: addr, TTL: faultTTL, Wait: time.Minute})
 	sleeper.tell(t, childOrder{Do: "wave", Key: handoffKey, Workers: 1})
 	untilQueued(t, client, handoffKey, 1)
-	must(0, sleeper.cmd.Process.Signal(syscall.SIGSTOP))
+	sleeper.stop(t)
 
 	must(0, lease.Release(t.Context()))
 	other := soon(t, faultTTL+poll+leeway, acquireAsync(t.Context(), b, handoffKey))
