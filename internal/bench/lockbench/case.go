@@ -1,0 +1,35 @@
+package lockbench
+
+import "time"
+
+// Case is a way to fight over locks.
+type Case struct {
+	Name      string
+	About     string
+	Workers   int
+	Processes int           // over which the workers are spread
+	Keys      int           // worker n takes the lock of key n modulo Keys
+	Held      time.Duration // spun on the clock, for a sleep this short takes a millisecond
+	Waves     bool          // all arrive at once, each takes the lock once; then again
+}
+
+// Cases is every case. Where many want one lock, what is compared is how long
+// it takes from one holder to the next.
+var Cases = []Case{
+	{Name: "uncontended", About: "one worker, one key", Workers: 1, Processes: 1, Keys: 1},
+	{Name: "many_keys", About: "64 workers, a key each", Workers: 64, Processes: 2, Keys: 64},
+	{Name: "waves", About: "16 workers in two processes arrive at once, each takes the one lock once; then again", Workers: 16, Processes: 2, Keys: 1, Waves: true},
+	{Name: "closed_loop", About: "the same workers in a loop, holding for 200 µs", Workers: 16, Processes: 2, Keys: 1, Held: 200 * time.Microsecond},
+}
+
+// contended says whether workers share a key.
+func (c Case) contended() bool { return c.Workers > c.Keys }
+
+// forFloor is the case as the floor plays it: nobody can be told of a release
+// in less than what two round trips take without a fight.
+func (c Case) forFloor() Case {
+	if c.contended() {
+		c.Workers, c.Processes, c.Held, c.Waves = 1, 1, 0, false
+	}
+	return c
+}
