@@ -11,13 +11,14 @@ type Case struct {
 	Keys      int           // worker n takes the lock of key n modulo Keys
 	Held      time.Duration // spun on the clock, for a sleep this short takes a millisecond
 	Waves     bool          // all arrive at once, each takes the lock once; then again
+	Turns     int           // into which a slice is cut, for the machine's moods; 0: one, so that waits can be long
 }
 
 // Cases is every case. Where many want one lock, what is compared is how long
 // it takes from one holder to the next.
 var Cases = []Case{
-	{Name: "uncontended", About: "one worker, one key", Workers: 1, Processes: 1, Keys: 1},
-	{Name: "many_keys", About: "64 workers, a key each", Workers: 64, Processes: 2, Keys: 64},
+	{Name: "uncontended", About: "one worker, one key", Workers: 1, Processes: 1, Keys: 1, Turns: 5},
+	{Name: "many_keys", About: "64 workers, a key each", Workers: 64, Processes: 2, Keys: 64, Turns: 5},
 	{Name: "waves", About: "16 workers in two processes arrive at once, each takes the one lock once; then again", Workers: 16, Processes: 2, Keys: 1, Waves: true},
 	{Name: "closed_loop", About: "the same workers in a loop, holding for 200 µs", Workers: 16, Processes: 2, Keys: 1, Held: 200 * time.Microsecond},
 }

@@ -95,10 +95,15 @@ func Names() []string {
 	return names
 }
 
-// ours is a strategy as a contestant.
+// ours is a strategy as a contestant. One that holds nothing is counted as if
+// it did: so it can be seen that the overlaps of holders are.
 func ours(s lock.Strategy) Contestant {
+	excludes := s.Excludes
+	if excludes == lock.Nobody {
+		excludes = lock.Global
+	}
 	return Contestant{
-		Name: s.Name, Title: s.Title, Needs: s.Needs, Excludes: s.Excludes,
+		Name: s.Name, Title: s.Title, Needs: s.Needs, Excludes: excludes,
 		open: func(t tools) (contender, error) {
 			locker, err := s.New(t.Env)
 			if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -120,17 +119,33 @@ func (m *member) failed(err error) error {
 	return &workerError{m.proc.Name, m.proc.LogTail(), err}
 }
 
-// turn is what was measured of one contestant in one case.
+// turn is what workers did while a contestant had its turn, or several of them.
 type turn struct {
 	Case
-	holds []Hold
-	span  time.Duration // in which what was acquired counts
-	until time.Duration // its end; 0: all counts
-	sent  uint64
+	holds   []Hold
+	span    time.Duration // how long it was their turn
+	counted int           // acquisitions within that time: some come later, of those who waited at its end
+	sent    uint64        // commands and statements
+	ran     *uint64       // commands that the servers ran; nil: nobody knows
 }
 
-// turn has the workers of c take the locks of ids for the time of a slice.
-func (c *crew) turn(k Case, contestant string, ids []int64, slice time.Duration) (turn, error) {
+// add takes a further turn of the same contestant in.
+func (t *turn) add(u turn) {
+	t.Case = u.Case
+	t.holds = append(t.holds, u.holds...)
+	t.span += u.span
+	t.counted += u.counted
+	t.sent += u.sent
+	if u.ran != nil {
+		if t.ran == nil {
+			t.ran = new(uint64)
+		}
+		*t.ran += *u.ran
+	}
+}
+
+// turn has the workers of k take the locks of ids for as long.
+func (c *crew) turn(k Case, contestant string, ids []int64, long time.Duration) (turn, error) {
 	t := turn{Case: k}
 	idle := job{Contestant: contestant}
 	before, err := c.do(processes, func(int) job { return idle })
@@ -148,13 +163,9 @@ func (c *crew) turn(k Case, contestant string, ids []int64, slice time.Duration)
 		})
 	}
 	if k.Waves {
-		err = t.waves(c, run, slice)
+		err = t.waves(c.clock, run, long)
 	} else {
-		at := c.clock() + ahead
-		t.span, t.until = slice, at+slice
-		var r report
-		r, err = run(at, t.until)
-		t.holds = r.Holds
+		err = t.loop(c.clock, run, long)
 	}
 	if err != nil {
 		return t, err
@@ -164,21 +175,35 @@ func (c *crew) turn(k Case, contestant string, ids []int64, slice time.Duration)
 	return t, err
 }
 
-// waves lets wave after wave arrive until the slice is over: one at least. What
+// loop lets all take their locks again and again until the time is over.
+func (t *turn) loop(clock func() time.Duration, run func(at, until time.Duration) (report, error), long time.Duration) error {
+	at := clock() + ahead
+	r, err := run(at, at+long)
+	t.holds, t.span = r.Holds, long
+	for _, h := range r.Holds {
+		if h.Acquired <= at+long {
+			t.counted++
+		}
+	}
+	return err
+}
+
+// waves lets wave after wave arrive until the time is over: one at least. What
 // counts is from the start of each to its last release, not what lies between.
-func (t *turn) waves(c *crew, run func(at, until time.Duration) (report, error), slice time.Duration) error {
-	for end := c.clock() + slice; t.span == 0 || c.clock() < end; {
-		at := c.clock() + ahead
+func (t *turn) waves(clock func() time.Duration, run func(at, until time.Duration) (report, error), long time.Duration) error {
+	for end := clock() + long; t.span == 0 || clock() < end; {
+		at := clock() + ahead
 		r, err := run(at, 0)
 		if err != nil {
 			return err
 		}
-		if len(r.Holds) < t.Workers {
-			return fmt.Errorf("lockbench: %d of %d workers took the lock", len(r.Holds), t.Workers)
+		last := at
+		for _, h := range r.Holds {
+			last = max(last, h.Released)
 		}
-		last := slices.MaxFunc(r.Holds, func(a, b Hold) int { return int(a.Released - b.Released) })
 		t.holds = append(t.holds, r.Holds...)
-		t.span += last.Released - at
+		t.counted += len(r.Holds)
+		t.span += last - at
 	}
 	return nil
 }

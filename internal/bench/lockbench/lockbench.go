@@ -13,9 +13,9 @@
 package lockbench
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"time"
@@ -46,7 +46,8 @@ var ErrNothing = errors.New("lockbench: nothing could be measured")
 
 // Run measures. It hands what it has to save after every round. When ctx ends
 // it returns what it has with the cause; likewise when a worker process dies.
-// A contestant that fails is left out from then on, and the result says why.
+// A contestant that fails three times is left out from then on, and the result
+// says why.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
 	b := &run{cfg: cfg, progress: progress{w: cfg.Log, tty: cfg.TTY}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()
@@ -123,29 +124,21 @@ func (b *run) orders(ctx context.Context, res *Result) ([]int64, error) {
 	return ids, nil
 }
 
-// round gives every contestant its turn in every case. What it returns with an
+// round gives every contestant its turns in every case. What it returns with an
 // error is what had been measured by then.
 func (b *run) round(ctx context.Context, round int, res *Result) (measured []Slice, err error) {
 	for _, i := range b.random.Perm(len(b.cfg.Cases)) {
-		turns := append([]Contestant(nil), res.contestants...)
-		b.random.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
-		for _, c := range turns {
-			if err := ctx.Err(); err != nil {
-				return measured, context.Cause(ctx)
-			}
-			if res.isLeftOut(c.Name) {
-				continue
-			}
-			b.progress.step("round %d/%d  %-11s  %s", round, b.cfg.Rounds, b.cfg.Cases[i].Name, c.Name)
-			s, err := b.slice(ctx, b.cfg.Cases[i], c)
-			var lost *workerError
-			switch {
-			case errors.As(err, &lost):
+		c := b.cfg.Cases[i]
+		all := map[string]*turn{}
+		for range max(c.Turns, 1) {
+			b.progress.step("round %d/%d  %s", round, b.cfg.Rounds, c.Name)
+			if err := b.turns(ctx, c, res, all); err != nil {
 				return measured, err
-			case err != nil:
-				res.leaveOut(c.Name, err)
-				b.progress.say("%s is left out: %v", c.Name, err)
-			default:
+			}
+		}
+		for _, who := range res.contestants {
+			if t, ok := all[who.Name]; ok && t.counted > 0 { // else the machine stood still, or it is that slow
+				s := measure(*t, who)
 				s.Round = round
 				measured = append(measured, s)
 			}
@@ -154,30 +147,49 @@ func (b *run) round(ctx context.Context, round int, res *Result) (measured []Sli
 	return measured, nil
 }
 
-// slice is one turn of one contestant.
-func (b *run) slice(ctx context.Context, c Case, who Contestant) (Slice, error) {
+// turns gives every contestant one turn in c, and adds it to what it did before.
+func (b *run) turns(ctx context.Context, c Case, res *Result, all map[string]*turn) error {
+	for _, i := range b.random.Perm(len(res.contestants)) {
+		who := res.contestants[i]
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if res.isLeftOut(who.Name) {
+			continue
+		}
+		t, err := b.turn(ctx, c, who)
+		var lost *workerError
+		switch {
+		case errors.As(err, &lost), ctx.Err() != nil:
+			return cmp.Or(context.Cause(ctx), err)
+		case err != nil:
+			b.progress.say("%s in %s: %v", who.Name, c.Name, err)
+			res.failed(who.Name, err)
+			continue
+		}
+		if all[who.Name] == nil {
+			all[who.Name] = new(turn)
+		}
+		all[who.Name].add(t)
+	}
+	return nil
+}
+
+// turn is one turn of one contestant.
+func (b *run) turn(ctx context.Context, c Case, who Contestant) (turn, error) {
 	if who.Name == Floor {
 		c = c.forFloor()
 	}
-	inside, err := b.redis.begin(ctx)
+	ran, err := b.redis.begin(ctx)
 	if err != nil {
-		return Slice{}, err
+		return turn{}, err
 	}
-	t, err := b.crew.turn(c, who.Name, b.ids[:c.Keys], b.cfg.Slice)
+	t, err := b.crew.turn(c, who.Name, b.ids[:c.Keys], b.cfg.Slice/time.Duration(max(c.Turns, 1)))
 	if err != nil {
-		return Slice{}, err
+		return t, err
 	}
-	ran, err := inside(ctx)
-	if err != nil {
-		return Slice{}, err
-	}
-	s := measure(t, who.Excludes)
-	s.Strategy, s.Case = who.Name, c.Name
-	if s.Acquisitions == 0 {
-		return s, fmt.Errorf("lockbench: it took no lock within %v", b.cfg.Slice)
-	}
-	s.perOp(t.sent, ran, who.Needs)
-	return s, nil
+	t.ran, err = ran(ctx)
+	return t, err
 }
 
 func (b *run) close() error {
@@ -203,6 +215,7 @@ func newResult(cfg Config) *Result {
 		contestants: []Contestant{floor},
 		cases:       cfg.Cases,
 		waits:       map[cell][]float64{},
+		failures:    map[string]int{},
 	}
 	for _, c := range cfg.Cases {
 		res.Config.Cases = append(res.Config.Cases, c.Name)

@@ -68,7 +68,7 @@ type dot struct {
 
 // newPanel has the cheapest at the top, on an axis that multiplies.
 func newPanel(r *Result, c Case, top float64) panel {
-	p := panel{Name: c.Name, About: c.About, Axis: "time per acquisition, of two PINGs", Top: top, Left: plotLeft, Right: plotRight}
+	p := panel{Name: c.Name, About: c.About, Axis: "time, of two PINGs", Top: top, Left: plotLeft, Right: plotRight}
 	if c.contended() {
 		p.Axis = "hand-off gap, of two PINGs"
 	}

@@ -35,6 +35,7 @@ type Result struct {
 	contestants []Contestant
 	cases       []Case
 	waits       map[cell][]float64 // ms
+	failures    map[string]int
 }
 
 // ResultConfig is what was asked for.
@@ -67,8 +68,9 @@ type Row struct {
 	P50US   float64 `json:"p50_us"` // of an acquire and its release, without the time between them
 	P99US   float64 `json:"p99_us"`
 
-	// Ratio is of the time that an acquisition takes; where many want one
-	// lock, of the hand-off gap.
+	// Ratio is of p50; in many_keys, of the time for which an acquisition keeps
+	// the machine busy, 1/ops_per_s; where many want one lock, of the hand-off
+	// gap to the floor's p50.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -97,8 +99,14 @@ func (r *Result) needs(b lock.Backend) bool {
 	return slices.ContainsFunc(r.contestants, func(c Contestant) bool { return c.Needs&b == b })
 }
 
-func (r *Result) leaveOut(name string, err error) {
-	r.LeftOut = append(r.LeftOut, LeftOut{name, err.Error()})
+// maxFailures is how often a contestant may fail: a machine that stands still
+// for seconds is not its fault.
+const maxFailures = 3
+
+func (r *Result) failed(name string, err error) {
+	if r.failures[name]++; r.failures[name] == maxFailures {
+		r.LeftOut = append(r.LeftOut, LeftOut{name, err.Error()})
+	}
 }
 
 func (r *Result) isLeftOut(name string) bool {
@@ -194,23 +202,25 @@ func opsPerS(s Slice) *float64 { return &s.OpsPerS }
 func p50(s Slice) *float64     { return &s.P50US }
 func gapP50(s Slice) *float64  { return s.GapP50US }
 
-// timePerOp is what workers have had an acquisition in, all of them together.
+// timePerOp is the time in which all workers together have had one acquisition.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost is what is compared in a case, and floorCost is what with.
+// cost is what is compared in a case: alone, how long an acquire and its release
+// take; side by side, how many there are; in a fight, how long the lock is
+// nobody's.
 func cost(c Case) figure {
-	if c.contended() {
+	switch {
+	case c.contended():
 		return gapP50
-	}
-	return timePerOp
-}
-
-func floorCost(c Case) figure {
-	if c.contended() {
+	case c.Workers > 1:
+		return timePerOp
+	default:
 		return p50
 	}
-	return timePerOp
 }
+
+// floorCost is what it is compared with: a hand-off, with two round trips.
+func floorCost(c Case) figure { return cost(c.forFloor()) }
 
 // median of a figure over the rounds in which it is known.
 func median(of []Slice, f figure) stat.Interval {

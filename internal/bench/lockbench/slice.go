@@ -34,26 +34,18 @@ type Slice struct {
 	waits []float64 // ms, of all
 }
 
-// measure turns what workers did into figures. It does not fill in who they
-// belong to.
-func measure(t turn, excludes lock.Exclusion) Slice {
+// measure turns what the workers of a contestant did into figures.
+func measure(t turn, who Contestant) Slice {
 	holds := slices.SortedFunc(slices.Values(t.holds), func(a, b Hold) int { return cmp.Compare(a.Acquired, b.Acquired) })
-	s := Slice{Seconds: t.span.Seconds(), Acquisitions: len(holds)}
-	if len(holds) == 0 {
-		return s
-	}
-	counted := 0
+	s := Slice{Strategy: who.Name, Case: t.Name, Seconds: t.span.Seconds(), Acquisitions: len(holds)}
 	costs := make([]float64, len(holds))
 	s.waits = make([]float64, len(holds))
 	for i, h := range holds {
-		if t.until == 0 || h.Acquired <= t.until {
-			counted++
-		}
 		s.GaveUp += h.GaveUp
 		costs[i] = us(h.Acquired - h.Asked + h.Done - h.Released)
 		s.waits[i] = ms(h.Acquired - h.Asked)
 	}
-	s.OpsPerS = float64(counted) / s.Seconds
+	s.OpsPerS = float64(t.counted) / s.Seconds
 	slices.Sort(costs)
 	s.P50US, s.P99US = percentile(costs, 0.5), percentile(costs, 0.99)
 	waits := slices.Sorted(slices.Values(s.waits))
@@ -69,23 +61,17 @@ func measure(t turn, excludes lock.Exclusion) Slice {
 			s.GapP50US, s.GapP99US = new(percentile(gaps, 0.5)), new(percentile(gaps, 0.99))
 		}
 	}
-	if excludes != lock.Nobody {
-		s.Violations = new(violations(holds, t.Case, excludes))
+	if who.Excludes != lock.Nobody {
+		s.Violations = new(violations(holds, t.Case, who.Excludes))
+	}
+	if who.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // whose clients are not counted
+		ops := float64(len(holds))
+		s.SentPerOp = new(float64(t.sent) / ops)
+		if t.ran != nil {
+			s.InsidePerOp = new(max(0, float64(*t.ran)-float64(t.sent)) / ops)
+		}
 	}
 	return s
-}
-
-// perOp fills in what an acquisition and its release sent, and what the
-// servers ran beyond that, if it is known.
-func (s *Slice) perOp(sent uint64, ran *uint64, needs lock.Backend) {
-	if needs&(lock.ZooKeeper|lock.Etcd) != 0 { // their clients are not counted
-		return
-	}
-	ops := float64(s.Acquisitions)
-	s.SentPerOp = new(float64(sent) / ops)
-	if ran != nil {
-		s.InsidePerOp = new(max(0, float64(*ran)-float64(sent)) / ops)
-	}
 }
 
 // handoffGaps are the times from a release to the next acquire's return on a
