@@ -168,7 +168,10 @@ func attack(ctx context.Context, p *plan, load Load, each func(r *vegeta.Result,
 		interval = time.Duration(float64(time.Second) / load.Rate)
 	}
 	conns := &conns{open: map[net.Conn]struct{}{}}
-	transport := &http.Transport{DialContext: conns.dial, MaxIdleConnsPerHost: load.MaxWorkers}
+	transport := &http.Transport{
+		DialContext: conns.dial, MaxIdleConnsPerHost: load.MaxWorkers,
+		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // a grab fits, and a stall opens thousands of connections
+	}
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{

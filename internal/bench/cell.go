@@ -29,7 +29,7 @@ func (r *runner) cell(ctx context.Context, s lock.Strategy, load Load) Cell {
 }
 
 func (r *runner) blank(s lock.Strategy, load Load) Cell {
-	guard := s.Guard
+	guard := s.Guard // "" for a foreign service: nobody knows how it writes
 	if r.cfg.Guard != "" && !s.FixedGuard {
 		guard = r.cfg.Guard
 	}

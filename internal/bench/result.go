@@ -56,7 +56,7 @@ type Cell struct {
 	Expected *lock.Verdict `json:"expected"` // nil: the flags change what the registry claims
 	Reason   string        `json:"reason"`   // why the verdict is not safe, or cannot be known
 
-	Guard   order.Guard `json:"guard"`
+	Guard   order.Guard `json:"guard"` // "": of a foreign service
 	OnLost  grab.OnLost `json:"on_lost"`
 	TTLMS   float64     `json:"ttl_ms"`
 	LeaseMS float64     `json:"lease_ms"`

@@ -1,0 +1,93 @@
+//go:build prove
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"grablab/internal/bench"
+)
+
+// What takes longer than a test may. Each prints what it found.
+
+// The article's test comes out the same ten times in a row, on both stacks.
+func TestArticleTenTimes(t *testing.T) {
+	for _, kind := range []string{"embedded", "local"} {
+		for i := range 10 {
+			code, stdout, stderr := output(t, loadgen(t, "run", "-scenario", "article", "-stack", kind, "-format", "json", "-quiet",
+				"-assert", "expected", "-assert", "none:grabs>2", "-assert", "mutex:grabs==2",
+				"-assert", "setnx:grabs==1", "-assert", "watchdog:grabs==1", "-assert", "redlock:grabs==1"))
+			if code != exitDone {
+				t.Errorf("%s, run %d: exit code %d\n%s", kind, i+1, code, stderr)
+				continue
+			}
+			t.Logf("%s, run %2d: winners %s", kind, i+1, winners(fits(t, []byte(stdout))))
+		}
+	}
+}
+
+func winners(run *bench.Run) string {
+	var each []string
+	for _, c := range run.Cells {
+		each = append(each, fmt.Sprintf("%s %d", c.Strategy, *c.Grabs))
+	}
+	return strings.Join(each, ", ")
+}
+
+// The default run comes out as expected ten times in a row, on both stacks.
+func TestRushTenTimes(t *testing.T) {
+	for _, kind := range []string{"embedded", "local"} {
+		for i := range 10 {
+			code, stdout, stderr := output(t, loadgen(t, "run", "-stack", kind, "-strategies", "core", "-format", "json", "-quiet",
+				"-assert", "expected", "-assert", "orders_grabbed==100"))
+			if code != exitDone {
+				t.Errorf("%s, run %d: exit code %d\n%s", kind, i+1, code, stderr)
+				continue
+			}
+			run := fits(t, []byte(stdout))
+			t.Logf("%s, run %2d: %.1f s; ledger rows for 100 orders: %s", kind, i+1, run.DurationS, winners(run))
+		}
+	}
+}
+
+// A million requests leave the memory of loadgen flat.
+func TestMillionRequests(t *testing.T) {
+	var mu sync.Mutex
+	taken := map[string]bool{}
+	serve := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/grab") {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if taken[r.URL.Path] {
+			w.WriteHeader(http.StatusConflict)
+		}
+		taken[r.URL.Path] = true
+	}))
+	defer serve.Close()
+
+	cmd := loadgen(t, "-targets", serve.URL, "-first-order", "1", "-orders", "50000", "-rate", "5000", "-format", "json", "-quiet")
+	code, stdout, stderr := output(t, cmd)
+	if code != exitDone {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	run := fits(t, []byte(stdout))
+	peak := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+	if runtime.GOOS == "darwin" {
+		peak /= 1024 // which counts bytes there
+	}
+	c := run.Cells[0]
+	t.Logf("%d requests in %.0f s, %.0f/s: peak memory of loadgen %d MiB", c.Requests, c.DurationS, c.CompletedRPS, peak/1024)
+	if c.Requests != 1_000_000 || peak/1024 >= 200 {
+		t.Errorf("%d requests, %d MiB", c.Requests, peak/1024)
+	}
+}
