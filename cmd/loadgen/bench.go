@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"grablab/internal/bench/lockbench"
+	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 
 	"github.com/google/renameio/v2"
@@ -101,7 +102,27 @@ func parseBench(args []string) (*benchSettings, error) {
 	if s.Stack.Kind == stack.External && s.Stack.Redis == "" {
 		return nil, fmt.Errorf("%w: -stack external needs -redis, also for the floor", errUsage)
 	}
+	if s.Stack.Kind == stack.External && !given["strategies"] {
+		s.Contestants = slices.DeleteFunc(s.Contestants, func(c lockbench.Contestant) bool { return c.Needs&^s.named() != 0 })
+	}
 	return s, nil
+}
+
+// named is what the addresses that were given serve.
+func (s *benchSettings) named() (b lock.Backend) {
+	for _, server := range []struct {
+		given  bool
+		serves lock.Backend
+	}{
+		{s.Stack.Redis != "", lock.Redis},
+		{len(s.Stack.Redlock) > 0, lock.RedisQuorum},
+		{s.Stack.DB != "", lock.SQL},
+	} {
+		if server.given {
+			b |= server.serves
+		}
+	}
+	return b
 }
 
 // benchCommand is loadgen bench: flags, folder, rounds, table.
