@@ -33,8 +33,15 @@ lint: ## gofmt, vet, staticcheck, modules as their checksums say
 # As for go.mod: a module that only tests of a dependency want (golang.org/x/exp,
 # for github.com/influxdata/tdigest) has moved, so it is `go mod tidy -e`.
 
-prove: tools ## what takes longer; its output is kept under results/
-	GRABLAB_REQUIRE_SERVERS=1 go test -tags prove -timeout 60m ./...
+# What takes longer, and what is measured rather than tested. Leave the machine
+# alone meanwhile: it takes a quarter of an hour.
+prove: tools ## what takes longer; its output is kept in results/prove.txt
+	@( failed=0; echo "make prove at $$(git describe --always --dirty --exclude='*'), $$(date -u +%FT%TZ), $$(go version), $$(nproc) CPUs"; \
+	export GRABLAB_REQUIRE_SERVERS=1; \
+	go test -p 1 -tags prove -run Times -v -timeout 60m ./cmd/loadgen || failed=1; \
+	go test -p 1 -tags prove -run Million -v -timeout 60m ./cmd/loadgen || failed=1; \
+	go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/... || failed=1; \
+	exit $$failed ) 2>&1 | grep -v 'no test files\|^PASS$$' | tee results/prove.txt
 
 tools: ## redis-server and mariadbd, and a C compiler for the race detector
 	@.ci/tools
