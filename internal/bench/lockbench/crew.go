@@ -159,10 +159,10 @@ func (c *crew) turn(k Case, contestant string, ids []int64, long time.Duration) 
 	each := k.Workers / k.Processes
 	run := func(at, until time.Duration) (report, error) {
 		return c.do(k.Processes, func(i int) job {
-			return job{Contestant: contestant, Workers: each, First: i * each, Keys: keys, Held: k.Held, At: at, Until: until}
+			return job{Contestant: contestant, Workers: each, First: i * each, Keys: keys, Held: k.Held, At: at, Times: k.Wave, Until: until}
 		})
 	}
-	if k.Waves {
+	if k.Wave > 0 {
 		err = t.waves(c.clock, run, long)
 	} else {
 		err = t.loop(c.clock, run, long)

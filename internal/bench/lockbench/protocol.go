@@ -30,7 +30,9 @@ type job struct {
 	Keys    []string
 	Held    time.Duration
 	At      time.Duration // when to begin
-	Until   time.Duration // before which a worker takes once more; 0: once alone
+	// A worker takes the lock so often; 0: again and again before Until.
+	Times int
+	Until time.Duration
 }
 
 // report answers a job.

@@ -51,7 +51,7 @@ func measure(t turn, who Contestant) Slice {
 	waits := slices.Sorted(slices.Values(s.waits))
 	s.WaitP999MS, s.LongestMS = percentile(waits, 0.999), waits[len(waits)-1]
 
-	if t.Workers > 1 && !t.Waves {
+	if t.Workers > 1 && t.Wave == 0 {
 		s.Jain = new(jain(perWorker(holds, t.Case)))
 	}
 	if t.contended() {

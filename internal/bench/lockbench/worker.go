@@ -175,7 +175,7 @@ func (w *worker) turn(ctx context.Context, take takeFunc, j job, n int) (holds [
 			return holds, err
 		}
 		holds = append(holds, h)
-		if w.clock() >= j.Until {
+		if len(holds) == j.Times || j.Times == 0 && w.clock() >= j.Until {
 			return holds, nil
 		}
 	}
