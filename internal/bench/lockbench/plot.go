@@ -117,11 +117,11 @@ func ticks(low, high float64, at func(float64) float64) (ts []tick) {
 func caption(row Row, c Case) string {
 	text := fmt.Sprintf("%.2f", *row.Ratio)
 	if c.contended() && row.GapP50US != nil {
-		text += fmt.Sprintf("  %.0f µs", *row.GapP50US)
+		text += fmt.Sprintf(" · %.0f µs", *row.GapP50US)
 	}
-	text += fmt.Sprintf("  %.0f/s", row.OpsPerS)
+	text += fmt.Sprintf(" · %.0f/s", row.OpsPerS)
 	if row.Jain != nil && c.contended() {
-		text += fmt.Sprintf("  Jain %.2f", *row.Jain)
+		text += fmt.Sprintf(" · Jain %.2f", *row.Jain)
 	}
 	return text
 }
