@@ -1,20 +1,17 @@
 package bench
 
 import (
-	"context"
-	"database/sql"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
+	"grablab/internal/order/storetest"
 	"grablab/internal/stack/stacktest"
 	"grablab/internal/stat"
 
-	"github.com/go-sql-driver/mysql"
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
@@ -68,12 +65,9 @@ func BenchmarkGrabs(b *testing.B) {
 		}
 		return orders / time.Since(began).Seconds()
 	}
-	bare := bareGrabs(b, st.DSN, inFlight)
+	bare := storetest.BareGrab(b, st.DSN, inFlight)
 	alone := func() float64 {
-		first := create()
-		began := time.Now()
-		bare(first, orders)
-		return orders / time.Since(began).Seconds()
+		return orders / storetest.GrabAll(b, bare, create(), orders, inFlight).Seconds()
 	}
 	for b.Loop() {
 		var a, v []float64
@@ -91,58 +85,5 @@ func BenchmarkGrabs(b *testing.B) {
 		if ratio.High < 0.5 {
 			b.Errorf("less than half of what the SQL reaches alone")
 		}
-	}
-}
-
-// bareGrabs returns what makes grabs by the statements of a naive grab, over
-// database/sql and nothing else.
-func bareGrabs(b *testing.B, dsn string, workers int) func(first int64, count int) {
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		b.Fatal(err)
-	}
-	cfg.InterpolateParams = true
-	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
-	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(workers)
-	db.SetMaxIdleConns(workers)
-	b.Cleanup(func() { db.Close() })
-
-	one := func(ctx context.Context, id int64) error {
-		var status int
-		if err := db.QueryRowContext(ctx, "SELECT status FROM orders WHERE id = ?", id).Scan(&status); err != nil {
-			return err
-		}
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
-		if _, err := tx.ExecContext(ctx, "UPDATE orders SET status = 1, driver_id = ?, grabbed_at = UTC_TIMESTAMP(6) WHERE id = ?", 1, id); err != nil {
-			return err
-		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at) VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))",
-			id, 1, "bare", "none", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", 0)
-		if err != nil {
-			return err
-		}
-		return tx.Commit()
-	}
-	return func(first int64, count int) {
-		var all sync.WaitGroup
-		for w := range workers {
-			all.Go(func() {
-				for id := first + int64(w); id < first+int64(count); id += int64(workers) {
-					if err := one(b.Context(), id); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-		all.Wait()
 	}
 }

@@ -164,13 +164,18 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 			_ = c.Close()
 		}
 	}
+	return EnvOf(clients[0], clients[1:]...), disconnect, nil
+}
+
+// EnvOf is an Env over the clients; TTL and Wait are still to be set.
+func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
-		Redis:   clients[0],
-		Redlock: clients[1:],
+		Redis:   single,
+		Redlock: redlock,
 		Now:     time.Now,
 		Token:   func() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) },
 		Rand:    rand.Float64,
-	}, disconnect, nil
+	}
 }
 
 // Subject is the strategy over these nodes.

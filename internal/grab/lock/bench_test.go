@@ -1,0 +1,178 @@
+package lock_test
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/stat"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The benchmarks compare within rounds in shuffled turns, on a redis-server of
+// their own, and print the median of the rounds with its 95 % interval.
+//
+//	go test ./internal/grab/lock -run '^$' -bench . -benchtime 1x
+
+// BenchmarkSetnx compares an uncontended acquire and release with the same two
+// commands sent raw on the same client. It may cost 1.05 times as much.
+func BenchmarkSetnx(b *testing.B) {
+	const rounds, ops, bound = 41, 1000, 1.05
+	client := locktest.NewClient(locktest.Servers(b).Single())
+	defer client.Close()
+	env := locktest.EnvOf(client)
+	env.TTL = 30 * time.Second
+	locker, token := start(b, "setnx", env), env.Token()
+	ways := []func(ctx context.Context, key string) error{
+		func(ctx context.Context, key string) error { return rawLock(ctx, client, key, token, env.TTL) },
+		func(ctx context.Context, key string) error { return lockOnce(ctx, locker, key) },
+	}
+	if err := lockOnce(b.Context(), locker, "bench:{}"); err != nil { // the script is loaded now
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		took := make([][]float64, len(ways))
+		for round := range rounds + 1 { // the first warms up
+			for _, w := range rand.Perm(len(ways)) {
+				began := time.Now()
+				for i := range ops {
+					if err := ways[w](b.Context(), fmt.Sprintf("bench:{%d}", i)); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if round > 0 {
+					took[w] = append(took[w], float64(time.Since(began).Microseconds())/ops)
+				}
+			}
+		}
+		ratio := stat.Ratio(took[1], took[0])
+		b.Logf("raw %v µs, setnx %v µs, setnx/raw %v over %d rounds of %d", stat.Median(took[0]), stat.Median(took[1]), ratio, rounds, ops)
+		b.ReportMetric(ratio.Median, "setnx/raw")
+		if ratio.Misses(bound) {
+			b.Errorf("setnx costs %v of the raw commands; at most %v", ratio, bound)
+		}
+	}
+}
+
+//go:embed setnx_release.lua
+var releaseLua string
+
+var releaseRaw = redis.NewScript(releaseLua).Hash()
+
+func rawLock(ctx context.Context, client *redis.Client, key, token string, ttl time.Duration) error {
+	if err := client.SetNX(ctx, key, token, ttl).Err(); err != nil {
+		return err
+	}
+	return client.EvalSha(ctx, releaseRaw, []string{key}, token).Err()
+}
+
+func lockOnce(ctx context.Context, locker lock.Locker, key string) error {
+	lease, err := locker.Acquire(ctx, key)
+	if err != nil {
+		return err
+	}
+	return lease.Release(ctx)
+}
+
+// BenchmarkWatchdogWake measures how long after a release is called its waiter
+// has the lock, in round trips. It may take three.
+func BenchmarkWatchdogWake(b *testing.B) {
+	const rounds, handoffs, bound = 41, 100, 3
+	nodes := locktest.Servers(b)
+	pinger := locktest.NewClient(nodes.Single())
+	defer pinger.Close()
+	var lockers [2]lock.Locker
+	for i := range lockers {
+		client := locktest.NewClient(nodes.Single())
+		defer client.Close()
+		env := locktest.EnvOf(client)
+		env.TTL, env.Wait = 30*time.Second, 30*time.Second
+		lockers[i] = start(b, "watchdog", env)
+	}
+	for b.Loop() {
+		var trips, wakes []float64
+		for round := range rounds + 1 {
+			var trip, wake []float64
+			for i := range handoffs {
+				trip = append(trip, roundTrip(b, pinger))
+				wake = append(wake, handOff(b, lockers[0], lockers[1], fmt.Sprintf("bench:{%d}", i)))
+			}
+			if round > 0 {
+				trips = append(trips, stat.Median(trip).Median)
+				wakes = append(wakes, stat.Median(wake).Median)
+			}
+		}
+		ratio := stat.Ratio(wakes, trips)
+		b.Logf("round trip %v µs, release to acquired %v µs, in round trips %v over %d rounds of %d", stat.Median(trips), stat.Median(wakes), ratio, rounds, handoffs)
+		b.ReportMetric(ratio.Median, "trips/wake")
+		if ratio.Misses(bound) {
+			b.Errorf("a waiter has the lock %v round trips after its release; at most %v", ratio, bound)
+		}
+	}
+}
+
+// rest lets everything come to a standstill: a waiter by then waits, and what
+// moves next has to be woken, be it for a PING or for a hand-off.
+func rest() { time.Sleep(2 * time.Millisecond) }
+
+// roundTrip is one PING, in µs.
+func roundTrip(b *testing.B, client *redis.Client) float64 {
+	rest()
+	began := time.Now()
+	if err := client.Ping(b.Context()).Err(); err != nil {
+		b.Fatal(err)
+	}
+	return micros(time.Since(began))
+}
+
+// handOff returns the µs between a release and the return of the acquire that
+// has waited for it.
+func handOff(b *testing.B, from, to lock.Locker, key string) float64 {
+	ctx := b.Context()
+	held, err := from.Acquire(ctx, key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	got := make(chan time.Time, 1)
+	go func() {
+		lease, err := to.Acquire(ctx, key)
+		got <- time.Now()
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		if err != nil {
+			b.Error(err)
+		}
+		close(got)
+	}()
+	rest()
+	began := time.Now()
+	if err := held.Release(ctx); err != nil {
+		b.Fatal(err)
+	}
+	acquired := <-got
+	<-got
+	return micros(acquired.Sub(began))
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
+
+func start(tb testing.TB, strategy string, env lock.Env) lock.Locker {
+	tb.Helper()
+	st, err := lock.Find(strategy)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	locker, err := st.New(env)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = locker.Close() })
+	return locker
+}

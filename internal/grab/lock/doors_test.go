@@ -1,0 +1,73 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDoors: one at a time, in the order of arrival, and a door is forgotten
+// when nobody stands at it.
+func TestDoors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ds doors
+		var order []int
+		exit, err := ds.enter(t.Context(), "a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			go func() {
+				exit, err := ds.enter(t.Context(), "a", time.Minute)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, i)
+				exit()
+			}()
+			synctest.Wait()
+		}
+		if _, err := ds.enter(t.Context(), "a", time.Second); !errors.Is(err, ErrBusy) {
+			t.Errorf("%v, want busy", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := ds.enter(ctx, "a", time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the context's error", err)
+		}
+		other, err := ds.enter(t.Context(), "b", 0)
+		if err != nil {
+			t.Errorf("another key: %v", err)
+		}
+		other()
+		exit()
+		synctest.Wait()
+		if fmt.Sprint(order) != "[0 1 2 3 4]" {
+			t.Errorf("let in as %v", order)
+		}
+		if len(ds.byKey) != 0 {
+			t.Errorf("%d doors are remembered", len(ds.byKey))
+		}
+	})
+}
+
+// TestMutexIsPerLocker: two lockers behave as two processes (F2).
+func TestMutexIsPerLocker(t *testing.T) {
+	env := Env{Token: func() string { return "t" }}
+	for range 2 {
+		locker, err := mutex.New(env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := locker.Acquire(t.Context(), "a"); err != nil {
+			t.Errorf("a locker of its own: %v", err)
+		}
+		if _, err := locker.Acquire(t.Context(), "a"); !errors.Is(err, ErrBusy) {
+			t.Errorf("the same locker again: %v, want busy", err)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestUntilRenewal(t *testing.T) {
+	const ttl = 30 * time.Second
+	now := time.Now()
+	for _, c := range []struct {
+		name      string
+		end       time.Duration // from now
+		confirmed bool
+		want      time.Duration
+	}{
+		{"just taken: a third of the TTL", ttl, true, ttl / 3},
+		{"a slow request counts", ttl - 4*time.Second, true, 6 * time.Second},
+		{"drift counts", ttl - ttl/100, true, ttl/3 - ttl/100},
+		{"a third has gone", ttl * 2 / 3, true, 0},
+		{"more than a third has gone", ttl / 2, true, 0},
+		{"not confirmed: again soon", ttl * 2 / 3, false, ttl / 10},
+		{"not confirmed, and near the end: the expiry comes first", time.Second, false, ttl / 10},
+	} {
+		if got := untilRenewal(now, now.Add(c.end), ttl, c.confirmed); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+var errNoAnswer = errors.New("no answer")
+
+// TestKeeper lets a lease of 30 s live through the answers of its renewals, and
+// says when it is lost.
+func TestKeeper(t *testing.T) {
+	const ttl = 30 * time.Second
+	yes := func(context.Context) error { return nil }
+	gone := func(context.Context) error { return ErrLost }
+	silent := func(context.Context) error { return errNoAnswer }
+	hangs := func(context.Context) error { time.Sleep(2 * ttl); return nil } // heeds no context
+	slow := func(context.Context) error { time.Sleep(ttl / 4); return nil }
+	for _, c := range []struct {
+		name    string
+		answers []func(context.Context) error // the last one for ever
+		lost    time.Duration                 // 0: never
+		asked   int
+	}{
+		{"kept", []func(context.Context) error{yes}, 0, 30},
+		{"slow renewals count from when they were sent", []func(context.Context) error{slow}, 0, 30},
+		{"found gone", []func(context.Context) error{yes, gone}, 20 * time.Second, 2},
+		{"no answer", []func(context.Context) error{silent}, ttl, 7},
+		{"no answer after one", []func(context.Context) error{yes, silent}, ttl + 10*time.Second, 8},
+		{"an answer after some silence", []func(context.Context) error{silent, silent, silent, yes}, 0, 32},
+		{"a renewal that hangs", []func(context.Context) error{hangs}, ttl, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, asked := time.Now(), 0
+				var ks keepers
+				k := ks.keep(t.Context(), began.Add(ttl), ttl, func(ctx context.Context) (time.Time, error) {
+					sent, answer := time.Now(), c.answers[min(asked, len(c.answers)-1)]
+					asked++
+					return sent.Add(ttl), answer(ctx)
+				})
+				select {
+				case <-k.Lost():
+					if took := time.Since(began); took != c.lost {
+						t.Errorf("lost after %v, want %v", took, c.lost)
+					}
+				case <-time.After(10*ttl + time.Second):
+					if c.lost != 0 {
+						t.Errorf("never lost, want after %v", c.lost)
+					}
+				}
+				ks.close()
+				if asked != c.asked {
+					t.Errorf("asked %d times, want %d", asked, c.asked)
+				}
+			})
+		})
+	}
+}
+
+// TestKeeperStops: a lease that was given back is not renewed, and never lost.
+func TestKeeperStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 30 * time.Second
+		var ks keepers
+		k := ks.keep(t.Context(), time.Now().Add(ttl), ttl, func(context.Context) (time.Time, error) {
+			t.Error("renewed after the stop")
+			return time.Time{}, nil
+		})
+		k.stop()
+		time.Sleep(2 * ttl)
+		select {
+		case <-k.Lost():
+			t.Error("lost after the stop")
+		default:
+		}
+		ks.close()
+	})
+}
+
+// TestKeeperOutlivesAcquire: a renewal has the values of the acquire, and not
+// its end.
+func TestKeeperOutlivesAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 30 * time.Second
+		type key struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "grab"))
+		var ks keepers
+		renewed := 0
+		ks.keep(ctx, time.Now().Add(ttl), ttl, func(ctx context.Context) (time.Time, error) {
+			renewed++
+			if ctx.Err() != nil || ctx.Value(key{}) != "grab" {
+				t.Errorf("renewal with %v, %v", ctx.Err(), ctx.Value(key{}))
+			}
+			return time.Now().Add(ttl), nil
+		})
+		cancel()
+		time.Sleep(ttl / 2)
+		ks.close()
+		if renewed == 0 {
+			t.Error("not renewed")
+		}
+	})
+}
+
+// TestLostLooksAtTheClock: after a pause of the whole process the holder may run
+// before any timer.
+func TestLostLooksAtTheClock(t *testing.T) {
+	k := &keeper{lost: make(chan struct{}), end: time.Now().Add(-time.Millisecond), expiry: time.NewTimer(time.Hour), cancel: func() {}}
+	select {
+	case <-k.Lost():
+	default:
+		t.Error("a lease that has run out is not lost")
+	}
+}

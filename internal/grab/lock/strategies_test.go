@@ -1,0 +1,53 @@
+package lock
+
+import (
+	"slices"
+	"testing"
+
+	"grablab/internal/order"
+)
+
+// TestRegistry: every entry says what a reader and the harness need of it.
+func TestRegistry(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range slices.Concat(Strategies, Seeded) {
+		if s.Name == "" || s.Title == "" || s.Family == "" || s.Source == "" || s.New == nil || s.Excludes == "" || len(s.Breaks) == 0 {
+			t.Errorf("%s leaves something out: %+v", s.Name, s)
+		}
+		if seen[s.Name] {
+			t.Errorf("two are called %s", s.Name)
+		}
+		seen[s.Name] = true
+		if !slices.Contains(order.Guards, s.Guard) {
+			t.Errorf("%s: no guard %q", s.Name, s.Guard)
+		}
+		if s.Guard.NeedsFence() && !s.Fences {
+			t.Errorf("%s has no tokens for guard %s", s.Name, s.Guard)
+		}
+		if locks := s.Excludes != Nobody; locks != slices.Contains(s.Survives, NoFault) {
+			t.Errorf("%s excludes %s and survives %v", s.Name, s.Excludes, s.Survives)
+		}
+		for _, f := range s.Survives {
+			if !slices.Contains(Faults, f) {
+				t.Errorf("%s survives %q, which is no fault", s.Name, f)
+			}
+		}
+		for f, v := range s.Expect {
+			if !slices.Contains(Faults, f) || v == Safe || v == NA {
+				t.Errorf("%s: Expect[%s] = %s: only what is not safe is listed", s.Name, f, v)
+			}
+		}
+	}
+}
+
+// TestNeeds: a lock that lacks its servers is refused before it is used.
+func TestNeeds(t *testing.T) {
+	for _, s := range Strategies {
+		if s.Needs == 0 {
+			continue
+		}
+		if _, err := s.New(Env{TTL: 1e9}); err == nil {
+			t.Errorf("%s was built without any server", s.Name)
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/locktest"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// onMiniredis starts a watchdog on a Redis of its own, whose time stands still.
+func onMiniredis(t *testing.T, wait time.Duration) (*miniredis.Miniredis, lock.Locker) {
+	t.Helper()
+	server := miniredis.RunT(t)
+	return server, watchdogAt(t, server, wait)
+}
+
+func watchdogAt(t *testing.T, server *miniredis.Miniredis, wait time.Duration) lock.Locker {
+	t.Helper()
+	client := locktest.NewClient(server.Addr())
+	t.Cleanup(func() { _ = client.Close() })
+	env := locktest.EnvOf(client)
+	env.TTL, env.Wait = time.Hour, wait
+	return start(t, "watchdog", env)
+}
+
+func mustAcquire(t *testing.T, ctx context.Context, l lock.Locker, key string) lock.Lease {
+	t.Helper()
+	lease, err := l.Acquire(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func mustRelease(t *testing.T, lease lock.Lease) {
+	t.Helper()
+	if err := lease.Release(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not after 10s", what)
+		}
+	}
+}
+
+// TestReentrant: one owner may hold a lock several times; it is free after the
+// last release, and never another owner's meanwhile.
+func TestReentrant(t *testing.T) {
+	server, l := onMiniredis(t, 0)
+	mine := lock.WithOwner(t.Context(), "me")
+	outer, inner := mustAcquire(t, mine, l, "k"), mustAcquire(t, mine, l, "k")
+	if outer.Token() == inner.Token() {
+		t.Error("two holds have one token")
+	}
+	mustRelease(t, outer)
+	for _, other := range []context.Context{t.Context(), lock.WithOwner(t.Context(), "you")} {
+		if _, err := l.Acquire(other, "k"); !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("held once more, and another's acquire came to %v", err)
+		}
+	}
+	if err := outer.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("releasing a hold twice: %v", err)
+	}
+	mustRelease(t, inner)
+	if keys := server.Keys(); len(keys) != 0 {
+		t.Errorf("left: %v", keys)
+	}
+}
+
+// TestSameTokenAgain: asking twice with one token is asking once (F25).
+func TestSameTokenAgain(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := locktest.NewClient(server.Addr())
+	defer client.Close()
+	client.AddHook(twice{})
+	env := locktest.EnvOf(client)
+	env.TTL = time.Minute
+	lease := mustAcquire(t, t.Context(), start(t, "watchdog", env), "k")
+	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("the second of two releases: %v", err)
+	}
+	if keys := server.Keys(); len(keys) != 0 {
+		t.Errorf("left: %v", keys)
+	}
+}
+
+// twice sends every command twice and tells the second reply, as a client does
+// that has lost the first.
+type twice struct{}
+
+func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); err != nil {
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// subscribers of the channel of a lock.
+func subscribers(server *miniredis.Miniredis, key string) int {
+	return server.PubSubNumSub(key + ":free")[key+":free"]
+}
+
+// TestOneMessageWakesOne: a release makes one of a process's waiters look, and
+// not all.
+func TestOneMessageWakesOne(t *testing.T) {
+	const waiters = 8
+	server, holder := onMiniredis(t, 0)
+	client := locktest.NewClient(server.Addr())
+	defer client.Close()
+	var looks atomic.Int32
+	client.AddHook(counting{&looks})
+	env := locktest.EnvOf(client)
+	env.TTL, env.Wait = time.Minute, time.Minute
+	rival := start(t, "watchdog", env)
+	mustRelease(t, mustAcquire(t, t.Context(), rival, "another")) // the scripts are loaded now
+	looks.Store(0)
+
+	held := mustAcquire(t, t.Context(), holder, "k")
+	leases := make(chan lock.Lease)
+	var all sync.WaitGroup
+	for range waiters {
+		all.Go(func() { leases <- mustAcquire(t, t.Context(), rival, "k") })
+	}
+	// Each looks before it subscribes, and when the subscription stands.
+	eventually(t, "waiting", func() bool { return looks.Load() == 2*waiters })
+	for range waiters {
+		mustRelease(t, held)
+		held = <-leases
+	}
+	mustRelease(t, held)
+	all.Wait()
+	// Then each has looked once more, and released.
+	if got := looks.Load(); got != 4*waiters {
+		t.Errorf("%d calls, want %d", got, 4*waiters)
+	}
+	eventually(t, "unsubscribed", func() bool { return subscribers(server, "k") == 0 })
+}
+
+// counting counts calls of scripts.
+type counting struct{ n *atomic.Int32 }
+
+func (counting) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "evalsha" {
+			c.n.Add(1)
+		}
+		return err
+	}
+}
+func (counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestReconnectWakes: what was published while the subscription was broken is
+// made up for when it stands again (F16).
+func TestReconnectWakes(t *testing.T) {
+	server := miniredis.RunT(t)
+	proxy := newCutter(t, server.Addr())
+	waiting, looks := listeningAt(t, server, proxy.addr())
+
+	held := mustAcquire(t, t.Context(), watchdogAt(t, server, 0), "k")
+	got := make(chan error, 1)
+	go func() {
+		lease, err := waiting.Acquire(t.Context(), "k")
+		if err == nil {
+			err = lease.Release(t.Context())
+		}
+		got <- err
+	}()
+	eventually(t, "waiting", func() bool { return looks.Load() == 2 })
+	proxy.cut()
+	eventually(t, "cut off", func() bool { return subscribers(server, "k") == 0 })
+	mustRelease(t, held)
+	proxy.mend()
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoSubscriptionNoHang: a waiter whose subscription does not come about
+// looks again all the same.
+func TestNoSubscriptionNoHang(t *testing.T) {
+	server, holder := onMiniredis(t, 0)
+	deaf, _ := listeningAt(t, server, "127.0.0.1:1")
+	held := mustAcquire(t, t.Context(), holder, "k")
+	got := make(chan error, 1)
+	go func() {
+		_, err := deaf.Acquire(t.Context(), "k")
+		got <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	mustRelease(t, held)
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// listeningAt starts a watchdog whose subscriptions go to another address than
+// its commands. It also counts its calls.
+func listeningAt(t *testing.T, server *miniredis.Miniredis, addr string) (lock.Locker, *atomic.Int32) {
+	t.Helper()
+	calls := new(atomic.Int32)
+	client, listener := locktest.NewClient(server.Addr()), locktest.NewClient(addr)
+	t.Cleanup(func() { _, _ = client.Close(), listener.Close() })
+	client.AddHook(counting{calls})
+	env := locktest.EnvOf(listening{client, listener})
+	env.TTL, env.Wait = time.Hour, time.Minute
+	l := start(t, "watchdog", env)
+	mustRelease(t, mustAcquire(t, t.Context(), l, "another")) // the scripts are loaded now
+	calls.Store(0)
+	return l, calls
+}
+
+type listening struct {
+	*redis.Client
+	at *redis.Client
+}
+
+func (l listening) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return l.at.Subscribe(ctx, channels...)
+}
+
+// TestLateUndoing: the token of a try that was undone is not used again.
+func TestLateUndoing(t *testing.T) {
+	for _, strategy := range []string{"setnx", "watchdog"} {
+		t.Run(strategy, func(t *testing.T) {
+			server := miniredis.RunT(t)
+			client := locktest.NewClient(server.Addr())
+			defer client.Close()
+			client.AddHook(&slowOnce{by: 60 * time.Millisecond})
+			env := locktest.EnvOf(client)
+			env.TTL, env.Wait = 50*time.Millisecond, 10*time.Second
+			var tokens []string
+			name := env.Token
+			env.Token = func() string {
+				tokens = append(tokens, name())
+				return tokens[len(tokens)-1]
+			}
+			lease := mustAcquire(t, t.Context(), start(t, strategy, env), "k")
+			if i := slices.Index(tokens, lease.Token()); i < 1 {
+				t.Errorf("the lease has token %d of %d", i+1, len(tokens))
+			}
+		})
+	}
+}
+
+// slowOnce delays the first reply.
+type slowOnce struct {
+	by   time.Duration
+	once sync.Once
+}
+
+func (*slowOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *slowOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		s.once.Do(func() { time.Sleep(s.by) })
+		return err
+	}
+}
+func (*slowOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
