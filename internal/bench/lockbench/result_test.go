@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"grablab/internal/bench"
 	"grablab/internal/grab/lock"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -231,16 +232,19 @@ func TestTextSaysEverything(t *testing.T) {
 	}
 }
 
+// schema is that of bench.json, whose environment is run.json's.
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(ResultSchema))
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	if err := c.AddResource("bench.schema.json", doc); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"bench.schema.json": ResultSchema, "run.schema.json": bench.RunSchema} {
+		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.AddResource(name, doc); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s, err := c.Compile("bench.schema.json")
 	if err != nil {
