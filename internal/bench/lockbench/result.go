@@ -272,6 +272,17 @@ func (r *Result) Wrong() (wrong []string) {
 	return wrong
 }
 
+// overlaps sums up over all locks.
+func (r *Result) overlaps() (acquisitions, overlaps int) {
+	for _, row := range r.Rows {
+		if row.Violations != nil {
+			acquisitions += row.Acquisitions
+			overlaps += *row.Violations
+		}
+	}
+	return acquisitions, overlaps
+}
+
 // JSON writes bench.json.
 func JSON(w io.Writer, r *Result) error {
 	enc := json.NewEncoder(w)

@@ -225,7 +225,7 @@ func TestTextSaysEverything(t *testing.T) {
 	if err := Text(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"uncontended: one worker", "setnx", Floor, "kept", "at most 1.3", "left out: redsync: it broke", "6 of 6 rounds"} {
+	for _, want := range []string{"uncontended: one worker", "setnx", Floor, "kept", "at most 1.3", "left out: redsync: it broke", "6 of 6 rounds", "overlaps: 0 in 240 acquisitions"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

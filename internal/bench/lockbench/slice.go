@@ -67,7 +67,7 @@ func measure(t turn, who Contestant) Slice {
 	if who.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // whose clients are not counted
 		ops := float64(len(holds))
 		s.SentPerOp = new(float64(t.sent) / ops)
-		if t.ran != nil {
+		if t.ran != nil && who.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
 			s.InsidePerOp = new(max(0, float64(*t.ran)-float64(t.sent)) / ops)
 		}
 	}

@@ -94,7 +94,7 @@ func TestMeasure(t *testing.T) {
 	s := measure(turn{
 		Case: loop, span: time.Millisecond, counted: 3, sent: 6, ran: new(uint64(10)),
 		holds: []Hold{giveUp, h(0, 0, 1, 10), h(0, 20, 21, 25), h(0, 42, 43, 50)},
-	}, Contestant{Name: "x", Excludes: lock.Global})
+	}, Contestant{Name: "x", Excludes: lock.Global, Needs: lock.Redis})
 	want := Slice{
 		Strategy: "x", Case: "loop", Seconds: 0.001, Acquisitions: 4, GaveUp: 3, OpsPerS: 3000,
 		P50US: 11, P99US: 41, GapP50US: new(6.0), GapP99US: new(11.0), SentPerOp: new(1.5), InsidePerOp: new(1.0),

@@ -38,6 +38,8 @@ func Text(w io.Writer, r *Result) error {
 			return err
 		}
 	}
+	acquisitions, overlaps := r.overlaps()
+	fmt.Fprintf(w, "\noverlaps: %d in %d acquisitions\n", overlaps, acquisitions)
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(w, "\nleft out: %s: %s\n", l.Strategy, l.Reason)
 	}
