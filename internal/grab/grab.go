@@ -3,7 +3,6 @@
 package grab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,9 +30,7 @@ type Request struct {
 	Order    int64
 	Driver   int64
 	Strategy string // overrides the current one; "": it does not
-	// TryOnce does not wait for the lock. The locks of a single process, which
-	// nobody outside of it can leave behind, wait nonetheless.
-	TryOnce bool
+	TryOnce  bool   // do not wait for the lock
 }
 
 // Config of a Service. The zero value of an optional field is its default.
@@ -54,13 +51,7 @@ type Service struct {
 	current atomic.Pointer[guardedLock]
 
 	mu    sync.Mutex
-	locks map[lockID]*guardedLock // built when first asked for
-}
-
-// lockID tells the locks of a Service apart.
-type lockID struct {
-	strategy string
-	tryOnce  bool // whatever Env.Wait is
+	locks map[string]*guardedLock // by strategy, built when first asked for
 }
 
 // guardedLock is a strategy at work: its lock, and the guard in force.
@@ -78,7 +69,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.History == nil {
 		cfg.History = history.Discard
 	}
-	s := &Service{cfg: cfg, locks: map[lockID]*guardedLock{}}
+	s := &Service{cfg: cfg, locks: map[string]*guardedLock{}}
 	return s, s.Switch(cfg.Strategy)
 }
 
@@ -88,7 +79,7 @@ func (s *Service) Strategy() string { return s.current.Load().Name }
 // Switch makes the named strategy the current one. Grabs in flight end under
 // the one they began with.
 func (s *Service) Switch(name string) error {
-	l, err := s.lockOf(name, false)
+	l, err := s.lockOf(name)
 	if err != nil {
 		return err
 	}
@@ -96,24 +87,15 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-func (s *Service) lockOf(name string, tryOnce bool) (*guardedLock, error) {
+func (s *Service) lockOf(name string) (*guardedLock, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.locks[name]; ok {
+		return l, nil
+	}
 	st, err := lock.Find(name)
 	if err != nil {
 		return nil, err
-	}
-	env := s.cfg.Lock
-	// A second Locker sees the holders of the first only if they are not kept
-	// in this process.
-	tryOnce = tryOnce && env.Wait > 0 && st.Excludes == lock.Global
-	if tryOnce {
-		env.Wait = 0
-	}
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := lockID{name, tryOnce}
-	if l, ok := s.locks[id]; ok {
-		return l, nil
 	}
 	guard := st.Guard
 	if s.cfg.Guard != "" && !st.FixedGuard {
@@ -122,15 +104,15 @@ func (s *Service) lockOf(name string, tryOnce bool) (*guardedLock, error) {
 	if guard.NeedsFence() && !st.Fences {
 		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, and strategy %s has none", guard, name)
 	}
-	if missing := lacks(env, st.Needs); missing != "" {
+	if missing := lacks(s.cfg.Lock, st.Needs); missing != "" {
 		return nil, fmt.Errorf("grab: strategy %s needs %s, which this instance was not given", name, missing)
 	}
-	locker, err := st.New(env)
+	locker, err := st.New(s.cfg.Lock)
 	if err != nil {
 		return nil, fmt.Errorf("grab: strategy %s: %w", name, err)
 	}
 	l := &guardedLock{st, locker, guard}
-	s.locks[id] = l
+	s.locks[name] = l
 	return l, nil
 }
 
@@ -161,8 +143,8 @@ var (
 // Grab is one grab from request to answer.
 func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
-	if req.Strategy != "" && req.Strategy != a.lock.Name || req.TryOnce {
-		l, err := s.lockOf(cmp.Or(req.Strategy, a.lock.Name), req.TryOnce)
+	if req.Strategy != "" && req.Strategy != a.lock.Name {
+		l, err := s.lockOf(req.Strategy)
 		if err != nil {
 			return a.answer(fmt.Errorf("%w: %w", errBadStrategy, err))
 		}
@@ -186,8 +168,27 @@ type attempt struct {
 	waited, held time.Duration
 }
 
-// run is the critical section, and what stands around it. nil: the order is ours.
+// maxRepairs bounds how often one grab repairs its lock's counter: each time, a
+// Redis has forgotten it once more, or somebody else was faster.
+const maxRepairs = 3
+
+// run grabs, and again if the lock's counter of fencing tokens had fallen behind
+// the order. nil: the order is ours.
 func (a *attempt) run(ctx context.Context) error {
+	for repairs := 0; ; repairs++ {
+		err := a.hold(ctx)
+		var behind *behindError
+		if repairs == maxRepairs || !errors.As(err, &behind) {
+			return err
+		}
+		if err := a.raise(ctx, behind.fence); err != nil {
+			return err
+		}
+	}
+}
+
+// hold is the critical section, and what stands around it.
+func (a *attempt) hold(ctx context.Context) error {
 	lease, err := a.acquire(ctx)
 	if err != nil {
 		return err
@@ -219,13 +220,21 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	defer end()
 
 	began := time.Now()
-	lease, err := a.lock.Acquire(ctx, a.key())
-	a.waited = time.Since(began)
+	lease, err := a.lock.Acquire(a.patience(lock.WithDriver(ctx, a.Driver)), a.key())
+	a.waited += time.Since(began)
 	if err == nil {
 		a.token, a.fence = lease.Token(), lease.Fence()
 	}
 	a.record(kindOf(err), history.Acquire, err)
 	return lease, err
+}
+
+// patience lets an acquire of ctx wait for as long as the grab still may.
+func (a *attempt) patience(ctx context.Context) context.Context {
+	if a.TryOnce {
+		return lock.TryOnce(ctx)
+	}
+	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
 // Key is that of the lock of an order. Strategies keep apart, because their
@@ -271,8 +280,11 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 		fence = a.fence
 	}
 	row, err := rows.Read(ctx, a.Order, fence)
-	if err != nil && context.Cause(ctx) != nil {
+	switch {
+	case err != nil && context.Cause(ctx) != nil:
 		err = context.Cause(ctx)
+	case errors.Is(err, order.ErrStale):
+		err = a.judgeStale(row, err)
 	}
 	a.record(kindOf(err), history.Read, err)
 	return row, err
@@ -282,11 +294,8 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 // context that neither its loss nor a client that hangs up can cancel: the
 // outcome would be unknown.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if a.cfg.OnLost == Abort && isLost(lease) {
-		return lock.ErrLost
+	if err := a.lastLook(ctx, lease); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
@@ -304,6 +313,39 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease) 
 		err = fmt.Errorf("%w: %w", errUnknown, err)
 	}
 	a.record(kindOf(err), history.Claim, err)
+	return err
+}
+
+// lastLook is nil if the lease still stands, as far as can be known, or if
+// nobody minds.
+func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
+	if a.cfg.OnLost == Abort {
+		if err := a.check(ctx, lease); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if a.cfg.OnLost == Abort && isLost(lease) {
+		return lock.ErrLost
+	}
+	return nil
+}
+
+// check asks a lease that can be asked.
+func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
+	checker, ok := lease.(lock.Checker)
+	if !ok {
+		return nil
+	}
+	ctx, end := a.scope.Enter(ctx, tap.Renew)
+	defer end()
+
+	err := checker.Check(ctx)
+	if errors.Is(err, lock.ErrLost) {
+		a.record(history.Info, history.Lost, nil)
+	}
 	return err
 }
 

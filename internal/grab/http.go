@@ -83,6 +83,8 @@ func (a api) routes() *gin.Engine {
 	r.GET("/strategies", a.strategies)
 	r.GET("/strategy", a.strategy)
 	r.PUT("/strategy", a.admin, a.switchTo)
+	r.POST("/distrLock/:key/:uuid", a.admin, a.distrLock)
+	r.POST("/distrUnlock/:key/:uuid", a.admin, a.distrUnlock)
 	r.GET("/healthz", a.healthz)
 	r.GET("/readyz", a.readyz)
 	r.GET("/metrics", gin.WrapH(a.http.Metrics.handler()))

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -175,8 +176,11 @@ func described(t *testing.T, req *http.Request, w *httptest.ResponseRecorder) {
 // template is the described path that a real one belongs to.
 func template(path string) string {
 	parts := strings.Split(path, "/")
-	if len(parts) > 2 && parts[1] == "orders" {
+	switch {
+	case len(parts) > 2 && parts[1] == "orders":
 		parts[2] = "{order_id}"
+	case len(parts) == 4 && strings.HasPrefix(parts[1], "distr") && parts[3] != "":
+		parts[2], parts[3] = "{key}", "{uuid}"
 	}
 	return strings.Join(parts, "/")
 }
@@ -191,6 +195,9 @@ func TestDescriptionIsServed(t *testing.T) {
 	}
 }
 
+// parameter is one in a route, as gin has it.
+var parameter = regexp.MustCompile(`:(\w+)`)
+
 func TestDescriptionHasEveryRoute(t *testing.T) {
 	d, _ := readDescription()
 	var described, real []string
@@ -200,7 +207,7 @@ func TestDescriptionHasEveryRoute(t *testing.T) {
 		}
 	}
 	for _, route := range newRig(t, settings{}).Handler.(*gin.Engine).Routes() {
-		real = append(real, route.Method+" "+strings.ReplaceAll(route.Path, ":order_id", "{order_id}"))
+		real = append(real, route.Method+" "+parameter.ReplaceAllString(route.Path, "{$1}"))
 	}
 	slices.Sort(described)
 	slices.Sort(real)
@@ -648,7 +655,7 @@ func TestAccess(t *testing.T) {
 		{"beyond loopback, none set", grab.HTTPConfig{Public: true}, "grab.example", [2]string{"Authorization", "Bearer "}, 403},
 	}
 	for _, tt := range tests {
-		for _, call := range [][3]string{{"PUT", "/strategy", `{"name":"none"}`}, {"POST", "/orders", `{"count":1}`}} {
+		for _, call := range [][3]string{{"PUT", "/strategy", `{"name":"none"}`}, {"POST", "/orders", `{"count":1}`}, {"POST", "/distrLock/k/a", ""}, {"POST", "/distrUnlock/k/a", ""}} {
 			t.Run(tt.name+" "+call[1], func(t *testing.T) {
 				r := newRig(t, settings{http: tt.http})
 				req := request(call[0], call[1], call[2])

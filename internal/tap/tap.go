@@ -12,8 +12,9 @@ import (
 // Phase is the part of a grab during which a call is made.
 type Phase string
 
-// The phases. Renew is never entered: it is what calls are that a lease still
-// makes once its acquire has returned.
+// The phases. Renew is what calls are that a lease makes between its acquire
+// and its release; most of them come from its background work, which does not
+// enter it.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"

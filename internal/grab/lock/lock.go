@@ -29,10 +29,11 @@ var (
 // Locker takes the lock of one order. It is safe for concurrent use.
 type Locker interface {
 	// Acquire waits at most Env.Wait for the lock of key, then returns ErrBusy;
-	// with a Wait of 0 it tries once. It returns the context's error once ctx
-	// is done. Any other error leaves the ownership unknown. Whenever it
-	// returns an error, it has tried on a deadline of its own to undo what it
-	// may have done, so that a client that disconnects leaves no lock behind.
+	// with a Wait of 0, or under TryOnce, it tries once. It returns the
+	// context's error once ctx is done. Any other error leaves the ownership
+	// unknown. Whenever it returns an error, it has tried on a deadline of its
+	// own to undo what it may have done, so that a client that disconnects
+	// leaves no lock behind.
 	Acquire(ctx context.Context, key string) (Lease, error)
 
 	// Close ends the background work of the locker, and with it all renewals.
@@ -52,6 +53,12 @@ type Lease interface {
 	// Release gives the lock back. ErrLost: it had stopped being ours. It must
 	// be called exactly once, and not on a context that may be done already.
 	Release(ctx context.Context) error
+}
+
+// Checker is a Lease that can be asked whether it still stands. Its answer is
+// as old as the reply that brought it. ErrLost: it does not.
+type Checker interface {
+	Check(ctx context.Context) error
 }
 
 // TxLease is a lease that lives in one database session. Read and claim must
@@ -82,6 +89,27 @@ type Env struct {
 	Rand  func() float64   // uniform in [0,1), for jitter; safe for concurrent use
 	Log   *slog.Logger
 }
+
+type waitKey struct{}
+
+// WaitAtMost makes the acquires of ctx wait no longer than d, whatever Env.Wait is.
+func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, waitKey{}, d)
+}
+
+// TryOnce makes the acquires of ctx try once.
+func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
+
+// WaitIn is how long an acquire of ctx waits where others wait d.
+func WaitIn(ctx context.Context, d time.Duration) time.Duration {
+	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
+		return min(most, d)
+	}
+	return d
+}
+
+// wait is how long an acquire of ctx waits; 0 tries once.
+func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
 // Backend is what a strategy runs on. A fault that touches none of it is n/a.
 type Backend uint

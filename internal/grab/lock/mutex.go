@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"sync/atomic"
-	"time"
 
 	"grablab/internal/order"
 )
@@ -22,24 +21,23 @@ var mutex = Strategy{
 	Survives: Faults, // it has no lease to lose; its process is all it knows
 	Breaks:   []string{"F2"},
 	New: func(env Env) (Locker, error) {
-		return &mutexLocker{wait: env.Wait, token: env.Token}, nil
+		return &mutexLocker{env: env}, nil
 	},
 }
 
 // mutexLocker has its doors to itself, so that two of them behave as two
 // processes.
 type mutexLocker struct {
-	wait  time.Duration
-	token func() string
+	env   Env
 	doors doors
 }
 
 func (m *mutexLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	exit, err := m.doors.enter(ctx, key, m.wait)
+	exit, err := m.doors.enter(ctx, key, m.env.wait(ctx))
 	if err != nil {
 		return nil, err
 	}
-	return &mutexLease{token: m.token(), exit: exit}, nil
+	return &mutexLease{token: m.env.Token(), exit: exit}, nil
 }
 
 func (m *mutexLocker) Close() error { return nil }

@@ -56,6 +56,7 @@ var errNoQuorum = errors.New("lock: no quorum of the nodes answers")
 type redlockLocker struct {
 	env      Env
 	nodes    []redis.UniversalClient
+	options  []redsync.Option // beside those that it sets itself
 	quorum   int
 	patience time.Duration
 
@@ -66,7 +67,7 @@ type redlockLocker struct {
 }
 
 // newRedlock locks nodes, which may name one node twice.
-func newRedlock(env Env, nodes []redis.UniversalClient) (Locker, error) {
+func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
 	if err := needTTL(env); err != nil {
 		return nil, err
 	}
@@ -76,22 +77,24 @@ func newRedlock(env Env, nodes []redis.UniversalClient) (Locker, error) {
 	return &redlockLocker{
 		env:      env,
 		nodes:    nodes,
+		options:  options,
 		quorum:   len(nodes)/2 + 1,
 		patience: min(redlockPatience, env.TTL/redlockShare),
 	}, nil
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	if l.env.Wait <= 0 {
+	wait := l.env.wait(ctx)
+	if wait <= 0 {
 		return l.await(ctx, key, 0)
 	}
 	// Of those who wait in this process, one at a time asks the nodes: they
 	// would only take the nodes from one another.
 	began := time.Now()
-	exit, err := l.queue.enter(ctx, key, l.env.Wait)
+	exit, err := l.queue.enter(ctx, key, wait)
 	if err == nil {
 		defer exit()
-		return l.await(ctx, key, l.env.Wait-time.Since(began))
+		return l.await(ctx, key, wait-time.Since(began))
 	}
 	if silence := l.silence.Load(); silence != nil && errors.Is(err, ErrBusy) {
 		err = *silence

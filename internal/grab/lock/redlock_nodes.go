@@ -111,13 +111,14 @@ func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	for i, client := range l.nodes {
 		pools[i] = &redlockNode{client: client, running: &l.asking, patience: l.patience, wanted: &lease.wanted, grant: grant, eval: eval}
 	}
-	return redsync.New(pools...).NewMutex(lease.key,
+	options := []redsync.Option{
 		redsync.WithValue(lease.token),
 		redsync.WithGenValueFunc(func() (string, error) { return lease.token, nil }),
 		redsync.WithExpiry(l.env.TTL),
 		redsync.WithDriftFactor(redlockDrift),
-		redsync.WithTimeoutFactor(float64(l.patience)/float64(l.env.TTL)),
-	)
+		redsync.WithTimeoutFactor(float64(l.patience) / float64(l.env.TTL)),
+	}
+	return redsync.New(pools...).NewMutex(lease.key, append(options, l.options...)...)
 }
 
 // Get is redsync asking for a connection.

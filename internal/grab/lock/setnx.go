@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	_ "embed"
-	"time"
 
 	"grablab/internal/order"
 
@@ -33,77 +32,20 @@ var setnx = Strategy{
 	Excludes: Global,
 	Survives: []Fault{NoFault, Crash, ClientClock},
 	Breaks:   []string{"F11", "F17"},
-	New: func(env Env) (Locker, error) {
-		if err := needRedis(env); err != nil {
-			return nil, err
-		}
-		return &setnxLocker{env}, nil
-	},
+	New:      keyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
-// setnxPace: nobody tells a waiter that the lock is free, so it asks.
-var setnxPace = pace{first: 2 * time.Millisecond, most: 50 * time.Millisecond}
+// setPX sets the key if it is not there, and its expiry, in one step.
+func setPX(ctx context.Context, l *keyLease) (bool, error) {
+	return l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
+}
 
 //go:embed setnx_release.lua
 var setnxReleaseLua string
 
 var setnxRelease = redis.NewScript(setnxReleaseLua)
 
-type setnxLocker struct{ env Env }
-
-func (l *setnxLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease := &setnxLease{env: &l.env, key: key, token: l.env.Token()}
-	err := poll(ctx, l.env.Wait, setnxPace, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
-	if err != nil {
-		return nil, err
-	}
-	return lease, nil
-}
-
-func (l *setnxLocker) Close() error { return nil }
-
-type setnxLease struct {
-	env        *Env
-	key, token string
-}
-
-// try is true if the lock is ours from now on. A key that may have been set for
-// nobody is removed: because the reply got lost, because whoever asked has gone,
-// or because the reply took longer than the lease lives (F12). Should the SET
-// arrive after even that, the key stays for one TTL.
-func (l *setnxLease) try(ctx context.Context) (bool, error) {
-	sent := time.Now()
-	ok, err := l.env.Redis.SetNX(ctx, l.key, l.token, l.env.TTL).Result()
-	if err == nil && !ok {
-		return false, nil
-	}
-	if err == nil && ctx.Err() == nil && time.Since(sent) < l.env.TTL {
-		return true, nil
-	}
-	l.undo(ctx)
-	if ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	return false, err
-}
-
-// undo takes a new token for what is tried next, which a late undoing must not
-// hit. It may fail: the expiry is the second line.
-func (l *setnxLease) undo(ctx context.Context) {
-	ctx, cancel := undoing(ctx)
-	defer cancel()
-	_ = l.Release(ctx)
-	l.token = l.env.Token()
-}
-
-func (l *setnxLease) Token() string         { return l.token }
-func (l *setnxLease) Fence() uint64         { return 0 }
-func (l *setnxLease) Lost() <-chan struct{} { return nil }
-
-func (l *setnxLease) Release(ctx context.Context) error {
-	released, err := setnxRelease.Run(ctx, l.env.Redis, []string{l.key}, l.token).Int()
-	if err == nil && released == 0 {
-		return ErrLost
-	}
-	return err
+// compareAndDelete deletes the key if it is ours, in one step.
+func compareAndDelete(ctx context.Context, l *keyLease) (bool, error) {
+	return setnxRelease.Run(ctx, l.env.Redis, []string{l.key}, l.value).Bool()
 }

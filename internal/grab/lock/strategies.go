@@ -7,8 +7,29 @@ var Strategies = []Strategy{
 	setnx,
 	watchdog,
 	redlock,
+	setnxNoTTL,
+	setnxExpire,
+	setnxDel,
+	setnxGetDel,
+	setnxDriverID,
+	setnxCheck,
+	setnxWatch,
+	setnxGetSet,
+	watchdogFenced,
+	setnxFenced,
+	setnxFenceWrite,
+	redlockMiswired,
 }
 
 // Seeded are deliberately wrong siblings of correct locks. They are found by
 // name only and belong to no list.
-var Seeded = []Strategy{}
+var Seeded = []Strategy{
+	getsetBlindTakeover,
+	getsetNilBusy,
+	watchdogStrayRenewal,
+	watchdogLateSubscribe,
+	setnxCancelledCleanup,
+	redlockSetOnExtend,
+	setnxBlindRetry,
+	setnxLateFence,
+}

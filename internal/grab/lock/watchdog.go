@@ -2,12 +2,9 @@ package lock
 
 import (
 	"context"
-	_ "embed"
 	"time"
 
 	"grablab/internal/order"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // watchdog is Redisson's RLock: a lease that is renewed every third of its TTL
@@ -34,48 +31,31 @@ var watchdog = Strategy{
 	Excludes: Global,
 	Survives: []Fault{NoFault, Slow, Crash, PartitionDB, ClientClock, DBRestart},
 	Breaks:   []string{"F13", "F15", "F17"},
-	New: func(env Env) (Locker, error) {
-		if err := needRedis(env); err != nil {
-			return nil, err
-		}
-		return &watchdogLocker{env: env, wakeups: newWakeups(env.Redis)}, nil
-	},
-}
-
-var (
-	//go:embed watchdog_acquire.lua
-	watchdogAcquireLua string
-	//go:embed watchdog_renew.lua
-	watchdogRenewLua string
-	//go:embed watchdog_release.lua
-	watchdogReleaseLua string
-
-	watchdogAcquire = redis.NewScript(watchdogAcquireLua)
-	watchdogRenew   = redis.NewScript(watchdogRenewLua)
-	watchdogRelease = redis.NewScript(watchdogReleaseLua)
-)
-
-type ownerKey struct{}
-
-// WithOwner makes the acquires of ctx those of one owner, who may hold a
-// re-entrant lock several times at once. Without it each acquire is an owner
-// of its own.
-func WithOwner(ctx context.Context, owner string) context.Context {
-	return context.WithValue(ctx, ownerKey{}, owner)
+	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
 }
 
 type watchdogLocker struct {
 	env     Env
+	keys    func(key string) []string // the lock, and its counter if it has one
 	wakeups *wakeups
 	keepers keepers
 }
+
+func newWatchdog(env Env, keys func(string) []string) (*watchdogLocker, error) {
+	if err := needRedis(env); err != nil {
+		return nil, err
+	}
+	return &watchdogLocker{env: env, keys: keys, wakeups: newWakeups(env.Redis)}, nil
+}
+
+func oneKey(key string) []string { return []string{key} }
 
 func (l *watchdogLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	lease := &watchdogLease{locker: l, key: key, token: l.env.Token()}
-	giveUp := time.Now().Add(l.env.Wait)
+	lease := l.lease(ctx, key)
+	giveUp := time.Now().Add(l.env.wait(ctx))
 	left, err := lease.try(ctx)
 	if err == nil && left > 0 {
 		err = lease.await(ctx, left, giveUp)
@@ -92,11 +72,17 @@ func (l *watchdogLocker) Close() error {
 	return nil
 }
 
-// watchdogLease is one hold. It is kept once it has been taken.
+func (l *watchdogLocker) lease(ctx context.Context, key string) *watchdogLease {
+	token := l.env.Token()
+	return &watchdogLease{locker: l, hold: hold{l.env.Redis, l.env.TTL, l.keys(key), ownerOf(ctx, token), token}}
+}
+
+// watchdogLease is kept once it has been taken.
 type watchdogLease struct {
 	*keeper
-	locker     *watchdogLocker
-	key, token string
+	hold
+	locker *watchdogLocker
+	fence  uint64
 }
 
 // await tries again whenever the lock may be free, until it is ours or the
@@ -133,15 +119,13 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 // ever renewed for nobody (F14); should the request arrive after its undoing, the
 // lock stays for one TTL.
 func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error) {
-	env := &l.locker.env
-	end := time.Now().Add(env.TTL)
-	ms, err := watchdogAcquire.Run(ctx, env.Redis, []string{l.key}, l.owner(ctx), l.token, env.TTL.Milliseconds()).Int64()
-	if err == nil && ms > 0 {
-		// Redis lets a key go in the millisecond after its last.
-		return time.Duration(ms+1) * time.Millisecond, nil
+	end := time.Now().Add(l.ttl)
+	left, l.fence, err = l.take(ctx)
+	if err == nil && left > 0 {
+		return left, nil
 	}
 	if err == nil && ctx.Err() == nil && time.Now().Before(end) {
-		l.keeper = l.locker.keepers.keep(ctx, end, env.TTL, l.renew)
+		l.keeper = l.locker.keepers.keep(ctx, end, l.ttl, l.renew)
 		return 0, nil
 	}
 	l.undo(ctx)
@@ -154,41 +138,12 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 // undo takes a new token for what is tried next, which a late undoing must not
 // hit. It may fail: the expiry is the second line.
 func (l *watchdogLease) undo(ctx context.Context) {
-	ctx, cancel := undoing(ctx)
-	defer cancel()
-	_ = l.takeOut(ctx)
-	l.token = l.locker.env.Token()
-}
-
-func (l *watchdogLease) owner(ctx context.Context) string {
-	if owner, ok := ctx.Value(ownerKey{}).(string); ok {
-		return owner
-	}
-	return l.token
-}
-
-func (l *watchdogLease) channel() string { return l.key + ":free" }
-
-func (l *watchdogLease) renew(ctx context.Context) (time.Time, error) {
-	env := &l.locker.env
-	end := time.Now().Add(env.TTL)
-	renewed, err := watchdogRenew.Run(ctx, env.Redis, []string{l.key}, l.token, env.TTL.Milliseconds()).Int()
-	if err == nil && renewed == 0 {
-		err = ErrLost
-	}
-	return end, err
-}
-
-func (l *watchdogLease) takeOut(ctx context.Context) error {
-	released, err := watchdogRelease.Run(ctx, l.locker.env.Redis, []string{l.key}, l.token, l.channel()).Int()
-	if err == nil && released == 0 {
-		return ErrLost
-	}
-	return err
+	l.takeOutLater(ctx)
+	l.hold = l.locker.lease(ctx, l.keys[0]).hold
 }
 
 func (l *watchdogLease) Token() string { return l.token }
-func (l *watchdogLease) Fence() uint64 { return 0 }
+func (l *watchdogLease) Fence() uint64 { return l.fence }
 
 func (l *watchdogLease) Release(ctx context.Context) error {
 	l.stop()

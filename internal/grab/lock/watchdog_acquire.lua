@@ -4,15 +4,22 @@
 --
 -- KEYS[1]  the lock, a hash: the field "owner" names who has it, every other
 --          field is one hold by its token
+-- KEYS[2]  the counter of its fencing tokens; may be left out
 -- ARGV[1]  owner
 -- ARGV[2]  token of this hold
 -- ARGV[3]  TTL in ms
--- reply    0: it is ours; else somebody else's, and for how many ms yet, at
---          least 1
+-- ARGV[4]  for how long the counter is kept, ms
+-- reply    0: it is ours; less: likewise, and this is minus the fencing token;
+--          else somebody else's, and for how many ms yet, at least 1
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then
   return math.max(redis.call('PTTL', KEYS[1]), 1)
 end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], ARGV[2], '')
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return 0
+if not KEYS[2] then
+  return 0
+end
+local fence = redis.call('INCR', KEYS[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[4])
+return -fence

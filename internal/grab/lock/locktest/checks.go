@@ -76,6 +76,31 @@ func busyFor(ctx context.Context, s Subject, wait time.Duration) error {
 	return s.nothingLeft(ctx, key)
 }
 
+// triesOnce: under TryOnce a long wait is none.
+func triesOnce(ctx context.Context, s Subject) error {
+	key := "locktest:{once only}"
+	holder, rival, stop, err := s.pair(longTTL, 2*slack)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	lease, err := holder.Acquire(lock.TryOnce(ctx), key)
+	if err != nil {
+		return unexpected("acquire", err)
+	}
+	began := time.Now()
+	if err := held(lock.TryOnce(ctx), "the holder", rival, key); err != nil {
+		return err
+	}
+	if took := time.Since(began); took > slack {
+		return fmt.Errorf("ErrBusy came after %v", took)
+	}
+	if err := lease.Release(ctx); err != nil {
+		return unexpected("release", err)
+	}
+	return s.nothingLeft(ctx, key)
+}
+
 // wakes: a waiter gets the lock soon after its release.
 func wakes(ctx context.Context, s Subject) error {
 	key := "locktest:{wakes}"

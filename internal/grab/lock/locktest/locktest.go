@@ -9,6 +9,7 @@ package locktest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -45,9 +46,10 @@ type Check struct {
 // Checks are all properties, the simple ones first. Each has keys of its own.
 var Checks = []Check{
 	{"busy", locks, busy, false},
+	{"tries once", locks, triesOnce, false},
 	{"wakes a waiter", locks, wakes, false},
-	{"release once", locks, releaseOnce, false},
-	{"release of a lost lease", loses, releaseLost, false},
+	{"release once", both(locks, spares), releaseOnce, false},
+	{"release of a lost lease", both(loses, spares), releaseLost, false},
 	{"expiry frees the key", expires, expiry, false},
 	{"kept past its TTL", renews, kept, false},
 	{"loss is known", both(renews, loses), lossKnown, false},
@@ -110,8 +112,11 @@ func expires(s Subject) bool {
 }
 
 // renews: a lease lasts as long as the work, and its loss is known.
-func renews(s Subject) bool {
-	return s.Strategy.Excludes == lock.Global && s.Strategy.Expected(lock.Slow) == lock.Safe
+func renews(s Subject) bool { return expires(s) && slices.Contains(s.Strategy.Survives, lock.Slow) }
+
+// spares: its release does not free what somebody else has by then.
+func spares(s Subject) bool {
+	return !slices.ContainsFunc(s.Strategy.Breaks, func(id string) bool { return id == "F5" || id == "F35" })
 }
 
 func loses(s Subject) bool  { return locks(s) && s.Drop != nil }

@@ -96,6 +96,10 @@ var flawedLocks = map[string]flaw{
 		does:  func(l *flawed) { l.env.Wait += 2 * slack },
 		found: []string{"busy"},
 	},
+	"always waits": {
+		does:  func(l *flawed) { l.waitsAlways = true },
+		found: []string{"tries once"},
+	},
 	"wakes nobody": {
 		does:  func(l *flawed) { l.sleep = 2 * slack },
 		found: []string{"wakes a waiter"},
@@ -143,6 +147,7 @@ func findFlawed(name string) (lock.Strategy, error) {
 		Name:     name,
 		Needs:    lock.Redis,
 		Excludes: lock.Global,
+		Survives: []lock.Fault{lock.NoFault, lock.Slow, lock.Crash},
 		New: func(env lock.Env) (lock.Locker, error) {
 			l := &flawed{env: env, token: env.Token, redis: env.Redis, closed: make(chan struct{})}
 			if f.does != nil {
@@ -162,7 +167,7 @@ type flawed struct {
 	running sync.WaitGroup
 
 	nothing, freesAny, deaf, undoesNothing, errorIsBusy, noExpiry, believesLate bool
-	renewsNot, saysNot, nervous, leaks, litters, perProcess                     bool
+	renewsNot, saysNot, nervous, leaks, litters, perProcess, waitsAlways        bool
 	sleep                                                                       time.Duration // between two looks
 }
 
@@ -189,7 +194,11 @@ func (l *flawed) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	if l.sleep > 0 {
 		pause = l.sleep
 	}
-	for end := time.Now().Add(l.env.Wait); ; time.Sleep(pause) {
+	wait := lock.WaitIn(ctx, l.env.Wait)
+	if l.waitsAlways {
+		wait = l.env.Wait
+	}
+	for end := time.Now().Add(wait); ; time.Sleep(pause) {
 		lease := &flawedLease{flawed: l, key: key, token: l.token(), lost: make(chan struct{}), released: make(chan struct{})}
 		ok, err := lease.try(ctx)
 		switch {

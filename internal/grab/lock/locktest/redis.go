@@ -202,7 +202,8 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 	err = n.each(func(c *redis.Client) error {
 		found, err := c.Keys(ctx, "*").Result()
 		for _, k := range found {
-			if strings.Contains(k, key) {
+			// A counter of fencing tokens outlives its lock.
+			if strings.Contains(k, key) && !strings.HasSuffix(k, ":fence") {
 				keys = append(keys, k)
 			}
 		}

@@ -1,0 +1,83 @@
+package grab
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"time"
+	"unicode"
+
+	"grablab/internal/grab/lock"
+
+	"github.com/gin-gonic/gin"
+)
+
+// The article's lock by hand.
+const (
+	distrTTL     = 50_000 * time.Millisecond
+	distrTimeout = 5 * time.Second
+	maxDistrName = 128 // bytes of a key or a uuid
+	// distrPrefix keeps these keys apart from those of the strategies.
+	distrPrefix = "distr:"
+)
+
+// Locked is the body of the answer to POST /distrLock/{key}/{uuid}.
+type Locked struct {
+	Locked bool `json:"locked"`
+}
+
+// Released is the body of the answer to POST /distrUnlock/{key}/{uuid}: how
+// many locks were released.
+type Released struct {
+	Released int `json:"released"`
+}
+
+func (a api) distrLock(c *gin.Context) {
+	a.distr(c, func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error) {
+		locked, err := raw.Lock(ctx, key, uuid, distrTTL)
+		return Locked{locked}, err
+	})
+}
+
+func (a api) distrUnlock(c *gin.Context) {
+	a.distr(c, func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error) {
+		released, err := raw.Unlock(ctx, key, uuid)
+		if released {
+			return Released{1}, err
+		}
+		return Released{0}, err
+	})
+}
+
+func (a api) distr(c *gin.Context, do func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error)) {
+	key, uuid := c.Param("key"), c.Param("uuid")
+	if err := cmp.Or(checkName("key", key), checkName("uuid", uuid)); err != nil {
+		refuseWith(c, err)
+		return
+	}
+	if a.cfg.Lock.Redis == nil {
+		refuse(c, http.StatusServiceUnavailable, "this instance was not given a Redis (-redis)")
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), distrTimeout)
+	defer cancel()
+	answer, err := do(ctx, lock.Raw{Redis: a.cfg.Lock.Redis}, distrPrefix+key, uuid)
+	if err != nil {
+		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
+		return
+	}
+	c.JSON(http.StatusOK, answer)
+}
+
+// checkName bounds what becomes a key in Redis.
+func checkName(what, name string) error {
+	if name == "" || len(name) > maxDistrName {
+		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)
+	}
+	for _, r := range name {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+			return badRequest("bad_"+what, "the %s holds a character that cannot be printed", what)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+package lock
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Raw is the article's pair of scripts and nothing around them: nobody waits,
+// renews or cleans up.
+type Raw struct{ Redis redis.UniversalClient }
+
+//go:embed raw_lock.lua
+var rawLockLua string
+
+var rawLock = redis.NewScript(rawLockLua)
+
+// Lock takes key for token if nobody has it, for ttl.
+func (r Raw) Lock(ctx context.Context, key, token string, ttl time.Duration) (locked bool, err error) {
+	return r.run(ctx, rawLock, key, token, ttl.Milliseconds())
+}
+
+// Unlock gives key back if token has it.
+func (r Raw) Unlock(ctx context.Context, key, token string) (released bool, err error) {
+	return r.run(ctx, setnxRelease, key, token)
+}
+
+// run calls a script by its hash. A Redis that does not know it, or not any
+// more, is given it first.
+func (r Raw) run(ctx context.Context, script *redis.Script, key string, args ...any) (bool, error) {
+	done, err := script.EvalSha(ctx, r.Redis, []string{key}, args...).Bool()
+	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return done, err
+	}
+	if err := script.Load(ctx, r.Redis).Err(); err != nil {
+		return false, err
+	}
+	return script.EvalSha(ctx, r.Redis, []string{key}, args...).Bool()
+}

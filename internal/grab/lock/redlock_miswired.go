@@ -1,0 +1,148 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"grablab/internal/order"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// redlockMiswired is a Redlock of three locks, two of which a slip has put on
+// the same node. The locks are re-entrant, as Redisson's are, so the second one
+// there is granted, too, and that node alone is a majority of the three: it
+// restarts empty, B takes it twice, and A and B are inside (F20). With SET NX the
+// second try would fail, and the slip cost nothing but availability.
+var redlockMiswired = Strategy{
+	Name:   "redlock-miswired",
+	Title:  "three re-entrant locks, two of them on one node",
+	Family: "redlock",
+	Source: "the source articles: their Redisson listing",
+	Needs:  RedisQuorum,
+	Guard:  order.Naive,
+	// What strikes one node strikes the doubled one.
+	Expect: map[Fault]Verdict{
+		Hang:             Stuck,
+		RedisRestart:     Unsafe,
+		RedisRestartMost: Unsafe,
+		Failover:         Unsafe,
+		NodeClock:        Unsafe,
+		Amnesia:          NA, // a bare majority of it is one node
+	},
+	Excludes: Global,
+	Survives: []Fault{NoFault, Slow, Crash, RedisDown, PartitionDB, ClientClock, DBRestart},
+	Breaks:   []string{"F15", "F20"},
+	New: func(env Env) (Locker, error) {
+		if len(env.Redlock) < 2 {
+			return nil, fmt.Errorf("lock: redlock-miswired needs 2 nodes, not %d", len(env.Redlock))
+		}
+		one, two := env.Redlock[0], env.Redlock[1]
+		return &miswiredLocker{env: env, nodes: [...]redis.UniversalClient{one, one, two}}, needTTL(env)
+	},
+}
+
+const miswiredQuorum = 2
+
+type miswiredLocker struct {
+	env     Env
+	nodes   [3]redis.UniversalClient
+	keepers keepers
+}
+
+func (l *miswiredLocker) Acquire(ctx context.Context, key string) (lease Lease, err error) {
+	err = poll(ctx, l.env.wait(ctx), redlockPace, l.env.Rand, func() (ok bool, err error) {
+		lease, err = l.try(ctx, key)
+		if errors.Is(err, ErrBusy) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	return lease, err
+}
+
+func (l *miswiredLocker) Close() error {
+	l.keepers.close()
+	return nil
+}
+
+// miswiredLease is one hold of each lock, all of one owner.
+type miswiredLease struct {
+	*keeper
+	token string
+	holds []hold
+}
+
+func (l *miswiredLocker) try(ctx context.Context, key string) (Lease, error) {
+	lease := &miswiredLease{token: l.env.Token()}
+	for i, node := range l.nodes {
+		lease.holds = append(lease.holds, hold{node, l.env.TTL, oneKey(key), lease.token, fmt.Sprintf("%s/%d", lease.token, i)})
+	}
+	end := time.Now().Add(l.env.TTL)
+	err := lease.ask(ctx, ErrBusy, hold.enter)
+	if err == nil && ctx.Err() == nil && time.Now().Before(end) {
+		lease.keeper = l.keepers.keep(ctx, end, l.env.TTL, lease.renew)
+		return lease, nil
+	}
+	for _, h := range lease.holds {
+		h.takeOutLater(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err == nil: // and too late
+		return nil, ErrBusy
+	default:
+		return nil, err
+	}
+}
+
+func (l *miswiredLease) renew(ctx context.Context) (time.Time, error) {
+	end := time.Now().Add(l.holds[0].ttl)
+	return end, l.ask(ctx, ErrLost, func(h hold, ctx context.Context) error {
+		_, err := h.renew(ctx)
+		return err
+	})
+}
+
+func (l *miswiredLease) Token() string { return l.token }
+func (l *miswiredLease) Fence() uint64 { return 0 }
+
+func (l *miswiredLease) Release(ctx context.Context) error {
+	l.stop()
+	return l.ask(ctx, ErrLost, hold.takeOut)
+}
+
+// ask is nil if a quorum of the locks say yes, and no if there can be none any
+// more. What else there is to say is given as text: a deadline among it is ours
+// and not the caller's.
+func (l *miswiredLease) ask(ctx context.Context, no error, do func(hold, context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, min(redlockPatience, l.holds[0].ttl/redlockShare))
+	defer cancel()
+	answers := make([]error, len(l.holds))
+	var asking sync.WaitGroup
+	for i, h := range l.holds {
+		asking.Go(func() { answers[i] = do(h, ctx) })
+	}
+	asking.Wait()
+
+	yes, refused := 0, 0
+	for _, err := range answers {
+		if err == nil {
+			yes++
+		} else if errors.Is(err, no) {
+			refused++
+		}
+	}
+	switch {
+	case yes >= miswiredQuorum:
+		return nil
+	case refused > len(l.holds)-miswiredQuorum:
+		return no
+	default:
+		return fmt.Errorf("%w: %v", errNoQuorum, errors.Join(answers...))
+	}
+}

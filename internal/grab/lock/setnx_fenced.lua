@@ -1,0 +1,14 @@
+-- Takes a lock and draws its fencing token, in one step.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  the counter of its fencing tokens
+-- ARGV[1]  token
+-- ARGV[2]  TTL in ms
+-- ARGV[3]  for how long the counter is kept, ms
+-- reply    the fencing token, from 1; 0: somebody has the lock
+if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  return 0
+end
+local fence = redis.call('INCR', KEYS[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
+return fence

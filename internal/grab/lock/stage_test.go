@@ -1,0 +1,241 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/grab/lock"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	stageTTL = 10 * time.Second
+	theKey   = "grab:{7}"
+)
+
+// stage is where a schedule is played: Redis servers, and a time that passes
+// when everybody waits and not otherwise.
+type stage struct {
+	*testing.T
+	nodes  []*miniredis.Miniredis // the first is the single Redis, too
+	tokens int
+}
+
+func play(t *testing.T, schedule func(*stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{T: t}
+		for range 3 {
+			node := miniredis.NewMiniRedis()
+			node.ClockTTL(true)
+			t.Cleanup(node.Close)
+			s.nodes = append(s.nodes, node)
+		}
+		schedule(s)
+	})
+}
+
+// forget is what a restart does to a node without persistence.
+func (s *stage) forget(nodes ...int) {
+	for _, n := range nodes {
+		s.nodes[n].FlushAll()
+	}
+}
+
+// actor is one who locks, in a process of his own, step by step.
+type actor struct {
+	lock.Locker
+	s      *stage
+	script *script
+}
+
+// actor builds a locker whose scripts are loaded and whose connections are open.
+func (s *stage) actor(strategy string, change ...func(*lock.Env)) *actor {
+	s.Helper()
+	st, err := lock.Find(strategy)
+	if err != nil {
+		s.Fatal(err)
+	}
+	a := &actor{s: s, script: &script{}}
+	env := lock.Env{
+		TTL: stageTTL, Now: time.Now,
+		Token: func() string { s.tokens++; return fmt.Sprint("token", s.tokens) },
+		Rand:  func() float64 { return 0.5 },
+	}
+	for i, node := range s.nodes {
+		client := s.client(node)
+		client.AddHook(a.script)
+		env.Redlock = append(env.Redlock, client)
+		if i == 0 {
+			env.Redis = client
+		}
+	}
+	for _, f := range change {
+		f(&env)
+	}
+	if a.Locker, err = st.New(env); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = a.Close() })
+	lease, err := a.Acquire(s.Context(), "warm:{up}")
+	if err == nil {
+		err = lease.Release(s.Context())
+	}
+	if err != nil {
+		s.Fatalf("%s: %v", strategy, err)
+	}
+	return a
+}
+
+func (s *stage) client(node *miniredis.Miniredis) *redis.Client {
+	client := redis.NewClient(&redis.Options{
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return node.Dial() },
+		Addr:                     "127.0.0.1:6379",
+		Protocol:                 2,
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		ContextTimeoutEnabled:    true,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	s.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// lock takes the lock, or ends the test.
+func (a *actor) lock(change ...func(context.Context) context.Context) lock.Lease {
+	a.s.Helper()
+	ctx := a.s.Context()
+	for _, f := range change {
+		ctx = f(ctx)
+	}
+	lease, err := a.Acquire(ctx, theKey)
+	if err != nil {
+		a.s.Fatalf("acquire: %v", err)
+	}
+	return lease
+}
+
+// tries says whether the lock can be had now.
+func (a *actor) tries() bool {
+	a.s.Helper()
+	_, err := a.Acquire(lock.TryOnce(a.s.Context()), theKey)
+	if err != nil && !errors.Is(err, lock.ErrBusy) {
+		a.s.Fatalf("try: %v", err)
+	}
+	return err == nil
+}
+
+// release may find the lease lost.
+func (s *stage) release(lease lock.Lease) {
+	s.Helper()
+	if err := lease.Release(s.Context()); err != nil && !errors.Is(err, lock.ErrLost) {
+		s.Fatalf("release: %v", err)
+	}
+}
+
+// script is what happens around an actor's commands: at each step one thing, once.
+type script struct {
+	mu   sync.Mutex
+	n    int // commands so far
+	at   map[int]step
+	dead bool // nothing is sent any more
+}
+
+// step stands in for the sending of a command.
+type step func(ctx context.Context, send func(context.Context) error) error
+
+// at has something happen at the nth command from now.
+func (a *actor) at(n int, do step) {
+	a.script.mu.Lock()
+	defer a.script.mu.Unlock()
+	if a.script.at == nil {
+		a.script.at = map[int]step{}
+	}
+	a.script.at[a.script.n+n] = do
+}
+
+// before has something happen before the nth command from now.
+func (a *actor) before(n int, f func()) {
+	a.at(n, func(ctx context.Context, send func(context.Context) error) error {
+		f()
+		return send(ctx)
+	})
+}
+
+// after has something happen after the nth command from now. An error takes the
+// place of its reply.
+func (a *actor) after(n int, f func() error) {
+	a.at(n, func(ctx context.Context, send func(context.Context) error) error {
+		return errors.Join(send(ctx), f())
+	})
+}
+
+// sent counts the commands that f has the actor send.
+func (a *actor) sent(f func()) int {
+	was := a.script.n
+	f()
+	return a.script.n - was
+}
+
+var errDead = errors.New("the process is dead")
+
+func (sc *script) do(ctx context.Context, send func(context.Context) error) error {
+	sc.mu.Lock()
+	sc.n++
+	do, dead := sc.at[sc.n], sc.dead
+	sc.mu.Unlock()
+	switch {
+	case dead:
+		return errDead
+	case do != nil:
+		return do(ctx, send)
+	default:
+		return send(ctx)
+	}
+}
+
+// diesBefore kills the actor's process before its nth command from now.
+func (a *actor) diesBefore(n int) {
+	a.at(n, func(context.Context, func(context.Context) error) error {
+		a.script.mu.Lock()
+		defer a.script.mu.Unlock()
+		a.script.dead = true
+		return errDead
+	})
+}
+
+func (sc *script) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (sc *script) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch cmd.Name() {
+		case "hello", "client", "auth", "select", "unwatch":
+			return next(ctx, cmd)
+		}
+		err := sc.do(ctx, func(ctx context.Context) error { return next(ctx, cmd) })
+		if err != nil && cmd.Err() == nil {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (sc *script) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		switch cmds[0].Name() {
+		case "hello", "client", "auth", "select":
+			return next(ctx, cmds)
+		}
+		return sc.do(ctx, func(ctx context.Context) error { return next(ctx, cmds) })
+	}
+}

@@ -1,0 +1,9 @@
+package grab_test
+
+import (
+	"testing"
+
+	"grablab/internal/stack/stacktest"
+)
+
+func TestMain(m *testing.M) { stacktest.Main(m) }

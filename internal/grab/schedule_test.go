@@ -1,0 +1,240 @@
+package grab_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const sceneTTL = 10 * time.Second
+
+// scene is one order, one Redis, and a time that passes when everybody waits.
+type scene struct {
+	*testing.T
+	redis     *miniredis.Miniredis
+	store     *order.Mem
+	order     int64
+	strategy  string
+	instances []*instance
+	tokens    int
+}
+
+func play(t *testing.T, strategy string, schedule func(*scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &scene{T: t, redis: miniredis.NewMiniRedis(), store: new(order.Mem), strategy: strategy}
+		s.redis.ClockTTL(true)
+		t.Cleanup(s.redis.Close)
+		var err error
+		if s.order, err = s.store.Create(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		schedule(s)
+	})
+}
+
+// instance has one driver, and things happen around its steps.
+type instance struct {
+	*grab.Service
+	*order.Mem
+	scene   *scene
+	driver  int64
+	history *history.Memory
+
+	afterRead   func(order.Order, error) error // takes the place of its error
+	beforeClaim func()
+}
+
+func (s *scene) instance(change ...func(*grab.Config)) *instance {
+	s.Helper()
+	i := &instance{Mem: s.store, scene: s, driver: int64(len(s.instances) + 1)}
+	name := fmt.Sprint("instance ", i.driver)
+	i.history = &history.Memory{Instance: name, Now: func() time.Duration { return time.Duration(time.Now().UnixNano()) }}
+	client := redis.NewClient(&redis.Options{
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return s.redis.Dial() },
+		Addr:                     "127.0.0.1:6379",
+		Protocol:                 2,
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		ContextTimeoutEnabled:    true,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	s.Cleanup(func() { client.Close() })
+	cfg := grab.Config{
+		Instance: name, Orders: i, Strategy: s.strategy, History: i.history,
+		Lock: lock.Env{
+			Redis: client, TTL: sceneTTL, Now: time.Now,
+			Token: func() string { s.tokens++; return fmt.Sprint("token ", s.tokens) },
+			Rand:  func() float64 { return 0.5 },
+		},
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	var err error
+	if i.Service, err = grab.New(cfg); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { i.Service.Close() })
+	s.instances = append(s.instances, i)
+	return i
+}
+
+func (i *instance) Read(ctx context.Context, id int64, fence uint64) (order.Order, error) {
+	o, err := i.Mem.Read(ctx, id, fence)
+	if i.afterRead != nil {
+		err = i.afterRead(o, err)
+	}
+	return o, err
+}
+
+func (i *instance) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
+	if i.beforeClaim != nil {
+		i.beforeClaim()
+	}
+	return i.Mem.Claim(ctx, c, g)
+}
+
+func (i *instance) grab() grab.Answer {
+	return i.Grab(i.scene.Context(), grab.Request{Order: i.scene.order, Driver: i.driver})
+}
+
+func (s *scene) key() string { return fmt.Sprintf("grab:%s:{%d}", s.strategy, s.order) }
+
+// runOut ends the lease, whoever has it, as its TTL would.
+func (s *scene) runOut() { s.redis.Del(s.key()) }
+
+// winners are the drivers in the ledger.
+func (s *scene) winners() (drivers []int64) {
+	s.Helper()
+	grabs, err := s.store.Ledger(s.Context(), s.order, 1)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, g := range grabs {
+		drivers = append(drivers, g.Driver)
+	}
+	return drivers
+}
+
+func (s *scene) nearMisses() int {
+	var scan check.Scan
+	for _, i := range s.instances {
+		for _, e := range i.history.Events() {
+			scan.Add(e)
+		}
+	}
+	return scan.Record().NearMisses
+}
+
+// wants fails the test if an answer is another.
+func (s *scene) wants(who string, a grab.Answer, outcome grab.Outcome, reason string) {
+	s.Helper()
+	if a.Outcome != outcome || a.Reason != reason {
+		s.Errorf("%s is told %q %q (%s), want %q %q", who, a.Outcome, a.Reason, a.Error, outcome, reason)
+	}
+}
+
+// F11, F37: A's lease ends after its read, or behind its last look, and B grabs.
+// Then A goes on. The more it asks, the less gets through; a fence lets nothing.
+func TestLateWrite(t *testing.T) {
+	const ( // what becomes of A
+		grabbed = iota
+		lost
+		stale
+	)
+	tests := []struct {
+		strategy               string
+		afterRead, beforeClaim int
+	}{
+		{"setnx", grabbed, grabbed},
+		{"setnx-driverid", grabbed, grabbed},
+		{"setnx-watch", grabbed, grabbed},
+		{"setnx-check", lost, grabbed},
+		{"watchdog", grabbed, grabbed}, // before a renewal has found out
+		{"setnx-fence-write", stale, stale},
+		{"setnx-fenced", stale, stale},
+		{"watchdog-fenced", stale, stale},
+	}
+	for _, tt := range tests {
+		for when, want := range map[string]int{"after the read": tt.afterRead, "before the claim": tt.beforeClaim} {
+			t.Run(tt.strategy+" "+when, func(t *testing.T) {
+				play(t, tt.strategy, func(s *scene) {
+					a, b := s.instance(), s.instance()
+					meanwhile := func() {
+						s.runOut()
+						s.wants("B", b.grab(), grab.Grabbed, "")
+					}
+					if when == "after the read" {
+						a.afterRead = func(_ order.Order, err error) error { meanwhile(); return err }
+					} else {
+						a.beforeClaim = meanwhile
+					}
+					told, winners, nearMisses := a.grab(), 1, 0
+					switch want {
+					case grabbed:
+						s.wants("A", told, grab.Grabbed, "")
+						winners = 2
+					case lost:
+						s.wants("A", told, grab.Failed, "lease_lost")
+					case stale:
+						s.wants("A", told, grab.Failed, "stale")
+						nearMisses = 1
+					}
+					if got := s.winners(); len(got) != winners {
+						t.Errorf("drivers %v have the order, want %d of them", got, winners)
+					}
+					if got := s.nearMisses(); got != nearMisses {
+						t.Errorf("%d near misses, want %d", got, nearMisses)
+					}
+				})
+			})
+		}
+	}
+}
+
+// F34: A reads; its lease ends; B reads; A writes, then B. A token that is
+// compared at the write alone lets both, for A's is the older one; raised before
+// the read, it stops A.
+func TestOlderTokenWritesFirst(t *testing.T) {
+	for strategy, winners := range map[string]int{"setnx-fence-write": 2, "setnx-fenced": 1, "watchdog-fenced": 1} {
+		t.Run(strategy, func(t *testing.T) {
+			play(t, strategy, func(s *scene) {
+				a, b := s.instance(), s.instance()
+				reads, goOn, told := make(chan struct{}), make(chan struct{}), make(chan grab.Answer)
+				b.beforeClaim = func() { close(reads); <-goOn }
+				a.afterRead = func(_ order.Order, err error) error {
+					s.runOut()
+					go func() { told <- b.grab() }()
+					<-reads
+					return err
+				}
+				first := a.grab()
+				close(goOn)
+				s.wants("B", <-told, grab.Grabbed, "")
+				if winners == 1 {
+					s.wants("A", first, grab.Failed, "stale")
+				} else {
+					s.wants("A", first, grab.Grabbed, "")
+				}
+				if got := s.winners(); len(got) != winners {
+					t.Errorf("drivers %v have the order, want %d of them", got, winners)
+				}
+			})
+		})
+	}
+}
