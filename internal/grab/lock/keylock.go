@@ -27,7 +27,7 @@ func (k keyLock) locker(env Env) (*keyLocker, error) {
 }
 
 // keyPace: nobody tells a waiter that the lock is free, so it asks.
-var keyPace = pace{first: 2 * time.Millisecond, most: 50 * time.Millisecond}
+var keyPace = pace{first: 2 * time.Millisecond, most: 100 * time.Millisecond}
 
 type keyLocker struct {
 	keyLock

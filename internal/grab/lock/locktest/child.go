@@ -77,7 +77,7 @@ func processes(ctx context.Context, s Subject) error {
 	defer os.RemoveAll(dir)
 	j := job{
 		Strategy: s.Strategy.Name, Spec: s.Spec, Dir: dir,
-		Keys: 2, Workers: 4, For: 1500 * time.Millisecond, TTL: longTTL, Wait: slack,
+		Keys: 2, Workers: 4, For: 800 * time.Millisecond, TTL: longTTL, Wait: slack,
 	}
 	count := 2
 	if s.Strategy.Excludes == lock.Process {
