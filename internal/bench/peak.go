@@ -85,6 +85,7 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
+// String is "400/s: p99 12.3 ms, held".
 func (s PeakStep) String() string {
 	what := "not held"
 	if s.Held {

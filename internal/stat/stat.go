@@ -55,6 +55,7 @@ func Ratio(a, b []float64) Interval {
 // Misses says whether the whole interval lies above the bound.
 func (i Interval) Misses(atMost float64) bool { return i.Low > atMost }
 
+// String is "1.046 [1.010, 1.093]".
 func (i Interval) String() string {
 	return fmt.Sprintf("%.3f [%.3f, %.3f]", i.Median, i.Low, i.High)
 }
