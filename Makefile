@@ -37,9 +37,10 @@ lint: ## gofmt, vet, staticcheck, modules as their checksums say
 # alone meanwhile: it takes a quarter of an hour.
 prove: tools ## what takes longer; its output is kept in results/prove.txt
 	@( failed=0; echo "make prove at $$(git describe --always --dirty --exclude='*'), $$(date -u +%FT%TZ), $$(go version), $$(nproc) CPUs"; \
-	export GRABLAB_REQUIRE_SERVERS=1; \
+	export GRABLAB_REQUIRE_SERVERS=1 GRABLAB_PROVE=1; \
 	go test -p 1 -tags prove -run Times -v -timeout 60m ./cmd/loadgen || failed=1; \
 	go test -p 1 -tags prove -run Million -v -timeout 60m ./cmd/loadgen || failed=1; \
+	go test -p 1 -run Conformance -timeout 60m ./internal/grab/lock || failed=1; \
 	go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/... || failed=1; \
 	exit $$failed ) 2>&1 | grep -v 'no test files\|^PASS$$' | tee results/prove.txt
 

@@ -225,7 +225,7 @@ func TestOnly(t *testing.T) {
 func TestBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
-		"bogus":                             `no command "bogus"; there are run, report`,
+		"bogus":                             `no command "bogus"; there are run, bench, report`,
 		"run stray":                         `"stray" is no flag`,
 		"-nosuch":                           "no flag -nosuch; -h lists them",
 		"-rat 5":                            "did you mean -rate?",

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"grablab/internal/bench"
+	"grablab/internal/bench/lockbench"
 	"grablab/internal/instance"
 	"grablab/internal/stack"
 )
@@ -44,8 +45,10 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"run", "start the stack and two instances, fire at every chosen strategy, audit the ledger", runCommand},
+		{"bench", "measure each lock by itself, against two PINGs and the libraries", benchCommand},
 		{"report", "render result folders again", reportCommand},
 		{bench.InstanceCommand, "", instance.Main},
+		{lockbench.WorkerCommand, "", lockbench.WorkerMain},
 	}
 }
 

@@ -74,7 +74,7 @@ type books interface {
 }
 
 func (r *runner) open(ctx context.Context, run *Run) (err error) {
-	run.Environment = environment(r.cfg)
+	run.Environment = NewEnvironment(r.cfg.Stack.Kind)
 	if r.record, err = newRecord(r.cfg.Out); err != nil {
 		return err
 	}
@@ -147,10 +147,12 @@ func (r *runner) strategies() []lock.Strategy {
 	return r.cfg.Strategies
 }
 
-func environment(cfg Config) Environment {
+// NewEnvironment describes this machine and program, and what it was built from.
+// The stack of that kind is to say what its servers are.
+func NewEnvironment(stackKind string) Environment {
 	e := Environment{
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),
-		Stack: cfg.Stack.Kind, Vegeta: "unknown", Commit: commit(),
+		Stack: stackKind, Vegeta: "unknown", Commit: commit(),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

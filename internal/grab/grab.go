@@ -237,9 +237,12 @@ func (a *attempt) patience(ctx context.Context) context.Context {
 	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
-// key of the lock. Strategies keep apart, because their keys hold different
-// types; the braces make every key of one lock fall into one slot of a Cluster.
-func (a *attempt) key() string { return fmt.Sprintf("grab:%s:{%d}", a.lock.Name, a.Order) }
+// Key is that of the lock of an order. Strategies keep apart, because their
+// keys hold different types; the braces make every key of one lock fall into
+// one slot of a Cluster.
+func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}", strategy, order) }
+
+func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
 // whileHeld returns a context that ends with the lease, if its loss can be
 // known and matters.

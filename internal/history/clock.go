@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic returns a clock that reads CLOCK_MONOTONIC of the host, which all
+// Clock returns a clock that reads CLOCK_MONOTONIC of the host, which all
 // its processes share. Go's own monotonic reading is the same clock from an
 // origin of its own, at a fifth of the price of the system call, so only the
 // distance of the two is measured: once, as tightly as a few attempts can.
-func monotonic() func() time.Duration {
+func Clock() func() time.Duration {
 	var (
 		origin   time.Time
 		atOrigin time.Duration

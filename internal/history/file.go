@@ -36,7 +36,7 @@ func Create(path, instance string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", errors.Join(err, f.Close()))
 	}
-	return &File{instance: instance, incarnation: last + 1, clock: monotonic(), file: f}, nil
+	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
 // Record appends e. An event that cannot be written leaves a gap in Seq, and

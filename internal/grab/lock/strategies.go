@@ -19,6 +19,7 @@ var Strategies = []Strategy{
 	setnxFenced,
 	setnxFenceWrite,
 	redlockMiswired,
+	handoff,
 }
 
 // Seeded are deliberately wrong siblings of correct locks. They are found by

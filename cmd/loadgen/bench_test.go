@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"grablab/internal/bench/lockbench"
+	"grablab/internal/grab/lock"
+	"grablab/internal/stack"
+	"grablab/internal/stack/stacktest"
+
+	"golang.org/x/perf/benchfmt"
+)
+
+// startable skips where the local stack cannot run.
+func startable(t *testing.T) {
+	t.Helper()
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Local})
+	stacktest.Check(t, err)
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBench(t *testing.T) {
+	startable(t)
+	cmd := loadgen(t, "bench", "-strategies", "setnx,none", "-rounds", "2", "-slice", "20ms", "-seed", "7", "-format", "json")
+	code, stdout, stderr := output(t, cmd)
+	if code != exitDone {
+		t.Fatalf("exit %d\n%s\n%s", code, stdout, stderr)
+	}
+	if !strings.Contains(stderr, "seed 7\n") {
+		t.Errorf("no seed: %q", stderr)
+	}
+	folders, err := filepath.Glob(filepath.Join(cmd.Dir, "results", "*-bench"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("%q, %v", folders, err)
+	}
+	if text := read(t, folders[0], "bench.json"); string(text) != stdout {
+		t.Errorf("bench.json is\n%s\nprinted was\n%s", text, stdout)
+	}
+	var res lockbench.Result
+	if err := json.Unmarshal([]byte(stdout), &res); err != nil {
+		t.Fatal(err)
+	}
+	if !res.Complete || res.Rounds != 2 || len(res.Rows) != 3*len(lockbench.Cases) {
+		t.Errorf("%s", stdout)
+	}
+	lines := 0
+	for in := benchfmt.NewReader(bytes.NewReader(read(t, folders[0], "bench.txt")), "bench.txt"); in.Scan(); lines++ {
+		if _, ok := in.Result().(*benchfmt.Result); !ok {
+			t.Errorf("%v", in.Result())
+		}
+	}
+	if measured := bytes.Count(read(t, folders[0], "slices.jsonl"), []byte("\n")); measured != lines || lines != 2*len(res.Rows) {
+		t.Errorf("%d slices, %d lines, want %d", measured, lines, 2*len(res.Rows))
+	}
+	if !bytes.HasPrefix(read(t, folders[0], "bench.svg"), []byte("<svg ")) {
+		t.Error("the plot is no SVG")
+	}
+}
+
+// A lock that two held is worth an exit code, to those who ask for it.
+func TestBenchCheck(t *testing.T) {
+	startable(t)
+	cmd := loadgen(t, "bench", "-strategies", "none", "-cases", "closed_loop", "-rounds", "2", "-slice", "20ms", "-check", "-quiet", "-out", "x")
+	code, stdout, stderr := output(t, cmd)
+	if code != exitAssert || !strings.Contains(stderr, "closed_loop: none:") {
+		t.Errorf("exit %d, %q\n%s", code, stderr, stdout)
+	}
+	if !strings.HasSuffix(stdout, "results in x\n") {
+		t.Errorf("it does not say where the results are: %q", stdout)
+	}
+}
+
+// Ctrl-C keeps what has been measured, and leaves no process behind.
+func TestBenchInterrupt(t *testing.T) {
+	startable(t)
+	cmd := loadgen(t, "bench", "-strategies", "setnx", "-cases", "uncontended", "-rounds", "10000", "-slice", "5ms", "-out", "x")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	saved := filepath.Join(cmd.Dir, "x", "bench.json")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(saved); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("nothing is saved\n%s", errs.String())
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(errs.String(), "rounds are kept") {
+		t.Errorf("exit %d\n%s", code, errs.String())
+	}
+	var res lockbench.Result
+	if err := json.Unmarshal(read(t, saved), &res); err != nil || res.Complete || res.Rounds == 0 {
+		t.Errorf("%v: complete %v after %d rounds", err, res.Complete, res.Rounds)
+	}
+}
+
+func TestBenchBadUsage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for args, want := range map[string]string{
+		"stray":                  `"stray" is no flag`,
+		"-round 5":               "did you mean -rounds?",
+		"-strategies setnxx":     "did you mean setnx?",
+		"-strategies rueidislok": "did you mean rueidislock?",
+		"-strategies setnx,":     "none of them empty",
+		"-cases wave":            "want one of uncontended, many_keys, waves, closed_loop",
+		"-rounds 0":              "want a whole number from 1",
+		"-slice 1ms":             "want 5ms or more",
+		"-stack embedded":        "the embedded stack is no server",
+		"-stack moon":            "want one of local, external",
+		"-stack external":        "needs -redis",
+		"-redis h:1":             "goes with -stack external",
+		"-format markdown":       "want one of text, json, benchstat",
+		"-stack external -redis h:1 -strategies redlock": "name them with -redlock",
+		"-seed x":                     "want a whole number",
+		"-stack local -redlock a,b,c": "goes with -stack external",
+	} {
+		var out, errs bytes.Buffer
+		code := run(context.Background(), append([]string{"bench"}, strings.Fields(args)...), &out, &errs)
+		if code == exitDone || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: exit %d, %q, want %q", args, code, errs.String(), want)
+		}
+		if entries, err := os.ReadDir("."); err != nil || len(entries) > 1 {
+			t.Errorf("%s left %v, %v", args, entries, err)
+		}
+	}
+}
+
+func TestBenchFlags(t *testing.T) {
+	s, err := parseBench(strings.Fields("-strategies peers,setnx,setnx -cases waves,uncontended -rounds 3 -slice 7ms -seed 5"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chosen, cases []string
+	peers := 0
+	for _, c := range s.Contestants {
+		chosen = append(chosen, c.Name)
+		if c.Peer {
+			peers++
+		}
+	}
+	for _, c := range s.Cases {
+		cases = append(cases, c.Name)
+	}
+	if peers == 0 || len(chosen) != peers+1 || chosen[peers] != "setnx" {
+		t.Errorf("chosen: %v", chosen)
+	}
+	if !slices.Equal(cases, []string{"uncontended", "waves"}) || s.Rounds != 3 || s.Slice != 7*time.Millisecond || s.Seed != 5 {
+		t.Errorf("%v, %+v", cases, s.Config)
+	}
+	if s, err := parseBench(nil); err != nil || s.Rounds < 21 || len(s.Contestants) != len(lockbench.Names()) || len(s.Cases) != len(lockbench.Cases) {
+		t.Errorf("%v, defaults %+v", err, s)
+	}
+	// Without names, what the servers that are named can serve.
+	s, err = parseBench(strings.Fields("-stack external -redis h:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.Contestants {
+		if c.Needs&^lock.Redis != 0 {
+			t.Errorf("%s needs more than the Redis that there is", c.Name)
+		}
+	}
+	if _, err := parseBench([]string{"-rounds", "x"}); !errors.Is(err, errUsage) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBenchHelp(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(context.Background(), []string{"bench", "-h"}, &out, &errs); code != exitDone {
+		t.Fatalf("exit %d, %s", code, errs.String())
+	}
+	for _, o := range newBenchSettings().options() {
+		if !strings.Contains(out.String(), "-"+o.name+" ") {
+			t.Errorf("-%s is not told", o.name)
+		}
+	}
+}

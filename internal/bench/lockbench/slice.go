@@ -1,0 +1,154 @@
+package lockbench
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"grablab/internal/grab/lock"
+)
+
+// Slice is what was measured of one contestant in one case and one round. nil:
+// it means nothing there, or could not be counted.
+type Slice struct {
+	Round        int      `json:"round"`
+	Strategy     string   `json:"strategy"`
+	Case         string   `json:"case"`
+	Seconds      float64  `json:"seconds"`
+	Acquisitions int      `json:"acquisitions"`
+	GaveUp       int      `json:"gave_up"`
+	OpsPerS      float64  `json:"ops_per_s"`
+	P50US        float64  `json:"p50_us"` // of an acquire and its release, without the time between them
+	P99US        float64  `json:"p99_us"`
+	GapP50US     *float64 `json:"handoff_gap_p50_us"`
+	GapP99US     *float64 `json:"handoff_gap_p99_us"`
+	SentPerOp    *float64 `json:"commands_per_op"`
+	InsidePerOp  *float64 `json:"script_commands_per_op"`
+	Jain         *float64 `json:"jain"`
+	SelfRetake   *float64 `json:"self_retake"`
+	WaitP999MS   float64  `json:"wait_p999_ms"`
+	LongestMS    float64  `json:"longest_wait_ms"`
+	Violations   *int     `json:"violations"`
+
+	waits []float64 // ms, of all
+}
+
+// measure turns what the workers of a contestant did into figures.
+func measure(t turn, who Contestant) Slice {
+	holds := slices.SortedFunc(slices.Values(t.holds), func(a, b Hold) int { return cmp.Compare(a.Acquired, b.Acquired) })
+	s := Slice{Strategy: who.Name, Case: t.Name, Seconds: t.span.Seconds(), Acquisitions: len(holds)}
+	costs := make([]float64, len(holds))
+	s.waits = make([]float64, len(holds))
+	for i, h := range holds {
+		s.GaveUp += h.GaveUp
+		costs[i] = us(h.Acquired - h.Asked + h.Done - h.Released)
+		s.waits[i] = ms(h.Acquired - h.Asked)
+	}
+	s.OpsPerS = float64(t.counted) / s.Seconds
+	slices.Sort(costs)
+	s.P50US, s.P99US = percentile(costs, 0.5), percentile(costs, 0.99)
+	waits := slices.Sorted(slices.Values(s.waits))
+	s.WaitP999MS, s.LongestMS = percentile(waits, 0.999), waits[len(waits)-1]
+
+	if t.Workers > 1 && t.Wave == 0 {
+		s.Jain = new(jain(perWorker(holds, t.Case)))
+	}
+	if t.contended() {
+		s.SelfRetake = new(selfRetake(holds))
+		if gaps := handoffGaps(holds); len(gaps) > 0 {
+			slices.Sort(gaps)
+			s.GapP50US, s.GapP99US = new(percentile(gaps, 0.5)), new(percentile(gaps, 0.99))
+		}
+	}
+	if who.Excludes != lock.Nobody {
+		s.Violations = new(violations(holds, t.Case, who.Excludes))
+	}
+	if who.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // whose clients are not counted
+		ops := float64(len(holds))
+		s.SentPerOp = new(float64(t.sent) / ops)
+		if t.ran != nil && who.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
+			s.InsidePerOp = new(max(0, float64(*t.ran)-float64(t.sent)) / ops)
+		}
+	}
+	return s
+}
+
+// handoffGaps are the times from a release to the next acquire's return on a
+// key, wherever somebody was waiting when it was released. holds of one key, in
+// the order of their acquires.
+func handoffGaps(holds []Hold) []float64 {
+	asked := make([]time.Duration, len(holds))
+	for i, h := range holds {
+		asked[i] = h.Asked
+	}
+	slices.Sort(asked)
+	var gaps []float64
+	for i := range len(holds) - 1 {
+		freed := holds[i].Released
+		wanted, _ := slices.BinarySearch(asked, freed+1)
+		if wanted > i+1 { // i+1 have had it
+			gaps = append(gaps, us(max(0, holds[i+1].Acquired-freed)))
+		}
+	}
+	return gaps
+}
+
+// selfRetake is the share of acquisitions by the worker that had just released.
+func selfRetake(holds []Hold) float64 {
+	n := 0
+	for i := range len(holds) - 1 {
+		if holds[i].Worker == holds[i+1].Worker {
+			n++
+		}
+	}
+	return float64(n) / float64(max(len(holds)-1, 1))
+}
+
+func perWorker(holds []Hold, c Case) []float64 {
+	n := make([]float64, c.Workers)
+	for _, h := range holds {
+		n[h.Worker]++
+	}
+	return n
+}
+
+// jain is Jain's fairness index: 1 if all have the same, 1/n if one has all.
+func jain(x []float64) float64 {
+	var sum, squares float64
+	for _, v := range x {
+		sum += v
+		squares += v * v
+	}
+	return sum * sum / (float64(len(x)) * squares)
+}
+
+// violations counts the holders that came in while another was inside: of the
+// same process, if the lock keeps only those apart. A hold is taken to begin
+// when the acquire has returned and to end when the release is called, so that
+// what is counted is certain.
+func violations(holds []Hold, c Case, excludes lock.Exclusion) int {
+	type room struct{ key, process int }
+	free := map[room]time.Duration{}
+	n := 0
+	for _, h := range holds {
+		r := room{key: h.Key}
+		if excludes == lock.Process {
+			r.process = h.Worker / (c.Workers / c.Processes)
+		}
+		if h.Acquired < free[r] {
+			n++
+		}
+		free[r] = max(free[r], h.Released)
+	}
+	return n
+}
+
+// percentile of sorted values, by nearest rank.
+func percentile(sorted []float64, p float64) float64 {
+	i := int(math.Ceil(p*float64(len(sorted)))) - 1
+	return sorted[min(max(i, 0), len(sorted)-1)]
+}
+
+func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,136 @@
+package lockbench
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+)
+
+// h is a hold of worker n: when it asked, acquired, released; in µs.
+func h(n int, asked, acquired, released int) Hold {
+	at := func(us int) time.Duration { return time.Duration(us) * time.Microsecond }
+	return Hold{Worker: n, Asked: at(asked), Acquired: at(acquired), Released: at(released), Done: at(released + 10)}
+}
+
+func TestHandoffGaps(t *testing.T) {
+	for name, tt := range map[string]struct {
+		holds []Hold
+		want  []float64
+	}{
+		"one":                        {[]Hold{h(0, 0, 5, 9)}, nil},
+		"one waits":                  {[]Hold{h(0, 0, 5, 9), h(1, 0, 30, 31)}, []float64{21}},
+		"nobody waits":               {[]Hold{h(0, 0, 5, 9), h(1, 10, 30, 31)}, nil},
+		"who asks at that very time": {[]Hold{h(0, 0, 5, 9), h(1, 9, 30, 31)}, []float64{21}},
+		// Worker 1 waits all the time, and 0 takes the lock straight back: a hand-off to itself.
+		"taken back":        {[]Hold{h(0, 0, 5, 9), h(0, 10, 12, 15), h(1, 0, 30, 31)}, []float64{3, 15}},
+		"between two waves": {[]Hold{h(0, 0, 5, 9), h(1, 0, 15, 19), h(0, 100, 105, 109), h(1, 100, 111, 112)}, []float64{6, 2}},
+		"an overlap":        {[]Hold{h(0, 0, 5, 9), h(1, 0, 7, 12)}, []float64{0}},
+	} {
+		if got := handoffGaps(tt.holds); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestViolations(t *testing.T) {
+	pair := Case{Workers: 4, Processes: 2, Keys: 1}
+	other := h(1, 0, 6, 8)
+	other.Key = 1
+	for name, tt := range map[string]struct {
+		holds          []Hold
+		global, inside int // counted for a lock of all, and for one of each process
+	}{
+		"one after the other":         {[]Hold{h(0, 0, 5, 9), h(1, 0, 9, 12)}, 0, 0},
+		"in one process":              {[]Hold{h(0, 0, 5, 9), h(1, 0, 8, 12)}, 1, 1},
+		"of two processes":            {[]Hold{h(0, 0, 5, 9), h(2, 0, 8, 12)}, 1, 0},
+		"two inside of a long one":    {[]Hold{h(0, 0, 5, 90), h(1, 0, 8, 12), h(3, 0, 13, 15)}, 2, 1},
+		"two keys":                    {[]Hold{h(0, 0, 5, 9), other}, 0, 0},
+		"the release takes its time":  {[]Hold{{Acquired: 5, Released: 9, Done: 100}, {Worker: 1, Acquired: 50, Released: 60}}, 0, 0},
+		"the acquire began long ago":  {[]Hold{{Acquired: 5, Released: 9}, {Worker: 1, Asked: 1, Acquired: 50, Released: 60}}, 0, 0},
+		"a third after an overlap":    {[]Hold{h(0, 0, 5, 90), h(1, 0, 8, 12), h(2, 0, 100, 110)}, 1, 1},
+		"one that was still to begin": {[]Hold{h(0, 0, 5, 5), h(1, 0, 5, 5)}, 0, 0},
+	} {
+		if got := violations(tt.holds, pair, lock.Global); got != tt.global {
+			t.Errorf("%s: got %d, want %d", name, got, tt.global)
+		}
+		if got := violations(tt.holds, pair, lock.Process); got != tt.inside {
+			t.Errorf("%s, in a process: got %d, want %d", name, got, tt.inside)
+		}
+	}
+}
+
+func TestJain(t *testing.T) {
+	for _, tt := range []struct {
+		x    []float64
+		want float64
+	}{
+		{[]float64{3, 3, 3, 3}, 1},
+		{[]float64{7, 0, 0, 0}, 0.25},
+		{[]float64{1, 3}, 0.8},
+	} {
+		if got := jain(tt.x); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%v: got %v, want %v", tt.x, got, tt.want)
+		}
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	ten := []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+	for p, want := range map[float64]float64{0: 1, 0.1: 1, 0.11: 2, 0.5: 5, 0.9: 9, 0.99: 10, 1: 10} {
+		if got := percentile(ten, p); got != want {
+			t.Errorf("p%v: got %v, want %v", p*100, got, want)
+		}
+	}
+}
+
+// What a slice says of holds that can be reckoned by hand.
+func TestMeasure(t *testing.T) {
+	loop := Case{Name: "loop", Workers: 2, Processes: 2, Keys: 1}
+	giveUp := h(1, 0, 31, 40)
+	giveUp.GaveUp = 3
+	s := measure(turn{
+		Case: loop, span: time.Millisecond, counted: 3, sent: 6, ran: new(uint64(10)),
+		holds: []Hold{giveUp, h(0, 0, 1, 10), h(0, 20, 21, 25), h(0, 42, 43, 50)},
+	}, Contestant{Name: "x", Excludes: lock.Global, Needs: lock.Redis})
+	want := Slice{
+		Strategy: "x", Case: "loop", Seconds: 0.001, Acquisitions: 4, GaveUp: 3, OpsPerS: 3000,
+		P50US: 11, P99US: 41, GapP50US: new(6.0), GapP99US: new(11.0), SentPerOp: new(1.5), InsidePerOp: new(1.0),
+		Jain: new(0.8), SelfRetake: new(1.0 / 3), WaitP999MS: 0.031, LongestMS: 0.031, Violations: new(0),
+	}
+	want.waits, s.waits = nil, nil
+	for name, pair := range map[string][2]any{
+		"gap":   {*s.GapP50US, *want.GapP50US},
+		"gap99": {*s.GapP99US, *want.GapP99US},
+		"sent":  {*s.SentPerOp, *want.SentPerOp}, "inside": {*s.InsidePerOp, *want.InsidePerOp},
+		"jain": {*s.Jain, *want.Jain}, "self": {*s.SelfRetake, *want.SelfRetake}, "overlaps": {*s.Violations, *want.Violations},
+		"ops": {s.OpsPerS, want.OpsPerS}, "p50": {s.P50US, want.P50US}, "p99": {s.P99US, want.P99US}, "gave up": {s.GaveUp, want.GaveUp},
+		"wait": {s.WaitP999MS, want.WaitP999MS}, "longest": {s.LongestMS, want.LongestMS}, "n": {s.Acquisitions, want.Acquisitions},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s: got %v, want %v", name, pair[0], pair[1])
+		}
+	}
+}
+
+// Nobody fights over a key of one's own, the floor is no lock, and what was not
+// counted is not said.
+func TestMeasureLeavesOut(t *testing.T) {
+	alone := turn{Case: Case{Workers: 1, Processes: 1, Keys: 1}, span: time.Second, counted: 1, holds: []Hold{h(0, 0, 1, 2)}}
+	s := measure(alone, Contestant{Excludes: lock.Nobody, Needs: lock.Etcd})
+	if s.GapP50US != nil || s.Jain != nil || s.SelfRetake != nil || s.Violations != nil || s.SentPerOp != nil || s.InsidePerOp != nil {
+		t.Errorf("%+v", s)
+	}
+	if s := measure(alone, Contestant{Excludes: lock.Global, Needs: lock.Redis}); s.SentPerOp == nil || s.InsidePerOp != nil {
+		t.Errorf("sent %v, inside %v", s.SentPerOp, s.InsidePerOp)
+	}
+}
+
+func TestParseCalls(t *testing.T) {
+	text := "# Commandstats\r\ncmdstat_info:calls=7,usec=9\r\ncmdstat_evalsha:calls=3,usec=9,usec_per_call=3.00,rejected_calls=1\r\ncmdstat_config|get:calls=2,usec=1\r\n"
+	if got := parseCalls(text); got != 5 {
+		t.Errorf("got %d, want 5", got)
+	}
+}

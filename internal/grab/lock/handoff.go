@@ -1,0 +1,290 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"grablab/internal/order"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// handoff is the lock to recommend: one Redis, first come first served, and
+// whoever releases hands the lease to the next and wakes it.
+//
+// State in Redis, three keys of one slot for each lock:
+//
+//	lease  string     name of the holder; expires with the lease
+//	queue  sorted set names of those who wait, by the number that each drew
+//	fence  counter    the last number drawn
+//
+// A name is "channel/n": n is a place in its process, and the channel is where
+// that process listens. It is used for one acquisition. Every transition is one
+// script, so one atomic step:
+//
+//	acquire  lease free, queue empty:  lease = me; fence = draw
+//	         lease free, others queue: pass, then as if it were not free
+//	         lease is mine already:    renew; fence = draw (a reply was lost)
+//	         else:                     queue me under a number drawn, or busy
+//	release  lease is mine:            pass; if nobody is left, delete the lease
+//	leave    take me out of the queue; if the lease is mine, as release
+//	check    lease free: pass. Tell the holder, and who of mine is queued
+//	renew    lease is mine: a whole TTL from now
+//	pass     take the first from the queue; lease = it; publish to its channel;
+//	         if nobody hears it, its process is gone: the next
+//
+// Why exclusive: the lease is set if it is free, or changed by a script that
+// found its own name in it or found it free. The holder counts a TTL from before
+// the request that got it was sent, less a hundredth, on the monotonic clock. A
+// lease that was pushed has no request before it, so its receiver must know
+// that it is young (F12): it was granted after the last request that found its
+// place in the queue, which was either the one that queued it or a check. It
+// is believed if that was sent less than half a TTL ago, and if its fence
+// is not from before that place was taken; in doubt the receiver asks, for the
+// same name may take again (F25). No clock but its own is needed for that.
+//
+// Why first come, first served: numbers grow, and pass takes the lowest. Nobody
+// takes a free lease past a queue. A waiter keeps its number as long as it
+// lives: if its subscription was cut when its turn came it is passed over, but
+// then stands where it stood; so it is when Redis forgot the queue.
+//
+// Why the fence grows: it is the number drawn when the waiter joined, if that
+// is above the fence of the one who hands over, and else one drawn anew. A lost
+// counter starts at the server's clock, in microseconds, above all before.
+//
+// Why nothing is left: whoever gives up leaves, and if it was handed the lease
+// in that moment, hands it on. If leaving fails, the wake-up comes to a process
+// that knows nobody of that name, and hands it on. Names of a dead process are
+// taken out as they become first. A queue that nobody checks expires.
+//
+// What the check is for: publishing is at most once, and the holder may die. So
+// a waiter makes sure of its place every second, or a third of a TTL if that is
+// less: a lost wake-up costs that, a dead holder its TTL and that. Checks and
+// renewals of a process go out together, on one timer.
+//
+// What it costs: acquire and release are one round trip each, with 3 commands
+// inside each script if nobody else wants the lock. A contended acquisition is
+// as many requests, with 8 commands inside, and one message; or none, if
+// the next waiter is of the same process: then the reply to the release wakes it.
+// With dozens of workers, and one Redis, a client that pipelines by itself does
+// half as much again (go-redis: AutoPipelineWithOptions, full duplex). It is the
+// caller's choice, for with fewer workers it costs, and its hooks come too late
+// to hold a request back.
+//
+// What it does not do: the process may live while the work hangs (F15). One
+// Redis may forget a lease, or a fail-over lose it (F17): then the fence stops
+// the second writer. A process that is stopped, not dead, still listens as far
+// as Redis knows, and so does one whose host vanished: each of its waiters may
+// be handed the lease, and keep it for a TTL.
+var handoff = Strategy{
+	Name:   "handoff",
+	Title:  "first come, first served: a release hands on and wakes the next",
+	Family: "redis",
+	Source: "our own",
+	Needs:  Redis,
+	Guard:  order.Fenced,
+	Fences: true,
+	Expect: map[Fault]Verdict{
+		Hang: Stuck,
+	},
+	Excludes: Global,
+	Survives: []Fault{NoFault, Slow, Crash, PartitionDB, ClientClock, DBRestart},
+	Breaks:   []string{"F15", "F17"},
+	New:      newHandoff,
+}
+
+const (
+	// A waiter makes sure of its place this often, or three times in a TTL.
+	handoffPoll = time.Second
+	// A queue outlives the last who joined or checked it by this much.
+	handoffKeep = time.Minute
+)
+
+var (
+	errHandoffRing = errors.New("lock: handoff needs one Redis, a Cluster or a Sentinel; a Ring publishes where nobody listens")
+	errClosed      = errors.New("lock: closed")
+)
+
+// handoffLocker is one process's side of the lock: everything that it holds or
+// waits for, by number.
+type handoffLocker struct {
+	env   Env
+	id    string        // of this locker, part of every name that it leaves in Redis
+	ttl   any           // of its leases, in ms, as an argument
+	check time.Duration // how often a waiter makes sure of its place
+
+	closing chan struct{}
+	running sync.WaitGroup
+	nudged  chan struct{} // one slot: the minder is to look at the alarm again
+
+	mu     sync.Mutex // never held across anything that waits
+	closed bool
+	count  uint64
+	places map[uint64]*place
+	lines  map[string]*line // by address; "" where there is but one Redis
+	alarm  time.Time        // when the minder looks at the places again; zero: not before it is nudged
+}
+
+func newHandoff(env Env) (Locker, error) {
+	if err := needRedis(env); err != nil {
+		return nil, err
+	}
+	if _, ok := env.Redis.(*redis.Ring); ok {
+		return nil, errHandoffRing
+	}
+	l := &handoffLocker{
+		env:     env,
+		id:      env.Token(),
+		ttl:     env.TTL.Milliseconds(),
+		check:   min(env.TTL/3, handoffPoll),
+		closing: make(chan struct{}),
+		nudged:  make(chan struct{}, 1),
+		places:  map[uint64]*place{},
+		lines:   map[string]*line{},
+	}
+	l.running.Go(l.mind)
+	return l, nil
+}
+
+// Acquire is one round trip if the lock is free.
+func (l *handoffLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	p := l.enter(ctx, key)
+	if err := p.obtain(ctx); err != nil {
+		p.leave(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// Raise lifts the counter of key, in one step. Fences keep growing without it,
+// unless the counter was lost and the server's clock fell back, or a fail-over
+// promoted a replica that lagged.
+func (l *handoffLocker) Raise(ctx context.Context, key string, fence uint64) error {
+	if err := handoffRaise.run(ctx, l.env.Redis, handoffKeys(key), fence).Err(); err != nil {
+		return fmt.Errorf("lock: raise %s: %w", key, err)
+	}
+	return nil
+}
+
+// Close leaves the lines and ends the renewals.
+func (l *handoffLocker) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	close(l.closing)
+	lines := make([]*line, 0, len(l.lines))
+	for _, n := range l.lines {
+		lines = append(lines, n)
+	}
+	l.mu.Unlock()
+
+	for _, n := range lines {
+		n.hangUp()
+	}
+	l.running.Wait()
+	return nil
+}
+
+// enter registers a place before anything is sent: a wake-up may overtake the
+// reply.
+func (l *handoffLocker) enter(ctx context.Context, key string) *place {
+	p := &place{
+		handoffLocker: l, ctx: context.WithoutCancel(ctx), wait: l.env.wait(ctx),
+		key: key, keys: handoffKeys(key), wake: make(chan wakeup, 1),
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count++
+	p.number = l.count
+	l.places[p.number] = p
+	return p
+}
+
+func (l *handoffLocker) forget(p *place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.places, p.number)
+}
+
+// nodeOf returns the node that has key. On a Cluster a line must go to that
+// very one: PUBLISH counts only who listens on its own node.
+func (l *handoffLocker) nodeOf(ctx context.Context, key string) (client redis.UniversalClient, addr string, err error) {
+	cluster, ok := l.env.Redis.(*redis.ClusterClient)
+	if !ok {
+		return l.env.Redis, "", nil
+	}
+	master, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, "", fmt.Errorf("lock: master of %s: %w", key, err)
+	}
+	return master, master.Options().Addr, nil
+}
+
+// lineTo returns the line to a node. It is called with mu held.
+func (l *handoffLocker) lineTo(client redis.UniversalClient, addr string) *line {
+	n, ok := l.lines[addr]
+	if !ok {
+		n = newLine(l, client, addr)
+		l.lines[addr] = n
+	}
+	return n
+}
+
+// deliver takes a wake-up to whom it is for. One that nobody waits for came to
+// a lease that was handed to somebody who had left: it is handed on.
+func (l *handoffLocker) deliver(payload string) {
+	w, ok := parseWakeup(payload)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.placeNamed(w.name); p != nil {
+		p.signal(w)
+	} else {
+		l.handOn(w.key, w.name)
+	}
+}
+
+// placeNamed is called with mu held.
+func (l *handoffLocker) placeNamed(name string) *place {
+	number, _ := placeOf(name)
+	if p, ok := l.places[number]; ok && p.name == name {
+		return p
+	}
+	return nil
+}
+
+// handOn is called with mu held.
+func (l *handoffLocker) handOn(key, name string) {
+	if l.closed {
+		return
+	}
+	l.running.Go(func() {
+		ctx, cancel := undoing(context.Background())
+		defer cancel()
+		l.takeOut(ctx, handoffKeys(key), name)
+	})
+}
+
+// takeOut takes a name out of Redis, with all that it has. If the request fails
+// it is sent once more, and whole: the reply that was lost may have said that
+// the script is not known. After that the expiry is the second line.
+func (l *handoffLocker) takeOut(ctx context.Context, keys []any, name string) {
+	if handoffLeave.run(ctx, l.env.Redis, keys, name).Err() != nil {
+		_ = l.env.Redis.Process(ctx, handoffLeave.command(ctx, true, keys, name))
+	}
+}
+
+// handoffEnd is when a lease must be given up that cannot have begun before
+// since: a hundredth before its time, for clocks run at slightly different rates.
+func handoffEnd(since time.Time, ttl time.Duration) time.Time { return since.Add(ttl - ttl/100) }

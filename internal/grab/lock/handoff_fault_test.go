@@ -1,0 +1,348 @@
+package lock_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+)
+
+const (
+	faultTTL = 1500 * time.Millisecond
+	poll     = faultTTL / 3 // of handoff, with that TTL
+	leeway   = time.Second  // for a machine that does much else
+)
+
+// A killed holder's lease passes on within its TTL and one poll interval, to
+// the first in the queue.
+func TestHandoffKilledHolder(t *testing.T) {
+	addr := startRedis(t)
+	client := newClient(addr)
+	defer client.Close()
+	holder := startChild(t, childSetup{Addr: addr, TTL: faultTTL, Wait: time.Minute})
+	holder.tell(t, childOrder{Do: "hold", Key: handoffKey})
+	if h := holder.hear(t); h[0].Error != "" {
+		t.Fatal(h[0].Error)
+	}
+	a, b := openHandoff(t, addr, faultTTL, time.Minute), openHandoff(t, addr, faultTTL, time.Minute)
+	first := acquireAsync(t.Context(), a, handoffKey)
+	untilQueued(t, client, handoffKey, 1)
+	second := acquireAsync(t.Context(), b, handoffKey)
+	untilQueued(t, client, handoffKey, 2)
+
+	holder.kill(t)
+	lease := soon(t, faultTTL+poll+leeway, first)
+	select {
+	case <-second:
+		t.Error("the second waiter has it too")
+	default:
+	}
+	must(0, lease.Release(t.Context()))
+	must(0, soon(t, poll+leeway, second).Release(t.Context()))
+	nothingLeft(t, client)
+}
+
+// A killed process with a hundred waiters delays nobody.
+func TestHandoffKilledWaiters(t *testing.T) {
+	addr := startRedis(t)
+	client := newClient(addr)
+	defer client.Close()
+	a, b := openHandoff(t, addr, time.Minute, time.Minute), openHandoff(t, addr, time.Minute, time.Minute)
+	lease := must(a.Acquire(t.Context(), handoffKey))
+	crowd := startChild(t, childSetup{Addr: addr, TTL: time.Minute, Wait: time.Minute})
+	crowd.tell(t, childOrder{Do: "wait", Key: handoffKey, Workers: 100})
+	untilQueued(t, client, handoffKey, 100)
+	last := acquireAsync(t.Context(), b, handoffKey)
+	untilQueued(t, client, handoffKey, 101)
+
+	crowd.kill(t)
+	_ = crowd.cmd.Wait()
+	must(0, lease.Release(t.Context()))
+	must(0, soon(t, time.Second+leeway, last).Release(t.Context()))
+	nothingLeft(t, client)
+}
+
+// A waiter's process is stopped while the lease is handed to it, and goes on
+// when that has run out and somebody else has it: the wake-up that it then
+// finds is too old (F12).
+func TestHandoffLateWakeup(t *testing.T) {
+	addr := startRedis(t)
+	client := newClient(addr)
+	defer client.Close()
+	a, b := openHandoff(t, addr, faultTTL, time.Minute), openHandoff(t, addr, faultTTL, time.Minute)
+	lease := must(a.Acquire(t.Context(), handoffKey))
+	sleeper := startChild(t, childSetup{Addr: addr, TTL: faultTTL, Wait: time.Minute})
+	sleeper.tell(t, childOrder{Do: "wave", Key: handoffKey, Workers: 1})
+	untilQueued(t, client, handoffKey, 1)
+	sleeper.stop(t)
+
+	must(0, lease.Release(t.Context()))
+	other := soon(t, faultTTL+poll+leeway, acquireAsync(t.Context(), b, handoffKey))
+	must(0, sleeper.cmd.Process.Signal(syscall.SIGCONT))
+	time.Sleep(2 * poll)
+	select {
+	case <-other.Lost():
+		t.Error("the holder lost it to the sleeper")
+	default:
+	}
+	freed := hostClock()
+	must(0, other.Release(t.Context()))
+	h := sleeper.hear(t)[0]
+	if h.Error != "" {
+		t.Fatal(h.Error)
+	}
+	if h.Acquired < freed {
+		t.Errorf("the sleeper took itself for the holder %v before the release", time.Duration(freed-h.Acquired))
+	}
+	nothingLeft(t, client)
+}
+
+// The subscription is cut again and again. A wake-up that is lost with it costs
+// one poll interval, and whoever is passed over keeps its place.
+func TestHandoffCutSubscription(t *testing.T) {
+	onBoth(t, func(t *testing.T, addr string) {
+		proxy := startProxy(t, addr)
+		ctx := t.Context()
+		client := newClient(addr)
+		defer client.Close()
+		a, b := openHandoff(t, addr, faultTTL, time.Minute), openHandoff(t, proxy.addr(), faultTTL, time.Minute)
+		for round := range 5 {
+			lease := must(a.Acquire(ctx, handoffKey))
+			cut := acquireAsync(ctx, b, handoffKey)
+			untilQueued(t, client, handoffKey, 1)
+			after := acquireAsync(ctx, a, handoffKey)
+			untilQueued(t, client, handoffKey, 2)
+			restore := proxy.refuse()
+			for len(client.PubSubChannels(ctx, "handoff:*").Val()) > 1 {
+				time.Sleep(time.Millisecond) // until the server has noticed
+			}
+			must(0, lease.Release(ctx)) // b cannot be reached: it is the turn of a
+			other := soon(t, poll+leeway, after)
+			restore()
+			untilQueued(t, client, handoffKey, 1) // in its old place again
+			last := acquireAsync(ctx, a, handoffKey)
+			untilQueued(t, client, handoffKey, 2)
+			must(0, other.Release(ctx))
+			must(0, soon(t, poll+leeway, cut).Release(ctx))
+			must(0, soon(t, poll+leeway, last).Release(ctx))
+			if t.Failed() {
+				t.Fatalf("in round %d", round)
+			}
+		}
+		nothingLeft(t, client)
+	})
+}
+
+// The wake-up itself is lost: it is on its way when the connection dies.
+func TestHandoffLostWakeup(t *testing.T) {
+	onBoth(t, func(t *testing.T, addr string) {
+		proxy := startProxy(t, addr)
+		ctx := t.Context()
+		client := newClient(addr)
+		defer client.Close()
+		a, b := openHandoff(t, addr, faultTTL, time.Minute), openHandoff(t, proxy.addr(), faultTTL, time.Minute)
+		for range 5 {
+			lease := must(a.Acquire(ctx, handoffKey))
+			waiting := acquireAsync(ctx, b, handoffKey)
+			untilQueued(t, client, handoffKey, 1)
+			forget := proxy.swallow("message") // the server believes that it was heard
+			must(0, lease.Release(ctx))
+			must(0, soon(t, poll+leeway, waiting).Release(ctx))
+			forget()
+		}
+		nothingLeft(t, client)
+	})
+}
+
+// All connections of one of two processes are cut in the middle of everything.
+func TestHandoffCutConnections(t *testing.T) {
+	onBoth(t, func(t *testing.T, addr string) {
+		proxy := startProxy(t, addr)
+		client := newClient(addr)
+		defer client.Close()
+		lockers := []lock.Locker{openHandoff(t, addr, faultTTL, time.Minute), openHandoff(t, proxy.addr(), faultTTL, time.Minute)}
+		var inside, overlaps, had, longest atomic.Int64
+		var all sync.WaitGroup
+		stop := time.Now().Add(3 * time.Second)
+		for w := range 12 {
+			all.Go(func() {
+				for time.Now().Before(stop) {
+					began := time.Now()
+					lease, err := lockers[w%2].Acquire(t.Context(), handoffKey)
+					if err != nil {
+						continue // refused or cut: the service would answer so
+					}
+					if took := int64(time.Since(began)); took > longest.Load() {
+						longest.Store(took)
+					}
+					if inside.Add(1) != 1 {
+						overlaps.Add(1)
+					}
+					had.Add(1)
+					time.Sleep(time.Millisecond)
+					inside.Add(-1)
+					_ = lease.Release(t.Context())
+				}
+			})
+		}
+		for time.Now().Before(stop) {
+			time.Sleep(100 * time.Millisecond)
+			proxy.cut()
+		}
+		all.Wait()
+		t.Logf("%d leases, the longest wait was %v", had.Load(), time.Duration(longest.Load()))
+		if n := overlaps.Load(); n > 0 {
+			t.Errorf("%d overlaps", n)
+		}
+		if had.Load() < 100 {
+			t.Errorf("only %d leases", had.Load())
+		}
+		if took := time.Duration(longest.Load()); took > faultTTL+poll+leeway {
+			t.Errorf("somebody waited for %v", took)
+		}
+		for end := time.Now().Add(faultTTL + leeway); client.Exists(t.Context(), handoffKey).Val() != 0 && time.Now().Before(end); {
+			time.Sleep(20 * time.Millisecond) // an acquire whose undoing was cut too
+		}
+		nothingLeft(t, client)
+	})
+}
+
+// A lease whose server cannot be reached any more is given up before it can
+// have run out there.
+func TestHandoffLostInTime(t *testing.T) {
+	onBoth(t, func(t *testing.T, addr string) {
+		proxy := startProxy(t, addr)
+		client := newClient(addr)
+		defer client.Close()
+		l := openHandoff(t, proxy.addr(), faultTTL, time.Minute)
+		lease := must(l.Acquire(t.Context(), handoffKey))
+		time.Sleep(faultTTL) // renewed meanwhile
+		proxy.refuse()
+		select {
+		case <-lease.Lost():
+		case <-time.After(faultTTL + leeway):
+			t.Fatal("the holder was never told")
+		}
+		if client.Get(t.Context(), handoffKey).Val() != lease.Token() {
+			t.Error("it had run out when the holder was told")
+		}
+	})
+}
+
+// proxy stands between a client and its server.
+type proxy struct {
+	listener net.Listener
+	server   string
+
+	mu       sync.Mutex
+	conns    map[net.Conn]struct{}
+	refusing bool
+	swallows string // replies that hold this are lost
+}
+
+func startProxy(tb testing.TB, server string) *proxy {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &proxy{listener: l, server: server, conns: map[net.Conn]struct{}{}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { p.serve(c) })
+		}
+	})
+	tb.Cleanup(func() {
+		_ = l.Close()
+		p.refuse()
+		running.Wait()
+	})
+	return p
+}
+
+func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+func (p *proxy) serve(c net.Conn) {
+	defer c.Close()
+	s, err := net.Dial("tcp", p.server)
+	if err != nil {
+		return
+	}
+	defer s.Close()
+	p.mu.Lock()
+	if p.refusing {
+		p.mu.Unlock()
+		return
+	}
+	p.conns[c] = struct{}{}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.conns, c)
+		p.mu.Unlock()
+	}()
+	var both sync.WaitGroup
+	both.Go(func() {
+		_, _ = io.Copy(s, c)
+		_ = s.Close()
+	})
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := s.Read(buf)
+		if err != nil {
+			break
+		}
+		p.mu.Lock()
+		lost := p.swallows != "" && strings.Contains(string(buf[:n]), p.swallows)
+		p.mu.Unlock()
+		if !lost {
+			_, _ = c.Write(buf[:n])
+		}
+	}
+	_ = c.Close()
+	both.Wait()
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+// refuse cuts all connections and lets none through until restored.
+func (p *proxy) refuse() (restore func()) {
+	p.mu.Lock()
+	p.refusing = true
+	p.mu.Unlock()
+	p.cut()
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.refusing = false
+	}
+}
+
+// swallow loses what the server says, if it holds a text, until forgotten.
+func (p *proxy) swallow(text string) (forget func()) {
+	set := func(s string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.swallows = s
+	}
+	set(text)
+	return func() { set("") }
+}

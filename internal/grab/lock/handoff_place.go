@@ -1,0 +1,274 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// place is one attempt on a lock, from the first request to the release: first
+// it asks, then perhaps it is queued, at last it may hold the lease.
+type place struct {
+	*handoffLocker
+	ctx    context.Context // the acquire's values, without its end
+	wait   time.Duration
+	key    string
+	keys   []any
+	number uint64
+	wake   chan wakeup // one slot; if it is full, the one in it leads to the same
+
+	// The waiter's own.
+	joined int64 // the number drawn when it was first queued: its place for good; 0: never queued
+	traces bool  // there may be something of it in Redis
+
+	// Guarded by mu; written by the waiter alone but for state, since, due and end.
+	state placeState
+	line  *line
+	name  string    // in Redis
+	drawn int64     // the number drawn by the last reply that said queued
+	since time.Time // no grant that follows that reply is older
+	due   time.Time // when the place is to be checked, or the lease to be renewed
+	fence int64
+	end   time.Time // when the lease must be taken for lost
+	lost  chan struct{}
+}
+
+type placeState int
+
+const (
+	asking placeState = iota
+	queued
+	holding
+	gone // lost, released or left: nothing is to be done for it any more
+)
+
+// obtain asks, and waits to be woken, until the lease is ours or the wait is
+// over.
+func (p *place) obtain(ctx context.Context) error {
+	giveUp := time.Now().Add(p.wait)
+	for {
+		sent := time.Now()
+		n, err := p.ask(ctx)
+		switch {
+		case err != nil:
+			return err
+		case n > 0:
+			if p.hold(sent, n) {
+				return ctx.Err()
+			}
+			// The reply took longer than the lease lives (F12). The same name may take again.
+		case n < 0:
+			p.queue(sent, -n)
+			if ok, err := p.await(ctx, giveUp); ok || err != nil {
+				return err
+			}
+		case p.wait > 0:
+			// Nobody is queued who could not be woken.
+			if err := p.line.open(ctx, giveUp); err != nil {
+				return err
+			}
+		}
+		if !time.Now().Before(giveUp) {
+			return ErrBusy
+		}
+	}
+}
+
+// ask sends the one request of an acquire, and once more if it failed: the same
+// name may take again, so it does no harm if the first was carried out (F25).
+// A request that is under way is not given up with ctx. It would be carried out
+// all the same, perhaps after its own undoing (F14).
+func (p *place) ask(ctx context.Context) (n int64, err error) {
+	for range 2 {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if err := p.choose(ctx); err != nil {
+			return 0, err
+		}
+		script, args := handoffTry, append(make([]any, 0, 3), p.name, p.ttl)
+		if p.wait > 0 && p.line.isUp() {
+			script = handoffAcquire
+		}
+		if p.traces {
+			args = append(args, p.joined)
+		}
+		p.traces = true
+		n, err = script.run(p.ctx, p.env.Redis, p.keys, args...).Int64()
+		if err == nil {
+			p.traces = n != 0
+			return n, nil
+		}
+	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return 0, err
+}
+
+// choose names the place after the line on which it can be woken now. That is
+// another one if a master of a Cluster has taken over, and what is left under
+// the old name is undone.
+func (p *place) choose(ctx context.Context) error {
+	client, addr, err := p.nodeOf(ctx, p.key)
+	if err != nil {
+		return err
+	}
+	old := p.name
+	p.mu.Lock()
+	p.state, p.line = asking, p.lineTo(client, addr)
+	p.name = nameOf(p.line.channel, p.number)
+	p.mu.Unlock()
+	if old != "" && old != p.name {
+		p.undo(ctx, old)
+	}
+	return nil
+}
+
+// queue takes in that the place is queued under the number n.
+func (p *place) queue(sent time.Time, n int64) {
+	if p.joined == 0 {
+		p.joined = n
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.drawn, p.since, p.due = queued, n, sent, sent.Add(p.check)
+	p.wakeBy(p.due)
+}
+
+// await waits to be woken. It is false if it is time to ask again.
+func (p *place) await(ctx context.Context, giveUp time.Time) (bool, error) {
+	timer := time.NewTimer(time.Until(giveUp))
+	defer timer.Stop()
+	select {
+	case w := <-p.wake:
+		return p.accept(w), ctx.Err()
+	case <-timer.C:
+		return false, ErrBusy
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-p.closing:
+		return false, errClosed
+	}
+}
+
+// accept takes a lease that was pushed, if it is surely young (F12). A fence
+// from before the place was last queued belongs to an earlier grant, of which
+// nothing is known; one that is not is no older than since. In doubt it costs
+// one round trip to ask.
+func (p *place) accept(w wakeup) bool {
+	p.mu.Lock()
+	drawn, since := p.drawn, p.since
+	p.mu.Unlock()
+	if w.fence == 0 || w.fence < drawn || time.Since(since) > p.env.TTL/2 {
+		return false
+	}
+	return p.hold(since, w.fence)
+}
+
+// hold makes the place a lease that began no earlier than since, unless it may
+// be over by now.
+func (p *place) hold(since time.Time, fence int64) bool {
+	end := handoffEnd(since, p.env.TTL)
+	if !time.Now().Before(end) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.fence, p.lost = holding, fence, make(chan struct{})
+	p.end, p.due = end, since.Add(p.env.TTL/3)
+	p.wakeBy(p.due)
+	return true
+}
+
+// leave undoes what an acquire that fails may have done. It forgets the place
+// first: should it come to nothing, a wake-up finds nobody and is handed on.
+func (p *place) leave(ctx context.Context) {
+	p.retire()
+	p.forget(p)
+	p.undo(ctx, p.name)
+}
+
+// undo takes a name of the place out of Redis. If the lease was handed to it
+// meanwhile, it goes to the next.
+func (p *place) undo(ctx context.Context, name string) {
+	if !p.traces {
+		return
+	}
+	p.traces = false
+	ctx, cancel := undoing(ctx)
+	defer cancel()
+	p.takeOut(ctx, p.keys, name)
+}
+
+// retire takes the place out of the minder's care. It is true if it was a lease
+// and not lost.
+func (p *place) retire() (held bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire(time.Now())
+	held = p.state == holding
+	p.state = gone
+	return held
+}
+
+// signal never waits. It is called with mu held.
+func (p *place) signal(w wakeup) {
+	if p.state != asking && p.state != queued {
+		return
+	}
+	select {
+	case p.wake <- w:
+	default:
+	}
+}
+
+func (p *place) Token() string { return p.name }
+func (p *place) Fence() uint64 { return uint64(p.fence) }
+
+// Lost looks at the clock itself: when a process that was stopped goes on, its
+// holder may run before the minder does.
+func (p *place) Lost() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire(time.Now())
+	return p.lost
+}
+
+// expire is called with mu held.
+func (p *place) expire(now time.Time) {
+	if p.state == holding && !now.Before(p.end) {
+		p.lose()
+	}
+}
+
+// lose is called with mu held.
+func (p *place) lose() {
+	p.state = gone
+	close(p.lost)
+}
+
+// Release is one round trip. A request that failed is sent again, for as long
+// as the lease lives: its connection may have been cut, and others wait.
+func (p *place) Release(ctx context.Context) error {
+	held := p.retire()
+	defer p.forget(p)
+	for pause := time.Millisecond; ; pause *= 2 {
+		reply, err := handoffRelease.run(ctx, p.env.Redis, p.keys, p.name, p.fence).Result()
+		if next, ok := reply.(string); ok {
+			p.deliver(next)
+		}
+		switch {
+		case err == nil && reply == int64(0):
+			// Not ours any more. If it cannot have run out, a release did it whose reply was lost.
+			if pause > time.Millisecond && held && time.Now().Before(p.end) {
+				return nil
+			}
+			return ErrLost
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || !time.Now().Before(p.end):
+			return err
+		}
+		rest(ctx, min(pause, p.check))
+	}
+}

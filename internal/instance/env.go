@@ -1,0 +1,34 @@
+package instance
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+)
+
+// Sent counts what the clients of an instance have sent.
+type Sent struct {
+	Redis atomic.Uint64 // commands
+	DB    atomic.Uint64 // statements
+}
+
+// NewEnv returns what strategies get in an instance of cfg, for those who look
+// at the locks without the service around them. Without cfg.DB there is
+// no database in it. close ends all of it.
+func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
+	var store order.Store
+	closeStore := func() error { return nil }
+	if cfg.DB != "" {
+		db, err := openStore(ctx, cfg, &sent.DB, log)
+		if err != nil {
+			return env, nil, err
+		}
+		store, closeStore = db, db.Close
+	}
+	clients := newClients(cfg, &sent.Redis)
+	return newEnv(cfg, clients, store, log), func() error { return errors.Join(clients.Close(), closeStore()) }, nil
+}
