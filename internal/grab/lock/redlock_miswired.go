@@ -50,11 +50,23 @@ const miswiredQuorum = 2
 type miswiredLocker struct {
 	env     Env
 	nodes   [3]redis.UniversalClient
+	queue   doors
 	keepers keepers
 }
 
+// Acquire asks the nodes for one waiter of this process at a time, as redlock does.
 func (l *miswiredLocker) Acquire(ctx context.Context, key string) (lease Lease, err error) {
-	err = poll(ctx, l.env.wait(ctx), redlockPace, l.env.Rand, func() (ok bool, err error) {
+	wait := l.env.wait(ctx)
+	if wait > 0 {
+		giveUp := time.Now().Add(wait)
+		exit, err := l.queue.enter(ctx, key, wait)
+		if err != nil {
+			return nil, err
+		}
+		defer exit()
+		wait = time.Until(giveUp)
+	}
+	err = poll(ctx, wait, redlockPace, l.env.Rand, func() (ok bool, err error) {
 		lease, err = l.try(ctx, key)
 		if errors.Is(err, ErrBusy) {
 			return false, nil
