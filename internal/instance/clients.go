@@ -22,9 +22,7 @@ const (
 	minIdle      = 32
 	minIdleNode  = 16
 	redisTimeout = 3 * time.Second
-	// nodeTimeout is what a Redlock node that does not answer may cost.
-	nodeTimeout = 50 * time.Millisecond
-	keepAlive   = 15 * time.Second
+	keepAlive    = 15 * time.Second
 )
 
 // clients are the Redis clients of an instance. Each carries the tap, and
@@ -47,9 +45,10 @@ func newClients(cfg Config, sent *atomic.Uint64) *clients {
 			Addrs: cfg.Redis, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdle,
 		}, sent)
 	}
+	// The strategy itself decides how long it waits for a silent node.
 	for i, addr := range cfg.Redlock {
 		c.redlock = append(c.redlock, newClient(cfg, fmt.Sprintf("redlock-%d", i+1), redis.UniversalOptions{
-			Addrs: []string{addr}, DialTimeout: nodeTimeout, ReadTimeout: nodeTimeout, MinIdleConns: minIdleNode,
+			Addrs: []string{addr}, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdleNode,
 		}, sent))
 	}
 	return c

@@ -46,7 +46,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 
 // few stand for all: within a process, in one Redis and in several, polling and
 // told, ours and not.
-var few = []string{"mutex", "setnx", "watchdog", "redlock", "redsync-5ms", "redislock", "redislock-5ms", "rueidislock-1"}
+var few = []string{"mutex", "setnx", "watchdog", "redlock", "redsync-5ms", "redislock", "redislock-5ms"}
 
 // A few locks in every case, and one that does nothing.
 func TestRun(t *testing.T) {
