@@ -144,6 +144,9 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if err != nil {
 		return complain(stderr, err)
 	}
+	if err := out.clear(); err != nil {
+		return complain(stderr, err)
+	}
 	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}

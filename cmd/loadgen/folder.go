@@ -51,7 +51,7 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	}
 }
 
-// namedFolder makes or takes the folder. What an earlier run left there goes.
+// namedFolder makes or takes the folder.
 func namedFolder(out string) (*folder, error) {
 	path, err := filepath.Abs(out)
 	if err != nil {
@@ -62,19 +62,24 @@ func namedFolder(out string) (*folder, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("result folder: %w", err)
 	}
-	if _, err := os.Stat(filepath.Join(path, report.File)); err != nil {
-		return f, f.writable()
+	return f, f.writable()
+}
+
+// clear removes what an earlier run has left in the folder, if one has.
+func (f *folder) clear() error {
+	if _, err := os.Stat(filepath.Join(f.path, report.File)); err != nil {
+		return nil
 	}
-	old, err := filepath.Glob(filepath.Join(path, "*.vegeta.bin"))
-	for _, name := range append(old, filepath.Join(path, report.File), filepath.Join(path, markdownFile)) {
+	old, err := filepath.Glob(filepath.Join(f.path, "*.vegeta.bin"))
+	for _, name := range append(old, filepath.Join(f.path, report.File), filepath.Join(f.path, markdownFile)) {
 		if rm := os.Remove(name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
 			err = errors.Join(err, rm)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("result folder: %w", err)
+		return fmt.Errorf("result folder: %w", err)
 	}
-	return f, f.writable()
+	return nil
 }
 
 // writable tries it, before anything is started whose results could not be kept.

@@ -195,7 +195,10 @@ func TestOutReplaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.discard(); err != nil { // it was not ours
+	if kept, _ := os.ReadDir(out); len(kept) != 4 {
+		t.Errorf("before anything has begun only %v are left", kept)
+	}
+	if err := errors.Join(f.clear(), f.discard()); err != nil { // it was not ours
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(out)

@@ -86,7 +86,7 @@ func TestMillionRequests(t *testing.T) {
 		peak /= 1024 // which counts bytes there
 	}
 	c := run.Cells[0]
-	t.Logf("%d requests in %.0f s, %.0f/s: peak memory of loadgen %d MiB", c.Requests, c.DurationS, c.CompletedRPS, peak/1024)
+	t.Logf("%d requests in %.0f s, %.0f/s: peak memory of loadgen %d MiB", c.Requests, *c.DurationS, *c.CompletedRPS, peak/1024)
 	if c.Requests != 1_000_000 || peak/1024 >= 200 {
 		t.Errorf("%d requests, %d MiB", c.Requests, peak/1024)
 	}

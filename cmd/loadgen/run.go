@@ -40,7 +40,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if err != nil {
 		return complain(stderr, err)
 	}
-	s.Out = out.path
+	s.Out, s.Begin = out.path, out.clear
 	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}

@@ -19,6 +19,9 @@ func open(t *testing.T, cfg Config) *runner {
 	r := &runner{cfg: cfg, progress: newProgress(cfg)}
 	t.Cleanup(func() { r.close() })
 	stacktest.Check(t, r.open(t.Context(), &Run{}))
+	if err := r.begin(); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 

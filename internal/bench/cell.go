@@ -23,41 +23,47 @@ const auditTimeout = 30 * time.Second
 // stragglers end, audit, judge.
 func (r *runner) cell(ctx context.Context, s lock.Strategy, load Load) Cell {
 	c := r.blank(s, load)
-	tried, doubt := r.measure(ctx, s, load, &c)
-	c.Verdict, c.Reason = judge(c, s, tried, doubt)
+	t, doubt := r.measure(ctx, s, load, &c)
+	c.Verdict, c.Reason = judge(c, s, t, doubt)
 	return c
 }
 
 func (r *runner) blank(s lock.Strategy, load Load) Cell {
-	guard := s.Guard // "" for a foreign service: nobody knows how it writes
+	guard := s.Guard
 	if r.cfg.Guard != "" && !s.FixedGuard {
 		guard = r.cfg.Guard
 	}
-	return Cell{
+	c := Cell{
 		Strategy: s.Name, Fault: lock.NoFault, Expected: r.cfg.expected(s, lock.NoFault),
-		Guard: guard, OnLost: r.cfg.OnLost, CountedFrom: fromAnswers,
-		TTLMS: millis(r.cfg.TTL), LeaseMS: millis(r.cfg.TTL), WorkMS: millis(r.cfg.Work), WaitMS: millis(r.cfg.Wait),
-		Orders: load.Orders, OfferedRPS: load.Rate,
+		CountedFrom: fromAnswers, Orders: load.Orders,
 		Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
+	if load.Rate > 0 {
+		c.OfferedRPS = &load.Rate
+	}
+	if s.New != nil {
+		c.Guard, c.OnLost = guard, r.cfg.OnLost
+		c.TTLMS, c.LeaseMS = ptr(millis(r.cfg.TTL)), ptr(millis(r.cfg.TTL))
+		c.WorkMS, c.WaitMS = ptr(millis(r.cfg.Work)), ptr(millis(r.cfg.Wait))
+	}
+	return c
 }
 
 // measure fills in every figure of the cell that can be counted. It returns
-// how many orders somebody got to the inside of, and why the cell cannot be
-// trusted, "" if it can.
-func (r *runner) measure(ctx context.Context, s lock.Strategy, load Load, c *Cell) (tried int, doubt string) {
+// the accounts, and why the cell cannot be trusted, "" if it can.
+func (r *runner) measure(ctx context.Context, s lock.Strategy, load Load, c *Cell) (t *tally, doubt string) {
 	if err := r.prepare(ctx, s); err != nil {
-		return 0, fmt.Sprintf("not measured: %v", err)
+		return nil, fmt.Sprintf("not measured: %v", err)
 	}
 	first, err := r.books.Create(ctx, load.Orders)
 	if err != nil {
-		return 0, fmt.Sprintf("not measured: could not open orders: %v", err)
+		return nil, fmt.Sprintf("not measured: could not open orders: %v", err)
 	}
 	before, beforeErr := r.fleet.counters(ctx)
 
-	t, err := r.fire(ctx, c, first, load)
+	t, err = r.fire(ctx, c, first, load)
 	if t == nil {
-		return 0, fmt.Sprintf("not measured: %v", err)
+		return nil, fmt.Sprintf("not measured: %v", err)
 	}
 	doubts := &doubts{}
 	doubts.note(err, "interrupted")
@@ -66,12 +72,15 @@ func (r *runner) measure(ctx context.Context, s lock.Strategy, load Load, c *Cel
 	audit, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
 	after, err := r.settle(audit)
+	if !errors.Is(err, errNoMetrics) {
+		doubts.note(err, "grabs may still have been in flight")
+	}
 	c.answers(t)
 	c.count(before, after, errors.Join(beforeErr, err))
 	doubts.note(r.readLedger(audit, c, t, first), "the ledger could not be read")
 	doubts.note(r.readEvents(c, s), "events were lost")
 	doubts.note(r.probeAll(ctx, c, first), "stuck orders could not be counted")
-	return t.tried, doubts.first
+	return t, doubts.first
 }
 
 // probeAll counts the stuck orders. What the instances record of the probes is
@@ -81,7 +90,7 @@ func (r *runner) probeAll(ctx context.Context, c *Cell, first int64) error {
 		return context.Cause(ctx)
 	}
 	stuck, err := r.stuckOrders(ctx, first, c.Orders, r.cfg.TTL)
-	if err == nil || stuck > 0 {
+	if err == nil {
 		c.StuckOrders = &stuck
 	}
 	if r.fleet.ours {
@@ -126,7 +135,9 @@ func (r *runner) fire(ctx context.Context, c *Cell, first int64, load Load) (*ta
 			t.outcomes[grab.Grabbed], t.outcomes[grab.Failed]+t.outcomes[grab.Timeout])
 	})
 	t.finish()
-	c.DurationS = t.lastEnd.Sub(began).Seconds()
+	if t.requests > 0 {
+		c.DurationS = ptr(t.lastEnd.Sub(began).Seconds())
+	}
 	return t, errors.Join(err, bookErr, raw.Close())
 }
 
@@ -137,13 +148,11 @@ func (r *runner) settle(ctx context.Context) (counters, error) {
 	defer cancel()
 	for {
 		now, err := r.fleet.counters(ctx)
-		if err != nil || now.inFlight == 0 {
+		if errors.Is(err, errNoMetrics) || err == nil && now.inFlight == 0 {
 			return now, err
 		}
-		select {
-		case <-ctx.Done():
-			return now, fmt.Errorf("bench: %v grabs still in flight", now.inFlight)
-		case <-time.After(20 * time.Millisecond):
+		if !rest(ctx, 20*time.Millisecond) {
+			return now, errors.Join(err, fmt.Errorf("bench: %v when last seen", now.inFlight))
 		}
 	}
 }
@@ -156,7 +165,8 @@ func (c *Cell) answers(t *tally) {
 	if c.Latency != nil {
 		ok := held(c.Latency, c.LatencySent)
 		c.LoadHeld = &ok
-		c.CompletedRPS = float64(t.requests) / c.DurationS
+		sent := t.requests - t.errors[kindRefused] - t.errors[kindInterrupted]
+		c.CompletedRPS = ptr(float64(sent) / *c.DurationS)
 	}
 }
 
@@ -177,6 +187,10 @@ func (c *Cell) count(before, after counters, err error) {
 func (r *runner) readLedger(ctx context.Context, c *Cell, t *tally, first int64) error {
 	if r.fleet.foreign {
 		c.DoubleGrabs, c.OrdersDoubleGrabbed, c.OrdersGrabbed = &t.doubles, &t.doubled, &t.won
+		// Whoever got no answer may have won.
+		if n := t.outcomes[grab.Timeout] + t.errors[kindReset] + t.errors[kindOther]; n > 0 {
+			return fmt.Errorf("bench: there is none, and %d answers were lost", n)
+		}
 		return nil
 	}
 	c.CountedFrom = fromLedger

@@ -40,10 +40,11 @@ type Config struct {
 	FirstOrder int64
 	AdminToken string
 
-	Seed uint64
-	Out  string    // the result folder, which exists
-	Log  io.Writer // progress and whatever is said aloud
-	TTY  bool      // Log is a terminal: the progress line may overwrite itself
+	Seed  uint64
+	Out   string       // the result folder, which exists
+	Begin func() error // called before anything is written there, once the run is sure to begin; nil: nothing is to be done
+	Log   io.Writer    // progress and whatever is said aloud
+	TTY   bool         // Log is a terminal: the progress line may overwrite itself
 }
 
 // Load is what is fired at a cell: every driver at every order.
@@ -80,4 +81,11 @@ var Scenarios = []struct {
 		TTL:  30 * time.Second, Wait: 2 * time.Second,
 		Peak: PeakConfig{P99: 100 * time.Millisecond, Budget: 20 * time.Second},
 	}},
+}
+
+// asRunning takes over how instances are set up that somebody else has started.
+func (cfg *Config) asRunning(s grab.Settings) {
+	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
+	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)
+	cfg.Guard, cfg.OnLost = s.Guard, s.OnLost
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -32,7 +33,8 @@ type fleet struct {
 	client    *http.Client
 	token     string
 	ours      bool
-	foreign   bool // they answer the grab call and nothing else
+	foreign   bool          // they answer the grab call and nothing else
+	settings  grab.Settings // of the first, where somebody else has started them
 	first     int64
 }
 
@@ -137,7 +139,11 @@ func (f *fleet) revive(ctx context.Context, cfg Config, st *stack.Stack, say fun
 	return nil
 }
 
+// alive says whether the instance runs, as far as we can know.
 func (in *member) alive() bool {
+	if in.proc == nil {
+		return true
+	}
 	select {
 	case <-in.proc.Done():
 		return false
@@ -193,22 +199,23 @@ func (f *fleet) awaitReady(ctx context.Context, in *member) error {
 func useTargets(ctx context.Context, cfg Config) (*fleet, error) {
 	f := newFleet(cfg.AdminToken)
 	f.first = cfg.FirstOrder
-	for _, url := range cfg.Targets {
-		url = strings.TrimRight(url, "/")
-		in := &member{url: url, name: strings.TrimPrefix(strings.TrimPrefix(url, "http://"), "https://")}
-		var health struct {
-			Instance string `json:"instance"`
+	for _, base := range cfg.Targets {
+		base = strings.TrimRight(base, "/")
+		in := &member{url: base, name: strings.TrimPrefix(strings.TrimPrefix(base, "http://"), "https://")}
+		var health grab.Health
+		err := f.call(ctx, http.MethodGet, base+"/healthz", nil, &health)
+		if sent := (*url.Error)(nil); errors.As(err, &sent) {
+			return f, fmt.Errorf("bench: target %s does not answer: %w", base, err)
 		}
-		err := f.call(ctx, http.MethodGet, url+"/healthz", nil, &health)
-		var status *statusError
-		if err != nil && !errors.As(err, &status) {
-			return f, fmt.Errorf("bench: target %s does not answer: %w", url, err)
-		}
-		if health.Instance != "" {
-			in.name = health.Instance
+		in.name = or(health.Instance, in.name)
+		if len(f.instances) == 0 {
+			f.settings = health.Settings
 		}
 		f.instances = append(f.instances, in)
-		if err := f.call(ctx, http.MethodGet, url+"/strategy", nil, &struct{}{}); err != nil {
+		var current struct {
+			Name string `json:"name"`
+		}
+		if f.call(ctx, http.MethodGet, base+"/strategy", nil, &current) != nil || current.Name == "" {
 			f.foreign = true
 		}
 	}
@@ -313,6 +320,12 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("HTTP %d: %s", e.code, e.says)
 }
 
+// oneLine cuts what a server says to what fits into a reason.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	return text[:min(len(text), 200)]
+}
+
 // call is one control call. in and out may be nil.
 func (f *fleet) call(ctx context.Context, method, url string, in, out any) error {
 	var body io.Reader
@@ -340,8 +353,8 @@ func (f *fleet) call(ctx context.Context, method, url string, in, out any) error
 	if err != nil {
 		return err
 	}
-	if resp.StatusCode/100 != 2 {
-		return &statusError{resp.StatusCode, or(field(b, "error"), strings.TrimSpace(string(b)))}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated {
+		return &statusError{resp.StatusCode, oneLine(or(field(b, "error"), string(b)))}
 	}
 	if out == nil {
 		return nil
@@ -365,6 +378,9 @@ func (f *fleet) counters(ctx context.Context) (counters, error) {
 		return sum, errNoMetrics
 	}
 	for _, in := range f.instances {
+		if !in.alive() {
+			continue // and its start time is missing in the epoch
+		}
 		families, err := f.scrape(ctx, in)
 		if err != nil {
 			return sum, fmt.Errorf("bench: metrics of %s: %w", in.name, err)

@@ -9,9 +9,8 @@ import (
 )
 
 // judge gives the cell its verdict: the first of contract 1 that applies, with
-// the reason. doubt is why the cell was not measured as it should have been;
-// tried counts the orders of which somebody got past the lock.
-func judge(c Cell, s lock.Strategy, tried int, doubt string) (lock.Verdict, string) {
+// the reason. doubt is why the cell was not measured as it should have been.
+func judge(c Cell, s lock.Strategy, t *tally, doubt string) (lock.Verdict, string) {
 	switch {
 	case c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
 		return lock.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once"
@@ -25,12 +24,12 @@ func judge(c Cell, s lock.Strategy, tried int, doubt string) (lock.Verdict, stri
 		return lock.Unknown, "double-grabs could not be counted"
 	case c.StuckOrders == nil:
 		return lock.Unknown, "stuck orders could not be counted"
-	case len(c.ServedBy) < 2:
+	case len(t.competed) < 2:
 		return lock.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:
 		return lock.Unknown, "no order was contended"
-	case tried < c.Orders:
-		return lock.Unknown, fmt.Sprintf("%s not tried: nobody got past the lock", share(c.Orders-tried, c.Orders, "was", "were"))
+	case t.tried < c.Orders:
+		return lock.Unknown, fmt.Sprintf("%s not tried: nobody got past the lock", share(c.Orders-t.tried, c.Orders, "was", "were"))
 	default:
 		return lock.Safe, ""
 	}

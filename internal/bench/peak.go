@@ -31,12 +31,16 @@ func (r *runner) peak(ctx context.Context, s lock.Strategy) Cell {
 		rate    = peakFirst
 		again   bool
 		attempt Cell
+		bad     *Cell // the first step that was unsafe or left an order stuck
 	)
-	for ctx.Err() == nil && high/low > peakFine && (best == nil || time.Now().Before(end)) {
+	for ctx.Err() == nil && high/low > peakFine && (len(search.Steps) == 0 || time.Now().Before(end)) {
 		load := r.cfg.Load
 		load.Rate = rate
 		load.Orders = max(1, int(rate*peakStep.Seconds())/load.Drivers)
 		attempt = r.cell(ctx, s, load)
+		if bad == nil && (attempt.Verdict == lock.Unsafe || attempt.Verdict == lock.Stuck) {
+			bad = ptr(attempt)
+		}
 		step := PeakStep{RPS: rate, Held: r.isHeld(attempt)}
 		if attempt.Latency != nil {
 			step.P99MS = &attempt.Latency.P99
@@ -46,8 +50,7 @@ func (r *runner) peak(ctx context.Context, s lock.Strategy) Cell {
 		switch {
 		case step.Held:
 			low = rate
-			won := attempt
-			best = &won
+			best = ptr(attempt)
 		case !again:
 			again = true
 			continue
@@ -65,10 +68,13 @@ func (r *runner) peak(ctx context.Context, s lock.Strategy) Cell {
 	} else {
 		search.HeldRPS = low
 		if best.Grabs != nil {
-			search.GrabsPerS = ptr(float64(*best.Grabs) / best.DurationS)
+			search.GrabsPerS = ptr(float64(*best.Grabs) / *best.DurationS)
 		}
 	}
 	best.Peak = &search
+	if bad != nil {
+		best.Verdict, best.Reason = bad.Verdict, fmt.Sprintf("at %.0f/s %s", *bad.OfferedRPS, bad.Reason)
+	}
 	return *best
 }
 

@@ -56,12 +56,13 @@ type Cell struct {
 	Expected *lock.Verdict `json:"expected"` // nil: the flags change what the registry claims
 	Reason   string        `json:"reason"`   // why the verdict is not safe, or cannot be known
 
-	Guard   order.Guard `json:"guard"` // "": of a foreign service
-	OnLost  grab.OnLost `json:"on_lost"`
-	TTLMS   float64     `json:"ttl_ms"`
-	LeaseMS float64     `json:"lease_ms"`
-	WorkMS  float64     `json:"work_ms"`
-	WaitMS  float64     `json:"wait_ms"`
+	Guard  order.Guard `json:"guard"`   // "": of a foreign service
+	OnLost grab.OnLost `json:"on_lost"` // "": of a foreign service
+	// Nil of a foreign service: nobody knows how it is set up.
+	TTLMS   *float64 `json:"ttl_ms"`
+	LeaseMS *float64 `json:"lease_ms"`
+	WorkMS  *float64 `json:"work_ms"`
+	WaitMS  *float64 `json:"wait_ms"`
 
 	Orders   int                  `json:"orders"`
 	Requests int                  `json:"requests"`
@@ -88,9 +89,9 @@ type Cell struct {
 	LatencySent *Latency `json:"latency_sent_ms"` // from sending
 	LoadHeld    *bool    `json:"load_held"`
 
-	OfferedRPS   float64 `json:"offered_rps"`
-	CompletedRPS float64 `json:"completed_rps"`
-	DurationS    float64 `json:"duration_s"`
+	OfferedRPS   *float64 `json:"offered_rps"` // nil: all at once
+	CompletedRPS *float64 `json:"completed_rps"`
+	DurationS    *float64 `json:"duration_s"`
 
 	RedisCommands           *int     `json:"redis_commands"`
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -31,6 +32,9 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 		},
 	}
 	if err := r.open(ctx, run); err != nil {
+		return run, err
+	}
+	if err := r.begin(); err != nil {
 		return run, err
 	}
 	for i, s := range r.strategies() {
@@ -75,9 +79,6 @@ type books interface {
 
 func (r *runner) open(ctx context.Context, run *Run) (err error) {
 	run.Environment = NewEnvironment(r.cfg.Stack.Kind)
-	if r.record, err = newRecord(r.cfg.Out); err != nil {
-		return err
-	}
 	if len(r.cfg.Targets) > 0 {
 		return r.openTargets(ctx, run)
 	}
@@ -94,12 +95,26 @@ func (r *runner) open(ctx context.Context, run *Run) (err error) {
 	return err
 }
 
+// begin makes room for the results.
+func (r *runner) begin() (err error) {
+	if r.cfg.Begin != nil {
+		if err := r.cfg.Begin(); err != nil {
+			return err
+		}
+	}
+	r.record, err = newRecord(r.cfg.Out)
+	return err
+}
+
 // openTargets attaches to instances that somebody else has started.
 func (r *runner) openTargets(ctx context.Context, run *Run) (err error) {
 	run.Environment.Stack = "targets"
 	run.Config.Instances = len(r.cfg.Targets)
 	if r.fleet, err = useTargets(ctx, r.cfg); err != nil {
 		return err
+	}
+	if !r.fleet.foreign {
+		r.cfg.asRunning(r.fleet.settings)
 	}
 	r.books = r.fleet
 	if r.cfg.Stack.DB != "" && !r.fleet.foreign {
@@ -164,15 +179,28 @@ func NewEnvironment(stackKind string) Environment {
 	return e
 }
 
-// commit of the source: what the linker knows of it, else what git says of the
-// working directory. A tree with changes is marked "-dirty".
+// commit of the source: what the linker knows of it, else what git says, if
+// the working directory is that of this project. A tree with changes is "-dirty".
 func commit() string {
+	settings := map[string]string{}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 7 {
-				return s.Value[:7]
-			}
+			settings[s.Key] = s.Value
 		}
+	}
+	if rev := settings["vcs.revision"]; len(rev) >= 7 {
+		if settings["vcs.modified"] == "true" {
+			return rev[:7] + "-dirty"
+		}
+		return rev[:7]
+	}
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return "unknown"
+	}
+	mod, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(top)), "go.mod"))
+	if err != nil || !strings.HasPrefix(string(mod), "module grablab\n") {
+		return "unknown"
 	}
 	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*").Output()
 	if err != nil {

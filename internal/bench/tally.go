@@ -24,6 +24,7 @@ type tally struct {
 	outcomes map[grab.Outcome]int
 	errors   map[string]int
 	servedBy map[string]int
+	competed map[string]bool // instances of which some attempt got as far as the lock
 
 	scheduled, sent latencies
 	lastEnd         time.Time
@@ -50,7 +51,7 @@ type span struct{ from, to time.Time }
 func newTally(drivers int, names map[string]string) *tally {
 	return &tally{
 		drivers: drivers, names: names,
-		outcomes: noOutcomes(), errors: map[string]int{}, servedBy: map[string]int{},
+		outcomes: noOutcomes(), errors: map[string]int{}, servedBy: map[string]int{}, competed: map[string]bool{},
 		scheduled: newLatencies(), sent: newLatencies(),
 		open: map[int64]*fight{},
 	}
@@ -71,10 +72,14 @@ func (t *tally) add(r *vegeta.Result, due time.Time) error {
 	if err != nil {
 		return err
 	}
-	if r.Code != 0 {
-		t.servedBy[or(field(r.Body, "instance"), t.names[s.target])]++
-	}
 	outcome, kind := classify(r)
+	if r.Code != 0 {
+		name := or(field(r.Body, "instance"), t.names[s.target])
+		t.servedBy[name]++
+		if reached(outcome) {
+			t.competed[name] = true
+		}
+	}
 	t.requests++
 	t.outcomes[outcome]++
 	if kind != "" {
@@ -89,6 +94,12 @@ func (t *tally) add(r *vegeta.Result, due time.Time) error {
 	}
 	t.settle(s, outcome, span{r.Timestamp, end})
 	return nil
+}
+
+// reached says whether an attempt got as far as the lock. One that failed
+// contends with nobody.
+func reached(o grab.Outcome) bool {
+	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
 // classify turns a result into an outcome and, where there is one, the kind of
@@ -146,7 +157,9 @@ func (t *tally) settle(s shot, outcome grab.Outcome, sp span) {
 		t.open[s.order] = f
 	}
 	f.left--
-	f.spans = append(f.spans, sp)
+	if reached(outcome) {
+		f.spans = append(f.spans, sp)
+	}
 	switch outcome {
 	case grab.Grabbed:
 		f.won++
@@ -188,8 +201,8 @@ func (t *tally) finish() {
 // sorts them.
 func overlapping(spans []span) bool {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
-	for i, s := range spans[1:] {
-		if s.from.Before(spans[i].to) { // no earlier one ended later, or we had returned
+	for i := 1; i < len(spans); i++ {
+		if spans[i].from.Before(spans[i-1].to) { // no earlier one ended later, or we had returned
 			return true
 		}
 	}

@@ -48,6 +48,7 @@ func always(status int) func(*http.Request, bool) int {
 }
 
 func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
+	var failingPort string
 	for _, tc := range []struct {
 		name    string
 		decide  func(*http.Request, bool) int
@@ -60,6 +61,21 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 		{"everybody wins", always(http.StatusOK), 2, nil, lock.Unsafe, "more than once"},
 		{"everybody wins, one target", always(http.StatusOK), 1, nil, lock.Unsafe, "more than once"},
 		{"all load at one instance", nil, 1, nil, lock.Unknown, "one instance alone served"},
+		{"one of two instances only fails", func(r *http.Request, taken bool) int {
+			switch {
+			case strings.HasSuffix(r.Host, failingPort):
+				return http.StatusServiceUnavailable
+			case taken:
+				return http.StatusConflict
+			}
+			return http.StatusOK
+		}, 2, nil, lock.Unknown, "one instance alone served"},
+		{"answers are lost", func(r *http.Request, taken bool) int {
+			if taken {
+				return http.StatusGatewayTimeout
+			}
+			return http.StatusOK
+		}, 2, nil, lock.Unknown, "answers were lost"},
 		{"nobody contends", nil, 2, func(c *Config) { c.Drivers, c.Rate = 1, 100 }, lock.Unknown, "no order was contended"},
 		{"nobody ever gets in", always(http.StatusLocked), 2, func(c *Config) { c.Orders, c.TTL = 2, 50*time.Millisecond }, lock.Stuck, "grabbed by nobody"},
 		{"an order that is never tried", func(r *http.Request, taken bool) int {
@@ -77,6 +93,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 		}, 2, nil, lock.Unknown, "1 of 5 orders was not tried"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			failingPort = "none"
 			service := &foreign{taken: map[string]bool{}, decide: tc.decide}
 			cfg := Scenarios[0].Config
 			cfg.Scenario, cfg.Seed, cfg.Out, cfg.OnLost = "rush", 1, t.TempDir(), grab.Abort
@@ -86,6 +103,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 				s := httptest.NewServer(service)
 				t.Cleanup(s.Close)
 				cfg.Targets = append(cfg.Targets, s.URL)
+				failingPort = s.URL[strings.LastIndex(s.URL, ":"):] // the last one, where any is to fail
 			}
 			if tc.change != nil {
 				tc.change(&cfg)

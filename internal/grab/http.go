@@ -279,13 +279,26 @@ func (a api) switchTo(c *gin.Context) {
 // Health is the body of GET /healthz. The process id tells two instances on
 // one port apart.
 type Health struct {
-	Status   string `json:"status"`
-	Instance string `json:"instance"`
-	PID      int    `json:"pid"`
+	Status   string   `json:"status"`
+	Instance string   `json:"instance"`
+	PID      int      `json:"pid"`
+	Settings Settings `json:"settings"`
+}
+
+// Settings is how an instance is set up, so far as what is measured of it
+// depends on it.
+type Settings struct {
+	WorkMS float64     `json:"work_ms"`
+	TTLMS  float64     `json:"ttl_ms"`
+	WaitMS float64     `json:"wait_ms"`
+	Guard  order.Guard `json:"guard,omitempty"` // absent: each strategy's own
+	OnLost OnLost      `json:"on_lost"`
 }
 
 func (a api) healthz(c *gin.Context) {
-	c.JSON(http.StatusOK, Health{"ok", a.cfg.Instance, os.Getpid()})
+	c.JSON(http.StatusOK, Health{"ok", a.cfg.Instance, os.Getpid(), Settings{
+		millis(a.cfg.Work), millis(a.cfg.Lock.TTL), millis(a.cfg.Lock.Wait), a.cfg.Guard, a.cfg.OnLost,
+	}})
 }
 
 // Readiness is the body of GET /readyz: "ok", or what is wrong, by dependency.

@@ -33,7 +33,7 @@ var loadColumns = []column{
 	{"ms, schedule", "p99", false, func(c bench.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }},
 	{"ms, sent", "p50", false, func(c bench.Cell) string { return latency(c, c.LatencySent, p50) }},
 	{"ms, sent", "p99", false, func(c bench.Cell) string { return latency(c, c.LatencySent, p99) }},
-	{"per second", "done", false, func(c bench.Cell) string { return float(c, known(c, c.CompletedRPS), rate) }},
+	{"per second", "done", false, func(c bench.Cell) string { return float(c, c.CompletedRPS, rate) }},
 	{"per second", "grabs", false, func(c bench.Cell) string { return float(c, grabsPerSecond(c), rate) }},
 	{"redis", "/req", false, func(c bench.Cell) string { return float(c, c.RedisCommandsPerRequest, ratio) }},
 }
@@ -161,19 +161,12 @@ func float(c bench.Cell, x *float64, format func(float64) string) string {
 	return format(*x)
 }
 
-// known is x, unless no request was made.
-func known(c bench.Cell, x float64) *float64 {
-	if c.Requests == 0 {
-		return nil
-	}
-	return &x
-}
-
 func grabsPerSecond(c bench.Cell) *float64 {
-	if c.Grabs == nil || c.DurationS <= 0 {
+	if c.Grabs == nil || c.DurationS == nil {
 		return nil
 	}
-	return known(c, float64(*c.Grabs)/c.DurationS)
+	perSecond := float64(*c.Grabs) / *c.DurationS
+	return &perSecond
 }
 
 func steps(c bench.Cell) string {

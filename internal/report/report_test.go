@@ -42,12 +42,12 @@ func run(scenario string, cells ...bench.Cell) *bench.Run {
 func cell(strategy string, verdict lock.Verdict, grabs, orders, doubled int, p99 float64) bench.Cell {
 	return bench.Cell{
 		Strategy: strategy, Fault: lock.NoFault, Verdict: verdict, Expected: ptr(verdict), Guard: order.Naive, OnLost: grab.Abort,
-		TTLMS: 30000, LeaseMS: 30000, WorkMS: 5, WaitMS: 2000, Orders: 100, Requests: 2000,
+		TTLMS: ptr(30000.0), LeaseMS: ptr(30000.0), WorkMS: ptr(5.0), WaitMS: ptr(2000.0), Orders: 100, Requests: 2000,
 		Outcomes: map[grab.Outcome]int{grab.Grabbed: grabs, grab.Taken: 2000 - grabs}, CountedFrom: "ledger",
 		Grabs: &grabs, OrdersGrabbed: &orders, DoubleGrabs: ptr(grabs - orders), OrdersDoubleGrabbed: &doubled,
 		StuckOrders: ptr(0), PhantomGrabs: ptr(0), UnacknowledgedGrabs: ptr(0), NearMisses: ptr(0),
 		Latency: &bench.Latency{P50: 7.314, P99: p99}, LatencySent: &bench.Latency{P50: 7.201, P99: p99 / 1.01}, LoadHeld: ptr(true),
-		OfferedRPS: 500, CompletedRPS: 499.1, DurationS: 4.01, RedisCommands: ptr(4820), RedisCommandsPerRequest: ptr(2.41),
+		OfferedRPS: ptr(500.0), CompletedRPS: ptr(499.1), DurationS: ptr(4.01), RedisCommands: ptr(4820), RedisCommandsPerRequest: ptr(2.41),
 	}
 }
 

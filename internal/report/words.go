@@ -53,8 +53,11 @@ func load(run *bench.Run) string {
 		return line
 	}
 	first := run.Cells[0] // the flags are the same for all
+	if first.WorkMS == nil {
+		return line + "; how the targets are set up is unknown"
+	}
 	return fmt.Sprintf("%s; work %s, TTL %s, wait %s, on-lost %s", line,
-		ofMillis(first.WorkMS), ofMillis(first.TTLMS), ofMillis(first.WaitMS), first.OnLost)
+		ofMillis(*first.WorkMS), ofMillis(*first.TTLMS), ofMillis(*first.WaitMS), first.OnLost)
 }
 
 // legend explains the marks that occur.
