@@ -46,7 +46,7 @@ func (r *runner) blank(s lock.Strategy, load Load) Cell {
 // how many orders somebody got to the inside of, and why the cell cannot be
 // trusted, "" if it can.
 func (r *runner) measure(ctx context.Context, s lock.Strategy, load Load, c *Cell) (tried int, doubt string) {
-	if err := r.prepare(ctx, s); err != nil {
+	if err := r.prepare(ctx, s, c); err != nil {
 		return 0, fmt.Sprintf("not measured: %v", err)
 	}
 	first, err := r.books.Create(ctx, load.Orders)
@@ -80,7 +80,7 @@ func (r *runner) probeAll(ctx context.Context, c *Cell, first int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	stuck, err := r.stuckOrders(ctx, first, c.Orders, r.cfg.TTL)
+	stuck, err := r.stuckOrders(ctx, first, c.Orders, time.Duration(c.LeaseMS*float64(time.Millisecond)))
 	if err == nil || stuck > 0 {
 		c.StuckOrders = &stuck
 	}
@@ -99,15 +99,20 @@ func (d *doubts) note(err error, what string) {
 	}
 }
 
-// prepare makes the fleet whole and switches it to the strategy.
-func (r *runner) prepare(ctx context.Context, s lock.Strategy) error {
+// prepare makes the fleet whole and switches it to the strategy, whose servers
+// may have bounds of their own for a lease.
+func (r *runner) prepare(ctx context.Context, s lock.Strategy, c *Cell) error {
 	if err := r.fleet.revive(ctx, r.cfg, r.stack, r.progress.say); err != nil {
 		return err
 	}
 	if r.fleet.foreign {
 		return nil
 	}
-	return r.fleet.use(ctx, s.Name)
+	lease, err := r.fleet.use(ctx, s.Name)
+	if lease > 0 {
+		c.LeaseMS = lease
+	}
+	return err
 }
 
 // fire sends the load and books every answer.
@@ -198,7 +203,7 @@ func (r *runner) readEvents(c *Cell, s lock.Strategy) error {
 	if !r.fleet.ours {
 		return nil
 	}
-	scan := check.Scan{Since: maps.Clone(r.record.seen)}
+	scan := check.Scan{Since: maps.Clone(r.record.seen), UntilClaim: s.UntilClaim}
 	if err := r.takeOver(scan.Add); err != nil {
 		return err
 	}
