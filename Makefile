@@ -44,7 +44,7 @@ prove: tools ## what takes longer; its output is kept in results/prove.txt
 	go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/... || failed=1; \
 	exit $$failed ) 2>&1 | grep -v 'no test files\|^PASS$$' | tee results/prove.txt
 
-tools: ## redis-server and mariadbd, and a C compiler for the race detector
+tools: ## redis-server, mariadbd, zookeeper and etcd, and a C compiler for the race detector
 	@.ci/tools
 
 clean: ## what was built; results stay

@@ -58,6 +58,8 @@ func (s *benchSettings) options() []option {
 		{"db", "DSN", "database, with -stack external", one(&s.Stack.DB, nonEmpty)},
 		{"redis", "ADDR", "the single Redis, with -stack external", one(&s.Stack.Redis, nonEmpty)},
 		{"redlock", "ADDR,ADDR,…", "the Redlock nodes, with -stack external", one(&s.Stack.Redlock, parseList)},
+		{"zk", "ADDR,ADDR,…", "the servers of a ZooKeeper, with -stack external", one(&s.Stack.ZooKeeper, parseList)},
+		{"etcd", "ADDR,ADDR,…", "the members of an etcd, with -stack external", one(&s.Stack.Etcd, parseList)},
 		{"out", "DIR", "result folder (default: results/TIME-bench)", one(&s.out, nonEmpty)},
 		{"format", "NAME", "of standard output: text, json, benchstat", one(&s.format, among("text", "json", "benchstat"))},
 		{"check", "", "exit 3 if a bound is missed, or two held one lock", toggle{&s.check}},
@@ -94,7 +96,7 @@ func parseBench(args []string) (*benchSettings, error) {
 	if !given["seed"] {
 		s.Seed = uint64(rand.Uint32())
 	}
-	for _, name := range []string{"db", "redis", "redlock"} {
+	for _, name := range []string{"db", "redis", "redlock", "zk", "etcd"} {
 		if given[name] && s.Stack.Kind != stack.External {
 			return nil, fmt.Errorf("%w: -%s goes with -stack external, for the local stack starts its own", errUsage, name)
 		}
@@ -116,7 +118,9 @@ func (s *benchSettings) named() (b lock.Backend) {
 	}{
 		{s.Stack.Redis != "", lock.Redis},
 		{len(s.Stack.Redlock) > 0, lock.RedisQuorum},
-		{s.Stack.DB != "", lock.SQL},
+		{s.Stack.DB != "", lock.SQL | lock.SQLLocks},
+		{len(s.Stack.ZooKeeper) > 0, lock.ZooKeeper},
+		{len(s.Stack.Etcd) > 0, lock.Etcd},
 	} {
 		if server.given {
 			b |= server.serves

@@ -64,6 +64,8 @@ func (s *settings) topics() []topic {
 			{"db", "DSN", "database, with -stack external or -targets", one(&s.Stack.DB, nonEmpty)},
 			{"redis", "ADDR", "the single Redis, with -stack external", one(&s.Stack.Redis, nonEmpty)},
 			{"redlock", "ADDR,ADDR,…", "the Redlock nodes, with -stack external", one(&s.Stack.Redlock, parseList)},
+			{"zk", "ADDR,ADDR,…", "the servers of a ZooKeeper, with -stack external", one(&s.Stack.ZooKeeper, parseList)},
+			{"etcd", "ADDR,ADDR,…", "the members of an etcd, with -stack external", one(&s.Stack.Etcd, parseList)},
 			{"instances", "N", "how many instances are started", one(&s.Instances, whole(1, 64))},
 			{"targets", "URL,URL", "drive these instances instead of starting any", one(&s.Targets, parseTargets)},
 			{"first-order", "ID", "where orders begin, for targets that cannot open any", one(&s.FirstOrder, parseID)},

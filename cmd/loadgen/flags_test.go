@@ -57,6 +57,8 @@ var samples = map[string]sample{
 	"assert": {"setnx:grabs<5", "", func(s *settings) {
 		s.asserts = []bench.Assert{{Strategy: "setnx", Field: "grabs", Op: "<", Value: "5"}}
 	}},
+	"zk":    {"z:1,y:2", external, func(s *settings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
+	"etcd":  {"e:1", external, func(s *settings) { s.Stack.Etcd = []string{"e:1"} }},
 	"quiet": {"true", "", func(s *settings) { s.quiet = true }},
 }
 

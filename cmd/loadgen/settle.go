@@ -32,8 +32,8 @@ func (s *settings) misplaced() error {
 		wrong bool
 		why   string
 	}{
-		{[]string{"stack", "redis", "redlock", "instances"}, targets, "cannot stand with -targets, whose instances run already"},
-		{[]string{"redis", "redlock"}, !external, "goes with -stack external, for the other stacks start their own"},
+		{[]string{"stack", "redis", "redlock", "zk", "etcd", "instances"}, targets, "cannot stand with -targets, whose instances run already"},
+		{[]string{"redis", "redlock", "zk", "etcd"}, !external, "goes with -stack external, for the other stacks start their own"},
 		{[]string{"db"}, !external && !targets, "goes with -stack external or -targets, for the other stacks start their own"},
 		{[]string{"first-order", "admin-token"}, !targets, "goes with -targets"},
 		{[]string{"rate", "orders", "duration"}, isPeak, "cannot stand with -scenario peak, which searches the rate by itself"},
@@ -123,6 +123,10 @@ func (s *settings) checkServers() error {
 		return fmt.Errorf("strategy %s needs -redis ADDR with -stack external", s.whoNeeds(lock.Redis))
 	case s.Stack.Needs&lock.RedisQuorum != 0 && len(nodes) < 3:
 		return fmt.Errorf("strategy %s needs -redlock with 3 addresses or more with -stack external", s.whoNeeds(lock.RedisQuorum))
+	case s.Stack.Needs&lock.ZooKeeper != 0 && len(s.Stack.ZooKeeper) == 0:
+		return fmt.Errorf("strategy %s needs -zk ADDR with -stack external", s.whoNeeds(lock.ZooKeeper))
+	case s.Stack.Needs&lock.Etcd != 0 && len(s.Stack.Etcd) == 0:
+		return fmt.Errorf("strategy %s needs -etcd ADDR with -stack external", s.whoNeeds(lock.Etcd))
 	case len(slices.Compact(nodes)) < len(s.Stack.Redlock):
 		return fmt.Errorf("-redlock %s names a node twice, and they must be independent", strings.Join(s.Stack.Redlock, ","))
 	}

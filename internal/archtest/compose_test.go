@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -64,6 +65,8 @@ func TestComposeIsComplete(t *testing.T) {
 		"mysql": "3306", "redis": "6379", "grabsvc-8004": "8004", "grabsvc-8005": "8005",
 		"redlock-1": "7001", "redlock-2": "7002", "redlock-3": "7003", "redlock-4": "7004", "redlock-5": "7005",
 	}
+	inProfile := map[string]string{"zookeeper": "2181", "etcd": "2379"}
+	maps.Copy(published, inProfile)
 	if len(c.Services) != len(published)+1 {
 		t.Errorf("%d services, want %d and load", len(c.Services), len(published))
 	}
@@ -79,8 +82,8 @@ func TestComposeIsComplete(t *testing.T) {
 		if h := s.Healthcheck; len(h.Test) < 2 || h.Interval == "" || h.Timeout == "" || h.Retries == 0 {
 			t.Errorf("%s: health check %+v", name, h)
 		}
-		if s.Profiles != nil {
-			t.Errorf("%s: must start without a profile", name)
+		if _, ok := inProfile[name]; ok != slices.Equal(s.Profiles, []string{"consensus"}) || !ok && s.Profiles != nil {
+			t.Errorf("%s: profiles %v", name, s.Profiles)
 		}
 	}
 	load := c.Services["load"]

@@ -52,7 +52,7 @@ func (r *runner) blank(s lock.Strategy, load Load) Cell {
 // measure fills in every figure of the cell that can be counted. It returns
 // the accounts, and why the cell cannot be trusted, "" if it can.
 func (r *runner) measure(ctx context.Context, s lock.Strategy, load Load, c *Cell) (t *tally, doubt string) {
-	if err := r.prepare(ctx, s); err != nil {
+	if err := r.prepare(ctx, s, c); err != nil {
 		return nil, fmt.Sprintf("not measured: %v", err)
 	}
 	first, err := r.books.Create(ctx, load.Orders)
@@ -89,7 +89,7 @@ func (r *runner) probeAll(ctx context.Context, c *Cell, first int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	stuck, err := r.stuckOrders(ctx, first, c.Orders, r.cfg.TTL)
+	stuck, err := r.stuckOrders(ctx, first, c.Orders, r.lease(c))
 	if err == nil {
 		c.StuckOrders = &stuck
 	}
@@ -108,15 +108,28 @@ func (d *doubts) note(err error, what string) {
 	}
 }
 
-// prepare makes the fleet whole and switches it to the strategy.
-func (r *runner) prepare(ctx context.Context, s lock.Strategy) error {
+// lease is for how long a lease lives in the cell, as far as we know.
+func (r *runner) lease(c *Cell) time.Duration {
+	if c.LeaseMS == nil {
+		return r.cfg.TTL
+	}
+	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
+}
+
+// prepare makes the fleet whole and switches it to the strategy, whose servers
+// may have bounds of their own for a lease.
+func (r *runner) prepare(ctx context.Context, s lock.Strategy, c *Cell) error {
 	if err := r.fleet.revive(ctx, r.cfg, r.stack, r.progress.say); err != nil {
 		return err
 	}
 	if r.fleet.foreign {
 		return nil
 	}
-	return r.fleet.use(ctx, s.Name)
+	lease, err := r.fleet.use(ctx, s.Name)
+	if lease > 0 {
+		c.LeaseMS = &lease
+	}
+	return err
 }
 
 // fire sends the load and books every answer.
@@ -212,7 +225,7 @@ func (r *runner) readEvents(c *Cell, s lock.Strategy) error {
 	if !r.fleet.ours {
 		return nil
 	}
-	scan := check.Scan{Since: maps.Clone(r.record.seen)}
+	scan := check.Scan{Since: maps.Clone(r.record.seen), UntilClaim: s.UntilClaim}
 	if err := r.takeOver(scan.Add); err != nil {
 		return err
 	}

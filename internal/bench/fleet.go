@@ -104,6 +104,12 @@ func instanceArgs(cfg Config, st *stack.Stack, in *member, addr string, i int) [
 	if len(st.Redlock) > 0 {
 		args = append(args, "-redlock", strings.Join(st.Redlock, ","))
 	}
+	if len(st.ZooKeeper) > 0 {
+		args = append(args, "-zk", strings.Join(st.ZooKeeper, ","))
+	}
+	if len(st.Etcd) > 0 {
+		args = append(args, "-etcd", strings.Join(st.Etcd, ","))
+	}
 	if cfg.Guard != "" {
 		args = append(args, "-guard", string(cfg.Guard))
 	}
@@ -242,15 +248,20 @@ func (f *fleet) names() map[string]string {
 	return names
 }
 
-// use switches every instance to the strategy.
-func (f *fleet) use(ctx context.Context, strategy string) error {
+// use switches every instance to the strategy, and returns for how long a lease
+// lives there, in ms; 0: they do not tell.
+func (f *fleet) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	for _, in := range f.instances {
-		err := f.call(ctx, http.MethodPut, in.url+"/strategy", map[string]string{"name": strategy}, nil)
-		if err != nil {
-			return fmt.Errorf("bench: switch %s to %s: %w", in.name, strategy, err)
+		var now struct {
+			LeaseMS float64 `json:"lease_ms"`
 		}
+		err := f.call(ctx, http.MethodPut, in.url+"/strategy", map[string]string{"name": strategy}, &now)
+		if err != nil {
+			return 0, fmt.Errorf("bench: switch %s to %s: %w", in.name, strategy, err)
+		}
+		leaseMS = max(leaseMS, now.LeaseMS)
 	}
-	return nil
+	return leaseMS, nil
 }
 
 // Create opens orders through the first instance.

@@ -26,15 +26,17 @@ type Run struct {
 
 // Environment says what a run ran on.
 type Environment struct {
-	Go       string `json:"go"`
-	OS       string `json:"os"`
-	Arch     string `json:"arch"`
-	CPUs     int    `json:"cpus"`
-	Stack    string `json:"stack"`
-	Redis    string `json:"redis"`    // name and version; "" where none was used
-	Database string `json:"database"` // name and version; "" where none was at hand
-	Vegeta   string `json:"vegeta"`
-	Commit   string `json:"commit"`
+	Go        string `json:"go"`
+	OS        string `json:"os"`
+	Arch      string `json:"arch"`
+	CPUs      int    `json:"cpus"`
+	Stack     string `json:"stack"`
+	Redis     string `json:"redis"`    // name and version; "" where none was used
+	Database  string `json:"database"` // name and version; "" where none was at hand
+	ZooKeeper string `json:"zookeeper,omitempty"`
+	Etcd      string `json:"etcd,omitempty"`
+	Vegeta    string `json:"vegeta"`
+	Commit    string `json:"commit"`
 }
 
 // RunConfig is what was asked for.

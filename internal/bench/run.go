@@ -87,6 +87,7 @@ func (r *runner) open(ctx context.Context, run *Run) (err error) {
 		return err
 	}
 	run.Environment.Redis, run.Environment.Database = r.stack.RedisVersion, r.stack.DatabaseVersion
+	run.Environment.ZooKeeper, run.Environment.Etcd = r.stack.ZooKeeperVersion, r.stack.EtcdVersion
 	if err := r.openStore(ctx, r.stack.DSN); err != nil {
 		return err
 	}

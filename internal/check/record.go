@@ -9,7 +9,7 @@ import (
 )
 
 // Hold is one holder inside its critical section: from the return of its
-// acquire to the call of its release. The lock is held for longer than that
+// acquire to the call of its release, or of a claim that lets go. The lock is held for longer than that
 // on either side, so that two holds which overlap surely did.
 type Hold struct {
 	Order, Driver int64
@@ -39,6 +39,8 @@ type Scan struct {
 	// Since holds the last sequence number of each instance before the first
 	// that is added. An instance that is not in it may begin anywhere.
 	Since map[string]uint64
+	// UntilClaim: a hold ends with the call of its claim, which lets go of the lock.
+	UntilClaim bool
 
 	record Record
 	open   map[attempt][]int // into record.Holds
@@ -77,7 +79,8 @@ func (s *Scan) Add(e history.Event) {
 			Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence,
 			From: e.T, fromSeq: e.Seq,
 		})
-	case e.Op == history.Release && e.Kind == history.Invoke:
+	case e.Op == history.Release && e.Kind == history.Invoke,
+		s.UntilClaim && e.Op == history.Claim && e.Kind == history.Invoke:
 		s.close(a, e)
 	case e.Kind == history.Fail && refused(e):
 		s.record.NearMisses++
@@ -106,7 +109,9 @@ func (s *Scan) sequence(e history.Event) {
 func (s *Scan) close(a attempt, e history.Event) {
 	holds := s.open[a]
 	if len(holds) == 0 {
-		s.record.Lost++ // its acquire
+		if !s.UntilClaim {
+			s.record.Lost++ // its acquire
+		}
 		return
 	}
 	h := &s.record.Holds[holds[0]]

@@ -1,9 +1,12 @@
 package grab
 
 import (
+	"context"
+	"errors"
 	"strings"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 )
 
 // backends names what an instance can be given, as its flags do.
@@ -15,8 +18,24 @@ var backends = []struct {
 	{lock.Redis, "Redis (-redis)", func(e lock.Env) bool { return e.Redis != nil }},
 	{lock.RedisQuorum, "Redlock nodes (-redlock)", func(e lock.Env) bool { return len(e.Redlock) > 0 }},
 	{lock.SQL, "a database (-db)", func(e lock.Env) bool { return e.Orders != nil }},
-	{lock.ZooKeeper, "ZooKeeper (-zk)", func(lock.Env) bool { return false }},
-	{lock.Etcd, "etcd (-etcd)", func(lock.Env) bool { return false }},
+	{lock.SQLLocks, "row locks and named locks, as MySQL has them (-db; loadgen: -stack local)", locksRows},
+	{lock.ZooKeeper, "ZooKeeper (-zk)", func(e lock.Env) bool { return e.ZooKeeper != nil }},
+	{lock.Etcd, "etcd (-etcd)", func(e lock.Env) bool { return e.Etcd != nil }},
+}
+
+// locksRows says whether the database has sessions to lock in, as far as can be
+// known: one that does not answer just now may.
+func locksRows(e lock.Env) bool {
+	if e.Orders == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+	defer cancel()
+	tx, err := e.Orders.Begin(ctx)
+	if err == nil {
+		_ = tx.Close(ctx)
+	}
+	return !errors.Is(err, order.ErrUnsupported)
 }
 
 // lacks names the backends that are needed and that env does not have; "": none.

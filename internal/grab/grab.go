@@ -76,6 +76,12 @@ func New(cfg Config) (*Service, error) {
 // Strategy is the name of the current strategy.
 func (s *Service) Strategy() string { return s.current.Load().Name }
 
+// Lease is for how long a lease of the current strategy lives without renewal:
+// what was asked for, or what its servers make of that.
+func (s *Service) Lease() time.Duration {
+	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
+}
+
 // Switch makes the named strategy the current one. Grabs in flight end under
 // the one they began with.
 func (s *Service) Switch(name string) error {

@@ -253,13 +253,21 @@ func (a api) strategies(c *gin.Context) {
 	c.JSON(http.StatusOK, views)
 }
 
-// StrategyName is the body of GET and PUT /strategy.
+// StrategyName is the body of PUT /strategy.
 type StrategyName struct {
 	Name string `json:"name"`
 }
 
+// CurrentStrategy is the body of what GET and PUT /strategy answer.
+type CurrentStrategy struct {
+	Name string `json:"name"`
+	// LeaseMS is for how long a lease lives without renewal: what -ttl asks
+	// for, or what the servers make of that.
+	LeaseMS float64 `json:"lease_ms"`
+}
+
 func (a api) strategy(c *gin.Context) {
-	c.JSON(http.StatusOK, StrategyName{a.Strategy()})
+	c.JSON(http.StatusOK, CurrentStrategy{a.Strategy(), millis(a.Lease())})
 }
 
 func (a api) switchTo(c *gin.Context) {
@@ -273,7 +281,7 @@ func (a api) switchTo(c *gin.Context) {
 		return
 	}
 	a.http.Log.Info("switched", "strategy", body.Name)
-	c.JSON(http.StatusOK, body)
+	a.strategy(c)
 }
 
 // Health is the body of GET /healthz. The process id tells two instances on

@@ -529,8 +529,8 @@ func TestCalls(t *testing.T) {
 		{"open what", "POST", "/orders", ``, 400, "empty"},
 		{"open at length", "POST", "/orders", strings.Repeat(" ", 4<<10+1), 413, "4096"},
 		{"strategies", "GET", "/strategies", "", 200, `"name":"none"`},
-		{"strategy", "GET", "/strategy", "", 200, `{"name":"setnx"}`},
-		{"switch", "PUT", "/strategy", `{"name":"none"}`, 200, `{"name":"none"}`},
+		{"strategy", "GET", "/strategy", "", 200, `{"name":"setnx","lease_ms":30000}`},
+		{"switch", "PUT", "/strategy", `{"name":"none"}`, 200, `{"name":"none","lease_ms":30000}`},
 		{"switch to nothing", "PUT", "/strategy", `{"name":""}`, 400, `no strategy \"\"`},
 		{"switch to the unknown", "PUT", "/strategy", `{"name":"x"}`, 400, `no strategy \"x\"`},
 		{"switch to the unavailable", "PUT", "/strategy", `{"name":"redlock"}`, 400, "needs Redlock nodes (-redlock)"},
@@ -585,7 +585,7 @@ func TestStrategiesSayWhatIsAvailable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := known.Needs&^(lock.Redis|lock.SQL) == 0; st.Available != want {
+		if want := known.Needs&^(lock.Redis|lock.SQL|lock.SQLLocks) == 0; st.Available != want {
 			t.Errorf("%s is available: %v, want %v", st.Name, st.Available, want)
 		}
 	}

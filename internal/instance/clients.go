@@ -8,10 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/grab/lock"
 	"grablab/internal/tap"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // How the clients are set up.
@@ -25,15 +27,26 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients are the Redis clients of an instance. Each carries the tap, and
-// counts what it sends.
+// clients are the clients of an instance, but for the database's. Each carries
+// the tap, and those of Redis count what they send.
 type clients struct {
-	redis   redis.UniversalClient // nil: there is none
-	redlock []redis.UniversalClient
+	redis     redis.UniversalClient // nil: there is none
+	redlock   []redis.UniversalClient
+	zooKeeper *lock.Ensemble
+	etcd      *clientv3.Client
 }
 
-func newClients(cfg Config, sent *atomic.Uint64) *clients {
+func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	c := new(clients)
+	if len(cfg.ZooKeeper) > 0 {
+		c.zooKeeper = &lock.Ensemble{Servers: cfg.ZooKeeper, Around: tap.Around(cfg.Tap, cfg.Instance, "zookeeper")}
+	}
+	if len(cfg.Etcd) > 0 {
+		var err error
+		if c.etcd, err = lock.DialEtcd(cfg.Etcd, tap.Etcd(cfg.Tap, cfg.Instance, "etcd")...); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case len(cfg.Sentinel) > 0:
 		c.redis = newClient(cfg, "redis", redis.UniversalOptions{
@@ -51,7 +64,7 @@ func newClients(cfg Config, sent *atomic.Uint64) *clients {
 			Addrs: []string{addr}, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdleNode,
 		}, sent))
 	}
-	return c
+	return c, nil
 }
 
 // newClient completes opts with what all clients have in common. Nothing is
@@ -85,6 +98,9 @@ func (c *clients) Close() error {
 	for _, node := range c.redlock {
 		errs = append(errs, node.Close())
 	}
+	if c.etcd != nil {
+		errs = append(errs, c.etcd.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -96,6 +112,15 @@ func (c *clients) pings() map[string]func(context.Context) error {
 	}
 	for i, node := range c.redlock {
 		pings[fmt.Sprintf("redlock-%d", i+1)] = func(ctx context.Context) error { return node.Ping(ctx).Err() }
+	}
+	if c.zooKeeper != nil {
+		pings["zookeeper"] = c.zooKeeper.Ping
+	}
+	if c.etcd != nil {
+		pings["etcd"] = func(ctx context.Context) error {
+			_, err := c.etcd.Get(ctx, "grablab")
+			return err
+		}
 	}
 	return pings
 }

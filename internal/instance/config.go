@@ -34,6 +34,8 @@ type Config struct {
 	Sentinel       []string // instead: whoever these say is the master
 	SentinelMaster string
 	Redlock        []string // independent nodes
+	ZooKeeper      []string // servers of one ensemble
+	Etcd           []string // members of one cluster
 
 	Strategy    string
 	Work        time.Duration
@@ -66,6 +68,8 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.Var(addrs{&cfg.Sentinel}, "sentinel", "Sentinels at `ADDR,ADDR,…`, instead of -redis")
 	fs.StringVar(&cfg.SentinelMaster, "sentinel-master", "", "`NAME` of the master that the Sentinels watch")
 	fs.Var(addrs{&cfg.Redlock}, "redlock", "independent Redlock nodes at `ADDR,ADDR,…`")
+	fs.Var(addrs{&cfg.ZooKeeper}, "zk", "ZooKeeper, its servers at `ADDR,ADDR,…`")
+	fs.Var(addrs{&cfg.Etcd}, "etcd", "etcd, its members at `ADDR,ADDR,…`")
 	fs.StringVar(&cfg.Strategy, "strategy", "setnx", "lock with strategy `NAME`: "+strings.Join(lock.Names(), ", "))
 	fs.Var(duration{&cfg.Work, time.Second}.set(), "work", "a driver works for `DURATION` between read and write")
 	fs.Var(duration{&cfg.TTL, 30 * time.Second}.set(), "ttl", "a lock lives for `DURATION` without renewal")

@@ -27,11 +27,12 @@ func TestParse(t *testing.T) {
 	}{
 		{"defaults", nil, nil, func(*instance.Config) {}},
 		{
-			"flags", strings.Fields(`-addr :9000 -instance a -db sqlite:x -max-db-conns 8 -redis r:1 -redlock a:1,b:2
+			"flags", strings.Fields(`-addr :9000 -instance a -db sqlite:x -max-db-conns 8 -redis r:1 -redlock a:1,b:2 -zk z:1,y:2 -etcd e:1
 				-strategy none -work 0 -ttl 1m30s -wait 2s -timeout 5s -guard guarded -on-lost ignore -clock-offset -3s -events e -admin-token t`),
 			nil, func(c *instance.Config) {
 				*c = instance.Config{
 					Addr: ":9000", Instance: "a", DB: "sqlite:x", MaxConns: 8, Redis: []string{"r:1"}, Redlock: []string{"a:1", "b:2"},
+					ZooKeeper: []string{"z:1", "y:2"}, Etcd: []string{"e:1"},
 					Strategy: "none", TTL: 90 * time.Second, Wait: 2 * time.Second, Timeout: 5 * time.Second,
 					Guard: order.Guarded, OnLost: grab.Ignore, ClockOffset: -3 * time.Second, Events: "e", AdminToken: "t",
 				}
@@ -93,6 +94,11 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-addr 127.0.0.1:65536", []string{"-addr", "HOST:PORT"}},
 		{"-redis localhost", []string{"-redis", `"localhost"`, "HOST:PORT"}},
 		{"-redlock a:1,,b:2", []string{"-redlock", "HOST:PORT"}},
+		{"-zk localhost", []string{"-zk", `"localhost"`, "HOST:PORT"}},
+		{"-etcd http://a:1", []string{"-etcd", "HOST:PORT"}},
+		{"-addr 127.0.0.1:0 -strategy zookeeper -db " + sqlite, []string{"zookeeper needs ZooKeeper (-zk)"}},
+		{"-addr 127.0.0.1:0 -strategy etcd -db " + sqlite, []string{"etcd needs etcd (-etcd)"}},
+		{"-addr 127.0.0.1:0 -strategy mysql-getlock -db " + sqlite, []string{"mysql-getlock needs row locks and named locks", "-stack local"}},
 		{"-redlock a:1,b:2,a:1", []string{"-redlock", "once"}},
 		{"-sentinel a:1", []string{"-sentinel", "-sentinel-master"}},
 		{"-sentinel-master m", []string{"-sentinel-master", "-sentinel ADDR"}},
@@ -152,7 +158,7 @@ func TestHelp(t *testing.T) {
 	if code := instance.Main(t.Context(), []string{"-help"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
-	for _, want := range []string{"-addr", "-instance", "-db", "-redis", "-redlock", "-sentinel", "-strategy", "-work", "-ttl", "-wait",
+	for _, want := range []string{"-addr", "-instance", "-db", "-redis", "-redlock", "-zk", "-etcd", "-sentinel", "-strategy", "-work", "-ttl", "-wait",
 		"-guard", "-on-lost", "-clock-offset", "-events", "-admin-token", "-timeout", "GRABSVC_CLOCK_OFFSET", "(default 30s)"} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("help lacks %s", want)
@@ -161,7 +167,7 @@ func TestHelp(t *testing.T) {
 	if _, err := instance.Parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h: %v", err)
 	}
-	if _, err := instance.Parse([]string{"-zk", "a:1"}); !errors.Is(err, instance.ErrUsage) {
-		t.Errorf("-zk: %v, want bad usage", err)
+	if _, err := instance.Parse([]string{"-no-such-flag", "a:1"}); !errors.Is(err, instance.ErrUsage) {
+		t.Errorf("-no-such-flag: %v, want bad usage", err)
 	}
 }

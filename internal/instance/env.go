@@ -29,6 +29,9 @@ func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env 
 		}
 		store, closeStore = db, db.Close
 	}
-	clients := newClients(cfg, &sent.Redis)
+	clients, err := newClients(cfg, &sent.Redis)
+	if err != nil {
+		return env, nil, errors.Join(err, closeStore())
+	}
 	return newEnv(cfg, clients, store, log), func() error { return errors.Join(clients.Close(), closeStore()) }, nil
 }

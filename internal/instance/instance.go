@@ -100,13 +100,19 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 		return err
 	}
 	defer closing(&err, store)
-	clients := newClients(cfg, &commands)
+	clients, err := newClients(cfg, &commands)
+	if err != nil {
+		return err
+	}
 	defer closing(&err, clients)
 
 	service, err := grab.New(grab.Config{
 		Instance: cfg.Instance, Orders: store, Lock: newEnv(cfg, clients, store, log),
 		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, History: recorder,
 	})
+	if errors.Is(err, lock.ErrUnreachable) {
+		return err
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
@@ -157,6 +163,7 @@ func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *
 func newEnv(cfg Config, c *clients, store order.Store, log *slog.Logger) lock.Env {
 	return lock.Env{
 		Node: cfg.Instance, Redis: c.redis, Redlock: c.redlock, Orders: store,
+		ZooKeeper: c.zooKeeper, Etcd: c.etcd,
 		TTL: cfg.TTL, Wait: cfg.Wait,
 		Now:   func() time.Time { return time.Now().Add(cfg.ClockOffset) },
 		Token: rand.Text,

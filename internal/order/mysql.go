@@ -37,7 +37,9 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 		return nil, nil, errMySQLDSN
 	}
 	db := pool(opts.Wrap(c), opts.MaxConns)
-	return &SQL{dialect: mysqlDialect, reads: db, writes: db, log: opts.Log},
+	// A quarter is left to those who hold no lock: reads and probes.
+	pins := make(chan struct{}, opts.MaxConns-max(opts.MaxConns/4, 1))
+	return &SQL{dialect: mysqlDialect, reads: db, writes: db, pins: pins, log: opts.Log},
 		gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), nil
 }
 

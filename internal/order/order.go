@@ -128,12 +128,16 @@ type Store interface {
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
 	// Begin pins one database session. ErrUnsupported, with a sentence, where
-	// the database cannot do that faithfully.
+	// the database cannot do that faithfully. ErrExhausted: ctx was done before
+	// one of those that may be pinned was free.
 	Begin(ctx context.Context) (Tx, error)
 }
 
 // ErrUnsupported says that this database would only pretend.
 var ErrUnsupported = errors.New("order: not supported by this database")
+
+// ErrExhausted says that as many sessions as may be were pinned all along.
+var ErrExhausted = errors.New("order: every session is in use")
 
 // Tx is one database session, for the locks that live in the database: what
 // the session locked, and the read and the claim made over it, share its fate.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -16,17 +17,25 @@ func (s *SQL) Begin(ctx context.Context) (Tx, error) {
 	if !s.sessions {
 		return nil, fmt.Errorf("%w: SQLite has no row locks and no named locks, it locks the whole file; use -stack local", ErrUnsupported)
 	}
+	select {
+	case s.pins <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrExhausted, ctx.Err())
+	}
+	unpin := sync.OnceFunc(func() { <-s.pins })
 	x, err := s.session(ctx)
 	if err != nil {
+		unpin()
 		return nil, err
 	}
-	return &sqlTx{session: x}, nil
+	return &sqlTx{session: x, unpin: unpin}, nil
 }
 
 // sqlTx is a session of MySQL or MariaDB with what it has locked. While it has
 // a row locked its transaction is open.
 type sqlTx struct {
 	*session
+	unpin    func()   // lets the next one begin
 	names    []string // locked by name
 	waitsSet bool     // the session's lock wait differs from the server's
 }
@@ -141,6 +150,7 @@ func (t *sqlTx) Claim(ctx context.Context, c Claim, g Guard) error {
 }
 
 func (t *sqlTx) Close(ctx context.Context) error {
+	defer t.unpin()
 	defer t.close()
 	if err := t.release(ctx); err != nil {
 		t.discard(err)

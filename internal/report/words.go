@@ -26,7 +26,7 @@ func head(run *bench.Run) []string {
 
 func servers(e bench.Environment) string {
 	var all []string
-	for _, s := range []string{e.Redis, e.Database} {
+	for _, s := range []string{e.Redis, e.Database, e.ZooKeeper, e.Etcd} {
 		if s != "" {
 			all = append(all, s)
 		}

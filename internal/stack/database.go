@@ -37,11 +37,11 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 	addr, version, err := s.serve(ctx, server{
 		name: "db",
 		exe:  prog.server,
-		args: func(addr string) []string {
+		args: func(addr string) ([]string, error) {
 			return append(prog.common(data),
 				"--bind-address=127.0.0.1", "--port="+portOf(addr), "--socket="+filepath.Join(s.Dir, "db.sock"),
 				"--pid-file="+pidFile, "--init-file="+initFile,
-				"--skip-name-resolve", "--max-connections=2000", "--loose-mysqlx=OFF")
+				"--skip-name-resolve", "--max-connections=2000", "--loose-mysqlx=OFF"), nil
 		},
 		ask: func(ctx context.Context, addr string, pid int) (string, error) {
 			return askDatabase(ctx, dsnAt(addr), pidFile, pid)

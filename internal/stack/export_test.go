@@ -5,9 +5,9 @@ import "testing"
 // OnlyPATH has the local stack look for its programs nowhere else.
 func OnlyPATH(t *testing.T, path string) {
 	t.Setenv("PATH", path)
-	dirs := programDirs
-	programDirs = nil
-	t.Cleanup(func() { programDirs = dirs })
+	dirs, jars := programDirs, zooKeeperPaths
+	programDirs, zooKeeperPaths = nil, nil
+	t.Cleanup(func() { programDirs, zooKeeperPaths = dirs, jars })
 }
 
 // KeeperPid is the process id of the stack's keeper.

@@ -28,6 +28,12 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 		s.Redlock = cfg.Redlock
 		addrs = append(addrs, cfg.Redlock...)
 	}
+	if cfg.Needs&lock.ZooKeeper != 0 {
+		s.ZooKeeper = cfg.ZooKeeper
+	}
+	if cfg.Needs&lock.Etcd != 0 {
+		s.Etcd = cfg.Etcd
+	}
 	s.DSN = cfg.DB
 
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("nothing within %v", pingTimeout))
@@ -47,9 +53,24 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 			return err
 		})
 	}
+	zooKeepers, etcds := make([]string, len(s.ZooKeeper)), make([]string, len(s.Etcd))
+	for i, addr := range s.ZooKeeper {
+		g.Go(func() (err error) {
+			zooKeepers[i], err = zooKeeperVersion(ctx, addr)
+			return err
+		})
+	}
+	for i, addr := range s.Etcd {
+		g.Go(func() error {
+			info, err := askEtcd(ctx, addr)
+			etcds[i] = info.version
+			return err
+		})
+	}
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
+	s.ZooKeeperVersion, s.EtcdVersion = distinctVersions(zooKeepers), distinctVersions(etcds)
 	s.RedisVersion = distinctVersions(versions)
 	return independent(s.Redlock, infos[len(infos)-len(s.Redlock):])
 }
@@ -63,6 +84,10 @@ func unnamed(cfg Config) error {
 		return fmt.Errorf("%w: redlock needs 3 independent Redis nodes or more: name them with -redlock", ErrRefused)
 	case cfg.Needs&lock.SQL != 0 && cfg.DB == "":
 		return fmt.Errorf("%w: a chosen strategy locks in the database: name it with -db", ErrRefused)
+	case cfg.Needs&lock.ZooKeeper != 0 && len(cfg.ZooKeeper) == 0:
+		return fmt.Errorf("%w: a chosen strategy needs a ZooKeeper: name its servers with -zk", ErrRefused)
+	case cfg.Needs&lock.Etcd != 0 && len(cfg.Etcd) == 0:
+		return fmt.Errorf("%w: a chosen strategy needs an etcd: name its members with -etcd", ErrRefused)
 	}
 	return nil
 }

@@ -10,13 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/grab/lock"
+
 	"golang.org/x/sync/errgroup"
 )
 
 // startLocal starts private servers, all at the same time.
 func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	names := redisNames(cfg)
-	progs, err := findPrograms(len(names) > 0)
+	progs, err := findPrograms(cfg.Needs)
 	if err != nil {
 		return err
 	}
@@ -32,6 +34,20 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 		s.DSN, s.DatabaseVersion, err = s.serveDatabase(ctx, progs.database)
 		return err
 	})
+	if cfg.Needs&lock.ZooKeeper != 0 {
+		g.Go(func() error {
+			addr, version, err := s.serveZooKeeper(ctx, progs.zooKeeper)
+			s.ZooKeeper, s.ZooKeeperVersion = []string{addr}, version
+			return err
+		})
+	}
+	if cfg.Needs&lock.Etcd != 0 {
+		g.Go(func() error {
+			addr, version, err := s.serveEtcd(ctx, progs.etcd)
+			s.Etcd, s.EtcdVersion = []string{addr}, version
+			return err
+		})
+	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -45,12 +61,12 @@ func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
 		exe:  exe,
-		args: func(addr string) []string {
+		args: func(addr string) ([]string, error) {
 			return []string{
 				"--bind", "127.0.0.1", "--port", portOf(addr), "--protected-mode", "yes",
 				"--save", "", "--appendonly", "no", "--dir", dir, "--dbfilename", name + ".rdb",
 				"--daemonize", "no",
-			}
+			}, nil
 		},
 		ask: func(ctx context.Context, addr string, pid int) (string, error) {
 			info, err := askRedis(ctx, addr)
@@ -66,7 +82,7 @@ func redisServer(exe, dir, name string) server {
 type server struct {
 	name string
 	exe  string
-	args func(addr string) []string
+	args func(addr string) ([]string, error)
 	// ask returns the version of the server at addr once it is ready, or
 	// errPortTaken if that is not process pid.
 	ask func(ctx context.Context, addr string, pid int) (version string, err error)
@@ -92,12 +108,17 @@ func (s *Stack) serve(ctx context.Context, srv server) (addr, version string, er
 var errPortTaken = errors.New("its port is taken")
 
 func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (version string, err error) {
-	p, err := s.spawn(ctx, true, srv.name, srv.exe, srv.args(addr), nil)
+	args, err := srv.args(addr)
+	if err != nil {
+		return "", fmt.Errorf("stack: %s: %w", srv.name, err)
+	}
+	p, err := s.spawn(ctx, true, srv.name, srv.exe, args, nil)
 	if err != nil {
 		return "", err
 	}
 	version, err = awaitReady(ctx, p, func() (string, error) { return srv.ask(ctx, addr, p.Pid()) })
 	if err == nil {
+		s.runs(srv, addr)
 		return version, nil
 	}
 	_ = p.Stop(0)

@@ -119,7 +119,7 @@ func (p *Process) await(k *keeper) {
 }
 
 // Process is the newest process of that name: a server of the local stack
-// ("redis", "redlock-1", …, "db"), or what was spawned. nil: there is none.
+// ("redis", "redlock-1", …, "db", "zookeeper", "etcd"), or what was spawned. nil: there is none.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

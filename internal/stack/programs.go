@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"grablab/internal/grab/lock"
 )
 
 // programDirs are where servers live that an ordinary user's PATH leaves out.
@@ -16,8 +18,10 @@ var programDirs = []string{
 
 // programs are the ones that the local stack runs.
 type programs struct {
-	redis    string
-	database databaseProgram
+	redis     string
+	database  databaseProgram
+	zooKeeper zooKeeperProgram
+	etcd      string
 }
 
 // databaseProgram is MariaDB or MySQL.
@@ -27,17 +31,31 @@ type databaseProgram struct {
 	mariadb bool
 }
 
-// findPrograms finds them, or says what is missing and how to install it.
-func findPrograms(redis bool) (programs, error) {
+// findPrograms finds those that needs calls for, and a database, or says what
+// is missing and how to install it.
+func findPrograms(needs lock.Backend) (programs, error) {
 	var progs programs
 	var missing, debian, mac []string
-	if redis {
+	lacks := func(program, deb, formula string) {
+		missing, debian, mac = append(missing, program), append(debian, deb), append(mac, formula)
+	}
+	if needs&(lock.Redis|lock.RedisQuorum) != 0 {
 		if progs.redis = find("redis-server", "valkey-server"); progs.redis == "" {
-			missing, debian, mac = append(missing, "redis-server"), append(debian, "redis-server"), append(mac, "redis")
+			lacks("redis-server", "redis-server", "redis")
 		}
 	}
 	if progs.database = findDatabase(); progs.database.install == "" {
-		missing, debian, mac = append(missing, "mariadbd or mysqld"), append(debian, "mariadb-server"), append(mac, "mariadb")
+		lacks("mariadbd or mysqld", "mariadb-server", "mariadb")
+	}
+	if needs&lock.ZooKeeper != 0 {
+		if progs.zooKeeper = findZooKeeper(); progs.zooKeeper.java == "" || progs.zooKeeper.classPath == "" {
+			lacks("java with ZooKeeper", "zookeeper", "zookeeper")
+		}
+	}
+	if needs&lock.Etcd != 0 {
+		if progs.etcd = find("etcd"); progs.etcd == "" {
+			lacks("etcd", "etcd-server", "etcd")
+		}
 	}
 	if missing == nil {
 		return progs, nil

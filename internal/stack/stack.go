@@ -1,5 +1,5 @@
-// Package stack is what runs underneath the instances: Redis, the Redlock nodes
-// and the database. It starts them, awaits them, says what they are, and leaves
+// Package stack is what runs underneath the instances: Redis, the Redlock nodes,
+// the database, ZooKeeper and etcd. It starts them, awaits them, says what they are, and leaves
 // nothing behind.
 //
 // Every process that a stack starts is known to a keeper (keeper.go), a process
@@ -35,9 +35,11 @@ type Config struct {
 	// the database, which keeps the ledger.
 	Needs lock.Backend
 
-	DB      string   // external: DSN; "": there is none
-	Redis   string   // external: host:port; several, with commas, are nodes of one Cluster
-	Redlock []string // external: host:port of each node
+	DB        string   // external: DSN; "": there is none
+	Redis     string   // external: host:port; several, with commas, are nodes of one Cluster
+	Redlock   []string // external: host:port of each node
+	ZooKeeper []string // external: host:port of each server of one ensemble
+	Etcd      []string // external: host:port of each member of one cluster
 
 	RedlockNodes int          // embedded and local: how many nodes; 0: 5
 	Log          *slog.Logger // nil: silent
@@ -57,9 +59,11 @@ var kinds = []struct {
 	start  func(context.Context, *Stack, Config) error
 }{
 	{Embedded, lock.Redis | lock.RedisQuorum | lock.SQL, startEmbedded},
-	{Local, lock.Redis | lock.RedisQuorum | lock.SQL, startLocal},
-	{External, lock.Redis | lock.RedisQuorum | lock.SQL, startExternal},
+	{Local, everything, startLocal},
+	{External, everything, startExternal},
 }
+
+const everything = lock.Redis | lock.RedisQuorum | lock.SQL | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
 // Kinds lists the names of the kinds, the one that needs least first.
 func Kinds() []string {
@@ -73,14 +77,18 @@ func Kinds() []string {
 // Stack is a running stack. Its exported fields do not change. Its methods are
 // safe for concurrent use.
 type Stack struct {
-	Kind    string
-	DSN     string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
-	Redis   string   // address of the Redis, or addresses with commas; "": not needed
-	Redlock []string // addresses of the Redlock nodes
+	Kind      string
+	DSN       string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
+	Redis     string   // address of the Redis, or addresses with commas; "": not needed
+	Redlock   []string // addresses of the Redlock nodes
+	ZooKeeper []string // addresses of its servers; nil: not needed
+	Etcd      []string // addresses of its members; nil: not needed
 
 	// What the servers said that they are; "" where there is none.
-	RedisVersion    string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
-	DatabaseVersion string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
+	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
+	DatabaseVersion  string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
+	ZooKeeperVersion string // "ZooKeeper 3.8.0"
+	EtcdVersion      string // "etcd 3.4.23"
 
 	// Dir is a private folder, which goes with the stack.
 	Dir string
@@ -88,11 +96,12 @@ type Stack struct {
 	log    *slog.Logger
 	keeper *keeper
 
-	mu     sync.Mutex
-	procs  []*Process
-	halt   []func() // what runs in this process
-	closed bool
-	err    error // of the Close that did the work
+	mu      sync.Mutex
+	procs   []*Process
+	servers map[string]running
+	halt    []func() // what runs in this process
+	closed  bool
+	err     error // of the Close that did the work
 }
 
 const (
@@ -136,6 +145,7 @@ var backends = []struct {
 	backend lock.Backend
 	name    string
 }{
+	{lock.SQLLocks, "locks on rows or by name, for SQLite locks its whole file"},
 	{lock.ZooKeeper, "ZooKeeper"},
 	{lock.Etcd, "etcd"},
 }

@@ -223,6 +223,7 @@ func TestRefusals(t *testing.T) {
 		{stack.Config{Kind: "imaginary"}, "embedded, local, external"},
 		{stack.Config{Kind: stack.Embedded, Needs: lock.ZooKeeper}, "no ZooKeeper; use -stack local"},
 		{stack.Config{Kind: stack.Embedded, Needs: lock.Redis | lock.Etcd}, "no etcd; use -stack local"},
+		{stack.Config{Kind: stack.Embedded, Needs: lock.SQL | lock.SQLLocks}, "no locks on rows or by name, for SQLite locks its whole file; use -stack local"},
 		{stack.Config{Kind: stack.External, Needs: lock.Redis}, "-redis"},
 		{stack.Config{Kind: stack.External, Needs: lock.RedisQuorum, Redlock: []string{"127.0.0.1:1"}}, "-redlock"},
 		{stack.Config{Kind: stack.External, Needs: lock.SQL}, "-db"},

@@ -95,6 +95,7 @@ func (b *run) open(ctx context.Context, res *Result) (err error) {
 		return err
 	}
 	res.Environment.Redis, res.Environment.Database = b.stack.RedisVersion, b.stack.DatabaseVersion
+	res.Environment.ZooKeeper, res.Environment.Etcd = b.stack.ZooKeeperVersion, b.stack.EtcdVersion
 	if b.ids, err = b.orders(ctx, res); err != nil {
 		return err
 	}

@@ -34,8 +34,9 @@ const (
 	early = 2 * time.Millisecond
 	// settling is given to what a lock still sends after its release returned.
 	settling = 2 * time.Millisecond
-	// sqlConns is one for each worker of a process, and one for nobody.
-	sqlConns = 33
+	// sqlConns is one for each worker of a process, of the three quarters that
+	// may be pinned.
+	sqlConns = 44
 )
 
 // WorkerMain is a worker process: it does the jobs that come over the socket
@@ -142,6 +143,12 @@ func (s servers) config(needs lock.Backend) instance.Config {
 	}
 	if needs&lock.SQL != 0 {
 		cfg.DB, cfg.MaxConns = s.DSN, sqlConns
+	}
+	if needs&lock.ZooKeeper != 0 {
+		cfg.ZooKeeper = s.ZooKeeper
+	}
+	if needs&lock.Etcd != 0 {
+		cfg.Etcd = s.Etcd
 	}
 	return cfg
 }

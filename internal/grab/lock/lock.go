@@ -17,6 +17,7 @@ import (
 	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 var (
@@ -24,6 +25,9 @@ var (
 	ErrBusy = errors.New("lock: busy")
 	// ErrLost says that a lease had stopped being ours before it was released.
 	ErrLost = errors.New("lock: lease lost")
+	// ErrUnreachable says that a Locker could not be made, because its servers
+	// do not answer.
+	ErrUnreachable = errors.New("lock: no answer")
 )
 
 // Locker takes the lock of one order. It is safe for concurrent use.
@@ -74,12 +78,29 @@ type FenceRaiser interface {
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
+// Leaser is a Locker whose leases do not last for Env.TTL, because the servers
+// have bounds of their own. Lease is for how long one lives without renewal.
+type Leaser interface {
+	Lease() time.Duration
+}
+
+// LeaseOf is for how long a lease of l lives without renewal, if ttl was asked for.
+func LeaseOf(l Locker, ttl time.Duration) time.Duration {
+	if leaser, ok := l.(Leaser); ok {
+		return leaser.Lease()
+	}
+	return ttl
+}
+
 // Env is all that a strategy may touch.
 type Env struct {
 	Node    string                  // name of the instance
 	Redis   redis.UniversalClient   // the single Redis; nil unless needed
 	Redlock []redis.UniversalClient // the independent Redlock nodes
 	Orders  order.Store             // the locks in the database begin their sessions here
+
+	ZooKeeper *Ensemble        // nil unless needed
+	Etcd      *clientv3.Client // nil unless needed; as DialEtcd opens it
 
 	TTL  time.Duration // how long a lease lives without renewal
 	Wait time.Duration // how long Acquire waits; 0 tries once
@@ -119,6 +140,7 @@ const (
 	Redis Backend = 1 << iota
 	RedisQuorum
 	SQL
+	SQLLocks // locks of a database session, on rows and by name
 	ZooKeeper
 	Etcd
 )
@@ -197,7 +219,10 @@ type Strategy struct {
 	// which faults that still holds (NoFault at the least, where there is a lock).
 	Excludes Exclusion
 	Survives []Fault
-	Breaks   []string // failure modes (F1 …) that are its own lesson
+	// UntilClaim: the claim lets go of the lock. Whoever comes next may be inside
+	// before the winner has left, and is kept apart from him until then only.
+	UntilClaim bool
+	Breaks     []string // failure modes (F1 …) that are its own lesson
 
 	New func(Env) (Locker, error)
 }

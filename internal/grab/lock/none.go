@@ -21,6 +21,28 @@ var none = Strategy{
 	New:        func(env Env) (Locker, error) { return open{env.Token}, nil },
 }
 
+// mysqlCAS is no lock either, and the other control: UPDATE … WHERE id = ? AND
+// status = 0, and the number of rows that it changed is the answer. A commit
+// whose answer is lost would make the winner read "taken" when he asks again;
+// the store looks for the claim by its token instead (F33).
+var mysqlCAS = Strategy{
+	Name:       "mysql-cas",
+	Title:      "no lock: one guarded UPDATE decides",
+	Family:     "database",
+	Source:     "compare and set, by WHERE and affected rows",
+	Needs:      SQL,
+	Guard:      order.Guarded,
+	FixedGuard: true,
+	Excludes:   Nobody,
+	Breaks:     []string{"F33"},
+	New: func(env Env) (Locker, error) {
+		if env.Orders == nil {
+			return nil, errNoDatabase
+		}
+		return open{env.Token}, nil
+	},
+}
+
 // everywhere expects v with and without every fault.
 func everywhere(v Verdict) map[Fault]Verdict {
 	all := make(map[Fault]Verdict, len(Faults))

@@ -56,6 +56,18 @@ func (k *keeper) lose() {
 	close(k.lost)
 }
 
+// gone says whether the lease is known to be lost.
+func (k *keeper) gone() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	select {
+	case <-k.lost:
+		return true
+	default:
+		return false
+	}
+}
+
 // finish is called with mu held.
 func (k *keeper) finish() {
 	k.over = true
@@ -141,6 +153,34 @@ func (ks *keepers) keep(ctx context.Context, end time.Time, ttl time.Duration, r
 		ks.mu.Unlock()
 	})
 	return k
+}
+
+// lose gives up every lease: what they all hung on is gone.
+func (ks *keepers) lose() {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	for k := range ks.live {
+		k.mu.Lock()
+		if !k.over {
+			k.lose()
+		}
+		k.mu.Unlock()
+	}
+}
+
+// any says whether some lease is still kept.
+func (ks *keepers) any() bool {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	for k := range ks.live {
+		k.mu.Lock()
+		over := k.over
+		k.mu.Unlock()
+		if !over {
+			return true
+		}
+	}
+	return false
 }
 
 // close stops all renewals and waits for those under way.

@@ -19,6 +19,11 @@ var Strategies = []Strategy{
 	setnxFenced,
 	setnxFenceWrite,
 	redlockMiswired,
+	mysqlGetLock,
+	mysqlForUpdate,
+	mysqlCAS,
+	zooKeeper,
+	etcd,
 	handoff,
 }
 
@@ -33,4 +38,5 @@ var Seeded = []Strategy{
 	redlockSetOnExtend,
 	setnxBlindRetry,
 	setnxLateFence,
+	mysqlGetLockPooled,
 }

@@ -20,16 +20,23 @@ const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
 	mu     sync.Mutex
-	shared *stack.Stack
-	failed error
+	shared = map[lock.Backend]result{}
 )
+
+type result struct {
+	stack *stack.Stack // nil: it did not start
+	err   error
+}
 
 // Main is the TestMain of a package whose tests use stacks. It does not return.
 func Main(m *testing.M) {
 	stack.BeHelper()
 	code := m.Run()
-	if shared != nil {
-		if err := shared.Close(); err != nil {
+	for _, r := range shared {
+		if r.stack == nil {
+			continue
+		}
+		if err := r.stack.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
@@ -37,19 +44,26 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Local is a local stack with everything, shared by the tests of the binary and
-// ended by Main. What a test writes there must not be in the way of others.
+// Local is a local stack with Redis, the Redlock nodes and the database.
 func Local(tb testing.TB) *stack.Stack {
+	tb.Helper()
+	return With(tb, lock.Redis|lock.RedisQuorum|lock.SQL)
+}
+
+// With is a local stack with what is needed, shared by the tests of the binary
+// that need the same and ended by Main. What a test writes there must not be in
+// the way of others.
+func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
 	mu.Lock()
 	defer mu.Unlock()
-	if shared == nil && failed == nil {
-		shared, failed = stack.Start(context.Background(), stack.Config{
-			Kind: stack.Local, Needs: lock.Redis | lock.RedisQuorum | lock.SQL,
-		})
+	r, ok := shared[needs]
+	if !ok {
+		r.stack, r.err = stack.Start(context.Background(), stack.Config{Kind: stack.Local, Needs: needs})
+		shared[needs] = r
 	}
-	Check(tb, failed)
-	return shared
+	Check(tb, r.err)
+	return r.stack
 }
 
 // Check ends the test if err is not nil: it skips where programs are missing,

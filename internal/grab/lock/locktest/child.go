@@ -48,9 +48,15 @@ type report struct {
 // the test binary again as another process, which finds its strategy by name
 // and its servers through open.
 func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
+	BeChild(open, find)
+	os.Exit(m.Run())
+}
+
+// BeChild is Main for a TestMain that does more. It returns if this is no child.
+func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
-		os.Exit(m.Run())
+		return
 	}
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {

@@ -51,13 +51,13 @@ var Checks = []Check{
 	{"release once", both(locks, spares), releaseOnce, false},
 	{"release of a lost lease", both(loses, spares), releaseLost, false},
 	{"expiry frees the key", expires, expiry, false},
-	{"kept past its TTL", renews, kept, false},
+	{"kept past its TTL", outlasts, kept, false},
 	{"loss is known", both(renews, loses), lossKnown, false},
 	{"unconfirmed renewals", both(renews, remote), unconfirmed, false},
 	{"cancelled while waiting", locks, cancelledWaiting, false},
 	{"cancelled in the middle", both(locks, remote), cancelledMidway, false},
 	{"lost reply", both(undoes, remote), lostReply, false},
-	{"late reply", both(expires, remote), lateReply, false},
+	{"late reply", both(both(expires, timed), remote), lateReply, false},
 	{"two processes", locks, processes, true},
 	{"crowd", locks, crowd, true},
 }
@@ -111,8 +111,15 @@ func expires(s Subject) bool {
 	return s.Strategy.Excludes == lock.Global && s.Strategy.Expected(lock.Crash) != lock.Stuck
 }
 
-// renews: a lease lasts as long as the work, and its loss is known.
-func renews(s Subject) bool { return expires(s) && slices.Contains(s.Strategy.Survives, lock.Slow) }
+// outlasts: a lease lasts as long as the work.
+func outlasts(s Subject) bool { return expires(s) && slices.Contains(s.Strategy.Survives, lock.Slow) }
+
+// timed: a lease ends by the clock. That of a database session does not: it
+// ends with the session, whose loss is known when it is used.
+func timed(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
+
+// renews: it lasts by being renewed, and its loss is known.
+func renews(s Subject) bool { return outlasts(s) && timed(s) }
 
 // spares: its release does not free what somebody else has by then.
 func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }

@@ -1,0 +1,183 @@
+package backendtest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/order"
+	"grablab/internal/stack/stacktest"
+
+	"github.com/go-zookeeper/zk"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// TestConformance holds every strategy that needs more than Redis to its
+// contract.
+func TestConformance(t *testing.T) {
+	st := stacktest.With(t, needs)
+	at := serversOf(t, st)
+	db := connect(t, at.DSN)
+	_, err := db.Create(t.Context(), suiteOrders) // so that all up to that one are there
+	must(t, err)
+	ensemble := dialZooKeeper(t, at.ZooKeeper)
+	cluster := dialEtcd(t, at.Etcd)
+
+	subjects := map[string]locktest.Subject{
+		"mysql-getlock":   {Spec: servers{DSN: at.DSN}.spec(), Drop: dropName(db), Left: leftName(db)},
+		"mysql-forupdate": {Spec: servers{DSN: at.DSN}.spec(), Left: leftRow(db)},
+		"mysql-cas":       {Spec: servers{DSN: at.DSN}.spec()},
+		"zookeeper":       {Spec: servers{ZooKeeper: at.ZooKeeper}.spec(), Drop: ensemble.drop, Left: ensemble.left},
+		"etcd":            {Spec: servers{Etcd: at.Etcd}.spec(), Drop: cluster.drop, Left: cluster.left},
+	}
+	for _, st := range lock.Strategies {
+		if st.Needs&needs == 0 {
+			continue
+		}
+		t.Run(st.Name, func(t *testing.T) {
+			s, ok := subjects[st.Name]
+			if !ok {
+				t.Fatal("nobody says how to test it")
+			}
+			s.Strategy, err = find(st.Name)
+			must(t, err)
+			s.Open = open
+			locktest.Run(t, s)
+		})
+	}
+}
+
+// dropName ends the session that has the named lock.
+func dropName(db *order.SQL) func(context.Context, string) error {
+	return func(ctx context.Context, key string) error {
+		var id sql.NullInt64
+		if err := db.DB().QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", key).Scan(&id); err != nil {
+			return err
+		}
+		if !id.Valid {
+			return errNobody
+		}
+		if _, err := db.DB().ExecContext(ctx, fmt.Sprint("KILL ", id.Int64)); err != nil {
+			return err
+		}
+		left, err := leftName(db)(ctx, key)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("killed, and still there: %v", left)
+		}
+		return err
+	}
+}
+
+func leftName(db *order.SQL) func(context.Context, string) ([]string, error) {
+	return func(ctx context.Context, key string) ([]string, error) {
+		return soon(func() (left []string, err error) {
+			var id sql.NullInt64
+			err = db.DB().QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", key).Scan(&id)
+			if id.Valid {
+				left = append(left, fmt.Sprintf("%s, of session %d", key, id.Int64))
+			}
+			return left, err
+		})
+	}
+}
+
+func leftRow(db *order.SQL) func(context.Context, string) ([]string, error) {
+	return func(ctx context.Context, key string) ([]string, error) {
+		return soon(func() ([]string, error) {
+			tx, err := db.Begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer tx.Close(ctx)
+			free, err := tx.LockRow(ctx, orderOf(key), 0)
+			if err != nil || free {
+				return nil, err
+			}
+			return []string{fmt.Sprintf("order %d is locked", orderOf(key))}, nil
+		})
+	}
+}
+
+// zooKeeper looks at an ensemble from beside the locks.
+type zooKeeper struct{ *zk.Conn }
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+func dialZooKeeper(t testing.TB, servers []string) zooKeeper {
+	t.Helper()
+	conn, _, err := zk.Connect(servers, 10*time.Second, zk.WithLogger(silent{}))
+	must(t, err)
+	t.Cleanup(conn.Close)
+	return zooKeeper{conn}
+}
+
+// dir is where the nodes of a lock are.
+func dir(key string) string { return "/grablab/" + url.PathEscape(key) }
+
+func (z zooKeeper) drop(_ context.Context, key string) error {
+	names, _, err := z.Children(dir(key))
+	for _, name := range names {
+		if err == nil {
+			err = z.Delete(dir(key)+"/"+name, -1)
+		}
+	}
+	if err == nil && len(names) == 0 {
+		err = errNobody
+	}
+	return err
+}
+
+func (z zooKeeper) left(_ context.Context, key string) ([]string, error) {
+	names, _, err := z.Children(dir(key))
+	if err == zk.ErrNoNode {
+		return nil, nil
+	}
+	return names, err
+}
+
+// etcd looks at a cluster from beside the locks.
+type etcd struct{ *clientv3.Client }
+
+func dialEtcd(t testing.TB, endpoints []string) etcd {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return etcd{client}
+}
+
+// drop revokes the leases on which the keys hang.
+func (e etcd) drop(ctx context.Context, key string) error {
+	got, err := e.Get(ctx, key+"/", clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	for _, kv := range got.Kvs {
+		if _, err := e.Revoke(ctx, clientv3.LeaseID(kv.Lease)); err != nil {
+			return err
+		}
+	}
+	if len(got.Kvs) == 0 {
+		return errNobody
+	}
+	return nil
+}
+
+func (e etcd) left(ctx context.Context, key string) (left []string, err error) {
+	got, err := e.Get(ctx, key, clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range got.Kvs {
+		left = append(left, string(kv.Key))
+	}
+	return left, nil
+}

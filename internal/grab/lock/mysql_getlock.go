@@ -1,0 +1,39 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/order"
+)
+
+// mysqlGetLock is GET_LOCK, the named lock of a database session. It has no
+// expiry: a process that dies takes its sessions along, one that lives with its
+// work hanging keeps the lock for ever (F15).
+//
+// The server may drop the session, and with it the lock, unseen: A locks, the
+// server restarts, B locks and writes (F32). Here A then writes nothing,
+// because it reads and claims over that same session. The two are inside at
+// once nonetheless. Names belong to the whole server, not to one database.
+var mysqlGetLock = Strategy{
+	Name:     "mysql-getlock",
+	Title:    "GET_LOCK, read and written over its own session",
+	Family:   "database",
+	Source:   "MySQL and MariaDB manuals: GET_LOCK",
+	Needs:    SQL | SQLLocks,
+	Guard:    order.Naive,
+	Expect:   map[Fault]Verdict{Hang: Stuck},
+	Excludes: Global,
+	Survives: sessionSurvives,
+	Breaks:   []string{"F15", "F32"},
+	New: func(env Env) (Locker, error) {
+		return newSessionLocker(env, func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
+			return tx.LockName(ctx, key, wait)
+		})
+	},
+}
+
+// sessionSurvives is when no two sessions have one lock, nor believe it. When
+// the server or the way to it fails, the one that lost it learns it at its next
+// statement.
+var sessionSurvives = []Fault{NoFault, Slow, Pause, Hang, Crash, ClientClock}

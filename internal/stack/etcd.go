@@ -1,0 +1,83 @@
+package stack
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// serveEtcd starts one member. Its election time-out is short because no lease
+// is shorter than one and a half of it, in whole seconds: with this, 1 s.
+func (s *Stack) serveEtcd(ctx context.Context, exe string) (addr, version string, err error) {
+	name := filepath.Base(s.Dir)
+	return s.serve(ctx, server{
+		name: "etcd",
+		exe:  exe,
+		args: func(addr string) ([]string, error) {
+			peer, err := freeAddr()
+			return []string{
+				"--name", name, "--data-dir", filepath.Join(s.Dir, "etcd"),
+				"--listen-client-urls", "http://" + addr, "--advertise-client-urls", "http://" + addr,
+				"--listen-peer-urls", "http://" + peer, "--initial-advertise-peer-urls", "http://" + peer,
+				"--initial-cluster", name + "=http://" + peer,
+				"--heartbeat-interval", "100", "--election-timeout", "500",
+				"--logger", "zap", "--log-level", "warn",
+			}, err
+		},
+		ask: func(ctx context.Context, addr string, _ int) (string, error) {
+			info, err := askEtcd(ctx, addr)
+			if err == nil && info.name != name {
+				err = fmt.Errorf("%w: etcd %q answers there", errPortTaken, info.name)
+			}
+			return info.version, err
+		},
+	})
+}
+
+// etcdInfo is what a member says of itself.
+type etcdInfo struct{ version, name string }
+
+// etcdAnswer is what a member may take to answer.
+const etcdAnswer = time.Second
+
+// askEtcd asks once, and for a read that needs a leader. It does not wait for a
+// server that is not there yet.
+func askEtcd(ctx context.Context, addr string) (etcdInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, etcdAnswer)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(addr, "http://"))
+	if err != nil {
+		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+	}
+	conn.Close()
+
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
+	if err != nil {
+		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+	}
+	defer client.Close()
+	status, err := client.Status(ctx, addr)
+	if err != nil {
+		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+	}
+	if _, err := client.Get(ctx, "grablab"); err != nil {
+		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+	}
+	members, err := client.MemberList(ctx)
+	if err != nil {
+		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+	}
+	info := etcdInfo{version: "etcd " + status.Version}
+	for _, m := range members.Members {
+		if m.ID == status.Header.MemberId {
+			info.name = m.Name
+		}
+	}
+	return info, nil
+}

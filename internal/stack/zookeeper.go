@@ -1,0 +1,119 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// zooKeeperProgram is a Java and the jars of ZooKeeper. Its own scripts are not
+// used: each distribution has others.
+type zooKeeperProgram struct {
+	java      string
+	classPath string
+}
+
+// zooKeeperPaths are where the jars may be: Debian's names those it needs by
+// itself, but for one that prints what goes wrong.
+var zooKeeperPaths = []struct{ jar, classPath string }{
+	{"/usr/share/java/zookeeper.jar", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"},
+	{"/opt/homebrew/opt/zookeeper/libexec/lib", "/opt/homebrew/opt/zookeeper/libexec/lib/*"},
+	{"/usr/local/opt/zookeeper/libexec/lib", "/usr/local/opt/zookeeper/libexec/lib/*"},
+	{"/opt/zookeeper/lib", "/opt/zookeeper/lib/*"},
+}
+
+func findZooKeeper() zooKeeperProgram {
+	prog := zooKeeperProgram{java: find("java")}
+	for _, p := range zooKeeperPaths {
+		if _, err := os.Stat(p.jar); err == nil {
+			prog.classPath = p.classPath
+			break
+		}
+	}
+	return prog
+}
+
+// zooCfg makes sessions short where a lock wants them to be: by default none is
+// under 4 s or over 40 s. What is granted lasts a tick longer at the most.
+const zooCfg = `tickTime=100
+minSessionTimeout=200
+maxSessionTimeout=600000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=srvr,conf
+`
+
+func (s *Stack) serveZooKeeper(ctx context.Context, prog zooKeeperProgram) (addr, version string, err error) {
+	data := filepath.Join(s.Dir, "zookeeper")
+	return s.serve(ctx, server{
+		name: "zookeeper",
+		exe:  prog.java,
+		args: func(addr string) ([]string, error) {
+			cfg := filepath.Join(s.Dir, "zookeeper.cfg")
+			text := fmt.Sprintf("%sdataDir=%s\nclientPort=%s\nclientPortAddress=127.0.0.1\n", zooCfg, data, portOf(addr))
+			return []string{
+				"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + s.Dir,
+				"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+				"-Dzookeeper.preAllocSize=4096",          // KiB
+				"-Dznode.container.checkIntervalMs=5000", // how long an empty lock stays
+				"-cp", prog.classPath, "org.apache.zookeeper.server.ZooKeeperServerMain", cfg,
+			}, os.WriteFile(cfg, []byte(text), 0o600)
+		},
+		ask: func(ctx context.Context, addr string, _ int) (string, error) {
+			conf, err := askZooKeeper(ctx, addr, "conf")
+			if err != nil {
+				return "", err
+			}
+			if strings.Contains(conf, "dataDir=") && !strings.Contains(conf, "dataDir="+data+"/") {
+				return "", fmt.Errorf("%w: another ZooKeeper answers there", errPortTaken)
+			}
+			return zooKeeperVersion(ctx, addr)
+		},
+	})
+}
+
+// zooKeeperAnswer is what a server may take to answer. One that is asked while
+// it starts may never do.
+const zooKeeperAnswer = 500 * time.Millisecond
+
+// askZooKeeper sends one of the server's commands of four letters.
+func askZooKeeper(ctx context.Context, addr, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := io.WriteString(conn, command); err != nil {
+		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil {
+		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
+	}
+	return string(answer), nil
+}
+
+var errNotServing = errors.New("it does not serve yet")
+
+// zooKeeperVersion is known once the server serves.
+func zooKeeperVersion(ctx context.Context, addr string) (string, error) {
+	answer, err := askZooKeeper(ctx, addr, "srvr")
+	if err != nil {
+		return "", err
+	}
+	text, ok := strings.CutPrefix(answer, "Zookeeper version: ")
+	if !ok || !strings.Contains(answer, "\nMode: ") {
+		return "", fmt.Errorf("ZooKeeper at %s: %w: %.80q", addr, errNotServing, answer)
+	}
+	number, _, _ := strings.Cut(text, "-")
+	return "ZooKeeper " + number, nil
+}

@@ -1,0 +1,82 @@
+package tap
+
+import (
+	"context"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+)
+
+// Etcd returns options for the connections of an etcd client that make its
+// calls go through t, each try of a read that is repeated by itself. The
+// keep-alive of a lease, which is a stream, is a call from its request to its
+// answer. Watches are none, as subscriptions are none. nil, if t is.
+func Etcd(t Tap, instance, target string) []grpc.DialOption {
+	if t == nil {
+		return nil
+	}
+	e := etcdTap{t, Op{Instance: instance, Target: target}}
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(e.unary), grpc.WithChainStreamInterceptor(e.stream)}
+}
+
+type etcdTap struct {
+	tap Tap
+	op  Op // what all calls of the client have in common
+}
+
+func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	op := e.op
+	op.Keys = etcdKeys(req)
+	return Do(ctx, e.tap, OpFrom(ctx, op), func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+}
+
+func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := open(ctx, desc, cc, method, opts...)
+	if err != nil || method != pb.Lease_LeaseKeepAlive_FullMethodName {
+		return stream, err
+	}
+	return &etcdKeepAlive{ClientStream: stream, of: e}, nil
+}
+
+// etcdKeepAlive is a stream on which one request is answered at a time.
+type etcdKeepAlive struct {
+	grpc.ClientStream
+	of etcdTap
+	op Op // of the request under way
+}
+
+func (s *etcdKeepAlive) SendMsg(m any) error {
+	s.op = OpFrom(s.Context(), s.of.op)
+	if err := s.of.tap.Before(s.Context(), s.op); err != nil {
+		return err
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *etcdKeepAlive) RecvMsg(m any) error {
+	return s.of.tap.After(s.Context(), s.op, s.ClientStream.RecvMsg(m))
+}
+
+// etcdKeys are the keys of a request that a lock makes, where it names any: of a
+// range the first, of a transaction those of its success.
+func etcdKeys(req any) []string {
+	switch r := req.(type) {
+	case *pb.PutRequest:
+		return []string{string(r.Key)}
+	case *pb.RangeRequest:
+		return []string{string(r.Key)}
+	case *pb.TxnRequest:
+		var keys []string
+		for _, op := range r.Success {
+			switch op := op.Request.(type) {
+			case *pb.RequestOp_RequestPut:
+				keys = append(keys, etcdKeys(op.RequestPut)...)
+			case *pb.RequestOp_RequestRange:
+				keys = append(keys, etcdKeys(op.RequestRange)...)
+			}
+		}
+		return keys
+	default:
+		return nil
+	}
+}
