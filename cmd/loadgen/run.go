@@ -30,10 +30,8 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if err != nil {
 		return complain(stderr, err)
 	}
-	// The first signal winds up; the second finds no handler, and ends at once.
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
-	defer context.AfterFunc(ctx, stop)()
 
 	s.sayTo(stdout, stderr)
 	out, err := newFolder(s.Out, s.Scenario, time.Now())
@@ -46,6 +44,14 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	run, err := bench.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
+}
+
+// untilSignal ends ctx at the first signal, so that what runs winds up; the
+// second finds no handler, and ends the process at once.
+func untilSignal(ctx context.Context) (context.Context, func()) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	forget := context.AfterFunc(ctx, stop)
+	return ctx, func() { forget(); stop() }
 }
 
 // sayTo prints the seed, and sets where progress goes.

@@ -54,27 +54,6 @@ func Do(ctx context.Context, t Tap, op Op, call func() error) error {
 	return t.After(ctx, op, call())
 }
 
-// Chain puts several taps around a call: the first is outermost.
-type Chain []Tap
-
-// Before asks each tap in turn; the first refusal stands.
-func (c Chain) Before(ctx context.Context, op Op) error {
-	for _, t := range c {
-		if err := t.Before(ctx, op); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// After hands the outcome outwards, from the last tap to the first.
-func (c Chain) After(ctx context.Context, op Op, err error) error {
-	for i := len(c) - 1; i >= 0; i-- {
-		err = c[i].After(ctx, op, err)
-	}
-	return err
-}
-
 // Scope is one grab, as its remote calls see it.
 type Scope struct {
 	Order  int64
