@@ -8,20 +8,24 @@ import (
 	"sync"
 )
 
-// Point is a place in a grab: before a call is sent, or after its reply has come.
+// Point is a place in a grab: before a call is sent, after its reply has come,
+// or after a whole phase.
 type Point struct {
 	Phase Phase `json:"phase"`
-	N     int   `json:"n"` // the Nth call of the phase, from 1
+	N     int   `json:"n,omitempty"` // the Nth call of the phase, from 1; 0: all of them
 	After bool  `json:"after,omitempty"`
 }
 
-// String is "before claim 1", "after read 4".
+// String is "before claim 1", "after read".
 func (p Point) String() string {
-	when := "before"
+	text := "before " + string(p.Phase)
 	if p.After {
-		when = "after"
+		text = "after " + string(p.Phase)
 	}
-	return fmt.Sprintf("%s %s %d", when, p.Phase, p.N)
+	if p.N > 0 {
+		text += fmt.Sprintf(" %d", p.N)
+	}
+	return text
 }
 
 // Trap waits at a point for the first grab of each of some orders. A grab is
@@ -145,6 +149,12 @@ func (t *Traps) After(_ context.Context, op Op, err error) error {
 		return err
 	}
 	return t.come(op, true)
+}
+
+// Ended tells that a phase of a grab has ended well. Calls know nothing of that,
+// for their number depends on the server, and on what it was asked before.
+func (t *Traps) Ended(phase Phase, order, driver int64) {
+	_ = t.come(Op{Order: order, Driver: driver, Phase: phase}, true) // nothing is left to be refused
 }
 
 // come returns the fate of a call that has come to a point, at once if no trap

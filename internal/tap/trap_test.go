@@ -169,3 +169,28 @@ func TestAwaitEnds(t *testing.T) {
 		<-lifted
 	})
 }
+
+func TestTrapBehindAPhase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		traps := new(tap.Traps)
+		point := tap.Point{Phase: tap.Read, After: true}
+		if point.String() != "after read" {
+			t.Errorf("%q", point)
+		}
+		traps.Set("here", tap.Trap{Point: point, First: 7, Count: 1})
+		var sent drivers
+		if err := <-grabOf(t.Context(), traps, 7, 1, tap.Read, &sent); err != nil {
+			t.Error(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			traps.Ended(tap.Read, 7, 1)
+		}()
+		if caught, err := traps.Await(t.Context(), "here", 1); err != nil || len(caught) != 1 {
+			t.Errorf("caught %v, %v", caught, err)
+		}
+		traps.LiftAll()
+		<-ended
+	})
+}
