@@ -77,12 +77,8 @@ func Kinds() []string {
 // Stack is a running stack. Its exported fields do not change. Its methods are
 // safe for concurrent use.
 type Stack struct {
-	Kind      string
-	DSN       string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
-	Redis     string   // address of the Redis, or addresses with commas; "": not needed
-	Redlock   []string // addresses of the Redlock nodes
-	ZooKeeper []string // addresses of its servers; nil: not needed
-	Etcd      []string // addresses of its members; nil: not needed
+	Kind string
+	Addresses
 
 	// What the servers said that they are; "" where there is none.
 	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
@@ -194,10 +190,15 @@ func distinctVersions(versions []string) string {
 	return strings.Join(slices.Compact(versions), ", ")
 }
 
-// atClose has f called by Close, after the processes have ended.
+// atClose has f called by Close, after the processes have ended, or at once if
+// that has been.
 func (s *Stack) atClose(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		f()
+		return
+	}
 	s.halt = append(s.halt, f)
 }
 
