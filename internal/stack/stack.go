@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+
+	"github.com/alicebob/miniredis/v2"
 )
 
 var (
@@ -94,8 +96,9 @@ type Stack struct {
 
 	mu      sync.Mutex
 	procs   []*Process
-	servers map[string]running
-	halt    []func() // what runs in this process
+	servers map[string]running              // local
+	minis   map[string]*miniredis.Miniredis // embedded
+	halt    []func()                        // what else runs in this process
 	closed  bool
 	err     error // of the Close that did the work
 }
@@ -219,6 +222,9 @@ func (s *Stack) Close() error {
 		}
 		return stopTimeout
 	})
+	for _, mini := range s.minis {
+		mini.Close()
+	}
 	for _, halt := range s.halt {
 		halt()
 	}
