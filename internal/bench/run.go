@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/order"
-	"grablab/internal/stack"
 )
 
 // Execute runs every cell of cfg. It hands what it has to save after each of them;
@@ -21,146 +19,114 @@ import (
 // error is one of the harness: a backend that fails under load is a finding,
 // and stands in its cell.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
-	r := &runner{cfg: cfg, progress: newProgress(cfg)}
+	r := &runner{cfg: cfg, progress: newProgress(cfg), save: save}
 	defer func() { err = errors.Join(err, r.close()) }()
 
-	run := &Run{
+	r.run = &Run{
 		Schema: Schema, ID: filepath.Base(cfg.Out), StartedAt: time.Now().UTC(), Cells: []Cell{},
+		Environment: NewEnvironment(cfg.Stack.Kind),
 		Config: RunConfig{
 			Scenario: cfg.Scenario, Orders: cfg.Orders, Drivers: cfg.Drivers,
 			Rate: cfg.Rate, Instances: cfg.Instances, Seed: cfg.Seed,
 		},
 	}
-	if err := r.open(ctx, run); err != nil {
-		return run, err
+	if err := r.open(ctx); err != nil {
+		return r.run, err
 	}
-	if err := r.begin(); err != nil {
-		return run, err
-	}
-	for i, s := range r.strategies() {
-		r.progress.cell(i+1, len(r.strategies()), s.Name)
-		var cell Cell
-		if cfg.Scenario == "peak" {
-			cell = r.peak(ctx, s)
-		} else {
-			cell = r.cell(ctx, s, cfg.Load)
-		}
-		run.Cells = append(run.Cells, cell)
-		run.DurationS = time.Since(run.StartedAt).Seconds()
-		run.Complete = ctx.Err() == nil && len(run.Cells) == len(r.strategies())
-		if err := save(run); err != nil {
-			return run, err
-		}
-		if ctx.Err() != nil {
-			return run, context.Cause(ctx)
-		}
-	}
-	return run, nil
+	return r.run, r.runAll(ctx)
 }
 
-// runner is what the cells of one run share.
+// runner runs the cells of one run.
 type runner struct {
 	cfg      Config
 	progress *progress
+	save     func(*Run) error
+	run      *Run
 
-	stack  *stack.Stack // nil with -targets
-	fleet  *fleet
-	store  *order.SQL // the ledger; nil where it cannot be reached directly
-	books  books
-	record *record
+	lane    *lane
+	journal *journal
 }
 
-// books is where orders are opened and the ledger is read: the database
-// itself, or an instance's API.
-type books interface {
-	Create(ctx context.Context, count int) (first int64, err error)
-	Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error)
-}
-
-func (r *runner) open(ctx context.Context, run *Run) (err error) {
-	run.Environment = NewEnvironment(r.cfg.Stack.Kind)
-	if len(r.cfg.Targets) > 0 {
-		return r.openTargets(ctx, run)
+// open makes ready whatever the first cell needs, and then room for the results.
+func (r *runner) open(ctx context.Context) (err error) {
+	if len(r.cfg.Targets) == 0 {
+		r.progress.say("starting the %s stack", r.cfg.Stack.Kind)
 	}
-	r.progress.say("starting the %s stack", r.cfg.Stack.Kind)
-	if r.stack, err = stack.Start(ctx, r.cfg.Stack); err != nil {
+	if r.lane, err = openLane(ctx, r.cfg, 0, r.progress); err != nil {
 		return err
 	}
-	run.Environment.Redis, run.Environment.Database = r.stack.RedisVersion, r.stack.DatabaseVersion
-	run.Environment.ZooKeeper, run.Environment.Etcd = r.stack.ZooKeeperVersion, r.stack.EtcdVersion
-	if err := r.openStore(ctx, r.stack.DSN); err != nil {
+	if err := r.describe(ctx, r.lane); err != nil {
 		return err
 	}
-	r.progress.say("%s; %s", or(r.stack.RedisVersion, "no Redis"), r.stack.DatabaseVersion)
-	r.fleet, err = startFleet(ctx, r.cfg, r.stack, r.progress.say)
-	return err
-}
-
-// begin makes room for the results.
-func (r *runner) begin() (err error) {
+	if err := r.lane.fleet.equip(ctx, r.cfg.setup()); err != nil {
+		return err
+	}
 	if r.cfg.Begin != nil {
 		if err := r.cfg.Begin(); err != nil {
 			return err
 		}
 	}
-	r.record, err = newRecord(r.cfg.Out)
-	return err
-}
-
-// openTargets attaches to instances that somebody else has started.
-func (r *runner) openTargets(ctx context.Context, run *Run) (err error) {
-	run.Environment.Stack = "targets"
-	run.Config.Instances = len(r.cfg.Targets)
-	if r.fleet, err = useTargets(ctx, r.cfg); err != nil {
+	if r.journal, err = newJournal(r.cfg.Out); err != nil {
 		return err
 	}
-	if !r.fleet.foreign {
-		r.cfg.asRunning(r.fleet.settings)
+	r.lane.record = newRecord(r.journal)
+	return nil
+}
+
+// describe notes what the run runs on.
+func (r *runner) describe(ctx context.Context, l *lane) (err error) {
+	env := &r.run.Environment
+	if l.stack == nil {
+		env.Stack = "targets"
+		r.run.Config.Instances = len(r.cfg.Targets)
+		if l.store != nil {
+			env.Database, err = l.store.Version(ctx)
+		}
+		return err
 	}
-	r.books = r.fleet
-	if r.cfg.Stack.DB != "" && !r.fleet.foreign {
-		if err := r.openStore(ctx, r.cfg.Stack.DB); err != nil {
+	env.Redis, env.Database = l.stack.RedisVersion, l.stack.DatabaseVersion
+	env.ZooKeeper, env.Etcd = l.stack.ZooKeeperVersion, l.stack.EtcdVersion
+	r.progress.say("%s; %s", or(l.stack.RedisVersion, "no Redis"), l.stack.DatabaseVersion)
+	return nil
+}
+
+// runAll runs the cells one after the other, and saves after each.
+func (r *runner) runAll(ctx context.Context) error {
+	all := r.strategies()
+	for i, s := range all {
+		r.progress.cell(i+1, len(all), s.Name)
+		r.run.Cells = append(r.run.Cells, r.lane.run(ctx, s))
+		r.run.DurationS = time.Since(r.run.StartedAt).Seconds()
+		r.run.Complete = ctx.Err() == nil && len(r.run.Cells) == len(all)
+		if err := r.save(r.run); err != nil {
 			return err
 		}
-		run.Environment.Database, err = r.store.Version(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 	}
-	return err
-}
-
-func (r *runner) openStore(ctx context.Context, dsn string) (err error) {
-	if r.store, err = order.Connect(ctx, dsn, order.Options{MaxConns: 4}); err != nil {
-		return err
-	}
-	r.books = r.store
-	return r.store.Migrate(ctx)
-}
-
-// close ends everything that open began, instances first, so that they can
-// still release their locks.
-func (r *runner) close() error {
-	var errs []error
-	if r.fleet != nil {
-		errs = append(errs, r.fleet.stop())
-	}
-	if r.store != nil {
-		errs = append(errs, r.store.Close())
-	}
-	if r.stack != nil {
-		errs = append(errs, r.stack.Close())
-	}
-	if r.record != nil {
-		errs = append(errs, r.record.close())
-	}
-	r.progress.end()
-	return errors.Join(errs...)
+	return nil
 }
 
 // strategies of the run. A foreign service has one that we do not know.
 func (r *runner) strategies() []lock.Strategy {
-	if r.fleet.foreign {
+	if r.lane.fleet.foreign {
 		return []lock.Strategy{{Name: Foreign, Title: "whatever the targets do", Excludes: lock.Nobody}}
 	}
 	return r.cfg.Strategies
+}
+
+// close ends everything that open began.
+func (r *runner) close() error {
+	var errs []error
+	if r.lane != nil {
+		errs = append(errs, r.lane.close())
+	}
+	if r.journal != nil {
+		errs = append(errs, r.journal.close())
+	}
+	r.progress.end()
+	return errors.Join(errs...)
 }
 
 // NewEnvironment describes this machine and program, and what it was built from.
