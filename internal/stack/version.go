@@ -28,16 +28,21 @@ func askRedis(ctx context.Context, addr string) (redisInfo, error) {
 	}
 	conn.Close()
 
-	client := redis.NewClient(&redis.Options{
-		Addr: addr, MaxRetries: -1, DialerRetries: 1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	client := newRedis(addr)
 	defer client.Close()
 	text, err := client.Info(ctx, "server").Result()
 	if err != nil {
 		return redisInfo{}, fmt.Errorf("no Redis at %s: %w", addr, err)
 	}
 	return parseInfo(text), nil
+}
+
+// newRedis is a client that tries once.
+func newRedis(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, DialerRetries: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
 }
 
 func parseInfo(text string) redisInfo {
