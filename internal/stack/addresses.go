@@ -9,10 +9,13 @@ import (
 // Addresses are where an instance finds the servers.
 type Addresses struct {
 	DSN       string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
-	Redis     string   // address of the Redis, or addresses with commas; "": not needed
-	Redlock   []string // addresses of the Redlock nodes
+	Redis     string   // address of the Redis, or addresses with commas; "": not needed, or known to the Sentinel
+	Redlock   []string // addresses of the Redlock nodes; NAME@ADDR is the master NAME of the Sentinel at ADDR
 	ZooKeeper []string // addresses of its servers; nil: not needed
 	Etcd      []string // addresses of its members; nil: not needed
+
+	Sentinel       string // addresses, with commas, of the Sentinels that know which Redis is the master; "": Redis does
+	SentinelMaster string // the master's name there
 }
 
 // Detour leads an instance to a server by another way than straight.
@@ -57,6 +60,10 @@ func (a *Addresses) places() []place {
 
 // isServer says whether the DSN names a server, and not a file.
 func isServer(dsn string) bool { return dsn != "" && !strings.HasPrefix(dsn, "sqlite:") }
+
+func isRedis(server string) bool {
+	return server == "redis" || strings.HasPrefix(server, "redlock-")
+}
 
 // Servers names the servers that the stack has started, and that its faults can
 // strike: "redis", "redlock-1", …, "db", "zookeeper", "etcd".

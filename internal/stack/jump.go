@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,7 +19,7 @@ func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error 
 	if err != nil {
 		return err
 	}
-	if server != "redis" && !strings.HasPrefix(server, "redlock-") {
+	if !isRedis(server) {
 		return fmt.Errorf("%w: a lease of %s does not end by a clock that can be moved", ErrRefused, server)
 	}
 	client := newRedis(addr)

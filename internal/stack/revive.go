@@ -20,6 +20,13 @@ func (s *Stack) runs(srv server, addr string) {
 	s.servers[srv.name] = running{srv, addr}
 }
 
+// program is what runs as a server of the local stack.
+func (s *Stack) program(server string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.servers[server].exe
+}
+
 // Kill ends a server, by its name, as a loss of power does. It returns once the
 // server is gone and its connections have ended; one that is gone already stays so.
 func (s *Stack) Kill(server string) error {

@@ -45,13 +45,19 @@ func newRedis(addr string) *redis.Client {
 	})
 }
 
-func parseInfo(text string) redisInfo {
+// infoFields are the lines of an answer to INFO.
+func infoFields(text string) map[string]string {
 	field := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			field[name] = value
 		}
 	}
+	return field
+}
+
+func parseInfo(text string) redisInfo {
+	field := infoFields(text)
 	info := redisInfo{runID: field["run_id"], pid: field["process_id"]}
 	// Valkey says a Redis version too, for the clients that ask for one.
 	if v := field["valkey_version"]; v != "" {
