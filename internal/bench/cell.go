@@ -230,7 +230,7 @@ func (l *lane) readEvents(c *Cell, s lock.Strategy) error {
 	}
 	c.NearMisses = &rec.NearMisses
 	if s.Excludes != lock.Nobody {
-		c.Overlaps = ptr(len(check.Overlaps(rec.Holds, check.Among(s.Excludes))))
+		c.Overlaps = ptr(len(check.Overlaps(rec.Holds, s.Excludes)))
 	}
 	return nil
 }
