@@ -16,10 +16,10 @@ import (
 // open starts what a run needs, and ends it with the test.
 func open(t *testing.T, cfg Config) *lane {
 	t.Helper()
-	r := &runner{cfg: cfg, progress: newProgress(cfg), run: &Run{}}
+	r := newRunner(cfg, func(*Run) error { return nil })
 	t.Cleanup(func() { r.close() })
 	stacktest.Check(t, r.open(t.Context()))
-	return r.lane
+	return r.lanes[0]
 }
 
 // A dependency that dies in the middle of a cell ends in errors by kind and a

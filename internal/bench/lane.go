@@ -14,7 +14,7 @@ import (
 // own, so that the cells of two lanes never meet.
 type lane struct {
 	cfg      Config
-	progress *progress
+	progress *track
 	record   *record
 
 	stack *stack.Stack // nil with -targets
@@ -48,8 +48,8 @@ func (cfg Config) setup() setup {
 
 // openLane starts a stack and names the nth lane's instances over it, which
 // run once a cell needs them. The lane is to be closed also after an error.
-func openLane(ctx context.Context, cfg Config, n int, p *progress) (*lane, error) {
-	l := &lane{cfg: cfg, progress: p}
+func openLane(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*lane, error) {
+	l := &lane{cfg: cfg, progress: &track{progress: p}, record: newRecord(j)}
 	if len(cfg.Targets) > 0 {
 		return l, l.openTargets(ctx)
 	}
@@ -103,12 +103,12 @@ func (l *lane) close() error {
 	return errors.Join(errs...)
 }
 
-// run is one cell of the table.
-func (l *lane) run(ctx context.Context, s lock.Strategy) Cell {
+// run fills one spot of the table.
+func (l *lane) run(ctx context.Context, s *spot) Cell {
 	if l.cfg.Scenario == "peak" {
-		return l.peak(ctx, s)
+		return l.peak(ctx, s.strategy)
 	}
-	return l.cell(ctx, s, l.cfg.Load)
+	return l.cell(ctx, s.strategy, l.cfg.Load)
 }
 
 // switchTo makes the fleet whole, has it run as u says, and switches it to the

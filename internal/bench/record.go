@@ -27,26 +27,32 @@ type journal struct {
 	own  *history.File
 }
 
-// The load generator's own events.
-const (
-	ownName = "loadgen"
-	opCell  = "cell" // those of the named strategy follow; the fault is its note
-)
+// ownName is the instance of our own events.
+const ownName = "loadgen"
 
-func newJournal(dir string) (*journal, error) {
-	path := filepath.Join(dir, "events.jsonl")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
+// open begins the file, or goes on with what an earlier part of the run has left.
+func (j *journal) open(goOn bool) (err error) {
+	path := filepath.Join(j.dir, "events.jsonl")
+	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	if !goOn {
+		mode |= os.O_TRUNC
 	}
-	own, err := history.Create(path, ownName)
-	if err != nil {
-		return nil, fmt.Errorf("bench: %w", errors.Join(err, f.Close()))
+	if j.file, err = os.OpenFile(path, mode, 0o644); err != nil {
+		return fmt.Errorf("bench: %w", err)
 	}
-	return &journal{dir: dir, file: f, own: own}, nil
+	if j.own, err = history.Create(path, ownName); err != nil {
+		return fmt.Errorf("bench: %w", errors.Join(err, j.file.Close()))
+	}
+	return nil
 }
 
-func (j *journal) close() error { return errors.Join(j.own.Close(), j.file.Close()) }
+// close also ends a journal that was never opened.
+func (j *journal) close() error {
+	if j.own == nil {
+		return nil
+	}
+	return errors.Join(j.own.Close(), j.file.Close())
+}
 
 // record is the raw side of a lane's cells: every event of the instances, and
 // every answer as vegeta encodes it.
@@ -109,7 +115,7 @@ func (r *record) keep(strategy string, fault lock.Fault) error {
 	j := r.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.own.Record(history.Event{Kind: history.Info, Op: opCell, Strategy: strategy, Note: string(fault)})
+	j.own.Record(history.Event{Kind: history.Info, Op: history.Cell, Strategy: strategy, Note: string(fault)})
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(r.read)) {
 		errs = append(errs, j.copy(path, r.kept[path], r.read[path]))

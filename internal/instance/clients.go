@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -59,9 +60,13 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 		}, sent)
 	}
 	// The strategy itself decides how long it waits for a silent node.
-	for i, addr := range cfg.Redlock {
+	for i, node := range cfg.Redlock {
+		master, addr, watched := strings.Cut(node, "@")
+		if !watched {
+			master, addr = "", node
+		}
 		c.redlock = append(c.redlock, newClient(cfg, fmt.Sprintf("redlock-%d", i+1), redis.UniversalOptions{
-			Addrs: []string{addr}, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdleNode,
+			Addrs: []string{addr}, MasterName: master, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdleNode,
 		}, sent))
 	}
 	return c, nil
