@@ -38,28 +38,14 @@ type books interface {
 // setup is what the instances of a cell are started with.
 type setup struct {
 	work, ttl, wait time.Duration
-	timeout         time.Duration   // of one grab
-	traps           bool            // they serve the control API of a scene
-	routes          map[int]servers // by instance, where one does not reach the stack directly
-}
-
-// servers are the addresses by which an instance knows its servers.
-type servers struct {
-	db        string // DSN
-	redis     string
-	redlock   []string
-	zooKeeper []string
-	etcd      []string
+	timeout         time.Duration           // of one grab
+	traps           bool                    // they serve the control API of a scene
+	routes          map[int]stack.Addresses // by instance, where one does not reach the stack directly
 }
 
 // setup is what the flags ask for.
 func (cfg Config) setup() setup {
 	return setup{work: cfg.Work, ttl: cfg.TTL, wait: cfg.Wait, timeout: cfg.Timeout}
-}
-
-// direct is the way to the stack without a detour.
-func direct(st *stack.Stack) servers {
-	return servers{db: st.DSN, redis: st.Redis, redlock: st.Redlock, zooKeeper: st.ZooKeeper, etcd: st.Etcd}
 }
 
 // openLane starts a stack and names the nth lane's instances over it, which
