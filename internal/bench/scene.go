@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"time"
 
 	"grablab/internal/check"
@@ -102,7 +101,7 @@ type scene struct {
 func (sc *scene) clear(ctx context.Context, stage fault.Stage) error {
 	var errs []error
 	if sc.trial.hung > 0 {
-		errs = append(errs, sc.victim.Signal(syscall.SIGKILL))
+		errs = append(errs, sc.victim.member().proc.Stop(0))
 	}
 	if stage.Close != nil {
 		errs = append(errs, sc.fleet.stop())
