@@ -151,6 +151,8 @@ func (f *fleet) args(i int, in *member, u setup) []string {
 	}
 	for _, server := range []struct{ flag, addr string }{
 		{"-redis", to.Redis},
+		{"-sentinel", strings.Join(to.Sentinel, ",")},
+		{"-sentinel-master", to.SentinelMaster},
 		{"-redlock", strings.Join(to.Redlock, ",")},
 		{"-zk", strings.Join(to.ZooKeeper, ",")},
 		{"-etcd", strings.Join(to.Etcd, ",")},

@@ -55,6 +55,14 @@ func (a *act) play(ctx context.Context, of fault.Act) (err error) {
 	return nil
 }
 
+// calm has everybody come at once, and nothing happen.
+func (a *act) calm(ctx context.Context) error {
+	for _, p := range a.cast {
+		a.waves.send(append([]shot{p.victim}, p.rivals...))
+	}
+	return a.awaitAnswers(ctx)
+}
+
 // doing is a step of the fault, whose heal is kept also if it fails half-way.
 func doing(step fault.Step) func(*act, context.Context) error {
 	return func(a *act, ctx context.Context) error {
@@ -138,12 +146,16 @@ func (a *act) patience() time.Duration {
 
 // awaitRivals returns once a rival has claimed every order, or stands before
 // it, or all of them have been answered; at the latest when they have had
-// their time.
+// their time, or when those who stand have lost a third of their own leases.
 func (a *act) awaitRivals(ctx context.Context) error {
+	var since time.Time
 	return a.until(ctx, a.patience(), func() (bool, error) {
 		stand := a.standing(ctx)
+		if len(stand) > 0 && since.IsZero() {
+			since = time.Now()
+		}
 		claimed, err := a.claimed(ctx)
-		return a.all(func(p part) bool {
+		return !since.IsZero() && time.Since(since) > a.lease(a.cell)/3 || a.all(func(p part) bool {
 			return stand[p.victim.order] || slices.ContainsFunc(p.rivals, claimed) || !slices.ContainsFunc(p.rivals, a.isPending)
 		}), err
 	})
@@ -186,12 +198,13 @@ func (a *act) leaveVictims(context.Context) error {
 	return nil
 }
 
-// letRivalsGo waits until the victims have claimed, for less than a lease.
+// letRivalsGo waits until the victims have claimed, for less than what is left
+// of the rivals' own leases.
 func (a *act) letRivalsGo(ctx context.Context) error {
 	if !a.holdsRivals() {
 		return nil
 	}
-	err := a.until(ctx, a.lease(a.cell)/2, func() (bool, error) {
+	err := a.until(ctx, a.lease(a.cell)/3, func() (bool, error) {
 		claimed, err := a.claimed(ctx)
 		return a.all(func(p part) bool { return claimed(p.victim) || a.isAnswered(p.victim) }), err
 	})

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Replica is a second Redis that follows a server of the local stack, and a
@@ -173,9 +171,9 @@ func (rep *Replica) detour(a *Addresses) {
 		switch {
 		case p.server != rep.Server:
 		case p.server == "redis":
-			a.Redis, a.Sentinel, a.SentinelMaster = "", rep.Sentinel, rep.Master
+			a.Redis, a.Sentinel, a.SentinelMaster = "", []string{rep.Sentinel}, rep.Master
 		default:
-			*p.addr = rep.Master + "@" + rep.Sentinel
+			*p.addr = watched(rep.Master, rep.Sentinel)
 		}
 	}
 }
@@ -209,13 +207,11 @@ func (rep *Replica) Failover(ctx context.Context) error {
 }
 
 func (rep *Replica) promoted(ctx context.Context) error {
-	client := newSentinel(rep.Sentinel)
-	defer client.Close()
-	at, err := client.GetMasterAddrByName(ctx, rep.Master).Result()
+	named, err := masterOf(ctx, rep.Sentinel, rep.Master)
 	if err != nil {
 		return err
 	}
-	if named := net.JoinHostPort(at[0], at[1]); named != rep.Addr {
+	if named != rep.Addr {
 		return fmt.Errorf("the Sentinel names %s", named)
 	}
 	info, err := replication(ctx, rep.Addr)
@@ -242,10 +238,6 @@ func (rep *Replica) Close(ctx context.Context) error {
 		errs = append(errs, rep.s.Revive(ctx, rep.Server))
 	}
 	return errors.Join(errs...)
-}
-
-func newSentinel(addr string) *redis.SentinelClient {
-	return redis.NewSentinelClient(newRedis(addr).Options())
 }
 
 // replication is what a Redis says of its part in it.
