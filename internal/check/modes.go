@@ -72,6 +72,9 @@ var leads = []lead{
 	{nil, lock.Stuck, []string{"F3", "F4"}, ""},
 }
 
+// strayRelease is what frees the lock of somebody else.
+var strayRelease = lead{lessons: []string{"F5", "F6", "F35", "F36"}}
+
 // ModeOf is the failure mode that explains the verdict of strategy s, written
 // with guard g, under fault f; false where none is known to.
 func ModeOf(s lock.Strategy, g order.Guard, f lock.Fault, v lock.Verdict) (Mode, bool) {
@@ -82,6 +85,10 @@ func ModeOf(s lock.Strategy, g order.Guard, f lock.Fault, v lock.Verdict) (Mode,
 			break
 		}
 	}
+	return modeByID(id)
+}
+
+func modeByID(id string) (Mode, bool) {
 	i := slices.IndexFunc(Modes, func(m Mode) bool { return m.ID == id })
 	if i < 0 {
 		return Mode{}, false
