@@ -14,15 +14,12 @@ import (
 )
 
 // open starts what a run needs, and ends it with the test.
-func open(t *testing.T, cfg Config) *runner {
+func open(t *testing.T, cfg Config) *lane {
 	t.Helper()
-	r := &runner{cfg: cfg, progress: newProgress(cfg)}
+	r := newRunner(cfg, func(*Run) error { return nil })
 	t.Cleanup(func() { r.close() })
-	stacktest.Check(t, r.open(t.Context(), &Run{}))
-	if err := r.begin(); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	stacktest.Check(t, r.open(t.Context()))
+	return r.lanes[0]
 }
 
 // A dependency that dies in the middle of a cell ends in errors by kind and a
@@ -39,14 +36,14 @@ func TestServerThatDies(t *testing.T) {
 		t.Run(tc.server, func(t *testing.T) {
 			cfg := small(t, stack.Local, "setnx", "none")
 			cfg.Timeout, cfg.TTL = 5*time.Second, 300*time.Millisecond
-			r := open(t, cfg)
+			l := open(t, cfg)
 			kill := time.AfterFunc(700*time.Millisecond, func() {
-				if err := r.stack.Process(tc.server).Signal(syscall.SIGKILL); err != nil {
+				if err := l.stack.Process(tc.server).Signal(syscall.SIGKILL); err != nil {
 					t.Error(err)
 				}
 			})
 			defer kill.Stop()
-			c := r.cell(t.Context(), cfg.Strategies[0], cfg.Load)
+			c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load)
 			if c.Requests != cfg.Orders*cfg.Drivers || c.Outcomes[grab.Failed]+c.Outcomes[grab.Timeout] == 0 {
 				t.Errorf("%d requests: %v %v", c.Requests, c.Outcomes, c.Errors)
 			}
@@ -57,7 +54,7 @@ func TestServerThatDies(t *testing.T) {
 				if s.Name != tc.next {
 					continue
 				}
-				if c := r.cell(t.Context(), s, cfg.Load); c.Verdict != lock.Unknown || !strings.Contains(c.Reason, tc.says) {
+				if c := l.cell(t.Context(), s, cfg.Load); c.Verdict != lock.Unknown || !strings.Contains(c.Reason, tc.says) {
 					t.Errorf("afterwards %s: %s (%s)", s.Name, c.Verdict, c.Reason)
 				}
 			}
@@ -71,8 +68,8 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 	for _, workers := range []int{2, 1000} {
 		cfg := small(t, stack.Embedded, "none")
 		cfg.MaxWorkers, cfg.Orders = workers, 40
-		r := open(t, cfg)
-		still := r.fleet.instances[1].proc
+		l := open(t, cfg)
+		still := l.fleet.instances[1].proc
 		stop := time.AfterFunc(500*time.Millisecond, func() {
 			err := still.Signal(syscall.SIGSTOP)
 			time.Sleep(time.Second)
@@ -80,7 +77,7 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		c := r.cell(t.Context(), cfg.Strategies[0], cfg.Load)
+		c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load)
 		stop.Stop()
 		if c.Latency.P99 < 900 {
 			t.Errorf("%d workers: p99 from the schedule is %.0f ms", workers, c.Latency.P99)
@@ -94,14 +91,14 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 // An instance that has died is started again for the next cell.
 func TestInstanceThatDies(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
-	r := open(t, cfg)
-	time.AfterFunc(500*time.Millisecond, func() { r.fleet.instances[0].proc.Signal(syscall.SIGKILL) })
-	c := r.cell(t.Context(), cfg.Strategies[0], cfg.Load)
+	l := open(t, cfg)
+	time.AfterFunc(500*time.Millisecond, func() { l.fleet.instances[0].proc.Signal(syscall.SIGKILL) })
+	c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load)
 	if c.Errors[kindRefused] == 0 || c.RedisCommands != nil {
 		t.Errorf("with a dead instance: %v, redis commands %v", c.Errors, c.RedisCommands)
 	}
 	checkSums(t, c)
-	if c := r.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != lock.Safe {
+	if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != lock.Safe {
 		t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
 	}
 }

@@ -21,20 +21,20 @@ const auditTimeout = 30 * time.Second
 
 // cell runs one strategy under load: fresh orders, switch, fire, let the
 // stragglers end, audit, judge.
-func (r *runner) cell(ctx context.Context, s lock.Strategy, load Load) Cell {
-	c := r.blank(s, load)
-	t, doubt := r.measure(ctx, s, load, &c)
+func (l *lane) cell(ctx context.Context, s lock.Strategy, load Load) Cell {
+	c := l.blank(s, load)
+	t, doubt := l.measure(ctx, s, load, &c)
 	c.Verdict, c.Reason = judge(c, s, t, doubt)
 	return c
 }
 
-func (r *runner) blank(s lock.Strategy, load Load) Cell {
+func (l *lane) blank(s lock.Strategy, load Load) Cell {
 	guard := s.Guard
-	if r.cfg.Guard != "" && !s.FixedGuard {
-		guard = r.cfg.Guard
+	if l.cfg.Guard != "" && !s.FixedGuard {
+		guard = l.cfg.Guard
 	}
 	c := Cell{
-		Strategy: s.Name, Fault: lock.NoFault, Expected: r.cfg.expected(s, lock.NoFault),
+		Strategy: s.Name, Fault: lock.NoFault, Expected: l.cfg.expected(s, lock.NoFault),
 		CountedFrom: fromAnswers, Orders: load.Orders,
 		Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
@@ -42,26 +42,26 @@ func (r *runner) blank(s lock.Strategy, load Load) Cell {
 		c.OfferedRPS = &load.Rate
 	}
 	if s.New != nil {
-		c.Guard, c.OnLost = guard, r.cfg.OnLost
-		c.TTLMS, c.LeaseMS = ptr(millis(r.cfg.TTL)), ptr(millis(r.cfg.TTL))
-		c.WorkMS, c.WaitMS = ptr(millis(r.cfg.Work)), ptr(millis(r.cfg.Wait))
+		c.Guard, c.OnLost = guard, l.cfg.OnLost
+		c.TTLMS, c.LeaseMS = ptr(millis(l.cfg.TTL)), ptr(millis(l.cfg.TTL))
+		c.WorkMS, c.WaitMS = ptr(millis(l.cfg.Work)), ptr(millis(l.cfg.Wait))
 	}
 	return c
 }
 
 // measure fills in every figure of the cell that can be counted. It returns
 // the accounts, and why the cell cannot be trusted, "" if it can.
-func (r *runner) measure(ctx context.Context, s lock.Strategy, load Load, c *Cell) (t *tally, doubt string) {
-	if err := r.prepare(ctx, s, c); err != nil {
+func (l *lane) measure(ctx context.Context, s lock.Strategy, load Load, c *Cell) (t *tally, doubt string) {
+	if err := l.prepare(ctx, s, c); err != nil {
 		return nil, fmt.Sprintf("not measured: %v", err)
 	}
-	first, err := r.books.Create(ctx, load.Orders)
+	first, err := l.books.Create(ctx, load.Orders)
 	if err != nil {
 		return nil, fmt.Sprintf("not measured: could not open orders: %v", err)
 	}
-	before, beforeErr := r.fleet.counters(ctx)
+	before, beforeErr := l.fleet.counters(ctx)
 
-	t, err = r.fire(ctx, c, first, load)
+	t, err = l.fire(ctx, c, first, load)
 	if t == nil {
 		return nil, fmt.Sprintf("not measured: %v", err)
 	}
@@ -71,30 +71,31 @@ func (r *runner) measure(ctx context.Context, s lock.Strategy, load Load, c *Cel
 	// The audit goes on when the run is interrupted: its results are kept.
 	audit, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
-	after, err := r.settle(audit)
+	after, err := l.settle(audit)
 	if !errors.Is(err, errNoMetrics) {
 		doubts.note(err, "grabs may still have been in flight")
 	}
 	c.answers(t)
 	c.count(before, after, errors.Join(beforeErr, err))
-	doubts.note(r.readLedger(audit, c, t, first), "the ledger could not be read")
-	doubts.note(r.readEvents(c, s), "events were lost")
-	doubts.note(r.probeAll(ctx, c, first), "stuck orders could not be counted")
+	doubts.note(l.readLedger(audit, c, t, first), "the ledger could not be read")
+	doubts.note(l.readEvents(c, s), "events were lost")
+	doubts.note(l.probeAll(ctx, c, first), "stuck orders could not be counted")
+	doubts.note(l.record.keep(c.Strategy, c.Fault), "events could not be kept")
 	return t, doubts.first
 }
 
 // probeAll counts the stuck orders. What the instances record of the probes is
 // kept, and counts in no figure.
-func (r *runner) probeAll(ctx context.Context, c *Cell, first int64) error {
+func (l *lane) probeAll(ctx context.Context, c *Cell, first int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	stuck, err := r.stuckOrders(ctx, first, c.Orders, r.lease(c))
+	stuck, err := l.stuckOrders(ctx, first, c.Orders, l.lease(c))
 	if err == nil {
 		c.StuckOrders = &stuck
 	}
-	if r.fleet.ours {
-		err = errors.Join(err, r.takeOver(func(history.Event) {}))
+	if l.fleet.ours {
+		err = errors.Join(err, l.takeOver(func(history.Event) {}))
 	}
 	return err
 }
@@ -109,23 +110,17 @@ func (d *doubts) note(err error, what string) {
 }
 
 // lease is for how long a lease lives in the cell, as far as we know.
-func (r *runner) lease(c *Cell) time.Duration {
+func (l *lane) lease(c *Cell) time.Duration {
 	if c.LeaseMS == nil {
-		return r.cfg.TTL
+		return l.cfg.TTL
 	}
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }
 
-// prepare makes the fleet whole and switches it to the strategy, whose servers
-// may have bounds of their own for a lease.
-func (r *runner) prepare(ctx context.Context, s lock.Strategy, c *Cell) error {
-	if err := r.fleet.revive(ctx, r.cfg, r.stack, r.progress.say); err != nil {
-		return err
-	}
-	if r.fleet.foreign {
-		return nil
-	}
-	lease, err := r.fleet.use(ctx, s.Name)
+// prepare switches the fleet to the strategy, whose servers may have bounds of
+// their own for a lease.
+func (l *lane) prepare(ctx context.Context, s lock.Strategy, c *Cell) error {
+	lease, err := l.switchTo(ctx, s, l.cfg.setup())
 	if lease > 0 {
 		c.LeaseMS = &lease
 	}
@@ -133,18 +128,18 @@ func (r *runner) prepare(ctx context.Context, s lock.Strategy, c *Cell) error {
 }
 
 // fire sends the load and books every answer.
-func (r *runner) fire(ctx context.Context, c *Cell, first int64, load Load) (*tally, error) {
-	raw, err := r.record.answers(c)
+func (l *lane) fire(ctx context.Context, c *Cell, first int64, load Load) (*tally, error) {
+	raw, err := l.record.answers(c)
 	if err != nil {
 		return nil, err
 	}
-	p := newPlan(r.fleet.urls(), first, load.Orders, load.Drivers, r.cfg.Seed)
-	t := newTally(load.Drivers, r.fleet.names())
+	p := newPlan(l.fleet.urls(), first, load.Orders, load.Drivers, l.cfg.Seed)
+	t := newTally(load.Drivers, l.fleet.names())
 	began := time.Now()
 	var bookErr error
 	err = attack(ctx, p, load, func(res *vegeta.Result, due time.Time) {
 		bookErr = errors.Join(bookErr, t.add(res, due), raw.Encode(res))
-		r.progress.step("%d/%d requests, %d grabbed, %d errors", t.requests, p.requests(),
+		l.progress.step("%d/%d requests, %d grabbed, %d errors", t.requests, p.requests(),
 			t.outcomes[grab.Grabbed], t.outcomes[grab.Failed]+t.outcomes[grab.Timeout])
 	})
 	t.finish()
@@ -156,11 +151,11 @@ func (r *runner) fire(ctx context.Context, c *Cell, first int64, load Load) (*ta
 
 // settle waits until no instance has a grab in flight any more: a client that
 // gave up may have left one behind. It returns the counters as they then are.
-func (r *runner) settle(ctx context.Context) (counters, error) {
+func (l *lane) settle(ctx context.Context) (counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout/2)
 	defer cancel()
 	for {
-		now, err := r.fleet.counters(ctx)
+		now, err := l.fleet.counters(ctx)
 		if errors.Is(err, errNoMetrics) || err == nil && now.inFlight == 0 {
 			return now, err
 		}
@@ -197,8 +192,8 @@ func (c *Cell) count(before, after counters, err error) {
 
 // readLedger lets the database decide what happened; where there is none to
 // ask, the answers do.
-func (r *runner) readLedger(ctx context.Context, c *Cell, t *tally, first int64) error {
-	if r.fleet.foreign {
+func (l *lane) readLedger(ctx context.Context, c *Cell, t *tally, first int64) error {
+	if l.fleet.foreign {
 		c.DoubleGrabs, c.OrdersDoubleGrabbed, c.OrdersGrabbed = &t.doubles, &t.doubled, &t.won
 		// Whoever got no answer may have won.
 		if n := t.outcomes[grab.Timeout] + t.errors[kindReset] + t.errors[kindOther]; n > 0 {
@@ -207,7 +202,7 @@ func (r *runner) readLedger(ctx context.Context, c *Cell, t *tally, first int64)
 		return nil
 	}
 	c.CountedFrom = fromLedger
-	ledger, err := r.books.Ledger(ctx, first, c.Orders)
+	ledger, err := l.books.Ledger(ctx, first, c.Orders)
 	if err != nil {
 		return err
 	}
@@ -221,12 +216,12 @@ func (r *runner) readLedger(ctx context.Context, c *Cell, t *tally, first int64)
 
 // readEvents takes over what our instances have recorded, and counts the
 // overlaps and the near misses in it.
-func (r *runner) readEvents(c *Cell, s lock.Strategy) error {
-	if !r.fleet.ours {
+func (l *lane) readEvents(c *Cell, s lock.Strategy) error {
+	if !l.fleet.ours {
 		return nil
 	}
-	scan := check.Scan{Since: maps.Clone(r.record.seen), UntilClaim: s.UntilClaim}
-	if err := r.takeOver(scan.Add); err != nil {
+	scan := check.Scan{Since: maps.Clone(l.record.seen), UntilClaim: s.UntilClaim}
+	if err := l.takeOver(scan.Add); err != nil {
 		return err
 	}
 	rec := scan.Record()
@@ -241,10 +236,10 @@ func (r *runner) readEvents(c *Cell, s lock.Strategy) error {
 }
 
 // takeOver reads on in the event file of every instance.
-func (r *runner) takeOver(each func(history.Event)) error {
+func (l *lane) takeOver(each func(history.Event)) error {
 	var lost error
-	for _, in := range r.fleet.instances {
-		lost = errors.Join(lost, r.record.takeOver(in.events, each))
+	for _, in := range l.fleet.instances {
+		lost = errors.Join(lost, l.record.takeOver(in.events, each))
 	}
 	return lost
 }

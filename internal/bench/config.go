@@ -17,6 +17,7 @@ type Config struct {
 	Scenario   string
 	Strategies []lock.Strategy
 	Faults     []lock.Fault
+	Only       []CellName // of strategies x faults, where any is named
 
 	Load
 	Peak PeakConfig
@@ -40,7 +41,15 @@ type Config struct {
 	FirstOrder int64
 	AdminToken string
 
+	// Lanes is how many cells with a fault run at a time, each on a stack of
+	// its own; 0: 1.
+	Lanes int
+	// Resume is what an earlier run with the same settings left in Out: its
+	// finished cells are not run again. nil: there is none.
+	Resume *Run
+
 	Seed  uint64
+	Args  []string     // the flags that make the run what it is, for the record
 	Out   string       // the result folder, which exists
 	Begin func() error // called before anything is written there, once the run is sure to begin; nil: nothing is to be done
 	Log   io.Writer    // progress and whatever is said aloud

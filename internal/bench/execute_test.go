@@ -41,6 +41,7 @@ func small(t *testing.T, kind string, strategies ...string) Config {
 	cfg := Scenarios[0].Config
 	cfg.Scenario, cfg.Seed, cfg.Out, cfg.Exe = "rush", 1, t.TempDir(), exe
 	cfg.Orders, cfg.Rate, cfg.Instances, cfg.OnLost = 20, 400, 2, grab.Abort
+	cfg.Faults = []lock.Fault{lock.NoFault}
 	cfg.Stack.Kind = kind
 	cfg.Log = testWriter{t}
 	for _, name := range strategies {
@@ -49,7 +50,6 @@ func small(t *testing.T, kind string, strategies ...string) Config {
 			t.Fatal(err)
 		}
 		cfg.Strategies = append(cfg.Strategies, s)
-		cfg.Stack.Needs |= s.Needs
 	}
 	return cfg
 }

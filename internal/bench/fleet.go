@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,9 +23,10 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
 )
 
-// The article's two ports; more instances follow on the next ones.
+// The article's two ports; more instances and lanes follow on the next ones.
 const firstPort = 8004
 
 // fleet is the instances under test: our own processes, or somebody's targets.
@@ -36,14 +38,23 @@ type fleet struct {
 	foreign   bool          // they answer the grab call and nothing else
 	settings  grab.Settings // of the first, where somebody else has started them
 	first     int64
+
+	// Of our own.
+	cfg   Config
+	stack *stack.Stack
+	say   func(string, ...any)
 }
 
 // member is one instance of the fleet.
 type member struct {
-	name   string
-	url    string
-	events string         // its event file; "" where it is not ours
-	proc   *stack.Process // nil where it is not ours
+	name string
+	url  string
+
+	// Of our own.
+	port   int            // that it is to have
+	addr   string         // that it has
+	events string         // its event file
+	proc   *stack.Process // nil: it was never started
 	args   []string
 }
 
@@ -54,27 +65,62 @@ func newFleet(token string) *fleet {
 	}
 }
 
-// startFleet starts cfg.Instances processes of this very program over st.
-func startFleet(ctx context.Context, cfg Config, st *stack.Stack, say func(string, ...any)) (*fleet, error) {
+// newOwnFleet names cfg.Instances processes of this very program over st, on
+// ports from port on. None of them runs before equip.
+func newOwnFleet(cfg Config, st *stack.Stack, port int, say func(string, ...any)) *fleet {
 	f := newFleet("")
-	f.ours = true
+	f.ours, f.cfg, f.stack, f.say = true, cfg, st, say
 	for i := range cfg.Instances {
-		addr, err := pickAddr(firstPort + i)
-		if err != nil {
-			return f, err
-		}
-		_, port, _ := net.SplitHostPort(addr)
-		if want := strconv.Itoa(firstPort + i); port != want {
-			say("port %s is taken: instance %d listens on %s", want, i+1, port)
-		}
-		in := &member{name: port, url: "http://" + addr, events: filepath.Join(st.Dir, "events-"+port+".jsonl")}
-		in.args = instanceArgs(cfg, st, in, addr, i)
-		f.instances = append(f.instances, in)
-		if err := f.start(ctx, cfg, st, in); err != nil {
-			return f, err
+		f.instances = append(f.instances, &member{port: port + i})
+	}
+	return f
+}
+
+// equip has every instance of ours run as u says: it starts those that have
+// ended, and anew those that run otherwise.
+func (f *fleet) equip(ctx context.Context, u setup) error {
+	if !f.ours {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for i, in := range f.instances {
+		g.Go(func() error { return f.equipOne(ctx, i, in, u) })
+	}
+	return g.Wait()
+}
+
+func (f *fleet) equipOne(ctx context.Context, i int, in *member, u setup) error {
+	same := in.proc != nil && slices.Equal(in.args, f.args(i, in, u))
+	switch {
+	case same && in.alive():
+		return nil
+	case same:
+		f.say("instance %s has ended; starting it again\n%s", in.name, in.proc.LogTail())
+	case in.proc != nil:
+		if err := in.proc.Stop(stopGrace); err != nil {
+			return err
 		}
 	}
-	return f, nil
+	if err := f.settleOn(i, in); err != nil {
+		return err
+	}
+	in.args = f.args(i, in, u)
+	return f.start(ctx, in)
+}
+
+// settleOn gives the instance its address, and with it its name.
+func (f *fleet) settleOn(i int, in *member) error {
+	addr, err := pickAddr(in.port)
+	if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	if want := strconv.Itoa(in.port); port != want {
+		f.say("port %s is taken: instance %d listens on %s", want, i+1, port)
+	}
+	in.name, in.addr, in.url = port, addr, "http://"+addr
+	in.events = filepath.Join(f.stack.Dir, "events-"+port+".jsonl")
+	return nil
 }
 
 // pickAddr is the wanted loopback port if it is free, else any.
@@ -92,55 +138,49 @@ func pickAddr(port int) (string, error) {
 // InstanceCommand is the hidden subcommand by which this program is an instance.
 const InstanceCommand = "instance"
 
-func instanceArgs(cfg Config, st *stack.Stack, in *member, addr string, i int) []string {
+// args are those of instance i, at its address.
+func (f *fleet) args(i int, in *member, u setup) []string {
+	to, detour := u.routes[i]
+	if !detour {
+		to = direct(f.stack)
+	}
 	args := []string{
-		InstanceCommand, "-addr", addr, "-instance", in.name, "-db", st.DSN, "-events", in.events,
-		"-strategy", cfg.Strategies[0].Name, "-work", cfg.Work.String(), "-ttl", cfg.TTL.String(), "-wait", cfg.Wait.String(),
-		"-on-lost", string(cfg.OnLost), "-timeout", cfg.Timeout.String(),
+		InstanceCommand, "-addr", in.addr, "-instance", in.name, "-db", to.db, "-events", in.events,
+		"-strategy", firstStrategy, "-work", u.work.String(), "-ttl", u.ttl.String(), "-wait", u.wait.String(),
+		"-on-lost", string(f.cfg.OnLost), "-timeout", u.timeout.String(),
 	}
-	if st.Redis != "" {
-		args = append(args, "-redis", st.Redis)
+	for _, server := range []struct{ flag, addr string }{
+		{"-redis", to.redis},
+		{"-redlock", strings.Join(to.redlock, ",")},
+		{"-zk", strings.Join(to.zooKeeper, ",")},
+		{"-etcd", strings.Join(to.etcd, ",")},
+		{"-guard", string(f.cfg.Guard)},
+	} {
+		if server.addr != "" {
+			args = append(args, server.flag, server.addr)
+		}
 	}
-	if len(st.Redlock) > 0 {
-		args = append(args, "-redlock", strings.Join(st.Redlock, ","))
+	if f.cfg.ClockOffset != 0 && i == 1 {
+		args = append(args, "-clock-offset", f.cfg.ClockOffset.String())
 	}
-	if len(st.ZooKeeper) > 0 {
-		args = append(args, "-zk", strings.Join(st.ZooKeeper, ","))
-	}
-	if len(st.Etcd) > 0 {
-		args = append(args, "-etcd", strings.Join(st.Etcd, ","))
-	}
-	if cfg.Guard != "" {
-		args = append(args, "-guard", string(cfg.Guard))
-	}
-	if cfg.ClockOffset != 0 && i == 1 {
-		args = append(args, "-clock-offset", cfg.ClockOffset.String())
+	if u.traps {
+		args = append(args, "-traps")
 	}
 	return args
 }
 
-func (f *fleet) start(ctx context.Context, cfg Config, st *stack.Stack, in *member) error {
-	proc, err := st.Spawn(ctx, "instance-"+in.name, cfg.Exe, in.args, nil)
+// firstStrategy is what an instance begins with, until a cell switches it: one
+// that every stack serves.
+const firstStrategy = "none"
+
+func (f *fleet) start(ctx context.Context, in *member) error {
+	proc, err := f.stack.Spawn(ctx, "instance-"+in.name, f.cfg.Exe, in.args, nil)
 	if err != nil {
 		return fmt.Errorf("bench: instance %s: %w", in.name, err)
 	}
 	in.proc = proc
 	if err := f.awaitReady(ctx, in); err != nil {
 		return fmt.Errorf("bench: instance %s: %w\n%s", in.name, err, proc.LogTail())
-	}
-	return nil
-}
-
-// revive starts those of our instances again that have died, and says which.
-func (f *fleet) revive(ctx context.Context, cfg Config, st *stack.Stack, say func(string, ...any)) error {
-	for _, in := range f.instances {
-		if !f.ours || in.alive() {
-			continue
-		}
-		say("instance %s has ended; starting it again\n%s", in.name, in.proc.LogTail())
-		if err := f.start(ctx, cfg, st, in); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -158,12 +198,16 @@ func (in *member) alive() bool {
 	}
 }
 
-// stop ends our instances gracefully.
+// stopGrace is what an instance may take to end.
+const stopGrace = 10 * time.Second
+
+// stop ends our instances gracefully. equip starts fresh ones.
 func (f *fleet) stop() error {
 	var errs []error
 	for _, in := range f.instances {
 		if in.proc != nil {
-			errs = append(errs, in.proc.Stop(10*time.Second))
+			errs = append(errs, in.proc.Stop(stopGrace))
+			in.args = nil
 		}
 	}
 	f.client.CloseIdleConnections()

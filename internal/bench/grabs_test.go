@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/order/storetest"
 	"grablab/internal/stack/stacktest"
@@ -24,10 +23,6 @@ import (
 func BenchmarkGrabs(b *testing.B) {
 	const rounds, orders, inFlight = 21, 3000, 32
 	st := stacktest.Local(b)
-	none, err := lock.Find("none")
-	if err != nil {
-		b.Fatal(err)
-	}
 	store, err := order.Connect(b.Context(), st.DSN, order.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -40,12 +35,12 @@ func BenchmarkGrabs(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cfg := Config{Strategies: []lock.Strategy{none}, Load: Load{Timeout: time.Minute}, TTL: time.Minute, OnLost: grab.Abort, Instances: 2, Exe: exe}
-	fleet, err := startFleet(b.Context(), cfg, st, b.Logf)
-	if err != nil {
+	cfg := Config{Load: Load{Timeout: time.Minute}, TTL: time.Minute, OnLost: grab.Abort, Instances: 2, Exe: exe}
+	fleet := newOwnFleet(cfg, st, firstPort, b.Logf)
+	defer fleet.stop()
+	if err := fleet.equip(b.Context(), cfg.setup()); err != nil {
 		b.Fatal(err)
 	}
-	defer fleet.stop()
 
 	create := func() int64 {
 		first, err := store.Create(b.Context(), orders)

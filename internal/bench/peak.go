@@ -21,32 +21,32 @@ const (
 // is spent. A step that was not held is tried once more, for the machine may
 // have been busy with something else. The cell's figures are those of the
 // highest step that held.
-func (r *runner) peak(ctx context.Context, s lock.Strategy) Cell {
+func (l *lane) peak(ctx context.Context, s lock.Strategy) Cell {
 	var (
-		search  = Peak{P99MS: millis(r.cfg.Peak.P99), Steps: []PeakStep{}}
+		search  = Peak{P99MS: millis(l.cfg.Peak.P99), Steps: []PeakStep{}}
 		best    *Cell
 		low     = 0.0         // the highest rate that held
 		high    = math.Inf(1) // the lowest that did not
-		end     = time.Now().Add(r.cfg.Peak.Budget)
+		end     = time.Now().Add(l.cfg.Peak.Budget)
 		rate    = peakFirst
 		again   bool
 		attempt Cell
 		bad     *Cell // the first step that was unsafe or left an order stuck
 	)
 	for ctx.Err() == nil && high/low > peakFine && (len(search.Steps) == 0 || time.Now().Before(end)) {
-		load := r.cfg.Load
+		load := l.cfg.Load
 		load.Rate = rate
 		load.Orders = max(1, int(rate*peakStep.Seconds())/load.Drivers)
-		attempt = r.cell(ctx, s, load)
+		attempt = l.cell(ctx, s, load)
 		if bad == nil && (attempt.Verdict == lock.Unsafe || attempt.Verdict == lock.Stuck) {
 			bad = ptr(attempt)
 		}
-		step := PeakStep{RPS: rate, Held: r.isHeld(attempt)}
+		step := PeakStep{RPS: rate, Held: l.isHeld(attempt)}
 		if attempt.Latency != nil {
 			step.P99MS = &attempt.Latency.P99
 		}
 		search.Steps = append(search.Steps, step)
-		r.progress.say("  %s", step)
+		l.progress.say("  %s", step)
 		switch {
 		case step.Held:
 			low = rate
@@ -110,10 +110,10 @@ const timerNoise = 2.0
 // isHeld says whether a step held its rate: every request was answered, the
 // load was held to within what a timer can tell, and the 99th percentile kept
 // its bound.
-func (r *runner) isHeld(c Cell) bool {
+func (l *lane) isHeld(c Cell) bool {
 	return c.Latency != nil &&
 		(*c.LoadHeld || c.Latency.P99-c.LatencySent.P99 < timerNoise) &&
-		c.Latency.P99 <= millis(r.cfg.Peak.P99) &&
+		c.Latency.P99 <= millis(l.cfg.Peak.P99) &&
 		c.Outcomes[grab.Failed] == 0 && c.Outcomes[grab.Timeout] == 0
 }
 

@@ -3,9 +3,12 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"grablab/internal/grab/lock"
 )
 
 // progress tells how far a run has come: on a terminal by a line that
@@ -14,10 +17,29 @@ type progress struct {
 	w   io.Writer
 	tty bool
 
-	mu    sync.Mutex
-	head  string
-	width int // of the line that stands on the terminal
-	last  time.Time
+	mu      sync.Mutex
+	total   int
+	begun   int
+	tracks  []*track // with a cell under way, in the order in which these began
+	pace    [2]pace  // of cells without a fault, and with one
+	width   int      // of the line that stands on the terminal
+	printed time.Time
+}
+
+// pace is how fast the cells of a kind get done.
+type pace struct {
+	left, done int
+	atOnce     int
+	took       time.Duration // those that are done, together
+}
+
+// track is the progress of one lane.
+type track struct {
+	*progress
+	cell   string
+	number int
+	pace   *pace
+	since  time.Time
 }
 
 const (
@@ -30,34 +52,53 @@ func newProgress(cfg Config) *progress {
 	if w == nil {
 		w = io.Discard
 	}
-	return &progress{w: w, tty: cfg.TTY, last: time.Now()}
+	return &progress{w: w, tty: cfg.TTY, printed: time.Now()}
 }
 
-// cell begins the nth cell of total.
-func (p *progress) cell(n, total int, name string) {
+// expect says how many cells are to come: those without a fault one by one,
+// then those with one in so many lanes.
+func (p *progress) expect(calm, faulty, lanes int) {
 	p.mu.Lock()
-	p.head = fmt.Sprintf("[%d/%d] %s", n, total, name)
-	p.last = time.Now()
-	p.mu.Unlock()
-	p.show(p.head)
+	defer p.mu.Unlock()
+	p.total = calm + faulty
+	p.pace = [2]pace{{left: calm, atOnce: 1}, {left: faulty, atOnce: lanes}}
+}
+
+// begin begins the cell of the spot.
+func (t *track) begin(s *spot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.progress.begun++
+	t.number, t.since = t.progress.begun, time.Now()
+	t.cell, t.pace = s.Strategy, &t.progress.pace[0]
+	if s.Fault != lock.NoFault {
+		t.cell, t.pace = s.String(), &t.progress.pace[1]
+	}
+	t.tracks = append(t.tracks, t)
+	t.show(t, "")
 }
 
 // step tells of the cell under way, not more often than anybody reads.
-func (p *progress) step(format string, args ...any) {
+func (t *track) step(format string, args ...any) {
 	every := plainEvery
-	if p.tty {
+	if t.tty {
 		every = ttyEvery
 	}
-	p.mu.Lock()
-	due := time.Since(p.last) >= every
-	if due {
-		p.last = time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Since(t.printed) >= every {
+		t.show(t, "  "+fmt.Sprintf(format, args...))
 	}
-	head := p.head
-	p.mu.Unlock()
-	if due {
-		p.show(head + "  " + fmt.Sprintf(format, args...))
-	}
+}
+
+// end ends the cell.
+func (t *track) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pace.left--
+	t.pace.done++
+	t.pace.took += time.Since(t.since)
+	t.tracks = slices.DeleteFunc(t.tracks, func(o *track) bool { return o == t })
 }
 
 // say is printed at once, also in the middle of a progress line.
@@ -68,9 +109,22 @@ func (p *progress) say(format string, args ...any) {
 	fmt.Fprintf(p.w, format+"\n", args...)
 }
 
-func (p *progress) show(line string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// show tells what a lane is at. A terminal shows all lanes at a time, and no
+// more of each than its cell. p.mu is held.
+func (p *progress) show(t *track, detail string) {
+	p.printed = time.Now()
+	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
+	if p.tty && len(p.tracks) > 1 {
+		var cells []string
+		for _, o := range p.tracks {
+			cells = append(cells, o.cell)
+		}
+		line, detail = fmt.Sprintf("[%d/%d] %s", p.begun, p.total, strings.Join(cells, ", ")), ""
+	}
+	if left, ok := p.timeLeft(); ok {
+		line += fmt.Sprintf(", %v left", left.Round(time.Second))
+	}
+	line += detail
 	if !p.tty {
 		fmt.Fprintln(p.w, line)
 		return
@@ -78,6 +132,24 @@ func (p *progress) show(line string) {
 	p.clear()
 	fmt.Fprint(p.w, line)
 	p.width = len(line)
+}
+
+// timeLeft estimates for how long the run will go on, from the cells that are
+// done; !ok: of a kind that is still to come none is. p.mu is held.
+func (p *progress) timeLeft() (left time.Duration, ok bool) {
+	for _, k := range p.pace {
+		if k.left == 0 {
+			continue
+		}
+		if k.done == 0 {
+			return 0, false
+		}
+		left += k.took / time.Duration(k.done) * time.Duration(k.left) / time.Duration(k.atOnce)
+	}
+	for _, t := range p.tracks {
+		left -= time.Since(t.since) / time.Duration(t.pace.atOnce)
+	}
+	return max(left, 0), true
 }
 
 // clear wipes the line that stands on the terminal. p.mu is held.
@@ -88,8 +160,8 @@ func (p *progress) clear() {
 	}
 }
 
-// end leaves the terminal clean.
-func (p *progress) end() {
+// close leaves the terminal clean.
+func (p *progress) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()

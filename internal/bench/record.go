@@ -5,36 +5,71 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
+	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// record is the raw side of the result folder: every event of the instances,
-// and every answer as vegeta encodes it.
-type record struct {
-	dir    string
-	events *os.File
-	taken  map[string]int64  // bytes of each event file
-	seen   map[string]uint64 // last sequence number of each instance
+// journal is events.jsonl: what the instances of all lanes have recorded. The
+// events of a cell stand together, after one of our own that names it.
+type journal struct {
+	dir string
+
+	mu   sync.Mutex
+	file *os.File
+	own  *history.File
 }
 
-func newRecord(dir string) (*record, error) {
-	f, err := os.Create(filepath.Join(dir, "events.jsonl"))
-	if err != nil {
-		return nil, fmt.Errorf("bench: %w", err)
+// ownName is the instance of our own events.
+const ownName = "loadgen"
+
+// open begins the file, or goes on with what an earlier part of the run has left.
+func (j *journal) open(goOn bool) (err error) {
+	path := filepath.Join(j.dir, "events.jsonl")
+	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	if !goOn {
+		mode |= os.O_TRUNC
 	}
-	return &record{dir: dir, events: f, taken: map[string]int64{}, seen: map[string]uint64{}}, nil
+	if j.file, err = os.OpenFile(path, mode, 0o644); err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	if j.own, err = history.Create(path, ownName); err != nil {
+		return fmt.Errorf("bench: %w", errors.Join(err, j.file.Close()))
+	}
+	return nil
 }
 
-func (r *record) close() error { return r.events.Close() }
+// close also ends a journal that was never opened.
+func (j *journal) close() error {
+	if j.own == nil {
+		return nil
+	}
+	return errors.Join(j.own.Close(), j.file.Close())
+}
+
+// record is the raw side of a lane's cells: every event of the instances, and
+// every answer as vegeta encodes it.
+type record struct {
+	journal *journal
+	read    map[string]int64  // bytes of each event file
+	kept    map[string]int64  // of those, in the journal
+	seen    map[string]uint64 // last sequence number of each instance
+}
+
+func newRecord(j *journal) *record {
+	return &record{journal: j, read: map[string]int64{}, kept: map[string]int64{}, seen: map[string]uint64{}}
+}
 
 // answers opens the file of one cell's raw results.
 func (r *record) answers(c *Cell) (*answerFile, error) {
-	f, err := os.Create(filepath.Join(r.dir, fmt.Sprintf("%s-%s.vegeta.bin", c.Strategy, c.Fault)))
+	f, err := os.Create(filepath.Join(r.journal.dir, fmt.Sprintf("%s-%s.vegeta.bin", c.Strategy, c.Fault)))
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
@@ -50,20 +85,19 @@ type answerFile struct {
 
 func (a *answerFile) Close() error { return errors.Join(a.w.Flush(), a.f.Close()) }
 
-// takeOver copies what an instance has written to its event file since the
-// last time, and hands every event to each. Its error says that some were lost.
+// takeOver reads what an instance has written to its event file since the last
+// time, and hands every event to each. Its error says that some were lost.
 func (r *record) takeOver(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
 	defer f.Close()
-	if _, err := f.Seek(r.taken[path], io.SeekStart); err != nil {
+	if _, err := f.Seek(r.read[path], io.SeekStart); err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
-	copied := &countingWriter{w: r.events}
 	var lost error
-	for e, err := range history.Decode(io.TeeReader(f, copied)) {
+	for e, err := range history.Decode(f) {
 		if err != nil {
 			lost = err
 			continue
@@ -71,19 +105,34 @@ func (r *record) takeOver(path string, each func(history.Event)) error {
 		r.seen[e.Instance] = e.Seq
 		each(e)
 	}
-	r.taken[path] += copied.n
-	return errors.Join(lost, copied.err)
+	end, err := f.Seek(0, io.SeekCurrent)
+	r.read[path] = end
+	return errors.Join(lost, err)
 }
 
-type countingWriter struct {
-	w   io.Writer
-	n   int64
-	err error
+// keep appends to the journal what was taken over since the last cell.
+func (r *record) keep(strategy string, fault lock.Fault) error {
+	j := r.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.own.Record(history.Event{Kind: history.Info, Op: history.Cell, Strategy: strategy, Note: string(fault)})
+	var errs []error
+	for _, path := range slices.Sorted(maps.Keys(r.read)) {
+		errs = append(errs, j.copy(path, r.kept[path], r.read[path]))
+		r.kept[path] = r.read[path]
+	}
+	return errors.Join(errs...)
 }
 
-func (c *countingWriter) Write(b []byte) (int, error) {
-	n, err := c.w.Write(b)
-	c.n += int64(n)
-	c.err = errors.Join(c.err, err)
-	return n, err
+// copy appends the bytes between from and to of the file. j.mu is held.
+func (j *journal) copy(path string, from, to int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(j.file, io.NewSectionReader(f, from, to-from)); err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	return nil
 }

@@ -41,12 +41,13 @@ type Environment struct {
 
 // RunConfig is what was asked for.
 type RunConfig struct {
-	Scenario  string  `json:"scenario"`
-	Orders    int     `json:"orders"`
-	Drivers   int     `json:"drivers"`
-	Rate      float64 `json:"rate"` // requests/s; 0: all at once
-	Instances int     `json:"instances"`
-	Seed      uint64  `json:"seed"`
+	Scenario  string   `json:"scenario"`
+	Orders    int      `json:"orders"`
+	Drivers   int      `json:"drivers"`
+	Rate      float64  `json:"rate"` // requests/s; 0: all at once
+	Instances int      `json:"instances"`
+	Seed      uint64   `json:"seed"`
+	Args      []string `json:"args,omitempty"` // the flags that make the run what it is, without secrets
 }
 
 // Cell is what became of one strategy under one fault. Contract 1 defines
@@ -57,6 +58,8 @@ type Cell struct {
 	Verdict  lock.Verdict  `json:"verdict"`
 	Expected *lock.Verdict `json:"expected"` // nil: the flags change what the registry claims
 	Reason   string        `json:"reason"`   // why the verdict is not safe, or cannot be known
+	// Interrupted: the run ended before the cell did.
+	Interrupted bool `json:"interrupted,omitempty"`
 
 	Guard  order.Guard `json:"guard"`   // "": of a foreign service
 	OnLost grab.OnLost `json:"on_lost"` // "": of a foreign service

@@ -20,7 +20,7 @@ const (
 // stuckOrders counts the orders on which a fresh driver gets neither grabbed
 // nor taken until two leases have passed. Its error says that it could not be
 // found out: whoever was asked answered with errors.
-func (r *runner) stuckOrders(ctx context.Context, first int64, count int, lease time.Duration) (int, error) {
+func (l *lane) stuckOrders(ctx context.Context, first int64, count int, lease time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
 	var stuck, probed atomic.Int64
@@ -28,11 +28,11 @@ func (r *runner) stuckOrders(ctx context.Context, first int64, count int, lease 
 	g.SetLimit(probesAtOnce)
 	for i := range count {
 		g.Go(func() error {
-			free, err := r.probe(ctx, first+int64(i), probeDriver+int64(i), lease)
+			free, err := l.probe(ctx, first+int64(i), probeDriver+int64(i), lease)
 			if err == nil && !free {
 				stuck.Add(1)
 			}
-			r.progress.step("probed %d of %d orders", probed.Add(1), count)
+			l.progress.step("probed %d of %d orders", probed.Add(1), count)
 			return err
 		})
 	}
@@ -43,13 +43,13 @@ func (r *runner) stuckOrders(ctx context.Context, first int64, count int, lease 
 // probe asks one instance after the other for the order, until the first
 // answer that tells, or until two leases have passed. Somebody who holds the
 // lock answers busy; whoever answers with errors to the end knows nothing of it.
-func (r *runner) probe(ctx context.Context, id, driver int64, lease time.Duration) (free bool, err error) {
+func (l *lane) probe(ctx context.Context, id, driver int64, lease time.Duration) (free bool, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
 	for n := 0; ; n++ {
-		in := r.fleet.instances[n%len(r.fleet.instances)]
-		outcome, err := r.fleet.probe(ctx, in, id, driver)
+		in := l.fleet.instances[n%len(l.fleet.instances)]
+		outcome, err := l.fleet.probe(ctx, in, id, driver)
 		switch outcome {
 		case grab.Grabbed, grab.Taken:
 			return true, nil

@@ -42,6 +42,9 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 				}
 				continue
 			}
+			if e.Op == Cell {
+				clear(last) // another cell may have other processes of the same names
+			}
 			before, known := last[e.Instance]
 			if gap := known && e.Incarnation == before.Incarnation && e.Seq != before.Seq+1; gap {
 				if !yield(Event{}, fmt.Errorf("%w: line %d: event %d of %s follows event %d", ErrLost, no, e.Seq, e.Instance, before.Seq)) {

@@ -1,0 +1,299 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/stack"
+	"grablab/internal/stack/stacktest"
+)
+
+// matrix is a run of these strategies under these faults, in which play stands
+// in for the cells.
+func matrix(t *testing.T, strategies, faults string, play func(*lane, context.Context, *spot) Cell) *runner {
+	t.Helper()
+	cfg := small(t, stack.Embedded, strings.Split(strategies, ",")...)
+	cfg.Faults, cfg.Lanes = nil, 3
+	for _, f := range strings.Split(faults, ",") {
+		cfg.Faults = append(cfg.Faults, lock.Fault(f))
+	}
+	r := newRunner(cfg, func(*Run) error { return nil })
+	r.play = play
+	t.Cleanup(func() {
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// fill runs the matrix to its end.
+func (r *runner) fill(t *testing.T, ctx context.Context) error {
+	t.Helper()
+	stacktest.Check(t, r.open(ctx))
+	return r.runAll(ctx)
+}
+
+func blankCell(s *spot) Cell { return Cell{Strategy: s.Strategy, Fault: s.Fault, Verdict: lock.Safe} }
+
+func namesOf(cells []Cell) string {
+	var names []string
+	for _, c := range cells {
+		names = append(names, CellName{c.Strategy, c.Fault}.String())
+	}
+	return strings.Join(names, " ")
+}
+
+const (
+	table = "none/none none/pause none/crash setnx/none setnx/pause setnx/crash"
+	calm  = "none/none setnx/none"
+)
+
+// Cells without a fault run first and alone; those with one side by side, each
+// in a lane of its own; and whenever the run is saved its cells stand in the
+// order of the table.
+func TestMatrix(t *testing.T) {
+	var (
+		mu      sync.Mutex
+		running = map[*lane]string{}
+		began   []string
+		faulty  int
+		met     = make(chan struct{})
+	)
+	r := matrix(t, "none,setnx", "none,pause,crash", func(l *lane, _ context.Context, s *spot) Cell {
+		mu.Lock()
+		if other, ok := running[l]; ok {
+			t.Errorf("%v begins where %s is at work", s, other)
+		}
+		if s.Fault == lock.NoFault && len(running) > 0 {
+			t.Errorf("%v begins beside %v", s, running)
+		}
+		running[l] = s.String()
+		began = append(began, s.String())
+		if s.Fault != lock.NoFault {
+			if faulty++; faulty == 3 { // no lane gets on before all are at work
+				close(met)
+			}
+		}
+		mu.Unlock()
+		if s.Fault != lock.NoFault {
+			<-met
+		}
+		mu.Lock()
+		delete(running, l)
+		mu.Unlock()
+		return blankCell(s)
+	})
+	r.save = func(run *Run) error {
+		if order := namesOf(run.Cells); !subsequence(strings.Fields(order), strings.Fields(table)) {
+			t.Errorf("saved as %s", order)
+		}
+		return nil
+	}
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesOf(r.run.Cells); got != table || !r.run.Complete {
+		t.Errorf("the run has %s, complete %v", got, r.run.Complete)
+	}
+	if got := strings.Join(began[:2], " "); got != calm {
+		t.Errorf("it began with %s", got)
+	}
+}
+
+func subsequence(part, whole []string) bool {
+	for _, w := range whole {
+		if len(part) > 0 && part[0] == w {
+			part = part[1:]
+		}
+	}
+	return len(part) == 0
+}
+
+// Only the named cells are run, also where none of them is without a fault.
+func TestMatrixOnly(t *testing.T) {
+	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *lane, _ context.Context, s *spot) Cell { return blankCell(s) })
+	r.cfg.Only = []CellName{{"setnx", lock.Crash}, {"none", lock.Pause}}
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesOf(r.run.Cells); got != "none/pause setnx/crash" || !r.run.Complete {
+		t.Errorf("the run has %s, complete %v", got, r.run.Complete)
+	}
+}
+
+// An interrupted run says which cells it has no more than a part of. Resumed,
+// it runs these and the missing ones, and comes to the same table.
+func TestMatrixResumed(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *lane, ctx context.Context, s *spot) Cell {
+		if s.String() == "setnx/pause" {
+			interrupt()
+		}
+		if s.Fault == lock.Pause {
+			<-ctx.Done() // so does a lane whose cell has not ended
+		}
+		return blankCell(s)
+	})
+	if err := r.fill(t, ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("ended with %v", err)
+	}
+	first := *r.run
+	if first.Complete || first.finished(CellName{"none", lock.Pause}) != nil || first.finished(CellName{"none", lock.NoFault}) == nil {
+		t.Fatalf("kept %s, complete %v", namesOf(first.Cells), first.Complete)
+	}
+
+	var mu sync.Mutex
+	var again []string
+	r = matrix(t, "none,setnx", "none,pause,crash", func(_ *lane, _ context.Context, s *spot) Cell {
+		mu.Lock()
+		defer mu.Unlock()
+		again = append(again, s.String())
+		return blankCell(s)
+	})
+	r.cfg.Resume = &first
+	r.run.StartedAt = first.StartedAt
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesOf(r.run.Cells); got != table || !r.run.Complete {
+		t.Errorf("the resumed run has %s, complete %v", got, r.run.Complete)
+	}
+	for _, name := range again {
+		if first.finished(parseName(name)) != nil {
+			t.Errorf("%s was run once more", name)
+		}
+	}
+	if !slices.Contains(again, "setnx/pause") || !slices.Contains(again, "none/pause") {
+		t.Errorf("run again were only %v", again)
+	}
+}
+
+func parseName(text string) CellName {
+	strategy, fault, _ := strings.Cut(text, "/")
+	return CellName{strategy, lock.Fault(fault)}
+}
+
+// A lane whose servers a fault has left otherwise than it found them serves no
+// other cell.
+func TestSpoiledLane(t *testing.T) {
+	var lanes []*lane
+	r := matrix(t, "setnx", "pause,crash", func(l *lane, _ context.Context, s *spot) Cell {
+		lanes = append(lanes, l)
+		l.spoiled = true
+		return blankCell(s)
+	})
+	r.lanes = r.lanes[:1]
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(lanes) != 2 || lanes[0] == lanes[1] {
+		t.Errorf("ran in %v", lanes)
+	}
+	if _, err := os.Stat(lanes[0].stack.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the first is still there: %v", err)
+	}
+}
+
+// A result that cannot be written ends the run, in all lanes.
+func TestUnsavable(t *testing.T) {
+	full := errors.New("disk full")
+	r := matrix(t, "none,setnx", "pause,crash", func(_ *lane, ctx context.Context, s *spot) Cell {
+		if s.String() != "none/pause" {
+			<-ctx.Done()
+		}
+		return blankCell(s)
+	})
+	r.save = func(run *Run) error { return full }
+	if err := r.fill(t, t.Context()); !errors.Is(err, full) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// Only the first lane has the servers that take long to start, and it begins
+// with the cells that need them.
+func TestQueue(t *testing.T) {
+	find := func(name string) *spot {
+		s, err := lock.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &spot{CellName: CellName{name, lock.Pause}, strategy: s}
+	}
+	q := newQueue([]*spot{find("setnx"), find("zookeeper"), find("redlock"), find("etcd")})
+	everything := lock.Redis | lock.RedisQuorum | lock.SQL | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
+	for _, take := range []struct {
+		serves lock.Backend
+		want   string
+	}{
+		{everything, "zookeeper"}, {everything &^ coordinators, "setnx"}, {everything, "etcd"},
+		{everything &^ coordinators &^ lock.RedisQuorum, ""}, {everything, "redlock"}, {everything, ""},
+	} {
+		got := ""
+		if s := q.take(take.serves); s != nil {
+			got = s.Strategy
+		}
+		if got != take.want {
+			t.Errorf("a lane with %b took %q, want %q", take.serves, got, take.want)
+		}
+	}
+}
+
+// In events.jsonl the events of a cell follow the one that names it, and a run
+// that is resumed goes on there.
+func TestJournal(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "events-8004.jsonl")
+	for part, faults := range [][]lock.Fault{{lock.NoFault}, {lock.Pause, lock.Crash}} {
+		j := &journal{dir: dir}
+		if err := j.open(part > 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(own); err != nil { // it goes with the stack
+			t.Fatal(err)
+		}
+		r := newRecord(j)
+		for _, f := range faults {
+			file, err := history.Create(own, "8004")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				file.Record(history.Event{Kind: history.OK, Op: history.Grab, Strategy: "setnx", Note: string(f)})
+			}
+			if err := errors.Join(file.Close(), r.takeOver(own, func(history.Event) {}), r.keep("setnx", f)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, "events.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var got []string
+	for e, err := range history.Decode(f) {
+		if err != nil {
+			t.Error(err)
+		}
+		got = append(got, e.Op+" "+e.Note)
+	}
+	var want []string
+	for _, f := range []string{"none", "pause", "crash"} {
+		want = append(want, "cell "+f, "grab "+f, "grab "+f, "grab "+f)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the journal has %q", got)
+	}
+}
