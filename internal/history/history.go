@@ -27,6 +27,7 @@ const (
 	Release = "release" // its invoke closes the hold
 	Lost    = "lost"    // the holder learns that its lease is gone
 	Strike  = "strike"  // a fault holds or hits a grab; the note says where
+	Cell    = "cell"    // in the file of a run: the events of one follow; its fault is the note
 )
 
 // Event is one fact.
