@@ -142,18 +142,18 @@ const InstanceCommand = "instance"
 func (f *fleet) args(i int, in *member, u setup) []string {
 	to, detour := u.routes[i]
 	if !detour {
-		to = direct(f.stack)
+		to = f.stack.Addresses
 	}
 	args := []string{
-		InstanceCommand, "-addr", in.addr, "-instance", in.name, "-db", to.db, "-events", in.events,
+		InstanceCommand, "-addr", in.addr, "-instance", in.name, "-db", to.DSN, "-events", in.events,
 		"-strategy", firstStrategy, "-work", u.work.String(), "-ttl", u.ttl.String(), "-wait", u.wait.String(),
 		"-on-lost", string(f.cfg.OnLost), "-timeout", u.timeout.String(),
 	}
 	for _, server := range []struct{ flag, addr string }{
-		{"-redis", to.redis},
-		{"-redlock", strings.Join(to.redlock, ",")},
-		{"-zk", strings.Join(to.zooKeeper, ",")},
-		{"-etcd", strings.Join(to.etcd, ",")},
+		{"-redis", to.Redis},
+		{"-redlock", strings.Join(to.Redlock, ",")},
+		{"-zk", strings.Join(to.ZooKeeper, ",")},
+		{"-etcd", strings.Join(to.Etcd, ",")},
 		{"-guard", string(f.cfg.Guard)},
 	} {
 		if server.addr != "" {

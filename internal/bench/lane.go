@@ -3,8 +3,10 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/stack"
@@ -36,28 +38,14 @@ type books interface {
 // setup is what the instances of a cell are started with.
 type setup struct {
 	work, ttl, wait time.Duration
-	timeout         time.Duration   // of one grab
-	traps           bool            // they serve the control API of a scene
-	routes          map[int]servers // by instance, where one does not reach the stack directly
-}
-
-// servers are the addresses by which an instance knows its servers.
-type servers struct {
-	db        string // DSN
-	redis     string
-	redlock   []string
-	zooKeeper []string
-	etcd      []string
+	timeout         time.Duration           // of one grab
+	traps           bool                    // they serve the control API of a scene
+	routes          map[int]stack.Addresses // by instance, where one does not reach the stack directly
 }
 
 // setup is what the flags ask for.
 func (cfg Config) setup() setup {
 	return setup{work: cfg.Work, ttl: cfg.TTL, wait: cfg.Wait, timeout: cfg.Timeout}
-}
-
-// direct is the way to the stack without a detour.
-func direct(st *stack.Stack) servers {
-	return servers{db: st.DSN, redis: st.Redis, redlock: st.Redlock, zooKeeper: st.ZooKeeper, etcd: st.Etcd}
 }
 
 // openLane starts a stack and names the nth lane's instances over it, which
@@ -119,10 +107,32 @@ func (l *lane) close() error {
 
 // run fills one spot of the table.
 func (l *lane) run(ctx context.Context, s *spot) Cell {
-	if l.cfg.Scenario == "peak" {
+	switch {
+	case s.Fault != lock.NoFault:
+		return l.bounded(ctx, s)
+	case l.cfg.Scenario == "peak":
 		return l.peak(ctx, s.strategy)
+	default:
+		return l.cell(ctx, s.strategy, l.cfg.Load)
 	}
-	return l.cell(ctx, s.strategy, l.cfg.Load)
+}
+
+// errBudget is why a cell was ended.
+var errBudget = errors.New("bench: the cell took longer than -budget allows")
+
+// bounded has a fault strike a scene, for no longer than the budget.
+func (l *lane) bounded(ctx context.Context, s *spot) Cell {
+	f, err := fault.Find(s.Fault)
+	if err != nil {
+		return *l.cfg.notRun(s, lock.Unknown, err.Error())
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Budget, errBudget)
+	defer cancel()
+	c := l.scene(ctx, s.strategy, f)
+	if c.Verdict == lock.Unknown && errors.Is(context.Cause(ctx), errBudget) {
+		c.Reason = fmt.Sprintf("the cell took longer than its budget of %v: %s", l.cfg.Budget, c.Reason)
+	}
+	return c
 }
 
 // switchTo makes the fleet whole, has it run as u says, and switches it to the

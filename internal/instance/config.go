@@ -48,8 +48,12 @@ type Config struct {
 
 	Events     string // file; "": none is written
 	AdminToken string
-	Tap        tap.Tap // around every remote call; nil: none
+	Traps      bool    // it can be held up and its clock be moved, from its own host
+	Tap        tap.Tap // around every remote call; nil: none. Traps has its own
 }
+
+// now is the wall clock that strategies see.
+func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 
 // DefaultDB is where docker compose puts the database.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
@@ -80,8 +84,12 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.Var(duration{&cfg.ClockOffset, 0}.set(), "clock-offset", "strategies see a wall clock that is `DURATION` ahead")
 	fs.StringVar(&cfg.Events, "events", "", "append what happens, as JSON lines, to `FILE`")
 	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
+	fs.BoolVar(&cfg.Traps, hidden, false, "let an experiment on this host hold up grabs and move the clock")
 	return fs
 }
+
+// hidden is the one flag that usage does not tell of: it serves experiments.
+const hidden = "traps"
 
 // Parse reads flags, and environment variables where no flag is given. Its
 // errors are one line each and wrap ErrUsage, or flag.ErrHelp.
@@ -240,6 +248,9 @@ Each flag is also an environment variable: -clock-offset is GRABSVC_CLOCK_OFFSET
 `)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	newFlags(new(Config)).VisitAll(func(f *flag.Flag) {
+		if f.Name == hidden {
+			return
+		}
 		value, text := flag.UnquoteUsage(f)
 		if f.DefValue != "" {
 			text += fmt.Sprintf(" (default %s)", f.DefValue)

@@ -33,5 +33,5 @@ func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env 
 	if err != nil {
 		return env, nil, errors.Join(err, closeStore())
 	}
-	return newEnv(cfg, clients, store, log), func() error { return errors.Join(clients.Close(), closeStore()) }, nil
+	return newEnv(cfg, clients, store, cfg.now, log), func() error { return errors.Join(clients.Close(), closeStore()) }, nil
 }

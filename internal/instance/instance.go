@@ -94,6 +94,17 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 		recorder = events
 	}
 
+	now := cfg.now
+	var lab *lab
+	if cfg.Traps {
+		if !isLoopback(listener.Addr()) {
+			return fmt.Errorf("%w: -traps: only an instance on loopback may be held up", ErrUsage)
+		}
+		lab = newLab(cfg, recorder)
+		cfg.Tap, now, recorder = &lab.traps, lab.now, lab.watch(recorder)
+		defer context.AfterFunc(ctx, lab.traps.LiftAll)()
+	}
+
 	var commands, statements atomic.Uint64
 	store, err := openStore(ctx, cfg, &statements, log)
 	if err != nil {
@@ -107,7 +118,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	defer closing(&err, clients)
 
 	service, err := grab.New(grab.Config{
-		Instance: cfg.Instance, Orders: store, Lock: newEnv(cfg, clients, store, log),
+		Instance: cfg.Instance, Orders: store, Lock: newEnv(cfg, clients, store, now, log),
 		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, History: recorder,
 	})
 	if errors.Is(err, lock.ErrUnreachable) {
@@ -122,6 +133,9 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 		Timeout: cfg.Timeout, Public: !isLoopback(listener.Addr()), AdminToken: cfg.AdminToken,
 		Ready: readiness(store, clients), Metrics: newMetrics(&commands, &statements), Log: log,
 	})
+	if lab != nil {
+		handler = lab.handler(handler)
+	}
 	log.Info("listening", "addr", listener.Addr().String(), "strategy", cfg.Strategy)
 	fmt.Fprintf(stdout, "listening on http://%s\n", listener.Addr())
 	return serve(ctx, cfg, listener, handler, log)
@@ -160,12 +174,12 @@ func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *
 	return store, nil
 }
 
-func newEnv(cfg Config, c *clients, store order.Store, log *slog.Logger) lock.Env {
+func newEnv(cfg Config, c *clients, store order.Store, now func() time.Time, log *slog.Logger) lock.Env {
 	return lock.Env{
 		Node: cfg.Instance, Redis: c.redis, Redlock: c.redlock, Orders: store,
 		ZooKeeper: c.zooKeeper, Etcd: c.etcd,
 		TTL: cfg.TTL, Wait: cfg.Wait,
-		Now:   func() time.Time { return time.Now().Add(cfg.ClockOffset) },
+		Now:   now,
 		Token: rand.Text,
 		Rand:  mathrand.Float64,
 		Log:   log,

@@ -194,6 +194,13 @@ func ledgerOf(t *testing.T, db string) []order.Grab {
 
 func lastEvent(t *testing.T, path string) (last history.Event) {
 	t.Helper()
+	for _, last = range eventsOf(t, path) {
+	}
+	return last
+}
+
+func eventsOf(t *testing.T, path string) (events []history.Event) {
+	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -203,9 +210,9 @@ func lastEvent(t *testing.T, path string) (last history.Event) {
 		if err != nil {
 			t.Error(err)
 		}
-		last = e
+		events = append(events, e)
 	}
-	return last
+	return events
 }
 
 // run starts an instance within this process and returns its URL, and a

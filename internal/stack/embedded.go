@@ -14,7 +14,7 @@ import (
 func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	var addrs, versions []string
 	for _, name := range redisNames(cfg) {
-		addr, err := s.serveMini()
+		addr, err := s.serveMini(name, "127.0.0.1:0")
 		if err != nil {
 			return fmt.Errorf("stack: %s: %w", name, err)
 		}
@@ -28,16 +28,29 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	return err
 }
 
-// serveMini starts one node. Its keys expire by the clock, as a real server's
-// do; left to itself, miniredis lets no time pass.
-func (s *Stack) serveMini() (addr string, err error) {
+// serveMini starts one node, which is empty. Its keys expire by the clock, as a
+// real server's do; left to itself, miniredis lets no time pass.
+func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
-	if err := m.StartAddr("127.0.0.1:0"); err != nil {
+	if err := m.StartAddr(at); err != nil {
 		return "", err
 	}
-	s.atClose(m.Close)
-	return m.Addr(), nil
+	addr = m.Addr()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.minis == nil {
+		s.minis = map[string]*miniredis.Miniredis{}
+	}
+	s.minis[name] = m
+	return addr, nil
+}
+
+// mini is an embedded Redis, by its name; nil: there is none.
+func (s *Stack) mini(server string) *miniredis.Miniredis {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.minis[server]
 }
 
 // miniVersion asks the binary, for miniredis does not tell. Test binaries do

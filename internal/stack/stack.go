@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+
+	"github.com/alicebob/miniredis/v2"
 )
 
 var (
@@ -77,12 +79,8 @@ func Kinds() []string {
 // Stack is a running stack. Its exported fields do not change. Its methods are
 // safe for concurrent use.
 type Stack struct {
-	Kind      string
-	DSN       string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
-	Redis     string   // address of the Redis, or addresses with commas; "": not needed
-	Redlock   []string // addresses of the Redlock nodes
-	ZooKeeper []string // addresses of its servers; nil: not needed
-	Etcd      []string // addresses of its members; nil: not needed
+	Kind string
+	Addresses
 
 	// What the servers said that they are; "" where there is none.
 	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
@@ -98,8 +96,9 @@ type Stack struct {
 
 	mu      sync.Mutex
 	procs   []*Process
-	servers map[string]running
-	halt    []func() // what runs in this process
+	servers map[string]running              // local
+	minis   map[string]*miniredis.Miniredis // embedded
+	halt    []func()                        // what else runs in this process
 	closed  bool
 	err     error // of the Close that did the work
 }
@@ -194,10 +193,15 @@ func distinctVersions(versions []string) string {
 	return strings.Join(slices.Compact(versions), ", ")
 }
 
-// atClose has f called by Close, after the processes have ended.
+// atClose has f called by Close, after the processes have ended, or at once if
+// that has been.
 func (s *Stack) atClose(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		f()
+		return
+	}
 	s.halt = append(s.halt, f)
 }
 
@@ -218,6 +222,9 @@ func (s *Stack) Close() error {
 		}
 		return stopTimeout
 	})
+	for _, mini := range s.minis {
+		mini.Close()
+	}
 	for _, halt := range s.halt {
 		halt()
 	}

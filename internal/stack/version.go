@@ -28,10 +28,7 @@ func askRedis(ctx context.Context, addr string) (redisInfo, error) {
 	}
 	conn.Close()
 
-	client := redis.NewClient(&redis.Options{
-		Addr: addr, MaxRetries: -1, DialerRetries: 1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	client := newRedis(addr)
 	defer client.Close()
 	text, err := client.Info(ctx, "server").Result()
 	if err != nil {
@@ -40,13 +37,27 @@ func askRedis(ctx context.Context, addr string) (redisInfo, error) {
 	return parseInfo(text), nil
 }
 
-func parseInfo(text string) redisInfo {
+// newRedis is a client that tries once.
+func newRedis(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, DialerRetries: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// infoFields are the lines of an answer to INFO.
+func infoFields(text string) map[string]string {
 	field := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			field[name] = value
 		}
 	}
+	return field
+}
+
+func parseInfo(text string) redisInfo {
+	field := infoFields(text)
 	info := redisInfo{runID: field["run_id"], pid: field["process_id"]}
 	// Valkey says a Redis version too, for the clients that ask for one.
 	if v := field["valkey_version"]; v != "" {

@@ -223,8 +223,19 @@ type Strategy struct {
 	// before the winner has left, and is kept apart from him until then only.
 	UntilClaim bool
 	Breaks     []string // failure modes (F1 …) that are its own lesson
+	// Aims says where a fault meets the strategy at its weakest, if that is not
+	// where it strikes all others.
+	Aims map[Fault]Point
 
 	New func(Env) (Locker, error)
+}
+
+// Point is a place in a grab: before its nth call of a phase ("acquire", "read",
+// "claim", "release"), or after the reply to that.
+type Point struct {
+	Phase string
+	Call  int // from 1
+	After bool
 }
 
 // Expected is what the registry claims for the strategy under f.

@@ -17,9 +17,10 @@ var setnxCheck = Strategy{
 	Source: "the source articles: CHECK",
 	Needs:  Redis,
 	Guard:  order.Naive,
-	// What comes before the last question is found by it: a pause or work that
-	// outlasts the lease, a Redis that cannot be asked.
+	// What comes before the last question is found by it: work that outlasts the
+	// lease, a Redis that cannot be asked. A pause is aimed behind it.
 	Expect: map[Fault]Verdict{
+		Pause:        Unsafe,
 		RedisRestart: Unsafe,
 		Failover:     Unsafe,
 		PartitionDB:  Unsafe, // its claim arrives after its lease
@@ -28,6 +29,7 @@ var setnxCheck = Strategy{
 	Excludes: Global,
 	Survives: setnx.Survives,
 	Breaks:   []string{"F37"},
+	Aims:     map[Fault]Point{Pause: {Phase: "claim", Call: 1}},
 	New: func(env Env) (Locker, error) {
 		l, err := keyLock{set: setPX, unset: compareAndDelete}.locker(env)
 		return checkLocker{l}, err

@@ -28,6 +28,7 @@ var setnxExpire = Strategy{
 	Excludes: Global,
 	Survives: []Fault{NoFault, Crash, ClientClock},
 	Breaks:   []string{"F4", "F5"},
+	Aims:     map[Fault]Point{Crash: {Phase: "acquire", Call: 1, After: true}},
 	New:      keyLock{set: setThenExpire, unset: del}.New,
 }
 

@@ -1,0 +1,35 @@
+package fault
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/stack"
+)
+
+// latency is a grant that arrives when its lease has run out and a rival is
+// inside (F12). The requests are in time: only the replies are late.
+var latency = Fault{
+	Name:       lock.Latency,
+	About:      "replies of Redis to one instance later than the lease, with jitter",
+	Hits:       lock.Redis | lock.RedisQuorum,
+	Aim:        beforeAcquire,
+	Pass:       true,
+	TTL:        time.Second,
+	Patience:   1.5,
+	HoldRivals: true,
+	On:         OwnServers,
+	Prepare: func(_ context.Context, t Target) (Stage, error) {
+		way, err := t.routes(t.Victim, t.servers())
+		return Stage{
+			Victim: way.detours(),
+			Acts: []Act{{Before: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
+				return way.each(func(r *stack.Route) (stack.Heal, error) {
+					return r.Delay(leases(2, lease), leases(0.25, lease), stack.ToClient)
+				})
+			}}},
+			Close: func(context.Context) error { return way.close() },
+		}, err
+	},
+}

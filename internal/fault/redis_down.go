@@ -1,0 +1,53 @@
+package fault
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/stack"
+)
+
+// redisDown is a Redis that nobody reaches for a while, with its data, and of
+// Redlock's nodes those that it can do without. The victims release into it.
+var redisDown = Fault{
+	Name:     lock.RedisDown,
+	About:    "Redis, of Redlock a minority, out of everybody's reach at the release",
+	Hits:     lock.Redis | lock.RedisQuorum,
+	Aim:      beforeClaim,
+	Course:   AtOnce,
+	TTL:      time.Second,
+	Patience: 0.5,
+	On:       OwnServers,
+	Prepare:  func(_ context.Context, t Target) (Stage, error) { return t.refuse(t.minority()) },
+}
+
+// redisDownMost is likewise a majority of Redlock's nodes.
+var redisDownMost = Fault{
+	Name:     lock.RedisDownMost,
+	About:    "a majority of Redlock's nodes out of everybody's reach at the release",
+	Hits:     lock.RedisQuorum,
+	Aim:      beforeClaim,
+	Course:   AtOnce,
+	TTL:      time.Second,
+	Patience: 0.5,
+	On:       OwnServers,
+	Prepare:  func(_ context.Context, t Target) (Stage, error) { return t.refuse(t.majority()) },
+}
+
+// refuse has the servers refuse both instances.
+func (t Target) refuse(servers []string) (Stage, error) {
+	victim, err := t.routes(t.Victim, servers)
+	if err != nil {
+		return Stage{}, err
+	}
+	rival, err := t.routes(t.Rival, servers)
+	both := append(victim, rival...)
+	return Stage{
+		Victim: victim.detours(), Rival: rival.detours(),
+		Acts: []Act{{Strike: func(context.Context, time.Duration) (stack.Heal, error) {
+			return both.each((*stack.Route).Refuse)
+		}}},
+		Close: func(context.Context) error { return both.close() },
+	}, err
+}

@@ -1,0 +1,260 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Replica is a second Redis that follows a server of the local stack, and a
+// Sentinel that puts it in the place of its master when that has died. Its
+// methods are not safe for concurrent use.
+type Replica struct {
+	Server   string // whom it follows
+	Addr     string // of the replica
+	Sentinel string // address of the Sentinel
+	Master   string // the name under which the Sentinel knows the master
+
+	s      *Stack
+	master string // address
+	way    *Route // from the replica to its master
+	killed bool   // the master
+}
+
+// What the Sentinel does by itself.
+const (
+	// sentinelDownAfter is how long a master may be silent.
+	sentinelDownAfter = 300 * time.Millisecond
+	// sentinelPatience passes before the Sentinel points the replica straight to
+	// its master, whom it should follow over a route.
+	sentinelPatience = 30 * time.Minute
+)
+
+// Replicate gives a Redis of the local stack a replica and a Sentinel, while it
+// runs and with what it holds. It returns once both are in step. Until Close the
+// server must not be killed but by Failover.
+func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
+	addr, err := s.address(server)
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Kind == Embedded:
+		return nil, fmt.Errorf("%w: the embedded stack's Redis does not replicate; use -stack local", ErrRefused)
+	case !isRedis(server):
+		return nil, fmt.Errorf("%w: %s is no Redis, and has no replica", ErrRefused, server)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not in step after %v", startTimeout))
+	defer cancel()
+	rep := &Replica{Server: server, Master: server, s: s, master: addr}
+	if err := rep.begin(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("stack: replica of %s: %w", server, err), rep.Close(context.WithoutCancel(ctx)))
+	}
+	return rep, nil
+}
+
+func (rep *Replica) begin(ctx context.Context) (err error) {
+	master := newRedis(rep.master)
+	defer master.Close()
+	// Else the master waits five seconds for a second replica to come along.
+	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
+		return err
+	}
+	if rep.way, err = rep.s.route(rep.replicaName(), rep.Server, rep.master); err != nil {
+		return err
+	}
+	exe := rep.s.program(rep.Server)
+	if rep.Addr, _, err = rep.s.serve(ctx, rep.replica(exe)); err != nil {
+		return err
+	}
+	rep.Sentinel, _, err = rep.s.serve(ctx, rep.sentinel(exe))
+	return err
+}
+
+func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
+func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
+
+// replica is ready when it has what its master has.
+func (rep *Replica) replica(exe string) server {
+	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
+	alone, ask := srv.args, srv.ask
+	srv.args = func(addr string) ([]string, error) {
+		args, err := alone(addr)
+		return append(args, "--replicaof", "127.0.0.1", portOf(rep.way.Addr)), err
+	}
+	srv.ask = func(ctx context.Context, addr string, pid int) (string, error) {
+		version, err := ask(ctx, addr, pid)
+		if err != nil {
+			return "", err
+		}
+		return version, rep.inStep(ctx, addr)
+	}
+	return srv
+}
+
+var errNotInStep = errors.New("not in step with its master")
+
+// inStep asks both sides: the master gives the Sentinel the names of those
+// replicas alone that it counts as online.
+func (rep *Replica) inStep(ctx context.Context, addr string) error {
+	theirs, err := replication(ctx, rep.master)
+	if err != nil {
+		return err
+	}
+	ours, err := replication(ctx, addr)
+	if err != nil {
+		return err
+	}
+	if ours["master_link_status"] != "up" || !strings.Contains(theirs["slave0"], "port="+portOf(addr)+",state=online") {
+		return errNotInStep
+	}
+	return nil
+}
+
+// sentinel is ready when it knows the replica and would promote it.
+func (rep *Replica) sentinel(exe string) server {
+	return server{
+		name: rep.sentinelName(),
+		exe:  exe,
+		args: func(addr string) ([]string, error) {
+			conf := filepath.Join(rep.s.Dir, rep.sentinelName()+".conf")
+			return []string{conf, "--sentinel"}, os.WriteFile(conf, []byte(rep.sentinelConf(addr)), 0o600)
+		},
+		ask: func(ctx context.Context, addr string, pid int) (string, error) {
+			info, err := askRedis(ctx, addr)
+			switch {
+			case err != nil:
+				return "", err
+			case info.pid != strconv.Itoa(pid):
+				return "", fmt.Errorf("%w: process %s answers there", errPortTaken, info.pid)
+			}
+			return info.version, rep.known(ctx, addr)
+		},
+	}
+}
+
+func (rep *Replica) sentinelConf(addr string) string {
+	host, port, _ := net.SplitHostPort(rep.master)
+	return fmt.Sprintf(`bind 127.0.0.1
+port %[1]s
+dir %[2]s
+sentinel monitor %[3]s %[4]s %[5]s 1
+sentinel down-after-milliseconds %[3]s %[6]d
+sentinel failover-timeout %[3]s %[7]d
+`, portOf(addr), rep.s.Dir, rep.Master, host, port, sentinelDownAfter.Milliseconds(), sentinelPatience.Milliseconds())
+}
+
+// known asks the Sentinel whether it has heard from the replica what a replica
+// says of itself: one that it has only heard of cannot be promoted.
+func (rep *Replica) known(ctx context.Context, sentinel string) error {
+	client := newSentinel(sentinel)
+	defer client.Close()
+	replicas, err := client.Replicas(ctx, rep.Master).Result()
+	if err != nil {
+		return err
+	}
+	for _, r := range replicas {
+		if r["port"] == portOf(rep.Addr) && r["flags"] == "slave" && r["master-link-status"] == "ok" {
+			return nil
+		}
+	}
+	return fmt.Errorf("the Sentinel knows of no replica at %s", rep.Addr)
+}
+
+func (rep *Replica) detour(a *Addresses) {
+	for _, p := range a.places() {
+		switch {
+		case p.server != rep.Server:
+		case p.server == "redis":
+			a.Redis, a.Sentinel, a.SentinelMaster = "", rep.Sentinel, rep.Master
+		default:
+			*p.addr = rep.Master + "@" + rep.Sentinel
+		}
+	}
+}
+
+// Hold has what the master writes from now on wait on its way to the replica.
+// With its heal it arrives.
+func (rep *Replica) Hold() (Heal, error) { return rep.way.Still(ToClient) }
+
+// Failover kills the master; what was held back is lost with it. It returns
+// once the replica is master, and the Sentinel says so.
+func (rep *Replica) Failover(ctx context.Context) error {
+	// The way goes first, so that nothing arrives that the master says last.
+	if err := rep.way.Close(); err != nil {
+		return err
+	}
+	rep.killed = true
+	if err := rep.s.Kill(rep.Server); err != nil {
+		return err
+	}
+	for {
+		err := rep.promoted(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stack: failover of %s: %w: %w", rep.Server, context.Cause(ctx), err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+func (rep *Replica) promoted(ctx context.Context) error {
+	client := newSentinel(rep.Sentinel)
+	defer client.Close()
+	at, err := client.GetMasterAddrByName(ctx, rep.Master).Result()
+	if err != nil {
+		return err
+	}
+	if named := net.JoinHostPort(at[0], at[1]); named != rep.Addr {
+		return fmt.Errorf("the Sentinel names %s", named)
+	}
+	info, err := replication(ctx, rep.Addr)
+	if err == nil && info["role"] != "master" {
+		err = fmt.Errorf("the replica is %s", info["role"])
+	}
+	return err
+}
+
+// Close ends the Sentinel and the replica. A master that was killed stands at
+// its own address again, empty.
+func (rep *Replica) Close(ctx context.Context) error {
+	for _, name := range []string{rep.sentinelName(), rep.replicaName()} {
+		if p := rep.s.Process(name); p != nil {
+			_ = p.Stop(0)
+		}
+	}
+	var errs []error
+	if rep.way != nil {
+		errs = append(errs, rep.way.Close())
+	}
+	if rep.killed {
+		rep.killed = false
+		errs = append(errs, rep.s.Revive(ctx, rep.Server))
+	}
+	return errors.Join(errs...)
+}
+
+func newSentinel(addr string) *redis.SentinelClient {
+	return redis.NewSentinelClient(newRedis(addr).Options())
+}
+
+// replication is what a Redis says of its part in it.
+func replication(ctx context.Context, addr string) (map[string]string, error) {
+	client := newRedis(addr)
+	defer client.Close()
+	text, err := client.Info(ctx, "replication").Result()
+	if err != nil {
+		return nil, fmt.Errorf("no Redis at %s: %w", addr, err)
+	}
+	return infoFields(text), nil
+}
