@@ -147,12 +147,10 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if err != nil {
 		return complain(stderr, err)
 	}
-	if err := out.clear(); err != nil {
-		return complain(stderr, err)
-	}
 	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}
+	s.Begin = out.begin
 	res, err := lockbench.Run(ctx, s.Config, out.saveBench)
 	return s.conclude(res, err, out, stdout, stderr)
 }

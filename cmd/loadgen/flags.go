@@ -23,18 +23,13 @@ import (
 // settings is a run as it was asked for.
 type settings struct {
 	bench.Config
-	only    []cellName
 	asserts []bench.Assert
 	format  string
 	quiet   bool
+	resume  string // the result folder to go on in; "": a new one
 
 	given map[string]bool // the flags that were
-}
-
-// cellName is strategy/fault.
-type cellName struct {
-	strategy string
-	fault    lock.Fault
+	aside []string        // those of them that are not in Args, as they were given
 }
 
 // option is one flag, as it is parsed and as it is told.
@@ -55,8 +50,8 @@ func (s *settings) topics() []topic {
 		{"What is run", []option{
 			{"scenario", "NAME", "sets the load; other flags override it: " + strings.Join(scenarioNames(), ", "), one(&s.Scenario, among(scenarioNames()...))},
 			{"strategies", "A,B,…", "strategies, in this order; or core, or all", one(&s.Strategies, parseStrategies)},
-			{"faults", "A,B,…", "faults: " + strings.Join(faults, ", "), one(&s.Faults, parseFaults)},
-			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.only, parseCell)},
+			{"faults", "A,B,…", "what goes wrong, each in cells of its own; or all (default none)", one(&s.Faults, parseFaults)},
+			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.Only, parseCell)},
 			{"seed", "N", "permutes orders and drivers (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
 		}},
 		{"What it runs on", []option{
@@ -81,7 +76,7 @@ func (s *settings) topics() []topic {
 			{"timeout", "D", "a client gives up after this", one(&s.Timeout, between(time.Millisecond, time.Hour))},
 			{"max-workers", "N", "at most so many requests in flight", one(&s.MaxWorkers, whole(1, 1_000_000))},
 			{"p99", "D", "scenario peak: bound on the 99th percentile from the schedule", one(&s.Peak.P99, atLeast(time.Millisecond))},
-			{"budget", "D", "scenario peak: time for the search, each strategy", one(&s.Peak.Budget, atLeast(time.Millisecond))},
+			{"budget", "D", "bounds a cell with a fault, and the search of scenario peak", one(&s.Budget, atLeast(time.Millisecond))},
 		}},
 		{"The grab (defaults: of scenario rush; with -targets: what those were started with)", []option{
 			{"work", "D", "what a driver does between read and write", one(&s.Work, atLeast(0))},
@@ -93,6 +88,7 @@ func (s *settings) topics() []topic {
 		}},
 		{"What comes out", []option{
 			{"out", "DIR", "result folder; replaces an earlier run there (default: results/TIME-SCENARIO)", one(&s.Out, nonEmpty)},
+			{"resume", "DIR", "go on with the interrupted run in DIR, with the flags that it had", one(&s.resume, nonEmpty)},
 			{"format", "NAME", "of standard output: text, json", one(&s.format, among("text", "json"))},
 			{"assert", "CLAIM", `exit 3 unless it holds (repeatable): [strategy[/fault]:]field OP number, as in double_grabs==0; or "expected"`, many(&s.asserts, parseAssert)},
 			{"quiet", "", "no progress", toggle{&s.quiet}},
@@ -103,11 +99,12 @@ func (s *settings) topics() []topic {
 // maxRequests bounds orders x drivers.
 const maxRequests = 100_000_000
 
-// core is the five strategies that tell the story; faults, what can go wrong so far.
-var (
-	core   = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
-	faults = []string{string(lock.NoFault)}
-)
+// core is the five strategies that tell the story.
+var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
+
+// defaultLanes is how many cells with a fault run at a time: they wait more
+// than they work.
+const defaultLanes = 4
 
 // defaults is a run of the named scenario in which nothing else was asked for.
 func defaults(scenario string) *settings {
@@ -118,7 +115,7 @@ func defaults(scenario string) *settings {
 			s.Scenario = sc.Name
 		}
 	}
-	s.Stack.Kind, s.Instances = stack.Embedded, 2
+	s.Stack.Kind, s.Instances, s.Lanes = stack.Embedded, 2, defaultLanes
 	s.Strategies, _ = parseStrategies("core")
 	s.Faults = []lock.Fault{lock.NoFault}
 	s.OnLost = grab.Abort
@@ -127,17 +124,18 @@ func defaults(scenario string) *settings {
 
 // parseRun reads the flags of run. Its errors wrap errUsage, or flag.ErrHelp.
 func parseRun(args []string) (*settings, error) {
-	// Once for the scenario, and once more over what that one sets.
-	s := defaults(bench.Scenarios[0].Name)
-	if err := s.parse(args); err != nil {
+	s, err := parseTwice(args)
+	if err != nil {
 		return nil, err
 	}
-	s = defaults(s.Scenario)
-	if err := s.parse(args); err != nil {
-		return nil, err
+	if s.resume != "" {
+		if s, err = s.resumed(); err != nil {
+			return nil, fmt.Errorf("%w: %w", errUsage, err)
+		}
 	}
 	if !s.given["seed"] {
 		s.Seed = uint64(rand.Uint32())
+		s.Args = append(s.Args, fmt.Sprintf("-seed=%d", s.Seed))
 	}
 	if err := s.settle(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUsage, err)
@@ -145,14 +143,25 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
+// parseTwice parses once for the scenario, and once more over what that one sets.
+func parseTwice(args []string) (*settings, error) {
+	s := defaults(bench.Scenarios[0].Name)
+	if err := s.parse(args); err != nil {
+		return nil, err
+	}
+	s = defaults(s.Scenario)
+	return s, s.parse(args)
+}
+
 func (s *settings) parse(args []string) error {
 	fs := flag.NewFlagSet("loadgen run", flag.ContinueOnError)
 	fs.SetOutput(io.Discard) // the caller says what is wrong, in one line
 	for _, t := range s.topics() {
 		for _, o := range t.options {
-			fs.Var(o.value, o.name, o.about)
+			fs.Var(noted{o.value, o.name, s.notesOf(o.name)}, o.name, o.about)
 		}
 	}
+	fs.Var(one(&s.Lanes, whole(1, 16)), "lanes", "") // not in the help: nobody should need it
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -164,6 +173,45 @@ func (s *settings) parse(args []string) error {
 	}
 	fs.Visit(func(f *flag.Flag) { s.given[f.Name] = true })
 	return nil
+}
+
+// asides are the flags that do not make a run what it is, or that hold secrets.
+// They are not written down with it.
+var asides = []string{"out", "resume", "format", "assert", "quiet", "db", "admin-token"}
+
+func (s *settings) notesOf(name string) *[]string {
+	if slices.Contains(asides, name) {
+		return &s.aside
+	}
+	return &s.Args
+}
+
+// noted is a flag of which is noted how it was given.
+type noted struct {
+	flag.Value
+	name  string
+	notes *[]string
+}
+
+func (n noted) Set(text string) error {
+	err := n.Value.Set(text)
+	if err == nil {
+		*n.notes = append(*n.notes, "-"+n.name+"="+text)
+	}
+	return err
+}
+
+func (n noted) IsBoolFlag() bool {
+	_, ok := n.Value.(toggle)
+	return ok
+}
+
+// String is also asked of the zero value, which package flag makes.
+func (n noted) String() string {
+	if n.Value == nil {
+		return ""
+	}
+	return n.Value.String()
 }
 
 // explain is the error of a parse, and for an unknown flag the one that may
@@ -397,36 +445,51 @@ func findStrategy(name string) (lock.Strategy, error) {
 	return s, fmt.Errorf("there is no strategy %q; there are %s", name, strings.Join(lock.Names(), ", "))
 }
 
+// parseFaults reads names, and all; each counts once. They come in the order of
+// the table.
 func parseFaults(text string) ([]lock.Fault, error) {
 	list, err := parseList(text)
 	if err != nil {
 		return nil, err
 	}
-	var chosen []lock.Fault
 	for _, name := range list {
-		f, err := among(faults...)(name)
-		if err != nil {
+		if _, err := findFault(name); name != "all" && err != nil {
 			return nil, err
 		}
-		if !slices.Contains(chosen, lock.Fault(f)) {
-			chosen = append(chosen, lock.Fault(f))
-		}
 	}
-	return chosen, nil
+	return slices.DeleteFunc(slices.Clone(lock.Faults), func(f lock.Fault) bool {
+		return !slices.Contains(list, string(f)) && !slices.Contains(list, "all")
+	}), nil
 }
 
-func parseCell(text string) (cellName, error) {
+func findFault(name string) (lock.Fault, error) {
+	if slices.Contains(lock.Faults, lock.Fault(name)) {
+		return lock.Fault(name), nil
+	}
+	if near := nearest(name, append(faultNames(), "all")); near != "" {
+		return "", fmt.Errorf("there is no fault %q; did you mean %s?", name, near)
+	}
+	return "", fmt.Errorf("there is no fault %q; there are %s", name, strings.Join(faultNames(), ", "))
+}
+
+func faultNames() []string {
+	names := make([]string, len(lock.Faults))
+	for i, f := range lock.Faults {
+		names[i] = string(f)
+	}
+	return names
+}
+
+func parseCell(text string) (bench.CellName, error) {
 	strategy, fault, ok := strings.Cut(text, "/")
 	if !ok {
-		return cellName{}, errors.New("want STRATEGY/FAULT, as in setnx/none")
+		return bench.CellName{}, errors.New("want STRATEGY/FAULT, as in setnx/pause")
 	}
 	if _, err := findStrategy(strategy); err != nil {
-		return cellName{}, err
+		return bench.CellName{}, err
 	}
-	if _, err := among(faults...)(fault); err != nil {
-		return cellName{}, fmt.Errorf("there is no fault %q: %w", fault, err)
-	}
-	return cellName{strategy, lock.Fault(fault)}, nil
+	f, err := findFault(fault)
+	return bench.CellName{Strategy: strategy, Fault: f}, err
 }
 
 func parseTargets(text string) ([]string, error) {

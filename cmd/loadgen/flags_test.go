@@ -25,10 +25,12 @@ type sample struct {
 }
 
 var samples = map[string]sample{
-	"scenario":     {"article", "", func(s *settings) { *s = *defaults("article") }},
-	"strategies":   {"setnx, none", "", func(s *settings) { s.Strategies = strategies("setnx", "none") }},
-	"faults":       {"none", "", func(*settings) {}},
-	"only":         {"setnx/none", "", func(s *settings) { s.Strategies, s.only = strategies("setnx"), []cellName{{"setnx", lock.NoFault}} }},
+	"scenario":   {"article", "", func(s *settings) { *s = *defaults("article") }},
+	"strategies": {"setnx, none", "", func(s *settings) { s.Strategies = strategies("setnx", "none") }},
+	"faults":     {"crash,none,pause,crash", "", func(s *settings) { s.Faults = []lock.Fault{lock.NoFault, lock.Pause, lock.Crash} }},
+	"only": {"setnx/pause", "", func(s *settings) {
+		s.Strategies, s.Faults, s.Only = strategies("setnx"), []lock.Fault{lock.Pause}, []bench.CellName{{Strategy: "setnx", Fault: lock.Pause}}
+	}},
 	"seed":         {"42", "", func(s *settings) { s.Seed = 42 }},
 	"stack":        {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
 	"db":           {"u:p@tcp(h:1)/d", external, func(*settings) {}},
@@ -43,13 +45,13 @@ var samples = map[string]sample{
 	"drivers":      {"4", "", func(s *settings) { s.Drivers = 4 }},
 	"rate":         {"12.5", "", func(s *settings) { s.Rate = 12.5 }},
 	"duration":     {"10s", "-rate 100", func(s *settings) { s.Rate, s.Duration, s.Orders = 100, 10*time.Second, 50 }},
-	"timeout":      {"4s", "", func(s *settings) { s.Timeout = 4 * time.Second }},
+	"timeout":      {"4s", "", func(s *settings) { s.Timeout, s.Asked.Timeout = 4*time.Second, true }},
 	"max-workers":  {"4", "", func(s *settings) { s.MaxWorkers = 4 }},
 	"p99":          {"7ms", "-scenario peak", func(s *settings) { s.Peak.P99 = 7 * time.Millisecond }},
-	"budget":       {"7s", "-scenario peak", func(s *settings) { s.Peak.Budget = 7 * time.Second }},
-	"work":         {"7ms", "", func(s *settings) { s.Work = 7 * time.Millisecond }},
-	"ttl":          {"7s", "", func(s *settings) { s.TTL = 7 * time.Second }},
-	"wait":         {"0", "", func(s *settings) { s.Wait = 0 }},
+	"budget":       {"7s", "-scenario peak", func(s *settings) { s.Budget = 7 * time.Second }},
+	"work":         {"7ms", "", func(s *settings) { s.Work, s.Asked.Work = 7*time.Millisecond, true }},
+	"ttl":          {"7s", "", func(s *settings) { s.TTL, s.Asked.TTL = 7*time.Second, true }},
+	"wait":         {"0", "", func(s *settings) { s.Wait, s.Asked.Wait = 0, true }},
 	"guard":        {"guarded", "", func(s *settings) { s.Guard = order.Guarded }},
 	"on-lost":      {"ignore", "", func(s *settings) { s.OnLost = grab.Ignore }},
 	"clock-offset": {"-3s", "", func(s *settings) { s.ClockOffset = -3 * time.Second }},
@@ -65,7 +67,7 @@ var samples = map[string]sample{
 }
 
 const (
-	external = "-stack external -db u:p@tcp(h:1)/d -strategies none"
+	external = "-stack external -lanes 4 -db u:p@tcp(h:1)/d -strategies none"
 	targets  = "-targets http://h:1"
 )
 
@@ -80,7 +82,7 @@ func strategies(names ...string) []lock.Strategy {
 // fields is what can be compared of settings: functions cannot.
 func fields(s *settings) any {
 	c := *s
-	c.given = nil
+	c.given, c.aside, c.Args = nil, nil, nil
 	var names []string
 	for _, st := range c.Strategies {
 		names = append(names, st.Name)
@@ -97,12 +99,12 @@ func fields(s *settings) any {
 func TestFlagsOverrideScenarios(t *testing.T) {
 	for _, topic := range defaults("rush").topics() {
 		for _, o := range topic.options {
-			if _, ok := samples[o.name]; !ok {
+			if _, ok := samples[o.name]; !ok && o.name != "resume" { // which has tests of its own
 				t.Errorf("-%s has no sample", o.name)
 			}
 		}
 	}
-	peakRefuses := []string{"rate", "orders", "duration"}
+	peakRefuses := []string{"rate", "orders", "duration", "faults", "only"}
 	for _, scenario := range scenarioNames() {
 		for name, sample := range samples {
 			if name == "scenario" || strings.Contains(sample.also, "-scenario peak") != (scenario == "peak" && (name == "p99" || name == "budget")) ||
@@ -203,11 +205,17 @@ func TestStrategyLists(t *testing.T) {
 }
 
 func TestOnly(t *testing.T) {
-	for args, want := range map[string][]string{
-		"-only redlock/none -only none/none":                  {"redlock", "none"},
-		"-only setnx/none -only setnx/none":                   {"setnx"},
-		"-strategies none,setnx,redlock -only redlock/none":   {"redlock"},
-		"-only none/none -strategies setnx,none -faults none": {"none"},
+	for args, want := range map[string]string{
+		"-only redlock/none -only none/none":                                  "redlock/none none/none",
+		"-only setnx/none -only setnx/none":                                   "setnx/none",
+		"-strategies none,setnx,redlock -only redlock/none":                   "redlock/none",
+		"-only none/none -strategies setnx,none -faults none":                 "none/none",
+		"-only setnx/pause":                                                   "setnx/pause",
+		"-only setnx/pause -only none/crash":                                  "setnx/pause none/crash",
+		"-only setnx/crash -only setnx/pause -only setnx/none":                "setnx/none setnx/pause setnx/crash",
+		"-strategies none,setnx -faults pause,crash -only setnx/crash":        "setnx/crash",
+		"-strategies none,setnx -faults pause,none":                           "none/none none/pause setnx/none setnx/pause",
+		"-strategies setnx,none -faults all -only none/none -only setnx/slow": "setnx/slow none/none",
 	} {
 		s, err := parseRun(strings.Fields(args))
 		if err != nil {
@@ -215,11 +223,24 @@ func TestOnly(t *testing.T) {
 			continue
 		}
 		var got []string
-		for _, st := range s.Strategies {
-			got = append(got, st.Name)
+		for _, c := range s.Plan() {
+			got = append(got, c.String())
 		}
-		if !slices.Equal(got, want) {
+		if strings.Join(got, " ") != want {
 			t.Errorf("%s: got %q, want %q", args, got, want)
+		}
+	}
+}
+
+func TestFaultLists(t *testing.T) {
+	for text, want := range map[string][]lock.Fault{
+		"all":         lock.Faults,
+		"none":        {lock.NoFault},
+		"all,pause":   lock.Faults,
+		"slow, none ": {lock.NoFault, lock.Slow},
+	} {
+		if got, err := parseFaults(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
 		}
 	}
 }
@@ -237,9 +258,16 @@ func TestBadUsage(t *testing.T) {
 		"-strategies setnxx":                "did you mean setnx?",
 		"-strategies foo":                   "there are none, mutex",
 		"-strategies none,,setnx":           "none of them empty",
-		"-faults pause":                     "want one of none",
+		"-faults paus":                      "did you mean pause?",
+		"-faults earthquake":                "there are none, slow, pause",
+		"-faults pause,":                    "none of them empty",
 		"-only setnx":                       "want STRATEGY/FAULT",
-		"-only setnx/pause":                 `no fault "pause"`,
+		"-only setnx/paus":                  "did you mean pause?",
+		"-only setnx/pause -faults none":    "not among -strategies and -faults",
+		"-faults pause -scenario peak":      "cannot stand with -scenario peak",
+		"-only setnx/pause -instances 1":    "must be 2 or more",
+		"-targets http://h:1 -faults slow":  "not ours to strike",
+		"-lanes 0":                          "want a whole number from 1",
 		"-only setnxx/none":                 "did you mean setnx?",
 		"-strategies none -only setnx/none": "not among -strategies",
 		"-seed -1":                          "want a whole number",
@@ -299,14 +327,15 @@ func TestBadUsage(t *testing.T) {
 		"-format xml":                   "want one of text, json",
 		"-assert grabs":                 "want FIELD OP NUMBER",
 		"-assert grab==1":               `no field "grab"`,
-		"-assert foreign:grabs==1":      "strategy foreign, which is not run",
-		"-strategies none -assert setnx:grabs==1": "strategy setnx, which is not run",
-		"-assert setnx/pause:grabs==1":            "fault pause, which is not run",
-		"-quiet=maybe":                            "want true or false",
-		"report":                                  "needs a result folder",
-		"report nowhere":                          "nowhere has no run.json",
-		"report -format html nowhere":             "want one of text, markdown, json",
-		"report -fromat json nowhere":             "did you mean -format?",
+		"-assert foreign:grabs==1":      "no cell that is run",
+		"-strategies none -assert setnx:grabs==1":                       "no cell that is run",
+		"-assert setnx/pause:grabs==1":                                  "no cell that is run",
+		"-only setnx/pause -only none/slow -assert none/pause:grabs==1": "no cell that is run",
+		"-quiet=maybe":                "want true or false",
+		"report":                      "needs a result folder",
+		"report nowhere":              "nowhere has no run.json",
+		"report -format html nowhere": "want one of text, markdown, json",
+		"report -fromat json nowhere": "did you mean -format?",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(context.Background(), strings.Fields(args), &stdout, &stderr)
@@ -327,6 +356,10 @@ func TestGoodUsage(t *testing.T) {
 		"-targets http://h:1 -assert foreign:double_grabs==0",
 		"-targets http://h:1 -db x -ttl 3s -guard naive",
 		"-stack external -db x -strategies none",
+		"-faults all -strategies all -stack local -assert expected -assert setnx/pause:double_grabs>0",
+		"-only setnx/pause -budget 10s",
+		"-targets http://h:1 -faults none",
+		"-scenario peak -faults none",
 		"-quiet",
 	} {
 		if _, err := parseRun(strings.Fields(args)); err != nil {

@@ -20,6 +20,9 @@ type folder struct {
 	path string // absolute
 	made bool   // by us, so that it may go again
 	link string // points at it once there is something to see; "": none does
+	keep bool   // what an earlier run has left is this run's
+
+	begun bool // by begin: what was there is replaced
 }
 
 const resultsDir = "results"
@@ -65,8 +68,13 @@ func namedFolder(out string) (*folder, error) {
 	return f, f.writable()
 }
 
-// clear removes what an earlier run has left in the folder, if one has.
-func (f *folder) clear() error {
+// begin makes room for the results of a run that is sure to begin: it removes
+// what an earlier one has left in the folder, if one has.
+func (f *folder) begin() error {
+	f.begun = true
+	if f.keep {
+		return nil
+	}
 	if _, err := os.Stat(filepath.Join(f.path, report.File)); err != nil {
 		return nil
 	}

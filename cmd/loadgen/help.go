@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	"grablab/internal/bench"
+	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 )
 
@@ -44,6 +45,10 @@ Commands
 	fmt.Fprintf(tw, "\nStrategies\n")
 	for _, st := range lock.Strategies {
 		fmt.Fprintf(tw, "  %s\t%s\n", st.Name, st.Title)
+	}
+	fmt.Fprintf(tw, "\nFaults\n  none\tplain load\n")
+	for _, f := range fault.Faults {
+		fmt.Fprintf(tw, "  %s\t%s\n", f.Name, f.About)
 	}
 	fmt.Fprint(tw, `
 Exit codes

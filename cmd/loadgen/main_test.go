@@ -198,7 +198,7 @@ func TestOutReplaces(t *testing.T) {
 	if kept, _ := os.ReadDir(out); len(kept) != 4 {
 		t.Errorf("before anything has begun only %v are left", kept)
 	}
-	if err := errors.Join(f.clear(), f.discard()); err != nil { // it was not ours
+	if err := errors.Join(f.begin(), f.discard()); err != nil { // it was not ours
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(out)

@@ -34,16 +34,28 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	defer stop()
 
 	s.sayTo(stdout, stderr)
-	out, err := newFolder(s.Out, s.Scenario, time.Now())
+	out, err := s.folder()
 	if err != nil {
 		return complain(stderr, err)
 	}
-	s.Out, s.Begin = out.path, out.clear
+	s.Out, s.Begin = out.path, out.begin
 	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}
 	run, err := bench.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
+}
+
+// folder is where the run is written down.
+func (s *settings) folder() (*folder, error) {
+	if s.Resume == nil {
+		return newFolder(s.Out, s.Scenario, time.Now())
+	}
+	f, err := namedFolder(s.Out)
+	if err == nil {
+		f.keep = true
+	}
+	return f, err
 }
 
 // untilSignal ends ctx at the first signal, so that what runs winds up; the
@@ -73,23 +85,27 @@ func (s *settings) sayTo(stdout, stderr io.Writer) {
 // conclude prints what the run came to, and decides the exit code.
 func (s *settings) conclude(run *bench.Run, err error, out *folder, stdout, stderr io.Writer) int {
 	interrupted := errors.Is(err, context.Canceled)
-	if err != nil && !interrupted && (run == nil || len(run.Cells) == 0) {
+	switch {
+	case out.begun:
+	case interrupted:
+		fmt.Fprintln(stderr, "interrupted before the first cell: there is nothing to keep")
+		if err := out.discard(); err != nil {
+			return complain(stderr, err)
+		}
+		return exitInterrupted
+	default:
 		if errors.Is(err, stack.ErrRefused) {
 			err = fmt.Errorf("%w: %w", errUsage, err)
 		}
 		return complain(stderr, errors.Join(err, out.discard()))
-	}
-	if interrupted && len(run.Cells) == 0 {
-		if err := out.save(run); err != nil { // nothing has been, so far
-			return complain(stderr, err)
-		}
 	}
 	if err := s.print(run, out, stdout); err != nil {
 		return complain(stderr, err)
 	}
 	switch {
 	case interrupted:
-		fmt.Fprintf(stderr, "interrupted: %d of %d cells are kept\n", len(run.Cells), max(len(run.Cells), len(s.Strategies)))
+		fmt.Fprintf(stderr, "interrupted: %d of %d cells are kept; -resume %s goes on\n",
+			len(run.Cells), max(len(run.Cells), len(s.Plan())), relative(out.path))
 		return exitInterrupted
 	case err != nil:
 		return complain(stderr, err)

@@ -14,7 +14,7 @@ import (
 // them. Its errors are one sentence each.
 func (s *settings) settle() error {
 	for _, step := range []func() error{
-		s.misplaced, s.chooseCells, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
+		s.chooseCells, s.misplaced, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -26,7 +26,7 @@ func (s *settings) settle() error {
 // misplaced finds flags that mean nothing beside others.
 func (s *settings) misplaced() error {
 	targets, external := len(s.Targets) > 0, s.Stack.Kind == stack.External
-	isPeak := s.Scenario == "peak"
+	isPeak, faulty := s.Scenario == "peak", s.faulty()
 	for _, rule := range []struct {
 		flags []string
 		wrong bool
@@ -40,7 +40,11 @@ func (s *settings) misplaced() error {
 		{[]string{"sentinel-master"}, !s.given["sentinel"], "needs -sentinel ADDR with it"},
 		{[]string{"first-order", "admin-token"}, !targets, "goes with -targets"},
 		{[]string{"rate", "orders", "duration"}, isPeak, "cannot stand with -scenario peak, which searches the rate by itself"},
-		{[]string{"p99", "budget"}, !isPeak, "goes with -scenario peak"},
+		{[]string{"p99"}, !isPeak, "goes with -scenario peak"},
+		{[]string{"budget"}, !isPeak && !faulty, "goes with -scenario peak or with faults"},
+		{[]string{"faults", "only"}, isPeak && faulty, "cannot stand with -scenario peak, unless the fault is none"},
+		{[]string{"faults", "only"}, targets && faulty, "cannot stand with -targets, which are not ours to strike, unless the fault is none"},
+		{[]string{"instances"}, faulty && s.Instances < 2, "must be 2 or more with a fault, which strikes one of them"},
 		{[]string{"duration"}, s.given["orders"], "cannot stand with -orders, in whose place it stands"},
 		{[]string{"duration"}, s.Rate == 0, "needs -rate, for this scenario fires all at once"},
 		{[]string{"clock-offset"}, !targets && s.Instances < 2, "needs -instances 2 or more, for it sets the second one's clock"},
@@ -54,32 +58,48 @@ func (s *settings) misplaced() error {
 	return nil
 }
 
-// chooseCells narrows strategies and faults to those that -only names.
+// faulty says whether any cell has a fault.
+func (s *settings) faulty() bool {
+	return slices.ContainsFunc(s.Plan(), func(c bench.CellName) bool { return c.Fault != lock.NoFault })
+}
+
+// chooseCells has strategies and faults follow from what -only names, where they
+// are not given beside it, and says which settings a fault must leave alone.
 func (s *settings) chooseCells() error {
-	if len(s.only) == 0 {
+	s.Asked = bench.Asked{Work: s.given["work"], TTL: s.given["ttl"], Wait: s.given["wait"], Timeout: s.given["timeout"]}
+	if s.Stack.Kind == stack.External && !s.given["lanes"] {
+		s.Lanes = 1 // there is one stack
+	}
+	if len(s.Only) == 0 {
 		return nil
 	}
 	if !s.given["strategies"] {
 		s.Strategies = nil
-		for _, c := range s.only {
-			strategy, err := findStrategy(c.strategy)
+		for _, c := range s.Only {
+			strategy, err := findStrategy(c.Strategy)
 			if err != nil {
 				return err
 			}
-			if !slices.ContainsFunc(s.Strategies, func(o lock.Strategy) bool { return o.Name == c.strategy }) {
+			if !s.runs(c.Strategy) {
 				s.Strategies = append(s.Strategies, strategy)
 			}
 		}
-		return nil
 	}
-	wanted := map[string]bool{}
-	for _, c := range s.only {
-		wanted[c.strategy] = true
-		if !slices.ContainsFunc(s.Strategies, func(o lock.Strategy) bool { return o.Name == c.strategy }) {
-			return fmt.Errorf("-only %s/%s is not among -strategies", c.strategy, c.fault)
+	if !s.given["faults"] {
+		s.Faults = lock.Faults
+	}
+	plan := s.Plan()
+	for _, c := range s.Only {
+		if !slices.Contains(plan, c) {
+			return fmt.Errorf("-only %s is not among -strategies and -faults", c)
 		}
 	}
-	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool { return !wanted[o.Name] })
+	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool {
+		return !slices.ContainsFunc(plan, func(c bench.CellName) bool { return c.Strategy == o.Name })
+	})
+	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f lock.Fault) bool {
+		return !slices.ContainsFunc(plan, func(c bench.CellName) bool { return c.Fault == f })
+	})
 	return nil
 }
 
@@ -147,22 +167,21 @@ func (s *settings) whoNeeds(b lock.Backend) string {
 
 // checkAsserts wants every claim to speak of a cell that will be there.
 func (s *settings) checkAsserts() error {
+	plan := s.Plan()
+	if len(s.Targets) > 0 { // they may turn out to know no strategies
+		plan = append(plan, bench.CellName{Strategy: bench.Foreign, Fault: lock.NoFault})
+	}
 	for _, a := range s.asserts {
-		if a.Strategy != "" && !s.runs(a.Strategy) {
-			return fmt.Errorf("-assert %q speaks of strategy %s, which is not run", a, a.Strategy)
-		}
-		if a.Fault != "" && !slices.Contains(s.Faults, a.Fault) {
-			return fmt.Errorf("-assert %q speaks of fault %s, which is not run", a, a.Fault)
+		if !slices.ContainsFunc(plan, func(c bench.CellName) bool {
+			return (a.Strategy == "" || a.Strategy == c.Strategy) && (a.Fault == "" || a.Fault == c.Fault)
+		}) {
+			return fmt.Errorf("-assert %q speaks of no cell that is run", a)
 		}
 	}
 	return nil
 }
 
-// runs says whether there will be a cell of the named strategy. Targets may
-// turn out to know no strategies: then there is one, of that name.
+// runs says whether the strategy is among those that are run.
 func (s *settings) runs(name string) bool {
-	if len(s.Targets) > 0 && name == bench.Foreign {
-		return true
-	}
 	return slices.ContainsFunc(s.Strategies, func(o lock.Strategy) bool { return o.Name == name })
 }

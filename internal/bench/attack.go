@@ -46,6 +46,20 @@ func newPlan(targets []string, first int64, orders, drivers int, seed uint64) *p
 
 func (p *plan) requests() int { return len(p.orders) * p.drivers }
 
+// salvo is what an attack fires.
+type salvo interface {
+	requests() int
+	shoot() (shot, bool) // the next one; false: there is none
+	// schedule says when. The pacer is asked by one goroutine.
+	schedule(ctx context.Context, load Load, alarm *alarm) schedule
+}
+
+// schedule is when the requests of an attack are sent.
+type schedule interface {
+	vegeta.Pacer
+	due(n uint64) time.Duration // when request n was to be sent, from the beginning
+}
+
 // shot is one planned request.
 type shot struct {
 	target string
@@ -74,20 +88,22 @@ func (p *plan) shoot() (shot, bool) {
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// target is the plan as vegeta asks for it. The driver rides in the URL's
+// targeter is the salvo as vegeta asks for it. The driver rides in the URL's
 // fragment, which no client sends: so the raw results tell who asked for what
 // even where no answer came.
-func (p *plan) target(t *vegeta.Target) error {
-	s, ok := p.shoot()
-	if !ok {
-		return vegeta.ErrNoTargets
+func targeter(from salvo) vegeta.Targeter {
+	return func(t *vegeta.Target) error {
+		s, ok := from.shoot()
+		if !ok {
+			return vegeta.ErrNoTargets
+		}
+		id := strconv.FormatInt(s.driver, 10)
+		t.Method = http.MethodPost
+		t.URL = s.target + "/orders/" + strconv.FormatInt(s.order, 10) + "/grab#" + id
+		t.Body = []byte(`{"driver_id":` + id + `}`)
+		t.Header = jsonHeader
+		return nil
 	}
-	id := strconv.FormatInt(s.driver, 10)
-	t.Method = http.MethodPost
-	t.URL = s.target + "/orders/" + strconv.FormatInt(s.order, 10) + "/grab#" + id
-	t.Body = []byte(`{"driver_id":` + id + `}`)
-	t.Header = jsonHeader
-	return nil
 }
 
 // parseShot reads the URL of a result back.
@@ -102,6 +118,15 @@ func parseShot(url string) (shot, error) {
 	s.order, e1 = strconv.ParseInt(rest[at+len("/orders/"):], 10, 64)
 	s.driver, e2 = strconv.ParseInt(driver, 10, 64)
 	return s, errors.Join(e1, e2)
+}
+
+// schedule sends them at the rate of the load.
+func (p *plan) schedule(ctx context.Context, load Load, alarm *alarm) schedule {
+	interval := time.Duration(0)
+	if load.Rate > 0 {
+		interval = time.Duration(float64(time.Second) / load.Rate)
+	}
+	return pacer{ctx, alarm, interval, uint64(p.requests())}
 }
 
 // pacer is an open loop: every request has a time at which it is due, counted
@@ -159,14 +184,10 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// attack fires the plan and hands every result to each, one at a time, in the
+// attack fires the salvo and hands every result to each, one at a time, in the
 // order in which they ended. began is what the pacer counted from. When ctx is
 // done no more requests are sent, and those in flight are given up.
-func attack(ctx context.Context, p *plan, load Load, each func(r *vegeta.Result, due time.Time)) error {
-	interval := time.Duration(0)
-	if load.Rate > 0 {
-		interval = time.Duration(float64(time.Second) / load.Rate)
-	}
+func attack(ctx context.Context, p salvo, load Load, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := &http.Transport{
 		DialContext: conns.dial, MaxIdleConnsPerHost: load.MaxWorkers,
@@ -191,9 +212,9 @@ func attack(ctx context.Context, p *plan, load Load, each func(r *vegeta.Result,
 		return err
 	}
 	defer alarm.close()
-	pace := pacer{ctx, alarm, interval, uint64(p.requests())}
+	pace := p.schedule(ctx, load, alarm)
 	began := time.Now() // within microseconds of vegeta's own reading
-	for r := range attacker.Attack(p.target, pace, 0, "") {
+	for r := range attacker.Attack(targeter(p), pace, 0, "") {
 		if r.URL == "" {
 			continue // a worker that found the plan empty
 		}

@@ -62,14 +62,14 @@ func TestSeedDecidesThePlan(t *testing.T) {
 func TestShotSurvivesTheURL(t *testing.T) {
 	p := newPlan([]string{"http://127.0.0.1:8004"}, 12, 1, 1, 1)
 	var target vegeta.Target
-	if err := p.target(&target); err != nil {
+	if err := targeter(p)(&target); err != nil {
 		t.Fatal(err)
 	}
 	got, err := parseShot(target.URL)
 	if want := (shot{"http://127.0.0.1:8004", 12, 1}); err != nil || got != want {
 		t.Errorf("parseShot(%q) = %v, %v; want %v", target.URL, got, err, want)
 	}
-	if err := p.target(&target); !errors.Is(err, vegeta.ErrNoTargets) {
+	if err := targeter(p)(&target); !errors.Is(err, vegeta.ErrNoTargets) {
 		t.Errorf("an empty plan answers %v", err)
 	}
 	for _, url := range []string{"", "http://a/orders/1/grab", "http://a/orders/x/grab#1", "http://a/orders/1/grab#"} {

@@ -23,9 +23,19 @@ const auditTimeout = 30 * time.Second
 // stragglers end, audit, judge.
 func (l *lane) cell(ctx context.Context, s lock.Strategy, load Load) Cell {
 	c := l.blank(s, load)
-	t, doubt := l.measure(ctx, s, load, &c)
+	t, doubt := l.measure(ctx, s, &c, &trial{setup: l.cfg.setup(), fire: func(ctx context.Context, first int64) (*tally, error) {
+		p := newPlan(l.fleet.urls(), first, load.Orders, load.Drivers, l.cfg.Seed)
+		return l.fire(ctx, &c, p, load, nil)
+	}})
 	c.Verdict, c.Reason = judge(c, s, t, doubt)
 	return c
+}
+
+// trial is what the fresh orders of a cell are put to.
+type trial struct {
+	setup setup
+	fire  func(ctx context.Context, first int64) (*tally, error)
+	hung  int // grabs that never end, once it is over
 }
 
 func (l *lane) blank(s lock.Strategy, load Load) Cell {
@@ -51,17 +61,17 @@ func (l *lane) blank(s lock.Strategy, load Load) Cell {
 
 // measure fills in every figure of the cell that can be counted. It returns
 // the accounts, and why the cell cannot be trusted, "" if it can.
-func (l *lane) measure(ctx context.Context, s lock.Strategy, load Load, c *Cell) (t *tally, doubt string) {
-	if err := l.prepare(ctx, s, c); err != nil {
+func (l *lane) measure(ctx context.Context, s lock.Strategy, c *Cell, of *trial) (t *tally, doubt string) {
+	if err := l.prepare(ctx, s, c, of.setup); err != nil {
 		return nil, fmt.Sprintf("not measured: %v", err)
 	}
-	first, err := l.books.Create(ctx, load.Orders)
+	first, err := l.books.Create(ctx, c.Orders)
 	if err != nil {
 		return nil, fmt.Sprintf("not measured: could not open orders: %v", err)
 	}
 	before, beforeErr := l.fleet.counters(ctx)
 
-	t, err = l.fire(ctx, c, first, load)
+	t, err = of.fire(ctx, first)
 	if t == nil {
 		return nil, fmt.Sprintf("not measured: %v", err)
 	}
@@ -71,7 +81,7 @@ func (l *lane) measure(ctx context.Context, s lock.Strategy, load Load, c *Cell)
 	// The audit goes on when the run is interrupted: its results are kept.
 	audit, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
-	after, err := l.settle(audit)
+	after, err := l.settle(audit, of.hung)
 	if !errors.Is(err, errNoMetrics) {
 		doubts.note(err, "grabs may still have been in flight")
 	}
@@ -119,26 +129,29 @@ func (l *lane) lease(c *Cell) time.Duration {
 
 // prepare switches the fleet to the strategy, whose servers may have bounds of
 // their own for a lease.
-func (l *lane) prepare(ctx context.Context, s lock.Strategy, c *Cell) error {
-	lease, err := l.switchTo(ctx, s, l.cfg.setup())
+func (l *lane) prepare(ctx context.Context, s lock.Strategy, c *Cell, u setup) error {
+	lease, err := l.switchTo(ctx, s, u)
 	if lease > 0 {
 		c.LeaseMS = &lease
 	}
 	return err
 }
 
-// fire sends the load and books every answer.
-func (l *lane) fire(ctx context.Context, c *Cell, first int64, load Load) (*tally, error) {
+// fire sends a salvo and books every answer. heard is told of each, one at a
+// time; nil: nobody is.
+func (l *lane) fire(ctx context.Context, c *Cell, p salvo, load Load, heard func(*vegeta.Result)) (*tally, error) {
 	raw, err := l.record.answers(c)
 	if err != nil {
 		return nil, err
 	}
-	p := newPlan(l.fleet.urls(), first, load.Orders, load.Drivers, l.cfg.Seed)
 	t := newTally(load.Drivers, l.fleet.names())
 	began := time.Now()
 	var bookErr error
 	err = attack(ctx, p, load, func(res *vegeta.Result, due time.Time) {
 		bookErr = errors.Join(bookErr, t.add(res, due), raw.Encode(res))
+		if heard != nil {
+			heard(res)
+		}
 		l.progress.step("%d/%d requests, %d grabbed, %d errors", t.requests, p.requests(),
 			t.outcomes[grab.Grabbed], t.outcomes[grab.Failed]+t.outcomes[grab.Timeout])
 	})
@@ -149,14 +162,15 @@ func (l *lane) fire(ctx context.Context, c *Cell, first int64, load Load) (*tall
 	return t, errors.Join(err, bookErr, raw.Close())
 }
 
-// settle waits until no instance has a grab in flight any more: a client that
-// gave up may have left one behind. It returns the counters as they then are.
-func (l *lane) settle(ctx context.Context) (counters, error) {
+// settle waits until no instance has a grab in flight any more but those that
+// hang: a client that gave up may have left one behind. It returns the counters
+// as they then are.
+func (l *lane) settle(ctx context.Context, hung int) (counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout/2)
 	defer cancel()
 	for {
 		now, err := l.fleet.counters(ctx)
-		if errors.Is(err, errNoMetrics) || err == nil && now.inFlight == 0 {
+		if errors.Is(err, errNoMetrics) || err == nil && now.inFlight <= float64(hung) {
 			return now, err
 		}
 		if !rest(ctx, 20*time.Millisecond) {

@@ -27,6 +27,8 @@ type Config struct {
 	Wait   time.Duration
 	Guard  order.Guard // "": each strategy's own
 	OnLost grab.OnLost
+	// Asked says which of these the user has set: a fault sets the others.
+	Asked Asked
 	// ClockOffset is added to the wall clock of the second instance.
 	ClockOffset time.Duration
 
@@ -41,6 +43,8 @@ type Config struct {
 	FirstOrder int64
 	AdminToken string
 
+	// Budget bounds a cell with a fault, and the search of scenario peak.
+	Budget time.Duration
 	// Lanes is how many cells with a fault run at a time, each on a stack of
 	// its own; 0: 1.
 	Lanes int
@@ -56,6 +60,9 @@ type Config struct {
 	TTY   bool         // Log is a terminal: the progress line may overwrite itself
 }
 
+// Asked says of some settings whether they were asked for.
+type Asked struct{ Work, TTL, Wait, Timeout bool }
+
 // Load is what is fired at a cell: every driver at every order.
 type Load struct {
 	Orders     int
@@ -68,8 +75,7 @@ type Load struct {
 
 // PeakConfig bounds the search of scenario peak.
 type PeakConfig struct {
-	P99    time.Duration // the bound on the 99th percentile from the schedule
-	Budget time.Duration // for one cell
+	P99 time.Duration // the bound on the 99th percentile from the schedule
 }
 
 // Scenarios lists the scenarios with what each sets, the default first.
@@ -79,16 +85,16 @@ var Scenarios = []struct {
 }{
 	{"rush", "100 orders x 20 drivers at 500/s, work 5 ms", Config{
 		Load: Load{Orders: 100, Drivers: 20, Rate: 500, Timeout: 30 * time.Second, MaxWorkers: 10_000},
-		Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 2 * time.Second,
+		Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 2 * time.Second, Budget: time.Minute,
 	}},
 	{"article", "one order, ten users on each of two instances at once, work 1 s", Config{
 		Load: Load{Orders: 1, Drivers: 20, Timeout: 60 * time.Second, MaxWorkers: 10_000},
-		Work: time.Second, TTL: 30 * time.Second, Wait: 25 * time.Second,
+		Work: time.Second, TTL: 30 * time.Second, Wait: 25 * time.Second, Budget: time.Minute,
 	}},
 	{"peak", "the highest rate that is held, work 0", Config{
 		Load: Load{Orders: 100, Drivers: 20, Timeout: 30 * time.Second, MaxWorkers: 10_000},
 		TTL:  30 * time.Second, Wait: 2 * time.Second,
-		Peak: PeakConfig{P99: 100 * time.Millisecond, Budget: 20 * time.Second},
+		Peak: PeakConfig{P99: 100 * time.Millisecond}, Budget: 20 * time.Second,
 	}},
 }
 

@@ -24,6 +24,8 @@ func judge(c Cell, s lock.Strategy, t *tally, doubt string) (lock.Verdict, strin
 		return lock.Unknown, "double-grabs could not be counted"
 	case c.StuckOrders == nil:
 		return lock.Unknown, "stuck orders could not be counted"
+	case c.Struck != nil && *c.Struck == 0:
+		return lock.Unknown, "the fault never struck"
 	case len(t.competed) < 2:
 		return lock.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:

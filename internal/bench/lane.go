@@ -3,8 +3,10 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/stack"
@@ -105,10 +107,32 @@ func (l *lane) close() error {
 
 // run fills one spot of the table.
 func (l *lane) run(ctx context.Context, s *spot) Cell {
-	if l.cfg.Scenario == "peak" {
+	switch {
+	case s.Fault != lock.NoFault:
+		return l.bounded(ctx, s)
+	case l.cfg.Scenario == "peak":
 		return l.peak(ctx, s.strategy)
+	default:
+		return l.cell(ctx, s.strategy, l.cfg.Load)
 	}
-	return l.cell(ctx, s.strategy, l.cfg.Load)
+}
+
+// errBudget is why a cell was ended.
+var errBudget = errors.New("bench: the cell took longer than -budget allows")
+
+// bounded has a fault strike a scene, for no longer than the budget.
+func (l *lane) bounded(ctx context.Context, s *spot) Cell {
+	f, err := fault.Find(s.Fault)
+	if err != nil {
+		return *l.cfg.notRun(s, lock.Unknown, err.Error())
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, l.cfg.Budget, errBudget)
+	defer cancel()
+	c := l.scene(ctx, s.strategy, f)
+	if c.Verdict == lock.Unknown && errors.Is(context.Cause(ctx), errBudget) {
+		c.Reason = fmt.Sprintf("the cell took longer than its budget of %v: %s", l.cfg.Budget, c.Reason)
+	}
+	return c
 }
 
 // switchTo makes the fleet whole, has it run as u says, and switches it to the

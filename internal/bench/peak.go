@@ -27,7 +27,7 @@ func (l *lane) peak(ctx context.Context, s lock.Strategy) Cell {
 		best    *Cell
 		low     = 0.0         // the highest rate that held
 		high    = math.Inf(1) // the lowest that did not
-		end     = time.Now().Add(l.cfg.Peak.Budget)
+		end     = time.Now().Add(l.cfg.Budget)
 		rate    = peakFirst
 		again   bool
 		attempt Cell

@@ -2,10 +2,13 @@ package bench
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 
+	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 )
 
 // CellName names a cell of the table.
@@ -51,6 +54,45 @@ func (cfg Config) spots(foreign bool) []*spot {
 		spots = append(spots, &spot{CellName: name, strategy: cfg.Strategies[i]})
 	}
 	return spots
+}
+
+// excuse is the cell of a spot that is not run, with the reason; nil: it is run.
+func (cfg Config) excuse(s *spot) *Cell {
+	if s.Fault == lock.NoFault {
+		return nil
+	}
+	f, err := fault.Find(s.Fault)
+	if err != nil {
+		return cfg.notRun(s, lock.Unknown, err.Error())
+	}
+	if !f.Touches(s.strategy) {
+		return cfg.notRun(s, lock.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
+	}
+	if why := f.Refused(cfg.Stack.Kind); why != "" {
+		return cfg.notRun(s, lock.Unknown, "not run: "+why)
+	}
+	return nil
+}
+
+// notRun is a cell in which nothing was counted.
+func (cfg Config) notRun(s *spot, v lock.Verdict, why string) *Cell {
+	c := Cell{
+		Strategy: s.Strategy, Fault: s.Fault, Verdict: v, Reason: why, Expected: cfg.expected(s.strategy, s.Fault),
+		Guard: cfg.guardOf(s.strategy), OnLost: cfg.OnLost,
+		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
+	}
+	if v == lock.NA {
+		c.Expected = nil
+	}
+	return &c
+}
+
+// guardOf is the guard that the strategy's cells use.
+func (cfg Config) guardOf(s lock.Strategy) order.Guard {
+	if cfg.Guard != "" && !s.FixedGuard {
+		return cfg.Guard
+	}
+	return s.Guard
 }
 
 // coordinators take long to start and want much memory: the first lane alone

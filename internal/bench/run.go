@@ -89,7 +89,9 @@ func (r *runner) open(ctx context.Context) error {
 func (r *runner) lay(foreign bool) {
 	r.spots = r.cfg.spots(foreign)
 	for _, s := range r.spots {
-		s.cell = r.cfg.Resume.finished(s.CellName)
+		if s.cell = r.cfg.excuse(s); s.cell == nil {
+			s.cell = r.cfg.Resume.finished(s.CellName)
+		}
 	}
 	r.publish()
 }

@@ -41,9 +41,7 @@ type Fault struct {
 	// HoldRivals: the rivals wait before their claim until the victims have
 	// claimed, as they do under a fence that is compared at the write alone.
 	HoldRivals bool
-	// Few: it strikes half of the orders, and the others come when it is over.
-	Few bool
-	On  Ground
+	On         Ground
 
 	// Prepare readies a scene before its instances start. What it has opened it
 	// closes in Stage.Close, and by itself if it fails.

@@ -14,6 +14,5 @@ var hang = Fault{
 	Course:   Never,
 	TTL:      time.Second,
 	Patience: 1.5,
-	Few:      true,
 	Prepare:  staged(func(Target) []Act { return []Act{{}} }),
 }

@@ -18,7 +18,6 @@ var redisDown = Fault{
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,
-	Few:      true,
 	On:       OwnServers,
 	Prepare:  func(_ context.Context, t Target) (Stage, error) { return t.refuse(t.minority()) },
 }
@@ -32,7 +31,6 @@ var redisDownMost = Fault{
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,
-	Few:      true,
 	On:       OwnServers,
 	Prepare:  func(_ context.Context, t Target) (Stage, error) { return t.refuse(t.majority()) },
 }

@@ -95,6 +95,25 @@ func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *ato
 	return client
 }
 
+// warm sets up n connections of every Redis client, as far as they can be had:
+// what sets one up later is held up with the first command on it.
+func (c *clients) warm(ctx context.Context, n int) {
+	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
+		single, ok := client.(*redis.Client)
+		if !ok {
+			continue
+		}
+		conns := make([]*redis.Conn, n)
+		for i := range conns {
+			conns[i] = single.Conn()
+			_ = conns[i].Ping(ctx).Err() // whoever needs it will be told
+		}
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}
+}
+
 func (c *clients) Close() error {
 	var errs []error
 	if c.redis != nil {

@@ -37,6 +37,10 @@ type Config struct {
 	Stack stack.Config // Local or External; Needs is filled in
 	Exe   string       // this program, which is also the worker
 
+	// Begin is called before anything is saved, once it is sure that there will
+	// be something; nil: nothing is to be done.
+	Begin func() error
+
 	Log io.Writer // progress
 	TTY bool      // Log is a terminal: the progress line may overwrite itself
 }
@@ -55,6 +59,11 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	res = newResult(cfg)
 	if err := b.open(ctx, res); err != nil {
 		return res, err
+	}
+	if cfg.Begin != nil {
+		if err := cfg.Begin(); err != nil {
+			return res, err
+		}
 	}
 	// Round 0 opens every connection and loads every script. It counts nowhere.
 	for round := range cfg.Rounds + 1 {

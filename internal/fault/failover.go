@@ -1,0 +1,37 @@
+package fault
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/stack"
+)
+
+// failover loses what the master had not yet told its replica: it dies, and
+// Sentinel puts the replica in its place (F17). Of Redlock's nodes it is one.
+// Leases outlive it by far: it is the loss that lets a rival in, no expiry.
+var failover = Fault{
+	Name:     lock.Failover,
+	About:    "the master of Redis, or of one Redlock node, dies before it has replicated, and Sentinel promotes the replica",
+	Hits:     lock.Redis | lock.RedisQuorum,
+	Aim:      beforeClaim,
+	TTL:      10 * time.Second,
+	Patience: 0.2,
+	On:       RealServers,
+	Prepare: func(ctx context.Context, t Target) (Stage, error) {
+		replica, err := t.Stack.Replicate(ctx, t.minority()[0])
+		if err != nil {
+			return Stage{}, err
+		}
+		both := []stack.Detour{replica}
+		return Stage{
+			Victim: both, Rival: both,
+			Acts: []Act{{
+				Before: func(context.Context, time.Duration) (stack.Heal, error) { return replica.Hold() },
+				Strike: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, replica.Failover(ctx) },
+			}},
+			Close: replica.Close,
+		}, nil
+	},
+}
