@@ -22,8 +22,9 @@ type act struct {
 
 // Names of traps.
 const (
-	victims = "victims"
-	rivals  = "rivals"
+	victims  = "victims"
+	rivals   = "rivals"
+	releases = "releases" // of victims
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 // courses are what follows a strike, step by step.
 var courses = map[fault.Course][]func(*act, context.Context) error{
 	fault.AfterHeal:  {(*act).sendRivals, (*act).awaitRivals, (*act).heal, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitAnswers},
-	fault.BeforeHeal: {(*act).sendRivals, (*act).awaitRivals, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitVictims, (*act).heal, (*act).awaitAnswers},
+	fault.BeforeHeal: {(*act).sendRivals, (*act).awaitRivals, (*act).watchReleases, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitReleases, (*act).heal, (*act).awaitAnswers},
 	fault.AtOnce:     {(*act).letVictimsGo, (*act).sendRivals, (*act).awaitQuiet, (*act).heal, (*act).letRivalsGo, (*act).awaitAnswers},
 	fault.Never:      {(*act).leaveVictims, (*act).sendRivals, (*act).awaitRivalsAnswers},
 	fault.Killed:     {(*act).sendRivals, (*act).awaitAnswers},
@@ -154,10 +155,10 @@ func (a *act) awaitRivals(ctx context.Context) error {
 		if len(stand) > 0 && since.IsZero() {
 			since = time.Now()
 		}
-		claimed, err := a.claimed(ctx)
+		claimed := a.claimed(ctx)
 		return !since.IsZero() && time.Since(since) > a.lease(a.cell)/3 || a.all(func(p part) bool {
 			return stand[p.victim.order] || slices.ContainsFunc(p.rivals, claimed) || !slices.ContainsFunc(p.rivals, a.isPending)
-		}), err
+		}), nil
 	})
 }
 
@@ -205,10 +206,24 @@ func (a *act) letRivalsGo(ctx context.Context) error {
 		return nil
 	}
 	err := a.until(ctx, a.lease(a.cell)/3, func() (bool, error) {
-		claimed, err := a.claimed(ctx)
-		return a.all(func(p part) bool { return claimed(p.victim) || a.isAnswered(p.victim) }), err
+		claimed := a.claimed(ctx)
+		return a.all(func(p part) bool { return claimed(p.victim) || a.isAnswered(p.victim) }), nil
 	})
 	return errors.Join(err, a.victim.lift(ctx, rivals), a.rival.lift(ctx, rivals))
+}
+
+func (a *act) watchReleases(ctx context.Context) error {
+	return a.setTrap(ctx, a.victim, releases, tap.Trap{Point: tap.Point{Phase: tap.Release, N: 1}, Pass: true})
+}
+
+// awaitReleases returns once no victim is still to release its lock, as far as
+// it sends anything.
+func (a *act) awaitReleases(ctx context.Context) error {
+	err := a.until(ctx, a.cfg.Load.Timeout, func() (bool, error) {
+		sent, err := a.victim.caught(ctx, releases, len(a.cast), look)
+		return a.all(func(p part) bool { return a.isAnswered(p.victim) || isAmong(sent, p.victim) }), err
+	})
+	return errors.Join(err, a.victim.lift(ctx, releases))
 }
 
 func (a *act) awaitVictims(ctx context.Context) error {
@@ -242,14 +257,11 @@ func (a *act) isAnswered(s shot) bool {
 
 // claimed tells by the ledger who has. A ledger that cannot be read, for the
 // database is what was struck, tells of nobody.
-func (a *act) claimed(ctx context.Context) (func(shot) bool, error) {
-	rows, err := a.books.Ledger(ctx, a.cast[0].victim.order, len(a.cast))
-	if err != nil && ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
+func (a *act) claimed(ctx context.Context) func(shot) bool {
+	rows, _ := a.books.Ledger(ctx, a.cast[0].victim.order, len(a.cast))
 	return func(s shot) bool {
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == s.order && g.Driver == s.driver })
-	}, nil
+	}
 }
 
 // until looks until it is so, or the time is up. That is no error.
