@@ -4,20 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
-	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/history"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
-
-// auditTimeout bounds what is done for a cell after its load, also when the
-// run has been interrupted.
-const auditTimeout = 30 * time.Second
 
 // cell runs one strategy under load: fresh orders, switch, fire, let the
 // stragglers end, audit, judge.
@@ -78,36 +71,14 @@ func (l *lane) measure(ctx context.Context, s lock.Strategy, c *Cell, of *trial)
 	doubts := &doubts{}
 	doubts.note(err, "interrupted")
 
-	// The audit goes on when the run is interrupted: its results are kept.
-	audit, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
-	defer cancel()
-	after, err := l.settle(audit, of.hung)
+	after, err := l.settle(context.WithoutCancel(ctx), of.hung)
 	if !errors.Is(err, errNoMetrics) {
 		doubts.note(err, "grabs may still have been in flight")
 	}
 	c.answers(t)
 	c.count(before, after, errors.Join(beforeErr, err))
-	doubts.note(l.readLedger(audit, c, t, first), "the ledger could not be read")
-	doubts.note(l.readEvents(c, s), "events were lost")
-	doubts.note(l.probeAll(ctx, c, first), "stuck orders could not be counted")
-	doubts.note(l.record.keep(c.Strategy, c.Fault), "events could not be kept")
+	l.audit(ctx, s, c, t, first, doubts)
 	return t, doubts.first
-}
-
-// probeAll counts the stuck orders. What the instances record of the probes is
-// kept, and counts in no figure.
-func (l *lane) probeAll(ctx context.Context, c *Cell, first int64) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	stuck, err := l.stuckOrders(ctx, first, c.Orders, l.lease(c))
-	if err == nil {
-		c.StuckOrders = &stuck
-	}
-	if l.fleet.ours {
-		err = errors.Join(err, l.takeOver(func(history.Event) {}))
-	}
-	return err
 }
 
 // doubts keeps the first reason not to trust a cell.
@@ -202,60 +173,6 @@ func (c *Cell) count(before, after counters, err error) {
 	perRequest := float64(commands) / float64(c.Requests)
 	statements := (after.dbStatements - before.dbStatements) / float64(c.Requests)
 	c.RedisCommands, c.RedisCommandsPerRequest, c.DBStatementsPerRequest = &commands, &perRequest, &statements
-}
-
-// readLedger lets the database decide what happened; where there is none to
-// ask, the answers do.
-func (l *lane) readLedger(ctx context.Context, c *Cell, t *tally, first int64) error {
-	if l.fleet.foreign {
-		c.DoubleGrabs, c.OrdersDoubleGrabbed, c.OrdersGrabbed = &t.doubles, &t.doubled, &t.won
-		// Whoever got no answer may have won.
-		if n := t.outcomes[grab.Timeout] + t.errors[kindReset] + t.errors[kindOther]; n > 0 {
-			return fmt.Errorf("bench: there is none, and %d answers were lost", n)
-		}
-		return nil
-	}
-	c.CountedFrom = fromLedger
-	ledger, err := l.books.Ledger(ctx, first, c.Orders)
-	if err != nil {
-		return err
-	}
-	grabs := check.CountGrabs(ledger)
-	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
-	c.DoubleGrabs, c.OrdersDoubleGrabbed = &grabs.DoubleGrabs, &grabs.OrdersDouble
-	phantom, unacknowledged := check.CompareAnswers(t.told, ledger)
-	c.PhantomGrabs, c.UnacknowledgedGrabs = ptr(len(phantom)), ptr(len(unacknowledged))
-	return nil
-}
-
-// readEvents takes over what our instances have recorded, and counts the
-// overlaps and the near misses in it.
-func (l *lane) readEvents(c *Cell, s lock.Strategy) error {
-	if !l.fleet.ours {
-		return nil
-	}
-	scan := check.Scan{Since: maps.Clone(l.record.seen), UntilClaim: s.UntilClaim}
-	if err := l.takeOver(scan.Add); err != nil {
-		return err
-	}
-	rec := scan.Record()
-	if rec.Lost > 0 {
-		return fmt.Errorf("bench: %d are missing", rec.Lost)
-	}
-	c.NearMisses = &rec.NearMisses
-	if s.Excludes != lock.Nobody {
-		c.Overlaps = ptr(len(check.Overlaps(rec.Holds, s.Excludes)))
-	}
-	return nil
-}
-
-// takeOver reads on in the event file of every instance.
-func (l *lane) takeOver(each func(history.Event)) error {
-	var lost error
-	for _, in := range l.fleet.instances {
-		lost = errors.Join(lost, l.record.takeOver(in.events, each))
-	}
-	return lost
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -93,6 +93,7 @@ func testExecute(t *testing.T, kind string) {
 			}
 			checkSums(t, c)
 			checkRaw(t, cfg.Out, c)
+			checkTold(t, cfg.Out, c)
 			if c.Orders != *c.OrdersGrabbed {
 				t.Errorf("%d of %d orders grabbed", *c.OrdersGrabbed, c.Orders)
 			}

@@ -110,6 +110,25 @@ func (r *record) takeOver(path string, each func(history.Event)) error {
 	return errors.Join(lost, err)
 }
 
+// again hands every event of the cell so far to each once more.
+func (r *record) again(each func(history.Event)) error {
+	for _, path := range slices.Sorted(maps.Keys(r.read)) {
+		f, err := os.Open(path)
+		if err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+		for e, err := range history.Decode(io.NewSectionReader(f, r.kept[path], r.read[path]-r.kept[path])) {
+			if err == nil { // what is lost has been told before
+				each(e)
+			}
+		}
+		if err := f.Close(); err != nil {
+			return fmt.Errorf("bench: %w", err)
+		}
+	}
+	return nil
+}
+
 // keep appends to the journal what was taken over since the last cell.
 func (r *record) keep(strategy string, fault lock.Fault) error {
 	j := r.journal

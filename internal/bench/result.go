@@ -3,6 +3,7 @@ package bench
 import (
 	"time"
 
+	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -102,7 +103,18 @@ type Cell struct {
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
+	Checks []Check      `json:"checks,omitempty"` // of what was recorded; none: nothing was
+	Story  *check.Story `json:"story,omitempty"`  // of one order, where the cell failed
+
 	Peak *Peak `json:"peak,omitempty"` // scenario peak only
+}
+
+// Check is what one checker says of the cell. Contract 1 says which of them
+// make its verdict.
+type Check struct {
+	Checker string       `json:"checker"`
+	Result  check.Result `json:"result"`
+	Why     string       `json:"why"`
 }
 
 // Latency is a distribution in milliseconds.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"time"
 
 	"grablab/internal/check"
@@ -38,17 +37,25 @@ func (l *lane) scene(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
 	return c
 }
 
-// under is the lane with the settings that a scene of the fault needs.
+// under is the lane with the settings of a scene: what the fault needs, where
+// the user has not asked for anything else.
 func (l *lane) under(f fault.Fault) *lane {
-	on := *l
-	on.cfg.TTL, on.cfg.Wait, on.cfg.Work = f.TTL, 3*f.TTL, sceneWork
-	on.cfg.Load = Load{
-		Orders: sceneOrders, Drivers: sceneDrivers, Timeout: l.cfg.Timeout, MaxWorkers: sceneOrders * sceneDrivers,
+	on, asked := *l, l.cfg.Asked
+	cfg := &on.cfg
+	if !asked.TTL {
+		cfg.TTL = f.TTL
 	}
-	if f.Course == fault.Never { // only the client's patience ends what hangs
-		on.cfg.Wait = 3 * f.TTL / 2
-		on.cfg.Load.Timeout = on.cfg.Wait + 2*time.Second
+	if !asked.Wait { // whoever comes outlasts any lease that was taken before
+		cfg.Wait = 2 * cfg.TTL
 	}
+	if !asked.Work {
+		cfg.Work = sceneWork
+	}
+	timeout := max(l.cfg.Timeout, 4*cfg.TTL+cfg.Wait)
+	if f.Course == fault.Never && !asked.Timeout { // only the client's patience ends what hangs
+		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
+	}
+	cfg.Load = Load{Orders: sceneOrders, Drivers: sceneDrivers, Timeout: timeout, MaxWorkers: sceneOrders * sceneDrivers}
 	return &on
 }
 
@@ -102,7 +109,7 @@ type scene struct {
 func (sc *scene) clear(ctx context.Context, stage fault.Stage) error {
 	var errs []error
 	if sc.trial.hung > 0 {
-		errs = append(errs, sc.victim.Signal(syscall.SIGKILL))
+		errs = append(errs, sc.victim.member().proc.Stop(0))
 	}
 	if stage.Close != nil {
 		errs = append(errs, sc.fleet.stop())

@@ -22,8 +22,9 @@ type act struct {
 
 // Names of traps.
 const (
-	victims = "victims"
-	rivals  = "rivals"
+	victims  = "victims"
+	rivals   = "rivals"
+	releases = "releases" // of victims
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 // courses are what follows a strike, step by step.
 var courses = map[fault.Course][]func(*act, context.Context) error{
 	fault.AfterHeal:  {(*act).sendRivals, (*act).awaitRivals, (*act).heal, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitAnswers},
-	fault.BeforeHeal: {(*act).sendRivals, (*act).awaitRivals, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitVictims, (*act).heal, (*act).awaitAnswers},
+	fault.BeforeHeal: {(*act).sendRivals, (*act).awaitRivals, (*act).watchReleases, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitReleases, (*act).heal, (*act).awaitAnswers},
 	fault.AtOnce:     {(*act).letVictimsGo, (*act).sendRivals, (*act).awaitQuiet, (*act).heal, (*act).letRivalsGo, (*act).awaitAnswers},
 	fault.Never:      {(*act).leaveVictims, (*act).sendRivals, (*act).awaitRivalsAnswers},
 	fault.Killed:     {(*act).sendRivals, (*act).awaitAnswers},
@@ -209,6 +210,20 @@ func (a *act) letRivalsGo(ctx context.Context) error {
 		return a.all(func(p part) bool { return claimed(p.victim) || a.isAnswered(p.victim) }), err
 	})
 	return errors.Join(err, a.victim.lift(ctx, rivals), a.rival.lift(ctx, rivals))
+}
+
+func (a *act) watchReleases(ctx context.Context) error {
+	return a.setTrap(ctx, a.victim, releases, tap.Trap{Point: tap.Point{Phase: tap.Release, N: 1}, Pass: true})
+}
+
+// awaitReleases returns once no victim is still to release its lock, as far as
+// it sends anything.
+func (a *act) awaitReleases(ctx context.Context) error {
+	err := a.until(ctx, a.cfg.Load.Timeout, func() (bool, error) {
+		sent, err := a.victim.caught(ctx, releases, len(a.cast), look)
+		return a.all(func(p part) bool { return a.isAnswered(p.victim) || isAmong(sent, p.victim) }), err
+	})
+	return errors.Join(err, a.victim.lift(ctx, releases))
 }
 
 func (a *act) awaitVictims(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"grablab/internal/bench"
+	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -64,7 +65,12 @@ func schemaRun() bench.Run {
 		PhantomGrabs: ptr(0), UnacknowledgedGrabs: ptr(0), Overlaps: ptr(0), NearMisses: ptr(0), BeliefGapMS: ptr(0.5), Struck: ptr(1),
 		ServedBy: map[string]int{"8004": 1}, ContendedOrders: ptr(1), Latency: lat, LatencySent: lat, LoadHeld: ptr(true),
 		RedisCommands: ptr(1), RedisCommandsPerRequest: ptr(0.5), DBStatementsPerRequest: ptr(0.5),
-		Peak: &bench.Peak{Steps: []bench.PeakStep{{RPS: 1}}},
+		Peak:   &bench.Peak{Steps: []bench.PeakStep{{RPS: 1}}},
+		Checks: []bench.Check{{Checker: "one-winner", Result: check.Fail, Why: "two won"}},
+		Story: &check.Story{
+			Order: 1, Property: "one-winner", Mode: "F1", Name: "check, then act", Cure: "a lock", Picture: "none-none.html",
+			Steps: []check.Step{{Event: "writes", Believed: "has won", True: "grabbed"}},
+		},
 	}
 	bare := bench.Cell{
 		Strategy: "setnx", Fault: lock.NoFault, Verdict: lock.Unknown, Guard: order.Naive, OnLost: grab.Abort,
@@ -107,6 +113,9 @@ func TestSchemaIsTheTypes(t *testing.T) {
 		{reflect.TypeFor[bench.Latency](), []any{"cells", 0, "latency_ms"}},
 		{reflect.TypeFor[bench.Latency](), []any{"cells", 0, "latency_sent_ms"}},
 		{reflect.TypeFor[bench.Peak](), []any{"cells", 0, "peak"}},
+		{reflect.TypeFor[bench.Check](), []any{"cells", 0, "checks", 0}},
+		{reflect.TypeFor[check.Story](), []any{"cells", 0, "story"}},
+		{reflect.TypeFor[check.Step](), []any{"cells", 0, "story", "steps", 0}},
 		{reflect.TypeFor[bench.PeakStep](), []any{"cells", 0, "peak", "steps", 0}},
 	} {
 		// with changes one member of the part and asks the schema.

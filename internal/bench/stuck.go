@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,27 +18,33 @@ const (
 	probeGivesUp = 5 * time.Second // of nothing but errors: this is not about a lock
 )
 
-// stuckOrders counts the orders on which a fresh driver gets neither grabbed
+// stuckOrders finds the orders on which a fresh driver gets neither grabbed
 // nor taken until two leases have passed. Its error says that it could not be
 // found out: whoever was asked answered with errors.
-func (l *lane) stuckOrders(ctx context.Context, first int64, count int, lease time.Duration) (int, error) {
+func (l *lane) stuckOrders(ctx context.Context, first int64, count int, lease time.Duration) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
-	var stuck, probed atomic.Int64
+	var (
+		probed atomic.Int64
+		mu     sync.Mutex
+		stuck  []int64
+	)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(probesAtOnce)
 	for i := range count {
 		g.Go(func() error {
 			free, err := l.probe(ctx, first+int64(i), probeDriver+int64(i), lease)
-			if err == nil && !free {
-				stuck.Add(1)
-			}
 			l.progress.step("probed %d of %d orders", probed.Add(1), count)
+			if err == nil && !free {
+				mu.Lock()
+				defer mu.Unlock()
+				stuck = append(stuck, first+int64(i))
+			}
 			return err
 		})
 	}
 	err := g.Wait()
-	return int(stuck.Load()), err
+	return stuck, err
 }
 
 // probe asks one instance after the other for the order, until the first

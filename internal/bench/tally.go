@@ -33,6 +33,7 @@ type tally struct {
 	contended int
 	tried     int          // orders of which somebody got past the lock
 	told      []check.Pair // who was answered "grabbed"
+	unsure    []check.Pair // who may have the order all the same
 	doubles   int          // by the answers
 	doubled   int          // orders
 	won       int          // orders, by the answers
@@ -91,6 +92,9 @@ func (t *tally) add(r *vegeta.Result, due time.Time) error {
 	t.sent.add(r.Latency)
 	if end.After(t.lastEnd) {
 		t.lastEnd = end
+	}
+	if outcome == grab.Timeout || kind == kindReset || kind == kindOther || kind == kindInterrupted {
+		t.unsure = append(t.unsure, check.Pair{Order: s.order, Driver: s.driver})
 	}
 	t.settle(s, outcome, span{r.Timestamp, end})
 	return nil

@@ -42,6 +42,10 @@ var Checkers = []Checker{
 	oneWinner,
 	answersAgree,
 	holdersApart,
+	effectsApart,
+	linearizable,
+	fenceMonotone,
+	noStaleWrite,
 	nothingStuck,
 }
 

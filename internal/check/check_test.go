@@ -136,19 +136,27 @@ func FuzzAnswersBalance(f *testing.F) {
 
 // tape writes a history by hand. Time is in steps.
 type tape struct {
-	scan check.Scan
-	seq  map[string]uint64
+	scan   check.Scan
+	seq    map[string]uint64
+	events []history.Event
 }
+
+func stepsOf(t int) time.Duration { return time.Duration(t) * time.Millisecond }
 
 func (tp *tape) add(t int, instance string, kind history.Kind, op string, order, driver int64, token, note string) {
 	if tp.seq == nil {
 		tp.seq = map[string]uint64{}
 	}
 	tp.seq[instance]++
-	tp.scan.Add(history.Event{
+	tp.play(history.Event{
 		Seq: tp.seq[instance], T: time.Duration(t), Instance: instance, Kind: kind, Op: op,
 		Order: order, Driver: driver, Token: token, Note: note,
 	})
+}
+
+func (tp *tape) play(e history.Event) {
+	tp.events = append(tp.events, e)
+	tp.scan.Add(e)
 }
 
 func (tp *tape) enter(t int, instance string, order, driver int64, token string) {

@@ -53,13 +53,13 @@ var peakColumns = []column{
 
 var faultColumn = column{"", "fault", true, func(c bench.Cell) string { return string(c.Fault) }}
 
-// columnsOf a run.
-func columnsOf(run *bench.Run) []column {
+// columnsOf these cells of a run.
+func columnsOf(run *bench.Run, cells []bench.Cell) []column {
 	columns := loadColumns
 	if isPeak(run) {
 		columns = peakColumns
 	}
-	for _, c := range run.Cells {
+	for _, c := range cells {
 		if c.Fault != noFault {
 			return append([]column{columns[0], faultColumn}, columns[1:]...)
 		}
@@ -70,6 +70,7 @@ func columnsOf(run *bench.Run) []column {
 const (
 	noFault       = "none"
 	notApplicable = "n/a"
+	unknown       = "unknown"
 )
 
 func isPeak(run *bench.Run) bool {
@@ -85,6 +86,7 @@ const (
 	asExpected  = "✓"
 	notExpected = "✗"
 	notHeld     = "*"
+	notClaimed  = "°"
 )
 
 func verdict(c bench.Cell) string {

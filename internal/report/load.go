@@ -1,5 +1,6 @@
-// Package report renders runs: as a table for a terminal, and as Markdown. It
-// reads nothing but run.json, so that every report can be drawn again.
+// Package report renders runs: as tables for a terminal, as Markdown, and as a
+// page of HTML. It reads nothing but run.json, so that every report can be drawn
+// again.
 package report
 
 import (

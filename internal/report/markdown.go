@@ -8,44 +8,53 @@ import (
 	"grablab/internal/bench"
 )
 
-// Markdown renders the run as a document of its own.
+// Markdown renders the run as a document of its own, with every story.
 func Markdown(w io.Writer, run *bench.Run) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n", run.ID)
-	for _, line := range head(run) {
-		fmt.Fprintf(&b, "- %s\n", escape(line))
-	}
-	if len(run.Cells) > 0 {
+	d := compose(run, true)
+	fmt.Fprintf(&b, "# %s\n\n", d.title)
+	markdownList(&b, d.head)
+	for _, s := range d.sections {
 		fmt.Fprintln(&b)
-		markdownTable(&b, columnsOf(run), run.Cells)
-	}
-	for _, part := range [][]string{legend(run), notes(run), story(run)} {
-		if len(part) == 0 {
-			continue
+		if s.title != "" {
+			fmt.Fprintf(&b, "## %s\n\n", escape(s.title))
 		}
-		fmt.Fprintln(&b)
-		for _, line := range part {
-			fmt.Fprintf(&b, "- %s\n", escape(line))
+		markdownList(&b, s.lines)
+		if len(s.lines) > 0 && len(s.table.rows) > 0 {
+			fmt.Fprintln(&b)
+		}
+		markdownTable(&b, s.table)
+		if s.link.href != "" {
+			fmt.Fprintf(&b, "\n[%s](%s)\n", escape(s.link.text), s.link.href)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func markdownTable(b *strings.Builder, columns []column, cells []bench.Cell) {
+func markdownList(b *strings.Builder, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintf(b, "- %s\n", escape(line))
+	}
+}
+
+func markdownTable(b *strings.Builder, t table) {
+	if len(t.rows) == 0 {
+		return
+	}
 	rule := ""
-	for _, col := range columns {
-		fmt.Fprintf(b, "| %s ", strings.TrimSpace(col.group+" "+col.name))
-		if col.left {
+	for _, h := range t.headings {
+		fmt.Fprintf(b, "| %s ", strings.TrimSpace(h.group+" "+h.name))
+		if h.left {
 			rule += "|---"
 		} else {
 			rule += "|--:"
 		}
 	}
 	fmt.Fprintf(b, "|\n%s|\n", rule)
-	for _, c := range cells {
-		for _, col := range columns {
-			fmt.Fprintf(b, "| %s ", escape(col.value(c)))
+	for _, row := range t.rows {
+		for _, f := range row {
+			fmt.Fprintf(b, "| %s ", escape(f.text))
 		}
 		fmt.Fprintln(b, "|")
 	}

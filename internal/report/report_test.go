@@ -108,6 +108,9 @@ func TestGolden(t *testing.T) {
 		{"peak.txt", peak(), report.Text},
 		{"foreign.txt", foreign(), report.Text},
 		{"foreign.md", foreign(), report.Markdown},
+		{"badday.txt", badDay(), report.Text},
+		{"badday.md", badDay(), report.Markdown},
+		{"badday.html", badDay(), report.HTML},
 		{"empty.txt", &bench.Run{ID: "x", Config: bench.RunConfig{Scenario: "rush"}}, report.Text},
 	} {
 		t.Run(tt.file, func(t *testing.T) {

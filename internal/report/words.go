@@ -60,19 +60,19 @@ func load(run *bench.Run) string {
 		ofMillis(*first.WorkMS), ofMillis(*first.TTLMS), ofMillis(*first.WaitMS), first.OnLost)
 }
 
-// legend explains the marks that occur.
-func legend(run *bench.Run) []string {
+// legend explains the marks that occur in the table of these cells.
+func legend(cells []bench.Cell) []string {
 	var lines []string
-	if len(run.Cells) > 0 {
+	if len(cells) > 0 {
 		lines = append(lines, "ledger: rows in the database; answers: what clients were told; ms: latency, from the schedule and from sending")
 	}
-	if slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Expected != nil }) {
+	if slices.ContainsFunc(cells, func(c bench.Cell) bool { return c.Expected != nil }) {
 		lines = append(lines, asExpected+" as expected of the strategy, "+notExpected+" not")
 	}
-	if slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return heldMark(c) != "" }) {
+	if slices.ContainsFunc(cells, func(c bench.Cell) bool { return heldMark(c) != "" }) {
 		lines = append(lines, notHeld+" the load could not be held: counted from the schedule, the p99 is more than a tenth higher")
 	}
-	if slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.CountedFrom == "answers" && c.DoubleGrabs != nil }) {
+	if slices.ContainsFunc(cells, func(c bench.Cell) bool { return c.CountedFrom == "answers" && c.DoubleGrabs != nil }) {
 		lines = append(lines, "double-grabs are counted from the answers: there was no ledger to read")
 	}
 	return lines
@@ -80,56 +80,75 @@ func legend(run *bench.Run) []string {
 
 // notes says of each cell why its verdict is what it is, and what else the
 // table has no column for.
-func notes(run *bench.Run) []string {
-	var lines []string
-	for _, c := range run.Cells {
-		var facts []string
-		if c.Reason != "" {
-			facts = append(facts, c.Reason)
+func notes(cells []bench.Cell) []string {
+	var said sayings
+	for _, c := range cells {
+		if f := facts(c); len(f) > 0 {
+			said.add(name(c), fmt.Sprintf("%s: %s", c.Verdict, strings.Join(f, "; ")))
 		}
-		for _, f := range []struct {
-			n         *int
-			one, many string
-		}{
-			{c.Overlaps, "overlap of holders", "overlaps of holders"},
-			{c.PhantomGrabs, "phantom grab", "phantom grabs"},
-			{c.UnacknowledgedGrabs, "unacknowledged grab", "unacknowledged grabs"},
-			{c.NearMisses, "near miss", "near misses"},
-		} {
-			if f.n != nil && *f.n > 0 {
-				facts = append(facts, plural(*f.n, f.one, f.many))
-			}
+	}
+	return said.lines(" ")
+}
+
+func facts(c bench.Cell) []string {
+	var facts []string
+	if c.Reason != "" {
+		facts = append(facts, c.Reason)
+	}
+	for _, f := range []struct {
+		n         *int
+		one, many string
+	}{
+		{c.Overlaps, "overlap of holders", "overlaps of holders"},
+		{c.PhantomGrabs, "phantom grab", "phantom grabs"},
+		{c.UnacknowledgedGrabs, "unacknowledged grab", "unacknowledged grabs"},
+		{c.NearMisses, "near miss", "near misses"},
+	} {
+		if f.n != nil && *f.n > 0 {
+			facts = append(facts, plural(*f.n, f.one, f.many))
 		}
-		if len(c.Errors) > 0 {
-			facts = append(facts, "errors: "+tally(c.Errors))
-		}
-		if len(facts) > 0 {
-			lines = append(lines, fmt.Sprintf("%s %s: %s", name(c), c.Verdict, strings.Join(facts, "; ")))
-		}
+	}
+	facts = append(facts, otherFailures(c)...)
+	if len(c.Errors) > 0 {
+		facts = append(facts, "errors: "+tally(c.Errors))
+	}
+	return facts
+}
+
+// sayings are what is said of several cells. Those of which the same is said
+// are named together.
+type sayings struct {
+	order []string
+	names map[string][]string
+}
+
+func (s *sayings) add(name, text string) {
+	if s.names == nil {
+		s.names = map[string][]string{}
+	}
+	if s.names[text] == nil {
+		s.order = append(s.order, text)
+	}
+	s.names[text] = append(s.names[text], name)
+}
+
+func (s *sayings) lines(between string) []string {
+	lines := make([]string, len(s.order))
+	for i, text := range s.order {
+		lines[i] = and(s.names[text]) + between + text
 	}
 	return lines
 }
 
-// story says in plain words what the figures show. Cells that came to the
-// same are told together.
-func story(run *bench.Run) []string {
-	var lines []string
-	said := map[string][]string{}
-	var order []string
-	for _, c := range run.Cells {
-		s := moral(c, run.Config.Instances)
-		if s == "" {
-			continue
+// morals say in plain words what the figures show.
+func morals(run *bench.Run, cells []bench.Cell) []string {
+	var said sayings
+	for _, c := range cells {
+		if m := moral(c, run.Config.Instances); m != "" {
+			said.add(name(c), m)
 		}
-		if len(said[s]) == 0 {
-			order = append(order, s)
-		}
-		said[s] = append(said[s], name(c))
 	}
-	for _, s := range order {
-		lines = append(lines, and(said[s])+": "+s)
-	}
-	return lines
+	return said.lines(": ")
 }
 
 // moral of one cell; "" where none can be drawn.

@@ -1,0 +1,178 @@
+package check_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+// render is a story as a test compares it: a line for each step.
+func render(s check.Story) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "order %d %s %s\n", s.Order, s.Property, s.Mode)
+	for _, step := range s.Steps {
+		fmt.Fprintf(&b, "%g %s/%d %s | %s | %s\n", step.TMS, step.Instance, step.Driver, step.Event, step.Believed, step.True)
+	}
+	return b.String()
+}
+
+func find(t *testing.T, name string) lock.Strategy {
+	t.Helper()
+	s, err := lock.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStories(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		property string
+		strategy string
+		fault    lock.Fault
+		scene    func(*scene)
+		want     string
+	}{
+		{"check, then act", "one-winner", "none", lock.NoFault, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.enters(1, "B", 2, 2, 0)
+			s.enters(1, "B", 2, 3, 0)
+			s.claims(10, 12, "A", 2, 1, 0)
+			s.claims(13, 14, "B", 2, 2, 0)
+		}, `
+order 2 one-winner F1
+0 A/1 reads the order | the order is open | order open
+1 B/2 reads the order | the order is open | order open
+10 A/1 writes itself as the winner | has won the order | order grabbed by driver 1
+12 B/2 writes itself as the winner | has won the order | order grabbed 2 times: by driver 1 and driver 2
+`},
+		{"a pause past the lease", "one-winner", "setnx", lock.Pause, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "read 1 after")
+			s.enters(1200, "B", 2, 2, 0)
+			s.claims(1210, 1212, "B", 2, 2, 0)
+			s.claims(1500, 1502, "A", 2, 1, 0)
+		}, `
+order 2 one-winner F11
+0 A/1 gets the lock | has the lock | driver 1 inside; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
+4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 inside; order open
+1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
+1201 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
+1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order grabbed by driver 2
+1501 A/1 writes itself as the winner | has won the order | driver 1 inside; lease of driver 1 over after 1s unless renewed; order grabbed 2 times: by driver 2 and driver 1
+`},
+		{"a third frees the lock", "one-winner", "setnx-del", lock.Slow, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.enters(1100, "B", 2, 2, 0)
+			s.leaves(1110, "A", 2, 1, 0)
+			s.enters(1120, "A", 2, 3, 0)
+			s.claims(1130, 1131, "B", 2, 2, 0)
+			s.claims(1140, 1141, "A", 2, 3, 0)
+		}, `
+order 2 one-winner F5
+0 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
+1 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
+10 A/1 lets go of the lock | has let go of the lock | driver 2 inside; order open
+20 A/3 gets the lock | has the lock | driver 2 and driver 3 inside; order open
+21 A/3 reads the order | has the lock, the order is open | driver 2 and driver 3 inside; order open
+30 B/2 writes itself as the winner | has won the order | driver 2 and driver 3 inside; order grabbed by driver 2
+40 A/3 writes itself as the winner | has won the order | driver 3 inside; order grabbed 2 times: by driver 2 and driver 3
+`},
+		{"a write under way for long", "one-winner", "setnx", lock.PartitionDB, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.event(4, "A", history.Invoke, history.Claim, 2, 1, 0, "")
+			s.enters(1200, "B", 2, 2, 0)
+			s.claims(1210, 1212, "B", 2, 2, 0)
+			s.Ledger = append(s.Ledger, order.Grab{Order: 2, Driver: 1, Instance: "A", Token: "1"})
+			s.event(1500, "A", history.OK, history.Claim, 2, 1, 0, "")
+		}, `
+order 2 one-winner F11
+0 A/1 gets the lock | has the lock | driver 1 inside; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
+3 A/1 sends its write | has the lock, the order is open | driver 1 inside; order open
+1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
+1201 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
+1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order grabbed by driver 2
+1499 A/1 writes itself as the winner | has won the order | driver 1 inside; lease of driver 1 over after 1s unless renewed; order grabbed 2 times: by driver 2 and driver 1
+`},
+		{"two holders, one winner", "holders-apart", "redlock", lock.Amnesia, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.enters(3, "B", 2, 2, 0)
+			s.claims(13, 14, "B", 2, 2, 0)
+		}, `
+order 2 holders-apart F18
+0 A/1 gets the lock | has the lock | driver 1 inside; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
+3 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; order open
+`},
+		{"a holder that died", "nothing-stuck", "setnx-nottl", lock.Crash, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "read 1 after")
+			for i := range 3 {
+				s.event(100+10*i, "B", history.Fail, history.Acquire, 2, int64(10+i), 0, lock.ErrBusy.Error())
+			}
+		}, `
+order 2 nothing-stuck F3
+0 A/1 gets the lock | has the lock | driver 1 inside; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
+4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 inside; order open
+99 B/10 does not get the lock: lock: busy | somebody else has the lock | driver 1 inside; order open
+119 B/12 does not get the lock: lock: busy | somebody else has the lock | driver 1 inside; order open
+`},
+		{"one that died before it knew", "nothing-stuck", "setnx-expire", lock.Crash, func(s *scene) {
+			s.loses(0, "B", 2, 7, 0)
+			s.event(10, "A", history.Invoke, history.Grab, 2, 1, 0, "")
+			s.event(11, "A", history.Info, history.Strike, 2, 1, 0, "acquire 1 after")
+			s.event(90, "B", history.Fail, history.Acquire, 2, 8, 0, lock.ErrBusy.Error())
+		}, `
+order 2 nothing-stuck F4
+0 A/1 asks for the order | nothing yet | order open
+1 A/1 the fault strikes: acquire 1 after | nothing yet | order open
+80 B/8 does not get the lock: lock: busy | somebody else has the lock | order open
+`},
+		{"a release in vain", "nothing-stuck", "setnx-nottl", lock.RedisDown, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.event(5, "A", history.Invoke, history.Claim, 2, 1, 0, "")
+			s.event(6, "A", history.Fail, history.Claim, 2, 1, 0, "not written")
+			s.event(7, "A", history.Invoke, history.Release, 2, 1, 0, "")
+			s.event(8, "A", history.Fail, history.Release, 2, 1, 0, "refused")
+		}, `
+order 2 nothing-stuck F3
+0 A/1 gets the lock | has the lock | driver 1 inside; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
+5 A/1 is refused its write: not written | has the lock, the order is open | driver 1 inside; order open
+7 A/1 lets go of the lock, in vain: refused | has the lock, the order is open | order open
+`},
+		{"too little is known", "one-winner", "setnx", lock.Pause, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.claims(10, 12, "A", 2, 1, 0)
+		}, "\norder 0  \n"},
+		{"a property that has no story", "answers-agree", "setnx", lock.Pause, func(s *scene) {
+			s.claims(10, 12, "A", 2, 1, 0)
+		}, "\norder 0  \n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := sound() // order 1, which must not show
+			tt.scene(s)
+			strategy := find(t, tt.strategy)
+			story, ok := check.Tell(slices.Clone(s.events), s.Ledger, check.Case{
+				Order: 2, Property: tt.property, Strategy: strategy, Guard: strategy.Guard, Fault: tt.fault, Lease: time.Second,
+			})
+			if got := "\n" + render(story); got != tt.want {
+				t.Errorf("got %s\nwant %s", got, tt.want)
+			}
+			if ok != (len(story.Steps) > 0) {
+				t.Errorf("ok is %v for %d steps", ok, len(story.Steps))
+			}
+		})
+	}
+}

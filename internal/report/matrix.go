@@ -1,0 +1,114 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"grablab/internal/bench"
+	"grablab/internal/grab/lock"
+)
+
+// isMatrix says whether the run has cells of more than one fault.
+func isMatrix(run *bench.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Fault != run.Cells[0].Fault })
+}
+
+// matrix has strategies down, and faults across. A cell that has not run is empty.
+func matrix(run *bench.Run) table {
+	faults := slices.DeleteFunc(slices.Clone(lock.Faults), func(f lock.Fault) bool {
+		return !slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Fault == f })
+	})
+	t := table{stacked: true, headings: []heading{{name: "strategy", left: true}}}
+	for _, f := range faults {
+		t.headings = append(t.headings, heading{name: string(f), left: true})
+	}
+	rows := map[string][]field{}
+	var order []string
+	for _, c := range run.Cells {
+		if rows[c.Strategy] == nil {
+			rows[c.Strategy] = make([]field, len(t.headings))
+			rows[c.Strategy][0].text = c.Strategy
+			order = append(order, c.Strategy)
+		}
+		rows[c.Strategy][1+slices.Index(faults, c.Fault)] = field{inMatrix(c), class(c)}
+	}
+	for _, name := range order {
+		t.rows = append(t.rows, rows[name])
+	}
+	return t
+}
+
+// inMatrix is the verdict with its figure, and what was expected where that is
+// something else.
+func inMatrix(c bench.Cell) string {
+	text := string(c.Verdict)
+	if n := figure(c); n > 0 {
+		text += " " + strconv.Itoa(n)
+	}
+	switch {
+	case c.Expected == nil && c.Verdict != notApplicable:
+		return text + " " + notClaimed
+	case c.Expected != nil && *c.Expected != c.Verdict:
+		return text + " " + notExpected + string(*c.Expected)
+	default:
+		return text
+	}
+}
+
+// figure of a verdict: what it was given for.
+func figure(c bench.Cell) int {
+	of := func(n *int) int {
+		if n == nil {
+			return 0
+		}
+		return *n
+	}
+	switch {
+	case c.Verdict == lock.Unsafe && of(c.DoubleGrabs) > 0:
+		return of(c.DoubleGrabs)
+	case c.Verdict == lock.Unsafe:
+		return of(c.Overlaps)
+	case c.Verdict == lock.Stuck:
+		return of(c.StuckOrders)
+	default:
+		return 0
+	}
+}
+
+// class of a cell, for a style sheet.
+func class(c bench.Cell) string {
+	class := string(c.Verdict)
+	if c.Verdict == notApplicable {
+		class = "na"
+	}
+	if c.Expected != nil && *c.Expected != c.Verdict {
+		class += " surprise"
+	}
+	return class
+}
+
+// matrixLegend explains the words and the marks that occur.
+func matrixLegend(run *bench.Run) []string {
+	lines := []string{"unsafe, and how many grabs were too many, or else how often two holders were inside at once; stuck, and how many orders; n/a: the fault touches nothing that the strategy uses"}
+	differ := 0
+	claimed := 0
+	for _, c := range run.Cells {
+		if c.Expected != nil {
+			claimed++
+			if *c.Expected != c.Verdict {
+				differ++
+			}
+		}
+	}
+	if claimed > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %s as expected of the strategy", claimed-differ, plural(claimed, "cell is", "cells are")))
+	}
+	if differ > 0 {
+		lines[len(lines)-1] += "; " + notExpected + " is not, and what was expected stands behind it"
+	}
+	if slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Expected == nil && c.Verdict != notApplicable }) {
+		lines = append(lines, notClaimed+" nothing is claimed: the flags change what the registry speaks of, or chance decides")
+	}
+	return lines
+}

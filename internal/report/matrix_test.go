@@ -1,0 +1,187 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"grablab/internal/bench"
+	"grablab/internal/check"
+	"grablab/internal/grab/lock"
+	"grablab/internal/report"
+)
+
+// under is a cell of a scene that ended as expected.
+func under(strategy string, fault lock.Fault, verdict lock.Verdict, double int) bench.Cell {
+	c := cell(strategy, verdict, 6+double, 6, min(double, 6), 1500)
+	c.Fault, c.Orders, c.Requests, c.Struck, c.LeaseMS = fault, 6, 24, ptr(6), ptr(1000.0)
+	if verdict == lock.Unsafe {
+		c.Reason = fmt.Sprintf("%d of 6 orders were grabbed more than once", min(double, 6))
+	}
+	return c
+}
+
+func notApplicable(strategy string, fault lock.Fault) bench.Cell {
+	return bench.Cell{Strategy: strategy, Fault: fault, Verdict: lock.NA, Expected: ptr(lock.NA), Reason: "it uses no Redis"}
+}
+
+// badDay is a run under several faults, with each kind of cell.
+func badDay() *bench.Run {
+	none := cell("none", lock.Unsafe, 611, 100, 98, 12.52)
+	none.Reason = "98 of 100 orders were grabbed more than once"
+	paused := under("setnx", lock.Pause, lock.Unsafe, 6)
+	paused.Overlaps, paused.BeliefGapMS = ptr(6), ptr(412.34)
+	paused.Story = &check.Story{
+		Order: 3, Property: "one-winner", Mode: "F11", Name: "the lease runs out under its holder", Cure: "a fencing token", Picture: "setnx-pause.html",
+		Steps: []check.Step{
+			{TMS: 0, Instance: "8004", Driver: 1, Event: "gets the lock", Believed: "has the lock", True: "driver 1 inside; order open"},
+			{TMS: 1204.25, Instance: "8005", Driver: 2, Event: "writes itself as the winner", Believed: "has won the order", True: "driver 1 and driver 2 inside; order grabbed by driver 2"},
+			{TMS: 1500, Instance: "8004", Driver: 1, Event: "writes itself as the winner: <b>|", Believed: "has won the order", True: "order grabbed 2 times: by driver 2 and driver 1"},
+		},
+	}
+	stuck := under("setnx-nottl", lock.Crash, lock.Stuck, 0)
+	stuck.StuckOrders, stuck.Reason = ptr(6), "6 of 6 orders can be grabbed by nobody"
+	surprise := under("watchdog", lock.Pause, lock.Unsafe, 1)
+	surprise.Expected = ptr(lock.Safe)
+	surprise.Story = &check.Story{Order: 9, Property: "one-winner", Steps: paused.Story.Steps[:1]}
+	fenced := under("setnx-fenced", lock.RedisRestart, lock.Safe, 0)
+	fenced.NearMisses = ptr(6)
+	fenced.Checks = []bench.Check{
+		{Checker: "one-winner", Result: check.Pass, Why: "each by one driver"},
+		{Checker: "fence-monotone", Result: check.Fail, Why: "the tokens of order 1 fall back"},
+	}
+	missed := under("redlock", lock.Pause, lock.Unknown, 0)
+	missed.Expected, missed.Struck, missed.Reason = ptr(lock.Safe), ptr(0), "the fault never struck"
+	unclaimed := under("setnx", lock.Crash, lock.Safe, 0)
+	unclaimed.Expected = nil
+	return run("rush",
+		none, under("none", lock.Pause, lock.Unsafe, 18), under("none", lock.Crash, lock.Unsafe, 12), notApplicable("none", lock.RedisRestart),
+		cell("setnx", lock.Safe, 100, 100, 0, 11.2), paused, unclaimed, under("setnx", lock.RedisRestart, lock.Unsafe, 6),
+		surprise, missed, stuck, fenced, notApplicable("mysql-cas", lock.RedisRestart),
+	)
+}
+
+// Each word of a matrix is the one that its cell calls for, in the right place.
+func TestMatrix(t *testing.T) {
+	var b bytes.Buffer
+	if err := report.Text(&b, badDay()); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"                                                 redis",
+		"strategy     none       pause          crash     restart",
+		"none         unsafe 511 unsafe 18      unsafe 12 n/a",
+		"setnx        safe       unsafe 6       safe °    unsafe 6",
+		"watchdog                unsafe 1 ✗safe",
+		"redlock                 unknown ✗safe",
+		"setnx-nottl                            stuck 6",
+		"setnx-fenced                                     safe",
+	} {
+		if !strings.Contains(b.String(), line+"\n") {
+			t.Errorf("no line %q in\n%s", line, &b)
+		}
+	}
+}
+
+// Of many cells the terminal shows in detail what is not as expected, the
+// documents show all of them.
+func TestManyCells(t *testing.T) {
+	r := badDay()
+	for i := range 30 {
+		r.Cells = append(r.Cells, under(fmt.Sprintf("lock-%d", i), lock.Pause, lock.Safe, 0))
+	}
+	for _, tt := range []struct {
+		render func(io.Writer, *bench.Run) error
+		all    bool
+	}{{report.Text, false}, {report.Markdown, true}, {report.HTML, true}} {
+		var b bytes.Buffer
+		if err := tt.render(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), "story of order 3"); got != tt.all {
+			t.Errorf("an expected story is told: %v, want %v", got, tt.all)
+		}
+		if !strings.Contains(b.String(), "story of order 9") || !strings.Contains(b.String(), "the fault never struck") {
+			t.Error("what was not expected is not told")
+		}
+		lines := 0
+		for line := range strings.Lines(b.String()) {
+			if strings.Contains(line, "lock-29") {
+				lines++
+			}
+		}
+		if want := map[bool]int{true: 2, false: 1}[tt.all]; lines != want {
+			t.Errorf("lock-29 stands on %d lines, want %d", lines, want)
+		}
+	}
+}
+
+// The matrix of everything fits on a wide terminal.
+func TestFullMatrixFits(t *testing.T) {
+	r := run("rush")
+	for _, s := range lock.Strategies {
+		for _, f := range lock.Faults {
+			v := s.Expected(f)
+			c := under(s.Name, f, v, 0)
+			if v == lock.Unsafe {
+				c.DoubleGrabs = ptr(18)
+			}
+			r.Cells = append(r.Cells, c)
+		}
+	}
+	var b bytes.Buffer
+	if err := report.Text(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(b.String(), "\n\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	for line := range strings.Lines(table) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 200 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
+
+// The page is well formed, asks for nothing from elsewhere, and runs nothing.
+func TestHTMLStandsAlone(t *testing.T) {
+	for _, r := range []*bench.Run{badDay(), rush(), peak(), foreign(), {ID: "x"}} {
+		var b bytes.Buffer
+		if err := report.HTML(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		for _, no := range []string{"<script", "http:", "https:", "<link", "@import", "<b>|"} {
+			if strings.Contains(b.String(), no) {
+				t.Errorf("%s: the page has %q", r.ID, no)
+			}
+		}
+		d := xml.NewDecoder(strings.NewReader(b.String()))
+		d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
+		open := 0
+		for {
+			tok, err := d.Token()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", r.ID, err)
+			}
+			switch tok.(type) {
+			case xml.StartElement:
+				open++
+			case xml.EndElement:
+				open--
+			}
+		}
+		if open != 0 {
+			t.Errorf("%s: %d elements are left open", r.ID, open)
+		}
+	}
+	if err := report.HTML(full{}, badDay()); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("HTML: %v", err)
+	}
+}
