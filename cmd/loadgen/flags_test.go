@@ -334,7 +334,7 @@ func TestBadUsage(t *testing.T) {
 		"-quiet=maybe":                "want true or false",
 		"report":                      "needs a result folder",
 		"report nowhere":              "nowhere has no run.json",
-		"report -format html nowhere": "want one of text, markdown, json",
+		"report -format pdf nowhere":  "want one of text, markdown, html, json",
 		"report -fromat json nowhere": "did you mean -format?",
 	} {
 		var stdout, stderr bytes.Buffer

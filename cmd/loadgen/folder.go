@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"grablab/internal/bench"
@@ -78,8 +80,10 @@ func (f *folder) begin() error {
 	if _, err := os.Stat(filepath.Join(f.path, report.File)); err != nil {
 		return nil
 	}
-	old, err := filepath.Glob(filepath.Join(f.path, "*.vegeta.bin"))
-	for _, name := range append(old, filepath.Join(f.path, report.File), filepath.Join(f.path, markdownFile)) {
+	answers, err := filepath.Glob(filepath.Join(f.path, "*.vegeta.bin"))
+	pictures, _ := filepath.Glob(filepath.Join(f.path, "*.picture.html"))
+	reports := []string{filepath.Join(f.path, report.File), filepath.Join(f.path, markdownFile), filepath.Join(f.path, htmlFile)}
+	for _, name := range slices.Concat(answers, pictures, reports) {
 		if rm := os.Remove(name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
 			err = errors.Join(err, rm)
 		}
@@ -99,23 +103,24 @@ func (f *folder) writable() error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-const markdownFile = "report.md"
+const (
+	markdownFile = "report.md"
+	htmlFile     = "report.html"
+)
 
-// save writes run.json and report.md, each whole or not at all.
+// save writes run.json and the reports drawn from it, each whole or not at all.
 func (f *folder) save(run *bench.Run) error {
-	b, err := report.JSON(run)
-	if err != nil {
-		return err
-	}
-	var md bytes.Buffer
-	if err := report.Markdown(&md, run); err != nil {
-		return err
-	}
-	if err := renameio.WriteFile(filepath.Join(f.path, report.File), b, 0o644); err != nil {
-		return fmt.Errorf("result folder: %w", err)
-	}
-	if err := renameio.WriteFile(filepath.Join(f.path, markdownFile), md.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("result folder: %w", err)
+	for _, file := range []struct {
+		name   string
+		render func(io.Writer, *bench.Run) error
+	}{{report.File, renderJSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}} {
+		var b bytes.Buffer
+		if err := file.render(&b, run); err != nil {
+			return err
+		}
+		if err := renameio.WriteFile(filepath.Join(f.path, file.name), b.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("result folder: %w", err)
+		}
 	}
 	if f.link == "" {
 		return nil

@@ -133,7 +133,7 @@ func TestRun(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if want := []string{"events.jsonl", "none-none.vegeta.bin", "report.md", "run.json", "setnx-none.vegeta.bin"}; !slices.Equal(names, want) {
+	if want := []string{"events.jsonl", "none-none.picture.html", "none-none.vegeta.bin", "report.html", "report.md", "run.json", "setnx-none.vegeta.bin"}; !slices.Equal(names, want) {
 		t.Errorf("the folder has %q, want %q", names, want)
 	}
 
@@ -146,7 +146,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("the table is not printed: %s", stdout)
 	}
 	for format, want := range map[string]string{
-		"text": table.String(), "markdown": string(read(t, latest, markdownFile)), "json": string(text),
+		"text": table.String(), "markdown": string(read(t, latest, markdownFile)), "html": string(read(t, latest, htmlFile)), "json": string(text),
 	} {
 		again.Reset()
 		if code := run(context.Background(), []string{"report", latest, "-format", format}, &again, &stored); code != exitDone || again.String() != want {
@@ -186,7 +186,7 @@ func TestJSONAlone(t *testing.T) {
 // A run over an earlier one leaves nothing of that.
 func TestOutReplaces(t *testing.T) {
 	out := t.TempDir()
-	for _, name := range []string{report.File, markdownFile, "redlock-none.vegeta.bin", "notes.txt"} {
+	for _, name := range []string{report.File, markdownFile, htmlFile, "redlock-none.vegeta.bin", "redlock-none.picture.html", "my-notes.html"} {
 		if err := os.WriteFile(filepath.Join(out, name), []byte("old"), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -195,14 +195,14 @@ func TestOutReplaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept, _ := os.ReadDir(out); len(kept) != 4 {
+	if kept, _ := os.ReadDir(out); len(kept) != 6 {
 		t.Errorf("before anything has begun only %v are left", kept)
 	}
 	if err := errors.Join(f.begin(), f.discard()); err != nil { // it was not ours
 		t.Fatal(err)
 	}
 	entries, err := os.ReadDir(out)
-	if err != nil || len(entries) != 1 || entries[0].Name() != "notes.txt" {
+	if err != nil || len(entries) != 1 || entries[0].Name() != "my-notes.html" {
 		t.Errorf("left are %v, %v", entries, err)
 	}
 }

@@ -20,6 +20,7 @@ var formats = []struct {
 }{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
+	{"html", report.HTML},
 	{"json", renderJSON},
 }
 

@@ -137,7 +137,7 @@ func (l *lane) explain(c *Cell, s lock.Strategy, e check.Evidence) error {
 	if property != oneWinner {
 		return nil
 	}
-	story.Picture = fmt.Sprintf("%s-%s.html", c.Strategy, c.Fault)
+	story.Picture = fmt.Sprintf("%s-%s.picture.html", c.Strategy, c.Fault)
 	return l.record.draw(story.Picture, e.Record, id)
 }
 

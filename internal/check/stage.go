@@ -23,7 +23,9 @@ type stage struct {
 // entered is one holder inside its critical section.
 type entered struct {
 	player
-	at time.Duration
+	at          time.Duration
+	incarnation int // of its process
+	died        bool
 }
 
 func newStage(t *teller) *stage {
@@ -33,9 +35,12 @@ func newStage(t *teller) *stage {
 // play moves on by one event.
 func (s *stage) play(e history.Event) {
 	p := of(e)
+	for i, x := range s.inside {
+		s.inside[i].died = x.died || x.instance == e.Instance && x.incarnation < e.Incarnation
+	}
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
-		s.inside = append(s.inside, entered{p, e.T})
+		s.inside = append(s.inside, entered{player: p, at: e.T, incarnation: e.Incarnation})
 	case e.Op == history.Release && e.Kind == history.Invoke:
 		s.inside = slices.DeleteFunc(s.inside, func(x entered) bool { return x.player == p })
 	case slices.Contains(s.writes, e):
@@ -95,22 +100,29 @@ func (s *stage) truth(now time.Duration) string {
 	return strings.Join(facts, "; ")
 }
 
-// holders tells who is inside, and whose lease has run out there. Renewals are
-// not recorded.
+// holders tells who is inside, who for longer than a lease, and who died there.
 func (s *stage) holders(now time.Duration) []string {
-	if len(s.inside) == 0 {
-		return nil
-	}
-	var inside, over []player
+	var inside, long, dead []player
 	for _, x := range s.inside {
+		if x.died {
+			dead = append(dead, x.player)
+			continue
+		}
 		inside = append(inside, x.player)
 		if s.t.Lease > 0 && now-x.at > s.t.Lease {
-			over = append(over, x.player)
+			long = append(long, x.player)
 		}
 	}
-	facts := []string{names(inside) + " inside"}
-	if len(over) > 0 {
-		facts = append(facts, fmt.Sprintf("lease of %s over after %v unless renewed", names(over), s.t.Lease))
+	var facts []string
+	for _, f := range []struct {
+		who  []player
+		what string
+	}{
+		{inside, " inside"}, {long, fmt.Sprintf(" for longer than a lease of %v", s.t.Lease)}, {dead, " died inside"},
+	} {
+		if len(f.who) > 0 {
+			facts = append(facts, names(f.who)+f.what)
+		}
 	}
 	return facts
 }

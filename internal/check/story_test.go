@@ -65,10 +65,10 @@ order 2 one-winner F11
 0 A/1 gets the lock | has the lock | driver 1 inside; order open
 1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
 4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 inside; order open
-1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
-1201 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
-1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order grabbed by driver 2
-1501 A/1 writes itself as the winner | has won the order | driver 1 inside; lease of driver 1 over after 1s unless renewed; order grabbed 2 times: by driver 2 and driver 1
+1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
+1201 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
+1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order grabbed by driver 2
+1501 A/1 writes itself as the winner | has won the order | driver 1 inside; driver 1 for longer than a lease of 1s; order grabbed 2 times: by driver 2 and driver 1
 `},
 		{"a third frees the lock", "one-winner", "setnx-del", lock.Slow, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
@@ -79,8 +79,8 @@ order 2 one-winner F11
 			s.claims(1140, 1141, "A", 2, 3, 0)
 		}, `
 order 2 one-winner F5
-0 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
-1 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
+0 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
+1 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
 10 A/1 lets go of the lock | has let go of the lock | driver 2 inside; order open
 20 A/3 gets the lock | has the lock | driver 2 and driver 3 inside; order open
 21 A/3 reads the order | has the lock, the order is open | driver 2 and driver 3 inside; order open
@@ -99,10 +99,10 @@ order 2 one-winner F11
 0 A/1 gets the lock | has the lock | driver 1 inside; order open
 1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
 3 A/1 sends its write | has the lock, the order is open | driver 1 inside; order open
-1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
-1201 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order open
-1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; lease of driver 1 over after 1s unless renewed; order grabbed by driver 2
-1499 A/1 writes itself as the winner | has won the order | driver 1 inside; lease of driver 1 over after 1s unless renewed; order grabbed 2 times: by driver 2 and driver 1
+1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
+1201 B/2 reads the order | has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
+1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order grabbed by driver 2
+1499 A/1 writes itself as the winner | has won the order | driver 1 inside; driver 1 for longer than a lease of 1s; order grabbed 2 times: by driver 2 and driver 1
 `},
 		{"two holders, one winner", "holders-apart", "redlock", lock.Amnesia, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
@@ -127,6 +127,19 @@ order 2 nothing-stuck F3
 4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 inside; order open
 99 B/10 does not get the lock: lock: busy | somebody else has the lock | driver 1 inside; order open
 119 B/12 does not get the lock: lock: busy | somebody else has the lock | driver 1 inside; order open
+`},
+		{"a holder whose process was started again", "nothing-stuck", "setnx-nottl", lock.Crash, func(s *scene) {
+			s.enters(0, "A", 2, 1, 0)
+			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "after read")
+			s.restart("A")
+			s.incarnation = 1
+			s.event(100, "A", history.Fail, history.Acquire, 2, 9, 0, lock.ErrBusy.Error())
+		}, `
+order 2 nothing-stuck F3
+0 A/1 gets the lock | has the lock | driver 1 inside; order open
+1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
+4 A/1 the fault strikes: after read | has the lock, the order is open | driver 1 inside; order open
+99 A/9 does not get the lock: lock: busy | somebody else has the lock | driver 1 died inside; order open
 `},
 		{"one that died before it knew", "nothing-stuck", "setnx-expire", lock.Crash, func(s *scene) {
 			s.loses(0, "B", 2, 7, 0)

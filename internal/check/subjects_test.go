@@ -18,6 +18,7 @@ import (
 type scene struct {
 	tape
 	check.Evidence
+	incarnation int // of all instances
 }
 
 func (s *scene) evidence() check.Evidence {
@@ -37,7 +38,7 @@ func (s *scene) event(t int, instance string, kind history.Kind, op string, id, 
 		token = ""
 	}
 	s.play(history.Event{
-		Seq: s.seq[instance], T: stepsOf(t), Instance: instance, Kind: kind, Op: op,
+		Seq: s.seq[instance], T: stepsOf(t), Instance: instance, Incarnation: s.incarnation, Kind: kind, Op: op,
 		Order: id, Driver: driver, Token: token, Fence: fence, Note: note,
 	})
 }
