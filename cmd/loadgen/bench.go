@@ -55,7 +55,9 @@ func (s *benchSettings) options() []option {
 		{"stack", "KIND", "what runs underneath: " + stack.Local + ", " + stack.External, one(&s.Stack.Kind, parseBenchStack)},
 		{"db", "DSN", "database, with -stack external", one(&s.Stack.DB, nonEmpty)},
 		{"redis", "ADDR", "the single Redis, with -stack external", one(&s.Stack.Redis, nonEmpty)},
-		{"redlock", "ADDR,ADDR,…", "the Redlock nodes, with -stack external", one(&s.Stack.Redlock, parseList)},
+		{"redlock", "ADDR,ADDR,…", "the Redlock nodes, with -stack external; NAME@ADDR is the master NAME of the Sentinel at ADDR", one(&s.Stack.Redlock, parseList)},
+		{"sentinel", "ADDR,ADDR,…", "Sentinels that know the Redis, instead of -redis", one(&s.Stack.Sentinel, parseList)},
+		{"sentinel-master", "NAME", "the name of the master that they watch", one(&s.Stack.SentinelMaster, nonEmpty)},
 		{"zk", "ADDR,ADDR,…", "the servers of a ZooKeeper, with -stack external", one(&s.Stack.ZooKeeper, parseList)},
 		{"etcd", "ADDR,ADDR,…", "the members of an etcd, with -stack external", one(&s.Stack.Etcd, parseList)},
 		{"out", "DIR", "result folder (default: results/TIME-bench)", one(&s.out, nonEmpty)},
@@ -94,13 +96,13 @@ func parseBench(args []string) (*benchSettings, error) {
 	if !given["seed"] {
 		s.Seed = uint64(rand.Uint32())
 	}
-	for _, name := range []string{"db", "redis", "redlock", "zk", "etcd"} {
+	for _, name := range []string{"db", "redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd"} {
 		if given[name] && s.Stack.Kind != stack.External {
 			return nil, fmt.Errorf("%w: -%s goes with -stack external, for the local stack starts its own", errUsage, name)
 		}
 	}
-	if s.Stack.Kind == stack.External && s.Stack.Redis == "" {
-		return nil, fmt.Errorf("%w: -stack external needs -redis, also for the floor", errUsage)
+	if s.Stack.Kind == stack.External && s.Stack.Redis == "" && s.Stack.Sentinel == nil {
+		return nil, fmt.Errorf("%w: -stack external needs -redis or -sentinel, also for the floor", errUsage)
 	}
 	if s.Stack.Kind == stack.External && !given["strategies"] {
 		s.Contestants = slices.DeleteFunc(s.Contestants, func(c lockbench.Contestant) bool { return c.Needs&^s.named() != 0 })
@@ -114,7 +116,7 @@ func (s *benchSettings) named() (b lock.Backend) {
 		given  bool
 		serves lock.Backend
 	}{
-		{s.Stack.Redis != "", lock.Redis},
+		{s.Stack.Redis != "" || s.Stack.Sentinel != nil, lock.Redis},
 		{len(s.Stack.Redlock) > 0, lock.RedisQuorum},
 		{s.Stack.DB != "", lock.SQL | lock.SQLLocks},
 		{len(s.Stack.ZooKeeper) > 0, lock.ZooKeeper},

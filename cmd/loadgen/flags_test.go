@@ -36,6 +36,7 @@ var samples = map[string]sample{
 	"db":           {"u:p@tcp(h:1)/d", external, func(*settings) {}},
 	"redis":        {"h:1", external, func(s *settings) { s.Stack.Redis = "h:1" }},
 	"redlock":      {"h:1, h:2,h:3", external, func(s *settings) { s.Stack.Redlock = []string{"h:1", "h:2", "h:3"} }},
+	"sentinel":     {"h:1, h:2", external + " -sentinel-master m", func(s *settings) { s.Stack.Sentinel = []string{"h:1", "h:2"} }},
 	"instances":    {"3", "", func(s *settings) { s.Instances = 3 }},
 	"targets":      {"http://h:1/,https://h:2", "", func(s *settings) { s.Targets = []string{"http://h:1", "https://h:2"} }},
 	"first-order":  {"7", targets, func(s *settings) { s.FirstOrder = 7 }},
@@ -59,9 +60,10 @@ var samples = map[string]sample{
 	"assert": {"setnx:grabs<5", "", func(s *settings) {
 		s.asserts = []bench.Assert{{Strategy: "setnx", Field: "grabs", Op: "<", Value: "5"}}
 	}},
-	"zk":    {"z:1,y:2", external, func(s *settings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
-	"etcd":  {"e:1", external, func(s *settings) { s.Stack.Etcd = []string{"e:1"} }},
-	"quiet": {"true", "", func(s *settings) { s.quiet = true }},
+	"sentinel-master": {"n", external + " -sentinel h:1", func(s *settings) { s.Stack.SentinelMaster = "n" }},
+	"zk":              {"z:1,y:2", external, func(s *settings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
+	"etcd":            {"e:1", external, func(s *settings) { s.Stack.Etcd = []string{"e:1"} }},
+	"quiet":           {"true", "", func(s *settings) { s.quiet = true }},
 }
 
 const (
@@ -274,6 +276,10 @@ func TestBadUsage(t *testing.T) {
 		"-stack external -db x":             "strategy setnx needs -redis",
 		"-stack external -db x -redis h:1":  "strategy redlock needs -redlock with 3",
 		"-stack external -db x -redis h:1 -redlock a:1,b:1,a:1": "names a node twice",
+		"-stack external -db x -sentinel h:1":                   "needs -sentinel-master NAME",
+		"-stack external -db x -sentinel-master m":              "needs -sentinel ADDR",
+		"-stack external -db x -redis h:1 -sentinel h:2":        "cannot stand with -redis",
+		"-sentinel h:1":                      "goes with -stack external",
 		"-redis h:1":                         "goes with -stack external",
 		"-stack local -redlock h:1":          "goes with -stack external",
 		"-db x":                              "goes with -stack external or -targets",

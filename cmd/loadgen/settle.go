@@ -32,9 +32,12 @@ func (s *settings) misplaced() error {
 		wrong bool
 		why   string
 	}{
-		{[]string{"stack", "redis", "redlock", "zk", "etcd", "instances"}, targets, "cannot stand with -targets, whose instances run already"},
-		{[]string{"redis", "redlock", "zk", "etcd"}, !external, "goes with -stack external, for the other stacks start their own"},
+		{[]string{"stack", "redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd", "instances"}, targets, "cannot stand with -targets, whose instances run already"},
+		{[]string{"redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd"}, !external, "goes with -stack external, for the other stacks start their own"},
 		{[]string{"db"}, !external && !targets, "goes with -stack external or -targets, for the other stacks start their own"},
+		{[]string{"sentinel"}, s.given["redis"], "cannot stand with -redis, in whose place it stands"},
+		{[]string{"sentinel"}, !s.given["sentinel-master"], "needs -sentinel-master NAME with it"},
+		{[]string{"sentinel-master"}, !s.given["sentinel"], "needs -sentinel ADDR with it"},
 		{[]string{"first-order", "admin-token"}, !targets, "goes with -targets"},
 		{[]string{"rate", "orders", "duration"}, isPeak, "cannot stand with -scenario peak, which searches the rate by itself"},
 		{[]string{"p99"}, !isPeak, "goes with -scenario peak"},
@@ -139,8 +142,8 @@ func (s *settings) checkServers() error {
 	switch {
 	case s.Stack.DB == "":
 		return fmt.Errorf("-stack external needs -db DSN, where the ledger is kept")
-	case s.Stack.Needs&lock.Redis != 0 && s.Stack.Redis == "":
-		return fmt.Errorf("strategy %s needs -redis ADDR with -stack external", s.whoNeeds(lock.Redis))
+	case s.Stack.Needs&lock.Redis != 0 && s.Stack.Redis == "" && s.Stack.Sentinel == nil:
+		return fmt.Errorf("strategy %s needs -redis ADDR or -sentinel ADDR with -stack external", s.whoNeeds(lock.Redis))
 	case s.Stack.Needs&lock.RedisQuorum != 0 && len(nodes) < 3:
 		return fmt.Errorf("strategy %s needs -redlock with 3 addresses or more with -stack external", s.whoNeeds(lock.RedisQuorum))
 	case s.Stack.Needs&lock.ZooKeeper != 0 && len(s.Stack.ZooKeeper) == 0:

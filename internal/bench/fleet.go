@@ -115,7 +115,7 @@ func (f *fleet) settleOn(i int, in *member) error {
 		return err
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	if want := strconv.Itoa(in.port); port != want {
+	if want := strconv.Itoa(in.port); port != want && in.name == "" {
 		f.say("port %s is taken: instance %d listens on %s", want, i+1, port)
 	}
 	in.name, in.addr, in.url = port, addr, "http://"+addr
@@ -151,6 +151,8 @@ func (f *fleet) args(i int, in *member, u setup) []string {
 	}
 	for _, server := range []struct{ flag, addr string }{
 		{"-redis", to.Redis},
+		{"-sentinel", strings.Join(to.Sentinel, ",")},
+		{"-sentinel-master", to.SentinelMaster},
 		{"-redlock", strings.Join(to.Redlock, ",")},
 		{"-zk", strings.Join(to.ZooKeeper, ",")},
 		{"-etcd", strings.Join(to.Etcd, ",")},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"time"
 
 	"grablab/internal/check"
@@ -18,8 +17,8 @@ import (
 )
 
 const (
-	sceneOrders  = 6 // that are struck
-	calmOrders   = 2 // that come when it is over: whatever the fault has left behind, they must go well
+	struckOrders = 6
+	sceneOrders  = 1 + struckOrders + 1 // one goes before, and one comes after
 	sceneDrivers = 4
 
 	sceneWork = 5 * time.Millisecond
@@ -38,18 +37,25 @@ func (l *lane) scene(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
 	return c
 }
 
-// under is the lane with the settings that a scene of the fault needs.
+// under is the lane with the settings of a scene: what the fault needs, where
+// the user has not asked for anything else.
 func (l *lane) under(f fault.Fault) *lane {
-	on := *l
-	on.cfg.TTL, on.cfg.Wait, on.cfg.Work = f.TTL, 3*f.TTL, sceneWork
-	on.cfg.Load = Load{
-		Orders: sceneOrders + calmOrders, Drivers: sceneDrivers,
-		Timeout: l.cfg.Timeout, MaxWorkers: (sceneOrders + calmOrders) * sceneDrivers,
+	on, asked := *l, l.cfg.Asked
+	cfg := &on.cfg
+	if !asked.TTL {
+		cfg.TTL = f.TTL
 	}
-	if f.Course == fault.Never { // only the client's patience ends what hangs
-		on.cfg.Wait = 3 * f.TTL / 2
-		on.cfg.Load.Timeout = on.cfg.Wait + 2*time.Second
+	if !asked.Wait { // whoever comes outlasts any lease that was taken before
+		cfg.Wait = 2 * cfg.TTL
 	}
+	if !asked.Work {
+		cfg.Work = sceneWork
+	}
+	timeout := max(l.cfg.Timeout, 4*cfg.TTL+cfg.Wait)
+	if f.Course == fault.Never && !asked.Timeout { // only the client's patience ends what hangs
+		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
+	}
+	cfg.Load = Load{Orders: sceneOrders, Drivers: sceneDrivers, Timeout: timeout, MaxWorkers: sceneOrders * sceneDrivers}
 	return &on
 }
 
@@ -103,7 +109,7 @@ type scene struct {
 func (sc *scene) clear(ctx context.Context, stage fault.Stage) error {
 	var errs []error
 	if sc.trial.hung > 0 {
-		errs = append(errs, sc.victim.Signal(syscall.SIGKILL))
+		errs = append(errs, sc.victim.member().proc.Stop(0))
 	}
 	if stage.Close != nil {
 		errs = append(errs, sc.fleet.stop())
@@ -142,19 +148,23 @@ func (sc *scene) heard(r *vegeta.Result) {
 	sc.answered[check.Pair{Order: s.order, Driver: s.driver}] = true
 }
 
-// play gives each act its share of the orders, and then lets those come that
-// are to find everything as it was.
+// play gives each act its share of the orders. One order goes before, for there
+// is nothing to be seen where all is wrong from the start, and one comes after:
+// whatever the fault has left behind, it must go well.
 func (sc *scene) play(ctx context.Context) error {
-	share := sceneOrders / len(sc.acts)
-	for i, a := range sc.acts {
-		if err := (&act{scene: sc, cast: sc.parts(i*share, share)}).play(ctx, a); err != nil {
+	before := act{scene: sc, cast: sc.parts(0, 1)}
+	if err := before.calm(ctx); err != nil {
+		return err
+	}
+	share := struckOrders / len(sc.acts)
+	for i, of := range sc.acts {
+		a := act{scene: sc, cast: sc.parts(1+i*share, share)}
+		if err := a.play(ctx, of); err != nil {
 			return fmt.Errorf("bench: the scene broke off: %w", err)
 		}
 	}
-	for _, p := range sc.parts(sceneOrders, calmOrders) {
-		sc.waves.send(append([]shot{p.victim}, p.rivals...))
-	}
-	return nil
+	after := act{scene: sc, cast: sc.parts(sceneOrders-1, 1)}
+	return after.calm(ctx)
 }
 
 // part is who plays for one order.

@@ -22,8 +22,9 @@ type act struct {
 
 // Names of traps.
 const (
-	victims = "victims"
-	rivals  = "rivals"
+	victims  = "victims"
+	rivals   = "rivals"
+	releases = "releases" // of victims
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 // courses are what follows a strike, step by step.
 var courses = map[fault.Course][]func(*act, context.Context) error{
 	fault.AfterHeal:  {(*act).sendRivals, (*act).awaitRivals, (*act).heal, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitAnswers},
-	fault.BeforeHeal: {(*act).sendRivals, (*act).awaitRivals, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitVictims, (*act).heal, (*act).awaitAnswers},
+	fault.BeforeHeal: {(*act).sendRivals, (*act).awaitRivals, (*act).watchReleases, (*act).letVictimsGo, (*act).letRivalsGo, (*act).awaitReleases, (*act).heal, (*act).awaitAnswers},
 	fault.AtOnce:     {(*act).letVictimsGo, (*act).sendRivals, (*act).awaitQuiet, (*act).heal, (*act).letRivalsGo, (*act).awaitAnswers},
 	fault.Never:      {(*act).leaveVictims, (*act).sendRivals, (*act).awaitRivalsAnswers},
 	fault.Killed:     {(*act).sendRivals, (*act).awaitAnswers},
@@ -53,6 +54,14 @@ func (a *act) play(ctx context.Context, of fault.Act) (err error) {
 		}
 	}
 	return nil
+}
+
+// calm has everybody come at once, and nothing happen.
+func (a *act) calm(ctx context.Context) error {
+	for _, p := range a.cast {
+		a.waves.send(append([]shot{p.victim}, p.rivals...))
+	}
+	return a.awaitAnswers(ctx)
 }
 
 // doing is a step of the fault, whose heal is kept also if it fails half-way.
@@ -138,12 +147,16 @@ func (a *act) patience() time.Duration {
 
 // awaitRivals returns once a rival has claimed every order, or stands before
 // it, or all of them have been answered; at the latest when they have had
-// their time.
+// their time, or when those who stand have lost a third of their own leases.
 func (a *act) awaitRivals(ctx context.Context) error {
+	var since time.Time
 	return a.until(ctx, a.patience(), func() (bool, error) {
 		stand := a.standing(ctx)
+		if len(stand) > 0 && since.IsZero() {
+			since = time.Now()
+		}
 		claimed, err := a.claimed(ctx)
-		return a.all(func(p part) bool {
+		return !since.IsZero() && time.Since(since) > a.lease(a.cell)/3 || a.all(func(p part) bool {
 			return stand[p.victim.order] || slices.ContainsFunc(p.rivals, claimed) || !slices.ContainsFunc(p.rivals, a.isPending)
 		}), err
 	})
@@ -186,16 +199,31 @@ func (a *act) leaveVictims(context.Context) error {
 	return nil
 }
 
-// letRivalsGo waits until the victims have claimed, for less than a lease.
+// letRivalsGo waits until the victims have claimed, for less than what is left
+// of the rivals' own leases.
 func (a *act) letRivalsGo(ctx context.Context) error {
 	if !a.holdsRivals() {
 		return nil
 	}
-	err := a.until(ctx, a.lease(a.cell)/2, func() (bool, error) {
+	err := a.until(ctx, a.lease(a.cell)/3, func() (bool, error) {
 		claimed, err := a.claimed(ctx)
 		return a.all(func(p part) bool { return claimed(p.victim) || a.isAnswered(p.victim) }), err
 	})
 	return errors.Join(err, a.victim.lift(ctx, rivals), a.rival.lift(ctx, rivals))
+}
+
+func (a *act) watchReleases(ctx context.Context) error {
+	return a.setTrap(ctx, a.victim, releases, tap.Trap{Point: tap.Point{Phase: tap.Release, N: 1}, Pass: true})
+}
+
+// awaitReleases returns once no victim is still to release its lock, as far as
+// it sends anything.
+func (a *act) awaitReleases(ctx context.Context) error {
+	err := a.until(ctx, a.cfg.Load.Timeout, func() (bool, error) {
+		sent, err := a.victim.caught(ctx, releases, len(a.cast), look)
+		return a.all(func(p part) bool { return a.isAnswered(p.victim) || isAmong(sent, p.victim) }), err
+	})
+	return errors.Join(err, a.victim.lift(ctx, releases))
 }
 
 func (a *act) awaitVictims(ctx context.Context) error {

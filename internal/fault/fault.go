@@ -54,7 +54,7 @@ type Course int
 // The courses.
 const (
 	AfterHeal  Course = iota // once the fault is healed
-	BeforeHeal               // while it lasts; it is healed once they have been answered
+	BeforeHeal               // while it lasts; it is healed once their releases are under way
 	AtOnce                   // with the strike
 	Never                    // not while anybody looks
 	Killed                   // they are no more

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -59,9 +60,13 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 		}, sent)
 	}
 	// The strategy itself decides how long it waits for a silent node.
-	for i, addr := range cfg.Redlock {
+	for i, node := range cfg.Redlock {
+		master, addr, watched := strings.Cut(node, "@")
+		if !watched {
+			master, addr = "", node
+		}
 		c.redlock = append(c.redlock, newClient(cfg, fmt.Sprintf("redlock-%d", i+1), redis.UniversalOptions{
-			Addrs: []string{addr}, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdleNode,
+			Addrs: []string{addr}, MasterName: master, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdleNode,
 		}, sent))
 	}
 	return c, nil
@@ -88,6 +93,25 @@ func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *ato
 		client.AddHook(tap.Redis(cfg.Tap, cfg.Instance, target))
 	}
 	return client
+}
+
+// warm sets up n connections of every Redis client, as far as they can be had:
+// what sets one up later is held up with the first command on it.
+func (c *clients) warm(ctx context.Context, n int) {
+	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
+		single, ok := client.(*redis.Client)
+		if !ok {
+			continue
+		}
+		conns := make([]*redis.Conn, n)
+		for i := range conns {
+			conns[i] = single.Conn()
+			_ = conns[i].Ping(ctx).Err() // whoever needs it will be told
+		}
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}
 }
 
 func (c *clients) Close() error {

@@ -33,7 +33,7 @@ type Config struct {
 	Redis          []string // one server, or several nodes of one Cluster
 	Sentinel       []string // instead: whoever these say is the master
 	SentinelMaster string
-	Redlock        []string // independent nodes
+	Redlock        []string // independent nodes; NAME@ADDR is the master NAME of the Sentinel at ADDR
 	ZooKeeper      []string // servers of one ensemble
 	Etcd           []string // members of one cluster
 
@@ -68,12 +68,12 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.StringVar(&cfg.Instance, "instance", "", "`NAME` of this instance (default: its port)")
 	fs.StringVar(&cfg.DB, "db", DefaultDB, "database: `DSN` of MySQL or one that speaks like it, or sqlite:/path/file.db")
 	fs.IntVar(&cfg.MaxConns, "max-db-conns", 64, "at most `N` connections to the database")
-	fs.Var(addrs{&cfg.Redis}, "redis", "Redis at `ADDR`; several, with commas, are nodes of one Cluster")
-	fs.Var(addrs{&cfg.Sentinel}, "sentinel", "Sentinels at `ADDR,ADDR,…`, instead of -redis")
+	fs.Var(addrs{&cfg.Redis, checkAddr}, "redis", "Redis at `ADDR`; several, with commas, are nodes of one Cluster")
+	fs.Var(addrs{&cfg.Sentinel, checkAddr}, "sentinel", "Sentinels at `ADDR,ADDR,…`, instead of -redis")
 	fs.StringVar(&cfg.SentinelMaster, "sentinel-master", "", "`NAME` of the master that the Sentinels watch")
-	fs.Var(addrs{&cfg.Redlock}, "redlock", "independent Redlock nodes at `ADDR,ADDR,…`")
-	fs.Var(addrs{&cfg.ZooKeeper}, "zk", "ZooKeeper, its servers at `ADDR,ADDR,…`")
-	fs.Var(addrs{&cfg.Etcd}, "etcd", "etcd, its members at `ADDR,ADDR,…`")
+	fs.Var(addrs{&cfg.Redlock, checkNode}, "redlock", "independent Redlock nodes at `ADDR,ADDR,…`; NAME@ADDR is the master NAME of the Sentinel at ADDR")
+	fs.Var(addrs{&cfg.ZooKeeper, checkAddr}, "zk", "ZooKeeper, its servers at `ADDR,ADDR,…`")
+	fs.Var(addrs{&cfg.Etcd, checkAddr}, "etcd", "etcd, its members at `ADDR,ADDR,…`")
 	fs.StringVar(&cfg.Strategy, "strategy", "setnx", "lock with strategy `NAME`: "+strings.Join(lock.Names(), ", "))
 	fs.Var(duration{&cfg.Work, time.Second}.set(), "work", "a driver works for `DURATION` between read and write")
 	fs.Var(duration{&cfg.TTL, 30 * time.Second}.set(), "ttl", "a lock lives for `DURATION` without renewal")
@@ -166,18 +166,33 @@ func (cfg Config) validateRedis() error {
 
 // checkAddr wants host:port; the host may be empty.
 func checkAddr(addr string) error {
-	_, port, err := net.SplitHostPort(addr)
+	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	if err != nil {
+	if err != nil || strings.Contains(host, "@") {
 		return fmt.Errorf("%q: want HOST:PORT, as in 127.0.0.1:8004", addr)
 	}
 	return nil
 }
 
+// checkNode wants host:port, or name@host:port.
+func checkNode(node string) error {
+	name, addr, watched := strings.Cut(node, "@")
+	if !watched {
+		return checkAddr(node)
+	}
+	if name == "" || checkAddr(addr) != nil {
+		return fmt.Errorf("%q: want NAME@HOST:PORT, as in mymaster@127.0.0.1:26379", node)
+	}
+	return nil
+}
+
 // addrs is a flag of addresses with commas between them.
-type addrs struct{ list *[]string }
+type addrs struct {
+	list  *[]string
+	check func(addr string) error
+}
 
 func (a addrs) String() string {
 	if a.list == nil {
@@ -193,7 +208,7 @@ func (a addrs) Set(text string) error {
 		if addr == "" && text == "" {
 			return nil // as if it were not given
 		}
-		if err := checkAddr(addr); err != nil {
+		if err := a.check(addr); err != nil {
 			return err
 		}
 		*a.list = append(*a.list, addr)

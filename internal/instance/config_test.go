@@ -27,11 +27,11 @@ func TestParse(t *testing.T) {
 	}{
 		{"defaults", nil, nil, func(*instance.Config) {}},
 		{
-			"flags", strings.Fields(`-addr :9000 -instance a -db sqlite:x -max-db-conns 8 -redis r:1 -redlock a:1,b:2 -zk z:1,y:2 -etcd e:1
+			"flags", strings.Fields(`-addr :9000 -instance a -db sqlite:x -max-db-conns 8 -redis r:1 -redlock a:1,m@b:2 -zk z:1,y:2 -etcd e:1
 				-strategy none -work 0 -ttl 1m30s -wait 2s -timeout 5s -guard guarded -on-lost ignore -clock-offset -3s -events e -admin-token t`),
 			nil, func(c *instance.Config) {
 				*c = instance.Config{
-					Addr: ":9000", Instance: "a", DB: "sqlite:x", MaxConns: 8, Redis: []string{"r:1"}, Redlock: []string{"a:1", "b:2"},
+					Addr: ":9000", Instance: "a", DB: "sqlite:x", MaxConns: 8, Redis: []string{"r:1"}, Redlock: []string{"a:1", "m@b:2"},
 					ZooKeeper: []string{"z:1", "y:2"}, Etcd: []string{"e:1"},
 					Strategy: "none", TTL: 90 * time.Second, Wait: 2 * time.Second, Timeout: 5 * time.Second,
 					Guard: order.Guarded, OnLost: grab.Ignore, ClockOffset: -3 * time.Second, Events: "e", AdminToken: "t",
@@ -94,6 +94,9 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-addr 127.0.0.1:65536", []string{"-addr", "HOST:PORT"}},
 		{"-redis localhost", []string{"-redis", `"localhost"`, "HOST:PORT"}},
 		{"-redlock a:1,,b:2", []string{"-redlock", "HOST:PORT"}},
+		{"-redlock a:1,@b:2", []string{"-redlock", `"@b:2"`, "NAME@HOST:PORT"}},
+		{"-redlock a:1,m@b", []string{"-redlock", `"m@b"`, "NAME@HOST:PORT"}},
+		{"-redis m@b:1", []string{"-redis", "HOST:PORT"}},
 		{"-zk localhost", []string{"-zk", `"localhost"`, "HOST:PORT"}},
 		{"-etcd http://a:1", []string{"-etcd", "HOST:PORT"}},
 		{"-addr 127.0.0.1:0 -strategy zookeeper -db " + sqlite, []string{"zookeeper needs ZooKeeper (-zk)"}},

@@ -134,6 +134,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 		Ready: readiness(store, clients), Metrics: newMetrics(&commands, &statements), Log: log,
 	})
 	if lab != nil {
+		clients.warm(ctx, minIdleNode)
 		handler = lab.handler(handler)
 	}
 	log.Info("listening", "addr", listener.Addr().String(), "strategy", cfg.Strategy)

@@ -23,6 +23,7 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/instance"
 	"grablab/internal/order"
+	"grablab/internal/stack"
 	"grablab/internal/tap"
 
 	"github.com/alicebob/miniredis/v2"
@@ -33,6 +34,7 @@ import (
 const argsEnv = "INSTANCE_TEST_ARGS"
 
 func TestMain(m *testing.M) {
+	stack.BeHelper()
 	if args := os.Getenv(argsEnv); args != "" {
 		os.Exit(instance.Main(context.Background(), strings.Fields(args), os.Stdout, os.Stderr))
 	}

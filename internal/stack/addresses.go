@@ -9,13 +9,13 @@ import (
 // Addresses are where an instance finds the servers.
 type Addresses struct {
 	DSN       string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
-	Redis     string   // address of the Redis, or addresses with commas; "": not needed, or known to the Sentinel
+	Redis     string   // address of the Redis, or addresses with commas; "": not needed, or known to Sentinel
 	Redlock   []string // addresses of the Redlock nodes; NAME@ADDR is the master NAME of the Sentinel at ADDR
 	ZooKeeper []string // addresses of its servers; nil: not needed
 	Etcd      []string // addresses of its members; nil: not needed
 
-	Sentinel       string // addresses, with commas, of the Sentinels that know which Redis is the master; "": Redis does
-	SentinelMaster string // the master's name there
+	Sentinel       []string // addresses of the Sentinels that know the master; nil: Redis is its address
+	SentinelMaster string   // the master's name there
 }
 
 // Detour leads an instance to a server by another way than straight.

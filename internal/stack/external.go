@@ -21,8 +21,8 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	}
 	var addrs []string
 	if cfg.Needs&lock.Redis != 0 {
-		s.Redis = cfg.Redis
-		addrs = strings.Split(cfg.Redis, ",")
+		s.Redis, s.Sentinel, s.SentinelMaster = cfg.Redis, cfg.Sentinel, cfg.SentinelMaster
+		addrs = redisAddrs(cfg)
 	}
 	if cfg.Needs&lock.RedisQuorum != 0 {
 		s.Redlock = cfg.Redlock
@@ -42,7 +42,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	infos, versions := make([]redisInfo, len(addrs)), make([]string, len(addrs))
 	for i, addr := range addrs {
 		g.Go(func() (err error) {
-			infos[i], err = askRedis(ctx, addr)
+			infos[i], err = askNode(ctx, addr)
 			versions[i] = infos[i].version
 			return err
 		})
@@ -75,11 +75,27 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	return independent(s.Redlock, infos[len(infos)-len(s.Redlock):])
 }
 
+// redisAddrs are the nodes of a Cluster, or the master as each Sentinel knows it.
+func redisAddrs(cfg Config) []string {
+	if len(cfg.Sentinel) == 0 {
+		return strings.Split(cfg.Redis, ",")
+	}
+	addrs := make([]string, len(cfg.Sentinel))
+	for i, addr := range cfg.Sentinel {
+		addrs[i] = watched(cfg.SentinelMaster, addr)
+	}
+	return addrs
+}
+
 // unnamed says what is needed and has no address.
 func unnamed(cfg Config) error {
 	switch {
-	case cfg.Needs&lock.Redis != 0 && cfg.Redis == "":
-		return fmt.Errorf("%w: a chosen strategy needs a Redis: name it with -redis", ErrRefused)
+	case cfg.Needs&lock.Redis != 0 && cfg.Redis == "" && len(cfg.Sentinel) == 0:
+		return fmt.Errorf("%w: a chosen strategy needs a Redis: name it with -redis or -sentinel", ErrRefused)
+	case cfg.Redis != "" && len(cfg.Sentinel) > 0:
+		return fmt.Errorf("%w: -redis and -sentinel name the same server: want one of the two", ErrRefused)
+	case (len(cfg.Sentinel) > 0) != (cfg.SentinelMaster != ""):
+		return fmt.Errorf("%w: -sentinel and -sentinel-master go together", ErrRefused)
 	case cfg.Needs&lock.RedisQuorum != 0 && len(cfg.Redlock) < 3:
 		return fmt.Errorf("%w: redlock needs 3 independent Redis nodes or more: name them with -redlock", ErrRefused)
 	case cfg.Needs&lock.SQL != 0 && cfg.DB == "":

@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Replica is a second Redis that follows a server of the local stack, and a
@@ -29,13 +27,20 @@ type Replica struct {
 	killed bool   // the master
 }
 
-// What the Sentinel does by itself.
-const (
-	// sentinelDownAfter is how long a master may be silent.
-	sentinelDownAfter = 300 * time.Millisecond
-	// sentinelPatience passes before the Sentinel points the replica straight to
-	// its master, whom it should follow over a route.
-	sentinelPatience = 30 * time.Minute
+// manner is how a Sentinel treats its master.
+type manner struct {
+	downAfter time.Duration // the master may be silent for so long
+	// failover is for how long each step of one may take. A failover that came to
+	// nothing is tried again after twice that, and a replica that follows its master
+	// over a route is left alone for as long.
+	failover time.Duration
+}
+
+// A machine that is short of processors makes servers silent that nobody has
+// struck. So the Sentinel is patient but for the time of a failover.
+var (
+	calm  = manner{downAfter: time.Hour, failover: time.Hour}
+	alert = manner{downAfter: 300 * time.Millisecond, failover: 2 * time.Second}
 )
 
 // Replicate gives a Redis of the local stack a replica and a Sentinel, while it
@@ -148,7 +153,16 @@ dir %[2]s
 sentinel monitor %[3]s %[4]s %[5]s 1
 sentinel down-after-milliseconds %[3]s %[6]d
 sentinel failover-timeout %[3]s %[7]d
-`, portOf(addr), rep.s.Dir, rep.Master, host, port, sentinelDownAfter.Milliseconds(), sentinelPatience.Milliseconds())
+`, portOf(addr), rep.s.Dir, rep.Master, host, port, calm.downAfter.Milliseconds(), calm.failover.Milliseconds())
+}
+
+func (rep *Replica) behave(ctx context.Context, m manner) error {
+	client := newSentinel(rep.Sentinel)
+	defer client.Close()
+	return errors.Join(
+		client.Set(ctx, rep.Master, "down-after-milliseconds", strconv.FormatInt(m.downAfter.Milliseconds(), 10)).Err(),
+		client.Set(ctx, rep.Master, "failover-timeout", strconv.FormatInt(m.failover.Milliseconds(), 10)).Err(),
+	)
 }
 
 // known asks the Sentinel whether it has heard from the replica what a replica
@@ -173,9 +187,9 @@ func (rep *Replica) detour(a *Addresses) {
 		switch {
 		case p.server != rep.Server:
 		case p.server == "redis":
-			a.Redis, a.Sentinel, a.SentinelMaster = "", rep.Sentinel, rep.Master
+			a.Redis, a.Sentinel, a.SentinelMaster = "", []string{rep.Sentinel}, rep.Master
 		default:
-			*p.addr = rep.Master + "@" + rep.Sentinel
+			*p.addr = watched(rep.Master, rep.Sentinel)
 		}
 	}
 }
@@ -185,16 +199,27 @@ func (rep *Replica) detour(a *Addresses) {
 func (rep *Replica) Hold() (Heal, error) { return rep.way.Still(ToClient) }
 
 // Failover kills the master; what was held back is lost with it. It returns
-// once the replica is master, and the Sentinel says so.
+// once the Sentinel, which gives a silent master 300 ms, has promoted the replica
+// and names it.
 func (rep *Replica) Failover(ctx context.Context) error {
 	// The way goes first, so that nothing arrives that the master says last.
 	if err := rep.way.Close(); err != nil {
+		return err
+	}
+	if err := rep.behave(ctx, alert); err != nil {
 		return err
 	}
 	rep.killed = true
 	if err := rep.s.Kill(rep.Server); err != nil {
 		return err
 	}
+	if err := rep.awaitPromotion(ctx); err != nil {
+		return fmt.Errorf("stack: failover of %s: %w", rep.Server, err)
+	}
+	return rep.behave(ctx, calm)
+}
+
+func (rep *Replica) awaitPromotion(ctx context.Context) error {
 	for {
 		err := rep.promoted(ctx)
 		if err == nil {
@@ -202,20 +227,18 @@ func (rep *Replica) Failover(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("stack: failover of %s: %w: %w", rep.Server, context.Cause(ctx), err)
+			return errors.Join(context.Cause(ctx), err)
 		case <-time.After(pollInterval):
 		}
 	}
 }
 
 func (rep *Replica) promoted(ctx context.Context) error {
-	client := newSentinel(rep.Sentinel)
-	defer client.Close()
-	at, err := client.GetMasterAddrByName(ctx, rep.Master).Result()
+	named, err := masterOf(ctx, rep.Sentinel, rep.Master)
 	if err != nil {
 		return err
 	}
-	if named := net.JoinHostPort(at[0], at[1]); named != rep.Addr {
+	if named != rep.Addr {
 		return fmt.Errorf("the Sentinel names %s", named)
 	}
 	info, err := replication(ctx, rep.Addr)
@@ -242,10 +265,6 @@ func (rep *Replica) Close(ctx context.Context) error {
 		errs = append(errs, rep.s.Revive(ctx, rep.Server))
 	}
 	return errors.Join(errs...)
-}
-
-func newSentinel(addr string) *redis.SentinelClient {
-	return redis.NewSentinelClient(newRedis(addr).Options())
 }
 
 // replication is what a Redis says of its part in it.

@@ -84,6 +84,45 @@ func addrOf(s *stack.Stack, server string) string {
 	return append([]string{s.Redis}, s.Redlock...)[slices.Index(s.Servers(), server)]
 }
 
+// An external stack that is named by its Sentinel is the master that this knows.
+func TestExternalSentinel(t *testing.T) {
+	s := stacktest.Local(t)
+	rep, err := s.Replicate(t.Context(), "redlock-3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rep.Close(context.Background())
+	cfg := stack.Config{
+		Kind: stack.External, Needs: lock.Redis | lock.RedisQuorum, Sentinel: []string{rep.Sentinel}, SentinelMaster: rep.Master,
+		Redlock: []string{s.Redlock[0], s.Redlock[1], rep.Master + "@" + rep.Sentinel},
+	}
+	external := start(t, cfg)
+	if external.RedisVersion != s.RedisVersion || external.Redis != "" || external.SentinelMaster != rep.Master {
+		t.Errorf("%q, %+v", external.RedisVersion, external.Addresses)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*stack.Config)
+		is     error
+		want   string
+	}{
+		{"no such master", func(c *stack.Config) { c.SentinelMaster = "nobody" }, stack.ErrUnreachable, `watches no master "nobody"`},
+		{"no Sentinel", func(c *stack.Config) { c.Sentinel = []string{closedAddr(t)} }, stack.ErrUnreachable, "no Sentinel at"},
+		{"no name", func(c *stack.Config) { c.SentinelMaster = "" }, stack.ErrRefused, "go together"},
+		{"both", func(c *stack.Config) { c.Redis = s.Redis }, stack.ErrRefused, "one of the two"},
+		{"one node twice", func(c *stack.Config) { c.Redlock = append(c.Redlock[:2:2], c.Redlock[2], s.Redlock[2]) }, stack.ErrRefused, "one server"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := cfg
+			tt.change(&cfg)
+			_, err := stack.Start(t.Context(), cfg)
+			if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %v that says %q", err, tt.is, tt.want)
+			}
+		})
+	}
+}
+
 // What is held back arrives if nobody fails.
 func TestHold(t *testing.T) {
 	s := stacktest.Local(t)
@@ -123,7 +162,7 @@ func TestReplicaDetour(t *testing.T) {
 		&stack.Replica{Server: "redis", Sentinel: "s:1", Master: "redis"},
 		&stack.Replica{Server: "redlock-2", Sentinel: "s:2", Master: "redlock-2"},
 	)
-	if got.Redis != "" || got.Sentinel != "s:1" || got.SentinelMaster != "redis" || strings.Join(got.Redlock, ",") != "a:1,redlock-2@s:2" {
+	if got.Redis != "" || strings.Join(got.Sentinel, ",") != "s:1" || got.SentinelMaster != "redis" || strings.Join(got.Redlock, ",") != "a:1,redlock-2@s:2" {
 		t.Errorf("%+v", got)
 	}
 	if a.Redis != "r:1" || a.Redlock[1] != "b:2" {

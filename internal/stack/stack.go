@@ -39,9 +39,12 @@ type Config struct {
 
 	DB        string   // external: DSN; "": there is none
 	Redis     string   // external: host:port; several, with commas, are nodes of one Cluster
-	Redlock   []string // external: host:port of each node
+	Redlock   []string // external: host:port of each node, or NAME@host:port for the master NAME of the Sentinel there
 	ZooKeeper []string // external: host:port of each server of one ensemble
 	Etcd      []string // external: host:port of each member of one cluster
+
+	Sentinel       []string // external: host:port of each Sentinel, instead of Redis
+	SentinelMaster string   // external: the name of the master that they watch
 
 	RedlockNodes int          // embedded and local: how many nodes; 0: 5
 	Log          *slog.Logger // nil: silent

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -37,12 +38,48 @@ func askRedis(ctx context.Context, addr string) (redisInfo, error) {
 	return parseInfo(text), nil
 }
 
+// watched is the address of a Redis that a Sentinel knows by name, as an entry
+// of -redlock gives it.
+func watched(master, sentinel string) string { return master + "@" + sentinel }
+
+// askNode asks a Redis at its address, or the one that a Sentinel names.
+func askNode(ctx context.Context, entry string) (redisInfo, error) {
+	master, sentinel, ok := strings.Cut(entry, "@")
+	if !ok {
+		return askRedis(ctx, entry)
+	}
+	addr, err := masterOf(ctx, sentinel, master)
+	if err != nil {
+		return redisInfo{}, err
+	}
+	return askRedis(ctx, addr)
+}
+
+// masterOf asks a Sentinel who the master of that name is.
+func masterOf(ctx context.Context, sentinel, master string) (addr string, err error) {
+	client := newSentinel(sentinel)
+	defer client.Close()
+	at, err := client.GetMasterAddrByName(ctx, master).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return "", fmt.Errorf("the Sentinel at %s watches no master %q", sentinel, master)
+	case err != nil:
+		return "", fmt.Errorf("no Sentinel at %s: %w", sentinel, err)
+	}
+	return net.JoinHostPort(at[0], at[1]), nil
+}
+
 // newRedis is a client that tries once.
-func newRedis(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
+func newRedis(addr string) *redis.Client { return redis.NewClient(onceTo(addr)) }
+
+// newSentinel is such a client of a Sentinel.
+func newSentinel(addr string) *redis.SentinelClient { return redis.NewSentinelClient(onceTo(addr)) }
+
+func onceTo(addr string) *redis.Options {
+	return &redis.Options{
 		Addr: addr, MaxRetries: -1, DialerRetries: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
 }
 
 // infoFields are the lines of an answer to INFO.

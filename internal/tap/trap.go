@@ -29,12 +29,13 @@ func (p Point) String() string {
 }
 
 // Trap waits at a point for the first grab of each of some orders. A grab is
-// caught by one trap at most, and a call that has failed by none.
+// held once at most, and a call that has failed is not caught at all.
 type Trap struct {
 	Point
 	First int64 `json:"first"` // id of the first order
 	Count int   `json:"count"` // of consecutive orders
-	// Pass lets the grab go on at once: it is only seen to have come by.
+	// Pass lets the grab go on at once, and no other trap holds it later: it is
+	// only seen to have come by.
 	Pass bool `json:"pass,omitempty"`
 }
 
@@ -173,7 +174,7 @@ func (t *Traps) catch(op Op, after bool) *trap {
 	defer t.mu.Unlock()
 	who := Caught{op.Order, op.Driver}
 	for _, tr := range t.set {
-		if !tr.covers(op, after) || t.caught[who] || tr.has(op.Order) {
+		if !tr.covers(op, after) || tr.has(op.Order) || t.caught[who] && !tr.Pass {
 			continue
 		}
 		t.caught[who] = true

@@ -127,6 +127,14 @@ func TestTrapCatchesOnce(t *testing.T) {
 		if caught, err := traps.Await(t.Context(), "held", 1); err != nil || caught[0].Driver != 2 {
 			t.Errorf("held %v, %v", caught, err)
 		}
+		// It may still be seen.
+		traps.Set("gone", tap.Trap{Point: tap.Point{Phase: tap.Release, N: 1}, First: 7, Count: 1, Pass: true})
+		if err := <-grabOf(t.Context(), traps, 7, 1, tap.Release, &sent); err != nil {
+			t.Error(err)
+		}
+		if caught, err := traps.Lift("gone", nil); err != nil || len(caught) != 1 {
+			t.Errorf("seen %v, %v", caught, err)
+		}
 		traps.LiftAll()
 		<-rival
 	})

@@ -85,9 +85,7 @@ func join(ctx context.Context, st *stack.Stack, l *net.UnixListener, exe, name s
 		return nil, errors.Join(context.Cause(ctx), m.failed(err))
 	}
 	m.in, m.out = gob.NewDecoder(conn), gob.NewEncoder(conn)
-	s := serversOf(st)
-	s.Node = name
-	if err := m.out.Encode(s); err != nil {
+	if err := m.out.Encode(servers{name, st.Addresses}); err != nil {
 		return nil, errors.Join(m.failed(err), conn.Close())
 	}
 	return m, nil

@@ -81,10 +81,15 @@ func openRedislock(retry func() redislock.RetryStrategy) func(tools) (contender,
 // majority of 0 is its default.
 func openRueidislock(majority int32) func(tools) (contender, error) {
 	return func(t tools) (contender, error) {
+		addrs := t.servers.Sentinel
+		if t.servers.Redis != "" {
+			addrs = []string{t.servers.Redis}
+		}
 		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 			KeyMajority: majority,
 			ClientOption: rueidis.ClientOption{
-				InitAddress: []string{t.servers.Redis},
+				InitAddress: addrs,
+				Sentinel:    rueidis.SentinelOption{MasterSet: t.servers.SentinelMaster},
 				DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 					return t.counted(d.DialContext)(ctx, "tcp", addr)
 				},

@@ -11,16 +11,8 @@ import (
 
 // servers is the first message to a worker: what there is to connect to.
 type servers struct {
-	Node      string
-	DSN       string
-	Redis     string
-	Redlock   []string
-	ZooKeeper []string
-	Etcd      []string
-}
-
-func serversOf(st *stack.Stack) servers {
-	return servers{DSN: st.DSN, Redis: st.Redis, Redlock: st.Redlock, ZooKeeper: st.ZooKeeper, Etcd: st.Etcd}
+	Node string
+	stack.Addresses
 }
 
 // job is every further message.

@@ -136,7 +136,10 @@ func (w *worker) contender(name string) (*opened, error) {
 func (s servers) config(needs lock.Backend) instance.Config {
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: patience}
 	if needs&lock.Redis != 0 {
-		cfg.Redis = []string{s.Redis}
+		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
+		if s.Redis != "" {
+			cfg.Redis = []string{s.Redis}
+		}
 	}
 	if needs&lock.RedisQuorum != 0 {
 		cfg.Redlock = s.Redlock

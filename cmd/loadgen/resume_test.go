@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"grablab/internal/bench"
+	"grablab/internal/report"
+)
+
+// startUntil starts cmd, and returns once it has said what is awaited.
+func startUntil(t *testing.T, cmd *exec.Cmd, awaited string) {
+	t.Helper()
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	giveUp := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() { giveUp.Stop() })
+	said := bufio.NewReader(pipe)
+	for {
+		line, err := said.ReadString('\n')
+		if err != nil {
+			t.Fatalf("it ended before it said %q: %v", awaited, err)
+		}
+		if strings.Contains(line, awaited) {
+			break
+		}
+	}
+	go io.Copy(io.Discard, said)
+}
+
+// A run that was interrupted and gone on with has the cells of one that was
+// not, with the ones it had kept untouched.
+func TestResume(t *testing.T) {
+	args := []string{"-strategies", "none,setnx,mutex", "-orders", "20", "-rate", "400", "-seed", "7"}
+	cmd := loadgen(t, append(args, "-out", "x")...)
+	startUntil(t, cmd, "[2/3] setnx")
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+		t.Fatalf("exit %d", code)
+	}
+	first := fits(t, read(t, cmd.Dir, "x", report.File))
+	if first.Complete || len(first.Cells) != 2 || first.Cells[0].Interrupted || !first.Cells[1].Interrupted {
+		t.Fatalf("kept %+v", first.Cells)
+	}
+
+	again := loadgen(t, "-resume", "x", "-strategies", "none,setnx,mutex", "-assert", "expected", "-format", "json")
+	again.Dir = cmd.Dir
+	code, stdout, stderr := output(t, again)
+	if code != exitDone {
+		t.Fatalf("exit %d\n%s", code, stderr)
+	}
+	run := fits(t, []byte(stdout))
+	if !run.Complete || run.Config.Seed != 7 || !run.StartedAt.Equal(first.StartedAt) || run.DurationS <= first.DurationS {
+		t.Errorf("the resumed run is %s", stdout)
+	}
+	var got []string
+	for _, c := range run.Cells {
+		got = append(got, c.Strategy)
+	}
+	if want := []string{"none", "setnx", "mutex"}; !slices.Equal(got, want) {
+		t.Errorf("its cells are %q, want %q", got, want)
+	}
+	before, _ := json.Marshal(first.Cells[0])
+	after, _ := json.Marshal(run.Cells[0])
+	if !bytes.Equal(before, after) {
+		t.Errorf("a finished cell was\n%s\nand is\n%s", before, after)
+	}
+	if strings.Contains(stderr, "[1/2] none") || !strings.Contains(stderr, "[1/2] setnx") {
+		t.Errorf("it began elsewhere: %s", stderr)
+	}
+
+	// There is nothing left to do.
+	more := loadgen(t, "-resume", "x", "-format", "json")
+	more.Dir = cmd.Dir
+	if code, stdout, stderr := output(t, more); code != exitDone || len(fits(t, []byte(stdout)).Cells) != 3 || strings.Contains(stderr, "starting") {
+		t.Errorf("once more: exit %d\n%s\n%s", code, stdout, stderr)
+	}
+}
+
+// What contradicts the run that is to be gone on with is bad usage.
+func TestResumeContradicted(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write := func(name, commit string, args ...string) {
+		b, err := report.JSON(&bench.Run{
+			Schema: bench.Schema, Environment: bench.Environment{Commit: commit}, Config: bench.RunConfig{Args: args},
+		})
+		if err == nil {
+			err = os.Mkdir(name, 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(name, report.File), b, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit := bench.NewEnvironment("").Commit
+	write("x", commit, "-strategies=none", "-orders=5", "-seed=3")
+	write("old", commit)
+	write("other", "abc1234", "-seed=3")
+	for args, want := range map[string]string{
+		"-resume x -orders 6":         "-orders=6 contradicts x, which was run with -orders=5",
+		"-resume x -drivers 6":        "-drivers=6 contradicts x, which was run without -drivers",
+		"-resume x -seed 4":           "-seed=4 contradicts x, which was run with -seed=3",
+		"-resume x -out y":            "-out cannot stand with -resume",
+		"-resume nowhere":             "nowhere has no run.json",
+		"-resume old":                 "does not say with which flags",
+		"-resume other":               "it was run by commit abc1234",
+		"-resume x -assert setnx:x<1": "no field",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(context.Background(), strings.Fields(args), &stdout, &stderr)
+		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%s: exit %d, %q, want 2, …%s…", args, code, &stderr, want)
+		}
+	}
+	s, err := parseRun(strings.Fields("-resume x -orders 5 -quiet"))
+	if err != nil || s.Orders != 5 || s.Seed != 3 || !s.quiet || s.Out != filepath.Join(dir, "x") {
+		t.Errorf("resumed as %+v, %v", s, err)
+	}
+	if want := []string{"-strategies=none", "-orders=5", "-seed=3"}; err == nil && !slices.Equal(s.Args, want) {
+		t.Errorf("its flags are now %q", s.Args)
+	}
+}
+
+// A run is written down with the flags that make it what it is, and without
+// secrets.
+func TestArgs(t *testing.T) {
+	s, err := parseRun(strings.Fields("-stack external -db u:secret@tcp(h:1)/d -strategies none -orders 5 -out x -format json -assert expected -quiet -seed 3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"-stack=external", "-strategies=none", "-orders=5", "-seed=3"}; !slices.Equal(s.Args, want) {
+		t.Errorf("got %q, want %q", s.Args, want)
+	}
+	if s, err = parseRun(nil); err != nil || len(s.Args) != 1 || !strings.HasPrefix(s.Args[0], "-seed=") {
+		t.Errorf("got %q, %v, want the seed that was drawn", s.Args, err)
+	}
+}
