@@ -31,6 +31,7 @@ var forms = []form{
 	{ReplyLost, "<actor> <phase> <n> <target> reply lost"},
 	{ReplyLate, "<actor> <phase> <n> <target> reply late"},
 	{Hears, "<actor> hears <phase> <n> <target>"},
+	{GivenUp, "<actor> <phase> <n> <target> given up"},
 	{ArrivesLate, "<actor> <phase> <n> <target> arrives late"},
 	{Paused, "<actor> paused"},
 	{Resumes, "<actor> resumes"},

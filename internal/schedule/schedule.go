@@ -59,6 +59,7 @@ const (
 	ReplyLost                    // a call is sent and applied; its caller is told of an error
 	ReplyLate                    // a call is sent and applied; its caller hears later
 	Hears                        // the late reply arrives
+	GivenUp                      // a call's caller is told of an error while it is still on its way
 	ArrivesLate                  // a call that its caller has given up is applied after all
 	Paused                       // the actor's process stops, as by SIGSTOP
 	Resumes                      // and goes on
