@@ -3,6 +3,7 @@ package explore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -220,8 +221,9 @@ func (w *world) heard(c *call, err error) {
 	if err != nil {
 		h = h.text(err.Error())
 	}
-	if c.text != nil {
-		h = h.text(c.text())
+	text := c.text()
+	if w.telling {
+		w.did += fmt.Sprintf("%s asks %s: %s\n", c.actor.name, c.target, text)
 	}
-	c.actor.seen = h
+	c.actor.seen = h.text(text)
 }

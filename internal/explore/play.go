@@ -41,7 +41,7 @@ const maxSteps = 300
 
 // play plays given, and then what costs nothing until everything has ended. It
 // is called inside of a bubble. known says whether a state need not be looked at again.
-func (s *stage) play(set setting, l *limits, given []schedule.Step, used cost, known func(sum, cost) bool) (*played, error) {
+func (s *stage) play(set setting, l *limits, given []schedule.Step, used cost, known func(sum, cost, int) bool) (*played, error) {
 	w, err := newWorld(s, set)
 	defer w.stop()
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *stage) play(set setting, l *limits, given []schedule.Step, used cost, k
 			continue
 		}
 		here := point{w.state(), w.moves(l, used)}
-		if len(p.steps) > len(given) && known != nil && known(here.state, used) {
+		if known != nil && known(here.state, used, len(p.steps)) {
 			p.known = true
 			break
 		}

@@ -64,9 +64,8 @@ type instance struct {
 // quorumNodes is how many nodes a Redlock is played on: the fewest.
 const quorumNodes = 3
 
-// newStage makes the servers that a strategy needs, and so many instances.
-func newStage(needs lock.Backend, instances int) (*stage, error) {
-	s := &stage{}
+// nodeNames are the lock servers that a strategy needs.
+func nodeNames(needs lock.Backend) []string {
 	var names []string
 	if needs&lock.Redis != 0 {
 		names = append(names, "redis")
@@ -76,7 +75,13 @@ func newStage(needs lock.Backend, instances int) (*stage, error) {
 			names = append(names, "redlock-"+strconv.Itoa(i+1))
 		}
 	}
-	for _, name := range names {
+	return names
+}
+
+// newStage makes the servers that a strategy needs, and so many instances.
+func newStage(needs lock.Backend, instances int) (*stage, error) {
+	s := &stage{}
+	for _, name := range nodeNames(needs) {
 		n, err := newNode(name)
 		if err != nil {
 			return s, err
@@ -93,6 +98,21 @@ func newStage(needs lock.Backend, instances int) (*stage, error) {
 	s.prober = s.instances[instances]
 	s.instances = s.instances[:instances]
 	return s, nil
+}
+
+// shut ends the servers and the clients.
+func (s *stage) shut() {
+	for _, inst := range append(s.instances, s.prober) {
+		if inst == nil {
+			continue
+		}
+		for _, f := range inst.close {
+			_ = f()
+		}
+	}
+	for _, n := range s.nodes {
+		n.close()
+	}
 }
 
 func (s *stage) newInstance(number int) (*instance, error) {
@@ -139,6 +159,9 @@ type world struct {
 	dbSum   sum
 	broken  []violation
 	steps   int
+
+	telling bool   // somebody wants to know
+	did     string // what the last calls asked, and were answered
 }
 
 // actor is one driver.
