@@ -57,11 +57,13 @@ type menu struct {
 	limits *limits
 	left   cost
 	moves  []move
+	passed bool // over a call that commutes with the last one
 }
 
-// moves are the steps that could come next, of those that left pays for. None:
-// everything has ended.
-func (w *world) moves(l *limits, used cost) []move {
+// moves are the steps that could come next, of those that are within the
+// limits. commuted says that there are more, which would lead to where other
+// schedules lead. None at all: everything has ended.
+func (w *world) moves(l *limits, used cost) (moves []move, commuted bool) {
 	m := &menu{world: w, limits: l, left: cost{l.preemptions - used.preemptions, l.faults - used.faults}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +77,7 @@ func (w *world) moves(l *limits, used cost) []move {
 	m.time()
 	m.heals()
 	m.failures()
-	return m.moves
+	return m.moves, m.passed
 }
 
 func (m *menu) add(c cost, s schedule.Step) {
@@ -114,7 +116,11 @@ func (w *world) switching(a *actor) cost {
 func (m *menu) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.waiting {
-			if (c.actor == m.current) == own && m.enabled(c.actor) && !m.commutes(c) {
+			switch {
+			case (c.actor == m.current) != own || !m.enabled(c.actor):
+			case m.commutes(c):
+				m.passed = true
+			default:
 				m.add(m.switching(c.actor), c.step(schedule.Call))
 			}
 		}
@@ -122,7 +128,7 @@ func (m *menu) calls() {
 }
 
 func (m *menu) commutes(c *call) bool {
-	return m.limits.reduce && m.last != nil && m.last.actor == c.actor && m.last.target != c.target &&
+	return m.limits.reduce && m.last != nil && m.last.actor == c.actor && m.last.phase == c.phase && m.last.target != c.target &&
 		compareCalls(c, m.last) < 0 && slices.Contains(m.before, c)
 }
 

@@ -57,15 +57,18 @@ func (s *stage) play(set setting, l *limits, given []schedule.Step, used cost, k
 			p.steps = append(p.steps, given[len(p.steps)])
 			continue
 		}
-		here := point{w.state(), w.moves(l, used)}
+		moves, commuted := w.moves(l, used)
+		here := point{w.state(), moves}
 		if known != nil && known(here.state, used, len(p.steps)) {
 			p.known = true
 			break
 		}
 		p.points = append(p.points, here)
 		next := slices.IndexFunc(here.moves, func(m move) bool { return m.cost == free })
-		if next < 0 {
+		if next < 0 && !commuted {
 			w.finish()
+		}
+		if next < 0 {
 			break
 		}
 		if len(p.steps) == maxSteps {

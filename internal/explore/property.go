@@ -224,6 +224,7 @@ func (s *stage) learn(set setting) error {
 		return fmt.Errorf("explore: %s does not lock what nobody has: %w", w.strategy.Name, err)
 	}
 	s.tells = lease.Lost() != nil
+	s.shows = slices.ContainsFunc(s.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), "solo") })
 	before := w.passed
 	time.Sleep(w.ttl * 2 / 3)
 	s.renews = w.passed > before

@@ -75,7 +75,7 @@ func (s *stage) replay(set setting, bubble Bubble, steps []schedule.Step) (momen
 			moments = append(moments, w.moment(step, !ok))
 		}
 		for len(moments) < maxSteps {
-			next := w.moves(&limits{}, cost{})
+			next, _ := w.moves(&limits{}, cost{})
 			if len(next) == 0 {
 				break
 			}

@@ -42,6 +42,7 @@ type stage struct {
 	// What a lease of the strategy is like.
 	renews   bool     // it makes calls by itself
 	tells    bool     // its loss can be known
+	shows    bool     // its token stands on the server
 	baseline []string // the keys that a released one leaves behind
 }
 
@@ -319,13 +320,13 @@ func (w *world) applied(c *call, err error) {
 }
 
 // grant notes what c has brought its actor: a lease on that server, if the
-// server now has the token that came with the call. A lock without tokens is
-// believed.
+// token of the call or of the lease stands there now. A lock whose tokens are not
+// to be seen there is believed.
 func (w *world) grant(c *call, err error) {
 	if err != nil && err != redis.Nil {
 		return
 	}
-	if token := w.tokenOf(c); token != "" && !strings.Contains(string(c.node.contents()), token) {
+	if w.shows && !strings.Contains(string(c.node.contents()), w.tokenOf(c)) {
 		return
 	}
 	until := c.node.now().Add(w.ttl)
@@ -346,8 +347,14 @@ func (w *world) tokenOf(c *call) string {
 			}
 		}
 	}
-	return ""
+	if c.actor.token == "" {
+		return noToken
+	}
+	return c.actor.token
 }
+
+// noToken stands on no server.
+const noToken = "\x00"
 
 // leaseLeft is for how long the actor's lease still runs by the clocks of the
 // servers that granted it; with several, of a majority of them.
