@@ -1,0 +1,125 @@
+package explore
+
+import (
+	"slices"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/schedule"
+)
+
+// modes lists which failure modes break a property when such a fault strikes;
+// "" is none. The first that the strategy is there to show is the one, and the
+// first of all if it is there for none.
+var modes = map[string]map[string][]string{
+	OneWinner: {
+		"":          {"F1", "F2"},
+		Expiry:      {"F11", "F34", "F37", "F26"},
+		Pause:       {"F11", "F34", "F37", "F26"},
+		Restart:     {"F17", "F20", "F18", "F21", "F24"},
+		NodeClock:   {"F19", "F17"},
+		ClientClock: {"F9"},
+		LateReply:   {"F12"},
+		LostReply:   {"F33"},
+		Cancel:      {"F5", "F6", "F35", "F36"},
+	},
+	LiveOverlap: {
+		Expiry:      {"F5", "F6", "F7", "F35", "F36"},
+		Pause:       {"F5", "F6", "F7", "F35", "F36"},
+		Crash:       {"F7"},
+		Restart:     {"F17", "F20", "F18", "F21", "F24"},
+		NodeClock:   {"F19"},
+		ClientClock: {"F9"},
+	},
+	LateHolder: {
+		Expiry: {"F11", "F34", "F37"},
+		Pause:  {"F11", "F34", "F37"},
+	},
+	StaleWrite:    {Expiry: {"F11"}, Pause: {"F11"}},
+	Fence:         {Expiry: {"F26"}, Pause: {"F26"}, Restart: {"F27"}},
+	Stuck:         {Crash: {"F3", "F4"}, LateReply: {"F14"}},
+	Progress:      {"": {"F16"}},
+	PromptRelease: {Expiry: {"F10"}, Pause: {"F10"}, Crash: {"F10"}},
+	LeftOver:      {Cancel: {"F22"}, LostReply: {"F25"}, Expiry: {"F8"}, Pause: {"F8"}, Crash: {"F8"}},
+	Told:          {Expiry: {"F13"}, Restart: {"F17", "F24"}},
+}
+
+// modeOf is the failure mode that a schedule shows; "": none that is known.
+func modeOf(property string, st lock.Strategy, steps []schedule.Step) string {
+	candidates := modes[property][faultOf(steps)]
+	for _, id := range st.Breaks {
+		if slices.Contains(candidates, id) {
+			return id
+		}
+	}
+	if len(candidates) == 0 {
+		return ""
+	}
+	return candidates[0]
+}
+
+// faultOf is the kind of the first fault of a schedule; "": none strikes.
+func faultOf(steps []schedule.Step) string {
+	for _, s := range steps {
+		if kind := faultKinds[s.Kind]; kind != "" {
+			return kind
+		}
+	}
+	if slices.ContainsFunc(steps, func(s schedule.Step) bool { return s.Kind == schedule.LeaseEnd }) {
+		return Expiry
+	}
+	return ""
+}
+
+var faultKinds = map[schedule.Kind]string{
+	schedule.Paused:       Pause,
+	schedule.Dies:         Crash,
+	schedule.InstanceDies: Crash,
+	schedule.Cancelled:    Cancel,
+	schedule.Restarts:     Restart,
+	schedule.Down:         Down,
+	schedule.ClientClock:  ClientClock,
+	schedule.NodeClock:    NodeClock,
+	schedule.ReplyLost:    LostReply,
+	schedule.ReplyLate:    LateReply,
+	schedule.GivenUp:      LateReply,
+}
+
+// strikes says which faults of a run stand for a kind, in what the registry
+// expects of a strategy.
+var strikes = map[string][]lock.Fault{
+	Expiry:      {lock.Slow, lock.Pause},
+	Pause:       {lock.Pause},
+	Crash:       {lock.Crash},
+	Restart:     {lock.RedisRestart, lock.Amnesia},
+	Down:        {lock.RedisDown},
+	ClientClock: {lock.ClientClock},
+	NodeClock:   {lock.NodeClock, lock.Amnesia},
+	LostReply:   {lock.Partition},
+	LateReply:   {lock.Latency, lock.Partition},
+}
+
+// expected is what a search should come to, by what the registry says of the
+// strategy. No lease without a fence bears an expiry or a pause: the last look
+// at it comes before the write (F11).
+func expected(cfg Config, set setting) lock.Verdict {
+	worst := set.strategy.Expected(lock.NoFault)
+	if cfg.FaultCount == 0 || worst == lock.Unsafe {
+		return worst
+	}
+	for _, kind := range cfg.Faults {
+		leased := set.strategy.Needs&(lock.Redis|lock.RedisQuorum) != 0
+		if leased && set.guard == order.Naive && (kind == Expiry || kind == Pause) {
+			return lock.Unsafe
+		}
+		for _, f := range strikes[kind] {
+			switch set.strategy.Expected(f) {
+			case lock.Unsafe:
+				return lock.Unsafe
+			case lock.Stuck:
+				worst = lock.Stuck
+			}
+		}
+	}
+	return worst
+}

@@ -1,0 +1,102 @@
+package explore
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// epoch is when a bubble of testing/synctest begins.
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// node is a Redis server without a socket. It lives outside of the bubbles and
+// is emptied for each schedule.
+type node struct {
+	name    string
+	redis   *miniredis.Miniredis
+	server  *server.Server
+	scripts map[string]bool // by SHA-1
+
+	ahead time.Duration // its clock, of everybody's
+	down  bool
+	heard []*conn // connections with subscriptions
+	dirty bool    // a command has run since data was read
+	data  []byte
+}
+
+func newNode(name string) (*node, error) {
+	m := miniredis.NewMiniRedis()
+	pipe, err := m.Dial() // makes it a server without a listener
+	if err != nil {
+		return nil, err
+	}
+	pipe.Close()
+	m.ClockTTL(true)
+	return &node{name: name, redis: m, server: m.Server(), scripts: map[string]bool{}}, nil
+}
+
+func (n *node) close() { n.redis.Close() }
+
+// reset makes the node as new.
+func (n *node) reset() {
+	n.redis.FlushAll()
+	n.redis.SetTime(epoch)
+	n.ahead, n.down, n.dirty = 0, false, true
+	n.heard = nil
+}
+
+// now is the node's clock.
+func (n *node) now() time.Time { return time.Now().Add(n.ahead) }
+
+// dispatch runs one command as of now.
+func (n *node) dispatch(p *server.Peer, args []string) {
+	n.redis.SetTime(n.now())
+	n.dirty = true
+	n.server.Dispatch(p, args)
+	p.Flush()
+	if len(args) > 1 && strings.EqualFold(args[0], "eval") {
+		n.scripts[scriptSHA(args[1])] = true
+	}
+}
+
+func scriptSHA(body string) string {
+	sum := sha1.Sum([]byte(body))
+	return hex.EncodeToString(sum[:])
+}
+
+// restart loses the data, and whoever listens. Connections and scripts stand
+// for ones that are made anew at once.
+func (n *node) restart() {
+	n.redis.FlushAll()
+	n.dirty = true
+	n.hangUp()
+}
+
+// jump sets the clock ahead.
+func (n *node) jump(d time.Duration) {
+	n.ahead += d
+	n.dirty = true
+}
+
+// hangUp ends the connections with subscriptions.
+func (n *node) hangUp() {
+	heard := n.heard
+	n.heard = nil
+	for _, c := range heard {
+		c.Close()
+	}
+}
+
+// contents is what the node holds, as text: for people, and to tell states apart.
+func (n *node) contents() []byte {
+	if n.dirty {
+		n.redis.SetTime(n.now())
+		n.data = appendContents(n.data[:0], n.redis, n.now())
+		n.dirty = false
+	}
+	return n.data
+}

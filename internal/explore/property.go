@@ -1,0 +1,243 @@
+package explore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+// The properties, as -property names them.
+const (
+	OneWinner     = "one-winner"     // the ledger has one row at most
+	LiveOverlap   = "live-overlap"   // no lease is granted while another runs that nobody has released
+	LateHolder    = "late-holder"    // nobody writes after his lease while another is inside
+	StaleWrite    = "stale-write"    // no write has an older token than one before it
+	Fence         = "fence"          // tokens only grow
+	Stuck         = "stuck"          // when all leases have run out, a fresh grab is answered
+	Progress      = "progress"       // whoever waits for a lock that is free gets it soon
+	PromptRelease = "prompt-release" // a lock that was released can be had at once
+	LeftOver      = "left-over"      // nothing stays of a grab that has ended
+	Told          = "told"           // a holder knows of his loss before another holds
+)
+
+// Properties lists every property, the one that matters first.
+var Properties = []string{
+	OneWinner, LiveOverlap, LateHolder, StaleWrite, Fence, Stuck, Progress, PromptRelease, LeftOver, Told,
+}
+
+// violation is a property that a step has broken.
+type violation struct {
+	property string
+	step     int // the number of steps made by then
+	why      string
+}
+
+func (w *world) breaks(property, why string, args ...any) {
+	for _, v := range w.broken {
+		if v.property == property {
+			return
+		}
+	}
+	w.broken = append(w.broken, violation{property, w.steps, fmt.Sprintf(why, args...)})
+}
+
+// judge takes in what the last step has brought about.
+func (w *world) judge() {
+	w.mu.Lock()
+	events := w.events
+	w.events = w.events[len(w.events):]
+	w.mu.Unlock()
+	for _, e := range events {
+		w.judgeEvent(e.actor, e.Event)
+	}
+}
+
+func (w *world) judgeEvent(a *actor, e history.Event) {
+	switch {
+	case e.Op == history.Acquire && e.Kind == history.OK:
+		a.granted, a.fence, a.token = true, e.Fence, e.Token
+		a.leaving, a.released, a.lostIt = false, false, false
+		w.judgeGrant(a)
+	case e.Op == history.Read && e.Kind == history.OK:
+		a.inside = len(w.ledger()) == 0
+	case e.Op == history.Claim && e.Kind == history.OK:
+		w.judgeClaim(a)
+	case e.Op == history.Lost:
+		a.lostIt = true
+	case e.Op == history.Release && e.Kind == history.Invoke:
+		a.leaving, a.inside = true, false
+	case e.Op == history.Release:
+		a.ours = w.leaseLeft(a) > 0
+		a.released = e.Kind == history.OK
+	}
+}
+
+func (w *world) ledger() []order.Grab {
+	grabs, _ := w.db.Ledger(context.Background(), theOrder, 1) // fails only on a context that has ended
+	return grabs
+}
+
+// leased says whether the strategy's locks are leases of Redis servers.
+func (w *world) leased() bool { return len(w.nodes) > 0 }
+
+func (w *world) judgeGrant(a *actor) {
+	for i, b := range w.actors {
+		if b == a || !b.granted {
+			continue
+		}
+		if a.fence != 0 && (a.fence == b.fence || a.fence < b.fence && a.early&(1<<i) != 0) {
+			w.breaks(Fence, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
+		}
+		if b.leaving {
+			continue
+		}
+		if w.leased() && w.leaseLeft(b) > 0 && w.leaseLeft(a) > 0 {
+			w.breaks(LiveOverlap, "%s got the lock while %s's lease had %s to run", a.name, b.name, w.leaseLeft(b).Round(time.Millisecond))
+		}
+		if w.tells && !b.lostIt && !b.paused && !b.dead {
+			w.breaks(Told, "%s got the lock while %s believed to hold it", a.name, b.name)
+		}
+	}
+}
+
+func (w *world) judgeClaim(a *actor) {
+	ledger := w.ledger()
+	if check.CountGrabs(ledger).DoubleGrabs > 0 {
+		var drivers []string
+		for _, g := range ledger {
+			drivers = append(drivers, w.actors[g.Driver-1].name)
+		}
+		w.breaks(OneWinner, "the order was given to %s", strings.Join(drivers, " and to "))
+	}
+	for _, g := range ledger {
+		if g.Fence > a.fence && a.fence != 0 {
+			w.breaks(StaleWrite, "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
+		}
+	}
+	for _, b := range w.actors {
+		if b != a && w.leased() && w.leaseLeft(a) <= 0 && b.granted && b.inside && !b.leaving {
+			w.breaks(LateHolder, "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
+		}
+	}
+}
+
+// freeForWaiters returns those who wait for a lock that nobody has, and for
+// nothing that is under way. It is called with mu held.
+func (w *world) freeForWaiters() []*actor {
+	var waiters []*actor
+	for _, a := range w.actors {
+		if slices.ContainsFunc(w.waiting, func(c *call) bool { return c.actor == a && !a.dead }) ||
+			slices.ContainsFunc(w.late, func(c *call) bool { return c.actor == a }) || a.paused ||
+			a.granted && !a.released || !a.granted && a.dead || w.leaseLeft(a) > 0 && !a.released {
+			return nil
+		}
+		if a.begun && !a.done && !a.granted {
+			waiters = append(waiters, a)
+		}
+	}
+	return waiters
+}
+
+// waitedFor judges those who have waited for that long although nobody had the
+// lock: no poll is as rare as that.
+func (w *world) waitedFor(waiters []*actor, d time.Duration) {
+	if len(waiters) > 0 && d >= w.ttl/2 {
+		w.breaks(Progress, "%s waited %s for a lock that was free", waiters[0].name, d.Round(time.Millisecond))
+	}
+}
+
+// judgeEnd looks at what is left: at once, and when all leases have run out.
+func (w *world) judgeEnd() {
+	if !w.excused {
+		w.judgeLeftOver()
+		if w.answered() {
+			return
+		}
+		held := slices.ContainsFunc(w.actors, func(a *actor) bool { return a.granted && a.ours })
+		switch {
+		case held:
+			w.breaks(PromptRelease, "the lock was released, and cannot be had")
+		case !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.granted }):
+			w.breaks(LeftOver, "nobody has got the lock, and it cannot be had")
+		}
+	}
+	for range tries {
+		time.Sleep(w.ttl)
+		w.timePassed()
+		if w.answered() {
+			return
+		}
+	}
+	w.breaks(Stuck, "all leases have run out, and a fresh grab is neither grabbed nor taken")
+}
+
+// tries is how many leases a fresh grab is tried for.
+const tries = 3
+
+// answered says whether a fresh grab gets an answer.
+func (w *world) answered() bool {
+	answer := w.prober.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: w.probe.driver, TryOnce: true})
+	return answer.Outcome == grab.Grabbed || answer.Outcome == grab.Taken
+}
+
+// judgeLeftOver compares with what a grab by itself leaves.
+func (w *world) judgeLeftOver() {
+	for _, n := range w.nodes {
+		for line := range strings.Lines(string(n.contents())) {
+			key, _, _ := strings.Cut(line, " = ")
+			if !slices.Contains(w.baseline, key) {
+				w.breaks(LeftOver, "%s still holds %s", n.name, strings.TrimSpace(line))
+				return
+			}
+		}
+	}
+}
+
+// learn finds out what a lease of the strategy is like, on a stage of its own
+// schedule. It is called inside of a bubble.
+func (s *stage) learn(set setting) error {
+	w, err := newWorld(s, set)
+	defer w.stop()
+	if err != nil {
+		return err
+	}
+	w.open = true
+	ctx := context.Background()
+	locker, err := w.strategy.New(lock.Env{
+		Node: "0", Redis: s.prober.redis, Redlock: s.prober.redlock, Orders: store{w.db, s.prober},
+		TTL: w.ttl, Now: time.Now, Token: func() string { return "solo" }, Rand: func() float64 { return jitter(0) }, Log: quiet,
+	})
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	lease, err := locker.Acquire(lock.TryOnce(lock.WithDriver(ctx, 1)), grab.Key(w.strategy.Name, theOrder))
+	if err != nil {
+		return fmt.Errorf("explore: %s does not lock what nobody has: %w", w.strategy.Name, err)
+	}
+	s.tells = lease.Lost() != nil
+	s.shows = slices.ContainsFunc(s.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), "solo") })
+	before := w.passed
+	time.Sleep(w.ttl * 2 / 3)
+	s.renews = w.passed > before
+	if err := lease.Release(ctx); err != nil {
+		return fmt.Errorf("explore: %s does not release what it has: %w", w.strategy.Name, err)
+	}
+	w.timePassed()
+	s.baseline = nil
+	for _, n := range s.nodes {
+		for line := range strings.Lines(string(n.contents())) {
+			key, _, _ := strings.Cut(line, " = ")
+			s.baseline = append(s.baseline, key)
+		}
+	}
+	return nil
+}
