@@ -25,6 +25,7 @@ type conn struct {
 	owner *instance
 	peer  *server.Peer
 	in    []byte
+	multi bool // between MULTI and EXEC
 
 	mu       sync.Mutex
 	out      []byte
@@ -81,7 +82,13 @@ func (c *conn) command(args []string) {
 		return
 	}
 	c.mu.Unlock()
-	c.node.dispatch(c.peer, args)
+	switch strings.ToLower(args[0]) {
+	case "multi":
+		c.multi = true
+	case "exec", "discard":
+		c.multi = false
+	}
+	c.node.dispatch(c.peer, args, c.multi)
 }
 
 // arrive runs what is queued. A node that is down hangs up.
@@ -103,7 +110,7 @@ func (c *conn) arrive() {
 		return
 	}
 	for _, args := range queue {
-		c.node.dispatch(c.peer, args)
+		c.node.dispatch(c.peer, args, false)
 	}
 }
 
@@ -172,8 +179,8 @@ func (c *conn) Close() error {
 	c.notify()
 	c.mu.Unlock()
 	if !was && listens {
-		c.node.dispatch(c.peer, []string{"UNSUBSCRIBE"})
-		c.node.dispatch(c.peer, []string{"PUNSUBSCRIBE"})
+		c.node.dispatch(c.peer, []string{"UNSUBSCRIBE"}, false)
+		c.node.dispatch(c.peer, []string{"PUNSUBSCRIBE"}, false)
 		c.node.forget(c)
 	}
 	return nil

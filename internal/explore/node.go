@@ -1,8 +1,6 @@
 package explore
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"strings"
 	"time"
 
@@ -20,6 +18,7 @@ type node struct {
 	redis   *miniredis.Miniredis
 	server  *server.Server
 	scripts map[string]bool // by SHA-1
+	lua     *luaHost
 
 	ahead time.Duration // its clock, of everybody's
 	down  bool
@@ -36,10 +35,13 @@ func newNode(name string) (*node, error) {
 	}
 	pipe.Close()
 	m.ClockTTL(true)
-	return &node{name: name, redis: m, server: m.Server(), scripts: map[string]bool{}}, nil
+	return &node{name: name, redis: m, server: m.Server(), scripts: map[string]bool{}, lua: newLuaHost(m.Server())}, nil
 }
 
-func (n *node) close() { n.redis.Close() }
+func (n *node) close() {
+	n.lua.close()
+	n.redis.Close()
+}
 
 // reset makes the node as new.
 func (n *node) reset() {
@@ -52,20 +54,19 @@ func (n *node) reset() {
 // now is the node's clock.
 func (n *node) now() time.Time { return time.Now().Add(n.ahead) }
 
-// dispatch runs one command as of now.
-func (n *node) dispatch(p *server.Peer, args []string) {
+// dispatch runs one command as of now. Within a MULTI, it is only noted.
+func (n *node) dispatch(p *server.Peer, args []string, multi bool) {
 	n.redis.SetTime(n.now())
 	n.dirty = true
-	n.server.Dispatch(p, args)
-	p.Flush()
-	if len(args) > 1 && strings.EqualFold(args[0], "eval") {
+	script := len(args) > 1 && strings.HasPrefix(strings.ToLower(args[0]), "eval")
+	if script && len(args[0]) == len("eval") {
 		n.scripts[scriptSHA(args[1])] = true
+		n.lua.learn(args[1])
 	}
-}
-
-func scriptSHA(body string) string {
-	sum := sha1.Sum([]byte(body))
-	return hex.EncodeToString(sum[:])
+	if !script || multi || !n.lua.eval(p, args) {
+		n.server.Dispatch(p, args)
+	}
+	p.Flush()
 }
 
 // restart loses the data, and whoever listens. Connections and scripts stand

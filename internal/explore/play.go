@@ -262,7 +262,7 @@ func (w *world) arriveLate(s schedule.Step) bool {
 		for i, a := range args {
 			words[i] = fmt.Sprint(a)
 		}
-		c.node.dispatch(peer, words)
+		c.node.dispatch(peer, words, false)
 	}
 	w.applied(c, nil)
 	return true
