@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"grablab/internal/explore"
+	"grablab/internal/grab"
 	"grablab/internal/report"
 	"grablab/internal/schedule"
 )
@@ -53,6 +54,10 @@ func (s *exploreSettings) options() []option {
 		{"fault-count", "K", "how many of them in one schedule", one(&s.FaultCount, whole(0, explore.MaxFaultCount))},
 		{"property", "A,B,…", "what must hold: " + strings.Join(explore.Properties, ", "), one(&s.Properties, parseProperties)},
 		{"guard", "NAME", "how the winner is written (default: the strategy's own)", one(&s.Guard, parseGuard)},
+		{"on-lost", "ACTION", "when a lease is lost: abort, ignore", one(&s.OnLost, parseOnLost)},
+		{"ttl", "D", "how long a lock lives without renewal, in virtual time", one(&s.TTL, atLeast(time.Millisecond))},
+		{"work", "D", "what a driver does between read and write, in virtual time", one(&s.Work, atLeast(0))},
+		{"wait", "D", "how long a driver waits for the lock, in virtual time; 0 tries once", one(&s.Wait, atLeast(0))},
 		{"seconds", "S", "time for each strategy", one(&s.Seconds, parseSeconds)},
 		{"seed", "N", "nothing is drawn: the same flags search the same schedules whatever it is", one(&s.seed, parseSeed)},
 		{"replay", "FILE", "run this schedule, and tell it; with -strategies, another strategy through it", one(&s.replay, nonEmpty)},
@@ -67,6 +72,7 @@ func newExploreSettings() *exploreSettings {
 	s := &exploreSettings{format: exploreFormats[0].name, out: filepath.Join(resultsDir, "explore"), given: map[string]bool{}}
 	s.Config = explore.Config{
 		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
+		TTL: explore.DefaultTTL, OnLost: grab.Abort,
 		Faults: []string{explore.Expiry, explore.Pause, explore.Crash}, Properties: explore.Properties,
 	}
 	return s
@@ -99,7 +105,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 // misplaced finds flags that mean nothing beside others.
 func (s *exploreSettings) misplaced() error {
 	if s.replay != "" {
-		for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "seconds", "seed", "out"} {
+		for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "wait", "seconds", "seed", "out"} {
 			if s.given[name] {
 				return fmt.Errorf("-%s cannot stand with -replay, whose file says what happens", name)
 			}
@@ -152,7 +158,9 @@ the faults that are let happen. Exit code 3: it is another.
 	for _, o := range s.options() {
 		about := o.about
 		switch o.name {
-		case "actors", "preemptions", "fault-count", "seconds", "seed", "out", "format":
+		case "faults":
+			about += fmt.Sprintf(" (default %s)", strings.Join(s.Faults, ","))
+		case "actors", "preemptions", "fault-count", "on-lost", "ttl", "work", "wait", "seconds", "out", "format":
 			about += fmt.Sprintf(" (default %s)", o.value)
 		}
 		fmt.Fprintf(tw, "  -%s %s\t%s\n", o.name, o.arg, about)

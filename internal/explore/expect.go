@@ -49,6 +49,14 @@ func Expected(s lock.Strategy, guard order.Guard, faults []string) lock.Verdict 
 	return worst
 }
 
+// kinds are the faults that may happen.
+func kinds(cfg Config) []string {
+	if cfg.FaultCount == 0 {
+		return nil
+	}
+	return cfg.Faults
+}
+
 // anywhere is what is claimed under f wherever it strikes. Time that runs out
 // between the last look at the lease and the write is seen by nobody but the
 // guard: holders whom the lock does not keep apart then both write.

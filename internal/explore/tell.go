@@ -164,7 +164,7 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{Strategy: strategy, Guard: set.guard, Complete: true, Schedules: 1}
+	r := Result{Strategy: strategy, Guard: set.guard, Complete: true, Schedules: 1, Actors: sched.Actors, Moments: moments}
 	for _, v := range broken {
 		f := Failure{Property: v.property, Mode: modeOf(v.property, set.strategy, sched.Steps), Why: v.why, Schedule: sched}
 		f.Schedule.Strategy, f.Schedule.Guard, f.Schedule.Property, f.Schedule.Mode = strategy, string(set.guard), f.Property, f.Mode

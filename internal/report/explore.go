@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,21 +109,45 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reached tells level by level what has been run and what has not.
+// reached tells of what cost all has been run, and of what cost some.
 func reached(levels []explore.Level) []string {
 	var parts []string
+	most := -1 // preemptions, of which all was run with one fault less
+	for faults := 0; ; faults++ {
+		all := -1
+		for _, l := range levels {
+			if l.Faults == faults && whole(levels, l) {
+				all = max(all, l.Preemptions)
+			}
+		}
+		if all < 0 {
+			break
+		}
+		part := fmt.Sprintf("all of <= %s and <= %s", plural(all, "preemption", "preemptions"), plural(faults, "fault", "faults"))
+		if all == most {
+			parts = parts[:len(parts)-1] // this says more
+		}
+		parts, most = append(parts, part), all
+	}
 	for _, l := range levels {
-		cost := fmt.Sprintf("%s and %s", plural(l.Preemptions, "preemption", "preemptions"), plural(l.Faults, "fault", "faults"))
+		cost := plural(l.Preemptions, "preemption", "preemptions") + " and " + plural(l.Faults, "fault", "faults")
 		switch {
-		case l.Waiting == 0:
-			parts = append(parts, "all of "+cost)
-		case l.Run == 0:
+		case whole(levels, l):
+		case l.Run+l.Waiting == 0:
 			parts = append(parts, "nothing of "+cost)
 		default:
 			parts = append(parts, fmt.Sprintf("of %s %s schedules run, %s waiting", cost, thousands(l.Run), thousands(l.Waiting)))
 		}
 	}
 	return parts
+}
+
+// whole says whether all of a level was run, and all that is cheaper: from that,
+// more of it could still come.
+func whole(levels []explore.Level, of explore.Level) bool {
+	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
+		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0
+	})
 }
 
 func orDash(s string) string {

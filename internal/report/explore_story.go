@@ -21,8 +21,13 @@ const (
 
 const lostMark = "▶"
 
-// stories tells the failure that matters most, and names the others.
+// stories tells the failure that matters most, and names the others; of a
+// replay that breaks nothing, how it went.
 func (e Exploration) stories(b *strings.Builder, r explore.Result) {
+	if len(r.Failures) == 0 && len(r.Moments) > 0 {
+		fmt.Fprintf(b, "\n%s keeps what it promises\n\n", r.Strategy)
+		storyGrid(r.Actors, r.Moments).print(b)
+	}
 	for i, f := range r.Failures {
 		if i == 0 {
 			fmt.Fprintln(b)
@@ -37,7 +42,7 @@ func (e Exploration) stories(b *strings.Builder, r explore.Result) {
 // it was lost, what that means, and what helps.
 func (e Exploration) story(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps"))
-	storyGrid(f.Schedule, f.Moments).print(b)
+	storyGrid(f.Schedule.Actors, f.Moments).print(b)
 	fmt.Fprintln(b)
 	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
 		fmt.Fprintln(b, strings.Join(wrap(text, proseWidth), "\n"))
@@ -83,15 +88,15 @@ func contradiction(f explore.Failure) string {
 }
 
 // storyGrid has one column an actor, and one row a step.
-func storyGrid(s schedule.Schedule, moments []explore.Moment) *grid {
+func storyGrid(actors []schedule.Actor, moments []explore.Moment) *grid {
 	g := &grid{columns: []gridColumn{{}, {head: "step", right: true}, {head: "time", right: true}}}
-	for _, a := range s.Actors {
+	for _, a := range actors {
 		g.columns = append(g.columns, gridColumn{head: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), least: actorLeast})
 	}
 	g.columns = append(g.columns, gridColumn{head: "in the stores"}, gridColumn{head: "believes"}, gridColumn{head: "holds"})
 	var before explore.Moment
 	for i, m := range moments {
-		g.rows = append(g.rows, storyRow(i+1, m, before, s.Actors))
+		g.rows = append(g.rows, storyRow(i+1, m, before, actors))
 		before = m
 	}
 	return g
