@@ -124,6 +124,9 @@ func (w *world) named(name string) *actor {
 
 func (w *world) do(s schedule.Step) bool {
 	a, n := w.named(s.Actor), w.server(s.Target)
+	if n != nil {
+		n.past = n.past.number(int64(s.Kind)).number(int64(w.elapsed()))
+	}
 	switch s.Kind {
 	case schedule.Begins:
 		return w.begin(a)

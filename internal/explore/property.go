@@ -161,13 +161,7 @@ func (w *world) judgeEnd() {
 		if w.answered() {
 			return
 		}
-		held := slices.ContainsFunc(w.actors, func(a *actor) bool { return a.granted && a.ours })
-		switch {
-		case held:
-			w.breaks(PromptRelease, "the lock was released, and cannot be had")
-		case !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.granted }):
-			w.breaks(LeftOver, "nobody has got the lock, and it cannot be had")
-		}
+		w.judgeBusy()
 	}
 	for range tries {
 		time.Sleep(w.ttl)
@@ -179,6 +173,27 @@ func (w *world) judgeEnd() {
 	w.breaks(Stuck, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
+// judgeBusy is for a lock that cannot be had although everybody has gone: it was
+// not released by one who had it, or is there for one who never did.
+func (w *world) judgeBusy() {
+	stays, never := false, false
+	for _, a := range w.actors {
+		stays = stays || a.granted && a.ours && (!a.released || w.shows && w.stands(a.token))
+		never = never || a.begun && !a.granted
+	}
+	switch {
+	case stays:
+		w.breaks(PromptRelease, "the lock was released while the lease ran, and cannot be had")
+	case never:
+		w.breaks(LeftOver, "the lock cannot be had, and it is nobody's")
+	}
+}
+
+// stands says whether some server has the token.
+func (w *world) stands(token string) bool {
+	return slices.ContainsFunc(w.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), token) })
+}
+
 // tries is how many leases a fresh grab is tried for.
 const tries = 3
 
@@ -188,8 +203,12 @@ func (w *world) answered() bool {
 	return answer.Outcome == grab.Grabbed || answer.Outcome == grab.Taken
 }
 
-// judgeLeftOver compares with what a grab by itself leaves.
+// judgeLeftOver compares with what a grab by itself leaves. Once a lease could
+// run out, what is there may have been left to that.
 func (w *world) judgeLeftOver() {
+	if w.elapsed() >= w.ttl {
+		return
+	}
 	for _, n := range w.nodes {
 		for line := range strings.Lines(string(n.contents())) {
 			key, _, _ := strings.Cut(line, " = ")

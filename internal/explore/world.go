@@ -314,6 +314,7 @@ func (w *world) applied(c *call, err error) {
 		w.dbSum = 0
 		return
 	}
+	c.node.past = c.node.past.text(c.actor.name).text(string(c.phase)).number(int64(c.n)).number(int64(w.elapsed())).number(int64(c.fate)).flag(err == nil)
 	if c.phase == tap.Acquire || c.phase == tap.Renew {
 		w.grant(c, err)
 	}
