@@ -225,7 +225,6 @@ func (w *world) change(a *actor, f func()) bool {
 
 // die ends the actor's process. Its sessions end with their connections.
 func (w *world) die(a *actor) bool {
-	w.excused = true
 	ok := w.change(a, func() { a.dead = true })
 	for _, tx := range a.inst.sessions {
 		_ = tx.Close(context.Background())

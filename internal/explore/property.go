@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -111,11 +112,7 @@ func (w *world) judgeGrant(a *actor) {
 func (w *world) judgeClaim(a *actor) {
 	ledger := w.ledger()
 	if check.CountGrabs(ledger).DoubleGrabs > 0 {
-		var drivers []string
-		for _, g := range ledger {
-			drivers = append(drivers, w.actors[g.Driver-1].name)
-		}
-		w.breaks(OneWinner, "the order was given to %s", strings.Join(drivers, " and to "))
+		w.breaks(OneWinner, "the order was given to %s", strings.Join(w.winners(ledger), " and to "))
 	}
 	for _, g := range ledger {
 		if g.Fence > a.fence && a.fence != 0 {
@@ -127,6 +124,19 @@ func (w *world) judgeClaim(a *actor) {
 			w.breaks(LateHolder, "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
 		}
 	}
+}
+
+// winners are the actors in the ledger, by the token of their attempts.
+func (w *world) winners(ledger []order.Grab) []string {
+	names := make([]string, len(ledger))
+	for i, g := range ledger {
+		for _, a := range w.actors {
+			if a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance {
+				names[i] = a.name
+			}
+		}
+	}
+	return names
 }
 
 // freeForWaiters returns those who wait for a lock that nobody has, and for
@@ -156,7 +166,7 @@ func (w *world) waitedFor(waiters []*actor, d time.Duration) {
 
 // judgeEnd looks at what is left: at once, and when all leases have run out.
 func (w *world) judgeEnd() {
-	if !w.excused {
+	if !w.excused && !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.dead && w.leaseLeft(a) > 0 }) {
 		w.judgeLeftOver()
 		if w.answered() {
 			return
@@ -176,15 +186,16 @@ func (w *world) judgeEnd() {
 // judgeBusy is for a lock that cannot be had although everybody has gone: it was
 // not released by one who had it, or is there for one who never did.
 func (w *world) judgeBusy() {
-	stays, never := false, false
+	stays, never, dead := false, false, false
 	for _, a := range w.actors {
+		dead = dead || a.dead
 		stays = stays || a.granted && a.ours && (!a.released || w.shows && w.stands(a.token))
 		never = never || a.begun && !a.granted
 	}
 	switch {
 	case stays:
 		w.breaks(PromptRelease, "the lock was released while the lease ran, and cannot be had")
-	case never:
+	case never && !dead:
 		w.breaks(LeftOver, "the lock cannot be had, and it is nobody's")
 	}
 }
@@ -243,6 +254,7 @@ func (s *stage) learn(set setting) error {
 		return fmt.Errorf("explore: %s does not lock what nobody has: %w", w.strategy.Name, err)
 	}
 	s.tells = lease.Lost() != nil
+	s.borrowed = lease.Token() != "" && lease.Token() != "solo"
 	s.shows = slices.ContainsFunc(s.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), "solo") })
 	before := w.passed
 	time.Sleep(w.ttl * 2 / 3)
