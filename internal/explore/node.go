@@ -2,6 +2,7 @@ package explore
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -20,9 +21,11 @@ type node struct {
 	scripts map[string]bool // by SHA-1
 	lua     *luaHost
 
+	mu    sync.Mutex    // of one command
 	ahead time.Duration // its clock, of everybody's
 	down  bool
 	heard []*conn // connections with subscriptions
+	past  sum     // all that has happened to it
 	dirty bool    // a command has run since data was read
 	data  []byte
 }
@@ -47,7 +50,7 @@ func (n *node) close() {
 func (n *node) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
-	n.ahead, n.down, n.dirty = 0, false, true
+	n.ahead, n.down, n.dirty, n.past = 0, false, true, emptySum
 	n.heard = nil
 }
 
@@ -56,6 +59,8 @@ func (n *node) now() time.Time { return time.Now().Add(n.ahead) }
 
 // dispatch runs one command as of now. Within a MULTI, it is only noted.
 func (n *node) dispatch(p *server.Peer, args []string, multi bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.redis.SetTime(n.now())
 	n.dirty = true
 	script := len(args) > 1 && strings.HasPrefix(strings.ToLower(args[0]), "eval")
@@ -94,6 +99,8 @@ func (n *node) hangUp() {
 
 // contents is what the node holds, as text: for people, and to tell states apart.
 func (n *node) contents() []byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.dirty {
 		n.redis.SetTime(n.now())
 		n.data = appendContents(n.data[:0], n.redis, n.now())
