@@ -110,6 +110,7 @@ func (w *world) note(s schedule.Step) {
 			w.before = append(w.before, w.waiting...)
 		}
 	}
+	// Whoever goes on after time has passed, or a server has failed, preempts nobody.
 	w.current = w.named(s.Actor)
 }
 

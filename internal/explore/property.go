@@ -231,8 +231,8 @@ func (w *world) judgeLeftOver() {
 	}
 }
 
-// learn finds out what a lease of the strategy is like, on a stage of its own
-// schedule. It is called inside of a bubble.
+// learn finds out what a lease of the strategy is like. It is called inside of a
+// bubble.
 func (s *stage) learn(set setting) error {
 	w, err := newWorld(s, set)
 	defer w.stop()
@@ -240,35 +240,61 @@ func (s *stage) learn(set setting) error {
 		return err
 	}
 	w.open = true
-	ctx := context.Background()
 	locker, err := w.strategy.New(lock.Env{
 		Node: "0", Redis: s.prober.redis, Redlock: s.prober.redlock, Orders: store{w.db, s.prober},
-		TTL: w.ttl, Now: time.Now, Token: func() string { return "solo" }, Rand: func() float64 { return jitter(0) }, Log: quiet,
+		TTL: w.ttl, Now: time.Now, Token: func() string { return soloToken }, Rand: func() float64 { return jitter(0) }, Log: quiet,
 	})
 	if err != nil {
 		return err
 	}
 	defer locker.Close()
-	lease, err := locker.Acquire(lock.TryOnce(lock.WithDriver(ctx, 1)), grab.Key(w.strategy.Name, theOrder))
+	first, err := w.solo(locker, 1, func(lease lock.Lease) {
+		s.tells = lease.Lost() != nil
+		s.shows = w.stands(soloToken)
+	})
 	if err != nil {
-		return fmt.Errorf("explore: %s does not lock what nobody has: %w", w.strategy.Name, err)
+		return err
 	}
-	s.tells = lease.Lost() != nil
-	s.borrowed = lease.Token() != "" && lease.Token() != "solo"
-	s.shows = slices.ContainsFunc(s.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), "solo") })
-	before := w.passed
-	time.Sleep(w.ttl * 2 / 3)
-	s.renews = w.passed > before
+	second, err := w.solo(locker, 2, func(lock.Lease) {
+		before := w.passed
+		time.Sleep(w.ttl * 2 / 3)
+		s.renews = w.passed > before
+	})
+	s.borrowed = first != second
+	s.baseline = w.keys()
+	return err
+}
+
+// soloToken is the token of who is alone.
+const soloToken = "solo"
+
+// solo holds the lock for a driver whom nobody disturbs. It returns what the
+// servers held then.
+func (w *world) solo(l lock.Locker, driver int64, hold func(lock.Lease)) (held string, err error) {
+	ctx := context.Background()
+	lease, err := l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(w.strategy.Name, theOrder))
+	if err != nil {
+		return "", fmt.Errorf("explore: %s does not lock what nobody has: %w", w.strategy.Name, err)
+	}
+	for _, n := range w.nodes {
+		held += string(n.contents())
+	}
+	hold(lease)
 	if err := lease.Release(ctx); err != nil {
-		return fmt.Errorf("explore: %s does not release what it has: %w", w.strategy.Name, err)
+		return "", fmt.Errorf("explore: %s does not release what it has: %w", w.strategy.Name, err)
 	}
 	w.timePassed()
-	s.baseline = nil
-	for _, n := range s.nodes {
+	return held, nil
+}
+
+// keys are those that the servers hold.
+func (w *world) keys() []string {
+	var keys []string
+	for _, n := range w.nodes {
 		for line := range strings.Lines(string(n.contents())) {
 			key, _, _ := strings.Cut(line, " = ")
-			s.baseline = append(s.baseline, key)
+			keys = append(keys, key)
 		}
 	}
-	return nil
+	return keys
 }
