@@ -24,7 +24,7 @@ func golden(t *testing.T, id string, f explore.Failure) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(s.Steps) == len(f.Schedule.Steps) && s.Property == f.Property && s.Strategy == f.Schedule.Strategy {
+		if len(s.Steps) == len(f.Schedule.Steps) && s.Property == f.Property && s.Mode == f.Mode && s.Strategy == f.Schedule.Strategy {
 			return
 		}
 	}

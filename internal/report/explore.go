@@ -23,20 +23,31 @@ type Exploration struct {
 }
 
 // Explored renders a line a strategy, how far each was searched, and the story
-// of its failure that matters most.
+// of its failure that matters most. Of a replay it tells the story alone.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", bounds(e.Config))
-	e.table(&b)
-	fmt.Fprintln(&b)
-	for _, r := range e.Results {
-		fmt.Fprintf(&b, "%s: %s\n", r.Strategy, searched(r))
+	if !slices.ContainsFunc(e.Results, replayed) {
+		e.account(&b)
 	}
 	for _, r := range e.Results {
 		e.stories(&b, r)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// replayed says whether a result is that of one schedule.
+func replayed(r explore.Result) bool { return len(r.Moments) > 0 }
+
+// account says what was let happen, what came of it, and how far was searched.
+func (e Exploration) account(b *strings.Builder) {
+	fmt.Fprintf(b, "%s\n\n", bounds(e.Config))
+	e.table(b)
+	fmt.Fprintln(b)
+	for _, r := range e.Results {
+		fmt.Fprintf(b, "%s: %s\n", r.Strategy, searched(r))
+	}
+	fmt.Fprintln(b)
 }
 
 // bounds says what was let happen.

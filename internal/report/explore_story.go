@@ -24,17 +24,23 @@ const lostMark = "▶"
 // stories tells the failure that matters most, and names the others; of a
 // replay that breaks nothing, how it went.
 func (e Exploration) stories(b *strings.Builder, r explore.Result) {
-	if len(r.Failures) == 0 && len(r.Moments) > 0 {
-		fmt.Fprintf(b, "\n%s keeps what it promises\n\n", r.Strategy)
+	if len(r.Failures) == 0 && replayed(r) {
+		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
 		storyGrid(r.Actors, r.Moments).print(b)
+		fmt.Fprintln(b)
 	}
 	for i, f := range r.Failures {
-		if i == 0 {
-			fmt.Fprintln(b)
+		switch {
+		case i == 0:
 			e.story(b, f)
-			continue
+		case replayed(r):
+			fmt.Fprintf(b, "also %s: %s\n", f.Property, f.Why)
+		default:
+			fmt.Fprintf(b, "also %s: %s; %s\n", f.Property, f.Why, e.Replay(f))
 		}
-		fmt.Fprintf(b, "also %s: %s. %s\n", f.Property, f.Why, e.Replay(f))
+		if i == len(r.Failures)-1 {
+			fmt.Fprintln(b)
+		}
 	}
 }
 
