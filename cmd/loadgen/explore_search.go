@@ -170,7 +170,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
 	}
-	last := time.Now()
+	var last time.Time
 	return func(r explore.Result) {
 		if time.Since(last) < progressEvery {
 			return

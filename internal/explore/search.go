@@ -82,7 +82,7 @@ func newSearch(cfg Config, name string) (*search, error) {
 			}
 		}
 	}
-	s.result = Result{Strategy: name, Guard: set.guard, Expected: Expected(set.strategy, set.guard, kinds(cfg))}
+	s.result = Result{Strategy: name, Guard: set.guard, Expected: claimed(cfg, set)}
 	return s, nil
 }
 
