@@ -33,6 +33,8 @@ func TestExpected(t *testing.T) {
 		{"watchdog", "", []string{"crash"}, lock.Safe},
 		{"watchdog", "", []string{"pause"}, lock.Unsafe},
 		{"redlock", "", []string{"down"}, lock.Safe},
+		{"setnx-expire", "", []string{"down"}, lock.Stuck},
+		{"setnx-fenced", "", []string{"restart"}, lock.Unsafe}, // two hold; one of them writes
 		{"redlock", "", []string{"restart"}, lock.Unsafe},
 		{"redlock-miswired", "", []string{"client-clock"}, lock.Safe},
 		{"mysql-forupdate", "", []string{"expiry", "pause"}, lock.Safe},
