@@ -39,7 +39,7 @@ func TestPlayersAgree(t *testing.T) {
 		for _, workers := range []int{1, 2} {
 			cfg.Command, cfg.Workers = command, workers
 			if got := searchFor(t, cfg); got != want {
-				t.Errorf("%s with %d children:\n%s\nwant\n%s", name, workers, got, want)
+				t.Errorf("%s with %d children:\n%.600s\nwant\n%.600s", name, workers, got, want)
 			}
 		}
 	}
