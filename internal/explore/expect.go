@@ -26,6 +26,7 @@ var amounts = []struct {
 	{NodeClock, lock.NodeClock, lock.Amnesia},
 	{LostReply, lock.NoFault, lock.NoFault},
 	{LateReply, lock.Latency, lock.Latency},
+	{LateReply, lock.Crash, lock.Crash}, // a request arrives that its sender has given up
 }
 
 // Expected is the verdict that the registry claims for a strategy if these
@@ -71,7 +72,8 @@ func claimed(cfg Config, set setting) lock.Verdict {
 func anywhere(s lock.Strategy, f lock.Fault) lock.Verdict {
 	unguarded := s.Guard == order.Naive || s.Guard == order.FenceWrite
 	apart := s.Excludes == lock.Nobody || slices.Contains(s.Survives, f)
-	if !apart && (f == lock.RedisRestart || f == lock.Pause && unguarded) {
+	forgets := f == lock.RedisRestart && s.Needs&lock.Redis != 0
+	if !apart && (forgets || f == lock.Pause && unguarded) {
 		return lock.Unsafe
 	}
 	if v := s.Expected(f); v != lock.NA {

@@ -37,7 +37,8 @@ func TestExpected(t *testing.T) {
 		{"setnx-fenced", "", []string{"restart"}, lock.Unsafe}, // two hold; one of them writes
 		{"redlock", "", []string{"restart"}, lock.Unsafe},
 		{"redlock-miswired", "", []string{"client-clock"}, lock.Safe},
-		{"mysql-forupdate", "", []string{"expiry", "pause"}, lock.Safe},
+		{"mysql-forupdate", "", []string{"expiry", "pause", "restart"}, lock.Safe},
+		{"setnx-nottl", "", []string{"late-reply"}, lock.Stuck},
 		{"setnx-late-fence", "", []string{"expiry"}, unclaimed},
 	} {
 		s, err := lock.Find(tt.strategy)

@@ -359,7 +359,7 @@ func (w *world) grant(c *call, err error) {
 func (w *world) tokenOf(c *call) string {
 	for _, args := range c.sent {
 		for _, arg := range args {
-			if text, ok := arg.(string); ok && w.tokens[text] {
+			if text, ok := arg.(string); ok && w.hasToken(text) {
 				return text
 			}
 		}
@@ -368,6 +368,19 @@ func (w *world) tokenOf(c *call) string {
 		return noToken
 	}
 	return c.actor.token
+}
+
+// hasToken says whether text is a token, or a name made from one.
+func (w *world) hasToken(text string) bool {
+	if w.tokens[text] {
+		return true
+	}
+	for token := range w.tokens {
+		if strings.Contains(text, token) {
+			return true
+		}
+	}
+	return false
 }
 
 // noToken stands on no server.
