@@ -135,7 +135,7 @@ func (w *world) actorOf(inst *instance, driver int64) *actor {
 // process that is stopped does not notice.
 func (w *world) park(c *call, line *[]*call) error {
 	w.mu.Lock()
-	if w.open && !c.actor.dead {
+	if w.open && (!c.actor.dead || w.starting) {
 		w.passed++
 		w.mu.Unlock()
 		return nil
