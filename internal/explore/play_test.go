@@ -1,0 +1,83 @@
+package explore
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"grablab/internal/grab/lock"
+)
+
+// Left to themselves, two actors grab one after the other, with every strategy
+// that runs in virtual time, and come to the same state each time.
+func TestPlayUndisturbed(t *testing.T) {
+	for _, st := range slices.Concat(lock.Strategies, lock.Seeded) {
+		if st.Needs&(lock.ZooKeeper|lock.Etcd) != 0 || st.Name == "mysql-getlock-pooled" || st.Title == "" {
+			continue // needs servers, or a pool of connections, or is of TestSurvives
+		}
+		t.Run(st.Name, func(t *testing.T) {
+			cfg, err := Config{}.withDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, err := newSetting(cfg, st.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bubble := func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
+			l, err := openLocal(bubble, cfg, set, sightings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.close()
+			var first sum
+			for i := range 3 {
+				err := l.play([]task{{}}, func(_ int, p *played) {
+					last := p.points[len(p.points)-1].state
+					if i == 0 {
+						first = last
+					}
+					if len(p.broken) > 0 || p.cut || p.wrong >= 0 || last != first {
+						t.Errorf("play %d: %+v", i+1, p)
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkPlay is one schedule of two actors, from nothing to the last probe.
+func BenchmarkPlay(b *testing.B) {
+	for _, name := range []string{"none", "setnx", "watchdog", "handoff", "redlock"} {
+		b.Run(name, func(b *testing.B) {
+			cfg, err := Config{}.withDefaults()
+			if err != nil {
+				b.Fatal(err)
+			}
+			set, err := newSetting(cfg, name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			// Only a test may open bubbles; all of the plays share one body.
+			ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: name, F: func(t *testing.T) {
+				bubble := func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
+				l, err := openLocal(bubble, cfg, set, sightings{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.close()
+				for b.Loop() {
+					if err := l.play([]task{{}}, func(int, *played) {}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}}})
+			if !ok {
+				b.Fail()
+			}
+		})
+	}
+}
