@@ -16,7 +16,8 @@ var modes = map[string]map[string][]string{
 		"":          {"F1", "F2"},
 		Expiry:      {"F11", "F34", "F37", "F26"},
 		Pause:       {"F11", "F34", "F37", "F26"},
-		Restart:     {"F17", "F20", "F18", "F21", "F24"},
+		Restart:     {"F17", "F20", "F18", "F24"},
+		twice:       {"F21", "F17", "F24"},
 		NodeClock:   {"F19", "F17"},
 		ClientClock: {"F9"},
 		LateReply:   {"F12"},
@@ -27,7 +28,8 @@ var modes = map[string]map[string][]string{
 		Expiry:      {"F5", "F6", "F7", "F35", "F36"},
 		Pause:       {"F5", "F6", "F7", "F35", "F36"},
 		Crash:       {"F7"},
-		Restart:     {"F17", "F20", "F18", "F21", "F24"},
+		Restart:     {"F17", "F20", "F18", "F24"},
+		twice:       {"F21", "F17", "F24"},
 		NodeClock:   {"F19"},
 		ClientClock: {"F9"},
 	},
@@ -41,7 +43,7 @@ var modes = map[string]map[string][]string{
 	Progress:      {"": {"F16"}},
 	PromptRelease: {Expiry: {"F10"}, Pause: {"F10"}, Crash: {"F10"}},
 	LeftOver:      {Cancel: {"F22"}, LostReply: {"F25"}, Expiry: {"F8"}, Pause: {"F8"}, Crash: {"F8"}},
-	Told:          {Expiry: {"F13"}, Restart: {"F17", "F24"}},
+	Told:          {Expiry: {"F13"}, Restart: {"F17", "F24"}, twice: {"F17", "F24"}},
 }
 
 // modeOf is the failure mode that a schedule shows; "": none that is known.
@@ -60,16 +62,29 @@ func modeOf(property string, st lock.Strategy, steps []schedule.Step) string {
 
 // faultOf is the kind of the first fault of a schedule; "": none strikes.
 func faultOf(steps []schedule.Step) string {
+	first, restarts := "", 0
 	for _, s := range steps {
-		if kind := faultKinds[s.Kind]; kind != "" {
-			return kind
+		if first == "" {
+			first = faultKinds[s.Kind]
 		}
+		if s.Kind == schedule.Restarts {
+			restarts++
+		}
+	}
+	if restarts > 1 {
+		return twice
+	}
+	if first != "" {
+		return first
 	}
 	if slices.ContainsFunc(steps, func(s schedule.Step) bool { return s.Kind == schedule.LeaseEnd }) {
 		return Expiry
 	}
 	return ""
 }
+
+// twice is the fault of two restarts.
+const twice = Restart + " twice"
 
 var faultKinds = map[schedule.Kind]string{
 	schedule.Paused:       Pause,

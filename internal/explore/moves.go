@@ -118,6 +118,7 @@ func (m *menu) calls() {
 		for _, c := range m.waiting {
 			switch {
 			case (c.actor == m.current) != own || !m.enabled(c.actor):
+			case m.mirrored(c):
 			case m.commutes(c):
 				m.passed = true
 			default:
@@ -130,6 +131,32 @@ func (m *menu) calls() {
 func (m *menu) commutes(c *call) bool {
 	return m.limits.reduce && m.last != nil && m.last.actor == c.actor && m.last.phase == c.phase && m.last.target != c.target &&
 		compareCalls(c, m.last) < 0 && slices.Contains(m.before, c)
+}
+
+// mirrored says whether a call differs from one of the same actor by the name of
+// its server alone: nothing has told the two servers apart so far.
+func (m *menu) mirrored(c *call) bool {
+	return m.limits.reduce && c.node != nil && slices.ContainsFunc(m.nodes, func(n *node) bool {
+		return n.name < c.node.name && m.alike(n, c.node)
+	})
+}
+
+// alike says whether two servers have the same past, and the same calls before them.
+func (w *world) alike(a, b *node) bool {
+	return a.past == b.past && w.ahead(a) == w.ahead(b)
+}
+
+// ahead sums up the calls that a server has before it.
+func (w *world) ahead(n *node) sum {
+	var all sum
+	for i, line := range [][]*call{w.waiting, w.late, w.strays} {
+		for _, c := range line {
+			if c.node == n {
+				all += emptySum.text(c.actor.name).text(string(c.phase)).number(int64(c.n)).number(int64(i))
+			}
+		}
+	}
+	return all
 }
 
 // begins lets the next actor begin. Which one comes first is a matter of names.
@@ -170,8 +197,12 @@ func (m *menu) resumes() {
 // before a call which could go through preempts it; that a lease ends before it
 // is the expiry.
 func (m *menu) time() {
+	// What goes on for longer goes on for ever, such as a renewal for nobody.
 	timer, end := schedule.Step{Kind: schedule.NextTimer}, schedule.Step{Kind: schedule.LeaseEnd}
-	leases := m.nextLeaseEnd() > 0
+	if m.elapsed() > horizon*m.ttl+m.wait {
+		return
+	}
+	leases := m.nextLeaseEnd() > 0 && m.unfinished()
 	switch {
 	case !m.anyEnabled():
 		if m.sleepers() {
@@ -188,6 +219,11 @@ func (m *menu) time() {
 			m.fault(Expiry, end)
 		}
 	}
+}
+
+// unfinished says whether somebody has yet to begin, or to end.
+func (w *world) unfinished() bool {
+	return slices.ContainsFunc(w.actors, func(a *actor) bool { return !a.done && !a.dead })
 }
 
 // sleepers says whether somebody waits for something other than a step; a
@@ -228,7 +264,7 @@ func (m *menu) failures() {
 		return
 	}
 	for _, c := range m.waiting {
-		if c.node == nil || !m.enabled(c.actor) || c.flight != nil {
+		if c.node == nil || !m.enabled(c.actor) || c.flight != nil || m.mirrored(c) {
 			continue
 		}
 		m.fault(LostReply, c.step(schedule.ReplyLost))
@@ -238,8 +274,10 @@ func (m *menu) failures() {
 	for _, a := range m.actors {
 		m.actorFailures(a)
 	}
-	for _, n := range m.nodes {
-		m.nodeFailures(n)
+	for i, n := range m.nodes {
+		if !slices.ContainsFunc(m.nodes[:i], func(o *node) bool { return m.limits.reduce && m.alike(o, n) }) {
+			m.nodeFailures(n)
+		}
 	}
 }
 

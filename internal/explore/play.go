@@ -110,6 +110,7 @@ func (w *world) note(s schedule.Step) {
 			w.before = append(w.before, w.waiting...)
 		}
 	}
+	// Whoever goes on after time has passed, or a server has failed, preempts nobody.
 	w.current = w.named(s.Actor)
 }
 
@@ -124,6 +125,9 @@ func (w *world) named(name string) *actor {
 
 func (w *world) do(s schedule.Step) bool {
 	a, n := w.named(s.Actor), w.server(s.Target)
+	if n != nil {
+		n.past = n.past.number(int64(s.Kind)).number(int64(w.elapsed()))
+	}
 	switch s.Kind {
 	case schedule.Begins:
 		return w.begin(a)
@@ -222,7 +226,6 @@ func (w *world) change(a *actor, f func()) bool {
 
 // die ends the actor's process. Its sessions end with their connections.
 func (w *world) die(a *actor) bool {
-	w.excused = true
 	ok := w.change(a, func() { a.dead = true })
 	for _, tx := range a.inst.sessions {
 		_ = tx.Close(context.Background())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -111,11 +112,7 @@ func (w *world) judgeGrant(a *actor) {
 func (w *world) judgeClaim(a *actor) {
 	ledger := w.ledger()
 	if check.CountGrabs(ledger).DoubleGrabs > 0 {
-		var drivers []string
-		for _, g := range ledger {
-			drivers = append(drivers, w.actors[g.Driver-1].name)
-		}
-		w.breaks(OneWinner, "the order was given to %s", strings.Join(drivers, " and to "))
+		w.breaks(OneWinner, "the order was given to %s", strings.Join(w.winners(ledger), " and to "))
 	}
 	for _, g := range ledger {
 		if g.Fence > a.fence && a.fence != 0 {
@@ -127,6 +124,19 @@ func (w *world) judgeClaim(a *actor) {
 			w.breaks(LateHolder, "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
 		}
 	}
+}
+
+// winners are the actors in the ledger, by the token of their attempts.
+func (w *world) winners(ledger []order.Grab) []string {
+	names := make([]string, len(ledger))
+	for i, g := range ledger {
+		for _, a := range w.actors {
+			if a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance {
+				names[i] = a.name
+			}
+		}
+	}
+	return names
 }
 
 // freeForWaiters returns those who wait for a lock that nobody has, and for
@@ -156,18 +166,12 @@ func (w *world) waitedFor(waiters []*actor, d time.Duration) {
 
 // judgeEnd looks at what is left: at once, and when all leases have run out.
 func (w *world) judgeEnd() {
-	if !w.excused {
+	if !w.excused && !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.dead && w.leaseLeft(a) > 0 }) {
 		w.judgeLeftOver()
 		if w.answered() {
 			return
 		}
-		held := slices.ContainsFunc(w.actors, func(a *actor) bool { return a.granted && a.ours })
-		switch {
-		case held:
-			w.breaks(PromptRelease, "the lock was released, and cannot be had")
-		case !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.granted }):
-			w.breaks(LeftOver, "nobody has got the lock, and it cannot be had")
-		}
+		w.judgeBusy()
 	}
 	for range tries {
 		time.Sleep(w.ttl)
@@ -179,6 +183,28 @@ func (w *world) judgeEnd() {
 	w.breaks(Stuck, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
+// judgeBusy is for a lock that cannot be had although everybody has gone: it was
+// not released by one who had it, or is there for one who never did.
+func (w *world) judgeBusy() {
+	stays, never, dead := false, false, false
+	for _, a := range w.actors {
+		dead = dead || a.dead
+		stays = stays || a.granted && a.ours && (!a.released || w.shows && w.stands(a.token))
+		never = never || a.begun && !a.granted
+	}
+	switch {
+	case stays:
+		w.breaks(PromptRelease, "the lock was released while the lease ran, and cannot be had")
+	case never && !dead:
+		w.breaks(LeftOver, "the lock cannot be had, and it is nobody's")
+	}
+}
+
+// stands says whether some server has the token.
+func (w *world) stands(token string) bool {
+	return slices.ContainsFunc(w.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), token) })
+}
+
 // tries is how many leases a fresh grab is tried for.
 const tries = 3
 
@@ -188,8 +214,12 @@ func (w *world) answered() bool {
 	return answer.Outcome == grab.Grabbed || answer.Outcome == grab.Taken
 }
 
-// judgeLeftOver compares with what a grab by itself leaves.
+// judgeLeftOver compares with what a grab by itself leaves. Once a lease could
+// run out, what is there may have been left to that.
 func (w *world) judgeLeftOver() {
+	if w.elapsed() >= w.ttl {
+		return
+	}
 	for _, n := range w.nodes {
 		for line := range strings.Lines(string(n.contents())) {
 			key, _, _ := strings.Cut(line, " = ")
@@ -201,8 +231,8 @@ func (w *world) judgeLeftOver() {
 	}
 }
 
-// learn finds out what a lease of the strategy is like, on a stage of its own
-// schedule. It is called inside of a bubble.
+// learn finds out what a lease of the strategy is like. It is called inside of a
+// bubble.
 func (s *stage) learn(set setting) error {
 	w, err := newWorld(s, set)
 	defer w.stop()
@@ -210,34 +240,61 @@ func (s *stage) learn(set setting) error {
 		return err
 	}
 	w.open = true
-	ctx := context.Background()
 	locker, err := w.strategy.New(lock.Env{
 		Node: "0", Redis: s.prober.redis, Redlock: s.prober.redlock, Orders: store{w.db, s.prober},
-		TTL: w.ttl, Now: time.Now, Token: func() string { return "solo" }, Rand: func() float64 { return jitter(0) }, Log: quiet,
+		TTL: w.ttl, Now: time.Now, Token: func() string { return soloToken }, Rand: func() float64 { return jitter(0) }, Log: quiet,
 	})
 	if err != nil {
 		return err
 	}
 	defer locker.Close()
-	lease, err := locker.Acquire(lock.TryOnce(lock.WithDriver(ctx, 1)), grab.Key(w.strategy.Name, theOrder))
+	first, err := w.solo(locker, 1, func(lease lock.Lease) {
+		s.tells = lease.Lost() != nil
+		s.shows = w.stands(soloToken)
+	})
 	if err != nil {
-		return fmt.Errorf("explore: %s does not lock what nobody has: %w", w.strategy.Name, err)
+		return err
 	}
-	s.tells = lease.Lost() != nil
-	s.shows = slices.ContainsFunc(s.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), "solo") })
-	before := w.passed
-	time.Sleep(w.ttl * 2 / 3)
-	s.renews = w.passed > before
+	second, err := w.solo(locker, 2, func(lock.Lease) {
+		before := w.passed
+		time.Sleep(w.ttl * 2 / 3)
+		s.renews = w.passed > before
+	})
+	s.borrowed = first != second
+	s.baseline = w.keys()
+	return err
+}
+
+// soloToken is the token of who is alone.
+const soloToken = "solo"
+
+// solo holds the lock for a driver whom nobody disturbs. It returns what the
+// servers held then.
+func (w *world) solo(l lock.Locker, driver int64, hold func(lock.Lease)) (held string, err error) {
+	ctx := context.Background()
+	lease, err := l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(w.strategy.Name, theOrder))
+	if err != nil {
+		return "", fmt.Errorf("explore: %s does not lock what nobody has: %w", w.strategy.Name, err)
+	}
+	for _, n := range w.nodes {
+		held += string(n.contents())
+	}
+	hold(lease)
 	if err := lease.Release(ctx); err != nil {
-		return fmt.Errorf("explore: %s does not release what it has: %w", w.strategy.Name, err)
+		return "", fmt.Errorf("explore: %s does not release what it has: %w", w.strategy.Name, err)
 	}
 	w.timePassed()
-	s.baseline = nil
-	for _, n := range s.nodes {
+	return held, nil
+}
+
+// keys are those that the servers hold.
+func (w *world) keys() []string {
+	var keys []string
+	for _, n := range w.nodes {
 		for line := range strings.Lines(string(n.contents())) {
 			key, _, _ := strings.Cut(line, " = ")
-			s.baseline = append(s.baseline, key)
+			keys = append(keys, key)
 		}
 	}
-	return nil
+	return keys
 }

@@ -108,6 +108,9 @@ func (s *search) run(ctx context.Context, bubble Bubble, progress Watch) (Result
 	if err != nil {
 		return Result{}, err
 	}
+	if st.borrowed && len(s.set.actors) > 2 {
+		s.set.actors[1].As = s.set.actors[0].Name // who tries twice brings the same token
+	}
 	if s.cfg.Seconds > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(s.cfg.Seconds*float64(time.Second)))

@@ -17,6 +17,8 @@ func (w *world) state() sum {
 	defer w.mu.Unlock()
 	h := emptySum.number(int64(w.elapsed()))
 	for _, n := range w.nodes {
+		stand, fail := n.disturbed()
+		h = h.number(int64(stand)).number(int64(fail))
 		h = h.bytes(n.contents()).number(int64(n.ahead)).flag(n.down).number(int64(len(n.heard)))
 	}
 	h = h.number(int64(w.database()))

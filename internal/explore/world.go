@@ -43,6 +43,7 @@ type stage struct {
 	renews   bool     // it makes calls by itself
 	tells    bool     // its loss can be known
 	shows    bool     // its token stands on the server
+	borrowed bool     // its token is the driver's, and not its own
 	baseline []string // the keys that a released one leaves behind
 }
 
@@ -234,7 +235,7 @@ func newWorld(s *stage, set setting) (*world, error) {
 	}
 	for i, a := range set.actors {
 		w.actors = append(w.actors, &actor{
-			name: a.Name, index: i, driver: int64(i) + 1, inst: s.instances[a.Instance-1], seen: emptySum,
+			name: a.Name, index: i, driver: driverOf(set.actors, i), inst: s.instances[a.Instance-1], seen: emptySum,
 		})
 	}
 	w.probe = &actor{name: "probe", index: len(w.actors), driver: int64(len(w.actors)) + 1, inst: s.prober, seen: emptySum}
@@ -246,6 +247,16 @@ func newWorld(s *stage, set setting) (*world, error) {
 	}
 	w.open = false
 	return w, nil
+}
+
+// driverOf numbers the drivers from 1.
+func driverOf(actors []schedule.Actor, i int) int64 {
+	for j, a := range actors[:i] {
+		if a.Name == actors[i].As {
+			return driverOf(actors, j)
+		}
+	}
+	return int64(i) + 1
 }
 
 // start starts an instance.
@@ -314,6 +325,7 @@ func (w *world) applied(c *call, err error) {
 		w.dbSum = 0
 		return
 	}
+	c.node.past = c.node.past.text(c.actor.name).text(string(c.phase)).number(int64(c.n)).number(int64(w.elapsed())).number(int64(c.fate)).flag(err == nil)
 	if c.phase == tap.Acquire || c.phase == tap.Renew {
 		w.grant(c, err)
 	}

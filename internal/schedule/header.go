@@ -67,6 +67,9 @@ func printActors(s Schedule) string {
 	actors := make([]string, len(s.Actors))
 	for i, a := range s.Actors {
 		actors[i] = fmt.Sprintf("%s@%d", a.Name, a.Instance)
+		if a.As != "" {
+			actors[i] += "/" + a.As
+		}
 	}
 	return strings.Join(actors, " ")
 }
@@ -76,7 +79,8 @@ func parseActors(s *Schedule, words []string) error {
 		return errors.New("nobody takes part")
 	}
 	for _, w := range words {
-		name, instance, _ := strings.Cut(w, "@")
+		name, rest, _ := strings.Cut(w, "@")
+		instance, as, again := strings.Cut(rest, "/")
 		n, err := parseCount(instance)
 		if err != nil || !isActor(name) {
 			return fmt.Errorf("%q is no actor at an instance", w)
@@ -84,7 +88,10 @@ func parseActors(s *Schedule, words []string) error {
 		if s.InstanceOf(name) != 0 {
 			return fmt.Errorf("actor %s stands there twice", name)
 		}
-		s.Actors = append(s.Actors, Actor{Name: name, Instance: n})
+		if again && s.InstanceOf(as) == 0 {
+			return fmt.Errorf("nobody before %s is called %q", name, as)
+		}
+		s.Actors = append(s.Actors, Actor{Name: name, Instance: n, As: as})
 	}
 	return nil
 }

@@ -17,7 +17,7 @@
 // A call is named by its actor, the phase of the grab, its number among the
 // actor's calls of that phase to that server, and the server: so the same step
 // can be found in the run of another strategy. Blank lines, and what follows a
-// "#", mean nothing.
+// "#", mean nothing. "B@2/A" is an actor for whom the driver of A tries once more.
 package schedule
 
 import (
@@ -44,6 +44,7 @@ type Schedule struct {
 type Actor struct {
 	Name     string // a capital letter
 	Instance int    // from 1
+	As       string // the actor before it whose driver tries once more; "": a driver of its own
 }
 
 // DB is the target of the calls that go to the database.

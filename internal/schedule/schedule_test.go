@@ -13,7 +13,7 @@ import (
 const everything = `strategy redlock
 guard naive
 on-lost ignore
-actors A@1 B@2 C@1
+actors A@1 B@2/A C@1
 nodes redlock-1 redlock-2 redlock-3
 ttl 3s
 work 1s
@@ -105,6 +105,7 @@ func TestErrors(t *testing.T) {
 		"strategy a b":                 `line 1: "strategy a b": want one word; want such as "strategy setnx"`,
 		"actors A":                     `"A" is no actor at an instance; want such as "actors A@1 B@2"`,
 		"actors A@1 A@2":               `actor A stands there twice`,
+		"actors A@1 B@2/C":             `nobody before B is called "C"`,
 		"nodes db":                     `"db" cannot name another lock server`,
 		"ttl 0s":                       `"0s" is no duration above 0`,
 		top + "alice begins":           `an actor is a capital letter`,
