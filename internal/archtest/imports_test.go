@@ -27,7 +27,7 @@ var rules = []struct {
 	{"internal/order", "migrations", "the ledger decides, so it depends on nothing that it judges"},
 	{"internal/grab/lock", "internal/order", "a strategy cannot know that it is watched: no tap, no history, no fault"},
 	{"internal/grab", "internal/grab/lock internal/order internal/history internal/tap", "the critical section; the same code in instance, benchmark and explorer"},
-	{"internal/check", "internal/history internal/order", "a verdict rests on the record and the ledger alone"},
+	{"internal/check", "internal/history internal/order internal/grab/lock", "a verdict rests on the record and the ledger alone, in the words of the registry"},
 	{"internal/stack", "internal/order internal/grab/lock internal/tap", "servers, whatever runs on them"},
 	{"internal/instance", "internal/grab internal/grab/lock internal/order internal/tap internal/history internal/stack", "what both binaries start; nothing that measures it"},
 	{"internal/fault", "internal/stack internal/tap internal/schedule internal/grab/lock", "faults strike what runs, and know no experiment"},

@@ -235,7 +235,7 @@ func (r *runner) readEvents(c *Cell, s lock.Strategy) error {
 	}
 	c.NearMisses = &rec.NearMisses
 	if s.Excludes != lock.Nobody {
-		c.Overlaps = ptr(len(check.Overlaps(rec.Holds, check.Among(s.Excludes))))
+		c.Overlaps = ptr(len(check.Overlaps(rec.Holds, s.Excludes)))
 	}
 	return nil
 }

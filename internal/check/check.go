@@ -7,6 +7,7 @@
 package check
 
 import (
+	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
@@ -41,21 +42,15 @@ var Checkers = []Checker{
 	oneWinner,
 	answersAgree,
 	holdersApart,
+	effectsApart,
+	linearizable,
+	fenceMonotone,
+	noStaleWrite,
 	nothingStuck,
 }
 
 // Pair is one driver's attempt on one order.
 type Pair struct{ Order, Driver int64 }
-
-// Among says who must be kept apart by a lock.
-type Among string
-
-// The reaches of a lock.
-const (
-	Nobody  Among = "nobody"  // there is no lock
-	Process Among = "process" // only the holders within one instance
-	Global  Among = "global"
-)
 
 // Evidence is all that is known of some orders once the load on them has
 // ended. Drivers who only probe belong in none of it.
@@ -70,8 +65,9 @@ type Evidence struct {
 	Told   []Pair // who was answered "grabbed"
 	Unsure []Pair // whose outcome nobody knows: no answer, or one that says so
 
-	Record   *Record // what the instances recorded; nil: nothing
-	Excludes Among   // whom the lock promises to keep apart
+	Record   *Record        // what the instances recorded; nil: nothing
+	Excludes lock.Exclusion // whom the lock promises to keep apart
+	Guard    order.Guard    // with which the winners were written
 
 	Stuck []int64 // orders on which a probe never got an answer
 	// NoProbe says why the probes could not tell; nil: they did.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"grablab/internal/check"
+	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
@@ -73,8 +74,8 @@ func TestVerdicts(t *testing.T) {
 		{"not probed", "nothing-stuck", check.Evidence{NoProbe: errGone}, check.Unknown, "the database is gone"},
 		{"some stuck, some not probed", "nothing-stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order gives"},
 
-		{"no lock", "holders-apart", check.Evidence{Excludes: check.Nobody, Record: &check.Record{}}, check.Unknown, "no lock"},
-		{"no record", "holders-apart", check.Evidence{Excludes: check.Global}, check.Unknown, "nobody recorded"},
+		{"no lock", "holders-apart", check.Evidence{Excludes: lock.Nobody, Record: &check.Record{}}, check.Unknown, "no lock"},
+		{"no record", "holders-apart", check.Evidence{Excludes: lock.Global}, check.Unknown, "nobody recorded"},
 	} {
 		t.Run(tt.checker+"/"+tt.name, func(t *testing.T) {
 			got := verdict(t, tt.checker, tt.e)
@@ -135,19 +136,27 @@ func FuzzAnswersBalance(f *testing.F) {
 
 // tape writes a history by hand. Time is in steps.
 type tape struct {
-	scan check.Scan
-	seq  map[string]uint64
+	scan   check.Scan
+	seq    map[string]uint64
+	events []history.Event
 }
+
+func stepsOf(t int) time.Duration { return time.Duration(t) * time.Millisecond }
 
 func (tp *tape) add(t int, instance string, kind history.Kind, op string, order, driver int64, token, note string) {
 	if tp.seq == nil {
 		tp.seq = map[string]uint64{}
 	}
 	tp.seq[instance]++
-	tp.scan.Add(history.Event{
+	tp.play(history.Event{
 		Seq: tp.seq[instance], T: time.Duration(t), Instance: instance, Kind: kind, Op: op,
 		Order: order, Driver: driver, Token: token, Note: note,
 	})
+}
+
+func (tp *tape) play(e history.Event) {
+	tp.events = append(tp.events, e)
+	tp.scan.Add(e)
 }
 
 func (tp *tape) enter(t int, instance string, order, driver int64, token string) {
@@ -172,50 +181,50 @@ func (tp *tape) restart(instance string) { tp.seq[instance] = 0 }
 func TestHoldersApart(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		among    check.Among
+		among    lock.Exclusion
 		tape     func(*tape)
 		overlaps int
 		want     check.Result
 		why      string
 	}{
-		{"nothing happened", check.Global, func(*tape) {}, 0, check.Pass, "0 holds"},
-		{"one after the other", check.Global, func(r *tape) {
+		{"nothing happened", lock.Global, func(*tape) {}, 0, check.Pass, "0 holds"},
+		{"one after the other", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.leave(2, "A", 7, 1, "a")
 			r.enter(3, "B", 7, 2, "b")
 			r.leave(4, "B", 7, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"one the instant after the other", check.Global, func(r *tape) {
+		{"one the instant after the other", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.leave(2, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "B", 7, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"together, on two orders", check.Global, func(r *tape) {
+		{"together, on two orders", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 8, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
 			r.leave(4, "B", 8, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"together, in two instances", check.Global, func(r *tape) {
+		{"together, in two instances", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
 			r.leave(4, "B", 7, 2, "b")
 		}, 1, check.Fail, "order 7 driver 2 (instance B)"},
-		{"together, in two instances that need not exclude each other", check.Process, func(r *tape) {
+		{"together, in two instances that need not exclude each other", lock.Process, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
 			r.leave(4, "B", 7, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"together, in one instance", check.Process, func(r *tape) {
+		{"together, in one instance", lock.Process, func(r *tape) {
 			r.enter(1, "A", 7, 1, "")
 			r.enter(2, "A", 7, 2, "")
 			r.leave(3, "A", 7, 1, "")
 			r.leave(4, "A", 7, 2, "")
 		}, 1, check.Fail, "order 7 driver 2 (instance A)"},
-		{"the long one overlaps all the short ones", check.Global, func(r *tape) {
+		{"the long one overlaps all the short ones", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			for i := range 3 {
 				r.enter(2+2*i, "B", 7, 2, "b")
@@ -223,30 +232,30 @@ func TestHoldersApart(t *testing.T) {
 			}
 			r.leave(9, "A", 7, 1, "a")
 		}, 3, check.Fail, "3 holds"},
-		{"one driver's two attempts with one token", check.Global, func(r *tape) {
+		{"one driver's two attempts with one token", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "driver-1")
 			r.enter(2, "A", 7, 1, "driver-1")
 			r.leave(3, "A", 7, 1, "driver-1")
 			r.leave(4, "A", 7, 1, "driver-1")
 		}, 1, check.Fail, "1 hold began"},
-		{"never left", check.Global, func(r *tape) {
+		{"never left", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(6, "B", 7, 2, "b")
 		}, 1, check.Fail, "driver 2"},
-		{"died inside, told", check.Global, func(r *tape) {
+		{"died inside, told", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.scan.Died("A", 3)
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(6, "B", 7, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"died inside, after another had entered", check.Global, func(r *tape) {
+		{"died inside, after another had entered", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.scan.Died("A", 3)
 			r.leave(6, "B", 7, 2, "b")
 		}, 1, check.Fail, "driver 2"},
-		{"died inside, started anew", check.Global, func(r *tape) {
+		{"died inside, started anew", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(6, "B", 7, 2, "b")
@@ -254,16 +263,16 @@ func TestHoldersApart(t *testing.T) {
 			r.enter(8, "A", 7, 3, "c")
 			r.leave(9, "A", 7, 3, "c")
 		}, 0, check.Pass, "3 holds"},
-		{"a release was lost", check.Global, func(r *tape) {
+		{"a release was lost", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.lose("A")
 			r.enter(5, "A", 7, 2, "b")
 			r.leave(6, "A", 7, 2, "b")
 		}, 1, check.Unknown, "1 event was lost"},
-		{"an acquire was lost", check.Global, func(r *tape) {
+		{"an acquire was lost", lock.Global, func(r *tape) {
 			r.leave(1, "A", 7, 1, "a")
 		}, 0, check.Unknown, "1 event was lost"},
-		{"events were lost, and two overlap all the same", check.Global, func(r *tape) {
+		{"events were lost, and two overlap all the same", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
@@ -271,13 +280,13 @@ func TestHoldersApart(t *testing.T) {
 			r.lose("B")
 			r.enter(9, "B", 7, 3, "c")
 		}, 1, check.Fail, "driver 2"},
-		{"lost before the process began to tell", check.Global, func(r *tape) {
+		{"lost before the process began to tell", lock.Global, func(r *tape) {
 			r.scan.Since = map[string]uint64{"A": 10}
 			r.seq = map[string]uint64{"A": 12}
 			r.enter(1, "A", 7, 1, "a")
 			r.leave(2, "A", 7, 1, "a")
 		}, 0, check.Unknown, "2 events were lost"},
-		{"failed acquires hold nothing", check.Global, func(r *tape) {
+		{"failed acquires hold nothing", lock.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.add(2, "B", history.Fail, history.Acquire, 7, 2, "", "lock: busy")
 			r.leave(3, "A", 7, 1, "a")
@@ -305,7 +314,7 @@ func TestOverlapIsShown(t *testing.T) {
 	r.enter(2, "B", 7, 2, "b")
 	r.leave(3, "A", 7, 1, "a")
 	r.leave(4, "B", 7, 2, "b")
-	v := verdict(t, "holders-apart", check.Evidence{Record: r.scan.Record(), Excludes: check.Global})
+	v := verdict(t, "holders-apart", check.Evidence{Record: r.scan.Record(), Excludes: lock.Global})
 	var got []string
 	for _, e := range v.Events {
 		got = append(got, e.Instance+" "+string(e.Kind)+" "+e.Op)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 )
 
@@ -14,7 +15,7 @@ var holdersApart = Checker{
 	About: "no two holders of one lock were inside their critical sections at the same instant",
 	Check: named("holders-apart", func(e Evidence) Verdict {
 		switch {
-		case e.Excludes == Nobody:
+		case e.Excludes == lock.Nobody:
 			return unknown("there is no lock that could be held")
 		case e.Record == nil:
 			return unknown("nobody recorded who held the lock")
@@ -46,18 +47,18 @@ type Overlap struct{ First, Second Hold }
 // order lasted: n holders at once are n-1 overlaps, as n ledger rows of one
 // order are n-1 double-grabs. Within Process only holds of one instance are
 // compared; among Nobody, none are. They are sorted by order, then by time.
-func Overlaps(holds []Hold, among Among) []Overlap {
-	if among == Nobody {
+func Overlaps(holds []Hold, among lock.Exclusion) []Overlap {
+	if among == lock.Nobody {
 		return nil
 	}
 	holds = slices.Clone(holds)
 	slices.SortFunc(holds, func(a, b Hold) int {
-		return cmp.Or(cmp.Compare(a.Order, b.Order), among.compare(a, b), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+		return cmp.Or(cmp.Compare(a.Order, b.Order), compare(among, a, b), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
 	var overlaps []Overlap
 	var longest Hold // of the holds before, the one that ends last
 	for i, h := range holds {
-		same := i > 0 && h.Order == longest.Order && among.compare(h, longest) == 0
+		same := i > 0 && h.Order == longest.Order && compare(among, h, longest) == 0
 		if same && h.From < longest.To {
 			overlaps = append(overlaps, Overlap{longest, h})
 		}
@@ -68,9 +69,9 @@ func Overlaps(holds []Hold, among Among) []Overlap {
 	return overlaps
 }
 
-// compare is 0 if a must keep apart two holders like these.
-func (a Among) compare(x, y Hold) int {
-	if a == Process {
+// compare is 0 if two holders like these must be kept apart.
+func compare(among lock.Exclusion, x, y Hold) int {
+	if among == lock.Process {
 		return cmp.Compare(x.Instance, y.Instance)
 	}
 	return 0

@@ -3,7 +3,6 @@ package check_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -68,7 +67,7 @@ func fight(t *testing.T, strategy string) check.Evidence {
 	}
 	wg.Wait()
 
-	e := check.Evidence{Told: told, Excludes: check.Global}
+	e := check.Evidence{Told: told, Excludes: lock.Global}
 	if e.Ledger, err = store.Ledger(ctx, first, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -87,16 +86,16 @@ func fight(t *testing.T, strategy string) check.Evidence {
 func TestLocksAtWork(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
-		excludes check.Among
+		excludes lock.Exclusion
 		winners  int
 		overlaps int
 		want     map[string]check.Result
 	}{
-		{"none", check.Global, 20, 19, map[string]check.Result{
-			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Fail}},
-		{"mutex", check.Global, 2, 1, map[string]check.Result{
-			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Fail}},
-		{"mutex", check.Process, 2, 0, map[string]check.Result{
+		{"none", lock.Global, 20, 19, map[string]check.Result{
+			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Fail, "linearizable": check.Fail}},
+		{"mutex", lock.Global, 2, 1, map[string]check.Result{
+			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Fail, "linearizable": check.Fail}},
+		{"mutex", lock.Process, 2, 0, map[string]check.Result{
 			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Pass}},
 	} {
 		t.Run(tt.strategy+"/"+string(tt.excludes), func(t *testing.T) {
@@ -116,14 +115,5 @@ func TestLocksAtWork(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// The names of a lock's reach are those of the registry.
-func TestReaches(t *testing.T) {
-	got := []string{string(check.Nobody), string(check.Process), string(check.Global)}
-	want := []string{string(lock.Nobody), string(lock.Process), string(lock.Global)}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"grablab/internal/check"
+	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 )
 
@@ -35,7 +36,7 @@ func TestHoldUntilClaim(t *testing.T) {
 					scan.Add(e)
 				}
 				rec := scan.Record()
-				if got := len(check.Overlaps(rec.Holds, check.Global)); got != want || rec.Lost != 0 {
+				if got := len(check.Overlaps(rec.Holds, lock.Global)); got != want || rec.Lost != 0 {
 					t.Errorf("until claim %v: %d overlaps and %d lost, want %d", until, got, rec.Lost, want)
 				}
 			}

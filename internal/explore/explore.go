@@ -112,14 +112,18 @@ type Result struct {
 	Strategy  string
 	Guard     order.Guard
 	Verdict   lock.Verdict
-	Expected  lock.Verdict
-	Complete  bool   // everything within the bounds was looked at
-	Reason    string // why it is not, or why the verdict is unknown; "": neither
+	Expected  lock.Verdict // by the registry; "": it claims nothing
+	Complete  bool         // everything within the bounds was looked at
+	Reason    string       // why it is not, or why the verdict is unknown; "": neither
 	Levels    []Level
 	Schedules int
 	States    int
 	Elapsed   time.Duration
 	Failures  []Failure // the shortest of each property, the one that matters first
+
+	// Of a replay, whatever it came to.
+	Actors  []schedule.Actor
+	Moments []Moment
 }
 
 // Failure is a schedule that breaks a property.

@@ -223,7 +223,7 @@ func (w *world) heard(c *call, err error) {
 	}
 	text := c.text()
 	if w.telling {
-		w.did += fmt.Sprintf("%s asks %s: %s\n", c.actor.name, c.target, text)
+		w.did += fmt.Sprintf("%s: %s\n", c.target, text)
 	}
 	c.actor.seen = h.text(text)
 }

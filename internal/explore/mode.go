@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/order"
 	"grablab/internal/schedule"
 )
 
@@ -54,7 +53,9 @@ func modeOf(property string, st lock.Strategy, steps []schedule.Step) string {
 			return id
 		}
 	}
-	if len(candidates) == 0 {
+	// Without a lock, or with one of a process, it is F1 or F2; what else breaks
+	// without a fault has no name before somebody gives it one.
+	if len(candidates) == 0 || faultOf(steps) == "" && property == OneWinner {
 		return ""
 	}
 	return candidates[0]
@@ -98,43 +99,4 @@ var faultKinds = map[schedule.Kind]string{
 	schedule.ReplyLost:    LostReply,
 	schedule.ReplyLate:    LateReply,
 	schedule.GivenUp:      LateReply,
-}
-
-// strikes says which faults of a run stand for a kind, in what the registry
-// expects of a strategy.
-var strikes = map[string][]lock.Fault{
-	Expiry:      {lock.Slow, lock.Pause},
-	Pause:       {lock.Pause},
-	Crash:       {lock.Crash},
-	Restart:     {lock.RedisRestart, lock.Amnesia},
-	Down:        {lock.RedisDown},
-	ClientClock: {lock.ClientClock},
-	NodeClock:   {lock.NodeClock, lock.Amnesia},
-	LostReply:   {lock.Partition},
-	LateReply:   {lock.Latency, lock.Partition},
-}
-
-// expected is what a search should come to, by what the registry says of the
-// strategy. No lease without a fence bears an expiry or a pause: the last look
-// at it comes before the write (F11).
-func expected(cfg Config, set setting) lock.Verdict {
-	worst := set.strategy.Expected(lock.NoFault)
-	if cfg.FaultCount == 0 || worst == lock.Unsafe {
-		return worst
-	}
-	for _, kind := range cfg.Faults {
-		leased := set.strategy.Needs&(lock.Redis|lock.RedisQuorum) != 0
-		if leased && set.guard == order.Naive && (kind == Expiry || kind == Pause) {
-			return lock.Unsafe
-		}
-		for _, f := range strikes[kind] {
-			switch set.strategy.Expected(f) {
-			case lock.Unsafe:
-				return lock.Unsafe
-			case lock.Stuck:
-				worst = lock.Stuck
-			}
-		}
-	}
-	return worst
 }

@@ -162,16 +162,11 @@ func (w *world) ahead(n *node) sum {
 // begins lets the next actor begin. Which one comes first is a matter of names.
 func (m *menu) begins() {
 	for _, a := range m.actors {
-		if !a.begun && !a.inst.down(m.actors) {
+		if !a.begun {
 			m.add(m.switching(a), schedule.Step{Kind: schedule.Begins, Actor: a.name})
 			return
 		}
 	}
-}
-
-// down says whether the instance has died, and its actors with it.
-func (inst *instance) down(actors []*actor) bool {
-	return slices.ContainsFunc(actors, func(a *actor) bool { return a.inst == inst && a.dead })
 }
 
 func (m *menu) hears() {

@@ -224,24 +224,31 @@ func (w *world) change(a *actor, f func()) bool {
 	return true
 }
 
-// die ends the actor's process. Its sessions end with their connections.
+// die ends the actor's process, which nobody else is in, and starts it again.
 func (w *world) die(a *actor) bool {
-	ok := w.change(a, func() { a.dead = true })
-	for _, tx := range a.inst.sessions {
-		_ = tx.Close(context.Background())
-	}
-	a.inst.sessions = nil
-	return ok
+	return w.change(a, func() { a.dead = true }) && w.restart(a.inst)
 }
 
 func (w *world) instanceDies(number int) bool {
 	ok := false
 	for _, a := range w.actors {
 		if a.inst.number == number {
-			ok = w.die(a) || ok
+			ok = w.change(a, func() { a.dead = true }) || ok
 		}
 	}
-	return ok
+	return ok && w.restart(w.instances[number-1])
+}
+
+// restart replaces an instance whose process has ended. Its sessions have ended
+// with their connections.
+func (w *world) restart(inst *instance) bool {
+	for _, tx := range inst.sessions {
+		_ = tx.Close(context.Background())
+	}
+	w.open = true // nobody else runs, and setting up is no step
+	err := w.start(inst)
+	w.open = false
+	return err == nil
 }
 
 // arriveLate carries out a call that its caller has given up.

@@ -89,7 +89,7 @@ func newSearch(cfg Config, name string) (*search, error) {
 			}
 		}
 	}
-	s.result = Result{Strategy: name, Guard: set.guard, Expected: expected(cfg, set)}
+	s.result = Result{Strategy: name, Guard: set.guard, Expected: Expected(set.strategy, set.guard, kinds(cfg))}
 	return s, nil
 }
 

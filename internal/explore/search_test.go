@@ -74,6 +74,7 @@ func TestFailureModes(t *testing.T) {
 			}
 			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", m.id, m.strategy, m.property, len(f.Schedule.Steps), r.Schedules, r.Elapsed.Round(time.Millisecond))
 			t.Log(f.Why, f.Schedule.Steps)
+			golden(t, m.id, f)
 		})
 	}
 	table.Flush()

@@ -3,6 +3,7 @@ package explore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"grablab/internal/order"
@@ -26,7 +27,7 @@ func (s store) Read(ctx context.Context, id int64, fence uint64) (order.Order, e
 
 func (s store) read(ctx context.Context, rows order.Rows, id int64, fence uint64) (o order.Order, err error) {
 	text := func() string {
-		return fmt.Sprintf("read the order, fence %d: %s, fence %d", fence, statusOf(o), o.Fence)
+		return fmt.Sprintf("read the order%s: %s%s%s", fenced(fence), statusOf(o), fenced(o.Fence), failed(err))
 	}
 	err = s.through(ctx, text, func(ctx context.Context) error {
 		o, err = rows.Read(ctx, id, fence)
@@ -42,17 +43,35 @@ func statusOf(o order.Order) string {
 	return fmt.Sprintf("grabbed by driver %d", o.Driver)
 }
 
+// fenced tells of a token, where there is one.
+func fenced(fence uint64) string {
+	if fence == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", fence %d", fence)
+}
+
+// failed tells why nothing came of it, if nothing did.
+func failed(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": refused, " + strings.TrimPrefix(err.Error(), "order: ")
+}
+
 func (s store) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
 	return s.claim(ctx, s.Mem, c, g)
 }
 
 func (s store) claim(ctx context.Context, rows order.Rows, c order.Claim, g order.Guard) error {
+	var err error
 	text := func() string {
-		return fmt.Sprintf("write driver %d as the winner, guard %s, fence %d", c.Driver, g, c.Fence)
+		return fmt.Sprintf("write driver %d as the winner, %s%s%s", c.Driver, g, fenced(c.Fence), failed(err))
 	}
 	return s.through(ctx, text, func(ctx context.Context) error {
 		// As with a real one, a request that has arrived is carried out.
-		return rows.Claim(context.WithoutCancel(ctx), c, g)
+		err = rows.Claim(context.WithoutCancel(ctx), c, g)
+		return err
 	})
 }
 

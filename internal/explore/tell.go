@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/schedule"
 )
@@ -102,9 +103,7 @@ func (w *world) moment(s schedule.Step, skipped bool) Moment {
 			m.Store = append(m.Store, n.name+": "+strings.TrimSpace(line))
 		}
 	}
-	if o, err := w.db.Read(context.Background(), theOrder, 0); err == nil {
-		m.Store = append(m.Store, "db: "+statusOf(o))
-	}
+	m.Store = append(m.Store, "db: "+w.wonBy())
 	for _, a := range w.actors {
 		if a.granted && !a.leaving && !a.lostIt && !a.dead {
 			m.Believes = append(m.Believes, a.name)
@@ -114,6 +113,14 @@ func (w *world) moment(s schedule.Step, skipped bool) Moment {
 		}
 	}
 	return m
+}
+
+// wonBy says who is in the ledger.
+func (w *world) wonBy() string {
+	if ledger := w.ledger(); len(ledger) > 0 {
+		return "won by " + strings.Join(w.winners(ledger), " and by ")
+	}
+	return "open"
 }
 
 func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
@@ -136,7 +143,8 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 }
 
 // Replay plays one schedule, with its own strategy or, if that is not "", with
-// another.
+// another. Its own should break again what the schedule says; one schedule that
+// breaks nothing makes no strategy safe.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
 	if strategy == "" {
 		strategy = sched.Strategy
@@ -164,7 +172,13 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{Strategy: strategy, Guard: set.guard, Complete: true, Schedules: 1}
+	r := Result{
+		Strategy: strategy, Guard: set.guard, Reason: "one schedule was played, and no other",
+		Schedules: 1, Actors: sched.Actors, Moments: moments,
+	}
+	if i := slices.IndexFunc(broken, func(v violation) bool { return v.property == sched.Property }); i > 0 {
+		broken[0], broken[i] = broken[i], broken[0] // what is looked for comes first
+	}
 	for _, v := range broken {
 		f := Failure{Property: v.property, Mode: modeOf(v.property, set.strategy, sched.Steps), Why: v.why, Schedule: sched}
 		f.Schedule.Strategy, f.Schedule.Guard, f.Schedule.Property, f.Schedule.Mode = strategy, string(set.guard), f.Property, f.Mode
@@ -175,7 +189,12 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 	r.Verdict = verdictOf(func(p string) bool {
 		return slices.ContainsFunc(broken, func(v violation) bool { return v.property == p })
 	})
-	r.Expected = r.Verdict
+	if r.Verdict == lock.Safe {
+		r.Verdict = lock.Unknown
+	}
+	if strategy == sched.Strategy && sched.Property != "" {
+		r.Expected = verdictOf(func(p string) bool { return p == sched.Property })
+	}
 	r.Elapsed = time.Since(began)
 	return r, ctx.Err()
 }

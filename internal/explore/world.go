@@ -142,6 +142,8 @@ type world struct {
 	actors []*actor
 	probe  *actor
 	ended  chan struct{} // closed when the schedule is over
+	// services are those of all instances that were ever started.
+	services []*grab.Service
 
 	mu      sync.Mutex // never held while waiting
 	open    bool       // calls pass without a step
@@ -241,6 +243,7 @@ func newWorld(s *stage, set setting) (*world, error) {
 	w.probe = &actor{name: "probe", index: len(w.actors), driver: int64(len(w.actors)) + 1, inst: s.prober, seen: emptySum}
 	w.open = true // setting up is no step
 	for _, inst := range append(s.instances, s.prober) {
+		inst.world, inst.ahead, inst.asked, inst.tokens = w, 0, false, 0
 		if err := w.start(inst); err != nil {
 			return w, err
 		}
@@ -259,10 +262,9 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 	return int64(i) + 1
 }
 
-// start starts an instance.
+// start starts an instance, or starts it again.
 func (w *world) start(inst *instance) error {
-	inst.world, inst.service = w, nil
-	inst.sessions, inst.ahead, inst.asked, inst.tokens = nil, 0, false, 0
+	inst.sessions = nil
 	orders := store{w.db, inst}
 	service, err := grab.New(grab.Config{
 		Instance: strconv.Itoa(inst.number),
@@ -281,7 +283,10 @@ func (w *world) start(inst *instance) error {
 		OnLost:   w.onLost,
 		History:  recorder{inst},
 	})
-	inst.service = service
+	if err == nil {
+		inst.service = service
+		w.services = append(w.services, service)
+	}
 	return err
 }
 
@@ -431,10 +436,8 @@ func (w *world) stop() {
 		}
 	}
 	w.running.Wait()
-	for _, inst := range append(w.instances, w.prober) {
-		if inst.service != nil {
-			_ = inst.service.Close()
-		}
+	for _, service := range w.services {
+		_ = service.Close()
 	}
 	for _, n := range w.nodes {
 		n.hangUp()

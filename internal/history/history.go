@@ -26,6 +26,7 @@ const (
 	Claim   = "claim"   // the write of the winner
 	Release = "release" // its invoke closes the hold
 	Lost    = "lost"    // the holder learns that its lease is gone
+	Strike  = "strike"  // a fault holds or hits a grab; the note says where
 )
 
 // Event is one fact.

@@ -1,0 +1,144 @@
+package check
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+var linearizable = Checker{
+	Name:  "linearizable",
+	About: "the grabs of every order can be put in one sequence in which the first, and only it, wins",
+	Check: named("linearizable", func(e Evidence) Verdict {
+		if e.Record == nil {
+			return unknown("nobody recorded the grabs")
+		}
+		byOrder := opsByOrder(e.Record.Ops)
+		var wrong []int64
+		var doubt string
+		for _, ops := range byOrder {
+			switch result := linearize(ops); {
+			case result == porcupine.Illegal && e.Record.Lost == 0, result == porcupine.Illegal && winners(ops) > 1:
+				wrong = append(wrong, ops[0].Order)
+			case result != porcupine.Ok && doubt == "":
+				doubt = fmt.Sprintf("order %d could not be decided", ops[0].Order)
+			}
+		}
+		switch {
+		case len(wrong) > 0:
+			return fail(fmt.Sprintf("the grabs of %s have no sequence in which only the first wins, those of order %d among them",
+				plural(len(wrong), "order", "orders"), wrong[0]))
+		case e.Record.Lost > 0:
+			return unknown(plural(e.Record.Lost, "event was lost", "events were lost"))
+		case doubt != "":
+			return unknown(doubt)
+		default:
+			return pass(fmt.Sprintf("the grabs of %s each have a sequence in which only the first wins", plural(len(byOrder), "order", "orders")))
+		}
+	}),
+}
+
+// linearizeTimeout bounds the search on one order.
+const linearizeTimeout = 2 * time.Second
+
+// grabOnce is an order as it should be: who comes first has it. Its state is
+// the driver who has it, 0 for nobody. An operation's input is its driver, its
+// output its Outcome.
+var grabOnce = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{int64(0)} },
+	Step: func(state, input, output any) []any {
+		has, driver := state.(int64), input.(int64)
+		switch output.(Outcome) {
+		case Won:
+			if has != 0 {
+				return nil
+			}
+			return []any{driver}
+		case Taken:
+			if has == 0 {
+				return nil
+			}
+			return []any{has}
+		default: // may have won, and may have done nothing
+			if has != 0 {
+				return []any{has}
+			}
+			return []any{has, driver}
+		}
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("driver %d: %s", input, output) },
+	DescribeState: func(state any) string {
+		if state == int64(0) {
+			return "open"
+		}
+		return fmt.Sprintf("driver %d has it", state)
+	},
+}
+
+// opsByOrder splits ops, which are sorted by order.
+func opsByOrder(ops []Op) [][]Op {
+	var split [][]Op
+	for len(ops) > 0 {
+		n := slices.IndexFunc(ops, func(op Op) bool { return op.Order != ops[0].Order })
+		if n < 0 {
+			n = len(ops)
+		}
+		split = append(split, ops[:n])
+		ops = ops[n:]
+	}
+	return split
+}
+
+func winners(ops []Op) (n int) {
+	for _, op := range ops {
+		if op.Outcome == Won {
+			n++
+		}
+	}
+	return n
+}
+
+// linearize looks for a sequence of one order's grabs. Two who surely won have
+// none, whatever the others did: then those two are enough, and a search among
+// many that cannot succeed is spared.
+func linearize(ops []Op) porcupine.CheckResult {
+	if winners(ops) > 1 {
+		ops = slices.DeleteFunc(slices.Clone(ops), func(op Op) bool { return op.Outcome != Won })[:2]
+	}
+	return porcupine.CheckOperationsTimeout(grabOnce.ToModel(), operations(ops), linearizeTimeout)
+}
+
+// operations are ops as porcupine takes them, a line of its picture for each.
+func operations(ops []Op) []porcupine.Operation {
+	list := make([]porcupine.Operation, len(ops))
+	for i, op := range ops {
+		list[i] = porcupine.Operation{
+			ClientId: i, Input: op.Driver, Output: op.Outcome, Call: int64(op.From), Return: int64(op.To),
+			Metadata: "instance " + op.Instance,
+		}
+	}
+	return list
+}
+
+// pictured bounds the grabs in a picture: a search that fails tries every order.
+const pictured = 12
+
+// Picture draws the grabs of one order, as far as they tell of it, as a page of
+// HTML that needs nothing else.
+func Picture(w io.Writer, r *Record, order int64) error {
+	var ops []Op
+	for _, op := range r.Ops {
+		if op.Order == order && len(ops) < pictured {
+			ops = append(ops, op)
+		}
+	}
+	model := grabOnce.ToModel()
+	_, info := porcupine.CheckOperationsVerbose(model, operations(ops), linearizeTimeout)
+	if err := porcupine.Visualize(model, info, w); err != nil {
+		return fmt.Errorf("check: picture of order %d: %w", order, err)
+	}
+	return nil
+}

@@ -1,0 +1,350 @@
+package check_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/check"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+// scene is a history of some orders written by hand, with all that is known of
+// them besides. Time is in steps.
+type scene struct {
+	tape
+	check.Evidence
+}
+
+func (s *scene) evidence() check.Evidence {
+	e := s.Evidence
+	e.Record = s.scan.Record()
+	return e
+}
+
+// event of an attempt whose token is its driver's number.
+func (s *scene) event(t int, instance string, kind history.Kind, op string, id, driver int64, fence uint64, note string) {
+	if s.seq == nil {
+		s.seq = map[string]uint64{}
+	}
+	s.seq[instance]++
+	token := fmt.Sprint(driver)
+	if op == history.Grab && kind == history.Invoke {
+		token = ""
+	}
+	s.play(history.Event{
+		Seq: s.seq[instance], T: stepsOf(t), Instance: instance, Kind: kind, Op: op,
+		Order: id, Driver: driver, Token: token, Fence: fence, Note: note,
+	})
+}
+
+// enters: from the request to the read of an open order.
+func (s *scene) enters(t int, instance string, id, driver int64, fence uint64) {
+	s.event(t, instance, history.Invoke, history.Grab, id, driver, 0, "")
+	s.event(t+1, instance, history.OK, history.Acquire, id, driver, fence, "")
+	s.event(t+2, instance, history.OK, history.Read, id, driver, fence, "")
+}
+
+// claims: from the call of the claim to the answer, and the ledger row.
+func (s *scene) claims(t, returns int, instance string, id, driver int64, fence uint64) {
+	s.event(t, instance, history.Invoke, history.Claim, id, driver, fence, "")
+	s.Ledger = append(s.Ledger, order.Grab{Order: id, Driver: driver, Fence: fence, Instance: instance, Token: fmt.Sprint(driver)})
+	s.event(returns, instance, history.OK, history.Claim, id, driver, fence, "")
+	s.leaves(returns+1, instance, id, driver, fence)
+	s.event(returns+3, instance, history.OK, history.Grab, id, driver, fence, "")
+	s.Told = append(s.Told, check.Pair{Order: id, Driver: driver})
+}
+
+func (s *scene) leaves(t int, instance string, id, driver int64, fence uint64) {
+	s.event(t, instance, history.Invoke, history.Release, id, driver, fence, "")
+	s.event(t+1, instance, history.OK, history.Release, id, driver, fence, "")
+}
+
+// loses: a whole grab of an order that is taken already.
+func (s *scene) loses(t int, instance string, id, driver int64, fence uint64) {
+	s.enters(t, instance, id, driver, fence)
+	s.leaves(t+3, instance, id, driver, fence)
+	s.event(t+5, instance, history.Fail, history.Grab, id, driver, fence, order.ErrTaken.Error())
+}
+
+// sound is a fenced lock that does its work on order 1: driver 1 wins, driver 2
+// comes later.
+func sound() *scene {
+	s := &scene{Evidence: check.Evidence{Excludes: lock.Global, Guard: order.Fenced}}
+	s.enters(0, "A", 1, 1, 1)
+	s.claims(10, 12, "A", 1, 1, 1)
+	s.loses(20, "B", 1, 2, 2)
+	return s
+}
+
+// subjects are one that is sound, and broken copies of it. What the checkers
+// say of each: "." pass, "F" fail, "?" unknown.
+var subjects = []struct {
+	name  string
+	scene func() *scene
+	want  string // in the order of Checkers
+}{
+	{"sound", sound, "........"},
+	{"a lock that does nothing", func() *scene {
+		s := sound()
+		s.enters(30, "A", 2, 1, 3)
+		s.enters(31, "B", 2, 2, 4)
+		s.Guard = order.Naive
+		s.claims(40, 44, "A", 2, 1, 3)
+		s.claims(41, 45, "B", 2, 2, 4)
+		return s
+	}, "F.FFF.?."},
+	{"a lock whose lease runs out", func() *scene {
+		s := sound()
+		s.Guard = order.Naive
+		s.enters(30, "A", 2, 1, 3)
+		s.enters(40, "B", 2, 2, 4)
+		s.claims(44, 46, "B", 2, 2, 4)
+		s.claims(60, 62, "A", 2, 1, 3)
+		return s
+	}, "F.F.F.?."},
+	{"a lock let go of too early", func() *scene {
+		s := sound()
+		s.Guard = order.Naive
+		s.enters(30, "A", 2, 1, 3)
+		s.event(33, "A", history.Invoke, history.Release, 2, 1, 3, "")
+		s.event(34, "A", history.OK, history.Release, 2, 1, 3, "")
+		s.enters(35, "B", 2, 2, 4)
+		s.event(40, "A", history.Invoke, history.Claim, 2, 1, 3, "")
+		s.event(41, "B", history.Invoke, history.Claim, 2, 2, 4, "")
+		s.event(42, "A", history.OK, history.Claim, 2, 1, 3, "")
+		s.event(43, "B", history.OK, history.Claim, 2, 2, 4, "")
+		s.Ledger = append(s.Ledger, order.Grab{Order: 2, Driver: 1, Fence: 3}, order.Grab{Order: 2, Driver: 2, Fence: 4})
+		s.event(45, "A", history.OK, history.Grab, 2, 1, 3, "")
+		s.leaves(46, "B", 2, 2, 4)
+		s.event(48, "B", history.OK, history.Grab, 2, 2, 4, "")
+		s.Told = append(s.Told, check.Pair{Order: 2, Driver: 1}, check.Pair{Order: 2, Driver: 2})
+		return s
+	}, "F..FF.?."},
+	{"a fence that falls back", func() *scene {
+		s := sound()
+		s.loses(30, "B", 1, 3, 1)
+		return s
+	}, ".....F.."},
+	{"a fence handed out twice at once", func() *scene {
+		s := sound()
+		s.event(30, "A", history.Invoke, history.Grab, 1, 3, 0, "")
+		s.event(30, "B", history.Invoke, history.Grab, 1, 4, 0, "")
+		s.event(31, "A", history.OK, history.Acquire, 1, 3, 7, "")
+		s.leaves(32, "A", 1, 3, 7)
+		s.event(33, "A", history.Fail, history.Grab, 1, 3, 7, order.ErrTaken.Error())
+		s.event(34, "B", history.OK, history.Acquire, 1, 4, 7, "")
+		s.leaves(35, "B", 1, 4, 7)
+		s.event(37, "B", history.Fail, history.Grab, 1, 4, 7, order.ErrTaken.Error())
+		return s
+	}, ".....F.."},
+	{"a guard that takes a stale token", func() *scene {
+		s := sound()
+		s.enters(30, "A", 2, 1, 3)
+		s.event(34, "A", history.Invoke, history.Release, 2, 1, 3, "") // cancelled
+		s.event(35, "A", history.OK, history.Release, 2, 1, 3, "")
+		s.enters(40, "B", 2, 2, 4)
+		s.leaves(44, "B", 2, 2, 4)
+		s.event(46, "B", history.Fail, history.Grab, 2, 2, 4, "context canceled")
+		s.event(50, "A", history.Invoke, history.Claim, 2, 1, 3, "")
+		s.event(51, "A", history.OK, history.Claim, 2, 1, 3, "")
+		s.event(52, "A", history.OK, history.Grab, 2, 1, 3, "")
+		s.Ledger = append(s.Ledger, order.Grab{Order: 2, Driver: 1, Fence: 3})
+		s.Told = append(s.Told, check.Pair{Order: 2, Driver: 1})
+		return s
+	}, "......F."},
+	{"a ledger that loses a row", func() *scene {
+		s := sound()
+		s.Ledger = nil
+		return s
+	}, ".F......"},
+	{"a ledger that doubles a row", func() *scene {
+		s := sound()
+		s.Ledger = append(s.Ledger, s.Ledger[0])
+		return s
+	}, "FF......"},
+	{"a client that invents a grab", func() *scene {
+		s := sound()
+		s.Told = append(s.Told, check.Pair{Order: 1, Driver: 2})
+		return s
+	}, ".F......"},
+	{"a service that denies the winner", func() *scene {
+		s := sound()
+		s.Told = nil
+		return s
+	}, ".F......"},
+	{"a service that calls taken what is open", func() *scene {
+		s := sound()
+		s.loses(40, "B", 2, 2, 3)
+		s.enters(50, "A", 2, 1, 4)
+		s.claims(60, 62, "A", 2, 1, 4)
+		return s
+	}, "....F..."},
+	{"an order that is stuck", func() *scene {
+		s := sound()
+		s.Stuck = []int64{1}
+		return s
+	}, ".......F"},
+
+	{"a claim whose outcome is unknown", func() *scene {
+		s := sound()
+		s.enters(30, "A", 2, 1, 3)
+		s.event(33, "A", history.Invoke, history.Claim, 2, 1, 3, "")
+		s.event(34, "A", history.Info, history.Claim, 2, 1, 3, "connection lost")
+		s.event(35, "A", history.Info, history.Grab, 2, 1, 3, "connection lost")
+		s.Unsure = []check.Pair{{Order: 2, Driver: 1}}
+		s.leaves(36, "A", 2, 1, 3)
+		s.enters(40, "B", 2, 2, 4)
+		s.claims(44, 46, "B", 2, 2, 4)
+		return s
+	}, "........"},
+	{"two claims together, one of an unknown outcome", func() *scene {
+		s := sound()
+		s.Guard = order.Naive
+		s.enters(30, "A", 2, 1, 3)
+		s.event(33, "A", history.Invoke, history.Claim, 2, 1, 3, "")
+		s.leaves(35, "A", 2, 1, 3)
+		s.enters(40, "B", 2, 2, 4)
+		s.claims(44, 46, "B", 2, 2, 4)
+		return s
+	}, "...?..?."},
+	{"a stale claim of an unknown outcome", func() *scene {
+		s := sound()
+		s.enters(30, "A", 2, 1, 3)
+		s.leaves(34, "A", 2, 1, 3)
+		s.enters(40, "B", 2, 2, 4)
+		s.leaves(44, "B", 2, 2, 4)
+		s.event(46, "B", history.Fail, history.Grab, 2, 2, 4, "context canceled")
+		s.event(50, "A", history.Invoke, history.Claim, 2, 1, 3, "")
+		s.event(51, "A", history.Info, history.Claim, 2, 1, 3, "connection lost")
+		return s
+	}, "......?."},
+	{"a recorder that loses an event", func() *scene {
+		s := sound()
+		s.lose("A")
+		s.loses(40, "A", 1, 3, 3)
+		return s
+	}, "..?????."},
+	{"nobody recorded anything", func() *scene {
+		s := sound()
+		s.tape = tape{}
+		return s
+	}, "..?????."},
+	{"a database that is gone", func() *scene {
+		s := sound()
+		s.NoLedger = errGone
+		return s
+	}, "??....?."},
+	{"probes that get no answer", func() *scene {
+		s := sound()
+		s.NoProbe = errGone
+		return s
+	}, ".......?"},
+	{"a lock without tokens", func() *scene {
+		s := &scene{Evidence: check.Evidence{Excludes: lock.Global, Guard: order.Naive}}
+		s.enters(0, "A", 1, 1, 0)
+		s.claims(10, 12, "A", 1, 1, 0)
+		return s
+	}, ".....??."},
+	{"no lock, and a guard that decides", func() *scene {
+		s := &scene{Evidence: check.Evidence{Excludes: lock.Nobody, Guard: order.Guarded}}
+		s.enters(0, "A", 1, 1, 0)
+		s.enters(1, "B", 1, 2, 0)
+		s.event(10, "B", history.Invoke, history.Claim, 1, 2, 0, "")
+		s.claims(10, 12, "A", 1, 1, 0)
+		s.event(13, "B", history.Fail, history.Claim, 1, 2, 0, order.ErrTaken.Error())
+		s.leaves(14, "B", 1, 2, 0)
+		s.event(16, "B", history.Fail, history.Grab, 1, 2, 0, order.ErrTaken.Error())
+		return s
+	}, "..?..??."},
+}
+
+// Every checker catches the subject that breaks its property and stays silent
+// on those that keep it. The table is printed by go test -v.
+func TestCheckersOnBrokenSubjects(t *testing.T) {
+	marks := map[check.Result]byte{check.Pass: '.', check.Fail: 'F', check.Unknown: '?'}
+	caught := map[string]bool{}
+	var table strings.Builder
+	for _, subject := range subjects {
+		s := subject.scene()
+		e := s.evidence()
+		if len(s.seq) == 0 {
+			e.Record = nil
+		}
+		row := make([]byte, 0, len(check.Checkers))
+		for _, v := range check.All(e) {
+			row = append(row, marks[v.Result])
+			if v.Result == check.Fail {
+				caught[v.Checker] = true
+			}
+			if v.Why == "" {
+				t.Errorf("%s: %s does not say why", subject.name, v.Checker)
+			}
+		}
+		fmt.Fprintf(&table, "%-48s %s\n", subject.name, strings.Join(strings.Split(string(row), ""), "   "))
+		if string(row) != subject.want {
+			t.Errorf("%s: got %s, want %s\n%s", subject.name, row, subject.want, tell(check.All(e)))
+		}
+	}
+	heading := ""
+	for i, c := range check.Checkers {
+		heading += fmt.Sprintf("%48s %s%s\n", "", strings.Repeat("|   ", i), c.Name)
+		if !caught[c.Name] {
+			t.Errorf("nothing breaks %s", c.Name)
+		}
+	}
+	t.Logf("checker x subject: . pass, F fail, ? unknown\n%s%s", heading, &table)
+}
+
+func tell(verdicts []check.Verdict) string {
+	var b strings.Builder
+	for _, v := range verdicts {
+		fmt.Fprintf(&b, "\t%s %s: %s\n", v.Checker, v.Result, v.Why)
+	}
+	return b.String()
+}
+
+// A picture is one page of HTML that stands alone and names every grab.
+func TestPicture(t *testing.T) {
+	s := sound()
+	s.enters(30, "A", 2, 77, 3)
+	s.claims(40, 44, "A", 2, 77, 3)
+	s.claims(41, 45, "B", 2, 78, 4)
+	var page strings.Builder
+	if err := check.Picture(&page, s.evidence().Record, 2); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"<html", "driver 77: won", "driver 78: won", "instance B"} {
+		if !strings.Contains(page.String(), part) {
+			t.Errorf("the picture lacks %q", part)
+		}
+	}
+	for _, part := range []string{"driver 1: won", `src="http`, `href="http`} {
+		if strings.Contains(page.String(), part) {
+			t.Errorf("the picture has %q", part)
+		}
+	}
+}
+
+// Scanned in any interleaving of the instances, a history comes to the same.
+func TestRecordKnowsNoInterleaving(t *testing.T) {
+	s := sound()
+	byInstance := map[string][]history.Event{}
+	for _, e := range s.events {
+		byInstance[e.Instance] = append(byInstance[e.Instance], e)
+	}
+	var backwards check.Scan
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(byInstance))) {
+		for _, e := range byInstance[name] {
+			backwards.Add(e)
+		}
+	}
+	got, want := backwards.Record(), s.scan.Record()
+	if !slices.Equal(got.Effects, want.Effects) || !slices.Equal(got.Ops, want.Ops) || len(got.Holds) != len(want.Holds) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
