@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -46,14 +47,29 @@ func exploreWith(ctx context.Context, built bool, args []string, stdout, stderr 
 	if err := s.prepare(); err != nil {
 		return complain(stderr, err)
 	}
-	inTest(func(bubble explore.Bubble) int {
-		if s.replay != "" {
-			return s.replayAll(ctx, bubble, stdout, stderr)
+	if s.replay != "" {
+		return inTest(func(bubble explore.Bubble) int { return s.replayAll(ctx, bubble, stdout, stderr) })
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return complain(stderr, err)
+	}
+	s.Command, s.Workers = []string{exe, playerCommand}, runtime.NumCPU()
+	results, err := explore.Search(ctx, nil, s.Config, s.progress(stderr))
+	return s.conclude(results, err, stdout, stderr)
+}
+
+// playerCommand plays schedules for a search, in a process that a strategy may
+// take down.
+const playerCommand = "explore-player"
+
+func playerMain(_ context.Context, _ []string, stdout, stderr io.Writer) int {
+	return inTest(func(bubble explore.Bubble) int {
+		if err := explore.Work(bubble, os.Stdin, stdout); err != nil {
+			return complain(stderr, err)
 		}
-		results, err := explore.Search(ctx, bubble, s.Config, s.progress(stderr))
-		return s.conclude(results, err, stdout, stderr)
+		return exitDone
 	})
-	return exitFailed // not reached
 }
 
 // conclude writes the schedules, prints what there is, and decides the exit code.
@@ -170,7 +186,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
 	}
-	last := time.Now()
+	var last time.Time
 	return func(r explore.Result) {
 		if time.Since(last) < progressEvery {
 			return

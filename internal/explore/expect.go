@@ -28,8 +28,8 @@ var amounts = []struct {
 }
 
 // Expected is the verdict that the registry claims for a strategy if these
-// faults may happen: the worst of them and of none. It is "" where nothing is
-// claimed: of the seeded ones, and with another guard than the strategy's own.
+// faults may happen: the worst of them and of none. It is "" where it claims
+// nothing: of the seeded ones, and with another guard than the strategy's own.
 func Expected(s lock.Strategy, guard order.Guard, faults []string) lock.Verdict {
 	seeded := slices.ContainsFunc(lock.Seeded, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if seeded || guard != "" && guard != s.Guard && !s.FixedGuard {
@@ -49,12 +49,18 @@ func Expected(s lock.Strategy, guard order.Guard, faults []string) lock.Verdict 
 	return worst
 }
 
-// kinds are the faults that may happen.
-func kinds(cfg Config) []string {
+// claimed is what a search should come to. What breaks a property that is not
+// looked at is not found.
+func claimed(cfg Config, set setting) lock.Verdict {
+	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
-		return nil
+		faults = nil
 	}
-	return cfg.Faults
+	v := Expected(set.strategy, set.guard, faults)
+	if v != lock.Safe && len(cfg.Properties) < len(Properties) {
+		return ""
+	}
+	return v
 }
 
 // anywhere is what is claimed under f wherever it strikes. Time that runs out

@@ -40,7 +40,10 @@ type Config struct {
 	Wait   time.Duration // none: each actor tries once
 
 	Seconds float64 // how long the search may take for each strategy; 0: as long as it takes
-	Workers int     // 1
+	// Command starts a child that does Work; so many Workers of them play side by
+	// side. nil: all is played in this process, which a strategy may take down.
+	Command []string
+	Workers int // 1
 	// First: stop at the first failure of any property.
 	First bool
 
@@ -133,6 +136,7 @@ type Failure struct {
 	Why      string
 	Schedule schedule.Schedule // Steps end with the one that breaks it
 	Moments  []Moment
+	Stack    string // of the process, where the strategy took it down; else ""
 }
 
 // Moment is one step, as it went.
@@ -145,8 +149,7 @@ type Moment struct {
 	Holds    []string      // and those whose lease still runs
 	Skipped  bool          // the step could not be made
 	Broken   bool          // the property is broken from here on
-
-	made int // steps by then
+	Made     int           // steps that were made by then
 }
 
 // Bubble runs f in a bubble of testing/synctest, and returns when everything in
@@ -156,7 +159,8 @@ type Bubble func(f func())
 // Watch is told how far a search has come.
 type Watch func(Result)
 
-// Search looks at each of the strategies. The results so far are returned with
+// Search looks at each of the strategies, in children by cfg.Command or, without
+// one, in bubbles. The results so far are returned with
 // the context's error once ctx is done.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()

@@ -18,6 +18,7 @@ type limits struct {
 	preemptions, faults int8
 	kinds               map[string]bool
 	reduce              bool // leave out what only reorders independent calls
+	merge               bool // look at equal states once
 }
 
 // point is a moment at which something has to be chosen.
@@ -31,9 +32,10 @@ type played struct {
 	steps  []schedule.Step
 	points []point // from the end of the given steps on
 	broken []violation
-	known  bool // it ran into a state that was known
-	wrong  int  // the first given step that could not be made; -1: all could
-	cut    bool // it did not come to an end
+	known  bool   // it ran into a state that was known
+	wrong  int    // the first given step that could not be made; -1: all could
+	cut    bool   // it did not come to an end
+	stack  string // of a process that it ended
 }
 
 // maxSteps is more than any grab takes. Who needs more does not get on.
@@ -245,9 +247,9 @@ func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
 	}
-	w.open = true // nobody else runs, and setting up is no step
+	w.open, w.starting = true, true // nobody else runs, and setting up is no step
 	err := w.start(inst)
-	w.open = false
+	w.open, w.starting = false, false
 	return err == nil
 }
 

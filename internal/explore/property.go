@@ -29,21 +29,25 @@ const (
 	Told          = "told"           // a holder knows of his loss before another holds
 )
 
-// Properties lists every property, the one that matters first.
+// Survives is looked at in any case: the strategy neither ends nor hangs its
+// process.
+const Survives = "survives"
+
+// Properties lists every property that can be chosen, the one that matters first.
 var Properties = []string{
 	OneWinner, LiveOverlap, LateHolder, StaleWrite, Fence, Stuck, Progress, PromptRelease, LeftOver, Told,
 }
 
 // violation is a property that a step has broken.
 type violation struct {
-	property string
-	step     int // the number of steps made by then
-	why      string
+	Property string
+	Step     int // the number of steps made by then
+	Why      string
 }
 
 func (w *world) breaks(property, why string, args ...any) {
 	for _, v := range w.broken {
-		if v.property == property {
+		if v.Property == property {
 			return
 		}
 	}

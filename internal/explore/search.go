@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/schedule"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // search is one strategy's. It goes through the schedules by price: first those
@@ -17,14 +20,14 @@ import (
 // there on it goes on with whatever costs nothing. Each point on its way at
 // which something else could have come next gives another schedule.
 type search struct {
-	cfg    Config
-	set    setting
-	limits *limits
+	cfg Config
+	set setting
 
 	steps  []schedule.Step // by number
 	number map[schedule.Step]uint16
 	levels []*level // by price, the cheapest first
-	seen   map[sum]visit
+	seen   sightings
+	news   []sighting // since the players were told
 	found  map[string]*finding
 	result Result
 	began  time.Time
@@ -53,18 +56,12 @@ func (j job) steps() int {
 	return j.n + 1
 }
 
-// visit is at what prices a state has been looked at, and after how many steps
-// at the least.
-type visit struct {
-	prices uint32 // a bit for each price that need not look again
-	steps  uint16
-}
-
 // finding is the shortest failure of a property so far.
 type finding struct {
 	violation
 	level int
 	steps []schedule.Step
+	stack string
 }
 
 func newSearch(cfg Config, name string) (*search, error) {
@@ -74,13 +71,9 @@ func newSearch(cfg Config, name string) (*search, error) {
 	}
 	s := &search{
 		cfg: cfg, set: set,
-		limits: &limits{preemptions: int8(cfg.Preemptions), faults: int8(cfg.FaultCount), kinds: map[string]bool{}, reduce: !cfg.NoReduce},
 		number: map[schedule.Step]uint16{},
-		seen:   map[sum]visit{},
+		seen:   sightings{},
 		found:  map[string]*finding{},
-	}
-	for _, kind := range cfg.Faults {
-		s.limits.kinds[kind] = true
 	}
 	for total := range cfg.Preemptions + cfg.FaultCount + 1 {
 		for faults := range min(total, cfg.FaultCount) + 1 {
@@ -89,7 +82,7 @@ func newSearch(cfg Config, name string) (*search, error) {
 			}
 		}
 	}
-	s.result = Result{Strategy: name, Guard: set.guard, Expected: Expected(set.strategy, set.guard, kinds(cfg))}
+	s.result = Result{Strategy: name, Guard: set.guard, Expected: claimed(cfg, set)}
 	return s, nil
 }
 
@@ -99,17 +92,10 @@ const batch = 256
 
 func (s *search) run(ctx context.Context, bubble Bubble, progress Watch) (Result, error) {
 	s.began = time.Now()
-	st, err := newStage(s.set.strategy.Needs, instances)
-	defer st.shut()
+	players, err := s.open(bubble)
+	defer shut(players)
 	if err != nil {
 		return Result{}, err
-	}
-	bubble(func() { err = st.learn(s.set) })
-	if err != nil {
-		return Result{}, err
-	}
-	if st.borrowed && len(s.set.actors) > 2 {
-		s.set.actors[1].As = s.set.actors[0].Name // who tries twice brings the same token
 	}
 	if s.cfg.Seconds > 0 {
 		var cancel context.CancelFunc
@@ -119,18 +105,8 @@ func (s *search) run(ctx context.Context, bubble Bubble, progress Watch) (Result
 	s.levels[0].queue = []job{{root: true}}
 	for i, l := range s.levels {
 		for len(l.queue) > 0 && ctx.Err() == nil {
-			jobs := l.queue[:min(batch, len(l.queue))]
-			l.queue = l.queue[len(jobs):]
-			for _, j := range jobs {
-				if s.pointless(j) {
-					continue
-				}
-				var p *played
-				bubble(func() { p, err = st.play(s.set, s.limits, s.given(j), l.cost, s.known) })
-				if err != nil {
-					return Result{}, err
-				}
-				s.learn(i, j, p)
+			if err := s.round(i, players); err != nil {
+				return Result{}, err
 			}
 			if progress != nil {
 				progress(s.soFar(ctx))
@@ -140,7 +116,92 @@ func (s *search) run(ctx context.Context, bubble Bubble, progress Watch) (Result
 			break
 		}
 	}
-	return s.conclude(ctx, st, bubble)
+	return s.conclude(ctx, players[0])
+}
+
+// open makes the players: children, or one in this process.
+func (s *search) open(bubble Bubble) ([]player, error) {
+	if len(s.cfg.Command) == 0 {
+		l, err := openLocal(bubble, s.cfg, s.set, s.seen)
+		if err != nil {
+			return nil, err
+		}
+		s.set = l.set
+		return []player{l}, nil
+	}
+	var players []player
+	for range s.cfg.Workers {
+		c, err := openChild(s.cfg.Command, opening{s.cfg, s.set.strategy.Name}, s.seen)
+		players = append(players, c)
+		if err != nil {
+			return players, err
+		}
+		if c.twice && s.cfg.Actors > 2 {
+			s.set = s.set.withDoubleTap()
+		}
+	}
+	return players, nil
+}
+
+func shut(players []player) {
+	for _, p := range players {
+		_ = p.close() // nothing is expected of it any more
+	}
+}
+
+// round plays the next schedules of a level, and takes in what they came to in
+// their order, whoever has played them.
+func (s *search) round(at int, players []player) error {
+	l := s.levels[at]
+	jobs := l.queue[:min(batch, len(l.queue))]
+	l.queue = l.queue[len(jobs):]
+	jobs = slices.DeleteFunc(slices.Clone(jobs), s.pointless)
+	results, err := s.playAll(jobs, l.cost, players)
+	if err != nil {
+		return err
+	}
+	for i, j := range jobs {
+		s.learn(at, j, results[i])
+	}
+	return nil
+}
+
+// portion is how many schedules a player is given at once.
+const portion = 8
+
+// playAll shares the jobs out among the players.
+func (s *search) playAll(jobs []job, c cost, players []player) ([]*played, error) {
+	tasks := make([]task, len(jobs))
+	for i, j := range jobs {
+		tasks[i] = task{s.given(j), c}
+	}
+	news := s.news
+	s.news = nil
+	results := make([]*played, len(tasks))
+	var next atomic.Int64
+	share := func(p player) error {
+		if err := p.know(news); err != nil {
+			return err
+		}
+		for {
+			from := int(next.Add(portion)) - portion
+			if from >= len(tasks) {
+				return nil
+			}
+			mine := tasks[from:min(from+portion, len(tasks))]
+			if err := p.play(mine, func(i int, r *played) { results[from+i] = r }); err != nil {
+				return err
+			}
+		}
+	}
+	if len(players) == 1 {
+		return results, share(players[0])
+	}
+	var group errgroup.Group
+	for _, p := range players {
+		group.Go(func() error { return share(p) })
+	}
+	return results, group.Wait()
 }
 
 // pointless says whether a schedule cannot be the one that is looked for.
@@ -150,7 +211,7 @@ func (s *search) pointless(j job) bool {
 	}
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool {
 		f, ok := s.found[p]
-		return ok && j.steps() < f.step
+		return ok && j.steps() < f.Step
 	})
 }
 
@@ -165,31 +226,12 @@ func (s *search) given(j job) []schedule.Step {
 	return append(steps, s.steps[j.then])
 }
 
-// known says whether a state need not be looked at again: it was, for no more,
-// and after no more steps.
-func (s *search) known(state sum, c cost, steps int) bool {
-	v, ok := s.seen[state]
-	return !s.cfg.NoMerge && ok && v.prices&bit(c) != 0 && steps >= int(v.steps)
-}
-
-func bit(c cost) uint32 { return 1 << (int(c.preemptions)*(MaxFaultCount+1) + int(c.faults)) }
-
-// visit marks a state. It is false if the state was known.
+// visit marks a state. It is false if the state need not be looked at again.
 func (s *search) visit(state sum, c cost, steps int) bool {
-	if s.known(state, c, steps) {
+	if !s.cfg.NoMerge && s.seen.known(state, c, steps) {
 		return false
 	}
-	v, ok := s.seen[state]
-	if !ok {
-		v.steps = uint16(steps)
-	}
-	v.steps = min(v.steps, uint16(steps))
-	for p := c.preemptions; p <= MaxPreemptions; p++ {
-		for f := c.faults; f <= MaxFaultCount; f++ {
-			v.prices |= bit(cost{p, f})
-		}
-	}
-	s.seen[state] = v
+	s.news = append(s.news, s.seen.add(state, c, steps))
 	return true
 }
 
@@ -222,20 +264,20 @@ func (s *search) learn(at int, j job, p *played) {
 		}
 	}
 	for _, v := range p.broken {
-		s.judge(at, v, p.steps)
+		s.judge(at, v, p.steps, p.stack)
 	}
 }
 
 // judge keeps the shortest failure of the cheapest level.
-func (s *search) judge(at int, v violation, steps []schedule.Step) {
-	if !slices.Contains(s.cfg.Properties, v.property) {
+func (s *search) judge(at int, v violation, steps []schedule.Step, stack string) {
+	if v.Property != Survives && !slices.Contains(s.cfg.Properties, v.Property) {
 		return
 	}
-	f, ok := s.found[v.property]
-	if ok && (f.level < at || f.step <= v.step) {
+	f, ok := s.found[v.Property]
+	if ok && (f.level < at || f.Step <= v.Step) {
 		return
 	}
-	s.found[v.property] = &finding{v, at, slices.Clone(steps[:v.step])}
+	s.found[v.Property] = &finding{v, at, slices.Clone(steps[:v.Step]), stack}
 }
 
 func (s *search) numberOf(step schedule.Step) uint16 {
@@ -277,6 +319,9 @@ func (s *search) soFar(ctx context.Context) Result {
 
 func (s *search) verdict(r Result) lock.Verdict {
 	v := verdictOf(func(p string) bool { return s.found[p] != nil })
+	if v == lock.Safe && s.found[Survives] != nil {
+		return lock.Unsafe
+	}
 	if v == lock.Safe && !r.Complete {
 		return lock.Unknown
 	}
@@ -297,18 +342,24 @@ func verdictOf(broken func(property string) bool) lock.Verdict {
 }
 
 // conclude plays each failure again, for its story, and to be sure of it.
-func (s *search) conclude(ctx context.Context, st *stage, bubble Bubble) (Result, error) {
+func (s *search) conclude(ctx context.Context, p player) (Result, error) {
 	r := s.soFar(ctx)
-	for _, p := range Properties {
-		f, ok := s.found[p]
+	for _, property := range append([]string{Survives}, Properties...) {
+		f, ok := s.found[property]
 		if !ok {
 			continue
 		}
-		failure, err := s.tell(f, st, bubble)
-		if err != nil {
+		failure, err := s.tell(f, p)
+		switch {
+		case errors.Is(err, errDiffers):
+			delete(s.found, property)
+			r = s.soFar(ctx)
+			r.Verdict, r.Complete, r.Reason = lock.Unknown, false, err.Error()
+		case err != nil:
 			return r, err
+		default:
+			r.Failures = append(r.Failures, failure)
 		}
-		r.Failures = append(r.Failures, failure)
 	}
 	return r, nil
 }

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,40 +17,36 @@ import (
 // replays is how often a failure is played again before it is believed.
 const replays = 20
 
-// tell plays a failure again.
-func (s *search) tell(f *finding, st *stage, bubble Bubble) (Failure, error) {
+var errDiffers = errors.New("not deterministic")
+
+// tell plays a failure again. One that took the process with it is told as far
+// as it is known.
+func (s *search) tell(f *finding, p player) (Failure, error) {
 	sched := s.set.schedule()
-	sched.Property, sched.Steps = f.property, f.steps
-	sched.Mode = modeOf(f.property, s.set.strategy, f.steps)
-	failure := Failure{Property: f.property, Mode: sched.Mode, Why: f.why, Schedule: sched}
+	sched.Property, sched.Steps = f.Property, f.steps
+	sched.Mode = modeOf(f.Property, s.set.strategy, f.steps)
+	failure := Failure{Property: f.Property, Mode: sched.Mode, Why: f.Why, Schedule: sched, Stack: f.stack}
+	if f.Property == Survives {
+		return failure, nil
+	}
 	for i := range replays {
-		moments, broken, err := st.replay(s.set, bubble, f.steps)
+		story, err := p.replay(f.steps)
 		if err != nil {
 			return failure, err
 		}
-		if !has(broken, f.property, f.step) {
-			failure.Why = fmt.Sprintf("not deterministic: play %d of the same schedule did not break it", i+1)
-			break
+		if !slices.ContainsFunc(story.Broken, func(v violation) bool { return v.Property == f.Property && v.Step == f.Step }) {
+			return failure, fmt.Errorf("%w: play %d of what broke %s did not break it", errDiffers, i+1, f.Property)
 		}
-		failure.Moments = moments
+		failure.Moments = story.Moments
 	}
-	mark(failure.Moments, f.step)
+	mark(failure.Moments, f.Step)
 	return failure, nil
-}
-
-func has(broken []violation, property string, step int) bool {
-	for _, v := range broken {
-		if v.property == property && v.step == step {
-			return true
-		}
-	}
-	return false
 }
 
 // mark says from which moment on the property is broken.
 func mark(moments []Moment, step int) {
 	for i := range moments {
-		moments[i].Broken = moments[i].made >= step
+		moments[i].Broken = moments[i].Made >= step
 	}
 }
 
@@ -96,7 +93,7 @@ func (s *stage) replay(set setting, bubble Bubble, steps []schedule.Step) (momen
 func (w *world) moment(s schedule.Step, skipped bool) Moment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m := Moment{Step: s, At: w.elapsed().Round(time.Millisecond), Did: w.did, Skipped: skipped, made: w.steps}
+	m := Moment{Step: s, At: w.elapsed().Round(time.Millisecond), Did: w.did, Skipped: skipped, Made: w.steps}
 	w.did = ""
 	for _, n := range w.nodes {
 		for line := range strings.Lines(string(n.contents())) {
@@ -176,18 +173,18 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 		Strategy: strategy, Guard: set.guard, Reason: "one schedule was played, and no other",
 		Schedules: 1, Actors: sched.Actors, Moments: moments,
 	}
-	if i := slices.IndexFunc(broken, func(v violation) bool { return v.property == sched.Property }); i > 0 {
+	if i := slices.IndexFunc(broken, func(v violation) bool { return v.Property == sched.Property }); i > 0 {
 		broken[0], broken[i] = broken[i], broken[0] // what is looked for comes first
 	}
 	for _, v := range broken {
-		f := Failure{Property: v.property, Mode: modeOf(v.property, set.strategy, sched.Steps), Why: v.why, Schedule: sched}
+		f := Failure{Property: v.Property, Mode: modeOf(v.Property, set.strategy, sched.Steps), Why: v.Why, Schedule: sched}
 		f.Schedule.Strategy, f.Schedule.Guard, f.Schedule.Property, f.Schedule.Mode = strategy, string(set.guard), f.Property, f.Mode
 		f.Moments = append(f.Moments, moments...)
-		mark(f.Moments, v.step)
+		mark(f.Moments, v.Step)
 		r.Failures = append(r.Failures, f)
 	}
 	r.Verdict = verdictOf(func(p string) bool {
-		return slices.ContainsFunc(broken, func(v violation) bool { return v.property == p })
+		return slices.ContainsFunc(broken, func(v violation) bool { return v.Property == p })
 	})
 	if r.Verdict == lock.Safe {
 		r.Verdict = lock.Unknown

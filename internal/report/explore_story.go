@@ -49,7 +49,7 @@ func (e Exploration) stories(b *strings.Builder, r explore.Result) {
 func (e Exploration) story(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps"))
 	storyGrid(f.Schedule.Actors, f.Moments).print(b)
-	fmt.Fprintln(b)
+	fmt.Fprintf(b, "\n%s after this step it is lost; believes: who takes the lock for his own; holds: whose it is, by the servers' clocks\n\n", lostMark)
 	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
 		fmt.Fprintln(b, strings.Join(wrap(text, proseWidth), "\n"))
 	}
