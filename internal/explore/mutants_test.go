@@ -21,6 +21,8 @@ const (
 	// mutantsEnv tells a program that was built with mistakes which ones.
 	mutantsEnv = "GRABLAB_MUTANTS"
 	root       = "../.."
+	// searchSeconds is more than any of the searches takes.
+	searchSeconds = 120
 )
 
 // everyTime are the mutants that every test run looks for, in one program: one
@@ -42,7 +44,7 @@ func readMutant(name string) (mutant, error) {
 		return mutant{}, err
 	}
 	head, diff, ok := strings.Cut(string(text), "\n\n")
-	m := mutant{name: name, diff: diff, search: explore.Config{First: true}}
+	m := mutant{name: name, diff: diff, search: explore.Config{First: true, Seconds: searchSeconds}}
 	if !ok {
 		return m, fmt.Errorf("%s: no empty line after the head", name)
 	}
