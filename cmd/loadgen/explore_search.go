@@ -54,22 +54,9 @@ func exploreWith(ctx context.Context, built bool, args []string, stdout, stderr 
 	if err != nil {
 		return complain(stderr, err)
 	}
-	s.Command, s.Workers = []string{exe, playerCommand}, runtime.NumCPU()
+	s.Command, s.Workers = []string{exe, playerCommand}, runtime.GOMAXPROCS(0)
 	results, err := explore.Search(ctx, nil, s.Config, s.progress(stderr))
 	return s.conclude(results, err, stdout, stderr)
-}
-
-// playerCommand plays schedules for a search, in a process that a strategy may
-// take down.
-const playerCommand = "explore-player"
-
-func playerMain(_ context.Context, _ []string, stdout, stderr io.Writer) int {
-	return inTest(func(bubble explore.Bubble) int {
-		if err := explore.Work(bubble, os.Stdin, stdout); err != nil {
-			return complain(stderr, err)
-		}
-		return exitDone
-	})
 }
 
 // conclude writes the schedules, prints what there is, and decides the exit code.

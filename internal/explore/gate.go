@@ -118,7 +118,32 @@ func (w *world) name(inst *instance, c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.actor = w.actorOf(inst, op.Driver)
-	c.n = c.actor.count(c.phase, c.target)
+}
+
+// count numbers the calls that have come to the gate in the last step. Those of
+// one instant are told apart by what they ask: they come in any order.
+func (w *world) count() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var fresh []*call
+	for _, line := range [][]*call{w.waiting, w.strays} {
+		for _, c := range line {
+			if c.n == 0 {
+				fresh = append(fresh, c)
+			}
+		}
+	}
+	if len(fresh) > 1 {
+		slices.SortFunc(fresh, func(a, b *call) int {
+			if order := compareCalls(a, b); order != 0 {
+				return order
+			}
+			return strings.Compare(fmt.Sprint(a.sent), fmt.Sprint(b.sent))
+		})
+	}
+	for _, c := range fresh {
+		c.n = c.actor.count(c.phase, c.target)
+	}
 }
 
 // actorOf is called with mu held.

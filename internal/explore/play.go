@@ -95,6 +95,7 @@ func (w *world) step(s schedule.Step) bool {
 		return false
 	}
 	synctest.Wait()
+	w.count()
 	w.steps++
 	w.judge()
 	return true

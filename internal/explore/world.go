@@ -420,7 +420,6 @@ func (w *world) subscribing(inst *instance, n *node, arrive func(), args []strin
 	if w.open || c.actor == w.probe {
 		return false
 	}
-	c.n = c.actor.count(c.phase, c.target)
 	w.waiting = append(w.waiting, c)
 	w.arrive()
 	return true
