@@ -34,7 +34,7 @@ lint: ## gofmt, vet, staticcheck, modules as their checksums say
 # for github.com/influxdata/tdigest) has moved, so it is `go mod tidy -e`.
 
 # What takes longer, and what is measured rather than tested. Leave the machine
-# alone meanwhile: it takes a quarter of an hour.
+# alone meanwhile: it takes the better part of an hour.
 prove: tools ## what takes longer; its output is kept in results/prove.txt
 	@( failed=0; echo "make prove at $$(git describe --always --dirty --exclude='*'), $$(date -u +%FT%TZ), $$(go version), $$(nproc) CPUs"; \
 	export GRABLAB_REQUIRE_SERVERS=1 GRABLAB_PROVE=1; \

@@ -55,7 +55,7 @@ Exit codes
   0	done
   1	loadgen itself failed
   2	bad usage
-  3	an -assert did not hold
+  3	an -assert did not hold; explore: a verdict is not the expected one
   130	interrupted; results so far are written
 `)
 }

@@ -46,7 +46,9 @@ func commands() []command {
 	return []command{
 		{"run", "start the stack and two instances, fire at every chosen strategy, audit the ledger", runCommand},
 		{"bench", "measure each lock by itself, against two PINGs and the libraries", benchCommand},
+		{"explore", "look for the shortest schedule that breaks a lock, or say how far was searched", exploreCommand},
 		{"report", "render result folders again", reportCommand},
+		{ownCommand, "", exploreOwnCommand},
 		{bench.InstanceCommand, "", instance.Main},
 		{lockbench.WorkerCommand, "", lockbench.WorkerMain},
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"grablab/internal/bench"
+	"grablab/internal/grab/lock"
 )
 
 // What takes longer than a test may. Each prints what it found.
@@ -53,6 +54,28 @@ func TestRushThreeTimes(t *testing.T) {
 			}
 			run := fits(t, []byte(stdout))
 			t.Logf("%s, run %d: %.1f s; ledger rows for 100 orders: %s", kind, i+1, run.DurationS, winners(run))
+		}
+	}
+}
+
+// The whole table comes out as expected three times in a row, each within a
+// quarter of an hour.
+func TestMatrixThreeTimes(t *testing.T) {
+	for i := range 3 {
+		code, stdout, stderr := output(t, loadgen(t, "run", "-stack", "local", "-strategies", "all", "-faults", "all", "-format", "json",
+			"-assert", "expected"))
+		if code != exitDone {
+			t.Errorf("run %d: exit code %d\n%s", i+1, code, stderr)
+			continue
+		}
+		run := fits(t, []byte(stdout))
+		verdicts := map[lock.Verdict]int{}
+		for _, c := range run.Cells {
+			verdicts[c.Verdict]++
+		}
+		t.Logf("run %d: %.0f s, %d cells: %v", i+1, run.DurationS, len(run.Cells), verdicts)
+		if run.DurationS > 15*60 || verdicts[lock.Unknown] > 0 {
+			t.Errorf("run %d took %.0f s, and leaves %d cells unknown", i+1, run.DurationS, verdicts[lock.Unknown])
 		}
 	}
 }

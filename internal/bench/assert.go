@@ -24,7 +24,8 @@ var ErrAssert = errors.New("bench: bad assertion")
 //	[strategy[/fault]:]expected            every verdict is the expected one
 //
 // It must hold in every cell that it selects, and in one at the least. What is
-// null or unknown never holds: a claim is proved, or it is not.
+// null or unknown never holds: a claim is proved, or it is not. A cell that is
+// n/a was not run: it is passed over, but for a claim about its verdict.
 type Assert struct {
 	Strategy string     // "": every one
 	Fault    lock.Fault // "": every one
@@ -226,7 +227,7 @@ func (a Assert) Misses(run *Run) []string {
 		if a.Strategy != "" && a.Strategy != c.Strategy || a.Fault != "" && a.Fault != c.Fault {
 			continue
 		}
-		if a.Field == "" && (c.Expected == nil || c.Verdict == lock.NA) {
+		if c.Verdict == lock.NA && a.Field != "verdict" || a.Field == "" && c.Expected == nil {
 			continue
 		}
 		looked++

@@ -92,7 +92,8 @@ func FuzzParseAssert(f *testing.F) {
 
 func ptr[T any](v T) *T { return &v }
 
-// assertRun has one cell where all was counted, and one where nothing was.
+// assertRun has one cell where all was counted, one where nothing was, and one
+// that was not run.
 func assertRun() *bench.Run {
 	return &bench.Run{Cells: []bench.Cell{
 		{
@@ -103,6 +104,7 @@ func assertRun() *bench.Run {
 		},
 		{Strategy: "redlock", Fault: lock.NoFault, Verdict: lock.Unknown, Expected: ptr(lock.Safe)},
 		{Strategy: "watchdog", Fault: lock.NoFault, Verdict: lock.Unsafe, Requests: 1, DoubleGrabs: ptr(3)},
+		{Strategy: "mutex", Fault: lock.Failover, Verdict: lock.NA},
 	}}
 }
 
@@ -121,6 +123,10 @@ func TestMisses(t *testing.T) {
 		"setnx:served_by.127.0.0.1:9==4":     nil,
 		"setnx:outcomes.busy==0":             nil,
 		"setnx:peak.held_rps>=0":             {"setnx:peak.held_rps>=0: setnx/none: peak.held_rps could not be counted"},
+		"mutex:double_grabs==0":              {"mutex:double_grabs==0: no cell could be compared"},
+		"mutex/failover:expected":            {"mutex/failover:expected: no cell could be compared"},
+		"mutex/failover:verdict==n/a":        nil,
+		"mutex/failover:verdict==safe":       {"mutex/failover:verdict==safe: mutex/failover: verdict is n/a"},
 		"setnx/pause:double_grabs==0":        {"setnx/pause:double_grabs==0: no cell could be compared"},
 		"redlock:double_grabs==0":            {"redlock:double_grabs==0: redlock/none: double_grabs could not be counted"},
 		"redlock:double_grabs!=0":            {"redlock:double_grabs!=0: redlock/none: double_grabs could not be counted"},

@@ -101,12 +101,23 @@ func (f *fleet) equipOne(ctx context.Context, i int, in *member, u setup) error 
 			return err
 		}
 	}
-	if err := f.settleOn(i, in); err != nil {
-		return err
+	for try := 1; ; try++ {
+		if err := f.settleOn(i, in); err != nil {
+			return err
+		}
+		in.args = f.args(i, in, u)
+		err := f.start(ctx, in)
+		if !errors.Is(err, errPortTaken) || try == portTries {
+			return err
+		}
 	}
-	in.args = f.args(i, in, u)
-	return f.start(ctx, in)
 }
+
+// portTries is how often an instance may find that somebody has taken its port
+// between our look and its own.
+const portTries = 5
+
+var errPortTaken = errors.New("its port is taken")
 
 // settleOn gives the instance its address, and with it its name.
 func (f *fleet) settleOn(i int, in *member) error {
@@ -182,6 +193,7 @@ func (f *fleet) start(ctx context.Context, in *member) error {
 	}
 	in.proc = proc
 	if err := f.awaitReady(ctx, in); err != nil {
+		_ = proc.Stop(0)
 		return fmt.Errorf("bench: instance %s: %w\n%s", in.name, err, proc.LogTail())
 	}
 	return nil
@@ -223,27 +235,40 @@ const readyTimeout = 30 * time.Second
 func (f *fleet) awaitReady(ctx context.Context, in *member) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	for {
-		var health struct {
-			PID int `json:"pid"`
-		}
-		err := f.call(ctx, http.MethodGet, in.url+"/healthz", nil, &health)
-		if err == nil && health.PID != in.proc.Pid() {
-			return fmt.Errorf("process %d answers on its port", health.PID)
-		}
-		if err == nil {
-			if err = f.call(ctx, http.MethodGet, in.url+"/readyz", nil, nil); err == nil {
-				return nil
-			}
-		}
+	go func() { // whoever has its port may never answer
 		select {
 		case <-in.proc.Done():
-			return errors.New("it ended while starting")
+			cancel()
 		case <-ctx.Done():
+		}
+	}()
+	for {
+		err := f.askReady(ctx, in)
+		switch {
+		case err == nil, errors.Is(err, errPortTaken):
+			return err
+		case !in.alive() && strings.Contains(in.proc.LogTail(), "ddress already in use"):
+			return errPortTaken
+		case !in.alive():
+			return errors.New("it ended while starting")
+		case !rest(ctx, 20*time.Millisecond) && in.alive():
 			return fmt.Errorf("not ready: %w", err)
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// askReady is nil if the instance says that it is ready.
+func (f *fleet) askReady(ctx context.Context, in *member) error {
+	var health struct {
+		PID int `json:"pid"`
+	}
+	if err := f.call(ctx, http.MethodGet, in.url+"/healthz", nil, &health); err != nil {
+		return err
+	}
+	if health.PID != in.proc.Pid() {
+		return fmt.Errorf("%w: process %d answers there", errPortTaken, health.PID)
+	}
+	return f.call(ctx, http.MethodGet, in.url+"/readyz", nil, nil)
 }
 
 // useTargets takes the instances that somebody else has started, and finds out

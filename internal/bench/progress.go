@@ -135,7 +135,7 @@ func (p *progress) show(t *track, detail string) {
 }
 
 // timeLeft estimates for how long the run will go on, from the cells that are
-// done; !ok: of a kind that is still to come none is. p.mu is held.
+// done; !ok: of a kind that is still to come none is, or none is to come. p.mu is held.
 func (p *progress) timeLeft() (left time.Duration, ok bool) {
 	for _, k := range p.pace {
 		if k.left == 0 {
@@ -145,11 +145,12 @@ func (p *progress) timeLeft() (left time.Duration, ok bool) {
 			return 0, false
 		}
 		left += k.took / time.Duration(k.done) * time.Duration(k.left) / time.Duration(k.atOnce)
+		ok = true
 	}
 	for _, t := range p.tracks {
 		left -= time.Since(t.since) / time.Duration(t.pace.atOnce)
 	}
-	return max(left, 0), true
+	return max(left, 0), ok
 }
 
 // clear wipes the line that stands on the terminal. p.mu is held.

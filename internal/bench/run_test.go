@@ -3,12 +3,14 @@ package bench
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -180,6 +182,59 @@ func TestMatrixResumed(t *testing.T) {
 func parseName(text string) CellName {
 	strategy, fault, _ := strings.Cut(text, "/")
 	return CellName{strategy, lock.Fault(fault)}
+}
+
+// Cells that a fault cannot touch, or that this stack cannot show, stand in the
+// table with the reason, and are not run.
+func TestMatrixExcuses(t *testing.T) {
+	r := matrix(t, "mutex,setnx", "slow,redis-restart,failover", func(_ *lane, _ context.Context, s *spot) Cell { return blankCell(s) })
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range r.run.Cells {
+		got = append(got, string(c.Verdict))
+		why := map[lock.Verdict]string{lock.NA: "touches nothing that mutex uses", lock.Unknown: "use -stack local"}[c.Verdict]
+		if !strings.Contains(c.Reason, why) || (c.Expected == nil) != (c.Verdict != lock.Unknown) {
+			t.Errorf("%s/%s: %s, expected %v: %q", c.Strategy, c.Fault, c.Verdict, c.Expected, c.Reason)
+		}
+	}
+	if want := []string{"safe", "n/a", "n/a", "safe", "safe", "unknown"}; !slices.Equal(got, want) || !r.run.Complete {
+		t.Errorf("the verdicts are %q, want %q", got, want)
+	}
+}
+
+// A cell that does not end within its budget is unknown, and says so.
+func TestBudget(t *testing.T) {
+	cfg := small(t, stack.Embedded, "setnx")
+	cfg.Budget = time.Nanosecond
+	l := open(t, cfg)
+	c := l.run(t.Context(), &spot{CellName: CellName{"setnx", lock.Slow}, strategy: cfg.Strategies[0]})
+	if c.Verdict != lock.Unknown || !strings.Contains(c.Reason, "budget of 1ns") {
+		t.Errorf("%s: %q", c.Verdict, c.Reason)
+	}
+}
+
+// An instance whose port somebody takes while it starts gets another one.
+func TestPortTaken(t *testing.T) {
+	cfg := small(t, stack.Embedded, "setnx")
+	l := open(t, cfg)
+	if err := l.fleet.stop(); err != nil {
+		t.Fatal(err)
+	}
+	in := l.fleet.instances[0]
+	other, err := net.Listen("tcp", in.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	in.args = l.fleet.args(0, in, cfg.setup())
+	if err := l.fleet.start(t.Context(), in); !errors.Is(err, errPortTaken) {
+		t.Errorf("on a port that is taken: %v", err)
+	}
+	if err := l.fleet.equip(t.Context(), cfg.setup()); err != nil || in.addr == other.Addr().String() {
+		t.Errorf("it listens on %s: %v", in.addr, err)
+	}
 }
 
 // A lane whose servers a fault has left otherwise than it found them serves no

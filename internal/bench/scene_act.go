@@ -155,10 +155,10 @@ func (a *act) awaitRivals(ctx context.Context) error {
 		if len(stand) > 0 && since.IsZero() {
 			since = time.Now()
 		}
-		claimed, err := a.claimed(ctx)
+		claimed := a.claimed(ctx)
 		return !since.IsZero() && time.Since(since) > a.lease(a.cell)/3 || a.all(func(p part) bool {
 			return stand[p.victim.order] || slices.ContainsFunc(p.rivals, claimed) || !slices.ContainsFunc(p.rivals, a.isPending)
-		}), err
+		}), nil
 	})
 }
 
@@ -206,8 +206,8 @@ func (a *act) letRivalsGo(ctx context.Context) error {
 		return nil
 	}
 	err := a.until(ctx, a.lease(a.cell)/3, func() (bool, error) {
-		claimed, err := a.claimed(ctx)
-		return a.all(func(p part) bool { return claimed(p.victim) || a.isAnswered(p.victim) }), err
+		claimed := a.claimed(ctx)
+		return a.all(func(p part) bool { return claimed(p.victim) || a.isAnswered(p.victim) }), nil
 	})
 	return errors.Join(err, a.victim.lift(ctx, rivals), a.rival.lift(ctx, rivals))
 }
@@ -257,14 +257,11 @@ func (a *act) isAnswered(s shot) bool {
 
 // claimed tells by the ledger who has. A ledger that cannot be read, for the
 // database is what was struck, tells of nobody.
-func (a *act) claimed(ctx context.Context) (func(shot) bool, error) {
-	rows, err := a.books.Ledger(ctx, a.cast[0].victim.order, len(a.cast))
-	if err != nil && ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
+func (a *act) claimed(ctx context.Context) func(shot) bool {
+	rows, _ := a.books.Ledger(ctx, a.cast[0].victim.order, len(a.cast))
 	return func(s shot) bool {
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == s.order && g.Driver == s.driver })
-	}, nil
+	}
 }
 
 // until looks until it is so, or the time is up. That is no error.

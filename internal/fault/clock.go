@@ -8,14 +8,16 @@ import (
 	"grablab/internal/stack"
 )
 
-// clientClock has the wall clocks of the instances part by two leases (F9).
+// clientClock has the wall clocks of the instances part by two leases (F9). It
+// leaves a lock as it is, and so must the scene: its leases outlast any stall of
+// the machine.
 var clientClock = Fault{
 	Name:     lock.ClientClock,
 	About:    "the wall clock of a rival ahead, then that of the holder behind",
 	Hits:     locks,
 	Aim:      afterRead,
-	TTL:      time.Second,
-	Patience: 0.5,
+	TTL:      3 * time.Second,
+	Patience: 0.3,
 	Prepare: staged(func(t Target) []Act {
 		return []Act{
 			{About: "a rival's clock is ahead", Strike: part(t.Rival, 2)},
@@ -39,8 +41,8 @@ var nodeClock = Fault{
 	About:    "the clock of Redis, of Redlock a minority, jumps past the leases",
 	Hits:     lock.Redis | lock.RedisQuorum,
 	Aim:      beforeClaim,
-	TTL:      time.Second,
-	Patience: 0.5,
+	TTL:      3 * time.Second,
+	Patience: 0.3,
 	On:       OwnServers,
 	Prepare: staged(func(t Target) []Act {
 		return []Act{{Strike: func(ctx context.Context, lease time.Duration) (stack.Heal, error) {

@@ -9,14 +9,15 @@ import (
 )
 
 // latency is a grant that arrives when its lease has run out and a rival is
-// inside (F12). The requests are in time: only the replies are late.
+// inside (F12). The requests are in time: only the replies are late. A rival waits
+// for them well within a lease of its own.
 var latency = Fault{
 	Name:       lock.Latency,
 	About:      "replies of Redis to one instance later than the lease, with jitter",
 	Hits:       lock.Redis | lock.RedisQuorum,
 	Aim:        beforeAcquire,
 	Pass:       true,
-	TTL:        time.Second,
+	TTL:        2 * time.Second,
 	Patience:   1.5,
 	HoldRivals: true,
 	On:         OwnServers,
@@ -26,7 +27,7 @@ var latency = Fault{
 			Victim: way.detours(),
 			Acts: []Act{{Before: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
 				return way.each(func(r *stack.Route) (stack.Heal, error) {
-					return r.Delay(leases(2, lease), leases(0.25, lease), stack.ToClient)
+					return r.Delay(leases(1.25, lease), leases(0.1, lease), stack.ToClient)
 				})
 			}}},
 			Close: func(context.Context) error { return way.close() },

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"grablab/internal/explore"
+	"grablab/internal/grab"
+	"grablab/internal/report"
+	"grablab/internal/schedule"
+)
+
+// exploreSettings is a search as it was asked for.
+type exploreSettings struct {
+	explore.Config
+	seed     uint64
+	names    []string // of strategies; nil: core, or those of the file
+	replay   string
+	course   schedule.Schedule // of replay
+	file     string
+	out      string
+	format   string
+	noTiming bool
+	quiet    bool
+
+	given map[string]bool // the flags that were
+}
+
+// exploreFormats is what a search can be printed as, the default first.
+var exploreFormats = []struct {
+	name   string
+	render func(io.Writer, report.Exploration) error
+}{
+	{"text", report.Explored},
+	{"mermaid", firstDiagram},
+	{"json", report.ExploredJSON},
+}
+
+func (s *exploreSettings) options() []option {
+	return []option{
+		{"strategies", "A,B,…", "strategies, also deliberately wrong ones by name; or core, or all", one(&s.names, parseList)},
+		{"file", "FILE", "a Go file of package lock, taken in for this call alone: its strategies are explored", one(&s.file, nonEmpty)},
+		{"actors", "N", "drivers after the one order", one(&s.Actors, whole(2, explore.MaxActors))},
+		{"preemptions", "P", "how often another may go on although one could", one(&s.Preemptions, whole(0, explore.MaxPreemptions))},
+		{"faults", "A,B,…", "what may go wrong: " + strings.Join(explore.Faults, ", ") + "; or none, or all", one(&s.Faults, parseExploreFaults)},
+		{"fault-count", "K", "how many of them in one schedule", one(&s.FaultCount, whole(0, explore.MaxFaultCount))},
+		{"property", "A,B,…", "what must hold: " + strings.Join(explore.Properties, ", "), one(&s.Properties, parseProperties)},
+		{"guard", "NAME", "how the winner is written (default: the strategy's own)", one(&s.Guard, parseGuard)},
+		{"on-lost", "ACTION", "when a lease is lost: abort, ignore", one(&s.OnLost, parseOnLost)},
+		{"ttl", "D", "how long a lock lives without renewal, in virtual time", one(&s.TTL, atLeast(time.Millisecond))},
+		{"work", "D", "what a driver does between read and write, in virtual time", one(&s.Work, atLeast(0))},
+		{"wait", "D", "how long a driver waits for the lock, in virtual time; 0 tries once", one(&s.Wait, atLeast(0))},
+		{"seconds", "S", "time for each strategy", one(&s.Seconds, parseSeconds)},
+		{"seed", "N", "nothing is drawn: the same flags search the same schedules whatever it is", one(&s.seed, parseSeed)},
+		{"replay", "FILE", "run this schedule, and tell it; with -strategies, another strategy through it", one(&s.replay, nonEmpty)},
+		{"out", "DIR", "where the schedules are written that break something", one(&s.out, nonEmpty)},
+		{"format", "NAME", "of standard output: text, mermaid, json", one(&s.format, among("text", "mermaid", "json"))},
+		{"no-timing", "", "leave out what differs from call to call", toggle{&s.noTiming}},
+		{"quiet", "", "no progress", toggle{&s.quiet}},
+	}
+}
+
+func newExploreSettings() *exploreSettings {
+	s := &exploreSettings{format: exploreFormats[0].name, out: filepath.Join(resultsDir, "explore"), given: map[string]bool{}}
+	s.Config = explore.Config{
+		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
+		TTL: explore.DefaultTTL, OnLost: grab.Abort,
+		Faults: []string{explore.Expiry, explore.Pause, explore.Crash}, Properties: explore.Properties,
+	}
+	return s
+}
+
+// parseExplore reads the flags of explore. Its errors wrap errUsage, or flag.ErrHelp.
+func parseExplore(args []string) (*exploreSettings, error) {
+	s := newExploreSettings()
+	fs := flag.NewFlagSet("loadgen explore", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	for _, o := range s.options() {
+		fs.Var(o.value, o.name, o.about)
+	}
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %s", errUsage, explain(err, fs))
+	case fs.NArg() > 0:
+		return nil, fmt.Errorf("%w: %q is no flag; flags begin with -", errUsage, fs.Arg(0))
+	}
+	fs.Visit(func(f *flag.Flag) { s.given[f.Name] = true })
+	if err := s.misplaced(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return s, nil
+}
+
+// misplaced finds flags that mean nothing beside others.
+func (s *exploreSettings) misplaced() error {
+	if s.replay != "" {
+		for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "wait", "seconds", "seed", "out"} {
+			if s.given[name] {
+				return fmt.Errorf("-%s cannot stand with -replay, whose file says what happens", name)
+			}
+		}
+	}
+	return nil
+}
+
+// choose finds the strategies that were named. It is called in the program that
+// has them: with -file, another one.
+func (s *exploreSettings) choose() error {
+	names := s.names
+	switch {
+	case names == nil && s.file != "":
+		own, err := declared(s.file)
+		if err != nil {
+			return fmt.Errorf("%w: -file: %w", errUsage, err)
+		}
+		names = namesOf(own)
+	case names == nil:
+		names = core
+	}
+	chosen, err := parseStrategies(strings.Join(names, ","))
+	if err != nil {
+		return fmt.Errorf("%w: -strategies: %w", errUsage, err)
+	}
+	if s.format == "mermaid" && len(chosen) != 1 {
+		return fmt.Errorf("%w: -format mermaid draws one failure: name one strategy with -strategies", errUsage)
+	}
+	for _, st := range chosen {
+		s.Strategies = append(s.Strategies, st.Name)
+	}
+	return nil
+}
+
+func exploreHelp(w io.Writer) {
+	fmt.Fprint(w, `Usage: loadgen explore [flags]
+
+Runs the strategies' own code under a scheduler that decides every step, and
+looks for the shortest schedule that breaks one: cheapest first, every schedule
+within the bounds. What it could not search in its time it says.
+
+A verdict is measured against the worst that the registry expects under any of
+the faults that are let happen. Exit code 3: it is another.
+
+`)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer tw.Flush()
+	s := newExploreSettings()
+	for _, o := range s.options() {
+		about := o.about
+		switch o.name {
+		case "faults":
+			about += fmt.Sprintf(" (default %s)", strings.Join(s.Faults, ","))
+		case "actors", "preemptions", "fault-count", "on-lost", "ttl", "work", "wait", "seconds", "out", "format":
+			about += fmt.Sprintf(" (default %s)", o.value)
+		}
+		fmt.Fprintf(tw, "  -%s %s\t%s\n", o.name, o.arg, about)
+	}
+}
+
+// parseExploreFaults reads names of faults, none and all.
+func parseExploreFaults(text string) ([]string, error) {
+	switch text {
+	case "none":
+		return nil, nil
+	case "all":
+		return explore.Faults, nil
+	}
+	return parseNames(text, explore.Faults)
+}
+
+func parseProperties(text string) ([]string, error) {
+	return parseNames(text, explore.Properties)
+}
+
+// parseNames reads a list of what is known. Each counts once.
+func parseNames(text string, known []string) (chosen []string, err error) {
+	list, err := parseList(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range list {
+		if _, err := among(known...)(name); err != nil {
+			return nil, err
+		}
+		if !slices.Contains(chosen, name) {
+			chosen = append(chosen, name)
+		}
+	}
+	return chosen, nil
+}
+
+// parseSeconds reads "30" as well as "30s".
+func parseSeconds(text string) (float64, error) {
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		text += "s"
+	}
+	d, err := between(time.Millisecond, 24*time.Hour)(text)
+	return d.Seconds(), err
+}

@@ -1,0 +1,34 @@
+//go:build prove
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The README's lock of one's own is explored with one command, and breaks
+// without a fault. What is written down replays it.
+func TestExploreOwnStrategy(t *testing.T) {
+	file, err := filepath.Abs(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "schedules")
+	here := func(args ...string) (int, string) {
+		cmd := loadgen(t, append([]string{"explore", "-file", file, "-no-timing", "-quiet"}, args...)...)
+		cmd.Dir = "." // in the source tree
+		code, stdout, stderr := output(t, cmd)
+		t.Logf("exit %d\n%s%s", code, stdout, stderr)
+		return code, stdout
+	}
+	code, stdout := here("-faults", "none", "-out", out)
+	if code != exitAssert || !strings.Contains(stdout, "setnx-healing") || !strings.Contains(stdout, "unsafe ✗ safe") {
+		t.Errorf("exit %d", code)
+	}
+	code, stdout = here("-replay", filepath.Join(out, "setnx-healing-one-winner.txt"))
+	if code != exitDone || !strings.Contains(stdout, "breaks one-winner") {
+		t.Errorf("replay: exit %d", code)
+	}
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
+)
+
+func TestExploreBadUsage(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"broken.txt":   "strategy setnx\nactors A@1\nnodes redis\nttl 3s\nA acquires\n",
+		"other.go":     "package main\n",
+		"nothing.go":   "package lock\n\nvar x = 1\n",
+		"noname.go":    "package lock\n\nvar x = Strategy{Title: \"x\"}\n",
+		"syntax.go":    "package lock\n\nvar x = Strategy{\n",
+		"mine_test.go": "package lock\n\nvar x = Strategy{Name: \"x\"}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	for args, want := range map[string]string{
+		"stray":              `"stray" is no flag`,
+		"-strategy setnx":    "did you mean -strategies?",
+		"-strategies setnxx": "did you mean setnx?",
+		"-strategies setnx,": "none of them empty",
+		"-faults expirey":    "want one of expiry, pause",
+		"-property winner":   "want one of one-winner",
+		"-actors 5":          "want a whole number from 2 to 4",
+		"-preemptions -1":    "want a whole number from 0",
+		"-seconds soon":      "want a duration",
+		"-guard none":        "want one of naive",
+		"-format dot":        "want one of text, mermaid, json",
+		"-format mermaid -strategies setnx,mutex": "name one strategy",
+		"-replay none.txt":                        "no such file",
+		"-replay broken.txt":                      `broken.txt: line 5: "A acquires"`,
+		"-replay broken.txt -faults pause":        "-faults cannot stand with -replay",
+		"-file none.go":                           "no such file",
+		"-file broken.txt":                        "want a Go file",
+		"-file mine_test.go":                      "that is no test",
+		"-file other.go":                          "want package lock",
+		"-file nothing.go":                        "declares no strategy",
+		"-file noname.go":                         "declares no strategy",
+		"-file syntax.go":                         "syntax.go:3:19",
+	} {
+		var out, errs bytes.Buffer
+		code := run(context.Background(), append([]string{"explore"}, strings.Fields(args)...), &out, &errs)
+		if code != exitUsage || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: exit %d, %q, want %q", args, code, errs.String(), want)
+		}
+		if out.Len() > 0 {
+			t.Errorf("%s: printed %q", args, &out)
+		}
+	}
+}
+
+// What a search writes down replays; and what it prints, it prints again.
+func TestExplore(t *testing.T) {
+	dir := t.TempDir()
+	explored := func(want int, args ...string) string {
+		t.Helper()
+		cmd := loadgen(t, append([]string{"explore", "-no-timing"}, args...)...)
+		cmd.Dir = dir
+		code, stdout, stderr := output(t, cmd)
+		if code != want {
+			t.Fatalf("%q: exit %d\n%s%s", args, code, stdout, stderr)
+		}
+		return stdout
+	}
+	search := []string{"-strategies", "setnx,mysql-cas", "-faults", "pause"}
+	text := explored(exitDone, search...)
+	if again := explored(exitDone, search...); again != text {
+		t.Errorf("first\n%s\nthen\n%s", text, again)
+	}
+	for _, want := range []string{"unsafe ✓", "safe ✓", "F11", "explore -replay results/explore/setnx-one-winner.txt\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	file := "results/explore/setnx-one-winner.txt"
+	if story := explored(exitDone, "-replay", file); !strings.Contains(story, "setnx breaks one-winner") {
+		t.Errorf("the replay is\n%s", story)
+	}
+	if story := explored(exitDone, "-replay", file, "-strategies", "setnx-fenced"); !strings.Contains(story, "setnx-fenced breaks nothing in this schedule") {
+		t.Errorf("the replay with the cure is\n%s", story)
+	}
+	if drawn := explored(exitDone, "-replay", file, "-format", "mermaid"); !strings.HasPrefix(drawn, "sequenceDiagram\n") {
+		t.Errorf("drawn is\n%s", drawn)
+	}
+	var doc struct {
+		Strategies []struct{ Verdict, Expected, Property string }
+	}
+	if err := json.Unmarshal([]byte(explored(exitDone, append(search, "-format", "json")...)), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Strategies) != 2 || doc.Strategies[0].Property != explore.OneWinner || doc.Strategies[1].Verdict != "safe" {
+		t.Errorf("%+v", doc)
+	}
+	explored(exitUsage, "-strategies", "etcd")
+	edited := strings.Replace(string(read(t, dir, file)), "time to lease end\n", "", 1)
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	explored(exitAssert, "-replay", file) // it should break, and does not
+}
+
+// Ctrl-C prints how far the search has come.
+func TestExploreInterrupt(t *testing.T) {
+	cmd := loadgen(t, "explore", "-strategies", "redlock", "-faults", "all", "-fault-count", "3", "-seconds", "600")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	begun := bufio.NewReader(errs)
+	if line, err := begun.ReadString('\n'); err != nil || !strings.HasPrefix(line, "redlock: ") {
+		t.Errorf("no progress: %q, %v", line, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(begun)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(string(rest), "interrupted") {
+		t.Errorf("exit %d, %s", code, rest)
+	}
+	if !strings.Contains(out.String(), " waiting") {
+		t.Errorf("it does not say what was not searched:\n%s", &out)
+	}
+}
+
+func TestExploreExitCodes(t *testing.T) {
+	result := func(v, expected lock.Verdict) []explore.Result {
+		return []explore.Result{{Strategy: "x", Verdict: v, Expected: expected}}
+	}
+	for _, tt := range []struct {
+		name    string
+		results []explore.Result
+		err     error
+		want    int
+	}{
+		{"as expected", result(lock.Unsafe, lock.Unsafe), nil, exitDone},
+		{"nothing is expected", result(lock.Unsafe, ""), nil, exitDone},
+		{"worse", result(lock.Unsafe, lock.Safe), nil, exitAssert},
+		{"better", result(lock.Safe, lock.Unsafe), nil, exitAssert},
+		{"the time was over", result(lock.Unknown, lock.Safe), nil, exitAssert},
+		{"interrupted", result(lock.Unknown, lock.Safe), context.Canceled, exitInterrupted},
+		{"makes no sense", nil, explore.ErrConfig, exitUsage},
+		{"failed", nil, io.ErrUnexpectedEOF, exitFailed},
+	} {
+		if got := newExploreSettings().conclude(tt.results, tt.err, io.Discard, io.Discard); got != tt.want {
+			t.Errorf("%s: exit %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestExploreHelp(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(context.Background(), []string{"explore", "-h"}, &out, &errs); code != exitDone {
+		t.Fatalf("exit %d, %s", code, errs.String())
+	}
+	for _, o := range newExploreSettings().options() {
+		if !strings.Contains(out.String(), "-"+o.name+" ") {
+			t.Errorf("-%s is not told", o.name)
+		}
+	}
+}
+
+const example = "../../internal/explore/testdata/own/setnx_healing.go"
+
+// The example of a lock of one's own is found.
+func TestOwnStrategy(t *testing.T) {
+	own, err := declared(example)
+	if err != nil || len(own) != 1 || own[0] != (ownStrategy{"healing", "setnx-healing"}) {
+		t.Errorf("got %v, %v", own, err)
+	}
+}

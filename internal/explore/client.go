@@ -1,0 +1,177 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// newClient is a client of one instance for one node. It is made outside of the
+// bubbles and serves all of them: nothing in it waits, so nothing in it belongs
+// to any.
+func newClient(inst *instance, n *node) (*redis.Client, error) {
+	client := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:6379", // a literal, which nobody looks up
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if n.down {
+				return nil, errDown
+			}
+			return dial(n, inst), nil
+		},
+		Protocol:                 2,
+		PoolSize:                 poolSize,
+		ConnMaxIdleTime:          -1,
+		ConnMaxLifetime:          -1,
+		MaxRetries:               -1,
+		DialerRetries:            1,
+		ContextTimeoutEnabled:    true,
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	client.AddHook(hook{inst, n})
+	return client, warm(client)
+}
+
+// More connections than calls of an instance are ever in flight to one node.
+const (
+	poolSize = 64
+	warmed   = 8
+)
+
+// warm opens connections that the bubbles then share.
+func warm(client *redis.Client) error {
+	var conns [warmed]*redis.Conn
+	var errs []error
+	for i := range conns {
+		conns[i] = client.Conn()
+		errs = append(errs, conns[i].Ping(context.Background()).Err())
+	}
+	for _, c := range conns {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// hook is the tap of a client.
+type hook struct {
+	inst *instance
+	node *node
+}
+
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w := h.inst.world
+		if w == nil || h.node.unseen(cmd) {
+			return next(ctx, cmd)
+		}
+		err := w.through(ctx, h.inst, h.call(cmd), func(ctx context.Context) error { return next(ctx, cmd) })
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		w := h.inst.world
+		if w == nil || h.node.unseen(cmds[0]) {
+			return next(ctx, cmds)
+		}
+		var sent error
+		err := w.through(ctx, h.inst, h.call(cmds...), func(ctx context.Context) error {
+			sent = next(ctx, cmds)
+			return sent
+		})
+		if err != nil && !errors.Is(err, sent) {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
+}
+
+// unseen says whether cmd is no step of a schedule: a client sets up its
+// connection, or learns that it has to send the whole of a script.
+func (n *node) unseen(cmd redis.Cmder) bool {
+	switch cmd.Name() {
+	case "hello", "auth", "select", "client", "readonly", "unwatch":
+		return true
+	case "evalsha":
+		sha, _ := cmd.Args()[1].(string)
+		return !n.down && !n.scripts[sha]
+	}
+	return false
+}
+
+func (h hook) call(cmds ...redis.Cmder) *call {
+	c := &call{target: h.node.name, node: h.node, sent: make([][]any, len(cmds))}
+	for i, cmd := range cmds {
+		c.sent[i] = cmd.Args()
+	}
+	c.text = func() string { return textOf(cmds) }
+	return c
+}
+
+// textOf is what was asked and answered.
+func textOf(cmds []redis.Cmder) string {
+	var b strings.Builder
+	for i, cmd := range cmds {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		writeRequest(&b, cmd.Args())
+		b.WriteString(": ")
+		b.WriteString(replyOf(cmd))
+	}
+	return b.String()
+}
+
+// writeRequest writes a command as a person would, and a script by its name
+// alone: how it is sent is the client's business.
+func writeRequest(b *strings.Builder, args []any) {
+	name := strings.ToUpper(fmt.Sprint(args[0]))
+	rest := args[1:]
+	if name == "EVAL" || name == "EVALSHA" {
+		sha := fmt.Sprint(args[1])
+		if name == "EVAL" {
+			sha = scriptSHA(sha)
+		}
+		name, rest = "script "+sha[:6], args[3:]
+	}
+	b.WriteString(name)
+	for _, a := range rest {
+		b.WriteByte(' ')
+		fmt.Fprint(b, a)
+	}
+}
+
+func replyOf(cmd redis.Cmder) string {
+	if err := cmd.Err(); err != nil {
+		if errors.Is(err, redis.Nil) {
+			return "nil"
+		}
+		return err.Error()
+	}
+	switch cmd := cmd.(type) {
+	case *redis.Cmd:
+		return fmt.Sprint(cmd.Val())
+	case *redis.StringCmd:
+		return cmd.Val()
+	case *redis.StatusCmd:
+		return cmd.Val()
+	case *redis.IntCmd:
+		return fmt.Sprint(cmd.Val())
+	case *redis.BoolCmd:
+		return fmt.Sprint(cmd.Val())
+	default:
+		text := cmd.String()
+		return text[strings.LastIndex(text, ": ")+2:]
+	}
+}

@@ -1,0 +1,229 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"grablab/internal/schedule"
+	"grablab/internal/tap"
+)
+
+var (
+	errOver = errors.New("explore: the schedule is over")
+	errDown = errors.New("explore: the server cannot be reached")
+	errLost = errors.New("explore: the reply is lost")
+)
+
+// call is one remote call. It stands at the gate until a step lets it through,
+// and there again if its reply is late.
+type call struct {
+	actor  *actor
+	phase  tap.Phase
+	n      int
+	target string
+	node   *node // nil: the database
+	ctx    context.Context
+
+	chosen chan fate
+	fate   fate
+	flight func()        // what arrives, where nobody waits at the gate
+	sent   [][]any       // the commands, should the caller give them up
+	text   func() string // what was asked and answered, once it was
+}
+
+// fate is what a step does to a call.
+type fate int
+
+const (
+	delivered fate = iota
+	lost
+	delayed
+	givenUp
+)
+
+func (c *call) step(kind schedule.Kind) schedule.Step {
+	return schedule.Step{Kind: kind, Actor: c.actor.name, Phase: string(c.phase), N: c.n, Target: c.target}
+}
+
+func (c *call) is(s schedule.Step) bool {
+	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
+}
+
+// compareCalls is the order of moves: goroutines arrive in any.
+func compareCalls(a, b *call) int {
+	if a.actor != b.actor {
+		return a.actor.index - b.actor.index
+	}
+	if a.phase != b.phase {
+		return strings.Compare(string(a.phase), string(b.phase))
+	}
+	if a.target != b.target {
+		return strings.Compare(a.target, b.target)
+	}
+	return a.n - b.n
+}
+
+// through makes one call when and as the schedule will have it.
+func (w *world) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
+	c.ctx = ctx
+	w.name(inst, c)
+	if c.ctx.Err() != nil {
+		return send(ctx) // and the client finds out
+	}
+	if err := w.park(c, &w.waiting); err != nil {
+		w.heard(c, err)
+		return err
+	}
+	if c.fate == givenUp {
+		w.heard(c, errLost)
+		return errLost
+	}
+	err := errDown
+	if c.node == nil || !c.node.down {
+		err = send(onItsWay(ctx))
+	}
+	w.applied(c, err)
+	switch c.fate {
+	case lost:
+		err = errLost
+	case delayed:
+		if gone := w.park(c, &w.late); gone != nil {
+			err = gone
+		}
+	}
+	w.heard(c, err)
+	return err
+}
+
+// onItsWay is for a request that was sent before its client hung up: go-redis
+// does not take it back.
+func onItsWay(ctx context.Context) context.Context {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// name says whose call it is. Those of an instance's background, which belong
+// to no one grab, count as its first actor's.
+func (w *world) name(inst *instance, c *call) {
+	op := tap.OpFrom(c.ctx, tap.Op{})
+	if c.phase = op.Phase; c.phase == "" {
+		c.phase = tap.Renew
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.actor = w.actorOf(inst, op.Driver)
+	c.n = c.actor.count(c.phase, c.target)
+}
+
+// actorOf is called with mu held.
+func (w *world) actorOf(inst *instance, driver int64) *actor {
+	for _, a := range w.actors {
+		if a.inst == inst && (driver == 0 || driver == a.driver) {
+			return a
+		}
+	}
+	return w.probe
+}
+
+// park holds a call until it is chosen, or until its context ends, which a
+// process that is stopped does not notice.
+func (w *world) park(c *call, line *[]*call) error {
+	w.mu.Lock()
+	if w.open && !c.actor.dead {
+		w.passed++
+		w.mu.Unlock()
+		return nil
+	}
+	c.chosen = make(chan fate, 1)
+	*line = append(*line, c)
+	w.mu.Unlock()
+	w.arrive()
+	select {
+	case c.fate = <-c.chosen:
+		return nil
+	case <-w.ended:
+		return errOver
+	case <-c.ctx.Done():
+	}
+	if w.leaves(c, line) {
+		return c.ctx.Err()
+	}
+	select {
+	case c.fate = <-c.chosen:
+		return nil
+	case <-w.ended:
+		return errOver
+	}
+}
+
+// leaves is for a caller whose context has ended. A stopped process does not
+// notice, and go-redis heeds a deadline alone once a request is on its way,
+// which may then arrive all the same.
+func (w *world) leaves(c *call, line *[]*call) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.Index(*line, c)
+	stays := c.node != nil && errors.Is(c.ctx.Err(), context.Canceled)
+	if stays || c.actor.paused || c.actor.dead || i < 0 {
+		return false
+	}
+	*line = slices.Delete(*line, i, i+1)
+	if line == &w.waiting && c.sent != nil {
+		w.strays = append(w.strays, c)
+	}
+	w.excused = true
+	w.arrive()
+	return true
+}
+
+// choose decides the fate of a call that stands in line.
+func (w *world) choose(line *[]*call, s schedule.Step, f fate) bool {
+	w.mu.Lock()
+	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
+	if i < 0 {
+		w.mu.Unlock()
+		return false
+	}
+	c := (*line)[i]
+	*line = slices.Delete(*line, i, i+1)
+	if f == givenUp {
+		w.strays = append(w.strays, c)
+	}
+	w.mu.Unlock()
+	if c.flight == nil {
+		c.chosen <- f
+		return true
+	}
+	c.flight()
+	w.applied(c, nil)
+	w.heard(c, nil)
+	return true
+}
+
+// arrive says that somebody has something to do.
+func (w *world) arrive() {
+	select {
+	case w.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// heard takes a reply into what the actor has seen.
+func (w *world) heard(c *call, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := c.actor.seen.text(string(c.phase)).text(c.target).number(int64(c.n)).number(int64(w.elapsed()))
+	if err != nil {
+		h = h.text(err.Error())
+	}
+	text := c.text()
+	if w.telling {
+		w.did += fmt.Sprintf("%s: %s\n", c.target, text)
+	}
+	c.actor.seen = h.text(text)
+}

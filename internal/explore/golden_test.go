@@ -1,0 +1,74 @@
+package explore_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"grablab/internal/explore"
+	"grablab/internal/schedule"
+)
+
+var update = flag.Bool("update", false, "write the golden schedules anew, where shorter or longer ones are found")
+
+// golden holds a schedule that a search has found against the one that is kept.
+// Of several that are shortest, any will do.
+func golden(t *testing.T, id string, f explore.Failure) {
+	t.Helper()
+	path := filepath.Join("testdata", id+".txt")
+	if kept, err := os.ReadFile(path); err == nil {
+		s, err := schedule.Parse(string(kept))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Steps) == len(f.Schedule.Steps) && s.Property == f.Property && s.Mode == f.Mode && s.Strategy == f.Schedule.Strategy {
+			return
+		}
+	}
+	if !*update {
+		t.Errorf("%s breaks %s in %d steps, which is not what %s says:\n%s", f.Schedule.Strategy, f.Property, len(f.Schedule.Steps), path, f.Schedule)
+		return
+	}
+	if err := os.WriteFile(path, fmt.Appendf(nil, "# %s\n%s", f.Why, f.Schedule), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every schedule that is kept breaks what it says, with its last step and not
+// before.
+func TestGoldenSchedules(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d schedules, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := schedule.Parse(string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := explore.Replay(t.Context(), bubbleOf(t), s, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(r.Failures, func(f explore.Failure) bool { return f.Property == s.Property })
+			if i < 0 {
+				t.Fatalf("it breaks %d properties, but not %s", len(r.Failures), s.Property)
+			}
+			broken := slices.IndexFunc(r.Failures[i].Moments, func(m explore.Moment) bool { return m.Broken })
+			if broken < len(s.Steps)-1 {
+				t.Errorf("%s is broken by step %d of %d", s.Property, broken+1, len(s.Steps))
+			}
+			if r.Failures[i].Mode != s.Mode {
+				t.Errorf("it shows %s, and not %s", r.Failures[i].Mode, s.Mode)
+			}
+		})
+	}
+}

@@ -1,0 +1,228 @@
+package explore
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/alicebob/miniredis/v2/server"
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// luaHost runs the scripts of a node as miniredis does, which sets up a Lua of
+// its own for each run: that took more than half of a search's time. This one is
+// set up once. A script that asks for more than it has is left to miniredis.
+type luaHost struct {
+	server *server.Server
+	state  *lua.LState
+	calls  *server.Peer // what scripts call goes over it
+	reply  *bytes.Buffer
+	writer *bufio.Writer
+	bodies map[string]*lua.FunctionProto // by SHA-1; nil: not for this host
+}
+
+func newLuaHost(s *server.Server) *luaHost {
+	h := &luaHost{server: s, reply: &bytes.Buffer{}, bodies: map[string]*lua.FunctionProto{}}
+	h.writer = bufio.NewWriter(h.reply)
+	h.calls = server.NewPeer(h.writer)
+	h.state = lua.NewState(lua.Options{SkipOpenLibs: true})
+	for name, open := range map[string]lua.LGFunction{
+		lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable,
+		lua.StringLibName: lua.OpenString, lua.MathLibName: lua.OpenMath,
+	} {
+		h.state.Push(h.state.NewFunction(open))
+		h.state.Push(lua.LString(name))
+		h.state.Call(1, 0)
+	}
+	redis := h.state.NewTable()
+	redis.RawSetString("call", h.state.NewFunction(h.call))
+	h.state.SetGlobal("redis", redis)
+	h.protect()
+	return h
+}
+
+func (h *luaHost) close() { h.state.Close() }
+
+// protect refuses globals, as Redis does: they would outlive the script.
+func (h *luaHost) protect() {
+	guard := h.state.NewTable()
+	refuse := h.state.NewFunction(func(l *lua.LState) int {
+		l.RaiseError("Script attempted to access nonexistent global variable '%s'", l.Get(2).String())
+		return 0
+	})
+	guard.RawSetString("__index", refuse)
+	guard.RawSetString("__newindex", refuse)
+	h.state.SetMetatable(h.state.G.Global, guard)
+}
+
+// foreign are names that this host has not.
+var foreign = []string{
+	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
+	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
+	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
+}
+
+// learn compiles a script. It reports nothing: one that does not compile, or
+// asks for what there is not, is miniredis's to refuse or to run.
+func (h *luaHost) learn(body string) {
+	sha := scriptSHA(body)
+	if _, ok := h.bodies[sha]; ok {
+		return
+	}
+	h.bodies[sha] = nil
+	for _, name := range foreign {
+		if strings.Contains(body, name) {
+			return
+		}
+	}
+	chunk, err := parse.Parse(strings.NewReader(body), "script")
+	if err != nil {
+		return
+	}
+	if proto, err := lua.Compile(chunk, "script"); err == nil {
+		h.bodies[sha] = proto
+	}
+}
+
+func scriptSHA(body string) string {
+	sum := sha1.Sum([]byte(body))
+	return hex.EncodeToString(sum[:])
+}
+
+// eval runs an EVAL or EVALSHA and answers over p. It is false if miniredis has to.
+func (h *luaHost) eval(p *server.Peer, args []string) bool {
+	if len(args) < 3 {
+		return false
+	}
+	sha := args[1]
+	if strings.EqualFold(args[0], "eval") {
+		sha = scriptSHA(sha)
+	}
+	proto := h.bodies[sha]
+	n, err := strconv.Atoi(args[2])
+	if proto == nil || err != nil || n < 0 || n > len(args)-3 {
+		return false
+	}
+	h.set("KEYS", args[3:3+n])
+	h.set("ARGV", args[3+n:])
+	h.state.Push(h.state.NewFunctionFromProto(proto))
+	if err := h.state.PCall(0, 1, nil); err != nil {
+		p.WriteError(errorText(err))
+		return true
+	}
+	result := h.state.Get(-1)
+	h.state.Pop(1)
+	writeLua(p, result)
+	return true
+}
+
+func errorText(err error) string {
+	var api *lua.ApiError
+	if errors.As(err, &api) && api.Object != nil {
+		return strings.SplitN(api.Object.String(), "\n", 2)[0]
+	}
+	return "ERR " + strings.SplitN(err.Error(), "\n", 2)[0]
+}
+
+func (h *luaHost) set(name string, values []string) {
+	t := h.state.CreateTable(len(values), 0)
+	for _, v := range values {
+		t.Append(lua.LString(v))
+	}
+	h.state.G.Global.RawSetString(name, t)
+}
+
+// call is redis.call.
+func (h *luaHost) call(l *lua.LState) int {
+	args := make([]string, l.GetTop())
+	for i := range args {
+		switch a := l.Get(i + 1).(type) {
+		case lua.LNumber:
+			args[i] = a.String()
+		case lua.LString:
+			args[i] = string(a)
+		default:
+			l.RaiseError("ERR Lua redis lib command arguments must be strings or integers")
+		}
+	}
+	if len(args) == 0 {
+		l.RaiseError("ERR Please specify at least one argument for this redis lib call")
+	}
+	h.reply.Reset()
+	h.server.Dispatch(h.calls, args)
+	h.calls.Flush()
+	reply, err := server.ParseReply(bufio.NewReader(h.reply))
+	if err != nil {
+		l.Error(lua.LString(err.Error()), 0)
+	}
+	l.Push(luaOf(l, reply))
+	return 1
+}
+
+// luaOf is a reply as a script gets it.
+func luaOf(l *lua.LState, reply any) lua.LValue {
+	switch r := reply.(type) {
+	case nil:
+		return lua.LFalse
+	case int:
+		return lua.LNumber(r)
+	case int64:
+		return lua.LNumber(r)
+	case []byte:
+		return lua.LString(r)
+	case string:
+		return lua.LString(r)
+	case server.Simple:
+		t := l.NewTable()
+		t.RawSetString("ok", lua.LString(r))
+		return t
+	case []any:
+		t := l.CreateTable(len(r), 0)
+		for _, e := range r {
+			t.Append(luaOf(l, e))
+		}
+		return t
+	default:
+		l.RaiseError("ERR a reply of type %T", r)
+		return lua.LNil
+	}
+}
+
+// writeLua is what a script returns, as a client gets it.
+func writeLua(p *server.Peer, value lua.LValue) {
+	switch v := value.(type) {
+	case lua.LBool:
+		if !bool(v) {
+			p.WriteNull()
+			return
+		}
+		p.WriteInt(1)
+	case lua.LNumber:
+		p.WriteInt(int(v))
+	case lua.LString:
+		p.WriteBulk(string(v))
+	case *lua.LTable:
+		if e := v.RawGetString("err"); e != lua.LNil {
+			p.WriteError(e.String())
+			return
+		}
+		if ok := v.RawGetString("ok"); ok != lua.LNil {
+			p.WriteInline(ok.String())
+			return
+		}
+		p.WriteLen(v.Len())
+		for i := range v.Len() {
+			writeLua(p, v.RawGetInt(i+1))
+		}
+	case *lua.LNilType:
+		p.WriteNull()
+	default:
+		p.WriteError(fmt.Sprintf("ERR a script returned a %s", value.Type()))
+	}
+}

@@ -1,0 +1,81 @@
+package explore_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"text/tabwriter"
+	"time"
+
+	"grablab/internal/explore"
+)
+
+func bubbleOf(t *testing.T) explore.Bubble {
+	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
+}
+
+// modes are the failure modes that the explorer shows, each with the strategy
+// that has it, or a sibling into which the mistake was put.
+var modes = []struct {
+	id, strategy, property string
+	actors, preemptions    int
+	faults                 []string
+	count                  int
+	wait                   time.Duration
+}{
+	{"F1", "none", explore.OneWinner, 2, 1, nil, 0, 0},
+	{"F2", "mutex", explore.OneWinner, 2, 1, nil, 0, 0},
+	{"F3", "setnx-nottl", explore.Stuck, 2, 1, []string{explore.Crash}, 1, 0},
+	{"F4", "setnx-expire", explore.Stuck, 2, 1, []string{explore.Crash}, 1, 0},
+	{"F5", "setnx-del", explore.LiveOverlap, 3, 2, []string{explore.Expiry}, 1, 0},
+	{"F6", "setnx-getdel", explore.LiveOverlap, 3, 2, []string{explore.Pause}, 1, 0},
+	{"F7", "getset-blind-takeover", explore.LiveOverlap, 3, 2, []string{explore.Crash, explore.Expiry}, 1, 0},
+	{"F8", "getset-nil-busy", explore.LeftOver, 3, 2, []string{explore.Crash, explore.Expiry}, 1, 0},
+	{"F9", "setnx-getset", explore.LiveOverlap, 2, 1, []string{explore.ClientClock}, 1, 0},
+	{"F10", "setnx-getset", explore.PromptRelease, 3, 3, []string{explore.Crash}, 1, 0},
+	{"F11", "setnx", explore.OneWinner, 2, 1, []string{explore.Pause}, 1, 0},
+	{"F14", "watchdog-stray-renewal", explore.Stuck, 2, 1, []string{explore.LateReply}, 1, 0},
+	{"F16", "watchdog-late-subscribe", explore.Progress, 2, 2, nil, 0, 10 * time.Second},
+	{"F18", "redlock", explore.OneWinner, 2, 1, []string{explore.Restart}, 1, 0},
+	{"F19", "redlock", explore.OneWinner, 2, 1, []string{explore.NodeClock}, 1, 0},
+	{"F20", "redlock-miswired", explore.LiveOverlap, 2, 0, []string{explore.Restart}, 1, 0},
+	{"F21", "redlock", explore.LiveOverlap, 2, 0, []string{explore.Restart}, 2, 0},
+	{"F22", "setnx-cancelled-cleanup", explore.LeftOver, 2, 1, []string{explore.Cancel}, 1, 0},
+	{"F24", "redlock-set-on-extend", explore.Told, 2, 0, []string{explore.Restart}, 2, 0},
+	{"F25", "setnx-blind-retry", explore.LeftOver, 2, 1, []string{explore.LostReply}, 1, 0},
+	{"F26", "setnx-late-fence", explore.Fence, 2, 1, []string{explore.Expiry}, 1, 0},
+	{"F34", "setnx-fence-write", explore.OneWinner, 2, 2, []string{explore.Pause}, 1, 0},
+	{"F35", "setnx-getset", explore.LiveOverlap, 3, 2, []string{explore.Expiry}, 1, 0},
+	{"F36", "setnx-driverid", explore.LiveOverlap, 3, 2, []string{explore.Expiry}, 1, 0},
+	{"F37", "setnx-check", explore.OneWinner, 2, 2, []string{explore.Pause}, 1, 0},
+}
+
+// Each failure mode that the explorer shows is found by searching.
+func TestFailureModes(t *testing.T) {
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "id\tstrategy\tproperty\tsteps\tschedules\ttime")
+	for _, m := range modes {
+		t.Run(m.id, func(t *testing.T) {
+			results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
+				Strategies: []string{m.strategy}, Properties: []string{m.property}, First: true, Seconds: 12,
+				Actors: m.actors, Preemptions: m.preemptions, Faults: m.faults, FaultCount: m.count, Wait: m.wait,
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := results[0]
+			if len(r.Failures) == 0 {
+				t.Fatalf("%s is not broken: %s %+v", m.strategy, r.Verdict, r)
+			}
+			f := r.Failures[0]
+			if f.Mode != m.id {
+				t.Errorf("%s by %s, want %s", f.Mode, f.Property, m.id)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%s\n", m.id, m.strategy, m.property, len(f.Schedule.Steps), r.Schedules, r.Elapsed.Round(time.Millisecond))
+			t.Log(f.Why, f.Schedule.Steps)
+			golden(t, m.id, f)
+		})
+	}
+	table.Flush()
+}

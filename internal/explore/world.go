@@ -1,0 +1,448 @@
+package explore
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/schedule"
+	"grablab/internal/tap"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// setting is what all schedules of a search have in common.
+type setting struct {
+	strategy lock.Strategy
+	guard    order.Guard // in force
+	onLost   grab.OnLost
+	actors   []schedule.Actor
+	ttl      time.Duration
+	work     time.Duration
+	wait     time.Duration
+}
+
+// theOrder is what everybody is after.
+const theOrder = 1
+
+// stage is what schedules are played on, one after the other: servers, and the
+// clients of the instances. It is made outside of the bubbles.
+type stage struct {
+	nodes     []*node
+	instances []*instance // by number, from 1
+	prober    *instance   // an instance that is fresh, when all is over
+
+	// What a lease of the strategy is like.
+	renews   bool     // it makes calls by itself
+	tells    bool     // its loss can be known
+	shows    bool     // its token stands on the server
+	borrowed bool     // its token is the driver's, and not its own
+	baseline []string // the keys that a released one leaves behind
+}
+
+// instance is one process.
+type instance struct {
+	number  int
+	redis   redis.UniversalClient
+	redlock []redis.UniversalClient
+	close   []func() error
+
+	// Of the schedule that is being played:
+	world    *world // nil: none is
+	service  *grab.Service
+	sessions []order.Tx
+	ahead    time.Duration // its wall clock, of everybody's
+	asked    bool          // for its wall clock
+	tokens   int
+}
+
+// quorumNodes is how many nodes a Redlock is played on: the fewest.
+const quorumNodes = 3
+
+// nodeNames are the lock servers that a strategy needs.
+func nodeNames(needs lock.Backend) []string {
+	var names []string
+	if needs&lock.Redis != 0 {
+		names = append(names, "redis")
+	}
+	if needs&lock.RedisQuorum != 0 {
+		for i := range quorumNodes {
+			names = append(names, "redlock-"+strconv.Itoa(i+1))
+		}
+	}
+	return names
+}
+
+// newStage makes the servers that a strategy needs, and so many instances.
+func newStage(needs lock.Backend, instances int) (*stage, error) {
+	s := &stage{}
+	for _, name := range nodeNames(needs) {
+		n, err := newNode(name)
+		if err != nil {
+			return s, err
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	for i := range instances + 1 {
+		inst, err := s.newInstance(i + 1)
+		if err != nil {
+			return s, err
+		}
+		s.instances = append(s.instances, inst)
+	}
+	s.prober = s.instances[instances]
+	s.instances = s.instances[:instances]
+	return s, nil
+}
+
+// shut ends the servers and the clients.
+func (s *stage) shut() {
+	for _, inst := range append(s.instances, s.prober) {
+		if inst == nil {
+			continue
+		}
+		for _, f := range inst.close {
+			_ = f()
+		}
+	}
+	for _, n := range s.nodes {
+		n.close()
+	}
+}
+
+func (s *stage) newInstance(number int) (*instance, error) {
+	inst := &instance{number: number}
+	for _, n := range s.nodes {
+		client, err := newClient(inst, n)
+		if err != nil {
+			return nil, err
+		}
+		inst.close = append(inst.close, client.Close)
+		if n.name == "redis" {
+			inst.redis = client
+		} else {
+			inst.redlock = append(inst.redlock, client)
+		}
+	}
+	return inst, nil
+}
+
+// world is one schedule that is being played, in one bubble.
+type world struct {
+	*stage
+	setting
+	db     *order.Mem
+	actors []*actor
+	probe  *actor
+	ended  chan struct{} // closed when the schedule is over
+	// services are those of all instances that were ever started.
+	services []*grab.Service
+
+	mu      sync.Mutex // never held while waiting
+	open    bool       // calls pass without a step
+	waiting []*call    // to be sent
+	late    []*call    // applied and not answered
+	strays  []*call    // given up, and still on their way
+	arrived chan struct{}
+	events  []event
+	passed  int  // calls that went through while open
+	excused bool // something that may rightly leave a lock behind
+
+	current *actor  // who moved last
+	last    *call   // the call that the last step let through
+	before  []*call // what could have gone instead
+	tokens  map[string]bool
+	running sync.WaitGroup
+	dbSum   sum
+	broken  []violation
+	steps   int
+
+	telling bool   // somebody wants to know
+	did     string // what the last calls asked, and were answered
+}
+
+// actor is one driver.
+type actor struct {
+	name   string
+	index  int
+	driver int64
+	inst   *instance
+	cancel context.CancelFunc
+	counts []callCount
+	seen   sum   // all that its code can know
+	early  uint8 // who had the lock before this one began
+
+	begun, done, dead, paused, cancelled bool
+	answer                               grab.Answer
+
+	// What is known of its hold.
+	granted  bool // the acquire has succeeded
+	leaving  bool // and the release has begun
+	released bool // and succeeded
+	lostIt   bool // and the holder knows of a loss
+	inside   bool // it has read an open order
+	fence    uint64
+	token    string
+	leases   []leaseOn
+	ours     bool // at the end of its release the lease still ran
+}
+
+type callCount struct {
+	phase  tap.Phase
+	target string
+	n      int
+}
+
+// leaseOn is what one server has granted, until then on its own clock.
+type leaseOn struct {
+	node  *node
+	until time.Time
+}
+
+func (a *actor) count(p tap.Phase, target string) int {
+	for i := range a.counts {
+		if c := &a.counts[i]; c.phase == p && c.target == target {
+			c.n++
+			return c.n
+		}
+	}
+	a.counts = append(a.counts, callCount{p, target, 1})
+	return 1
+}
+
+// event is what an instance records.
+type event struct {
+	history.Event
+	actor *actor
+}
+
+// newWorld is called inside of the bubble.
+func newWorld(s *stage, set setting) (*world, error) {
+	w := &world{
+		stage: s, setting: set, db: &order.Mem{},
+		ended: make(chan struct{}), arrived: make(chan struct{}, 1), tokens: map[string]bool{},
+	}
+	if _, err := w.db.Create(context.Background(), 1); err != nil {
+		return nil, err
+	}
+	for _, n := range s.nodes {
+		n.reset()
+	}
+	for i, a := range set.actors {
+		w.actors = append(w.actors, &actor{
+			name: a.Name, index: i, driver: driverOf(set.actors, i), inst: s.instances[a.Instance-1], seen: emptySum,
+		})
+	}
+	w.probe = &actor{name: "probe", index: len(w.actors), driver: int64(len(w.actors)) + 1, inst: s.prober, seen: emptySum}
+	w.open = true // setting up is no step
+	for _, inst := range append(s.instances, s.prober) {
+		inst.world, inst.ahead, inst.asked, inst.tokens = w, 0, false, 0
+		if err := w.start(inst); err != nil {
+			return w, err
+		}
+	}
+	w.open = false
+	return w, nil
+}
+
+// driverOf numbers the drivers from 1.
+func driverOf(actors []schedule.Actor, i int) int64 {
+	for j, a := range actors[:i] {
+		if a.Name == actors[i].As {
+			return driverOf(actors, j)
+		}
+	}
+	return int64(i) + 1
+}
+
+// start starts an instance, or starts it again.
+func (w *world) start(inst *instance) error {
+	inst.sessions = nil
+	orders := store{w.db, inst}
+	service, err := grab.New(grab.Config{
+		Instance: strconv.Itoa(inst.number),
+		Orders:   orders,
+		Lock: lock.Env{
+			Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, Orders: orders,
+			TTL: w.ttl, Wait: w.wait,
+			Now:   func() time.Time { inst.asked = true; return time.Now().Add(inst.ahead) },
+			Token: func() string { return w.newToken(inst) },
+			Rand:  func() float64 { return jitter(inst.number) },
+			Log:   quiet,
+		},
+		Strategy: w.strategy.Name,
+		Work:     w.work,
+		Guard:    w.guard,
+		OnLost:   w.onLost,
+		History:  recorder{inst},
+	})
+	if err == nil {
+		inst.service = service
+		w.services = append(w.services, service)
+	}
+	return err
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// jitter differs between instances, so that no two of their timers fall due in
+// the same instant.
+func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
+
+func (w *world) newToken(inst *instance) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	inst.tokens++
+	token := "token-" + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
+	w.tokens[token] = true
+	return token
+}
+
+// recorder is an instance's history.
+type recorder struct{ inst *instance }
+
+func (r recorder) Record(e history.Event) {
+	w := r.inst.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.T = w.elapsed()
+	if a := w.actorOf(r.inst, e.Driver); a != w.probe {
+		w.events = append(w.events, event{e, a})
+	}
+}
+
+// elapsed is the time since the schedule began.
+func (w *world) elapsed() time.Duration { return time.Since(epoch) }
+
+// applied is called when a server has carried out a call, or has not: then with
+// the error.
+func (w *world) applied(c *call, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.node == nil {
+		w.dbSum = 0
+		return
+	}
+	c.node.past = c.node.past.text(c.actor.name).text(string(c.phase)).number(int64(c.n)).number(int64(w.elapsed())).number(int64(c.fate)).flag(err == nil)
+	if c.phase == tap.Acquire || c.phase == tap.Renew {
+		w.grant(c, err)
+	}
+}
+
+// grant notes what c has brought its actor: a lease on that server, if the
+// token of the call or of the lease stands there now. A lock whose tokens are not
+// to be seen there is believed.
+func (w *world) grant(c *call, err error) {
+	if err != nil && err != redis.Nil {
+		return
+	}
+	if w.shows && !strings.Contains(string(c.node.contents()), w.tokenOf(c)) {
+		return
+	}
+	until := c.node.now().Add(w.ttl)
+	for i := range c.actor.leases {
+		if l := &c.actor.leases[i]; l.node == c.node {
+			l.until = until
+			return
+		}
+	}
+	c.actor.leases = append(c.actor.leases, leaseOn{c.node, until})
+}
+
+func (w *world) tokenOf(c *call) string {
+	for _, args := range c.sent {
+		for _, arg := range args {
+			if text, ok := arg.(string); ok && w.tokens[text] {
+				return text
+			}
+		}
+	}
+	if c.actor.token == "" {
+		return noToken
+	}
+	return c.actor.token
+}
+
+// noToken stands on no server.
+const noToken = "\x00"
+
+// leaseLeft is for how long the actor's lease still runs by the clocks of the
+// servers that granted it; with several, of a majority of them.
+func (w *world) leaseLeft(a *actor) time.Duration {
+	quorum := min(len(w.nodes)/2+1, len(a.leases))
+	if quorum == 0 {
+		return 0
+	}
+	left := make([]time.Duration, len(a.leases))
+	for i, l := range a.leases {
+		left[i] = l.until.Sub(l.node.now())
+	}
+	for i := range left { // so few that sorting by hand is cheapest
+		for j := i + 1; j < len(left); j++ {
+			if left[j] > left[i] {
+				left[i], left[j] = left[j], left[i]
+			}
+		}
+	}
+	return left[quorum-1]
+}
+
+// subscribing has a SUBSCRIBE wait for its step. It is false if it needs none.
+func (w *world) subscribing(inst *instance, n *node, arrive func(), args []string) bool {
+	c := &call{
+		phase: tap.Acquire, target: n.name, flight: arrive,
+		text: func() string { return strings.Join(args, " ") },
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.actor = w.listener(inst)
+	if w.open || c.actor == w.probe {
+		return false
+	}
+	c.n = c.actor.count(c.phase, c.target)
+	w.waiting = append(w.waiting, c)
+	w.arrive()
+	return true
+}
+
+// listener is who an instance's subscription is for: the last one who has begun
+// and has nothing yet.
+func (w *world) listener(inst *instance) *actor {
+	found := w.actorOf(inst, 0)
+	for _, a := range w.actors {
+		if a.inst == inst && a.begun && !a.done && !a.granted {
+			found = a
+		}
+	}
+	return found
+}
+
+// stop ends the schedule. What still waits is told so.
+func (w *world) stop() {
+	w.mu.Lock()
+	w.open = false
+	w.mu.Unlock()
+	close(w.ended)
+	for _, a := range w.actors {
+		if a.cancel != nil {
+			a.cancel()
+		}
+	}
+	w.running.Wait()
+	for _, service := range w.services {
+		_ = service.Close()
+	}
+	for _, n := range w.nodes {
+		n.hangUp()
+	}
+	for _, inst := range append(w.instances, w.prober) {
+		inst.world = nil
+	}
+}

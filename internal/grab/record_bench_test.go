@@ -1,0 +1,114 @@
+package grab_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/stat"
+
+	"golang.org/x/sys/unix"
+)
+
+// newGrabber returns what grabs one fresh order after the other over the store
+// in memory, each with a lock and a win: eight events, the most of any grab.
+func newGrabber(tb testing.TB, recorder history.Recorder) func() {
+	tb.Helper()
+	store := new(order.Mem)
+	tokens := 0
+	s, err := grab.New(grab.Config{
+		Instance: "8004", Orders: store, Strategy: "mutex", History: recorder,
+		Lock: lock.Env{Node: "8004", TTL: time.Minute, Token: func() string { tokens++; return fmt.Sprintf("%026d", tokens) }},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return func() {
+		id, err := store.Create(context.Background(), 1)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if ans := s.Grab(context.Background(), grab.Request{Order: id, Driver: 42}); ans.Outcome != grab.Grabbed {
+			tb.Fatalf("%+v", ans)
+		}
+	}
+}
+
+func newEventFile(tb testing.TB) *history.File {
+	tb.Helper()
+	f, err := history.Create(filepath.Join(tb.TempDir(), "events.jsonl"), "8004")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return f
+}
+
+func cpuTime(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkRecording measures the CPU time that a grab costs more with its
+// events recorded than without, side by side. The bound is 10 us.
+//
+//	go test ./internal/grab -run '^$' -bench Recording -benchtime 1x
+func BenchmarkRecording(b *testing.B) {
+	const rounds, grabs, bound = 21, 5000, 10 * time.Microsecond
+	perGrab := func(recorder history.Recorder) float64 {
+		next := newGrabber(b, recorder)
+		runtime.GC()
+		before := cpuTime(b)
+		for range grabs {
+			next()
+		}
+		return float64(cpuTime(b)-before) / grabs
+	}
+	for b.Loop() {
+		var more, bare []float64
+		for round := range rounds + 1 { // the first warms up
+			with, without := perGrab(newEventFile(b)), perGrab(history.Discard)
+			if round > 0 {
+				more, bare = append(more, with-without), append(bare, without)
+			}
+		}
+		cost := stat.Median(more)
+		b.ReportMetric(cost.Median/1000, "recording-us/grab")
+		b.ReportMetric(stat.Median(bare).Median/1000, "bare-us/grab")
+		b.Logf("CPU time of recording one grab: %.2f us, %.2f to %.2f (median of %d rounds with its 95 %% interval)",
+			cost.Median/1000, cost.Low/1000, cost.High/1000, rounds)
+		if cost.Low > float64(bound) {
+			b.Errorf("more than %v", bound)
+		}
+	}
+}
+
+// Recording keeps nothing: however many events went by, it allocates none.
+func TestRecordingIsFlat(t *testing.T) {
+	f := newEventFile(t)
+	e := history.Event{Kind: history.OK, Op: history.Acquire, Order: 12345, Driver: 42, Strategy: "mutex", Token: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", Fence: 7}
+	f.Record(e) // its buffer, once
+	if n := testing.AllocsPerRun(1000, func() { f.Record(e) }); n != 0 {
+		t.Errorf("%v allocations an event", n)
+	}
+}

@@ -1,0 +1,178 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
+)
+
+// Exploration is what a search has found, and what of it is told.
+type Exploration struct {
+	Config  explore.Config
+	Results []explore.Result
+	Timing  bool // whether to say how long it took, which no two searches agree on
+
+	// Replay is the command that shows a failure again.
+	Replay func(explore.Failure) string
+}
+
+// Explored renders a line a strategy, how far each was searched, and the story
+// of its failure that matters most. Of a replay it tells the story alone.
+func Explored(w io.Writer, e Exploration) error {
+	var b strings.Builder
+	if !slices.ContainsFunc(e.Results, replayed) {
+		e.account(&b)
+	}
+	for _, r := range e.Results {
+		e.stories(&b, r)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// replayed says whether a result is that of one schedule.
+func replayed(r explore.Result) bool { return len(r.Moments) > 0 }
+
+// account says what was let happen, what came of it, and how far was searched.
+func (e Exploration) account(b *strings.Builder) {
+	fmt.Fprintf(b, "%s\n\n", bounds(e.Config))
+	e.table(b)
+	fmt.Fprintln(b)
+	for _, r := range e.Results {
+		fmt.Fprintf(b, "%s: %s\n", r.Strategy, searched(r))
+	}
+	fmt.Fprintln(b)
+}
+
+// bounds says what was let happen.
+func bounds(c explore.Config) string {
+	line := fmt.Sprintf("%s, up to %s, ", plural(c.Actors, "actor", "actors"), plural(c.Preemptions, "preemption", "preemptions"))
+	if c.FaultCount == 0 || len(c.Faults) == 0 {
+		return line + "no faults"
+	}
+	return line + fmt.Sprintf("up to %s of %s", plural(c.FaultCount, "fault", "faults"), strings.Join(c.Faults, ", "))
+}
+
+// table has a line a strategy with the failure that matters most, and below it
+// a line for each other property that fails.
+func (e Exploration) table(b *strings.Builder) {
+	heads := []string{"strategy", "verdict", "steps", "mode", "property", "schedules", "states"}
+	if e.Timing {
+		heads = append(heads, "time")
+	}
+	var rows [][]string
+	for _, r := range e.Results {
+		row := []string{r.Strategy, against(r.Verdict, r.Expected)}
+		row = append(append(row, failing(r.Failures)...), thousands(r.Schedules), thousands(r.States))
+		if e.Timing {
+			row = append(row, r.Elapsed.Round(10*time.Millisecond).String())
+		}
+		rows = append(rows, row)
+		for i := range r.Failures[min(1, len(r.Failures)):] {
+			rest := append([]string{"", ""}, failing(r.Failures[i+1:])...)
+			rows = append(rows, append(rest, make([]string, len(heads)-len(rest))...))
+		}
+	}
+	table(b, heads, "llrllrrr", rows)
+}
+
+// failing is the first of the failures, in columns.
+func failing(failures []explore.Failure) []string {
+	if len(failures) == 0 {
+		return []string{"-", "-", "-"}
+	}
+	f := failures[0]
+	return []string{strconv.Itoa(len(f.Schedule.Steps)), orDash(f.Mode), f.Property}
+}
+
+// against marks a verdict as the expected one, or says which that were.
+func against(v, expected lock.Verdict) string {
+	switch expected {
+	case "":
+		return string(v)
+	case v:
+		return string(v) + " " + asExpected
+	default:
+		return fmt.Sprintf("%s %s %s", v, notExpected, expected)
+	}
+}
+
+// searched says how far the search got, and rounds nothing up.
+func searched(r explore.Result) string {
+	var parts []string
+	if r.Reason != "" {
+		parts = append(parts, r.Reason)
+	}
+	if r.Complete {
+		parts = append(parts, "all of it searched")
+	} else {
+		parts = append(parts, reached(r.Levels)...)
+	}
+	if len(r.Failures) == 0 && r.Verdict == lock.Safe {
+		parts = append(parts, "no violation within these bounds")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// reached tells of what cost all has been run, and of what cost some.
+func reached(levels []explore.Level) []string {
+	var parts []string
+	most := -1 // preemptions, of which all was run with one fault less
+	for faults := 0; ; faults++ {
+		all := -1
+		for _, l := range levels {
+			if l.Faults == faults && whole(levels, l) {
+				all = max(all, l.Preemptions)
+			}
+		}
+		if all < 0 {
+			break
+		}
+		part := fmt.Sprintf("all of <= %s and <= %s", plural(all, "preemption", "preemptions"), plural(faults, "fault", "faults"))
+		if all == most {
+			parts = parts[:len(parts)-1] // this says more
+		}
+		parts, most = append(parts, part), all
+	}
+	for _, l := range levels {
+		cost := plural(l.Preemptions, "preemption", "preemptions") + " and " + plural(l.Faults, "fault", "faults")
+		switch {
+		case whole(levels, l):
+		case l.Run+l.Waiting == 0:
+			parts = append(parts, "nothing of "+cost)
+		default:
+			parts = append(parts, fmt.Sprintf("of %s %s schedules run, %s waiting", cost, thousands(l.Run), thousands(l.Waiting)))
+		}
+	}
+	return parts
+}
+
+// whole says whether all of a level was run, and all that is cheaper: from that,
+// more of it could still come.
+func whole(levels []explore.Level, of explore.Level) bool {
+	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
+		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0
+	})
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// thousands sets a comma after every third digit.
+func thousands(n int) string {
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}

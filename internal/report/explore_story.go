@@ -1,0 +1,178 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/check"
+	"grablab/internal/explore"
+	"grablab/internal/schedule"
+)
+
+// How wide the columns of a story are. With two actors it fits into 120.
+const (
+	actorLeast = 18
+	actorMost  = 28
+	storeMost  = 24
+	proseWidth = 110
+)
+
+const lostMark = "▶"
+
+// stories tells the failure that matters most, and names the others; of a
+// replay that breaks nothing, how it went.
+func (e Exploration) stories(b *strings.Builder, r explore.Result) {
+	if len(r.Failures) == 0 && replayed(r) {
+		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
+		storyGrid(r.Actors, r.Moments).print(b)
+		fmt.Fprintln(b)
+	}
+	for i, f := range r.Failures {
+		switch {
+		case i == 0:
+			e.story(b, f)
+		case replayed(r):
+			fmt.Fprintf(b, "also %s: %s\n", f.Property, f.Why)
+		default:
+			fmt.Fprintf(b, "also %s: %s; %s\n", f.Property, f.Why, e.Replay(f))
+		}
+		if i == len(r.Failures)-1 {
+			fmt.Fprintln(b)
+		}
+	}
+}
+
+// story tells a failure: who did what, what was true meanwhile, from where on
+// it was lost, what that means, and what helps.
+func (e Exploration) story(b *strings.Builder, f explore.Failure) {
+	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps"))
+	storyGrid(f.Schedule.Actors, f.Moments).print(b)
+	fmt.Fprintf(b, "\n%s after this step it is lost; believes: who takes the lock for his own; holds: whose it is, by the servers' clocks\n\n", lostMark)
+	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
+		fmt.Fprintln(b, strings.Join(wrap(text, proseWidth), "\n"))
+	}
+	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
+}
+
+// remedy names the failure mode, what helps, and who has that.
+func remedy(f explore.Failure) []string {
+	mode, ok := modeOf(f)
+	if !ok {
+		return []string{"this is none of the failure modes that have a name"}
+	}
+	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
+}
+
+// modeOf is the failure mode that a failure is of, if it is one with a name.
+func modeOf(f explore.Failure) (check.Mode, bool) {
+	i := slices.IndexFunc(check.Modes, func(m check.Mode) bool { return m.ID == f.Mode })
+	if i < 0 {
+		return check.Mode{}, false
+	}
+	return check.Modes[i], true
+}
+
+// promises says what each property would have been.
+var promises = map[string]string{
+	explore.OneWinner:     "an order has one winner",
+	explore.LiveOverlap:   "no lease is granted while another one runs that nobody has given back",
+	explore.LateHolder:    "nobody writes after his lease while another is inside",
+	explore.StaleWrite:    "no write has an older token than one before it",
+	explore.Fence:         "tokens only grow",
+	explore.Stuck:         "once all leases have run out, a fresh driver gets an answer",
+	explore.Progress:      "whoever waits for a lock that is free gets it soon",
+	explore.PromptRelease: "a lock that was given back can be had at once",
+	explore.LeftOver:      "nothing stays behind of a grab that has ended",
+	explore.Told:          "a holder knows of his loss before another holds",
+}
+
+// contradiction is what was promised, and what came of it.
+func contradiction(f explore.Failure) string {
+	return fmt.Sprintf("Promised: %s. But %s.", promises[f.Property], f.Why)
+}
+
+// storyGrid has one column an actor, and one row a step.
+func storyGrid(actors []schedule.Actor, moments []explore.Moment) *grid {
+	g := &grid{columns: []gridColumn{{}, {head: "step", right: true}, {head: "time", right: true}}}
+	for _, a := range actors {
+		g.columns = append(g.columns, gridColumn{head: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), least: actorLeast})
+	}
+	g.columns = append(g.columns, gridColumn{head: "in the stores"}, gridColumn{head: "believes"}, gridColumn{head: "holds"})
+	var before explore.Moment
+	for i, m := range moments {
+		g.rows = append(g.rows, storyRow(i+1, m, before, actors))
+		before = m
+	}
+	return g
+}
+
+// storyRow is the nth step. What befalls nobody in particular runs across the
+// columns of all actors; the stores are told where they have changed.
+func storyRow(n int, m, before explore.Moment, actors []schedule.Actor) gridRow {
+	mark := ""
+	if m.Broken && !before.Broken {
+		mark = lostMark
+	}
+	row := gridRow{cells: [][]string{{mark}, {strconv.Itoa(n)}, {m.At.String()}}}
+	first := len(row.cells)
+	row.cells = append(row.cells, make([][]string, len(actors))...)
+	if i := slices.IndexFunc(actors, func(a schedule.Actor) bool { return a.Name == m.Step.Actor }); i >= 0 {
+		row.cells[first+i] = wrap(happened(m), actorMost)
+	} else {
+		row.cells[first], row.runsOn = wrap(happened(m), len(actors)*(actorLeast+2)-2), first
+	}
+	var store []string
+	if n == 1 || !slices.Equal(m.Store, before.Store) {
+		store = wrapAll(orNothing(m.Store), storeMost)
+	}
+	row.cells = append(row.cells, store, []string{whoever(m.Believes)}, []string{whoever(m.Holds)})
+	return row
+}
+
+// happened says what a step was.
+func happened(m explore.Moment) string {
+	text := m.Did
+	if words, ok := deeds[m.Step.Kind]; ok {
+		text = strings.TrimSpace(fmt.Sprintf("%s %s", words(m.Step), m.Did))
+	}
+	if m.Skipped {
+		text = "(cannot be: " + m.Step.String() + ")"
+	}
+	return text
+}
+
+// deeds says of the steps that are no call, or not just one, what they do.
+var deeds = map[schedule.Kind]func(schedule.Step) string{
+	schedule.Begins:       func(schedule.Step) string { return "wants the order" },
+	schedule.ReplyLost:    func(schedule.Step) string { return "no reply arrives:" },
+	schedule.ReplyLate:    func(schedule.Step) string { return "the reply is late:" },
+	schedule.GivenUp:      func(s schedule.Step) string { return "gives up, while on its way is " + s.CallName() },
+	schedule.Hears:        func(s schedule.Step) string { return "hears at last of " + s.CallName() },
+	schedule.ArrivesLate:  func(s schedule.Step) string { return "there arrives, given up, " + s.CallName() },
+	schedule.Paused:       func(schedule.Step) string { return "is paused" },
+	schedule.Resumes:      func(schedule.Step) string { return "goes on" },
+	schedule.Dies:         func(schedule.Step) string { return "dies" },
+	schedule.Cancelled:    func(schedule.Step) string { return "is cancelled: the client hangs up" },
+	schedule.InstanceDies: func(s schedule.Step) string { return fmt.Sprintf("instance %d dies", s.Instance) },
+	schedule.ClientClock: func(s schedule.Step) string {
+		return fmt.Sprintf("the clock of instance %d jumps by %s", s.Instance, s.Duration)
+	},
+	schedule.Passes:    func(s schedule.Step) string { return s.Duration.String() + " pass" },
+	schedule.NextTimer: func(schedule.Step) string { return "time passes until somebody has something to do" },
+	schedule.LeaseEnd:  func(schedule.Step) string { return "time passes until a lease has run out" },
+	schedule.Restarts:  func(s schedule.Step) string { return s.Target + " is started again, empty" },
+	schedule.Down:      func(s schedule.Step) string { return s.Target + " cannot be reached" },
+	schedule.Up:        func(s schedule.Step) string { return s.Target + " can be reached again" },
+	schedule.NodeClock: func(s schedule.Step) string { return fmt.Sprintf("the clock of %s jumps by %s", s.Target, s.Duration) },
+}
+
+func orNothing(store []string) []string {
+	if len(store) == 0 {
+		return []string{"nothing"}
+	}
+	return store
+}
+
+func whoever(names []string) string { return orDash(strings.Join(names, " ")) }

@@ -1,0 +1,84 @@
+package schedule
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// String is the line of the step.
+func (s Step) String() string {
+	for _, f := range forms {
+		if f.kind == s.Kind {
+			return f.print(s)
+		}
+	}
+	return fmt.Sprintf("step of kind %d", int(s.Kind))
+}
+
+// form is how the steps of one kind are written: words that stand as they are,
+// and fields of the step in angle brackets.
+type form struct {
+	kind Kind
+	text string
+}
+
+// forms lists the kinds in the order in which an error explains them. A line is
+// of the first form that it fits.
+var forms = []form{
+	{Begins, "<actor> begins"},
+	{Call, "<actor> <phase> <n> <target>"},
+	{ReplyLost, "<actor> <phase> <n> <target> reply lost"},
+	{ReplyLate, "<actor> <phase> <n> <target> reply late"},
+	{Hears, "<actor> hears <phase> <n> <target>"},
+	{GivenUp, "<actor> <phase> <n> <target> given up"},
+	{ArrivesLate, "<actor> <phase> <n> <target> arrives late"},
+	{Paused, "<actor> paused"},
+	{Resumes, "<actor> resumes"},
+	{Dies, "<actor> dies"},
+	{Cancelled, "<actor> cancelled"},
+	{InstanceDies, "instance <instance> dies"},
+	{ClientClock, "instance <instance> clock <jump>"},
+	{Passes, "time passes <duration>"},
+	{NextTimer, "time to next timer"},
+	{LeaseEnd, "time to lease end"},
+	{Restarts, "<target> restarts"},
+	{Down, "<target> down"},
+	{Up, "<target> up"},
+	{NodeClock, "<target> clock <jump>"},
+}
+
+func (f form) words() []string { return strings.Fields(f.text) }
+
+func (f form) print(s Step) string {
+	words := f.words()
+	for i, w := range words {
+		if field, ok := fields[w]; ok {
+			words[i] = field.print(s)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// signed is a jump of a clock, "+10s" or "-10s".
+func signed(d time.Duration) string {
+	if d < 0 {
+		return d.String()
+	}
+	return "+" + d.String()
+}
+
+// String is the text of the schedule. Parse reads it back.
+func (s Schedule) String() string {
+	var b strings.Builder
+	for _, h := range headers {
+		if value := h.print(s); value != "" {
+			fmt.Fprintf(&b, "%s %s\n", h.name, value)
+		}
+	}
+	b.WriteByte('\n')
+	for _, step := range s.Steps {
+		fmt.Fprintln(&b, step)
+	}
+	return b.String()
+}

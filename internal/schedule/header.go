@@ -1,0 +1,110 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// header is a line above the steps: a name, and a value of one or more words.
+type header struct {
+	name    string
+	example string
+	needed  bool
+	print   func(Schedule) string // "": the line is left out
+	parse   func(*Schedule, []string) error
+}
+
+// headers are the lines at the top, as they are printed.
+var headers = []header{
+	{"strategy", "setnx", true, func(s Schedule) string { return s.Strategy }, word(func(s *Schedule) *string { return &s.Strategy })},
+	{"guard", "naive", false, func(s Schedule) string { return s.Guard }, word(func(s *Schedule) *string { return &s.Guard })},
+	{"on-lost", "abort", false, func(s Schedule) string { return s.OnLost }, word(func(s *Schedule) *string { return &s.OnLost })},
+	{"actors", "A@1 B@2", true, printActors, parseActors},
+	{"nodes", "redis", false, func(s Schedule) string { return strings.Join(s.Nodes, " ") }, parseNodes},
+	{"ttl", "3s", true, func(s Schedule) string { return s.TTL.String() }, span(func(s *Schedule) *time.Duration { return &s.TTL })},
+	{"work", "1s", false, func(s Schedule) string { return positive(s.Work) }, span(func(s *Schedule) *time.Duration { return &s.Work })},
+	{"wait", "10s", false, func(s Schedule) string { return positive(s.Wait) }, span(func(s *Schedule) *time.Duration { return &s.Wait })},
+	{"property", "one-winner", false, func(s Schedule) string { return s.Property }, word(func(s *Schedule) *string { return &s.Property })},
+	{"mode", "F11", false, func(s Schedule) string { return s.Mode }, word(func(s *Schedule) *string { return &s.Mode })},
+}
+
+// positive leaves a duration of 0 out.
+func positive(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return d.String()
+}
+
+func word(at func(*Schedule) *string) func(*Schedule, []string) error {
+	return func(s *Schedule, words []string) error {
+		if len(words) != 1 {
+			return errors.New("want one word")
+		}
+		*at(s) = words[0]
+		return nil
+	}
+}
+
+func span(at func(*Schedule) *time.Duration) func(*Schedule, []string) error {
+	return func(s *Schedule, words []string) error {
+		if len(words) != 1 {
+			return errors.New("want one duration")
+		}
+		d, err := time.ParseDuration(words[0])
+		if err != nil || d <= 0 {
+			return fmt.Errorf("%q is no duration above 0", words[0])
+		}
+		*at(s) = d
+		return nil
+	}
+}
+
+func printActors(s Schedule) string {
+	actors := make([]string, len(s.Actors))
+	for i, a := range s.Actors {
+		actors[i] = fmt.Sprintf("%s@%d", a.Name, a.Instance)
+		if a.As != "" {
+			actors[i] += "/" + a.As
+		}
+	}
+	return strings.Join(actors, " ")
+}
+
+func parseActors(s *Schedule, words []string) error {
+	if len(words) == 0 {
+		return errors.New("nobody takes part")
+	}
+	for _, w := range words {
+		name, rest, _ := strings.Cut(w, "@")
+		instance, as, again := strings.Cut(rest, "/")
+		n, err := parseCount(instance)
+		if err != nil || !isActor(name) {
+			return fmt.Errorf("%q is no actor at an instance", w)
+		}
+		if s.InstanceOf(name) != 0 {
+			return fmt.Errorf("actor %s stands there twice", name)
+		}
+		if again && s.InstanceOf(as) == 0 {
+			return fmt.Errorf("nobody before %s is called %q", name, as)
+		}
+		s.Actors = append(s.Actors, Actor{Name: name, Instance: n, As: as})
+	}
+	return nil
+}
+
+func parseNodes(s *Schedule, words []string) error {
+	if len(words) == 0 {
+		return errors.New("no server is named")
+	}
+	for i, w := range words {
+		if !isServer(w) || w == DB || slices.Contains(words[:i], w) {
+			return fmt.Errorf("%q cannot name another lock server", w)
+		}
+	}
+	s.Nodes = words
+	return nil
+}

@@ -1,0 +1,233 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrSyntax says that a text is no schedule. What wraps it names the line, and
+// what would be right.
+var ErrSyntax = errors.New("schedule: bad syntax")
+
+// Parse reads a schedule. Headers come before steps, in any order.
+func Parse(text string) (Schedule, error) {
+	var s Schedule
+	seen := map[string]bool{}
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		if err := s.parseLine(words, seen); err != nil {
+			return Schedule{}, fmt.Errorf("%w: line %d: %q: %w", ErrSyntax, i+1, strings.Join(words, " "), err)
+		}
+	}
+	for _, h := range headers {
+		if h.needed && !seen[h.name] {
+			return Schedule{}, fmt.Errorf("%w: no line %q at the top, such as %q", ErrSyntax, h.name, h.name+" "+h.example)
+		}
+	}
+	return s, nil
+}
+
+func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
+	for _, h := range headers {
+		if h.name != words[0] {
+			continue
+		}
+		if len(s.Steps) > 0 {
+			return errors.New("a header line after the first step; it belongs above")
+		}
+		if seen[h.name] {
+			return fmt.Errorf("a second line %q", h.name)
+		}
+		seen[h.name] = true
+		if err := h.parse(s, words[1:]); err != nil {
+			return fmt.Errorf("%w; want such as %q", err, h.name+" "+h.example)
+		}
+		return nil
+	}
+	step, err := ParseStep(strings.Join(words, " "))
+	if err != nil {
+		return err
+	}
+	if err := s.check(step); err != nil {
+		return err
+	}
+	s.Steps = append(s.Steps, step)
+	return nil
+}
+
+// check says whether what the step names takes part.
+func (s *Schedule) check(step Step) error {
+	if step.Actor != "" && s.InstanceOf(step.Actor) == 0 {
+		return fmt.Errorf("no actor %s; the actors line names %s", step.Actor, orNobody(printActors(*s)))
+	}
+	if step.Target != "" && step.Target != DB && !slices.Contains(s.Nodes, step.Target) {
+		return fmt.Errorf("no server %s; there are %s", step.Target, strings.Join(append(slices.Clone(s.Nodes), DB), ", "))
+	}
+	here := func(a Actor) bool { return a.Instance == step.Instance }
+	if step.Instance != 0 && !slices.ContainsFunc(s.Actors, here) {
+		return fmt.Errorf("nobody is on instance %d; the actors line says %s", step.Instance, orNobody(printActors(*s)))
+	}
+	return nil
+}
+
+func orNobody(actors string) string {
+	if actors == "" {
+		return "nobody"
+	}
+	return actors
+}
+
+// ParseStep reads one step. It does not know who takes part.
+func ParseStep(line string) (Step, error) {
+	words := strings.Fields(line)
+	var nearest error
+	for _, f := range forms {
+		step, err := f.parse(words)
+		if err == nil {
+			return step, nil
+		}
+		// The last form with all of the fixed words right knows best.
+		if !errors.Is(err, errForm) {
+			nearest = err
+		}
+	}
+	if nearest != nil {
+		return Step{}, nearest
+	}
+	return Step{}, fmt.Errorf("no such step; a step is one of %s", strings.Join(examples(), ", "))
+}
+
+// errForm says that a line is of another form.
+var errForm = errors.New("another form")
+
+func (f form) parse(words []string) (Step, error) {
+	pattern := f.words()
+	if len(pattern) != len(words) {
+		return Step{}, errForm
+	}
+	for i, p := range pattern {
+		if _, ok := fields[p]; !ok && p != words[i] {
+			return Step{}, errForm
+		}
+	}
+	s := Step{Kind: f.kind}
+	for i, p := range pattern {
+		field, ok := fields[p]
+		if !ok {
+			continue
+		}
+		if err := field.parse(&s, words[i]); err != nil {
+			return Step{}, fmt.Errorf("%q: %w", words[i], err)
+		}
+	}
+	return s, nil
+}
+
+// examples has one line of each form.
+func examples() []string {
+	all := make([]string, len(forms))
+	for i, f := range forms {
+		all[i] = strconv.Quote(f.print(Step{
+			Kind: f.kind, Actor: "A", Phase: "acquire", N: 1, Target: "redis", Instance: 1, Duration: 10 * time.Second,
+		}))
+	}
+	return all
+}
+
+// field is a part of a step that varies.
+type field struct {
+	print func(Step) string
+	parse func(*Step, string) error
+}
+
+// fields are the words in angle brackets of the forms.
+var fields = map[string]field{
+	"<actor>":    {func(s Step) string { return s.Actor }, parseActor},
+	"<phase>":    {func(s Step) string { return s.Phase }, parsePhase},
+	"<n>":        {func(s Step) string { return strconv.Itoa(s.N) }, parseN},
+	"<target>":   {func(s Step) string { return s.Target }, parseTarget},
+	"<instance>": {func(s Step) string { return strconv.Itoa(s.Instance) }, parseInstance},
+	"<duration>": {func(s Step) string { return s.Duration.String() }, parseDuration},
+	"<jump>":     {func(s Step) string { return signed(s.Duration) }, parseJump},
+}
+
+// phases are those of the tap, as text.
+var phases = []string{"acquire", "read", "claim", "release", "renew"}
+
+func parseActor(s *Step, word string) error {
+	if !isActor(word) {
+		return errors.New("an actor is a capital letter")
+	}
+	s.Actor = word
+	return nil
+}
+
+func isActor(word string) bool { return len(word) == 1 && word[0] >= 'A' && word[0] <= 'Z' }
+
+func parsePhase(s *Step, word string) error {
+	if !slices.Contains(phases, word) {
+		return fmt.Errorf("a phase is one of %s", strings.Join(phases, ", "))
+	}
+	s.Phase = word
+	return nil
+}
+
+func parseN(s *Step, word string) (err error) {
+	s.N, err = parseCount(word)
+	return err
+}
+
+func parseInstance(s *Step, word string) (err error) {
+	s.Instance, err = parseCount(word)
+	return err
+}
+
+func parseCount(word string) (int, error) {
+	n, err := strconv.Atoi(word)
+	if err != nil || n < 1 {
+		return 0, errors.New("want a number from 1 on")
+	}
+	return n, nil
+}
+
+func parseTarget(s *Step, word string) error {
+	if !isServer(word) {
+		return errors.New(`a server is named such as "redis", "redlock-2" or "db"`)
+	}
+	s.Target = word
+	return nil
+}
+
+// isServer leaves out what would be taken for the start of another step.
+func isServer(word string) bool {
+	if word == "" || word == "time" || word == "instance" || word[0] < 'a' || word[0] > 'z' {
+		return false
+	}
+	return strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+func parseDuration(s *Step, word string) error {
+	d, err := time.ParseDuration(word)
+	if err != nil || d <= 0 {
+		return errors.New(`want a duration such as "10s"`)
+	}
+	s.Duration = d
+	return nil
+}
+
+func parseJump(s *Step, word string) error {
+	d, err := time.ParseDuration(word)
+	if err != nil || d == 0 || word[0] != '+' && word[0] != '-' {
+		return errors.New(`want by how much, with a sign, such as "+10s"`)
+	}
+	s.Duration = d
+	return nil
+}
