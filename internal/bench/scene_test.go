@@ -46,7 +46,7 @@ func sceneOf(t *testing.T, l *lane, strategy string, name lock.Fault) Cell {
 // openApart is open for tests that run side by side: the instances take any ports.
 func openApart(t *testing.T, cfg Config) *lane {
 	t.Helper()
-	l := openApart(t, cfg)
+	l := open(t, cfg)
 	for _, in := range l.fleet.instances {
 		in.port = 0
 	}

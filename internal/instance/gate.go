@@ -22,10 +22,10 @@ func (t labTap) Send(ctx context.Context, op tap.Op, call func(context.Context) 
 }
 
 // GateState is the body of the answers about the gate: what stands there, and
-// how many calls have left it because their deadline had passed.
+// what has left it because its deadline had passed.
 type GateState struct {
 	Standing []tap.Standing `json:"standing"`
-	Late     int            `json:"late"`
+	Late     []tap.Call     `json:"late"`
 }
 
 func (l *lab) gateState(*http.Request) (any, error) {

@@ -73,7 +73,7 @@ type Gate struct {
 	mu    sync.Mutex
 	hold  *Hold   // nil: open
 	slots []*slot // in the order in which they were first taken
-	late  int     // calls whose deadline passed here
+	late  []Call  // whose deadline passed here
 }
 
 // slot is the place of one call, by its name. A call that is to be sent again
@@ -95,7 +95,7 @@ func (g *Gate) Shut(h Hold) {
 	g.Open()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.hold, g.slots, g.late = &h, nil, 0
+	g.hold, g.slots, g.late = &h, nil, nil
 }
 
 // Open lets everything go, and nothing wait any more.
@@ -124,9 +124,9 @@ func (s *slot) hear() {
 	}
 }
 
-// Stand lists the calls and the replies at the gate, and how many calls have left
+// Stand lists the calls and the replies at the gate, and the calls that have left
 // it because their deadline had passed.
-func (g *Gate) Stand() (line []Standing, late int) {
+func (g *Gate) Stand() (line []Standing, late []Call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.slots {
@@ -134,7 +134,7 @@ func (g *Gate) Stand() (line []Standing, late int) {
 			line = append(line, Standing{Call: s.Call, Replied: !s.stands, Cancelled: s.ctx.Err() != nil})
 		}
 	}
-	return line, g.late
+	return line, slices.Clone(g.late)
 }
 
 // Let lets a call go and returns once it has been answered, with the error that
@@ -268,7 +268,7 @@ func (g *Gate) leave(ctx context.Context, s *slot) error {
 	}
 	s.stands = false
 	if expired {
-		g.late++
+		g.late = append(g.late, s.Call)
 		return fmt.Errorf("%w: %w", ErrTooLate, ctx.Err())
 	}
 	return ctx.Err()
