@@ -109,6 +109,7 @@ func TestForceGolden(t *testing.T) {
 			case !g.always:
 				t.Skip("GRABLAB_PROVE is not 1: it takes a while")
 			}
+			t.Parallel() // they wait more than they work
 			for i, f := range forced(t, forceOf(t, g.mode, ""), n) {
 				if !f.Violated || f.LeftOut > 0 {
 					t.Errorf("take %d: %+v, want the property violated", i+1, f)
@@ -125,6 +126,7 @@ func TestForceCure(t *testing.T) {
 			continue
 		}
 		t.Run(g.mode+"/"+g.cure, func(t *testing.T) {
+			t.Parallel()
 			if f := forced(t, forceOf(t, g.mode, g.cure), 1)[0]; f.Violated {
 				t.Errorf("%+v, want the property kept", f)
 			}
