@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -8,16 +10,27 @@ import (
 	"grablab/internal/explore"
 )
 
+// playerCommand is a child that plays schedules.
+const playerCommand = "explore-player"
+
+func playerMain(_ context.Context, _ []string, stdout, stderr io.Writer) int {
+	return inTest(func(bubble explore.Bubble) int {
+		if err := explore.Work(bubble, os.Stdin, stdout); err != nil {
+			return complain(stderr, err)
+		}
+		return exitDone
+	})
+}
+
 // inTest runs f as the body of a test, for only a test may open bubbles of
 // virtual time, and ends the process with the code that f returns: package
 // testing would print a verdict of its own.
-func inTest(f func(explore.Bubble) int) {
+func inTest(f func(explore.Bubble) int) int {
 	testing.Init()
-	testing.Main(matchAll, []testing.InternalTest{{Name: "explore", F: func(t *testing.T) {
+	testing.Main(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "explore", F: func(t *testing.T) {
 		os.Exit(f(func(run func()) {
 			synctest.Test(t, func(*testing.T) { run() })
 		}))
 	}}}, nil, nil)
+	return exitFailed // the test was not run
 }
-
-func matchAll(_, _ string) (bool, error) { return true, nil }

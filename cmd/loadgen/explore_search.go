@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -46,14 +47,16 @@ func exploreWith(ctx context.Context, built bool, args []string, stdout, stderr 
 	if err := s.prepare(); err != nil {
 		return complain(stderr, err)
 	}
-	inTest(func(bubble explore.Bubble) int {
-		if s.replay != "" {
-			return s.replayAll(ctx, bubble, stdout, stderr)
-		}
-		results, err := explore.Search(ctx, bubble, s.Config, s.progress(stderr))
-		return s.conclude(results, err, stdout, stderr)
-	})
-	return exitFailed // not reached
+	if s.replay != "" {
+		return inTest(func(bubble explore.Bubble) int { return s.replayAll(ctx, bubble, stdout, stderr) })
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return complain(stderr, err)
+	}
+	s.Command, s.Workers = []string{exe, playerCommand}, runtime.GOMAXPROCS(0)
+	results, err := explore.Search(ctx, nil, s.Config, s.progress(stderr))
+	return s.conclude(results, err, stdout, stderr)
 }
 
 // conclude writes the schedules, prints what there is, and decides the exit code.

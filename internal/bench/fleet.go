@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"grablab/internal/grab"
@@ -234,14 +235,16 @@ const readyTimeout = 30 * time.Second
 // port, says that it is ready.
 func (f *fleet) awaitReady(ctx context.Context, in *member) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	var watch sync.WaitGroup
+	defer watch.Wait()
 	defer cancel()
-	go func() { // whoever has its port may never answer
+	watch.Go(func() { // whoever has its port may never answer
 		select {
 		case <-in.proc.Done():
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
 	for {
 		err := f.askReady(ctx, in)
 		switch {

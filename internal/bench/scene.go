@@ -129,12 +129,18 @@ func (sc *scene) fire(ctx context.Context, first int64) (*tally, error) {
 	playing.Go(func() {
 		defer sc.waves.end()
 		if err := sc.play(ctx); err != nil {
-			stop(err)
+			stop(errors.Join(err, sc.dismiss()))
 		}
 	})
 	t, err := sc.lane.fire(ctx, sc.cell, sc.waves, sc.cfg.Load, sc.heard)
 	playing.Wait()
 	return t, err
+}
+
+// dismiss ends the instances of a scene that has broken off: what they hold must
+// not go on where nobody keeps the steps in order any more.
+func (sc *scene) dismiss() error {
+	return errors.Join(sc.victim.member().proc.Stop(0), sc.rival.member().proc.Stop(0))
 }
 
 // heard notes who has been answered.

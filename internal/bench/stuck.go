@@ -63,11 +63,10 @@ func (l *lane) probe(ctx context.Context, id, driver int64, lease time.Duration)
 		case grab.Busy:
 			heard = time.Now()
 		}
-		over := !time.Now().Before(deadline)
-		if err != nil && (over || time.Since(heard) > probeGivesUp) {
+		if err != nil && time.Since(heard) > probeGivesUp {
 			return false, fmt.Errorf("bench: probe of order %d: %w", id, err)
 		}
-		if over {
+		if err == nil && !time.Now().Before(deadline) {
 			return false, nil
 		}
 		if !rest(ctx, every) {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 )
 
 // asChild has a process of this test binary do what a child does.
@@ -30,6 +34,73 @@ func childCommand(t *testing.T) []string {
 	return []string{os.Args[0], "-test.run=^TestAsChild$"}
 }
 
+// rough takes its process down in one way or the other.
+func rough(name string, acquire func()) lock.Strategy {
+	return lock.Strategy{
+		Name: name, Guard: order.Naive, Excludes: lock.Nobody,
+		New: func(env lock.Env) (lock.Locker, error) { return roughLocker{acquire, env.Node}, nil },
+	}
+}
+
+type roughLocker struct {
+	acquire func()
+	node    string
+}
+
+// Acquire leaves in peace whoever only learns what its leases are like.
+func (l roughLocker) Acquire(ctx context.Context, _ string) (lock.Lease, error) {
+	if l.node != "0" {
+		l.acquire()
+	}
+	return roughLease{}, ctx.Err()
+}
+
+func (roughLocker) Close() error { return nil }
+
+type roughLease struct{}
+
+func (roughLease) Token() string                 { return "" }
+func (roughLease) Fence() uint64                 { return 0 }
+func (roughLease) Lost() <-chan struct{}         { return nil }
+func (roughLease) Release(context.Context) error { return nil }
+
+func init() {
+	var mu sync.Mutex
+	lock.Seeded = append(lock.Seeded,
+		rough("panics", func() { panic("beyond repair") }),
+		rough("hangs", func() { mu.Lock(); mu.Lock() }),
+	)
+}
+
+// A strategy that ends its process, or hangs it, costs the schedule that was under
+// way, and is told with its stack.
+func TestSurvives(t *testing.T) {
+	for strategy, want := range map[string]struct{ why, stack string }{
+		"panics": {"the process ended", "beyond repair"},
+		"hangs":  {"nothing happened", "roughLocker"},
+	} {
+		t.Run(strategy, func(t *testing.T) {
+			if strategy == "hangs" && os.Getenv("GRABLAB_PROVE") != "1" {
+				t.Skip("it takes as long as the patience with one schedule; see make prove")
+			}
+			results, err := explore.Search(t.Context(), nil, explore.Config{
+				Strategies: []string{strategy}, Actors: 1, Command: childCommand(t),
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := results[0]
+			if len(r.Failures) != 1 || r.Failures[0].Property != explore.Survives {
+				t.Fatalf("%+v", r)
+			}
+			f := r.Failures[0]
+			if !strings.Contains(f.Why, want.why) || !strings.Contains(f.Stack, want.stack) || r.Verdict != lock.Unsafe {
+				t.Errorf("%s: %s\n%s", r.Verdict, f.Why, f.Stack)
+			}
+		})
+	}
+}
+
 // However many play, and wherever, a search comes to the same.
 func TestPlayersAgree(t *testing.T) {
 	command := childCommand(t)
@@ -39,7 +110,7 @@ func TestPlayersAgree(t *testing.T) {
 		for _, workers := range []int{1, 2} {
 			cfg.Command, cfg.Workers = command, workers
 			if got := searchFor(t, cfg); got != want {
-				t.Errorf("%s with %d children:\n%s\nwant\n%s", name, workers, got, want)
+				t.Errorf("%s with %d children:\n%.600s\nwant\n%.600s", name, workers, got, want)
 			}
 		}
 	}

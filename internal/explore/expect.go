@@ -21,10 +21,12 @@ var amounts = []struct {
 	{Cancel, lock.NoFault, lock.NoFault},
 	{Restart, lock.RedisRestart, lock.Amnesia},
 	{Down, lock.RedisDown, lock.RedisDown},
+	{Down, lock.Crash, lock.Crash}, // for the server, its client is as good as dead
 	{ClientClock, lock.ClientClock, lock.ClientClock},
 	{NodeClock, lock.NodeClock, lock.Amnesia},
 	{LostReply, lock.NoFault, lock.NoFault},
 	{LateReply, lock.Latency, lock.Latency},
+	{LateReply, lock.Crash, lock.Crash}, // a request arrives that its sender has given up
 }
 
 // Expected is the verdict that the registry claims for a strategy if these
@@ -65,10 +67,13 @@ func claimed(cfg Config, set setting) lock.Verdict {
 
 // anywhere is what is claimed under f wherever it strikes. Time that runs out
 // between the last look at the lease and the write is seen by nobody but the
-// guard: holders whom the lock does not keep apart then both write.
+// guard: holders whom the lock does not keep apart then both write. A server that
+// forgets a live lease grants another, which no guard prevents.
 func anywhere(s lock.Strategy, f lock.Fault) lock.Verdict {
 	unguarded := s.Guard == order.Naive || s.Guard == order.FenceWrite
-	if f == lock.Pause && unguarded && !slices.Contains(s.Survives, f) {
+	apart := s.Excludes == lock.Nobody || slices.Contains(s.Survives, f)
+	forgets := f == lock.RedisRestart && s.Needs&lock.Redis != 0
+	if !apart && (forgets || f == lock.Pause && unguarded) {
 		return lock.Unsafe
 	}
 	if v := s.Expected(f); v != lock.NA {

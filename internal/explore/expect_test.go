@@ -33,9 +33,12 @@ func TestExpected(t *testing.T) {
 		{"watchdog", "", []string{"crash"}, lock.Safe},
 		{"watchdog", "", []string{"pause"}, lock.Unsafe},
 		{"redlock", "", []string{"down"}, lock.Safe},
+		{"setnx-expire", "", []string{"down"}, lock.Stuck},
+		{"setnx-fenced", "", []string{"restart"}, lock.Unsafe}, // two hold; one of them writes
 		{"redlock", "", []string{"restart"}, lock.Unsafe},
 		{"redlock-miswired", "", []string{"client-clock"}, lock.Safe},
-		{"mysql-forupdate", "", []string{"expiry", "pause"}, lock.Safe},
+		{"mysql-forupdate", "", []string{"expiry", "pause", "restart"}, lock.Safe},
+		{"setnx-nottl", "", []string{"late-reply"}, lock.Stuck},
 		{"setnx-late-fence", "", []string{"expiry"}, unclaimed},
 	} {
 		s, err := lock.Find(tt.strategy)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"grablab/internal/schedule"
 	"grablab/internal/tap"
@@ -98,10 +99,10 @@ func (w *world) through(ctx context.Context, inst *instance, c *call, send func(
 	return err
 }
 
-// onItsWay is for a request that was sent before its client hung up: go-redis
+// onItsWay is for a request that was sent before its context ended: go-redis
 // does not take it back.
 func onItsWay(ctx context.Context) context.Context {
-	if errors.Is(ctx.Err(), context.Canceled) {
+	if ctx.Err() != nil {
 		return context.WithoutCancel(ctx)
 	}
 	return ctx
@@ -117,7 +118,32 @@ func (w *world) name(inst *instance, c *call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.actor = w.actorOf(inst, op.Driver)
-	c.n = c.actor.count(c.phase, c.target)
+}
+
+// count numbers the calls that have come to the gate in the last step. Those of
+// one instant are told apart by what they ask: they come in any order.
+func (w *world) count() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var fresh []*call
+	for _, line := range [][]*call{w.waiting, w.strays} {
+		for _, c := range line {
+			if c.n == 0 {
+				fresh = append(fresh, c)
+			}
+		}
+	}
+	if len(fresh) > 1 {
+		slices.SortFunc(fresh, func(a, b *call) int {
+			if order := compareCalls(a, b); order != 0 {
+				return order
+			}
+			return strings.Compare(fmt.Sprint(a.sent), fmt.Sprint(b.sent))
+		})
+	}
+	for _, c := range fresh {
+		c.n = c.actor.count(c.phase, c.target)
+	}
 }
 
 // actorOf is called with mu held.
@@ -134,7 +160,7 @@ func (w *world) actorOf(inst *instance, driver int64) *actor {
 // process that is stopped does not notice.
 func (w *world) park(c *call, line *[]*call) error {
 	w.mu.Lock()
-	if w.open && !c.actor.dead {
+	if w.open && (!c.actor.dead || w.starting) {
 		w.passed++
 		w.mu.Unlock()
 		return nil
@@ -143,15 +169,17 @@ func (w *world) park(c *call, line *[]*call) error {
 	*line = append(*line, c)
 	w.mu.Unlock()
 	w.arrive()
+	patience, stop := c.patience()
+	defer stop()
 	select {
 	case c.fate = <-c.chosen:
 		return nil
 	case <-w.ended:
 		return errOver
-	case <-c.ctx.Done():
+	case <-patience:
 	}
 	if w.leaves(c, line) {
-		return c.ctx.Err()
+		return c.givesUp()
 	}
 	select {
 	case c.fate = <-c.chosen:
@@ -161,15 +189,36 @@ func (w *world) park(c *call, line *[]*call) error {
 	}
 }
 
-// leaves is for a caller whose context has ended. A stopped process does not
-// notice, and go-redis heeds a deadline alone once a request is on its way,
-// which may then arrive all the same.
+// patience ends when the caller does not wait any longer: for a database, with
+// its context. Once a request is on its way, go-redis heeds a deadline alone.
+func (c *call) patience() (over <-chan time.Time, stop func()) {
+	if c.node == nil {
+		over := make(chan time.Time)
+		undo := context.AfterFunc(c.ctx, func() { close(over) })
+		return over, func() { undo() }
+	}
+	deadline, ok := c.ctx.Deadline()
+	if !ok {
+		return nil, func() {}
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	return timer.C, func() { timer.Stop() }
+}
+
+func (c *call) givesUp() error {
+	if c.node == nil {
+		return c.ctx.Err()
+	}
+	return context.DeadlineExceeded
+}
+
+// leaves is for a caller who does not wait any longer, which the process of a
+// stopped one does not notice. The request may arrive all the same.
 func (w *world) leaves(c *call, line *[]*call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := slices.Index(*line, c)
-	stays := c.node != nil && errors.Is(c.ctx.Err(), context.Canceled)
-	if stays || c.actor.paused || c.actor.dead || i < 0 {
+	if c.actor.paused || c.actor.dead || i < 0 {
 		return false
 	}
 	*line = slices.Delete(*line, i, i+1)
@@ -213,11 +262,12 @@ func (w *world) arrive() {
 	}
 }
 
-// heard takes a reply into what the actor has seen.
+// heard takes a reply into what the actor has seen: as a sum, because of two
+// that come in one instant nobody can say which was first.
 func (w *world) heard(c *call, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := c.actor.seen.text(string(c.phase)).text(c.target).number(int64(c.n)).number(int64(w.elapsed()))
+	h := emptySum.text(string(c.phase)).text(c.target).number(int64(c.n)).number(int64(w.elapsed()))
 	if err != nil {
 		h = h.text(err.Error())
 	}
@@ -225,5 +275,5 @@ func (w *world) heard(c *call, err error) {
 	if w.telling {
 		w.did += fmt.Sprintf("%s: %s\n", c.target, text)
 	}
-	c.actor.seen = h.text(text)
+	c.actor.seen += h.text(text)
 }

@@ -216,8 +216,12 @@ func writeLua(p *server.Peer, value lua.LValue) {
 			p.WriteInline(ok.String())
 			return
 		}
-		p.WriteLen(v.Len())
-		for i := range v.Len() {
+		n := 0
+		for v.RawGetInt(n+1) != lua.LNil { // a table ends where it has nothing
+			n++
+		}
+		p.WriteLen(n)
+		for i := range n {
 			writeLua(p, v.RawGetInt(i+1))
 		}
 	case *lua.LNilType:

@@ -31,8 +31,6 @@ func (c cost) plus(d cost) cost {
 	return cost{c.preemptions + d.preemptions, c.faults + d.faults}
 }
 
-func (c cost) total() int { return int(c.preemptions) + int(c.faults) }
-
 // within says whether c uses no more than limit of anything.
 func (c cost) within(limit cost) bool {
 	return c.preemptions <= limit.preemptions && c.faults <= limit.faults

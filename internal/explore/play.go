@@ -95,6 +95,7 @@ func (w *world) step(s schedule.Step) bool {
 		return false
 	}
 	synctest.Wait()
+	w.count()
 	w.steps++
 	w.judge()
 	return true
@@ -247,9 +248,9 @@ func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
 	}
-	w.open = true // nobody else runs, and setting up is no step
+	w.open, w.starting = true, true // nobody else runs, and setting up is no step
 	err := w.start(inst)
-	w.open = false
+	w.open, w.starting = false, false
 	return err == nil
 }
 

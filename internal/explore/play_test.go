@@ -1,45 +1,82 @@
 package explore
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/schedule"
 )
 
-func testSetting(t testing.TB, name string) setting {
-	st, err := lock.Find(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return setting{strategy: st, guard: st.Guard, onLost: "abort", ttl: 3 * time.Second,
-		actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}}}
-}
-
-func TestPlay(t *testing.T) {
-	for _, name := range []string{"none", "mutex", "setnx", "watchdog", "redlock", "setnx-getset", "handoff", "mysql-forupdate", "mysql-getlock", "mysql-cas", "setnx-watch"} {
-		t.Run(name, func(t *testing.T) {
-			set := testSetting(t, name)
-			s, err := newStage(set.strategy.Needs, 2)
+// Left to themselves, two actors grab one after the other, with every strategy
+// that runs in virtual time, and come to the same state each time.
+func TestPlayUndisturbed(t *testing.T) {
+	for _, st := range slices.Concat(lock.Strategies, lock.Seeded) {
+		if st.Needs&(lock.ZooKeeper|lock.Etcd) != 0 || st.Name == "mysql-getlock-pooled" || st.Title == "" {
+			continue // needs servers, or a pool of connections, or is of TestSurvives
+		}
+		t.Run(st.Name, func(t *testing.T) {
+			cfg, err := Config{}.withDefaults()
 			if err != nil {
 				t.Fatal(err)
 			}
-			synctest.Test(t, func(t *testing.T) {
-				if err := s.learn(set); err != nil {
+			set, err := newSetting(cfg, st.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bubble := func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
+			l, err := openLocal(bubble, cfg, set, sightings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.close()
+			var first sum
+			for i := range 3 {
+				err := l.play([]task{{}}, func(_ int, p *played) {
+					last := p.points[len(p.points)-1].state
+					if i == 0 {
+						first = last
+					}
+					if len(p.broken) > 0 || p.cut || p.wrong >= 0 || last != first {
+						t.Errorf("play %d: %+v", i+1, p)
+					}
+				})
+				if err != nil {
 					t.Fatal(err)
 				}
-			})
-			t.Logf("tells %v renews %v baseline %v", s.tells, s.renews, s.baseline)
-			for range 3 {
-				synctest.Test(t, func(t *testing.T) {
-					p, err := s.play(set, &limits{preemptions: 2, faults: 1, kinds: map[string]bool{Expiry: true}}, nil, cost{}, nil)
-					if err != nil {
+			}
+		})
+	}
+}
+
+// BenchmarkPlay is one schedule of two actors, from nothing to the last probe.
+func BenchmarkPlay(b *testing.B) {
+	for _, name := range []string{"none", "setnx", "watchdog", "handoff", "redlock"} {
+		b.Run(name, func(b *testing.B) {
+			cfg, err := Config{}.withDefaults()
+			if err != nil {
+				b.Fatal(err)
+			}
+			set, err := newSetting(cfg, name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			// Only a test may open bubbles; all of the plays share one body.
+			ok := testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: name, F: func(t *testing.T) {
+				bubble := func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
+				l, err := openLocal(bubble, cfg, set, sightings{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.close()
+				for b.Loop() {
+					if err := l.play([]task{{}}, func(int, *played) {}); err != nil {
 						t.Fatal(err)
 					}
-					t.Log(p.steps, p.broken, p.cut, p.wrong, p.points[len(p.points)-1].state)
-				})
+				}
+			}}})
+			if !ok {
+				b.Fail()
 			}
 		})
 	}

@@ -319,6 +319,9 @@ func (s *search) soFar(ctx context.Context) Result {
 
 func (s *search) verdict(r Result) lock.Verdict {
 	v := verdictOf(func(p string) bool { return s.found[p] != nil })
+	if v == lock.Safe && s.found[Survives] != nil {
+		return lock.Unsafe
+	}
 	if v == lock.Safe && !r.Complete {
 		return lock.Unknown
 	}

@@ -145,20 +145,21 @@ type world struct {
 	// services are those of all instances that were ever started.
 	services []*grab.Service
 
-	mu      sync.Mutex // never held while waiting
-	open    bool       // calls pass without a step
-	waiting []*call    // to be sent
-	late    []*call    // applied and not answered
-	strays  []*call    // given up, and still on their way
-	arrived chan struct{}
-	events  []event
-	passed  int  // calls that went through while open
-	excused bool // something that may rightly leave a lock behind
+	mu   sync.Mutex // never held while waiting
+	open bool       // calls pass without a step, but for those of the dead
+	// starting: an instance is being started, and its calls pass in any case.
+	starting bool
+	waiting  []*call // to be sent
+	late     []*call // applied and not answered
+	strays   []*call // given up, and still on their way
+	arrived  chan struct{}
+	events   []event
+	passed   int  // calls that went through while open
+	excused  bool // something that may rightly leave a lock behind
 
 	current *actor  // who moved last
 	last    *call   // the call that the last step let through
 	before  []*call // what could have gone instead
-	tokens  map[string]bool
 	running sync.WaitGroup
 	dbSum   sum
 	broken  []violation
@@ -227,7 +228,7 @@ type event struct {
 func newWorld(s *stage, set setting) (*world, error) {
 	w := &world{
 		stage: s, setting: set, db: &order.Mem{},
-		ended: make(chan struct{}), arrived: make(chan struct{}, 1), tokens: map[string]bool{},
+		ended: make(chan struct{}), arrived: make(chan struct{}, 1),
 	}
 	if _, err := w.db.Create(context.Background(), 1); err != nil {
 		return nil, err
@@ -300,10 +301,11 @@ func (w *world) newToken(inst *instance) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	inst.tokens++
-	token := "token-" + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
-	w.tokens[token] = true
-	return token
+	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
+
+// tokenPrefix tells a token from whatever else a command has.
+const tokenPrefix = "token-"
 
 // recorder is an instance's history.
 type recorder struct{ inst *instance }
@@ -359,7 +361,7 @@ func (w *world) grant(c *call, err error) {
 func (w *world) tokenOf(c *call) string {
 	for _, args := range c.sent {
 		for _, arg := range args {
-			if text, ok := arg.(string); ok && w.tokens[text] {
+			if text, ok := arg.(string); ok && strings.Contains(text, tokenPrefix) {
 				return text
 			}
 		}
@@ -406,7 +408,6 @@ func (w *world) subscribing(inst *instance, n *node, arrive func(), args []strin
 	if w.open || c.actor == w.probe {
 		return false
 	}
-	c.n = c.actor.count(c.phase, c.target)
 	w.waiting = append(w.waiting, c)
 	w.arrive()
 	return true

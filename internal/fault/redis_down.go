@@ -2,6 +2,8 @@ package fault
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"grablab/internal/grab/lock"
@@ -42,12 +44,15 @@ func (t Target) refuse(servers []string) (Stage, error) {
 		return Stage{}, err
 	}
 	rival, err := t.routes(t.Rival, servers)
-	both := append(victim, rival...)
+	if err != nil {
+		return Stage{}, errors.Join(err, victim.close())
+	}
+	both := slices.Concat(victim, rival)
 	return Stage{
 		Victim: victim.detours(), Rival: rival.detours(),
 		Acts: []Act{{Strike: func(context.Context, time.Duration) (stack.Heal, error) {
 			return both.each((*stack.Route).Refuse)
 		}}},
 		Close: func(context.Context) error { return both.close() },
-	}, err
+	}, nil
 }

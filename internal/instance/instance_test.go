@@ -168,11 +168,21 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		log, _ := os.ReadFile(p.stderr.Name())
 		return strings.Contains(string(log), "stopping")
 	})
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.Wait() }()
+	var err error
+	// It may be telling before it has made itself deaf.
+	eventually(t, "another signal ends it", func() bool {
+		p.Process.Signal(syscall.SIGTERM)
+		select {
+		case err = <-ended:
+			return true
+		default:
+			return false
+		}
+	})
 	var exit *exec.ExitError
-	if err := p.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 		t.Errorf("instance: %v, want killed by the signal", err)
 	}
 	if a, ok := <-answered; ok {

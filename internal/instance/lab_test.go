@@ -2,6 +2,9 @@ package instance_test
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -136,4 +139,18 @@ func jsonOf(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// Only its own host may hold up an instance, and no user needs to know.
+func TestTrapsAreForLoopback(t *testing.T) {
+	cfg := configOf(t, "-strategy", "none", "-traps")
+	cfg.Addr = "0.0.0.0:0"
+	err := instance.Run(t.Context(), cfg, io.Discard, slog.New(slog.DiscardHandler))
+	if !errors.Is(err, instance.ErrUsage) || !strings.Contains(err.Error(), "-traps") {
+		t.Errorf("%v, want it refused", err)
+	}
+	var help strings.Builder
+	if code := instance.Main(t.Context(), []string{"-help"}, &help, io.Discard); code != 0 || strings.Contains(help.String(), "-traps") {
+		t.Errorf("exit %d, and the help tells of -traps: %s", code, help.String())
+	}
 }

@@ -79,7 +79,7 @@ func (e Exploration) table(b *strings.Builder) {
 			rows = append(rows, append(rest, make([]string, len(heads)-len(rest))...))
 		}
 	}
-	table(b, heads, "llrllrrr", rows)
+	align(b, heads, "llrllrrr", rows)
 }
 
 // failing is the first of the failures, in columns.
@@ -127,7 +127,7 @@ func reached(levels []explore.Level) []string {
 	for faults := 0; ; faults++ {
 		all := -1
 		for _, l := range levels {
-			if l.Faults == faults && whole(levels, l) {
+			if l.Faults == faults && exhausted(levels, l) {
 				all = max(all, l.Preemptions)
 			}
 		}
@@ -143,7 +143,7 @@ func reached(levels []explore.Level) []string {
 	for _, l := range levels {
 		cost := plural(l.Preemptions, "preemption", "preemptions") + " and " + plural(l.Faults, "fault", "faults")
 		switch {
-		case whole(levels, l):
+		case exhausted(levels, l):
 		case l.Run+l.Waiting == 0:
 			parts = append(parts, "nothing of "+cost)
 		default:
@@ -153,9 +153,9 @@ func reached(levels []explore.Level) []string {
 	return parts
 }
 
-// whole says whether all of a level was run, and all that is cheaper: from that,
+// exhausted says whether all of a level was run, and all that is cheaper: from that,
 // more of it could still come.
-func whole(levels []explore.Level, of explore.Level) bool {
+func exhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0
 	})

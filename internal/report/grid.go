@@ -38,9 +38,9 @@ func pad(text string, to int) string {
 	return text + strings.Repeat(" ", max(0, to-width(text)))
 }
 
-// table prints rows under their heads, a blank apart. align has a letter a
+// align prints rows under their heads, a blank apart. sides has a letter a
 // column: l or r.
-func table(b *strings.Builder, heads []string, align string, rows [][]string) {
+func align(b *strings.Builder, heads []string, sides string, rows [][]string) {
 	rows = append([][]string{heads}, rows...)
 	widths := make([]int, len(heads))
 	for _, row := range rows {
@@ -52,7 +52,7 @@ func table(b *strings.Builder, heads []string, align string, rows [][]string) {
 		line := ""
 		for j, cell := range row {
 			blanks := strings.Repeat(" ", widths[j]-width(cell))
-			if align[j] == 'r' {
+			if sides[j] == 'r' {
 				cell = blanks + cell
 			} else {
 				cell += blanks

@@ -29,6 +29,7 @@ var peers = []Contestant{
 		open: openRedislock(func() redislock.RetryStrategy { return redislock.LinearBackoff(shortDelay) })},
 	{Name: "rueidislock", Title: "rueidislock, its defaults: two of three keys", Peer: true, Needs: lock.Redis, Excludes: lock.Global, open: openRueidislock(0)},
 	{Name: "rueidislock-1", Title: "rueidislock, KeyMajority 1", Peer: true, Needs: lock.Redis, Excludes: lock.Global, open: openRueidislock(1)},
+	etcdMutex,
 }
 
 const (

@@ -1,0 +1,88 @@
+package explore
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// The host of the scripts answers as miniredis does, and leaves the same data.
+func TestLuaHost(t *testing.T) {
+	for _, tt := range []struct {
+		name, body string
+		args       []string // their number, keys, arguments
+	}{
+		{"integer", "return 7", []string{"0"}},
+		{"fraction", "return 3.99", []string{"0"}},
+		{"text", "return KEYS[1] .. ARGV[1]", []string{"1", "k", "v"}},
+		{"true", "return true", []string{"0"}},
+		{"false", "return false", []string{"0"}},
+		{"nothing", "return", []string{"0"}},
+		{"table", "return {1, 'two', {3}, nil, 5}", []string{"0"}},
+		{"table of an error", "return {err = 'MINE it is'}", []string{"0"}},
+		{"missing key", "return redis.call('GET', KEYS[1]) == false", []string{"1", "k"}},
+		{"status", "return redis.call('SET', KEYS[1], ARGV[1], 'PX', 3000)", []string{"1", "k", "v"}},
+		{"status by name", "return redis.call('SET', KEYS[1], ARGV[1])['ok']", []string{"1", "k", "v"}},
+		{"count", "redis.call('HSET', KEYS[1], 'a', 1, 'b', 2) return redis.call('HGETALL', KEYS[1])", []string{"1", "k"}},
+		{"number of arguments", "return #ARGV + tonumber(ARGV[2])", []string{"0", "1", "2"}},
+		{"table library", "return table.concat(ARGV, '-')", []string{"0", "a", "b"}},
+		{"pcall", "return redis.pcall('NOSUCH')['err'] ~= nil", []string{"0"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { compareHosts(t, tt.body, tt.args) })
+		})
+	}
+}
+
+// So they do for every script of the locks, on no data and on its own.
+func TestLuaHostRunsTheLocks(t *testing.T) {
+	paths, err := filepath.Glob("../grab/lock/*.lua")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d scripts, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		body, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				compareHosts(t, string(body), []string{"3", "{k}", "{k}:2", "{k}:3", "3000", "3000", "3000", "3000"})
+			})
+		})
+	}
+}
+
+// compareHosts runs a script twice, on a node of each kind.
+func compareHosts(t *testing.T, body string, args []string) {
+	t.Helper()
+	var replies, data [2]string
+	for i := range replies {
+		n, err := newNode("redis")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.close()
+		n.reset()
+		for range 2 {
+			var b bytes.Buffer
+			// Within a MULTI the node leaves a script to miniredis.
+			n.dispatch(server.NewPeer(bufio.NewWriter(&b)), append([]string{"EVAL", body}, args...), i == 1)
+			replies[i] += b.String()
+		}
+		data[i] = string(n.contents())
+	}
+	// The two word their errors differently.
+	if strings.HasPrefix(replies[0], "-") && strings.HasPrefix(replies[1], "-") {
+		return
+	}
+	if replies[0] != replies[1] || data[0] != data[1] {
+		t.Errorf("got %q, leaving %q\nminiredis %q, leaving %q", replies[0], data[0], replies[1], data[1])
+	}
+}

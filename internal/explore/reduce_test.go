@@ -1,0 +1,62 @@
+package explore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"grablab/internal/explore"
+)
+
+// What is left out of a search changes what it costs, and nothing that it says.
+func TestReductions(t *testing.T) {
+	for _, tt := range []struct {
+		strategy    string
+		preemptions int
+		faults      []string
+		wait        time.Duration
+		merge       bool // without merging, it would not end
+	}{
+		{"none", 1, nil, 0, false},
+		{"setnx", 2, []string{explore.Expiry}, 0, false},
+		{"setnx-del", 1, []string{explore.Expiry}, 0, false},
+		{"setnx-expire", 1, []string{explore.Crash}, 0, false},
+		{"setnx-fenced", 1, []string{explore.Pause}, 0, false},
+		{"setnx-blind-retry", 1, []string{explore.LostReply}, 0, false},
+		{"watchdog-late-subscribe", 1, nil, 10 * time.Second, false},
+		{"mysql-forupdate", 1, []string{explore.Pause}, 0, false},
+		{"redlock-miswired", 0, []string{explore.Restart}, 0, true},
+	} {
+		t.Run(tt.strategy, func(t *testing.T) {
+			cfg := explore.Config{
+				Strategies: []string{tt.strategy}, Preemptions: tt.preemptions,
+				Faults: tt.faults, FaultCount: min(len(tt.faults), 1), Wait: tt.wait,
+			}
+			want, with := findings(t, cfg)
+			cfg.NoMerge, cfg.NoReduce = !tt.merge, true
+			got, without := findings(t, cfg)
+			if got != want {
+				t.Errorf("without the reductions: %s\nwith them: %s", got, want)
+			}
+			t.Logf("%d schedules instead of %d", with, without)
+		})
+	}
+}
+
+// findings are the verdict, and each broken property with its price in steps.
+func findings(t *testing.T, cfg explore.Config) (found string, schedules int) {
+	t.Helper()
+	results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := results[0]
+	if !r.Complete {
+		t.Fatalf("not complete: %s", r.Reason)
+	}
+	found = string(r.Verdict)
+	for _, f := range r.Failures {
+		found += fmt.Sprintf(" %s(%s) in %d steps", f.Property, f.Mode, len(f.Schedule.Steps))
+	}
+	return found, r.Schedules
+}
