@@ -28,6 +28,8 @@ type settings struct {
 	quiet   bool
 	resume  string // the result folder to go on in; "": a new one
 
+	schedule string // the file to be forced, instead of a table; "": none
+
 	given map[string]bool // the flags that were
 	aside []string        // those of them that are not in Args, as they were given
 }
@@ -52,6 +54,7 @@ func (s *settings) topics() []topic {
 			{"strategies", "A,B,…", "strategies, in this order; or core, or all", one(&s.Strategies, parseStrategies)},
 			{"faults", "A,B,…", "what goes wrong, each in cells of its own; or all (default none)", one(&s.Faults, parseFaults)},
 			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.Only, parseCell)},
+			{"schedule", "FILE", "instead: force this schedule on real servers, step by step; with -strategies, another strategy", one(&s.schedule, nonEmpty)},
 			{"seed", "N", "permutes orders and drivers (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
 		}},
 		{"What it runs on", []option{
@@ -177,7 +180,7 @@ func (s *settings) parse(args []string) error {
 
 // asides are the flags that do not make a run what it is, or that hold secrets.
 // They are not written down with it.
-var asides = []string{"out", "resume", "format", "assert", "quiet", "db", "admin-token"}
+var asides = []string{"out", "resume", "format", "assert", "quiet", "schedule", "db", "admin-token"}
 
 func (s *settings) notesOf(name string) *[]string {
 	if slices.Contains(asides, name) {

@@ -31,6 +31,7 @@ var samples = map[string]sample{
 	"only": {"setnx/pause", "", func(s *settings) {
 		s.Strategies, s.Faults, s.Only = strategies("setnx"), []lock.Fault{lock.Pause}, []bench.CellName{{Strategy: "setnx", Fault: lock.Pause}}
 	}},
+	"schedule":     {"f.txt", "-stack local", func(s *settings) { s.schedule, s.Stack.Kind = "f.txt", "local" }},
 	"seed":         {"42", "", func(s *settings) { s.Seed = 42 }},
 	"stack":        {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
 	"db":           {"u:p@tcp(h:1)/d", external, func(*settings) {}},

@@ -55,7 +55,8 @@ Exit codes
   0	done
   1	loadgen itself failed
   2	bad usage
-  3	an -assert did not hold; explore: a verdict is not the expected one
+  3	an -assert did not hold; explore: a verdict is not the expected one;
+  	-schedule: its property was kept, or by another strategy violated
   130	interrupted; results so far are written
 `)
 }

@@ -33,6 +33,9 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 
+	if s.schedule != "" {
+		return s.runSchedule(ctx, stdout, stderr)
+	}
 	s.sayTo(stdout, stderr)
 	out, err := s.folder()
 	if err != nil {

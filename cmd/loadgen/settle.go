@@ -14,7 +14,7 @@ import (
 // them. Its errors are one sentence each.
 func (s *settings) settle() error {
 	for _, step := range []func() error{
-		s.chooseCells, s.misplaced, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
+		s.checkSchedule, s.chooseCells, s.misplaced, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err

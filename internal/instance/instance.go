@@ -101,8 +101,8 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 			return fmt.Errorf("%w: -traps: only an instance on loopback may be held up", ErrUsage)
 		}
 		lab = newLab(cfg, recorder)
-		cfg.Tap, now, recorder = &lab.traps, lab.now, lab.watch(recorder)
-		defer context.AfterFunc(ctx, lab.traps.LiftAll)()
+		cfg.Tap, now, recorder = lab.tap(), lab.now, lab.watch(recorder)
+		defer context.AfterFunc(ctx, lab.release)()
 	}
 
 	var commands, statements atomic.Uint64
@@ -117,8 +117,12 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	}
 	defer closing(&err, clients)
 
+	orders := order.Store(store)
+	if lab != nil {
+		orders = lab.orders(store, cfg.Instance)
+	}
 	service, err := grab.New(grab.Config{
-		Instance: cfg.Instance, Orders: store, Lock: newEnv(cfg, clients, store, now, log),
+		Instance: cfg.Instance, Orders: orders, Lock: newEnv(cfg, clients, orders, now, log),
 		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, History: recorder,
 	})
 	if errors.Is(err, lock.ErrUnreachable) {
@@ -157,7 +161,7 @@ func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *
 	defer cancel()
 	store, err := order.Connect(connecting, cfg.DB, order.Options{
 		Wrap: func(c driver.Connector) driver.Connector {
-			return tap.Connector(c, cfg.Tap, cfg.Instance, "db", statements)
+			return tap.Connector(c, cfg.Tap, cfg.Instance, tap.DB, statements)
 		},
 		MaxConns: cfg.MaxConns, Log: log,
 	})

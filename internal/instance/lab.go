@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"grablab/internal/history"
+	"grablab/internal/order"
 	"grablab/internal/tap"
 )
 
 // lab is what an experiment may do to an instance beyond what any client may:
-// set traps in its grabs, and move its wall clock. An instance has one only
+// set traps in its grabs, hold every call of some at a gate, and move its wall clock. An instance has one only
 // with -traps, and serves it under /lab/ to its own host.
 type lab struct {
 	traps tap.Traps
+	gate  tap.Gate
 	ahead atomic.Int64 // ns
 }
 
@@ -49,6 +51,20 @@ func (w watched) Record(e history.Event) {
 	}
 }
 
+// tap is around every remote call of the instance.
+func (l *lab) tap() tap.Tap { return labTap{&l.traps, &l.gate} }
+
+// orders are those of store, each call of a grab brought to the gate.
+func (l *lab) orders(store *order.SQL, instance string) order.Store {
+	return gatedStore{store, &l.gate, instance}
+}
+
+// release lets go whatever is held, so that the instance can end.
+func (l *lab) release() {
+	l.traps.LiftAll()
+	l.gate.Open()
+}
+
 // now is the wall clock that strategies see.
 func (l *lab) now() time.Time { return time.Now().Add(time.Duration(l.ahead.Load())) }
 
@@ -58,6 +74,10 @@ func (l *lab) handler(next http.Handler) http.Handler {
 	mux.HandleFunc("PUT /lab/traps/{name}", answering(l.setTrap))
 	mux.HandleFunc("GET /lab/traps/{name}", answering(l.awaitTrap))
 	mux.HandleFunc("DELETE /lab/traps/{name}", answering(l.liftTrap))
+	mux.HandleFunc("PUT /lab/gate", answering(l.shutGate))
+	mux.HandleFunc("GET /lab/gate", answering(l.gateState))
+	mux.HandleFunc("DELETE /lab/gate", answering(l.openGate))
+	mux.HandleFunc("POST /lab/gate/calls", answering(l.letGo))
 	mux.HandleFunc("PUT /lab/clock", answering(l.setClock))
 	mux.Handle("/", next)
 	return http.NewCrossOriginProtection().Handler(mux)
@@ -129,7 +149,7 @@ func answering(do func(*http.Request) (any, error)) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/json")
 		body, err := do(r)
 		switch {
-		case errors.Is(err, tap.ErrNoTrap):
+		case errors.Is(err, tap.ErrNoTrap), errors.Is(err, tap.ErrNotStanding):
 			w.WriteHeader(http.StatusNotFound)
 		case err != nil:
 			w.WriteHeader(http.StatusBadRequest)

@@ -35,6 +35,19 @@ func Parse(text string) (Schedule, error) {
 	return s, nil
 }
 
+// StepLines is the number of the line of each step, from 1, in a text that
+// Parse has read.
+func StepLines(text string) []int {
+	var lines []int
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if _, err := ParseStep(line); err == nil {
+			lines = append(lines, i+1)
+		}
+	}
+	return lines
+}
+
 func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 	for _, h := range headers {
 		if h.name != words[0] {

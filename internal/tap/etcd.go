@@ -27,7 +27,7 @@ type etcdTap struct {
 func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	op := e.op
 	op.Keys = etcdKeys(req)
-	return Do(ctx, e.tap, OpFrom(ctx, op), func() error { return invoke(ctx, method, req, reply, cc, opts...) })
+	return Do(ctx, e.tap, OpFrom(ctx, op), func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) })
 }
 
 func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

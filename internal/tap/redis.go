@@ -31,7 +31,7 @@ func (h redisHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if setsUp(cmd) {
 			return next(ctx, cmd)
 		}
-		return Do(ctx, h.tap, h.opOf(ctx, cmd), func() error { return next(ctx, cmd) })
+		return Do(ctx, h.tap, h.opOf(ctx, cmd), func(ctx context.Context) error { return next(ctx, cmd) })
 	}
 }
 
@@ -42,7 +42,7 @@ func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 			return next(ctx, cmds)
 		}
 		var sent error
-		err := Do(ctx, h.tap, h.opOf(ctx, cmds...), func() error {
+		err := Do(ctx, h.tap, h.opOf(ctx, cmds...), func(ctx context.Context) error {
 			sent = next(ctx, cmds)
 			return sent
 		})
@@ -64,10 +64,11 @@ func (h redisHook) opOf(ctx context.Context, cmds ...redis.Cmder) Op {
 	return OpFrom(ctx, op)
 }
 
-// setsUp says whether go-redis sends cmd of itself when a connection is new.
+// setsUp says whether go-redis sends cmd of itself, to ready a connection for its
+// next user.
 func setsUp(cmd redis.Cmder) bool {
 	switch cmd.Name() {
-	case "hello", "auth", "select", "client", "readonly":
+	case "hello", "auth", "select", "client", "readonly", "unwatch":
 		return true
 	}
 	return false

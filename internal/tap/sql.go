@@ -144,7 +144,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 }
 
 func (c *conn) Ping(ctx context.Context) error {
-	return Do(ctx, c.of.tap, OpFrom(ctx, c.of.op), func() error { return c.fullConn.Ping(ctx) })
+	return Do(ctx, c.of.tap, OpFrom(ctx, c.of.op), func(ctx context.Context) error { return c.fullConn.Ping(ctx) })
 }
 
 // ResetSession readies the connection for its next user.

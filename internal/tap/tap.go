@@ -44,14 +44,17 @@ type Tap interface {
 }
 
 // Do makes one call through t. A nil tap makes it straight.
-func Do(ctx context.Context, t Tap, op Op, call func() error) error {
+func Do(ctx context.Context, t Tap, op Op, call func(context.Context) error) error {
 	if t == nil {
-		return call()
+		return call(ctx)
+	}
+	if sender, ok := t.(Sender); ok {
+		return sender.Send(ctx, op, call)
 	}
 	if err := t.Before(ctx, op); err != nil {
 		return err
 	}
-	return t.After(ctx, op, call())
+	return t.After(ctx, op, call(ctx))
 }
 
 // Scope is one grab, as its remote calls see it.
@@ -82,16 +85,30 @@ func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func())
 // OpFrom completes an Op with what the context knows of its grab, and counts
 // the call.
 func OpFrom(ctx context.Context, op Op) Op {
+	op, scope := within(ctx, op)
+	if scope != nil {
+		op.N = int(scope.counter(op.Phase).Add(1))
+	}
+	return op
+}
+
+// Within is OpFrom for what is made of several calls, and is none itself: N
+// stays as it is.
+func Within(ctx context.Context, op Op) Op {
+	op, _ = within(ctx, op)
+	return op
+}
+
+func within(ctx context.Context, op Op) (Op, *Scope) {
 	p, ok := ctx.Value(phaseKey{}).(*phase)
 	if !ok {
-		return op
+		return op, nil
 	}
 	op.Order, op.Driver, op.Phase = p.scope.Order, p.scope.Driver, p.name
 	if p.name == Acquire && p.over.Load() {
 		op.Phase = Renew
 	}
-	op.N = int(p.scope.counter(op.Phase).Add(1))
-	return op
+	return op, p.scope
 }
 
 func (s *Scope) counter(p Phase) *atomic.Int32 {

@@ -40,7 +40,7 @@ func grabOf(ctx context.Context, traps *tap.Traps, order, driver int64, phase ta
 		scope := &tap.Scope{Order: order, Driver: driver}
 		ctx, end := scope.Enter(ctx, phase)
 		defer end()
-		ended <- tap.Do(ctx, traps, tap.OpFrom(ctx, tap.Op{}), func() error {
+		ended <- tap.Do(ctx, traps, tap.OpFrom(ctx, tap.Op{}), func(context.Context) error {
 			sent.add(driver)
 			return nil
 		})

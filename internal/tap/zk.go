@@ -10,6 +10,6 @@ func Around(t Tap, instance, target string) func(ctx context.Context, key string
 		return nil
 	}
 	return func(ctx context.Context, key string, call func() error) error {
-		return Do(ctx, t, OpFrom(ctx, Op{Instance: instance, Target: target, Keys: []string{key}}), call)
+		return Do(ctx, t, OpFrom(ctx, Op{Instance: instance, Target: target, Keys: []string{key}}), func(context.Context) error { return call() })
 	}
 }
