@@ -105,7 +105,7 @@ func (n *node) unseen(cmd redis.Cmder) bool {
 		return true
 	case "evalsha":
 		sha, _ := cmd.Args()[1].(string)
-		return !n.down && !n.scripts[sha]
+		return !n.down && !n.has(sha)
 	}
 	return false
 }

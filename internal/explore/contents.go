@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"time"
@@ -66,4 +67,21 @@ func appendOr(b []byte, value string, err error) []byte {
 		return append(b, err.Error()...)
 	}
 	return append(b, value...)
+}
+
+// names finds the lease that has a name in it, and for how long it lives; 0: for
+// ever. A queue is no lease.
+func (n *node) names(name string) (ttl time.Duration, ok bool) {
+	if name == "" {
+		return 0, false
+	}
+	for _, key := range n.redis.Keys() {
+		if t := n.redis.Type(key); t != "string" && t != "hash" {
+			continue
+		}
+		if bytes.Contains(appendValue(nil, n.redis, key), []byte(name)) {
+			return n.redis.TTL(key), true
+		}
+	}
+	return 0, false
 }

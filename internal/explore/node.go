@@ -79,6 +79,13 @@ func (n *node) dispatch(p *server.Peer, args []string, multi bool) {
 	p.Flush()
 }
 
+// has says whether the node knows a script.
+func (n *node) has(sha string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.scripts[sha]
+}
+
 // watch keeps track of what an EXEC will depend on: a write may leave the data as
 // they were.
 func (n *node) watch(p *server.Peer, command string) {
@@ -135,7 +142,7 @@ func (n *node) contents() []byte {
 	defer n.mu.Unlock()
 	if n.dirty {
 		n.redis.SetTime(n.now())
-		n.data = appendContents(n.data[:0], n.redis, n.now())
+		n.data = appendContents(nil, n.redis, n.now()) // others may still read the last
 		n.dirty = false
 	}
 	return n.data

@@ -334,11 +334,13 @@ func (w *world) timePassed() {
 
 // finish looks at what is left when everything has ended.
 func (w *world) finish() {
+	for _, n := range w.nodes {
+		if n.down {
+			n.down = false
+		}
+	}
 	w.mu.Lock()
 	w.open = true
-	for _, n := range w.nodes {
-		n.down = false
-	}
 	w.mu.Unlock()
 	w.judgeEnd()
 }

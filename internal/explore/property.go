@@ -260,9 +260,9 @@ func (s *stage) learn(set setting) error {
 		return err
 	}
 	second, err := w.solo(locker, 2, func(lock.Lease) {
-		before := w.passed
+		before := w.callsPassed()
 		time.Sleep(w.ttl * 2 / 3)
-		s.renews = w.passed > before
+		s.renews = w.callsPassed() > before
 	})
 	s.borrowed = first != second
 	s.baseline = w.keys()
@@ -289,6 +289,12 @@ func (w *world) solo(l lock.Locker, driver int64, hold func(lock.Lease)) (held s
 	}
 	w.timePassed()
 	return held, nil
+}
+
+func (w *world) callsPassed() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.passed
 }
 
 // keys are those that the servers hold.

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strconv"
@@ -191,6 +192,7 @@ type actor struct {
 	inside   bool // it has read an open order
 	fence    uint64
 	token    string
+	stands   string // what stands on a server that has granted it a lease
 	leases   []leaseOn
 	ours     bool // at the end of its release the lease still ran
 }
@@ -333,32 +335,48 @@ func (w *world) applied(c *call, err error) {
 		return
 	}
 	c.node.past = c.node.past.text(c.actor.name).text(string(c.phase)).number(int64(c.n)).number(int64(w.elapsed())).number(int64(c.fate)).flag(err == nil)
-	if c.phase == tap.Acquire || c.phase == tap.Renew {
-		w.grant(c, err)
+	if err == nil || err == redis.Nil {
+		w.grant(c)
 	}
 }
 
-// grant notes what c has brought its actor: a lease on that server, if the
-// token of the call or of the lease stands there now. A lock whose tokens are not
-// to be seen there is believed.
-func (w *world) grant(c *call, err error) {
-	if err != nil && err != redis.Nil {
+// grant notes the leases that there are after c: of everybody whose name stands
+// in a key, for a release may have brought one to somebody else. A lock whose
+// names are not to be seen there is believed.
+func (w *world) grant(c *call) {
+	now := c.node.now()
+	if !w.shows {
+		if c.phase == tap.Acquire || c.phase == tap.Renew {
+			c.actor.lease(leaseOn{c.node, now.Add(w.ttl)})
+		}
 		return
 	}
-	if w.shows && !strings.Contains(string(c.node.contents()), w.tokenOf(c)) {
-		return
+	if name := w.nameIn(c); name != "" {
+		c.actor.stands = name
 	}
-	until := c.node.now().Add(w.ttl)
-	for i := range c.actor.leases {
-		if l := &c.actor.leases[i]; l.node == c.node {
-			l.until = until
+	for _, a := range w.actors {
+		if ttl, ok := c.node.names(a.stands); ok {
+			a.lease(leaseOn{c.node, now.Add(cmp.Or(ttl, w.ttl))})
+		}
+	}
+}
+
+func (a *actor) lease(l leaseOn) {
+	for i := range a.leases {
+		if a.leases[i].node == l.node {
+			a.leases[i] = l
 			return
 		}
 	}
-	c.actor.leases = append(c.actor.leases, leaseOn{c.node, until})
+	a.leases = append(a.leases, l)
 }
 
-func (w *world) tokenOf(c *call) string {
+// nameIn is what a call that takes a lock would have stand there: the argument
+// with a token in it; "": there is none.
+func (w *world) nameIn(c *call) string {
+	if c.phase != tap.Acquire {
+		return ""
+	}
 	for _, args := range c.sent {
 		for _, arg := range args {
 			if text, ok := arg.(string); ok && strings.Contains(text, tokenPrefix) {
@@ -366,14 +384,8 @@ func (w *world) tokenOf(c *call) string {
 			}
 		}
 	}
-	if c.actor.token == "" {
-		return noToken
-	}
-	return c.actor.token
+	return ""
 }
-
-// noToken stands on no server.
-const noToken = "\x00"
 
 // leaseLeft is for how long the actor's lease still runs by the clocks of the
 // servers that granted it; with several, of a majority of them.
