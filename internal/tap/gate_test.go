@@ -12,7 +12,7 @@ import (
 )
 
 // errNoScript is what go-redis answers a script with that it then sends whole.
-var errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
+var errNoScript = errors.New("NOSCRIPT No matching script")
 
 // sends makes a call through the gate, and says on the channel what it came to.
 // applied counts those that were sent.
