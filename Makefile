@@ -40,6 +40,7 @@ prove: tools ## what takes longer; its output is kept in results/prove.txt
 	export GRABLAB_REQUIRE_SERVERS=1 GRABLAB_PROVE=1; \
 	go test -p 1 -tags prove -run Times -v -timeout 60m ./cmd/loadgen || failed=1; \
 	go test -p 1 -tags prove -run Million -v -timeout 60m ./cmd/loadgen || failed=1; \
+	go test -p 1 -run Force -parallel 8 -timeout 60m ./internal/bench || failed=1; \
 	go test -p 1 -run 'Conformance|AllTakePart' -timeout 60m ./internal/grab/lock ./internal/bench/lockbench || failed=1; \
 	go test -p 1 -run Mutants -v -timeout 60m ./internal/explore || failed=1; \
 	go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/... || failed=1; \

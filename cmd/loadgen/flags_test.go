@@ -31,7 +31,6 @@ var samples = map[string]sample{
 	"only": {"setnx/pause", "", func(s *settings) {
 		s.Strategies, s.Faults, s.Only = strategies("setnx"), []lock.Fault{lock.Pause}, []bench.CellName{{Strategy: "setnx", Fault: lock.Pause}}
 	}},
-	"schedule":     {"f.txt", "-stack local", func(s *settings) { s.schedule, s.Stack.Kind = "f.txt", "local" }},
 	"seed":         {"42", "", func(s *settings) { s.Seed = 42 }},
 	"stack":        {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
 	"db":           {"u:p@tcp(h:1)/d", external, func(*settings) {}},
@@ -100,7 +99,7 @@ func fields(s *settings) any {
 func TestFlagsOverrideScenarios(t *testing.T) {
 	for _, topic := range defaults("rush").topics() {
 		for _, o := range topic.options {
-			if _, ok := samples[o.name]; !ok && o.name != "resume" { // which has tests of its own
+			if _, ok := samples[o.name]; !ok && o.name != "resume" && o.name != "schedule" { // which have tests of their own
 				t.Errorf("-%s has no sample", o.name)
 			}
 		}
@@ -251,7 +250,7 @@ func TestFaultLists(t *testing.T) {
 func TestBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
-		"bogus":                             `no command "bogus"; there are run, bench, report`,
+		"bogus":                             `no command "bogus"; there are run, bench, explore, report`,
 		"run stray":                         `"stray" is no flag`,
 		"-nosuch":                           "no flag -nosuch; -h lists them",
 		"-rat 5":                            "did you mean -rate?",
@@ -271,6 +270,9 @@ func TestBadUsage(t *testing.T) {
 		"-lanes 0":                          "want a whole number from 1",
 		"-only setnxx/none":                 "did you mean setnx?",
 		"-strategies none -only setnx/none": "not among -strategies",
+		"-schedule f":                       "-schedule goes with -stack local",
+		"-schedule f -stack local":          "no such file",
+		"-schedule f -stack local -ttl 1s":  "-ttl cannot stand with -schedule",
 		"-seed -1":                          "want a whole number",
 		"-stack remote":                     "want one of embedded, local, external",
 		"-stack external":                   "needs -db",
@@ -279,6 +281,7 @@ func TestBadUsage(t *testing.T) {
 		"-stack external -db x -redis h:1 -redlock a:1,b:1,a:1": "names a node twice",
 		"-stack external -db x -sentinel h:1":                   "needs -sentinel-master NAME",
 		"-stack external -db x -sentinel-master m":              "needs -sentinel ADDR",
+		"-schedule f -stack local -strategies all":              "one of -strategies at a time",
 		"-stack external -db x -redis h:1 -sentinel h:2":        "cannot stand with -redis",
 		"-sentinel h:1":                      "goes with -stack external",
 		"-redis h:1":                         "goes with -stack external",

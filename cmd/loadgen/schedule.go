@@ -18,7 +18,7 @@ import (
 )
 
 // besideSchedule are the flags that leave a schedule as it is.
-var besideSchedule = []string{"schedule", "stack", "strategies", "quiet", "seed"}
+var besideSchedule = []string{"schedule", "stack", "strategies", "quiet"}
 
 // checkSchedule finds flags that a schedule leaves no room for.
 func (s *settings) checkSchedule() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"grablab/internal/grab"
@@ -185,7 +186,7 @@ func (c *conductor) force(ctx context.Context) (f Forced, err error) {
 		if !errors.Is(err, ErrTooSlow) || n == takes {
 			return f, err
 		}
-		c.say("%v; take %d begins, on a fresh order", err, n+1)
+		c.say("%s; take %d begins, on a fresh order", strings.TrimPrefix(err.Error(), "bench: "), n+1)
 	}
 }
 

@@ -194,7 +194,7 @@ func (t *take) leaseEnd(ctx context.Context) (string, error) {
 	now := t.clock()
 	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.returned || g.until <= max(now, t.expired) })
 	if len(running) == 0 {
-		return "", fmt.Errorf("%w: no lease runs", errNever)
+		return "", never("no lease runs")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
 	// Those that were granted in the same moment end in the same moment.
@@ -249,7 +249,7 @@ func (t *take) nextTimer(ctx context.Context, i int) (string, error) {
 			return "", context.Cause(ctx)
 		}
 	}
-	return "", fmt.Errorf("%w: nobody came to the gate", errNever)
+	return "", never("nobody came to the gate")
 }
 
 // describe says what a call was answered, and what stands on its server then.

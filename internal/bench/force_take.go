@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -48,8 +49,12 @@ type performer struct {
 	answer        string        // once over is closed
 }
 
-// errNever says that a strategy does not come to a step.
-var errNever = errors.New("bench: it never comes to that")
+// neverError says why a strategy does not come to a step.
+type neverError string
+
+func (e neverError) Error() string { return string(e) }
+
+func never(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
 
 // take forces the schedule on a fresh order, and judges what has come of it.
 func (c *conductor) take(ctx context.Context) (f Forced, err error) {
@@ -126,24 +131,24 @@ func (t *take) shut(ctx context.Context, p player) error {
 // step forces one step, and says what was seen.
 func (t *take) step(ctx context.Context, i int, s course.Step) error {
 	seen, err := t.do(ctx, i, s)
-	if errors.Is(err, errNever) {
+	if why := neverError(""); errors.As(err, &why) {
 		if t.own() {
-			return t.cannot(i, "%v", err)
+			return t.cannot(i, "%s", why)
 		}
 		t.left++
-		seen, err = fmt.Sprintf("left out: %v", err), nil
+		seen, err = fmt.Sprintf("left out: %s", why), nil
 	}
 	if err != nil {
 		return err
 	}
-	t.say("%7d ms  %-32s %s", time.Since(t.began).Milliseconds(), s, seen)
+	t.say("%s", strings.TrimRight(fmt.Sprintf("%7d ms  %-32s %s", time.Since(t.began).Milliseconds(), s, seen), " "))
 	return t.inTime(i)
 }
 
 func (t *take) do(ctx context.Context, i int, s course.Step) (seen string, err error) {
 	p := t.named(s.Actor)
 	if s.Target != "" && s.Target != course.DB && t.servers[s.Target] == nil {
-		return "", fmt.Errorf("%w: %s has no server %s", errNever, t.Strategy.Name, s.Target)
+		return "", never("%s has no server %s", t.Strategy.Name, s.Target)
 	}
 	switch s.Kind {
 	case course.Begins:
@@ -235,9 +240,11 @@ func (p *performer) isOver() bool {
 const (
 	// arriving is what a call may take to come to the gate.
 	arriving = 15 * time.Second
-	// elsewhere is how long somebody is waited for who stands before another call:
-	// he may send several at a time.
+	// elsewhere and strange are how long somebody is waited for who stands before
+	// another call, for he may send several at a time; strange is for another
+	// strategy than that of the schedule, which often stands elsewhere.
 	elsewhere = 2 * time.Second
+	strange   = elsewhere / 4
 	// peek is how often a gate is looked at.
 	peek = 3 * time.Millisecond
 )
@@ -277,10 +284,10 @@ func (t *take) let(ctx context.Context, i int, p *performer, s course.Step, f ta
 // await returns once the call stands at the gate.
 func (t *take) await(ctx context.Context, p *performer, call tap.Call) error {
 	if !p.begun || p.dead {
-		return fmt.Errorf("%w: %s is not under way", errNever, p.Actor.Name)
+		return never("%s is not under way", p.Actor.Name)
 	}
 	if p.stopped {
-		return fmt.Errorf("%w: %s is stopped", errNever, p.Actor.Name)
+		return never("%s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
 		over := p.isOver() // before the look, which would miss nothing then
@@ -298,15 +305,22 @@ func (t *take) await(ctx context.Context, p *performer, call tap.Call) error {
 		waited := time.Since(began)
 		switch {
 		case over:
-			return fmt.Errorf("%w: %s has been answered: %s", errNever, p.Actor.Name, p.answer)
-		case others && waited > elsewhere:
-			return fmt.Errorf("%w: %s stands before another call", errNever, p.Actor.Name)
+			return never("%s has been answered: %s", p.Actor.Name, p.answer)
+		case others && waited > t.patience():
+			return never("%s stands before another call", p.Actor.Name)
 		case waited > arriving:
-			return fmt.Errorf("%w: no such call of %s came within %v (a subscription, or a timer of its own, comes to no gate)", errNever, p.Actor.Name, arriving)
+			return never("no such call of %s came within %v (a subscription, or a timer of its own, comes to no gate)", p.Actor.Name, arriving)
 		case !rest(ctx, peek):
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func (t *take) patience() time.Duration {
+	if t.own() {
+		return elsewhere
+	}
+	return strange
 }
 
 // standing is the line at the gate of an instance. ErrTooSlow: a call has left
@@ -327,7 +341,7 @@ func (t *take) hear(ctx context.Context, p *performer, s course.Step) (string, e
 	call := tap.Call{Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 	err := p.lab(ctx, http.MethodPost, "/lab/gate/calls", instance.Going{Call: call}, nil)
 	if isNotFound(err) {
-		return "", fmt.Errorf("%w: no reply of that call stands at the gate", errNever)
+		return "", never("no reply of that call stands at the gate")
 	}
 	return "its reply arrived", err
 }

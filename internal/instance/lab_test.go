@@ -154,3 +154,61 @@ func TestTrapsAreForLoopback(t *testing.T) {
 		t.Errorf("exit %d, and the help tells of -traps: %s", code, help.String())
 	}
 }
+
+// At a gate every call of a driver waits for its name; a claim is one, however
+// many statements it takes.
+func TestLabLetsCallsGoByName(t *testing.T) {
+	url, stop := run(t, configOf(t, "-strategy", "none", "-traps"))
+	defer stop()
+	open(t, url)
+	gate := url + "/lab/gate"
+	if code, _ := ask(t, "PUT", gate, `{"order":1,"drivers":[42]}`); code != 200 {
+		t.Fatalf("shut: %d", code)
+	}
+	grabbed := grabbing(t, url, "/orders/1/grab")
+	for _, call := range []string{"read", "claim"} {
+		letGo(t, gate, `{"driver":42,"phase":"`+call+`","n":1,"target":"db","fate":"goes"}`)
+	}
+	if a := <-grabbed; a.Outcome != grab.Grabbed {
+		t.Errorf("%+v, want it to have grabbed", a)
+	}
+	if code, _ := ask(t, "POST", gate+"/calls", `{"driver":42,"phase":"claim","n":2,"target":"db","fate":"goes"}`); code != 404 {
+		t.Errorf("a call that is not there: %d, want 404", code)
+	}
+}
+
+// A claim that never got past the gate was not written, and says so.
+func TestLabGivesUpAClaim(t *testing.T) {
+	url, stop := run(t, configOf(t, "-strategy", "none", "-traps"))
+	defer stop()
+	open(t, url)
+	gate := url + "/lab/gate"
+	ask(t, "PUT", gate, `{"order":1,"drivers":[42]}`)
+	grabbed := grabbing(t, url, "/orders/1/grab")
+	letGo(t, gate, `{"driver":42,"phase":"read","n":1,"target":"db","fate":"goes"}`)
+	letGo(t, gate, `{"driver":42,"phase":"claim","n":1,"target":"db","fate":"given up"}`)
+	if a := <-grabbed; a.Outcome != grab.Failed {
+		t.Errorf("%+v, want an error that is sure of nothing written", a)
+	}
+	if code, _ := ask(t, "DELETE", gate, ""); code != 200 {
+		t.Errorf("open: %d", code)
+	}
+	if a := <-grabbing(t, url, "/orders/1/grab"); a.Outcome != grab.Grabbed {
+		t.Errorf("%+v, want the order to be open still", a)
+	}
+}
+
+// letGo asks until the call has come to the gate.
+func letGo(t *testing.T, gate, call string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		code, _ := ask(t, "POST", gate+"/calls", call)
+		if code == http.StatusOK {
+			return
+		}
+		if code != http.StatusNotFound {
+			t.Fatalf("%s: %d", call, code)
+		}
+	}
+	t.Fatalf("%s never came", call)
+}

@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,4 +134,14 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q is printed as\n%s\nwhich reads %+v, %v", text, s, again, err)
 		}
 	})
+}
+
+func TestStepLines(t *testing.T) {
+	text := "strategy setnx\n# A begins\nactors A@1\nttl 3s\n\nA begins # here\n\n  A read 1 db\n"
+	if got := schedule.StepLines(text); !slices.Equal(got, []int{6, 8}) {
+		t.Errorf("%v, want 6 and 8", got)
+	}
+	if got := schedule.StepLines(everything); len(got) != strings.Count(everything, "\n")-11 {
+		t.Errorf("%d steps, want one a line below the headers", len(got))
+	}
 }
