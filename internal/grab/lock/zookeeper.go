@@ -360,8 +360,14 @@ func (n *zkNode) Release(ctx context.Context) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		return ErrLost
 	}
-	if err != nil {
-		n.abandon(ctx)
+	if err == nil {
+		return nil
 	}
-	return err
+	n.abandon(ctx)
+	select {
+	case <-n.Lost(): // whatever the server would have said of it
+		return ErrLost
+	default:
+		return err
+	}
 }
