@@ -16,10 +16,16 @@ help: ## this list
 run: ## the main job, on the embedded stack
 	go run ./cmd/loadgen
 
-# One package after the other: a Redlock node has 50 ms to answer, and gets them
-# only if the tests of others do not take the processor meanwhile.
+# Those that run no servers go side by side, the others one after the other: a
+# Redlock node has 50 ms to answer, and gets them only if the tests of others do
+# not take the processor meanwhile.
+CALM := $(addprefix grablab/internal/,archtest check explore fault history report schedule stat tap)
+
+test: export GRABLAB_REQUIRE_SERVERS := 1
+test: export GORACE := atexit_sleep_ms=0
 test: tools lint ## everything that must hold, in a few minutes
-	GRABLAB_REQUIRE_SERVERS=1 GORACE=atexit_sleep_ms=0 go test $(RACE) -p 1 ./...
+	go test $(RACE) $(CALM)
+	go test $(RACE) -p 1 $$(go list ./... | grep -vxF "$$(printf '%s\n' $(CALM))")
 
 # vet and staticcheck type-check against what the tests are compiled to anyway:
 # with other build flags every dependency would be compiled once more.

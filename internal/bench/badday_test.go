@@ -91,6 +91,7 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 // An instance that has died is started again for the next cell.
 func TestInstanceThatDies(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
+	cfg.TTL = 3 * time.Second // for so long the dead one's orders are stuck
 	l := open(t, cfg)
 	time.AfterFunc(500*time.Millisecond, func() { l.fleet.instances[0].proc.Signal(syscall.SIGKILL) })
 	c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load)
