@@ -43,13 +43,12 @@ func (t *take) conclude(ctx context.Context) (Forced, error) {
 	if err := t.settle(ctx, arriving); err != nil {
 		return Forced{}, err
 	}
-	when := "after the last step"
-	f, err := t.judge(ctx, when)
-	if err != nil || f.Violated {
-		return f, err
-	}
 	if err := t.inTime(len(t.Schedule.Steps) - 1); err != nil {
 		return Forced{}, err
+	}
+	f, err := t.judge(ctx, "after the last step")
+	if err != nil || f.Violated {
+		return f, err
 	}
 	if err := t.end(ctx); err != nil {
 		return Forced{}, err

@@ -31,6 +31,7 @@ type take struct {
 	expired time.Duration // leases that ended by then, did so because the schedule let time pass
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // of the clock of an instance
+	gone    map[int]bool          // instances that were killed, and do not run
 	seen    map[string]uint64     // events before
 	events  []history.Event
 	left    int
@@ -58,7 +59,7 @@ func never(why string, args ...any) error { return neverError(fmt.Sprintf(why, a
 
 // take forces the schedule on a fresh order, and judges what has come of it.
 func (c *conductor) take(ctx context.Context) (f Forced, err error) {
-	t := &take{conductor: c, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, seen: maps.Clone(c.record.seen)}
+	t := &take{conductor: c, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, gone: map[int]bool{}, seen: maps.Clone(c.record.seen)}
 	if t.order, err = c.books.Create(ctx, 1); err != nil {
 		return f, err
 	}
@@ -174,8 +175,7 @@ func (t *take) do(ctx context.Context, i int, s course.Step) (seen string, err e
 	case course.InstanceDies:
 		return t.kill(ctx, i, s.Instance, nil)
 	case course.ClientClock:
-		t.ahead[s.Instance] += s.Duration
-		return "by the lab's clock", t.on(s.Instance)[0].SetClock(ctx, t.ahead[s.Instance])
+		return t.setClock(ctx, t.on(s.Instance)[0].player, s.Duration)
 	case course.Passes:
 		return t.pass(ctx, s.Duration)
 	case course.NextTimer:
@@ -196,8 +196,20 @@ func (t *take) do(ctx context.Context, i int, s course.Step) (seen string, err e
 	}
 }
 
+// setClock moves the wall clock of an instance by so much more.
+func (t *take) setClock(ctx context.Context, p player, by time.Duration) (string, error) {
+	if err := t.revive(ctx, p); err != nil {
+		return "", err
+	}
+	t.ahead[p.n+1] += by
+	return "as its strategies see it", p.SetClock(ctx, t.ahead[p.n+1])
+}
+
 // begin sends the actor's request, and leaves it under way.
 func (t *take) begin(ctx context.Context, p *performer) error {
+	if err := t.revive(ctx, p.player); err != nil {
+		return err
+	}
 	ctx, p.hangUp = context.WithCancel(context.WithoutCancel(ctx))
 	body := bytes.NewReader(fmt.Appendf(nil, `{"driver_id":%d}`, p.driver))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.member().url+"/orders/"+strconv.FormatInt(t.order, 10)+"/grab", body)
@@ -428,8 +440,8 @@ func (t *take) cancel(ctx context.Context, p *performer) (string, error) {
 // cancellable: what writes or releases runs to its end, whatever the client does.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill ends the process, and with it everybody who is under way there, and
-// starts it again. only is who dies; nil: whoever is there.
+// kill ends the process, and with it everybody who is under way there. only is
+// who dies; nil: whoever is there.
 func (t *take) kill(ctx context.Context, i, n int, only *performer) (string, error) {
 	if err := t.settle(ctx, arriving); err != nil {
 		return "", err
@@ -446,11 +458,21 @@ func (t *take) kill(ctx context.Context, i, n int, only *performer) (string, err
 	if err := here[0].Signal(syscall.SIGKILL); err != nil {
 		return "", err
 	}
-	if err := here[0].Restart(ctx); err != nil {
-		return "", err
+	t.ahead[n], t.gone[n] = 0, true
+	return "SIGKILL", nil
+}
+
+// revive starts an instance again that was killed, once somebody needs it:
+// leases run on while it starts.
+func (t *take) revive(ctx context.Context, p player) error {
+	if !t.gone[p.n+1] {
+		return nil
 	}
-	t.ahead[n] = 0
-	return "SIGKILL, and started again", t.shut(ctx, here[0].player)
+	delete(t.gone, p.n+1)
+	if err := p.Restart(ctx); err != nil {
+		return err
+	}
+	return t.shut(ctx, p)
 }
 
 // cut has a server refuse everybody, with what it knows.
@@ -518,7 +540,7 @@ func (t *take) letAll(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	for _, p := range t.instances() {
-		errs = append(errs, p.lab(ctx, http.MethodDelete, "/lab/gate", nil, nil))
+		errs = append(errs, t.revive(ctx, p), p.lab(ctx, http.MethodDelete, "/lab/gate", nil, nil))
 	}
 	return errors.Join(errs...)
 }
