@@ -77,22 +77,10 @@ func newBenchSettings() *benchSettings {
 // parseBench reads the flags of bench. Its errors wrap errUsage, or flag.ErrHelp.
 func parseBench(args []string) (*benchSettings, error) {
 	s := newBenchSettings()
-	fs := flag.NewFlagSet("loadgen bench", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	for _, o := range s.options() {
-		fs.Var(o.value, o.name, o.about)
-	}
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
+	given, err := readOptions("bench", s.options(), args)
+	if err != nil {
 		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("%w: %s", errUsage, explain(err, fs))
-	case fs.NArg() > 0:
-		return nil, fmt.Errorf("%w: %q is no flag; flags begin with -", errUsage, fs.Arg(0))
 	}
-	given := map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if !given["seed"] {
 		s.Seed = uint64(rand.Uint32())
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -69,7 +67,7 @@ func (s *exploreSettings) options() []option {
 }
 
 func newExploreSettings() *exploreSettings {
-	s := &exploreSettings{format: exploreFormats[0].name, out: filepath.Join(resultsDir, "explore"), given: map[string]bool{}}
+	s := &exploreSettings{format: exploreFormats[0].name, out: filepath.Join(resultsDir, "explore")}
 	s.Config = explore.Config{
 		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
 		TTL: explore.DefaultTTL, OnLost: grab.Abort,
@@ -81,21 +79,10 @@ func newExploreSettings() *exploreSettings {
 // parseExplore reads the flags of explore. Its errors wrap errUsage, or flag.ErrHelp.
 func parseExplore(args []string) (*exploreSettings, error) {
 	s := newExploreSettings()
-	fs := flag.NewFlagSet("loadgen explore", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	for _, o := range s.options() {
-		fs.Var(o.value, o.name, o.about)
-	}
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
+	var err error
+	if s.given, err = readOptions("explore", s.options(), args); err != nil {
 		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("%w: %s", errUsage, explain(err, fs))
-	case fs.NArg() > 0:
-		return nil, fmt.Errorf("%w: %q is no flag; flags begin with -", errUsage, fs.Arg(0))
 	}
-	fs.Visit(func(f *flag.Flag) { s.given[f.Name] = true })
 	if err := s.misplaced(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUsage, err)
 	}

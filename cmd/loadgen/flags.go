@@ -158,13 +158,19 @@ func parseTwice(args []string) (*settings, error) {
 
 func (s *settings) parse(args []string) error {
 	fs := flag.NewFlagSet("loadgen run", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // the caller says what is wrong, in one line
 	for _, t := range s.topics() {
 		for _, o := range t.options {
 			fs.Var(noted{o.value, o.name, s.notesOf(o.name)}, o.name, o.about)
 		}
 	}
 	fs.Var(one(&s.Lanes, whole(1, 16)), "lanes", "") // not in the help: nobody should need it
+	return readFlags(fs, args, s.given)
+}
+
+// readFlags reads args, and notes in given which flags are there. Its errors wrap
+// errUsage, or flag.ErrHelp.
+func readFlags(fs *flag.FlagSet, args []string, given map[string]bool) error {
+	fs.SetOutput(io.Discard) // the caller says what is wrong, in one line
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -174,8 +180,18 @@ func (s *settings) parse(args []string) error {
 	case fs.NArg() > 0:
 		return fmt.Errorf("%w: %q is no flag; flags begin with -", errUsage, fs.Arg(0))
 	}
-	fs.Visit(func(f *flag.Flag) { s.given[f.Name] = true })
+	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	return nil
+}
+
+// readOptions is readFlags over the options of the named command.
+func readOptions(command string, options []option, args []string) (given map[string]bool, err error) {
+	fs := flag.NewFlagSet("loadgen "+command, flag.ContinueOnError)
+	for _, o := range options {
+		fs.Var(o.value, o.name, o.about)
+	}
+	given = map[string]bool{}
+	return given, readFlags(fs, args, given)
 }
 
 // asides are the flags that do not make a run what it is, or that hold secrets.
