@@ -269,12 +269,12 @@ func (w *world) arrive() {
 	}
 }
 
-// heard takes a reply into what the actor has seen: as a sum, because of two
+// heard takes a reply into what the actors have seen: as a sum, because of two
 // that come in one instant nobody can say which was first.
 func (w *world) heard(c *call, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := emptySum.text(string(c.phase)).text(c.target).number(int64(c.n)).number(int64(w.elapsed()))
+	h := c.sum().number(int64(w.elapsed()))
 	if err != nil {
 		h = h.text(err.Error())
 	}
@@ -282,5 +282,14 @@ func (w *world) heard(c *call, err error) {
 	if w.telling {
 		w.did += fmt.Sprintf("%s: %s\n", c.target, text)
 	}
-	c.actor.seen += h.text(text)
+	if c.node == nil {
+		c.actor.seen += h.text(text)
+		return
+	}
+	c.node.told += h.text(text)
+}
+
+// sum is of a call, but for its server.
+func (c *call) sum() sum {
+	return emptySum.text(c.actor.name).text(string(c.phase)).number(int64(c.n))
 }
