@@ -114,6 +114,13 @@ func (n *node) disturbed() (stand, fail int) {
 	return stand, fail
 }
 
+// aged has the data read anew: some may have run out.
+func (n *node) aged() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dirty = true
+}
+
 // restart loses the data, and whoever listens. Connections and scripts stand
 // for ones that are made anew at once.
 func (n *node) restart() {
