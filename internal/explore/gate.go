@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,17 +112,20 @@ func onItsWay(ctx context.Context) context.Context {
 // name says whose call it is. Those of an instance's background, which belong
 // to no one grab, count as its first actor's.
 func (w *world) name(inst *instance, c *call) {
-	op := tap.OpFrom(c.ctx, tap.Op{})
-	if c.phase = op.Phase; c.phase == "" {
-		c.phase = tap.Renew
-	}
+	c.phase = phaseOf(c.ctx)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.actor = w.actorOf(inst, op.Driver)
+	c.actor = w.actorOf(inst, tap.Within(c.ctx, tap.Op{}).Driver)
+}
+
+func phaseOf(ctx context.Context) tap.Phase {
+	return cmp.Or(tap.Within(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
 // count numbers the calls that have come to the gate in the last step. Those of
-// one instant are told apart by what they ask: they come in any order.
+// one instant are told apart by what they ask: they come in any order. For the
+// same reason their phase is looked at again: a renewal that is due at once may
+// come before the acquire has returned, or after.
 func (w *world) count() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,6 +133,9 @@ func (w *world) count() {
 	for _, line := range [][]*call{w.waiting, w.strays} {
 		for _, c := range line {
 			if c.n == 0 {
+				if c.ctx != nil {
+					c.phase = phaseOf(c.ctx)
+				}
 				fresh = append(fresh, c)
 			}
 		}
@@ -262,12 +269,12 @@ func (w *world) arrive() {
 	}
 }
 
-// heard takes a reply into what the actor has seen: as a sum, because of two
+// heard takes a reply into what the actors have seen: as a sum, because of two
 // that come in one instant nobody can say which was first.
 func (w *world) heard(c *call, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h := emptySum.text(string(c.phase)).text(c.target).number(int64(c.n)).number(int64(w.elapsed()))
+	h := c.sum().number(int64(w.elapsed()))
 	if err != nil {
 		h = h.text(err.Error())
 	}
@@ -275,5 +282,14 @@ func (w *world) heard(c *call, err error) {
 	if w.telling {
 		w.did += fmt.Sprintf("%s: %s\n", c.target, text)
 	}
-	c.actor.seen += h.text(text)
+	if c.node == nil {
+		c.actor.seen += h.text(text)
+		return
+	}
+	c.node.told += h.text(text)
+}
+
+// sum is of a call, but for its server.
+func (c *call) sum() sum {
+	return emptySum.text(c.actor.name).text(string(c.phase)).number(int64(c.n))
 }

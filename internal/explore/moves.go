@@ -144,13 +144,14 @@ func (w *world) alike(a, b *node) bool {
 	return a.past == b.past && w.ahead(a) == w.ahead(b)
 }
 
-// ahead sums up the calls that a server has before it.
+// ahead sums up the calls that a server has before it; nil: the database, and
+// what only passes through the gate. In any order: a sum of sums is the same in all.
 func (w *world) ahead(n *node) sum {
 	var all sum
 	for i, line := range [][]*call{w.waiting, w.late, w.strays} {
 		for _, c := range line {
 			if c.node == n {
-				all += emptySum.text(c.actor.name).text(string(c.phase)).number(int64(c.n)).number(int64(i))
+				all += c.sum().number(int64(i))
 			}
 		}
 	}

@@ -29,6 +29,7 @@ type node struct {
 	// written since.
 	watching map[*server.Peer]bool
 	past     sum  // all that has happened to it
+	told     sum  // all that has been heard from it
 	dirty    bool // a command has run since data was read
 	data     []byte
 }
@@ -53,7 +54,7 @@ func (n *node) close() {
 func (n *node) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
-	n.ahead, n.down, n.dirty, n.past = 0, false, true, emptySum
+	n.ahead, n.down, n.dirty, n.past, n.told = 0, false, true, emptySum, 0
 	n.heard = nil
 	clear(n.watching)
 }
@@ -111,6 +112,13 @@ func (n *node) disturbed() (stand, fail int) {
 		}
 	}
 	return stand, fail
+}
+
+// aged has the data read anew: some may have run out.
+func (n *node) aged() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dirty = true
 }
 
 // restart loses the data, and whoever listens. Connections and scripts stand

@@ -328,7 +328,7 @@ func (w *world) leaseEnd() bool {
 
 func (w *world) timePassed() {
 	for _, n := range w.nodes {
-		n.dirty = true
+		n.aged()
 	}
 }
 

@@ -28,6 +28,9 @@ func TestReductions(t *testing.T) {
 		{"redlock-miswired", 0, []string{explore.Restart}, 0, true},
 	} {
 		t.Run(tt.strategy, func(t *testing.T) {
+			if raced && tt.merge {
+				t.Skip("it takes a second without the race detector")
+			}
 			cfg := explore.Config{
 				Strategies: []string{tt.strategy}, Preemptions: tt.preemptions,
 				Faults: tt.faults, FaultCount: min(len(tt.faults), 1), Wait: tt.wait,

@@ -16,28 +16,19 @@ func (w *world) state() sum {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h := emptySum.number(int64(w.elapsed()))
+	var servers sum
 	for _, n := range w.nodes {
-		stand, fail := n.disturbed()
-		h = h.number(int64(stand)).number(int64(fail))
-		h = h.bytes(n.contents()).number(int64(n.ahead)).flag(n.down).number(int64(len(n.heard)))
+		servers += w.stateOf(n)
 	}
-	h = h.number(int64(w.database()))
+	h = h.number(int64(servers)).number(int64(w.database()))
 	for _, a := range w.actors {
 		h = a.state(h)
 	}
-	for i, line := range [][]*call{w.waiting, w.late, w.strays} {
-		h = h.number(int64(i))
-		// In any order: a sum of sums is the same in all.
-		var all sum
-		for _, c := range line {
-			all += emptySum.text(c.actor.name).text(string(c.phase)).text(c.target).number(int64(c.n))
-		}
-		h = h.number(int64(all))
-	}
+	h = h.number(int64(w.ahead(nil)))
 	for _, inst := range w.instances {
 		h = h.number(int64(inst.ahead)).number(int64(inst.tokens))
 	}
-	if w.current != nil {
+	if w.enabled(w.current) { // who cannot go on is not preempted
 		h = h.text(w.current.name)
 	}
 	return h.flag(w.excused)
@@ -50,11 +41,24 @@ func (a *actor) state(h sum) sum {
 	} {
 		h = h.flag(f)
 	}
-	var leases sum
-	for _, l := range a.leases {
-		leases += emptySum.text(l.node.name).number(l.until.UnixNano())
+	return h
+}
+
+// stateOf sums up a server, with what has been heard from it and what is on its
+// way to it, and without its name: states that differ in which server is which
+// go on in the same ways.
+func (w *world) stateOf(n *node) sum {
+	stand, fail := n.disturbed()
+	h := emptySum.number(int64(stand)).number(int64(fail))
+	h = h.bytes(n.contents()).number(int64(n.ahead)).flag(n.down).number(int64(len(n.heard)))
+	for _, a := range w.actors {
+		for _, l := range a.leases {
+			if l.node == n {
+				h = h.text(a.name).number(l.until.UnixNano())
+			}
+		}
 	}
-	return h.number(int64(leases))
+	return h.number(int64(n.told)).number(int64(w.ahead(n)))
 }
 
 // database sums up the order and its ledger.
