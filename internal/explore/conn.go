@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,14 +97,14 @@ func (c *conn) arrive() {
 	c.mu.Lock()
 	queue := c.queue
 	c.queue, c.onItsWay = nil, false
-	gone := c.closed
-	if !gone && !c.listens {
-		c.listens = true
-		c.node.heard = append(c.node.heard, c)
-	}
+	gone, first := c.closed, !c.listens
+	c.listens = c.listens || !gone
 	c.mu.Unlock()
 	if gone {
 		return
+	}
+	if first {
+		c.node.hear(c)
 	}
 	if c.node.down {
 		c.Close()
@@ -186,13 +187,23 @@ func (c *conn) Close() error {
 	return nil
 }
 
+// hear and forget keep the list of those who listen.
+func (n *node) hear(c *conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard = append(n.heard, c)
+}
+
 func (n *node) forget(c *conn) {
-	for i, other := range n.heard {
-		if other == c {
-			n.heard = append(n.heard[:i], n.heard[i+1:]...)
-			return
-		}
-	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard = slices.DeleteFunc(n.heard, func(other *conn) bool { return other == c })
+}
+
+func (n *node) listeners() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.heard)
 }
 
 func (c *conn) isClosed() bool {

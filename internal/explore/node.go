@@ -137,8 +137,10 @@ func (n *node) jump(d time.Duration) {
 
 // hangUp ends the connections with subscriptions.
 func (n *node) hangUp() {
+	n.mu.Lock()
 	heard := n.heard
 	n.heard = nil
+	n.mu.Unlock()
 	for _, c := range heard {
 		c.Close()
 	}

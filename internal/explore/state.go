@@ -50,7 +50,7 @@ func (a *actor) state(h sum) sum {
 func (w *world) stateOf(n *node) sum {
 	stand, fail := n.disturbed()
 	h := emptySum.number(int64(stand)).number(int64(fail))
-	h = h.bytes(n.contents()).number(int64(n.ahead)).flag(n.down).number(int64(len(n.heard)))
+	h = h.bytes(n.contents()).number(int64(n.ahead)).flag(n.down).number(int64(n.listeners()))
 	for _, a := range w.actors {
 		for _, l := range a.leases {
 			if l.node == n {
