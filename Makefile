@@ -16,16 +16,15 @@ help: ## this list
 run: ## the main job, on the embedded stack
 	go run ./cmd/loadgen
 
-# Those that run no servers go side by side, the others one after the other: a
-# Redlock node has 50 ms to answer, and gets them only if the tests of others do
-# not take the processor meanwhile.
-CALM := $(addprefix grablab/internal/,archtest check explore fault history report schedule stat tap)
+# A Redlock node has 50 ms to answer, and gets them only if the tests of others do
+# not take the processor meanwhile: those that look closely run one after the other.
+CLOSE := grablab/internal/bench grablab/internal/bench/lockbench grablab/internal/grab/lock
 
 test: export GRABLAB_REQUIRE_SERVERS := 1
 test: export GORACE := atexit_sleep_ms=0
 test: tools lint ## everything that must hold, in a few minutes
-	go test $(RACE) $(CALM)
-	go test $(RACE) -p 1 $$(go list ./... | grep -vxF "$$(printf '%s\n' $(CALM))")
+	go test $(RACE) -p 2 $$(go list ./... | grep -vxF "$$(printf '%s\n' $(CLOSE))")
+	go test $(RACE) -p 1 $(CLOSE)
 
 # vet and staticcheck type-check against what the tests are compiled to anyway:
 # with other build flags every dependency would be compiled once more.
@@ -46,7 +45,7 @@ prove: tools ## what takes longer; its output is kept in results/prove.txt
 	export GRABLAB_REQUIRE_SERVERS=1 GRABLAB_PROVE=1; \
 	go test -p 1 -tags prove -run Times -v -timeout 60m ./cmd/loadgen || failed=1; \
 	go test -p 1 -tags prove -run Million -v -timeout 60m ./cmd/loadgen || failed=1; \
-	go test -p 1 -run Force -parallel 8 -timeout 60m ./internal/bench || failed=1; \
+	go test -p 1 -run 'Force|Interrupted|Never' -parallel 8 -timeout 60m ./internal/bench || failed=1; \
 	go test -p 1 -run 'Conformance|AllTakePart' -timeout 60m ./internal/grab/lock ./internal/bench/lockbench || failed=1; \
 	go test -p 1 -run Mutants -v -timeout 60m ./internal/explore || failed=1; \
 	go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/... || failed=1; \

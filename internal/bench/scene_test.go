@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -108,13 +109,21 @@ func TestFaultsOnTheEmbeddedStack(t *testing.T) {
 	}
 }
 
+// interrupted are the faults whose scenes are interrupted.
+func interrupted() []lock.Fault {
+	if os.Getenv("GRABLAB_PROVE") == "1" {
+		return []lock.Fault{lock.Pause, lock.RedisDown, lock.ClientClock, lock.Latency}
+	}
+	return []lock.Fault{lock.Pause, lock.RedisDown}
+}
+
 // A scene that is interrupted when its fault has struck leaves nothing of it:
 // the next cell of the lane goes well.
 func TestInterruptedScene(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx")
 	l := openApart(t, cfg)
-	for _, name := range []lock.Fault{lock.Pause, lock.RedisDown, lock.ClientClock, lock.Latency} {
+	for _, name := range interrupted() {
 		t.Run(string(name), func(t *testing.T) {
 			ctx, interrupt := context.WithCancelCause(t.Context())
 			f, err := fault.Find(name)
@@ -147,6 +156,9 @@ func TestInterruptedScene(t *testing.T) {
 
 // A fault that finds nobody where it would strike has shown nothing.
 func TestFaultThatNeverStrikes(t *testing.T) {
+	if os.Getenv("GRABLAB_PROVE") != "1" {
+		t.Skip("GRABLAB_PROVE is not 1: it takes a while")
+	}
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "mutex")
 	l := openApart(t, cfg)

@@ -15,7 +15,7 @@ import (
 const (
 	probeDriver  = 1_000_000_000 // drivers from here on belong to no load
 	probesAtOnce = 256
-	probeGivesUp = 5 * time.Second // of nothing but errors: this is not about a lock
+	probeGivesUp = 3 * time.Second // of nothing but errors: this is not about a lock
 )
 
 // stuckOrders finds the orders on which a fresh driver gets neither grabbed
