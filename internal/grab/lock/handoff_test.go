@@ -373,7 +373,7 @@ func TestHandoffRenewsInBatches(t *testing.T) {
 		ctx := t.Context()
 		client := newClient(addr)
 		defer client.Close()
-		const ttl, leases = 1500 * time.Millisecond, 200
+		const ttl, leases = 2500 * time.Millisecond, 100
 		l := newHandoffOn(t, client, ttl, time.Second)
 		defer l.Close()
 		held := make([]lock.Lease, leases)
