@@ -119,11 +119,8 @@ func (s *settings) sizeLoad() error {
 }
 
 func (s *settings) checkGuard() error {
-	if !s.Guard.NeedsFence() {
-		return nil
-	}
 	for _, strategy := range s.Strategies {
-		if !strategy.Fences && !strategy.FixedGuard {
+		if strategy.GuardedBy(s.Guard).NeedsFence() && !strategy.Fences {
 			return fmt.Errorf("-guard %s needs fencing tokens, and strategy %s hands out none", s.Guard, strategy.Name)
 		}
 	}

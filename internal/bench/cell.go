@@ -32,10 +32,6 @@ type trial struct {
 }
 
 func (l *lane) blank(s lock.Strategy, load Load) Cell {
-	guard := s.Guard
-	if l.cfg.Guard != "" && !s.FixedGuard {
-		guard = l.cfg.Guard
-	}
 	c := Cell{
 		Strategy: s.Name, Fault: lock.NoFault, Expected: l.cfg.expected(s, lock.NoFault),
 		CountedFrom: fromAnswers, Orders: load.Orders,
@@ -45,7 +41,7 @@ func (l *lane) blank(s lock.Strategy, load Load) Cell {
 		c.OfferedRPS = &load.Rate
 	}
 	if s.New != nil {
-		c.Guard, c.OnLost = guard, l.cfg.OnLost
+		c.Guard, c.OnLost = s.GuardedBy(l.cfg.Guard), l.cfg.OnLost
 		c.TTLMS, c.LeaseMS = ptr(millis(l.cfg.TTL)), ptr(millis(l.cfg.TTL))
 		c.WorkMS, c.WaitMS = ptr(millis(l.cfg.Work)), ptr(millis(l.cfg.Wait))
 	}

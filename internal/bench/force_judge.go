@@ -68,7 +68,7 @@ func (t *take) judge(ctx context.Context, when string) (Forced, error) {
 
 // evidence is what ledger and events say of the order by now.
 func (t *take) evidence(ctx context.Context) (check.Evidence, error) {
-	e := check.Evidence{Excludes: t.Strategy.Excludes, Guard: t.cfg.guardOf(t.Strategy)}
+	e := check.Evidence{Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.cfg.Guard)}
 	if err := t.takeOver(func(x history.Event) { t.events = append(t.events, x) }); err != nil {
 		return e, fmt.Errorf("bench: events were lost: %w", err)
 	}

@@ -56,7 +56,7 @@ func mustNotOverlap(s lock.Strategy, f lock.Fault) bool {
 // changed what it speaks of.
 func (cfg Config) expected(s lock.Strategy, f lock.Fault) *lock.Verdict {
 	// A search for the peak does not care whether anybody contends.
-	asDeclared := cfg.Scenario != "peak" && (cfg.Guard == "" || s.FixedGuard || cfg.Guard == s.Guard) &&
+	asDeclared := cfg.Scenario != "peak" && s.GuardedBy(cfg.Guard) == s.Guard &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	if s.New == nil || !asDeclared { // without New it is somebody else's lock
 		return nil

@@ -8,7 +8,6 @@ import (
 
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
-	"grablab/internal/order"
 )
 
 // CellName names a cell of the table.
@@ -78,21 +77,13 @@ func (cfg Config) excuse(s *spot) *Cell {
 func (cfg Config) notRun(s *spot, v lock.Verdict, why string) *Cell {
 	c := Cell{
 		Strategy: s.Strategy, Fault: s.Fault, Verdict: v, Reason: why, Expected: cfg.expected(s.strategy, s.Fault),
-		Guard: cfg.guardOf(s.strategy), OnLost: cfg.OnLost,
+		Guard: s.strategy.GuardedBy(cfg.Guard), OnLost: cfg.OnLost,
 		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
 	if v == lock.NA {
 		c.Expected = nil
 	}
 	return &c
-}
-
-// guardOf is the guard that the strategy's cells use.
-func (cfg Config) guardOf(s lock.Strategy) order.Guard {
-	if cfg.Guard != "" && !s.FixedGuard {
-		return cfg.Guard
-	}
-	return s.Guard
 }
 
 // coordinators take long to start and want much memory: the first lane alone

@@ -34,7 +34,7 @@ var amounts = []struct {
 // nothing: of the seeded ones, and with another guard than the strategy's own.
 func Expected(s lock.Strategy, guard order.Guard, faults []string) lock.Verdict {
 	seeded := slices.ContainsFunc(lock.Seeded, func(o lock.Strategy) bool { return o.Name == s.Name })
-	if seeded || guard != "" && guard != s.Guard && !s.FixedGuard {
+	if seeded || s.GuardedBy(guard) != s.Guard {
 		return ""
 	}
 	worst := s.Expected(lock.NoFault)

@@ -194,10 +194,7 @@ func newSetting(cfg Config, name string) (setting, error) {
 	if st.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
 		return setting{}, fmt.Errorf("%w: %s needs servers that do not run in virtual time; try it with loadgen run -stack local", ErrConfig, name)
 	}
-	set := setting{strategy: st, guard: st.Guard, onLost: cfg.OnLost, ttl: cfg.TTL, work: cfg.Work, wait: cfg.Wait}
-	if cfg.Guard != "" && !st.FixedGuard {
-		set.guard = cfg.Guard
-	}
+	set := setting{strategy: st, guard: st.GuardedBy(cfg.Guard), onLost: cfg.OnLost, ttl: cfg.TTL, work: cfg.Work, wait: cfg.Wait}
 	if set.guard.NeedsFence() && !st.Fences {
 		return setting{}, fmt.Errorf("%w: guard %s needs fencing tokens, and %s has none", ErrConfig, set.guard, name)
 	}

@@ -103,10 +103,7 @@ func (s *Service) lockOf(name string) (*guardedLock, error) {
 	if err != nil {
 		return nil, err
 	}
-	guard := st.Guard
-	if s.cfg.Guard != "" && !st.FixedGuard {
-		guard = s.cfg.Guard
-	}
+	guard := st.GuardedBy(s.cfg.Guard)
 	if guard.NeedsFence() && !st.Fences {
 		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, and strategy %s has none", guard, name)
 	}

@@ -238,6 +238,15 @@ type Point struct {
 	After bool
 }
 
+// GuardedBy is the guard with which the strategy writes where asked is asked for;
+// "": it is not asked for any.
+func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
+	if asked == "" || s.FixedGuard {
+		return s.Guard
+	}
+	return asked
+}
+
 // Expected is what the registry claims for the strategy under f.
 func (s Strategy) Expected(f Fault) Verdict {
 	if v, ok := s.Expect[f]; ok {

@@ -40,6 +40,22 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
+func TestGuardedBy(t *testing.T) {
+	for _, tt := range []struct {
+		strategy    Strategy
+		asked, want order.Guard
+	}{
+		{setnx, "", order.Naive},
+		{setnx, order.Guarded, order.Guarded},
+		{setnxFenced, "", order.Fenced},
+		{mysqlCAS, order.Naive, order.Guarded}, // its guard is all that it is
+	} {
+		if got := tt.strategy.GuardedBy(tt.asked); got != tt.want {
+			t.Errorf("%s, asked for %q: %s, want %s", tt.strategy.Name, tt.asked, got, tt.want)
+		}
+	}
+}
+
 // TestNeeds: a lock that lacks its servers is refused before it is used.
 func TestNeeds(t *testing.T) {
 	for _, s := range Strategies {
