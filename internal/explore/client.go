@@ -7,6 +7,8 @@ import (
 	"net"
 	"strings"
 
+	"grablab/internal/tap"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
@@ -33,7 +35,7 @@ func newClient(inst *instance, n *node) (*redis.Client, error) {
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	client.AddHook(hook{inst, n})
+	client.AddHook(gateOf(inst, n))
 	return client, warm(client)
 }
 
@@ -57,61 +59,30 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// hook is the tap of a client.
-type hook struct {
-	inst *instance
-	node *node
-}
-
-func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		w := h.inst.world
-		if w == nil || h.node.unseen(cmd) {
-			return next(ctx, cmd)
+// gateOf is the tap of a client: each call is brought to the gate of the schedule
+// that is being played.
+func gateOf(inst *instance, n *node) redis.Hook {
+	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+		w := inst.world
+		if w == nil || n.refuses(cmds[0]) {
+			return send(ctx)
 		}
-		err := w.through(ctx, h.inst, h.call(cmd), func(ctx context.Context) error { return next(ctx, cmd) })
-		cmd.SetErr(err)
-		return err
-	}
+		return w.through(ctx, inst, n.call(cmds), send)
+	})
 }
 
-func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		w := h.inst.world
-		if w == nil || h.node.unseen(cmds[0]) {
-			return next(ctx, cmds)
-		}
-		var sent error
-		err := w.through(ctx, h.inst, h.call(cmds...), func(ctx context.Context) error {
-			sent = next(ctx, cmds)
-			return sent
-		})
-		if err != nil && !errors.Is(err, sent) {
-			for _, cmd := range cmds {
-				cmd.SetErr(err)
-			}
-		}
-		return err
+// refuses says whether the client will learn that it has to send the whole of a
+// script: that is no step of a schedule.
+func (n *node) refuses(cmd redis.Cmder) bool {
+	if cmd.Name() != "evalsha" {
+		return false
 	}
+	sha, _ := cmd.Args()[1].(string)
+	return !n.down && !n.has(sha)
 }
 
-// unseen says whether cmd is no step of a schedule: a client sets up its
-// connection, or learns that it has to send the whole of a script.
-func (n *node) unseen(cmd redis.Cmder) bool {
-	switch cmd.Name() {
-	case "hello", "auth", "select", "client", "readonly", "unwatch":
-		return true
-	case "evalsha":
-		sha, _ := cmd.Args()[1].(string)
-		return !n.down && !n.has(sha)
-	}
-	return false
-}
-
-func (h hook) call(cmds ...redis.Cmder) *call {
-	c := &call{target: h.node.name, node: h.node, sent: make([][]any, len(cmds))}
+func (n *node) call(cmds []redis.Cmder) *call {
+	c := &call{target: n.name, node: n, sent: make([][]any, len(cmds))}
 	for i, cmd := range cmds {
 		c.sent[i] = cmd.Args()
 	}

@@ -14,35 +14,44 @@ import (
 // t. A pipeline, and a transaction, is one call. Subscriptions do not pass any
 // hook, and what a client says to set up a connection passes untapped.
 func Redis(t Tap, instance, target string) redis.Hook {
-	return redisHook{t, Op{Instance: instance, Target: target}}
+	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+		return Do(ctx, t, opOf(ctx, Op{Instance: instance, Target: target}, cmds), send)
+	})
+}
+
+// Commands returns a hook that leaves every command of a go-redis client to do,
+// and every pipeline as the one round trip that it is. do makes it by send, and
+// the error that it returns is what the caller is told of all of it. What a
+// client says to set up a connection passes by.
+func Commands(do func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error) redis.Hook {
+	return redisHook{do}
 }
 
 type redisHook struct {
-	tap Tap
-	op  Op // what all calls of the client have in common
+	do func(context.Context, []redis.Cmder, func(context.Context) error) error
 }
 
 // DialHook lets dialling pass: it is no call, and fails like one by itself.
 func (h redisHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook taps one command. go-redis stores the returned error in it.
+// ProcessHook is of one command. go-redis stores the returned error in it.
 func (h redisHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if setsUp(cmd) {
 			return next(ctx, cmd)
 		}
-		return Do(ctx, h.tap, h.opOf(ctx, cmd), func(ctx context.Context) error { return next(ctx, cmd) })
+		return h.do(ctx, []redis.Cmder{cmd}, func(ctx context.Context) error { return next(ctx, cmd) })
 	}
 }
 
-// ProcessPipelineHook taps a pipeline as the one round trip that it is.
+// ProcessPipelineHook is of a pipeline.
 func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if allSetUp(cmds) {
 			return next(ctx, cmds)
 		}
 		var sent error
-		err := Do(ctx, h.tap, h.opOf(ctx, cmds...), func(ctx context.Context) error {
+		err := h.do(ctx, cmds, func(ctx context.Context) error {
 			sent = next(ctx, cmds)
 			return sent
 		})
@@ -56,8 +65,7 @@ func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-func (h redisHook) opOf(ctx context.Context, cmds ...redis.Cmder) Op {
-	op := h.op
+func opOf(ctx context.Context, op Op, cmds []redis.Cmder) Op {
 	for _, cmd := range cmds {
 		op.Keys = append(op.Keys, keysOf(cmd.Args())...)
 	}
