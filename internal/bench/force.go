@@ -71,7 +71,7 @@ type conductor struct {
 	*lane
 	ForceConfig
 	servers map[string]*redis.Client
-	routes  map[string][]*stack.Route // to the servers that are to be out of reach, from each instance
+	routes  map[string]stack.Routes // to the servers that are to be out of reach, from each instance
 	setup   setup
 	clock   func() time.Duration // CLOCK_MONOTONIC, as events have it
 }
@@ -90,7 +90,7 @@ func openConductor(ctx context.Context, force ForceConfig) (*conductor, error) {
 		cfg.OnLost = grab.Abort
 	}
 	l, err := openLane(ctx, cfg, 0, newProgress(cfg), nil)
-	c := &conductor{lane: l, ForceConfig: force, servers: map[string]*redis.Client{}, routes: map[string][]*stack.Route{}, clock: history.Clock()}
+	c := &conductor{lane: l, ForceConfig: force, servers: map[string]*redis.Client{}, routes: map[string]stack.Routes{}, clock: history.Clock()}
 	if err != nil {
 		return c, err
 	}

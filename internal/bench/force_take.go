@@ -480,21 +480,11 @@ func (t *take) cut(server string) (string, error) {
 	if t.down[server] != nil {
 		return "is already", nil
 	}
-	var heals []stack.Heal
-	t.down[server] = func() error {
-		var errs []error
-		for _, heal := range heals {
-			errs = append(errs, heal())
-		}
-		return errors.Join(errs...)
+	heal, err := t.routes[server].Each((*stack.Route).Refuse)
+	if err != nil {
+		return "", err
 	}
-	for _, r := range t.routes[server] {
-		heal, err := r.Refuse()
-		if err != nil {
-			return "", err
-		}
-		heals = append(heals, heal)
-	}
+	t.down[server] = heal
 	return "the ways to it refuse", nil
 }
 

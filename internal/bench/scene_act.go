@@ -17,7 +17,7 @@ import (
 type act struct {
 	*scene
 	cast    []part // one for each order
-	healing []stack.Heal
+	healing stack.Heals
 }
 
 // Names of traps.
@@ -80,12 +80,9 @@ func doing(step fault.Step) func(*act, context.Context) error {
 
 // heal needs no context: it is done also for a run that has been interrupted.
 func (a *act) heal(context.Context) error {
-	var errs []error
-	for _, heal := range a.healing {
-		errs = append(errs, heal())
-	}
+	healing := a.healing
 	a.healing = nil
-	return errors.Join(errs...)
+	return healing.All()
 }
 
 // sendVictims returns once each has been caught where the fault strikes, or has

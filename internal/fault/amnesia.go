@@ -25,14 +25,8 @@ var amnesia = Fault{
 			return Stage{}, fmt.Errorf("fault: a bare majority of %d nodes is all of them", len(nodes))
 		}
 		bare := len(nodes)/2 + 1
-		beyond, err := t.routes(t.Victim, nodes[bare:])
-		return Stage{
-			Victim: beyond.detours(),
-			Acts: []Act{{
-				Before: func(context.Context, time.Duration) (stack.Heal, error) { return beyond.each((*stack.Route).Refuse) },
-				Strike: t.restart(nodes[bare-1 : bare]),
-			}},
-			Close: func(context.Context) error { return beyond.close() },
-		}, err
+		return t.onTheWay(nodes[bare:], func(beyond stack.Routes) []Act {
+			return []Act{{Before: befall(beyond, (*stack.Route).Refuse), Strike: t.restart(nodes[bare-1 : bare])}}
+		})
 	},
 }

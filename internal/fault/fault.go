@@ -221,58 +221,35 @@ func (t Target) majority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// ways are routes from one instance.
-type ways []*stack.Route
-
-func (t Target) routes(from Instance, servers []string) (ways, error) {
-	var w ways
+// routes from an instance to some servers.
+func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
+	var way stack.Routes
 	for _, server := range servers {
 		r, err := t.Stack.Route(from.Name(), server)
 		if err != nil {
-			return nil, errors.Join(err, w.close())
+			return nil, errors.Join(err, way.Close())
 		}
-		w = append(w, r)
+		way = append(way, r)
 	}
-	return w, nil
+	return way, nil
 }
 
-func (w ways) detours() []stack.Detour {
-	detours := make([]stack.Detour, len(w))
-	for i, r := range w {
-		detours[i] = r
+// onTheWay is the stage of a fault that befalls the way of the victims to some servers.
+func (t Target) onTheWay(servers []string, acts func(stack.Routes) []Act) (Stage, error) {
+	way, err := t.routes(t.Victim, servers)
+	if err != nil {
+		return Stage{}, err
 	}
-	return detours
+	return Stage{Victim: way.Detours(), Acts: acts(way), Close: closing(way)}, nil
 }
 
-func (w ways) close() error {
-	var errs []error
-	for _, r := range w {
-		errs = append(errs, r.Close())
-	}
-	return errors.Join(errs...)
+func closing(way stack.Routes) func(context.Context) error {
+	return func(context.Context) error { return way.Close() }
 }
 
-// each does one thing to all of them; what has been done is undone if one fails.
-func (w ways) each(do func(*stack.Route) (stack.Heal, error)) (stack.Heal, error) {
-	var done heals
-	for _, r := range w {
-		heal, err := do(r)
-		if err != nil {
-			return nil, errors.Join(err, done.all())
-		}
-		done = append(done, heal)
-	}
-	return done.all, nil
-}
-
-type heals []stack.Heal
-
-func (h heals) all() error {
-	var errs []error
-	for _, heal := range h {
-		errs = append(errs, heal())
-	}
-	return errors.Join(errs...)
+// befall is a step that strikes all of the way.
+func befall(way stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
+	return func(context.Context, time.Duration) (stack.Heal, error) { return way.Each(strike) }
 }
 
 // leases is a number of them.

@@ -22,15 +22,12 @@ var latency = Fault{
 	HoldRivals: true,
 	On:         OwnServers,
 	Prepare: func(_ context.Context, t Target) (Stage, error) {
-		way, err := t.routes(t.Victim, t.servers())
-		return Stage{
-			Victim: way.detours(),
-			Acts: []Act{{Before: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
-				return way.each(func(r *stack.Route) (stack.Heal, error) {
+		return t.onTheWay(t.servers(), func(way stack.Routes) []Act {
+			return []Act{{Before: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
+				return way.Each(func(r *stack.Route) (stack.Heal, error) {
 					return r.Delay(leases(1.25, lease), leases(0.1, lease), stack.ToClient)
 				})
-			}}},
-			Close: func(context.Context) error { return way.close() },
-		}, err
+			}}}
+		})
 	},
 }

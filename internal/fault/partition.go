@@ -20,21 +20,16 @@ var partition = Fault{
 	Patience: 1.5,
 	On:       OwnServers,
 	Prepare: func(_ context.Context, t Target) (Stage, error) {
-		way, err := t.routes(t.Victim, t.servers())
-		cut := func(about string, d stack.Direction) Act {
-			return Act{About: about, Strike: func(context.Context, time.Duration) (stack.Heal, error) {
-				return way.each(func(r *stack.Route) (stack.Heal, error) { return r.Cut(d) })
-			}}
-		}
-		return Stage{
-			Victim: way.detours(),
-			Acts: []Act{
+		return t.onTheWay(t.servers(), func(way stack.Routes) []Act {
+			cut := func(about string, d stack.Direction) Act {
+				return Act{About: about, Strike: befall(way, func(r *stack.Route) (stack.Heal, error) { return r.Cut(d) })}
+			}
+			return []Act{
 				cut("both ways", stack.BothWays),
 				cut("requests are lost", stack.ToServer),
 				cut("replies are lost", stack.ToClient),
-			},
-			Close: func(context.Context) error { return way.close() },
-		}, err
+			}
+		})
 	},
 }
 
@@ -49,13 +44,8 @@ var partitionDB = Fault{
 	Patience: 1.5,
 	On:       RealServers,
 	Prepare: func(_ context.Context, t Target) (Stage, error) {
-		way, err := t.routes(t.Victim, []string{"db"})
-		return Stage{
-			Victim: way.detours(),
-			Acts: []Act{{Strike: func(context.Context, time.Duration) (stack.Heal, error) {
-				return way.each(func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.BothWays) })
-			}}},
-			Close: func(context.Context) error { return way.close() },
-		}, err
+		return t.onTheWay([]string{"db"}, func(way stack.Routes) []Act {
+			return []Act{{Strike: befall(way, func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.BothWays) })}}
+		})
 	},
 }

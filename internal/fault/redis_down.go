@@ -45,14 +45,12 @@ func (t Target) refuse(servers []string) (Stage, error) {
 	}
 	rival, err := t.routes(t.Rival, servers)
 	if err != nil {
-		return Stage{}, errors.Join(err, victim.close())
+		return Stage{}, errors.Join(err, victim.Close())
 	}
 	both := slices.Concat(victim, rival)
 	return Stage{
-		Victim: victim.detours(), Rival: rival.detours(),
-		Acts: []Act{{Strike: func(context.Context, time.Duration) (stack.Heal, error) {
-			return both.each((*stack.Route).Refuse)
-		}}},
-		Close: func(context.Context) error { return both.close() },
+		Victim: victim.Detours(), Rival: rival.Detours(),
+		Acts:  []Act{{Strike: befall(both, (*stack.Route).Refuse)}},
+		Close: closing(both),
 	}, nil
 }

@@ -40,6 +40,18 @@ func (d Direction) streams() []string {
 // Heal undoes a fault. Further calls do nothing and return the same.
 type Heal func() error
 
+// Heals undo several faults.
+type Heals []Heal
+
+// All undoes each of them, also if one fails.
+func (h Heals) All() error {
+	var errs []error
+	for _, heal := range h {
+		errs = append(errs, heal())
+	}
+	return errors.Join(errs...)
+}
+
 // Route is a proxy in this process between one instance and one server. It
 // bears one fault at a time. Its methods are safe for concurrent use.
 //
@@ -130,6 +142,40 @@ func (r *Route) Close() error {
 	}
 	r.closed = true
 	return r.hangUp()
+}
+
+// Routes are several, to be struck as one.
+type Routes []*Route
+
+// Each has a fault strike all of them. What has struck is undone if one fails.
+func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
+	var done Heals
+	for _, r := range w {
+		heal, err := strike(r)
+		if err != nil {
+			return nil, errors.Join(err, done.All())
+		}
+		done = append(done, heal)
+	}
+	return done.All, nil
+}
+
+// Detours are the routes, for Addresses.Via.
+func (w Routes) Detours() []Detour {
+	detours := make([]Detour, len(w))
+	for i, r := range w {
+		detours[i] = r
+	}
+	return detours
+}
+
+// Close closes all of them.
+func (w Routes) Close() error {
+	var errs []error
+	for _, r := range w {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // bear lets a fault strike, and returns what undoes it.
