@@ -184,6 +184,20 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// until looks every so often whether it is so, until it is or the time is up.
+// It looks once in any case, and tells what it saw last.
+func until(ctx context.Context, every, within time.Duration, so func() (bool, error)) (bool, error) {
+	for end := time.Now().Add(within); ; {
+		ok, err := so()
+		if err != nil || ok || !time.Now().Before(end) {
+			return ok, err
+		}
+		if !rest(ctx, every) {
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
 // attack fires the salvo and hands every result to each, one at a time, in the
 // order in which they ended. began is what the pacer counted from. When ctx is
 // done no more requests are sent, and those in flight are given up.

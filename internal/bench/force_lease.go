@@ -235,21 +235,16 @@ func (t *take) nextTimer(ctx context.Context, i int) (string, error) {
 	}
 	s := t.Schedule.Steps[i+1]
 	p := t.named(s.Actor)
-	call := tap.Call{Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
-	for end := time.Now().Add(horizon*t.Schedule.TTL + t.Schedule.Wait); time.Now().Before(end); {
+	call := p.call(s)
+	came, err := until(ctx, peek, horizon*t.Schedule.TTL+t.Schedule.Wait, func() (bool, error) {
 		t.expired = max(t.expired, t.clock())
 		line, err := t.standing(ctx, p)
-		if err != nil {
-			return "", err
-		}
-		if slices.ContainsFunc(line, func(s tap.Standing) bool { return s.Call == call }) {
-			return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), nil
-		}
-		if !rest(ctx, peek) {
-			return "", context.Cause(ctx)
-		}
+		return slices.ContainsFunc(line, func(s tap.Standing) bool { return s.Call == call }), err
+	})
+	if err == nil && !came {
+		err = never("nobody came to the gate")
 	}
-	return "", never("nobody came to the gate")
+	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
 
 // describe says what a call was answered, and what stands on its server then.

@@ -240,6 +240,11 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, field(b, "outcome"))
 }
 
+// call is what a step of the actor is called at the gate.
+func (p *performer) call(s course.Step) tap.Call {
+	return tap.Call{Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
+}
+
 func (p *performer) isOver() bool {
 	select {
 	case <-p.over:
@@ -264,7 +269,7 @@ const (
 // let lets one call go, once it has come to the gate, and returns when it has
 // been answered.
 func (t *take) let(ctx context.Context, i int, p *performer, s course.Step, f tap.Fate) (string, error) {
-	call := tap.Call{Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
+	call := p.call(s)
 	if err := t.await(ctx, p, call); err != nil {
 		return "", err
 	}
@@ -350,8 +355,7 @@ func (t *take) standing(ctx context.Context, p *performer) ([]tap.Standing, erro
 
 // hear lets the reply of a call go.
 func (t *take) hear(ctx context.Context, p *performer, s course.Step) (string, error) {
-	call := tap.Call{Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
-	err := p.lab(ctx, http.MethodPost, "/lab/gate/calls", instance.Going{Call: call}, nil)
+	err := p.lab(ctx, http.MethodPost, "/lab/gate/calls", instance.Going{Call: p.call(s)}, nil)
 	if isNotFound(err) {
 		return "", never("no reply of that call stands at the gate")
 	}
@@ -366,7 +370,7 @@ func isNotFound(err error) bool {
 // settle returns once everybody who is under way stands at the gate or has been
 // answered, or after a while: then he waits for something else.
 func (t *take) settle(ctx context.Context, within time.Duration) error {
-	for end := time.Now().Add(within); ; {
+	_, err := until(ctx, peek, within, func() (bool, error) {
 		calm := true
 		for _, p := range t.actors {
 			if !p.begun || p.stopped || p.isOver() {
@@ -374,17 +378,13 @@ func (t *take) settle(ctx context.Context, within time.Duration) error {
 			}
 			line, err := t.standing(ctx, p)
 			if err != nil {
-				return err
+				return false, err
 			}
 			calm = calm && slices.ContainsFunc(line, func(s tap.Standing) bool { return s.Driver == p.driver })
 		}
-		if calm || !time.Now().Before(end) {
-			return nil
-		}
-		if !rest(ctx, peek) {
-			return context.Cause(ctx)
-		}
-	}
+		return calm, nil
+	})
+	return err
 }
 
 // calming is how long somebody is waited for who may be waiting for something else.
@@ -422,19 +422,16 @@ func (t *take) cancel(ctx context.Context, p *performer) (string, error) {
 		return "", err
 	}
 	p.hangUp()
-	for end := time.Now().Add(arriving); time.Now().Before(end); {
+	knows, err := until(ctx, peek, arriving, func() (bool, error) {
 		line, err := t.standing(ctx, p)
-		if err != nil {
-			return "", err
-		}
-		if !slices.ContainsFunc(line, func(s tap.Standing) bool { return s.Driver == p.driver && !s.Cancelled && cancellable(s.Phase) }) {
-			return "its client hung up", nil
-		}
-		if !rest(ctx, peek) {
-			return "", context.Cause(ctx)
-		}
+		return !slices.ContainsFunc(line, func(s tap.Standing) bool {
+			return s.Driver == p.driver && !s.Cancelled && cancellable(s.Phase)
+		}), err
+	})
+	if err == nil && !knows {
+		err = fmt.Errorf("%w: the instance did not notice that the client of %s hung up", ErrTooSlow, p.Actor.Name)
 	}
-	return "", fmt.Errorf("%w: the instance did not notice that the client of %s hung up", ErrTooSlow, p.Actor.Name)
+	return "its client hung up", err
 }
 
 // cancellable: what writes or releases runs to its end, whatever the client does.

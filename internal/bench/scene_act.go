@@ -263,13 +263,6 @@ func (a *act) claimed(ctx context.Context) func(shot) bool {
 
 // until looks until it is so, or the time is up. That is no error.
 func (a *act) until(ctx context.Context, within time.Duration, so func() (bool, error)) error {
-	for end := time.Now().Add(within); ; {
-		ok, err := so()
-		if err != nil || ok || !time.Now().Before(end) {
-			return err
-		}
-		if !rest(ctx, look) {
-			return context.Cause(ctx)
-		}
-	}
+	_, err := until(ctx, look, within, so)
+	return err
 }
