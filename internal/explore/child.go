@@ -90,8 +90,7 @@ func openChild(command []string, o opening, known sightings) (*child, error) {
 // start starts the process, and tells it everything so far.
 func (c *child) start() error {
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// Its goroutines are short and their stacks deep: to grow them, step by step,
-	// was a quarter of the time. Its garbage is what the memory is for.
+	// See deepStacks. Its garbage is what the memory is for.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.errors = &tail{}
