@@ -74,6 +74,7 @@ type wirePlayed struct {
 
 type wirePoint struct {
 	State uint64
+	ToGo  int
 	Moves []wireMove
 }
 
@@ -223,7 +224,7 @@ func (c *child) played(w *wirePlayed) *played {
 		p.steps = append(p.steps, c.heard[n])
 	}
 	for _, wp := range w.Points {
-		pt := point{state: sum(wp.State), moves: make([]move, len(wp.Moves))}
+		pt := point{state: sum(wp.State), toGo: wp.ToGo, moves: make([]move, len(wp.Moves))}
 		for i, m := range wp.Moves {
 			pt.moves[i] = move{c.heard[m.Step], cost{m.Preemptions, m.Faults}}
 		}

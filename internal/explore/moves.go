@@ -108,9 +108,7 @@ func (w *world) switching(a *actor) cost {
 	return free
 }
 
-// calls lets the pending ones through, those of who is under way first. Two that
-// one actor has under way at once, to two servers, commute: they are let
-// through in one order, unless something else comes between.
+// calls lets the pending ones through, those of who is under way first.
 func (m *menu) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.waiting {
@@ -126,9 +124,18 @@ func (m *menu) calls() {
 	}
 }
 
+// commutes says whether a call would lead to where another schedule leads, in
+// which it came before the last step. Two calls that one actor has under way at
+// once, to two servers, are let through in one order; what happens to a server
+// happens after the calls to others that were as cheap before.
 func (m *menu) commutes(c *call) bool {
-	return m.limits.reduce && m.last != nil && m.last.actor == c.actor && m.last.phase == c.phase && m.last.target != c.target &&
-		compareCalls(c, m.last) < 0 && slices.Contains(m.before, c)
+	if !m.limits.reduce || !slices.Contains(m.before, c) {
+		return false
+	}
+	if m.struck != nil {
+		return c.node != nil && c.node != m.struck
+	}
+	return m.last.actor == c.actor && m.last.phase == c.phase && m.last.target != c.target && compareCalls(c, m.last) < 0
 }
 
 // mirrored says whether a call differs from one of the same actor by the name of

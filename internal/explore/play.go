@@ -17,6 +17,7 @@ import (
 type limits struct {
 	preemptions, faults int8
 	kinds               map[string]bool
+	properties          []string
 	reduce              bool // leave out what only reorders independent calls
 	merge               bool // look at equal states once
 }
@@ -25,6 +26,7 @@ type limits struct {
 type point struct {
 	state sum
 	moves []move
+	toGo  int // so many steps at the least, before something can break
 }
 
 // played is what became of one schedule.
@@ -59,8 +61,12 @@ func (s *stage) play(set setting, l *limits, given []schedule.Step, used cost, k
 			p.steps = append(p.steps, given[len(p.steps)])
 			continue
 		}
+		toGo := w.toGo(l.properties)
+		if toGo == never {
+			break
+		}
 		moves, commuted := w.moves(l, used)
-		here := point{w.state(), moves}
+		here := point{w.state(), moves, toGo}
 		if known != nil && known(here.state, used, len(p.steps)) {
 			p.known = true
 			break
@@ -106,11 +112,19 @@ func (w *world) step(s schedule.Step) bool {
 func (w *world) note(s schedule.Step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.last, w.before = nil, w.before[:0]
-	if s.Kind == schedule.Call {
+	w.last, w.struck, w.before = nil, nil, w.before[:0]
+	switch s.Kind {
+	case schedule.Call:
 		if i := slices.IndexFunc(w.waiting, func(c *call) bool { return c.is(s) }); i >= 0 {
 			w.last = w.waiting[i]
 			w.before = append(w.before, w.waiting...)
+		}
+	case schedule.Restarts, schedule.NodeClock:
+		w.struck = w.server(s.Target)
+		for _, c := range w.waiting {
+			if w.enabled(c.actor) && w.switching(c.actor) == free {
+				w.before = append(w.before, c)
+			}
 		}
 	}
 	// Whoever goes on after time has passed, or a server has failed, preempts nobody.

@@ -64,7 +64,7 @@ func openLocal(bubble Bubble, cfg Config, set setting, known sightings) (*local,
 }
 
 func (c Config) limits() *limits {
-	l := &limits{preemptions: int8(c.Preemptions), faults: int8(c.FaultCount), kinds: map[string]bool{}, reduce: !c.NoReduce, merge: !c.NoMerge}
+	l := &limits{properties: c.Properties, preemptions: int8(c.Preemptions), faults: int8(c.FaultCount), kinds: map[string]bool{}, reduce: !c.NoReduce, merge: !c.NoMerge}
 	for _, kind := range c.Faults {
 		l.kinds[kind] = true
 	}

@@ -130,6 +130,46 @@ func (w *world) judgeClaim(a *actor) {
 	}
 }
 
+// never is more steps than there are.
+const never = maxSteps + 1
+
+// toGo is how many steps it takes at the least until one of the properties can
+// break: of most, there is nothing to be known.
+func (w *world) toGo(properties []string) int {
+	if len(properties) > 1 || properties[0] != OneWinner {
+		return 1
+	}
+	var first, second = never, never
+	for _, a := range w.actors {
+		if n := w.toWin(a); n < first {
+			first, second = n, first
+		} else {
+			second = min(second, n)
+		}
+	}
+	return min(first+second, never)
+}
+
+// toWin is how many steps an actor has at the least until it has won: 0 if it has.
+func (w *world) toWin(a *actor) int {
+	won := slices.ContainsFunc(w.ledger(), func(g order.Grab) bool { return g.Driver == a.driver })
+	switch {
+	case won:
+		return 0
+	case a.done || a.dead || a.leaving:
+		return never
+	case a.inside:
+		return 1 // its claim
+	case a.granted:
+		return 2 // and its read
+	}
+	n := 2 + max(0, w.quorum()-len(a.leases))
+	if !a.begun {
+		n++
+	}
+	return n
+}
+
 // winners are the actors in the ledger, by the token of their attempts.
 func (w *world) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))

@@ -47,6 +47,8 @@ type job struct {
 	n    int
 	then uint16
 	root bool
+	// least is the number of the first step that can break something.
+	least uint16
 }
 
 func (j job) steps() int {
@@ -211,7 +213,7 @@ func (s *search) pointless(j job) bool {
 	}
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool {
 		f, ok := s.found[p]
-		return ok && j.steps() < f.Step
+		return ok && int(j.least) < f.Step
 	})
 }
 
@@ -260,7 +262,7 @@ func (s *search) learn(at int, j job, p *played) {
 				continue // gone already
 			}
 			next := s.levelOf(l.cost.plus(m.cost))
-			next.queue = append(next.queue, job{base: base, n: n, then: s.numberOf(m.Step)})
+			next.queue = append(next.queue, job{base: base, n: n, then: s.numberOf(m.Step), least: uint16(min(n+pt.toGo, never))})
 		}
 	}
 	for _, v := range p.broken {

@@ -3,7 +3,6 @@ package explore_test
 import (
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"text/tabwriter"
@@ -52,24 +51,17 @@ var modes = []struct {
 	{"F37", "setnx-check", explore.OneWinner, 2, 2, []string{explore.Pause}, 1, 0},
 }
 
-// long are those that two children look for, side by side.
-var long = []string{"F10", "F18", "F19"}
-
-// Each failure mode that the explorer shows is found by searching.
+// Each failure mode that the explorer shows is found by searching, by two
+// children side by side.
 func TestFailureModes(t *testing.T) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "id\tstrategy\tproperty\tsteps\tschedules\ttime")
 	for _, m := range modes {
 		t.Run(m.id, func(t *testing.T) {
-			if raced && (m.actors > 2 || slices.Contains(long, m.id)) {
-				t.Skip("it takes seconds without the race detector")
-			}
 			cfg := explore.Config{
 				Strategies: []string{m.strategy}, Properties: []string{m.property}, First: true, Seconds: 12,
 				Actors: m.actors, Preemptions: m.preemptions, Faults: m.faults, FaultCount: m.count, Wait: m.wait,
-			}
-			if slices.Contains(long, m.id) {
-				cfg.Command, cfg.Workers = childCommand(t), 2
+				Command: childCommand(t), Workers: 2,
 			}
 			results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
 			if err != nil {

@@ -116,7 +116,7 @@ func (w *work) wire(p *played) *wirePlayed {
 		wired.Steps = append(wired.Steps, w.numberOf(s))
 	}
 	for _, pt := range p.points {
-		wp := wirePoint{State: uint64(pt.state)}
+		wp := wirePoint{State: uint64(pt.state), ToGo: pt.toGo}
 		for _, m := range pt.moves {
 			wp.Moves = append(wp.Moves, wireMove{w.numberOf(m.Step), m.cost.preemptions, m.cost.faults})
 		}

@@ -160,7 +160,8 @@ type world struct {
 
 	current *actor  // who moved last
 	last    *call   // the call that the last step let through
-	before  []*call // what could have gone instead
+	struck  *node   // the server that the last step did something to
+	before  []*call // what could have gone instead of the last step
 	running sync.WaitGroup
 	dbSum   sum
 	broken  []violation
@@ -387,10 +388,18 @@ func (w *world) nameIn(c *call) string {
 	return ""
 }
 
+// quorum is how many servers have to grant a lease; 0: there are no leases.
+func (w *world) quorum() int {
+	if !w.leased() {
+		return 0
+	}
+	return len(w.nodes)/2 + 1
+}
+
 // leaseLeft is for how long the actor's lease still runs by the clocks of the
 // servers that granted it; with several, of a majority of them.
 func (w *world) leaseLeft(a *actor) time.Duration {
-	quorum := min(len(w.nodes)/2+1, len(a.leases))
+	quorum := min(w.quorum(), len(a.leases))
 	if quorum == 0 {
 		return 0
 	}
