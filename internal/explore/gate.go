@@ -184,6 +184,7 @@ func (w *world) park(c *call, line *[]*call) error {
 	case <-w.ended:
 		return errOver
 	case <-patience:
+		<-c.ctx.Done() // of the two timers, this may be the second
 	}
 	if w.leaves(c, line) {
 		return c.givesUp()
@@ -280,7 +281,7 @@ func (w *world) heard(c *call, err error) {
 	}
 	text := c.text()
 	if w.telling {
-		w.did += fmt.Sprintf("%s: %s\n", c.target, text)
+		w.did = append(w.did, fmt.Sprintf("%s: %s\n", c.target, text))
 	}
 	if c.node == nil {
 		c.actor.seen += h.text(text)

@@ -93,8 +93,9 @@ func (s *stage) replay(set setting, bubble Bubble, steps []schedule.Step) (momen
 func (w *world) moment(s schedule.Step, skipped bool) Moment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m := Moment{Step: s, At: w.elapsed().Round(time.Millisecond), Did: w.did, Skipped: skipped, Made: w.steps}
-	w.did = ""
+	slices.Sort(w.did) // what happens in one instant happens in any order
+	m := Moment{Step: s, At: w.elapsed().Round(time.Millisecond), Did: strings.Join(w.did, ""), Skipped: skipped, Made: w.steps}
+	w.did = nil
 	for _, n := range w.nodes {
 		for line := range strings.Lines(string(n.contents())) {
 			m.Store = append(m.Store, n.name+": "+strings.TrimSpace(line))

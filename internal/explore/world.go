@@ -167,8 +167,8 @@ type world struct {
 	broken  []violation
 	steps   int
 
-	telling bool   // somebody wants to know
-	did     string // what the last calls asked, and were answered
+	telling bool     // somebody wants to know
+	did     []string // what the last calls asked, and were answered: a line each
 }
 
 // actor is one driver.
