@@ -78,7 +78,7 @@ func (n *node) refuses(cmd redis.Cmder) bool {
 		return false
 	}
 	sha, _ := cmd.Args()[1].(string)
-	return !n.down && !n.has(sha)
+	return !n.has(sha)
 }
 
 func (n *node) call(cmds []redis.Cmder) *call {
