@@ -92,7 +92,7 @@ func openChild(command []string, o opening, known sightings) (*child, error) {
 func (c *child) start() error {
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
 	// See deepStacks. Its garbage is what the memory is for.
-	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
+	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=200", "GOMAXPROCS=1")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.errors = &tail{}
 	c.cmd.Stderr = c.errors

@@ -36,26 +36,61 @@ type search struct {
 // level is all that has one price.
 type level struct {
 	cost  cost
-	queue []job
+	queue queue
 	run   int
 }
 
 // job is a schedule to be played: the first so many steps of one that was, and
-// another step.
+// another step. There are ten times as many of them as states, so they are small.
 type job struct {
-	base []uint16
-	n    int
-	then uint16
-	root bool
-	// least is the number of the first step that can break something.
-	least uint16
+	base  *trail // nil: no step is given
+	n     uint16
+	then  uint16
+	least uint16 // the number of the first step that can break something
 }
 
+// trail is a schedule that was played, by the numbers of its steps.
+type trail []uint16
+
 func (j job) steps() int {
-	if j.root {
+	if j.base == nil {
 		return 0
 	}
-	return j.n + 1
+	return int(j.n) + 1
+}
+
+// queue is first in, first out. It never moves what it has, and keeps nothing
+// of what it has given.
+type queue struct {
+	chunks [][]job
+	taken  int // of the first chunk
+	len    int
+}
+
+const chunk = 4096
+
+func (q *queue) push(j job) {
+	if last := len(q.chunks) - 1; last < 0 || len(q.chunks[last]) == chunk {
+		q.chunks = append(q.chunks, make([]job, 0, chunk))
+	}
+	last := &q.chunks[len(q.chunks)-1]
+	*last = append(*last, j)
+	q.len++
+}
+
+// take returns the first, n of them at the most.
+func (q *queue) take(n int) []job {
+	var jobs []job
+	for len(jobs) < n && q.len > 0 {
+		first := q.chunks[0][q.taken:]
+		first = first[:min(n-len(jobs), len(first))]
+		jobs = append(jobs, first...)
+		q.len -= len(first)
+		if q.taken += len(first); q.taken == len(q.chunks[0]) {
+			q.chunks, q.taken = q.chunks[1:], 0
+		}
+	}
+	return jobs
 }
 
 // finding is the shortest failure of a property so far.
@@ -104,9 +139,9 @@ func (s *search) run(ctx context.Context, bubble Bubble, progress Watch) (Result
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(s.cfg.Seconds*float64(time.Second)))
 		defer cancel()
 	}
-	s.levels[0].queue = []job{{root: true}}
+	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
-		for len(l.queue) > 0 && ctx.Err() == nil {
+		for l.queue.len > 0 && ctx.Err() == nil {
 			if err := s.round(i, players); err != nil {
 				return Result{}, err
 			}
@@ -155,9 +190,7 @@ func shut(players []player) {
 // their order, whoever has played them.
 func (s *search) round(at int, players []player) error {
 	l := s.levels[at]
-	jobs := l.queue[:min(batch, len(l.queue))]
-	l.queue = l.queue[len(jobs):]
-	jobs = slices.DeleteFunc(slices.Clone(jobs), s.pointless)
+	jobs := slices.DeleteFunc(l.queue.take(batch), s.pointless)
 	results, err := s.playAll(jobs, l.cost, players)
 	if err != nil {
 		return err
@@ -218,11 +251,11 @@ func (s *search) pointless(j job) bool {
 }
 
 func (s *search) given(j job) []schedule.Step {
-	if j.root {
+	if j.base == nil {
 		return nil
 	}
-	steps := make([]schedule.Step, 0, j.n+1)
-	for _, n := range j.base[:j.n] {
+	steps := make([]schedule.Step, 0, j.steps())
+	for _, n := range (*j.base)[:j.n] {
 		steps = append(steps, s.steps[n])
 	}
 	return append(steps, s.steps[j.then])
@@ -248,7 +281,7 @@ func (s *search) learn(at int, j job, p *played) {
 	if p.cut {
 		s.result.Reason = fmt.Sprintf("a schedule did not end within %d steps", maxSteps)
 	}
-	base := make([]uint16, len(p.steps))
+	base := make(trail, len(p.steps))
 	for i, step := range p.steps {
 		base[i] = s.numberOf(step)
 	}
@@ -262,7 +295,7 @@ func (s *search) learn(at int, j job, p *played) {
 				continue // gone already
 			}
 			next := s.levelOf(l.cost.plus(m.cost))
-			next.queue = append(next.queue, job{base: base, n: n, then: s.numberOf(m.Step), least: uint16(min(n+pt.toGo, never))})
+			next.queue.push(job{&base, uint16(n), s.numberOf(m.Step), uint16(min(n+pt.toGo, never))})
 		}
 	}
 	for _, v := range p.broken {
@@ -308,9 +341,9 @@ func (s *search) soFar(ctx context.Context) Result {
 	r.Elapsed = time.Since(s.began)
 	r.Complete = r.Reason == ""
 	for _, l := range s.levels {
-		r.Levels = append(r.Levels, Level{int(l.cost.preemptions), int(l.cost.faults), l.run, len(l.queue)})
+		r.Levels = append(r.Levels, Level{int(l.cost.preemptions), int(l.cost.faults), l.run, l.queue.len})
 		r.Schedules += l.run
-		r.Complete = r.Complete && len(l.queue) == 0
+		r.Complete = r.Complete && l.queue.len == 0
 	}
 	if !r.Complete && r.Reason == "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		r.Reason = "the time was over"
