@@ -25,7 +25,10 @@ func TestReductions(t *testing.T) {
 		{"setnx-blind-retry", 1, []string{explore.LostReply}, 0, false},
 		{"watchdog-late-subscribe", 1, nil, 10 * time.Second, false},
 		{"mysql-forupdate", 1, []string{explore.Pause}, 0, false},
+		{"watchdog", 1, []string{explore.NodeClock}, 0, true},
+		{"handoff", 1, []string{explore.Restart}, 0, true},
 		{"redlock-miswired", 0, []string{explore.Restart}, 0, true},
+		{"redlock", 0, []string{explore.NodeClock}, 0, true},
 	} {
 		t.Run(tt.strategy, func(t *testing.T) {
 			if raced && tt.merge {
