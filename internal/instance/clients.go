@@ -92,6 +92,7 @@ func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *ato
 	if cfg.Tap != nil {
 		client.AddHook(tap.Redis(cfg.Tap, cfg.Instance, target))
 	}
+	lock.Combine(client)
 	return client
 }
 

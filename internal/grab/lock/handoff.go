@@ -69,10 +69,8 @@ import (
 // inside each script if nobody else wants the lock. A contended acquisition is
 // as many requests, with 8 commands inside, and one message; or none, if
 // the next waiter is of the same process: then the reply to the release wakes it.
-// With dozens of workers, and one Redis, a client that pipelines by itself does
-// half as much again (go-redis: AutoPipelineWithOptions, full duplex). It is the
-// caller's choice, for with fewer workers it costs, and its hooks come too late
-// to hold a request back.
+// Where more than a few scripts of a process are under way, they share requests,
+// if its client Combines.
 //
 // What it does not do: the process may live while the work hangs (F15). One
 // Redis may forget a lease, or a fail-over lose it (F17): then the fence stops

@@ -75,10 +75,17 @@ func earliest(a, b time.Time) time.Time {
 
 // look closes what is lost, returns what is to be sent, if a round may begin,
 // and when to look again. The end of a round is looked at in any case.
-func (l *handoffLocker) look(now time.Time, mayBegin bool) ([]*errand, time.Time) {
+//
+// An alarm that is yet to come outlives the place that it was set for. If it
+// went with it, every acquire that is alone would have to wake the minder anew,
+// which takes as long as a fifth of the round trip and more.
+func (l *handoffLocker) look(now time.Time, mayBegin bool) (due []*errand, alarm time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var ends, dues time.Time
+	if l.alarm.After(now) {
+		ends = l.alarm
+	}
 	for _, p := range l.places {
 		p.expire(now)
 		switch p.state {
@@ -88,16 +95,15 @@ func (l *handoffLocker) look(now time.Time, mayBegin bool) ([]*errand, time.Time
 			dues = earliest(dues, p.due)
 		}
 	}
+	l.alarm = ends
 	switch {
 	case !mayBegin:
-		l.alarm = ends
 	case dues.IsZero() || dues.After(now):
 		l.alarm = earliest(ends, dues)
 	default:
-		l.alarm = ends
-		return l.errands(now.Add(l.check / 4)), ends
+		due = l.errands(now.Add(l.check / 4))
 	}
-	return nil, l.alarm
+	return due, l.alarm
 }
 
 // errand is one request of a round: the renewal of a lease, or the check of

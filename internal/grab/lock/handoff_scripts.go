@@ -63,7 +63,9 @@ func (s *handoffScript) command(ctx context.Context, whole bool, keys []any, arg
 	return redis.NewCmd(ctx, append(append(all, keys...), args...)...)
 }
 
+// run calls the script. It may share a request with others.
 func (s *handoffScript) run(ctx context.Context, client redis.UniversalClient, keys []any, args ...any) *redis.Cmd {
+	ctx = context.WithValue(ctx, mayCombine{}, true)
 	cmd := s.command(ctx, false, keys, args...)
 	if err := client.Process(ctx, cmd); redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = s.command(ctx, true, keys, args...)
