@@ -118,6 +118,7 @@ func TestHandoffCutSubscription(t *testing.T) {
 			untilQueued(t, client, handoffKey, 1)
 			after := acquireAsync(ctx, a, handoffKey)
 			untilQueued(t, client, handoffKey, 2)
+			time.Sleep(poll / 4) // b reads that it is queued: else its request was cut, and fails
 			restore := proxy.refuse()
 			for len(client.PubSubChannels(ctx, "handoff:*").Val()) > 1 {
 				time.Sleep(time.Millisecond) // until the server has noticed
