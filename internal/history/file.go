@@ -22,7 +22,6 @@ type File struct {
 
 	mu   sync.Mutex
 	file *os.File
-	fd   int // of file
 	seq  uint64
 	buf  []byte
 	err  error // the first failure
@@ -39,7 +38,7 @@ func Create(path, instance string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", errors.Join(err, f.Close()))
 	}
-	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f, fd: int(f.Fd())}, nil
+	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
 // Record appends e. An event that cannot be written leaves a gap in Seq, and
@@ -50,7 +49,7 @@ func (f *File) Record(e Event) {
 	f.seq++
 	e.Seq, e.T, e.Instance, e.Incarnation = f.seq, f.clock(), f.instance, f.incarnation
 	f.buf = append(e.AppendJSON(f.buf[:0]), '\n')
-	n, err := unix.Write(f.fd, f.buf) // what os.File would add to it is a sixth
+	n, err := unix.Write(int(f.file.Fd()), f.buf) // what os.File would add to it is a sixth
 	if err == nil && n < len(f.buf) {
 		err = io.ErrShortWrite
 	}
