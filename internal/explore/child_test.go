@@ -14,12 +14,9 @@ import (
 	"grablab/internal/order"
 )
 
-// asChild has a process of this test binary do what a child does.
-const asChild = "EXPLORE_AS_CHILD"
-
 // TestAsChild is the body of a child; only a test may open bubbles.
 func TestAsChild(t *testing.T) {
-	if os.Getenv(asChild) == "" {
+	if os.Getenv(explore.AsChild) == "" {
 		t.Skip("only as a child")
 	}
 	if err := explore.Work(bubbleOf(t), os.Stdin, os.Stdout); err != nil {
@@ -27,11 +24,6 @@ func TestAsChild(t *testing.T) {
 		os.Exit(1)
 	}
 	os.Exit(0) // before package testing prints where replies go
-}
-
-func childCommand(t *testing.T) []string {
-	t.Setenv(asChild, "1")
-	return []string{os.Args[0], "-test.run=^TestAsChild$"}
 }
 
 // rough takes its process down in one way or the other.
@@ -84,7 +76,7 @@ func TestSurvives(t *testing.T) {
 				t.Skip("it takes as long as the patience with one schedule; see make prove")
 			}
 			results, err := explore.Search(t.Context(), nil, explore.Config{
-				Strategies: []string{strategy}, Actors: 1, Command: childCommand(t),
+				Strategies: []string{strategy}, Actors: 1, Command: explore.ChildCommand(t),
 			}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -103,7 +95,7 @@ func TestSurvives(t *testing.T) {
 
 // However many play, and wherever, a search comes to the same.
 func TestPlayersAgree(t *testing.T) {
-	command := childCommand(t)
+	command := explore.ChildCommand(t)
 	strategies := []string{"setnx-del", "watchdog"}
 	if raced {
 		strategies = strategies[:1]

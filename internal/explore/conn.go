@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -185,25 +184,6 @@ func (c *conn) Close() error {
 		c.node.forget(c)
 	}
 	return nil
-}
-
-// hear and forget keep the list of those who listen.
-func (n *node) hear(c *conn) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.heard = append(n.heard, c)
-}
-
-func (n *node) forget(c *conn) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.heard = slices.DeleteFunc(n.heard, func(other *conn) bool { return other == c })
-}
-
-func (n *node) listeners() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.heard)
 }
 
 func (c *conn) isClosed() bool {

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -133,6 +134,25 @@ func (n *node) restart() {
 func (n *node) jump(d time.Duration) {
 	n.ahead += d
 	n.dirty = true
+}
+
+// hear and forget keep the list of those who listen.
+func (n *node) hear(c *conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard = append(n.heard, c)
+}
+
+func (n *node) forget(c *conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard = slices.DeleteFunc(n.heard, func(other *conn) bool { return other == c })
+}
+
+func (n *node) listeners() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.heard)
 }
 
 // hangUp ends the connections with subscriptions.

@@ -50,6 +50,15 @@ func TestPlayUndisturbed(t *testing.T) {
 	}
 }
 
+// AsChild has a process of this test binary do what a child does.
+const AsChild = "EXPLORE_AS_CHILD"
+
+// ChildCommand starts one, for as long as tb lasts.
+func ChildCommand(tb testing.TB) []string {
+	tb.Setenv(AsChild, "1")
+	return []string{os.Args[0], "-test.run=^TestAsChild$"}
+}
+
 // BenchmarkPlay is one schedule of two actors, from nothing to the last probe,
 // in a child, which has one core.
 func BenchmarkPlay(b *testing.B) {
@@ -59,8 +68,7 @@ func BenchmarkPlay(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			b.Setenv("EXPLORE_AS_CHILD", "1")
-			c, err := openChild([]string{os.Args[0], "-test.run=^TestAsChild$"}, opening{cfg, name}, sightings{})
+			c, err := openChild(ChildCommand(b), opening{cfg, name}, sightings{})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -139,9 +139,10 @@ func (w *world) toGo(properties []string) int {
 	if len(properties) > 1 || properties[0] != OneWinner {
 		return 1
 	}
-	var first, second = never, never
+	ledger := w.ledger()
+	first, second := never, never
 	for _, a := range w.actors {
-		if n := w.toWin(a); n < first {
+		if n := w.toWin(a, ledger); n < first {
 			first, second = n, first
 		} else {
 			second = min(second, n)
@@ -151,10 +152,9 @@ func (w *world) toGo(properties []string) int {
 }
 
 // toWin is how many steps an actor has at the least until it has won: 0 if it has.
-func (w *world) toWin(a *actor) int {
-	won := slices.ContainsFunc(w.ledger(), func(g order.Grab) bool { return g.Driver == a.driver })
+func (w *world) toWin(a *actor, ledger []order.Grab) int {
 	switch {
-	case won:
+	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
 		return 0
 	case a.done || a.dead || a.leaving:
 		return never

@@ -295,7 +295,7 @@ func (s *search) learn(at int, j job, p *played) {
 				continue // gone already
 			}
 			next := s.levelOf(l.cost.plus(m.cost))
-			next.queue.push(job{&base, uint16(n), s.numberOf(m.Step), uint16(min(n+pt.toGo, never))})
+			next.queue.push(job{&base, uint16(n), s.numberOf(m.Step), uint16(n + pt.toGo)})
 		}
 	}
 	for _, v := range p.broken {

@@ -61,7 +61,7 @@ func TestFailureModes(t *testing.T) {
 			cfg := explore.Config{
 				Strategies: []string{m.strategy}, Properties: []string{m.property}, First: true, Seconds: 12,
 				Actors: m.actors, Preemptions: m.preemptions, Faults: m.faults, FaultCount: m.count, Wait: m.wait,
-				Command: childCommand(t), Workers: 2,
+				Command: explore.ChildCommand(t), Workers: 2,
 			}
 			results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
 			if err != nil {
