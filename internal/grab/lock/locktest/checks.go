@@ -17,6 +17,7 @@ const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
 	slack    = 2 * time.Second
+	settling = shortTTL / 2 // what is left for longer than this was forgotten
 )
 
 func unexpected(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
