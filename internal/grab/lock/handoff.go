@@ -122,8 +122,9 @@ type handoffLocker struct {
 	closed bool
 	count  uint64
 	places map[uint64]*place
-	lines  map[string]*line // by address; "" where there is but one Redis
-	alarm  time.Time        // when the minder looks at the places again; zero: not before it is nudged
+	crowds map[string]*crowd // by key
+	lines  map[string]*line  // by address; "" where there is but one Redis
+	alarm  time.Time         // when the minder looks at the places again; zero: not before it is nudged
 }
 
 func newHandoff(env Env) (Locker, error) {
@@ -141,6 +142,7 @@ func newHandoff(env Env) (Locker, error) {
 		closing: make(chan struct{}),
 		nudged:  make(chan struct{}, 1),
 		places:  map[uint64]*place{},
+		crowds:  map[string]*crowd{},
 		lines:   map[string]*line{},
 	}
 	l.running.Go(l.mind)
@@ -207,12 +209,6 @@ func (l *handoffLocker) enter(ctx context.Context, key string) *place {
 	return p
 }
 
-func (l *handoffLocker) forget(p *place) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.places, p.number)
-}
-
 // nodeOf returns the node that has key. On a Cluster a line must go to that
 // very one: PUBLISH counts only who listens on its own node.
 func (l *handoffLocker) nodeOf(ctx context.Context, key string) (client redis.UniversalClient, addr string, err error) {
@@ -263,23 +259,23 @@ func (l *handoffLocker) placeNamed(name string) *place {
 }
 
 // handOn is called with mu held.
-func (l *handoffLocker) handOn(key, name string) {
+func (l *handoffLocker) handOn(key string, names ...any) {
 	if l.closed {
 		return
 	}
 	l.running.Go(func() {
 		ctx, cancel := undoing(context.Background())
 		defer cancel()
-		l.takeOut(ctx, handoffKeys(key), name)
+		l.takeOut(ctx, handoffKeys(key), names)
 	})
 }
 
-// takeOut takes a name out of Redis, with all that it has. If the request fails
+// takeOut takes names out of Redis, with all that they have. If the request fails
 // it is sent once more, and whole: the reply that was lost may have said that
 // the script is not known. After that the expiry is the second line.
-func (l *handoffLocker) takeOut(ctx context.Context, keys []any, name string) {
-	if handoffLeave.run(ctx, l.env.Redis, keys, name).Err() != nil {
-		_ = l.env.Redis.Process(ctx, handoffLeave.command(ctx, true, keys, name))
+func (l *handoffLocker) takeOut(ctx context.Context, keys, names []any) {
+	if handoffLeave.run(ctx, l.env.Redis, keys, names...).Err() != nil {
+		_ = l.env.Redis.Process(ctx, handoffLeave.command(ctx, true, keys, names...))
 	}
 }
 

@@ -55,7 +55,7 @@ func TestHandoffBelievesOnlyAYoungWakeup(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &handoffLocker{env: Env{TTL: ttl}, check: time.Second, nudged: make(chan struct{}, 1)}
+				l := &handoffLocker{env: Env{TTL: ttl}, check: time.Second, nudged: make(chan struct{}, 1), crowds: map[string]*crowd{}}
 				p := &place{handoffLocker: l, state: asking}
 				sent := time.Now()
 				p.queue(sent, 7)
@@ -88,7 +88,7 @@ func TestHandoffCheckProvesAge(t *testing.T) {
 		{"no reply", nil, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &handoffLocker{env: Env{TTL: time.Minute}, check: time.Second, nudged: make(chan struct{}, 1), places: map[uint64]*place{}}
+			l := &handoffLocker{env: Env{TTL: time.Minute}, check: time.Second, nudged: make(chan struct{}, 1), places: map[uint64]*place{}, crowds: map[string]*crowd{}}
 			p := &place{handoffLocker: l, number: 1, name: "handoff:a:1/1", line: &line{channel: "handoff:a:1"}, wake: make(chan wakeup, 1)}
 			l.places[1] = p
 			joined := time.Now()

@@ -1,7 +1,12 @@
--- Undoes whatever a name has in the queue or of the lease.
--- ARGV: 1 name
--- Reply: 1 it held the lease, 0 it did not.
-call('ZREM', KEYS[2], ARGV[1])
-if call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-if not pass(math.huge) then call('DEL', KEYS[1]) end
-return 1
+-- Undoes whatever some names of a process have in the queue or of the lease.
+-- ARGV: 1 … names
+-- Reply: 1 one of them held the lease, 0 none did.
+call('ZREM', KEYS[2], unpack(ARGV))
+local holder = call('GET', KEYS[1])
+for _, name in ipairs(ARGV) do
+  if name == holder then
+    if not pass(math.huge) then call('DEL', KEYS[1]) end
+    return 1
+  end
+end
+return 0

@@ -134,7 +134,7 @@ func (l *handoffLocker) errands(t time.Time) []*errand {
 	var all []*errand
 	for _, p := range held {
 		all = append(all, &errand{
-			script: handoffRenew, keys: p.keys[:1], args: []any{p.name, l.ttl}, places: []*place{p},
+			script: handoffRenew, keys: p.keys[:1], args: []any{p.standing(), l.ttl}, places: []*place{p},
 		})
 	}
 	for i, p := range waiting {

@@ -17,19 +17,21 @@ type place struct {
 	wake   chan wakeup // one slot; if it is full, the one in it leads to the same
 
 	// The waiter's own.
-	joined int64 // the number drawn when it was first queued: its place for good; 0: never queued
-	traces bool  // there may be something of it in Redis
+	traces bool        // there may be something of it in Redis
+	landed chan answer // one slot; nil: it never crossed with others
 
-	// Guarded by mu; written by the waiter alone but for state, since, due and end.
-	state placeState
-	line  *line
-	name  string    // in Redis
-	drawn int64     // the number drawn by the last reply that said queued
-	since time.Time // no grant that follows that reply is older
-	due   time.Time // when the place is to be checked, or the lease to be renewed
-	fence int64
-	end   time.Time // when the lease must be taken for lost
-	lost  chan struct{}
+	// Guarded by mu.
+	state  placeState
+	line   *line
+	name   string    // in Redis
+	joined int64     // the number drawn when it was first queued: its place for good; 0: never queued
+	drawn  int64     // the number drawn by the last reply that said queued
+	since  time.Time // no grant that follows that reply is older
+	due    time.Time // when the place is to be checked, or the lease to be renewed
+	fence  int64
+	end    time.Time // when the lease must be taken for lost
+	lost   chan struct{}
+	run    *run // under which the lease stands in Redis; nil: under its own name
 }
 
 type placeState int
@@ -46,18 +48,16 @@ const (
 func (p *place) obtain(ctx context.Context) error {
 	giveUp := time.Now().Add(p.wait)
 	for {
-		sent := time.Now()
-		n, err := p.ask(ctx)
+		a, err := p.ask(ctx, giveUp)
 		switch {
 		case err != nil:
 			return err
-		case n > 0:
-			if p.hold(sent, n) {
+		case a.n > 0:
+			if p.hold(a) {
 				return ctx.Err()
 			}
 			// The reply took longer than the lease lives (F12). The same name may take again.
-		case n < 0:
-			p.queue(sent, -n)
+		case a.n < 0:
 			if ok, err := p.await(ctx, giveUp); ok || err != nil {
 				return err
 			}
@@ -73,36 +73,61 @@ func (p *place) obtain(ctx context.Context) error {
 	}
 }
 
-// ask sends the one request of an acquire, and once more if it failed: the same
+// answer is what became of a request: a lease with the fence n, a place in the
+// queue under the number -n, or, if n is 0, neither.
+type answer struct {
+	sent time.Time
+	n    int64
+	err  error
+}
+
+// ask makes the one request of an acquire, and once more if it failed: the same
 // name may take again, so it does no harm if the first was carried out (F25).
 // A request that is under way is not given up with ctx. It would be carried out
 // all the same, perhaps after its own undoing (F14).
-func (p *place) ask(ctx context.Context) (n int64, err error) {
+func (p *place) ask(ctx context.Context, giveUp time.Time) (a answer, err error) {
 	for range 2 {
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return a, err
 		}
 		if err := p.choose(ctx); err != nil {
-			return 0, err
+			return a, err
 		}
-		script, args := handoffTry, append(make([]any, 0, 3), p.name, p.ttl)
-		if p.wait > 0 && p.line.isUp() {
-			script = handoffAcquire
+		if p.wait > 0 && !p.traces && p.line.isUp() {
+			if a, err = p.cross(ctx, giveUp); err != nil {
+				return a, err
+			}
+		} else {
+			a = p.request()
 		}
-		if p.traces {
-			args = append(args, p.joined)
-		}
-		p.traces = true
-		n, err = script.run(p.ctx, p.env.Redis, p.keys, args...).Int64()
-		if err == nil {
-			p.traces = n != 0
-			return n, nil
+		if a.err == nil {
+			p.traces = a.n != 0
+			return a, nil
 		}
 	}
 	if ctx.Err() != nil {
-		err = ctx.Err()
+		return a, ctx.Err()
 	}
-	return 0, err
+	return a, a.err
+}
+
+// request asks for this place alone.
+func (p *place) request() answer {
+	script, args := handoffTry, append(make([]any, 0, 3), p.name, p.ttl)
+	if p.wait > 0 && p.line.isUp() {
+		script = handoffAcquire
+	}
+	if p.traces {
+		args = append(args, p.joined)
+	}
+	p.traces = true
+	a := answer{sent: time.Now()}
+	if a.n, a.err = script.run(p.ctx, p.env.Redis, p.keys, args...).Int64(); a.n < 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.queue(a.sent, -a.n)
+	}
+	return a
 }
 
 // choose names the place after the line on which it can be woken now. That is
@@ -124,13 +149,13 @@ func (p *place) choose(ctx context.Context) error {
 	return nil
 }
 
-// queue takes in that the place is queued under the number n.
+// queue takes in that the place is queued under the number n. It is called with
+// mu held.
 func (p *place) queue(sent time.Time, n int64) {
 	if p.joined == 0 {
 		p.joined = n
+		p.crowd(p.key).queued[n] = p
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.state, p.drawn, p.since, p.due = queued, n, sent, sent.Add(p.check)
 	p.wakeBy(p.due)
 }
@@ -151,64 +176,83 @@ func (p *place) await(ctx context.Context, giveUp time.Time) (bool, error) {
 	}
 }
 
-// accept takes a lease that was pushed, if it is surely young (F12). A fence
-// from before the place was last queued belongs to an earlier grant, of which
-// nothing is known; one that is not is no older than since. In doubt it costs
-// one round trip to ask.
+// accept takes a lease that was handed over: in this process, when it is there
+// already, or pushed, if it is surely young (F12). A fence from before the place
+// was last queued belongs to an earlier grant, of which nothing is known; one
+// that is not is no older than since. In doubt it costs one round trip to ask.
 func (p *place) accept(w wakeup) bool {
 	p.mu.Lock()
-	drawn, since := p.drawn, p.since
-	p.mu.Unlock()
-	if w.fence == 0 || w.fence < drawn || time.Since(since) > p.env.TTL/2 {
-		return false
+	defer p.mu.Unlock()
+	if p.state != queued {
+		return true
 	}
-	return p.hold(since, w.fence)
+	if w.fence >= max(p.drawn, 1) && time.Since(p.since) <= p.env.TTL/2 && p.begin(p.since, w.fence) {
+		return true
+	}
+	p.state = asking // before somebody hands over to a place that will not look
+	return false
 }
 
-// hold makes the place a lease that began no earlier than since, unless it may
-// be over by now.
-func (p *place) hold(since time.Time, fence int64) bool {
+// hold makes the place the lease that was granted, unless it may be over by now.
+func (p *place) hold(a answer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.begin(a.sent, a.n)
+}
+
+// begin makes the place a lease that began no earlier than since, unless it may
+// be over by now. It is called with mu held.
+func (p *place) begin(since time.Time, fence int64) bool {
 	end := handoffEnd(since, p.env.TTL)
 	if !time.Now().Before(end) {
 		return false
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state, p.fence, p.lost = holding, fence, make(chan struct{})
-	p.end, p.due = end, since.Add(p.env.TTL/3)
-	p.wakeBy(p.due)
+	p.carry(fence, end, since.Add(p.env.TTL/3))
 	return true
+}
+
+// carry makes the place a lease. It is called with mu held.
+func (p *place) carry(fence int64, end, due time.Time) {
+	p.stand()
+	p.state, p.fence, p.lost, p.end, p.due = holding, fence, make(chan struct{}), end, due
+	p.wakeBy(due)
 }
 
 // leave undoes what an acquire that fails may have done. It forgets the place
 // first: should it come to nothing, a wake-up finds nobody and is handed on.
 func (p *place) leave(ctx context.Context) {
-	p.retire()
-	p.forget(p)
-	p.undo(ctx, p.name)
+	if _, handed := p.retire(); handed {
+		return
+	}
+	p.forget()
+	p.undo(ctx, append([]any{p.standing()}, p.served()...)...)
 }
 
-// undo takes a name of the place out of Redis. If the lease was handed to it
-// meanwhile, it goes to the next.
-func (p *place) undo(ctx context.Context, name string) {
+// undo takes names of the place out of Redis. If the lease was handed to one of
+// them meanwhile, it goes to the next.
+func (p *place) undo(ctx context.Context, names ...any) {
 	if !p.traces {
 		return
 	}
 	p.traces = false
 	ctx, cancel := undoing(ctx)
 	defer cancel()
-	p.takeOut(ctx, p.keys, name)
+	p.takeOut(ctx, p.keys, names)
 }
 
-// retire takes the place out of the minder's care. It is true if it was a lease
-// and not lost.
-func (p *place) retire() (held bool) {
+// retire takes the place out of the minder's care. held: it was a lease and not
+// lost; handed: it is a neighbour's now.
+func (p *place) retire() (held, handed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.expire(time.Now())
-	held = p.state == holding
+	now := time.Now()
+	p.expire(now)
+	if held = p.state == holding; held {
+		handed = p.handOver(now)
+	}
+	p.stand()
 	p.state = gone
-	return held
+	return held, handed
 }
 
 // signal never waits. It is called with mu held.
@@ -247,13 +291,18 @@ func (p *place) lose() {
 	close(p.lost)
 }
 
-// Release is one round trip. A request that failed is sent again, for as long
-// as the lease lives: its connection may have been cut, and others wait.
+// Release is one round trip, or none if a neighbour takes over. A request that
+// failed is sent again, for as long as the lease lives: its connection may have
+// been cut, and others wait.
 func (p *place) Release(ctx context.Context) error {
-	held := p.retire()
-	defer p.forget(p)
+	held, handed := p.retire()
+	if handed {
+		return nil
+	}
+	defer p.forget()
+	args := append([]any{p.standing(), p.fence}, p.served()...)
 	for pause := time.Millisecond; ; pause *= 2 {
-		reply, err := handoffRelease.run(ctx, p.env.Redis, p.keys, p.name, p.fence).Result()
+		reply, err := handoffRelease.run(ctx, p.env.Redis, p.keys, args...).Result()
 		if next, ok := reply.(string); ok {
 			p.deliver(next)
 		}
@@ -263,6 +312,7 @@ func (p *place) Release(ctx context.Context) error {
 			if pause > time.Millisecond && held && time.Now().Before(p.end) {
 				return nil
 			}
+			p.abandon()
 			return ErrLost
 		case err == nil:
 			return nil

@@ -18,6 +18,8 @@ var (
 	handoffAcquireLua string
 	//go:embed handoff_queue.lua
 	handoffQueueLua string
+	//go:embed handoff_join.lua
+	handoffJoinLua string
 	//go:embed handoff_release.lua
 	handoffReleaseLua string
 	//go:embed handoff_next.lua
@@ -31,10 +33,13 @@ var (
 	//go:embed handoff_raise.lua
 	handoffRaiseLua string
 
+	handoffKeepLua = fmt.Sprintf("local keep = '%d'", handoffKeep.Milliseconds())
+
 	// An uncontended acquire and its release end before the shared functions
 	// are made, which is dear in Lua.
-	handoffAcquire = newHandoffScript(fmt.Sprintf("local keep = '%d'", handoffKeep.Milliseconds()), handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffAcquire = newHandoffScript(handoffKeepLua, handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
 	handoffTry     = newHandoffScript("local keep", handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffJoin    = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffJoinLua)
 	handoffRelease = newHandoffScript(handoffReleaseLua, handoffNumbersLua, handoffPassLua, handoffNextLua)
 	handoffLeave   = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffLeaveLua)
 	handoffCheck   = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffCheckLua)
