@@ -70,6 +70,7 @@ func (w *world) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Acquire && e.Kind == history.OK:
 		a.granted, a.fence, a.token = true, e.Fence, e.Token
 		a.leaving, a.released, a.lostIt = false, false, false
+		w.inherit(a)
 		w.judgeGrant(a)
 	case e.Op == history.Read && e.Kind == history.OK:
 		a.inside = len(w.ledger()) == 0
@@ -82,6 +83,27 @@ func (w *world) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Release:
 		a.ours = w.leaseLeft(a) > 0
 		a.released = e.Kind == history.OK
+	}
+}
+
+// inherit lets a have the lease of somebody on its instance who gives it up, if
+// that still stands on the server and a has none: an instance may hand a lease
+// on without a call.
+func (w *world) inherit(a *actor) {
+	if !w.shows || w.leaseLeft(a) > 0 {
+		return
+	}
+	for _, b := range w.actors {
+		if b.inst != a.inst || b == a || b.granted && !b.leaving || w.leaseLeft(b) <= 0 {
+			continue
+		}
+		for _, n := range w.nodes {
+			if _, ok := n.names(b.stands); ok {
+				a.stands, a.leases = b.stands, b.leases
+				b.stands, b.leases = "", nil
+				return
+			}
+		}
 	}
 }
 
