@@ -24,34 +24,31 @@ type journal struct {
 
 	mu   sync.Mutex
 	file *os.File
-	own  *history.File
 }
+
+func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 
 // ownName is the instance of our own events.
 const ownName = "loadgen"
 
 // open begins the file, or goes on with what an earlier part of the run has left.
 func (j *journal) open(goOn bool) (err error) {
-	path := filepath.Join(j.dir, "events.jsonl")
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !goOn {
 		mode |= os.O_TRUNC
 	}
-	if j.file, err = os.OpenFile(path, mode, 0o644); err != nil {
+	if j.file, err = os.OpenFile(j.path(), mode, 0o644); err != nil {
 		return fmt.Errorf("bench: %w", err)
-	}
-	if j.own, err = history.Create(path, ownName); err != nil {
-		return fmt.Errorf("bench: %w", errors.Join(err, j.file.Close()))
 	}
 	return nil
 }
 
 // close also ends a journal that was never opened.
 func (j *journal) close() error {
-	if j.own == nil {
+	if j.file == nil {
 		return nil
 	}
-	return errors.Join(j.own.Close(), j.file.Close())
+	return j.file.Close()
 }
 
 // record is the raw side of a lane's cells: every event of the instances, and
@@ -93,11 +90,14 @@ func (r *record) takeOver(path string, each func(history.Event)) error {
 		return fmt.Errorf("bench: %w", err)
 	}
 	defer f.Close()
-	if _, err := f.Seek(r.read[path], io.SeekStart); err != nil {
+	from := r.read[path]
+	end, err := history.End(f)
+	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
+	r.read[path] = end
 	var lost error
-	for e, err := range history.Decode(f) {
+	for e, err := range history.Decode(io.NewSectionReader(f, from, end-from)) {
 		if err != nil {
 			lost = err
 			continue
@@ -105,9 +105,7 @@ func (r *record) takeOver(path string, each func(history.Event)) error {
 		r.seen[e.Instance] = e.Seq
 		each(e)
 	}
-	end, err := f.Seek(0, io.SeekCurrent)
-	r.read[path] = end
-	return errors.Join(lost, err)
+	return lost
 }
 
 // again hands every event of the cell so far to each once more.
@@ -134,8 +132,12 @@ func (r *record) keep(strategy string, fault lock.Fault) error {
 	j := r.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.own.Record(history.Event{Kind: history.Info, Op: history.Cell, Strategy: strategy, Note: string(fault)})
-	var errs []error
+	own, err := history.Create(j.path(), ownName) // for this one: nobody else may append meanwhile
+	if err != nil {
+		return err
+	}
+	own.Record(history.Event{Kind: history.Info, Op: history.Cell, Strategy: strategy, Note: string(fault)})
+	errs := []error{own.Close()}
 	for _, path := range slices.Sorted(maps.Keys(r.read)) {
 		errs = append(errs, j.copy(path, r.kept[path], r.read[path]))
 		r.kept[path] = r.read[path]

@@ -316,19 +316,19 @@ func TestJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := newRecord(j)
-		for _, f := range faults {
-			file, err := history.Create(own, "8004")
-			if err != nil {
-				t.Fatal(err)
-			}
+		file, err := history.Create(own, "8004")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range faults { // one cell after the other, of a process that lives on
 			for range 3 {
 				file.Record(history.Event{Kind: history.OK, Op: history.Grab, Strategy: "setnx", Note: string(f)})
 			}
-			if err := errors.Join(file.Close(), r.takeOver(own, func(history.Event) {}), r.keep("setnx", f)); err != nil {
+			if err := errors.Join(r.takeOver(own, func(history.Event) {}), r.keep("setnx", f)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := j.close(); err != nil {
+		if err := errors.Join(file.Close(), j.close()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,45 +22,72 @@ import (
 )
 
 // The test binary is also the child that is killed.
-const childEnv = "HISTORY_TEST_FILE"
+const (
+	childEnv = "HISTORY_TEST_FILE"
+	amidEnv  = "HISTORY_TEST_AMID"
+)
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
-		dieRecording(path)
+		dieRecording(path, os.Getenv(amidEnv) != "")
 	}
 	os.Exit(m.Run())
 }
 
-const killedAfter = 1000
+// killedAfter so many events a File has been through two windows of a mapping.
+const killedAfter = 2500
+
+var note = strings.Repeat("n", 1000)
 
 // dieRecording records killedAfter events from several goroutines and is killed
-// on the spot.
-func dieRecording(path string) {
+// on the spot, or amid them.
+func dieRecording(path string, amid bool) {
 	f, err := history.Create(path, "8004")
 	if err != nil {
 		panic(err)
 	}
+	die := func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+	if amid {
+		time.AfterFunc(rand.N(3*time.Millisecond), die)
+	}
 	var done sync.WaitGroup
 	for g := range 10 {
 		done.Go(func() {
-			for i := range killedAfter / 10 {
-				f.Record(history.Event{Kind: history.Invoke, Op: history.Grab, Order: int64(i), Driver: int64(g)})
+			for i := 0; amid || i < killedAfter/10; i++ {
+				f.Record(history.Event{Kind: history.Invoke, Op: history.Grab, Order: int64(i), Driver: int64(g), Note: note})
 			}
 		})
 	}
 	done.Wait()
-	syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	die()
 	select {}
+}
+
+func runToKill(t *testing.T, path string, env ...string) {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(append(os.Environ(), childEnv+"="+path), env...)
+	if out, err := child.CombinedOutput(); child.ProcessState == nil || child.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+}
+
+// Whoever is killed while a line is copied, as some are here, has not recorded
+// it: nothing is torn.
+func TestFileIsKilledAmidALine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	for range 20 {
+		runToKill(t, path, amidEnv+"=1")
+	}
+	if events, lost := decode(t, path); len(events) == 0 || len(lost) != 0 {
+		t.Errorf("%d events, lost %v; want none lost", len(events), lost)
+	}
 }
 
 func TestFileSurvivesKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	for incarnation := 1; incarnation <= 2; incarnation++ {
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), childEnv+"="+path)
-		if out, err := child.CombinedOutput(); child.ProcessState == nil || child.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			t.Fatalf("child: %v\n%s", err, out)
-		}
+	for range 2 {
+		runToKill(t, path)
 	}
 	events, lost := decode(t, path)
 	if len(events) != 2*killedAfter || len(lost) != 0 {
@@ -94,6 +123,8 @@ func decode(t *testing.T, path string) (events []history.Event, lost []error) {
 	return events, lost
 }
 
+// A line may be torn, or what was copied of it may lack its first byte yet; and
+// what was reserved may come behind either, more of it than is read at a time.
 func TestFileMendsATornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	record(t, path)
@@ -101,18 +132,39 @@ func TestFileMendsATornLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for cut := range whole {
-		if err := os.WriteFile(path, append(bytes.Clone(whole), whole[:cut]...), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		record(t, path)
-		events, lost := decode(t, path)
-		wantLost := 1 // whole but for its newline, the second line repeats the first
-		if cut == 0 {
-			wantLost = 0
-		}
-		if got := events[len(events)-1]; len(lost) != wantLost || got.Incarnation != 2 || got.Seq != 1 {
-			t.Errorf("torn at %d of %d: last event %+v, lost %v", cut, len(whole), got, lost)
+	torn := func(cut int) []byte { return whole[:cut] }
+	begun := func(cut int) []byte { return append(make([]byte, min(1, cut)), whole[min(1, cut):cut]...) }
+	holed := func(cut int) []byte { return append(make([]byte, cut), whole[cut:]...) }
+	for _, tt := range []struct {
+		name           string
+		last           func(cut int) []byte
+		reserved, lost int
+		step           int
+	}{
+		{"torn", torn, 0, 1, 1}, // whole but for its newline, the second line repeats the first
+		{"torn before NULs", torn, 3, 1, 1},
+		{"torn before many", torn, 200_000, 1, 10},
+		{"copied from the front", begun, 0, 0, 1},
+		{"copied from the front, NULs", begun, 4096, 0, 1},
+		{"copied from the end", holed, 200_000, 0, 10},
+	} {
+		for cut := 1; cut < len(whole); cut += tt.step {
+			before := slices.Concat(whole, tt.last(cut), make([]byte, tt.reserved))
+			// A new file: what is written over an old one is flushed to the disk.
+			if err := errors.Join(os.Remove(path), os.WriteFile(path, before, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			if events, lost := decode(t, path); len(lost) != tt.lost || events[0].Seq != 1 {
+				t.Errorf("%s at %d of %d: before, events %+v, lost %v", tt.name, cut, len(whole), events, lost)
+			}
+			record(t, path)
+			events, lost := decode(t, path)
+			if got := events[len(events)-1]; len(lost) != tt.lost || got.Incarnation != 2 || got.Seq != 1 {
+				t.Errorf("%s at %d of %d: last event %+v, lost %v", tt.name, cut, len(whole), got, lost)
+			}
+			if after, err := os.ReadFile(path); err != nil || bytes.IndexByte(after, 0) >= 0 {
+				t.Errorf("%s at %d of %d: NULs stay (%v)", tt.name, cut, len(whole), err)
+			}
 		}
 	}
 }
@@ -128,6 +180,55 @@ func record(t *testing.T, path string) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// However long its lines, a file holds all of them and nothing else.
+func TestFileGrows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	const incarnations, events = 3, 2000
+	for range incarnations {
+		f, err := history.Create(path, "8004")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range events {
+			f.Record(history.Event{Kind: history.OK, Op: history.Grab, Order: int64(i), Note: note[:i%len(note)]})
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.IndexByte(data, 0) >= 0 || bytes.Count(data, []byte{'\n'}) != incarnations*events {
+		t.Error("it has NULs, or not as many lines as events")
+	}
+	got, lost := decode(t, path)
+	if len(got) != incarnations*events || len(lost) != 0 {
+		t.Fatalf("%d events, lost %v; want %d and none", len(got), lost, incarnations*events)
+	}
+	for i, e := range got {
+		if e.Incarnation != i/events+1 || e.Order != int64(i%events) || len(e.Note) != i%events%len(note) {
+			t.Fatalf("event %d is %+v", i, e)
+		}
+	}
+}
+
+func TestFileIsOfOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	f, err := history.Create(path, "8004")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := history.Create(path, "8005"); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Errorf("%v, want it refused", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	record(t, path)
 }
 
 func TestFileTellsThatEventsAreLost(t *testing.T) {
@@ -174,6 +275,7 @@ func TestDecodeTellsOfGaps(t *testing.T) {
 	line := func(instance string, incarnation, seq int) string {
 		return fmt.Sprintf(`{"seq":%d,"instance":%q,"incarnation":%d,"kind":"ok","op":"grab"}`, seq, instance, incarnation)
 	}
+	nuls := strings.Repeat("\x00", 200_000)
 	tests := []struct {
 		name         string
 		lines        []string
@@ -184,6 +286,11 @@ func TestDecodeTellsOfGaps(t *testing.T) {
 		{"a gap", []string{line("a", 1, 1), line("a", 1, 3)}, 2, 1},
 		{"a repetition", []string{line("a", 1, 1), line("a", 1, 1)}, 2, 1},
 		{"torn at the end", []string{line("a", 1, 1), line("a", 1, 2)[:20]}, 1, 1},
+		{"NULs at the end", []string{line("a", 1, 1), nuls}, 1, 0},
+		{"torn before NULs", []string{line("a", 1, 1), line("a", 1, 2)[:20] + nuls}, 1, 1},
+		{"NULs between", []string{line("a", 1, 1), nuls + line("a", 1, 2), "\x00" + line("a", 1, 3), line("a", 1, 4)}, 4, 0},
+		{"torn after NULs", []string{line("a", 1, 1), nuls + line("a", 1, 2)[:20], line("b", 1, 1)}, 2, 1},
+		{"never finished", []string{line("a", 1, 1), "\x00" + line("a", 1, 2)[1:], line("a", 2, 1)}, 2, 0},
 		{"no event", []string{`{}`, `[]`, `7`}, 0, 3},
 		{"a line too long", []string{`{"seq":1,"kind":"ok","note":"` + strings.Repeat("x", 1<<20) + `"}`, line("a", 1, 1)}, 1, 1},
 	}
@@ -255,11 +362,13 @@ func FuzzAppendJSON(f *testing.F) {
 }
 
 // Whatever a file holds, it is read to its end, and every line of it is an
-// event, a loss or blank.
+// event, a loss, blank, or NULs with at most the rest of a line that was never
+// finished.
 func FuzzDecode(f *testing.F) {
 	e := history.Event{Seq: 1, Instance: "8004", Kind: history.OK, Op: history.Grab}
 	f.Add(append(e.AppendJSON(nil), '\n'))
 	f.Add([]byte("{}\n\n{\x00"))
+	f.Add(append(e.AppendJSON([]byte("\x00\"seq\"\n\x00\x00")), "\n\x00"...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var events, lost int
 		for e, err := range history.Decode(bytes.NewReader(data)) {
@@ -274,7 +383,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		lines := 0
 		for line := range bytes.Lines(data) {
-			if len(bytes.TrimSpace(line)) > 0 {
+			text := bytes.TrimLeft(line, "\x00")
+			if len(bytes.TrimSpace(text)) > 0 && (line[0] != 0 || text[0] == '{') {
 				lines++
 			}
 		}
