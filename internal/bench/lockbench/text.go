@@ -45,11 +45,11 @@ func Text(w io.Writer, r *Result) error {
 	}
 	_, err := fmt.Fprint(w, `
 p50 and p99: of an acquire and its release, without the time between them; gap: from one holder's release call to the next one's
-acquire return, while somebody waited. Figures are medians of the rounds' own; overlaps and waits are of all rounds together. x floor
-compares, within each round, with two PINGs on the same client: p50 alone, 1/ops where there are many keys, the gap where many want
-one lock. sent/op: commands or statements sent; in scripts: what Redis ran beyond those. self: acquisitions taken straight back by
-the one that had just released. gave up: it returned without the lock, and was called again at once. overlaps: holders that came in
-while another was inside.
+acquire return, while somebody waited, whether in the same process or in the other. Figures are medians of the rounds' own; overlaps
+and waits are of all rounds together. x floor compares, within each round, with two PINGs on the same client: p50 alone, 1/ops where
+there are many keys, the gap where many want one lock. sent/op: commands or statements sent; in scripts: what Redis ran beyond those.
+self: acquisitions taken straight back by the one that had just released. gave up: it returned without the lock, and was called again
+at once. overlaps: holders that came in while another was inside.
 `)
 	return err
 }

@@ -29,12 +29,22 @@ import (
 //	         lease free, others queue: pass, then as if it were not free
 //	         lease is mine already:    renew; fence = draw (a reply was lost)
 //	         else:                     queue me under a number drawn, or busy
+//	join     acquire for several of one process: their numbers are a row
 //	release  lease is mine:            pass; if nobody is left, delete the lease
 //	leave    take me out of the queue; if the lease is mine, as release
 //	check    lease free: pass. Tell the holder, and who of mine is queued
 //	renew    lease is mine: a whole TTL from now
 //	pass     take the first from the queue; lease = it; publish to its channel;
 //	         if nobody hears it, its process is gone: the next
+//
+// Of a process one request at a time is under way for a key; who comes meanwhile
+// joins with the next, all together. Whoever releases hands on without Redis if
+// the next in the queue waits in its own process: numbers are drawn one by one, so
+// nobody can stand between n and n+1. Such a run goes on under the name of the
+// first who had the lease, whom Redis knows, with the time that the lease has
+// left; the last release takes the names of the others out of the queue. (To hand
+// on among neighbours first is the idea of lock cohorting, Dice, Marathe and
+// Shavit 2012; here nobody is overtaken for it.)
 //
 // Why exclusive: the lease is set if it is free, or changed by a script that
 // found its own name in it or found it free. The holder counts a TTL from before
@@ -47,7 +57,7 @@ import (
 // same name may take again (F25). No clock but its own is needed for that.
 //
 // Why first come, first served: numbers grow, and pass takes the lowest. Nobody
-// takes a free lease past a queue. A waiter keeps its number as long as it
+// takes a free lease past a queue, and a run takes the queue as it is. A waiter keeps its number as long as it
 // lives: if its subscription was cut when its turn came it is passed over, but
 // then stands where it stood; so it is when Redis forgot the queue.
 //
@@ -67,10 +77,12 @@ import (
 //
 // What it costs: acquire and release are one round trip each, with 3 commands
 // inside each script if nobody else wants the lock. A contended acquisition is
-// as many requests, with 8 commands inside, and one message; or none, if
-// the next waiter is of the same process: then the reply to the release wakes it.
-// Where more than a few scripts of a process are under way, they share requests,
-// if its client Combines.
+// as many requests, with 8 commands inside, and one message; or none, if the next
+// waiter is of the same process: then the reply to the release wakes it. Where
+// many of a process want one key at once, it is less: a crowd of k that comes
+// while one request is under way joins by one more, and a run of neighbours is
+// one release. Where more than a few scripts of a process are under way for
+// different keys, they share requests, if its client Combines.
 //
 // What it does not do: the process may live while the work hangs (F15). One
 // Redis may forget a lease, or a fail-over lose it (F17): then the fence stops
