@@ -93,7 +93,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestCreateManyOrders(t *testing.T) {
-	const count = 100_000
+	const count = 20_000 // several statements
 	for _, db := range stores {
 		t.Run(db.name, func(t *testing.T) {
 			s := connect(t, db.dsn(t), order.Options{})

@@ -106,7 +106,7 @@ func TestHandoffLateWakeup(t *testing.T) {
 // The subscription is cut again and again. A wake-up that is lost with it costs
 // one poll interval, and whoever is passed over keeps its place.
 func TestHandoffCutSubscription(t *testing.T) {
-	onBoth(t, func(t *testing.T, addr string) {
+	onBothAtOnce(t, func(t *testing.T, addr string) {
 		proxy := startProxy(t, addr)
 		ctx := t.Context()
 		client := newClient(addr)
@@ -142,7 +142,7 @@ func TestHandoffCutSubscription(t *testing.T) {
 
 // The wake-up itself is lost: it is on its way when the connection dies.
 func TestHandoffLostWakeup(t *testing.T) {
-	onBoth(t, func(t *testing.T, addr string) {
+	onBothAtOnce(t, func(t *testing.T, addr string) {
 		proxy := startProxy(t, addr)
 		ctx := t.Context()
 		client := newClient(addr)
@@ -163,7 +163,7 @@ func TestHandoffLostWakeup(t *testing.T) {
 
 // All connections of one of two processes are cut in the middle of everything.
 func TestHandoffCutConnections(t *testing.T) {
-	onBoth(t, func(t *testing.T, addr string) {
+	onBothAtOnce(t, func(t *testing.T, addr string) {
 		proxy := startProxy(t, addr)
 		client := newClient(addr)
 		defer client.Close()
