@@ -232,8 +232,9 @@ func TestHandoffCrowdsTakeTurns(t *testing.T) {
 func TestHandoffCrowdGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
-		c := newCrowding(t, b)
+		c, other := newCrowding(t, b), newCrowding(t, b)
 		defer c.end()
+		defer other.end()
 		lease := must(c.Acquire(t.Context(), handoffKey))
 
 		crossing, letCross := held()
@@ -266,23 +267,25 @@ func TestHandoffCrowdGivesUp(t *testing.T) {
 		giveUp[3]() // while it crosses with the others
 		letJoin()
 		gone(3)
-		gone(5)            // in the queue
-		for i := range 9 { // 0 and 7 are handed the lease, and give up before they have seen it
-			switch i {
-			case 2, 3, 5:
-				continue
-			case 0, 7:
-				must(0, lease.Release(t.Context()))
-				gone(i)
-				continue
-			case 1, 8: // it has it
-			default:
-				must(0, lease.Release(t.Context()))
-			}
+		gone(5) // in the queue
+		after := acquireAsync(t.Context(), other, handoffKey)
+		synctest.Wait()
+		release := func() { must(0, lease.Release(t.Context())) }
+		handed := func(i int) { // and gives up before it has seen that
+			t.Helper()
+			release()
+			gone(i)
+		}
+		handed(0) // in the middle of one
+		lease = now(t, waiting[1])
+		for _, i := range []int{4, 6, 7} {
+			release()
 			lease = now(t, waiting[i])
 		}
-		must(0, lease.Release(t.Context()))
-		b.nothing(t, c)
+		handed(8) // the last of a run
+		lease = now(t, after)
+		release()
+		b.nothing(t, c, other)
 	})
 }
 
@@ -653,5 +656,34 @@ func TestHandoffCrowdCloses(t *testing.T) {
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it took %v", took)
 		}
+	})
+}
+
+// The lease was given to one who had had it in a run already: it is lost, and
+// goes to others as soon as its holder finds that out.
+func TestHandoffCrowdAbandons(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		c, other := newCrowding(t, b), newCrowding(t, b)
+		defer c.end()
+		defer other.end()
+		lease := must(c.Acquire(t.Context(), handoffKey))
+		waiting := c.queue(t.Context(), 2)
+		after := acquireAsync(t.Context(), other, handoffKey)
+		synctest.Wait()
+		for _, w := range waiting {
+			must(0, lease.Release(t.Context()))
+			lease = now(t, w)
+		}
+		b.node.Del(handoffKey)
+		time.Sleep(2 * time.Second) // a check of the other passes it on to the first in the queue
+		if holder, _ := b.node.Get(handoffKey); holder != lease.Token() {
+			t.Errorf("%q has it; want the last of the run", holder)
+		}
+		if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
+			t.Error(err)
+		}
+		must(0, now(t, after).Release(t.Context()))
+		b.nothing(t, c, other)
 	})
 }
