@@ -11,6 +11,7 @@ type crowd struct {
 	crossing bool             // a request for a place in the queue is under way
 	ashore   []*place         // those who cross together with the next
 	queued   map[int64]*place // by the number of their place, for as long as they wait
+	fence    int64            // the highest that one of them had meanwhile
 }
 
 // crowd is called with mu held.
@@ -88,7 +89,10 @@ func (p *place) embark() bool {
 func (p *place) disembark() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.crowd(p.key)
+	c, ok := p.crowds[p.key]
+	if !ok {
+		return false // it has landed, and so have all others
+	}
 	i := slices.Index(c.ashore, p)
 	if i < 0 {
 		return false
@@ -155,11 +159,12 @@ type run struct {
 // handOver gives the lease to the next in the queue, if that is known to wait in
 // this very process: numbers are drawn one by one, so that nobody can stand
 // between n and n+1. The lease stays what it is, with the time that it has left:
-// if that is to be renewed, or the fence is not above the holder's, Redis is
-// asked. It is called with mu held, by who holds it.
+// if that is to be renewed, or the fence is not above all that were had here,
+// Redis is asked: a higher one was given out by a server that forgot the lease.
+// It is called with mu held, by who holds it.
 func (p *place) handOver(now time.Time) bool {
 	number := p.joined
-	if number == 0 {
+	if number == 0 && !p.again {
 		number = p.fence // it was free
 	}
 	c, ok := p.crowds[p.key]
@@ -167,7 +172,7 @@ func (p *place) handOver(now time.Time) bool {
 		return false
 	}
 	q, ok := c.queued[number+1]
-	if !ok || q.state != queued || q.joined <= p.fence {
+	if !ok || q.state != queued || q.joined <= max(p.fence, c.fence) {
 		return false
 	}
 	if p.run == nil {

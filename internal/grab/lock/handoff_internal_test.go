@@ -8,6 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Remembered is how many places and crowds a handoff locker knows.
+func Remembered(l Locker) (places, crowds int) {
+	h := l.(*handoffLocker)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.places), len(h.crowds)
+}
+
 func TestHandoffKeysShareASlot(t *testing.T) {
 	for key, queue := range map[string]string{
 		"grab:handoff:{42}": "grab:handoff:{42}:queue",

@@ -139,7 +139,8 @@ func (n *line) receive(pubsub *redis.PubSub) bool {
 }
 
 // confirmed takes in that the subscription stands. Wake-ups that came while it
-// did not have been missed, and places in the queue passed over.
+// did not have been missed, and places in the queue passed over. If the server
+// was away it may have forgotten the leases, and no run is to go on then.
 func (n *line) confirmed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -150,7 +151,7 @@ func (n *line) confirmed() {
 	}
 	now := time.Now()
 	for _, p := range n.places {
-		if p.line == n && p.state == queued {
+		if p.line == n && (p.state == queued || p.state == holding) {
 			p.due = now
 		}
 	}

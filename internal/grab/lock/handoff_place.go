@@ -18,6 +18,7 @@ type place struct {
 
 	// The waiter's own.
 	traces bool        // there may be something of it in Redis
+	again  bool        // it asked when there might be: others may stand before a number drawn then
 	landed chan answer // one slot; nil: it never crossed with others
 
 	// Guarded by mu.
@@ -93,6 +94,7 @@ func (p *place) ask(ctx context.Context, giveUp time.Time) (a answer, err error)
 		if err := p.choose(ctx); err != nil {
 			return a, err
 		}
+		p.again = p.again || p.traces
 		if p.wait > 0 && !p.traces && p.line.isUp() {
 			if a, err = p.cross(ctx, giveUp); err != nil {
 				return a, err
@@ -213,6 +215,9 @@ func (p *place) begin(since time.Time, fence int64) bool {
 
 // carry makes the place a lease. It is called with mu held.
 func (p *place) carry(fence int64, end, due time.Time) {
+	if c, ok := p.crowds[p.key]; ok {
+		c.fence = max(c.fence, fence)
+	}
 	p.stand()
 	p.state, p.fence, p.lost, p.end, p.due = holding, fence, make(chan struct{}), end, due
 	p.wakeBy(due)
@@ -304,6 +309,7 @@ func (p *place) Release(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause *= 2 {
 		reply, err := handoffRelease.run(ctx, p.env.Redis, p.keys, args...).Result()
 		if next, ok := reply.(string); ok {
+			p.forget() // a request of its own that came late may have put it next
 			p.deliver(next)
 		}
 		switch {

@@ -31,8 +31,8 @@ func newBubble(t *testing.T) *bubble {
 
 var errDown = errors.New("down")
 
-// open returns a locker and what ends it, as a process ends: no lease is released.
-func (b *bubble) open(t *testing.T, ttl, wait time.Duration) (l lock.Locker, end func()) {
+// client returns a client, with hooks.
+func (b *bubble) client(hooks ...redis.Hook) *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:1", Protocol: 2, MaxRetries: -1, DialerRetries: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -44,6 +44,15 @@ func (b *bubble) open(t *testing.T, ttl, wait time.Duration) (l lock.Locker, end
 		},
 	})
 	client.AddHook(cutHook{&b.down})
+	for _, hook := range hooks {
+		client.AddHook(hook)
+	}
+	return client
+}
+
+// open returns a locker and what ends it, as a process ends: no lease is released.
+func (b *bubble) open(t *testing.T, ttl, wait time.Duration, hooks ...redis.Hook) (l lock.Locker, end func()) {
+	client := b.client(hooks...)
 	l = newHandoffOn(t, client, ttl, wait)
 	return l, func() { _, _ = l.Close(), client.Close() }
 }
