@@ -87,8 +87,9 @@ import (
 // What it does not do: the process may live while the work hangs (F15). One
 // Redis may forget a lease, or a fail-over lose it (F17): then the fence stops
 // the second writer. A process that is stopped, not dead, still listens as far
-// as Redis knows, and so does one whose host vanished: each of its waiters may
-// be handed the lease, and keep it for a TTL.
+// as Redis knows, and so does one whose host vanished: each of its waiters, and
+// of those whom its run has served already, may be handed the lease, and keep it
+// for a TTL.
 var handoff = Strategy{
 	Name:   "handoff",
 	Title:  "first come, first served: a release hands on and wakes the next",
