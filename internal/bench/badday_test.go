@@ -25,6 +25,7 @@ func open(t *testing.T, cfg Config) *lane {
 // A dependency that dies in the middle of a cell ends in errors by kind and a
 // verdict that does not pretend; the next cell is not measured, and says so.
 func TestServerThatDies(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		server string
 		next   string // a strategy for the cell after
@@ -36,7 +37,7 @@ func TestServerThatDies(t *testing.T) {
 		t.Run(tc.server, func(t *testing.T) {
 			cfg := small(t, stack.Local, "setnx", "none")
 			cfg.Timeout, cfg.TTL = 5*time.Second, 300*time.Millisecond
-			l := open(t, cfg)
+			l := openApart(t, cfg)
 			kill := time.AfterFunc(700*time.Millisecond, func() {
 				if err := l.stack.Process(tc.server).Signal(syscall.SIGKILL); err != nil {
 					t.Error(err)
@@ -65,10 +66,11 @@ func TestServerThatDies(t *testing.T) {
 // An instance that lies still for a second shows in the latency from the
 // schedule, also when few workers hide it from the latency from sending.
 func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{2, 1000} {
 		cfg := small(t, stack.Embedded, "none")
 		cfg.MaxWorkers, cfg.Orders = workers, 40
-		l := open(t, cfg)
+		l := openApart(t, cfg)
 		still := l.fleet.instances[1].proc
 		stop := time.AfterFunc(500*time.Millisecond, func() {
 			err := still.Signal(syscall.SIGSTOP)
