@@ -240,9 +240,9 @@ func (b byOrder) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 
 // soon gives a server a moment to notice that a client has gone.
 func soon(look func() ([]string, error)) ([]string, error) {
-	for end := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := look()
-		if err != nil || len(left) == 0 || time.Now().After(end) {
+		if err == nil && len(left) == 0 || time.Now().After(end) {
 			return left, err
 		}
 	}
