@@ -29,10 +29,7 @@ func recordMany(f *history.File, chunks int) (events int) {
 // the process lives on, and so does the File.
 func TestFileIsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	f, err := history.Create(path, "8004")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := create(t, path)
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +48,7 @@ func TestFileIsCut(t *testing.T) {
 // Within the page that is written to, nothing faults: that is seen at the end.
 func TestFileIsCutUnseen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	f, err := history.Create(path, "8004")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := create(t, path)
 	for range 2 {
 		f.Record(history.Event{Kind: history.OK, Op: history.Grab})
 		if err := os.Truncate(path, 10); err != nil {
@@ -70,10 +64,7 @@ func TestFileIsCutUnseen(t *testing.T) {
 // may again.
 func TestFileMeetsALimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	f, err := history.Create(path, "8004")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := create(t, path)
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)

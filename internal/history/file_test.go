@@ -169,13 +169,19 @@ func TestFileMendsATornLine(t *testing.T) {
 	}
 }
 
-// record writes one event to the file as a new incarnation of its instance.
-func record(t *testing.T, path string) {
+func create(t *testing.T, path string) *history.File {
 	t.Helper()
 	f, err := history.Create(path, "8004")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// record writes one event to the file as a new incarnation of its instance.
+func record(t *testing.T, path string) {
+	t.Helper()
+	f := create(t, path)
 	f.Record(history.Event{Kind: history.OK, Op: history.Claim, Order: 7, Driver: 42, Token: "T"})
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
@@ -187,10 +193,7 @@ func TestFileGrows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	const incarnations, events = 3, 2000
 	for range incarnations {
-		f, err := history.Create(path, "8004")
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := create(t, path)
 		for i := range events {
 			f.Record(history.Event{Kind: history.OK, Op: history.Grab, Order: int64(i), Note: note[:i%len(note)]})
 		}
@@ -218,10 +221,7 @@ func TestFileGrows(t *testing.T) {
 
 func TestFileIsOfOne(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	f, err := history.Create(path, "8004")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := create(t, path)
 	if _, err := history.Create(path, "8005"); !errors.Is(err, syscall.EWOULDBLOCK) {
 		t.Errorf("%v, want it refused", err)
 	}

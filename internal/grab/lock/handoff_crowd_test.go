@@ -74,17 +74,18 @@ func (m *meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // crowding is a process in a bubble: its side of the lock, and what it sends.
 type crowding struct {
 	lock.Locker
-	end  func()
 	sent traffic
 	meddler
 }
 
-// newCrowding opens a process that knows all scripts, and whose line is up. The
-// bubble is to be given time to settle in: synctest.Wait is called.
+// newCrowding opens a process that knows all scripts, and whose line is up. It
+// ends with the test. The bubble is to be given time to settle in: synctest.Wait is called.
 func newCrowding(t *testing.T, b *bubble) *crowding {
 	t.Helper()
 	c := new(crowding)
-	c.Locker, c.end = b.open(t, crowdTTL, time.Hour, &c.sent, &c.meddler)
+	var end func()
+	c.Locker, end = b.open(t, crowdTTL, time.Hour, &c.sent, &c.meddler)
+	t.Cleanup(end)
 	for _, n := range []int{1, 3} { // the first opens the line, the others cross together
 		lease := must(c.Acquire(t.Context(), handoffKey))
 		for _, w := range c.queue(t.Context(), n) {
@@ -148,7 +149,6 @@ func TestHandoffCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c := newCrowding(t, b)
-		defer c.end()
 		lease := must(c.Acquire(t.Context(), handoffKey))
 		c.sent.commands.Store(0)
 		waiting := c.queue(t.Context(), 300)
@@ -233,8 +233,6 @@ func TestHandoffCrowdGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c, other := newCrowding(t, b), newCrowding(t, b)
-		defer c.end()
-		defer other.end()
 		lease := must(c.Acquire(t.Context(), handoffKey))
 
 		crossing, letCross := held()
@@ -294,7 +292,6 @@ func TestHandoffCrowdForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c := newCrowding(t, b)
-		defer c.end()
 		for range 20 { // the one or the other is noticed first
 			crossing, letCross := held()
 			joining, letJoin := held()
@@ -325,7 +322,6 @@ func TestHandoffCrowdFailsTogether(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBubble(t)
 				c := newCrowding(t, b)
-				defer c.end()
 				for _, free := range []bool{false, true} { // the first who crosses gets the lease, or a place
 					lease := must(c.Acquire(t.Context(), handoffKey))
 					crossing, letCross := held()
@@ -377,8 +373,6 @@ func TestHandoffCrowdAsksTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c, other := newCrowding(t, b), newCrowding(t, b)
-		defer c.end()
-		defer other.end()
 		var between <-chan outcome
 		c.next(func(send func() error) error {
 			_ = send()
@@ -404,8 +398,6 @@ func TestHandoffCrowdRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c, other := newCrowding(t, b), newCrowding(t, b)
-		defer c.end()
-		defer other.end()
 		lease := must(c.Acquire(t.Context(), handoffKey))
 		waiting := c.queue(t.Context(), 20)
 		waiting = append(waiting, acquireAsync(t.Context(), other, handoffKey))
@@ -492,9 +484,6 @@ func TestHandoffCrowdForgotten(t *testing.T) {
 					t.Errorf("it took %v more than they held it", more)
 				}
 				b.nothing(t, processes...)
-				for _, p := range processes {
-					p.end()
-				}
 			})
 		})
 	}
@@ -537,8 +526,6 @@ func TestHandoffCrowdLateWakeups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c, other := newCrowding(t, b), newCrowding(t, b)
-		defer c.end()
-		defer other.end()
 		lease := must(c.Acquire(t.Context(), handoffKey))
 		waiting := c.queue(t.Context(), 6)
 		waiting = append(waiting, acquireAsync(t.Context(), other, handoffKey))
@@ -569,7 +556,6 @@ func TestHandoffCrowdAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c := newCrowding(t, b)
-		defer c.end()
 		lease := must(c.Acquire(t.Context(), handoffKey))
 		waiting := c.queue(t.Context(), 3)
 		asking, letAsk := held()
@@ -604,7 +590,6 @@ func TestHandoffCrowdLateRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c := newCrowding(t, b)
-		defer c.end()
 		var late func() error
 		c.next(func(send func() error) error { late = send; return errMeddled })
 		lease := must(c.Acquire(t.Context(), handoffKey))
@@ -620,8 +605,6 @@ func TestHandoffCrowdCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c, other := newCrowding(t, b), newCrowding(t, b)
-		defer c.end()
-		defer other.end()
 		lease := must(c.Acquire(t.Context(), handoffKey))
 		waiting := c.queue(t.Context(), 6)
 		after := acquireAsync(t.Context(), other, handoffKey)
@@ -665,8 +648,6 @@ func TestHandoffCrowdAbandons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		c, other := newCrowding(t, b), newCrowding(t, b)
-		defer c.end()
-		defer other.end()
 		lease := must(c.Acquire(t.Context(), handoffKey))
 		waiting := c.queue(t.Context(), 2)
 		after := acquireAsync(t.Context(), other, handoffKey)

@@ -95,7 +95,7 @@ func (p *place) ask(ctx context.Context, giveUp time.Time) (a answer, err error)
 			return a, err
 		}
 		p.again = p.again || p.traces
-		if p.wait > 0 && !p.traces && p.line.isUp() {
+		if p.mayQueue() && !p.traces {
 			if a, err = p.cross(ctx, giveUp); err != nil {
 				return a, err
 			}
@@ -113,10 +113,13 @@ func (p *place) ask(ctx context.Context, giveUp time.Time) (a answer, err error)
 	return a, a.err
 }
 
+// mayQueue says whether the place wants to wait, and could be woken.
+func (p *place) mayQueue() bool { return p.wait > 0 && p.line.isUp() }
+
 // request asks for this place alone.
 func (p *place) request() answer {
 	script, args := handoffTry, append(make([]any, 0, 3), p.name, p.ttl)
-	if p.wait > 0 && p.line.isUp() {
+	if p.mayQueue() {
 		script = handoffAcquire
 	}
 	if p.traces {
