@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -15,27 +16,37 @@ import (
 // handoff is the lock to recommend: one Redis, first come first served, and
 // whoever releases hands the lease to the next and wakes it.
 //
-// State in Redis, three keys of one slot for each lock:
+// State in Redis, four keys of one slot for each lock:
 //
-//	lease  string     name of the holder; expires with the lease
+//	lock   string     name of the holder, and expires with its lease; or, while
+//	                  others wait, "queue", and outlives the lease by a few seconds
+//	lease  string     name of the holder while others wait; expires with its lease
 //	queue  sorted set names of those who wait, by the number that each drew
 //	fence  counter    the last number drawn
 //
 // A name is "channel/n": n is a place in its process, and the channel is where
 // that process listens. It is used for one acquisition. Every transition is one
-// script, so one atomic step:
+// script, so one atomic step; "the lease" is wherever it stands:
 //
-//	acquire  lease free, queue empty:  lease = me; fence = draw
+//	acquire  no lock:                  lock = me; fence = draw
 //	         lease free, others queue: pass, then as if it were not free
 //	         lease is mine already:    renew; fence = draw (a reply was lost)
 //	         else:                     queue me under a number drawn, or busy
+//	take     as acquire, where there is no lock: SET NX PX and INCR
 //	join     acquire for several of one process: their numbers are a row
-//	release  lease is mine:            pass; if nobody is left, delete the lease
-//	leave    take me out of the queue; if the lease is mine, as release
+//	release  lock = me:                delete it
+//	next     lease is mine:            pass; if nobody is left, delete all
+//	leave    take me out of the queue; if the lease is mine, as next
 //	check    lease free: pass. Tell the holder, and who of mine is queued
 //	renew    lease is mine: a whole TTL from now
 //	pass     take the first from the queue; lease = it; publish to its channel;
 //	         if nobody hears it, its process is gone: the next
+//
+// Take is two plain commands in one request, which cost less than a script. It is
+// for a process that left the lock free itself, the last time that it had it: it
+// will often find it so, and its counter there. It passes nobody, for while others
+// wait there is a lock, whoever has died. Others may come between the two: so
+// its number is a fence, but says nothing of the queue.
 //
 // Of a process one request at a time is under way for a key; who comes meanwhile
 // joins with the next, all together. Whoever releases hands on without Redis if
@@ -48,7 +59,8 @@ import (
 //
 // Why exclusive: the lease is set if it is free, or changed by a script that
 // found its own name in it or found it free. The holder counts a TTL from before
-// the request that got it was sent, less a hundredth, on the monotonic clock. A
+// the request that got it was sent, less a hundredth, on the monotonic clock; so a
+// fence that was drawn after the lease came too late to be believed. A
 // lease that was pushed has no request before it, so its receiver must know
 // that it is young (F12): it was granted after the last request that found its
 // place in the queue, which was either the one that queued it or a check. It
@@ -57,9 +69,10 @@ import (
 // same name may take again (F25). No clock but its own is needed for that.
 //
 // Why first come, first served: numbers grow, and pass takes the lowest. Nobody
-// takes a free lease past a queue, and a run takes the queue as it is. A waiter keeps its number as long as it
-// lives: if its subscription was cut when its turn came it is passed over, but
-// then stands where it stood; so it is when Redis forgot the queue.
+// takes a free lease past a queue, and a run takes the queue as it is. A waiter
+// keeps its number as long as it lives: if its subscription was cut when its turn
+// came it is passed over, but then stands where it stood; so it is when Redis
+// forgot the queue.
 //
 // Why the fence grows: it is the number drawn when the waiter joined, if that
 // is above the fence of the one who hands over, and else one drawn anew. A lost
@@ -68,21 +81,23 @@ import (
 // Why nothing is left: whoever gives up leaves, and if it was handed the lease
 // in that moment, hands it on. If leaving fails, the wake-up comes to a process
 // that knows nobody of that name, and hands it on. Names of a dead process are
-// taken out as they become first. A queue that nobody checks expires.
+// taken out as they become first. A queue that nobody checks expires, and so does
+// a lock whose lease nobody has.
 //
 // What the check is for: publishing is at most once, and the holder may die. So
 // a waiter makes sure of its place every second, or a third of a TTL if that is
 // less: a lost wake-up costs that, a dead holder its TTL and that. Checks and
 // renewals of a process go out together, on one timer.
 //
-// What it costs: acquire and release are one round trip each, with 3 commands
-// inside each script if nobody else wants the lock. A contended acquisition is
-// as many requests, with 8 commands inside, and one message; or none, if the next
-// waiter is of the same process: then the reply to the release wakes it. Where
-// many of a process want one key at once, it is less: a crowd of k that comes
-// while one request is under way joins by one more, and a run of neighbours is
-// one release. Where more than a few scripts of a process are under way for
-// different keys, they share requests, if its client Combines.
+// What it costs: acquire and release are one round trip each if nobody else wants
+// the lock, with 3 and 2 commands inside the scripts. A contended acquisition is as
+// many requests, with 10 commands inside, and one message; or none, if the next
+// waiter is of the same process: then the reply to the release wakes it. The first
+// holder to be waited for learns it from the server, and asks twice. Where many of
+// a process want one key at once, it is less: a crowd of k that comes while one
+// request is under way joins by one more, and a run of neighbours is one release.
+// Where more than a few scripts of a process are under way for different keys,
+// they share requests, if its client Combines.
 //
 // What it does not do: the process may live while the work hangs (F15). One
 // Redis may forget a lease, or a fail-over lose it (F17): then the fence stops
@@ -112,6 +127,11 @@ const (
 	handoffPoll = time.Second
 	// A queue outlives the last who joined or checked it by this much.
 	handoffKeep = time.Minute
+	// While others wait, a lock outlives its lease by so much that each of them has
+	// looked more than once.
+	handoffLinger = 3 * handoffPoll
+	// A counter that is lower than this has begun anew, and is yet to be set to the clock.
+	handoffFirst = 1_000_000
 )
 
 var (
@@ -131,13 +151,14 @@ type handoffLocker struct {
 	running sync.WaitGroup
 	nudged  chan struct{} // one slot: the minder is to look at the alarm again
 
-	mu     sync.Mutex // never held across anything that waits
-	closed bool
-	count  uint64
-	places map[uint64]*place
-	crowds map[string]*crowd // by key
-	lines  map[string]*line  // by address; "" where there is but one Redis
-	alarm  time.Time         // when the minder looks at the places again; zero: not before it is nudged
+	mu      sync.Mutex // never held across anything that waits
+	closed  bool
+	count   uint64
+	places  map[uint64]*place
+	crowds  map[string]*crowd // by key
+	lines   map[string]*line  // by address; "" where there is but one Redis
+	recents recents
+	alarm   time.Time // when the minder looks at the places again; zero: not before it is nudged
 }
 
 func newHandoff(env Env) (Locker, error) {
@@ -157,6 +178,7 @@ func newHandoff(env Env) (Locker, error) {
 		places:  map[uint64]*place{},
 		crowds:  map[string]*crowd{},
 		lines:   map[string]*line{},
+		recents: recents{seed: maphash.MakeSeed()},
 	}
 	l.running.Go(l.mind)
 	return l, nil
@@ -212,12 +234,12 @@ func (l *handoffLocker) Close() error {
 func (l *handoffLocker) enter(ctx context.Context, key string) *place {
 	p := &place{
 		handoffLocker: l, ctx: context.WithoutCancel(ctx), wait: l.env.wait(ctx),
-		key: key, keys: handoffKeys(key), wake: make(chan wakeup, 1),
+		key: key, wake: make(chan wakeup, 1),
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count++
-	p.number = l.count
+	p.number, p.keys = l.count, l.recents.of(key).keys
 	l.places[p.number] = p
 	return p
 }

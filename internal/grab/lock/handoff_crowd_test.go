@@ -25,7 +25,8 @@ type meddler struct {
 	told []meddling
 }
 
-// meddling is what is done with a script. send carries it out.
+// meddling is what is done with a script, or with the two commands that do for
+// one. send carries it out.
 type meddling func(send func() error) error
 
 var errMeddled = errors.New("meddled with")
@@ -50,20 +51,26 @@ func (m *meddler) next(told ...meddling) {
 func (m *meddler) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (m *meddler) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if cmds[0].Name() != "set" {
+			return next(ctx, cmds)
+		}
+		err := m.meddle(func() error { return next(ctx, cmds) })
+		if errors.Is(err, errMeddled) {
+			for _, cmd := range cmds {
+				cmd.SetErr(err)
+			}
+		}
+		return err
+	}
 }
 
 func (m *meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		do := passes
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			m.mu.Lock()
-			if len(m.told) > 0 {
-				do, m.told = m.told[0], m.told[1:]
-			}
-			m.mu.Unlock()
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
 		}
-		err := do(func() error { return next(ctx, cmd) })
+		err := m.meddle(func() error { return next(ctx, cmd) })
 		if err != nil {
 			cmd.SetErr(err)
 		}
@@ -71,9 +78,20 @@ func (m *meddler) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+func (m *meddler) meddle(send func() error) error {
+	do := passes
+	m.mu.Lock()
+	if len(m.told) > 0 {
+		do, m.told = m.told[0], m.told[1:]
+	}
+	m.mu.Unlock()
+	return do(send)
+}
+
 // crowding is a process in a bubble: its side of the lock, and what it sends.
 type crowding struct {
 	lock.Locker
+	key  string // of queue
 	sent traffic
 	meddler
 }
@@ -82,18 +100,19 @@ type crowding struct {
 // ends with the test. The bubble is to be given time to settle in: synctest.Wait is called.
 func newCrowding(t *testing.T, b *bubble) *crowding {
 	t.Helper()
-	c := new(crowding)
+	c := &crowding{key: "grab:handoff:{warm}"}
 	var end func()
 	c.Locker, end = b.open(t, crowdTTL, time.Hour, &c.sent, &c.meddler)
 	t.Cleanup(end)
 	for _, n := range []int{1, 3} { // the first opens the line, the others cross together
-		lease := must(c.Acquire(t.Context(), handoffKey))
+		lease := must(c.Acquire(t.Context(), c.key))
 		for _, w := range c.queue(t.Context(), n) {
 			must(0, lease.Release(t.Context()))
 			lease = now(t, w)
 		}
 		must(0, lease.Release(t.Context()))
 	}
+	c.key = handoffKey
 	return c
 }
 
@@ -103,7 +122,7 @@ func (c *crowding) queue(ctx context.Context, n int) (waiting []<-chan outcome) 
 	hold, letGo := held()
 	c.next(hold)
 	for range n {
-		waiting = append(waiting, acquireAsync(ctx, c, handoffKey))
+		waiting = append(waiting, acquireAsync(ctx, c, c.key))
 		synctest.Wait()
 	}
 	letGo()
@@ -431,7 +450,9 @@ func TestHandoffCrowdForgotten(t *testing.T) {
 		lost   bool // somebody may lose it by that
 		two    bool // may hold it at a time: the server knows neither holder nor queue
 	}{
-		{"the lease", func(b *bubble) { b.node.Del(handoffKey) }, true, false},
+		{"the lock", func(b *bubble) { b.node.Del(handoffKey) }, false, false},
+		{"the lease", func(b *bubble) { b.node.Del(handoffKey + ":lease") }, true, false},
+		{"lock and lease", func(b *bubble) { b.node.Del(handoffKey); b.node.Del(handoffKey + ":lease") }, true, false},
 		{"the queue", func(b *bubble) { b.node.Del(handoffKey + ":queue") }, false, false},
 		{"the scripts", (*bubble).forgetScripts, false, false},
 		{"everything", func(b *bubble) { b.node.FlushAll() }, true, true},
@@ -656,9 +677,9 @@ func TestHandoffCrowdAbandons(t *testing.T) {
 			must(0, lease.Release(t.Context()))
 			lease = now(t, w)
 		}
-		b.node.Del(handoffKey)
+		b.node.Del(handoffKey + ":lease")
 		time.Sleep(2 * time.Second) // a check of the other passes it on to the first in the queue
-		if holder, _ := b.node.Get(handoffKey); holder != lease.Token() {
+		if holder, _ := b.node.Get(handoffKey + ":lease"); holder != lease.Token() {
 			t.Errorf("%q has it; want the last of the run", holder)
 		}
 		if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {

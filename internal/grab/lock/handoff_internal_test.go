@@ -23,7 +23,7 @@ func TestHandoffKeysShareASlot(t *testing.T) {
 		"{}empty":           "{{}empty}:queue",
 		"open{":             "{open{}:queue",
 	} {
-		if keys := handoffKeys(key); keys[0] != key || keys[1] != queue {
+		if keys := handoffKeys(key); keys[0] != key || keys[2] != queue {
 			t.Errorf("keys of %s: %v", key, keys)
 		}
 	}

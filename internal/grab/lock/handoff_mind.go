@@ -134,14 +134,12 @@ func (l *handoffLocker) errands(t time.Time) []*errand {
 	var all []*errand
 	for _, p := range held {
 		all = append(all, &errand{
-			script: handoffRenew, keys: p.keys[:1], args: []any{p.standing(), l.ttl}, places: []*place{p},
+			script: handoffRenew, keys: p.keys[:2], args: []any{p.standing(), l.ttl}, places: []*place{p},
 		})
 	}
 	for i, p := range waiting {
 		if i == 0 || p.key != waiting[i-1].key || len(all[len(all)-1].places) == handoffNames {
-			all = append(all, &errand{
-				script: handoffCheck, keys: p.keys, args: []any{handoffKeep.Milliseconds()},
-			})
+			all = append(all, &errand{script: handoffCheck, keys: p.keys})
 		}
 		e := all[len(all)-1]
 		e.args, e.places = append(e.args, p.name), append(e.places, p)

@@ -118,6 +118,11 @@ func (p *place) mayQueue() bool { return p.wait > 0 && p.line.isUp() }
 
 // request asks for this place alone.
 func (p *place) request() answer {
+	if !p.traces && p.expectsFree() {
+		if a, done := p.take(); done {
+			return a
+		}
+	}
 	script, args := handoffTry, append(make([]any, 0, 3), p.name, p.ttl)
 	if p.mayQueue() {
 		script = handoffAcquire
@@ -308,26 +313,58 @@ func (p *place) Release(ctx context.Context) error {
 		return nil
 	}
 	defer p.forget()
-	args := append([]any{p.standing(), p.fence}, p.served()...)
-	for pause := time.Millisecond; ; pause *= 2 {
-		reply, err := handoffRelease.run(ctx, p.env.Redis, p.keys, args...).Result()
-		if next, ok := reply.(string); ok {
-			p.forget() // a request of its own that came late may have put it next
-			p.deliver(next)
-		}
+	short, again := p.alone(), false
+	for pause := time.Millisecond; ; {
+		reply, err := p.giveBack(ctx, short)
 		switch {
+		case err == nil && reply == int64(-1):
+			short = false
+			continue
 		case err == nil && reply == int64(0):
 			// Not ours any more. If it cannot have run out, a release did it whose reply was lost.
-			if pause > time.Millisecond && held && time.Now().Before(p.end) {
+			if again && held && time.Now().Before(p.end) {
 				return nil
 			}
 			p.abandon()
 			return ErrLost
 		case err == nil:
+			p.released(reply)
 			return nil
 		case ctx.Err() != nil || !time.Now().Before(p.end):
 			return err
 		}
 		rest(ctx, min(pause, p.check))
+		pause, again = 2*pause, true
 	}
+}
+
+// alone says whether the lock was free when the place took it, and nobody of this
+// process has come since.
+func (p *place) alone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.joined == 0 && p.run == nil && p.crowds[p.key] == nil
+}
+
+// released takes in who has the lease now.
+func (p *place) released(reply any) {
+	switch reply := reply.(type) {
+	case string:
+		p.forget() // a request of its own that came late may have put it next
+		p.deliver(reply)
+	case int64:
+		if reply == 1 {
+			p.leftFree()
+		}
+	}
+}
+
+// giveBack asks for the lease to be ended, or handed to the next. The short way
+// does nothing if somebody waits.
+func (p *place) giveBack(ctx context.Context, short bool) (reply any, err error) {
+	if short {
+		return handoffRelease.run(ctx, p.env.Redis, p.keys[:1], p.name).Result()
+	}
+	args := append([]any{p.standing(), p.fence}, p.served()...)
+	return handoffNext.run(ctx, p.env.Redis, p.keys, args...).Result()
 }

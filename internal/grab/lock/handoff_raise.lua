@@ -5,6 +5,6 @@ local n = draw()
 if n < tonumber(ARGV[1]) then
   -- Above the clock it has no expiry, for to start at the clock again would be to fall back.
   n = tonumber(ARGV[1])
-  call('SET', KEYS[3], ARGV[1])
+  call('SET', KEYS[4], ARGV[1])
 end
 return n

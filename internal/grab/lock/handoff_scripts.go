@@ -33,17 +33,18 @@ var (
 	//go:embed handoff_raise.lua
 	handoffRaiseLua string
 
-	handoffKeepLua = fmt.Sprintf("local keep = '%d'", handoffKeep.Milliseconds())
+	handoffTimesLua = fmt.Sprintf("local keep, linger = %d, %d", handoffKeep.Milliseconds(), handoffLinger.Milliseconds())
 
-	// An uncontended acquire and its release end before the shared functions
-	// are made, which is dear in Lua.
-	handoffAcquire = newHandoffScript(handoffKeepLua, handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
-	handoffTry     = newHandoffScript("local keep", handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
-	handoffJoin    = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffJoinLua)
-	handoffRelease = newHandoffScript(handoffReleaseLua, handoffNumbersLua, handoffPassLua, handoffNextLua)
-	handoffLeave   = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffLeaveLua)
-	handoffCheck   = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffCheckLua)
-	handoffRenew   = newHandoffScript(handoffRenewLua)
+	// An uncontended acquire ends before the shared functions are made, which is
+	// dear in Lua.
+	handoffAcquire = newHandoffScript("local waits = true", handoffAcquireLua, handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffTry     = newHandoffScript("local waits = false", handoffAcquireLua, handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffJoin    = newHandoffScript(handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffJoinLua)
+	handoffRelease = newHandoffScript(handoffReleaseLua)
+	handoffNext    = newHandoffScript(handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffNextLua)
+	handoffLeave   = newHandoffScript(handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffLeaveLua)
+	handoffCheck   = newHandoffScript(handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffCheckLua)
+	handoffRenew   = newHandoffScript(handoffTimesLua, handoffRenewLua)
 	handoffRaise   = newHandoffScript(handoffNumbersLua, handoffRaiseLua)
 )
 
@@ -72,7 +73,7 @@ func (s *handoffScript) command(ctx context.Context, whole bool, keys []any, arg
 func (s *handoffScript) run(ctx context.Context, client redis.UniversalClient, keys []any, args ...any) *redis.Cmd {
 	ctx = context.WithValue(ctx, mayCombine{}, true)
 	cmd := s.command(ctx, false, keys, args...)
-	if err := client.Process(ctx, cmd); redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err := client.Process(ctx, cmd); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = s.command(ctx, true, keys, args...)
 		_ = client.Process(ctx, cmd) // the command has its own error
 	}
@@ -86,5 +87,5 @@ func handoffKeys(key string) []any {
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
 		stem = "{" + key + "}"
 	}
-	return []any{key, stem + ":queue", stem + ":fence"}
+	return []any{key, stem + ":lease", stem + ":queue", stem + ":fence"}
 }

@@ -327,7 +327,7 @@ func TestHandoffFencesGrow(t *testing.T) {
 		grows("free again", must(a.Acquire(ctx, handoffKey)))
 		must(0, a.Close()) // and nobody renews it
 		grows("run out", soon(t, 5*time.Second, acquireAsync(ctx, b, handoffKey)))
-		must(0, client.Del(ctx, handoffKey, handoffKey+":fence").Err())
+		must(0, client.Del(ctx, handoffKey, handoffKey+":lease", handoffKey+":fence").Err())
 		forgotten := must(b.Acquire(ctx, handoffKey))
 		grows("counter forgotten", forgotten)
 		must(0, forgotten.Release(ctx))
