@@ -78,7 +78,7 @@ func TestExplore(t *testing.T) {
 		}
 		return stdout
 	}
-	search := []string{"-strategies", "setnx,mysql-cas", "-faults", "pause"}
+	search := []string{"-strategies", "setnx,mysql-cas", "-faults", "pause", "-preemptions", "1"}
 	text := explored(exitDone, search...)
 	if again := explored(exitDone, search...); again != text {
 		t.Errorf("first\n%s\nthen\n%s", text, again)

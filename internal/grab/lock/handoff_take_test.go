@@ -152,17 +152,16 @@ func TestHandoffTakeCutInTwo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		other := newCrowding(t, b)
-		var theirs lock.Lease
+		got := make(chan lock.Lease, 1)
 		l, end := b.open(t, crowdTTL, 2*crowdTTL, between(func() {
-			if theirs == nil {
-				time.Sleep(crowdTTL + time.Second)
-				theirs = must(other.Acquire(t.Context(), handoffKey))
-			}
+			time.Sleep(crowdTTL + time.Second)
+			got <- must(other.Acquire(t.Context(), handoffKey))
 		}))
 		defer end()
 		must(0, must(l.Acquire(t.Context(), handoffKey)).Release(t.Context()))
 		mine := acquireAsync(t.Context(), l, handoffKey)
-		time.Sleep(crowdTTL + 2*time.Second)
+		theirs := <-got
+		synctest.Wait()
 		if len(mine) > 0 {
 			t.Fatal("two have it")
 		}
@@ -182,12 +181,12 @@ func TestHandoffTakeKnowsNoNeighbours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBubble(t)
 		other := newCrowding(t, b)
-		var theirs <-chan outcome
+		queued := make(chan (<-chan outcome), 1)
 		process := new(crowding)
 		var end func()
 		process.Locker, end = b.open(t, crowdTTL, time.Hour, &process.meddler, between(func() {
-			theirs = acquireAsync(t.Context(), other, handoffKey)
-			synctest.Wait()
+			queued <- acquireAsync(t.Context(), other, handoffKey)
+			time.Sleep(time.Millisecond) // it is in the queue
 		}))
 		defer end()
 		waits := must(process.Acquire(t.Context(), "grab:handoff:{open}"))
@@ -201,7 +200,7 @@ func TestHandoffTakeKnowsNoNeighbours(t *testing.T) {
 		after := acquireAsync(t.Context(), process, handoffKey)
 		synctest.Wait()
 		must(0, lease.Release(t.Context()))
-		must(0, now(t, theirs).Release(t.Context()))
+		must(0, now(t, <-queued).Release(t.Context()))
 		must(0, now(t, after).Release(t.Context()))
 		b.nothing(t, process, other)
 	})
