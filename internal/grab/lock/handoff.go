@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -18,25 +17,26 @@ import (
 //
 // State in Redis, four keys of one slot for each lock:
 //
-//	lock   string     name of the holder, and expires with its lease; or, while
-//	                  others wait, "queue", and outlives the lease by a few seconds
-//	lease  string     name of the holder while others wait; expires with its lease
+//	lock   string     name of the holder, and expires with its lease; or "queue",
+//	                  if others wait or have waited, and outlives the lease
+//	lease  string     name of the holder if the lock says "queue"; expires with its lease
 //	queue  sorted set names of those who wait, by the number that each drew
 //	fence  counter    the last number drawn
 //
 // A name is "channel/n": n is a place in its process, and the channel is where
-// that process listens. It is used for one acquisition. Every transition is one
-// script, so one atomic step; "the lease" is wherever it stands:
+// that process listens. It is used for one acquisition. Every transition but take
+// is one script, so one atomic step; "the lease" is wherever it stands:
 //
 //	acquire  no lock:                  lock = me; fence = draw
-//	         lease free, others queue: pass, then as if it were not free
+//	         lease free:               pass; then it is mine, or as if it were not free
 //	         lease is mine already:    renew; fence = draw (a reply was lost)
 //	         else:                     queue me under a number drawn, or busy
 //	take     as acquire, where there is no lock: SET NX PX and INCR
 //	join     acquire for several of one process: their numbers are a row
 //	release  lock = me:                delete it
 //	next     lease is mine:            pass; if nobody is left, delete all
-//	leave    take me out of the queue; if the lease is mine, as next
+//	leave    take me out of the queue; if the lease is mine, as next; if nobody
+//	         waits any more, lock = who has the lease
 //	check    lease free: pass. Tell the holder, and who of mine is queued
 //	renew    lease is mine: a whole TTL from now
 //	pass     take the first from the queue; lease = it; publish to its channel;
@@ -44,9 +44,12 @@ import (
 //
 // Take is two plain commands in one request, which cost less than a script. It is
 // for a process that left the lock free itself, the last time that it had it: it
-// will often find it so, and its counter there. It passes nobody, for while others
-// wait there is a lock, whoever has died. Others may come between the two: so
-// its number is a fence, but says nothing of the queue.
+// will often find it so, and its counter there. It passes nobody, for as long as
+// there is a queue there is a lock, whoever has died. Others may come between the
+// two: so its number is a fence, but says nothing of the queue.
+//
+// The keys must be this lock's alone. A process whose version knows but one key
+// for lock and lease is not to share them: it would take its lease for lost.
 //
 // Of a process one request at a time is under way for a key; who comes meanwhile
 // joins with the next, all together. Whoever releases hands on without Redis if
@@ -92,8 +95,9 @@ import (
 // What it costs: acquire and release are one round trip each if nobody else wants
 // the lock, with 3 and 2 commands inside the scripts. A contended acquisition is as
 // many requests, with 10 commands inside, and one message; or none, if the next
-// waiter is of the same process: then the reply to the release wakes it. The first
-// holder to be waited for learns it from the server, and asks twice. Where many of
+// waiter is of the same process: then the reply to the release wakes it. One more
+// round trip is for who finds the lock taken that it left free, and for the first
+// holder to be waited for, who learns that from the server. Where many of
 // a process want one key at once, it is less: a crowd of k that comes while one
 // request is under way joins by one more, and a run of neighbours is one release.
 // Where more than a few scripts of a process are under way for different keys,
@@ -125,11 +129,9 @@ var handoff = Strategy{
 const (
 	// A waiter makes sure of its place this often, or three times in a TTL.
 	handoffPoll = time.Second
-	// A queue outlives the last who joined or checked it by this much.
+	// A queue outlives the last who joined or checked it by this much; and a lock
+	// the lease, while others wait. So whoever finds neither finds no queue.
 	handoffKeep = time.Minute
-	// While others wait, a lock outlives its lease by so much that each of them has
-	// looked more than once.
-	handoffLinger = 3 * handoffPoll
 	// A counter that is lower than this has begun anew, and is yet to be set to the clock.
 	handoffFirst = 1_000_000
 )
@@ -178,13 +180,13 @@ func newHandoff(env Env) (Locker, error) {
 		places:  map[uint64]*place{},
 		crowds:  map[string]*crowd{},
 		lines:   map[string]*line{},
-		recents: recents{seed: maphash.MakeSeed()},
 	}
 	l.running.Go(l.mind)
 	return l, nil
 }
 
-// Acquire is one round trip if the lock is free.
+// Acquire is one round trip if the lock is free, and two if its counter was
+// forgotten meanwhile.
 func (l *handoffLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // startCluster starts a Cluster of two masters, each with half of the slots.
@@ -88,5 +90,28 @@ func TestHandoffOnACluster(t *testing.T) {
 	for i, lease := range leases {
 		must(0, lease.Release(ctx))
 		must(0, soon(t, 10*time.Second, last[i]).Release(ctx))
+	}
+}
+
+// A slot moves from one node to the other, with the counter still here and the
+// lock already there. The two commands of a take are not torn apart: a number that
+// was drawn before the lease would be no fence.
+func TestHandoffTakeOnAMovingSlot(t *testing.T) {
+	addrs := startCluster(t)
+	ctx := t.Context()
+	from, to := newClient(addrs[0]), newClient(addrs[1])
+	defer from.Close()
+	defer to.Close()
+	key, slot := "", int64(0)
+	for i := 0; key == "" || slot >= 8192; i++ {
+		key = fmt.Sprintf("grab:handoff:{%d}", i)
+		slot = must(from.ClusterKeySlot(ctx, key).Result())
+	}
+	l := openHandoff(t, strings.Join(addrs, ","), time.Minute, 0)
+	must(0, must(l.Acquire(ctx, key)).Release(ctx))
+	must(0, to.Do(ctx, "cluster", "setslot", slot, "importing", must(from.Do(ctx, "cluster", "myid").Text())).Err())
+	must(0, from.Do(ctx, "cluster", "setslot", slot, "migrating", must(to.Do(ctx, "cluster", "myid").Text())).Err())
+	if lease, err := l.Acquire(ctx, key); !redis.HasErrorPrefix(err, "TRYAGAIN") {
+		t.Errorf("%v, %v; want it to be tried again", lease, err)
 	}
 }

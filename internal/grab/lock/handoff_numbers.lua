@@ -6,8 +6,7 @@
 --       4 the counter of numbers
 -- A name is "channel/n": where its process listens, and which of its waiters it is; it is used
 -- for one acquisition. The channel ends in the TTL that its process gives its leases, in ms.
--- keep: for how long the queue is kept, ms
--- linger: for how long the lock outlives the lease while others wait, ms
+-- keep: for how long the queue is kept, and the lock beyond the lease while others wait, ms
 local call, format = redis.call, string.format
 
 -- draw returns a number above all before. A counter that is not there starts at the clock, in

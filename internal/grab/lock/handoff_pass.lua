@@ -3,16 +3,17 @@
 local function holder(others)
   local lock, lease = unpack(call('MGET', KEYS[1], KEYS[2]))
   if lock == 'queue' then return lease end
+  if not lock then call('GET', KEYS[1]) end -- which fails if it is no lock of ours
   if lease and not lock or lock and others then
     if lock then call('RENAME', KEYS[1], KEYS[2]) end
-    call('SET', KEYS[1], 'queue', 'PX', call('PTTL', KEYS[2]) + linger)
+    call('SET', KEYS[1], 'queue', 'PX', call('PTTL', KEYS[2]) + keep)
   end
   return lock or lease
 end
 -- give sets the lease, while others wait.
 local function give(name, ttl)
   call('SET', KEYS[2], name, 'PX', ttl)
-  call('SET', KEYS[1], 'queue', 'PX', ttl + linger)
+  call('SET', KEYS[1], 'queue', 'PX', ttl + keep)
 end
 -- free ends all leases.
 local function free() call('DEL', KEYS[1], KEYS[2]) end

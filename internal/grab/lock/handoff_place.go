@@ -18,7 +18,7 @@ type place struct {
 
 	// The waiter's own.
 	traces bool        // there may be something of it in Redis
-	again  bool        // it asked when there might be: others may stand before a number drawn then
+	again  bool        // others may stand before the number that was drawn with its lease
 	landed chan answer // one slot; nil: it never crossed with others
 
 	// Guarded by mu.
@@ -82,8 +82,8 @@ type answer struct {
 	err  error
 }
 
-// ask makes the one request of an acquire, and once more if it failed: the same
-// name may take again, so it does no harm if the first was carried out (F25).
+// ask makes the request of an acquire, and once more if it failed: the same name
+// may take again, so it does no harm if the first was carried out (F25).
 // A request that is under way is not given up with ctx. It would be carried out
 // all the same, perhaps after its own undoing (F14).
 func (p *place) ask(ctx context.Context, giveUp time.Time) (a answer, err error) {
@@ -304,9 +304,9 @@ func (p *place) lose() {
 	close(p.lost)
 }
 
-// Release is one round trip, or none if a neighbour takes over. A request that
-// failed is sent again, for as long as the lease lives: its connection may have
-// been cut, and others wait.
+// Release is one round trip, or none if a neighbour takes over, or two for the first
+// who is waited for. A request that failed is sent again, for as long as the lease
+// lives: its connection may have been cut, and others wait.
 func (p *place) Release(ctx context.Context) error {
 	held, handed := p.retire()
 	if handed {

@@ -16,7 +16,10 @@ elseif (place or not waits) and has == name then
   call('ZREM', KEYS[3], name)
   return draw()
 end
-if not waits then return 0 end
+if not waits then
+  if place then draw() end -- for a counter that it began
+  return 0
+end
 local n = draw()
 if not place or place == '0' then place = format('%d', n) end
 call('ZADD', KEYS[3], 'NX', place, name)

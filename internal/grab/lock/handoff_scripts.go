@@ -33,18 +33,18 @@ var (
 	//go:embed handoff_raise.lua
 	handoffRaiseLua string
 
-	handoffTimesLua = fmt.Sprintf("local keep, linger = %d, %d", handoffKeep.Milliseconds(), handoffLinger.Milliseconds())
+	handoffKeepLua = fmt.Sprintf("local keep = %d", handoffKeep.Milliseconds())
 
 	// An uncontended acquire ends before the shared functions are made, which is
 	// dear in Lua.
-	handoffAcquire = newHandoffScript("local waits = true", handoffAcquireLua, handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
-	handoffTry     = newHandoffScript("local waits = false", handoffAcquireLua, handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
-	handoffJoin    = newHandoffScript(handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffJoinLua)
+	handoffAcquire = newHandoffScript("local waits = true", handoffAcquireLua, handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffTry     = newHandoffScript("local waits = false", handoffAcquireLua, handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffJoin    = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffJoinLua)
 	handoffRelease = newHandoffScript(handoffReleaseLua)
-	handoffNext    = newHandoffScript(handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffNextLua)
-	handoffLeave   = newHandoffScript(handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffLeaveLua)
-	handoffCheck   = newHandoffScript(handoffTimesLua, handoffNumbersLua, handoffPassLua, handoffCheckLua)
-	handoffRenew   = newHandoffScript(handoffTimesLua, handoffRenewLua)
+	handoffNext    = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffNextLua)
+	handoffLeave   = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffLeaveLua)
+	handoffCheck   = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffCheckLua)
+	handoffRenew   = newHandoffScript(handoffKeepLua, handoffRenewLua)
 	handoffRaise   = newHandoffScript(handoffNumbersLua, handoffRaiseLua)
 )
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,35 +208,70 @@ func TestHandoffTakeKnowsNoNeighbours(t *testing.T) {
 	})
 }
 
+// slowChecks holds up every check, once it is on, for half a minute.
+type slowChecks struct{ on atomic.Bool }
+
+func (*slowChecks) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*slowChecks) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (s *slowChecks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if s.on.Load() && cmds[0].Name() == "evalsha" {
+			time.Sleep(time.Minute / 2)
+		}
+		return next(ctx, cmds)
+	}
+}
+
 // A holder dies with others waiting. Until one of them has noticed, nobody takes
 // the lock past them, though its lease is over.
 func TestHandoffTakePassesNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		c, other := newCrowding(t, b), newCrowding(t, b)
-		c.leaves(t)
-		doomed, die := b.open(t, crowdTTL, time.Hour)
-		must(doomed.Acquire(t.Context(), handoffKey))
-		time.Sleep(50 * time.Millisecond) // so that who waits looks a little after the end
-		first := acquireAsync(t.Context(), other, handoffKey)
-		synctest.Wait()
-		die()
-		time.Sleep(crowdTTL - 40*time.Millisecond)
-		if len(first) > 0 {
-			t.Fatal("who waits has noticed")
-		}
-		second := acquireAsync(t.Context(), c, handoffKey)
-		synctest.Wait()
-		if c.sent.commands.Load() < 2 {
-			t.Error("it was not tried with two commands")
-		}
-		if len(second) > 0 {
-			t.Fatal("it was taken past who waits")
-		}
-		must(0, soon(t, 2*time.Second, first).Release(t.Context()))
-		must(0, now(t, second).Release(t.Context()))
-		b.nothing(t, c, other)
-	})
+	for _, c := range []struct {
+		name  string
+		had   time.Duration // before it died
+		lives time.Duration // its lease, after that
+	}{
+		{"handed over", 0, crowdTTL},
+		{"renewed", crowdTTL / 2, crowdTTL * 5 / 6}, // after a third
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				p, giver := newCrowding(t, b), newCrowding(t, b)
+				p.leaves(t)
+				var slow slowChecks
+				other, end := b.open(t, crowdTTL, time.Hour, &slow)
+				defer end()
+				doomed, die := b.open(t, crowdTTL, time.Hour)
+				given := must(giver.Acquire(t.Context(), handoffKey))
+				held := acquireAsync(t.Context(), doomed, handoffKey)
+				synctest.Wait()
+				must(0, given.Release(t.Context()))
+				now(t, held)
+				time.Sleep(50 * time.Millisecond) // so that who waits looks a little after the end
+				first := acquireAsync(t.Context(), other, handoffKey)
+				synctest.Wait()
+				time.Sleep(c.had)
+				die()
+				time.Sleep(c.lives - 200*time.Millisecond)
+				slow.on.Store(true)
+				time.Sleep(30 * time.Second)
+				if len(first) > 0 {
+					t.Fatal("who waits has noticed")
+				}
+				second := acquireAsync(t.Context(), p, handoffKey)
+				synctest.Wait()
+				if p.sent.commands.Load() < 2 {
+					t.Error("it was not tried with two commands")
+				}
+				if len(second) > 0 {
+					t.Fatal("it was taken past who waits")
+				}
+				must(0, soon(t, crowdTTL, first).Release(t.Context()))
+				must(0, soon(t, crowdTTL, second).Release(t.Context()))
+				b.nothing(t, p, giver)
+			})
+		})
+	}
 }
 
 // All who wait die, and the holder goes on: so does the lock.
@@ -249,6 +286,8 @@ func TestHandoffLockOutlivesTheQueue(t *testing.T) {
 		synctest.Wait()
 		die()
 		<-gone
+		time.Sleep(10 * crowdTTL)
+		b.node.Del(handoffKey) // the next renewal sees to that
 		time.Sleep(10 * crowdTTL)
 		if _, err := other.Acquire(lock.TryOnce(t.Context()), handoffKey); !errors.Is(err, lock.ErrBusy) {
 			t.Errorf("another took it: %v", err)
@@ -276,6 +315,69 @@ func TestHandoffTakeIsForTheFew(t *testing.T) {
 			must(0, lease.Release(t.Context()))
 		}
 		b.nothing(t, c)
+	})
+}
+
+// The server loses the lock, and knows the lease and the queue: whoever has it
+// gives it to the next.
+func TestHandoffLockLost(t *testing.T) {
+	for name, lease := range map[string]func(*testing.T, *crowding) lock.Lease{
+		"waited for": func(t *testing.T, c *crowding) lock.Lease { return must(c.Acquire(t.Context(), handoffKey)) },
+		"handed over": func(t *testing.T, c *crowding) lock.Lease {
+			first := must(c.Acquire(t.Context(), handoffKey))
+			second := acquireAsync(t.Context(), c, handoffKey)
+			synctest.Wait()
+			must(0, first.Release(t.Context()))
+			return (<-second).lease
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				c, other := newCrowding(t, b), newCrowding(t, b)
+				held := lease(t, c)
+				next := acquireAsync(t.Context(), other, handoffKey)
+				synctest.Wait()
+				b.node.Del(handoffKey)
+				must(0, held.Release(t.Context()))
+				must(0, now(t, next).Release(t.Context()))
+				b.nothing(t, c, other)
+			})
+		})
+	}
+}
+
+// It is forgotten that there was a counter, when it is tried for a lock that
+// another has: the new one does not stay for ever.
+func TestHandoffTakeBeginsACounter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		c, other := newCrowding(t, b), newCrowding(t, b)
+		c.leaves(t)
+		held := must(other.Acquire(t.Context(), handoffKey))
+		b.node.Del(handoffKey + ":fence")
+		if _, err := c.Acquire(lock.TryOnce(t.Context()), handoffKey); !errors.Is(err, lock.ErrBusy) {
+			t.Error(err)
+		}
+		must(0, held.Release(t.Context()))
+		b.nothing(t, c, other)
+		time.Sleep(25 * time.Hour)
+		if keys := b.node.Keys(); len(keys) > 0 {
+			t.Errorf("after a day: %v", keys)
+		}
+	})
+}
+
+// What is no lock of ours is not taken for one, whatever it is.
+func TestHandoffForeignLock(t *testing.T) {
+	onBoth(t, func(t *testing.T, addr string) {
+		client := newClient(addr)
+		defer client.Close()
+		must(0, client.HSet(t.Context(), handoffKey, "owner", "somebody else").Err())
+		l := openHandoff(t, addr, time.Minute, 0)
+		if _, err := l.Acquire(t.Context(), handoffKey); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+			t.Errorf("%v; want the server's complaint", err)
+		}
 	})
 }
 
