@@ -288,10 +288,16 @@ func TestHandoffCrowdGivesUp(t *testing.T) {
 		after := acquireAsync(t.Context(), other, handoffKey)
 		synctest.Wait()
 		release := func() { must(0, lease.Release(t.Context())) }
-		handed := func(i int) { // and gives up before it has seen that
+		handed := func(i int) { // and gives up, as a rule before it has seen that
 			t.Helper()
 			release()
-			gone(i)
+			giveUp[i]()
+			synctest.Wait()
+			if o := <-waiting[i]; o.err == nil {
+				must(0, o.lease.Release(t.Context()))
+			} else if !errors.Is(o.err, context.Canceled) {
+				t.Errorf("number %d: %v", i, o.err)
+			}
 		}
 		handed(0) // in the middle of one
 		lease = now(t, waiting[1])

@@ -81,7 +81,8 @@ func (s *handoffScript) run(ctx context.Context, client redis.UniversalClient, k
 }
 
 // handoffKeys are the keys of one lock, in the order of the scripts. All of
-// them fall into the same slot of a Cluster as key itself.
+// them fall into the same slot of a Cluster as key itself, if that has no stray
+// closing brace.
 func handoffKeys(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {

@@ -281,10 +281,11 @@ func TestHandoffLockOutlivesTheQueue(t *testing.T) {
 		c, other := newCrowding(t, b), newCrowding(t, b)
 		other.leaves(t)
 		lease := must(c.Acquire(t.Context(), handoffKey))
-		doomed, die := b.open(t, crowdTTL, time.Hour)
+		client := b.client()
+		doomed := newHandoffOn(t, client, crowdTTL, time.Hour)
 		gone := acquireAsync(t.Context(), doomed, handoffKey)
 		synctest.Wait()
-		die()
+		_, _ = client.Close(), doomed.Close() // it cannot leave any more
 		<-gone
 		time.Sleep(10 * crowdTTL)
 		b.node.Del(handoffKey) // the next renewal sees to that
