@@ -66,6 +66,8 @@ func TestFaults(t *testing.T) {
 			{"setnx-check", lock.Pause},
 			{"setnx-nottl", lock.Hang},
 			{"setnx-expire", lock.Crash},
+		}},
+		{lock.Redis | lock.SQL, []CellName{
 			{"setnx", lock.RedisRestart},
 			{"setnx", lock.Partition},
 			{"setnx-fence-write", lock.PartitionDB},
