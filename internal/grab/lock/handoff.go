@@ -63,13 +63,13 @@ import (
 // Why exclusive: the lease is set if it is free, or changed by a script that
 // found its own name in it or found it free. The holder counts a TTL from before
 // the request that got it was sent, less a hundredth, on the monotonic clock; so a
-// fence that was drawn after the lease came too late to be believed. A
-// lease that was pushed has no request before it, so its receiver must know
-// that it is young (F12): it was granted after the last request that found its
-// place in the queue, which was either the one that queued it or a check. It
-// is believed if that was sent less than half a TTL ago, and if its fence
-// is not from before that place was taken; in doubt the receiver asks, for the
-// same name may take again (F25). No clock but its own is needed for that.
+// fence that was drawn after the lease came too late to be believed. A lease that
+// was pushed has no request before it, so its receiver must know that it is young
+// (F12): it was granted after the last request that found its place in the queue,
+// which was either the one that queued it or a check. It is believed if that was
+// sent less than half a TTL ago, and if its fence is not from before that place
+// was taken; in doubt the receiver asks, for the same name may take again (F25). No
+// clock but its own is needed for that.
 //
 // Why first come, first served: numbers grow, and pass takes the lowest. Nobody
 // takes a free lease past a queue, and a run takes the queue as it is. A waiter
@@ -97,11 +97,11 @@ import (
 // many requests, with 10 commands inside, and one message; or none, if the next
 // waiter is of the same process: then the reply to the release wakes it. One more
 // round trip is for who finds the lock taken that it left free, and for the first
-// holder to be waited for, who learns that from the server. Where many of
-// a process want one key at once, it is less: a crowd of k that comes while one
-// request is under way joins by one more, and a run of neighbours is one release.
-// Where more than a few scripts of a process are under way for different keys,
-// they share requests, if its client Combines.
+// holder to be waited for, who learns that from the server. Where many of a process
+// want one key at once, it is less: a crowd of k that comes while one request is
+// under way joins by one more, and a run of neighbours is one release. Where more
+// than a few scripts of a process are under way for different keys, they share
+// requests, if its client Combines.
 //
 // What it does not do: the process may live while the work hangs (F15). One
 // Redis may forget a lease, or a fail-over lose it (F17): then the fence stops

@@ -6,6 +6,7 @@
 --       4 the counter of numbers
 -- A name is "channel/n": where its process listens, and which of its waiters it is; it is used
 -- for one acquisition. The channel ends in the TTL that its process gives its leases, in ms.
+-- first: a counter that is lower has begun anew
 -- keep: for how long the queue is kept, and the lock beyond the lease while others wait, ms
 local call, format = redis.call, string.format
 
@@ -14,7 +15,7 @@ local call, format = redis.call, string.format
 -- times a second. So one that was forgotten does not fall back, and one that is a day old may go.
 local function draw()
   local n = call('INCR', KEYS[4])
-  if n < 1000000 then
+  if n < first then
     local now = call('TIME')
     n = now[1] * 1000000 + now[2]
     call('SET', KEYS[4], format('%d', n), 'EX', 86400)

@@ -348,14 +348,11 @@ func (p *place) alone() bool {
 
 // released takes in who has the lease now.
 func (p *place) released(reply any) {
-	switch reply := reply.(type) {
-	case string:
+	if next, ok := reply.(string); ok {
 		p.forget() // a request of its own that came late may have put it next
-		p.deliver(reply)
-	case int64:
-		if reply == 1 {
-			p.leftFree()
-		}
+		p.deliver(next)
+	} else if reply == int64(1) {
+		p.leftFree()
 	}
 }
 

@@ -1,6 +1,5 @@
 local name, ttl, place = ARGV[1], ARGV[2], ARGV[3]
-if taken and not missing then return draw() end
-if missing then call('DEL', KEYS[1]) end
+if taken then return draw() end
 local has = holder(waits)
 if not has then
   -- A lease ran out with others waiting: they come first. No number of theirs is known to be

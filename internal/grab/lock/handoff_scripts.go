@@ -33,18 +33,18 @@ var (
 	//go:embed handoff_raise.lua
 	handoffRaiseLua string
 
-	handoffKeepLua = fmt.Sprintf("local keep = %d", handoffKeep.Milliseconds())
+	handoffConstantsLua = fmt.Sprintf("local keep, first = %d, %d", handoffKeep.Milliseconds(), handoffFirst)
 
 	// An uncontended acquire ends before the shared functions are made, which is
 	// dear in Lua.
-	handoffAcquire = newHandoffScript("local waits = true", handoffAcquireLua, handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
-	handoffTry     = newHandoffScript("local waits = false", handoffAcquireLua, handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
-	handoffJoin    = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffJoinLua)
+	handoffAcquire = newHandoffScript("local waits = true", handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffTry     = newHandoffScript("local waits = false", handoffAcquireLua, handoffNumbersLua, handoffPassLua, handoffQueueLua)
+	handoffJoin    = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffJoinLua)
 	handoffRelease = newHandoffScript(handoffReleaseLua)
-	handoffNext    = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffNextLua)
-	handoffLeave   = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffLeaveLua)
-	handoffCheck   = newHandoffScript(handoffKeepLua, handoffNumbersLua, handoffPassLua, handoffCheckLua)
-	handoffRenew   = newHandoffScript(handoffKeepLua, handoffRenewLua)
+	handoffNext    = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffNextLua)
+	handoffLeave   = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffLeaveLua)
+	handoffCheck   = newHandoffScript(handoffNumbersLua, handoffPassLua, handoffCheckLua)
+	handoffRenew   = newHandoffScript(handoffRenewLua)
 	handoffRaise   = newHandoffScript(handoffNumbersLua, handoffRaiseLua)
 )
 
@@ -53,7 +53,7 @@ var (
 type handoffScript struct{ hash, text any }
 
 func newHandoffScript(parts ...string) *handoffScript {
-	text := strings.Join(parts, "\n")
+	text := handoffConstantsLua + "\n" + strings.Join(parts, "\n")
 	return &handoffScript{redis.NewScript(text).Hash(), text}
 }
 

@@ -210,6 +210,11 @@ const handoffKey = "grab:handoff:{1}"
 // traffic counts the commands that a client sends, and its round trips.
 type traffic struct{ commands, trips atomic.Int64 }
 
+func (c *traffic) reset() {
+	c.commands.Store(0)
+	c.trips.Store(0)
+}
+
 func (c *traffic) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (c *traffic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
