@@ -15,8 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"grablab/internal/bench/lockbench"
 	"grablab/internal/grab/lock"
+	"grablab/internal/lockbench"
 	"grablab/internal/stack"
 
 	"github.com/google/renameio/v2"

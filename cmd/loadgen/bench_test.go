@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/bench/lockbench"
 	"grablab/internal/grab/lock"
+	"grablab/internal/lockbench"
 	"grablab/internal/stack"
 	"grablab/internal/stack/stacktest"
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"grablab/internal/bench"
-	"grablab/internal/bench/lockbench"
 	"grablab/internal/instance"
+	"grablab/internal/lockbench"
 	"grablab/internal/stack"
 )
 

@@ -33,7 +33,7 @@ var rules = []struct {
 	{"internal/fault", "internal/stack internal/tap internal/schedule internal/grab/lock", "faults strike what runs, and know no experiment"},
 	{"internal/explore", "internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/schedule", "no sockets and no servers below it"},
 	{"internal/bench", "internal/grab internal/grab/lock internal/order internal/tap internal/history internal/schedule internal/check internal/stack internal/instance internal/fault internal/stat migrations", "experiments need all of it, but neither how schedules are searched nor how results look"},
-	{"internal/bench/lockbench", "internal/bench internal/grab internal/grab/lock internal/order internal/tap internal/history internal/stack internal/instance internal/stat", "the locks and their peers side by side; what they are measured with is an instance's own"},
+	{"internal/lockbench", "internal/bench internal/grab internal/grab/lock internal/order internal/tap internal/history internal/stack internal/instance internal/stat", "the locks and their peers side by side; what they are measured with is an instance's own"},
 	{"internal/report", "internal/bench internal/history internal/check internal/explore internal/schedule internal/grab internal/grab/lock internal/order", "results can be rendered again where nothing runs"},
 	{"cmd/grabsvc", "internal/instance", "a thin main"},
 	{"cmd/loadgen", "*", "the table of commands"},
