@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -152,6 +153,20 @@ func TestMainWithoutDatabase(t *testing.T) {
 	var stderr bytes.Buffer
 	code := instance.Main(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", "u:p@tcp(127.0.0.1:1)/d"}, nil, &stderr)
 	if code != 1 || !strings.Contains(stderr.String(), "refused") || strings.Count(stderr.String(), "\n") != 1 {
+		t.Errorf("exit %d: %s", code, &stderr)
+	}
+}
+
+// Its parent tells a taken address from other failures by the exit code.
+func TestMainWithTakenAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var stderr bytes.Buffer
+	code := instance.Main(t.Context(), []string{"-addr", l.Addr().String()}, nil, &stderr)
+	if code != instance.ExitAddrInUse || !strings.Contains(stderr.String(), l.Addr().String()) || strings.Count(stderr.String(), "\n") != 1 {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
 }

@@ -34,8 +34,13 @@ import (
 	"golang.org/x/term"
 )
 
+// ExitAddrInUse is the exit code of an instance whose address another process
+// listens on, so that its parent can try another port.
+const ExitAddrInUse = 98
+
 // Main runs an instance until ctx ends or a signal comes, and returns its exit
-// code: 0 done, 1 failed, 2 bad usage. A second signal ends the process at once.
+// code: 0 done, 1 failed, 2 bad usage, ExitAddrInUse. A second signal ends the
+// process at once.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	cfg, err := Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -54,7 +59,10 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	text := strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ")
 	fmt.Fprintf(stderr, "grabsvc: %s\n", strings.ReplaceAll(text, "\n", "; "))
-	if errors.Is(err, ErrUsage) {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return ExitAddrInUse
+	case errors.Is(err, ErrUsage):
 		return 2
 	}
 	return 1

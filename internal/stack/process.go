@@ -144,6 +144,17 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
+// ExitCode is the code with which the process has ended; -1: it still runs, or
+// a signal has ended it.
+func (p *Process) ExitCode() int {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	default:
+		return -1
+	}
+}
+
 // Signal sends sig to the process and to all that it may have forked.
 // os.ErrProcessDone: it had ended.
 func (p *Process) Signal(sig syscall.Signal) error {

@@ -33,8 +33,8 @@ func TestProcess(t *testing.T) {
 	p := spawn(t, embedded(t), "echo $GREETING $$; exit 7", "GREETING=hello")
 	err := p.Wait()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
-		t.Errorf("ended with %v, want exit status 7", err)
+	if !errors.As(err, &exit) || exit.ExitCode() != 7 || p.ExitCode() != 7 {
+		t.Errorf("ended with %v and %d, want exit status 7", err, p.ExitCode())
 	}
 	// The gate becomes the program: same process, nothing in between.
 	var pid int
