@@ -2,9 +2,9 @@ package instance
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/http"
-	"time"
 
 	"grablab/internal/order"
 	"grablab/internal/tap"
@@ -75,80 +75,24 @@ func (l *lab) letGo(r *http.Request) (any, error) {
 	return Gone{answer.Error()}, nil
 }
 
-// gatedStore brings each call of a store to the gate as one, however many
-// statements it is made of.
-type gatedStore struct {
-	*order.SQL
-	gate     *tap.Gate
-	instance string
-}
-
-func (s gatedStore) through(ctx context.Context, call func(context.Context) error) error {
-	return s.gate.Send(ctx, tap.Within(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), call)
-}
-
-func (s gatedStore) Read(ctx context.Context, id int64, fence uint64) (order.Order, error) {
-	return s.read(ctx, s.SQL, id, fence)
-}
-
-// read returns the order also with the error that says why it is of no use.
-func (s gatedStore) read(ctx context.Context, rows order.Rows, id int64, fence uint64) (o order.Order, err error) {
-	err = s.through(ctx, func(ctx context.Context) (err error) {
-		o, err = rows.Read(ctx, id, fence)
+// orders are those of store, each call of a grab brought to the gate.
+func (l *lab) orders(store *order.SQL, instance string) order.Store {
+	through := func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
+		err := l.gate.Send(ctx, tap.Within(ctx, tap.Op{Instance: instance, Target: tap.DB}), send)
+		if c.Kind == order.ClaimCall && (errors.Is(err, tap.ErrRefused) || errors.Is(err, tap.ErrTooLate)) {
+			err = errors.Join(order.ErrNotWritten, err) // it was never sent
+		}
 		return err
-	})
-	return o, err
-}
-
-func (s gatedStore) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
-	return s.claim(ctx, s.SQL, c, g)
-}
-
-// claim was not sent if it never got past the gate.
-func (s gatedStore) claim(ctx context.Context, rows order.Rows, c order.Claim, g order.Guard) error {
-	err := s.through(ctx, func(ctx context.Context) error { return rows.Claim(ctx, c, g) })
-	if errors.Is(err, tap.ErrRefused) || errors.Is(err, tap.ErrTooLate) {
-		err = errors.Join(order.ErrNotWritten, err)
 	}
-	return err
+	return pooled{order.Intercept(store, through), store}
 }
 
-// Begin opens a session, which nobody else can tell: it is no step.
-func (s gatedStore) Begin(ctx context.Context) (order.Tx, error) {
-	tx, err := s.SQL.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return gatedTx{tx, s}, nil
+// pooled is a Store that also gives away its pool of connections, to the
+// strategy that must not use them as it does.
+type pooled struct {
+	order.Store
+	pool interface{ DB() *sql.DB }
 }
 
-type gatedTx struct {
-	order.Tx
-	store gatedStore
-}
-
-func (x gatedTx) Read(ctx context.Context, id int64, fence uint64) (order.Order, error) {
-	return x.store.read(ctx, x.Tx, id, fence)
-}
-
-func (x gatedTx) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
-	return x.store.claim(ctx, x.Tx, c, g)
-}
-
-func (x gatedTx) LockRow(ctx context.Context, id int64, wait time.Duration) (ok bool, err error) {
-	err = x.store.through(ctx, func(ctx context.Context) (err error) {
-		ok, err = x.Tx.LockRow(ctx, id, wait)
-		return err
-	})
-	return ok, err
-}
-
-func (x gatedTx) LockName(ctx context.Context, name string, wait time.Duration) (ok bool, err error) {
-	err = x.store.through(ctx, func(ctx context.Context) (err error) {
-		ok, err = x.Tx.LockName(ctx, name, wait)
-		return err
-	})
-	return ok, err
-}
-
-func (x gatedTx) Close(ctx context.Context) error { return x.store.through(ctx, x.Tx.Close) }
+// DB returns the pool.
+func (p pooled) DB() *sql.DB { return p.pool.DB() }

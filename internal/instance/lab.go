@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"grablab/internal/history"
-	"grablab/internal/order"
 	"grablab/internal/tap"
 )
 
@@ -53,11 +52,6 @@ func (w watched) Record(e history.Event) {
 
 // tap is around every remote call of the instance.
 func (l *lab) tap() tap.Tap { return labTap{&l.traps, &l.gate} }
-
-// orders are those of store, each call of a grab brought to the gate.
-func (l *lab) orders(store *order.SQL, instance string) order.Store {
-	return gatedStore{store, &l.gate, instance}
-}
 
 // release lets go whatever is held, so that the instance can end.
 func (l *lab) release() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,25 @@ import (
 
 func TestMem(t *testing.T) {
 	storetest.Run(t, func(*testing.T) order.Store { return new(order.Mem) })
+}
+
+// A store that is intercepted behaves as the store itself does, and each call
+// of a critical section passes the function once.
+func TestIntercepted(t *testing.T) {
+	var calls atomic.Int64
+	storetest.Run(t, func(*testing.T) order.Store {
+		return order.Intercept(new(order.Mem), func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
+			calls.Add(1)
+			err := send(ctx)
+			if err != c.Err {
+				t.Errorf("%s: told %v, the call holds %v", c.Kind, err, c.Err)
+			}
+			return err
+		})
+	})
+	if calls.Load() == 0 {
+		t.Error("no call was intercepted")
+	}
 }
 
 // TestMemInBubble: whoever waits in Mem can be seen waiting, and its time is
