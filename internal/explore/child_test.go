@@ -58,7 +58,7 @@ func (roughLease) Release(context.Context) error { return nil }
 
 func init() {
 	var mu sync.Mutex
-	lock.Seeded = append(lock.Seeded,
+	lock.KnownBroken = append(lock.KnownBroken,
 		rough("panics", func() { panic("beyond repair") }),
 		rough("hangs", func() { mu.Lock(); mu.Lock() }),
 	)

@@ -107,7 +107,7 @@ func TestAim(t *testing.T) {
 			t.Errorf("%s under %s: %s, want %s", tt.strategy, tt.fault, got, tt.want)
 		}
 	}
-	for _, s := range slices.Concat(lock.Strategies, lock.Seeded) {
+	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 		for name, p := range s.Aims {
 			known := []tap.Phase{tap.Acquire, tap.Read, tap.Claim, tap.Release}
 			if !slices.Contains(known, tap.Phase(p.Phase)) || !slices.Contains(lock.Faults, name) {

@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 			nodes := stack.start(t)
 			for _, st := range lock.Strategies {
 				if st.Needs&^(lock.Redis|lock.RedisQuorum) == 0 && slices.Contains(stack.names, st.Name) {
-					t.Run(st.Name, func(t *testing.T) { locktest.Run(t, nodes.Subject(st)) })
+					t.Run(st.Name, func(t *testing.T) { locktest.Conform(t, nodes.Subject(st)) })
 				}
 			}
 		})

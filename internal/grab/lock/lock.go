@@ -255,9 +255,9 @@ func (s Strategy) Expected(f Fault) Verdict {
 	return Safe
 }
 
-// Find looks a strategy up by name, in Strategies and then in Seeded.
+// Find looks a strategy up by name, in Strategies and then in KnownBroken.
 func Find(name string) (Strategy, error) {
-	for _, list := range [][]Strategy{Strategies, Seeded} {
+	for _, list := range [][]Strategy{Strategies, KnownBroken} {
 		for _, s := range list {
 			if s.Name == name {
 				return s, nil
@@ -267,7 +267,7 @@ func Find(name string) (Strategy, error) {
 	return Strategy{}, fmt.Errorf("lock: no strategy %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
-// Names lists the strategies in the registry's order, without the seeded ones.
+// Names lists the strategies in the registry's order, without the known-broken variants.
 func Names() []string {
 	names := make([]string, len(Strategies))
 	for i, s := range Strategies {

@@ -27,9 +27,9 @@ var Strategies = []Strategy{
 	handoff,
 }
 
-// Seeded are deliberately wrong siblings of correct locks. They are found by
-// name only and belong to no list.
-var Seeded = []Strategy{
+// KnownBroken lists deliberately wrong variants of correct strategies, which tests and
+// the explorer must find guilty. Find knows them by name; no other list has them.
+var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
 	watchdogStrayRenewal,

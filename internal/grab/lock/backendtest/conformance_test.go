@@ -48,7 +48,7 @@ func TestConformance(t *testing.T) {
 			s.Strategy, err = find(st.Name)
 			must(t, err)
 			s.Open = open
-			locktest.Run(t, s)
+			locktest.Conform(t, s)
 		})
 	}
 }

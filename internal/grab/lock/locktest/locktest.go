@@ -62,8 +62,8 @@ var Checks = []Check{
 	{"crowd", locks, crowd, true},
 }
 
-// Run holds the subject to every check that applies to it.
-func Run(t *testing.T, s Subject) {
+// Conform holds the subject to every check that applies to it.
+func Conform(t *testing.T, s Subject) {
 	var apply []Check
 	for _, c := range Checks {
 		if c.Applies(s) {

@@ -10,7 +10,7 @@ import (
 // getsetBlindTakeover deletes a stamp that has passed, and sets its own. C2 and
 // C3 both see A's stamp passed; C2 DEL, SETNX; C3 DEL, which deletes C2's lock,
 // SETNX: both hold (F7). It is why there is a GETSET.
-var getsetBlindTakeover = seeded(setnxGetSet, "getset-blind-takeover", "setnx-getset, taking over by DEL and SETNX", "F7",
+var getsetBlindTakeover = knownBroken(setnxGetSet, "getset-blind-takeover", "setnx-getset, taking over by DEL and SETNX", "F7",
 	keyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives)}.New)
 
 func deleteAndSet(ctx context.Context, l *keyLease) (bool, error) {
@@ -23,7 +23,7 @@ func deleteAndSet(ctx context.Context, l *keyLease) (bool, error) {
 // getsetNilBusy takes a GETSET that answers nothing for a failure. Its stamp is
 // in the key, and it believes that somebody else has the lock: nobody has it
 // until the stamp passes (F8).
-var getsetNilBusy = seeded(setnxGetSet, "getset-nil-busy", "setnx-getset, taking the nil of GETSET for busy", "F8",
+var getsetNilBusy = knownBroken(setnxGetSet, "getset-nil-busy", "setnx-getset, taking the nil of GETSET for busy", "F8",
 	keyLock{set: setStamp(takeOverUnlessNil), unset: watchAndDelete(lives)}.New)
 
 func takeOverUnlessNil(ctx context.Context, l *keyLease) (bool, error) {

@@ -8,7 +8,7 @@ import (
 // watchdogStrayRenewal arms the renewal before it knows that there is something
 // to renew. The acquire is cancelled; its clean-up overtakes it and finds nothing;
 // the request arrives; the lock is renewed for ever, for nobody (F14).
-var watchdogStrayRenewal = seeded(watchdog, "watchdog-stray-renewal", "watchdog, renewing what was cancelled", "F14",
+var watchdogStrayRenewal = knownBroken(watchdog, "watchdog-stray-renewal", "watchdog, renewing what was cancelled", "F14",
 	func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, oneKey)
 		return strayLocker{l}, err
@@ -35,7 +35,7 @@ func (l strayLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 // watchdogLateSubscribe waits for a message without having looked again once it
 // listens. B finds the lock taken; A releases it and says so; B subscribes, and
 // waits until A's lease would have run out (F16).
-var watchdogLateSubscribe = seeded(watchdog, "watchdog-late-subscribe", "watchdog, not looking again once it listens", "F16",
+var watchdogLateSubscribe = knownBroken(watchdog, "watchdog-late-subscribe", "watchdog, not looking again once it listens", "F16",
 	func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, oneKey)
 		return lateLocker{l}, err
