@@ -1,0 +1,68 @@
+package catalog
+
+import "slices"
+
+// The properties.
+const (
+	OneWinner        = "one-winner"
+	AnswersAgree     = "answers-agree"
+	LeaseExclusive   = "lease-exclusive"
+	HoldersExclusive = "holders-exclusive"
+	WritesExclusive  = "writes-exclusive"
+	Linearizable     = "linearizable"
+	WriteAfterExpiry = "write-after-expiry"
+	StaleWrite       = "stale-write"
+	FenceMonotone    = "fence"
+	StuckOrder       = "stuck"
+	NoLostWakeup     = "no-lost-wakeup"
+	ReleaseEffective = "release-effective"
+	NoResidue        = "no-residue"
+	LossNotified     = "loss-notified"
+	Survives         = "survives"
+)
+
+// Property is something that must hold whatever goes wrong.
+type Property struct {
+	Name    string
+	Aliases []string // old names, which schedule files and command lines may still use
+	About   string   // what holds, in one line
+	By      Programs // that check it
+	Always  bool     // it is checked whether it was asked for or not
+}
+
+// Properties is every property, the one that matters most first.
+var Properties = []Property{
+	{OneWinner, nil, "no order is grabbed more than once: the ledger has one row for it at most", Run | Explore | Replay, false},
+	{AnswersAgree, nil, "the drivers who were told that they won are those in the ledger", Run, false},
+	{LeaseExclusive, []string{"live-overlap"}, "no lease is granted while another one runs, by the servers' clocks, that was not released", Explore | Replay, false},
+	{HoldersExclusive, []string{"holders-apart"}, "no two holders of one lock are inside their critical sections at once, as the instances observed", Run, false},
+	{WritesExclusive, []string{"effects-apart"}, "no two claims of one order that wrote were in flight at once", Run, false},
+	{Linearizable, nil, "the grabs of every order can be put in one sequence in which the first wins, and only it", Run, false},
+	{WriteAfterExpiry, []string{"late-holder"}, "no holder writes after its lease has run out while another is inside", Explore | Replay, false},
+	{StaleWrite, []string{"no-stale-write"}, "no write carries a lower fencing token than one that the database had seen before", Run | Explore | Replay, false},
+	{FenceMonotone, []string{"fence-monotone"}, "every acquisition gets a higher fencing token than those that were over before it was asked for", Run | Explore | Replay, false},
+	{StuckOrder, []string{"nothing-stuck"}, "once all leases have run out, a fresh driver's grab is answered", Run | Explore | Replay, false},
+	{NoLostWakeup, []string{"progress"}, "a waiter for a lock that is free gets it soon", Explore, false},
+	{ReleaseEffective, []string{"prompt-release"}, "a lock that was released can be taken at once", Explore, false},
+	{NoResidue, []string{"left-over"}, "a grab that has ended leaves nothing in the lock servers", Explore, false},
+	{LossNotified, []string{"told"}, "a holder knows that its lease is lost before another gets the lock", Explore, false},
+	{Survives, nil, "the strategy neither ends nor hangs its process", Explore, true},
+}
+
+// FindProperty looks a property up by its name or an old one. note says in one
+// line what an old name is called now; "" where name is the present one.
+func FindProperty(name string) (p Property, note string, ok bool) {
+	return find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
+}
+
+// PropertiesBy lists the names of those that a program can be asked to check, in
+// the table's order: all that it checks but those that it always does.
+func PropertiesBy(program Programs) []string {
+	var names []string
+	for _, p := range Properties {
+		if p.By&program != 0 && !p.Always {
+			names = append(names, p.Name)
+		}
+	}
+	return slices.Clip(names)
+}
