@@ -16,20 +16,16 @@ import (
 var ErrLost = errors.New("history: events lost")
 
 // Decode yields the events of r as they stand, in constant memory. In place of
-// a line that cannot be read (torn, as on a full disk) and before an event whose
-// Seq leaves a gap it yields an error that wraps ErrLost, and goes on. NULs
-// before a line are space that was reserved for nothing, and an unfinished line
-// is no event yet. Any other error comes from r and is the last thing it yields.
+// a line that cannot be read (torn, as on a full disk or when its writer was
+// killed) and before an event whose Seq leaves a gap it yields an error that
+// wraps ErrLost, and goes on. Any other error comes from r and is the last thing
+// it yields.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
 		last := map[string]Event{} // by instance
 		for no := 1; ; no++ {
-			reserved, err := skipNULs(lines)
-			var line []byte
-			if err == nil {
-				line, err = readLine(lines)
-			}
+			line, err := readLine(lines)
 			if err == io.EOF {
 				return
 			}
@@ -37,7 +33,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 				yield(Event{}, fmt.Errorf("history: %w", err))
 				return
 			}
-			if len(bytes.TrimSpace(line)) == 0 || unfinished(reserved, line) {
+			if len(bytes.TrimSpace(line)) == 0 {
 				continue
 			}
 			e, err := parse(line)
@@ -61,25 +57,6 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 				return
 			}
 		}
-	}
-}
-
-const nul = "\x00"
-
-// unfinished says of a line that it was never recorded: its first byte, which is
-// written last, is still one of the NULs before it.
-func unfinished(reserved bool, line []byte) bool { return reserved && line[0] != '{' }
-
-// skipNULs goes on to what is no NUL, and says whether it met any.
-func skipNULs(r *bufio.Reader) (met bool, err error) {
-	for {
-		next, err := r.Peek(1)
-		if err != nil || next[0] != 0 {
-			return met, err
-		}
-		met = true
-		next, _ = r.Peek(r.Buffered())
-		r.Discard(len(next) - len(bytes.TrimLeft(next, nul)))
 	}
 }
 
@@ -118,7 +95,7 @@ func parse(line []byte) (Event, error) {
 func lastIncarnation(tail []byte) int {
 	lines := bytes.Split(tail, []byte{'\n'})
 	for _, line := range slices.Backward(lines) {
-		if e, err := parse(bytes.TrimLeft(line, nul)); err == nil {
+		if e, err := parse(line); err == nil {
 			return e.Incarnation
 		}
 	}

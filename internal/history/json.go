@@ -1,6 +1,7 @@
 package history
 
 import (
+	"encoding/json"
 	"strconv"
 	"unicode/utf8"
 )
@@ -11,8 +12,9 @@ const (
 	maxLine = 64 << 10
 )
 
-// AppendJSON appends e as one line of JSON, without its newline. It is what
-// encoding/json would write, at a tenth of the price. Texts over 1 KiB are cut.
+// AppendJSON appends e as one line of JSON, without its newline. encoding/json
+// reads it as what it would have written itself, which would cost a grab 7 us
+// more, half as much again as recording it. Texts over 1 KiB are cut.
 func (e Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"seq":`...)
 	b = strconv.AppendUint(b, e.Seq, 10)
@@ -53,21 +55,12 @@ func appendText(b []byte, s string) []byte {
 	if len(s) > maxText {
 		s = s[:maxText]
 	}
+	if !plain(s) {
+		text, _ := json.Marshal(s) // a string has no error
+		return append(b, text...)
+	}
 	b = append(b, '"')
-	if plain(s) {
-		return append(append(b, s...), '"')
-	}
-	for _, r := range s { // what is no UTF-8 comes as U+FFFD
-		switch {
-		case r == '"', r == '\\':
-			b = append(b, '\\', byte(r))
-		case r < ' ':
-			const hex = "0123456789abcdef"
-			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&0xf])
-		default:
-			b = utf8.AppendRune(b, r)
-		}
-	}
+	b = append(b, s...)
 	return append(b, '"')
 }
 
