@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"grablab/internal/explore/search"
 	"grablab/internal/schedule"
 )
 
@@ -18,73 +19,75 @@ import (
 // longer hangs, or sleeps outside of the bubble.
 const patience = 5 * time.Second
 
-// child plays in a process of its own, which a strategy may take down with it.
+// child executes in a process of its own, which a strategy may take down with it.
 type child struct {
 	command []string
 	opening opening
-	known   sightings // all of them, for a process that begins anew
+	visited search.Visited // all of it, for a process that is started anew
 
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	out    *gob.Encoder
 	in     *gob.Decoder
-	errors *tail
-	twice  bool            // the driver of the first actor tries twice
-	told   int             // how many of steps the process knows
-	steps  []schedule.Step // by the number that the process knows them by
-	number map[schedule.Step]uint16
-	heard  []schedule.Step // by the number that the process tells them by
+	stderr *beginning
+	ready  reply // its first
+	steps  stepTable
 }
 
-// opening is what a child is told first.
+// stepTable numbers steps alike at both ends: only one of them adds to it at a
+// time, and sends what it has added with its next message.
+type stepTable struct {
+	search.StepTable
+	sent int // how many the other end has
+}
+
+func (t *stepTable) unsent() []schedule.Step {
+	news := t.From(t.sent)
+	t.sent = t.Len()
+	return news
+}
+
+func (t *stepTable) receive(news []schedule.Step) {
+	for _, s := range news {
+		t.ID(s)
+	}
+	t.sent = t.Len()
+}
+
+// opening is the first message to a child.
 type opening struct {
 	Config   Config
 	Strategy string
 }
 
-// request is what a child is asked for, next to taking in what is new.
+// request asks a child for a replay, or for traces of tasks, and has it take in
+// which states have been visited.
 type request struct {
-	Steps  []schedule.Step // new ones
-	Seen   []sighting
-	Tasks  []wireTask
-	Replay []schedule.Step
+	Steps   []schedule.Step // new in the table
+	Visited []search.VisitedState
+	Tasks   []wireTask
+	Replay  []schedule.Step
 }
 
-// reply is of one task, or of a replay.
+// reply is of one task, or of a replay. The first says that the child is ready.
 type reply struct {
-	Err    string
-	Twice  bool            // ready, and the driver of the first actor tries twice
-	Steps  []schedule.Step // new ones
-	Played *wirePlayed
-	Retold *retold
+	Err       string
+	DoubleTap bool            // ready, and the driver of the first actor tries twice
+	Steps     []schedule.Step // new in the table
+	Trace     *wireTrace
+	Replayed  *replayed
 }
 
+// wireTask and wireTrace have numbers of the table in place of the steps.
 type wireTask struct {
-	Steps               []uint16
-	Preemptions, Faults int8
+	Steps []search.StepID
+	Cost  search.Cost
 }
 
-type wirePlayed struct {
-	Steps  []uint16
-	Points []wirePoint
-	Broken []violation
-	Wrong  int
-	Cut    bool
-}
+type wireTrace = search.TraceOf[search.StepID]
 
-type wirePoint struct {
-	State uint64
-	ToGo  int
-	Moves []wireMove
-}
-
-type wireMove struct {
-	Step                uint16
-	Preemptions, Faults int8
-}
-
-func openChild(command []string, o opening, known sightings) (*child, error) {
-	c := &child{command: command, opening: o, known: known, number: map[schedule.Step]uint16{}}
+func startChild(command []string, o opening, visited search.Visited) (*child, error) {
+	c := &child{command: command, opening: o, visited: visited}
 	return c, c.start()
 }
 
@@ -94,8 +97,8 @@ func (c *child) start() error {
 	// See deepStacks. Its garbage is what the memory is for.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=200", "GOMAXPROCS=1")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.errors = &tail{}
-	c.cmd.Stderr = c.errors
+	c.stderr = &beginning{}
+	c.cmd.Stderr = c.stderr
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -105,32 +108,30 @@ func (c *child) start() error {
 		return err
 	}
 	if err := c.cmd.Start(); err != nil {
-		return fmt.Errorf("explore: start a player: %w", err)
+		return fmt.Errorf("explore: start a child: %w", err)
 	}
 	c.stdin, c.out, c.in = stdin, gob.NewEncoder(stdin), gob.NewDecoder(stdout)
-	c.told, c.heard = 0, nil
+	c.steps.sent = 0
 	if err := c.out.Encode(c.opening); err != nil {
-		return c.explain(err)
+		return gone(err)
 	}
-	all := make([]sighting, 0, len(c.known))
-	for state, v := range c.known {
-		all = append(all, sighting{state, v})
+	all := make([]search.VisitedState, 0, len(c.visited))
+	for state, v := range c.visited {
+		all = append(all, search.VisitedState{State: state, Visit: v})
 	}
-	if err := c.send(request{Seen: all}); err != nil {
+	if err := c.Update(all); err != nil {
 		return err
 	}
-	r, err := c.receive()
-	if err == nil && r.Err != "" {
-		err = fmt.Errorf("explore: %s", r.Err)
-	}
-	c.twice = r.Twice
+	c.ready, err = c.receive()
 	return err
 }
 
+// Update returns at once: the child answers no such request.
+func (c *child) Update(news []search.VisitedState) error { return c.send(request{Visited: news}) }
+
 func (c *child) send(r request) error {
-	r.Steps = c.steps[c.told:]
-	c.told = len(c.steps)
-	return c.explain(c.out.Encode(r))
+	r.Steps = c.steps.unsent()
+	return gone(c.out.Encode(r))
 }
 
 // receive waits for one reply, for as long as one schedule may take.
@@ -139,27 +140,32 @@ func (c *child) receive() (reply, error) {
 	defer hung.Stop()
 	var r reply
 	if err := c.in.Decode(&r); err != nil {
-		return r, c.explain(err)
+		return r, gone(err)
 	}
-	c.heard = append(c.heard, r.Steps...)
+	if r.Err != "" {
+		return r, fmt.Errorf("explore: %s", r.Err)
+	}
+	c.steps.receive(r.Steps)
 	return r, nil
 }
 
-// interrupt has the process say where it is, and end.
-func (c *child) interrupt() {
-	c.errors.interrupted()
-	_ = c.cmd.Process.Signal(syscall.SIGQUIT)
-	time.AfterFunc(time.Second, func() { _ = c.cmd.Process.Kill() })
-}
-
-func (c *child) explain(err error) error {
+func gone(err error) error {
 	if err != nil {
-		err = fmt.Errorf("explore: a player is gone: %w", err)
+		err = fmt.Errorf("explore: a child process has ended: %w", err)
 	}
 	return err
 }
 
-func (c *child) play(tasks []task, done func(int, *played)) error {
+// interrupt has the process say where it is, and end.
+func (c *child) interrupt() {
+	c.stderr.interrupted()
+	_ = c.cmd.Process.Signal(syscall.SIGQUIT)
+	time.AfterFunc(time.Second, func() { _ = c.cmd.Process.Kill() })
+}
+
+// Execute goes on in another process where a strategy ends or hangs this one,
+// which costs the task that was under way.
+func (c *child) Execute(tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks); {
 		if err := c.send(request{Tasks: c.wire(tasks[next:])}); err == nil {
 			next, err = c.results(tasks, next, done)
@@ -167,11 +173,11 @@ func (c *child) play(tasks []task, done func(int, *played)) error {
 				continue
 			}
 		}
-		// The process has ended, with the task that was under way.
-		if err := c.again(); err != nil {
+		hung, stack, err := c.restart()
+		if err != nil {
 			return err
 		}
-		done(next, crashed(tasks[next], c.errors.hung, c.errors.last))
+		done(next, crashed(tasks[next], hung, stack))
 		next++
 	}
 	return nil
@@ -179,75 +185,41 @@ func (c *child) play(tasks []task, done func(int, *played)) error {
 
 // results takes replies for the tasks from next on. It returns the first that
 // has none.
-func (c *child) results(tasks []task, next int, done func(int, *played)) (int, error) {
+func (c *child) results(tasks []search.Task, next int, done func(int, *search.Trace)) (int, error) {
 	for ; next < len(tasks); next++ {
 		r, err := c.receive()
 		if err != nil {
 			return next, err
 		}
-		done(next, c.played(r.Played))
+		done(next, search.ConvertTrace(r.Trace, c.steps.Step))
 	}
 	return next, nil
 }
 
-// again starts another process in place of one that has ended.
-func (c *child) again() error {
+// restart starts another process in place of one that has ended, and returns how
+// that did.
+func (c *child) restart() (hung bool, stack string, err error) {
 	_ = c.stdin.Close()
-	_ = c.cmd.Wait() // how it ended is told by its stack
-	hung, last := c.errors.hung, c.errors.String()
-	err := c.start()
-	c.errors.hung, c.errors.last = hung, last
-	return err
+	_ = c.cmd.Wait() // its stack says how it ended
+	hung, stack = c.stderr.hung, c.stderr.String()
+	return hung, stack, c.start()
 }
 
-func (c *child) wire(tasks []task) []wireTask {
+func (c *child) wire(tasks []search.Task) []wireTask {
 	wired := make([]wireTask, len(tasks))
 	for i, t := range tasks {
-		steps := make([]uint16, len(t.steps))
-		for j, s := range t.steps {
-			n, ok := c.number[s]
-			if !ok {
-				n = uint16(len(c.steps))
-				c.number[s] = n
-				c.steps = append(c.steps, s)
-			}
-			steps[j] = n
-		}
-		wired[i] = wireTask{steps, t.cost.preemptions, t.cost.faults}
+		wired[i] = wireTask{search.ConvertSteps(t.Steps, c.steps.ID), t.Cost}
 	}
 	return wired
 }
 
-func (c *child) played(w *wirePlayed) *played {
-	p := &played{broken: w.Broken, wrong: w.Wrong, cut: w.Cut}
-	for _, n := range w.Steps {
-		p.steps = append(p.steps, c.heard[n])
-	}
-	for _, wp := range w.Points {
-		pt := point{state: sum(wp.State), toGo: wp.ToGo, moves: make([]move, len(wp.Moves))}
-		for i, m := range wp.Moves {
-			pt.moves[i] = move{c.heard[m.Step], cost{m.Preemptions, m.Faults}}
-		}
-		p.points = append(p.points, pt)
-	}
-	return p
-}
-
-func (c *child) replay(steps []schedule.Step) (*retold, error) {
+func (c *child) replay(steps []schedule.Step) (*replayed, error) {
 	if err := c.send(request{Replay: steps}); err != nil {
 		return nil, err
 	}
 	r, err := c.receive()
-	if err != nil {
-		return nil, err
-	}
-	if r.Err != "" {
-		return nil, fmt.Errorf("explore: %s", r.Err)
-	}
-	return r.Retold, nil
+	return r.Replayed, err
 }
-
-func (c *child) know(news []sighting) error { return c.send(request{Seen: news}) }
 
 func (c *child) close() error {
 	_ = c.stdin.Close()
@@ -255,31 +227,30 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// tail keeps the beginning of what a process says when it ends: the stack that
+// beginning keeps the first of what a process prints when it ends: the stack that
 // matters comes first.
-type tail struct {
+type beginning struct {
 	mu   sync.Mutex
 	b    bytes.Buffer
 	hung bool
-	last string // what the process before this one said
 }
 
-const maxTail = 64 << 10
+const maxBeginning = 64 << 10
 
-func (t *tail) Write(b []byte) (int, error) {
+func (t *beginning) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.b.Write(b[:min(len(b), maxTail-t.b.Len())])
+	t.b.Write(b[:min(len(b), maxBeginning-t.b.Len())])
 	return len(b), nil
 }
 
-func (t *tail) String() string {
+func (t *beginning) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.b.String()
 }
 
-func (t *tail) interrupted() {
+func (t *beginning) interrupted() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.hung = true

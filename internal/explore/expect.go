@@ -3,6 +3,7 @@ package explore
 import (
 	"slices"
 
+	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 )
@@ -53,12 +54,12 @@ func Expected(s lock.Strategy, guard order.Guard, faults []string) lock.Verdict 
 
 // claimed is what a search should come to. What breaks a property that is not
 // looked at is not found.
-func claimed(cfg Config, set setting) lock.Verdict {
+func claimed(cfg Config, set sim.Setting) lock.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
 		faults = nil
 	}
-	v := Expected(set.strategy, set.guard, faults)
+	v := Expected(set.Strategy, set.Guard, faults)
 	if v != lock.Safe && len(cfg.Properties) < len(Properties) {
 		return ""
 	}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/explore/search"
+	"grablab/internal/explore/sim"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -61,8 +63,8 @@ const (
 // Bounds of a search, beyond which its tables would not reach.
 const (
 	MaxActors      = 4
-	MaxPreemptions = 7
-	MaxFaultCount  = 3
+	MaxPreemptions = search.MaxPreemptions
+	MaxFaultCount  = search.MaxFaults
 )
 
 // ErrConfig says that a search makes no sense.
@@ -102,13 +104,18 @@ func known(what string, names, all []string) error {
 	return nil
 }
 
-// Level is how much was searched of one price: so many preemptions and faults.
-type Level struct {
-	Preemptions int
-	Faults      int
-	Run         int // schedules
-	Waiting     int // schedules that were not run
+func (c Config) bounds() search.Cost {
+	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
+
+// Level is how much was searched of one cost.
+type Level = search.Level
+
+// Moment is one step of a replay, as it went.
+type Moment = sim.Moment
+
+// Bubble runs a function in a bubble of testing/synctest.
+type Bubble = sim.Bubble
 
 // Result is what a search of one strategy has come to.
 type Result struct {
@@ -139,23 +146,6 @@ type Failure struct {
 	Stack    string // of the process, where the strategy took it down; else ""
 }
 
-// Moment is one step, as it went.
-type Moment struct {
-	Step     schedule.Step
-	At       time.Duration // virtual time after the step
-	Did      string        // the command and its reply, in words
-	Store    []string      // what the servers now hold
-	Believes []string      // the actors who believe to hold the lock
-	Holds    []string      // and those whose lease still runs
-	Skipped  bool          // the step could not be made
-	Broken   bool          // the property is broken from here on
-	Made     int           // steps that were made by then
-}
-
-// Bubble runs f in a bubble of testing/synctest, and returns when everything in
-// it has ended.
-type Bubble func(f func())
-
 // Watch is told how far a search has come.
 type Watch func(Result)
 
@@ -169,11 +159,11 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 	}
 	var results []Result
 	for _, name := range cfg.Strategies {
-		s, err := newSearch(cfg, name)
+		set, err := newSetting(cfg, name)
 		if err != nil {
 			return results, err
 		}
-		r, err := s.run(ctx, bubble, progress)
+		r, err := searchOne(ctx, bubble, cfg, set, progress)
 		if err != nil {
 			return results, err
 		}
@@ -185,24 +175,116 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 	return results, ctx.Err()
 }
 
+// searchOne searches one strategy.
+func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
+	began := time.Now()
+	visited := search.Visited{}
+	workers, doubleTap, err := startWorkers(bubble, cfg, set, visited)
+	defer closeAll(workers)
+	if err != nil {
+		return Result{}, err
+	}
+	if doubleTap {
+		set = withDoubleTap(set)
+	}
+	if cfg.Seconds > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(cfg.Seconds*float64(time.Second)))
+		defer cancel()
+	}
+	result := func(s search.Summary) Result { return resultOf(cfg, set, s, time.Since(began)) }
+	searchers := make([]search.Worker, len(workers))
+	for i, w := range workers {
+		searchers[i] = w
+	}
+	engine := search.New(search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, First: cfg.First, NoMerge: cfg.NoMerge}, visited)
+	summary, err := engine.Run(ctx, searchers, func(s search.Summary) {
+		if progress != nil {
+			progress(result(s))
+		}
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	return confirm(result(summary), set, summary.Findings, workers[0])
+}
+
+// startWorkers starts children, or makes one worker in this process. doubleTap
+// says that the driver of the first actor tries twice.
+func startWorkers(bubble Bubble, cfg Config, set sim.Setting, visited search.Visited) (workers []worker, doubleTap bool, err error) {
+	if len(cfg.Command) == 0 {
+		l, err := newLocal(bubble, cfg, set, visited)
+		if err != nil {
+			return nil, false, err
+		}
+		return []worker{l}, l.doubleTap, nil
+	}
+	for range cfg.Workers {
+		c, err := startChild(cfg.Command, opening{cfg, set.Strategy.Name}, visited)
+		workers = append(workers, c)
+		if err != nil {
+			return workers, false, err
+		}
+		doubleTap = c.ready.DoubleTap
+	}
+	return workers, doubleTap, nil
+}
+
+func closeAll(workers []worker) {
+	for _, w := range workers {
+		_ = w.close() // it is not needed any more, however it ends
+	}
+}
+
+// resultOf a search, but for its failures.
+func resultOf(cfg Config, set sim.Setting, s search.Summary, elapsed time.Duration) Result {
+	return Result{
+		Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
+		Verdict: verdict(s), Complete: s.Complete, Reason: s.Reason,
+		Levels: s.Levels, Schedules: s.Schedules, States: s.States, Elapsed: elapsed,
+	}
+}
+
+func verdict(s search.Summary) lock.Verdict {
+	v := verdictOf(func(p string) bool { _, found := s.Findings[p]; return found })
+	if _, ended := s.Findings[Survives]; ended && v == lock.Safe {
+		return lock.Unsafe
+	}
+	if v == lock.Safe && !s.Complete {
+		return lock.Unknown
+	}
+	return v
+}
+
+// verdictOf is what the broken properties come to: stuck, if nothing worse.
+func verdictOf(broken func(property string) bool) lock.Verdict {
+	for _, p := range Properties {
+		if p != Stuck && broken(p) {
+			return lock.Unsafe
+		}
+	}
+	if broken(Stuck) {
+		return lock.Stuck
+	}
+	return lock.Safe
+}
+
 // newSetting is what the schedules of one strategy have in common.
-func newSetting(cfg Config, name string) (setting, error) {
+func newSetting(cfg Config, name string) (sim.Setting, error) {
+	var set sim.Setting
 	st, err := lock.Find(name)
 	if err != nil {
-		return setting{}, err
+		return set, err
 	}
 	if st.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
-		return setting{}, fmt.Errorf("%w: %s needs servers that do not run in virtual time; try it with loadgen run -stack local", ErrConfig, name)
+		return set, fmt.Errorf("%w: %s needs servers that do not run in virtual time; try it with loadgen run -stack local", ErrConfig, name)
 	}
-	set := setting{strategy: st, guard: st.GuardedBy(cfg.Guard), onLost: cfg.OnLost, ttl: cfg.TTL, work: cfg.Work, wait: cfg.Wait}
-	if set.guard.NeedsFence() && !st.Fences {
-		return setting{}, fmt.Errorf("%w: guard %s needs fencing tokens, and %s has none", ErrConfig, set.guard, name)
+	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait}
+	if set.Guard.NeedsFence() && !st.Fences {
+		return set, fmt.Errorf("%w: guard %s needs fencing tokens, and %s has none", ErrConfig, set.Guard, name)
 	}
 	for i := range cfg.Actors {
-		set.actors = append(set.actors, schedule.Actor{Name: string(rune('A' + i)), Instance: i%instances + 1})
+		set.Actors = append(set.Actors, schedule.Actor{Name: string(rune('A' + i)), Instance: i%sim.Instances + 1})
 	}
 	return set, nil
 }
-
-// instances is how many the actors are spread over.
-const instances = 2

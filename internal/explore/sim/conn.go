@@ -1,4 +1,4 @@
-package explore
+package sim
 
 import (
 	"bufio"
@@ -43,7 +43,7 @@ func dial(n *node, owner *instance) *conn {
 	return c
 }
 
-var errProtocol = errors.New("explore: not what a Redis client sends")
+var errProtocol = errors.New("sim: not what a Redis client sends")
 
 // Write takes whole commands, as go-redis flushes them.
 func (c *conn) Write(b []byte) (int, error) {
@@ -247,6 +247,6 @@ func readCount(b []byte, mark byte) (int, []byte, error) {
 
 // listening has the schedule decide when a subscription arrives.
 func (inst *instance) listening(c *conn, args []string) bool {
-	w := inst.world
-	return w != nil && w.subscribing(inst, c.node, c.arrive, args)
+	x := inst.execution
+	return x != nil && x.subscribing(inst, c.node, c.arrive, args)
 }

@@ -1,4 +1,4 @@
-package explore
+package sim
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package explore
+package sim
 
 import (
 	"context"
@@ -17,8 +17,8 @@ type store struct {
 }
 
 func (s store) through(ctx context.Context, text func() string, send func(context.Context) error) error {
-	w := s.inst.world
-	return w.through(ctx, s.inst, &call{target: schedule.DB, text: text}, send)
+	x := s.inst.execution
+	return x.through(ctx, s.inst, &call{target: schedule.DB, text: text}, send)
 }
 
 func (s store) Read(ctx context.Context, id int64, fence uint64) (order.Order, error) {

@@ -1,14 +1,16 @@
-package explore
+package sim
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"grablab/internal/explore/search"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -19,23 +21,41 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setting is what all schedules of a search have in common.
-type setting struct {
-	strategy lock.Strategy
-	guard    order.Guard // in force
-	onLost   grab.OnLost
-	actors   []schedule.Actor
-	ttl      time.Duration
-	work     time.Duration
-	wait     time.Duration
+// Setting is what all schedules of a search have in common.
+type Setting struct {
+	Strategy lock.Strategy
+	Guard    order.Guard // in force
+	OnLost   grab.OnLost
+	Actors   []schedule.Actor
+	TTL      time.Duration
+	Work     time.Duration
+	Wait     time.Duration
 }
+
+// Schedule has the setting, and no steps.
+func (set Setting) Schedule() schedule.Schedule {
+	return schedule.Schedule{
+		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
+		Nodes: nodeNames(set.Strategy.Needs), TTL: set.TTL, Work: set.Work, Wait: set.Wait,
+	}
+}
+
+// Bubble runs f in a bubble of testing/synctest, and returns when everything in
+// it has ended.
+type Bubble func(f func())
 
 // theOrder is what everybody is after.
 const theOrder = 1
 
-// stage is what schedules are played on, one after the other: servers, and the
+// cluster is what schedules are played on, one after the other: servers, and the
 // clients of the instances. It is made outside of the bubbles.
-type stage struct {
+type Cluster struct {
+	Setting
+	// TokenIsDriver says that a lease's token is its driver's: to the lock, two
+	// attempts of one driver are one.
+	TokenIsDriver bool
+
+	bubble    Bubble
 	nodes     []*node
 	instances []*instance // by number, from 1
 	prober    *instance   // an instance that is fresh, when all is over
@@ -44,7 +64,6 @@ type stage struct {
 	renews   bool     // it makes calls by itself
 	tells    bool     // its loss can be known
 	shows    bool     // its token stands on the server
-	borrowed bool     // its token is the driver's, and not its own
 	baseline []string // the keys that a released one leaves behind
 }
 
@@ -53,15 +72,15 @@ type instance struct {
 	number  int
 	redis   redis.UniversalClient
 	redlock []redis.UniversalClient
-	close   []func() error
+	clients []redis.UniversalClient // all of them
 
 	// Of the schedule that is being played:
-	world    *world // nil: none is
-	service  *grab.Service
-	sessions []order.Tx
-	ahead    time.Duration // its wall clock, of everybody's
-	asked    bool          // for its wall clock
-	tokens   int
+	execution *execution // nil: none is
+	service   *grab.Service
+	sessions  []order.Tx
+	ahead     time.Duration // its wall clock, of everybody's
+	asked     bool          // for its wall clock
+	tokens    int
 }
 
 // quorumNodes is how many nodes a Redlock is played on: the fewest.
@@ -81,51 +100,73 @@ func nodeNames(needs lock.Backend) []string {
 	return names
 }
 
-// newStage makes the servers that a strategy needs, and so many instances.
-func newStage(needs lock.Backend, instances int) (*stage, error) {
-	s := &stage{}
-	for _, name := range nodeNames(needs) {
-		n, err := newNode(name)
-		if err != nil {
-			return s, err
-		}
-		s.nodes = append(s.nodes, n)
+// New makes the servers and the instances that a strategy needs, and finds out
+// what its leases are like.
+func New(bubble Bubble, set Setting) (*Cluster, error) {
+	s := &Cluster{Setting: set, bubble: bubble}
+	err := s.build()
+	if err == nil {
+		bubble(func() { err = s.learn() })
 	}
-	for i := range instances + 1 {
-		inst, err := s.newInstance(i + 1)
-		if err != nil {
-			return s, err
-		}
-		s.instances = append(s.instances, inst)
+	if err != nil {
+		s.Close()
+		return nil, err
 	}
-	s.prober = s.instances[instances]
-	s.instances = s.instances[:instances]
 	return s, nil
 }
 
-// shut ends the servers and the clients.
-func (s *stage) shut() {
-	for _, inst := range append(s.instances, s.prober) {
-		if inst == nil {
-			continue
+func (s *Cluster) build() error {
+	for _, name := range nodeNames(s.Strategy.Needs) {
+		n, err := newNode(name)
+		if err != nil {
+			return err
 		}
-		for _, f := range inst.close {
-			_ = f()
+		s.nodes = append(s.nodes, n)
+	}
+	for i := range Instances + 1 {
+		inst, err := s.newInstance(i + 1)
+		if err != nil {
+			return err
 		}
+		s.instances = append(s.instances, inst)
+	}
+	s.prober = s.instances[Instances]
+	s.instances = s.instances[:Instances]
+	return nil
+}
+
+// Instances is how many instances the actors are spread over.
+const Instances = 2
+
+// Close ends the servers and the clients.
+func (s *Cluster) Close() {
+	for _, inst := range s.instances {
+		_ = inst.close()
+	}
+	if s.prober != nil {
+		_ = s.prober.close()
 	}
 	for _, n := range s.nodes {
 		n.close()
 	}
 }
 
-func (s *stage) newInstance(number int) (*instance, error) {
+func (inst *instance) close() error {
+	var errs []error
+	for _, client := range inst.clients {
+		errs = append(errs, client.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Cluster) newInstance(number int) (*instance, error) {
 	inst := &instance{number: number}
 	for _, n := range s.nodes {
 		client, err := newClient(inst, n)
 		if err != nil {
 			return nil, err
 		}
-		inst.close = append(inst.close, client.Close)
+		inst.clients = append(inst.clients, client)
 		if n.name == "redis" {
 			inst.redis = client
 		} else {
@@ -136,9 +177,8 @@ func (s *stage) newInstance(number int) (*instance, error) {
 }
 
 // world is one schedule that is being played, in one bubble.
-type world struct {
-	*stage
-	setting
+type execution struct {
+	*Cluster
 	db     *order.Mem
 	actors []*actor
 	probe  *actor
@@ -152,7 +192,7 @@ type world struct {
 	starting bool
 	waiting  []*call // to be sent
 	late     []*call // applied and not answered
-	strays   []*call // given up, and still on their way
+	inFlight []*call // given up, and still on their way
 	arrived  chan struct{}
 	events   []event
 	passed   int  // calls that went through while open
@@ -163,8 +203,8 @@ type world struct {
 	struck  *node   // the server that the last step did something to
 	before  []*call // what could have gone instead of the last step
 	running sync.WaitGroup
-	dbSum   sum
-	broken  []violation
+	dbSum   search.Fingerprint
+	broken  []search.Violation
 	steps   int
 
 	telling bool     // somebody wants to know
@@ -179,8 +219,8 @@ type actor struct {
 	inst   *instance
 	cancel context.CancelFunc
 	counts []callCount
-	seen   sum   // all that its code can know
-	early  uint8 // who had the lock before this one began
+	seen   search.Fingerprint // all that its code can know
+	early  uint8              // who had the lock before this one began
 
 	begun, done, dead, paused, cancelled bool
 	answer                               grab.Answer
@@ -227,33 +267,33 @@ type event struct {
 	actor *actor
 }
 
-// newWorld is called inside of the bubble.
-func newWorld(s *stage, set setting) (*world, error) {
-	w := &world{
-		stage: s, setting: set, db: &order.Mem{},
+// newExecution is called inside of the bubble.
+func newExecution(s *Cluster) (*execution, error) {
+	x := &execution{
+		Cluster: s, db: &order.Mem{},
 		ended: make(chan struct{}), arrived: make(chan struct{}, 1),
 	}
-	if _, err := w.db.Create(context.Background(), 1); err != nil {
+	if _, err := x.db.Create(context.Background(), 1); err != nil {
 		return nil, err
 	}
 	for _, n := range s.nodes {
 		n.reset()
 	}
-	for i, a := range set.actors {
-		w.actors = append(w.actors, &actor{
-			name: a.Name, index: i, driver: driverOf(set.actors, i), inst: s.instances[a.Instance-1], seen: emptySum,
+	for i, a := range s.Actors {
+		x.actors = append(x.actors, &actor{
+			name: a.Name, index: i, driver: driverOf(s.Actors, i), inst: s.instances[a.Instance-1], seen: search.EmptyFingerprint,
 		})
 	}
-	w.probe = &actor{name: "probe", index: len(w.actors), driver: int64(len(w.actors)) + 1, inst: s.prober, seen: emptySum}
-	w.open = true // setting up is no step
+	x.probe = &actor{name: "probe", index: len(x.actors), driver: int64(len(x.actors)) + 1, inst: s.prober, seen: search.EmptyFingerprint}
+	x.open = true // Setting up is no step
 	for _, inst := range append(s.instances, s.prober) {
-		inst.world, inst.ahead, inst.asked, inst.tokens = w, 0, false, 0
-		if err := w.start(inst); err != nil {
-			return w, err
+		inst.execution, inst.ahead, inst.asked, inst.tokens = x, 0, false, 0
+		if err := x.start(inst); err != nil {
+			return x, err
 		}
 	}
-	w.open = false
-	return w, nil
+	x.open = false
+	return x, nil
 }
 
 // driverOf numbers the drivers from 1.
@@ -267,29 +307,29 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 }
 
 // start starts an instance, or starts it again.
-func (w *world) start(inst *instance) error {
+func (x *execution) start(inst *instance) error {
 	inst.sessions = nil
-	orders := store{w.db, inst}
+	orders := store{x.db, inst}
 	service, err := grab.New(grab.Config{
 		Instance: strconv.Itoa(inst.number),
 		Orders:   orders,
 		Lock: lock.Env{
 			Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, Orders: orders,
-			TTL: w.ttl, Wait: w.wait,
+			TTL: x.TTL, Wait: x.Wait,
 			Now:   func() time.Time { inst.asked = true; return time.Now().Add(inst.ahead) },
-			Token: func() string { return w.newToken(inst) },
+			Token: func() string { return x.newToken(inst) },
 			Rand:  func() float64 { return jitter(inst.number) },
 			Log:   quiet,
 		},
-		Strategy: w.strategy.Name,
-		Work:     w.work,
-		Guard:    w.guard,
-		OnLost:   w.onLost,
+		Strategy: x.Strategy.Name,
+		Work:     x.Work,
+		Guard:    x.Guard,
+		OnLost:   x.OnLost,
 		History:  recorder{inst},
 	})
 	if err == nil {
 		inst.service = service
-		w.services = append(w.services, service)
+		x.services = append(x.services, service)
 	}
 	return err
 }
@@ -300,9 +340,9 @@ var quiet = slog.New(slog.DiscardHandler)
 // the same instant.
 func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
 
-func (w *world) newToken(inst *instance) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (x *execution) newToken(inst *instance) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	inst.tokens++
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
@@ -314,50 +354,50 @@ const tokenPrefix = "token-"
 type recorder struct{ inst *instance }
 
 func (r recorder) Record(e history.Event) {
-	w := r.inst.world
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	e.T = w.elapsed()
-	if a := w.actorOf(r.inst, e.Driver); a != w.probe {
-		w.events = append(w.events, event{e, a})
+	x := r.inst.execution
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e.T = x.elapsed()
+	if a := x.actorOf(r.inst, e.Driver); a != x.probe {
+		x.events = append(x.events, event{e, a})
 	}
 }
 
 // elapsed is the time since the schedule began.
-func (w *world) elapsed() time.Duration { return time.Since(epoch) }
+func (x *execution) elapsed() time.Duration { return time.Since(epoch) }
 
 // applied is called when a server has carried out a call, or has not: then with
 // the error.
-func (w *world) applied(c *call, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (x *execution) applied(c *call, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if c.node == nil {
-		w.dbSum = 0
+		x.dbSum = 0
 		return
 	}
-	c.node.past = c.node.past.text(c.actor.name).text(string(c.phase)).number(int64(c.n)).number(int64(w.elapsed())).number(int64(c.fate)).flag(err == nil)
+	c.node.past = c.node.past.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n)).Number(int64(x.elapsed())).Number(int64(c.fate)).Flag(err == nil)
 	if err == nil || err == redis.Nil {
-		w.grant(c)
+		x.grant(c)
 	}
 }
 
 // grant notes the leases that there are after c: of everybody whose name stands
 // in a key, for a release may have brought one to somebody else. A lock whose
 // names are not to be seen there is believed.
-func (w *world) grant(c *call) {
+func (x *execution) grant(c *call) {
 	now := c.node.now()
-	if !w.shows {
+	if !x.shows {
 		if c.phase == tap.Acquire || c.phase == tap.Renew {
-			c.actor.lease(leaseOn{c.node, now.Add(w.ttl)})
+			c.actor.lease(leaseOn{c.node, now.Add(x.TTL)})
 		}
 		return
 	}
-	if name := w.nameIn(c); name != "" {
+	if name := x.nameIn(c); name != "" {
 		c.actor.stands = name
 	}
-	for _, a := range w.actors {
+	for _, a := range x.actors {
 		if ttl, ok := c.node.names(a.stands); ok {
-			a.lease(leaseOn{c.node, now.Add(cmp.Or(ttl, w.ttl))})
+			a.lease(leaseOn{c.node, now.Add(cmp.Or(ttl, x.TTL))})
 		}
 	}
 }
@@ -374,7 +414,7 @@ func (a *actor) lease(l leaseOn) {
 
 // nameIn is what a call that takes a lock would have stand there: the argument
 // with a token in it; "": there is none.
-func (w *world) nameIn(c *call) string {
+func (x *execution) nameIn(c *call) string {
 	if c.phase != tap.Acquire {
 		return ""
 	}
@@ -389,17 +429,17 @@ func (w *world) nameIn(c *call) string {
 }
 
 // quorum is how many servers have to grant a lease; 0: there are no leases.
-func (w *world) quorum() int {
-	if !w.leased() {
+func (x *execution) quorum() int {
+	if !x.leased() {
 		return 0
 	}
-	return len(w.nodes)/2 + 1
+	return len(x.nodes)/2 + 1
 }
 
 // leaseLeft is for how long the actor's lease still runs by the clocks of the
 // servers that granted it; with several, of a majority of them.
-func (w *world) leaseLeft(a *actor) time.Duration {
-	quorum := min(w.quorum(), len(a.leases))
+func (x *execution) leaseLeft(a *actor) time.Duration {
+	quorum := min(x.quorum(), len(a.leases))
 	if quorum == 0 {
 		return 0
 	}
@@ -418,27 +458,27 @@ func (w *world) leaseLeft(a *actor) time.Duration {
 }
 
 // subscribing has a SUBSCRIBE wait for its step. It is false if it needs none.
-func (w *world) subscribing(inst *instance, n *node, arrive func(), args []string) bool {
+func (x *execution) subscribing(inst *instance, n *node, arrive func(), args []string) bool {
 	c := &call{
 		phase: tap.Acquire, target: n.name, flight: arrive,
 		text: func() string { return strings.Join(args, " ") },
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c.actor = w.listener(inst)
-	if w.open || c.actor == w.probe {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c.actor = x.listener(inst)
+	if x.open || c.actor == x.probe {
 		return false
 	}
-	w.waiting = append(w.waiting, c)
-	w.arrive()
+	x.waiting = append(x.waiting, c)
+	x.arrive()
 	return true
 }
 
 // listener is who an instance's subscription is for: the last one who has begun
 // and has nothing yet.
-func (w *world) listener(inst *instance) *actor {
-	found := w.actorOf(inst, 0)
-	for _, a := range w.actors {
+func (x *execution) listener(inst *instance) *actor {
+	found := x.actorOf(inst, 0)
+	for _, a := range x.actors {
 		if a.inst == inst && a.begun && !a.done && !a.granted {
 			found = a
 		}
@@ -447,24 +487,24 @@ func (w *world) listener(inst *instance) *actor {
 }
 
 // stop ends the schedule. What still waits is told so.
-func (w *world) stop() {
-	w.mu.Lock()
-	w.open = false
-	w.mu.Unlock()
-	close(w.ended)
-	for _, a := range w.actors {
+func (x *execution) stop() {
+	x.mu.Lock()
+	x.open = false
+	x.mu.Unlock()
+	close(x.ended)
+	for _, a := range x.actors {
 		if a.cancel != nil {
 			a.cancel()
 		}
 	}
-	w.running.Wait()
-	for _, service := range w.services {
+	x.running.Wait()
+	for _, service := range x.services {
 		_ = service.Close()
 	}
-	for _, n := range w.nodes {
+	for _, n := range x.nodes {
 		n.hangUp()
 	}
-	for _, inst := range append(w.instances, w.prober) {
-		inst.world = nil
+	for _, inst := range append(x.instances, x.prober) {
+		inst.execution = nil
 	}
 }

@@ -1,4 +1,4 @@
-package explore
+package sim
 
 import (
 	"bufio"
@@ -42,7 +42,7 @@ func TestLuaHost(t *testing.T) {
 
 // So they do for every script of the locks, on no data and on its own.
 func TestLuaHostRunsTheLocks(t *testing.T) {
-	paths, err := filepath.Glob("../grab/lock/*.lua")
+	paths, err := filepath.Glob("../../grab/lock/*.lua")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%d scripts, %v", len(paths), err)
 	}

@@ -1,73 +1,33 @@
-package explore
+package sim
 
 import (
 	"slices"
 	"time"
 
+	"grablab/internal/explore/search"
 	"grablab/internal/schedule"
 )
 
-// Fault kinds, as -faults names them.
-const (
-	Expiry      = "expiry"       // a lease runs out while its holder's calls take their time
-	Pause       = "pause"        // a process stops for as long as it likes
-	Crash       = "crash"        // a process ends
-	Cancel      = "cancel"       // a client hangs up
-	Restart     = "restart"      // a lock server comes back empty
-	Down        = "down"         // a lock server cannot be reached for a while
-	ClientClock = "client-clock" // an instance's wall clock is off
-	NodeClock   = "node-clock"   // a lock server's clock jumps
-	LostReply   = "lost-reply"   // a call is carried out and its caller told of an error
-	LateReply   = "late-reply"   // a call's reply, or the call itself, is late
-)
-
-// Faults lists every kind of fault.
-var Faults = []string{Expiry, Pause, Crash, Cancel, Restart, Down, ClientClock, NodeClock, LostReply, LateReply}
-
-// cost is what a schedule has used of the bounds.
-type cost struct{ preemptions, faults int8 }
-
-func (c cost) plus(d cost) cost {
-	return cost{c.preemptions + d.preemptions, c.faults + d.faults}
+// enabledSteps collects the steps that could come next. First comes the one that
+// is free and goes on with the actor that moved last.
+type enabledSteps struct {
+	*execution
+	limits      *Limits
+	left        search.Cost // of the bounds
+	transitions []search.Transition
+	commuted    bool // a call was left out that commutes with the last one
 }
 
-// within says whether c uses no more than limit of anything.
-func (c cost) within(limit cost) bool {
-	return c.preemptions <= limit.preemptions && c.faults <= limit.faults
-}
-
-var (
-	free      = cost{}
-	preempted = cost{preemptions: 1}
-	faulty    = cost{faults: 1}
-)
-
-// move is a step that could come next.
-type move struct {
-	schedule.Step
-	cost cost
-}
-
-// menu collects the moves at one point, the one that costs nothing and goes on
-// with what was under way first.
-type menu struct {
-	*world
-	limits *limits
-	left   cost
-	moves  []move
-	passed bool // over a call that commutes with the last one
-}
-
-// moves are the steps that could come next, of those that are within the
-// limits. commuted says that there are more, which would lead to where other
-// schedules lead. None at all: everything has ended.
-func (w *world) moves(l *limits, used cost) (moves []move, commuted bool) {
-	m := &menu{world: w, limits: l, left: cost{l.preemptions - used.preemptions, l.faults - used.faults}}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	slices.SortFunc(w.waiting, compareCalls)
-	slices.SortFunc(w.late, compareCalls)
-	slices.SortFunc(w.strays, compareCalls)
+// transitions are the steps that could come next, of those within the limits.
+// commuted says that there are more, which would lead to where other schedules
+// lead. None at all: every actor has ended.
+func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
+	m := &enabledSteps{execution: x, limits: l, left: l.Bounds.Minus(used)}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	slices.SortFunc(x.waiting, compareCalls)
+	slices.SortFunc(x.late, compareCalls)
+	slices.SortFunc(x.inFlight, compareCalls)
 	m.calls()
 	m.begins()
 	m.hears()
@@ -75,48 +35,48 @@ func (w *world) moves(l *limits, used cost) (moves []move, commuted bool) {
 	m.time()
 	m.heals()
 	m.failures()
-	return m.moves, m.passed
+	return m.transitions, m.commuted
 }
 
-func (m *menu) add(c cost, s schedule.Step) {
-	if c.within(m.left) {
-		m.moves = append(m.moves, move{s, c})
+func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
+	if c.Within(m.left) {
+		m.transitions = append(m.transitions, search.Transition{Step: s, Cost: c})
 	}
 }
 
 // fault adds a step of that kind of fault, if it is to be looked at.
-func (m *menu) fault(kind string, s schedule.Step) {
-	if m.limits.kinds[kind] {
-		m.add(faulty, s)
+func (m *enabledSteps) fault(kind string, s schedule.Step) {
+	if slices.Contains(m.limits.Faults, kind) {
+		m.add(search.Faulty, s)
 	}
 }
 
 // enabled says whether the actor has a call that can go through.
-func (w *world) enabled(a *actor) bool {
-	return a != nil && !a.dead && !a.paused && slices.ContainsFunc(w.waiting, func(c *call) bool { return c.actor == a })
+func (x *execution) enabled(a *actor) bool {
+	return a != nil && !a.dead && !a.paused && slices.ContainsFunc(x.waiting, func(c *call) bool { return c.actor == a })
 }
 
 // anyEnabled says whether somebody has.
-func (w *world) anyEnabled() bool { return slices.ContainsFunc(w.actors, w.enabled) }
+func (x *execution) anyEnabled() bool { return slices.ContainsFunc(x.actors, x.enabled) }
 
 // switching is the price of going on with a: who is under way and could go on
 // is preempted.
-func (w *world) switching(a *actor) cost {
-	if a != w.current && w.enabled(w.current) {
-		return preempted
+func (x *execution) switching(a *actor) search.Cost {
+	if a != x.current && x.enabled(x.current) {
+		return search.Preempted
 	}
-	return free
+	return search.Free
 }
 
 // calls lets the pending ones through, those of who is under way first.
-func (m *menu) calls() {
+func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.waiting {
 			switch {
 			case (c.actor == m.current) != own || !m.enabled(c.actor):
 			case m.mirrored(c):
 			case m.commutes(c):
-				m.passed = true
+				m.commuted = true
 			default:
 				m.add(m.switching(c.actor), c.step(schedule.Call))
 			}
@@ -128,8 +88,8 @@ func (m *menu) calls() {
 // which it came before the last step. Two calls that one actor has under way at
 // once, to two servers, are let through in one order; what happens to a server
 // happens after the calls to others that were as cheap before.
-func (m *menu) commutes(c *call) bool {
-	if !m.limits.reduce || !slices.Contains(m.before, c) {
+func (m *enabledSteps) commutes(c *call) bool {
+	if !m.limits.Reduce || !slices.Contains(m.before, c) {
 		return false
 	}
 	if m.struck != nil {
@@ -140,25 +100,25 @@ func (m *menu) commutes(c *call) bool {
 
 // mirrored says whether a call differs from one of the same actor by the name of
 // its server alone: nothing has told the two servers apart so far.
-func (m *menu) mirrored(c *call) bool {
-	return m.limits.reduce && c.node != nil && slices.ContainsFunc(m.nodes, func(n *node) bool {
+func (m *enabledSteps) mirrored(c *call) bool {
+	return m.limits.Reduce && c.node != nil && slices.ContainsFunc(m.nodes, func(n *node) bool {
 		return n.name < c.node.name && m.alike(n, c.node)
 	})
 }
 
 // alike says whether two servers have the same past, and the same calls before them.
-func (w *world) alike(a, b *node) bool {
-	return a.past == b.past && w.ahead(a) == w.ahead(b)
+func (x *execution) alike(a, b *node) bool {
+	return a.past == b.past && x.ahead(a) == x.ahead(b)
 }
 
 // ahead sums up the calls that a server has before it; nil: the database, and
-// what only passes through the gate. In any order: a sum of sums is the same in all.
-func (w *world) ahead(n *node) sum {
-	var all sum
-	for i, line := range [][]*call{w.waiting, w.late, w.strays} {
+// what only passes through the gate. In any order: a sum of hashes is the same in all.
+func (x *execution) ahead(n *node) search.Fingerprint {
+	var all search.Fingerprint
+	for i, line := range [][]*call{x.waiting, x.late, x.inFlight} {
 		for _, c := range line {
 			if c.node == n {
-				all += c.sum().number(int64(i))
+				all += c.Fingerprint().Number(int64(i))
 			}
 		}
 	}
@@ -166,7 +126,7 @@ func (w *world) ahead(n *node) sum {
 }
 
 // begins lets the next actor begin. Which one comes first is a matter of names.
-func (m *menu) begins() {
+func (m *enabledSteps) begins() {
 	for _, a := range m.actors {
 		if !a.begun {
 			m.add(m.switching(a), schedule.Step{Kind: schedule.Begins, Actor: a.name})
@@ -175,21 +135,21 @@ func (m *menu) begins() {
 	}
 }
 
-func (m *menu) hears() {
+func (m *enabledSteps) hears() {
 	for _, c := range m.late {
 		if !c.actor.dead && !c.actor.paused {
 			m.add(m.switching(c.actor), c.step(schedule.Hears))
 		}
 	}
-	for _, c := range m.strays {
-		m.add(free, c.step(schedule.ArrivesLate))
+	for _, c := range m.inFlight {
+		m.add(search.Free, c.step(schedule.ArrivesLate))
 	}
 }
 
-func (m *menu) resumes() {
+func (m *enabledSteps) resumes() {
 	for _, a := range m.actors {
 		if a.paused {
-			m.add(free, schedule.Step{Kind: schedule.Resumes, Actor: a.name})
+			m.add(search.Free, schedule.Step{Kind: schedule.Resumes, Actor: a.name})
 		}
 	}
 }
@@ -197,24 +157,24 @@ func (m *menu) resumes() {
 // time passes freely while nobody could do anything else. That a timer comes
 // before a call which could go through preempts it; that a lease ends before it
 // is the expiry.
-func (m *menu) time() {
+func (m *enabledSteps) time() {
 	// What goes on for longer goes on for ever, such as a renewal for nobody.
 	timer, end := schedule.Step{Kind: schedule.NextTimer}, schedule.Step{Kind: schedule.LeaseEnd}
-	if m.elapsed() > horizon*m.ttl+m.wait {
+	if m.elapsed() > horizon*m.TTL+m.Wait {
 		return
 	}
 	leases := m.nextLeaseEnd() > 0 && m.unfinished()
 	switch {
 	case !m.anyEnabled():
 		if m.sleepers() {
-			m.add(free, timer)
+			m.add(search.Free, timer)
 		}
 		if leases {
-			m.add(free, end)
+			m.add(search.Free, end)
 		}
 	default:
 		if m.sleepers() {
-			m.add(preempted, timer)
+			m.add(search.Preempted, timer)
 		}
 		if leases {
 			m.fault(Expiry, end)
@@ -223,25 +183,25 @@ func (m *menu) time() {
 }
 
 // unfinished says whether somebody has yet to begin, or to end.
-func (w *world) unfinished() bool {
-	return slices.ContainsFunc(w.actors, func(a *actor) bool { return !a.done && !a.dead })
+func (x *execution) unfinished() bool {
+	return slices.ContainsFunc(x.actors, func(a *actor) bool { return !a.done && !a.dead })
 }
 
 // sleepers says whether somebody waits for something other than a step; a
 // holder may have a renewal to make.
-func (w *world) sleepers() bool {
-	return slices.ContainsFunc(w.actors, func(a *actor) bool {
+func (x *execution) sleepers() bool {
+	return slices.ContainsFunc(x.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused {
 			return false
 		}
-		return !w.enabled(a) || w.renews && a.granted && !a.leaving
+		return !x.enabled(a) || x.renews && a.granted && !a.leaving
 	})
 }
 
 // nextLeaseEnd is for how long the next lease to end still runs; 0: there is none.
-func (w *world) nextLeaseEnd() time.Duration {
+func (x *execution) nextLeaseEnd() time.Duration {
 	var next time.Duration
-	for _, a := range w.actors {
+	for _, a := range x.actors {
 		for _, l := range a.leases {
 			if left := l.until.Sub(l.node.now()); left > 0 && !a.released && (next == 0 || left < next) {
 				next = left
@@ -251,17 +211,17 @@ func (w *world) nextLeaseEnd() time.Duration {
 	return next
 }
 
-func (m *menu) heals() {
+func (m *enabledSteps) heals() {
 	for _, n := range m.nodes {
 		if n.down {
-			m.add(free, schedule.Step{Kind: schedule.Up, Target: n.name})
+			m.add(search.Free, schedule.Step{Kind: schedule.Up, Target: n.name})
 		}
 	}
 }
 
 // failures offers every fault, where it could make a difference.
-func (m *menu) failures() {
-	if m.left.faults == 0 {
+func (m *enabledSteps) failures() {
+	if m.left.Faults == 0 {
 		return
 	}
 	for _, c := range m.waiting {
@@ -276,13 +236,13 @@ func (m *menu) failures() {
 		m.actorFailures(a)
 	}
 	for i, n := range m.nodes {
-		if !slices.ContainsFunc(m.nodes[:i], func(o *node) bool { return m.limits.reduce && m.alike(o, n) }) {
+		if !slices.ContainsFunc(m.nodes[:i], func(o *node) bool { return m.limits.Reduce && m.alike(o, n) }) {
 			m.nodeFailures(n)
 		}
 	}
 }
 
-func (m *menu) actorFailures(a *actor) {
+func (m *enabledSteps) actorFailures(a *actor) {
 	if !a.begun || a.done || a.dead || a.paused {
 		return
 	}
@@ -302,17 +262,17 @@ func (m *menu) actorFailures(a *actor) {
 		m.fault(Crash, schedule.Step{Kind: schedule.InstanceDies, Instance: a.inst.number})
 	}
 	if a.inst.asked && a.inst.ahead == 0 {
-		m.fault(ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.ttl})
+		m.fault(ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.TTL})
 	}
 }
 
-func (m *menu) nodeFailures(n *node) {
+func (m *enabledSteps) nodeFailures(n *node) {
 	holds := slices.ContainsFunc(m.actors, func(a *actor) bool {
 		return slices.ContainsFunc(a.leases, func(l leaseOn) bool { return l.node == n && l.until.After(n.now()) })
 	})
 	if holds {
 		m.fault(Restart, schedule.Step{Kind: schedule.Restarts, Target: n.name})
-		m.fault(NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.ttl})
+		m.fault(NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.TTL})
 	}
 	if !n.down {
 		m.fault(Down, schedule.Step{Kind: schedule.Down, Target: n.name})

@@ -1,4 +1,4 @@
-package explore
+package sim
 
 import (
 	"context"
@@ -63,11 +63,11 @@ func warm(client *redis.Client) error {
 // that is being played.
 func gateOf(inst *instance, n *node) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
-		w := inst.world
-		if w == nil || n.refuses(cmds[0]) {
+		x := inst.execution
+		if x == nil || n.refuses(cmds[0]) {
 			return send(ctx)
 		}
-		return w.through(ctx, inst, n.call(cmds), send)
+		return x.through(ctx, inst, n.call(cmds), send)
 	})
 }
 

@@ -1,10 +1,12 @@
-package explore
+package sim
 
 import (
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"grablab/internal/explore/search"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -29,9 +31,9 @@ type node struct {
 	// watching are the peers that have a WATCH: whether something may have been
 	// written since.
 	watching map[*server.Peer]bool
-	past     sum  // all that has happened to it
-	told     sum  // all that has been heard from it
-	dirty    bool // a command has run since data was read
+	past     search.Fingerprint // all that has happened to it
+	told     search.Fingerprint // all that has been heard from it
+	dirty    bool               // a command has run since data was read
 	data     []byte
 }
 
@@ -55,7 +57,7 @@ func (n *node) close() {
 func (n *node) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
-	n.ahead, n.down, n.dirty, n.past, n.told = 0, false, true, emptySum, 0
+	n.ahead, n.down, n.dirty, n.past, n.told = 0, false, true, search.EmptyFingerprint, 0
 	n.heard = nil
 	clear(n.watching)
 }

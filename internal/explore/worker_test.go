@@ -6,12 +6,13 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"grablab/internal/explore/search"
 	"grablab/internal/grab/lock"
 )
 
 // Left to themselves, two actors grab one after the other, with every strategy
 // that runs in virtual time, and come to the same state each time.
-func TestPlayUndisturbed(t *testing.T) {
+func TestUndisturbed(t *testing.T) {
 	for _, st := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 		if st.Needs&(lock.ZooKeeper|lock.Etcd) != 0 || st.Name == "mysql-getlock-pooled" || st.Title == "" {
 			continue // needs servers, or a pool of connections, or is of TestSurvives
@@ -26,20 +27,20 @@ func TestPlayUndisturbed(t *testing.T) {
 				t.Fatal(err)
 			}
 			bubble := func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
-			l, err := openLocal(bubble, cfg, set, sightings{})
+			l, err := newLocal(bubble, cfg, set, search.Visited{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.close()
-			var first sum
+			var first search.Fingerprint
 			for i := range 3 {
-				err := l.play([]task{{}}, func(_ int, p *played) {
-					last := p.points[len(p.points)-1].state
+				err := l.Execute([]search.Task{{}}, func(_ int, tr *search.Trace) {
+					last := tr.Points[len(tr.Points)-1].State
 					if i == 0 {
 						first = last
 					}
-					if len(p.broken) > 0 || p.cut || p.wrong >= 0 || last != first {
-						t.Errorf("play %d: %+v", i+1, p)
+					if len(tr.Broken) > 0 || tr.Cut || tr.Impossible >= 0 || last != first {
+						t.Errorf("execution %d: %+v", i+1, tr)
 					}
 				})
 				if err != nil {
@@ -59,26 +60,26 @@ func ChildCommand(tb testing.TB) []string {
 	return []string{os.Args[0], "-test.run=^TestAsChild$"}
 }
 
-// BenchmarkPlay is one schedule of two actors, from nothing to the last probe,
+// BenchmarkExecution is one schedule of two actors, from nothing to the last probe,
 // in a child, which has one core.
-func BenchmarkPlay(b *testing.B) {
+func BenchmarkExecution(b *testing.B) {
 	for _, name := range []string{"none", "setnx", "watchdog", "handoff", "redlock"} {
 		b.Run(name, func(b *testing.B) {
 			cfg, err := Config{}.withDefaults()
 			if err != nil {
 				b.Fatal(err)
 			}
-			c, err := openChild(ChildCommand(b), opening{cfg, name}, sightings{})
+			c, err := startChild(ChildCommand(b), opening{cfg, name}, search.Visited{})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer c.close()
 			for b.Loop() {
-				if err := c.play(make([]task, portion), func(int, *played) {}); err != nil {
+				if err := c.Execute(make([]search.Task, search.Portion), func(int, *search.Trace) {}); err != nil {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(portion*b.N)/b.Elapsed().Seconds(), "schedules/s")
+			b.ReportMetric(float64(search.Portion*b.N)/b.Elapsed().Seconds(), "schedules/s")
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package explore
+package sim
 
 import (
 	"cmp"
@@ -9,14 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/explore/search"
 	"grablab/internal/schedule"
 	"grablab/internal/tap"
 )
 
 var (
-	errOver = errors.New("explore: the schedule is over")
-	errDown = errors.New("explore: the server cannot be reached")
-	errLost = errors.New("explore: the reply is lost")
+	errOver = errors.New("sim: the schedule is over")
+	errDown = errors.New("sim: the server cannot be reached")
+	errLost = errors.New("sim: the reply is lost")
 )
 
 // call is one remote call. It stands at the gate until a step lets it through,
@@ -69,34 +70,34 @@ func compareCalls(a, b *call) int {
 }
 
 // through makes one call when and as the schedule will have it.
-func (w *world) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
+func (x *execution) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx = ctx
-	w.name(inst, c)
+	x.name(inst, c)
 	if c.ctx.Err() != nil {
 		return send(ctx) // and the client finds out
 	}
-	if err := w.park(c, &w.waiting); err != nil {
-		w.heard(c, err)
+	if err := x.park(c, &x.waiting); err != nil {
+		x.heard(c, err)
 		return err
 	}
 	if c.fate == givenUp {
-		w.heard(c, errLost)
+		x.heard(c, errLost)
 		return errLost
 	}
 	err := errDown
 	if c.node == nil || !c.node.down {
 		err = send(onItsWay(ctx))
 	}
-	w.applied(c, err)
+	x.applied(c, err)
 	switch c.fate {
 	case lost:
 		err = errLost
 	case delayed:
-		if gone := w.park(c, &w.late); gone != nil {
+		if gone := x.park(c, &x.late); gone != nil {
 			err = gone
 		}
 	}
-	w.heard(c, err)
+	x.heard(c, err)
 	return err
 }
 
@@ -111,11 +112,11 @@ func onItsWay(ctx context.Context) context.Context {
 
 // name says whose call it is. Those of an instance's background, which belong
 // to no one grab, count as its first actor's.
-func (w *world) name(inst *instance, c *call) {
+func (x *execution) name(inst *instance, c *call) {
 	c.phase = phaseOf(c.ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c.actor = w.actorOf(inst, tap.Within(c.ctx, tap.Op{}).Driver)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c.actor = x.actorOf(inst, tap.Within(c.ctx, tap.Op{}).Driver)
 }
 
 func phaseOf(ctx context.Context) tap.Phase {
@@ -126,11 +127,11 @@ func phaseOf(ctx context.Context) tap.Phase {
 // one instant are told apart by what they ask: they come in any order. For the
 // same reason their phase is looked at again: a renewal that is due at once may
 // come before the acquire has returned, or after.
-func (w *world) count() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (x *execution) count() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	var fresh []*call
-	for _, line := range [][]*call{w.waiting, w.strays} {
+	for _, line := range [][]*call{x.waiting, x.inFlight} {
 		for _, c := range line {
 			if c.n == 0 {
 				if c.ctx != nil {
@@ -154,45 +155,45 @@ func (w *world) count() {
 }
 
 // actorOf is called with mu held.
-func (w *world) actorOf(inst *instance, driver int64) *actor {
-	for _, a := range w.actors {
+func (x *execution) actorOf(inst *instance, driver int64) *actor {
+	for _, a := range x.actors {
 		if a.inst == inst && (driver == 0 || driver == a.driver) {
 			return a
 		}
 	}
-	return w.probe
+	return x.probe
 }
 
 // park holds a call until it is chosen, or until its context ends, which a
 // process that is stopped does not notice.
-func (w *world) park(c *call, line *[]*call) error {
-	w.mu.Lock()
-	if w.open && (!c.actor.dead || w.starting) {
-		w.passed++
-		w.mu.Unlock()
+func (x *execution) park(c *call, line *[]*call) error {
+	x.mu.Lock()
+	if x.open && (!c.actor.dead || x.starting) {
+		x.passed++
+		x.mu.Unlock()
 		return nil
 	}
 	c.chosen = make(chan fate, 1)
 	*line = append(*line, c)
-	w.mu.Unlock()
-	w.arrive()
+	x.mu.Unlock()
+	x.arrive()
 	patience, stop := c.patience()
 	defer stop()
 	select {
 	case c.fate = <-c.chosen:
 		return nil
-	case <-w.ended:
+	case <-x.ended:
 		return errOver
 	case <-patience:
 		<-c.ctx.Done() // of the two timers, this may be the second
 	}
-	if w.leaves(c, line) {
+	if x.leaves(c, line) {
 		return c.givesUp()
 	}
 	select {
 	case c.fate = <-c.chosen:
 		return nil
-	case <-w.ended:
+	case <-x.ended:
 		return errOver
 	}
 }
@@ -222,75 +223,75 @@ func (c *call) givesUp() error {
 
 // leaves is for a caller who does not wait any longer, which the process of a
 // stopped one does not notice. The request may arrive all the same.
-func (w *world) leaves(c *call, line *[]*call) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (x *execution) leaves(c *call, line *[]*call) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	i := slices.Index(*line, c)
 	if c.actor.paused || c.actor.dead || i < 0 {
 		return false
 	}
 	*line = slices.Delete(*line, i, i+1)
-	if line == &w.waiting && c.sent != nil {
-		w.strays = append(w.strays, c)
+	if line == &x.waiting && c.sent != nil {
+		x.inFlight = append(x.inFlight, c)
 	}
-	w.excused = true
-	w.arrive()
+	x.excused = true
+	x.arrive()
 	return true
 }
 
 // choose decides the fate of a call that stands in line.
-func (w *world) choose(line *[]*call, s schedule.Step, f fate) bool {
-	w.mu.Lock()
+func (x *execution) choose(line *[]*call, s schedule.Step, f fate) bool {
+	x.mu.Lock()
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
 	if i < 0 {
-		w.mu.Unlock()
+		x.mu.Unlock()
 		return false
 	}
 	c := (*line)[i]
 	*line = slices.Delete(*line, i, i+1)
 	if f == givenUp {
-		w.strays = append(w.strays, c)
+		x.inFlight = append(x.inFlight, c)
 	}
-	w.mu.Unlock()
+	x.mu.Unlock()
 	if c.flight == nil {
 		c.chosen <- f
 		return true
 	}
 	c.flight()
-	w.applied(c, nil)
-	w.heard(c, nil)
+	x.applied(c, nil)
+	x.heard(c, nil)
 	return true
 }
 
 // arrive says that somebody has something to do.
-func (w *world) arrive() {
+func (x *execution) arrive() {
 	select {
-	case w.arrived <- struct{}{}:
+	case x.arrived <- struct{}{}:
 	default:
 	}
 }
 
 // heard takes a reply into what the actors have seen: as a sum, because of two
 // that come in one instant nobody can say which was first.
-func (w *world) heard(c *call, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	h := c.sum().number(int64(w.elapsed()))
+func (x *execution) heard(c *call, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	h := c.Fingerprint().Number(int64(x.elapsed()))
 	if err != nil {
-		h = h.text(err.Error())
+		h = h.Text(err.Error())
 	}
 	text := c.text()
-	if w.telling {
-		w.did = append(w.did, fmt.Sprintf("%s: %s\n", c.target, text))
+	if x.telling {
+		x.did = append(x.did, fmt.Sprintf("%s: %s\n", c.target, text))
 	}
 	if c.node == nil {
-		c.actor.seen += h.text(text)
+		c.actor.seen += h.Text(text)
 		return
 	}
-	c.node.told += h.text(text)
+	c.node.told += h.Text(text)
 }
 
-// sum is of a call, but for its server.
-func (c *call) sum() sum {
-	return emptySum.text(c.actor.name).text(string(c.phase)).number(int64(c.n))
+// Fingerprint is of a call, but for its server.
+func (c *call) Fingerprint() search.Fingerprint {
+	return search.EmptyFingerprint.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }

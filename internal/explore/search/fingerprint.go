@@ -1,0 +1,42 @@
+package search
+
+// Fingerprint is a 64-bit FNV-1a hash of a state: the same in every process.
+type Fingerprint uint64
+
+// EmptyFingerprint is the hash of nothing, from which every other is made.
+const EmptyFingerprint Fingerprint = 14695981039346656037
+
+const fnvPrime Fingerprint = 1099511628211
+
+// Bytes adds b, and where it ends.
+func (f Fingerprint) Bytes(b []byte) Fingerprint {
+	for _, c := range b {
+		f = (f ^ Fingerprint(c)) * fnvPrime
+	}
+	return (f ^ 0xff) * fnvPrime
+}
+
+// Text adds t as Bytes would.
+func (f Fingerprint) Text(t string) Fingerprint {
+	for i := range len(t) {
+		f = (f ^ Fingerprint(t[i])) * fnvPrime
+	}
+	return (f ^ 0xff) * fnvPrime
+}
+
+// Number adds n.
+func (f Fingerprint) Number(n int64) Fingerprint {
+	for range 8 {
+		f = (f ^ Fingerprint(n&0xff)) * fnvPrime
+		n >>= 8
+	}
+	return f
+}
+
+// Flag adds b as a number, 0 or 1.
+func (f Fingerprint) Flag(b bool) Fingerprint {
+	if b {
+		return f.Number(1)
+	}
+	return f.Number(0)
+}

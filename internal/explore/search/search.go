@@ -1,0 +1,263 @@
+// Package search goes through the schedules of a strategy, the cheapest first,
+// and keeps the shortest that breaks each property.
+//
+// What comes in is a Config with the bounds, and Workers that execute one
+// schedule each and return its Trace; what goes out is a Summary. The package
+// knows nothing of locks, servers and time: how a step is made is the workers'
+// business (see package sim).
+//
+// The search is breadth-first by Cost (preemption bounding, as in CHESS: Musuvathi
+// and Qadeer, PLDI 2007), and an execution ends where it comes to a state that was
+// visited at no more cost. Begin with Search.Run, round and learn.
+package search
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"grablab/internal/schedule"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Config says what to search.
+type Config struct {
+	Bounds     Cost
+	Properties []string // whose violations count; Survives counts always
+	First      bool     // stop at the first failure of any property
+	NoMerge    bool     // explore a state each time it is reached
+}
+
+// Search is one search. It runs once.
+type Search struct {
+	cfg     Config
+	visited Visited
+	steps   StepTable
+	levels  []*level       // the cheapest first
+	news    []VisitedState // since the workers were told
+	found   map[string]Finding
+	cut     bool // an execution did not end within MaxSteps
+}
+
+// level is all schedules of one cost.
+type level struct {
+	cost  Cost
+	queue queue
+	run   int
+}
+
+// Level is how much was searched of one cost.
+type Level struct {
+	Preemptions int
+	Faults      int
+	Run         int // schedules
+	Waiting     int // schedules that were not run
+}
+
+// Finding is the shortest failure of a property so far, of the cheapest level.
+type Finding struct {
+	Violation
+	Steps []schedule.Step
+	Stack string // of the process, where the strategy took it down
+	level int
+}
+
+// Summary is how far a search has come.
+type Summary struct {
+	Levels    []Level
+	Schedules int
+	States    int
+	Complete  bool   // everything within the bounds was executed
+	Reason    string // why it is not; "": nothing prevents it
+	Findings  map[string]Finding
+}
+
+// New makes a search whose visited states a worker in this process may share.
+func New(cfg Config, visited Visited) *Search {
+	s := &Search{cfg: cfg, visited: visited, found: map[string]Finding{}}
+	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
+		for faults := range min(total, cfg.Bounds.Faults) + 1 {
+			if c := (Cost{total - faults, faults}); c.Within(cfg.Bounds) {
+				s.levels = append(s.levels, &level{cost: c})
+			}
+		}
+	}
+	return s
+}
+
+// Run searches until everything within the bounds was executed, or ctx ends.
+// progress, if it is not nil, is told how far the search is.
+//
+// A schedule is given by the steps in which it departs from one before it. From
+// there on the worker goes on with whatever is free. Each branch point on the way
+// at which something else could have come next gives another schedule.
+func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summary)) (Summary, error) {
+	s.levels[0].queue.push(job{})
+	for i, l := range s.levels {
+		for l.queue.len > 0 && ctx.Err() == nil {
+			if err := s.round(i, workers); err != nil {
+				return Summary{}, err
+			}
+			if progress != nil {
+				progress(s.summary(ctx))
+			}
+		}
+		if s.cfg.First && len(s.found) > 0 {
+			break
+		}
+	}
+	return s.summary(ctx), nil
+}
+
+// batch is how many schedules are executed before their traces are looked at. It
+// does not depend on the number of workers, so neither does the result.
+const batch = 256
+
+// round executes the next schedules of a level, and learns from their traces in
+// the order of the queue, whichever worker came first.
+func (s *Search) round(at int, workers []Worker) error {
+	l := s.levels[at]
+	jobs := slices.DeleteFunc(l.queue.take(batch), s.pointless)
+	traces, err := s.executeAll(jobs, l.cost, workers)
+	if err != nil {
+		return err
+	}
+	for i, j := range jobs {
+		s.learn(at, j, traces[i])
+	}
+	return nil
+}
+
+// Portion is how many tasks a worker is given at once.
+const Portion = 8
+
+// executeAll shares the jobs out among the workers.
+func (s *Search) executeAll(jobs []job, c Cost, workers []Worker) ([]*Trace, error) {
+	tasks := make([]Task, len(jobs))
+	for i, j := range jobs {
+		tasks[i] = Task{s.given(j), c}
+	}
+	news := s.news
+	s.news = nil
+	traces := make([]*Trace, len(tasks))
+	var next atomic.Int64
+	share := func(w Worker) error {
+		if err := w.Update(news); err != nil {
+			return err
+		}
+		for {
+			from := int(next.Add(Portion)) - Portion
+			if from >= len(tasks) {
+				return nil
+			}
+			mine := tasks[from:min(from+Portion, len(tasks))]
+			if err := w.Execute(mine, func(i int, t *Trace) { traces[from+i] = t }); err != nil {
+				return err
+			}
+		}
+	}
+	if len(workers) == 1 { // which may be bound to this goroutine, as a test is
+		return traces, share(workers[0])
+	}
+	var group errgroup.Group
+	for _, w := range workers {
+		group.Go(func() error { return share(w) })
+	}
+	return traces, group.Wait()
+}
+
+// pointless says whether a schedule cannot be the first failure: it is too long.
+func (s *Search) pointless(j job) bool {
+	if !s.cfg.First || len(s.found) == 0 {
+		return false
+	}
+	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool {
+		f, ok := s.found[p]
+		return ok && int(j.least) < f.Step
+	})
+}
+
+// given is the steps of a job.
+func (s *Search) given(j job) []schedule.Step {
+	if j.base == nil {
+		return nil
+	}
+	return append(ConvertSteps((*j.base)[:j.n], s.steps.Step), s.steps.Step(j.then))
+}
+
+// visit marks a state. It is false if the state need not be explored again.
+func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
+	if !s.cfg.NoMerge && s.visited.Covers(state, c, steps) {
+		return false
+	}
+	s.news = append(s.news, s.visited.Add(state, c, steps))
+	return true
+}
+
+// learn takes in a trace: new schedules from its branch points, and what it broke.
+func (s *Search) learn(at int, j job, t *Trace) {
+	l := s.levels[at]
+	if t.Impossible >= 0 && t.Impossible < j.steps() {
+		// What looked like a step was none: no timer was due.
+		return
+	}
+	l.run++
+	s.cut = s.cut || t.Cut
+	base := prefix(ConvertSteps(t.Steps, s.steps.ID))
+	for i, p := range t.Points {
+		n := j.steps() + i
+		if !s.visit(p.State, l.cost, n) {
+			break
+		}
+		for _, tr := range p.Transitions {
+			if n < len(t.Steps) && tr.Step == t.Steps[n] {
+				continue // this execution has taken it
+			}
+			next := s.levelOf(l.cost.Plus(tr.Cost))
+			next.queue.push(job{&base, uint16(n), s.steps.ID(tr.Step), uint16(n + p.ToGo)})
+		}
+	}
+	for _, v := range t.Broken {
+		s.keep(at, v, t)
+	}
+}
+
+// keep keeps the shortest failure of the cheapest level.
+func (s *Search) keep(at int, v Violation, t *Trace) {
+	if v.Property != Survives && !slices.Contains(s.cfg.Properties, v.Property) {
+		return
+	}
+	f, ok := s.found[v.Property]
+	if ok && (f.level < at || f.Step <= v.Step) {
+		return
+	}
+	s.found[v.Property] = Finding{v, slices.Clone(t.Steps[:v.Step]), t.Stack, at}
+}
+
+func (s *Search) levelOf(c Cost) *level {
+	for _, l := range s.levels {
+		if l.cost == c {
+			return l
+		}
+	}
+	panic("search: a transition beyond the bounds") // workers offer none
+}
+
+func (s *Search) summary(ctx context.Context) Summary {
+	r := Summary{States: len(s.visited), Complete: true, Findings: s.found}
+	for _, l := range s.levels {
+		r.Levels = append(r.Levels, Level{int(l.cost.Preemptions), int(l.cost.Faults), l.run, l.queue.len})
+		r.Schedules += l.run
+		r.Complete = r.Complete && l.queue.len == 0
+	}
+	switch {
+	case s.cut:
+		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps", MaxSteps)
+	case !r.Complete && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		r.Reason = "the time was over"
+	}
+	return r
+}
