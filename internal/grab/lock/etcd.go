@@ -16,23 +16,23 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	grpcbackoff "google.golang.org/grpc/backoff"
 )
 
-// etcd is the recipe of etcd's own package concurrency: everybody who wants the
+// etcd is the recipe of etcd's own package concurrency: every client that wants the
 // lock puts a key under its prefix, the one with the lowest create revision has
-// it, and each of the others watches the one before. The key hangs on a lease;
-// its create revision grows with each, and is the fencing token.
+// it, and each of the others watches the one before. The key is bound to a lease;
+// its create revision grows with each acquisition, and is the fencing token.
 //
 // Every acquisition has a lease to itself. With one session for several, the
-// key is the same for two goroutines, and both hold (F28); and a put that is
-// late, after its undoing, would be kept alive by the others (F14): here it
-// finds its lease revoked. A lease is kept by the keeper that keeps all of ours,
-// for a Session counts from when an answer came and looks once a second.
+// key is the same for two goroutines, and both hold (F28); and a put that
+// arrives after its clean-up would be kept alive by the others (F14): here it finds
+// its lease revoked. A lease is kept alive by our renewer and not by a Session, which
+// counts from when an answer came and looks once a second.
 //
-// A's lease runs out while A is cut off or lies still; B locks and writes; A,
-// which has looked at its lease a moment before, writes as well (F29). A lease
-// is renewed for as long as the process lives, even if the work hangs (F15).
+// A's lease runs out while A is cut off or paused; B locks and writes; A, which has
+// looked at its lease a moment before, writes as well (F29; the explorer has no etcd:
+// backendtest plays it on a real one). A lease is renewed for as long as the process lives, even if the work hangs (F15).
 var etcd = Strategy{
 	Name:     "etcd",
 	Title:    "lowest create revision, on a lease",
@@ -59,7 +59,7 @@ var etcd = Strategy{
 // DialEtcd opens a client as this lock wants it, which is not connected yet. It
 // looks again within a second for a server that was gone.
 func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
-	again := backoff.DefaultConfig
+	again := grpcbackoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            endpoints,
@@ -75,11 +75,11 @@ func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, er
 }
 
 type etcdLocker struct {
-	env     Env
-	leases  pb.LeaseClient
-	lease   time.Duration // granted
-	queue   doors
-	keepers keepers
+	env      Env
+	leases   pb.LeaseClient
+	lease    time.Duration // granted
+	queue    keyedMutex
+	renewers renewers
 }
 
 // newEtcdLocker asks for a lease, to see how long one is: etcd counts in whole
@@ -103,19 +103,19 @@ func (l *etcdLocker) seconds() int64 { return int64((l.env.TTL + time.Second - 1
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
 func (l *etcdLocker) Close() error {
-	l.keepers.close()
+	l.renewers.close()
 	return nil
 }
 
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	// Of those who wait in this process, one at a time has a lease and a key.
-	exit, err := l.queue.enter(ctx, key, wait)
+	// Of the clients of this process, one at a time has a lease and a key.
+	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
 	}
-	defer exit()
+	defer unlock()
 
 	lease, err := l.grant(ctx)
 	if err != nil {
@@ -143,7 +143,7 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err erro
 
 // etcdLease is one key in the queue of a lock. It is held once it is first.
 type etcdLease struct {
-	*keeper
+	*renewer
 	l           *etcdLocker
 	id          clientv3.LeaseID
 	token       string
@@ -152,8 +152,8 @@ type etcdLease struct {
 	released    atomic.Bool
 }
 
-// grant begins a lease, which is kept from now on. One whose reply is lost runs
-// out by itself, and no key hangs on it.
+// grant begins a lease, which is renewed from now on. One whose reply is lost runs
+// out by itself, and no key is bound to it.
 func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	end := time.Now().Add(l.lease)
 	granted, err := inTime(ctx, l, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
@@ -163,7 +163,7 @@ func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 		return nil, err
 	}
 	lease := &etcdLease{l: l, id: granted.ID, token: l.env.Token()}
-	lease.keeper = l.keepers.keep(ctx, end, l.lease, lease.renew)
+	lease.renewer = l.renewers.start(ctx, end, l.lease, lease.renew)
 	return lease, nil
 }
 
@@ -238,7 +238,7 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await returns once nobody is before the key. What is ahead is watched first
+// await returns once no key is before ours. What is ahead is watched first
 // and then looked at again: it may have gone in between. (A watch from a
 // revision on would need no second look, but one that is no longer the newest
 // is served by etcd ten times a second only.)
@@ -298,7 +298,7 @@ func (w *etcdWatch) next(e *etcdLease) error {
 	select {
 	case _, ok := <-w.events:
 		if !ok { // there may be no server just now
-			rest(w.ctx, reconnectPause)
+			sleep(w.ctx, reconnectPause)
 			w.key = ""
 		}
 		return nil
@@ -307,10 +307,10 @@ func (w *etcdWatch) next(e *etcdLease) error {
 	}
 }
 
-// undo revokes the lease on a deadline of its own. It may fail: nobody renews
-// the lease any more.
+// undo revokes the lease on a deadline of its own. It may fail: the lease is not
+// renewed any more.
 func (e *etcdLease) undo(ctx context.Context) {
-	ctx, cancel := undoing(ctx)
+	ctx, cancel := cleanupContext(ctx)
 	defer cancel()
 	_ = e.Release(ctx)
 }

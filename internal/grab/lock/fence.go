@@ -9,7 +9,7 @@ import (
 )
 
 // A lock that fences draws its token from a counter beside it, in the step that
-// takes it: whoever reads the counter later may read his successor's (F26). The
+// takes it: a holder that reads the counter later may read its successor's (F26). The
 // counter outlives the lock, for one that fell back would hand out tokens that
 // the database has seen (F27).
 //

@@ -12,7 +12,7 @@ import (
 func TestFencesGrow(t *testing.T) {
 	for _, strategy := range []string{"setnx-fenced", "setnx-fence-write", "watchdog-fenced"} {
 		t.Run(strategy, func(t *testing.T) {
-			play(t, func(s *stage) {
+			simulate(t, func(s *simulation) {
 				a, b := s.actor(strategy), s.actor(strategy)
 				last := uint64(0)
 				grows := func(lease lock.Lease) {
@@ -32,7 +32,7 @@ func TestFencesGrow(t *testing.T) {
 					t.Fatal("A has B's live lock")
 				}
 				b.diesBefore(1)
-				time.Sleep(stageTTL + time.Millisecond) // B's renewals fail, or there are none
+				time.Sleep(simulatedTTL + time.Millisecond) // B's renewals fail, or there are none
 				lease := a.lock()
 				grows(lease)
 				s.release(lease)
@@ -54,7 +54,7 @@ func TestFencesGrow(t *testing.T) {
 func TestRaise(t *testing.T) {
 	for _, strategy := range []string{"setnx-fenced", "setnx-fence-write", "watchdog-fenced"} {
 		t.Run(strategy, func(t *testing.T) {
-			play(t, func(s *stage) {
+			simulate(t, func(s *simulation) {
 				a := s.actor(strategy)
 				raiser := a.Locker.(lock.FenceRaiser)
 				for _, tt := range []struct{ to, next uint64 }{{41, 42}, {7, 43}, {43, 44}, {1 << 40, 1<<40 + 1}} {

@@ -301,7 +301,7 @@ func (l *handoffLocker) handOn(key string, names ...any) {
 		return
 	}
 	l.running.Go(func() {
-		ctx, cancel := undoing(context.Background())
+		ctx, cancel := cleanupContext(context.Background())
 		defer cancel()
 		l.takeOut(ctx, handoffKeys(key), names)
 	})

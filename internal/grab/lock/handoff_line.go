@@ -132,7 +132,7 @@ func (n *line) receive(pubsub *redis.PubSub) bool {
 			return true
 		}
 		if err != nil && failed {
-			rest(n.ctx, min(linePause, n.check))
+			sleep(n.ctx, min(linePause, n.check))
 		}
 		failed = err != nil
 	}
@@ -214,7 +214,7 @@ func (n *line) hangUp() {
 		return
 	}
 	if pubsub != nil {
-		force := time.AfterFunc(undoTimeout, func() {
+		force := time.AfterFunc(cleanupTimeout, func() {
 			n.cancel()
 			_ = pubsub.Close()
 		})

@@ -248,7 +248,7 @@ func (p *place) undo(ctx context.Context, names ...any) {
 		return
 	}
 	p.traces = false
-	ctx, cancel := undoing(ctx)
+	ctx, cancel := cleanupContext(ctx)
 	defer cancel()
 	p.takeOut(ctx, p.keys, names)
 }
@@ -333,7 +333,7 @@ func (p *place) Release(ctx context.Context) error {
 		case ctx.Err() != nil || !time.Now().Before(p.end):
 			return err
 		}
-		rest(ctx, min(pause, p.check))
+		sleep(ctx, min(pause, p.check))
 		pause, again = 2*pause, true
 	}
 }

@@ -9,11 +9,15 @@ import (
 
 // getsetBlindTakeover deletes a stamp that has passed, and sets its own. C2 and
 // C3 both see A's stamp passed; C2 DEL, SETNX; C3 DEL, which deletes C2's lock,
-// SETNX: both hold (F7). It is why there is a GETSET.
-var getsetBlindTakeover = knownBroken(setnxGetSet, "getset-blind-takeover", "setnx-getset, taking over by DEL and SETNX", "F7",
-	keyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives)}.New)
+// SETNX: both hold (F7, internal/explore/testdata/F7.txt). It is why there is a GETSET.
+var getsetBlindTakeover = variant(setnxGetSet, Strategy{
+	Name:   "getset-blind-takeover",
+	Title:  "setnx-getset, taking over by DEL and SETNX",
+	Breaks: []string{"F7"},
+	New:    redisKeyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives)}.New,
+})
 
-func deleteAndSet(ctx context.Context, l *keyLease) (bool, error) {
+func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if _, err := del(ctx, l); err != nil {
 		return false, err
 	}
@@ -21,12 +25,16 @@ func deleteAndSet(ctx context.Context, l *keyLease) (bool, error) {
 }
 
 // getsetNilBusy takes a GETSET that answers nothing for a failure. Its stamp is
-// in the key, and it believes that somebody else has the lock: nobody has it
-// until the stamp passes (F8).
-var getsetNilBusy = knownBroken(setnxGetSet, "getset-nil-busy", "setnx-getset, taking the nil of GETSET for busy", "F8",
-	keyLock{set: setStamp(takeOverUnlessNil), unset: watchAndDelete(lives)}.New)
+// in the key, and it believes that another client has the lock: none has it until
+// the stamp passes (F8, internal/explore/testdata/F8.txt).
+var getsetNilBusy = variant(setnxGetSet, Strategy{
+	Name:   "getset-nil-busy",
+	Title:  "setnx-getset, taking the nil of GETSET for busy",
+	Breaks: []string{"F8"},
+	New:    redisKeyLock{set: setStamp(takeOverUnlessNil), unset: watchAndDelete(lives)}.New,
+})
 
-func takeOverUnlessNil(ctx context.Context, l *keyLease) (bool, error) {
+func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {
 		return false, nil

@@ -15,8 +15,11 @@ import (
 // connection 2, which has nothing to release: the lock stays with connection 1
 // for as long as that lives (F31). Or the server drops connection 1; B locks
 // and writes, and A, whose claim goes over connection 2, writes as well (F32).
-var mysqlGetLockPooled = knownBroken(mysqlGetLock, "mysql-getlock-pooled", "GET_LOCK over any connection of the pool", "F31",
-	func(env Env) (Locker, error) {
+var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
+	Name:   "mysql-getlock-pooled",
+	Title:  "GET_LOCK over any connection of the pool",
+	Breaks: []string{"F31"},
+	New: func(env Env) (Locker, error) {
 		if err := needSessions(env); err != nil {
 			return nil, err
 		}
@@ -25,7 +28,8 @@ var mysqlGetLockPooled = knownBroken(mysqlGetLock, "mysql-getlock-pooled", "GET_
 			return nil, errors.New("lock: this store has no pool of connections")
 		}
 		return &pooledLocker{env, pool.DB()}, nil
-	})
+	},
+})
 
 type pooledLocker struct {
 	env  Env
@@ -33,13 +37,13 @@ type pooledLocker struct {
 }
 
 func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	err := poll(ctx, l.env.wait(ctx), keyPace, l.env.Rand, func() (bool, error) {
+	err := poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) {
 		return l.yes(ctx, "SELECT GET_LOCK(?, 0)", key)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &pooledLease{l, key, l.env.Token()}, nil
+	return &pooledLease{plainLease{l.env.Token()}, l, key}, nil
 }
 
 func (l *pooledLocker) Close() error { return nil }
@@ -54,18 +58,11 @@ func (l *pooledLocker) yes(ctx context.Context, question, key string) (bool, err
 }
 
 type pooledLease struct {
-	locker     *pooledLocker
-	key, token string
+	plainLease
+	locker *pooledLocker
+	key    string
 }
 
-func (l *pooledLease) Token() string         { return l.token }
-func (l *pooledLease) Fence() uint64         { return 0 }
-func (l *pooledLease) Lost() <-chan struct{} { return nil }
-
 func (l *pooledLease) Release(ctx context.Context) error {
-	ok, err := l.locker.yes(ctx, "SELECT RELEASE_LOCK(?)", l.key)
-	if err == nil && !ok {
-		return ErrLost
-	}
-	return err
+	return orLost(l.locker.yes(ctx, "SELECT RELEASE_LOCK(?)", l.key))
 }

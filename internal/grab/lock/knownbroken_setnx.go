@@ -2,20 +2,24 @@ package lock
 
 import "context"
 
-// setnxCancelledCleanup cleans up on the context of whoever asked. The client
-// hangs up while the lock is being granted; the DEL is never sent; the key stays
-// for the full TTL (F22).
-var setnxCancelledCleanup = knownBroken(setnx, "setnx-cancelled-cleanup", "setnx, cleaning up on the cancelled context", "F22",
-	func(env Env) (Locker, error) {
-		l, err := keyLock{set: setPX, unset: compareAndDelete}.locker(env)
-		return hastyLocker{l}, err
-	})
+// setnxCancelledCleanup cleans up on the context of the acquire. The client hangs
+// up while the lock is being granted; the DEL is never sent; the key stays for the
+// full TTL (F22, internal/explore/testdata/F22.txt).
+var setnxCancelledCleanup = variant(setnx, Strategy{
+	Name:   "setnx-cancelled-cleanup",
+	Title:  "setnx, cleaning up on the cancelled context",
+	Breaks: []string{"F22"},
+	New: func(env Env) (Locker, error) {
+		l, err := redisKeyLock{set: setPX, unset: compareAndDelete}.locker(env)
+		return cancelledCleanupLocker{l}, err
+	},
+})
 
-type hastyLocker struct{ *keyLocker }
+type cancelledCleanupLocker struct{ *redisKeyLocker }
 
-func (l hastyLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+func (l cancelledCleanupLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := l.lease(key)
-	err := poll(ctx, l.env.wait(ctx), keyPace, l.env.Rand, func() (bool, error) {
+	err := poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) {
 		ok, err := l.set(ctx, lease)
 		if err == nil {
 			err = ctx.Err()
@@ -29,12 +33,16 @@ func (l hastyLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 }
 
 // setnxBlindRetry asks again when no answer came. The first SET was applied; the
-// second meets its key and reports busy; nobody has the lock until it runs out
-// (F25).
-var setnxBlindRetry = knownBroken(setnx, "setnx-blind-retry", "setnx, retrying a lost reply", "F25",
-	keyLock{set: setTwice, unset: compareAndDelete}.New)
+// second meets its key and reports busy; no client has the lock until it runs out
+// (F25, internal/explore/testdata/F25.txt).
+var setnxBlindRetry = variant(setnx, Strategy{
+	Name:   "setnx-blind-retry",
+	Title:  "setnx, retrying a lost reply",
+	Breaks: []string{"F25"},
+	New:    redisKeyLock{set: setTwice, unset: compareAndDelete}.New,
+})
 
-func setTwice(ctx context.Context, l *keyLease) (bool, error) {
+func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if ok, err := setPX(ctx, l); err == nil {
 		return ok, nil
 	}
@@ -43,21 +51,24 @@ func setTwice(ctx context.Context, l *keyLease) (bool, error) {
 
 // setnxLateFence reads the counter once it has the lock. A locks; its lease runs
 // out; B locks; A reads B's token: it raises the row with it before B does, and B,
-// the real holder, is refused (F26).
-var setnxLateFence = knownBroken(setnxFenced, "setnx-late-fence", "setnx-fenced, reading the token after the lock", "F26",
-	func(env Env) (Locker, error) {
-		l, err := keyLock{set: setFenced, unset: compareAndDelete}.locker(env)
+// the real holder, is refused (F26, internal/explore/testdata/F26.txt).
+var setnxLateFence = variant(setnxFenced, Strategy{
+	Name:   "setnx-late-fence",
+	Title:  "setnx-fenced, reading the token after the lock",
+	Breaks: []string{"F26"},
+	New: func(env Env) (Locker, error) {
+		l, err := redisKeyLock{set: setFenced, unset: compareAndDelete}.locker(env)
 		return fencedLocker{lateFenceLocker{l}, env.Redis}, err
-	})
+	},
+})
 
-type lateFenceLocker struct{ *keyLocker }
+type lateFenceLocker struct{ *redisKeyLocker }
 
 func (l lateFenceLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease := l.lease(key)
-	if err := lease.obtain(ctx); err != nil {
+	lease, err := l.acquire(ctx, key)
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	lease.fence, err = l.env.Redis.Get(ctx, fenceKeys(key)[1]).Uint64()
 	return lease, err
 }

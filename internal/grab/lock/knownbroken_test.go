@@ -13,10 +13,10 @@ var errLostReply = errors.New("the reply is lost")
 
 // F7: C2 and C3 both find that A's stamp has passed.
 func TestBlindTakeover(t *testing.T) {
-	siblings(t, "getset-blind-takeover", "setnx-getset", func(s *stage, strategy string) bool {
+	compareVariants(t, "getset-blind-takeover", "setnx-getset", func(s *simulation, strategy string) bool {
 		a, c2, c3 := s.actor(strategy), s.actor(strategy), s.actor(strategy)
 		a.lock()
-		time.Sleep(stageTTL)
+		time.Sleep(simulatedTTL)
 		c3.before(3, func() { c2.lock() })
 		return c3.tries() // and C2 has it
 	})
@@ -24,19 +24,19 @@ func TestBlindTakeover(t *testing.T) {
 
 // F8: the lock goes between B's GET and its GETSET.
 func TestGetSetNil(t *testing.T) {
-	siblings(t, "getset-nil-busy", "setnx-getset", func(s *stage, strategy string) bool {
+	compareVariants(t, "getset-nil-busy", "setnx-getset", func(s *simulation, strategy string) bool {
 		a, b, c := s.actor(strategy), s.actor(strategy), s.actor(strategy)
 		a.lock()
-		time.Sleep(stageTTL)
+		time.Sleep(simulatedTTL)
 		b.before(3, func() { s.forget(0) })
-		return !b.tries() && !c.tries() // nobody has it, and nobody gets it
+		return !b.tries() && !c.tries() // no client has it, and none gets it
 	})
 }
 
 // F14: A's request is on its way when A's client hangs up, and arrives after the
 // clean-up.
 func TestStrayRenewal(t *testing.T) {
-	siblings(t, "watchdog-stray-renewal", "watchdog", func(s *stage, strategy string) bool {
+	compareVariants(t, "watchdog-stray-renewal", "watchdog", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
 		ctx, hangUp := context.WithCancel(s.Context())
 		var arrive func() error
@@ -51,27 +51,27 @@ func TestStrayRenewal(t *testing.T) {
 		if err := arrive(); err != nil || b.tries() {
 			t.Fatalf("A's request did not arrive: %v", err)
 		}
-		time.Sleep(10 * stageTTL)
+		time.Sleep(10 * simulatedTTL)
 		return !b.tries()
 	})
 }
 
 // F16: A releases, and says so, between B's look at the lock and B's subscription.
 func TestLateSubscription(t *testing.T) {
-	siblings(t, "watchdog-late-subscribe", "watchdog", func(s *stage, strategy string) bool {
+	compareVariants(t, "watchdog-late-subscribe", "watchdog", func(s *simulation, strategy string) bool {
 		a := s.actor(strategy)
 		b := s.actor(strategy, func(e *lock.Env) { e.Wait = time.Minute })
 		lease := a.lock()
 		b.after(1, func() error { s.release(lease); return nil })
 		began := time.Now()
 		b.lock()
-		return time.Since(began) >= stageTTL
+		return time.Since(began) >= simulatedTTL
 	})
 }
 
 // F22: A's client hangs up while the lock is being granted.
 func TestCancelledCleanup(t *testing.T) {
-	siblings(t, "setnx-cancelled-cleanup", "setnx", func(s *stage, strategy string) bool {
+	compareVariants(t, "setnx-cancelled-cleanup", "setnx", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
 		ctx, hangUp := context.WithCancel(s.Context())
 		a.after(1, func() error { hangUp(); return nil })
@@ -84,12 +84,12 @@ func TestCancelledCleanup(t *testing.T) {
 
 // F24: A's keys go; B locks, works, unlocks; A extends.
 func TestSilentReacquire(t *testing.T) {
-	siblings(t, "redlock-set-on-extend", "redlock", func(s *stage, strategy string) bool {
+	compareVariants(t, "redlock-set-on-extend", "redlock", func(s *simulation, strategy string) bool {
 		a, b, c := s.actor(strategy), s.actor(strategy), s.actor(strategy)
 		lease := a.lock()
 		s.forget(0, 1, 2)
 		s.release(b.lock())
-		time.Sleep(stageTTL / 2)
+		time.Sleep(simulatedTTL / 2)
 		select {
 		case <-lease.Lost():
 			return false
@@ -101,25 +101,25 @@ func TestSilentReacquire(t *testing.T) {
 
 // F25: A's SET is applied, and its reply lost.
 func TestBlindRetry(t *testing.T) {
-	siblings(t, "setnx-blind-retry", "setnx", func(s *stage, strategy string) bool {
+	compareVariants(t, "setnx-blind-retry", "setnx", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
 		a.after(1, func() error { return errLostReply })
 		_, err := a.Acquire(s.Context(), theKey)
 		if err == nil {
 			t.Fatal("A has the lock")
 		}
-		return errors.Is(err, lock.ErrBusy) && !b.tries() // nobody has it, and nobody gets it
+		return errors.Is(err, lock.ErrBusy) && !b.tries() // no client has it, and none gets it
 	})
 }
 
 // F26: after A's lock, and before whatever A still asks, its lease runs out and B
 // locks. Two holders with one token, and the fence cannot tell them apart.
 func TestLateFence(t *testing.T) {
-	siblings(t, "setnx-late-fence", "setnx-fenced", func(s *stage, strategy string) bool {
+	compareVariants(t, "setnx-late-fence", "setnx-fenced", func(s *simulation, strategy string) bool {
 		a, b := s.actor(strategy), s.actor(strategy)
 		var second lock.Lease
 		runOut := func() {
-			time.Sleep(stageTTL + time.Millisecond)
+			time.Sleep(simulatedTTL + time.Millisecond)
 			second = b.lock()
 		}
 		a.before(2, runOut)
@@ -131,12 +131,12 @@ func TestLateFence(t *testing.T) {
 	})
 }
 
-// siblings plays a schedule with a known-broken variant, whose mistake must show, and with the
+// compareVariants plays a schedule with a known-broken variant, whose mistake must show, and with the
 // correct lock, where it must not.
-func siblings(t *testing.T, wrong, correct string, shows func(s *stage, strategy string) bool) {
+func compareVariants(t *testing.T, wrong, correct string, shows func(s *simulation, strategy string) bool) {
 	for strategy, want := range map[string]bool{wrong: true, correct: false} {
 		t.Run(strategy, func(t *testing.T) {
-			play(t, func(s *stage) {
+			simulate(t, func(s *simulation) {
 				if got := shows(s, strategy); got != want {
 					t.Errorf("the mistake shows: %v, want %v", got, want)
 				}

@@ -5,24 +5,29 @@ import (
 	"time"
 )
 
-// watchdogStrayRenewal arms the renewal before it knows that there is something
-// to renew. The acquire is cancelled; its clean-up overtakes it and finds nothing;
-// the request arrives; the lock is renewed for ever, for nobody (F14).
-var watchdogStrayRenewal = knownBroken(watchdog, "watchdog-stray-renewal", "watchdog, renewing what was cancelled", "F14",
-	func(env Env) (Locker, error) {
+// watchdogStrayRenewal starts to renew before it knows that there is something to
+// renew. The acquire is cancelled; its clean-up overtakes it and finds nothing; the
+// request arrives; the lock of no client is renewed for ever (F14,
+// internal/explore/testdata/F14.txt).
+var watchdogStrayRenewal = variant(watchdog, Strategy{
+	Name:   "watchdog-stray-renewal",
+	Title:  "watchdog, renewing what was cancelled",
+	Breaks: []string{"F14"},
+	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, oneKey)
-		return strayLocker{l}, err
-	})
+		return strayRenewalLocker{l}, err
+	},
+})
 
-type strayLocker struct{ *watchdogLocker }
+type strayRenewalLocker struct{ *watchdogLocker }
 
 // Acquire tries once.
-func (l strayLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease := l.lease(ctx, key)
-	lease.keeper = l.keepers.keep(ctx, time.Now().Add(l.env.TTL), l.env.TTL, lease.renew)
-	left, _, err := lease.take(ctx)
+func (l strayRenewalLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+	lease := l.lease(key)
+	lease.renewer = l.renewers.start(ctx, time.Now().Add(l.env.TTL), l.env.TTL, lease.renew)
+	left, _, err := lease.enter(ctx)
 	if err != nil {
-		lease.takeOutLater(ctx) // and the renewal goes on
+		lease.cleanUp(ctx) // and the renewal goes on
 		return nil, err
 	}
 	if left > 0 {
@@ -34,17 +39,21 @@ func (l strayLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 // watchdogLateSubscribe waits for a message without having looked again once it
 // listens. B finds the lock taken; A releases it and says so; B subscribes, and
-// waits until A's lease would have run out (F16).
-var watchdogLateSubscribe = knownBroken(watchdog, "watchdog-late-subscribe", "watchdog, not looking again once it listens", "F16",
-	func(env Env) (Locker, error) {
+// waits until A's lease would have run out (F16, internal/explore/testdata/F16.txt).
+var watchdogLateSubscribe = variant(watchdog, Strategy{
+	Name:   "watchdog-late-subscribe",
+	Title:  "watchdog, not looking again once it listens",
+	Breaks: []string{"F16"},
+	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, oneKey)
-		return lateLocker{l}, err
-	})
+		return lateSubscribeLocker{l}, err
+	},
+})
 
-type lateLocker struct{ *watchdogLocker }
+type lateSubscribeLocker struct{ *watchdogLocker }
 
-func (l lateLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease := l.lease(ctx, key)
+func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+	lease := l.lease(key)
 	giveUp := time.Now().Add(l.env.wait(ctx))
 	for {
 		left, err := lease.try(ctx)
@@ -66,7 +75,7 @@ func (l lateLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 // listen waits for a message, for at most that long. If it fails, so will what
 // looks at the lock next.
-func (l lateLocker) listen(ctx context.Context, channel string, most time.Duration) error {
+func (l lateSubscribeLocker) listen(ctx context.Context, channel string, most time.Duration) error {
 	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	messages := l.env.Redis.Subscribe(listening, channel)

@@ -1,9 +1,18 @@
 // Package lock holds every lock strategy behind one contract: the ones to
 // choose from, and the ones that are kept because of what they get wrong.
 //
-// A strategy is a lock and the guard with which the winner is written. Its
-// code runs unchanged in an instance, in the benchmark and in the explorer; it
-// touches nothing but its Env and cannot know that it is watched.
+// A strategy is a lock and the guard with which the winner of an order is written.
+// Strategies is the table of them, with what each claims to bear; Find looks one up.
+// Strategy.New makes a Locker of an Env, which holds the clients of the servers and
+// all else that a strategy may touch; Locker.Acquire returns a Lease, Lease.Release
+// gives it back. The code of a strategy runs unchanged in an instance, in the
+// benchmark and in the explorer, and cannot know that it is watched.
+//
+// Each strategy is one file, named after it, which says first what the algorithm is
+// and which schedule breaks it. Begin with setnx.go. What several strategies share
+// has files of its own: rediskey.go (a lock that is one key in Redis), renewer.go,
+// notifier.go, poll.go, keyedmutex.go, mysql_session.go. Package locktest holds them
+// all to the contract.
 package lock
 
 import (
@@ -21,7 +30,7 @@ import (
 )
 
 var (
-	// ErrBusy says that the lock was not obtained within Env.Wait.
+	// ErrBusy says that the lock was not obtained within the wait.
 	ErrBusy = errors.New("lock: busy")
 	// ErrLost says that a lease had stopped being ours before it was released.
 	ErrLost = errors.New("lock: lease lost")
@@ -52,35 +61,42 @@ type Lease interface {
 	// Fence is the fencing token, which grows with every acquisition of the
 	// key; 0: this lock has none.
 	Fence() uint64
-	// Lost closes when the loss of the lease is known; nil: it cannot be known.
+	// Lost closes when the loss of the lease is known; nil: it cannot be known
+	// (setnx and its variants).
 	Lost() <-chan struct{}
-	// Release gives the lock back. ErrLost: it had stopped being ours. It must
-	// be called exactly once, and not on a context that may be done already.
+	// Release gives the lock back. ErrLost: it had stopped being ours. Any other
+	// error leaves that open. It must be called exactly once, and not on a context
+	// that may be done already.
 	Release(ctx context.Context) error
 }
 
-// Checker is a Lease that can be asked whether it still stands. Its answer is
-// as old as the reply that brought it. ErrLost: it does not.
+// Checker is a Lease that can ask its servers whether it still stands.
 type Checker interface {
+	// Check returns ErrLost if the lease does not stand, and any other error if
+	// that could not be found out. The answer is as old as the reply that brought it.
 	Check(ctx context.Context) error
 }
 
-// TxLease is a lease that lives in one database session. Read and claim must
-// run over that session, so that a lost lock cannot write.
+// TxLease is a lease that lives in one database session.
 type TxLease interface {
 	Lease
+	// Rows reads and claims orders over that session. Holders must use no other
+	// connection: then a lost lock cannot write.
 	Rows() order.Rows
 }
 
 // FenceRaiser is a Locker whose fencing tokens come from a counter that can be
-// forgotten. Raise lifts the counter of key to at least fence, in one step.
+// forgotten.
 type FenceRaiser interface {
+	// Raise lifts the counter of key to at least fence, in one step, so that the
+	// next token is above it.
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
 // Leaser is a Locker whose leases do not last for Env.TTL, because the servers
-// have bounds of their own. Lease is for how long one lives without renewal.
+// have bounds of their own.
 type Leaser interface {
+	// Lease is for how long a lease lives without renewal.
 	Lease() time.Duration
 }
 
@@ -92,23 +108,24 @@ func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// Env is all that a strategy may touch.
+// Env is all that a strategy may touch. Servers that Strategy.Needs does not name
+// may be nil. Functions must be safe for concurrent use.
 type Env struct {
 	Node    string                  // name of the instance
-	Redis   redis.UniversalClient   // the single Redis; nil unless needed
+	Redis   redis.UniversalClient   // the single Redis
 	Redlock []redis.UniversalClient // the independent Redlock nodes
 	Orders  order.Store             // the locks in the database begin their sessions here
 
-	ZooKeeper *Ensemble        // nil unless needed
-	Etcd      *clientv3.Client // nil unless needed; as DialEtcd opens it
+	ZooKeeper *Ensemble
+	Etcd      *clientv3.Client // as DialEtcd opens it
 
-	TTL  time.Duration // how long a lease lives without renewal
+	TTL  time.Duration // how long a lease lives without renewal, at least 1 ms
 	Wait time.Duration // how long Acquire waits; 0 tries once
 
 	Now   func() time.Time // wall clock; a clock's error enters here
 	Token func() string    // a name that was never used before
-	Rand  func() float64   // uniform in [0,1), for jitter; safe for concurrent use
-	Log   *slog.Logger
+	Rand  func() float64   // uniform in [0,1), for jitter
+	Log   *slog.Logger     // may be nil
 }
 
 type waitKey struct{}
@@ -121,7 +138,7 @@ func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 // TryOnce makes the acquires of ctx try once.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// WaitIn is how long an acquire of ctx waits where others wait d.
+// WaitIn is how long an acquire of ctx waits where Env.Wait is d.
 func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
 		return min(most, d)
@@ -129,7 +146,6 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	return d
 }
 
-// wait is how long an acquire of ctx waits; 0 tries once.
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
 // Backend is what a strategy runs on. A fault that touches none of it is n/a.
@@ -188,14 +204,14 @@ const (
 	NA      Verdict = "n/a"
 )
 
-// Exclusion says among whom a lock keeps its holders apart.
+// Exclusion says among which clients a lock excludes a second holder.
 type Exclusion string
 
 // The exclusions.
 const (
 	Nobody  Exclusion = "nobody"  // there is no lock
-	Process Exclusion = "process" // only the holders of one process
-	Global  Exclusion = "global"
+	Process Exclusion = "process" // among those of one process
+	Global  Exclusion = "global"  // among all
 )
 
 // Strategy is one entry of the registry: a lock, its guard, and what is
@@ -203,8 +219,8 @@ const (
 type Strategy struct {
 	Name   string
 	Title  string // one line, for a table
-	Family string // what it is built on: "none", "process", "redis", "redlock", "database", …
-	Source string // where the algorithm is told
+	Family string // what it is built on: none, process, redis, redlock, database, consensus
+	Source string // where the algorithm is described
 
 	Needs Backend     // 0: nothing
 	Guard order.Guard // its default
@@ -215,23 +231,24 @@ type Strategy struct {
 	// Expect is the verdict under each fault, for the default guard and
 	// -on-lost abort; absent means Safe.
 	Expect map[Fault]Verdict
-	// Excludes says among whom no two holders may overlap; Survives, under
+	// Excludes says among which clients no two holders may overlap; Survives, under
 	// which faults that still holds (NoFault at the least, where there is a lock).
 	Excludes Exclusion
 	Survives []Fault
-	// UntilClaim: the claim lets go of the lock. Whoever comes next may be inside
-	// before the winner has left, and is kept apart from him until then only.
+	// UntilClaim: the claim releases the lock. The next holder may be inside before
+	// the winner has left, and is kept apart from it until the claim only.
 	UntilClaim bool
-	Breaks     []string // failure modes (F1 …) that are its own lesson
+	Breaks     []string // its known failure modes (F1 …)
 	// Aims says where a fault meets the strategy at its weakest, if that is not
 	// where it strikes all others.
 	Aims map[Fault]Point
 
+	// New checks that the Env has what the strategy needs, and makes a locker.
 	New func(Env) (Locker, error)
 }
 
-// Point is a place in a grab: before its nth call of a phase ("acquire", "read",
-// "claim", "release"), or after the reply to that.
+// Point is a place in a grab: before its nth remote call of a phase ("acquire",
+// "read", "claim", "release"), or after the reply to that.
 type Point struct {
 	Phase string
 	Call  int // from 1
@@ -239,7 +256,7 @@ type Point struct {
 }
 
 // GuardedBy is the guard with which the strategy writes where asked is asked for;
-// "": it is not asked for any.
+// "" asks for none.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard

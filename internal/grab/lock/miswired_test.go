@@ -23,7 +23,7 @@ func TestOneNodeTwice(t *testing.T) {
 		{"SET NX", "redlock", func(*lock.Env) {}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			play(t, func(s *stage) {
+			simulate(t, func(s *simulation) {
 				a, b := s.actor(tt.strategy, tt.wire), s.actor(tt.strategy, tt.wire)
 				lease := a.lock()
 				if b.tries() {
@@ -62,7 +62,7 @@ func TestOneNodeTwiceCostsAvailability(t *testing.T) {
 		{"SET NX", "redlock", func(*lock.Env) {}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			play(t, func(s *stage) {
+			simulate(t, func(s *simulation) {
 				a := s.actor(tt.strategy, tt.wire)
 				s.nodes[1].SetError("this node is down")
 				lease, err := a.Acquire(s.Context(), theKey)
@@ -80,22 +80,22 @@ func TestOneNodeTwiceCostsAvailability(t *testing.T) {
 // The miswired lock is renewed, and tells its holder when the doubled node has
 // forgotten it.
 func TestMiswiredIsRenewed(t *testing.T) {
-	play(t, func(s *stage) {
+	simulate(t, func(s *simulation) {
 		a, b := s.actor("redlock-miswired"), s.actor("redlock-miswired")
 		lease := a.lock()
-		time.Sleep(5 * stageTTL)
+		time.Sleep(5 * simulatedTTL)
 		if b.tries() {
 			t.Error("B has the lock that A renews")
 		}
 		s.forget(1)
-		time.Sleep(stageTTL)
+		time.Sleep(simulatedTTL)
 		select {
 		case <-lease.Lost():
 			t.Error("lost with the node that does not count")
 		default:
 		}
 		s.forget(0)
-		time.Sleep(stageTTL / 2)
+		time.Sleep(simulatedTTL / 2)
 		select {
 		case <-lease.Lost():
 		default:

@@ -7,9 +7,10 @@ import (
 	"grablab/internal/order"
 )
 
-// mutex is the JVM's synchronized (orderId.intern()): right inside one process
-// and worth nothing beyond it. A takes the mutex of instance 1, B that of
-// instance 2, both read an open order, both write (F2).
+// mutex is one mutex for each order inside one process, as the JVM's
+// synchronized (orderId.intern()). It is worth nothing beyond its process: A takes
+// the mutex of instance 1, B that of instance 2, both read an open order, both
+// write (F2, internal/explore/testdata/F2.txt).
 var mutex = Strategy{
 	Name:     "mutex",
 	Title:    "a mutex for each order, in one process",
@@ -25,39 +26,33 @@ var mutex = Strategy{
 	},
 }
 
-// mutexLocker has its doors to itself, so that two of them behave as two
-// processes.
+// mutexLocker has its mutexes to itself, so that two of them behave as two processes.
 type mutexLocker struct {
-	env   Env
-	doors doors
+	env     Env
+	mutexes keyedMutex
 }
 
 func (m *mutexLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	exit, err := m.doors.enter(ctx, key, m.env.wait(ctx))
+	unlock, err := m.mutexes.lock(ctx, key, m.env.wait(ctx))
 	if err != nil {
 		return nil, err
 	}
-	return &mutexLease{token: m.env.Token(), exit: exit}, nil
+	return &mutexLease{plainLease: plainLease{m.env.Token()}, unlock: unlock}, nil
 }
 
 func (m *mutexLocker) Close() error { return nil }
 
 type mutexLease struct {
-	token    string
-	exit     func()
+	plainLease
+	unlock   func()
 	released atomic.Bool
 }
 
-func (l *mutexLease) Token() string         { return l.token }
-func (l *mutexLease) Fence() uint64         { return 0 }
-func (l *mutexLease) Lost() <-chan struct{} { return nil }
-
-// Release opens the door once. A second call must not let out whoever is
-// inside by then.
+// Release unlocks once: a second call must not unlock for the next holder.
 func (l *mutexLease) Release(context.Context) error {
 	if l.released.Swap(true) {
 		return ErrLost
 	}
-	l.exit()
+	l.unlock()
 	return nil
 }

@@ -12,35 +12,34 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait is how long one statement waits for a lock in the database. Those
-// count in whole seconds, and a server may go on waiting for a client that has
-// gone: after this, at the latest, it is rid of him.
+// serverWait is how long one statement waits for a lock in the database, which
+// counts in whole seconds. A server may go on waiting for a client that has gone,
+// but no longer than this.
 const serverWait = time.Second
 
 // sessionLocker is what the locks in the database have in common: a lease is a
 // database session, pinned for as long as it is held. What the session has
 // locked is gone when the session is, and a read or a claim over it then fails.
-// So a lock that was lost writes nothing, and that is also when its loss is
-// noticed: nobody tells before.
+// So the holder of a lost lock writes nothing, and knows of the loss only then.
 //
-// Sessions are few. Of those who want one key in this process a single one has
-// a session at a time, the others wait at its door and cost the database nothing.
+// Sessions are few. Of the clients of this process that want one key a single one
+// has a session at a time; the others wait for its mutex, at no cost to the database.
 type sessionLocker struct {
 	env   Env
-	queue doors
+	queue keyedMutex
 	// take takes the lock of key for the session. It waits for whole seconds or
-	// not at all, and is false if somebody else had it all along.
+	// not at all, and is false if another client had it all along.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
 func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	exit, err := l.queue.enter(ctx, key, wait)
+	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
 	}
-	lease := &sessionLease{token: l.env.Token(), exit: exit}
+	lease := &sessionLease{plainLease: plainLease{l.env.Token()}, unlock: unlock}
 	defer func() {
 		if err != nil {
 			lease.undo(ctx)
@@ -51,7 +50,7 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 	}
 	err = l.await(ctx, lease.tx, key, giveUp)
 	if ctx.Err() != nil {
-		err = ctx.Err() // whatever that did to the session; or it was granted for nobody
+		err = ctx.Err() // whatever that did to the session; or it was granted to a client that has gone
 	}
 	if err != nil {
 		return nil, err
@@ -61,8 +60,8 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginPatience is what even one who does not wait may wait for a session:
-// others may have all of them just to try once.
+// beginPatience is how long also a client that tries only once may wait for a
+// session: others may have all of them, for a moment.
 const beginPatience = 500 * time.Millisecond
 
 // begin pins a session. Waiting for one is waiting for the lock.
@@ -94,7 +93,7 @@ func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, give
 			return err
 		}
 		if left := time.Until(giveUp); left < serverWait {
-			return poll(ctx, left, keyPace, l.env.Rand, func() (bool, error) { return l.take(ctx, tx, key, 0) })
+			return poll(ctx, left, pollBackoff, l.env.Rand, func() (bool, error) { return l.take(ctx, tx, key, 0) })
 		}
 		wait = serverWait
 	}
@@ -102,32 +101,28 @@ func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, give
 
 // sessionLease is a session that has something locked.
 type sessionLease struct {
-	tx    order.Tx // nil: none was to be had
-	token string
-	exit  func()
-	over  atomic.Bool
+	plainLease
+	tx       order.Tx // nil: none was to be had
+	unlock   func()
+	released atomic.Bool
 }
 
 // undo ends the session on a deadline of its own, and with it whatever it may
 // have locked.
 func (l *sessionLease) undo(ctx context.Context) {
-	ctx, cancel := undoing(ctx)
+	ctx, cancel := cleanupContext(ctx)
 	defer cancel()
 	_ = l.Release(ctx)
 }
-
-func (l *sessionLease) Token() string         { return l.token }
-func (l *sessionLease) Fence() uint64         { return 0 }
-func (l *sessionLease) Lost() <-chan struct{} { return nil }
 
 // Rows go over the session.
 func (l *sessionLease) Rows() order.Rows { return l.tx }
 
 func (l *sessionLease) Release(ctx context.Context) error {
-	if l.over.Swap(true) {
+	if l.released.Swap(true) {
 		return ErrLost
 	}
-	defer l.exit()
+	defer l.unlock()
 	if l.tx == nil {
 		return nil
 	}
@@ -145,11 +140,6 @@ func newSessionLocker(env Env, take func(context.Context, order.Tx, string, time
 	}
 	return &sessionLocker{env: env, take: take}, nil
 }
-
-var errNoDatabase = errors.New("lock: this strategy needs a database")
-
-// serverTimeout is what a server may take to answer when a Locker is made.
-const serverTimeout = 5 * time.Second
 
 func needSessions(env Env) error {
 	if env.Orders == nil {

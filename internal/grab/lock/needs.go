@@ -6,9 +6,13 @@ import (
 )
 
 var (
-	errNoRedis = errors.New("lock: this strategy needs a Redis")
-	errTTL     = errors.New("lock: a lease needs a TTL of at least 1ms")
+	errNoRedis    = errors.New("lock: this strategy needs a Redis")
+	errNoDatabase = errors.New("lock: this strategy needs a database")
+	errTTL        = errors.New("lock: a lease needs a TTL of at least 1ms")
 )
+
+// serverTimeout is what a server may take to answer when a Locker is made.
+const serverTimeout = 5 * time.Second
 
 // needRedis checks what every lock in a single Redis needs of its Env.
 func needRedis(env Env) error {

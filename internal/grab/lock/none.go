@@ -6,8 +6,9 @@ import (
 	"grablab/internal/order"
 )
 
-// none is no lock at all: everybody is let in (F1). It is the control that
-// every oracle must catch.
+// none is no lock at all: A and B both read an open order, both write (F1, found by
+// every schedule with two clients). It is the control that every check must find
+// unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
@@ -18,13 +19,13 @@ var none = Strategy{
 	Expect:     everywhere(Unsafe),
 	Excludes:   Nobody,
 	Breaks:     []string{"F1"},
-	New:        func(env Env) (Locker, error) { return open{env.Token}, nil },
+	New:        func(env Env) (Locker, error) { return noLocker{env.Token}, nil },
 }
 
-// mysqlCAS is no lock either, and the other control: UPDATE … WHERE id = ? AND
-// status = 0, and the number of rows that it changed is the answer. A commit
-// whose answer is lost would make the winner read "taken" when he asks again;
-// the store looks for the claim by its token instead (F33).
+// mysqlCAS is no lock either, and the other control, which must be safe: UPDATE …
+// WHERE id = ? AND status = 0, and the number of rows that it changed is the
+// answer. A commit whose answer is lost would make the winner read "taken" when it
+// asks again; the store looks for the claim by its token instead (F33).
 var mysqlCAS = Strategy{
 	Name:       "mysql-cas",
 	Title:      "no lock: one guarded UPDATE decides",
@@ -39,7 +40,7 @@ var mysqlCAS = Strategy{
 		if env.Orders == nil {
 			return nil, errNoDatabase
 		}
-		return open{env.Token}, nil
+		return noLocker{env.Token}, nil
 	},
 }
 
@@ -52,21 +53,26 @@ func everywhere(v Verdict) map[Fault]Verdict {
 	return all
 }
 
-// open is a door without a lock. Its leases name the attempt and nothing more.
-type open struct{ token func() string }
+// noLocker gives every client a lease, at once and without any lock.
+type noLocker struct{ token func() string }
 
-func (o open) Acquire(ctx context.Context, _ string) (Lease, error) {
+func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return pass(o.token()), nil
+	return noLease{plainLease{l.token()}}, nil
 }
 
-func (open) Close() error { return nil }
+func (noLocker) Close() error { return nil }
 
-type pass string
+type noLease struct{ plainLease }
 
-func (p pass) Token() string               { return string(p) }
-func (pass) Fence() uint64                 { return 0 }
-func (pass) Lost() <-chan struct{}         { return nil }
-func (pass) Release(context.Context) error { return nil }
+func (noLease) Release(context.Context) error { return nil }
+
+// plainLease is what a lease says of itself that has a token and no more: no
+// fencing token, and no way to know of its loss.
+type plainLease struct{ token string }
+
+func (l plainLease) Token() string       { return l.token }
+func (plainLease) Fence() uint64         { return 0 }
+func (plainLease) Lost() <-chan struct{} { return nil }

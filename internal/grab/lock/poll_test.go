@@ -9,7 +9,7 @@ import (
 )
 
 func TestPause(t *testing.T) {
-	p := pace{first: 2 * time.Millisecond, most: 50 * time.Millisecond}
+	p := backoff{first: 2 * time.Millisecond, most: 50 * time.Millisecond}
 	for _, c := range []struct {
 		n      int
 		random float64
@@ -31,7 +31,7 @@ func TestPause(t *testing.T) {
 
 func TestPoll(t *testing.T) {
 	const wait = time.Second
-	p := pace{first: 2 * time.Millisecond, most: 50 * time.Millisecond}
+	p := backoff{first: 2 * time.Millisecond, most: 50 * time.Millisecond}
 	middle := func() float64 { return 0.5 }
 	broken := errors.New("broken")
 	for _, c := range []struct {

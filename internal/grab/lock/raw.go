@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Raw is the article's pair of scripts and nothing around them: nobody waits,
-// renews or cleans up.
+// Raw is the article's pair of scripts and nothing around them: no waiting, no
+// renewal, no clean-up.
 type Raw struct{ Redis redis.UniversalClient }
 
 //go:embed raw_lock.lua
@@ -17,12 +17,12 @@ var rawLockLua string
 
 var rawLock = redis.NewScript(rawLockLua)
 
-// Lock takes key for token if nobody has it, for ttl.
+// Lock takes key for token if it is free, for ttl.
 func (r Raw) Lock(ctx context.Context, key, token string, ttl time.Duration) (locked bool, err error) {
 	return r.run(ctx, rawLock, key, token, ttl.Milliseconds())
 }
 
-// Unlock gives key back if token has it.
+// Unlock frees key if token has it.
 func (r Raw) Unlock(ctx context.Context, key, token string) (released bool, err error) {
 	return r.run(ctx, setnxRelease, key, token)
 }

@@ -3,7 +3,7 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  token
 -- ARGV[2]  TTL in ms
--- reply    1: it is ours, 0: somebody has it
+-- reply    1: it is ours, 0: another client has it
 if redis.call('SETNX', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

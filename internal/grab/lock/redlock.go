@@ -18,9 +18,9 @@ import (
 // the lock, so that it outlives the loss of a few. It is extended as watchdog is.
 //
 // A holds the bare majority of nodes 1, 2 and 3; node 3 restarts empty, or its
-// clock jumps; B takes 3, 4 and 5 (F18, F19). An extension does not set a key
-// again that a node has forgotten, so that any two such losses, however far
-// apart, end a lease (F21).
+// clock jumps; B takes 3, 4 and 5 (F18, internal/explore/testdata/F18.txt; F19, F19.txt).
+// An extension does not set a key again that a node has forgotten, so that any two
+// such losses, however far apart, end a lease (F21, F21.txt).
 var redlock = Strategy{
 	Name:   "redlock",
 	Title:  "a majority of independent nodes, extended",
@@ -47,9 +47,9 @@ const (
 	redlockMin = 3
 )
 
-// redlockPace is slower than setnx's: a try costs a command on every node, and
-// two contenders that split the nodes must part.
-var redlockPace = pace{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
+// redlockBackoff is slower than setnx's: a try costs a command on every node, and
+// two clients that split the nodes must part.
+var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: no quorum of the nodes answers")
 
@@ -60,10 +60,10 @@ type redlockLocker struct {
 	quorum   int
 	patience time.Duration
 
-	queue   doors
-	silence atomic.Pointer[error] // why the last try, of whatever key, reached no quorum; nil: it did
-	keepers keepers
-	asking  sync.WaitGroup
+	queue    keyedMutex
+	silence  atomic.Pointer[error] // why the last try, of whatever key, reached no quorum; nil: it did
+	renewers renewers
+	asking   sync.WaitGroup
 }
 
 // newRedlock locks nodes, which may name one node twice.
@@ -84,17 +84,11 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	wait := l.env.wait(ctx)
-	if wait <= 0 {
-		return l.await(ctx, key, 0)
-	}
-	// Of those who wait in this process, one at a time asks the nodes: they
-	// would only take the nodes from one another.
-	began := time.Now()
-	exit, err := l.queue.enter(ctx, key, wait)
+	// Several waiters of one process would only take the nodes from one another.
+	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
 	if err == nil {
-		defer exit()
-		return l.await(ctx, key, wait-time.Since(began))
+		defer unlock()
+		return l.await(ctx, key, wait)
 	}
 	if silence := l.silence.Load(); silence != nil && errors.Is(err, ErrBusy) {
 		err = *silence
@@ -102,12 +96,12 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries for as long as wait. It is busy only if some try met somebody
-// else, and the cause otherwise.
+// await tries for as long as wait. It is busy only if some try met another client,
+// and the cause otherwise.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
-	err = poll(ctx, wait, redlockPace, l.env.Rand, func() (bool, error) {
+	err = poll(ctx, wait, redlockBackoff, l.env.Rand, func() (bool, error) {
 		if lease, last = l.try(ctx, key); last == nil {
 			return true, nil
 		}
@@ -124,7 +118,7 @@ func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duratio
 }
 
 func (l *redlockLocker) Close() error {
-	l.keepers.close()
+	l.renewers.close()
 	l.asking.Wait()
 	return nil
 }
@@ -147,17 +141,17 @@ func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	}
 	lease.wanted.Store(true)
 	if ctx.Err() != nil {
-		undo, cancel := undoing(ctx)
+		cleanup, cancel := cleanupContext(ctx)
 		defer cancel()
-		_ = lease.unlock(undo) // the expiry is the second line
+		_ = lease.unlock(cleanup) // if it fails, the keys expire
 		return nil, ctx.Err()
 	}
-	lease.keeper = l.keepers.keep(ctx, mutex.Until(), l.env.TTL, lease.extend)
+	lease.renewer = l.renewers.start(ctx, mutex.Until(), l.env.TTL, lease.extend)
 	return lease, nil
 }
 
 type redlockLease struct {
-	*keeper
+	*renewer
 	locker     *redlockLocker
 	key, token string
 	wanted     atomic.Bool // from the grant to the release
@@ -192,28 +186,28 @@ func (l *redlockLocker) settle(ok bool, err error) error {
 	if ok {
 		return nil
 	}
-	if foreign, _ := tally(err); foreign > len(l.nodes)-l.quorum {
+	if foreign, _ := answers(err); foreign > len(l.nodes)-l.quorum {
 		return ErrLost
 	}
 	return l.explain(err)
 }
 
-// explain tells an error in which nobody else was met and the nodes that could
-// not be asked were too many. The causes are given as text: a deadline among
+// explain wraps errNoQuorum around an error in which no other client was met and the
+// nodes that could not be asked were too many. The causes are given as text: a deadline among
 // them is ours and not the caller's.
 func (l *redlockLocker) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if foreign, silent := tally(err); foreign == 0 && silent > len(l.nodes)-l.quorum {
+	if foreign, silent := answers(err); foreign == 0 && silent > len(l.nodes)-l.quorum {
 		return fmt.Errorf("%w: %v", errNoQuorum, err)
 	}
 	return fmt.Errorf("lock: %v", err)
 }
 
-// tally counts the nodes in an error of redsync's: on how many our key is not,
+// answers counts the nodes in an error of redsync's: on how many our key is not,
 // and how many could not be asked.
-func tally(err error) (foreign, silent int) {
+func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:
 		return len(err.Nodes), 0
@@ -223,7 +217,7 @@ func tally(err error) (foreign, silent int) {
 		return 0, 1
 	case interface{ Unwrap() []error }:
 		for _, e := range err.Unwrap() {
-			f, s := tally(e)
+			f, s := answers(e)
 			foreign, silent = foreign+f, silent+s
 		}
 		return foreign, silent

@@ -7,23 +7,19 @@ import (
 	"sync"
 	"time"
 
-	"grablab/internal/order"
-
 	"github.com/redis/go-redis/v9"
 )
 
 // redlockMiswired is a Redlock of three locks, two of which a slip has put on
 // the same node. The locks are re-entrant, as Redisson's are, so the second one
 // there is granted, too, and that node alone is a majority of the three: it
-// restarts empty, B takes it twice, and A and B are inside (F20). With SET NX the
-// second try would fail, and the slip cost nothing but availability.
-var redlockMiswired = Strategy{
+// restarts empty, B takes it twice, and A and B are inside (F20,
+// internal/explore/testdata/F20.txt). With SET NX the second try would fail, and the
+// slip cost nothing but availability.
+var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
-	Family: "redlock",
 	Source: "the source articles: their Redisson listing",
-	Needs:  RedisQuorum,
-	Guard:  order.Naive,
 	// What strikes one node strikes the doubled one.
 	Expect: map[Fault]Verdict{
 		Hang:             Stuck,
@@ -33,7 +29,6 @@ var redlockMiswired = Strategy{
 		NodeClock:        Unsafe,
 		Amnesia:          NA, // a bare majority of it is one node
 	},
-	Excludes: Global,
 	Survives: []Fault{NoFault, Slow, Crash, RedisDown, PartitionDB, ClientClock, DBRestart},
 	Breaks:   []string{"F15", "F20"},
 	New: func(env Env) (Locker, error) {
@@ -43,30 +38,24 @@ var redlockMiswired = Strategy{
 		one, two := env.Redlock[0], env.Redlock[1]
 		return &miswiredLocker{env: env, nodes: [...]redis.UniversalClient{one, one, two}}, needTTL(env)
 	},
-}
+})
 
 const miswiredQuorum = 2
 
 type miswiredLocker struct {
-	env     Env
-	nodes   [3]redis.UniversalClient
-	queue   doors
-	keepers keepers
+	env      Env
+	nodes    [3]redis.UniversalClient
+	queue    keyedMutex
+	renewers renewers
 }
 
-// Acquire asks the nodes for one waiter of this process at a time, as redlock does.
 func (l *miswiredLocker) Acquire(ctx context.Context, key string) (lease Lease, err error) {
-	wait := l.env.wait(ctx)
-	if wait > 0 {
-		giveUp := time.Now().Add(wait)
-		exit, err := l.queue.enter(ctx, key, wait)
-		if err != nil {
-			return nil, err
-		}
-		defer exit()
-		wait = time.Until(giveUp)
+	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
+	if err != nil {
+		return nil, err
 	}
-	err = poll(ctx, wait, redlockPace, l.env.Rand, func() (ok bool, err error) {
+	defer unlock()
+	err = poll(ctx, wait, redlockBackoff, l.env.Rand, func() (ok bool, err error) {
 		lease, err = l.try(ctx, key)
 		if errors.Is(err, ErrBusy) {
 			return false, nil
@@ -77,30 +66,36 @@ func (l *miswiredLocker) Acquire(ctx context.Context, key string) (lease Lease, 
 }
 
 func (l *miswiredLocker) Close() error {
-	l.keepers.close()
+	l.renewers.close()
 	return nil
 }
 
-// miswiredLease is one hold of each lock, all of one owner.
+// miswiredLease is one entry in each lock, all of one owner.
 type miswiredLease struct {
-	*keeper
-	token string
-	holds []hold
+	*renewer
+	token   string
+	entries []entry
 }
 
 func (l *miswiredLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &miswiredLease{token: l.env.Token()}
 	for i, node := range l.nodes {
-		lease.holds = append(lease.holds, hold{node, l.env.TTL, oneKey(key), lease.token, fmt.Sprintf("%s/%d", lease.token, i)})
+		lease.entries = append(lease.entries, entry{node, l.env.TTL, oneKey(key), lease.token, fmt.Sprintf("%s/%d", lease.token, i)})
 	}
 	end := time.Now().Add(l.env.TTL)
-	err := lease.ask(ctx, ErrBusy, hold.enter)
+	err := lease.ask(ctx, ErrBusy, func(e entry, ctx context.Context) error {
+		left, _, err := e.enter(ctx)
+		if err == nil && left > 0 {
+			return ErrBusy
+		}
+		return err
+	})
 	if err == nil && ctx.Err() == nil && time.Now().Before(end) {
-		lease.keeper = l.keepers.keep(ctx, end, l.env.TTL, lease.renew)
+		lease.renewer = l.renewers.start(ctx, end, l.env.TTL, lease.renew)
 		return lease, nil
 	}
-	for _, h := range lease.holds {
-		h.takeOutLater(ctx)
+	for _, e := range lease.entries {
+		e.cleanUp(ctx)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -113,9 +108,9 @@ func (l *miswiredLocker) try(ctx context.Context, key string) (Lease, error) {
 }
 
 func (l *miswiredLease) renew(ctx context.Context) (time.Time, error) {
-	end := time.Now().Add(l.holds[0].ttl)
-	return end, l.ask(ctx, ErrLost, func(h hold, ctx context.Context) error {
-		_, err := h.renew(ctx)
+	end := time.Now().Add(l.entries[0].ttl)
+	return end, l.ask(ctx, ErrLost, func(e entry, ctx context.Context) error {
+		_, err := e.renew(ctx)
 		return err
 	})
 }
@@ -125,19 +120,19 @@ func (l *miswiredLease) Fence() uint64 { return 0 }
 
 func (l *miswiredLease) Release(ctx context.Context) error {
 	l.stop()
-	return l.ask(ctx, ErrLost, hold.takeOut)
+	return l.ask(ctx, ErrLost, entry.leave)
 }
 
 // ask is nil if a quorum of the locks say yes, and no if there can be none any
 // more. What else there is to say is given as text: a deadline among it is ours
 // and not the caller's.
-func (l *miswiredLease) ask(ctx context.Context, no error, do func(hold, context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, min(redlockPatience, l.holds[0].ttl/redlockShare))
+func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, min(redlockPatience, l.entries[0].ttl/redlockShare))
 	defer cancel()
-	answers := make([]error, len(l.holds))
+	answers := make([]error, len(l.entries))
 	var asking sync.WaitGroup
-	for i, h := range l.holds {
-		asking.Go(func() { answers[i] = do(h, ctx) })
+	for i, e := range l.entries {
+		asking.Go(func() { answers[i] = do(e, ctx) })
 	}
 	asking.Wait()
 
@@ -152,7 +147,7 @@ func (l *miswiredLease) ask(ctx context.Context, no error, do func(hold, context
 	switch {
 	case yes >= miswiredQuorum:
 		return nil
-	case refused > len(l.holds)-miswiredQuorum:
+	case refused > len(l.entries)-miswiredQuorum:
 		return no
 	default:
 		return fmt.Errorf("%w: %v", errNoQuorum, errors.Join(answers...))

@@ -98,7 +98,7 @@ type redlockNode struct {
 	patience    time.Duration
 	wanted      *atomic.Bool // the lock is held: a late grant may stay
 	grant, eval *question
-	refused     bool // somebody else has it here: there is nothing to clean up
+	refused     bool // another client has it here: there is nothing to clean up
 }
 
 // mutex returns redsync's handle for one step of one acquisition. It is not safe
@@ -135,7 +135,7 @@ type redlockConn struct {
 	node *redlockNode
 }
 
-// SetNX takes the lock on one node. A grant that comes when nobody waits for it
+// SetNX takes the lock on one node. A grant that comes when it is not waited for
 // any more stays if the lock is held, and is taken back otherwise: the clean-up
 // may have overtaken it.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
@@ -143,7 +143,7 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
 		func() {
 			if !c.node.wanted.Load() {
-				ctx, cancel := undoing(c.ctx)
+				ctx, cancel := cleanupContext(c.ctx)
 				defer cancel()
 				_ = setnxRelease.Run(ctx, c.node.client, []string{key}, token).Err()
 			}

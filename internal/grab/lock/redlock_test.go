@@ -76,8 +76,8 @@ func TestSilentNode(t *testing.T) {
 	}
 }
 
-// TestNoQuorum: when nobody was found to have the lock, busy would hide the
-// cause, also from those who wait behind another.
+// TestNoQuorum: when no other client was found to have the lock, busy would hide
+// the cause, also from those that wait behind another.
 func TestNoQuorum(t *testing.T) {
 	for wait, waiters := range map[time.Duration]int{0: 1, 300 * time.Millisecond: 3} {
 		l := redlockOver(t, wait, liveNode, liveNode, deadNode, deadNode, deadNode)
@@ -97,7 +97,7 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
-// TestBusyWithoutQuorum: somebody has it, as far as can be seen.
+// TestBusyWithoutQuorum: another client has it, as far as can be seen.
 func TestBusyWithoutQuorum(t *testing.T) {
 	a, b := miniredis.RunT(t), miniredis.RunT(t)
 	for _, m := range []*miniredis.Miniredis{a, b} {

@@ -10,9 +10,10 @@ import (
 )
 
 // setnx is one key with an expiry: SET key token NX PX ttl, and a release that
-// compares the token. It is as right as a lock in one Redis without renewal
-// gets. A locks and pauses for longer than the TTL, B locks and writes, A wakes
-// and writes (F11); and the key dies with a Redis that forgets it (F17).
+// compares the token. A lock in one Redis without renewal can do no better. A locks
+// and pauses for longer than the TTL, B locks and writes, A wakes and writes (F11,
+// internal/explore/testdata/F11.txt); and the key dies with a Redis that forgets it
+// (F17).
 var setnx = Strategy{
 	Name:   "setnx",
 	Title:  "SET NX PX, released by compare-and-delete",
@@ -32,11 +33,11 @@ var setnx = Strategy{
 	Excludes: Global,
 	Survives: []Fault{NoFault, Crash, ClientClock},
 	Breaks:   []string{"F11", "F17"},
-	New:      keyLock{set: setPX, unset: compareAndDelete}.New,
+	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
 // setPX sets the key if it is not there, and its expiry, in one step.
-func setPX(ctx context.Context, l *keyLease) (bool, error) {
+func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 }
 
@@ -46,6 +47,6 @@ var setnxReleaseLua string
 var setnxRelease = redis.NewScript(setnxReleaseLua)
 
 // compareAndDelete deletes the key if it is ours, in one step.
-func compareAndDelete(ctx context.Context, l *keyLease) (bool, error) {
+func compareAndDelete(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setnxRelease.Run(ctx, l.env.Redis, []string{l.key}, l.value).Bool()
 }

@@ -1,20 +1,13 @@
 package lock
 
-import (
-	"context"
-
-	"grablab/internal/order"
-)
+import "context"
 
 // setnxExpire is SETNX and then EXPIRE, two commands. A sets the key and dies
-// before it sends the second: as without expiry (F4).
-var setnxExpire = Strategy{
+// before it sends the second: as without expiry (F4, internal/explore/testdata/F4.txt).
+var setnxExpire = variant(setnx, Strategy{
 	Name:   "setnx-expire",
 	Title:  "SETNX, then EXPIRE, released by DEL",
-	Family: "redis",
 	Source: "the source articles: SETNX and EXPIRE",
-	Needs:  Redis,
-	Guard:  order.Naive,
 	Expect: map[Fault]Verdict{
 		Slow:         Unsafe,
 		Pause:        Unsafe,
@@ -25,16 +18,14 @@ var setnxExpire = Strategy{
 		PartitionDB:  Unsafe,
 		NodeClock:    Unsafe,
 	},
-	Excludes: Global,
-	Survives: []Fault{NoFault, Crash, ClientClock},
-	Breaks:   []string{"F4", "F5"},
-	Aims:     map[Fault]Point{Crash: {Phase: "acquire", Call: 1, After: true}},
-	New:      keyLock{set: setThenExpire, unset: del}.New,
-}
+	Breaks: []string{"F4", "F5"},
+	Aims:   map[Fault]Point{Crash: {Phase: "acquire", Call: 1, After: true}},
+	New:    redisKeyLock{set: setThenExpire, unset: del}.New,
+})
 
 // setThenExpire is false also if the key has gone by the second command. That
 // is PEXPIRE, for leases are not measured in whole seconds.
-func setThenExpire(ctx context.Context, l *keyLease) (bool, error) {
+func setThenExpire(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if ok, err := setForever(ctx, l); !ok {
 		return false, err
 	}

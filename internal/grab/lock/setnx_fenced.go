@@ -14,22 +14,19 @@ import (
 // with a higher token and reads, which raises the row's; A wakes and its write is
 // refused (cures F11 and F17). What is lost with the lock is time, not the order.
 // A counter that Redis forgets falls back, and has to be raised (F27).
-var setnxFenced = Strategy{
-	Name:     "setnx-fenced",
-	Title:    "setnx with a fencing token, raised before the read",
-	Family:   "redis",
-	Source:   "Kleppmann 2016: How to do distributed locking",
-	Needs:    Redis,
-	Guard:    order.Fenced,
-	Fences:   true,
-	Excludes: Global,
-	Survives: setnx.Survives,
-	Breaks:   []string{"F27"},
-	New:      newSetnxFenced,
-}
+var setnxFenced = variant(setnx, Strategy{
+	Name:   "setnx-fenced",
+	Title:  "setnx with a fencing token, raised before the read",
+	Source: "Kleppmann 2016: How to do distributed locking",
+	Guard:  order.Fenced,
+	Fences: true,
+	Expect: map[Fault]Verdict{}, // safe under each
+	Breaks: []string{"F27"},
+	New:    newSetnxFenced,
+})
 
 func newSetnxFenced(env Env) (Locker, error) {
-	l, err := keyLock{set: setFenced, unset: compareAndDelete}.New(env)
+	l, err := redisKeyLock{set: setFenced, unset: compareAndDelete}.New(env)
 	return fencedLocker{l, env.Redis}, err
 }
 
@@ -38,7 +35,7 @@ var setnxFencedLua string
 
 var setnxFencedAcquire = redis.NewScript(setnxFencedLua)
 
-func setFenced(ctx context.Context, l *keyLease) (bool, error) {
+func setFenced(ctx context.Context, l *redisKeyLease) (bool, error) {
 	var err error
 	l.fence, err = setnxFencedAcquire.Run(ctx, l.env.Redis, fenceKeys(l.key),
 		l.value, l.env.TTL.Milliseconds(), fenceKeep.Milliseconds()).Uint64()

@@ -5,7 +5,7 @@
 -- ARGV[1]  token
 -- ARGV[2]  TTL in ms
 -- ARGV[3]  for how long the counter is kept, ms
--- reply    the fencing token, from 1; 0: somebody has the lock
+-- reply    the fencing token, from 1; 0: another client has the lock
 if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   return 0
 end

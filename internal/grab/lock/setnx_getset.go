@@ -4,30 +4,24 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"time"
-
-	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // setnxGetSet keeps the end of the lease in the key, in ms on the clients'
-// clocks, and lets Redis expire nothing. Whoever finds that it has passed takes
-// over with GETSET, and has the lock if what GETSET answers had passed, too.
+// clocks, and lets Redis expire nothing. A client that finds that it has passed
+// takes over with GETSET, and has the lock if what GETSET answers had passed, too.
 //
-// B's clock is ahead by more than the rest of A's lease: B takes A's live lock
-// (F9). Whoever loses the race of a take-over has moved the winner's stamp all
-// the same (F10). The release deletes any stamp that has not passed: A's passes;
-// B takes over; A's release deletes B's; C locks: B and C are inside (F35). And a
-// stamp is no name: after a lost reply nobody can tell whose it is, so that it
-// has to stay until it passes (F25).
-var setnxGetSet = Strategy{
+// B's clock is ahead by more than the rest of A's lease: B takes A's live lock (F9,
+// internal/explore/testdata/F9.txt). A client that loses the race of a take-over has
+// moved the winner's stamp all the same (F10, F10.txt). The release deletes any stamp
+// that has not passed: A's passes; B takes over; A's release deletes B's; C locks: B
+// and C are inside (F35, F35.txt). And a stamp is no name: after a lost reply no
+// client can tell whose it is, so that it has to stay until it passes (F25).
+var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX of a time stamp, taken over by GETSET",
-	Family: "redis",
 	Source: "the source articles; redis.io: SETNX, “Design pattern: Locking with SETNX”",
-	Needs:  Redis,
-	Guard:  order.Naive,
 	Expect: map[Fault]Verdict{
 		Slow:         Unsafe,
 		Pause:        Unsafe,
@@ -37,18 +31,17 @@ var setnxGetSet = Strategy{
 		PartitionDB:  Unsafe,
 		ClientClock:  Unsafe,
 	},
-	Excludes: Global,
 	Survives: []Fault{NoFault, Crash, NodeClock},
 	Breaks:   []string{"F9", "F10", "F25", "F35"},
-	New:      keyLock{set: setStamp(takeOver), unset: watchAndDelete(lives)}.New,
-}
+	New:      redisKeyLock{set: setStamp(takeOver), unset: watchAndDelete(lives)}.New,
+})
 
 // setStamp sets the key if it is not there, and lets over take it over if its
-// stamp has passed. After an error, what is there may be another's stamp of the
-// same ms: nothing is undone then.
-func setStamp(over func(context.Context, *keyLease) (bool, error)) func(context.Context, *keyLease) (bool, error) {
-	return func(ctx context.Context, l *keyLease) (bool, error) {
-		l.value = stamp(l.env.Now().Add(l.env.TTL))
+// stamp has passed. After an error, what is there may be another client's stamp of
+// the same ms: nothing is undone then.
+func setStamp(over redisKeyCall) redisKeyCall {
+	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
+		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).UnixMilli(), 10)
 		ok, err := l.stamp(ctx, over)
 		if err != nil {
 			l.value = ""
@@ -57,7 +50,7 @@ func setStamp(over func(context.Context, *keyLease) (bool, error)) func(context.
 	}
 }
 
-func (l *keyLease) stamp(ctx context.Context, over func(context.Context, *keyLease) (bool, error)) (bool, error) {
+func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, error) {
 	for {
 		if ok, err := setForever(ctx, l); ok || err != nil {
 			return ok, err
@@ -76,10 +69,10 @@ func (l *keyLease) stamp(ctx context.Context, over func(context.Context, *keyLea
 	}
 }
 
-// takeOver is true for one of those who found the stamp to have passed: the one
-// whose GETSET comes first. If it answers nothing, the lock had been released,
+// takeOver is true for one of the clients that found the stamp to have passed: the
+// one whose GETSET comes first. If it answers nothing, the lock had been released,
 // and is ours now.
-func takeOver(ctx context.Context, l *keyLease) (bool, error) {
+func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {
 		return true, nil
@@ -87,19 +80,14 @@ func takeOver(ctx context.Context, l *keyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// lives says whether there is a lock, anybody's, that has not passed.
-func lives(ctx context.Context, r redis.Cmdable, l *keyLease) (bool, error) {
-	held, err := r.Get(ctx, l.key).Result()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
-	return err == nil && !l.passed(held), err
+// lives says whether there is a lock, any client's, that has not passed.
+func lives(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
+	held, err := get(ctx, r, l.key)
+	return held != "" && !l.passed(held), err
 }
 
-func stamp(t time.Time) string { return strconv.FormatInt(t.UnixMilli(), 10) }
-
 // passed compares with this client's clock. What is no stamp never passes.
-func (l *keyLease) passed(stamp string) bool {
+func (l *redisKeyLease) passed(stamp string) bool {
 	end, err := strconv.ParseInt(stamp, 10, 64)
 	return err == nil && end <= l.env.Now().UnixMilli()
 }

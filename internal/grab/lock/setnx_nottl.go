@@ -1,22 +1,15 @@
 package lock
 
-import (
-	"context"
+import "context"
 
-	"grablab/internal/order"
-)
-
-// setnxNoTTL is SETNX and DEL. A locks and dies; nobody can grab the order for
-// ever (F3), nor when A's work hangs (F15), nor when its DEL does not arrive.
-// Where nothing runs out, nothing outlives its lease: only a Redis that forgets
-// the key lets two in, and then A's DEL frees B's lock (F5).
-var setnxNoTTL = Strategy{
+// setnxNoTTL is SETNX and DEL. A locks and dies; the order cannot be grabbed any
+// more (F3, internal/explore/testdata/F3.txt), nor when A's work hangs (F15), nor
+// when its DEL does not arrive. Where nothing runs out, nothing outlives its lease:
+// only a Redis that forgets the key lets two in, and then A's DEL frees B's lock (F5).
+var setnxNoTTL = variant(setnx, Strategy{
 	Name:   "setnx-nottl",
 	Title:  "SETNX, no expiry, released by DEL",
-	Family: "redis",
 	Source: "the source articles: SETNX",
-	Needs:  Redis,
-	Guard:  order.Naive,
 	Expect: map[Fault]Verdict{
 		Hang:         Stuck,
 		Crash:        Stuck,
@@ -25,12 +18,11 @@ var setnxNoTTL = Strategy{
 		Failover:     Unsafe,
 		Partition:    Stuck, // likewise
 	},
-	Excludes: Global,
 	Survives: []Fault{NoFault, Slow, Pause, Hang, Crash, RedisDown, Partition, PartitionDB, ClientClock, NodeClock, DBRestart},
 	Breaks:   []string{"F3", "F5", "F15"},
-	New:      keyLock{set: setForever, unset: del}.New,
-}
+	New:      redisKeyLock{set: setForever, unset: del}.New,
+})
 
-func setForever(ctx context.Context, l *keyLease) (bool, error) {
+func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, 0).Result()
 }

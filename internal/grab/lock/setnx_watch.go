@@ -4,32 +4,24 @@ import (
 	"context"
 	"errors"
 
-	"grablab/internal/order"
-
 	"github.com/redis/go-redis/v9"
 )
 
 // setnxWatch is setnx without Lua: the release is an optimistic transaction,
 // WATCH before the GET, so that whatever happens to the key in between makes
 // the EXEC do nothing. It costs three round trips more and cures no more than
-// the script does: F11 and F17 stay.
-var setnxWatch = Strategy{
-	Name:     "setnx-watch",
-	Title:    "setnx, released by WATCH, GET, compare, MULTI, DEL, EXEC",
-	Family:   "redis",
-	Source:   "the source articles; redis.io: Transactions",
-	Needs:    Redis,
-	Guard:    order.Naive,
-	Expect:   setnx.Expect,
-	Excludes: Global,
-	Survives: setnx.Survives,
-	Breaks:   setnx.Breaks,
-	New:      keyLock{set: setPX, unset: watchAndDelete(holds)}.New,
-}
+// the script does: F11 (internal/explore/testdata/F11.txt) and F17 stay.
+var setnxWatch = variant(setnx, Strategy{
+	Name:   "setnx-watch",
+	Title:  "setnx, released by WATCH, GET, compare, MULTI, DEL, EXEC",
+	Source: "the source articles; redis.io: Transactions",
+	Breaks: setnx.Breaks,
+	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
+})
 
-// watchAndDelete deletes the key if may says so and nobody has touched it since.
-func watchAndDelete(may func(context.Context, redis.Cmdable, *keyLease) (bool, error)) func(context.Context, *keyLease) (bool, error) {
-	return func(ctx context.Context, l *keyLease) (deleted bool, err error) {
+// watchAndDelete deletes the key if may says so and no client has touched it since.
+func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
+	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {
 			if ok, err := may(ctx, tx, l); !ok {
 				return err

@@ -1,6 +1,10 @@
 package lock
 
-// Strategies is the registry, in the order in which a teacher tells the story.
+import "cmp"
+
+// Strategies is the registry, in the order in which a teacher tells the story: the
+// five to start with, then the mistakes around setnx, fencing, the
+// locks of databases and of consensus systems, and what all of them lead to.
 var Strategies = []Strategy{
 	none,
 	mutex,
@@ -27,8 +31,8 @@ var Strategies = []Strategy{
 	handoff,
 }
 
-// KnownBroken lists deliberately wrong variants of correct strategies, which tests and
-// the explorer must find guilty. Find knows them by name; no other list has them.
+// KnownBroken lists deliberately wrong variants of correct strategies, which tests
+// and the explorer must find unsafe. Find knows them by name; no other list has them.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
@@ -39,4 +43,21 @@ var KnownBroken = []Strategy{
 	setnxBlindRetry,
 	setnxLateFence,
 	mysqlGetLockPooled,
+}
+
+// variant is base but for its name, its failure modes, its code, and whatever else
+// own says.
+func variant(base, own Strategy) Strategy {
+	v := base
+	v.Name, v.Title, v.Breaks, v.Aims, v.New = own.Name, own.Title, own.Breaks, own.Aims, own.New
+	v.Source = cmp.Or(own.Source, base.Source)
+	v.Guard = cmp.Or(own.Guard, base.Guard)
+	v.Fences = own.Fences || base.Fences
+	if own.Expect != nil {
+		v.Expect = own.Expect
+	}
+	if own.Survives != nil {
+		v.Survives = own.Survives
+	}
+	return v
 }

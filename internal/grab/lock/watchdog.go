@@ -8,13 +8,13 @@ import (
 )
 
 // watchdog is Redisson's RLock: a lease that is renewed every third of its TTL
-// for as long as it is held, and waiters that are told instead of asking.
+// for as long as it is held, and waiters that are notified instead of polling.
 //
-// It cures the work that lasts too long, not the process that lies still: A
-// locks and pauses between its last look at the lease and its write, B locks
-// and writes, A writes (F11). If the work hangs while the process lives, the
-// lease is renewed for ever (F15). The key dies with a Redis that forgets it,
-// and until the next renewal A does not know (F17).
+// It cures work that lasts too long, and not a process that is paused: A locks and
+// pauses between its last look at the lease and its write, B locks and writes, A
+// writes (F13; internal/explore/testdata/F11.txt is the same without renewal). If the
+// work hangs while the process lives, the lease is renewed for ever (F15). The key
+// dies with a Redis that forgets it, and until the next renewal A does not know (F17).
 var watchdog = Strategy{
 	Name:   "watchdog",
 	Title:  "a renewed lease, waiters are told",
@@ -35,17 +35,17 @@ var watchdog = Strategy{
 }
 
 type watchdogLocker struct {
-	env     Env
-	keys    func(key string) []string // the lock, and its counter if it has one
-	wakeups *wakeups
-	keepers keepers
+	env      Env
+	keys     func(key string) []string // the lock, and its counter if it has one
+	notifier *notifier
+	renewers renewers
 }
 
 func newWatchdog(env Env, keys func(string) []string) (*watchdogLocker, error) {
 	if err := needRedis(env); err != nil {
 		return nil, err
 	}
-	return &watchdogLocker{env: env, keys: keys, wakeups: newWakeups(env.Redis)}, nil
+	return &watchdogLocker{env: env, keys: keys, notifier: newNotifier(env.Redis)}, nil
 }
 
 func oneKey(key string) []string { return []string{key} }
@@ -54,7 +54,7 @@ func (l *watchdogLocker) Acquire(ctx context.Context, key string) (Lease, error)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	lease := l.lease(ctx, key)
+	lease := l.lease(key)
 	giveUp := time.Now().Add(l.env.wait(ctx))
 	left, err := lease.try(ctx)
 	if err == nil && left > 0 {
@@ -67,31 +67,32 @@ func (l *watchdogLocker) Acquire(ctx context.Context, key string) (Lease, error)
 }
 
 func (l *watchdogLocker) Close() error {
-	l.wakeups.close()
-	l.keepers.close()
+	l.notifier.close()
+	l.renewers.close()
 	return nil
 }
 
-func (l *watchdogLocker) lease(ctx context.Context, key string) *watchdogLease {
+// lease is one that is not taken yet. Every acquire is an owner of its own.
+func (l *watchdogLocker) lease(key string) *watchdogLease {
 	token := l.env.Token()
-	return &watchdogLease{locker: l, hold: hold{l.env.Redis, l.env.TTL, l.keys(key), ownerOf(ctx, token), token}}
+	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
 }
 
-// watchdogLease is kept once it has been taken.
+// watchdogLease is renewed once it has been taken.
 type watchdogLease struct {
-	*keeper
-	hold
+	*renewer
+	entry
 	locker *watchdogLocker
 	fence  uint64
 }
 
 // await tries again whenever the lock may be free, until it is ours or the
-// wait is over. left is for how long somebody else has it, if nobody renews it.
+// wait is over. left is for how long another client has it, unless it is renewed.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy
 	}
-	waiter := l.locker.wakeups.join(l.channel())
+	waiter := l.locker.notifier.join(l.channel())
 	defer waiter.leave()
 	for {
 		patience := time.Until(giveUp)
@@ -112,20 +113,19 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 	}
 }
 
-// try takes the lock, or returns for how long somebody else has it. A hold that
-// may be there for nobody is taken out again: because the reply got lost,
-// because whoever asked has gone, or because the reply took longer than the
-// lease lives (F12). Only what is known to be ours is kept, so that nothing is
-// ever renewed for nobody (F14); should the request arrive after its undoing, the
-// lock stays for one TTL.
+// try takes the lock, or returns for how long another client has it. An entry that
+// may be there for no client is taken out again: because the reply got lost,
+// because the client has gone, or because the reply took longer than the lease
+// lives (F12). Only what is known to be ours is renewed (F14); should the request
+// arrive after its clean-up, the lock stays for one TTL.
 func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error) {
 	end := time.Now().Add(l.ttl)
-	left, l.fence, err = l.take(ctx)
+	left, l.fence, err = l.enter(ctx)
 	if err == nil && left > 0 {
 		return left, nil
 	}
 	if err == nil && ctx.Err() == nil && time.Now().Before(end) {
-		l.keeper = l.locker.keepers.keep(ctx, end, l.ttl, l.renew)
+		l.renewer = l.locker.renewers.start(ctx, end, l.ttl, l.renew)
 		return 0, nil
 	}
 	l.undo(ctx)
@@ -135,11 +135,11 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 	return time.Millisecond, err
 }
 
-// undo takes a new token for what is tried next, which a late undoing must not
-// hit. It may fail: the expiry is the second line.
+// undo takes a new token for what is tried next, which a late clean-up must not
+// hit. The clean-up may fail: then the lock expires.
 func (l *watchdogLease) undo(ctx context.Context) {
-	l.takeOutLater(ctx)
-	l.hold = l.locker.lease(ctx, l.keys[0]).hold
+	l.cleanUp(ctx)
+	l.entry = l.locker.lease(l.keys[0]).entry
 }
 
 func (l *watchdogLease) Token() string { return l.token }
@@ -147,5 +147,5 @@ func (l *watchdogLease) Fence() uint64 { return l.fence }
 
 func (l *watchdogLease) Release(ctx context.Context) error {
 	l.stop()
-	return l.takeOut(ctx)
+	return l.leave(ctx)
 }

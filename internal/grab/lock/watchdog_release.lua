@@ -1,8 +1,8 @@
--- Takes one hold out of a lock. With the last one the lock goes too, and one
+-- Takes one entry out of a lock. With the last one the lock goes too, and one
 -- message tells the waiters.
 --
 -- KEYS[1]  the lock
--- ARGV[1]  token of the hold
+-- ARGV[1]  token of the entry
 -- ARGV[2]  channel on which to tell
 -- reply    1: released, 0: the lock is not ours any more
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then

@@ -57,36 +57,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestReentrant: one owner may hold a lock several times; it is free after the
-// last release, and never another owner's meanwhile.
-func TestReentrant(t *testing.T) {
-	server, l := onMiniredis(t, 0)
-	mine := lock.WithOwner(t.Context(), "me")
-	outer, inner := mustAcquire(t, mine, l, "k"), mustAcquire(t, mine, l, "k")
-	if outer.Token() == inner.Token() {
-		t.Error("two holds have one token")
-	}
-	mustRelease(t, outer)
-	for _, other := range []context.Context{t.Context(), lock.WithOwner(t.Context(), "you")} {
-		if _, err := l.Acquire(other, "k"); !errors.Is(err, lock.ErrBusy) {
-			t.Errorf("held once more, and another's acquire came to %v", err)
-		}
-	}
-	if err := outer.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("releasing a hold twice: %v", err)
-	}
-	mustRelease(t, inner)
-	if keys := server.Keys(); len(keys) != 0 {
-		t.Errorf("left: %v", keys)
-	}
-}
-
 // TestSameTokenAgain: asking twice with one token is asking once (F25).
 func TestSameTokenAgain(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := locktest.NewClient(server.Addr())
 	defer client.Close()
-	client.AddHook(twice{})
+	client.AddHook(twice)
 	env := locktest.EnvOf(client)
 	env.TTL = time.Minute
 	lease := mustAcquire(t, t.Context(), start(t, "watchdog", env), "k")
@@ -98,22 +74,14 @@ func TestSameTokenAgain(t *testing.T) {
 	}
 }
 
-// twice sends every command twice and tells the second reply, as a client does
+// twice sends every command twice and returns the second reply, as a client does
 // that has lost the first.
-type twice struct{}
-
-func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := next(ctx, cmd); err != nil {
-			return err
-		}
-		return next(ctx, cmd)
+var twice = locktest.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
+	if err := send(ctx); err != nil {
+		return err
 	}
-}
-func (twice) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
+	return send(ctx)
+})
 
 // subscribers of the channel of a lock.
 func subscribers(server *miniredis.Miniredis, key string) int {
@@ -128,18 +96,18 @@ func TestOneMessageWakesOne(t *testing.T) {
 	client := locktest.NewClient(server.Addr())
 	defer client.Close()
 	var looks atomic.Int32
-	client.AddHook(counting{&looks})
+	client.AddHook(counting(&looks))
 	env := locktest.EnvOf(client)
 	env.TTL, env.Wait = time.Minute, time.Minute
-	rival := start(t, "watchdog", env)
-	mustRelease(t, mustAcquire(t, t.Context(), rival, "another")) // the scripts are loaded now
+	contender := start(t, "watchdog", env)
+	mustRelease(t, mustAcquire(t, t.Context(), contender, "another")) // the scripts are loaded now
 	looks.Store(0)
 
 	held := mustAcquire(t, t.Context(), holder, "k")
 	leases := make(chan lock.Lease)
 	var all sync.WaitGroup
 	for range waiters {
-		all.Go(func() { leases <- mustAcquire(t, t.Context(), rival, "k") })
+		all.Go(func() { leases <- mustAcquire(t, t.Context(), contender, "k") })
 	}
 	// Each looks before it subscribes, and when the subscription stands.
 	eventually(t, "waiting", func() bool { return looks.Load() == 2*waiters })
@@ -157,20 +125,14 @@ func TestOneMessageWakesOne(t *testing.T) {
 }
 
 // counting counts calls of scripts.
-type counting struct{ n *atomic.Int32 }
-
-func (counting) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (c counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if cmd.Name() == "evalsha" {
-			c.n.Add(1)
+func counting(calls *atomic.Int32) redis.Hook {
+	return locktest.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+		err := send(ctx)
+		if cmds[0].Name() == "evalsha" {
+			calls.Add(1)
 		}
 		return err
-	}
-}
-func (counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	})
 }
 
 // TestReconnectWakes: what was published while the subscription was broken is
@@ -224,7 +186,7 @@ func listeningAt(t *testing.T, server *miniredis.Miniredis, addr string) (lock.L
 	calls := new(atomic.Int32)
 	client, listener := locktest.NewClient(server.Addr()), locktest.NewClient(addr)
 	t.Cleanup(func() { _, _ = client.Close(), listener.Close() })
-	client.AddHook(counting{calls})
+	client.AddHook(counting(calls))
 	env := locktest.EnvOf(listening{client, listener})
 	env.TTL, env.Wait = time.Hour, time.Minute
 	l := start(t, "watchdog", env)
@@ -242,14 +204,19 @@ func (l listening) Subscribe(ctx context.Context, channels ...string) *redis.Pub
 	return l.at.Subscribe(ctx, channels...)
 }
 
-// TestLateUndoing: the token of a try that was undone is not used again.
-func TestLateUndoing(t *testing.T) {
+// TestLateCleanup: the token of a try that was undone is not used again.
+func TestLateCleanup(t *testing.T) {
 	for _, strategy := range []string{"setnx", "watchdog"} {
 		t.Run(strategy, func(t *testing.T) {
 			server := miniredis.RunT(t)
 			client := locktest.NewClient(server.Addr())
 			defer client.Close()
-			client.AddHook(&slowOnce{by: 60 * time.Millisecond})
+			var first sync.Once // its reply comes after the lease has run out
+			client.AddHook(locktest.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
+				err := send(ctx)
+				first.Do(func() { time.Sleep(60 * time.Millisecond) })
+				return err
+			}))
 			env := locktest.EnvOf(client)
 			env.TTL, env.Wait = 50*time.Millisecond, 10*time.Second
 			var tokens []string
@@ -264,22 +231,4 @@ func TestLateUndoing(t *testing.T) {
 			}
 		})
 	}
-}
-
-// slowOnce delays the first reply.
-type slowOnce struct {
-	by   time.Duration
-	once sync.Once
-}
-
-func (*slowOnce) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (s *slowOnce) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		s.once.Do(func() { time.Sleep(s.by) })
-		return err
-	}
-}
-func (*slowOnce) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zooKeeper is Curator's InterProcessMutex: everybody who wants the lock makes
+// zooKeeper is Curator's InterProcessMutex: every client that wants the lock makes
 // an ephemeral sequential node, the first in the sequence has it, and each of
 // the others watches the one before it, so that a release wakes one. An
 // ephemeral node goes with its session, and the session with its process; the
 // node's czxid grows with each, and is the fencing token.
 //
-// A's session expires while A is cut off or lies still; B locks and writes; A,
-// which has looked at its lease a moment before, writes as well (F29). As long
-// as the process lives the session does, even if the work hangs (F15).
+// A's session expires while A is cut off or paused; B locks and writes; A, which has
+// looked at its lease a moment before, writes as well (F29; the explorer has no
+// ZooKeeper: backendtest plays it on a real one). As long as the process lives the
+// session does, even if the work hangs (F15).
 var zooKeeper = Strategy{
 	Name:     "zookeeper",
 	Title:    "ephemeral sequential nodes, watching the one before",
@@ -63,7 +64,7 @@ type zkLocker struct {
 	env      Env
 	session  *zkSession
 	expiries atomic.Int64 // sessions that were lost
-	keepers  keepers
+	renewers renewers
 	sweeping sync.WaitGroup
 	ctx      context.Context // ends with the locker
 	cancel   context.CancelFunc
@@ -85,7 +86,7 @@ func newZKLocker(env Env) (*zkLocker, error) {
 // expired: every node is gone, and so is every lease.
 func (l *zkLocker) expired() {
 	l.expiries.Add(1)
-	l.keepers.lose()
+	l.renewers.lose()
 }
 
 // Lease is the session's time-out, which the server bounds on both sides.
@@ -93,8 +94,8 @@ func (l *zkLocker) Lease() time.Duration { return l.session.Lease() }
 
 func (l *zkLocker) Close() error {
 	l.cancel()
-	nodes := !l.keepers.any()
-	l.keepers.close()
+	nodes := !l.renewers.any()
+	l.renewers.close()
 	l.session.close(nodes)
 	l.sweeping.Wait()
 	l.session.calls.Wait()
@@ -119,14 +120,14 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (_ Lease, err error)
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err // it was granted for nobody
+		return nil, err // it was granted to a client that has gone
 	}
 	return n, nil
 }
 
 // zkNode is one node in the queue of a lock. It is a lease once it is first.
 type zkNode struct {
-	*keeper
+	*renewer
 	l       *zkLocker
 	dir     string
 	token   string
@@ -137,8 +138,8 @@ type zkNode struct {
 	deleted atomic.Bool
 }
 
-// prefix of the node's name, which nobody else's has: a node whose create was
-// not answered can be told by it (F30).
+// prefix of the node's name, which no other node's has: a node whose create was
+// not answered can be found by it (F30).
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
 func (n *zkNode) create(ctx context.Context) error {
@@ -170,8 +171,8 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return err
 }
 
-// await returns once the lock is ours. Nobody takes the node's place while the
-// session lives, so that a connection that breaks meanwhile costs time only.
+// await returns once the lock is ours. The node keeps its place while the session
+// lives, so that a connection that breaks meanwhile costs time only.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -180,22 +181,22 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case broken && time.Now().Before(giveUp):
-			rest(ctx, reconnectPause)
+			sleep(ctx, reconnectPause)
 		case held || err != nil:
 			return err
 		}
 	}
 }
 
-// advance holds the lock if nobody is before the node, or waits until whoever
-// is may have gone.
+// advance takes the lock if no node is before ours, or waits until the one before
+// may have gone.
 func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err error) {
 	ahead, err := n.ahead(ctx)
 	if err != nil {
 		return false, err
 	}
 	if ahead == "" {
-		return true, n.hold(ctx)
+		return true, n.take(ctx)
 	}
 	left := time.Until(giveUp)
 	if left <= 0 {
@@ -238,8 +239,8 @@ func (n *zkNode) ahead(ctx context.Context) (string, error) {
 // sequence is the number that the server has put behind a node's name.
 func sequence(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// hold makes sure that the node is still there, and keeps looking.
-func (n *zkNode) hold(ctx context.Context) error {
+// take makes sure that the node is still there, and keeps looking.
+func (n *zkNode) take(ctx context.Context) error {
 	stat, end, err := n.look(ctx)
 	if errors.Is(err, ErrLost) {
 		return errExpired
@@ -248,11 +249,11 @@ func (n *zkNode) hold(ctx context.Context) error {
 		return err
 	}
 	n.czxid = stat.Czxid
-	n.keeper = n.l.keepers.keep(ctx, end, n.l.Lease(), func(ctx context.Context) (time.Time, error) {
+	n.renewer = n.l.renewers.start(ctx, end, n.l.Lease(), func(ctx context.Context) (time.Time, error) {
 		_, end, err := n.look(ctx)
 		return end, err
 	})
-	if n.l.expiries.Load() != n.expiry { // perhaps before there was a keeper to be told
+	if n.l.expiries.Load() != n.expiry { // perhaps before there was a renewer
 		return errExpired
 	}
 	n.l.sweeping.Go(n.yield)
@@ -260,10 +261,10 @@ func (n *zkNode) hold(ctx context.Context) error {
 }
 
 // yield gives the node up once its lease is lost. A server that comes back may
-// let the session go on, and then nobody else would ever get the lock.
+// let the session go on, and then no other client would ever get the lock.
 func (n *zkNode) yield() {
-	<-n.keeper.ctx.Done()
-	if n.keeper.gone() {
+	<-n.renewer.ctx.Done()
+	if n.isLost() {
 		n.sweep(n.l.ctx)
 	}
 }
@@ -283,20 +284,20 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon takes the node out of the queue. Whoever asked has gone or has an
-// error, and the session lives on: a node that is forgotten would keep everybody
-// behind it waiting (F30). So it is tried until it is done, in the background
-// from undoTimeout on.
+// abandon takes the node out of the queue. Its client has gone or has an error, and
+// the session lives on: a node that is forgotten would keep all those behind it
+// waiting (F30). So it is tried until it is done, in the background
+// from cleanupTimeout on.
 func (n *zkNode) abandon(ctx context.Context) {
-	if n.keeper != nil {
-		n.keeper.stop()
+	if n.renewer != nil {
+		n.renewer.stop()
 	}
 	swept := make(chan struct{})
 	n.l.sweeping.Go(func() {
 		defer close(swept)
 		n.sweep(context.WithoutCancel(ctx))
 	})
-	patience := time.NewTimer(undoTimeout)
+	patience := time.NewTimer(cleanupTimeout)
 	defer patience.Stop()
 	select {
 	case <-swept:
@@ -316,7 +317,7 @@ func (n *zkNode) sweep(ctx context.Context) {
 		}
 	}
 	for err := n.remove(ctx); err != nil && n.l.ctx.Err() == nil; err = n.remove(n.l.ctx) {
-		rest(n.l.ctx, reconnectPause)
+		sleep(n.l.ctx, reconnectPause)
 	}
 }
 
@@ -355,7 +356,7 @@ func (n *zkNode) Release(ctx context.Context) error {
 	if n.deleted.Swap(true) {
 		return ErrLost
 	}
-	n.keeper.stop()
+	n.renewer.stop()
 	err := n.l.session.delete(ctx, n.path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return ErrLost

@@ -6,11 +6,11 @@ import (
 	"grablab/internal/order"
 )
 
-// healing is setnx-expire with a cure of its own for a holder who dies between
-// his two commands: whoever meets a lock without an expiry takes its holder for
+// healing is setnx-expire with a cure of its own for a holder that dies between
+// its two commands: a client that meets a lock without an expiry takes its holder for
 // dead, and removes it.
 //
-// It looks right, every test passes in which nobody is interrupted, and it takes
+// It looks right, every test passes in which no client is interrupted, and it takes
 // no fault to break it.
 var healing = Strategy{
 	Name:     "setnx-healing",
@@ -21,10 +21,10 @@ var healing = Strategy{
 	Guard:    order.Naive,
 	Excludes: Global,
 	Survives: []Fault{NoFault},
-	New:      keyLock{set: setOrHeal, unset: compareAndDelete}.New,
+	New:      redisKeyLock{set: setOrHeal, unset: compareAndDelete}.New,
 }
 
-func setOrHeal(ctx context.Context, l *keyLease) (bool, error) {
+func setOrHeal(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := setThenExpire(ctx, l)
 	if ok || err != nil {
 		return ok, err

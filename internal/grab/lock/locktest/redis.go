@@ -144,7 +144,7 @@ func (n Nodes) Single() string { return strings.Split(n.spec, ",")[0] }
 // NewClient opens a client as OpenRedis does.
 func NewClient(addr string) *redis.Client {
 	client := redis.NewClient(options(addr))
-	client.AddHook(redisReplies{})
+	client.AddHook(redisReplies)
 	return client
 }
 

@@ -2,7 +2,6 @@ package locktest
 
 import (
 	"context"
-	"net"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -10,13 +9,13 @@ import (
 type replyKey struct{}
 
 // onReply returns a context under which f is called after every reply of a
-// server, before the lock sees it. An error takes the reply's place: what was
-// asked has been done, and nobody will know.
+// server, before the lock sees it. An error takes the reply's place: the server has
+// done what was asked, and the lock cannot know.
 func onReply(ctx context.Context, f func() error) context.Context {
 	return context.WithValue(ctx, replyKey{}, f)
 }
 
-// Replied is called by a client when a reply has come for ctx. It may wait; an
+// Replied is to be called by a client when a reply has come for ctx. It may wait; an
 // error takes the reply's place.
 func Replied(ctx context.Context) error {
 	if f, ok := ctx.Value(replyKey{}).(func() error); ok {
@@ -26,32 +25,46 @@ func Replied(ctx context.Context) error {
 }
 
 // redisReplies is Replied for a Redis client.
-type redisReplies struct{}
+var redisReplies = Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
+	err := send(ctx)
+	if lost := Replied(ctx); lost != nil {
+		return lost
+	}
+	return err
+})
 
-func (redisReplies) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
+// Hook stands around every command, pipeline and transaction of a Redis client, and
+// may send it never, later or twice. An error that is not send's takes the place of
+// each reply.
+type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
-func (redisReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+// DialHook has no part in connections.
+func (h Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook stands around single commands.
+func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if lost := Replied(ctx); lost != nil {
-			cmd.SetErr(lost)
-			return lost
-		}
-		return err
+		return h.around(ctx, []redis.Cmder{cmd}, func(ctx context.Context) error { return next(ctx, cmd) })
 	}
 }
 
-func (redisReplies) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+// ProcessPipelineHook stands around pipelines and transactions.
+func (h Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		if lost := Replied(ctx); lost != nil {
-			for _, cmd := range cmds {
-				cmd.SetErr(lost)
-			}
-			return lost
-		}
-		return err
+		return h.around(ctx, cmds, func(ctx context.Context) error { return next(ctx, cmds) })
 	}
+}
+
+func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+	var sent error
+	err := h(ctx, cmds, func(ctx context.Context) error {
+		sent = send(ctx)
+		return sent
+	})
+	if err != nil && err != sent {
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
+		}
+	}
+	return err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/locktest"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -18,22 +19,22 @@ import (
 )
 
 const (
-	stageTTL = 10 * time.Second
-	theKey   = "grab:{7}"
+	simulatedTTL = 10 * time.Second
+	theKey       = "grab:{7}"
 )
 
-// stage is where a schedule is played: Redis servers, and a time that passes
-// when everybody waits and not otherwise.
-type stage struct {
+// simulation is what a schedule is played in: Redis servers, and a time that passes
+// when every client waits and not otherwise.
+type simulation struct {
 	*testing.T
 	nodes  []*miniredis.Miniredis // the first is the single Redis, too
 	tokens int
 }
 
-func play(t *testing.T, schedule func(*stage)) {
+func simulate(t *testing.T, schedule func(*simulation)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t}
+		s := &simulation{T: t}
 		for range 3 {
 			node := miniredis.NewMiniRedis()
 			node.ClockTTL(true)
@@ -45,35 +46,39 @@ func play(t *testing.T, schedule func(*stage)) {
 }
 
 // forget is what a restart does to a node without persistence.
-func (s *stage) forget(nodes ...int) {
+func (s *simulation) forget(nodes ...int) {
 	for _, n := range nodes {
 		s.nodes[n].FlushAll()
 	}
 }
 
-// actor is one who locks, in a process of his own, step by step.
+// actor is a client in a process of its own, whose commands can be met one by one.
 type actor struct {
 	lock.Locker
-	s      *stage
-	script *script
+	s *simulation
+
+	mu   sync.Mutex
+	n    int // commands so far
+	then map[int]step
+	dead bool // nothing is sent any more
 }
 
 // actor builds a locker whose scripts are loaded and whose connections are open.
-func (s *stage) actor(strategy string, change ...func(*lock.Env)) *actor {
+func (s *simulation) actor(strategy string, change ...func(*lock.Env)) *actor {
 	s.Helper()
 	st, err := lock.Find(strategy)
 	if err != nil {
 		s.Fatal(err)
 	}
-	a := &actor{s: s, script: &script{}}
+	a := &actor{s: s, then: map[int]step{}}
 	env := lock.Env{
-		TTL: stageTTL, Now: time.Now,
+		TTL: simulatedTTL, Now: time.Now,
 		Token: func() string { s.tokens++; return fmt.Sprint("token", s.tokens) },
 		Rand:  func() float64 { return 0.5 },
 	}
 	for i, node := range s.nodes {
 		client := s.client(node)
-		client.AddHook(a.script)
+		client.AddHook(locktest.Hook(a.around))
 		env.Redlock = append(env.Redlock, client)
 		if i == 0 {
 			env.Redis = client
@@ -96,7 +101,7 @@ func (s *stage) actor(strategy string, change ...func(*lock.Env)) *actor {
 	return a
 }
 
-func (s *stage) client(node *miniredis.Miniredis) *redis.Client {
+func (s *simulation) client(node *miniredis.Miniredis) *redis.Client {
 	client := redis.NewClient(&redis.Options{
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return node.Dial() },
 		Addr:                     "127.0.0.1:6379",
@@ -136,19 +141,11 @@ func (a *actor) tries() bool {
 }
 
 // release may find the lease lost.
-func (s *stage) release(lease lock.Lease) {
+func (s *simulation) release(lease lock.Lease) {
 	s.Helper()
 	if err := lease.Release(s.Context()); err != nil && !errors.Is(err, lock.ErrLost) {
 		s.Fatalf("release: %v", err)
 	}
-}
-
-// script is what happens around an actor's commands: at each step one thing, once.
-type script struct {
-	mu   sync.Mutex
-	n    int // commands so far
-	at   map[int]step
-	dead bool // nothing is sent any more
 }
 
 // step stands in for the sending of a command.
@@ -156,12 +153,9 @@ type step func(ctx context.Context, send func(context.Context) error) error
 
 // at has something happen at the nth command from now.
 func (a *actor) at(n int, do step) {
-	a.script.mu.Lock()
-	defer a.script.mu.Unlock()
-	if a.script.at == nil {
-		a.script.at = map[int]step{}
-	}
-	a.script.at[a.script.n+n] = do
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.then[a.n+n] = do
 }
 
 // before has something happen before the nth command from now.
@@ -176,24 +170,44 @@ func (a *actor) before(n int, f func()) {
 // place of its reply.
 func (a *actor) after(n int, f func() error) {
 	a.at(n, func(ctx context.Context, send func(context.Context) error) error {
-		return errors.Join(send(ctx), f())
+		err := send(ctx)
+		if lost := f(); lost != nil {
+			return lost
+		}
+		return err
 	})
 }
 
 // sent counts the commands that f has the actor send.
 func (a *actor) sent(f func()) int {
-	was := a.script.n
+	was := a.n
 	f()
-	return a.script.n - was
+	return a.n - was
 }
 
 var errDead = errors.New("the process is dead")
 
-func (sc *script) do(ctx context.Context, send func(context.Context) error) error {
-	sc.mu.Lock()
-	sc.n++
-	do, dead := sc.at[sc.n], sc.dead
-	sc.mu.Unlock()
+// diesBefore kills the actor's process before its nth command from now.
+func (a *actor) diesBefore(n int) {
+	a.at(n, func(context.Context, func(context.Context) error) error {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.dead = true
+		return errDead
+	})
+}
+
+// around counts the commands of the strategy, and not those by which the client sets
+// up a connection.
+func (a *actor) around(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+	switch cmds[0].Name() {
+	case "hello", "client", "auth", "select", "unwatch":
+		return send(ctx)
+	}
+	a.mu.Lock()
+	a.n++
+	do, dead := a.then[a.n], a.dead
+	a.mu.Unlock()
 	switch {
 	case dead:
 		return errDead
@@ -201,41 +215,5 @@ func (sc *script) do(ctx context.Context, send func(context.Context) error) erro
 		return do(ctx, send)
 	default:
 		return send(ctx)
-	}
-}
-
-// diesBefore kills the actor's process before its nth command from now.
-func (a *actor) diesBefore(n int) {
-	a.at(n, func(context.Context, func(context.Context) error) error {
-		a.script.mu.Lock()
-		defer a.script.mu.Unlock()
-		a.script.dead = true
-		return errDead
-	})
-}
-
-func (sc *script) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (sc *script) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		switch cmd.Name() {
-		case "hello", "client", "auth", "select", "unwatch":
-			return next(ctx, cmd)
-		}
-		err := sc.do(ctx, func(ctx context.Context) error { return next(ctx, cmd) })
-		if err != nil && cmd.Err() == nil {
-			cmd.SetErr(err)
-		}
-		return err
-	}
-}
-
-func (sc *script) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		switch cmds[0].Name() {
-		case "hello", "client", "auth", "select":
-			return next(ctx, cmds)
-		}
-		return sc.do(ctx, func(ctx context.Context) error { return next(ctx, cmds) })
 	}
 }

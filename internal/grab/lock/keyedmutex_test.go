@@ -9,48 +9,48 @@ import (
 	"time"
 )
 
-// TestDoors: one at a time, in the order of arrival, and a door is forgotten
-// when nobody stands at it.
-func TestDoors(t *testing.T) {
+// TestKeyedMutex: one holder at a time, waiters in the order of arrival, and a key
+// is forgotten when no client uses it.
+func TestKeyedMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ds doors
+		var m keyedMutex
 		var order []int
-		exit, err := ds.enter(t.Context(), "a", 0)
+		unlock, err := m.lock(t.Context(), "a", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 5 {
 			go func() {
-				exit, err := ds.enter(t.Context(), "a", time.Minute)
+				unlock, err := m.lock(t.Context(), "a", time.Minute)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				order = append(order, i)
-				exit()
+				unlock()
 			}()
 			synctest.Wait()
 		}
-		if _, err := ds.enter(t.Context(), "a", time.Second); !errors.Is(err, ErrBusy) {
+		if _, err := m.lock(t.Context(), "a", time.Second); !errors.Is(err, ErrBusy) {
 			t.Errorf("%v, want busy", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := ds.enter(ctx, "a", time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := m.lock(ctx, "a", time.Minute); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want the context's error", err)
 		}
-		other, err := ds.enter(t.Context(), "b", 0)
+		other, err := m.lock(t.Context(), "b", 0)
 		if err != nil {
 			t.Errorf("another key: %v", err)
 		}
 		other()
-		exit()
+		unlock()
 		synctest.Wait()
 		if fmt.Sprint(order) != "[0 1 2 3 4]" {
-			t.Errorf("let in as %v", order)
+			t.Errorf("locked in the order %v", order)
 		}
-		if len(ds.byKey) != 0 {
-			t.Errorf("%d doors are remembered", len(ds.byKey))
+		if len(m.byKey) != 0 {
+			t.Errorf("%d keys are remembered", len(m.byKey))
 		}
 	})
 }

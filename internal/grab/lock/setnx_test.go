@@ -9,24 +9,24 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// ladder are the rungs, each the cure of the one before it.
-var ladder = []string{
+// setnxVariants are setnx and its variants, each the cure of the one before it.
+var setnxVariants = []string{
 	"setnx-nottl", "setnx-expire", "setnx-del", "setnx-getdel", "setnx-driverid",
 	"setnx-check", "setnx-watch", "setnx-getset", "setnx", "setnx-fenced",
 }
 
 // F3: A takes the lock and dies. After ever so many leases B cannot have it.
 func TestHolderDies(t *testing.T) {
-	for _, strategy := range ladder {
+	for _, strategy := range setnxVariants {
 		t.Run(strategy, func(t *testing.T) {
-			play(t, func(s *stage) {
+			simulate(t, func(s *simulation) {
 				a, b := s.actor(strategy), s.actor(strategy)
 				a.lock()
 				a.diesBefore(1)
 				if b.tries() {
 					t.Fatal("B has A's live lock")
 				}
-				time.Sleep(1000 * stageTTL)
+				time.Sleep(1000 * simulatedTTL)
 				if got, want := b.tries(), strategy != "setnx-nottl"; got != want {
 					t.Errorf("B gets it: %v, want %v", got, want)
 				}
@@ -38,19 +38,19 @@ func TestHolderDies(t *testing.T) {
 // F4: A dies before the nth command of its acquire, for every n.
 func TestHolderDiesHalfway(t *testing.T) {
 	stuck := map[string]int{"setnx-expire": 2}
-	for _, strategy := range ladder[1:] {
+	for _, strategy := range setnxVariants[1:] {
 		t.Run(strategy, func(t *testing.T) {
 			commands := commandsOf(t, strategy, func(a *actor, do func(func()) int) int {
 				return do(func() { a.lock() })
 			})
 			for n := 1; n <= commands; n++ {
-				play(t, func(s *stage) {
+				simulate(t, func(s *simulation) {
 					a, b := s.actor(strategy), s.actor(strategy)
 					a.diesBefore(n)
 					if _, err := a.Acquire(s.Context(), theKey); !errors.Is(err, errDead) {
 						t.Fatalf("A does not die at command %d: %v", n, err)
 					}
-					time.Sleep(1000 * stageTTL)
+					time.Sleep(1000 * simulatedTTL)
 					if got, want := b.tries(), stuck[strategy] != n; got != want {
 						t.Errorf("dead before command %d of %d, B gets it: %v, want %v", n, commands, got, want)
 					}
@@ -60,9 +60,9 @@ func TestHolderDiesHalfway(t *testing.T) {
 	}
 }
 
-// commandsOf counts commands in a play of its own.
+// commandsOf counts commands in a simulation of its own.
 func commandsOf(t *testing.T, strategy string, count func(a *actor, do func(func()) int) int) (n int) {
-	play(t, func(s *stage) {
+	simulate(t, func(s *simulation) {
 		a := s.actor(strategy)
 		n = count(a, a.sent)
 	})
@@ -81,18 +81,18 @@ func TestReleaseFreesTheNextHolder(t *testing.T) {
 		"setnx-getdel": {2: true}, // F6
 		"setnx-getset": {1: true}, // F35; the WATCH sees what comes after it
 	}
-	for _, strategy := range ladder[1:] {
+	for _, strategy := range setnxVariants[1:] {
 		t.Run(strategy, func(t *testing.T) {
 			commands := commandsOf(t, strategy, func(a *actor, do func(func()) int) int {
 				lease := a.lock()
 				return do(func() { a.s.release(lease) })
 			})
 			for n := 1; n <= commands; n++ {
-				play(t, func(s *stage) {
+				simulate(t, func(s *simulation) {
 					a, b, c := s.actor(strategy), s.actor(strategy), s.actor(strategy)
 					lease := a.lock()
 					a.before(n, func() {
-						time.Sleep(stageTTL + time.Millisecond)
+						time.Sleep(simulatedTTL + time.Millisecond)
 						b.lock()
 					})
 					s.release(lease)
@@ -105,17 +105,17 @@ func TestReleaseFreesTheNextHolder(t *testing.T) {
 	}
 }
 
-// F36: driver 42's first attempt runs out, his second locks, the first releases.
+// F36: driver 42's first attempt runs out, the second locks, the first releases.
 func TestReleaseOfTheSameDriver(t *testing.T) {
 	for strategy, frees := range map[string]bool{"setnx-driverid": true, "setnx-check": false, "setnx": false} {
 		t.Run(strategy, func(t *testing.T) {
-			play(t, func(s *stage) {
+			simulate(t, func(s *simulation) {
 				driver := func(id int64) func(context.Context) context.Context {
 					return func(ctx context.Context) context.Context { return lock.WithDriver(ctx, id) }
 				}
 				first, second, c := s.actor(strategy), s.actor(strategy), s.actor(strategy)
 				lease := first.lock(driver(42))
-				time.Sleep(stageTTL + time.Millisecond)
+				time.Sleep(simulatedTTL + time.Millisecond)
 				again := second.lock(driver(42))
 				if lease.Token() == again.Token() {
 					t.Errorf("two attempts are named %q", lease.Token())
@@ -131,20 +131,20 @@ func TestReleaseOfTheSameDriver(t *testing.T) {
 
 // A check finds what has happened before it.
 func TestCheck(t *testing.T) {
-	play(t, func(s *stage) {
+	simulate(t, func(s *simulation) {
 		a, b := s.actor("setnx-check"), s.actor("setnx-check")
 		lease := a.lock()
 		check := func() error { return lease.(lock.Checker).Check(s.Context()) }
 		if err := check(); err != nil {
 			t.Errorf("the lock stands: %v", err)
 		}
-		time.Sleep(stageTTL + time.Millisecond)
+		time.Sleep(simulatedTTL + time.Millisecond)
 		if err := check(); !errors.Is(err, lock.ErrLost) {
 			t.Errorf("it has run out: %v, want ErrLost", err)
 		}
 		b.lock()
 		if err := check(); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("somebody else has it: %v, want ErrLost", err)
+			t.Errorf("another client has it: %v, want ErrLost", err)
 		}
 		a.diesBefore(1)
 		if err := check(); err == nil || errors.Is(err, lock.ErrLost) {
@@ -164,11 +164,11 @@ func TestClientClocks(t *testing.T) {
 			name string
 			a, b time.Duration
 		}{
-			{"B ahead", 0, stageTTL},
-			{"A behind", -stageTTL, 0},
+			{"B ahead", 0, simulatedTTL},
+			{"A behind", -simulatedTTL, 0},
 		} {
 			t.Run(strategy+", "+tt.name, func(t *testing.T) {
-				play(t, func(s *stage) {
+				simulate(t, func(s *simulation) {
 					a, b := s.actor(strategy, skew(tt.a)), s.actor(strategy, skew(tt.b))
 					a.lock()
 					if got := b.tries(); got != broken {
@@ -180,13 +180,13 @@ func TestClientClocks(t *testing.T) {
 	}
 }
 
-// F10: B and C race to take over from A. B wins; C, who loses, has moved B's
-// stamp all the same.
+// F10: B and C race to take over from A. B wins; C loses, and has moved B's stamp
+// all the same.
 func TestLoserMovesTheStamp(t *testing.T) {
-	play(t, func(s *stage) {
+	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
 		a.lock()
-		time.Sleep(stageTTL)
+		time.Sleep(simulatedTTL)
 		var set, moved string
 		c.before(3, func() { // its GETSET
 			time.Sleep(time.Millisecond)
@@ -216,11 +216,11 @@ func TestGetSetMeetsNil(t *testing.T) {
 		{"GETSET", 3, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			play(t, func(s *stage) {
+			simulate(t, func(s *simulation) {
 				a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
 				a.lock()
 				if tt.late {
-					time.Sleep(stageTTL)
+					time.Sleep(simulatedTTL)
 				}
 				b.before(tt.at, func() { s.forget(0) })
 				if !b.tries() {
@@ -237,7 +237,7 @@ func TestGetSetMeetsNil(t *testing.T) {
 // Two clients' stamps may be the same. One that got no answer must not take the
 // other's lock for its own.
 func TestGetSetSparesItsTwin(t *testing.T) {
-	play(t, func(s *stage) {
+	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")
 		a.lock() // in the same ms
 		b.after(1, func() error { return errLostReply })

@@ -33,9 +33,9 @@ func TestUntilRenewal(t *testing.T) {
 
 var errNoAnswer = errors.New("no answer")
 
-// TestKeeper lets a lease of 30 s live through the answers of its renewals, and
+// TestRenewer lets a lease of 30 s live through the answers of its renewals, and
 // says when it is lost.
-func TestKeeper(t *testing.T) {
+func TestRenewer(t *testing.T) {
 	const ttl = 30 * time.Second
 	yes := func(context.Context) error { return nil }
 	gone := func(context.Context) error { return ErrLost }
@@ -59,14 +59,14 @@ func TestKeeper(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, asked := time.Now(), 0
-				var ks keepers
-				k := ks.keep(t.Context(), began.Add(ttl), ttl, func(ctx context.Context) (time.Time, error) {
+				var rs renewers
+				r := rs.start(t.Context(), began.Add(ttl), ttl, func(ctx context.Context) (time.Time, error) {
 					sent, answer := time.Now(), c.answers[min(asked, len(c.answers)-1)]
 					asked++
 					return sent.Add(ttl), answer(ctx)
 				})
 				select {
-				case <-k.Lost():
+				case <-r.Lost():
 					if took := time.Since(began); took != c.lost {
 						t.Errorf("lost after %v, want %v", took, c.lost)
 					}
@@ -75,7 +75,7 @@ func TestKeeper(t *testing.T) {
 						t.Errorf("never lost, want after %v", c.lost)
 					}
 				}
-				ks.close()
+				rs.close()
 				if asked != c.asked {
 					t.Errorf("asked %d times, want %d", asked, c.asked)
 				}
@@ -84,36 +84,36 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// TestKeeperStops: a lease that was given back is not renewed, and never lost.
-func TestKeeperStops(t *testing.T) {
+// TestRenewerStops: a lease that was given back is not renewed, and never lost.
+func TestRenewerStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second
-		var ks keepers
-		k := ks.keep(t.Context(), time.Now().Add(ttl), ttl, func(context.Context) (time.Time, error) {
+		var rs renewers
+		r := rs.start(t.Context(), time.Now().Add(ttl), ttl, func(context.Context) (time.Time, error) {
 			t.Error("renewed after the stop")
 			return time.Time{}, nil
 		})
-		k.stop()
+		r.stop()
 		time.Sleep(2 * ttl)
 		select {
-		case <-k.Lost():
+		case <-r.Lost():
 			t.Error("lost after the stop")
 		default:
 		}
-		ks.close()
+		rs.close()
 	})
 }
 
-// TestKeeperOutlivesAcquire: a renewal has the values of the acquire, and not
+// TestRenewerOutlivesAcquire: a renewal has the values of the acquire, and not
 // its end.
-func TestKeeperOutlivesAcquire(t *testing.T) {
+func TestRenewerOutlivesAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second
 		type key struct{}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "grab"))
-		var ks keepers
+		var rs renewers
 		renewed := 0
-		ks.keep(ctx, time.Now().Add(ttl), ttl, func(ctx context.Context) (time.Time, error) {
+		rs.start(ctx, time.Now().Add(ttl), ttl, func(ctx context.Context) (time.Time, error) {
 			renewed++
 			if ctx.Err() != nil || ctx.Value(key{}) != "grab" {
 				t.Errorf("renewal with %v, %v", ctx.Err(), ctx.Value(key{}))
@@ -122,7 +122,7 @@ func TestKeeperOutlivesAcquire(t *testing.T) {
 		})
 		cancel()
 		time.Sleep(ttl / 2)
-		ks.close()
+		rs.close()
 		if renewed == 0 {
 			t.Error("not renewed")
 		}
@@ -132,9 +132,9 @@ func TestKeeperOutlivesAcquire(t *testing.T) {
 // TestLostLooksAtTheClock: after a pause of the whole process the holder may run
 // before any timer.
 func TestLostLooksAtTheClock(t *testing.T) {
-	k := &keeper{lost: make(chan struct{}), end: time.Now().Add(-time.Millisecond), expiry: time.NewTimer(time.Hour), cancel: func() {}}
+	r := &renewer{lost: make(chan struct{}), end: time.Now().Add(-time.Millisecond), expiry: time.NewTimer(time.Hour), cancel: func() {}}
 	select {
-	case <-k.Lost():
+	case <-r.Lost():
 	default:
 		t.Error("a lease that has run out is not lost")
 	}

@@ -1,0 +1,60 @@
+package lock
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed watchdog_acquire.lua
+	watchdogAcquireLua string
+	//go:embed watchdog_renew.lua
+	watchdogRenewLua string
+	//go:embed watchdog_release.lua
+	watchdogReleaseLua string
+
+	watchdogAcquire = redis.NewScript(watchdogAcquireLua)
+	watchdogRenew   = redis.NewScript(watchdogRenewLua)
+	watchdogRelease = redis.NewScript(watchdogReleaseLua)
+)
+
+// entry is one of its owner's in the hash of a re-entrant lock in one Redis. The
+// lock is free when its owner has no entry left.
+type entry struct {
+	redis        redis.UniversalClient
+	ttl          time.Duration
+	keys         []string // the lock, and its counter if it has one
+	owner, token string
+}
+
+// channel is where the lock is published as free.
+func (e entry) channel() string { return e.keys[0] + ":free" }
+
+// enter makes the entry, or returns for how long another owner has the lock.
+func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
+	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
+	if n > 0 {
+		// Redis lets a key go in the millisecond after its last.
+		return time.Duration(n+1) * time.Millisecond, 0, err
+	}
+	return 0, uint64(-n), err
+}
+
+func (e entry) renew(ctx context.Context) (time.Time, error) {
+	end := time.Now().Add(e.ttl)
+	return end, orLost(watchdogRenew.Run(ctx, e.redis, e.keys[:1], e.token, e.ttl.Milliseconds()).Bool())
+}
+
+func (e entry) leave(ctx context.Context) error {
+	return orLost(watchdogRelease.Run(ctx, e.redis, e.keys[:1], e.token, e.channel()).Bool())
+}
+
+// cleanUp is leave for a client that has gone.
+func (e entry) cleanUp(ctx context.Context) {
+	ctx, cancel := cleanupContext(ctx)
+	defer cancel()
+	_ = e.leave(ctx)
+}

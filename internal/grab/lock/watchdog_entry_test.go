@@ -1,0 +1,48 @@
+package lock
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestReentrant: one owner may have several entries; the lock is free after the
+// last one has gone, and never another owner's meanwhile.
+func TestReentrant(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
+	defer client.Close()
+	by := func(owner, token string) entry { return entry{client, time.Hour, oneKey("k"), owner, token} }
+	enters := func(e entry) bool {
+		t.Helper()
+		left, _, err := e.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left == 0
+	}
+	outer, inner := by("me", "outer"), by("me", "inner")
+	if !enters(outer) || !enters(inner) {
+		t.Fatal("an owner is refused beside itself")
+	}
+	if err := outer.leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, other := range []string{"", "you"} {
+		if enters(by(other, other+" once")) {
+			t.Errorf("one entry is left, and %q got the lock", other)
+		}
+	}
+	if err := outer.leave(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("leaving twice: %v", err)
+	}
+	if err := inner.leave(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if keys := server.Keys(); len(keys) != 0 {
+		t.Errorf("left: %v", keys)
+	}
+}
