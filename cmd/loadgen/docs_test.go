@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write what the commands of the documents print into them")
+
+// How a command of the documents is tested.
+type class string
+
+const (
+	isRun    class = "run"    // as it is written
+	isProved class = "prove"  // likewise, in make prove: it takes long, or real servers
+	isParsed class = "parse"  // its flags are: it takes longer still, or servers that are not here
+	isTest   class = "test"   // go test: package and tests are there
+	isTarget class = "target" // make: it is in the Makefile
+	isDocker class = "docker" // what it names is in docker-compose.yml
+)
+
+// classes says so of each command by a pattern of the whole of it, the first that
+// fits. A command that fits none fails the test.
+var classes = []struct {
+	pattern string
+	class   class
+	exit    int
+}{
+	{`go run ./cmd/(loadgen|grabsvc)( \w+)? -h`, isRun, exitDone},
+	{`go run ./cmd/loadgen report .*`, isRun, exitDone},
+	{`go run ./cmd/loadgen explore -file .*`, isProved, exitAssert},
+	{`go run ./cmd/loadgen explore .*watchdog-late-subscribe.*`, isRun, exitDone},
+	{`go run ./cmd/loadgen explore .*`, isRun, exitDone},
+	{`go run ./cmd/loadgen -strategies setnx -orders 50 .*`, isRun, exitDone},
+	{`go run ./cmd/grabsvc -db .* &`, isRun, exitDone},
+	{`curl .*`, isRun, exitDone}, // to the instance of the same block
+
+	{`go run ./cmd/loadgen .*-(stack external|targets|out|resume) .*`, isParsed, exitDone},
+	{`go run ./cmd/loadgen .*(-faults all|-strategies all|-scenario peak).*`, isParsed, exitDone},
+	{`go run ./cmd/loadgen bench( -format benchstat)?`, isParsed, exitDone},
+	{`go run ./cmd/loadgen( .*)?`, isProved, exitDone},
+
+	{`go test \S+ .*`, isTest, exitDone},
+	{`make \w+`, isTarget, exitDone},
+	{`docker compose .*`, isDocker, exitDone},
+}
+
+var (
+	shellBlock = regexp.MustCompile("(?ms)^( *)```(\\w*)\\n(.*?)^ *```\\n")
+	shownBlock = regexp.MustCompile("(?s)^\\s*<!-- output -->\\n(?:```text\\n(.*?)```\\n)?<!-- end -->")
+)
+
+// TestDocs runs every command of README.md and docs/ as it is written, with this
+// program in place of `go run`, and compares what it prints with what is shown.
+func TestDocs(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(paths) < 8 {
+		t.Fatalf("%q, %v", paths, err)
+	}
+	shell := newShell(t, root)
+	for _, path := range append(paths, filepath.Join(root, "README.md"), filepath.Join(root, "results", "README.md")) {
+		t.Run(filepath.Base(path), func(t *testing.T) { shell.document(t, path) })
+	}
+}
+
+// document tests the commands of one document.
+func (s *shell) document(t *testing.T, path string) {
+	text := string(read(t, path))
+	for _, at := range shellBlock.FindAllStringSubmatchIndex(text, -1) {
+		lang, body := text[at[4]:at[5]], strings.TrimSpace(text[at[6]:at[7]])
+		if lang == "text" {
+			continue
+		}
+		if lang != "sh" {
+			t.Errorf("a block of %q: commands stand in sh, what they print in text", lang)
+			continue
+		}
+		commands := strings.Split(body, "\n")
+		if strings.HasSuffix(commands[0], " &") { // a server, and what is sent to it
+			for _, c := range commands {
+				classOf(t, strings.TrimSpace(c))
+			}
+			commands = []string{body}
+		}
+		for i, c := range commands {
+			var shown *string
+			if m := shownBlock.FindStringSubmatch(text[at[1]:]); m != nil && i == len(commands)-1 {
+				shown = &m[1]
+			}
+			t.Run(c, func(t *testing.T) { s.command(t, strings.TrimSpace(c), shown, path) })
+		}
+	}
+}
+
+func classOf(t *testing.T, command string) (class, int) {
+	t.Helper()
+	line, _, _ := strings.Cut(command, "\n")
+	for _, c := range classes {
+		if regexp.MustCompile("^(?:" + c.pattern + ")$").MatchString(line) {
+			return c.class, c.exit
+		}
+	}
+	t.Errorf("it is of no class that says how it is tested: %s", line)
+	return isParsed, exitDone
+}
+
+func (s *shell) command(t *testing.T, command string, shown *string, document string) {
+	class, exit := classOf(t, command)
+	words := strings.Fields(strings.ReplaceAll(command, "'", ""))
+	switch class {
+	case isParsed:
+		s.parse(t, words)
+		return
+	case isTest:
+		s.findTests(t, words)
+		return
+	case isTarget:
+		if !regexp.MustCompile(`(?m)^` + words[1] + `:`).Match(read(t, s.root, "Makefile")) {
+			t.Errorf("there is no target %s", words[1])
+		}
+		return
+	case isDocker:
+		service := words[len(words)-1]
+		if words[2] == "run" && !regexp.MustCompile(`(?m)^  `+service+`:`).Match(read(t, s.root, "docker-compose.yml")) {
+			t.Errorf("there is no service %s", service)
+		}
+		return
+	case isProved:
+		if os.Getenv("GRABLAB_PROVE") == "" {
+			s.parse(t, words)
+			t.Skip("it runs in make prove")
+		}
+	}
+	code, stdout, stderr := s.run(t, command)
+	if code != exit {
+		t.Errorf("exit %d, want %d\n%s%s", code, exit, stdout, stderr)
+	}
+	if shown == nil || shape(stdout) == shape(*shown) {
+		return
+	}
+	if !*update {
+		t.Errorf("it prints\n%s\nnot\n%s\nif that is right: go test ./cmd/loadgen -run TestDocs -update", stdout, *shown)
+		return
+	}
+	text := string(read(t, document))
+	before, after, _ := strings.Cut(text, command+"\n```")
+	block := shownBlock.FindString(after)
+	after = strings.Replace(after, block, "\n\n<!-- output -->\n```text\n"+strings.TrimRight(stdout, "\n")+"\n```\n<!-- end -->", 1)
+	if err := os.WriteFile(document, []byte(before+command+"\n```"+after), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+var (
+	figures = regexp.MustCompile(`\d[\d.,]*(?:ns|µs|ms|s\b|m\b)?`)
+	blanks  = regexp.MustCompile(`[ -]+`)
+)
+
+// shape is text without figures, and without the blanks that align them.
+func shape(text string) string {
+	text = blanks.ReplaceAllString(figures.ReplaceAllString(text, "#"), " ")
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// parse wants flags that make sense.
+func (s *shell) parse(t *testing.T, words []string) {
+	t.Helper()
+	args, _, _ := strings.Cut(strings.Join(words[3:], " "), " | ")
+	words = strings.Fields(args)
+	var err error
+	switch {
+	case len(words) > 0 && words[0] == "bench":
+		_, err = parseBench(words[1:])
+	case len(words) > 0 && words[0] == "explore":
+		_, err = parseExplore(words[1:])
+	case slices.Contains(words, "-resume"): // what it goes on with is not there; TestResume does it
+	default:
+		_, err = parseRun(slices.DeleteFunc(words, func(w string) bool { return w == "run" }))
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// findTests wants the package and the tests of a go test.
+func (s *shell) findTests(t *testing.T, words []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.root, words[2], "*_test.go"))
+	if err != nil || files == nil {
+		t.Fatalf("%s: %v", words[2], err)
+	}
+	var all bytes.Buffer
+	for _, f := range files {
+		all.Write(read(t, f))
+	}
+	if i := slices.Index(words, "-run"); i >= 0 {
+		for name := range strings.SplitSeq(words[i+1], "|") {
+			if !strings.Contains(all.String(), "func "+name) {
+				t.Errorf("%s has no %s", words[2], name)
+			}
+		}
+	}
+}
+
+// shell runs commands in a folder that has all of the checkout, but results of
+// its own. There, `go run` runs this program.
+type shell struct{ root, dir, bin, addr string }
+
+func newShell(t *testing.T, root string) *shell {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shell{root: root, dir: t.TempDir(), bin: t.TempDir(), addr: free.Addr().String()}
+	goCommand := fmt.Sprintf(`#!/bin/bash
+case "$1 $2" in
+"run ./cmd/loadgen") shift 2; export %[1]s=1; exec -a /go-build/loadgen %[2]q "$@";;
+"run ./cmd/grabsvc") shift 2; export %[1]s=1; exec %[2]q instance "$@";;
+esac
+echo "go $*: not here" >&2; exit 1
+`, asMain, exe)
+	err = errors.Join(free.Close(),
+		os.WriteFile(filepath.Join(s.bin, "go"), []byte(goCommand), 0o755),
+		os.Mkdir(filepath.Join(s.dir, "results"), 0o755),
+		os.Symlink(filepath.Join(root, "results", "reference-rush-local"), filepath.Join(s.dir, "results", "latest")))
+	for _, name := range []string{"internal", "cmd", "docs", "Makefile", "docker-compose.yml"} {
+		err = errors.Join(err, os.Symlink(filepath.Join(root, name), filepath.Join(s.dir, name)))
+	}
+	references, _ := filepath.Glob(filepath.Join(root, "results", "reference-*"))
+	for _, path := range references {
+		err = errors.Join(err, os.Symlink(path, filepath.Join(s.dir, "results", filepath.Base(path))))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// run runs one command, or a script that begins with a server.
+func (s *shell) run(t *testing.T, command string) (code int, stdout, stderr string) {
+	t.Helper()
+	text := strings.NewReplacer("localhost:8004", s.addr, "/tmp/grab.db", filepath.Join(s.dir, "grab.db")).Replace(command)
+	if strings.Contains(command, " &\n") {
+		text = "set -e; trap 'kill %1; wait' EXIT\n" + strings.ReplaceAll(text, "curl ", "curl --fail ")
+	}
+	cmd := exec.Command("bash", "-c", text)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "GRABSVC_ADDR="+s.addr)
+	if strings.Contains(command, " -file ") { // which is compiled here
+		cmd.Dir, cmd.Env = s.root, os.Environ()
+	}
+	giveUp := time.AfterFunc(10*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer giveUp.Stop()
+	return output(t, cmd)
+}

@@ -1,0 +1,99 @@
+package archtest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// documents are README.md and docs/*.md, by their path from the root.
+func documents(t *testing.T) []string {
+	t.Helper()
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(docs) < 8 {
+		t.Fatalf("%q, %v", docs, err)
+	}
+	for i := range docs {
+		docs[i], _ = filepath.Rel(root, docs[i])
+	}
+	return append(docs, "README.md", "results/README.md")
+}
+
+func readDocument(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestReadmeIsShort(t *testing.T) {
+	if n := strings.Count(readDocument(t, "README.md"), "\n"); n > 150 {
+		t.Errorf("README.md has %d lines, want 150 at most: the rest belongs to docs/", n)
+	}
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	code     = regexp.MustCompile("`[^`\n]+`")
+	link     = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
+	modeID   = regexp.MustCompile(`\bF\d+\b`)
+	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	ourPaths = regexp.MustCompile(`\b(?:internal|cmd|docs|migrations|results)/[\w./*-]*\w`)
+)
+
+// Every link leads somewhere, every failure mode that is named is a link to where
+// it is explained, and every path of ours is there.
+func TestDocsLink(t *testing.T) {
+	for _, path := range documents(t) {
+		text := readDocument(t, path)
+		for _, p := range ourPaths.FindAllString(text, -1) {
+			found, _ := filepath.Glob(filepath.Join(root, p))
+			made := strings.HasPrefix(p, "results/latest") || strings.HasPrefix(p, "results/explore")
+			if len(found) == 0 && !made {
+				t.Errorf("%s: there is no %s", path, p)
+			}
+		}
+		prose := code.ReplaceAllString(fence.ReplaceAllString(text, ""), "")
+		for _, l := range link.FindAllStringSubmatch(prose, -1) {
+			if !strings.Contains(l[2], "://") {
+				checkLink(t, path, l[2])
+			}
+			if modeID.FindString(l[1]) == l[1] && !strings.HasSuffix(l[2], "#"+strings.ToLower(l[1])) {
+				t.Errorf("%s: [%s] leads to %s", path, l[1], l[2])
+			}
+		}
+		rest := heading.ReplaceAllString(link.ReplaceAllString(prose, ""), "")
+		if bare := modeID.FindAllString(rest, -1); len(bare) > 0 {
+			t.Errorf("%s: %v: want links to failure-modes.md", path, bare)
+		}
+	}
+}
+
+func checkLink(t *testing.T, from, to string) {
+	t.Helper()
+	file, anchor, _ := strings.Cut(to, "#")
+	path := from
+	if file != "" {
+		path = filepath.Join(filepath.Dir(from), file)
+	}
+	if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+		t.Errorf("%s: link to %s: %v", from, to, err)
+	} else if anchor != "" && !slices.Contains(anchors(readDocument(t, path)), anchor) {
+		t.Errorf("%s: %s has no heading #%s", from, path, anchor)
+	}
+}
+
+// anchors of a document's headings, as GitHub makes them.
+func anchors(text string) []string {
+	var all []string
+	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		name := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(h[1]), "")
+		all = append(all, strings.ReplaceAll(name, " ", "-"))
+	}
+	return all
+}
