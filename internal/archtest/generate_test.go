@@ -1,0 +1,342 @@
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/bench"
+	"grablab/internal/catalog"
+	"grablab/internal/fault"
+	"grablab/internal/grab/lock"
+	"grablab/internal/report"
+)
+
+var update = flag.Bool("update", false, "write what is generated in README.md and docs/ anew")
+
+const updateCommand = "go test ./internal/archtest -run TestDocs -update"
+
+// generatedFiles are those without a word typed by hand.
+var generatedFiles = map[string]func() string{
+	"docs/failure-modes.md": failureModes,
+	"docs/strategies.md":    strategies,
+}
+
+var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
+
+// What follows from the catalogues and from the result files stands in the
+// documents as it follows. With -update it is written there.
+func TestDocsAreGenerated(t *testing.T) {
+	for path, generate := range generatedFiles {
+		settle(t, path, "<!-- Generated from the catalogues by: "+updateCommand+" -->\n\n"+generate())
+	}
+	used := map[string]bool{}
+	for _, path := range documents(t) {
+		settle(t, path, generatedBlock.ReplaceAllStringFunc(readDocument(t, path), func(block string) string {
+			name := generatedBlock.FindStringSubmatch(block)[1]
+			used[name] = true
+			generate, ok := blocks[name]
+			if !ok {
+				t.Errorf("%s: nothing generates a block %q", path, name)
+				return block
+			}
+			text, err := generate()
+			if err != nil {
+				t.Errorf("%s: block %s: %v", path, name, err)
+				return block
+			}
+			return fmt.Sprintf("<!-- generated: %s -->\n%s<!-- end -->", name, text)
+		}))
+	}
+	for name := range blocks {
+		if !used[name] {
+			t.Errorf("block %q stands in no document", name)
+		}
+	}
+}
+
+// settle compares a document with what it must be, or writes that.
+func settle(t *testing.T, path, want string) {
+	t.Helper()
+	old, err := os.ReadFile(filepath.Join(root, path))
+	if string(old) == want {
+		return
+	}
+	if *update {
+		err = os.WriteFile(filepath.Join(root, path), []byte(want), 0o644)
+	}
+	if err != nil || !*update {
+		t.Errorf("%s is stale (%v): %s", path, err, updateCommand)
+	}
+}
+
+// blocks is everything that stands in the documents between marks, with what
+// generates it from the catalogues and the files in results/.
+var blocks = map[string]func() (string, error){
+	"rush":         func() (string, error) { return rendered("reference-rush-embedded") },
+	"article":      func() (string, error) { return rendered("reference-article-local") },
+	"matrix":       matrix,
+	"choose":       choose,
+	"faults":       faults,
+	"properties":   properties,
+	"bench-bounds": benchBounds,
+	"costs":        costs,
+}
+
+func fenced(text string) string { return "```text\n" + strings.TrimSpace(text) + "\n```\n" }
+
+// rendered is a reference run as loadgen prints it.
+func rendered(folder string) (string, error) {
+	run, err := loadRun(folder)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	err = report.Text(&b, run)
+	return fenced(b.String()), err
+}
+
+func loadRun(folder string) (*bench.Run, error) {
+	return report.Load(filepath.Join(root, "results", folder))
+}
+
+// matrix is the table of verdicts with its legend, of all that is printed.
+func matrix() (string, error) {
+	text, err := rendered("reference-matrix-local")
+	if err != nil {
+		return "", err
+	}
+	_, text, _ = strings.Cut(text, "\n\n")
+	text, _, found := strings.Cut(text, "\n\nUnder no fault")
+	if !found {
+		return "", fmt.Errorf("it is no matrix: %.80s", text)
+	}
+	return fenced(text), nil
+}
+
+// recommended are the strategies that one may reasonably choose among.
+var recommended = []string{"mysql-cas", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "redlock", "zookeeper", "etcd", "handoff"}
+
+// choose has a line for each of those: what breaks it, and what it costs.
+func choose() (string, error) {
+	run, err := loadRun("reference-matrix-local")
+	if err != nil {
+		return "", err
+	}
+	rows, err := benchRows()
+	if err != nil {
+		return "", err
+	}
+	figure := func(strategy, column, format string, of float64) string {
+		x, ok := rows[strategy][column].(float64)
+		if !ok {
+			return "-"
+		}
+		return fmt.Sprintf(format, x*of)
+	}
+	var b strings.Builder
+	b.WriteString("| strategy | order grabbed twice under | nobody can grab under | acquire + release, x 2 PINGs |\n|---|---|---|--:|\n")
+	for _, name := range recommended {
+		if _, err := lock.Find(name); err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, under(run, name, lock.Unsafe), under(run, name, lock.Stuck),
+			figure(name, "ratio_to_floor", "%.2f", 1))
+	}
+	return b.String(), nil
+}
+
+// under lists the faults under which a strategy had the verdict.
+func under(run *bench.Run, strategy string, v lock.Verdict) string {
+	var faults []string
+	for _, c := range run.Cells {
+		if c.Strategy == strategy && c.Verdict == v {
+			faults = append(faults, string(c.Fault))
+		}
+	}
+	return strings.Join(faults, ", ")
+}
+
+// benchRows are the uncontended rows of the reference benchmark by strategy.
+func benchRows() (map[string]map[string]any, error) {
+	b, err := os.ReadFile(filepath.Join(root, "results", "reference-bench-local", "bench.json"))
+	if err != nil {
+		return nil, err
+	}
+	var bench struct {
+		Rows []map[string]any `json:"rows"`
+	}
+	if err := json.Unmarshal(b, &bench); err != nil {
+		return nil, err
+	}
+	rows := map[string]map[string]any{}
+	for _, row := range bench.Rows {
+		if row["case"] == "uncontended" {
+			rows[row["strategy"].(string)] = row
+		}
+	}
+	return rows, nil
+}
+
+func faults() (string, error) {
+	var b strings.Builder
+	b.WriteString("| fault | what goes wrong | played by |\n|---|---|---|\n")
+	for _, f := range catalog.Faults {
+		if f.Name != catalog.NoFault {
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, cell(f.About), programs(f.By))
+		}
+	}
+	return b.String(), nil
+}
+
+func properties() (string, error) {
+	var b strings.Builder
+	b.WriteString("| property | what holds | checked by |\n|---|---|---|\n")
+	for _, p := range catalog.Properties {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", p.Name, cell(p.About), programs(p.By))
+	}
+	return b.String(), nil
+}
+
+func programs(by catalog.Programs) string {
+	var names []string
+	for _, p := range []struct {
+		bit  catalog.Programs
+		name string
+	}{{catalog.Run, "`run`"}, {catalog.Explore, "`explore`"}, {catalog.Replay, "`run -schedule`"}} {
+		if by&p.bit != 0 {
+			names = append(names, p.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// cell keeps text from being read as Markdown.
+func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
+
+// benchBounds is what loadgen bench printed of its bounds.
+func benchBounds() (string, error) {
+	b, err := os.ReadFile(filepath.Join(root, "results", "reference-bench-local", "report.txt"))
+	if err != nil {
+		return "", err
+	}
+	_, text, found := strings.Cut(string(b), "\nBounds ")
+	if !found {
+		return "", fmt.Errorf("report.txt tells of no bounds")
+	}
+	text, _, _ = strings.Cut(text, "\n\n")
+	return fenced("Bounds " + text), nil
+}
+
+// measured is what make prove measures, and how it says so. The last line of
+// prove.txt that does is what counts.
+var measured = []struct{ what, says, bound string }{
+	{"`setnx` acquire + release, over the same two commands sent raw", `setnx/raw ([\d.]+ \[[^]]+\])`, "1.05"},
+	{"a `watchdog` waiter holds the lock, after the call of the release, in round trips", `in round trips ([\d.]+ \[[^]]+\])`, "3"},
+	{"CPU time of `loadgen` for a request, over bare vegeta's", `ours/bare vegeta: ([\d.]+ \[[^]]+\])`, "1.15"},
+	{"grabs/s through two instances (`none`, work 0, every request wins), over the same SQL alone", `two instances/bare SQL: ([\d.]+ \[[^]]+\])`, "0.50"},
+	{"the store's grabs/s, over the same SQL alone", `store/bare: ([\d.]+ \[[^]]+\])`, ""},
+	{"peak memory of `loadgen` over 1,000,000 requests", `peak memory of loadgen (\d+ MiB)`, "200 MiB"},
+	{"CPU time of recording all events of a grab", `CPU time of recording one grab: ([\d.]+ us, [\d.]+ to [\d.]+)`, "10 us"},
+}
+
+func costs() (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "results", "prove.txt"))
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("| what | measured | bound |\n|---|---|---|\n")
+	for _, m := range measured {
+		found := regexp.MustCompile(m.says).FindAllSubmatch(text, -1)
+		if found == nil {
+			return "", fmt.Errorf("results/prove.txt says nothing of %s (%s)", m.what, m.says)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.what, found[len(found)-1][1], m.bound)
+	}
+	return b.String(), nil
+}
+
+func modeLink(id string) string {
+	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
+}
+
+func failureModes() string {
+	var b strings.Builder
+	b.WriteString("# Failure modes\n\nEvery way in which a lock is known to let two drivers win, or none. A, B and C are\ndrivers after one order. *Shown by* says what it takes to see it: plain load, faults\n([faults.md](faults.md)), the explorer ([explore.md](explore.md)), or a test of the lock\nby itself.\n")
+	for _, m := range catalog.Modes {
+		fmt.Fprintf(&b, "\n## %s\n\n**%s.**\n\n", m.ID, cell(m.Name))
+		fmt.Fprintf(&b, "- Steps: %s.\n- Shown by: %s.\n- Cure: %s (`%s`).\n", modeID.ReplaceAllStringFunc(cell(m.Steps), modeLink), m.ShownBy, cell(m.Cure), m.In)
+		if m.Source != "" {
+			fmt.Fprintf(&b, "- Source: %s.\n", strings.TrimSuffix(m.Source, "."))
+		}
+		var known []string
+		for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
+			if slices.Contains(s.Breaks, m.ID) {
+				known = append(known, "`"+s.Name+"`")
+			}
+		}
+		if known != nil {
+			fmt.Fprintf(&b, "- Known of: %s.\n", strings.Join(known, ", "))
+		}
+		if file := schedules + m.ID + ".txt"; exists(file) {
+			fmt.Fprintf(&b, "- Shortest schedule: [%s.txt](../%s), for `loadgen explore -replay`.\n", m.ID, file)
+		}
+	}
+	return b.String()
+}
+
+const schedules = "internal/explore/testdata/"
+
+func exists(path string) bool {
+	_, err := os.Stat(filepath.Join(root, path))
+	return err == nil
+}
+
+func strategies() string {
+	var b strings.Builder
+	b.WriteString("# Strategies\n\nA strategy is a lock and the guard with which the winner is written. `-strategies all`\ntakes every one, `core` (the default) the first five. What it is expected to do under a\nfault that is not listed is to be safe; `GET /strategies` of an instance says the same.\n\n")
+	strategyTable(&b, lock.Strategies)
+	b.WriteString("\n## Expected under faults\n\n| name | order grabbed twice | nobody can grab |\n|---|---|---|\n")
+	for _, s := range lock.Strategies {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, expected(s, lock.Unsafe), expected(s, lock.Stuck))
+	}
+	b.WriteString("\n## Known-broken variants\n\nDeliberately wrong variants of correct locks, found by name only: what a test or the\nexplorer must catch.\n\n")
+	strategyTable(&b, lock.KnownBroken)
+	b.WriteString("\n## Sources\n\n")
+	for _, s := range lock.Strategies {
+		fmt.Fprintf(&b, "- `%s`: %s\n", s.Name, s.Source)
+	}
+	return b.String()
+}
+
+func strategyTable(b *strings.Builder, strategies []lock.Strategy) {
+	b.WriteString("| name | is | guard of its write | known failure modes |\n|---|---|---|---|\n")
+	for _, s := range strategies {
+		var modes []string
+		for _, id := range s.Breaks {
+			modes = append(modes, modeLink(id))
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", s.Name, cell(s.Title), s.Guard, strings.Join(modes, " "))
+	}
+}
+
+func expected(s lock.Strategy, v lock.Verdict) string {
+	var under []string
+	if s.Expect[lock.NoFault] == v {
+		under = append(under, "no fault")
+	}
+	for _, f := range fault.Faults {
+		if f.Touches(s) && s.Expect[f.Name] == v {
+			under = append(under, string(f.Name))
+		}
+	}
+	return strings.Join(under, ", ")
+}
