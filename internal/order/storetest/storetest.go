@@ -1,11 +1,14 @@
 // Package storetest is the conformance suite of order.Store: memory, SQLite and
-// MySQL answer alike because each passes it.
+// MySQL behave alike because each of them passes it. Run holds a store to every
+// check; Checks is their table.
 package storetest
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,11 +19,11 @@ import (
 // can share a store.
 type Check struct {
 	Name string
-	Run  func(context.Context, order.Store) error
+	run  func(*trial)
 }
 
-// Checks lists all demands. They are functions and not tests, so that it can
-// be shown of each that a wrong store fails it.
+// Checks lists all demands. They are no tests, so that it can be shown of each
+// that a wrong store fails it.
 var Checks = []Check{
 	{"create", create},
 	{"create refuses", createRefuses},
@@ -66,6 +69,84 @@ func Run(t *testing.T, open func(t *testing.T) order.Store) {
 	}
 }
 
+// Run holds s to the check. The error says what it did instead.
+func (c Check) Run(ctx context.Context, s order.Store) (err error) {
+	t := &trial{Store: s, ctx: ctx}
+	defer func() {
+		switch end := recover().(type) {
+		case nil:
+		case ended:
+			err = end.why
+		default:
+			panic(end)
+		}
+		for _, x := range slices.Backward(t.open) {
+			err = errors.Join(err, x.Close(ctx))
+		}
+	}()
+	c.run(t)
+	return nil
+}
+
+// trial is one check of one store. Its methods end the check, by a panic that
+// Check.Run recovers, at the first demand that is not met, as those of a
+// testing.T do. They are for the goroutine of the check alone.
+type trial struct {
+	order.Store
+	ctx  context.Context
+	open []*session
+}
+
+// ended is what a trial panics with. why is nil where the check does not apply.
+type ended struct{ why error }
+
+func (t *trial) failf(format string, args ...any) { panic(ended{fmt.Errorf(format, args...)}) }
+
+func (t *trial) must(err error) {
+	if err != nil {
+		panic(ended{err})
+	}
+}
+
+// create opens orders and returns the first.
+func (t *trial) create(count int) int64 {
+	first, err := t.Create(t.ctx, count)
+	t.must(err)
+	return first
+}
+
+// expect compares an error with every sentinel that it should wrap; nil: there
+// should be none.
+func (t *trial) expect(what string, err error, wants ...error) {
+	for _, want := range wants {
+		if err != want && (want == nil || !errors.Is(err, want)) {
+			t.failf("%s: got error %v, want %v", what, err, want)
+		}
+	}
+}
+
+// row checks what a plain read returns.
+func (t *trial) row(want order.Order) {
+	got, err := t.Read(t.ctx, want.ID, 0)
+	if err != nil || got != want {
+		t.failf("order is %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// drivers checks whose grabs of one order the ledger has, in the order in which
+// they were written.
+func (t *trial) drivers(id int64, want ...int64) {
+	grabs, err := t.Ledger(t.ctx, id, 1)
+	t.must(err)
+	got := make([]int64, len(grabs))
+	for i, g := range grabs {
+		got[i] = g.Driver
+	}
+	if !slices.Equal(got, want) {
+		t.failf("ledger of order %d has drivers %v, want %v", id, got, want)
+	}
+}
+
 // claim is driver d's, with the fencing token fence.
 func claim(id, d int64, fence uint64) order.Claim {
 	return order.Claim{
@@ -74,57 +155,39 @@ func claim(id, d int64, fence uint64) order.Claim {
 	}
 }
 
-// one opens a single order.
-func one(ctx context.Context, s order.Store) (int64, error) { return s.Create(ctx, 1) }
-
-// expect compares an error with the sentinel that it should be; nil: none.
-func expect(what string, err, want error) error {
-	if err == want || want != nil && errors.Is(err, want) {
-		return nil
-	}
-	return fmt.Errorf("%s: got error %v, want %v", what, err, want)
-}
-
-// row checks an order as anybody reads it.
-func row(ctx context.Context, s order.Store, want order.Order) error {
-	got, err := s.Read(ctx, want.ID, 0)
-	if err != nil || got != want {
-		return fmt.Errorf("order is %+v, %v, want %+v", got, err, want)
-	}
-	return nil
-}
-
-// drivers checks who stands in the ledger of one order, in this order.
-func drivers(ctx context.Context, s order.Store, id int64, want ...int64) error {
-	grabs, err := s.Ledger(ctx, id, 1)
-	if err != nil {
-		return err
-	}
-	got := make([]int64, len(grabs))
-	for i, g := range grabs {
-		got[i] = g.Driver
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		return fmt.Errorf("ledger of order %d has drivers %v, want %v", id, got, want)
-	}
-	return nil
-}
+const many = 8 // drivers who claim at once
 
 // together runs f for 1 to n at once and returns the errors: those of f(i) at
 // index i-1.
 func together(n int, f func(i int64) error) []error {
 	errs := make([]error, n)
-	start, done := make(chan struct{}), make(chan struct{})
+	start := make(chan struct{})
+	var done sync.WaitGroup
 	for i := range n {
-		go func() {
+		done.Go(func() {
 			<-start
 			errs[i] = f(int64(i) + 1)
-			done <- struct{}{}
-		}()
+		})
 	}
 	close(start)
-	for range n {
-		<-done
-	}
+	done.Wait()
 	return errs
+}
+
+// onlyOne finds the one driver who won, where all others must have been refused.
+func (t *trial) onlyOne(errs []error, refusal error) (winner int64) {
+	for i, err := range errs {
+		switch {
+		case err == nil && winner == 0:
+			winner = int64(i) + 1
+		case err == nil:
+			t.failf("drivers %d and %d both won", winner, i+1)
+		default:
+			t.expect(fmt.Sprint("driver ", i+1), err, refusal)
+		}
+	}
+	if winner == 0 {
+		t.failf("no driver won")
+	}
+	return winner
 }
