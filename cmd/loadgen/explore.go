@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/grab"
 	"grablab/internal/report"
@@ -30,6 +31,7 @@ type exploreSettings struct {
 	quiet    bool
 
 	given map[string]bool // the flags that were
+	notes []string        // for stderr: the present names of what was called by an old one
 }
 
 // exploreFormats is what a search can be printed as, the default first.
@@ -48,9 +50,9 @@ func (s *exploreSettings) options() []option {
 		{"file", "FILE", "a Go file of package lock, taken in for this call alone: its strategies are explored", one(&s.file, nonEmpty)},
 		{"actors", "N", "drivers after the one order", one(&s.Actors, whole(2, explore.MaxActors))},
 		{"preemptions", "P", "how often another may go on although one could", one(&s.Preemptions, whole(0, explore.MaxPreemptions))},
-		{"faults", "A,B,…", "what may go wrong: " + strings.Join(explore.Faults, ", ") + "; or none, or all", one(&s.Faults, parseExploreFaults)},
+		{"faults", "A,B,…", "what may go wrong: " + listed(explore.Faults) + "; or none, or all", one(&s.Faults, s.parseFaults)},
 		{"fault-count", "K", "how many of them in one schedule", one(&s.FaultCount, whole(0, explore.MaxFaultCount))},
-		{"property", "A,B,…", "what must hold: " + strings.Join(explore.Properties, ", "), one(&s.Properties, parseProperties)},
+		{"property", "A,B,…", "what must hold: " + listed(explore.Properties), one(&s.Properties, s.parseProperties)},
 		{"guard", "NAME", "how the winner is written (default: the strategy's own)", one(&s.Guard, parseGuard)},
 		{"on-lost", "ACTION", "when a lease is lost: abort, ignore", one(&s.OnLost, parseOnLost)},
 		{"ttl", "D", "how long a lock lives without renewal, in virtual time", one(&s.TTL, atLeast(time.Millisecond))},
@@ -71,7 +73,7 @@ func newExploreSettings() *exploreSettings {
 	s.Config = explore.Config{
 		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
 		TTL: explore.DefaultTTL, OnLost: grab.Abort,
-		Faults: []string{explore.Expiry, explore.Pause, explore.Crash}, Properties: explore.Properties,
+		Faults: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, Properties: explore.Properties,
 	}
 	return s
 }
@@ -146,7 +148,7 @@ the faults that are let happen. Exit code 3: it is another.
 		about := o.about
 		switch o.name {
 		case "faults":
-			about += fmt.Sprintf(" (default %s)", strings.Join(s.Faults, ","))
+			about += fmt.Sprintf(" (default %s)", listed(s.Faults))
 		case "actors", "preemptions", "fault-count", "on-lost", "ttl", "work", "wait", "seconds", "out", "format":
 			about += fmt.Sprintf(" (default %s)", o.value)
 		}
@@ -154,36 +156,56 @@ the faults that are let happen. Exit code 3: it is another.
 	}
 }
 
-// parseExploreFaults reads names of faults, none and all.
-func parseExploreFaults(text string) ([]string, error) {
+// parseFaults reads names of faults, none and all.
+func (s *exploreSettings) parseFaults(text string) ([]catalog.Fault, error) {
 	switch text {
 	case "none":
 		return nil, nil
 	case "all":
 		return explore.Faults, nil
 	}
-	return parseNames(text, explore.Faults)
+	return parseNames(s, text, explore.Faults, func(name string) (catalog.Fault, string) {
+		f, note, _ := catalog.FindFault(name)
+		return f.Name, note
+	})
 }
 
-func parseProperties(text string) ([]string, error) {
-	return parseNames(text, explore.Properties)
+func (s *exploreSettings) parseProperties(text string) ([]string, error) {
+	return parseNames(s, text, explore.Properties, func(name string) (string, string) {
+		p, note, _ := catalog.FindProperty(name)
+		return p.Name, note
+	})
 }
 
-// parseNames reads a list of what is known. Each counts once.
-func parseNames(text string, known []string) (chosen []string, err error) {
+// parseNames reads a list of names that find knows and that are among all. Each
+// counts once. What find says of a name is noted for the user.
+func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) (chosen []S, err error) {
 	list, err := parseList(text)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range list {
-		if _, err := among(known...)(name); err != nil {
-			return nil, err
+	for _, given := range list {
+		name, note := find(given)
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("want one of %s", listed(all))
 		}
+		s.note(note)
 		if !slices.Contains(chosen, name) {
 			chosen = append(chosen, name)
 		}
 	}
 	return chosen, nil
+}
+
+// note keeps what the user is told before the search; "": nothing.
+func (s *exploreSettings) note(text string) {
+	if text != "" && !slices.Contains(s.notes, text) {
+		s.notes = append(s.notes, text)
+	}
+}
+
+func listed[S ~string](names []S) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(names), " ", ", "), "[]")
 }
 
 // parseSeconds reads "30" as well as "30s".

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/report"
 	"grablab/internal/schedule"
@@ -46,6 +47,9 @@ func exploreWith(ctx context.Context, built bool, args []string, stdout, stderr 
 	}
 	if err := s.prepare(); err != nil {
 		return complain(stderr, err)
+	}
+	for _, note := range s.notes {
+		fmt.Fprintln(stderr, note)
 	}
 	if s.replay != "" {
 		return inTest(func(bubble explore.Bubble) int { return s.replayAll(ctx, bubble, stdout, stderr) })
@@ -139,6 +143,8 @@ func (s *exploreSettings) prepare() error {
 	if s.course, err = schedule.Parse(string(text)); err != nil {
 		return fmt.Errorf("%w: %s: %s", errUsage, s.replay, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
 	}
+	_, note, _ := catalog.FindProperty(s.course.Property)
+	s.note(note)
 	if s.names == nil {
 		s.names = []string{s.course.Strategy}
 	}

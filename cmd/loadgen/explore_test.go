@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
 )
@@ -35,7 +36,7 @@ func TestExploreBadUsage(t *testing.T) {
 		"-strategy setnx":    "did you mean -strategies?",
 		"-strategies setnxx": "did you mean setnx?",
 		"-strategies setnx,": "none of them empty",
-		"-faults expirey":    "want one of expiry, pause",
+		"-faults expirey":    "want one of slow, pause",
 		"-property winner":   "want one of one-winner",
 		"-actors 5":          "want a whole number from 2 to 4",
 		"-preemptions -1":    "want a whole number from 0",
@@ -104,7 +105,7 @@ func TestExplore(t *testing.T) {
 	if err := json.Unmarshal([]byte(explored(exitDone, append(search, "-format", "json")...)), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if len(doc.Strategies) != 2 || doc.Strategies[0].Property != explore.OneWinner || doc.Strategies[1].Verdict != "safe" {
+	if len(doc.Strategies) != 2 || doc.Strategies[0].Property != catalog.OneWinner || doc.Strategies[1].Verdict != "safe" {
 		t.Errorf("%+v", doc)
 	}
 	explored(exitUsage, "-strategies", "etcd")
@@ -113,6 +114,26 @@ func TestExplore(t *testing.T) {
 		t.Fatal(err)
 	}
 	explored(exitAssert, "-replay", file) // it should break, and does not
+}
+
+// What is called by an old name is found, and the present name is told.
+func TestExploreOldNames(t *testing.T) {
+	var errs bytes.Buffer
+	cmd := loadgen(t, "explore", "-no-timing", "-quiet", "-out", t.TempDir(), "-strategies", "setnx", "-preemptions", "1",
+		"-faults", "expiry,slow", "-property", "live-overlap,one-winner")
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	const notes = "expiry is now called slow\nlive-overlap is now called lease-exclusive\n"
+	if err != nil || errs.String() != notes || !strings.Contains(string(out), "up to 1 fault of slow\n") {
+		t.Errorf("%v\n%s%s", err, &errs, out)
+	}
+	errs.Reset()
+	cmd = loadgen(t, "explore", "-replay", "../../internal/explore/testdata/renamed/F5.txt")
+	cmd.Dir, cmd.Stderr = ".", &errs
+	out, err = cmd.Output()
+	if err != nil || errs.String() != "live-overlap is now called lease-exclusive\n" || !strings.Contains(string(out), "breaks lease-exclusive") {
+		t.Errorf("%v\n%s%s", err, &errs, out)
+	}
 }
 
 // Ctrl-C prints how far the search has come.

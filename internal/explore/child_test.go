@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -82,7 +83,7 @@ func TestSurvives(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := results[0]
-			if len(r.Failures) != 1 || r.Failures[0].Property != explore.Survives {
+			if len(r.Failures) != 1 || r.Failures[0].Property != catalog.Survives {
 				t.Fatalf("%+v", r)
 			}
 			f := r.Failures[0]
@@ -101,7 +102,7 @@ func TestPlayersAgree(t *testing.T) {
 		strategies = strategies[:1]
 	}
 	for _, name := range strategies {
-		cfg := explore.Config{Strategies: []string{name}, Preemptions: 1, Faults: []string{explore.Expiry, explore.Crash}, FaultCount: 1}
+		cfg := explore.Config{Strategies: []string{name}, Preemptions: 1, Faults: []catalog.Fault{catalog.Slow, catalog.Crash}, FaultCount: 1}
 		want := searchFor(t, cfg)
 		for _, workers := range []int{1, 2} {
 			cfg.Command, cfg.Workers = command, workers

@@ -3,51 +3,43 @@ package explore
 import (
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 )
 
-// amounts says what the faults of a search amount to in the registry's words,
-// for a lock in one server and for one in several. Where a registry's cell
-// strikes at one point of the grab, a search strikes at every one: a node that
-// forgets does so when a rival has the others, as in amnesia.
-var amounts = []struct {
-	fault       string
-	one, quorum lock.Fault
-}{
-	{Expiry, lock.Pause, lock.Pause}, // the calls of a holder, renewals among them, take their time
-	{Pause, lock.Pause, lock.Pause},
-	{Crash, lock.Crash, lock.Crash},
-	{Cancel, lock.NoFault, lock.NoFault},
-	{Restart, lock.RedisRestart, lock.Amnesia},
-	{Down, lock.RedisDown, lock.RedisDown},
-	{Down, lock.Crash, lock.Crash}, // for the server, its client is as good as dead
-	{ClientClock, lock.ClientClock, lock.ClientClock},
-	{NodeClock, lock.NodeClock, lock.Amnesia},
-	{LostReply, lock.NoFault, lock.NoFault},
-	{LateReply, lock.Latency, lock.Latency},
-	{LateReply, lock.Crash, lock.Crash}, // a request arrives that its sender has given up
+// registered lists under which faults the registry says what a fault of a search
+// leads to. Where a cell of the registry strikes at one point of the grab, a search
+// strikes at every one: a node of several forgets also while a contender has the
+// others, as in amnesia.
+func registered(f catalog.Fault, quorum bool) []catalog.Fault {
+	switch f {
+	case catalog.Slow:
+		return []catalog.Fault{catalog.Pause} // the holder's calls take their time, renewals among them
+	case catalog.RedisDown, catalog.Latency:
+		return []catalog.Fault{f, catalog.Crash} // to the server, a client that gives up is as good as dead
+	case catalog.RedisRestart, catalog.NodeClock:
+		if quorum {
+			return []catalog.Fault{catalog.Amnesia}
+		}
+	}
+	return []catalog.Fault{f}
 }
 
 // Expected is the verdict that the registry claims for a strategy if these
 // faults may happen: the worst of them and of none. It is "" where it claims
-// nothing: of the seeded ones, and with another guard than the strategy's own.
-func Expected(s lock.Strategy, guard order.Guard, faults []string) lock.Verdict {
-	seeded := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
-	if seeded || s.GuardedBy(guard) != s.Guard {
+// nothing: of the known-broken ones, and with another guard than the strategy's own.
+func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) lock.Verdict {
+	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
+	if broken || s.GuardedBy(guard) != s.Guard {
 		return ""
 	}
 	worst := s.Expected(lock.NoFault)
-	for _, a := range amounts {
-		if !slices.Contains(faults, a.fault) {
-			continue
+	for _, fault := range faults {
+		for _, f := range registered(fault, s.Needs&lock.RedisQuorum != 0) {
+			worst = worse(worst, anywhere(s, lock.Fault(f)))
 		}
-		f := a.one
-		if s.Needs&lock.RedisQuorum != 0 {
-			f = a.quorum
-		}
-		worst = worse(worst, anywhere(s, f))
 	}
 	return worst
 }

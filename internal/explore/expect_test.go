@@ -3,6 +3,7 @@ package explore_test
 import (
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -13,33 +14,33 @@ func TestExpected(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
 		guard    order.Guard
-		faults   []string
+		faults   []catalog.Fault
 		want     lock.Verdict
 	}{
 		{"none", "", nil, lock.Unsafe},
 		{"mutex", "", nil, lock.Unsafe},
-		{"mysql-cas", "", []string{"expiry", "pause", "crash"}, lock.Safe},
+		{"mysql-cas", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, lock.Safe},
 		{"setnx", "", nil, lock.Safe},
-		{"setnx", "", []string{"crash", "cancel", "lost-reply"}, lock.Safe},
-		{"setnx", "", []string{"crash", "pause"}, lock.Unsafe},
-		{"setnx", order.Naive, []string{"expiry"}, lock.Unsafe},
-		{"setnx", order.Guarded, []string{"expiry"}, unclaimed},
-		{"setnx-check", "", []string{"pause"}, lock.Unsafe}, // behind its check
-		{"setnx-fenced", "", []string{"expiry", "pause", "crash"}, lock.Safe},
-		{"setnx-fence-write", "", []string{"pause"}, lock.Unsafe},
-		{"setnx-nottl", "", []string{"crash"}, lock.Stuck},
-		{"setnx-nottl", "", []string{"crash", "restart"}, lock.Unsafe},
-		{"setnx-getset", "", []string{"client-clock"}, lock.Unsafe},
-		{"watchdog", "", []string{"crash"}, lock.Safe},
-		{"watchdog", "", []string{"pause"}, lock.Unsafe},
-		{"redlock", "", []string{"down"}, lock.Safe},
-		{"setnx-expire", "", []string{"down"}, lock.Stuck},
-		{"setnx-fenced", "", []string{"restart"}, lock.Unsafe}, // two hold; one of them writes
-		{"redlock", "", []string{"restart"}, lock.Unsafe},
-		{"redlock-miswired", "", []string{"client-clock"}, lock.Safe},
-		{"mysql-forupdate", "", []string{"expiry", "pause", "restart"}, lock.Safe},
-		{"setnx-nottl", "", []string{"late-reply"}, lock.Stuck},
-		{"setnx-late-fence", "", []string{"expiry"}, unclaimed},
+		{"setnx", "", []catalog.Fault{catalog.Crash, catalog.Cancel, catalog.ReplyLost}, lock.Safe},
+		{"setnx", "", []catalog.Fault{catalog.Crash, catalog.Pause}, lock.Unsafe},
+		{"setnx", order.Naive, []catalog.Fault{catalog.Slow}, lock.Unsafe},
+		{"setnx", order.Guarded, []catalog.Fault{catalog.Slow}, unclaimed},
+		{"setnx-check", "", []catalog.Fault{catalog.Pause}, lock.Unsafe}, // behind its check
+		{"setnx-fenced", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, lock.Safe},
+		{"setnx-fence-write", "", []catalog.Fault{catalog.Pause}, lock.Unsafe},
+		{"setnx-nottl", "", []catalog.Fault{catalog.Crash}, lock.Stuck},
+		{"setnx-nottl", "", []catalog.Fault{catalog.Crash, catalog.RedisRestart}, lock.Unsafe},
+		{"setnx-getset", "", []catalog.Fault{catalog.ClientClock}, lock.Unsafe},
+		{"watchdog", "", []catalog.Fault{catalog.Crash}, lock.Safe},
+		{"watchdog", "", []catalog.Fault{catalog.Pause}, lock.Unsafe},
+		{"redlock", "", []catalog.Fault{catalog.RedisDown}, lock.Safe},
+		{"setnx-expire", "", []catalog.Fault{catalog.RedisDown}, lock.Stuck},
+		{"setnx-fenced", "", []catalog.Fault{catalog.RedisRestart}, lock.Unsafe}, // two hold; one of them writes
+		{"redlock", "", []catalog.Fault{catalog.RedisRestart}, lock.Unsafe},
+		{"redlock-miswired", "", []catalog.Fault{catalog.ClientClock}, lock.Safe},
+		{"mysql-forupdate", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.RedisRestart}, lock.Safe},
+		{"setnx-nottl", "", []catalog.Fault{catalog.Latency}, lock.Stuck},
+		{"setnx-late-fence", "", []catalog.Fault{catalog.Slow}, unclaimed},
 	} {
 		s, err := lock.Find(tt.strategy)
 		if err != nil {

@@ -14,9 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab"
@@ -29,11 +29,11 @@ import (
 // default, unless it says otherwise.
 type Config struct {
 	Strategies  []string
-	Actors      int      // 2
-	Preemptions int      // 0 is none
-	Faults      []string // the kinds, of Faults
-	FaultCount  int      // how many of them strike in one schedule; 0 is none
-	Properties  []string // all
+	Actors      int             // 2
+	Preemptions int             // 0 is none
+	Faults      []catalog.Fault // the kinds, of Faults
+	FaultCount  int             // how many of them strike in one schedule; 0 is none
+	Properties  []string        // all
 
 	Guard  order.Guard // each strategy's own
 	OnLost grab.OnLost // grab.Abort
@@ -95,10 +95,17 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(known("fault", c.Faults, Faults), known("property", c.Properties, Properties))
 }
 
-func known(what string, names, all []string) error {
+// What a search can be asked for: the kinds of faults and the properties, the one
+// that matters first.
+var (
+	Faults     = catalog.FaultsBy(catalog.Explore)
+	Properties = catalog.PropertiesBy(catalog.Explore)
+)
+
+func known[S ~string](what string, names, all []S) error {
 	for _, name := range names {
 		if !slices.Contains(all, name) {
-			return fmt.Errorf("%w: no %s %q; there are %s", ErrConfig, what, name, strings.Join(all, ", "))
+			return fmt.Errorf("%w: no %s %q; there are %v", ErrConfig, what, name, all)
 		}
 	}
 	return nil
@@ -247,7 +254,7 @@ func resultOf(cfg Config, set sim.Setting, s search.Summary, elapsed time.Durati
 
 func verdict(s search.Summary) lock.Verdict {
 	v := verdictOf(func(p string) bool { _, found := s.Findings[p]; return found })
-	if _, ended := s.Findings[Survives]; ended && v == lock.Safe {
+	if _, ended := s.Findings[catalog.Survives]; ended && v == lock.Safe {
 		return lock.Unsafe
 	}
 	if v == lock.Safe && !s.Complete {
@@ -259,11 +266,11 @@ func verdict(s search.Summary) lock.Verdict {
 // verdictOf is what the broken properties come to: stuck, if nothing worse.
 func verdictOf(broken func(property string) bool) lock.Verdict {
 	for _, p := range Properties {
-		if p != Stuck && broken(p) {
+		if p != catalog.StuckOrder && broken(p) {
 			return lock.Unsafe
 		}
 	}
-	if broken(Stuck) {
+	if broken(catalog.StuckOrder) {
 		return lock.Stuck
 	}
 	return lock.Safe

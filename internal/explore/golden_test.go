@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/schedule"
 )
@@ -44,6 +45,7 @@ func TestGoldenSchedules(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%d schedules, %v", len(paths), err)
 	}
+	paths = append(paths, "testdata/renamed/F5.txt") // with a property by its old name
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			text, err := os.ReadFile(path)
@@ -58,6 +60,8 @@ func TestGoldenSchedules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			property, _, _ := catalog.FindProperty(s.Property)
+			s.Property = property.Name
 			i := slices.IndexFunc(r.Failures, func(f explore.Failure) bool { return f.Property == s.Property })
 			if i < 0 {
 				t.Fatalf("it breaks %d properties, but not %s", len(r.Failures), s.Property)
@@ -65,6 +69,9 @@ func TestGoldenSchedules(t *testing.T) {
 			broken := slices.IndexFunc(r.Failures[i].Moments, func(m explore.Moment) bool { return m.Broken })
 			if broken < len(s.Steps)-1 {
 				t.Errorf("%s is broken by step %d of %d", s.Property, broken+1, len(s.Steps))
+			}
+			if r.Expected != r.Verdict {
+				t.Errorf("it is %s, and %s is expected", r.Verdict, r.Expected)
 			}
 			if r.Failures[i].Mode != s.Mode {
 				t.Errorf("it shows %s, and not %s", r.Failures[i].Mode, s.Mode)

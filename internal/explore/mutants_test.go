@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 )
 
@@ -73,9 +74,11 @@ func (m *mutant) set(key, value string) (err error) {
 		m.search.Actors, err = strconv.Atoi(value)
 	case "preemptions":
 		m.search.Preemptions, err = strconv.Atoi(value)
-	case "faults": // "1 of pause expiry"
+	case "faults": // "1 of pause slow"
 		count, kinds, _ := strings.Cut(value, " of ")
-		m.search.Faults = strings.Fields(kinds)
+		for kind := range strings.FieldsSeq(kinds) {
+			m.search.Faults = append(m.search.Faults, catalog.Fault(kind))
+		}
 		m.search.FaultCount, err = strconv.Atoi(count)
 	case "wait":
 		m.search.Wait, err = time.ParseDuration(value)

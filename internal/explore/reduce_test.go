@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 )
 
@@ -13,22 +14,22 @@ func TestReductions(t *testing.T) {
 	for _, tt := range []struct {
 		strategy    string
 		preemptions int
-		faults      []string
+		faults      []catalog.Fault
 		wait        time.Duration
 		merge       bool // without merging, it would not end
 	}{
 		{"none", 1, nil, 0, false},
-		{"setnx", 2, []string{explore.Expiry}, 0, false},
-		{"setnx-del", 1, []string{explore.Expiry}, 0, false},
-		{"setnx-expire", 1, []string{explore.Crash}, 0, false},
-		{"setnx-fenced", 1, []string{explore.Pause}, 0, false},
-		{"setnx-blind-retry", 1, []string{explore.LostReply}, 0, false},
+		{"setnx", 2, []catalog.Fault{catalog.Slow}, 0, false},
+		{"setnx-del", 1, []catalog.Fault{catalog.Slow}, 0, false},
+		{"setnx-expire", 1, []catalog.Fault{catalog.Crash}, 0, false},
+		{"setnx-fenced", 1, []catalog.Fault{catalog.Pause}, 0, false},
+		{"setnx-blind-retry", 1, []catalog.Fault{catalog.ReplyLost}, 0, false},
 		{"watchdog-late-subscribe", 1, nil, 10 * time.Second, false},
-		{"mysql-forupdate", 1, []string{explore.Pause}, 0, false},
-		{"watchdog", 1, []string{explore.NodeClock}, 0, true},
-		{"handoff", 1, []string{explore.Restart}, 0, true},
-		{"redlock-miswired", 0, []string{explore.Restart}, 0, true},
-		{"redlock", 0, []string{explore.NodeClock}, 0, true},
+		{"mysql-forupdate", 1, []catalog.Fault{catalog.Pause}, 0, false},
+		{"watchdog", 1, []catalog.Fault{catalog.NodeClock}, 0, true},
+		{"handoff", 1, []catalog.Fault{catalog.RedisRestart}, 0, true},
+		{"redlock-miswired", 0, []catalog.Fault{catalog.RedisRestart}, 0, true},
+		{"redlock", 0, []catalog.Fault{catalog.NodeClock}, 0, true},
 	} {
 		t.Run(tt.strategy, func(t *testing.T) {
 			if raced && tt.merge {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab"
@@ -22,7 +23,7 @@ var errDiffers = errors.New("not deterministic")
 
 // confirm executes each failure again, to be sure of it and to see it step by step.
 func confirm(r Result, set sim.Setting, findings map[string]search.Finding, w worker) (Result, error) {
-	for _, property := range append([]string{Survives}, Properties...) {
+	for _, property := range append([]string{catalog.Survives}, Properties...) {
 		f, ok := findings[property]
 		if !ok {
 			continue
@@ -44,9 +45,9 @@ func confirm(r Result, set sim.Setting, findings map[string]search.Finding, w wo
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
-	sched.Mode = modeOf(f.Property, set.Strategy, f.Steps)
+	sched.Mode = modeOf(f.Property, set, f.Steps)
 	failure := Failure{Property: f.Property, Mode: sched.Mode, Why: f.Why, Schedule: sched, Stack: f.Stack}
-	if f.Property == Survives {
+	if f.Property == catalog.Survives {
 		return failure, nil
 	}
 	for i := range replays {
@@ -96,6 +97,9 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 	if strategy == "" {
 		strategy = sched.Strategy
 	}
+	if p, _, ok := catalog.FindProperty(sched.Property); ok {
+		sched.Property = p.Name
+	}
 	cfg, err := replayConfig(sched, strategy)
 	if err != nil {
 		return Result{}, err
@@ -123,7 +127,7 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 		broken[0], broken[i] = broken[i], broken[0] // what is looked for comes first
 	}
 	for _, v := range broken {
-		f := Failure{Property: v.Property, Mode: modeOf(v.Property, set.Strategy, sched.Steps), Why: v.Why, Schedule: sched}
+		f := Failure{Property: v.Property, Mode: modeOf(v.Property, set, sched.Steps), Why: v.Why, Schedule: sched}
 		f.Schedule.Strategy, f.Schedule.Guard, f.Schedule.Property, f.Schedule.Mode = strategy, string(set.Guard), f.Property, f.Mode
 		f.Moments = append(f.Moments, moments...)
 		mark(f.Moments, v.Step)

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 )
 
@@ -21,35 +22,35 @@ func bubbleOf(t *testing.T) explore.Bubble {
 var modes = []struct {
 	id, strategy, property string
 	actors, preemptions    int
-	faults                 []string
+	faults                 []catalog.Fault
 	count                  int
 	wait                   time.Duration
 }{
-	{"F1", "none", explore.OneWinner, 2, 1, nil, 0, 0},
-	{"F2", "mutex", explore.OneWinner, 2, 1, nil, 0, 0},
-	{"F3", "setnx-nottl", explore.Stuck, 2, 1, []string{explore.Crash}, 1, 0},
-	{"F4", "setnx-expire", explore.Stuck, 2, 1, []string{explore.Crash}, 1, 0},
-	{"F5", "setnx-del", explore.LiveOverlap, 3, 2, []string{explore.Expiry}, 1, 0},
-	{"F6", "setnx-getdel", explore.LiveOverlap, 3, 2, []string{explore.Pause}, 1, 0},
-	{"F7", "getset-blind-takeover", explore.LiveOverlap, 3, 2, []string{explore.Crash, explore.Expiry}, 1, 0},
-	{"F8", "getset-nil-busy", explore.LeftOver, 3, 2, []string{explore.Crash, explore.Expiry}, 1, 0},
-	{"F9", "setnx-getset", explore.LiveOverlap, 2, 1, []string{explore.ClientClock}, 1, 0},
-	{"F10", "setnx-getset", explore.PromptRelease, 3, 3, []string{explore.Crash}, 1, 0},
-	{"F11", "setnx", explore.OneWinner, 2, 1, []string{explore.Pause}, 1, 0},
-	{"F14", "watchdog-stray-renewal", explore.Stuck, 2, 1, []string{explore.LateReply}, 1, 0},
-	{"F16", "watchdog-late-subscribe", explore.Progress, 2, 2, nil, 0, 10 * time.Second},
-	{"F18", "redlock", explore.OneWinner, 2, 1, []string{explore.Restart}, 1, 0},
-	{"F19", "redlock", explore.OneWinner, 2, 1, []string{explore.NodeClock}, 1, 0},
-	{"F20", "redlock-miswired", explore.LiveOverlap, 2, 0, []string{explore.Restart}, 1, 0},
-	{"F21", "redlock", explore.LiveOverlap, 2, 0, []string{explore.Restart}, 2, 0},
-	{"F22", "setnx-cancelled-cleanup", explore.LeftOver, 2, 1, []string{explore.Cancel}, 1, 0},
-	{"F24", "redlock-set-on-extend", explore.Told, 2, 0, []string{explore.Restart}, 2, 0},
-	{"F25", "setnx-blind-retry", explore.LeftOver, 2, 1, []string{explore.LostReply}, 1, 0},
-	{"F26", "setnx-late-fence", explore.Fence, 2, 1, []string{explore.Expiry}, 1, 0},
-	{"F34", "setnx-fence-write", explore.OneWinner, 2, 2, []string{explore.Pause}, 1, 0},
-	{"F35", "setnx-getset", explore.LiveOverlap, 3, 2, []string{explore.Expiry}, 1, 0},
-	{"F36", "setnx-driverid", explore.LiveOverlap, 3, 2, []string{explore.Expiry}, 1, 0},
-	{"F37", "setnx-check", explore.OneWinner, 2, 2, []string{explore.Pause}, 1, 0},
+	{"F1", "none", catalog.OneWinner, 2, 1, nil, 0, 0},
+	{"F2", "mutex", catalog.OneWinner, 2, 1, nil, 0, 0},
+	{"F3", "setnx-nottl", catalog.StuckOrder, 2, 1, []catalog.Fault{catalog.Crash}, 1, 0},
+	{"F4", "setnx-expire", catalog.StuckOrder, 2, 1, []catalog.Fault{catalog.Crash}, 1, 0},
+	{"F5", "setnx-del", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Slow}, 1, 0},
+	{"F6", "setnx-getdel", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Pause}, 1, 0},
+	{"F7", "getset-blind-takeover", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Crash, catalog.Slow}, 1, 0},
+	{"F8", "getset-nil-busy", catalog.NoResidue, 3, 2, []catalog.Fault{catalog.Crash, catalog.Slow}, 1, 0},
+	{"F9", "setnx-getset", catalog.LeaseExclusive, 2, 1, []catalog.Fault{catalog.ClientClock}, 1, 0},
+	{"F10", "setnx-getset", catalog.ReleaseEffective, 3, 3, []catalog.Fault{catalog.Crash}, 1, 0},
+	{"F11", "setnx", catalog.OneWinner, 2, 1, []catalog.Fault{catalog.Pause}, 1, 0},
+	{"F14", "watchdog-stray-renewal", catalog.StuckOrder, 2, 1, []catalog.Fault{catalog.Latency}, 1, 0},
+	{"F16", "watchdog-late-subscribe", catalog.NoLostWakeup, 2, 2, nil, 0, 10 * time.Second},
+	{"F18", "redlock", catalog.OneWinner, 2, 1, []catalog.Fault{catalog.RedisRestart}, 1, 0},
+	{"F19", "redlock", catalog.OneWinner, 2, 1, []catalog.Fault{catalog.NodeClock}, 1, 0},
+	{"F20", "redlock-miswired", catalog.LeaseExclusive, 2, 0, []catalog.Fault{catalog.RedisRestart}, 1, 0},
+	{"F21", "redlock", catalog.LeaseExclusive, 2, 0, []catalog.Fault{catalog.RedisRestart}, 2, 0},
+	{"F22", "setnx-cancelled-cleanup", catalog.NoResidue, 2, 1, []catalog.Fault{catalog.Cancel}, 1, 0},
+	{"F24", "redlock-set-on-extend", catalog.LossNotified, 2, 0, []catalog.Fault{catalog.RedisRestart}, 2, 0},
+	{"F25", "setnx-blind-retry", catalog.NoResidue, 2, 1, []catalog.Fault{catalog.ReplyLost}, 1, 0},
+	{"F26", "setnx-late-fence", catalog.FenceMonotone, 2, 1, []catalog.Fault{catalog.Slow}, 1, 0},
+	{"F34", "setnx-fence-write", catalog.OneWinner, 2, 2, []catalog.Fault{catalog.Pause}, 1, 0},
+	{"F35", "setnx-getset", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Slow}, 1, 0},
+	{"F36", "setnx-driverid", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Slow}, 1, 0},
+	{"F37", "setnx-check", catalog.OneWinner, 2, 2, []catalog.Fault{catalog.Pause}, 1, 0},
 }
 
 // Each failure mode that the explorer shows is found by searching, by two

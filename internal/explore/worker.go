@@ -3,6 +3,7 @@ package explore
 import (
 	"fmt"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/schedule"
@@ -92,6 +93,6 @@ func crashed(t search.Task, hung bool, stack string) *search.Trace {
 	}
 	return &search.Trace{
 		Steps: t.Steps, Impossible: -1, Stack: stack,
-		Broken: []search.Violation{{Property: search.Survives, Step: len(t.Steps), Why: why}},
+		Broken: []search.Violation{{Property: catalog.Survives, Step: len(t.Steps), Why: why}},
 	}
 }

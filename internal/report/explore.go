@@ -56,7 +56,7 @@ func bounds(c explore.Config) string {
 	if c.FaultCount == 0 || len(c.Faults) == 0 {
 		return line + "no faults"
 	}
-	return line + fmt.Sprintf("up to %s of %s", plural(c.FaultCount, "fault", "faults"), strings.Join(c.Faults, ", "))
+	return line + fmt.Sprintf("up to %s of %s", plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
 // table has a line a strategy with the failure that matters most, and below it

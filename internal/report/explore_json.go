@@ -137,7 +137,13 @@ func failureToJSON(f explore.Failure) failureJSON {
 }
 
 // list is never null.
-func list(l []string) []string { return append([]string{}, l...) }
+func list[S ~string](l []S) []string {
+	texts := make([]string, len(l))
+	for i, s := range l {
+		texts[i] = string(s)
+	}
+	return texts
+}
 
 func orNull(s string) *string {
 	if s == "" {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/explore"
 	"grablab/internal/schedule"
@@ -74,23 +75,10 @@ func modeOf(f explore.Failure) (check.Mode, bool) {
 	return check.Modes[i], true
 }
 
-// promises says what each property would have been.
-var promises = map[string]string{
-	explore.OneWinner:     "an order has one winner",
-	explore.LiveOverlap:   "no lease is granted while another one runs that nobody has given back",
-	explore.LateHolder:    "nobody writes after his lease while another is inside",
-	explore.StaleWrite:    "no write has an older token than one before it",
-	explore.Fence:         "tokens only grow",
-	explore.Stuck:         "once all leases have run out, a fresh driver gets an answer",
-	explore.Progress:      "whoever waits for a lock that is free gets it soon",
-	explore.PromptRelease: "a lock that was given back can be had at once",
-	explore.LeftOver:      "nothing stays behind of a grab that has ended",
-	explore.Told:          "a holder knows of his loss before another holds",
-}
-
 // contradiction is what was promised, and what came of it.
 func contradiction(f explore.Failure) string {
-	return fmt.Sprintf("Promised: %s. But %s.", promises[f.Property], f.Why)
+	promise, _, _ := catalog.FindProperty(f.Property)
+	return fmt.Sprintf("Promised: %s. But %s.", promise.About, f.Why)
 }
 
 // storyGrid has one column an actor, and one row a step.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -58,7 +59,7 @@ func late() explore.Failure {
 
 func exploration() report.Exploration {
 	return report.Exploration{
-		Config: explore.Config{Actors: 2, Preemptions: 2, Faults: []string{"expiry", "pause"}, FaultCount: 1},
+		Config: explore.Config{Actors: 2, Preemptions: 2, Faults: []catalog.Fault{catalog.Slow, catalog.Pause}, FaultCount: 1},
 		Timing: true,
 		Replay: func(f explore.Failure) string {
 			return "loadgen explore -replay results/explore/" + f.Schedule.Strategy + "-" + f.Property + ".txt"

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"grablab/internal/catalog"
 	"grablab/internal/schedule"
 
 	"golang.org/x/sync/errgroup"
@@ -26,7 +27,7 @@ import (
 // Config says what to search.
 type Config struct {
 	Bounds     Cost
-	Properties []string // whose violations count; Survives counts always
+	Properties []string // whose violations count; catalog.Survives counts always
 	First      bool     // stop at the first failure of any property
 	NoMerge    bool     // explore a state each time it is reached
 }
@@ -227,7 +228,7 @@ func (s *Search) learn(at int, j job, t *Trace) {
 
 // keep keeps the shortest failure of the cheapest level.
 func (s *Search) keep(at int, v Violation, t *Trace) {
-	if v.Property != Survives && !slices.Contains(s.cfg.Properties, v.Property) {
+	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
 		return
 	}
 	f, ok := s.found[v.Property]

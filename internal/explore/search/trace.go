@@ -5,10 +5,6 @@ import "grablab/internal/schedule"
 // MaxSteps is more than any grab takes: an execution that needs more is cut off.
 const MaxSteps = 300
 
-// Survives is the property that is broken where a strategy ends its process, or
-// hangs it. Every search checks it.
-const Survives = "survives"
-
 // Task is a schedule to be executed: the steps in which it departs from those
 // before it, and their cost. From there the execution goes on with what is free.
 type Task struct {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/schedule"
 )
@@ -45,7 +46,7 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 }
 
 // fault adds a step of that kind of fault, if it is to be looked at.
-func (m *enabledSteps) fault(kind string, s schedule.Step) {
+func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
 	}
@@ -177,7 +178,7 @@ func (m *enabledSteps) time() {
 			m.add(search.Preempted, timer)
 		}
 		if leases {
-			m.fault(Expiry, end)
+			m.fault(catalog.Slow, end)
 		}
 	}
 }
@@ -228,9 +229,9 @@ func (m *enabledSteps) failures() {
 		if c.node == nil || !m.enabled(c.actor) || c.flight != nil || m.mirrored(c) {
 			continue
 		}
-		m.fault(LostReply, c.step(schedule.ReplyLost))
-		m.fault(LateReply, c.step(schedule.ReplyLate))
-		m.fault(LateReply, c.step(schedule.GivenUp))
+		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
+		m.fault(catalog.Latency, c.step(schedule.ReplyLate))
+		m.fault(catalog.Latency, c.step(schedule.GivenUp))
 	}
 	for _, a := range m.actors {
 		m.actorFailures(a)
@@ -247,9 +248,9 @@ func (m *enabledSteps) actorFailures(a *actor) {
 		return
 	}
 	if m.enabled(a) {
-		m.fault(Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
+		m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
 		if !a.cancelled {
-			m.fault(Cancel, schedule.Step{Kind: schedule.Cancelled, Actor: a.name})
+			m.fault(catalog.Cancel, schedule.Step{Kind: schedule.Cancelled, Actor: a.name})
 		}
 	}
 	alone := true
@@ -257,12 +258,12 @@ func (m *enabledSteps) actorFailures(a *actor) {
 		alone = alone && (b == a || b.inst != a.inst || b.done || !b.begun)
 	}
 	if alone {
-		m.fault(Crash, schedule.Step{Kind: schedule.Dies, Actor: a.name})
+		m.fault(catalog.Crash, schedule.Step{Kind: schedule.Dies, Actor: a.name})
 	} else {
-		m.fault(Crash, schedule.Step{Kind: schedule.InstanceDies, Instance: a.inst.number})
+		m.fault(catalog.Crash, schedule.Step{Kind: schedule.InstanceDies, Instance: a.inst.number})
 	}
 	if a.inst.asked && a.inst.ahead == 0 {
-		m.fault(ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.TTL})
+		m.fault(catalog.ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.TTL})
 	}
 }
 
@@ -271,10 +272,10 @@ func (m *enabledSteps) nodeFailures(n *node) {
 		return slices.ContainsFunc(a.leases, func(l leaseOn) bool { return l.node == n && l.until.After(n.now()) })
 	})
 	if holds {
-		m.fault(Restart, schedule.Step{Kind: schedule.Restarts, Target: n.name})
-		m.fault(NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.TTL})
+		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})
+		m.fault(catalog.NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.TTL})
 	}
 	if !n.down {
-		m.fault(Down, schedule.Step{Kind: schedule.Down, Target: n.name})
+		m.fault(catalog.RedisDown, schedule.Step{Kind: schedule.Down, Target: n.name})
 	}
 }

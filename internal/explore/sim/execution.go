@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
 	"grablab/internal/schedule"
@@ -17,9 +18,9 @@ import (
 // Limits say which steps an execution offers at its branch points.
 type Limits struct {
 	Bounds     search.Cost
-	Faults     []string // the kinds that may strike
-	Properties []string // that are looked at
-	Reduce     bool     // leave out steps that only reorder independent calls
+	Faults     []catalog.Fault // the kinds that may strike
+	Properties []string        // that are looked at
+	Reduce     bool            // leave out steps that only reorder independent calls
 	// Visited says whether a state need not be explored again, at this cost and
 	// after so many steps. nil: none.
 	Visited func(search.Fingerprint, search.Cost, int) bool

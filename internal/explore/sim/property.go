@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
@@ -92,16 +93,16 @@ func (x *execution) judgeGrant(a *actor) {
 			continue
 		}
 		if a.fence != 0 && (a.fence == b.fence || a.fence < b.fence && a.early&(1<<i) != 0) {
-			x.breaks(Fence, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
+			x.breaks(catalog.FenceMonotone, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
 		}
 		if b.leaving {
 			continue
 		}
 		if x.leased() && x.leaseLeft(b) > 0 && x.leaseLeft(a) > 0 {
-			x.breaks(LiveOverlap, "%s got the lock while %s's lease had %s to run", a.name, b.name, x.leaseLeft(b).Round(time.Millisecond))
+			x.breaks(catalog.LeaseExclusive, "%s got the lock while %s's lease had %s to run", a.name, b.name, x.leaseLeft(b).Round(time.Millisecond))
 		}
 		if x.tells && !b.lostIt && !b.paused && !b.dead {
-			x.breaks(Told, "%s got the lock while %s believed to hold it", a.name, b.name)
+			x.breaks(catalog.LossNotified, "%s got the lock while %s believed to hold it", a.name, b.name)
 		}
 	}
 }
@@ -109,16 +110,16 @@ func (x *execution) judgeGrant(a *actor) {
 func (x *execution) judgeClaim(a *actor) {
 	ledger := x.ledger()
 	if check.CountGrabs(ledger).DoubleGrabs > 0 {
-		x.breaks(OneWinner, "the order was given to %s", strings.Join(x.winners(ledger), " and to "))
+		x.breaks(catalog.OneWinner, "the order was given to %s", strings.Join(x.winners(ledger), " and to "))
 	}
 	for _, g := range ledger {
 		if g.Fence > a.fence && a.fence != 0 {
-			x.breaks(StaleWrite, "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
+			x.breaks(catalog.StaleWrite, "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
 		}
 	}
 	for _, b := range x.actors {
 		if b != a && x.leased() && x.leaseLeft(a) <= 0 && b.granted && b.inside && !b.leaving {
-			x.breaks(LateHolder, "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
+			x.breaks(catalog.WriteAfterExpiry, "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
 		}
 	}
 }
@@ -129,7 +130,7 @@ const never = search.MaxSteps + 1
 // toGo is how many steps it takes at the least until one of the properties can
 // break: of most, there is nothing to be known.
 func (x *execution) toGo(properties []string) int {
-	if len(properties) > 1 || properties[0] != OneWinner {
+	if len(properties) > 1 || properties[0] != catalog.OneWinner {
 		return 1
 	}
 	ledger := x.ledger()
@@ -197,7 +198,7 @@ func (x *execution) freeForWaiters() []*actor {
 // lock: no poll is as rare as that.
 func (x *execution) waitedFor(waiters []*actor, d time.Duration) {
 	if len(waiters) > 0 && d >= x.TTL/2 {
-		x.breaks(Progress, "%s waited %s for a lock that was search.Free", waiters[0].name, d.Round(time.Millisecond))
+		x.breaks(catalog.NoLostWakeup, "%s waited %s for a lock that was search.Free", waiters[0].name, d.Round(time.Millisecond))
 	}
 }
 
@@ -217,7 +218,7 @@ func (x *execution) judgeEnd() {
 			return
 		}
 	}
-	x.breaks(Stuck, "all leases have run out, and a fresh grab is neither grabbed nor taken")
+	x.breaks(catalog.StuckOrder, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
 // judgeBusy is for a lock that cannot be had although everybody has gone: it was
@@ -231,9 +232,9 @@ func (x *execution) judgeBusy() {
 	}
 	switch {
 	case stays:
-		x.breaks(PromptRelease, "the lock was released while the lease ran, and cannot be had")
+		x.breaks(catalog.ReleaseEffective, "the lock was released while the lease ran, and cannot be had")
 	case never && !dead:
-		x.breaks(LeftOver, "the lock cannot be had, and it is nobody's")
+		x.breaks(catalog.NoResidue, "the lock cannot be had, and it is nobody's")
 	}
 }
 
@@ -261,7 +262,7 @@ func (x *execution) judgeLeftOver() {
 		for line := range strings.Lines(string(n.contents())) {
 			key, _, _ := strings.Cut(line, " = ")
 			if !slices.Contains(x.baseline, key) {
-				x.breaks(LeftOver, "%s still holds %s", n.name, strings.TrimSpace(line))
+				x.breaks(catalog.NoResidue, "%s still holds %s", n.name, strings.TrimSpace(line))
 				return
 			}
 		}
