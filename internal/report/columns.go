@@ -2,56 +2,68 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"grablab/internal/bench"
+	"grablab/internal/grab"
 )
 
 // column is one column of a table of cells.
 type column struct {
-	group string // neighbours of one group share a heading; "": none
-	name  string
-	left  bool // aligned to the left
+	heading
 	value func(bench.Cell) string
 }
 
-// loadColumns tell what became of a load. The fault's comes in where there was any.
+// text is a column of words, number one of figures.
+func text(name string, value func(bench.Cell) string) column {
+	return column{heading{Name: name, Left: true}, value}
+}
+
+func number(group, name string, value func(bench.Cell) string) column {
+	return column{heading{Group: group, Name: name}, value}
+}
+
+// loadColumns show what became of a load. The fault's comes in where there was any.
 var loadColumns = []column{
-	{"", "strategy", true, func(c bench.Cell) string { return c.Strategy }},
-	{"", "verdict", true, verdict},
-	{"ledger", "grabs", false, func(c bench.Cell) string { return count(c, c.Grabs) }},
-	{"ledger", "double", false, func(c bench.Cell) string { return count(c, c.DoubleGrabs) }},
-	{"ledger", "orders", false, func(c bench.Cell) string { return count(c, c.OrdersGrabbed) }},
-	{"ledger", "stuck", false, func(c bench.Cell) string { return count(c, c.StuckOrders) }},
-	{"answers", "grabbed", false, outcome("grabbed")},
-	{"answers", "taken", false, outcome("taken")},
-	{"answers", "busy", false, outcome("busy")},
-	{"answers", "error", false, outcome("error")},
-	{"answers", "timeout", false, outcome("timeout")},
-	{"ms, schedule", "p50", false, func(c bench.Cell) string { return latency(c, c.Latency, p50) }},
-	{"ms, schedule", "p99", false, func(c bench.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }},
-	{"ms, sent", "p50", false, func(c bench.Cell) string { return latency(c, c.LatencySent, p50) }},
-	{"ms, sent", "p99", false, func(c bench.Cell) string { return latency(c, c.LatencySent, p99) }},
-	{"per second", "done", false, func(c bench.Cell) string { return float(c, c.CompletedRPS, rate) }},
-	{"per second", "grabs", false, func(c bench.Cell) string { return float(c, grabsPerSecond(c), rate) }},
-	{"redis", "/req", false, func(c bench.Cell) string { return float(c, c.RedisCommandsPerRequest, ratio) }},
+	strategyColumn,
+	text("verdict", verdict),
+	number("ledger", "grabs", func(c bench.Cell) string { return count(c, c.Grabs) }),
+	number("ledger", "double", func(c bench.Cell) string { return count(c, c.DoubleGrabs) }),
+	number("ledger", "orders", func(c bench.Cell) string { return count(c, c.OrdersGrabbed) }),
+	number("ledger", "stuck", func(c bench.Cell) string { return count(c, c.StuckOrders) }),
+	number("answers", "grabbed", outcome("grabbed")),
+	number("answers", "taken", outcome("taken")),
+	number("answers", "busy", outcome("busy")),
+	number("answers", "error", outcome("error")),
+	number("answers", "timeout", outcome("timeout")),
+	number("ms, schedule", "p50", func(c bench.Cell) string { return latency(c, c.Latency, p50) }),
+	number("ms, schedule", "p99", func(c bench.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }),
+	number("ms, sent", "p50", func(c bench.Cell) string { return latency(c, c.LatencySent, p50) }),
+	number("ms, sent", "p99", func(c bench.Cell) string { return latency(c, c.LatencySent, p99) }),
+	number("per second", "done", func(c bench.Cell) string { return figure(c, c.CompletedRPS, rate) }),
+	number("per second", "grabs", func(c bench.Cell) string { return figure(c, grabsPerSecond(c), rate) }),
+	number("redis", "/req", func(c bench.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
 }
 
-// peakColumns tell how a search for the highest rate went.
+// peakColumns show how a search for the highest rate went.
 var peakColumns = []column{
-	{"", "strategy", true, func(c bench.Cell) string { return c.Strategy }},
-	{"", "verdict", true, verdict},
-	{"highest rate held", "req/s", false, func(c bench.Cell) string { return peak(c, func(p *bench.Peak) *float64 { return &p.HeldRPS }) }},
-	{"highest rate held", "grabs/s", false, func(c bench.Cell) string { return peak(c, func(p *bench.Peak) *float64 { return p.GrabsPerS }) }},
-	{"ms, schedule", "p50", false, func(c bench.Cell) string { return latency(c, c.Latency, p50) }},
-	{"ms, schedule", "p99", false, func(c bench.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }},
-	{"ledger", "double", false, func(c bench.Cell) string { return count(c, c.DoubleGrabs) }},
-	{"redis", "/req", false, func(c bench.Cell) string { return float(c, c.RedisCommandsPerRequest, ratio) }},
-	{"", "rates tried, p99 in ms", true, steps},
+	strategyColumn,
+	text("verdict", verdict),
+	number("highest rate held", "req/s", func(c bench.Cell) string { return peak(c, func(p *bench.Peak) *float64 { return &p.HeldRPS }) }),
+	number("highest rate held", "grabs/s", func(c bench.Cell) string { return peak(c, func(p *bench.Peak) *float64 { return p.GrabsPerS }) }),
+	number("ms, schedule", "p50", func(c bench.Cell) string { return latency(c, c.Latency, p50) }),
+	number("ms, schedule", "p99", func(c bench.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }),
+	number("ledger", "double", func(c bench.Cell) string { return count(c, c.DoubleGrabs) }),
+	number("redis", "/req", func(c bench.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
+	text("rates tried, p99 in ms", steps),
 }
 
-var faultColumn = column{"", "fault", true, func(c bench.Cell) string { return string(c.Fault) }}
+var (
+	strategyColumn = text("strategy", func(c bench.Cell) string { return c.Strategy })
+	faultColumn    = text("fault", func(c bench.Cell) string { return string(c.Fault) })
+)
 
 // columnsOf these cells of a run.
 func columnsOf(run *bench.Run, cells []bench.Cell) []column {
@@ -59,10 +71,8 @@ func columnsOf(run *bench.Run, cells []bench.Cell) []column {
 	if isPeak(run) {
 		columns = peakColumns
 	}
-	for _, c := range cells {
-		if c.Fault != noFault {
-			return append([]column{columns[0], faultColumn}, columns[1:]...)
-		}
+	if slices.ContainsFunc(cells, func(c bench.Cell) bool { return c.Fault != noFault }) {
+		return slices.Insert(slices.Clone(columns), 1, faultColumn)
 	}
 	return columns
 }
@@ -74,12 +84,7 @@ const (
 )
 
 func isPeak(run *bench.Run) bool {
-	for _, c := range run.Cells {
-		if c.Peak != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Peak != nil })
 }
 
 const (
@@ -115,24 +120,22 @@ func missing(c bench.Cell) string {
 	return "?"
 }
 
-func count(c bench.Cell, n *int) string {
-	if n == nil {
+// figure is what was counted.
+func figure[T any](c bench.Cell, x *T, format func(T) string) string {
+	if x == nil {
 		return missing(c)
 	}
-	return strconv.Itoa(*n)
+	return format(*x)
 }
 
-func outcome(name string) func(bench.Cell) string {
+func count(c bench.Cell, n *int) string { return figure(c, n, strconv.Itoa) }
+
+func outcome(o grab.Outcome) func(bench.Cell) string {
 	return func(c bench.Cell) string {
 		if c.Requests == 0 {
 			return missing(c)
 		}
-		for o, n := range c.Outcomes {
-			if string(o) == name {
-				return strconv.Itoa(n)
-			}
-		}
-		return "0"
+		return strconv.Itoa(c.Outcomes[o])
 	}
 }
 
@@ -153,14 +156,7 @@ func peak(c bench.Cell, of func(*bench.Peak) *float64) string {
 	case c.Peak.HeldRPS == 0:
 		return "none"
 	}
-	return float(c, of(c.Peak), rate)
-}
-
-func float(c bench.Cell, x *float64, format func(float64) string) string {
-	if x == nil {
-		return missing(c)
-	}
-	return format(*x)
+	return figure(c, of(c.Peak), rate)
 }
 
 func grabsPerSecond(c bench.Cell) *float64 {
@@ -181,11 +177,7 @@ func steps(c bench.Cell) string {
 		if !s.Held {
 			mark = notExpected
 		}
-		p99 := missing(c)
-		if s.P99MS != nil {
-			p99 = millis(*s.P99MS)
-		}
-		tried[i] = fmt.Sprintf("%s:%s%s", rate(s.RPS), p99, mark)
+		tried[i] = fmt.Sprintf("%s:%s%s", rate(s.RPS), figure(c, s.P99MS, millis), mark)
 	}
 	return strings.Join(tried, " ")
 }

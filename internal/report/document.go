@@ -10,37 +10,65 @@ import (
 
 // document is what a run comes to, whatever it is rendered as.
 type document struct {
-	title    string
-	head     []string
-	sections []section
+	Title    string
+	Head     []string
+	Sections []section
 }
 
 // section is a table, or lines, or both.
 type section struct {
-	title string // "": it goes on where the one before ended
-	table table
-	lines []string
-	link  link // to what belongs to it; none: its href is ""
+	Title string // "": it goes on where the one before ended
+	Table table
+	Lines []string
+	Link  link // to what belongs to it; none: its Href is ""
 }
 
-type link struct{ text, href string }
+type link struct{ Text, Href string }
 
 // table of fields that are text already.
 type table struct {
-	headings []heading
-	stacked  bool // a heading may be broken at its hyphens
-	rows     [][]field
+	Headings []heading
+	Rows     [][]field
+	stacked  bool // a terminal may break a heading at its hyphens
 }
 
 type heading struct {
-	group string // neighbours of one group share it; "": none
-	name  string
-	left  bool // aligned to the left
+	Group string // neighbours of one group share it; "": none
+	Name  string
+	Left  bool // aligned to the left
+	least int  // how wide the column is on a terminal at the least
 }
 
-// field is one entry of a table. The class says what kind of verdict it is, for
-// those who can show that.
-type field struct{ text, class string }
+// field is one entry of a table; on a terminal it may have several lines. The
+// class says what kind of verdict it is, for those who can show that.
+type field struct {
+	Text, Class string
+	runsOn      bool // its text runs on over the columns to its right
+}
+
+// group of neighbouring columns under one heading.
+type group struct {
+	Text string
+	Span int
+}
+
+// Groups are the headings of groups, from the left.
+func (t table) Groups() []group {
+	var groups []group
+	for _, h := range t.Headings {
+		if last := len(groups) - 1; last >= 0 && groups[last].Text == h.Group {
+			groups[last].Span++
+		} else {
+			groups = append(groups, group{h.Group, 1})
+		}
+	}
+	return groups
+}
+
+// Grouped says whether any column is in a group that has a heading.
+func (t table) Grouped() bool {
+	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
+}
 
 // tableOf cells.
 func tableOf(columns []column, cells []bench.Cell) table {
@@ -49,59 +77,59 @@ func tableOf(columns []column, cells []bench.Cell) table {
 	}
 	var t table
 	for _, c := range columns {
-		t.headings = append(t.headings, heading{c.group, c.name, c.left})
+		t.Headings = append(t.Headings, c.heading)
 	}
 	for _, cell := range cells {
 		row := make([]field, len(columns))
 		for i, c := range columns {
-			row[i].text = c.value(cell)
-			if c.name == "verdict" {
-				row[i].class = class(cell)
+			row[i].Text = c.value(cell)
+			if c.Name == "verdict" {
+				row[i].Class = class(cell)
 			}
 		}
-		t.rows = append(t.rows, row)
+		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
 
-// compose puts the run's document together. In full it tells every story and
-// every detail; else of many cells only those that are not as expected.
+// compose puts the run's document together. In full it has every timeline
+// and every detail; else of many cells only those that are not as expected.
 func compose(run *bench.Run, full bool) document {
-	d := document{title: run.ID, head: head(run)}
+	d := document{Title: run.ID, Head: head(run)}
 	calm, faulty := split(run)
 	named := run.Cells
 	if isMatrix(run) {
-		d.add(section{table: matrix(run)}, section{lines: matrixLegend(run)})
+		d.add(section{Table: matrix(run)}, section{Lines: matrixLegend(run)})
 		shown := faulty
 		if !full && len(faulty) > fewCells {
 			shown = slices.DeleteFunc(slices.Clone(faulty), func(c bench.Cell) bool { return !surprising(c) })
 			named = slices.Concat(calm, shown)
 		}
-		d.add(section{title: "Under no fault", table: tableOf(columnsOf(run, calm), calm)})
-		d.addTable(section{lines: legend(calm)}, calm)
-		d.add(section{title: "Under the faults", table: tableOf(detailColumns, shown)})
-		d.addTable(section{lines: detailLegend(shown)}, shown)
+		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)})
+		d.addTable(section{Lines: legend(calm)}, calm)
+		d.add(section{Title: "Under the faults", Table: tableOf(detailColumns, shown)})
+		d.addTable(section{Lines: detailLegend(shown)}, shown)
 	} else {
-		d.add(section{table: tableOf(columnsOf(run, run.Cells), run.Cells)}, section{lines: legend(run.Cells)})
+		d.add(section{Table: tableOf(columnsOf(run, run.Cells), run.Cells)}, section{Lines: legend(run.Cells)})
 		calm = run.Cells
 	}
-	d.add(section{lines: notes(named)}, section{lines: morals(run, calm)})
+	d.add(section{Lines: notes(named)}, section{Lines: morals(run, calm)})
 	for _, c := range run.Cells {
 		if c.Story != nil && (full || surprising(c)) {
-			d.add(story(c))
+			d.add(timeline(c))
 		}
 	}
 	return d
 }
 
-// fewCells is how many cells under faults are told of one by one even in short.
+// fewCells is how many cells under faults are shown one by one even in short.
 const fewCells = 24
 
 // add leaves out what is empty.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
-		if len(s.lines) > 0 || len(s.table.rows) > 0 {
-			d.sections = append(d.sections, s)
+		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {
+			d.Sections = append(d.Sections, s)
 		}
 	}
 }
@@ -129,7 +157,7 @@ func split(run *bench.Run) (calm, faulty []bench.Cell) {
 	return calm, faulty
 }
 
-// surprising says whether somebody has to look at the cell.
+// surprising says whether the cell needs to be looked at.
 func surprising(c bench.Cell) bool {
 	return c.Expected != nil && *c.Expected != c.Verdict || c.Verdict == unknown
 }

@@ -62,33 +62,40 @@ func bounds(c explore.Config) string {
 // table has a line a strategy with the failure that matters most, and below it
 // a line for each other property that fails.
 func (e Exploration) table(b *strings.Builder) {
-	heads := []string{"strategy", "verdict", "steps", "mode", "property", "schedules", "states"}
-	if e.Timing {
-		heads = append(heads, "time")
+	var t table
+	for _, name := range []string{"strategy", "verdict", "steps", "mode", "property", "schedules", "states", "time"} {
+		figures := name == "steps" || len(t.Headings) > 4
+		t.Headings = append(t.Headings, heading{Name: name, Left: !figures})
 	}
-	var rows [][]string
+	if !e.Timing {
+		t.Headings = t.Headings[:len(t.Headings)-1]
+	}
+	add := func(texts ...string) {
+		row := make([]field, len(t.Headings))
+		for i := range row[:min(len(row), len(texts))] {
+			row[i].Text = texts[i]
+		}
+		t.Rows = append(t.Rows, row)
+	}
 	for _, r := range e.Results {
-		row := []string{r.Strategy, against(r.Verdict, r.Expected)}
-		row = append(append(row, failing(r.Failures)...), thousands(r.Schedules), thousands(r.States))
-		if e.Timing {
-			row = append(row, r.Elapsed.Round(10*time.Millisecond).String())
-		}
-		rows = append(rows, row)
+		f := failing(r.Failures)
+		add(r.Strategy, against(r.Verdict, r.Expected), f[0], f[1], f[2],
+			thousands(r.Schedules), thousands(r.States), r.Elapsed.Round(10*time.Millisecond).String())
 		for i := range r.Failures[min(1, len(r.Failures)):] {
-			rest := append([]string{"", ""}, failing(r.Failures[i+1:])...)
-			rows = append(rows, append(rest, make([]string, len(heads)-len(rest))...))
+			f := failing(r.Failures[i+1:])
+			add("", "", f[0], f[1], f[2])
 		}
 	}
-	align(b, heads, "llrllrrr", rows)
+	t.text(b, 2)
 }
 
 // failing is the first of the failures, in columns.
-func failing(failures []explore.Failure) []string {
+func failing(failures []explore.Failure) [3]string {
 	if len(failures) == 0 {
-		return []string{"-", "-", "-"}
+		return [3]string{"-", "-", "-"}
 	}
 	f := failures[0]
-	return []string{strconv.Itoa(len(f.Schedule.Steps)), orDash(f.Mode), f.Property}
+	return [3]string{strconv.Itoa(len(f.Schedule.Steps)), orDash(f.Mode), f.Property}
 }
 
 // against marks a verdict as the expected one, or says which that were.

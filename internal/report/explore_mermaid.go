@@ -31,7 +31,7 @@ func Mermaid(w io.Writer, f explore.Failure) error {
 		}
 		fmt.Fprintf(&b, "    %s\n", line)
 		if !slices.Equal(m.Believes, before.Believes) || !slices.Equal(m.Holds, before.Holds) {
-			fmt.Fprintf(&b, "    Note over %s: believes %s, holds %s\n", mermaidActors(s), whoever(m.Believes), whoever(m.Holds))
+			fmt.Fprintf(&b, "    Note over %s: believes %s, holds %s\n", mermaidActors(s), namesOrDash(m.Believes), namesOrDash(m.Holds))
 		}
 		before = m
 	}

@@ -27,7 +27,7 @@ const lostMark = "▶"
 func (e Exploration) stories(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
-		storyGrid(r.Actors, r.Moments).print(b)
+		stepTable(r.Actors, r.Moments).text(b, 2)
 		fmt.Fprintln(b)
 	}
 	for i, f := range r.Failures {
@@ -49,10 +49,10 @@ func (e Exploration) stories(b *strings.Builder, r explore.Result) {
 // it was lost, what that means, and what helps.
 func (e Exploration) story(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps"))
-	storyGrid(f.Schedule.Actors, f.Moments).print(b)
+	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
 	fmt.Fprintf(b, "\n%s after this step it is lost; believes: who takes the lock for his own; holds: whose it is, by the servers' clocks\n\n", lostMark)
 	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
-		fmt.Fprintln(b, strings.Join(wrap(text, proseWidth), "\n"))
+		fmt.Fprintln(b, wrap(text, proseWidth))
 	}
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
@@ -81,42 +81,44 @@ func contradiction(f explore.Failure) string {
 	return fmt.Sprintf("Promised: %s. But %s.", promise.About, f.Why)
 }
 
-// storyGrid has one column an actor, and one row a step.
-func storyGrid(actors []schedule.Actor, moments []explore.Moment) *grid {
-	g := &grid{columns: []gridColumn{{}, {head: "step", right: true}, {head: "time", right: true}}}
+// stepTable has one column an actor, and one row a step.
+func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
+	t := table{Headings: []heading{{Left: true}, {Name: "step"}, {Name: "time"}}}
 	for _, a := range actors {
-		g.columns = append(g.columns, gridColumn{head: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), least: actorLeast})
+		t.Headings = append(t.Headings, heading{Name: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), Left: true, least: actorLeast})
 	}
-	g.columns = append(g.columns, gridColumn{head: "in the stores"}, gridColumn{head: "believes"}, gridColumn{head: "holds"})
+	for _, name := range []string{"in the stores", "believes", "holds"} {
+		t.Headings = append(t.Headings, heading{Name: name, Left: true})
+	}
 	var before explore.Moment
 	for i, m := range moments {
-		g.rows = append(g.rows, storyRow(i+1, m, before, actors))
+		t.Rows = append(t.Rows, stepRow(i+1, m, before, actors))
 		before = m
 	}
-	return g
+	return t
 }
 
-// storyRow is the nth step. What befalls nobody in particular runs across the
-// columns of all actors; the stores are told where they have changed.
-func storyRow(n int, m, before explore.Moment, actors []schedule.Actor) gridRow {
-	mark := ""
+// stepRow is the nth step. What happens to no actor in particular runs on across
+// the columns of all of them; the stores are shown where they have changed.
+func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
+	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
-		mark = lostMark
+		row[0].Text = lostMark
 	}
-	row := gridRow{cells: [][]string{{mark}, {strconv.Itoa(n)}, {m.At.String()}}}
-	first := len(row.cells)
-	row.cells = append(row.cells, make([][]string, len(actors))...)
+	did := make([]field, len(actors))
 	if i := slices.IndexFunc(actors, func(a schedule.Actor) bool { return a.Name == m.Step.Actor }); i >= 0 {
-		row.cells[first+i] = wrap(happened(m), actorMost)
+		did[i].Text = wrap(happened(m), actorMost)
 	} else {
-		row.cells[first], row.runsOn = wrap(happened(m), len(actors)*(actorLeast+2)-2), first
+		did[0] = field{Text: wrap(happened(m), len(actors)*(actorLeast+2)-2), runsOn: true}
 	}
 	var store []string
 	if n == 1 || !slices.Equal(m.Store, before.Store) {
-		store = wrapAll(orNothing(m.Store), storeMost)
+		for _, text := range orNothing(m.Store) {
+			store = append(store, wrap(text, storeMost))
+		}
 	}
-	row.cells = append(row.cells, store, []string{whoever(m.Believes)}, []string{whoever(m.Holds)})
-	return row
+	return append(append(row, did...), field{Text: strings.Join(store, "\n")},
+		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
 // happened says what a step was.
@@ -163,4 +165,4 @@ func orNothing(store []string) []string {
 	return store
 }
 
-func whoever(names []string) string { return orDash(strings.Join(names, " ")) }
+func namesOrDash(names []string) string { return orDash(strings.Join(names, " ")) }

@@ -8,24 +8,24 @@ import (
 	"grablab/internal/bench"
 )
 
-// Markdown renders the run as a document of its own, with every story.
+// Markdown renders the run as a document of its own, with every timeline.
 func Markdown(w io.Writer, run *bench.Run) error {
 	var b strings.Builder
 	d := compose(run, true)
-	fmt.Fprintf(&b, "# %s\n\n", d.title)
-	markdownList(&b, d.head)
-	for _, s := range d.sections {
+	fmt.Fprintf(&b, "# %s\n\n", d.Title)
+	markdownList(&b, d.Head)
+	for _, s := range d.Sections {
 		fmt.Fprintln(&b)
-		if s.title != "" {
-			fmt.Fprintf(&b, "## %s\n\n", escape(s.title))
+		if s.Title != "" {
+			fmt.Fprintf(&b, "## %s\n\n", escape(s.Title))
 		}
-		markdownList(&b, s.lines)
-		if len(s.lines) > 0 && len(s.table.rows) > 0 {
+		markdownList(&b, s.Lines)
+		if len(s.Lines) > 0 && len(s.Table.Rows) > 0 {
 			fmt.Fprintln(&b)
 		}
-		markdownTable(&b, s.table)
-		if s.link.href != "" {
-			fmt.Fprintf(&b, "\n[%s](%s)\n", escape(s.link.text), s.link.href)
+		markdownTable(&b, s.Table)
+		if s.Link.Href != "" {
+			fmt.Fprintf(&b, "\n[%s](%s)\n", escape(s.Link.Text), s.Link.Href)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -39,22 +39,22 @@ func markdownList(b *strings.Builder, lines []string) {
 }
 
 func markdownTable(b *strings.Builder, t table) {
-	if len(t.rows) == 0 {
+	if len(t.Rows) == 0 {
 		return
 	}
 	rule := ""
-	for _, h := range t.headings {
-		fmt.Fprintf(b, "| %s ", strings.TrimSpace(h.group+" "+h.name))
-		if h.left {
+	for _, h := range t.Headings {
+		fmt.Fprintf(b, "| %s ", strings.TrimSpace(h.Group+" "+h.Name))
+		if h.Left {
 			rule += "|---"
 		} else {
 			rule += "|--:"
 		}
 	}
 	fmt.Fprintf(b, "|\n%s|\n", rule)
-	for _, row := range t.rows {
+	for _, row := range t.Rows {
 		for _, f := range row {
-			fmt.Fprintf(b, "| %s ", escape(f.text))
+			fmt.Fprintf(b, "| %s ", escape(f.Text))
 		}
 		fmt.Fprintln(b, "|")
 	}

@@ -19,22 +19,22 @@ func matrix(run *bench.Run) table {
 	faults := slices.DeleteFunc(slices.Clone(lock.Faults), func(f lock.Fault) bool {
 		return !slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Fault == f })
 	})
-	t := table{stacked: true, headings: []heading{{name: "strategy", left: true}}}
+	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
-		t.headings = append(t.headings, heading{name: string(f), left: true})
+		t.Headings = append(t.Headings, heading{Name: string(f), Left: true})
 	}
 	rows := map[string][]field{}
 	var order []string
 	for _, c := range run.Cells {
 		if rows[c.Strategy] == nil {
-			rows[c.Strategy] = make([]field, len(t.headings))
-			rows[c.Strategy][0].text = c.Strategy
+			rows[c.Strategy] = make([]field, len(t.Headings))
+			rows[c.Strategy][0].Text = c.Strategy
 			order = append(order, c.Strategy)
 		}
-		rows[c.Strategy][1+slices.Index(faults, c.Fault)] = field{inMatrix(c), class(c)}
+		rows[c.Strategy][1+slices.Index(faults, c.Fault)] = field{Text: inMatrix(c), Class: class(c)}
 	}
 	for _, name := range order {
-		t.rows = append(t.rows, rows[name])
+		t.Rows = append(t.Rows, rows[name])
 	}
 	return t
 }
@@ -43,8 +43,8 @@ func matrix(run *bench.Run) table {
 // something else.
 func inMatrix(c bench.Cell) string {
 	text := string(c.Verdict)
-	if n := figure(c); n > 0 {
-		text += " " + strconv.Itoa(n)
+	if n := givenFor(c); n != nil && *n > 0 {
+		text += " " + strconv.Itoa(*n)
 	}
 	switch {
 	case c.Expected == nil && c.Verdict != notApplicable:
@@ -56,23 +56,17 @@ func inMatrix(c bench.Cell) string {
 	}
 }
 
-// figure of a verdict: what it was given for.
-func figure(c bench.Cell) int {
-	of := func(n *int) int {
-		if n == nil {
-			return 0
-		}
-		return *n
-	}
+// givenFor is the figure that a verdict was given for; nil: none is.
+func givenFor(c bench.Cell) *int {
 	switch {
-	case c.Verdict == lock.Unsafe && of(c.DoubleGrabs) > 0:
-		return of(c.DoubleGrabs)
+	case c.Verdict == lock.Unsafe && c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
+		return c.DoubleGrabs
 	case c.Verdict == lock.Unsafe:
-		return of(c.Overlaps)
+		return c.Overlaps
 	case c.Verdict == lock.Stuck:
-		return of(c.StuckOrders)
+		return c.StuckOrders
 	default:
-		return 0
+		return nil
 	}
 }
 

@@ -103,11 +103,11 @@ func TestManyCells(t *testing.T) {
 		if err := tt.render(&b, r); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(b.String(), "story of order 3"); got != tt.all {
-			t.Errorf("an expected story is told: %v, want %v", got, tt.all)
+		if got := strings.Contains(b.String(), "timeline of order 3"); got != tt.all {
+			t.Errorf("an expected timeline is shown: %v, want %v", got, tt.all)
 		}
-		if !strings.Contains(b.String(), "story of order 9") || !strings.Contains(b.String(), "the fault never struck") {
-			t.Error("what was not expected is not told")
+		if !strings.Contains(b.String(), "timeline of order 9") || !strings.Contains(b.String(), "the fault never struck") {
+			t.Error("what was not expected is not shown")
 		}
 		lines := 0
 		for line := range strings.Lines(b.String()) {

@@ -11,109 +11,107 @@ import (
 
 // Text renders the run for a terminal: what it ran on, a table, why the
 // verdicts are what they are, and what that means. Of a run with many cells it
-// tells in detail what is not as expected.
+// shows in detail those that are not as expected.
 func Text(w io.Writer, run *bench.Run) error {
 	var b strings.Builder
 	d := compose(run, false)
-	for _, line := range d.head {
+	for _, line := range d.Head {
 		fmt.Fprintln(&b, line)
 	}
-	for _, s := range d.sections {
+	for _, s := range d.Sections {
 		fmt.Fprintln(&b)
-		if s.title != "" {
-			fmt.Fprintln(&b, s.title)
+		if s.Title != "" {
+			fmt.Fprintln(&b, s.Title)
 		}
-		for _, line := range s.lines {
+		for _, line := range s.Lines {
 			fmt.Fprintln(&b, line)
 		}
-		textTable(&b, s.table)
-		if s.link.href != "" {
-			fmt.Fprintf(&b, "%s: %s\n", s.link.text, s.link.href)
+		s.Table.text(&b, 1)
+		if s.Link.Href != "" {
+			fmt.Fprintf(&b, "%s: %s\n", s.Link.Text, s.Link.Href)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// textTable aligns the columns, one blank apart, under the headings of their groups.
-func textTable(b *strings.Builder, t table) {
-	if len(t.rows) == 0 {
+// text prints the table with its columns aligned, gap blanks apart, under the
+// headings of their groups.
+func (t table) text(b *strings.Builder, gap int) {
+	if len(t.Rows) == 0 {
 		return
 	}
-	names := nameLines(t)
-	widths := make([]int, len(t.headings))
-	for _, line := range names {
-		for j, name := range line {
-			widths[j] = max(widths[j], width(name))
-		}
-	}
-	for _, row := range t.rows {
-		for j, f := range row {
-			widths[j] = max(widths[j], width(f.text))
-		}
-	}
-	if line := strings.TrimRight(groups(t.headings, widths), " "); line != "" {
-		fmt.Fprintln(b, line)
-	}
-	for _, line := range names {
-		textLine(b, t.headings, widths, line)
-	}
-	for _, row := range t.rows {
-		texts := make([]string, len(row))
-		for j, f := range row {
-			texts[j] = f.text
-		}
-		textLine(b, t.headings, widths, texts)
-	}
-}
-
-func textLine(b *strings.Builder, headings []heading, widths []int, texts []string) {
-	line := ""
-	for j, v := range texts {
-		pad := strings.Repeat(" ", widths[j]-width(v))
-		if headings[j].left {
-			line += v + pad + " "
-		} else {
-			line += pad + v + " "
-		}
-	}
-	fmt.Fprintln(b, strings.TrimRight(line, " "))
-}
-
-// nameLines are the names of the columns, over several lines if they may be.
-func nameLines(t table) [][]string {
-	parts := make([][]string, len(t.headings))
-	height := 1
-	for j, h := range t.headings {
-		parts[j] = []string{h.name}
-		if t.stacked {
-			parts[j] = strings.Split(h.name, "-")
-		}
-		height = max(height, len(parts[j]))
-	}
-	lines := make([][]string, height)
-	for i := range lines {
-		lines[i] = make([]string, len(parts))
-		for j, p := range parts { // those with fewer lines stand at the bottom
-			if at := i - (height - len(p)); at >= 0 {
-				lines[i][j] = p[at]
+	rows := append([][]field{t.head()}, t.Rows...)
+	widths := make([]int, len(t.Headings))
+	for j, h := range t.Headings {
+		widths[j] = h.least
+		for _, row := range rows {
+			if row[j].runsOn {
+				continue
+			}
+			for line := range strings.SplitSeq(row[j].Text, "\n") {
+				widths[j] = max(widths[j], width(line))
 			}
 		}
 	}
-	return lines
+	if line := strings.TrimRight(t.groupLine(widths, gap), " "); line != "" {
+		fmt.Fprintln(b, line)
+	}
+	for _, row := range rows {
+		t.textRow(b, row, widths, gap)
+	}
 }
 
-// groups is the line of headings. A heading that is longer than its columns
-// widens the first of them.
-func groups(headings []heading, widths []int) string {
-	line := ""
-	for from := 0; from < len(headings); {
-		to, span := from, -1
-		for to < len(headings) && headings[to].group == headings[from].group {
-			span += widths[to] + 1
-			to++
+func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
+	height := 1
+	lines := make([][]string, len(row))
+	for j, f := range row {
+		lines[j] = strings.Split(f.Text, "\n")
+		height = max(height, len(lines[j]))
+	}
+	for k := range height {
+		line, from := "", 0
+		for j := range row {
+			if k < len(lines[j]) && lines[j][k] != "" {
+				start := from
+				if !t.Headings[j].Left {
+					start += widths[j] - width(lines[j][k])
+				}
+				line = pad(line, start) + lines[j][k]
+			}
+			from += widths[j] + gap
 		}
-		text := headings[from].group
+		fmt.Fprintln(b, strings.TrimRight(line, " "))
+	}
+}
+
+// head is the names of the columns. A name of several lines stands at the bottom.
+func (t table) head() []field {
+	head := make([]field, len(t.Headings))
+	height := 0
+	for j, h := range t.Headings {
+		head[j].Text = h.Name
+		if t.stacked {
+			head[j].Text = strings.ReplaceAll(h.Name, "-", "\n")
+		}
+		height = max(height, strings.Count(head[j].Text, "\n"))
+	}
+	for j := range head {
+		head[j].Text = strings.Repeat("\n", height-strings.Count(head[j].Text, "\n")) + head[j].Text
+	}
+	return head
+}
+
+// groupLine has the headings of the groups. One that is longer than its columns
+// widens the first of them.
+func (t table) groupLine(widths []int, gap int) string {
+	line, from := "", 0
+	for _, g := range t.Groups() {
+		span := -gap
+		for _, w := range widths[from : from+g.Span] {
+			span += w + gap
+		}
+		text := g.Text
 		if extra := width(text) - span; extra > 0 {
 			widths[from] += extra
 			span += extra
@@ -123,10 +121,37 @@ func groups(headings []heading, widths []int) string {
 			fill, text = "-", " "+text+" "
 		}
 		rest := span - width(text)
-		line += strings.Repeat(fill, rest/2) + text + strings.Repeat(fill, rest-rest/2) + " "
-		from = to
+		line += strings.Repeat(fill, rest/2) + text + strings.Repeat(fill, rest-rest/2) + strings.Repeat(" ", gap)
+		from += g.Span
 	}
 	return line
 }
 
+// pad fills text up with blanks behind it.
+func pad(text string, to int) string {
+	return text + strings.Repeat(" ", max(0, to-width(text)))
+}
+
 func width(s string) int { return utf8.RuneCountInString(s) }
+
+// wrap breaks text into lines of at most most columns, at blanks where it can.
+// Text without anything in it is one empty line.
+func wrap(text string, most int) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case width(line)+1+width(word) <= most:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+		for width(line) > most {
+			runes := []rune(line)
+			lines, line = append(lines, string(runes[:most])), string(runes[most:])
+		}
+	}
+	return strings.Join(append(lines, line), "\n")
+}
