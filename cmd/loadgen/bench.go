@@ -47,11 +47,11 @@ var benchFormats = []benchFile{
 
 func (s *benchSettings) options() []option {
 	return []option{
-		{"strategies", "A,B,…", "locks to measure, beside the floor: strategies and peers by name; ours, peers, all", one(&s.Contestants, parseContestants)},
+		{"strategies", "A,B,…", "locks to measure, beside the floor: strategies and peers by name; ours, peers, all", one(&s.Subjects, parseSubjects)},
 		{"cases", "A,B,…", "cases: " + strings.Join(caseNames(), ", "), one(&s.Cases, parseCases)},
-		{"rounds", "N", "rounds, each with a turn for every lock in every case", one(&s.Rounds, whole(1, 10_000))},
-		{"slice", "D", "how long a turn lasts", one(&s.Slice, between(5*time.Millisecond, time.Minute))},
-		{"seed", "N", "shuffles the turns (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
+		{"rounds", "N", "rounds, each with a slice for every lock in every case", one(&s.Rounds, whole(1, 10_000))},
+		{"slice", "D", "how long a slice lasts", one(&s.Slice, between(5*time.Millisecond, time.Minute))},
+		{"seed", "N", "shuffles the order of locks (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
 		{"stack", "KIND", "what runs underneath: " + stack.Local + ", " + stack.External, one(&s.Stack.Kind, parseBenchStack)},
 		{"db", "DSN", "database, with -stack external", one(&s.Stack.DB, nonEmpty)},
 		{"redis", "ADDR", "the single Redis, with -stack external", one(&s.Stack.Redis, nonEmpty)},
@@ -62,14 +62,14 @@ func (s *benchSettings) options() []option {
 		{"etcd", "ADDR,ADDR,…", "the members of an etcd, with -stack external", one(&s.Stack.Etcd, parseList)},
 		{"out", "DIR", "result folder (default: results/TIME-bench)", one(&s.out, nonEmpty)},
 		{"format", "NAME", "of standard output: text, json, benchstat", one(&s.format, among("text", "json", "benchstat"))},
-		{"check", "", "exit 3 if a bound is missed, or two held one lock", toggle{&s.check}},
+		{"check", "", "exit 3 if a bound is missed, or a lock had two holders", toggle{&s.check}},
 		{"quiet", "", "no progress", toggle{&s.quiet}},
 	}
 }
 
 func newBenchSettings() *benchSettings {
 	s := &benchSettings{format: benchFormats[0].name}
-	s.Contestants, s.Cases, s.Rounds, s.Slice = lockbench.Contestants(), lockbench.Cases, 21, 100*time.Millisecond
+	s.Subjects, s.Cases, s.Rounds, s.Slice = lockbench.Subjects(), lockbench.Cases, 21, 100*time.Millisecond
 	s.Stack.Kind = stack.Local
 	return s
 }
@@ -93,7 +93,7 @@ func parseBench(args []string) (*benchSettings, error) {
 		return nil, fmt.Errorf("%w: -stack external needs -redis or -sentinel, also for the floor", errUsage)
 	}
 	if s.Stack.Kind == stack.External && !given["strategies"] {
-		s.Contestants = slices.DeleteFunc(s.Contestants, func(c lockbench.Contestant) bool { return c.Needs&^s.named() != 0 })
+		s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool { return c.Needs&^s.named() != 0 })
 	}
 	return s, nil
 }
@@ -197,14 +197,13 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return exitDone
 }
 
-// saveBench writes bench.json, what it is drawn from, the benchmark lines and
-// the plot, each whole or not at all.
+// saveBench writes bench.json, the slices that it is computed from, and the
+// benchmark lines, each whole or not at all.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	for _, file := range []benchFile{
 		{"slices.jsonl", lockbench.JSONLines},
 		{"bench.json", lockbench.JSON},
 		{"bench.txt", lockbench.Benchstat},
-		{"bench.svg", lockbench.Plot},
 	} {
 		var b bytes.Buffer
 		if err := file.render(&b, r); err != nil {
@@ -220,8 +219,8 @@ func (f *folder) saveBench(r *lockbench.Result) error {
 func benchHelp(w io.Writer) {
 	fmt.Fprint(w, `Usage: loadgen bench [flags]
 
-Measures locks by themselves, without HTTP and without the grab. Every lock has
-its turn in every round, in an order that the seed shuffles; what is compared is
+Measures locks by themselves, without HTTP and without the grab. In every round
+every lock gets a slice of time, in an order that the seed shuffles; figures are
 compared within a round. The floor is two PINGs on the same client.
 
 `)
@@ -243,7 +242,7 @@ compared within a round. The floor is two PINGs on the same client.
 		fmt.Fprintf(tw, "  %s\t%s\n", c.Name, c.About)
 	}
 	fmt.Fprint(tw, "\nPeers\n")
-	for _, c := range lockbench.Contestants() {
+	for _, c := range lockbench.Subjects() {
 		if c.Peer {
 			fmt.Fprintf(tw, "  %s\t%s\n", c.Name, c.Title)
 		}
@@ -258,7 +257,7 @@ func caseNames() []string {
 	return names
 }
 
-func parseCases(text string) (cases []lockbench.Case, err error) {
+func parseCases(text string) ([]lockbench.Case, error) {
 	list, err := parseList(text)
 	if err != nil {
 		return nil, err
@@ -268,28 +267,23 @@ func parseCases(text string) (cases []lockbench.Case, err error) {
 			return nil, err
 		}
 	}
-	for _, c := range lockbench.Cases {
-		if slices.Contains(list, c.Name) {
-			cases = append(cases, c)
-		}
-	}
-	return cases, nil
+	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(list, c.Name) }), nil
 }
 
-// parseContestants reads names, ours, peers and all; each counts once.
-func parseContestants(text string) (chosen []lockbench.Contestant, err error) {
+// parseSubjects reads names, ours, peers and all; each counts once.
+func parseSubjects(text string) (chosen []lockbench.Subject, err error) {
 	list, err := parseList(text)
 	if err != nil {
 		return nil, err
 	}
-	add := func(c lockbench.Contestant) {
-		if !slices.ContainsFunc(chosen, func(o lockbench.Contestant) bool { return o.Name == c.Name }) {
+	add := func(c lockbench.Subject) {
+		if !slices.ContainsFunc(chosen, func(o lockbench.Subject) bool { return o.Name == c.Name }) {
 			chosen = append(chosen, c)
 		}
 	}
 	for _, word := range list {
 		if word == "all" || word == "ours" || word == "peers" {
-			for _, c := range lockbench.Contestants() {
+			for _, c := range lockbench.Subjects() {
 				if word == "all" || c.Peer == (word == "peers") {
 					add(c)
 				}
@@ -298,19 +292,15 @@ func parseContestants(text string) (chosen []lockbench.Contestant, err error) {
 		}
 		c, err := lockbench.Find(word)
 		if err != nil {
-			return nil, unknownContestant(word)
+			known := append(lockbench.Names(), "ours", "peers", "all")
+			if near := nearest(word, known); near != "" {
+				return nil, fmt.Errorf("there is no lock %q; did you mean %s?", word, near)
+			}
+			return nil, fmt.Errorf("there is no lock %q; there are %s", word, strings.Join(known, ", "))
 		}
 		add(c)
 	}
 	return chosen, nil
-}
-
-func unknownContestant(name string) error {
-	known := append(lockbench.Names(), "ours", "peers", "all")
-	if near := nearest(name, known); near != "" {
-		return fmt.Errorf("there is no lock %q; did you mean %s?", name, near)
-	}
-	return fmt.Errorf("there is no lock %q; there are %s", name, strings.Join(known, ", "))
 }
 
 func parseBenchStack(text string) (string, error) {

@@ -27,6 +27,7 @@ var rules = []struct {
 	{"internal/stat", "", "arithmetic"},
 	{"internal/order", "migrations", "the ledger decides, so it depends on nothing that it judges"},
 	{"internal/grab/lock", "internal/order", "a strategy cannot know that it is watched: no tap, no history, no fault"},
+	{"internal/grab/lock/peers", "internal/grab/lock", "other people's libraries as strategies: they cannot know that they are watched either"},
 	{"internal/grab", "internal/grab/lock internal/order internal/history internal/tap", "the critical section; the same code in instance, benchmark and explorer"},
 	{"internal/check", "internal/history internal/order internal/grab/lock", "a verdict rests on the record and the ledger alone, in the words of the registry"},
 	{"internal/stack", "internal/order internal/grab/lock internal/tap", "servers, whatever runs on them"},
@@ -36,7 +37,7 @@ var rules = []struct {
 	{"internal/explore/sim", "internal/explore/search internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/schedule", "the simulated world: what a step does, and what it breaks; no sockets and no real servers"},
 	{"internal/explore", "internal/explore/search internal/explore/sim internal/grab internal/grab/lock internal/order internal/schedule", "the two put together, in child processes; it knows no server, simulated or real"},
 	{"internal/bench", "internal/grab internal/grab/lock internal/order internal/tap internal/history internal/schedule internal/check internal/stack internal/instance internal/fault internal/stat migrations", "experiments need all of it, but neither how schedules are searched nor how results look"},
-	{"internal/lockbench", "internal/bench internal/grab internal/grab/lock internal/order internal/tap internal/history internal/stack internal/instance internal/stat", "the locks and their peers side by side; what they are measured with is an instance's own"},
+	{"internal/lockbench", "internal/bench internal/grab internal/grab/lock internal/grab/lock/peers internal/order internal/history internal/stack internal/instance internal/stat", "the locks and their peers side by side; the clients they are measured with are those of an instance"},
 	{"internal/report", "internal/bench internal/history internal/check internal/explore internal/schedule internal/grab internal/grab/lock internal/order", "results can be rendered again where nothing runs"},
 	{"cmd/grabsvc", "internal/instance", "a thin main"},
 	{"cmd/loadgen", "*", "the table of commands"},
@@ -87,7 +88,7 @@ func TestInstanceLinksNoPeer(t *testing.T) {
 		t.Fatal("cmd/grabsvc links no locks: this test looks at the wrong thing")
 	}
 	for _, dep := range deps {
-		for _, peer := range []string{"github.com/redis/rueidis", "github.com/bsm/redislock"} {
+		for _, peer := range []string{module + "/internal/grab/lock/peers", "github.com/redis/rueidis", "github.com/bsm/redislock"} {
 			if dep == peer || strings.HasPrefix(dep, peer+"/") {
 				t.Errorf("cmd/grabsvc links %s", dep)
 			}

@@ -29,100 +29,90 @@ const (
 	Open   = "open"
 )
 
-// bound is what is asked of a strategy in a case.
-type bound struct {
-	name, strategy string
-	what           string
-	atMost         float64
-	atLeast        float64 // one of the two
-	figures        func(r *Result, strategy string, c Case) stat.Interval
+// series is a strategy's slices of one case, and how to find those of another
+// strategy in the same case.
+type series struct {
+	Case
+	of    []Slice
+	other func(strategy string) []Slice
 }
 
-// bounds of our own locks. What is compared with another contestant is left
-// out where that one was not measured.
-var bounds = []bound{
-	{name: "uncontended", strategy: "setnx", what: "acquire and release, of the floor's", atMost: 1.30, figures: p50Over(Floor)},
-	{name: "uncontended", strategy: "handoff", what: "acquire and release, of setnx's", atMost: 1.12, figures: p50Over("setnx")},
-	{name: "uncontended", strategy: "setnx", what: "the aim: acquire and release, of the floor's", atMost: 1.15, figures: p50Over(Floor)},
-	{name: "uncontended", strategy: "handoff", what: "the aim: acquire and release, of the floor's", atMost: 1.15, figures: p50Over(Floor)},
-	{name: "many_keys", strategy: "setnx", what: "rate, of redislock's", atLeast: 1, figures: rateOver("redislock")},
-	{name: "many_keys", strategy: "handoff", what: "rate, of redislock's", atLeast: 1, figures: rateOver("redislock")},
-	{name: "waves", strategy: "handoff", what: "hand-off gap, of two round trips", atMost: 1, figures: gapOverFloor},
-	{name: "waves", strategy: "handoff", what: "rate, of rueidislock-1's", atLeast: 2.5, figures: rateOver("rueidislock-1")},
-	{name: "waves", strategy: "handoff", what: "rate, of redsync-5ms's", atLeast: 10, figures: rateOver("redsync-5ms")},
-	{name: "waves", strategy: "handoff", what: "rate, of redislock-5ms's", atLeast: 10, figures: rateOver("redislock-5ms")},
-	{name: "waves", strategy: "handoff", what: "commands sent per acquisition", atMost: 2.1, figures: each(func(s Slice) *float64 { return s.SentPerOp })},
-	{name: "closed_loop", strategy: "handoff", what: "commands sent per acquisition", atMost: 2.1, figures: each(func(s Slice) *float64 { return s.SentPerOp })},
-	{name: "closed_loop", strategy: "handoff", what: "Jain's index", atLeast: 0.99, figures: each(func(s Slice) *float64 { return s.Jain })},
-	{name: "closed_loop", strategy: "handoff", what: "p99.9 of the wait, of workers x (held + median gap)", atMost: 3, figures: waitOverTurn},
+// bounds of our own locks, and how the figure of each is computed. A bound that
+// compares with a subject which was not measured is left out.
+var bounds = []struct {
+	BoundRow
+	figure func(series) stat.Interval
+}{
+	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "acquire and release, of the floor's", AtMost: new(1.30)}, over(Floor, p50, p50)},
+	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "acquire and release, of setnx's", AtMost: new(1.12)}, over("setnx", p50, p50)},
+	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, over(Floor, p50, p50)},
+	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, over(Floor, p50, p50)},
+	{BoundRow{Case: "many_keys", Strategy: "setnx", What: "rate, of redislock's", AtLeast: new(1.0)}, over("redislock", opsPerS, opsPerS)},
+	{BoundRow{Case: "many_keys", Strategy: "handoff", What: "rate, of redislock's", AtLeast: new(1.0)}, over("redislock", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "hand-off gap, of two round trips", AtMost: new(1.0)}, over(Floor, gapP50, p50)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(2.5)}, over("rueidislock-1", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redsync-5ms's", AtLeast: new(10.0)}, over("redsync-5ms", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redislock-5ms's", AtLeast: new(10.0)}, over("redislock-5ms", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(2.1)}, itself(sentPerOp)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(2.1)}, itself(sentPerOp)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, itself(jainIndex)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-func p50Over(other string) func(*Result, string, Case) stat.Interval {
-	return func(r *Result, strategy string, c Case) stat.Interval {
-		return stat.Ratio(within(r.series(strategy, c.Name), r.series(other, c.Name), p50, p50))
-	}
+// over is the ratio of the strategy's figure to the other's, within each round.
+func over(other string, mine, theirs figure) func(series) stat.Interval {
+	return func(s series) stat.Interval { return stat.Ratio(within(s.of, s.other(other), mine, theirs)) }
 }
 
-func rateOver(other string) func(*Result, string, Case) stat.Interval {
-	return func(r *Result, strategy string, c Case) stat.Interval {
-		return stat.Ratio(within(r.series(strategy, c.Name), r.series(other, c.Name), opsPerS, opsPerS))
-	}
+func itself(f figure) func(series) stat.Interval {
+	return func(s series) stat.Interval { return median(s.of, f) }
 }
 
-func gapOverFloor(r *Result, strategy string, c Case) stat.Interval {
-	return stat.Ratio(within(r.series(strategy, c.Name), r.series(Floor, c.Name), gapP50, p50))
-}
-
-func each(f figure) func(*Result, string, Case) stat.Interval {
-	return func(r *Result, strategy string, c Case) stat.Interval { return median(r.series(strategy, c.Name), f) }
-}
-
-// waitOverTurn is how often everybody else could have had the lock while one
-// waited.
-func waitOverTurn(r *Result, strategy string, c Case) stat.Interval {
-	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
-		if s.GapP50US == nil {
+// waitOverRotation compares the longest waits with the time in which each worker
+// could have had the lock once.
+func waitOverRotation(s series) stat.Interval {
+	return median(s.of, func(slice Slice) *float64 {
+		if slice.GapP50US == nil {
 			return nil
 		}
-		return new(s.WaitP999MS * 1000 / (float64(c.Workers) * (us(c.Held) + *s.GapP50US)))
+		return new(slice.WaitP999MS * 1000 / (float64(s.Workers) * (us(s.Held) + *slice.GapP50US)))
 	})
 }
 
-// bounds says how the locks stand to theirs.
+// bounds says whether the locks keep theirs.
 func (r *Result) bounds() []BoundRow {
 	rows := []BoundRow{}
 	for _, b := range bounds {
-		i := slices.IndexFunc(r.cases, func(c Case) bool { return c.Name == b.name })
+		i := slices.IndexFunc(r.cases, func(c Case) bool { return c.Name == b.Case })
 		if i < 0 {
 			continue
 		}
-		x := b.figures(r, b.strategy, r.cases[i])
-		if number(x.Median) == nil {
+		other := func(strategy string) []Slice { return r.series(strategy, b.Case) }
+		x := b.figure(series{r.cases[i], other(b.Strategy), other})
+		if median, _, _ := known(x); median == nil {
 			continue
 		}
-		row := BoundRow{Case: b.name, Strategy: b.strategy, What: b.what, Figure: x.Median, Low: x.Low, High: x.High}
-		if b.atMost > 0 {
-			row.AtMost, row.Verdict = &b.atMost, verdict(x.Median <= b.atMost, x.Low > b.atMost)
-		} else {
-			row.AtLeast, row.Verdict = &b.atLeast, verdict(x.Median >= b.atLeast, x.High < b.atLeast)
+		row := b.BoundRow
+		row.Figure, row.Low, row.High, row.Verdict = x.Median, x.Low, x.High, Open
+		switch {
+		case row.keeps(x.Median):
+			row.Verdict = Kept
+		case !row.keeps(x.Low) && !row.keeps(x.High):
+			row.Verdict = Missed
 		}
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-func verdict(kept, missed bool) string {
-	switch {
-	case kept:
-		return Kept
-	case missed:
-		return Missed
-	default:
-		return Open
+func (b BoundRow) keeps(figure float64) bool {
+	if b.AtMost != nil {
+		return figure <= *b.AtMost
 	}
+	return figure >= *b.AtLeast
 }
 
-// limit is the bound as one says it.
+// limit is the bound in words.
 func (b BoundRow) limit() string {
 	if b.AtMost != nil {
 		return fmt.Sprintf("at most %g", *b.AtMost)

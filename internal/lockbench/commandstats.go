@@ -2,7 +2,6 @@ package lockbench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,43 +12,29 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// commandStats asks the Redis servers how many commands they have run. Those
-// that a script runs inside count there, and nowhere else.
-type commandStats struct{ servers []*redis.Client }
+// commandStats asks the Redis servers how many commands they have run. Commands
+// that a script runs inside of Redis are counted there, and nowhere else.
+type commandStats []*redis.Client
 
-// newCommandStats asks nobody where others may use the servers too.
-func newCommandStats(st *stack.Stack) *commandStats {
-	s := new(commandStats)
+// newCommandStats asks no server of an external stack, which others may be using.
+func newCommandStats(st *stack.Stack) (s commandStats) {
 	if st.Kind != stack.Local {
-		return s
+		return nil
 	}
 	for _, addr := range append([]string{st.Redis}, st.Redlock...) {
-		if addr == "" {
-			continue
+		if addr != "" {
+			s = append(s, redis.NewClient(&redis.Options{
+				Addr: addr, Protocol: 2, DisableIdentity: true, // no commands of its own that would be counted
+				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+			}))
 		}
-		s.servers = append(s.servers, redis.NewClient(&redis.Options{
-			Addr: addr, Protocol: 2, DisableIdentity: true, // nothing that would count
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		}))
 	}
 	return s
 }
 
-// begin returns a function that tells how many commands have been run since. nil: nobody knows.
-func (s *commandStats) begin(ctx context.Context) (func(context.Context) (*uint64, error), error) {
-	before, err := s.calls(ctx)
-	return func(ctx context.Context) (*uint64, error) {
-		after, err := s.calls(ctx)
-		if err != nil || len(s.servers) == 0 {
-			return nil, err
-		}
-		return new(after - before), nil
-	}, err
-}
-
-// calls sums up what the servers have run, our own questions apart.
-func (s *commandStats) calls(ctx context.Context) (n uint64, err error) {
-	for _, server := range s.servers {
+// calls adds up what the servers have run since they started.
+func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
+	for _, server := range s {
 		text, err := server.Info(ctx, "commandstats").Result()
 		if err != nil {
 			return 0, fmt.Errorf("lockbench: %w", err)
@@ -59,7 +44,8 @@ func (s *commandStats) calls(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// parseCalls adds up lines such as cmdstat_get:calls=12,usec=34,….
+// parseCalls adds up lines such as cmdstat_get:calls=12,usec=34,… without INFO,
+// which calls itself sends.
 func parseCalls(text string) (n uint64) {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(line, "cmdstat_")
@@ -72,12 +58,4 @@ func parseCalls(text string) (n uint64) {
 		n += c
 	}
 	return n
-}
-
-func (s *commandStats) close() error {
-	var errs []error
-	for _, server := range s.servers {
-		errs = append(errs, server.Close())
-	}
-	return errors.Join(errs...)
 }

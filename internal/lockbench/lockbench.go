@@ -1,15 +1,22 @@
-// Package lockbench measures locks by themselves, without HTTP and without the
-// grab: our strategies, the libraries that one would otherwise take, and two
-// PINGs as what nothing can be below.
+// Package lockbench measures what a lock costs by itself, without HTTP and
+// without a grab around it. It compares our own locks with the libraries that one
+// would otherwise take, and all of them with two PINGs, the least that taking and
+// releasing a lock in Redis can cost.
 //
-// Every contestant takes its turn in every round, in short slices and in an
-// order that the seed shuffles. What is compared is compared within a round,
-// so that a machine whose speed drifts does not count.
+// In goes a Config: subjects (the locks), cases (how many workers want how many
+// keys) and rounds. Out comes a Result: a Row for each subject in each case, and a
+// verdict on each bound that our own locks are to keep. Text, JSON and Benchstat
+// write it.
 //
-// One acquisition travels like this: Run → crew.turn tells the worker processes
-// when to begin, and what → worker.loop or worker.wave → contender.take and the
-// release that it returned → Holds, which travel back → measure makes them the
-// figures of a slice → Result.Rows makes slices rows.
+// In every round each subject gets one short slice of time in each case, in an
+// order that the seed shuffles. Figures are compared within a round only, so that
+// a machine whose speed drifts does not favour a subject.
+//
+// The workers live in two processes, because a lock between processes is what is
+// measured. One acquisition travels like this: Run → pool.run tells the worker
+// processes what to do and when to begin → worker.loop takes the lock and releases
+// it → its Hold travels back → measure makes the holds of a slice its figures →
+// Result.row makes the slices of all rounds a row.
 package lockbench
 
 import (
@@ -20,40 +27,38 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"grablab/internal/bench"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 	"grablab/internal/stack"
 )
 
 // Config of a benchmark.
 type Config struct {
-	Contestants []Contestant // the floor is measured whether it is named or not
-	Cases       []Case
+	Subjects []Subject // the floor is measured whether it is named or not
+	Cases    []Case
 
 	Rounds int
-	Slice  time.Duration // how long a contestant has its turn
+	Slice  time.Duration // of each subject in each case and round
 	Seed   uint64
 
 	Stack stack.Config // Local or External; Needs is filled in
 	Exe   string       // this program, which is also the worker
 
-	// Begin is called before anything is saved, once it is sure that there will
-	// be something; nil: nothing is to be done.
+	// Begin is called once the stack runs, before anything is saved; nil: not needed.
 	Begin func() error
 
 	Log io.Writer // progress
 	TTY bool      // Log is a terminal: the progress line may overwrite itself
 }
 
-// ErrNothing says that no contestant was left to be measured.
+// ErrNothing says that every subject failed, so that nothing was measured.
 var ErrNothing = errors.New("lockbench: nothing could be measured")
 
-// Run measures. It hands what it has to save after every round. When ctx ends
-// it returns what it has with the cause; likewise when a worker process dies.
-// A contestant that fails three times is left out from then on, and the result
-// says why.
+// Run measures. It hands its result so far to save after every round. When ctx
+// ends or a worker process dies, it returns that result with the cause. A subject
+// that fails three times is left out from then on, and the result says why.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
-	b := &run{cfg: cfg, progress: progress{w: cfg.Log, tty: cfg.TTY}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
+	b := &benchmark{cfg: cfg, progress: progress{w: cfg.Log, tty: cfg.TTY}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()
 
 	res = newResult(cfg)
@@ -65,7 +70,7 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 			return res, err
 		}
 	}
-	// Round 0 opens every connection and loads every script. It counts nowhere.
+	// Round 0 opens every connection and loads every script. It is not counted.
 	for round := range cfg.Rounds + 1 {
 		measured, err := b.round(ctx, round, res)
 		if round > 0 {
@@ -83,157 +88,141 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	return res, save(res)
 }
 
-// run is a benchmark under way.
-type run struct {
+// benchmark is one that is under way.
+type benchmark struct {
 	cfg      Config
 	progress progress
 	random   *rand.Rand
 
 	stack *stack.Stack
-	crew  *crew
-	redis *commandStats
+	pool  *pool
+	redis commandStats
 	ids   []int64 // of the orders whose locks are taken
 }
 
-func (b *run) open(ctx context.Context, res *Result) (err error) {
-	for _, c := range res.contestants {
-		b.cfg.Stack.Needs |= c.Needs
+func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
+	for _, s := range res.subjects {
+		b.cfg.Stack.Needs |= s.Needs
 	}
-	b.progress.show("starting the %s stack", b.cfg.Stack.Kind)
+	b.progress.step("starting the %s stack", b.cfg.Stack.Kind)
 	if b.stack, err = stack.Start(ctx, b.cfg.Stack); err != nil {
 		return err
 	}
 	res.Environment.Redis, res.Environment.Database = b.stack.RedisVersion, b.stack.DatabaseVersion
 	res.Environment.ZooKeeper, res.Environment.Etcd = b.stack.ZooKeeperVersion, b.stack.EtcdVersion
-	if b.ids, err = b.orders(ctx, res); err != nil {
+	if b.ids, err = b.orders(ctx); err != nil {
 		return err
 	}
 	b.redis = newCommandStats(b.stack)
-	b.crew, err = newCrew(ctx, b.stack, b.cfg.Exe)
+	b.pool, err = newPool(ctx, b.stack, b.cfg.Exe)
 	return err
 }
 
-// orders opens one for each key, for the locks that are rows. Where there is no
-// database their ids are made up.
-func (b *run) orders(ctx context.Context, res *Result) ([]int64, error) {
+// orders returns the id of an order for each key. They are created in the
+// database only if there are locks that are rows of it.
+func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
 	keys := 0
 	for _, c := range b.cfg.Cases {
 		keys = max(keys, c.Keys)
 	}
 	first := time.Now().UnixMicro()
-	if b.stack.DSN != "" && res.needs(lock.SQL) {
-		var err error
-		if first, err = createOrders(ctx, b.stack.DSN, keys); err != nil {
+	if b.stack.DSN != "" && b.cfg.Stack.Needs&lock.SQL != 0 {
+		db, err := order.Connect(ctx, b.stack.DSN, order.Options{MaxConns: 2})
+		if err != nil {
+			return nil, err
+		}
+		defer db.Close()
+		if err := db.Migrate(ctx); err != nil {
+			return nil, err
+		}
+		if first, err = db.Create(ctx, keys); err != nil {
 			return nil, err
 		}
 	}
-	ids := make([]int64, keys)
-	for i := range ids {
-		ids[i] = first + int64(i)
+	for i := range keys {
+		ids = append(ids, first+int64(i))
 	}
 	return ids, nil
 }
 
-// round gives every contestant its turns in every case. What it returns with an
+// round gives every subject its slice in every case. What it returns with an
 // error is what had been measured by then.
-func (b *run) round(ctx context.Context, round int, res *Result) (measured []Slice, err error) {
+func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured []Slice, err error) {
 	for _, i := range b.random.Perm(len(b.cfg.Cases)) {
 		c := b.cfg.Cases[i]
-		all := map[string]*turn{}
-		for range max(c.Turns, 1) {
+		traces := map[string]*trace{}
+		for range max(c.Parts, 1) {
 			b.progress.step("round %d/%d  %s", round, b.cfg.Rounds, c.Name)
-			if err := b.turns(ctx, c, res, all); err != nil {
+			if err := b.parts(ctx, c, res, traces); err != nil {
 				return measured, err
 			}
 		}
-		for _, who := range res.contestants {
-			if t, ok := all[who.Name]; ok && t.counted > 0 { // else the machine stood still, or it is that slow
-				s := measure(*t, who)
-				s.Round = round
-				measured = append(measured, s)
+		for _, s := range res.subjects {
+			// Without an acquisition in time the machine stood still, or the lock is that slow.
+			if t := traces[s.Name]; t != nil && t.counted > 0 {
+				measured = append(measured, measure(round, *t, s))
 			}
 		}
 	}
 	return measured, nil
 }
 
-// turns gives every contestant one turn in c, and adds it to what it did before.
-func (b *run) turns(ctx context.Context, c Case, res *Result, all map[string]*turn) error {
-	for _, i := range b.random.Perm(len(res.contestants)) {
-		who := res.contestants[i]
+// parts gives every subject one part of its slice in c, and adds what its workers
+// did to its trace.
+func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
+	for _, i := range b.random.Perm(len(res.subjects)) {
+		s := res.subjects[i]
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		if res.isLeftOut(who.Name) {
+		if res.isLeftOut(s.Name) {
 			continue
 		}
-		t, err := b.turn(ctx, c, who)
-		var lost *workerError
+		t, err := b.part(ctx, c, s)
 		switch {
-		case errors.As(err, &lost), ctx.Err() != nil:
+		case errors.Is(err, errProcess), ctx.Err() != nil:
 			return cmp.Or(context.Cause(ctx), err)
 		case err != nil:
-			b.progress.say("%s in %s: %v", who.Name, c.Name, err)
-			res.failed(who.Name, err)
-			continue
+			b.progress.say("%s in %s: %v", s.Name, c.Name, err)
+			res.failed(s.Name, err)
+		case traces[s.Name] == nil:
+			traces[s.Name] = &t
+		default:
+			traces[s.Name].add(t)
 		}
-		if all[who.Name] == nil {
-			all[who.Name] = new(turn)
-		}
-		all[who.Name].add(t)
 	}
 	return nil
 }
 
-// turn is one turn of one contestant.
-func (b *run) turn(ctx context.Context, c Case, who Contestant) (turn, error) {
-	if who.Name == Floor {
+// part is one part of one subject's slice.
+func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) {
+	if s.Name == Floor {
 		c = c.forFloor()
 	}
-	ran, err := b.redis.begin(ctx)
+	before, err := b.redis.calls(ctx)
 	if err != nil {
-		return turn{}, err
+		return trace{}, err
 	}
-	t, err := b.crew.turn(c, who.Name, b.ids[:c.Keys], b.cfg.Slice/time.Duration(max(c.Turns, 1)))
+	t, err := b.pool.run(c, s.Name, b.ids[:c.Keys], b.cfg.Slice/time.Duration(max(c.Parts, 1)))
 	if err != nil {
 		return t, err
 	}
-	t.ran, err = ran(ctx)
+	after, err := b.redis.calls(ctx)
+	t.ran, t.ranKnown = after-before, len(b.redis) > 0
 	return t, err
 }
 
-func (b *run) close() error {
+func (b *benchmark) close() error {
 	var errs []error
-	if b.crew != nil {
-		errs = append(errs, b.crew.close())
+	if b.pool != nil {
+		errs = append(errs, b.pool.close())
 	}
-	if b.redis != nil {
-		errs = append(errs, b.redis.close())
+	for _, server := range b.redis {
+		errs = append(errs, server.Close())
 	}
 	if b.stack != nil {
 		errs = append(errs, b.stack.Close())
 	}
-	b.progress.end()
+	b.progress.clear()
 	return errors.Join(errs...)
-}
-
-func newResult(cfg Config) *Result {
-	res := &Result{
-		Schema: Schema, StartedAt: time.Now().UTC(), Environment: bench.NewEnvironment(cfg.Stack.Kind),
-		Config: ResultConfig{Rounds: cfg.Rounds, SliceMS: ms(cfg.Slice), Seed: cfg.Seed},
-		Rows:   []Row{}, Bounds: []BoundRow{}, LeftOut: []LeftOut{},
-		contestants: []Contestant{floor},
-		cases:       cfg.Cases,
-		waits:       map[cell][]float64{},
-		failures:    map[string]int{},
-	}
-	for _, c := range cfg.Cases {
-		res.Config.Cases = append(res.Config.Cases, c.Name)
-	}
-	for _, c := range cfg.Contestants {
-		if c.Name != Floor {
-			res.contestants = append(res.contestants, c)
-		}
-	}
-	return res
 }

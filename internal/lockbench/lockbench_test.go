@@ -32,7 +32,7 @@ func small(t *testing.T, names ...string) Config {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Contestants = append(cfg.Contestants, c)
+		cfg.Subjects = append(cfg.Subjects, c)
 	}
 	return cfg
 }
@@ -45,7 +45,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 }
 
 // few stand for all: within a process, in one Redis and in several, polling and
-// told, ours and not.
+// notified, ours and not.
 var few = []string{"mutex", "setnx", "watchdog", "redlock", "redsync-5ms", "redislock", "redislock-5ms"}
 
 // A few locks in every case, and one that does nothing.
@@ -60,14 +60,14 @@ func TestRun(t *testing.T) {
 	for _, l := range r.LeftOut {
 		t.Errorf("left out: %s: %s", l.Strategy, l.Reason)
 	}
-	rows := map[cell]Row{}
+	rows := map[[2]string]Row{}
 	for _, row := range r.Rows {
-		rows[cell{row.Strategy, row.Case}] = row
+		rows[[2]string{row.Strategy, row.Case}] = row
 		switch {
 		case row.Strategy == Floor:
 		case row.Strategy == "none":
 			if row.Case == "closed_loop" && *row.Violations == 0 {
-				t.Error("a lock that does nothing let nobody in beside another")
+				t.Error("a lock that does nothing let no two holders in")
 			}
 		case *row.Violations > 0:
 			t.Errorf("%s %s: %d overlaps", row.Strategy, row.Case, *row.Violations)
@@ -75,7 +75,7 @@ func TestRun(t *testing.T) {
 	}
 	for _, name := range append(few, Floor) {
 		for _, c := range Cases {
-			row, ok := rows[cell{name, c.Name}]
+			row, ok := rows[[2]string{name, c.Name}]
 			if !ok && name == "redlock" && c.Name == "many_keys" {
 				continue // 64 workers at five nodes may end nothing in so short a slice
 			}
@@ -92,11 +92,11 @@ func TestRun(t *testing.T) {
 		}
 	}
 	for name, sent := range map[string]float64{Floor: 2, "setnx": 2, "redislock": 2, "redlock": 10, "mutex": 0} {
-		if got := rows[cell{name, "uncontended"}].SentPerOp; got == nil || math.Abs(*got-sent) > 0.1 {
+		if got := rows[[2]string{name, "uncontended"}].SentPerOp; got == nil || math.Abs(*got-sent) > 0.1 {
 			t.Errorf("%s sent %v commands, want %v", name, *got, sent)
 		}
 	}
-	if got := rows[cell{"setnx", "uncontended"}].InsidePerOp; got == nil || math.Abs(*got-2) > 0.1 {
+	if got := rows[[2]string{"setnx", "uncontended"}].InsidePerOp; got == nil || math.Abs(*got-2) > 0.1 {
 		t.Errorf("the script of setnx ran %v commands, want GET and DEL", got)
 	}
 	var b bytes.Buffer
@@ -148,7 +148,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A worker process that dies, before a turn or within it, ends the benchmark in
+// A worker process that dies, before a slice or within it, ends the benchmark in
 // a sentence that names it.
 func TestWorkerDies(t *testing.T) {
 	st := stacktest.Local(t)
@@ -158,33 +158,31 @@ func TestWorkerDies(t *testing.T) {
 	}
 	for name, when := range map[string]time.Duration{"before": 0, "within": 100 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			c, err := newCrew(t.Context(), st, exe)
+			p, err := newPool(t.Context(), st, exe)
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer c.close()
-			if _, err := c.turn(Cases[3], "setnx", []int64{1}, 10*time.Millisecond); err != nil {
+			defer p.close()
+			if _, err := p.run(Cases[3], "setnx", []int64{1}, 10*time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
 			killed := make(chan error, 1)
-			time.AfterFunc(when, func() { killed <- c.members[1].proc.Signal(syscall.SIGKILL) })
-			_, err = c.turn(Cases[3], "setnx", []int64{2}, time.Second)
+			time.AfterFunc(when, func() { killed <- p.processes[1].Signal(syscall.SIGKILL) })
+			_, err = p.run(Cases[3], "setnx", []int64{2}, time.Second)
 			if kill := <-killed; kill != nil {
 				t.Fatal(kill)
 			}
-			var lost *workerError
-			if !errors.As(err, &lost) || !strings.Contains(err.Error(), "worker-2: the process has ended") {
+			if !errors.Is(err, errProcess) || !strings.Contains(err.Error(), "worker-2: the process has ended") {
 				t.Errorf("got %v, want an error that says so", err)
 			}
 		})
 	}
 }
 
-// A program that is no worker is told from one that is slow.
+// A program that is no worker is not waited for.
 func TestWorkerDoesNotJoin(t *testing.T) {
-	_, err := newCrew(t.Context(), stacktest.Local(t), "/bin/false")
-	var lost *workerError
-	if !errors.As(err, &lost) {
+	_, err := newPool(t.Context(), stacktest.Local(t), "/bin/false")
+	if !errors.Is(err, errProcess) {
 		t.Errorf("got %v", err)
 	}
 }

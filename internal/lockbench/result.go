@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"grablab/internal/bench"
-	"grablab/internal/grab/lock"
 	"grablab/internal/stat"
 )
 
@@ -30,12 +29,11 @@ type Result struct {
 	Bounds      []BoundRow        `json:"bounds"`
 	LeftOut     []LeftOut         `json:"left_out"`
 
-	Slices []Slice `json:"-"` // as they were measured: rows and bounds are drawn from them
+	Slices []Slice `json:"-"` // as they were measured: rows and bounds are computed from them
 
-	contestants []Contestant
-	cases       []Case
-	waits       map[cell][]float64 // ms
-	failures    map[string]int
+	subjects []Subject
+	cases    []Case
+	failures map[string]int // by the subject's name
 }
 
 // ResultConfig is what was asked for.
@@ -46,61 +44,57 @@ type ResultConfig struct {
 	Cases   []string `json:"cases"`
 }
 
-// LeftOut is a contestant that failed, and was not asked again.
+// LeftOut is a subject that failed too often and was not measured any more.
 type LeftOut struct {
 	Strategy string `json:"strategy"`
 	Reason   string `json:"reason"`
 }
 
-// Row is one contestant in one case. Figures are medians of the rounds' own,
-// with their 95 % intervals, but for counts, and for the waits: these are over
-// all rounds together.
+// Row is one subject in one case. Its figures are medians over the rounds, with
+// their 95 % intervals; but counts, and waits, are over all rounds together.
 type Row struct {
-	Strategy     string `json:"strategy"`
-	Peer         bool   `json:"peer"`
-	Case         string `json:"case"`
-	Rounds       int    `json:"rounds"`
-	Acquisitions int    `json:"acquisitions"`
-
-	OpsPerS float64 `json:"ops_per_s"`
+	Figures
+	Peer    bool    `json:"peer"`
+	Rounds  int     `json:"rounds"`
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
-	P50US   float64 `json:"p50_us"` // of an acquire and its release, without the time between them
-	P99US   float64 `json:"p99_us"`
 
-	// Ratio is of p50; in many_keys, of the time for which an acquisition keeps
-	// the machine busy, 1/ops_per_s; where many want one lock, of the hand-off
-	// gap to the floor's p50.
+	// Ratio is of P50US; in many_keys, of the time for which an acquisition keeps
+	// the machine busy, 1/OpsPerS; where workers share a key, of the hand-off gap
+	// to the floor's P50US.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
 
-	GapP50US *float64 `json:"handoff_gap_p50_us"`
-	GapLow   *float64 `json:"handoff_gap_low_us"`
-	GapHigh  *float64 `json:"handoff_gap_high_us"`
-	GapP99US *float64 `json:"handoff_gap_p99_us"`
-
-	SentPerOp   *float64 `json:"commands_per_op"`
-	InsidePerOp *float64 `json:"script_commands_per_op"` // that scripts ran inside of Redis, not sent
-
-	Jain       *float64 `json:"jain"`
-	SelfRetake *float64 `json:"self_retake"`
+	GapLow     *float64 `json:"handoff_gap_low_us"`
+	GapHigh    *float64 `json:"handoff_gap_high_us"`
 	WaitP999MS *float64 `json:"wait_p999_ms"`
 	LongestMS  *float64 `json:"longest_wait_ms"`
-	GaveUp     *int     `json:"gave_up"` // how often it did, and was called again at once
-	Violations *int     `json:"violations"`
+	GaveUp     *int     `json:"gave_up"` // how often an acquire did, and was called again at once
 }
 
-// cell is one contestant in one case.
-type cell struct{ strategy, name string }
-
-// needs says whether a contestant needs all of b.
-func (r *Result) needs(b lock.Backend) bool {
-	return slices.ContainsFunc(r.contestants, func(c Contestant) bool { return c.Needs&b == b })
+func newResult(cfg Config) *Result {
+	res := &Result{
+		Schema: Schema, StartedAt: time.Now().UTC(), Environment: bench.NewEnvironment(cfg.Stack.Kind),
+		Config: ResultConfig{Rounds: cfg.Rounds, SliceMS: ms(cfg.Slice), Seed: cfg.Seed},
+		Rows:   []Row{}, Bounds: []BoundRow{}, LeftOut: []LeftOut{},
+		subjects: []Subject{floor},
+		cases:    cfg.Cases,
+		failures: map[string]int{},
+	}
+	for _, c := range cfg.Cases {
+		res.Config.Cases = append(res.Config.Cases, c.Name)
+	}
+	for _, s := range cfg.Subjects {
+		if s.Name != Floor {
+			res.subjects = append(res.subjects, s)
+		}
+	}
+	return res
 }
 
-// maxFailures is how often a contestant may fail: a machine that stands still
-// for seconds is not its fault.
+// maxFailures is how often a subject may fail: a machine that stands still for
+// seconds is not its fault.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -109,34 +103,27 @@ func (r *Result) failed(name string, err error) {
 	}
 }
 
-func (r *Result) isLeftOut(name string) bool {
-	return slices.ContainsFunc(r.LeftOut, func(l LeftOut) bool { return l.Strategy == name })
-}
+func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
 
-// add takes what a round has measured, and draws rows and bounds again.
+// add takes what a round has measured, and computes rows and bounds again.
 func (r *Result) add(measured []Slice, whole bool) {
-	for _, s := range measured {
-		at := cell{s.Strategy, s.Case}
-		r.waits[at] = append(r.waits[at], s.waits...)
-		s.waits = nil
-		r.Slices = append(r.Slices, s)
-	}
+	r.Slices = append(r.Slices, measured...)
 	if whole {
 		r.Rounds++
 	}
 	r.DurationS = time.Since(r.StartedAt).Seconds()
 	r.Rows = []Row{}
 	for _, c := range r.cases {
-		for _, who := range r.contestants {
-			if of := r.series(who.Name, c.Name); len(of) > 0 {
-				r.Rows = append(r.Rows, r.row(who, c, of))
+		for _, s := range r.subjects {
+			if of := r.series(s.Name, c.Name); len(of) > 0 {
+				r.Rows = append(r.Rows, r.row(s, c, of))
 			}
 		}
 	}
 	r.Bounds = r.bounds()
 }
 
-// series is what was measured of a cell, round after round.
+// series is what was measured of a strategy in a case, round after round.
 func (r *Result) series(strategy, name string) (of []Slice) {
 	for _, s := range r.Slices {
 		if s.Strategy == strategy && s.Case == name {
@@ -146,68 +133,57 @@ func (r *Result) series(strategy, name string) (of []Slice) {
 	return of
 }
 
-func (r *Result) row(who Contestant, c Case, of []Slice) Row {
-	row := Row{Strategy: who.Name, Peer: who.Peer, Case: c.Name, Rounds: len(of)}
+func (r *Result) row(subject Subject, c Case, of []Slice) Row {
+	row := Row{Figures: Figures{Strategy: subject.Name, Case: c.Name}, Peer: subject.Peer, Rounds: len(of)}
 	ops := median(of, opsPerS)
 	row.OpsPerS, row.OpsLow, row.OpsHigh = ops.Median, ops.Low, ops.High
-	row.P50US = median(of, p50).Median
-	row.P99US = median(of, func(s Slice) *float64 { return &s.P99US }).Median
-
-	floor := r.series(Floor, c.Name)
-	ratio := stat.Ratio(within(of, floor, cost(c), floorCost(c)))
-	if who.Name == Floor {
-		ratio = stat.Interval{Median: 1, Low: 1, High: 1}
-	}
-	if row.Ratio = number(ratio.Median); row.Ratio != nil {
-		row.RatioLow, row.RatioHigh = &ratio.Low, &ratio.High
-	}
-	gap := median(of, gapP50)
-	if row.GapP50US = number(gap.Median); row.GapP50US != nil {
-		row.GapLow, row.GapHigh = &gap.Low, &gap.High
-	}
-	row.GapP99US = number(median(of, func(s Slice) *float64 { return s.GapP99US }).Median)
-	row.SentPerOp = number(median(of, func(s Slice) *float64 { return s.SentPerOp }).Median)
-	row.InsidePerOp = number(median(of, func(s Slice) *float64 { return s.InsidePerOp }).Median)
+	row.P50US, row.P99US = median(of, p50).Median, median(of, p99).Median
+	row.GapP50US, row.GapLow, row.GapHigh = known(median(of, gapP50))
+	row.GapP99US, _, _ = known(median(of, gapP99))
+	row.SentPerOp, _, _ = known(median(of, sentPerOp))
+	row.InsidePerOp, _, _ = known(median(of, insidePerOp))
 	for _, s := range of {
 		row.Acquisitions += s.Acquisitions
 	}
-	if who.Name != Floor {
-		r.fight(&row, of)
+	if subject.Name == Floor {
+		row.Ratio, row.RatioLow, row.RatioHigh = new(1.0), new(1.0), new(1.0)
+		return row
 	}
-	return row
-}
-
-// fight fills in what there is to tell only of locks.
-func (r *Result) fight(row *Row, of []Slice) {
-	row.Jain = number(median(of, func(s Slice) *float64 { return s.Jain }).Median)
-	row.SelfRetake = number(median(of, func(s Slice) *float64 { return s.SelfRetake }).Median)
-	waits := slices.Sorted(slices.Values(r.waits[cell{row.Strategy, row.Case}]))
-	row.WaitP999MS, row.LongestMS = new(percentile(waits, 0.999)), &waits[len(waits)-1]
-	row.GaveUp = new(int)
+	row.Ratio, row.RatioLow, row.RatioHigh = known(stat.Ratio(within(of, r.series(Floor, c.Name), cost(c), cost(c.forFloor()))))
+	row.Jain, _, _ = known(median(of, jainIndex))
+	row.SelfRetake, _, _ = known(median(of, retaken))
+	row.GaveUp, row.Violations = new(int), new(int) // both are known of every slice of a lock
+	var waits []float64
 	for _, s := range of {
+		waits = append(waits, s.waits...)
 		*row.GaveUp += s.GaveUp
-		if s.Violations != nil {
-			if row.Violations == nil {
-				row.Violations = new(int)
-			}
-			*row.Violations += *s.Violations
-		}
+		*row.Violations += *s.Violations
 	}
+	slices.Sort(waits)
+	row.WaitP999MS, row.LongestMS = new(percentile(waits, 0.999)), new(percentile(waits, 1))
+	return row
 }
 
 // figure is one of a slice; nil: it is not known there.
 type figure = func(Slice) *float64
 
-func opsPerS(s Slice) *float64 { return &s.OpsPerS }
-func p50(s Slice) *float64     { return &s.P50US }
-func gapP50(s Slice) *float64  { return s.GapP50US }
+func opsPerS(s Slice) *float64     { return &s.OpsPerS }
+func p50(s Slice) *float64         { return &s.P50US }
+func p99(s Slice) *float64         { return &s.P99US }
+func gapP50(s Slice) *float64      { return s.GapP50US }
+func gapP99(s Slice) *float64      { return s.GapP99US }
+func sentPerOp(s Slice) *float64   { return s.SentPerOp }
+func insidePerOp(s Slice) *float64 { return s.InsidePerOp }
+func jainIndex(s Slice) *float64   { return s.Jain }
+func retaken(s Slice) *float64     { return s.SelfRetake }
 
 // timePerOp is the time in which all workers together have had one acquisition.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost is what is compared in a case: alone, how long an acquire and its release
-// take; side by side, how many there are; in a fight, how long the lock is
-// nobody's.
+// cost is the figure by which subjects are compared in a case: how long an acquire
+// and its release take; with many workers, how many there are in a time; where
+// workers share a key, how long it takes from one holder to the next. The floor
+// is compared by that of c.forFloor: a hand-off is compared with two round trips.
 func cost(c Case) figure {
 	switch {
 	case c.contended():
@@ -219,18 +195,15 @@ func cost(c Case) figure {
 	}
 }
 
-// floorCost is what it is compared with: a hand-off, with two round trips.
-func floorCost(c Case) figure { return cost(c.forFloor()) }
-
 // median of a figure over the rounds in which it is known.
 func median(of []Slice, f figure) stat.Interval {
-	var known []float64
+	var values []float64
 	for _, s := range of {
 		if v := f(s); v != nil {
-			known = append(known, *v)
+			values = append(values, *v)
 		}
 	}
-	return stat.Median(known)
+	return stat.Median(values)
 }
 
 // within pairs two series up: a figure of one and a figure of the other, for
@@ -248,16 +221,16 @@ func within(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// number is nil for what is none.
-func number(x float64) *float64 {
-	if math.IsNaN(x) {
-		return nil
+// known is nil for an interval over no value.
+func known(i stat.Interval) (median, low, high *float64) {
+	if math.IsNaN(i.Median) {
+		return nil, nil, nil
 	}
-	return &x
+	return &i.Median, &i.Low, &i.High
 }
 
-// Wrong says in a sentence each what must not be: bounds that were missed, and
-// locks that two held.
+// Wrong says in a sentence each what must not be: a missed bound, or a lock that
+// had two holders.
 func (r *Result) Wrong() (wrong []string) {
 	for _, b := range r.Bounds {
 		if b.Verdict == Missed {
@@ -270,17 +243,6 @@ func (r *Result) Wrong() (wrong []string) {
 		}
 	}
 	return wrong
-}
-
-// overlaps sums up over all locks.
-func (r *Result) overlaps() (acquisitions, overlaps int) {
-	for _, row := range r.Rows {
-		if row.Violations != nil {
-			acquisitions += row.Acquisitions
-			overlaps += *row.Violations
-		}
-	}
-	return acquisitions, overlaps
 }
 
 // JSON writes bench.json.

@@ -9,35 +9,40 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Slice is what was measured of one contestant in one case and one round. nil:
-// it means nothing there, or could not be counted.
-type Slice struct {
-	Round        int      `json:"round"`
+// Figures are what is known of a slice, and of a row. nil: the figure means
+// nothing there, or could not be counted.
+type Figures struct {
 	Strategy     string   `json:"strategy"`
 	Case         string   `json:"case"`
-	Seconds      float64  `json:"seconds"`
 	Acquisitions int      `json:"acquisitions"`
-	GaveUp       int      `json:"gave_up"`
-	OpsPerS      float64  `json:"ops_per_s"`
-	P50US        float64  `json:"p50_us"` // of an acquire and its release, without the time between them
+	OpsPerS      float64  `json:"ops_per_s"` // acquisitions of all workers together
+	P50US        float64  `json:"p50_us"`    // of an acquire and its release, without the time between them
 	P99US        float64  `json:"p99_us"`
-	GapP50US     *float64 `json:"handoff_gap_p50_us"`
+	GapP50US     *float64 `json:"handoff_gap_p50_us"` // from a release call to the next acquire's return, while a worker waited
 	GapP99US     *float64 `json:"handoff_gap_p99_us"`
-	SentPerOp    *float64 `json:"commands_per_op"`
-	InsidePerOp  *float64 `json:"script_commands_per_op"`
-	Jain         *float64 `json:"jain"`
-	SelfRetake   *float64 `json:"self_retake"`
-	WaitP999MS   float64  `json:"wait_p999_ms"`
-	LongestMS    float64  `json:"longest_wait_ms"`
-	Violations   *int     `json:"violations"`
-
-	waits []float64 // ms, of all
+	SentPerOp    *float64 `json:"commands_per_op"`        // commands or statements that clients sent
+	InsidePerOp  *float64 `json:"script_commands_per_op"` // commands that scripts ran inside of Redis
+	Jain         *float64 `json:"jain"`                   // fairness over the workers: 1 if all got the same
+	SelfRetake   *float64 `json:"self_retake"`            // share of acquisitions by the worker that had just released
+	Violations   *int     `json:"violations"`             // holders that came in while another was inside
 }
 
-// measure turns what the workers of a contestant did into figures.
-func measure(t turn, who Contestant) Slice {
+// Slice is what was measured of one subject in one case and one round.
+type Slice struct {
+	Figures
+	Round      int     `json:"round"`
+	Seconds    float64 `json:"seconds"`
+	GaveUp     int     `json:"gave_up"`
+	WaitP999MS float64 `json:"wait_p999_ms"`
+	LongestMS  float64 `json:"longest_wait_ms"`
+
+	waits []float64 // ms, of every acquisition
+}
+
+// measure turns what the workers of a subject did into figures.
+func measure(round int, t trace, subject Subject) Slice {
 	holds := slices.SortedFunc(slices.Values(t.holds), func(a, b Hold) int { return cmp.Compare(a.Acquired, b.Acquired) })
-	s := Slice{Strategy: who.Name, Case: t.Name, Seconds: t.span.Seconds(), Acquisitions: len(holds)}
+	s := Slice{Round: round, Seconds: t.span.Seconds(), Figures: Figures{Strategy: subject.Name, Case: t.Name, Acquisitions: len(holds)}}
 	costs := make([]float64, len(holds))
 	s.waits = make([]float64, len(holds))
 	for i, h := range holds {
@@ -48,8 +53,8 @@ func measure(t turn, who Contestant) Slice {
 	s.OpsPerS = float64(t.counted) / s.Seconds
 	slices.Sort(costs)
 	s.P50US, s.P99US = percentile(costs, 0.5), percentile(costs, 0.99)
-	waits := slices.Sorted(slices.Values(s.waits))
-	s.WaitP999MS, s.LongestMS = percentile(waits, 0.999), waits[len(waits)-1]
+	slices.Sort(s.waits)
+	s.WaitP999MS, s.LongestMS = percentile(s.waits, 0.999), percentile(s.waits, 1)
 
 	if t.Workers > 1 && t.Wave == 0 {
 		s.Jain = new(jain(perWorker(holds, t.Case)))
@@ -61,22 +66,22 @@ func measure(t turn, who Contestant) Slice {
 			s.GapP50US, s.GapP99US = new(percentile(gaps, 0.5)), new(percentile(gaps, 0.99))
 		}
 	}
-	if who.Excludes != lock.Nobody {
-		s.Violations = new(violations(holds, t.Case, who.Excludes))
+	if subject.Excludes != lock.Nobody {
+		s.Violations = new(violations(holds, t.Case, subject.Excludes))
 	}
-	if who.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // whose clients are not counted
+	if subject.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // whose clients are not counted
 		ops := float64(len(holds))
 		s.SentPerOp = new(float64(t.sent) / ops)
-		if t.ran != nil && who.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
-			s.InsidePerOp = new(max(0, float64(*t.ran)-float64(t.sent)) / ops)
+		if t.ranKnown && subject.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
+			s.InsidePerOp = new(max(0, float64(t.ran)-float64(t.sent)) / ops)
 		}
 	}
 	return s
 }
 
-// handoffGaps are the times from a release to the next acquire's return on a
-// key, wherever somebody was waiting when it was released. holds of one key, in
-// the order of their acquires.
+// handoffGaps are the times, in µs, from a release call to the return of the next
+// acquire, for those releases at which a worker was waiting. All holds are of one
+// key, in the order of their acquires.
 func handoffGaps(holds []Hold) []float64 {
 	asked := make([]time.Duration, len(holds))
 	for i, h := range holds {
@@ -87,7 +92,7 @@ func handoffGaps(holds []Hold) []float64 {
 	for i := range len(holds) - 1 {
 		freed := holds[i].Released
 		wanted, _ := slices.BinarySearch(asked, freed+1)
-		if wanted > i+1 { // i+1 have had it
+		if wanted > i+1 { // more have asked for it than have had it
 			gaps = append(gaps, us(max(0, holds[i+1].Acquired-freed)))
 		}
 	}
@@ -113,7 +118,8 @@ func perWorker(holds []Hold, c Case) []float64 {
 	return n
 }
 
-// jain is Jain's fairness index: 1 if all have the same, 1/n if one has all.
+// jain is the fairness index of Jain, Chiu and Hawe (1984): 1 if all have the
+// same, 1/n if one of n has all.
 func jain(x []float64) float64 {
 	var sum, squares float64
 	for _, v := range x {
@@ -123,23 +129,23 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts the holders that came in while another was inside: of the
-// same process, if the lock keeps only those apart. A hold is taken to begin
-// when the acquire has returned and to end when the release is called, so that
-// what is counted is certain.
+// violations counts the holders that came in while another was inside: another
+// of the same process, if the lock excludes only those. A hold begins when the
+// acquire has returned and ends when the release is called, so that every
+// violation that is counted is certain.
 func violations(holds []Hold, c Case, excludes lock.Exclusion) int {
-	type room struct{ key, process int }
-	free := map[room]time.Duration{}
+	type scope struct{ key, process int }
+	free := map[scope]time.Duration{} // the latest release so far
 	n := 0
 	for _, h := range holds {
-		r := room{key: h.Key}
+		s := scope{key: h.Key}
 		if excludes == lock.Process {
-			r.process = h.Worker / (c.Workers / c.Processes)
+			s.process = h.Worker / (c.Workers / c.Processes)
 		}
-		if h.Acquired < free[r] {
+		if h.Acquired < free[s] {
 			n++
 		}
-		free[r] = max(free[r], h.Released)
+		free[s] = max(free[s], h.Released)
 	}
 	return n
 }

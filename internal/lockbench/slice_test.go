@@ -20,10 +20,10 @@ func TestHandoffGaps(t *testing.T) {
 		holds []Hold
 		want  []float64
 	}{
-		"one":                        {[]Hold{h(0, 0, 5, 9)}, nil},
-		"one waits":                  {[]Hold{h(0, 0, 5, 9), h(1, 0, 30, 31)}, []float64{21}},
-		"nobody waits":               {[]Hold{h(0, 0, 5, 9), h(1, 10, 30, 31)}, nil},
-		"who asks at that very time": {[]Hold{h(0, 0, 5, 9), h(1, 9, 30, 31)}, []float64{21}},
+		"one":                             {[]Hold{h(0, 0, 5, 9)}, nil},
+		"one waits":                       {[]Hold{h(0, 0, 5, 9), h(1, 0, 30, 31)}, []float64{21}},
+		"no worker waits":                 {[]Hold{h(0, 0, 5, 9), h(1, 10, 30, 31)}, nil},
+		"a worker asks at that very time": {[]Hold{h(0, 0, 5, 9), h(1, 9, 30, 31)}, []float64{21}},
 		// Worker 1 waits all the time, and 0 takes the lock straight back: a hand-off to itself.
 		"taken back":        {[]Hold{h(0, 0, 5, 9), h(0, 10, 12, 15), h(1, 0, 30, 31)}, []float64{3, 15}},
 		"between two waves": {[]Hold{h(0, 0, 5, 9), h(1, 0, 15, 19), h(0, 100, 105, 109), h(1, 100, 111, 112)}, []float64{6, 2}},
@@ -86,21 +86,20 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// What a slice says of holds that can be reckoned by hand.
+// The figures of a slice whose holds can be reckoned by hand.
 func TestMeasure(t *testing.T) {
 	loop := Case{Name: "loop", Workers: 2, Processes: 2, Keys: 1}
 	giveUp := h(1, 0, 31, 40)
 	giveUp.GaveUp = 3
-	s := measure(turn{
-		Case: loop, span: time.Millisecond, counted: 3, sent: 6, ran: new(uint64(10)),
+	s := measure(1, trace{
+		Case: loop, span: time.Millisecond, counted: 3, sent: 6, ran: 10, ranKnown: true,
 		holds: []Hold{giveUp, h(0, 0, 1, 10), h(0, 20, 21, 25), h(0, 42, 43, 50)},
-	}, Contestant{Name: "x", Excludes: lock.Global, Needs: lock.Redis})
-	want := Slice{
-		Strategy: "x", Case: "loop", Seconds: 0.001, Acquisitions: 4, GaveUp: 3, OpsPerS: 3000,
+	}, Subject{Strategy: lock.Strategy{Name: "x", Excludes: lock.Global, Needs: lock.Redis}})
+	want := Slice{Round: 1, Seconds: 0.001, GaveUp: 3, WaitP999MS: 0.031, LongestMS: 0.031, Figures: Figures{
+		Strategy: "x", Case: "loop", Acquisitions: 4, OpsPerS: 3000,
 		P50US: 11, P99US: 41, GapP50US: new(6.0), GapP99US: new(11.0), SentPerOp: new(1.5), InsidePerOp: new(1.0),
-		Jain: new(0.8), SelfRetake: new(1.0 / 3), WaitP999MS: 0.031, LongestMS: 0.031, Violations: new(0),
-	}
-	want.waits, s.waits = nil, nil
+		Jain: new(0.8), SelfRetake: new(1.0 / 3), Violations: new(0),
+	}}
 	for name, pair := range map[string][2]any{
 		"gap":   {*s.GapP50US, *want.GapP50US},
 		"gap99": {*s.GapP99US, *want.GapP99US},
@@ -115,15 +114,15 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// Nobody fights over a key of one's own, the floor is no lock, and what was not
-// counted is not said.
+// A key of one's own is not contended, the floor is no lock, and what was not
+// counted is nil.
 func TestMeasureLeavesOut(t *testing.T) {
-	alone := turn{Case: Case{Workers: 1, Processes: 1, Keys: 1}, span: time.Second, counted: 1, holds: []Hold{h(0, 0, 1, 2)}}
-	s := measure(alone, Contestant{Excludes: lock.Nobody, Needs: lock.Etcd})
+	alone := trace{Case: Case{Workers: 1, Processes: 1, Keys: 1}, span: time.Second, counted: 1, holds: []Hold{h(0, 0, 1, 2)}}
+	s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: lock.Nobody, Needs: lock.Etcd}})
 	if s.GapP50US != nil || s.Jain != nil || s.SelfRetake != nil || s.Violations != nil || s.SentPerOp != nil || s.InsidePerOp != nil {
 		t.Errorf("%+v", s)
 	}
-	if s := measure(alone, Contestant{Excludes: lock.Global, Needs: lock.Redis}); s.SentPerOp == nil || s.InsidePerOp != nil {
+	if s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: lock.Global, Needs: lock.Redis}}); s.SentPerOp == nil || s.InsidePerOp != nil {
 		t.Errorf("sent %v, inside %v", s.SentPerOp, s.InsidePerOp)
 	}
 }

@@ -9,19 +9,23 @@ import (
 
 // Text writes a table for each case, the bounds, and what the words mean.
 func Text(w io.Writer, r *Result) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "%s; %s; %d CPUs; %d of %d rounds of %g ms, seed %d\n",
 		r.Environment.Redis, r.Environment.Database, r.Environment.CPUs, r.Rounds, r.Config.Rounds, r.Config.SliceMS, r.Config.Seed)
+	acquisitions, overlaps := 0, 0
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, c := range r.cases {
 		fmt.Fprintf(w, "\n%s: %s\n", c.Name, c.About)
-		if c.contended() {
-			fmt.Fprintln(tw, "\tops/s\tgap p50 µs\tp99\tx floor\t95 %\tsent/op\tin scripts\tself\tJain\twait p99.9 ms\tlongest\tgave up\toverlaps\t")
-		} else {
-			fmt.Fprintln(tw, "\tops/s\tp50 µs\tp99\tx floor\t95 %\tsent/op\tin scripts\twait p99.9 ms\tlongest\tgave up\toverlaps\t")
-		}
+		heads, _ := columns(Row{}, c)
+		fmt.Fprintln(tw, strings.Join(heads, "\t")+"\t")
 		for _, row := range r.Rows {
-			if row.Case == c.Name {
-				fmt.Fprintln(tw, strings.Join(columns(row, c), "\t")+"\t")
+			if row.Case != c.Name {
+				continue
+			}
+			_, texts := columns(row, c)
+			fmt.Fprintln(tw, strings.Join(texts, "\t")+"\t")
+			if row.Violations != nil {
+				acquisitions += row.Acquisitions
+				overlaps += *row.Violations
 			}
 		}
 		if err := tw.Flush(); err != nil {
@@ -38,14 +42,13 @@ func Text(w io.Writer, r *Result) error {
 			return err
 		}
 	}
-	acquisitions, overlaps := r.overlaps()
 	fmt.Fprintf(w, "\noverlaps: %d in %d acquisitions\n", overlaps, acquisitions)
 	for _, l := range r.LeftOut {
 		fmt.Fprintf(w, "\nleft out: %s: %s\n", l.Strategy, l.Reason)
 	}
 	_, err := fmt.Fprint(w, `
 p50 and p99: of an acquire and its release, without the time between them; gap: from one holder's release call to the next one's
-acquire return, while somebody waited, whether in the same process or in the other. Figures are medians of the rounds' own; overlaps
+acquire return, while a worker waited, whether in the same process or in the other. Figures are medians of the rounds' own; overlaps
 and waits are of all rounds together. x floor compares, within each round, with two PINGs on the same client: p50 alone, 1/ops where
 there are many keys, the gap where many want one lock. sent/op: commands or statements sent; in scripts: what Redis ran beyond those.
 self: acquisitions taken straight back by the one that had just released. gave up: it returned without the lock, and was called again
@@ -54,22 +57,41 @@ at once. overlaps: holders that came in while another was inside.
 	return err
 }
 
-func columns(row Row, c Case) []string {
-	cols := []string{fmt.Sprintf("%-18s", row.Strategy), fmt.Sprintf("%.0f", row.OpsPerS)}
-	if c.contended() && row.Strategy != Floor {
-		cols = append(cols, show("%.0f", row.GapP50US), show("%.0f", row.GapP99US))
-	} else {
-		cols = append(cols, show("%.0f", &row.P50US), show("%.0f", &row.P99US))
+// columns is a line of the table of a case, and what stands above it.
+func columns(row Row, c Case) (heads, texts []string) {
+	add := func(head, text string) { heads, texts = append(heads, head), append(texts, text) }
+	add("", fmt.Sprintf("%-18s", row.Strategy))
+	add("ops/s", show("%.0f", &row.OpsPerS))
+	latency, median, high := "p50 µs", &row.P50US, &row.P99US
+	if c.contended() {
+		latency = "gap p50 µs"
+		if row.Strategy != Floor {
+			median, high = row.GapP50US, row.GapP99US
+		}
 	}
+	add(latency, show("%.0f", median))
+	add("p99", show("%.0f", high))
+	add("x floor", show("%.2f", row.Ratio))
 	interval := "-"
 	if row.Ratio != nil {
 		interval = fmt.Sprintf("%.2f–%.2f", *row.RatioLow, *row.RatioHigh)
 	}
-	cols = append(cols, show("%.2f", row.Ratio), interval, show("%.2f", row.SentPerOp), show("%.2f", row.InsidePerOp))
+	add("95 %", interval)
+	add("sent/op", show("%.2f", row.SentPerOp))
+	add("in scripts", show("%.2f", row.InsidePerOp))
 	if c.contended() {
-		cols = append(cols, percent(row.SelfRetake), show("%.3f", row.Jain))
+		self := "-"
+		if row.SelfRetake != nil {
+			self = fmt.Sprintf("%.0f %%", *row.SelfRetake*100)
+		}
+		add("self", self)
+		add("Jain", show("%.3f", row.Jain))
 	}
-	return append(cols, show("%.1f", row.WaitP999MS), show("%.1f", row.LongestMS), show("%d", row.GaveUp), show("%d", row.Violations))
+	add("wait p99.9 ms", show("%.1f", row.WaitP999MS))
+	add("longest", show("%.1f", row.LongestMS))
+	add("gave up", show("%d", row.GaveUp))
+	add("overlaps", show("%d", row.Violations))
+	return heads, texts
 }
 
 // show is "-" for what is not known.
@@ -78,11 +100,4 @@ func show[T any](format string, x *T) string {
 		return "-"
 	}
 	return fmt.Sprintf(format, *x)
-}
-
-func percent(x *float64) string {
-	if x == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f %%", *x*100)
 }

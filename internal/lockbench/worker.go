@@ -2,22 +2,20 @@ package lockbench
 
 import (
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/rpc"
 	"runtime"
 	"slices"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/instance"
-	"grablab/internal/tap"
+	"grablab/internal/stack"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -34,106 +32,144 @@ const (
 	early = 2 * time.Millisecond
 	// settling is given to what a lock still sends after its release returned.
 	settling = 2 * time.Millisecond
-	// sqlConns is one for each worker of a process, of the three quarters that
-	// may be pinned.
+	// sqlConns is one for each worker of a process, of the three quarters of the
+	// connections that locks may keep to themselves.
 	sqlConns = 44
 )
 
-// WorkerMain is a worker process: it does the jobs that come over the socket
-// named by its one argument, until that closes.
+// What Run and the worker processes say to each other, by net/rpc over a Unix
+// socket. All times are CLOCK_MONOTONIC, which is the same for all processes.
+
+// Servers is the first message to a worker process: its name, and where the
+// servers are.
+type Servers struct {
+	Node string
+	stack.Addresses
+}
+
+// Job is every further message.
+type Job struct {
+	Subject string
+	// Workers of 0: no lock is taken, only the commands sent so far are reported.
+	Workers int
+	First   int // number of the first of these workers among those of all processes
+	Keys    []string
+	Held    time.Duration
+	At      time.Duration // when to begin
+	// Times is how often a worker takes the lock; 0: again and again before Until.
+	Times int
+	Until time.Duration
+}
+
+// Report answers a Job.
+type Report struct {
+	Holds []Hold
+	Sent  uint64 // commands and statements, since the subject was opened
+}
+
+// Hold is one acquisition.
+type Hold struct {
+	Worker, Key int
+	GaveUp      int           // how often the lock gave up before, and was asked again at once
+	Asked       time.Duration // when the worker first called Acquire
+	Acquired    time.Duration // when Acquire had returned
+	Released    time.Duration // when Release was called
+	Done        time.Duration // when Release had returned
+}
+
+// WorkerMain is a worker process: it listens on the socket named by its one
+// argument, and does what its one client says until that hangs up.
 func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
 	if len(args) != 1 {
 		fmt.Fprintln(stderr, "lockbench: want a socket")
 		return 2
 	}
-	conn, err := net.Dial("unix", args[0])
-	if err == nil {
-		defer conn.Close()
-		err = serve(conn)
-	}
-	if err != nil {
+	if err := serve(args[0]); err != nil {
 		fmt.Fprintln(stderr, "lockbench:", err)
 		return 1
 	}
 	return 0
 }
 
-func serve(conn io.ReadWriter) error {
-	w := &worker{in: gob.NewDecoder(conn), out: gob.NewEncoder(conn), clock: history.Clock(), open: map[string]*opened{}}
-	defer w.close()
-	if err := w.in.Decode(&w.servers); err != nil {
+func serve(socket string) error {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
 		return err
 	}
-	for {
-		var j job
-		if err := w.in.Decode(&j); errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if err := w.out.Encode(w.do(j)); err != nil {
-			return err
-		}
-	}
-}
-
-// worker is one process of workers.
-type worker struct {
-	in      *gob.Decoder
-	out     *gob.Encoder
-	servers servers
-	clock   func() time.Duration
-	open    map[string]*opened
-}
-
-// opened is a contender with what counts its commands.
-type opened struct {
-	contender
-	sent   instance.Sent
-	others atomic.Uint64 // what clients of its own send
-	env    func() error  // closes it
-}
-
-func (w *worker) do(j job) report {
-	c, err := w.contender(j.Contestant)
+	conn, err := l.Accept()
+	_ = l.Close() // no other client may come; it also removes the socket's file
 	if err != nil {
-		return report{Err: err.Error()}
+		return err
 	}
-	var r report
+	w := &worker{clock: history.Clock(), open: map[string]*opened{}}
+	defer w.close()
+	server := rpc.NewServer()
+	if err := server.RegisterName("Worker", w); err != nil {
+		return err
+	}
+	server.ServeConn(conn)
+	return nil
+}
+
+// worker is one process of workers. Its calls come one after another.
+type worker struct {
+	servers Servers
+	clock   func() time.Duration
+	open    map[string]*opened // by the subject's name
+}
+
+// opened is a subject's lock, with clients of its own, whose commands are counted.
+type opened struct {
+	lock.Locker
+	sent     instance.Sent
+	closeEnv func() error
+}
+
+// Serve sets the servers.
+func (w *worker) Serve(s Servers, _ *struct{}) error {
+	w.servers = s
+	return nil
+}
+
+// Do does a job.
+func (w *worker) Do(j Job, r *Report) error {
+	o, err := w.subject(j.Subject)
+	if err != nil {
+		return err
+	}
 	if j.Workers == 0 {
 		time.Sleep(settling)
-	} else if r.Holds, err = w.work(c.take, j); err != nil {
-		r.Err = err.Error()
+	} else if r.Holds, err = w.work(o, j); err != nil {
+		return err
 	}
-	r.Sent = c.sent.Redis.Load() + c.sent.DB.Load() + c.others.Load()
-	return r
+	r.Sent = o.sent.Redis.Load() + o.sent.DB.Load()
+	return nil
 }
 
-// contender opens each contestant once, with clients of its own.
-func (w *worker) contender(name string) (*opened, error) {
+// subject opens each subject once.
+func (w *worker) subject(name string) (*opened, error) {
 	if o, ok := w.open[name]; ok {
 		return o, nil
 	}
-	who, err := Find(name)
+	s, err := Find(name)
 	if err != nil {
 		return nil, err
 	}
 	o := new(opened)
-	env, closeEnv, err := instance.NewEnv(context.Background(), w.servers.config(who.Needs), &o.sent, slog.New(slog.DiscardHandler))
+	env, closeEnv, err := instance.NewEnv(context.Background(), w.servers.config(s.Needs), &o.sent, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	o.env = closeEnv
-	o.contender, err = who.open(tools{Env: env, servers: w.servers, counted: func(d tap.Dialer) tap.Dialer { return tap.CountRedis(d, &o.others) }})
-	if err != nil {
+	o.closeEnv = closeEnv
+	if o.Locker, err = s.New(env); err != nil {
 		return nil, errors.Join(err, closeEnv())
 	}
 	w.open[name] = o
 	return o, nil
 }
 
-// config is that of an instance which needs no more.
-func (s servers) config(needs lock.Backend) instance.Config {
+// config is that of an instance with these needs.
+func (s Servers) config(needs lock.Backend) instance.Config {
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: patience}
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
@@ -156,17 +192,17 @@ func (s servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work has j.Workers take the lock side by side, and returns what they did.
-func (w *worker) work(take takeFunc, j job) ([]Hold, error) {
+// work has j.Workers take the lock side by side, and returns their holds.
+func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+patience)
 	defer cancel()
-	g, ctx := errgroup.WithContext(ctx) // who fails ends the waiting of all
+	g, ctx := errgroup.WithContext(ctx) // one that fails ends the waiting of all
 	begin := make(chan struct{})
 	holds := make([][]Hold, j.Workers)
 	for i := range holds {
 		g.Go(func() (err error) {
 			<-begin
-			holds[i], err = w.turn(ctx, take, j, j.First+i)
+			holds[i], err = w.loop(ctx, l, j, j.First+i)
 			return err
 		})
 	}
@@ -176,12 +212,12 @@ func (w *worker) work(take takeFunc, j job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// turn is what one worker does in a job.
-func (w *worker) turn(ctx context.Context, take takeFunc, j job, n int) (holds []Hold, err error) {
+// loop is what worker n does in a job.
+func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)
 	for {
 		h := Hold{Worker: n, Key: key}
-		if err := w.hold(ctx, take, j.Keys[key], j.Held, &h); err != nil {
+		if err := w.hold(ctx, l, j.Keys[key], j.Held, &h); err != nil {
 			return holds, err
 		}
 		holds = append(holds, h)
@@ -191,11 +227,11 @@ func (w *worker) turn(ctx context.Context, take takeFunc, j job, n int) (holds [
 	}
 }
 
-// hold takes the lock, holds it and gives it back.
-func (w *worker) hold(ctx context.Context, take takeFunc, key string, held time.Duration, h *Hold) error {
+// hold takes the lock, holds it and releases it.
+func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.Duration, h *Hold) error {
 	h.Asked = w.clock()
-	release, err := take(ctx, key)
-	for ; errors.Is(err, lock.ErrBusy) && ctx.Err() == nil; release, err = take(ctx, key) {
+	lease, err := l.Acquire(ctx, key)
+	for ; errors.Is(err, lock.ErrBusy) && ctx.Err() == nil; lease, err = l.Acquire(ctx, key) {
 		h.GaveUp++
 	}
 	if err != nil {
@@ -205,7 +241,7 @@ func (w *worker) hold(ctx context.Context, take takeFunc, key string, held time.
 	for h.Released = w.clock(); h.Released < h.Acquired+held; {
 		h.Released = w.clock()
 	}
-	err = release(ctx)
+	err = lease.Release(ctx)
 	h.Done = w.clock()
 	return err
 }
@@ -218,10 +254,10 @@ func (w *worker) await(t time.Duration) {
 	}
 }
 
-// close ends what was opened, and tells nobody if that fails: the process goes.
+// close ends what was opened. Its errors help no more: the process ends.
 func (w *worker) close() {
 	for _, o := range w.open {
-		_ = o.close()
-		_ = o.env()
+		_ = o.Close()
+		_ = o.closeEnv()
 	}
 }

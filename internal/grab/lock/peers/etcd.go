@@ -1,4 +1,4 @@
-package lockbench
+package peers
 
 import (
 	"context"
@@ -12,18 +12,19 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// etcdMutex is the lock of etcd's own package concurrency. Two that share a
-// session share a key, and both are let in (F28): each worker has one to itself.
-var etcdMutex = Contestant{
-	Name: "etcd-mutex", Title: "etcd's concurrency.Mutex, a session for each worker", Peer: true, Needs: lock.Etcd, Excludes: lock.Global,
-	open: func(t tools) (contender, error) {
-		s := &sessions{client: t.Etcd, ttl: int(t.TTL.Seconds())}
-		return contender{take: s.take, close: s.close}, nil
-	},
+// newEtcdMutex makes the lock of etcd's own package concurrency. Two acquisitions
+// that share a session share a key, and both succeed (F28): each has a session
+// to itself for as long as it waits and holds.
+func newEtcdMutex(env lock.Env) (lock.Locker, error) {
+	if env.Etcd == nil {
+		return nil, errors.New("peers: etcd-mutex needs an etcd")
+	}
+	s := &sessions{client: env.Etcd, ttl: int(env.TTL.Seconds())}
+	return locker{acquire: s.acquire, close: s.close}, nil
 }
 
-// sessions are opened as workers first need them, and then kept: what is
-// measured is the lock, and not the grant of a lease.
+// sessions is a pool: they are opened when first needed and then kept, so that
+// the lock is measured and not the grant of an etcd lease.
 type sessions struct {
 	client *clientv3.Client
 	ttl    int // s
@@ -32,10 +33,10 @@ type sessions struct {
 	idle []*concurrency.Session
 }
 
-func (s *sessions) take(ctx context.Context, key string) (release, error) {
+func (s *sessions) acquire(ctx context.Context, key string) (func(context.Context) error, error) {
 	session, err := s.get()
 	if err != nil {
-		return nil, fmt.Errorf("lockbench: session of etcd: %w", err)
+		return nil, fmt.Errorf("peers: session of etcd: %w", err)
 	}
 	m := concurrency.NewMutex(session, key)
 	if err := m.Lock(ctx); err != nil {
@@ -50,17 +51,17 @@ func (s *sessions) take(ctx context.Context, key string) (release, error) {
 
 func (s *sessions) get() (*concurrency.Session, error) {
 	s.mu.Lock()
-	if n := len(s.idle); n > 0 {
+	if last := len(s.idle) - 1; last >= 0 {
 		defer s.mu.Unlock()
-		session := s.idle[n-1]
-		s.idle = s.idle[:n-1]
+		session := s.idle[last]
+		s.idle = s.idle[:last]
 		return session, nil
 	}
 	s.mu.Unlock()
 	return concurrency.NewSession(s.client, concurrency.WithTTL(s.ttl))
 }
 
-// put takes a session back, if it still stands.
+// put takes a session back, unless it has expired.
 func (s *sessions) put(session *concurrency.Session) {
 	select {
 	case <-session.Done():

@@ -1,0 +1,77 @@
+package lockbench
+
+import (
+	"context"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/peers"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Subject is a lock that is measured.
+type Subject struct {
+	lock.Strategy
+	Peer bool // a library's lock, not one of ours
+}
+
+// Floor is the name of the subject that no lock can be faster than.
+const Floor = "floor"
+
+// floor sends two PINGs on the client that the strategies have: the cost of one
+// round trip to take a lock and one to release it.
+var floor = Subject{Strategy: lock.Strategy{
+	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: lock.Nobody,
+	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
+}}
+
+// pings is the floor's Locker, and its Lease.
+type pings struct{ client redis.UniversalClient }
+
+func (p pings) ping(ctx context.Context) error                            { return p.client.Ping(ctx).Err() }
+func (p pings) Acquire(ctx context.Context, _ string) (lock.Lease, error) { return p, p.ping(ctx) }
+func (p pings) Release(ctx context.Context) error                         { return p.ping(ctx) }
+func (pings) Close() error                                                { return nil }
+func (pings) Token() string                                               { return "" }
+func (pings) Fence() uint64                                               { return 0 }
+func (pings) Lost() <-chan struct{}                                       { return nil }
+
+// Subjects is everything that can be measured beside the floor: the strategies
+// that are locks, then the peers.
+func Subjects() []Subject {
+	var all []Subject
+	for _, s := range lock.Strategies {
+		if s.Excludes != lock.Nobody {
+			all = append(all, Subject{Strategy: s})
+		}
+	}
+	for _, s := range peers.Strategies {
+		all = append(all, Subject{s, true})
+	}
+	return all
+}
+
+// Find looks a subject up by name. It also finds the floor, and the strategies
+// that Subjects leaves out because they are no locks: their holders are counted
+// as if they were, to show that overlaps are seen.
+func Find(name string) (Subject, error) {
+	for _, s := range append(Subjects(), floor) {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	s, err := lock.Find(name)
+	if s.Excludes == lock.Nobody {
+		s.Excludes = lock.Global
+	}
+	return Subject{Strategy: s}, err
+}
+
+// Names lists the names of Subjects.
+func Names() []string {
+	var names []string
+	for _, s := range Subjects() {
+		names = append(names, s.Name)
+	}
+	return names
+}
