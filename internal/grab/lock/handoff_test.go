@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"os"
-	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,54 +13,12 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/locktest"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
-
-// startRedis starts a redis-server of the test's own.
-func startRedis(tb testing.TB, args ...string) (addr string) {
-	tb.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		if os.Getenv("GRABLAB_REQUIRE_SERVERS") == "1" {
-			tb.Fatal(err)
-		}
-		tb.Skip("no redis-server on PATH (Debian: apt-get install redis-server)")
-	}
-	for range 5 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		addr = l.Addr().String()
-		_ = l.Close()
-		_, port, _ := net.SplitHostPort(addr)
-		cmd := exec.Command(path, append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", tb.TempDir(), "--save", ""}, args...)...)
-		if err := cmd.Start(); err != nil {
-			tb.Fatal(err)
-		}
-		if answersAs(addr, cmd.Process.Pid) {
-			tb.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-			return addr
-		}
-		_, _ = cmd.Process.Kill(), cmd.Wait()
-	}
-	tb.Fatal("redis-server does not start")
-	return ""
-}
-
-func answersAs(addr string, pid int) bool {
-	client := newClient(addr)
-	defer client.Close()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if info, err := client.Info(context.Background(), "server").Result(); err == nil {
-			return strings.Contains(info, "process_id:"+strconv.Itoa(pid)+"\r\n")
-		}
-	}
-	return false
-}
 
 func newClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{
@@ -129,7 +83,7 @@ func onBoth(t *testing.T, test func(t *testing.T, addr string)) {
 		node.ClockTTL(true)
 		test(t, node.Addr())
 	})
-	t.Run("redis-server", func(t *testing.T) { test(t, startRedis(t)) })
+	t.Run("redis-server", func(t *testing.T) { test(t, locktest.RedisServer(t)) })
 }
 
 // onBothAtOnce is onBoth for tests that mostly wait, and count no goroutines.
@@ -269,7 +223,7 @@ func TestHandoffOneRoundTripEach(t *testing.T) {
 
 // Two commands for each contended acquisition, whoever hands it to whom.
 func TestHandoffTwoCommandsContended(t *testing.T) {
-	addr := startRedis(t)
+	addr := locktest.RedisServer(t)
 	var count traffic
 	var lockers []lock.Locker
 	for range 2 {

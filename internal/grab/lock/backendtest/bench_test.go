@@ -72,7 +72,7 @@ func BenchmarkHandOff(b *testing.B) {
 					}
 					next <- lease
 				}()
-				time.Sleep(20 * time.Millisecond) // so that he waits
+				time.Sleep(20 * time.Millisecond) // so that it waits
 				released := time.Now()
 				must(b, held.Release(b.Context()))
 				gap += (<-at).Sub(released)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/locktest"
 	"grablab/internal/order"
 	"grablab/internal/stack"
 	"grablab/internal/stack/stacktest"
@@ -131,7 +132,7 @@ func TestOneLockerTwoGoroutines(t *testing.T) {
 		for i, lease := range leases {
 			if lease != nil {
 				held++
-				// The one that gave up frees nobody else's lock.
+				// The one that gave up does not free the other's lock.
 				if _, err := l.Acquire(t.Context(), "two"); !errors.Is(err, lock.ErrBusy) {
 					t.Errorf("while it is held: %v", err)
 				}
@@ -149,7 +150,7 @@ func TestOneLockerTwoGoroutines(t *testing.T) {
 }
 
 // Only the one before is watched: when a waiter in the middle goes, the one
-// behind him does not take it for his turn.
+// behind it does not take that for its turn.
 func TestWaiterInTheMiddleGoes(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, _ string, b *bed) {
 		var lockers []lock.Locker
@@ -295,8 +296,8 @@ func TestServerKilledUnderAHolder(t *testing.T) {
 	})
 }
 
-// A server that comes back within the lease, and remembers, costs nobody a lock,
-// and a waiter his place.
+// A server that comes back within the lease, and remembers, costs no holder its
+// lock, and no waiter its place.
 func TestServerRestartedUnderAHolder(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		const ttl = 30 * time.Second
@@ -393,7 +394,7 @@ func TestCloseReleasesNoLease(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		st, err := lock.Find(name)
 		must(t, err)
-		env := lock.Env{TTL: 2 * time.Second, Token: token, ZooKeeper: &lock.Ensemble{Servers: b.stack.ZooKeeper}}
+		env := lock.Env{TTL: 2 * time.Second, Token: locktest.Token, ZooKeeper: &lock.Ensemble{Servers: b.stack.ZooKeeper}}
 		env.Etcd, err = lock.DialEtcd(b.stack.Etcd)
 		must(t, err)
 		defer env.Etcd.Close()

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -76,7 +75,7 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 	if err := json.Unmarshal([]byte(spec), &at); err != nil {
 		return env, nil, err
 	}
-	env = lock.Env{Now: time.Now, Rand: rand.Float64, Token: token}
+	env = locktest.EnvOf(nil)
 	var undo []func()
 	disconnect = func() {
 		for _, f := range undo {
@@ -120,13 +119,6 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 	}
 	return env, disconnect, nil
 }
-
-var (
-	run    = rand.Uint64()
-	tokens atomic.Int64
-)
-
-func token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
 // replies is the tap by which the suite comes between a server and a lock.
 type replies struct{}
@@ -238,9 +230,12 @@ func (b byOrder) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	return b.Locker.Acquire(ctx, fmt.Sprintf("locktest:{%d}", orderOf(key)))
 }
 
-// soon gives a server a moment to notice that a client has gone.
+// noticing is how long a server may take to notice that a client has gone.
+const noticing = 10 * time.Second
+
+// soon looks until nothing is left, for as long as noticing.
 func soon(look func() ([]string, error)) ([]string, error) {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(noticing); ; time.Sleep(10 * time.Millisecond) {
 		left, err := look()
 		if err == nil && len(left) == 0 || time.Now().After(end) {
 			return left, err
@@ -248,7 +243,7 @@ func soon(look func() ([]string, error)) ([]string, error) {
 	}
 }
 
-var errNobody = errors.New("nobody has the lock")
+var errNoHolder = errors.New("the lock has no holder")
 
 // must ends the test if something went wrong.
 func must(t testing.TB, err error) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/locktest"
 	"grablab/internal/order"
 	"grablab/internal/stack/stacktest"
 )
@@ -31,7 +32,7 @@ func newLocker(t *testing.T, strategy string, env lock.Env) lock.Locker {
 	t.Helper()
 	st, err := lock.Find(strategy)
 	must(t, err)
-	env.Now, env.Rand, env.Token = time.Now, func() float64 { return 0.5 }, token
+	env.Now, env.Rand, env.Token = time.Now, func() float64 { return 0.5 }, locktest.Token
 	if env.TTL == 0 {
 		env.TTL = 20 * time.Second
 	}
@@ -187,7 +188,7 @@ func TestPooledReleaseElsewhere(t *testing.T) {
 			db, other := database(t, 4), database(t, 4)
 			_, key := newOrder(t, other)
 			a := acquire(t, newLocker(t, strategy, lock.Env{Orders: db}), key)
-			// Whoever asks now gets the one connection that is idle.
+			// The next to ask gets the one connection that is idle.
 			busy, err := db.DB().Conn(t.Context())
 			must(t, err)
 			defer busy.Close()
@@ -232,7 +233,7 @@ func TestWaitOfLessThanASecond(t *testing.T) {
 }
 
 // A waiter in the database is woken by the release and does not wait for the
-// end of his second.
+// end of its second.
 func TestHandedOnInTheDatabase(t *testing.T) {
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -263,7 +264,7 @@ func TestHandedOnInTheDatabase(t *testing.T) {
 }
 
 // More want locks than there are sessions: some get theirs, the others are told
-// that it is busy, and the pool has connections left for everybody else.
+// that it is busy, and the pool has connections left for all else.
 func TestMoreAcquirersThanSessions(t *testing.T) {
 	const acquirers, conns = 1000, 8
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {

@@ -20,307 +20,121 @@ const (
 	settling = shortTTL / 2 // what is left for longer than this was forgotten
 )
 
-func unexpected(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
-
-// want turns an error that is not the wanted one into an error that says so.
-func want(what string, got, wanted error) error {
-	if !errors.Is(got, wanted) {
-		return fmt.Errorf("%s: %v; want %v", what, got, wanted)
-	}
-	return nil
-}
-
-// held checks that nobody else can take the key now.
-func held(ctx context.Context, by string, rival lock.Locker, key string) error {
-	lease, err := rival.Acquire(ctx, key)
-	if err == nil {
-		_ = lease.Release(ctx)
-		return fmt.Errorf("%s has the lock, and a rival got it too", by)
-	}
-	return want("a rival of "+by, err, lock.ErrBusy)
-}
-
-// busy: while one has it, another gets ErrBusy, at once or after the wait.
-func busy(ctx context.Context, s Subject) error {
+// busy: while one client has the lock, another gets ErrBusy, at once or after the wait.
+func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
-		if err := busyFor(ctx, s, wait); err != nil {
-			return fmt.Errorf("wait %v: %w", wait, err)
+		holder, contender := t.pair(longTTL, wait)
+		lease := t.acquire(holder)
+		if lease.Token() == "" {
+			t.fatalf("the lease has no token")
 		}
+		if took := t.excluded(t.ctx, "the holder", contender); took < wait || took > wait+slack {
+			t.fatalf("wait %v: ErrBusy came after %v", wait, took)
+		}
+		t.release(lease)
+		t.nothingLeft(t.key)
 	}
-	return nil
-}
-
-func busyFor(ctx context.Context, s Subject, wait time.Duration) error {
-	key := "locktest:{busy}"
-	holder, rival, stop, err := s.pair(longTTL, wait)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	lease, err := holder.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
-	if lease.Token() == "" {
-		return errors.New("the lease has no token")
-	}
-	began := time.Now()
-	if err := held(ctx, "the holder", rival, key); err != nil {
-		return err
-	}
-	if took := time.Since(began); took < wait || took > wait+slack {
-		return fmt.Errorf("ErrBusy came after %v", took)
-	}
-	if err := lease.Release(ctx); err != nil {
-		return unexpected("release", err)
-	}
-	return s.nothingLeft(ctx, key)
 }
 
 // triesOnce: under TryOnce a long wait is none.
-func triesOnce(ctx context.Context, s Subject) error {
-	key := "locktest:{once only}"
-	holder, rival, stop, err := s.pair(longTTL, 2*slack)
-	if err != nil {
-		return err
+func triesOnce(t *trial) {
+	holder, contender := t.pair(longTTL, 2*slack)
+	once := lock.TryOnce(t.ctx)
+	lease, err := holder.Acquire(once, t.key)
+	t.must("acquire", err)
+	if took := t.excluded(once, "the holder", contender); took > slack {
+		t.fatalf("ErrBusy came after %v", took)
 	}
-	defer stop()
-	lease, err := holder.Acquire(lock.TryOnce(ctx), key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
-	began := time.Now()
-	if err := held(lock.TryOnce(ctx), "the holder", rival, key); err != nil {
-		return err
-	}
-	if took := time.Since(began); took > slack {
-		return fmt.Errorf("ErrBusy came after %v", took)
-	}
-	if err := lease.Release(ctx); err != nil {
-		return unexpected("release", err)
-	}
-	return s.nothingLeft(ctx, key)
+	t.release(lease)
 }
 
 // wakes: a waiter gets the lock soon after its release.
-func wakes(ctx context.Context, s Subject) error {
-	key := "locktest:{wakes}"
-	holder, rival, stop, err := s.pair(longTTL, longTTL)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	lease, err := holder.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
-	waiting := acquire(ctx, rival, key)
+func wakes(t *trial) {
+	holder, contender := t.pair(longTTL, longTTL)
+	lease := t.acquire(holder)
+	waiter := t.waiter(t.ctx, contender)
+	t.release(lease)
 	select {
-	case got := <-waiting:
-		return fmt.Errorf("the waiter did not wait: %v", got.err)
-	case <-time.After(200 * time.Millisecond):
-	}
-	if err := lease.Release(ctx); err != nil {
-		return unexpected("release", err)
-	}
-	select {
-	case got := <-waiting:
-		if got.err != nil {
-			return unexpected("the waiter", got.err)
-		}
-		if err := got.lease.Release(ctx); err != nil {
-			return unexpected("the waiter's release", err)
-		}
+	case got := <-waiter:
+		t.must("the waiter", got.err)
+		t.release(got.lease)
 	case <-time.After(slack):
-		return fmt.Errorf("the waiter was not there %v after the release", slack)
+		t.fatalf("the waiter was not there %v after the release", slack)
 	}
-	return s.nothingLeft(ctx, key)
 }
 
-type acquired struct {
-	lease lock.Lease
-	err   error
-}
-
-func acquire(ctx context.Context, l lock.Locker, key string) <-chan acquired {
-	done := make(chan acquired, 1)
-	go func() {
-		lease, err := l.Acquire(ctx, key)
-		done <- acquired{lease, err}
-	}()
-	return done
-}
-
-// releaseOnce: releasing again frees nobody else's lock.
-func releaseOnce(ctx context.Context, s Subject) error {
-	key := "locktest:{once}"
-	first, second, stop, err := s.pair(longTTL, 0)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	a, err := first.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
-	if err := a.Release(ctx); err != nil {
-		return unexpected("release", err)
-	}
-	b, err := second.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire after a release", err)
-	}
+// releaseOnce: releasing again frees no other client's lock.
+func releaseOnce(t *trial) {
+	first, second := t.pair(longTTL, 0)
+	a := t.acquire(first)
+	t.release(a)
+	b := t.acquire(second)
 	if a.Token() == b.Token() {
-		return fmt.Errorf("two acquisitions have one token, %q", a.Token())
+		t.fatalf("two acquisitions have one token, %q", a.Token())
 	}
-	if err := want("a second release", a.Release(ctx), lock.ErrLost); err != nil {
-		return err
-	}
-	if err := held(ctx, "the second holder", first, key); err != nil {
-		return err
-	}
-	if err := b.Release(ctx); err != nil {
-		return unexpected("the second holder's release", err)
-	}
-	return s.nothingLeft(ctx, key)
+	t.want("a second release", a.Release(t.ctx), lock.ErrLost)
+	t.excluded(t.ctx, "the second holder", first)
+	t.release(b)
 }
 
-// releaseLost: a lease that somebody else has by now is told so, and does not
-// free the other's lock.
-func releaseLost(ctx context.Context, s Subject) error {
-	key := "locktest:{stale}"
-	first, second, stop, err := s.pair(longTTL, 0)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	a, err := first.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
-	if err := s.Drop(ctx, key); err != nil {
-		return err
-	}
-	b, err := second.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire after the loss", err)
-	}
-	if err := want("release of the lost lease", a.Release(ctx), lock.ErrLost); err != nil {
-		return err
-	}
-	if err := held(ctx, "the new holder", first, key); err != nil {
-		return err
-	}
-	if err := b.Release(ctx); err != nil {
-		return unexpected("the new holder's release", err)
-	}
-	return s.nothingLeft(ctx, key)
+// releaseLost: the release of a lease that another client has by now comes to
+// ErrLost, and does not free the other's lock.
+func releaseLost(t *trial) {
+	first, second := t.pair(longTTL, 0)
+	a := t.acquire(first)
+	t.drop()
+	b := t.acquire(second)
+	t.want("release of the lost lease", a.Release(t.ctx), lock.ErrLost)
+	t.excluded(t.ctx, "the new holder", first)
+	t.release(b)
 }
 
 // expiry: what a dead process held is free after the TTL.
-func expiry(ctx context.Context, s Subject) error {
-	key := "locktest:{expiry}"
-	holder, err := s.start(shortTTL, 0)
-	if err != nil {
-		return err
-	}
-	if _, err := holder.Acquire(ctx, key); err != nil {
-		return unexpected("acquire", err)
-	}
-	rival, err := s.start(shortTTL, 0)
-	if err != nil {
-		return err
-	}
-	err = held(ctx, "a live holder", rival, key)
-	_, _ = holder.stop(), rival.stop()
-	if err != nil {
-		return err
-	}
-	heir, err := s.start(shortTTL, shortTTL+slack)
-	if err != nil {
-		return err
-	}
-	defer heir.stop()
-	lease, err := heir.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire after the holder's end", err)
-	}
-	if err := lease.Release(ctx); err != nil {
-		return unexpected("release", err)
-	}
-	return s.nothingLeft(ctx, key)
+func expiry(t *trial) {
+	holder, contender := t.pair(shortTTL, 0)
+	t.acquire(holder)
+	t.excluded(t.ctx, "a live holder", contender)
+	t.stopAll()
+	t.release(t.acquire(t.start(shortTTL, shortTTL+slack)))
 }
 
 // kept: a lease outlives its TTL for as long as it is held.
-func kept(ctx context.Context, s Subject) error {
-	key := "locktest:{kept}"
-	holder, rival, stop, err := s.pair(shortTTL, 0)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	lease, err := holder.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
+func kept(t *trial) {
+	holder, contender := t.pair(shortTTL, 0)
+	lease := t.acquire(holder)
 	select {
 	case <-lease.Lost():
-		return errors.New("the lease was given up as lost")
+		t.fatalf("the lease was given up as lost")
 	case <-time.After(2 * shortTTL):
 	}
-	if err := held(ctx, "the holder", rival, key); err != nil {
-		return err
-	}
-	if err := lease.Release(ctx); err != nil {
-		return unexpected("release", err)
-	}
-	return s.nothingLeft(ctx, key)
+	t.excluded(t.ctx, "the holder", contender)
+	t.release(lease)
 }
 
-// lossKnown: the next renewal finds the lock gone, and the holder is told.
-func lossKnown(ctx context.Context, s Subject) error {
+// lossKnown: the next renewal finds the lock gone, and the holder is notified.
+func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
-	key := "locktest:{lost}"
-	holder, rival, stop, err := s.pair(ttl, 0)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	lease, err := holder.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
-	if err := held(ctx, "the holder", rival, key); err != nil {
-		return err
-	}
-	if err := s.Drop(ctx, key); err != nil {
-		return err
-	}
+	holder, contender := t.pair(ttl, 0)
+	lease := t.acquire(holder)
+	t.excluded(t.ctx, "the holder", contender)
+	t.drop()
 	select {
 	case <-lease.Lost():
 	case <-time.After(ttl * 2 / 3):
-		return fmt.Errorf("the loss was not known after two thirds of the TTL")
+		t.fatalf("the loss was not known after two thirds of the TTL")
 	}
-	if err := want("release of the lost lease", lease.Release(ctx), lock.ErrLost); err != nil {
-		return err
-	}
-	return s.nothingLeft(ctx, key)
+	t.want("release of the lost lease", lease.Release(t.ctx), lock.ErrLost)
 }
 
 var errCut = errors.New("locktest: the reply is lost")
 
 // unconfirmed: a lease whose renewals get no answer is lost when it has run
 // out, and not at the first silence.
-func unconfirmed(ctx context.Context, s Subject) error {
-	key := "locktest:{unconfirmed}"
-	holder, rival, stop, err := s.pair(shortTTL, 0)
-	if err != nil {
-		return err
-	}
-	defer stop()
+func unconfirmed(t *trial) {
+	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
 	var silent atomic.Int32
-	acquiring := onReply(ctx, func() error {
+	acquiring := onReply(t.ctx, func() error {
 		if !cut.Load() {
 			return nil
 		}
@@ -328,145 +142,86 @@ func unconfirmed(ctx context.Context, s Subject) error {
 		return errCut
 	})
 	began := time.Now()
-	lease, err := holder.Acquire(acquiring, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
+	lease, err := holder.Acquire(acquiring, t.key)
+	t.must("acquire", err)
 	cut.Store(true)
-	if err := held(ctx, "the holder", rival, key); err != nil {
-		return err
-	}
+	t.excluded(t.ctx, "the holder", contender)
 	select {
 	case <-lease.Lost():
 	case <-time.After(shortTTL + slack):
-		return errors.New("the holder was never told")
+		t.fatalf("the holder was never notified")
 	}
 	if took := time.Since(began); took < shortTTL*2/3 {
-		return fmt.Errorf("given up as lost after %v of %v", took, shortTTL)
+		t.fatalf("given up as lost after %v of %v", took, shortTTL)
 	}
 	if silent.Load() == 0 {
-		return errors.New("no renewal was tried")
+		t.fatalf("no renewal was tried")
 	}
-	if err := lease.Release(ctx); err != nil && !errors.Is(err, lock.ErrLost) {
-		return unexpected("release", err)
+	if err := lease.Release(t.ctx); !errors.Is(err, lock.ErrLost) {
+		t.must("release", err)
 	}
-	return s.nothingLeft(ctx, key)
 }
 
 // cancelledWaiting: a waiter whose client hangs up returns, and leaves nothing.
-func cancelledWaiting(ctx context.Context, s Subject) error {
-	key := "locktest:{cancelled}"
-	holder, rival, stop, err := s.pair(longTTL, longTTL)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	lease, err := holder.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
-	patience, hangUp := context.WithCancel(ctx)
+func cancelledWaiting(t *trial) {
+	holder, contender := t.pair(longTTL, longTTL)
+	lease := t.acquire(holder)
+	patience, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
-	waiting := acquire(patience, rival, key)
-	select {
-	case got := <-waiting:
-		return fmt.Errorf("the waiter did not wait: %v", got.err)
-	case <-time.After(200 * time.Millisecond):
-	}
+	waiter := t.waiter(patience, contender)
 	hangUp()
 	select {
-	case got := <-waiting:
-		if err := want("the cancelled waiter", got.err, context.Canceled); err != nil {
-			return err
-		}
+	case got := <-waiter:
+		t.want("the cancelled waiter", got.err, context.Canceled)
 	case <-time.After(slack):
-		return errors.New("the waiter waits on after its client has gone")
+		t.fatalf("the waiter waits on after its client has gone")
 	}
-	if err := lease.Release(ctx); err != nil {
-		return unexpected("release", err)
-	}
-	if err := s.nothingLeft(ctx, key); err != nil {
-		return err
-	}
-	if _, err := rival.Acquire(patience, key); !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("an acquire for a client that has gone: %v", err)
-	}
-	return s.nothingLeft(ctx, key)
+	t.release(lease)
+	t.nothingLeft(t.key)
+	_, err := contender.Acquire(patience, t.key)
+	t.want("an acquire for a client that has gone", err, context.Canceled)
 }
 
 // cancelledMidway: the client hangs up while the lock is being granted.
-func cancelledMidway(ctx context.Context, s Subject) error {
-	patience, hangUp := context.WithCancel(ctx)
+func cancelledMidway(t *trial) {
+	patience, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
-	return disturbed(ctx, s, "locktest:{midway}", longTTL, disturbance{
-		ctx:    patience,
-		reply:  func() error { hangUp(); return nil },
-		wanted: context.Canceled,
-	})
+	err := t.disturbed(patience, longTTL, func() error { hangUp(); return nil })
+	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply: the lock is granted and the reply does not arrive. Nobody has the
+// lostReply: the lock is granted and the reply does not arrive. No client has the
 // lock then, so that busy would be a wrong answer.
-func lostReply(ctx context.Context, s Subject) error {
-	return disturbed(ctx, s, "locktest:{lostreply}", longTTL, disturbance{
-		ctx:      ctx,
-		reply:    func() error { return errCut },
-		unwanted: lock.ErrBusy,
-	})
+func lostReply(t *trial) {
+	if err := t.disturbed(t.ctx, longTTL, func() error { return errCut }); errors.Is(err, lock.ErrBusy) {
+		t.fatalf("it came to %v", err)
+	}
 }
 
 // lateReply: a grant that took longer than the lease lives is none (F12).
-func lateReply(ctx context.Context, s Subject) error {
-	var once sync.Once
-	var late time.Time
-	return disturbed(ctx, s, "locktest:{late}", shortTTL, disturbance{
-		ctx: ctx,
-		reply: func() error {
-			once.Do(func() { late = time.Now().Add(shortTTL + shortTTL/10) })
-			time.Sleep(time.Until(late))
-			return nil
-		},
+func lateReply(t *trial) {
+	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
+	_ = t.disturbed(t.ctx, shortTTL, func() error {
+		time.Sleep(time.Until(late()))
+		return nil
 	})
 }
 
-type disturbance struct {
-	ctx              context.Context
-	reply            func() error
-	wanted, unwanted error
-}
-
-// disturbed acquires while something happens to each reply. It must come to no
-// lease, and leave the key free at once.
-func disturbed(ctx context.Context, s Subject, key string, ttl time.Duration, d disturbance) error {
-	p, err := s.start(ttl, 0)
-	if err != nil {
-		return err
-	}
-	defer p.stop()
-	// Once undisturbed: its scripts are loaded then, and its connections open.
-	lease, err := p.Acquire(ctx, key)
-	if err != nil {
-		return unexpected("acquire", err)
-	}
-	if err := lease.Release(ctx); err != nil {
-		return unexpected("release", err)
-	}
+// disturbed acquires while something happens to each reply. It must come to an
+// error, which is returned, and leave the key free at once.
+func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) error {
+	p := t.start(ttl, 0)
+	t.release(t.acquire(p)) // undisturbed: now its scripts are loaded, and its connections open
 	var replies atomic.Int32
-	lease, err = p.Acquire(onReply(d.ctx, func() error { replies.Add(1); return d.reply() }), key)
+	lease, err := p.Acquire(onReply(ctx, func() error { replies.Add(1); return reply() }), t.key)
 	if err == nil {
-		_ = lease.Release(ctx)
-		return errors.New("it came to a lease")
+		_ = lease.Release(t.ctx)
+		t.fatalf("it came to a lease")
 	}
 	if replies.Load() == 0 {
-		return errors.New("no server was asked")
+		t.fatalf("no server was asked")
 	}
-	if d.wanted != nil && !errors.Is(err, d.wanted) {
-		return fmt.Errorf("%v; want %v", err, d.wanted)
-	}
-	if d.unwanted != nil && errors.Is(err, d.unwanted) {
-		return fmt.Errorf("it came to %v", err)
-	}
-	return s.nothingLeft(ctx, key)
+	return err
 }
 
 // The crowd.
@@ -483,77 +238,57 @@ func crowdHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Mi
 // crowd: many acquirers of few keys at once, on two processes. Each gets a
 // lease or ErrBusy a second after the wait at the latest, no two hold one key,
 // and every key is had.
-func crowd(ctx context.Context, s Subject) error {
-	first, second, stop, err := s.pair(longTTL, crowdWait)
-	if err != nil {
-		return err
+func crowd(t *trial) {
+	var lockers [2]lock.Locker
+	lockers[0], lockers[1] = t.pair(longTTL, crowdWait)
+	t.keys = nil
+	for key := range crowdKeys {
+		t.addKey(fmt.Sprintf("crowd%d", key))
 	}
-	had, err := rush(ctx, []lock.Locker{first, second})
-	stop() // what a lock still has to undo, it has undone now
-	if err != nil {
-		return err
-	}
-	for key, times := range had {
-		if times == 0 {
-			return fmt.Errorf("key %d was never had", key)
-		}
-		if err := s.nothingLeft(ctx, crowdKey(key)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rush returns how often each key was had.
-func rush(ctx context.Context, lockers []lock.Locker) ([]int, error) {
 	var inside, had [crowdKeys]atomic.Int32
+	acquireOnce := func(i int) error {
+		key, began := i%crowdKeys, time.Now()
+		lease, err := lockers[i/crowdKeys%2].Acquire(t.ctx, t.keys[key])
+		if took := time.Since(began); took > crowdWait+time.Second {
+			return fmt.Errorf("an acquire took %v", took)
+		}
+		if errors.Is(err, lock.ErrBusy) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("acquire: %w", err)
+		}
+		overlap := inside[key].Add(1) != 1
+		had[key].Add(1)
+		time.Sleep(crowdHold(i))
+		inside[key].Add(-1)
+		if err := lease.Release(t.ctx); err != nil {
+			return fmt.Errorf("release: %w", err)
+		}
+		if overlap {
+			return errors.New("two held one key")
+		}
+		return nil
+	}
 	var all sync.WaitGroup
-	errs := make(chan error, crowdSize)
-	for i := range crowdSize {
-		key := i % crowdKeys
-		all.Go(func() {
-			errs <- func() error {
-				began := time.Now()
-				lease, err := lockers[i/crowdKeys%2].Acquire(ctx, crowdKey(key))
-				if took := time.Since(began); took > crowdWait+time.Second {
-					return fmt.Errorf("an acquire took %v", took)
-				}
-				if errors.Is(err, lock.ErrBusy) {
-					return nil
-				}
-				if err != nil {
-					return unexpected("acquire", err)
-				}
-				overlap := inside[key].Add(1) != 1
-				had[key].Add(1)
-				time.Sleep(crowdHold(i))
-				inside[key].Add(-1)
-				if err := lease.Release(ctx); err != nil {
-					return unexpected("release", err)
-				}
-				if overlap {
-					return errors.New("two held one key")
-				}
-				return nil
-			}()
-		})
+	errs := make([]error, crowdSize)
+	for i := range errs {
+		all.Go(func() { errs[i] = acquireOnce(i) })
 	}
 	all.Wait()
-	close(errs)
+	t.stopAll() // what a lock still has to undo, it has undone now
 	failed, sample := 0, error(nil)
-	for err := range errs {
+	for _, err := range errs {
 		if err != nil {
 			failed, sample = failed+1, err
 		}
 	}
 	if failed > 0 {
-		return nil, fmt.Errorf("%d of %d acquirers; one: %w", failed, crowdSize, sample)
+		t.fatalf("%d of %d acquirers; one: %w", failed, crowdSize, sample)
 	}
-	times := make([]int, crowdKeys)
 	for key := range had {
-		times[key] = int(had[key].Load())
+		if had[key].Load() == 0 {
+			t.fatalf("key %d was never had", key)
+		}
 	}
-	return times, nil
 }
-
-func crowdKey(i int) string { return fmt.Sprintf("locktest:{crowd%d}", i) }

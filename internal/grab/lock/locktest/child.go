@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,7 @@ type job struct {
 	Strategy string
 	Spec     string
 	Dir      string // where holders leave their marks
-	Keys     int
+	Keys     []string
 	Workers  int
 	For      time.Duration
 	TTL      time.Duration
@@ -38,9 +39,8 @@ type job struct {
 type report struct {
 	Held     int    // leases
 	Overlaps int    // of them, when another process or worker was inside
-	Busy     int    // answers of ErrBusy
 	HungUp   int    // acquires that were cancelled
-	Error    string // what was neither
+	Error    string // what was neither these nor ErrBusy
 	Leaked   string // goroutines that outlived the locker
 }
 
@@ -59,74 +59,65 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 		return
 	}
 	var j job
-	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		panic(err)
+	err := json.Unmarshal([]byte(text), &j)
+	var st lock.Strategy
+	if err == nil {
+		st, err = find(j.Strategy)
 	}
-	st, err := find(j.Strategy)
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(j.run(Subject{Strategy: st, Spec: j.Spec, Open: open}))
+	}
 	if err != nil {
-		panic(err)
-	}
-	r := j.run(Subject{Strategy: st, Spec: j.Spec, Open: open})
-	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
 		panic(err)
 	}
 	os.Exit(0)
 }
 
-// processes: the lock keeps holders apart across processes of the operating
+// processes: the lock excludes a second holder across processes of the operating
 // system, and a process that ends its locker has no goroutine left of it.
-func processes(ctx context.Context, s Subject) error {
+func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "locktest")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+	t.must("a folder", err)
+	t.stop = append(t.stop, func() { _ = os.RemoveAll(dir) })
+	t.addKey("another")
 	j := job{
-		Strategy: s.Strategy.Name, Spec: s.Spec, Dir: dir,
-		Keys: 2, Workers: 4, For: 800 * time.Millisecond, TTL: longTTL, Wait: slack,
+		Strategy: t.Strategy.Name, Spec: t.Spec, Dir: dir, Keys: t.keys,
+		Workers: 4, For: 800 * time.Millisecond, TTL: longTTL, Wait: slack,
 	}
 	count := 2
-	if s.Strategy.Excludes == lock.Process {
+	if t.Strategy.Excludes == lock.Process {
 		count = 1
 	}
 	var children sync.WaitGroup
 	reports, errs := make([]report, count), make([]error, count)
 	for i := range count {
-		children.Go(func() { reports[i], errs[i] = j.inChild(ctx) })
+		children.Go(func() { reports[i], errs[i] = j.inChild(t.ctx) })
 	}
 	children.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
+	t.must("a child", errors.Join(errs...))
 	hungUp := 0
 	for i, r := range reports {
 		hungUp += r.HungUp
 		switch {
 		case r.Error != "":
-			return fmt.Errorf("process %d: %s", i, r.Error)
+			t.fatalf("process %d: %s", i, r.Error)
 		case r.Overlaps > 0:
-			return fmt.Errorf("process %d: %d of %d leases overlapped another", i, r.Overlaps, r.Held)
+			t.fatalf("process %d: %d of %d leases overlapped another", i, r.Overlaps, r.Held)
 		case r.Held == 0:
-			return fmt.Errorf("process %d never had the lock", i)
+			t.fatalf("process %d never had the lock", i)
 		case r.Leaked != "":
-			return fmt.Errorf("process %d left goroutines: %s", i, r.Leaked)
+			t.fatalf("process %d left goroutines: %s", i, r.Leaked)
 		}
 	}
 	if hungUp == 0 {
-		return errors.New("nobody ever waited long enough to hang up")
+		t.fatalf("no client ever waited long enough to hang up")
 	}
-	for key := range j.Keys {
-		if err := s.nothingLeft(ctx, j.key(key)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-func (j job) inChild(ctx context.Context) (report, error) {
+func (j job) inChild(ctx context.Context) (r report, err error) {
 	text, err := json.Marshal(j)
 	if err != nil {
-		return report{}, err
+		return r, err
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
@@ -134,15 +125,12 @@ func (j job) inChild(ctx context.Context) (report, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return report{}, fmt.Errorf("child: %w: %s", err, stderr.String())
+		return r, fmt.Errorf("%w: %s", err, stderr.String())
 	}
-	var r report
 	return r, json.Unmarshal(out, &r)
 }
 
-func (j job) key(i int) string { return fmt.Sprintf("locktest:{processes%d}", i) }
-
-func (j job) run(s Subject) report {
+func (j job) run(s Subject) (total report) {
 	before := goleak.IgnoreCurrent()
 	p, err := s.start(j.TTL, j.Wait)
 	if err != nil {
@@ -150,7 +138,6 @@ func (j job) run(s Subject) report {
 	}
 	var (
 		mu      sync.Mutex
-		total   report
 		workers sync.WaitGroup
 		end     = time.Now().Add(j.For)
 	)
@@ -159,14 +146,17 @@ func (j job) run(s Subject) report {
 			for n := w; time.Now().Before(end); n++ {
 				r := j.once(p, n)
 				mu.Lock()
-				total.add(r)
+				total.Held += r.Held
+				total.Overlaps += r.Overlaps
+				total.HungUp += r.HungUp
+				total.Error = cmp.Or(total.Error, r.Error)
 				mu.Unlock()
 			}
 		})
 	}
 	workers.Wait()
-	if err := p.stop(); err != nil && total.Error == "" {
-		total.Error = err.Error()
+	if err := p.stop(); err != nil {
+		total.Error = cmp.Or(total.Error, err.Error())
 	}
 	if err := goleak.Find(before); err != nil {
 		total.Leaked = err.Error()
@@ -182,11 +172,11 @@ func (j job) once(l lock.Locker, n int) (r report) {
 		timer := time.AfterFunc(time.Millisecond, cancel)
 		defer timer.Stop()
 	}
-	key := n % j.Keys
-	lease, err := l.Acquire(ctx, j.key(key))
+	key := n % len(j.Keys)
+	lease, err := l.Acquire(ctx, j.Keys[key])
 	switch {
 	case errors.Is(err, lock.ErrBusy):
-		return report{Busy: 1}
+		return report{}
 	case errors.Is(err, context.Canceled):
 		return report{HungUp: 1}
 	case err != nil:
@@ -209,14 +199,4 @@ func (j job) once(l lock.Locker, n int) (r report) {
 		r.Error = "release: " + err.Error()
 	}
 	return r
-}
-
-func (r *report) add(o report) {
-	r.Held += o.Held
-	r.Overlaps += o.Overlaps
-	r.Busy += o.Busy
-	r.HungUp += o.HungUp
-	if r.Error == "" {
-		r.Error = o.Error
-	}
 }

@@ -1,14 +1,19 @@
-// Package locktest holds every lock strategy to its contract: one suite of
-// checks, run against each strategy on each kind of server.
+// Package locktest holds a lock to its contract: one suite of checks, run against
+// any strategy on any kind of server.
 //
-// Which checks apply follows from what the strategy's registry entry claims. A
-// check is a function that returns an error, so that the suite can itself be
-// tested: a lock that does nothing must fail every check.
+// Conform is the entry: it takes Subjects, each a strategy, its servers, and how to
+// open clients of them. Which checks apply to a subject follows from what its
+// registry entry claims. Some checks start the test binary again as another process,
+// so the TestMain of a package that calls Conform must call Main, or BeChild first of
+// all. For locks in Redis the servers are here, too: Embedded and Servers start
+// them, and Nodes.Subject makes a Subject of a strategy.
+//
+// The suite is itself tested: a lock that does nothing fails every check, and each
+// known flaw is found by the checks that are meant for it.
 package locktest
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -17,7 +22,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener connects one process to the servers that spec tells of. The Env needs
+// Opener connects one process to the servers that spec describes. The Env needs
 // no TTL and no Wait. Its clients call Replied after every reply of a server.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
@@ -27,24 +32,27 @@ type Subject struct {
 	Spec     string // handed to Open, also in child processes
 	Open     Opener
 
-	// Drop takes the lock of key away under its holder, as an expiry would. It
+	// Drop takes the lock of key away from its holder, as an expiry would. It
 	// may be nil where nothing can.
 	Drop func(ctx context.Context, key string) error
 	// Left names what the servers still hold for key. It may be nil where locks
 	// leave nothing that could be seen.
 	Left func(ctx context.Context, key string) ([]string, error)
+	// Settling is for how long something may be left while it is on its way to go,
+	// because a server has still to notice that a client has gone; 0: half a second.
+	Settling time.Duration
 }
 
-// Check is one property of a lock.
-type Check struct {
-	Name    string
-	Applies func(Subject) bool
-	Run     func(context.Context, Subject) error
-	Alone   bool // it needs the machine to itself
+// check is one property of a lock.
+type check struct {
+	name    string
+	applies func(Subject) bool
+	does    func(*trial)
+	alone   bool // it needs the machine to itself
 }
 
-// Checks are all properties, the simple ones first. Each has keys of its own.
-var Checks = []Check{
+// checks are all properties, the simple ones first. Each has keys of its own.
+var checks = []check{
 	{"busy", locks, busy, false},
 	{"tries once", locks, triesOnce, false},
 	{"wakes a waiter", locks, wakes, false},
@@ -62,48 +70,77 @@ var Checks = []Check{
 	{"crowd", locks, crowd, true},
 }
 
-// Conform holds the subject to every check that applies to it.
-func Conform(t *testing.T, s Subject) {
-	var apply []Check
-	for _, c := range Checks {
-		if c.Applies(s) {
-			apply = append(apply, c)
-		}
-	}
-	errs := runAll(t.Context(), s, apply)
-	for i, c := range apply {
-		t.Run(c.Name, func(t *testing.T) {
-			if errs[i] != nil {
-				t.Error(errs[i])
+// Conform holds each subject to every check that applies to it, as subtests.
+func Conform(t *testing.T, subjects ...Subject) {
+	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
+	for i, s := range subjects {
+		t.Run(s.Strategy.Name, func(t *testing.T) {
+			for _, r := range results[i] {
+				t.Run(r.name, func(t *testing.T) {
+					t.Logf("took %v", r.took.Round(time.Millisecond))
+					if r.err != nil {
+						t.Error(r.err)
+					}
+				})
 			}
 		})
 	}
 }
 
-// runAll runs the checks, which mostly wait, at the same time, and then those
-// that need the machine to themselves.
-func runAll(ctx context.Context, s Subject, checks []Check) []error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	errs := make([]error, len(checks))
+type result struct {
+	check
+	err  error
+	took time.Duration
+}
+
+// runAll runs those of the checks that apply and are wanted: all of a few subjects at
+// the same time, for they mostly wait, and then, one by one, those that need the
+// machine to themselves.
+func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
+	results := make([][]result, len(subjects))
+	each := func(i int, run func(*result)) {
+		for j := range results[i] {
+			run(&results[i][j])
+		}
+	}
+	for i, s := range subjects {
+		for _, c := range checks {
+			if c.applies(s) && wanted(s, c) {
+				results[i] = append(results[i], result{check: c})
+			}
+		}
+	}
 	var running sync.WaitGroup
-	for i, c := range checks {
-		if !c.Alone {
-			running.Go(func() { errs[i] = c.Run(ctx, s) })
+	for i, s := range subjects {
+		each(i, func(r *result) {
+			if !r.alone {
+				running.Go(func() { r.run(ctx, s) })
+			}
+		})
+		if i%atOnce == atOnce-1 {
+			running.Wait()
 		}
 	}
 	running.Wait()
-	for i, c := range checks {
-		if c.Alone {
-			errs[i] = c.Run(ctx, s)
-		}
+	for i, s := range subjects {
+		each(i, func(r *result) {
+			if r.alone {
+				r.run(ctx, s)
+			}
+		})
 	}
-	return errs
+	return results
+}
+
+func (r *result) run(ctx context.Context, s Subject) {
+	began := time.Now()
+	r.err = r.check.run(ctx, s)
+	r.took = time.Since(began)
 }
 
 // What a strategy claims.
 
-// locks: it keeps holders apart at all.
+// locks: it excludes a second holder at all.
 func locks(s Subject) bool { return s.Strategy.Excludes != lock.Nobody }
 
 // expires: a holder that dies does not keep the key.
@@ -121,7 +158,7 @@ func timed(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 // renews: it lasts by being renewed, and its loss is known.
 func renews(s Subject) bool { return outlasts(s) && timed(s) }
 
-// spares: its release does not free what somebody else has by then.
+// spares: its release does not free what another client has by then.
 func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
 // undoes: what it has taken without knowing is given back.
@@ -134,77 +171,4 @@ func remote(s Subject) bool { return s.Strategy.Needs != 0 }
 
 func both(a, b func(Subject) bool) func(Subject) bool {
 	return func(s Subject) bool { return a(s) && b(s) }
-}
-
-// processes of a check.
-
-// process is one locker with clients of its own, as a process would have.
-type process struct {
-	lock.Locker
-	disconnect func()
-}
-
-func (s Subject) start(ttl, wait time.Duration) (*process, error) {
-	env, disconnect, err := s.Open(s.Spec)
-	if err != nil {
-		return nil, err
-	}
-	env.TTL, env.Wait = ttl, wait
-	locker, err := s.Strategy.New(env)
-	if err != nil {
-		disconnect()
-		return nil, err
-	}
-	return &process{locker, disconnect}, nil
-}
-
-// stop ends the process as a clean exit would. It releases no lease.
-func (p *process) stop() error {
-	err := p.Close()
-	p.disconnect()
-	return err
-}
-
-// pair starts a holder and one that contends with it. For a lock that knows one
-// process only, both are the same.
-func (s Subject) pair(ttl, wait time.Duration) (holder, rival *process, stop func(), err error) {
-	if s.Strategy.Excludes == lock.Process {
-		p, err := s.start(ttl, wait)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		return p, p, func() { _ = p.stop() }, nil
-	}
-	if holder, err = s.start(ttl, wait); err != nil {
-		return nil, nil, nil, err
-	}
-	if rival, err = s.start(ttl, wait); err != nil {
-		_ = holder.stop()
-		return nil, nil, nil, err
-	}
-	return holder, rival, func() { _, _ = holder.stop(), rival.stop() }, nil
-}
-
-// nothingLeft looks on the servers. What is on its way there may arrive: a
-// release returns when a quorum has answered, and a dead holder's keys expire on
-// one node after the other. A key that was forgotten stays for longer than that.
-func (s Subject) nothingLeft(ctx context.Context, key string) error {
-	if s.Left == nil {
-		return nil
-	}
-	for began := time.Now(); ; {
-		late := time.Since(began) > settling
-		keys, err := s.Left(ctx, key)
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		if late {
-			return fmt.Errorf("left behind: %v", keys)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("left behind: %v: %w", keys, ctx.Err())
-		case <-time.After(settling / 50):
-		}
-	}
 }

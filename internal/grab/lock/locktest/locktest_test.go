@@ -22,40 +22,41 @@ func TestMain(m *testing.M) { Main(m, OpenRedis, findFlawed) }
 // that are meant for it.
 func TestSuite(t *testing.T) {
 	nodes := Embedded(t)
+	var subjects []Subject
 	for _, name := range slices.Sorted(maps.Keys(flawedLocks)) {
-		t.Run(name, func(t *testing.T) {
-			st, err := findFlawed(name)
-			if err != nil {
-				t.Fatal(err)
+		st, err := findFlawed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := nodes.Subject(st)
+		for _, c := range checks {
+			if !c.applies(s) {
+				t.Errorf("%s: %s does not apply", name, c.name)
 			}
-			subject, flaw := nodes.Subject(st), flawedLocks[name]
-			var finders []Check
-			for _, c := range Checks {
-				if !c.Applies(subject) {
-					t.Errorf("%s does not apply", c.Name)
-				}
-				if flaw.found == nil || slices.Contains(flaw.found, c.Name) {
-					finders = append(finders, c)
-				}
-			}
-			for i, err := range runAll(t.Context(), subject, finders) {
-				switch {
-				case flaw.does == nil && err != nil:
-					t.Errorf("%s: %v", finders[i].Name, err)
-				case flaw.does != nil && err == nil:
-					t.Errorf("%s found nothing", finders[i].Name)
-				}
-			}
-			wipe(t, nodes)
-		})
+		}
+		subjects = append(subjects, s)
 	}
-}
-
-// wipe removes what a wrong lock has left, so that the next check finds nothing.
-func wipe(t *testing.T, nodes Nodes) {
-	t.Helper()
-	if err := nodes.each(func(c *redis.Client) error { return c.FlushAll(context.Background()).Err() }); err != nil {
-		t.Fatal(err)
+	finds := func(s Subject, c check) bool {
+		found := flawedLocks[s.Strategy.Name].found
+		return found == nil || slices.Contains(found, c.name)
+	}
+	for i, results := range runAll(t.Context(), subjects, 10, finds) {
+		name := subjects[i].Strategy.Name
+		t.Run(name, func(t *testing.T) {
+			if len(results) == 0 {
+				t.Error("no check is meant for it")
+			}
+			for _, r := range results {
+				switch flawed := flawedLocks[name].does != nil; {
+				case !flawed && r.err != nil:
+					t.Errorf("%s: %v", r.name, r.err)
+				case flawed && r.err == nil:
+					t.Errorf("%s found nothing", r.name)
+				default:
+					t.Logf("%s took %v: %v", r.name, r.took.Round(time.Millisecond), r.err)
+				}
+			}
+		})
 	}
 }
 
@@ -100,7 +101,7 @@ var flawedLocks = map[string]flaw{
 		does:  func(l *flawed) { l.waitsAlways = true },
 		found: []string{"tries once"},
 	},
-	"wakes nobody": {
+	"wakes no waiter": {
 		does:  func(l *flawed) { l.sleep = 2 * slack },
 		found: []string{"wakes a waiter"},
 	},
@@ -304,7 +305,8 @@ var errNever = errors.New("never")
 
 // TestChildError: a child that cannot even start its lock is not a pass.
 func TestChildError(t *testing.T) {
-	if err := processes(t.Context(), Subject{Strategy: lock.Strategy{Name: "unheard of"}, Open: OpenRedis}); err == nil {
+	s := Subject{Strategy: lock.Strategy{Name: "unheard of"}, Open: OpenRedis}
+	if err := (check{name: "two processes", does: processes}).run(t.Context(), s); err == nil {
 		t.Error("a child without a lock passed")
 	}
 	st := lock.Strategy{Name: "right"}

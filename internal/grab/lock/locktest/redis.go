@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,51 +20,36 @@ import (
 )
 
 // Nodes are the Redis servers of a test: one, and five for Redlock.
-type Nodes struct{ spec string }
+type Nodes []string // addresses; the single Redis first
 
 const redlockNodes = 5
 
-// Embedded starts nodes inside the test. Real time drives theirs.
+// Embedded starts nodes inside the test.
 func Embedded(tb testing.TB) Nodes {
 	tb.Helper()
-	var addrs []string
-	var nodes []*miniredis.Miniredis
-	for range 1 + redlockNodes {
+	nodes := make(Nodes, 1+redlockNodes)
+	for i := range nodes {
 		node := miniredis.RunT(tb)
-		nodes = append(nodes, node)
-		addrs = append(addrs, node.Addr())
+		node.ClockTTL(true)
+		nodes[i] = node.Addr()
 	}
-	tb.Cleanup(passTime(nodes))
-	return Nodes{strings.Join(addrs, ",")}
+	return nodes
 }
 
-// passTime lets the nodes' time pass with ours, and returns what stops it.
-func passTime(nodes []*miniredis.Miniredis) (stop func()) {
-	quit, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for last := time.Now(); ; {
-			select {
-			case <-quit:
-				return
-			case <-tick.C:
-			}
-			now := time.Now()
-			for _, node := range nodes {
-				node.FastForward(now.Sub(last))
-			}
-			last = now
-		}
-	}()
-	return func() { close(quit); <-stopped }
-}
-
-// Servers starts redis-server processes that are the test's own. Without
-// redis-server on PATH the test is skipped, or fails if
-// GRABLAB_REQUIRE_SERVERS=1.
+// Servers starts redis-server processes as nodes; see RedisServer.
 func Servers(tb testing.TB) Nodes {
+	tb.Helper()
+	nodes := make(Nodes, 1+redlockNodes)
+	for i := range nodes {
+		nodes[i] = RedisServer(tb)
+	}
+	return nodes
+}
+
+// RedisServer starts a redis-server process that is the test's own, with args beside
+// those that keep it from writing to disk, and returns its address. Without
+// redis-server on PATH the test is skipped, or fails if GRABLAB_REQUIRE_SERVERS=1.
+func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -74,24 +58,18 @@ func Servers(tb testing.TB) Nodes {
 		}
 		tb.Skip("locktest: no redis-server on PATH (Debian: apt-get install redis-server)")
 	}
-	addrs := make([]string, 1+redlockNodes)
-	for i := range addrs {
-		addrs[i] = startServer(tb, path)
-	}
-	return Nodes{strings.Join(addrs, ",")}
-}
-
-// startServer returns the address of a redis-server that answers and is the
-// process started here: another may have taken the port first.
-func startServer(tb testing.TB, path string) string {
-	tb.Helper()
 	for range 5 {
-		port := freePort(tb)
-		cmd := exec.Command(path, "--port", port, "--bind", "127.0.0.1", "--dir", tb.TempDir(), "--save", "", "--appendonly", "no")
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatalf("locktest: %v", err)
+		}
+		addr := l.Addr().String()
+		_ = l.Close()
+		_, port, _ := net.SplitHostPort(addr)
+		cmd := exec.Command(path, append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", tb.TempDir(), "--save", "", "--appendonly", "no"}, args...)...)
 		if err := cmd.Start(); err != nil {
 			tb.Fatalf("locktest: %v", err)
 		}
-		addr := net.JoinHostPort("127.0.0.1", port)
 		if answers(addr, cmd.Process.Pid) {
 			tb.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 			return addr
@@ -102,16 +80,8 @@ func startServer(tb testing.TB, path string) string {
 	return ""
 }
 
-func freePort(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("locktest: %v", err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-}
-
+// answers says whether a server answers and is the process started here: another
+// may have taken the port first.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -139,7 +109,7 @@ func options(addr string) *redis.Options {
 }
 
 // Single is the address of the single Redis.
-func (n Nodes) Single() string { return strings.Split(n.spec, ",")[0] }
+func (n Nodes) Single() string { return n[0] }
 
 // NewClient opens a client as OpenRedis does.
 func NewClient(addr string) *redis.Client {
@@ -173,29 +143,23 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 		Redis:   single,
 		Redlock: redlock,
 		Now:     time.Now,
-		Token:   func() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) },
+		Token:   Token,
 		Rand:    rand.Float64,
 	}
 }
 
+// Token is for Env: a name that was never used before.
+func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
+
 // Subject is the strategy over these nodes.
 func (n Nodes) Subject(st lock.Strategy) Subject {
-	return Subject{
-		Strategy: st,
-		Spec:     n.spec,
-		Open:     OpenRedis,
-		Drop:     n.drop(st),
-		Left:     n.left,
+	s := Subject{Strategy: st, Spec: strings.Join(n, ","), Open: OpenRedis, Left: n.left}
+	if st.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
+		s.Drop = func(ctx context.Context, key string) error {
+			return n.each(func(c *redis.Client) error { return c.Del(ctx, key).Err() })
+		}
 	}
-}
-
-func (n Nodes) drop(st lock.Strategy) func(context.Context, string) error {
-	if st.Needs&(lock.Redis|lock.RedisQuorum) == 0 {
-		return nil
-	}
-	return func(ctx context.Context, key string) error {
-		return n.each(func(c *redis.Client) error { return c.Del(ctx, key).Err() })
-	}
+	return s
 }
 
 func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) {
@@ -213,7 +177,7 @@ func (n Nodes) left(ctx context.Context, key string) (keys []string, err error) 
 }
 
 func (n Nodes) each(do func(*redis.Client) error) error {
-	for addr := range strings.SplitSeq(n.spec, ",") {
+	for _, addr := range n {
 		client := redis.NewClient(options(addr))
 		err := do(client)
 		_ = client.Close()

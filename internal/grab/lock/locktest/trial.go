@@ -1,0 +1,183 @@
+package locktest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"grablab/internal/grab/lock"
+)
+
+// trial is one run of a check. It fails as a testing.T does: fatalf ends the check,
+// and what it has started is stopped.
+type trial struct {
+	Subject
+	ctx  context.Context
+	keys []string // of which nothing may be left at the end
+	key  string   // the first of them
+	err  error
+	stop []func()
+}
+
+// patience bounds a check in which something hangs.
+const patience = time.Minute
+
+// run is nil if the lock passes the check.
+func (c check) run(ctx context.Context, s Subject) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	t := &trial{Subject: s, ctx: ctx}
+	t.key = t.addKey(c.name)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer t.stopAll()
+		c.does(t)
+		for _, key := range t.keys {
+			t.nothingLeft(key)
+		}
+	}()
+	<-ended
+	return t.err
+}
+
+// addKey makes a key that no other check and no other subject uses.
+func (t *trial) addKey(name string) string {
+	key := fmt.Sprintf("locktest:%s:{%s}", t.Strategy.Name, name)
+	t.keys = append(t.keys, key)
+	return key
+}
+
+func (t *trial) fatalf(format string, args ...any) {
+	t.err = fmt.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (t *trial) must(what string, err error) {
+	if err != nil {
+		t.fatalf("%s: %w", what, err)
+	}
+}
+
+// want ends the check if an error is not the wanted one.
+func (t *trial) want(what string, got, wanted error) {
+	if !errors.Is(got, wanted) {
+		t.fatalf("%s: %v; want %v", what, got, wanted)
+	}
+}
+
+// process is one locker with clients of its own, as a process would have.
+type process struct {
+	lock.Locker
+	stop func() error // as a clean exit would; releases no lease
+}
+
+func (s Subject) start(ttl, wait time.Duration) (*process, error) {
+	env, disconnect, err := s.Open(s.Spec)
+	if err != nil {
+		return nil, err
+	}
+	env.TTL, env.Wait = ttl, wait
+	locker, err := s.Strategy.New(env)
+	if err != nil {
+		disconnect()
+		return nil, err
+	}
+	return &process{locker, sync.OnceValue(func() error {
+		defer disconnect()
+		return locker.Close()
+	})}, nil
+}
+
+// start starts a process that stops at the end of the check.
+func (t *trial) start(ttl, wait time.Duration) *process {
+	p, err := t.Subject.start(ttl, wait)
+	t.must("start", err)
+	t.stop = append(t.stop, func() { _ = p.stop() })
+	return p
+}
+
+// pair starts a holder and a process that contends with it. For a lock that knows
+// one process only, both are the same.
+func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
+	holder = t.start(ttl, wait)
+	if t.Strategy.Excludes == lock.Process {
+		return holder, holder
+	}
+	return holder, t.start(ttl, wait)
+}
+
+func (t *trial) stopAll() {
+	for _, stop := range t.stop {
+		stop()
+	}
+}
+
+func (t *trial) acquire(l lock.Locker) lock.Lease {
+	lease, err := l.Acquire(t.ctx, t.key)
+	t.must("acquire", err)
+	return lease
+}
+
+func (t *trial) release(lease lock.Lease) { t.must("release", lease.Release(t.ctx)) }
+
+// excluded checks that the contender cannot take the key now, and returns how long it
+// took to say so.
+func (t *trial) excluded(ctx context.Context, by string, contender lock.Locker) time.Duration {
+	began := time.Now()
+	lease, err := contender.Acquire(ctx, t.key)
+	took := time.Since(began)
+	if err == nil {
+		_ = lease.Release(ctx)
+		t.fatalf("%s has the lock, and a contender got it too", by)
+	}
+	t.want("a contender of "+by, err, lock.ErrBusy)
+	return took
+}
+
+type acquired struct {
+	lease lock.Lease
+	err   error
+}
+
+// waiter acquires in the background, and must have to wait.
+func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
+	done := make(chan acquired, 1)
+	go func() {
+		lease, err := l.Acquire(ctx, t.key)
+		done <- acquired{lease, err}
+	}()
+	select {
+	case got := <-done:
+		t.fatalf("the waiter did not wait: %v", got.err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	return done
+}
+
+// drop takes the lock away from its holder.
+func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
+
+// nothingLeft looks on the servers. What is on its way there may arrive: a
+// release returns when a quorum has answered, and a dead holder's keys expire on
+// one node after the other. A key that was forgotten stays for longer than that.
+func (t *trial) nothingLeft(key string) {
+	if t.Left == nil {
+		return
+	}
+	for began := time.Now(); ; {
+		late := time.Since(began) > cmp.Or(t.Settling, settling)
+		keys, err := t.Left(t.ctx, key)
+		switch {
+		case err == nil && len(keys) == 0:
+			return
+		case late || t.ctx.Err() != nil:
+			t.fatalf("left behind: %v, %v", keys, err)
+		}
+		time.Sleep(settling / 50)
+	}
+}
