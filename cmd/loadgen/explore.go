@@ -31,14 +31,11 @@ type exploreSettings struct {
 	quiet    bool
 
 	given map[string]bool // the flags that were
-	notes []string        // for stderr: the present names of what was called by an old one
+	notes notes
 }
 
 // exploreFormats is what a search can be printed as, the default first.
-var exploreFormats = []struct {
-	name   string
-	render func(io.Writer, report.Exploration) error
-}{
+var exploreFormats = []format[report.Exploration]{
 	{"text", report.Explored},
 	{"mermaid", firstDiagram},
 	{"json", report.ExploredJSON},
@@ -50,7 +47,7 @@ func (s *exploreSettings) options() []option {
 		{"file", "FILE", "a Go file of package lock, taken in for this call alone: its strategies are explored", one(&s.file, nonEmpty)},
 		{"actors", "N", "drivers after the one order", one(&s.Actors, whole(2, explore.MaxActors))},
 		{"preemptions", "P", "how often another may go on although one could", one(&s.Preemptions, whole(0, explore.MaxPreemptions))},
-		{"faults", "A,B,…", "what may go wrong: " + listed(explore.Faults) + "; or none, or all", one(&s.Faults, s.parseFaults)},
+		{"faults", "A,B,…", "what may go wrong: " + listed(explore.Faults) + "; or none, or all (default " + listed(s.Faults) + ")", one(&s.Faults, s.parseFaults)},
 		{"fault-count", "K", "how many of them in one schedule", one(&s.FaultCount, whole(0, explore.MaxFaultCount))},
 		{"property", "A,B,…", "what must hold: " + listed(explore.Properties), one(&s.Properties, s.parseProperties)},
 		{"guard", "NAME", "how the winner is written (default: the strategy's own)", one(&s.Guard, parseGuard)},
@@ -143,17 +140,7 @@ the faults that are let happen. Exit code 3: it is another.
 `)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	defer tw.Flush()
-	s := newExploreSettings()
-	for _, o := range s.options() {
-		about := o.about
-		switch o.name {
-		case "faults":
-			about += fmt.Sprintf(" (default %s)", listed(s.Faults))
-		case "actors", "preemptions", "fault-count", "on-lost", "ttl", "work", "wait", "seconds", "out", "format":
-			about += fmt.Sprintf(" (default %s)", o.value)
-		}
-		fmt.Fprintf(tw, "  -%s %s\t%s\n", o.name, o.arg, about)
-	}
+	printOptions(tw, newExploreSettings().options())
 }
 
 // parseFaults reads names of faults, none and all.
@@ -177,31 +164,17 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames reads a list of names that find knows and that are among all. Each
-// counts once. What find says of a name is noted for the user.
-func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) (chosen []S, err error) {
-	list, err := parseList(text)
-	if err != nil {
-		return nil, err
-	}
-	for _, given := range list {
+// parseNames reads names that find knows and that are among all. Each counts
+// once. What find says of a name is noted for the user.
+func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
+	return parseEach(text, func(n S) string { return string(n) }, func(given string) ([]S, error) {
 		name, note := find(given)
 		if !slices.Contains(all, name) {
 			return nil, fmt.Errorf("want one of %s", listed(all))
 		}
-		s.note(note)
-		if !slices.Contains(chosen, name) {
-			chosen = append(chosen, name)
-		}
-	}
-	return chosen, nil
-}
-
-// note keeps what the user is told before the search; "": nothing.
-func (s *exploreSettings) note(text string) {
-	if text != "" && !slices.Contains(s.notes, text) {
-		s.notes = append(s.notes, text)
-	}
+		s.notes.add(note)
+		return []S{name}, nil
+	})
 }
 
 func listed[S ~string](names []S) string {

@@ -48,9 +48,7 @@ func exploreWith(ctx context.Context, built bool, args []string, stdout, stderr 
 	if err := s.prepare(); err != nil {
 		return complain(stderr, err)
 	}
-	for _, note := range s.notes {
-		fmt.Fprintln(stderr, note)
-	}
+	s.notes.print(stderr)
 	if s.replay != "" {
 		return inTest(func(bubble explore.Bubble) int { return s.replayAll(ctx, bubble, stdout, stderr) })
 	}
@@ -111,12 +109,7 @@ func (s *exploreSettings) fileOf(f explore.Failure) string {
 }
 
 func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
-	for _, f := range exploreFormats {
-		if f.name == s.format {
-			return f.render(w, report.Exploration{Config: s.Config, Results: results, Timing: !s.noTiming, Replay: s.replayWith})
-		}
-	}
-	return nil
+	return renderAs(w, exploreFormats, s.format, report.Exploration{Config: s.Config, Results: results, Timing: !s.noTiming, Replay: s.replayWith})
 }
 
 // replayWith is the command that shows a failure again.
@@ -144,7 +137,7 @@ func (s *exploreSettings) prepare() error {
 		return fmt.Errorf("%w: %s: %s", errUsage, s.replay, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
 	}
 	_, note, _ := catalog.FindProperty(s.course.Property)
-	s.note(note)
+	s.notes.add(note)
 	if s.names == nil {
 		s.names = []string{s.course.Strategy}
 	}

@@ -239,7 +239,7 @@ func TestFaultLists(t *testing.T) {
 		"all,pause":   lock.Faults,
 		"slow, none ": {lock.NoFault, lock.Slow},
 	} {
-		if got, err := parseFaults(text); err != nil || !slices.Equal(got, want) {
+		if got, err := new(settings).parseFaults(text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
 		}
 	}

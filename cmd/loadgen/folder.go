@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -110,23 +109,29 @@ const (
 
 // save writes run.json and the reports drawn from it, each whole or not at all.
 func (f *folder) save(run *bench.Run) error {
-	for _, file := range []struct {
-		name   string
-		render func(io.Writer, *bench.Run) error
-	}{{report.File, renderJSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}} {
-		var b bytes.Buffer
-		if err := file.render(&b, run); err != nil {
-			return err
-		}
-		if err := renameio.WriteFile(filepath.Join(f.path, file.name), b.Bytes(), 0o644); err != nil {
-			return fmt.Errorf("result folder: %w", err)
-		}
+	err := writeFiles(f, []format[*bench.Run]{{report.File, renderJSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
+	if err != nil {
+		return err
 	}
 	if f.link == "" {
 		return nil
 	}
 	if err := renameio.Symlink(filepath.Base(f.path), f.link); err != nil {
 		return fmt.Errorf("result folder: %w", err)
+	}
+	return nil
+}
+
+// writeFiles writes a result in several formats, each file whole or not at all.
+func writeFiles[T any](f *folder, files []format[T], result T) error {
+	for _, file := range files {
+		var b bytes.Buffer
+		if err := file.render(&b, result); err != nil {
+			return err
+		}
+		if err := renameio.WriteFile(filepath.Join(f.path, file.name), b.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("result folder: %w", err)
+		}
 	}
 	return nil
 }

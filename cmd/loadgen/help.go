@@ -10,7 +10,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// runHelp tells the commands, and the flags of run by topic.
+// runHelp lists the commands, and the flags of run by topic.
 func runHelp(w io.Writer) {
 	fmt.Fprint(w, `loadgen lets drivers fight for orders, and counts in the database how often an
 order was grabbed twice. Without arguments it does so on an embedded stack.
@@ -30,13 +30,7 @@ Commands
 	s := defaults(bench.Scenarios[0].Name)
 	for _, t := range s.topics() {
 		fmt.Fprintf(tw, "\n%s\n", t.title)
-		for _, o := range t.options {
-			about := o.about
-			if v := o.value.String(); v != "" && v != "0" && v != "0s" {
-				about += fmt.Sprintf(" (default %s)", v)
-			}
-			fmt.Fprintf(tw, "  -%s %s\t%s\n", o.name, o.arg, about)
-		}
+		printOptions(tw, t.options)
 	}
 	fmt.Fprintf(tw, "\nScenarios\n")
 	for _, sc := range bench.Scenarios {

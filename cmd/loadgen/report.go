@@ -6,18 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"grablab/internal/bench"
 	"grablab/internal/report"
 )
 
-// formats is what a run can be rendered as, the default first.
-var formats = []struct {
-	name   string
-	render func(io.Writer, *bench.Run) error
-}{
+// runFormats is what a run can be rendered as, the default first.
+var runFormats = []format[*bench.Run]{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
 	{"html", report.HTML},
@@ -35,10 +31,7 @@ func renderJSON(w io.Writer, run *bench.Run) error {
 
 // reportCommand is loadgen report DIR….
 func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	var names []string
-	for _, f := range formats {
-		names = append(names, f.name)
-	}
+	names := formatNames(runFormats)
 	format := names[0]
 	fs := flag.NewFlagSet("loadgen report", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -54,7 +47,6 @@ func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 	case len(dirs) == 0:
 		return complain(stderr, fmt.Errorf("%w: report needs a result folder, as in loadgen report results/latest", errUsage))
 	}
-	render := formats[slices.Index(names, format)].render
 	for i, dir := range dirs {
 		run, err := report.Load(dir)
 		if err != nil {
@@ -63,7 +55,7 @@ func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 		if i > 0 && format != "json" {
 			fmt.Fprintln(stdout)
 		}
-		if err := render(stdout, run); err != nil {
+		if err := renderAs(stdout, runFormats, format, run); err != nil {
 			return complain(stderr, err)
 		}
 	}

@@ -36,7 +36,8 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
 	}
-	s.sayTo(stdout, stderr)
+	s.notes.print(stderr)
+	s.Log, s.TTY = announce(s.Seed, s.format == "json", s.quiet, stdout, stderr)
 	out, err := s.folder()
 	if err != nil {
 		return complain(stderr, err)
@@ -69,44 +70,47 @@ func untilSignal(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { forget(); stop() }
 }
 
-// sayTo prints the seed, and sets where progress goes.
-func (s *settings) sayTo(stdout, stderr io.Writer) {
-	s.Log = stderr
-	if f, ok := stderr.(*os.File); ok {
-		s.TTY = term.IsTerminal(int(f.Fd()))
+// announce prints the seed first, and returns where progress goes and whether
+// that is a terminal. What a program reads must stand on standard output alone.
+func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (log io.Writer, tty bool) {
+	f, ok := stderr.(*os.File)
+	log, tty = stderr, ok && term.IsTerminal(int(f.Fd()))
+	if quiet {
+		log, tty = io.Discard, false
 	}
-	if s.quiet {
-		s.Log = io.Discard
+	if forPrograms {
+		stdout = log
 	}
-	first := stdout
-	if s.format == "json" { // which must stand there alone
-		first = s.Log
+	fmt.Fprintf(stdout, "seed %d\n", seed)
+	return log, tty
+}
+
+// notBegun removes the folder of what ended before the first cell or round.
+func notBegun(err error, first string, out *folder, stderr io.Writer) int {
+	switch failed := out.discard(); {
+	case errors.Is(err, context.Canceled) && failed == nil:
+		fmt.Fprintf(stderr, "interrupted before the first %s: there is nothing to keep\n", first)
+		return exitInterrupted
+	case errors.Is(err, context.Canceled):
+		return complain(stderr, failed)
+	case errors.Is(err, stack.ErrRefused):
+		err = fmt.Errorf("%w: %w", errUsage, err)
+		fallthrough
+	default:
+		return complain(stderr, errors.Join(err, failed))
 	}
-	fmt.Fprintf(first, "seed %d\n", s.Seed)
 }
 
 // conclude prints what the run came to, and decides the exit code.
 func (s *settings) conclude(run *bench.Run, err error, out *folder, stdout, stderr io.Writer) int {
-	interrupted := errors.Is(err, context.Canceled)
-	switch {
-	case out.begun:
-	case interrupted:
-		fmt.Fprintln(stderr, "interrupted before the first cell: there is nothing to keep")
-		if err := out.discard(); err != nil {
-			return complain(stderr, err)
-		}
-		return exitInterrupted
-	default:
-		if errors.Is(err, stack.ErrRefused) {
-			err = fmt.Errorf("%w: %w", errUsage, err)
-		}
-		return complain(stderr, errors.Join(err, out.discard()))
+	if !out.begun {
+		return notBegun(err, "cell", out, stderr)
 	}
 	if err := s.print(run, out, stdout); err != nil {
 		return complain(stderr, err)
 	}
 	switch {
-	case interrupted:
+	case errors.Is(err, context.Canceled):
 		fmt.Fprintf(stderr, "interrupted: %d of %d cells are kept; -resume %s goes on\n",
 			len(run.Cells), max(len(run.Cells), len(s.Plan())), relative(out.path))
 		return exitInterrupted
@@ -135,7 +139,7 @@ func (s *settings) print(run *bench.Run, out *folder, stdout io.Writer) error {
 	return err
 }
 
-// relative is the path as somebody in this folder would type it.
+// relative is the path as it is typed in this folder.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {
