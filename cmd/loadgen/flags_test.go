@@ -245,6 +245,25 @@ func TestFaultLists(t *testing.T) {
 	}
 }
 
+// An old name of a fault is taken, and its present one is told, once.
+func TestOldFaultNames(t *testing.T) {
+	s, err := parseRun([]string{"-strategies", "setnx", "-faults", "expiry,restart,slow", "-only", "setnx/expiry"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told bytes.Buffer
+	s.notes.print(&told)
+	if want := "expiry is now called slow\nrestart is now called redis-restart\n"; told.String() != want {
+		t.Errorf("told %q, want %q", &told, want)
+	}
+	if len(s.Only) != 1 || s.Only[0].Fault != lock.Slow {
+		t.Errorf("-only is %v", s.Only)
+	}
+	if _, err := parseRun([]string{"-faults", "reply-lost"}); err == nil { // which explore alone plays
+		t.Error("run plays reply-lost")
+	}
+}
+
 // Every wrong flag is told in one sentence and exit code 2, before anything is
 // started or written.
 func TestBadUsage(t *testing.T) {
