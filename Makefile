@@ -18,7 +18,7 @@ run: ## the main job, on the embedded stack
 
 # A Redlock node has 50 ms to answer, and gets them only if the tests of others do
 # not take the processor meanwhile: those that look closely run one after the other.
-CLOSE := grablab/internal/bench grablab/internal/lockbench grablab/internal/grab/lock
+CLOSE := grablab/internal/experiment grablab/internal/replay grablab/internal/lockbench grablab/internal/grab/lock
 
 test: export GRABLAB_REQUIRE_SERVERS := 1
 test: export GORACE := atexit_sleep_ms=0
@@ -45,7 +45,7 @@ prove: tools ## what takes longer; its output is kept in results/prove.txt
 	export GRABLAB_REQUIRE_SERVERS=1 GRABLAB_PROVE=1; \
 	go test -p 1 -tags prove -run Times -v -timeout 60m ./cmd/loadgen || failed=1; \
 	go test -p 1 -tags prove -run Million -v -timeout 60m ./cmd/loadgen || failed=1; \
-	go test -p 1 -run 'Force|Interrupted|Never' -parallel 8 -timeout 60m ./internal/bench || failed=1; \
+	go test -p 1 -run 'Replay|Interrupted|Never' -parallel 8 -timeout 60m ./internal/experiment ./internal/replay || failed=1; \
 	go test -p 1 -run 'Conformance|AllTakePart' -timeout 60m ./internal/grab/lock ./internal/lockbench || failed=1; \
 	go test -p 1 -run Mutants -v -timeout 60m ./internal/explore || failed=1; \
 	go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/... || failed=1; \

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/bench"
 	"grablab/internal/catalog"
+	"grablab/internal/experiment"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -21,8 +21,8 @@ import (
 
 // settings is a run as it was asked for.
 type settings struct {
-	bench.Config
-	asserts []bench.Assert
+	experiment.Config
+	asserts []experiment.Assert
 	format  string
 	quiet   bool
 	resume  string // the result folder to go on in; "": a new one
@@ -93,20 +93,20 @@ const maxRequests = 100_000_000
 // core is the five strategies that -strategies has by default.
 var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}
 
-// defaultLanes is how many cells with a fault run at a time: they wait more
+// defaultWorkers is how many cells with a fault run at a time: they wait more
 // than they work.
-const defaultLanes = 4
+const defaultWorkers = 4
 
 // defaults is a run of the named scenario in which nothing else was asked for.
 func defaults(scenario string) *settings {
 	s := &settings{format: "text", given: map[string]bool{}}
-	for _, sc := range bench.Scenarios {
+	for _, sc := range experiment.Scenarios {
 		if sc.Name == scenario {
 			s.Config = sc.Config
 			s.Scenario = sc.Name
 		}
 	}
-	s.Stack.Kind, s.Instances, s.Lanes = stack.Embedded, 2, defaultLanes
+	s.Stack.Kind, s.Instances, s.Workers = stack.Embedded, 2, defaultWorkers
 	s.Strategies, _ = parseStrategies("core")
 	s.Faults = []lock.Fault{lock.NoFault}
 	s.OnLost = grab.Abort
@@ -136,7 +136,7 @@ func parseRun(args []string) (*settings, error) {
 
 // parseTwice parses once for the scenario, and once more over what that one sets.
 func parseTwice(args []string) (*settings, error) {
-	s := defaults(bench.Scenarios[0].Name)
+	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (s *settings) parse(args []string) error {
 			fs.Var(recorded{o.value, o.name, s.argsOf(o.name)}, o.name, o.about)
 		}
 	}
-	fs.Var(one(&s.Lanes, whole(1, 16)), "lanes", "") // not in the help: it is for tests
+	fs.Var(one(&s.Workers, whole(1, 16)), "worker-stacks", "") // not in the help: it is for tests
 	return readFlags(fs, args, s.given)
 }
 
@@ -195,8 +195,8 @@ func (n recorded) String() string {
 }
 
 func scenarioNames() []string {
-	names := make([]string, len(bench.Scenarios))
-	for i, s := range bench.Scenarios {
+	names := make([]string, len(experiment.Scenarios))
+	for i, s := range experiment.Scenarios {
 		names[i] = s.Name
 	}
 	return names
@@ -236,10 +236,10 @@ func parseGuard(text string) (order.Guard, error) {
 	return order.Guard(name), err
 }
 
-func parseAssert(text string) (bench.Assert, error) {
-	a, err := bench.ParseAssert(text)
+func parseAssert(text string) (experiment.Assert, error) {
+	a, err := experiment.ParseAssert(text)
 	if err != nil {
-		return a, errors.New(strings.TrimPrefix(err.Error(), bench.ErrAssert.Error()+": "))
+		return a, errors.New(strings.TrimPrefix(err.Error(), experiment.ErrAssert.Error()+": "))
 	}
 	return a, nil
 }
@@ -301,16 +301,16 @@ func (s *settings) findFault(name string) (lock.Fault, error) {
 	return "", unknown("fault", name, names, "all")
 }
 
-func (s *settings) parseCell(text string) (bench.CellName, error) {
+func (s *settings) parseCell(text string) (experiment.CellName, error) {
 	strategy, fault, ok := strings.Cut(text, "/")
 	if !ok {
-		return bench.CellName{}, errors.New("want STRATEGY/FAULT, as in setnx/pause")
+		return experiment.CellName{}, errors.New("want STRATEGY/FAULT, as in setnx/pause")
 	}
 	if _, err := findStrategy(strategy); err != nil {
-		return bench.CellName{}, err
+		return experiment.CellName{}, err
 	}
 	f, err := s.findFault(fault)
-	return bench.CellName{Strategy: strategy, Fault: f}, err
+	return experiment.CellName{Strategy: strategy, Fault: f}, err
 }
 
 func parseTargets(text string) ([]string, error) {

@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
+	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -29,7 +30,7 @@ var samples = map[string]sample{
 	"strategies": {"setnx, none", "", func(s *settings) { s.Strategies = strategies("setnx", "none") }},
 	"faults":     {"crash,none,pause,crash", "", func(s *settings) { s.Faults = []lock.Fault{lock.NoFault, lock.Pause, lock.Crash} }},
 	"only": {"setnx/pause", "", func(s *settings) {
-		s.Strategies, s.Faults, s.Only = strategies("setnx"), []lock.Fault{lock.Pause}, []bench.CellName{{Strategy: "setnx", Fault: lock.Pause}}
+		s.Strategies, s.Faults, s.Only = strategies("setnx"), []lock.Fault{lock.Pause}, []experiment.CellName{{Strategy: "setnx", Fault: lock.Pause}}
 	}},
 	"seed":         {"42", "", func(s *settings) { s.Seed = 42 }},
 	"stack":        {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
@@ -58,7 +59,7 @@ var samples = map[string]sample{
 	"out":          {"x/y", "", func(s *settings) { s.Out = "x/y" }},
 	"format":       {"json", "", func(s *settings) { s.format = "json" }},
 	"assert": {"setnx:grabs<5", "", func(s *settings) {
-		s.asserts = []bench.Assert{{Strategy: "setnx", Field: "grabs", Op: "<", Value: "5"}}
+		s.asserts = []experiment.Assert{{Strategy: "setnx", Field: "grabs", Op: "<", Value: "5"}}
 	}},
 	"sentinel-master": {"n", external + " -sentinel h:1", func(s *settings) { s.Stack.SentinelMaster = "n" }},
 	"zk":              {"z:1,y:2", external, func(s *settings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
@@ -67,7 +68,7 @@ var samples = map[string]sample{
 }
 
 const (
-	external = "-stack external -lanes 4 -db u:p@tcp(h:1)/d -strategies none"
+	external = "-stack external -worker-stacks 4 -db u:p@tcp(h:1)/d -strategies none"
 	targets  = "-targets http://h:1"
 )
 
@@ -286,7 +287,7 @@ func TestBadUsage(t *testing.T) {
 		"-faults pause -scenario peak":      "cannot stand with -scenario peak",
 		"-only setnx/pause -instances 1":    "must be 2 or more",
 		"-targets http://h:1 -faults slow":  "not ours to strike",
-		"-lanes 0":                          "want a whole number from 1",
+		"-worker-stacks 0":                  "want a whole number from 1",
 		"-only setnxx/none":                 "did you mean setnx?",
 		"-strategies none -only setnx/none": "not among -strategies",
 		"-schedule f":                       "-schedule goes with -stack local",
@@ -404,7 +405,7 @@ func TestHelp(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(stdout.String(), "\n  "+bench.InstanceCommand) {
+		if strings.Contains(stdout.String(), "\n  "+fleet.Command) {
 			t.Errorf("%s tells of a hidden command", args)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/report"
 
 	"github.com/google/renameio/v2"
@@ -108,8 +108,8 @@ const (
 )
 
 // save writes run.json and the reports drawn from it, each whole or not at all.
-func (f *folder) save(run *bench.Run) error {
-	err := writeFiles(f, []format[*bench.Run]{{report.File, renderJSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
+func (f *folder) save(run *experiment.Run) error {
+	err := writeFiles(f, []format[*experiment.Run]{{report.File, renderJSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
 	if err != nil {
 		return err
 	}

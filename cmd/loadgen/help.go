@@ -5,7 +5,7 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 )
@@ -27,13 +27,13 @@ Commands
 			fmt.Fprintf(tw, "  %s\t%s\n", c.name, c.about)
 		}
 	}
-	s := defaults(bench.Scenarios[0].Name)
+	s := defaults(experiment.Scenarios[0].Name)
 	for _, t := range s.topics() {
 		fmt.Fprintf(tw, "\n%s\n", t.title)
 		printOptions(tw, t.options)
 	}
 	fmt.Fprintf(tw, "\nScenarios\n")
-	for _, sc := range bench.Scenarios {
+	for _, sc := range experiment.Scenarios {
 		fmt.Fprintf(tw, "  %s\t%s\n", sc.Name, sc.About)
 	}
 	fmt.Fprintf(tw, "\nStrategies\n")

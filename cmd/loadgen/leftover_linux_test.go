@@ -13,12 +13,12 @@ import (
 	"grablab/internal/report"
 )
 
-// However a run ends while faults strike in several lanes: its processes end,
+// However a run ends while faults strike in several workers: its processes end,
 // and its folders go.
 func TestNothingIsLeft(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(sig.String(), func(t *testing.T) {
-			cmd := loadgen(t, "-only", "setnx/pause", "-only", "watchdog/slow", "-only", "mutex/slow", "-lanes", "2", "-out", "x", "-seed", "1")
+			cmd := loadgen(t, "-only", "setnx/pause", "-only", "watchdog/slow", "-only", "mutex/slow", "-worker-stacks", "2", "-out", "x", "-seed", "1")
 			startUntil(t, cmd, "[3/3]") // so one cell has ended, and two are under way
 			children := childrenOf(t, cmd.Process.Pid)
 			if len(children) < 6 { // each lane has its keeper and two instances

@@ -10,7 +10,7 @@ import (
 	"os"
 	"strings"
 
-	"grablab/internal/bench"
+	"grablab/internal/fleet"
 	"grablab/internal/instance"
 	"grablab/internal/lockbench"
 	"grablab/internal/stack"
@@ -50,7 +50,7 @@ func commands() []command {
 		{"report", "render result folders again", reportCommand},
 		{ownCommand, "", exploreOwnCommand},
 		{playerCommand, "", playerMain},
-		{bench.InstanceCommand, "", instance.Main},
+		{fleet.Command, "", instance.Main},
 		{lockbench.WorkerCommand, "", lockbench.WorkerMain},
 	}
 }

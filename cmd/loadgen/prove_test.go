@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 )
 
@@ -34,7 +34,7 @@ func TestArticleTenTimes(t *testing.T) {
 	}
 }
 
-func winners(run *bench.Run) string {
+func winners(run *experiment.Run) string {
 	var each []string
 	for _, c := range run.Cells {
 		each = append(each, fmt.Sprintf("%s %d", c.Strategy, *c.Grabs))

@@ -8,19 +8,19 @@ import (
 	"io"
 	"strings"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/report"
 )
 
 // runFormats is what a run can be rendered as, the default first.
-var runFormats = []format[*bench.Run]{
+var runFormats = []format[*experiment.Run]{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
 	{"html", report.HTML},
 	{"json", renderJSON},
 }
 
-func renderJSON(w io.Writer, run *bench.Run) error {
+func renderJSON(w io.Writer, run *experiment.Run) error {
 	b, err := report.JSON(run)
 	if err != nil {
 		return err

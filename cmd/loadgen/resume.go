@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/report"
 )
 
@@ -25,15 +25,15 @@ func (s *settings) resumed() (*settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the flags that %s was run with: %w", s.resume, err)
 	}
-	r.Lanes, r.Resume = s.Lanes, run
+	r.Workers, r.Resume = s.Workers, run
 	r.Out, err = filepath.Abs(s.resume)
 	return r, err
 }
 
 // contradicts says what keeps the run from being gone on with as s asks for.
-func (s *settings) contradicts(run *bench.Run) error {
+func (s *settings) contradicts(run *experiment.Run) error {
 	had := run.Config.Args
-	switch commit := bench.NewEnvironment("").Commit; {
+	switch commit := experiment.NewEnvironment("").Commit; {
 	case s.given["out"]:
 		return errors.New("-out cannot stand with -resume, which goes on in the folder of the run")
 	case len(had) == 0:

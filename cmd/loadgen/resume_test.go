@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/report"
 )
 
@@ -101,8 +101,8 @@ func TestResumeContradicted(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	write := func(name, commit string, args ...string) {
-		b, err := report.JSON(&bench.Run{
-			Schema: bench.Schema, Environment: bench.Environment{Commit: commit}, Config: bench.RunConfig{Args: args},
+		b, err := report.JSON(&experiment.Run{
+			Schema: experiment.Schema, Environment: experiment.Environment{Commit: commit}, Config: experiment.RunConfig{Args: args},
 		})
 		if err == nil {
 			err = os.Mkdir(name, 0o755)
@@ -114,7 +114,7 @@ func TestResumeContradicted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	commit := bench.NewEnvironment("").Commit
+	commit := experiment.NewEnvironment("").Commit
 	write("x", commit, "-strategies=none", "-orders=5", "-seed=3")
 	write("old", commit)
 	write("other", "abc1234", "-seed=3")

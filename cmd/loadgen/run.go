@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/report"
 	"grablab/internal/stack"
 
@@ -46,7 +46,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}
-	run, err := bench.Execute(ctx, s.Config, out.save)
+	run, err := experiment.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
 }
 
@@ -102,7 +102,7 @@ func notBegun(err error, first string, out *folder, stderr io.Writer) int {
 }
 
 // conclude prints what the run came to, and decides the exit code.
-func (s *settings) conclude(run *bench.Run, err error, out *folder, stdout, stderr io.Writer) int {
+func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) int {
 	if !out.begun {
 		return notBegun(err, "cell", out, stderr)
 	}
@@ -127,7 +127,7 @@ func (s *settings) conclude(run *bench.Run, err error, out *folder, stdout, stde
 	return code
 }
 
-func (s *settings) print(run *bench.Run, out *folder, stdout io.Writer) error {
+func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) error {
 	if s.format == "json" {
 		return renderJSON(stdout, run)
 	}

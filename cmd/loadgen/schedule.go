@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"grablab/internal/bench"
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
+	"grablab/internal/replay"
 	"grablab/internal/schedule"
 	"grablab/internal/stack"
 )
@@ -54,7 +54,7 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) in
 		cfg.Out, cfg.Log = io.Discard, io.Discard
 	}
 	fmt.Fprintf(stdout, "%s on real servers, with %s\n\n", s.schedule, cfg.Strategy.Name)
-	forced, err := bench.Force(ctx, cfg)
+	forced, err := replay.Run(ctx, cfg)
 	switch {
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "interrupted: nothing is claimed of the schedule")
@@ -66,7 +66,7 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) in
 }
 
 // forceConfig reads the file.
-func (s *settings) forceConfig() (cfg bench.ForceConfig, err error) {
+func (s *settings) forceConfig() (cfg replay.Config, err error) {
 	text, err := os.ReadFile(s.schedule)
 	if err != nil {
 		return cfg, err
@@ -85,7 +85,7 @@ func (s *settings) forceConfig() (cfg bench.ForceConfig, err error) {
 
 // concludeSchedule tells what came of it. It exits with 0 if the strategy of the
 // schedule violates the property, or another one keeps it.
-func concludeSchedule(w io.Writer, cfg bench.ForceConfig, f bench.Forced) int {
+func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) int {
 	own := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"
 	if f.Violated {

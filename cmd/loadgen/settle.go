@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 )
@@ -60,15 +60,15 @@ func (s *settings) misplaced() error {
 
 // faulty says whether any cell has a fault.
 func (s *settings) faulty() bool {
-	return slices.ContainsFunc(s.Plan(), func(c bench.CellName) bool { return c.Fault != lock.NoFault })
+	return slices.ContainsFunc(s.Plan(), func(c experiment.CellName) bool { return c.Fault != lock.NoFault })
 }
 
 // chooseCells has strategies and faults follow from what -only names, where they
 // are not given beside it, and says which settings a fault must leave alone.
 func (s *settings) chooseCells() error {
-	s.Asked = bench.Asked{Work: s.given["work"], TTL: s.given["ttl"], Wait: s.given["wait"], Timeout: s.given["timeout"]}
-	if s.Stack.Kind == stack.External && !s.given["lanes"] {
-		s.Lanes = 1 // there is one stack
+	s.Asked = experiment.Asked{Work: s.given["work"], TTL: s.given["ttl"], Wait: s.given["wait"], Timeout: s.given["timeout"]}
+	if s.Stack.Kind == stack.External && !s.given["worker-stacks"] {
+		s.Workers = 1 // there is one stack
 	}
 	if len(s.Only) == 0 {
 		return nil
@@ -95,10 +95,10 @@ func (s *settings) chooseCells() error {
 		}
 	}
 	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool {
-		return !slices.ContainsFunc(plan, func(c bench.CellName) bool { return c.Strategy == o.Name })
+		return !slices.ContainsFunc(plan, func(c experiment.CellName) bool { return c.Strategy == o.Name })
 	})
 	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f lock.Fault) bool {
-		return !slices.ContainsFunc(plan, func(c bench.CellName) bool { return c.Fault == f })
+		return !slices.ContainsFunc(plan, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 	return nil
 }
@@ -166,10 +166,10 @@ func (s *settings) whoNeeds(b lock.Backend) string {
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	if len(s.Targets) > 0 { // they may turn out to know no strategies
-		plan = append(plan, bench.CellName{Strategy: bench.Foreign, Fault: lock.NoFault})
+		plan = append(plan, experiment.CellName{Strategy: experiment.Foreign, Fault: lock.NoFault})
 	}
 	for _, a := range s.asserts {
-		if !slices.ContainsFunc(plan, func(c bench.CellName) bool {
+		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {
 			return (a.Strategy == "" || a.Strategy == c.Strategy) && (a.Fault == "" || a.Fault == c.Fault)
 		}) {
 			return fmt.Errorf("-assert %q speaks of no cell that is run", a)

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/bench"
 	"grablab/internal/catalog"
+	"grablab/internal/experiment"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 	"grablab/internal/report"
@@ -103,7 +103,7 @@ func rendered(folder string) (string, error) {
 	return fenced(b.String()), err
 }
 
-func loadRun(folder string) (*bench.Run, error) {
+func loadRun(folder string) (*experiment.Run, error) {
 	return report.Load(filepath.Join(root, "results", folder))
 }
 
@@ -154,7 +154,7 @@ func choose() (string, error) {
 }
 
 // under lists the faults under which a strategy had the verdict.
-func under(run *bench.Run, strategy string, v lock.Verdict) string {
+func under(run *experiment.Run, strategy string, v lock.Verdict) string {
 	var faults []string
 	for _, c := range run.Cells {
 		if c.Strategy == strategy && c.Verdict == v {

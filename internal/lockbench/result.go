@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/stat"
 )
 
@@ -18,16 +18,16 @@ const Schema = 1
 // Result is bench.json. A figure that means nothing or could not be counted is
 // nil, never 0.
 type Result struct {
-	Schema      int               `json:"schema"`
-	Complete    bool              `json:"complete"` // false: interrupted, or under way
-	StartedAt   time.Time         `json:"started_at"`
-	DurationS   float64           `json:"duration_s"`
-	Environment bench.Environment `json:"environment"`
-	Config      ResultConfig      `json:"config"`
-	Rounds      int               `json:"rounds"` // that are complete
-	Rows        []Row             `json:"rows"`
-	Bounds      []BoundRow        `json:"bounds"`
-	LeftOut     []LeftOut         `json:"left_out"`
+	Schema      int                    `json:"schema"`
+	Complete    bool                   `json:"complete"` // false: interrupted, or under way
+	StartedAt   time.Time              `json:"started_at"`
+	DurationS   float64                `json:"duration_s"`
+	Environment experiment.Environment `json:"environment"`
+	Config      ResultConfig           `json:"config"`
+	Rounds      int                    `json:"rounds"` // that are complete
+	Rows        []Row                  `json:"rows"`
+	Bounds      []BoundRow             `json:"bounds"`
+	LeftOut     []LeftOut              `json:"left_out"`
 
 	Slices []Slice `json:"-"` // as they were measured: rows and bounds are computed from them
 
@@ -75,7 +75,7 @@ type Row struct {
 
 func newResult(cfg Config) *Result {
 	res := &Result{
-		Schema: Schema, StartedAt: time.Now().UTC(), Environment: bench.NewEnvironment(cfg.Stack.Kind),
+		Schema: Schema, StartedAt: time.Now().UTC(), Environment: experiment.NewEnvironment(cfg.Stack.Kind),
 		Config: ResultConfig{Rounds: cfg.Rounds, SliceMS: ms(cfg.Slice), Seed: cfg.Seed},
 		Rows:   []Row{}, Bounds: []BoundRow{}, LeftOut: []LeftOut{},
 		subjects: []Subject{floor},

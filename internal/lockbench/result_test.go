@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -208,7 +208,7 @@ func schema(t *testing.T) *jsonschema.Schema {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"bench.schema.json": string(own), "run.schema.json": bench.RunSchema} {
+	for name, text := range map[string]string{"bench.schema.json": string(own), "run.schema.json": experiment.RunSchema} {
 		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)

@@ -6,22 +6,23 @@ import (
 	"strconv"
 	"strings"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/grab"
+	"grablab/internal/load"
 )
 
 // column is one column of a table of cells.
 type column struct {
 	heading
-	value func(bench.Cell) string
+	value func(experiment.Cell) string
 }
 
 // text is a column of words, number one of figures.
-func text(name string, value func(bench.Cell) string) column {
+func text(name string, value func(experiment.Cell) string) column {
 	return column{heading{Name: name, Left: true}, value}
 }
 
-func number(group, name string, value func(bench.Cell) string) column {
+func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
@@ -29,49 +30,53 @@ func number(group, name string, value func(bench.Cell) string) column {
 var loadColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
-	number("ledger", "grabs", func(c bench.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "double", func(c bench.Cell) string { return count(c, c.DoubleGrabs) }),
-	number("ledger", "orders", func(c bench.Cell) string { return count(c, c.OrdersGrabbed) }),
-	number("ledger", "stuck", func(c bench.Cell) string { return count(c, c.StuckOrders) }),
+	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
+	number("ledger", "double", func(c experiment.Cell) string { return count(c, c.DoubleGrabs) }),
+	number("ledger", "orders", func(c experiment.Cell) string { return count(c, c.OrdersGrabbed) }),
+	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
 	number("answers", "grabbed", outcome("grabbed")),
 	number("answers", "taken", outcome("taken")),
 	number("answers", "busy", outcome("busy")),
 	number("answers", "error", outcome("error")),
 	number("answers", "timeout", outcome("timeout")),
-	number("ms, schedule", "p50", func(c bench.Cell) string { return latency(c, c.Latency, p50) }),
-	number("ms, schedule", "p99", func(c bench.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }),
-	number("ms, sent", "p50", func(c bench.Cell) string { return latency(c, c.LatencySent, p50) }),
-	number("ms, sent", "p99", func(c bench.Cell) string { return latency(c, c.LatencySent, p99) }),
-	number("per second", "done", func(c bench.Cell) string { return figure(c, c.CompletedRPS, rate) }),
-	number("per second", "grabs", func(c bench.Cell) string { return figure(c, grabsPerSecond(c), rate) }),
-	number("redis", "/req", func(c bench.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
+	number("ms, schedule", "p50", func(c experiment.Cell) string { return latency(c, c.Latency, p50) }),
+	number("ms, schedule", "p99", func(c experiment.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }),
+	number("ms, sent", "p50", func(c experiment.Cell) string { return latency(c, c.LatencySent, p50) }),
+	number("ms, sent", "p99", func(c experiment.Cell) string { return latency(c, c.LatencySent, p99) }),
+	number("per second", "done", func(c experiment.Cell) string { return figure(c, c.CompletedRPS, rate) }),
+	number("per second", "grabs", func(c experiment.Cell) string { return figure(c, grabsPerSecond(c), rate) }),
+	number("redis", "/req", func(c experiment.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
 }
 
 // peakColumns show how a search for the highest rate went.
 var peakColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
-	number("highest rate held", "req/s", func(c bench.Cell) string { return peak(c, func(p *bench.Peak) *float64 { return &p.HeldRPS }) }),
-	number("highest rate held", "grabs/s", func(c bench.Cell) string { return peak(c, func(p *bench.Peak) *float64 { return p.GrabsPerS }) }),
-	number("ms, schedule", "p50", func(c bench.Cell) string { return latency(c, c.Latency, p50) }),
-	number("ms, schedule", "p99", func(c bench.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }),
-	number("ledger", "double", func(c bench.Cell) string { return count(c, c.DoubleGrabs) }),
-	number("redis", "/req", func(c bench.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
+	number("highest rate held", "req/s", func(c experiment.Cell) string {
+		return peak(c, func(p *experiment.Peak) *float64 { return &p.HeldRPS })
+	}),
+	number("highest rate held", "grabs/s", func(c experiment.Cell) string {
+		return peak(c, func(p *experiment.Peak) *float64 { return p.GrabsPerS })
+	}),
+	number("ms, schedule", "p50", func(c experiment.Cell) string { return latency(c, c.Latency, p50) }),
+	number("ms, schedule", "p99", func(c experiment.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }),
+	number("ledger", "double", func(c experiment.Cell) string { return count(c, c.DoubleGrabs) }),
+	number("redis", "/req", func(c experiment.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
 	text("rates tried, p99 in ms", steps),
 }
 
 var (
-	strategyColumn = text("strategy", func(c bench.Cell) string { return c.Strategy })
-	faultColumn    = text("fault", func(c bench.Cell) string { return string(c.Fault) })
+	strategyColumn = text("strategy", func(c experiment.Cell) string { return c.Strategy })
+	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
 // columnsOf these cells of a run.
-func columnsOf(run *bench.Run, cells []bench.Cell) []column {
+func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	if isPeak(run) {
 		columns = peakColumns
 	}
-	if slices.ContainsFunc(cells, func(c bench.Cell) bool { return c.Fault != noFault }) {
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault != noFault }) {
 		return slices.Insert(slices.Clone(columns), 1, faultColumn)
 	}
 	return columns
@@ -83,8 +88,8 @@ const (
 	unknown       = "unknown"
 )
 
-func isPeak(run *bench.Run) bool {
-	return slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Peak != nil })
+func isPeak(run *experiment.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Peak != nil })
 }
 
 const (
@@ -94,7 +99,7 @@ const (
 	notClaimed  = "°"
 )
 
-func verdict(c bench.Cell) string {
+func verdict(c experiment.Cell) string {
 	switch {
 	case c.Expected == nil:
 		return string(c.Verdict)
@@ -105,7 +110,7 @@ func verdict(c bench.Cell) string {
 	}
 }
 
-func heldMark(c bench.Cell) string {
+func heldMark(c experiment.Cell) string {
 	if c.LoadHeld != nil && !*c.LoadHeld {
 		return notHeld
 	}
@@ -113,7 +118,7 @@ func heldMark(c bench.Cell) string {
 }
 
 // missing is what stands in place of a figure that could not be counted.
-func missing(c bench.Cell) string {
+func missing(c experiment.Cell) string {
 	if c.Verdict == notApplicable {
 		return "-"
 	}
@@ -121,17 +126,17 @@ func missing(c bench.Cell) string {
 }
 
 // figure is what was counted.
-func figure[T any](c bench.Cell, x *T, format func(T) string) string {
+func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 	if x == nil {
 		return missing(c)
 	}
 	return format(*x)
 }
 
-func count(c bench.Cell, n *int) string { return figure(c, n, strconv.Itoa) }
+func count(c experiment.Cell, n *int) string { return figure(c, n, strconv.Itoa) }
 
-func outcome(o grab.Outcome) func(bench.Cell) string {
-	return func(c bench.Cell) string {
+func outcome(o grab.Outcome) func(experiment.Cell) string {
+	return func(c experiment.Cell) string {
 		if c.Requests == 0 {
 			return missing(c)
 		}
@@ -139,17 +144,17 @@ func outcome(o grab.Outcome) func(bench.Cell) string {
 	}
 }
 
-func p50(l *bench.Latency) float64 { return l.P50 }
-func p99(l *bench.Latency) float64 { return l.P99 }
+func p50(l *load.Latency) float64 { return l.P50 }
+func p99(l *load.Latency) float64 { return l.P99 }
 
-func latency(c bench.Cell, l *bench.Latency, at func(*bench.Latency) float64) string {
+func latency(c experiment.Cell, l *load.Latency, at func(*load.Latency) float64) string {
 	if l == nil {
 		return missing(c)
 	}
 	return millis(at(l))
 }
 
-func peak(c bench.Cell, of func(*bench.Peak) *float64) string {
+func peak(c experiment.Cell, of func(*experiment.Peak) *float64) string {
 	switch {
 	case c.Peak == nil:
 		return missing(c)
@@ -159,7 +164,7 @@ func peak(c bench.Cell, of func(*bench.Peak) *float64) string {
 	return figure(c, of(c.Peak), rate)
 }
 
-func grabsPerSecond(c bench.Cell) *float64 {
+func grabsPerSecond(c experiment.Cell) *float64 {
 	if c.Grabs == nil || c.DurationS == nil {
 		return nil
 	}
@@ -167,7 +172,7 @@ func grabsPerSecond(c bench.Cell) *float64 {
 	return &perSecond
 }
 
-func steps(c bench.Cell) string {
+func steps(c experiment.Cell) string {
 	if c.Peak == nil {
 		return missing(c)
 	}

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strconv"
 
-	"grablab/internal/bench"
 	"grablab/internal/catalog"
 	"grablab/internal/check"
+	"grablab/internal/experiment"
 )
 
 // detailColumns show what became of a cell under a fault.
@@ -15,19 +15,19 @@ var detailColumns = []column{
 	faultColumn,
 	strategyColumn,
 	text("verdict", verdict),
-	number("", "struck", func(c bench.Cell) string { return count(c, c.Struck) }),
-	number("ledger", "grabs", func(c bench.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "double", func(c bench.Cell) string { return count(c, c.DoubleGrabs) }),
-	number("ledger", "stuck", func(c bench.Cell) string { return count(c, c.StuckOrders) }),
-	number("events", "overlaps", func(c bench.Cell) string { return optional(c.Overlaps, strconv.Itoa) }),
-	number("events", "near misses", func(c bench.Cell) string { return count(c, c.NearMisses) }),
-	number("ms", "lease", func(c bench.Cell) string { return figure(c, c.LeaseMS, whole) }),
-	number("ms", "belief gap", func(c bench.Cell) string { return optional(c.BeliefGapMS, whole) }),
+	number("", "struck", func(c experiment.Cell) string { return count(c, c.Struck) }),
+	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
+	number("ledger", "double", func(c experiment.Cell) string { return count(c, c.DoubleGrabs) }),
+	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
+	number("events", "overlaps", func(c experiment.Cell) string { return optional(c.Overlaps, strconv.Itoa) }),
+	number("events", "near misses", func(c experiment.Cell) string { return count(c, c.NearMisses) }),
+	number("ms", "lease", func(c experiment.Cell) string { return figure(c, c.LeaseMS, whole) }),
+	number("ms", "belief gap", func(c experiment.Cell) string { return optional(c.BeliefGapMS, whole) }),
 	text("explained by", mode),
 }
 
 // detailLegend explains the columns, and how large a scenario is.
-func detailLegend(cells []bench.Cell) []string {
+func detailLegend(cells []experiment.Cell) []string {
 	lines := []string{
 		"struck: grabs that the fault hit; overlaps: holders inside at once, - where there is no lock; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a holder believed in a lock that another had, - where no holder lost it or learned of it",
@@ -54,7 +54,7 @@ func optional[T any](x *T, format func(T) string) string {
 
 func whole(ms float64) string { return strconv.FormatFloat(ms, 'f', 0, 64) }
 
-func mode(c bench.Cell) string {
+func mode(c experiment.Cell) string {
 	if c.Story == nil {
 		return ""
 	}
@@ -68,7 +68,7 @@ var timelineHeadings = []heading{
 }
 
 // timeline of one order of a cell, with the failure mode that it shows.
-func timeline(c bench.Cell) section {
+func timeline(c experiment.Cell) section {
 	s := c.Story
 	explained := "no known failure mode explains it"
 	if s.Mode != "" {
@@ -98,7 +98,7 @@ var verdictCheckers = []string{catalog.OneWinner, catalog.HoldersExclusive, cata
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 
 // otherFailures are properties that were not kept though no verdict rests on them.
-func otherFailures(c bench.Cell) []string {
+func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {
 		property, _, _ := catalog.FindProperty(k.Checker) // of an older run, it may have an old name

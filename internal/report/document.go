@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 )
 
@@ -71,7 +71,7 @@ func (t table) Grouped() bool {
 }
 
 // tableOf cells.
-func tableOf(columns []column, cells []bench.Cell) table {
+func tableOf(columns []column, cells []experiment.Cell) table {
 	if len(cells) == 0 {
 		return table{}
 	}
@@ -94,7 +94,7 @@ func tableOf(columns []column, cells []bench.Cell) table {
 
 // compose puts the run's document together. In full it has every timeline
 // and every detail; else of many cells only those that are not as expected.
-func compose(run *bench.Run, full bool) document {
+func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
 	calm, faulty := split(run)
 	named := run.Cells
@@ -102,7 +102,7 @@ func compose(run *bench.Run, full bool) document {
 		d.add(section{Table: matrix(run)}, section{Lines: matrixLegend(run)})
 		shown := faulty
 		if !full && len(faulty) > fewCells {
-			shown = slices.DeleteFunc(slices.Clone(faulty), func(c bench.Cell) bool { return !surprising(c) })
+			shown = slices.DeleteFunc(slices.Clone(faulty), func(c experiment.Cell) bool { return !surprising(c) })
 			named = slices.Concat(calm, shown)
 		}
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)})
@@ -135,7 +135,7 @@ func (d *document) add(sections ...section) {
 }
 
 // addTable adds what belongs to a table of these cells, if there is one.
-func (d *document) addTable(s section, cells []bench.Cell) {
+func (d *document) addTable(s section, cells []experiment.Cell) {
 	if len(cells) > 0 {
 		d.add(s)
 	}
@@ -143,7 +143,7 @@ func (d *document) addTable(s section, cells []bench.Cell) {
 
 // split parts the cells of no fault from the others, and puts those together
 // that had the same.
-func split(run *bench.Run) (calm, faulty []bench.Cell) {
+func split(run *experiment.Run) (calm, faulty []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == noFault {
 			calm = append(calm, c)
@@ -151,13 +151,13 @@ func split(run *bench.Run) (calm, faulty []bench.Cell) {
 			faulty = append(faulty, c)
 		}
 	}
-	slices.SortStableFunc(faulty, func(a, b bench.Cell) int {
+	slices.SortStableFunc(faulty, func(a, b experiment.Cell) int {
 		return cmp.Compare(slices.Index(lock.Faults, a.Fault), slices.Index(lock.Faults, b.Fault))
 	})
 	return calm, faulty
 }
 
 // surprising says whether the cell needs to be looked at.
-func surprising(c bench.Cell) bool {
+func surprising(c experiment.Cell) bool {
 	return c.Expected != nil && *c.Expected != c.Verdict || c.Verdict == unknown
 }

@@ -6,7 +6,7 @@ import (
 	"html/template"
 	"io"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 )
 
 //go:embed page.html
@@ -16,7 +16,7 @@ var page = template.Must(template.New("page").Parse(pageText))
 
 // HTML renders the run as one page that needs nothing else, no network and no
 // script, with every timeline. The pictures that it links to stand beside run.json.
-func HTML(w io.Writer, run *bench.Run) error {
+func HTML(w io.Writer, run *experiment.Run) error {
 	if err := page.Execute(w, compose(run, true)); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

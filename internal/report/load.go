@@ -12,7 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 )
 
 // File is the name of a run's record in its result folder.
@@ -22,7 +22,7 @@ const File = "run.json"
 var ErrNoRun = errors.New("report: no run")
 
 // Load reads the run of a result folder. Its errors wrap ErrNoRun.
-func Load(dir string) (*bench.Run, error) {
+func Load(dir string) (*experiment.Run, error) {
 	path := filepath.Join(dir, File)
 	b, err := os.ReadFile(path)
 	switch {
@@ -31,18 +31,18 @@ func Load(dir string) (*bench.Run, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNoRun, err)
 	}
-	run := new(bench.Run)
+	run := new(experiment.Run)
 	if err := json.Unmarshal(b, run); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrNoRun, path, err)
 	}
-	if run.Schema != bench.Schema {
-		return nil, fmt.Errorf("%w: %s has schema %d, and this program reads %d", ErrNoRun, path, run.Schema, bench.Schema)
+	if run.Schema != experiment.Schema {
+		return nil, fmt.Errorf("%w: %s has schema %d, and this program reads %d", ErrNoRun, path, run.Schema, experiment.Schema)
 	}
 	return run, nil
 }
 
 // JSON is run.json as it is written: indented, and with a newline at its end.
-func JSON(run *bench.Run) ([]byte, error) {
+func JSON(run *experiment.Run) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")

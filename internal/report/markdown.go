@@ -5,11 +5,11 @@ import (
 	"io"
 	"strings"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 )
 
 // Markdown renders the run as a document of its own, with every timeline.
-func Markdown(w io.Writer, run *bench.Run) error {
+func Markdown(w io.Writer, run *experiment.Run) error {
 	var b strings.Builder
 	d := compose(run, true)
 	fmt.Fprintf(&b, "# %s\n\n", d.Title)

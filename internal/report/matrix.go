@@ -5,19 +5,19 @@ import (
 	"slices"
 	"strconv"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 )
 
 // isMatrix says whether the run has cells of more than one fault.
-func isMatrix(run *bench.Run) bool {
-	return slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Fault != run.Cells[0].Fault })
+func isMatrix(run *experiment.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != run.Cells[0].Fault })
 }
 
 // matrix has strategies down, and faults across. A cell that has not run is empty.
-func matrix(run *bench.Run) table {
+func matrix(run *experiment.Run) table {
 	faults := slices.DeleteFunc(slices.Clone(lock.Faults), func(f lock.Fault) bool {
-		return !slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Fault == f })
+		return !slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
@@ -41,7 +41,7 @@ func matrix(run *bench.Run) table {
 
 // inMatrix is the verdict with its figure, and what was expected where that is
 // something else.
-func inMatrix(c bench.Cell) string {
+func inMatrix(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := givenFor(c); n != nil && *n > 0 {
 		text += " " + strconv.Itoa(*n)
@@ -57,7 +57,7 @@ func inMatrix(c bench.Cell) string {
 }
 
 // givenFor is the figure that a verdict was given for; nil: none is.
-func givenFor(c bench.Cell) *int {
+func givenFor(c experiment.Cell) *int {
 	switch {
 	case c.Verdict == lock.Unsafe && c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
 		return c.DoubleGrabs
@@ -71,7 +71,7 @@ func givenFor(c bench.Cell) *int {
 }
 
 // class of a cell, for a style sheet.
-func class(c bench.Cell) string {
+func class(c experiment.Cell) string {
 	class := string(c.Verdict)
 	if c.Verdict == notApplicable {
 		class = "na"
@@ -83,7 +83,7 @@ func class(c bench.Cell) string {
 }
 
 // matrixLegend explains the words and the marks that occur.
-func matrixLegend(run *bench.Run) []string {
+func matrixLegend(run *experiment.Run) []string {
 	lines := []string{"unsafe, and how many grabs were too many, or else how often two holders were inside at once; stuck, and how many orders; n/a: the fault touches nothing that the strategy uses"}
 	differ := 0
 	claimed := 0
@@ -101,7 +101,7 @@ func matrixLegend(run *bench.Run) []string {
 	if differ > 0 {
 		lines[len(lines)-1] += "; " + notExpected + " is not, and what was expected stands behind it"
 	}
-	if slices.ContainsFunc(run.Cells, func(c bench.Cell) bool { return c.Expected == nil && c.Verdict != notApplicable }) {
+	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != notApplicable }) {
 		lines = append(lines, notClaimed+" nothing is claimed: the flags change what the registry speaks of, or chance decides")
 	}
 	return lines

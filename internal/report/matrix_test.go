@@ -10,14 +10,14 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"grablab/internal/bench"
 	"grablab/internal/check"
+	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 	"grablab/internal/report"
 )
 
 // under is a cell of a scene that ended as expected.
-func under(strategy string, fault lock.Fault, verdict lock.Verdict, double int) bench.Cell {
+func under(strategy string, fault lock.Fault, verdict lock.Verdict, double int) experiment.Cell {
 	c := cell(strategy, verdict, 6+double, 6, min(double, 6), 1500)
 	c.Fault, c.Orders, c.Requests, c.Struck, c.LeaseMS = fault, 6, 24, ptr(6), ptr(1000.0)
 	if verdict == lock.Unsafe {
@@ -26,12 +26,12 @@ func under(strategy string, fault lock.Fault, verdict lock.Verdict, double int) 
 	return c
 }
 
-func notApplicable(strategy string, fault lock.Fault) bench.Cell {
-	return bench.Cell{Strategy: strategy, Fault: fault, Verdict: lock.NA, Expected: ptr(lock.NA), Reason: "it uses no Redis"}
+func notApplicable(strategy string, fault lock.Fault) experiment.Cell {
+	return experiment.Cell{Strategy: strategy, Fault: fault, Verdict: lock.NA, Expected: ptr(lock.NA), Reason: "it uses no Redis"}
 }
 
 // badDay is a run under several faults, with each kind of cell.
-func badDay() *bench.Run {
+func badDay() *experiment.Run {
 	none := cell("none", lock.Unsafe, 611, 100, 98, 12.52)
 	none.Reason = "98 of 100 orders were grabbed more than once"
 	paused := under("setnx", lock.Pause, lock.Unsafe, 6)
@@ -45,13 +45,13 @@ func badDay() *bench.Run {
 		},
 	}
 	stuck := under("setnx-nottl", lock.Crash, lock.Stuck, 0)
-	stuck.StuckOrders, stuck.Reason = ptr(6), "6 of 6 orders can be grabbed by nobody"
+	stuck.StuckOrders, stuck.Reason = ptr(6), "6 of 6 orders can no longer be grabbed"
 	surprise := under("watchdog", lock.Pause, lock.Unsafe, 1)
 	surprise.Expected = ptr(lock.Safe)
 	surprise.Story = &check.Story{Order: 9, Property: "one-winner", Steps: paused.Story.Steps[:1]}
 	fenced := under("setnx-fenced", lock.RedisRestart, lock.Safe, 0)
 	fenced.NearMisses = ptr(6)
-	fenced.Checks = []bench.Check{
+	fenced.Checks = []experiment.Check{
 		{Checker: "one-winner", Result: check.Pass, Why: "each by one driver"},
 		{Checker: "fence-monotone", Result: check.Fail, Why: "the tokens of order 1 fall back"},
 	}
@@ -96,7 +96,7 @@ func TestManyCells(t *testing.T) {
 		r.Cells = append(r.Cells, under(fmt.Sprintf("lock-%d", i), lock.Pause, lock.Safe, 0))
 	}
 	for _, tt := range []struct {
-		render func(io.Writer, *bench.Run) error
+		render func(io.Writer, *experiment.Run) error
 		all    bool
 	}{{report.Text, false}, {report.Markdown, true}, {report.HTML, true}} {
 		var b bytes.Buffer
@@ -149,7 +149,7 @@ func TestFullMatrixFits(t *testing.T) {
 
 // The page is well formed, asks for nothing from elsewhere, and runs nothing.
 func TestHTMLStandsAlone(t *testing.T) {
-	for _, r := range []*bench.Run{badDay(), rush(), peak(), foreign(), {ID: "x"}} {
+	for _, r := range []*experiment.Run{badDay(), rush(), peak(), foreign(), {ID: "x"}} {
 		var b bytes.Buffer
 		if err := report.HTML(&b, r); err != nil {
 			t.Fatal(err)

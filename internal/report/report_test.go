@@ -13,9 +13,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/load"
 	"grablab/internal/order"
 	"grablab/internal/report"
 )
@@ -24,34 +25,34 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func ptr[T any](v T) *T { return &v }
 
-func run(scenario string, cells ...bench.Cell) *bench.Run {
-	return &bench.Run{
-		Schema: bench.Schema, ID: "20261120T213000Z-" + scenario, Complete: true,
+func run(scenario string, cells ...experiment.Cell) *experiment.Run {
+	return &experiment.Run{
+		Schema: experiment.Schema, ID: "20261120T213000Z-" + scenario, Complete: true,
 		StartedAt: time.Date(2026, 11, 20, 21, 30, 0, 0, time.UTC), DurationS: 41.26,
-		Environment: bench.Environment{
+		Environment: experiment.Environment{
 			Go: "go1.26.8", OS: "linux", Arch: "amd64", CPUs: 2, Stack: "local",
 			Redis: "Redis 7.0.15", Database: "MariaDB 10.11.19", Vegeta: "v12.13.0", Commit: "abc1234",
 		},
-		Config: bench.RunConfig{Scenario: scenario, Orders: 100, Drivers: 20, Rate: 500, Instances: 2, Seed: 7},
+		Config: experiment.RunConfig{Scenario: scenario, Orders: 100, Drivers: 20, Rate: 500, Instances: 2, Seed: 7},
 		Cells:  cells,
 	}
 }
 
 // cell in which all was counted: grabs ledger rows on 100 orders, doubled of
 // which have more than one.
-func cell(strategy string, verdict lock.Verdict, grabs, orders, doubled int, p99 float64) bench.Cell {
-	return bench.Cell{
+func cell(strategy string, verdict lock.Verdict, grabs, orders, doubled int, p99 float64) experiment.Cell {
+	return experiment.Cell{
 		Strategy: strategy, Fault: lock.NoFault, Verdict: verdict, Expected: ptr(verdict), Guard: order.Naive, OnLost: grab.Abort,
 		TTLMS: ptr(30000.0), LeaseMS: ptr(30000.0), WorkMS: ptr(5.0), WaitMS: ptr(2000.0), Orders: 100, Requests: 2000,
 		Outcomes: map[grab.Outcome]int{grab.Grabbed: grabs, grab.Taken: 2000 - grabs}, CountedFrom: "ledger",
 		Grabs: &grabs, OrdersGrabbed: &orders, DoubleGrabs: ptr(grabs - orders), OrdersDoubleGrabbed: &doubled,
 		StuckOrders: ptr(0), PhantomGrabs: ptr(0), UnacknowledgedGrabs: ptr(0), NearMisses: ptr(0),
-		Latency: &bench.Latency{P50: 7.314, P99: p99}, LatencySent: &bench.Latency{P50: 7.201, P99: p99 / 1.01}, LoadHeld: ptr(true),
+		Latency: &load.Latency{P50: 7.314, P99: p99}, LatencySent: &load.Latency{P50: 7.201, P99: p99 / 1.01}, LoadHeld: ptr(true),
 		OfferedRPS: ptr(500.0), CompletedRPS: ptr(499.1), DurationS: ptr(4.01), RedisCommands: ptr(4820), RedisCommandsPerRequest: ptr(2.41),
 	}
 }
 
-func rush() *bench.Run {
+func rush() *experiment.Run {
 	none := cell("none", lock.Unsafe, 611, 100, 98, 12.52)
 	none.Reason = "98 of 100 orders were grabbed more than once"
 	none.RedisCommands, none.RedisCommandsPerRequest = ptr(0), ptr(0.0)
@@ -60,36 +61,36 @@ func rush() *bench.Run {
 	watchdog := cell("watchdog", lock.Safe, 100, 100, 0, 2003.4)
 	watchdog.LatencySent.P99, watchdog.LoadHeld = 1200, ptr(false)
 	redlock := cell("redlock", lock.Unknown, 99, 99, 0, 57.06)
-	redlock.Expected, redlock.Reason = ptr(lock.Safe), "1 of 100 orders were not tried: nobody got past the lock"
+	redlock.Expected, redlock.Reason = ptr(lock.Safe), "1 of 100 orders were not tried: no driver got past the lock"
 	redlock.Outcomes = map[grab.Outcome]int{grab.Grabbed: 98, grab.Taken: 1001, grab.Busy: 800, grab.Failed: 89, grab.Timeout: 12}
 	redlock.Errors = map[string]int{"timeout": 12, "dependency": 80, "reset": 9}
 	redlock.UnacknowledgedGrabs, redlock.NearMisses, redlock.Overlaps = ptr(1), ptr(2), ptr(1)
-	dead := bench.Cell{
+	dead := experiment.Cell{
 		Strategy: "setnx", Fault: lock.NoFault, Verdict: lock.Unknown, Reason: "not measured: could not open orders: connection refused", OnLost: grab.Abort,
 	}
 	return run("rush", none, mutex, cell("setnx", lock.Safe, 100, 100, 0, 11.2), watchdog, redlock, dead)
 }
 
-func peak() *bench.Run {
+func peak() *experiment.Run {
 	c := cell("setnx", lock.Safe, 240, 240, 0, 88.1)
 	c.Orders = 240
-	c.Peak = &bench.Peak{HeldRPS: 2400, GrabsPerS: ptr(119.4), P99MS: 100, Steps: []bench.PeakStep{
+	c.Peak = &experiment.Peak{HeldRPS: 2400, GrabsPerS: ptr(119.4), P99MS: 100, Steps: []experiment.PeakStep{
 		{RPS: 200, P99MS: ptr(8.04), Held: true}, {RPS: 3200, P99MS: ptr(612.0), Held: false}, {RPS: 2400, P99MS: ptr(88.1), Held: true},
 	}}
 	none := cell("none", lock.Unsafe, 0, 0, 0, 140)
-	none.Peak = &bench.Peak{P99MS: 100, Steps: []bench.PeakStep{{RPS: 200, P99MS: ptr(140.0), Held: false}}}
+	none.Peak = &experiment.Peak{P99MS: 100, Steps: []experiment.PeakStep{{RPS: 200, P99MS: ptr(140.0), Held: false}}}
 	none.DoubleGrabs = nil
 	return run("peak", c, none)
 }
 
 // foreign is a run against somebody else's service, interrupted, with a fault.
-func foreign() *bench.Run {
+func foreign() *experiment.Run {
 	c := cell("foreign", lock.Unsafe, 0, 100, 1, 12)
 	c.Expected, c.CountedFrom, c.Grabs = nil, "answers", nil
 	c.DoubleGrabs, c.StuckOrders, c.PhantomGrabs, c.UnacknowledgedGrabs = ptr(1), nil, nil, nil
 	c.RedisCommands, c.RedisCommandsPerRequest = nil, nil
 	c.Reason = "1 of 100 orders was *grabbed* | more than once"
-	na := bench.Cell{Strategy: "mysql-cas", Fault: lock.RedisRestart, Verdict: lock.NA, Reason: "it uses no Redis"}
+	na := experiment.Cell{Strategy: "mysql-cas", Fault: lock.RedisRestart, Verdict: lock.NA, Reason: "it uses no Redis"}
 	r := run("rush", c, na)
 	r.Complete = false
 	r.Environment.Redis, r.Environment.Database, r.Environment.Stack = "", "", "targets"
@@ -100,8 +101,8 @@ func foreign() *bench.Run {
 func TestGolden(t *testing.T) {
 	for _, tt := range []struct {
 		file   string
-		run    *bench.Run
-		render func(io.Writer, *bench.Run) error
+		run    *experiment.Run
+		render func(io.Writer, *experiment.Run) error
 	}{
 		{"rush.txt", rush(), report.Text},
 		{"rush.md", rush(), report.Markdown},
@@ -111,7 +112,7 @@ func TestGolden(t *testing.T) {
 		{"badday.txt", badDay(), report.Text},
 		{"badday.md", badDay(), report.Markdown},
 		{"badday.html", badDay(), report.HTML},
-		{"empty.txt", &bench.Run{ID: "x", Config: bench.RunConfig{Scenario: "rush"}}, report.Text},
+		{"empty.txt", &experiment.Run{ID: "x", Config: experiment.RunConfig{Scenario: "rush"}}, report.Text},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			var got bytes.Buffer

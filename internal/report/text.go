@@ -6,13 +6,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 )
 
 // Text renders the run for a terminal: what it ran on, a table, why the
 // verdicts are what they are, and what that means. Of a run with many cells it
 // shows in detail those that are not as expected.
-func Text(w io.Writer, run *bench.Run) error {
+func Text(w io.Writer, run *experiment.Run) error {
 	var b strings.Builder
 	d := compose(run, false)
 	for _, line := range d.Head {

@@ -7,16 +7,16 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/bench"
+	"grablab/internal/experiment"
 )
 
 // head says what was run, and on what.
-func head(run *bench.Run) []string {
+func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
 		fmt.Sprintf("run %s, seed %d, %s", run.ID, c.Seed, seconds(run.DurationS)),
 		fmt.Sprintf("on %s: %s; %s %s/%s, %d CPUs; vegeta %s; commit %s", e.Stack, servers(e), e.Go, e.OS, e.Arch, e.CPUs, e.Vegeta, e.Commit),
-		load(run),
+		loadLine(run),
 	}
 	if !run.Complete {
 		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, or still under way; %s here", plural(len(run.Cells), "cell is", "cells are")))
@@ -24,7 +24,7 @@ func head(run *bench.Run) []string {
 	return lines
 }
 
-func servers(e bench.Environment) string {
+func servers(e experiment.Environment) string {
 	var all []string
 	for _, s := range []string{e.Redis, e.Database, e.ZooKeeper, e.Etcd} {
 		if s != "" {
@@ -37,7 +37,7 @@ func servers(e bench.Environment) string {
 	return strings.Join(all, ", ")
 }
 
-func load(run *bench.Run) string {
+func loadLine(run *experiment.Run) string {
 	c := run.Config
 	what := fmt.Sprintf("%s x %s", plural(c.Orders, "order", "orders"), plural(c.Drivers, "driver", "drivers"))
 	switch {
@@ -61,18 +61,18 @@ func load(run *bench.Run) string {
 }
 
 // legend explains the marks that occur in the table of these cells.
-func legend(cells []bench.Cell) []string {
+func legend(cells []experiment.Cell) []string {
 	var lines []string
 	if len(cells) > 0 {
 		lines = append(lines, "ledger: rows in the database; answers: what clients were told; ms: latency, from the schedule and from sending")
 	}
-	if slices.ContainsFunc(cells, func(c bench.Cell) bool { return c.Expected != nil }) {
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {
 		lines = append(lines, asExpected+" as expected of the strategy, "+notExpected+" not")
 	}
-	if slices.ContainsFunc(cells, func(c bench.Cell) bool { return heldMark(c) != "" }) {
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
 		lines = append(lines, notHeld+" the load could not be held: counted from the schedule, the p99 is more than a tenth higher")
 	}
-	if slices.ContainsFunc(cells, func(c bench.Cell) bool { return c.CountedFrom == "answers" && c.DoubleGrabs != nil }) {
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom == "answers" && c.DoubleGrabs != nil }) {
 		lines = append(lines, "double-grabs are counted from the answers: there was no ledger to read")
 	}
 	return lines
@@ -80,7 +80,7 @@ func legend(cells []bench.Cell) []string {
 
 // notes says of each cell why its verdict is what it is, and what else the
 // table has no column for.
-func notes(cells []bench.Cell) []string {
+func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
 		if f := facts(c); len(f) > 0 {
@@ -90,7 +90,7 @@ func notes(cells []bench.Cell) []string {
 	return said.lines(" ")
 }
 
-func facts(c bench.Cell) []string {
+func facts(c experiment.Cell) []string {
 	var facts []string
 	if c.Reason != "" {
 		facts = append(facts, c.Reason)
@@ -141,7 +141,7 @@ func (s *sayings) lines(between string) []string {
 }
 
 // morals say in plain words what the figures show.
-func morals(run *bench.Run, cells []bench.Cell) []string {
+func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
 		if m := moral(c, run.Config.Instances); m != "" {
@@ -152,7 +152,7 @@ func morals(run *bench.Run, cells []bench.Cell) []string {
 }
 
 // moral of one cell; "" where none can be drawn.
-func moral(c bench.Cell, instances int) string {
+func moral(c experiment.Cell, instances int) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
 	}
@@ -189,7 +189,7 @@ func ofAll(n, orders int) string {
 }
 
 // name of a cell: its strategy, and its fault where there was one.
-func name(c bench.Cell) string {
+func name(c experiment.Cell) string {
 	if c.Fault == noFault {
 		return c.Strategy
 	}

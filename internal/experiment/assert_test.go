@@ -1,0 +1,171 @@
+package experiment_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/experiment"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/load"
+)
+
+func TestParseAssert(t *testing.T) {
+	for text, want := range map[string]experiment.Assert{
+		"expected":                            {},
+		" setnx/none : expected ":             {Strategy: "setnx", Fault: lock.NoFault},
+		"double_grabs==0":                     {Field: "double_grabs", Op: "==", Value: "0"},
+		" double_grabs  <=  1e3 ":             {Field: "double_grabs", Op: "<=", Value: "1e3"},
+		"setnx:latency_ms.p99<50":             {Strategy: "setnx", Field: "latency_ms.p99", Op: "<", Value: "50"},
+		"redlock/pause:grabs != -1":           {Strategy: "redlock", Fault: lock.Pause, Field: "grabs", Op: "!=", Value: "-1"},
+		"outcomes.grabbed>=100":               {Field: "outcomes.grabbed", Op: ">=", Value: "100"},
+		"errors.http 502==0":                  {Field: "errors.http 502", Op: "==", Value: "0"},
+		"served_by.127.0.0.1:8004>0":          {Field: "served_by.127.0.0.1:8004", Op: ">", Value: "0"},
+		"peak.held_rps>1.5":                   {Field: "peak.held_rps", Op: ">", Value: "1.5"},
+		"verdict==safe":                       {Field: "verdict", Op: "==", Value: "safe"},
+		`verdict!="n/a"`:                      {Field: "verdict", Op: "!=", Value: "n/a"},
+		"none:verdict=='unsafe'":              {Strategy: "none", Field: "verdict", Op: "==", Value: "unsafe"},
+		"load_held==true":                     {Field: "load_held", Op: "==", Value: "true"},
+		"guard==naive":                        {Field: "guard", Op: "==", Value: "naive"},
+		"expected==safe":                      {Field: "expected", Op: "==", Value: "safe"},
+		"redis_commands_per_request < 2.0001": {Field: "redis_commands_per_request", Op: "<", Value: "2.0001"},
+	} {
+		got, err := experiment.ParseAssert(text)
+		if err != nil || got != want {
+			t.Errorf("%q: got %+v, %v, want %+v", text, got, err, want)
+		}
+	}
+}
+
+func TestParseAssertRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       "want FIELD OP NUMBER",
+		"double_grabs":           "want FIELD OP NUMBER",
+		"==0":                    "name one of its fields",
+		"double_grab==0":         `no field "double_grab"; there are strategy, fault`,
+		"double_grabs=0":         "the operators are",
+		"double_grabs!0":         "the operators are",
+		"double_grabs==":         "is a number",
+		"double_grabs==none":     "is a number",
+		"double_grabs==NaN":      "is a number",
+		"double_grabs<Inf":       "is a number",
+		"double_grabs.sum==0":    `no "sum"`,
+		"latency_ms<50":          "name one of its fields: min, mean",
+		"latency_ms.p42<50":      `no field "p42"; there are min`,
+		"outcomes==0":            "name one of its entries",
+		"outcomes.lost==0":       `no outcome "lost"`,
+		"peak.steps==0":          "a list",
+		"verdict<safe":           "only be compared by == and !=",
+		"verdict==sure":          "never \"sure\"",
+		"load_held==yes":         "one of true, false",
+		"setnx/nofault:grabs==0": `no fault "nofault"`,
+		"setnx/:grabs==0":        `no fault ""`,
+		":grabs==0":              "a strategy must stand before the colon",
+	} {
+		_, err := experiment.ParseAssert(text)
+		if !errors.Is(err, experiment.ErrAssert) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want …%s…", text, err, want)
+		}
+	}
+}
+
+func FuzzParseAssert(f *testing.F) {
+	for _, seed := range []string{
+		"expected", "setnx:expected", "double_grabs==0", "setnx/pause:latency_ms.p99<50", "verdict=='safe'",
+		"served_by.127.0.0.1:8004>0", "reason==' x '", "a:b:c", "errors.a=b<1",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := experiment.ParseAssert(text)
+		if err != nil {
+			return
+		}
+		again, err := experiment.ParseAssert(a.String())
+		if err != nil || again != a {
+			t.Errorf("%q is %+v; printed as %q it is %+v, %v", text, a, a, again, err)
+		}
+		a.Misses(&experiment.Run{Cells: []experiment.Cell{{}, {Requests: 1}}}) // must not panic
+	})
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// assertRun has one cell where all was counted, one where nothing was, and one
+// that was not run.
+func assertRun() *experiment.Run {
+	return &experiment.Run{Cells: []experiment.Cell{
+		{
+			Strategy: "setnx", Fault: lock.NoFault, Verdict: lock.Safe, Expected: ptr(lock.Safe), Requests: 10,
+			Outcomes: map[grab.Outcome]int{grab.Grabbed: 1, grab.Taken: 9}, Errors: map[string]int{"reset": 2},
+			ServedBy: map[string]int{"8004": 6, "127.0.0.1:9": 4}, DoubleGrabs: ptr(0), Grabs: ptr(100),
+			Latency: &load.Latency{P99: 42.5}, LoadHeld: ptr(true),
+		},
+		{Strategy: "redlock", Fault: lock.NoFault, Verdict: lock.Unknown, Expected: ptr(lock.Safe)},
+		{Strategy: "watchdog", Fault: lock.NoFault, Verdict: lock.Unsafe, Requests: 1, DoubleGrabs: ptr(3)},
+		{Strategy: "mutex", Fault: lock.Failover, Verdict: lock.NA},
+	}}
+}
+
+func TestMisses(t *testing.T) {
+	for text, want := range map[string][]string{
+		"setnx:double_grabs==0":              nil,
+		"setnx:grabs>=100":                   nil,
+		"setnx:grabs>100":                    {"setnx:grabs>100: setnx/none: grabs is 100"},
+		"setnx:latency_ms.p99<42.5":          {"setnx:latency_ms.p99<42.5: setnx/none: latency_ms.p99 is 42.5"},
+		"setnx:latency_ms.p99<=42.5":         nil,
+		"setnx:load_held==true":              nil,
+		"setnx:load_held!=true":              {"setnx:load_held!=true: setnx/none: load_held is true"},
+		"setnx:errors.reset==2":              nil,
+		"setnx:errors.timeout==0":            nil, // none occurred
+		"setnx:served_by.8004==6":            nil,
+		"setnx:served_by.127.0.0.1:9==4":     nil,
+		"setnx:outcomes.busy==0":             nil,
+		"setnx:peak.held_rps>=0":             {"setnx:peak.held_rps>=0: setnx/none: peak.held_rps could not be counted"},
+		"mutex:double_grabs==0":              {"mutex:double_grabs==0: no cell could be compared"},
+		"mutex/failover:expected":            {"mutex/failover:expected: no cell could be compared"},
+		"mutex/failover:verdict==n/a":        nil,
+		"mutex/failover:verdict==safe":       {"mutex/failover:verdict==safe: mutex/failover: verdict is n/a"},
+		"setnx/pause:double_grabs==0":        {"setnx/pause:double_grabs==0: no cell could be compared"},
+		"redlock:double_grabs==0":            {"redlock:double_grabs==0: redlock/none: double_grabs could not be counted"},
+		"redlock:double_grabs!=0":            {"redlock:double_grabs!=0: redlock/none: double_grabs could not be counted"},
+		"redlock:latency_ms.p99<1000":        {"redlock:latency_ms.p99<1000: redlock/none: latency_ms.p99 could not be counted"},
+		"redlock:load_held!=true":            {"redlock:load_held!=true: redlock/none: load_held could not be counted"},
+		"redlock:outcomes.error==0":          {"redlock:outcomes.error==0: redlock/none: outcomes.error could not be counted"},
+		"redlock:verdict!=unsafe":            {"redlock:verdict!=unsafe: redlock/none: verdict is unknown"},
+		"redlock:verdict==unknown":           {"redlock:verdict==unknown: redlock/none: verdict is unknown"},
+		"watchdog:verdict==unsafe":           nil,
+		"watchdog:expected==safe":            {"watchdog:expected==safe: watchdog/none: expected could not be counted"},
+		"watchdog:expected":                  {"watchdog:expected: no cell could be compared"},
+		"setnx:expected":                     nil,
+		"expected":                           {"expected: redlock/none: verdict is unknown, expected safe"},
+		"double_grabs<=0":                    {"double_grabs<=0: redlock/none: double_grabs could not be counted", "double_grabs<=0: watchdog/none: double_grabs is 3"},
+		"handoff:double_grabs==0":            {"handoff:double_grabs==0: no cell could be compared"},
+		"strategy!=none":                     nil,
+		"setnx:redis_commands_per_request<9": {"setnx:redis_commands_per_request<9: setnx/none: redis_commands_per_request could not be counted"},
+	} {
+		a, err := experiment.ParseAssert(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if got := a.Misses(assertRun()); !slices.Equal(got, want) {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// An empty run proves nothing.
+func TestMissesOfNothing(t *testing.T) {
+	for _, text := range []string{"expected", "double_grabs==0"} {
+		a, err := experiment.ParseAssert(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Misses(&experiment.Run{})) == 0 {
+			t.Errorf("%q holds in a run without cells", text)
+		}
+	}
+}

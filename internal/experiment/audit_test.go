@@ -1,0 +1,83 @@
+package experiment
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/check"
+	"grablab/internal/grab/lock"
+)
+
+// checkTold says whether the cell was held against every property, and whether
+// it has a story and a picture exactly where it failed.
+func checkTold(t *testing.T, dir string, c Cell) {
+	t.Helper()
+	if len(c.Checks) != len(check.Checkers) {
+		t.Errorf("%d checks, want one for each of the %d properties", len(c.Checks), len(check.Checkers))
+	}
+	if c.Verdict == lock.Safe {
+		if c.Story != nil {
+			t.Errorf("a safe cell has a story: %+v", c.Story)
+		}
+		for _, k := range c.Checks {
+			if k.Result == check.Fail {
+				t.Errorf("%s fails: %s", k.Checker, k.Why)
+			}
+		}
+		return
+	}
+	if c.Story == nil {
+		t.Fatalf("a cell that is %s has no story", c.Verdict)
+	}
+	if s, _ := lock.Find(c.Strategy); !slices.Contains(s.Breaks, c.Story.Mode) {
+		t.Errorf("%s breaks by %s, and its story tells of %q", c.Strategy, s.Breaks, c.Story.Mode)
+	}
+	last := c.Story.Steps[len(c.Story.Steps)-1]
+	if last.Believed != "has won the order" || !strings.Contains(last.True, " times: by driver ") {
+		t.Errorf("the story ends with %+v", last)
+	}
+	if _, err := os.Stat(filepath.Join(dir, c.Story.Picture)); err != nil || c.Story.Picture == "" {
+		t.Errorf("picture %q: %v", c.Story.Picture, err)
+	}
+}
+
+// The story is about what the verdict is about.
+func TestFailure(t *testing.T) {
+	double := check.Evidence{Ledger: check.Rows([]check.Pair{{Order: 4, Driver: 1}, {Order: 5, Driver: 1}, {Order: 5, Driver: 2}}), Stuck: []int64{9, 8}}
+	overlap := check.Evidence{Stuck: []int64{9, 8}, Record: &check.Record{Holds: []check.Hold{
+		{Order: 7, Driver: 1, From: 1, To: 9}, {Order: 7, Driver: 2, From: 5, To: 10},
+	}}}
+	setnx, err := lock.Find("setnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		cell  Cell
+		e     check.Evidence
+		want  string
+		order int64
+	}{
+		{"nothing", Cell{DoubleGrabs: ptr(0), Overlaps: ptr(0), StuckOrders: ptr(0)}, check.Evidence{}, "", 0},
+		{"nothing was counted", Cell{}, check.Evidence{}, "", 0},
+		{"a double-grab before all", Cell{DoubleGrabs: ptr(1), Overlaps: ptr(1), StuckOrders: ptr(2)}, double, oneWinner, 5},
+		{"an overlap under what it survives", Cell{Fault: lock.NoFault, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, holdersApart, 7},
+		{"an overlap that was to be expected", Cell{Fault: lock.Pause, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, nothingStuck, 8},
+	} {
+		if got, id := failure(&tt.cell, setnx, tt.e); got != tt.want || id != tt.order {
+			t.Errorf("%s: %s of order %d, want %s of order %d", tt.name, got, id, tt.want, tt.order)
+		}
+	}
+}
+
+// The names that decide are those of checkers.
+func TestDecidingCheckers(t *testing.T) {
+	for _, name := range []string{oneWinner, holdersApart, nothingStuck} {
+		if !slices.ContainsFunc(check.Checkers, func(c check.Checker) bool { return c.Name == name }) {
+			t.Errorf("there is no checker %q", name)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"grablab/internal/fleet"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/load"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// cell runs one strategy under load: fresh orders, switch, send, let the
+// stragglers end, audit, judge.
+func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
+	c := w.blank(s, size)
+	a, invalid := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
+		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
+		return w.send(ctx, &c, p, size, nil)
+	}})
+	c.Verdict, c.Reason = judge(c, s, a, invalid)
+	return c
+}
+
+// workload is what is sent to the fresh orders of a cell.
+type workload struct {
+	setup fleet.Setup
+	send  func(ctx context.Context, first int64) (*accounting, error)
+	hung  int // grabs that never end, once it is over
+}
+
+func (w *worker) blank(s lock.Strategy, size Load) Cell {
+	c := Cell{
+		Strategy: s.Name, Fault: lock.NoFault, Expected: w.cfg.expected(s, lock.NoFault),
+		CountedFrom: fromAnswers, Orders: size.Orders,
+		Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
+	}
+	if size.Rate > 0 {
+		c.OfferedRPS = &size.Rate
+	}
+	if s.New != nil {
+		c.Guard, c.OnLost = s.GuardedBy(w.cfg.Guard), w.cfg.OnLost
+		c.TTLMS, c.LeaseMS = ptr(millis(w.cfg.TTL)), ptr(millis(w.cfg.TTL))
+		c.WorkMS, c.WaitMS = ptr(millis(w.cfg.Work)), ptr(millis(w.cfg.Wait))
+	}
+	return c
+}
+
+// measure fills in every figure of the cell that can be counted. It returns the
+// accounting, and the first reason not to trust the cell, "" if there is none.
+func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (a *accounting, invalid string) {
+	if err := w.prepare(ctx, s, c, of.setup); err != nil {
+		return nil, fmt.Sprintf("not measured: %v", err)
+	}
+	first, err := w.orders.Create(ctx, c.Orders)
+	if err != nil {
+		return nil, fmt.Sprintf("not measured: could not open orders: %v", err)
+	}
+	before, beforeErr := w.fleet.Counters(ctx)
+
+	a, err = of.send(ctx, first)
+	if a == nil {
+		return nil, fmt.Sprintf("not measured: %v", err)
+	}
+	reasons := &invalidReasons{}
+	reasons.add(err, "interrupted")
+
+	after, err := w.fleet.Settle(context.WithoutCancel(ctx), of.hung, auditTimeout/2)
+	if !errors.Is(err, fleet.ErrNoMetrics) {
+		reasons.add(err, "grabs may still have been in flight")
+	}
+	c.answers(a)
+	c.count(before, after, errors.Join(beforeErr, err))
+	w.audit(ctx, s, c, a, first, reasons)
+	return a, reasons.first
+}
+
+// invalidReasons keeps the first reason not to trust a cell.
+type invalidReasons struct{ first string }
+
+func (r *invalidReasons) add(err error, what string) {
+	if err != nil && r.first == "" {
+		r.first = fmt.Sprintf("%s: %v", what, err)
+	}
+}
+
+// lease is for how long a lease lives in the cell, as far as we know.
+func (w *worker) lease(c *Cell) time.Duration {
+	if c.LeaseMS == nil {
+		return w.cfg.TTL
+	}
+	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
+}
+
+// prepare switches the fleet to the strategy, whose servers may have bounds of
+// their own for a lease.
+func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
+	lease, err := w.switchTo(ctx, s, u)
+	if lease > 0 {
+		c.LeaseMS = &lease
+	}
+	return err
+}
+
+// send sends requests and accounts for every answer. answered, if it is not
+// nil, is called with each, one at a time.
+func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*vegeta.Result)) (*accounting, error) {
+	raw, err := w.journal.answers(c)
+	if err != nil {
+		return nil, err
+	}
+	a := newAccounting(size.Drivers, w.fleet.IDs())
+	began := time.Now()
+	var accountErr error
+	err = load.Attack(ctx, requests, size, func(res *vegeta.Result, due time.Time) {
+		accountErr = errors.Join(accountErr, a.add(res, due), raw.Encode(res))
+		if answered != nil {
+			answered(res)
+		}
+		w.progress.step("%d/%d requests, %d grabbed, %d errors", a.requests, requests.Requests(),
+			a.outcomes[grab.Grabbed], a.outcomes[grab.Failed]+a.outcomes[grab.Timeout])
+	})
+	a.finish()
+	if a.requests > 0 {
+		c.DurationS = ptr(a.lastEnd.Sub(began).Seconds())
+	}
+	return a, errors.Join(err, accountErr, raw.Close())
+}
+
+// answers fills in what the clients saw.
+func (c *Cell) answers(a *accounting) {
+	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
+	c.ContendedOrders = &a.contended
+	c.Latency, c.LatencySent = a.scheduled.Latency(), a.sent.Latency()
+	if c.Latency != nil {
+		ok := load.Held(c.Latency, c.LatencySent)
+		c.LoadHeld = &ok
+		sent := a.requests - a.errors[load.Refused] - a.errors[load.Interrupted]
+		c.CompletedRPS = ptr(float64(sent) / *c.DurationS)
+	}
+}
+
+// count fills in what the instances have counted between two looks. What
+// is unknown, because nothing counts or an instance was restarted, stays nil.
+func (c *Cell) count(before, after fleet.Counters, err error) {
+	if err != nil || before.Epoch != after.Epoch || c.Requests == 0 {
+		return
+	}
+	commands := int(after.RedisCommands - before.RedisCommands)
+	perRequest := float64(commands) / float64(c.Requests)
+	statements := (after.DBStatements - before.DBStatements) / float64(c.Requests)
+	c.RedisCommands, c.RedisCommandsPerRequest, c.DBStatementsPerRequest = &commands, &perRequest, &statements
+}
+
+func ptr[T any](v T) *T { return &v }

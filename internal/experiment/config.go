@@ -1,0 +1,106 @@
+// Package experiment runs the cells of a table, strategy x load x fault, and
+// judges them.
+//
+// In goes a Config; out comes a Run with one Cell each, and its folder of raw
+// records. A cell opens fresh orders, switches the fleet to the strategy, sends
+// the load (or lets a fault strike a few orders), and audits: the ledger decides,
+// the clients' answers and the instances' events explain. Begin at Execute, then
+// worker.cell for load, injection for faults, and judge for the verdict.
+package experiment
+
+import (
+	"io"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/load"
+	"grablab/internal/order"
+	"grablab/internal/stack"
+)
+
+// Config of one run. NewConfig fills in what a scenario sets.
+type Config struct {
+	Scenario   string
+	Strategies []lock.Strategy
+	Faults     []lock.Fault
+	Only       []CellName // of strategies x faults, where any is named
+
+	Load
+	Peak PeakConfig
+
+	Work   time.Duration
+	TTL    time.Duration
+	Wait   time.Duration
+	Guard  order.Guard // "": each strategy's own
+	OnLost grab.OnLost
+	// Asked says which of these the user has set: a fault sets the others.
+	Asked Asked
+	// ClockOffset is added to the wall clock of the second instance.
+	ClockOffset time.Duration
+
+	Stack     stack.Config
+	Instances int
+	Exe       string // this program, which is also the instance and the reaper
+
+	// Targets are base URLs of instances that somebody else started; with
+	// them no stack is started. FirstOrder is used where they cannot open
+	// orders: cells then take consecutive ids from it.
+	Targets    []string
+	FirstOrder int64
+	AdminToken string
+
+	// Budget bounds a cell with a fault, and the search of scenario peak.
+	Budget time.Duration
+	// Workers is how many cells with a fault run at a time, each on a stack of
+	// its own; 0: 1.
+	Workers int
+	// Resume is what an earlier run with the same settings left in Out: its
+	// finished cells are not run again. nil: there is none.
+	Resume *Run
+
+	Seed  uint64
+	Args  []string     // the flags that make the run what it is, for the record
+	Out   string       // the result folder, which exists
+	Begin func() error // called before anything is written there, once the run is sure to begin; nil: nothing is to be done
+	Log   io.Writer    // progress and whatever is said aloud
+	TTY   bool         // Log is a terminal: the progress line may overwrite itself
+}
+
+// Asked says of some settings whether they were asked for.
+type Asked struct{ Work, TTL, Wait, Timeout bool }
+
+// Load is what is sent in a cell: every driver grabs every order.
+type Load = load.Config
+
+// PeakConfig bounds the search of scenario peak.
+type PeakConfig struct {
+	P99 time.Duration // the bound on the 99th percentile from the schedule
+}
+
+// Scenarios lists the scenarios with what each sets, the default first.
+var Scenarios = []struct {
+	Name, About string
+	Config      Config
+}{
+	{"rush", "100 orders x 20 drivers at 500/s, work 5 ms", Config{
+		Load: Load{Orders: 100, Drivers: 20, Rate: 500, Timeout: 30 * time.Second, MaxWorkers: 10_000},
+		Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 2 * time.Second, Budget: time.Minute,
+	}},
+	{"article", "one order, ten users on each of two instances at once, work 1 s", Config{
+		Load: Load{Orders: 1, Drivers: 20, Timeout: 60 * time.Second, MaxWorkers: 10_000},
+		Work: time.Second, TTL: 30 * time.Second, Wait: 25 * time.Second, Budget: time.Minute,
+	}},
+	{"peak", "the highest rate that is held, work 0", Config{
+		Load: Load{Orders: 100, Drivers: 20, Timeout: 30 * time.Second, MaxWorkers: 10_000},
+		TTL:  30 * time.Second, Wait: 2 * time.Second,
+		Peak: PeakConfig{P99: 100 * time.Millisecond}, Budget: 20 * time.Second,
+	}},
+}
+
+// asRunning takes over how instances are set up that somebody else has started.
+func (cfg *Config) asRunning(s grab.Settings) {
+	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
+	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)
+	cfg.Guard, cfg.OnLost = s.Guard, s.OnLost
+}

@@ -1,0 +1,177 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"grablab/internal/fault"
+	"grablab/internal/grab/lock"
+	"grablab/internal/stack"
+)
+
+// sceneOf plays one cell, and checks what no fault may touch: it struck as
+// often as it could, it was healed, and who came before and after found an
+// order that could be grabbed.
+func sceneOf(t *testing.T, l *worker, strategy string, name lock.Fault) Cell {
+	t.Helper()
+	s, err := lock.Find(strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fault.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.inject(t.Context(), s, f)
+	if c.Expected == nil || c.Verdict != *c.Expected {
+		t.Errorf("verdict %s (%s), expected %v", c.Verdict, c.Reason, c.Expected)
+	}
+	if c.Struck == nil || *c.Struck != struckOrders {
+		t.Errorf("struck %v, want %d", c.Struck, struckOrders)
+	}
+	if l.dirty {
+		t.Error("not healed")
+	}
+	if c.Verdict != lock.Stuck && (c.OrdersGrabbed == nil || *c.OrdersGrabbed != injectionOrders) {
+		t.Errorf("orders grabbed %v, want all %d", c.OrdersGrabbed, injectionOrders)
+	}
+	return c
+}
+
+// openApart is open for tests that run side by side: the instances take any ports.
+func openApart(t *testing.T, cfg Config) *worker {
+	t.Helper()
+	l := open(t, cfg)
+	if err := l.fleet.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	l.fleet = l.newFleet(0)
+	if err := l.fleet.Equip(t.Context(), l.cfg.setup()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Every fault strikes and is healed: one cell each, of a strategy that it breaks
+// if it breaks any that is as cheap. Afterwards an ordinary cell goes well.
+func TestFaults(t *testing.T) {
+	for _, tt := range []struct {
+		needs lock.Backend
+		cells []CellName
+	}{
+		{lock.Redis | lock.SQL, []CellName{
+			{"setnx", lock.Slow},
+			{"setnx-check", lock.Pause},
+			{"setnx-nottl", lock.Hang},
+			{"setnx-expire", lock.Crash},
+		}},
+		{lock.Redis | lock.SQL, []CellName{
+			{"setnx", lock.RedisRestart},
+			{"setnx", lock.Partition},
+			{"setnx-fence-write", lock.PartitionDB},
+			{"setnx", lock.Latency},
+			{"setnx-getset", lock.ClientClock},
+			{"setnx", lock.NodeClock},
+		}},
+		{lock.RedisQuorum | lock.SQL | lock.SQLLocks, []CellName{
+			{"redlock", lock.RedisRestart},
+			{"redlock", lock.RedisRestartMost},
+			{"redlock", lock.RedisDown},
+			{"redlock", lock.RedisDownMost},
+			{"redlock", lock.Amnesia},
+			{"redlock-miswired", lock.Failover},
+			{"mysql-getlock", lock.DBRestart},
+			{"none", lock.DBRestart},
+		}},
+	} {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			cfg := small(t, stack.Local, tt.cells[0].Strategy)
+			cfg.Stack.Needs = tt.needs
+			l := openApart(t, cfg)
+			for _, cell := range tt.cells {
+				t.Run(cell.String(), func(t *testing.T) { sceneOf(t, l, cell.Strategy, cell.Fault) })
+			}
+			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != lock.Safe {
+				t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
+			}
+		})
+	}
+}
+
+// The embedded stack shows the same of what it can.
+func TestFaultsOnTheEmbeddedStack(t *testing.T) {
+	t.Parallel()
+	cfg := small(t, stack.Embedded, "setnx")
+	l := openApart(t, cfg)
+	for _, cell := range []CellName{{"setnx", lock.Pause}, {"setnx-fenced", lock.Slow}, {"setnx", lock.NodeClock}, {"mutex", lock.Crash}} {
+		t.Run(cell.String(), func(t *testing.T) { sceneOf(t, l, cell.Strategy, cell.Fault) })
+	}
+}
+
+// interrupted are the faults whose scenes are interrupted.
+func interrupted() []lock.Fault {
+	if os.Getenv("GRABLAB_PROVE") == "1" {
+		return []lock.Fault{lock.Pause, lock.RedisDown, lock.ClientClock, lock.Latency}
+	}
+	return []lock.Fault{lock.Pause, lock.RedisDown}
+}
+
+// A scene that is interrupted when its fault has struck leaves nothing of it:
+// the next cell of the worker goes well.
+func TestInterruptedScene(t *testing.T) {
+	t.Parallel()
+	cfg := small(t, stack.Embedded, "setnx")
+	l := openApart(t, cfg)
+	for _, name := range interrupted() {
+		t.Run(string(name), func(t *testing.T) {
+			ctx, interrupt := context.WithCancelCause(t.Context())
+			f, err := fault.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			prepare := f.Prepare
+			f.Prepare = func(ctx context.Context, target fault.Target) (fault.Stage, error) {
+				stage, err := prepare(ctx, target)
+				strike := stage.Acts[0].Strike
+				stage.Acts[0].Strike = func(ctx context.Context, lease time.Duration) (heal stack.Heal, err error) {
+					defer interrupt(errors.New("Ctrl-C"))
+					if strike == nil { // it struck before
+						return nil, nil
+					}
+					return strike(ctx, lease)
+				}
+				return stage, err
+			}
+			c := l.inject(ctx, cfg.Strategies[0], f)
+			if c.Verdict != lock.Unknown || c.Reason == "" || l.dirty {
+				t.Errorf("verdict %s (%s), dirty %v", c.Verdict, c.Reason, l.dirty)
+			}
+			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != lock.Safe {
+				t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
+			}
+		})
+	}
+}
+
+// A fault that finds nobody where it would strike has shown nothing.
+func TestFaultThatNeverStrikes(t *testing.T) {
+	if os.Getenv("GRABLAB_PROVE") != "1" {
+		t.Skip("GRABLAB_PROVE is not 1: it takes a while")
+	}
+	t.Parallel()
+	cfg := small(t, stack.Embedded, "mutex")
+	l := openApart(t, cfg)
+	f, err := fault.Find(lock.Slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Aim.N = 1000
+	c := l.inject(t.Context(), cfg.Strategies[0], f)
+	if *c.Struck != 0 || c.Verdict == lock.Safe {
+		t.Errorf("struck %d: %s (%s)", *c.Struck, c.Verdict, c.Reason)
+	}
+}

@@ -1,0 +1,81 @@
+package experiment
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"grablab/internal/fleet"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// journal is the raw side of a run's cells in its folder: events.jsonl, what the
+// instances of all workers have recorded, and every answer as vegeta encodes it.
+// The events of a cell stand together, after one of our own that names it.
+type journal struct {
+	dir string
+
+	mu   sync.Mutex
+	file *os.File
+}
+
+func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
+
+// ownName is the instance of our own events.
+const ownName = "loadgen"
+
+// open begins the file, or goes on with what an earlier part of the run has left.
+func (j *journal) open(resumed bool) (err error) {
+	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	if !resumed {
+		mode |= os.O_TRUNC
+	}
+	if j.file, err = os.OpenFile(j.path(), mode, 0o644); err != nil {
+		return fmt.Errorf("experiment: %w", err)
+	}
+	return nil
+}
+
+// close also ends a journal that was never opened.
+func (j *journal) close() error {
+	if j.file == nil {
+		return nil
+	}
+	return j.file.Close()
+}
+
+// keep appends the events of a cell.
+func (j *journal) keep(strategy string, fault lock.Fault, events *fleet.Events) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	own, err := history.Create(j.path(), ownName) // for this one event: nothing else may append meanwhile
+	if err != nil {
+		return err
+	}
+	own.Record(history.Event{Kind: history.Info, Op: history.Cell, Strategy: strategy, Note: string(fault)})
+	return errors.Join(own.Close(), events.Keep(j.file))
+}
+
+// answers opens the file of one cell's raw results.
+func (j *journal) answers(c *Cell) (*answerFile, error) {
+	f, err := os.Create(filepath.Join(j.dir, fmt.Sprintf("%s-%s.vegeta.bin", c.Strategy, c.Fault)))
+	if err != nil {
+		return nil, fmt.Errorf("experiment: %w", err)
+	}
+	w := bufio.NewWriterSize(f, 1<<16)
+	return &answerFile{f, w, vegeta.NewEncoder(w)}, nil
+}
+
+type answerFile struct {
+	f      *os.File
+	w      *bufio.Writer
+	Encode vegeta.Encoder
+}
+
+func (a *answerFile) Close() error { return errors.Join(a.w.Flush(), a.f.Close()) }

@@ -1,0 +1,123 @@
+package experiment
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"grablab/internal/fault"
+	"grablab/internal/grab/lock"
+)
+
+// CellName names a cell of the table.
+type CellName struct {
+	Strategy string
+	Fault    lock.Fault
+}
+
+// String is strategy/fault.
+func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
+
+// Plan is the cells of a run in the order of its table: strategies down, faults
+// across; of these the ones that Only names, if it names any.
+func (cfg Config) Plan() []CellName {
+	var plan []CellName
+	for _, s := range cfg.Strategies {
+		for _, f := range cfg.Faults {
+			name := CellName{s.Name, f}
+			if len(cfg.Only) == 0 || slices.Contains(cfg.Only, name) {
+				plan = append(plan, name)
+			}
+		}
+	}
+	return plan
+}
+
+// cellSpec says what a cell of the table is, and holds it once it has run.
+type cellSpec struct {
+	CellName
+	strategy lock.Strategy
+	cell     *Cell // nil: it has not run
+}
+
+// specs of the run. A foreign service has one strategy, which is not known.
+func (cfg Config) specs(foreign bool) []*cellSpec {
+	if foreign {
+		s := lock.Strategy{Name: Foreign, Title: "whatever the targets do", Excludes: lock.Nobody}
+		return []*cellSpec{{CellName: CellName{s.Name, lock.NoFault}, strategy: s}}
+	}
+	var specs []*cellSpec
+	for _, name := range cfg.Plan() {
+		i := slices.IndexFunc(cfg.Strategies, func(s lock.Strategy) bool { return s.Name == name.Strategy })
+		specs = append(specs, &cellSpec{CellName: name, strategy: cfg.Strategies[i]})
+	}
+	return specs
+}
+
+// excuse is the cell that is not run, with the reason; nil: it is to be run.
+func (cfg Config) excuse(s *cellSpec) *Cell {
+	if s.Fault == lock.NoFault {
+		return nil
+	}
+	f, err := fault.Find(s.Fault)
+	if err != nil {
+		return cfg.notRun(s, lock.Unknown, err.Error())
+	}
+	if !f.Touches(s.strategy) {
+		return cfg.notRun(s, lock.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
+	}
+	if why := f.Refused(cfg.Stack.Kind); why != "" {
+		return cfg.notRun(s, lock.Unknown, "not run: "+why)
+	}
+	return nil
+}
+
+// notRun is a cell in which nothing was counted.
+func (cfg Config) notRun(s *cellSpec, v lock.Verdict, why string) *Cell {
+	c := Cell{
+		Strategy: s.Strategy, Fault: s.Fault, Verdict: v, Reason: why, Expected: cfg.expected(s.strategy, s.Fault),
+		Guard: s.strategy.GuardedBy(cfg.Guard), OnLost: cfg.OnLost,
+		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
+	}
+	if v == lock.NA {
+		c.Expected = nil
+	}
+	return &c
+}
+
+// coordinators take long to start and need much memory: the first worker alone
+// has them.
+const coordinators = lock.ZooKeeper | lock.Etcd
+
+// queue is the cells that several workers are to run. It is safe for concurrent use.
+type queue struct {
+	mu   sync.Mutex
+	left []*cellSpec
+}
+
+// newQueue puts those first that only the first worker can serve.
+func newQueue(specs []*cellSpec) *queue {
+	rank := func(s *cellSpec) int {
+		if s.strategy.Needs&coordinators != 0 {
+			return 0
+		}
+		return 1
+	}
+	left := slices.Clone(specs)
+	slices.SortStableFunc(left, func(a, b *cellSpec) int { return cmp.Compare(rank(a), rank(b)) })
+	return &queue{left: left}
+}
+
+// take is the next cell for a worker with these servers; nil: there is none.
+func (q *queue) take(serves lock.Backend) *cellSpec {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.IndexFunc(q.left, func(s *cellSpec) bool { return s.strategy.Needs&^serves == 0 })
+	if i < 0 {
+		return nil
+	}
+	s := q.left[i]
+	q.left = slices.Delete(q.left, i, i+1)
+	return s
+}

@@ -1,0 +1,134 @@
+package experiment
+
+import (
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/load"
+	"grablab/internal/order"
+)
+
+// Schema is the version of run.json.
+const Schema = 1
+
+// Run is run.json: one run, as it is written down. A figure that could not be
+// counted is nil, never 0.
+type Run struct {
+	Schema      int         `json:"schema"`
+	ID          string      `json:"id"`
+	Complete    bool        `json:"complete"` // false: interrupted, or under way
+	StartedAt   time.Time   `json:"started_at"`
+	DurationS   float64     `json:"duration_s"`
+	Environment Environment `json:"environment"`
+	Config      RunConfig   `json:"config"`
+	Cells       []Cell      `json:"cells"`
+}
+
+// Environment says what a run ran on.
+type Environment struct {
+	Go        string `json:"go"`
+	OS        string `json:"os"`
+	Arch      string `json:"arch"`
+	CPUs      int    `json:"cpus"`
+	Stack     string `json:"stack"`
+	Redis     string `json:"redis"`    // name and version; "" where none was used
+	Database  string `json:"database"` // name and version; "" where none was at hand
+	ZooKeeper string `json:"zookeeper,omitempty"`
+	Etcd      string `json:"etcd,omitempty"`
+	Vegeta    string `json:"vegeta"`
+	Commit    string `json:"commit"`
+}
+
+// RunConfig is what was asked for.
+type RunConfig struct {
+	Scenario  string   `json:"scenario"`
+	Orders    int      `json:"orders"`
+	Drivers   int      `json:"drivers"`
+	Rate      float64  `json:"rate"` // requests/s; 0: all at once
+	Instances int      `json:"instances"`
+	Seed      uint64   `json:"seed"`
+	Args      []string `json:"args,omitempty"` // the flags that make the run what it is, without secrets
+}
+
+// Cell is what became of one strategy under one fault. Contract 1 defines
+// every word that is counted.
+type Cell struct {
+	Strategy string        `json:"strategy"`
+	Fault    lock.Fault    `json:"fault"`
+	Verdict  lock.Verdict  `json:"verdict"`
+	Expected *lock.Verdict `json:"expected"` // nil: the flags change what the registry claims
+	Reason   string        `json:"reason"`   // why the verdict is not safe, or cannot be known
+	// Interrupted: the run ended before the cell did.
+	Interrupted bool `json:"interrupted,omitempty"`
+
+	Guard  order.Guard `json:"guard"`   // "": of a foreign service
+	OnLost grab.OnLost `json:"on_lost"` // "": of a foreign service
+	// Nil of a foreign service: nobody knows how it is set up.
+	TTLMS   *float64 `json:"ttl_ms"`
+	LeaseMS *float64 `json:"lease_ms"`
+	WorkMS  *float64 `json:"work_ms"`
+	WaitMS  *float64 `json:"wait_ms"`
+
+	Orders   int                  `json:"orders"`
+	Requests int                  `json:"requests"`
+	Outcomes map[grab.Outcome]int `json:"outcomes"`
+	Errors   map[string]int       `json:"errors"` // by kind
+
+	CountedFrom         string   `json:"counted_from"` // "ledger", "answers"
+	Grabs               *int     `json:"grabs"`        // ledger rows
+	OrdersGrabbed       *int     `json:"orders_grabbed"`
+	DoubleGrabs         *int     `json:"double_grabs"`
+	OrdersDoubleGrabbed *int     `json:"orders_double_grabbed"`
+	StuckOrders         *int     `json:"stuck_orders"`
+	PhantomGrabs        *int     `json:"phantom_grabs"`
+	UnacknowledgedGrabs *int     `json:"unacknowledged_grabs"`
+	Overlaps            *int     `json:"overlaps"`
+	NearMisses          *int     `json:"near_misses"`
+	BeliefGapMS         *float64 `json:"belief_gap_ms"`
+	Struck              *int     `json:"struck"`
+
+	ServedBy        map[string]int `json:"served_by"` // answers by instance
+	ContendedOrders *int           `json:"contended_orders"`
+
+	Latency     *load.Latency `json:"latency_ms"`      // from the schedule
+	LatencySent *load.Latency `json:"latency_sent_ms"` // from sending
+	LoadHeld    *bool         `json:"load_held"`
+
+	OfferedRPS   *float64 `json:"offered_rps"` // nil: all at once
+	CompletedRPS *float64 `json:"completed_rps"`
+	DurationS    *float64 `json:"duration_s"`
+
+	RedisCommands           *int     `json:"redis_commands"`
+	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
+	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
+
+	Checks []Check      `json:"checks,omitempty"` // of what was recorded; none: nothing was
+	Story  *check.Story `json:"story,omitempty"`  // of one order, where the cell failed
+
+	Peak *Peak `json:"peak,omitempty"` // scenario peak only
+}
+
+// Check is what one checker says of the cell. Contract 1 says which of them
+// make its verdict.
+type Check struct {
+	Checker string       `json:"checker"`
+	Result  check.Result `json:"result"`
+	Why     string       `json:"why"`
+}
+
+// Peak is the outcome of a stepped search for the highest rate that is held.
+type Peak struct {
+	HeldRPS   float64    `json:"held_rps"`    // the highest rate at which load_held and the bound on p99 held; 0: none did
+	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil: not counted, or none held
+	P99MS     float64    `json:"p99_bound_ms"`
+	Steps     []PeakStep `json:"steps"`
+}
+
+// PeakStep is one rate that was tried.
+type PeakStep struct {
+	RPS   float64  `json:"rps"`
+	P99MS *float64 `json:"p99_ms"` // from the schedule; nil: nothing was answered
+	Held  bool     `json:"held"`
+}

@@ -1,0 +1,321 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/grab/lock"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Execute runs every cell of cfg. It hands what it has to save after each of them;
+// when ctx ends it winds up, and returns what it has with the cause. Any other
+// error is one of the harness: a backend that fails under load is a finding,
+// and stands in its cell.
+func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
+	r := newRunner(cfg, save)
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.open(ctx); err != nil {
+		return r.run, err
+	}
+	return r.run, r.runAll(ctx)
+}
+
+// runner runs the cells of one run: those without a fault one after the other
+// and alone on the machine, because their figures are measurements; then those
+// with one, by several workers at a time.
+type runner struct {
+	cfg      Config
+	progress *progress
+	runCell  func(*worker, context.Context, *cellSpec) Cell // (*worker).run
+
+	journal *journal
+	specs   []*cellSpec
+	needs   lock.Backend // of all cells that are to be run
+	workers []*worker    // nil: not open
+
+	mu    sync.Mutex // guards what follows, and what a spot holds
+	run   *Run
+	save  func(*Run) error
+	began time.Time
+	ran   float64 // seconds that the run took before it was resumed
+}
+
+func newRunner(cfg Config, save func(*Run) error) *runner {
+	r := &runner{
+		cfg: cfg, progress: newProgress(cfg), runCell: (*worker).run,
+		journal: &journal{dir: cfg.Out}, workers: make([]*worker, max(1, cfg.Workers)),
+		save: save, began: time.Now(),
+	}
+	r.run = &Run{
+		Schema: Schema, ID: filepath.Base(cfg.Out), StartedAt: r.began.UTC(), Cells: []Cell{},
+		Environment: NewEnvironment(cfg.Stack.Kind),
+		Config: RunConfig{
+			Scenario: cfg.Scenario, Orders: cfg.Orders, Drivers: cfg.Drivers,
+			Rate: cfg.Rate, Instances: cfg.Instances, Seed: cfg.Seed, Args: cfg.Args,
+		},
+	}
+	if cfg.Resume != nil {
+		r.run.StartedAt, r.ran = cfg.Resume.StartedAt, cfg.Resume.DurationS
+	}
+	return r
+}
+
+// open makes ready whatever the first cell needs, and then room for the results.
+func (r *runner) open(ctx context.Context) error {
+	r.lay(false)
+	if err := r.openFirst(ctx); err != nil {
+		return err
+	}
+	if r.cfg.Begin != nil {
+		if err := r.cfg.Begin(); err != nil {
+			return err
+		}
+	}
+	return r.journal.open(r.cfg.Resume != nil)
+}
+
+// lay lays out the table, with the cells that need not be run.
+func (r *runner) lay(foreign bool) {
+	r.specs = r.cfg.specs(foreign)
+	for _, s := range r.specs {
+		if s.cell = r.cfg.excuse(s); s.cell == nil {
+			s.cell = r.cfg.Resume.finished(s.CellName)
+		}
+	}
+	r.publish()
+}
+
+// finished is the cell of that name, if the run has it from beginning to end.
+func (r *Run) finished(name CellName) *Cell {
+	if r == nil {
+		return nil
+	}
+	i := slices.IndexFunc(r.Cells, func(c Cell) bool {
+		return c.Strategy == name.Strategy && c.Fault == name.Fault && !c.Interrupted
+	})
+	if i < 0 {
+		return nil
+	}
+	return ptr(r.Cells[i])
+}
+
+// left are the cells that have still to be run, with a fault or without.
+func (r *runner) left(faulty bool) []*cellSpec {
+	var left []*cellSpec
+	for _, s := range r.specs {
+		if s.cell == nil && (s.Fault != lock.NoFault) == faulty {
+			left = append(left, s)
+		}
+	}
+	return left
+}
+
+// openFirst opens the first worker, if there is anything for it to do, and
+// describes what it runs on.
+func (r *runner) openFirst(ctx context.Context) error {
+	all := append(r.left(false), r.left(true)...)
+	if len(all) == 0 && len(r.cfg.Targets) == 0 {
+		if r.cfg.Resume != nil {
+			r.run.Environment, r.run.Config = r.cfg.Resume.Environment, r.cfg.Resume.Config
+		}
+		return nil
+	}
+	for _, s := range all {
+		r.needs |= s.strategy.Needs
+	}
+	if len(r.cfg.Targets) == 0 {
+		r.progress.say("starting the %s stack", r.cfg.Stack.Kind)
+	}
+	w, err := r.worker(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if w.fleet.Foreign {
+		r.lay(true)
+	}
+	if err := r.describe(ctx, w); err != nil {
+		return err
+	}
+	// What keeps instances from running at all is no cell's finding.
+	return w.fleet.Equip(ctx, r.cfg.setup())
+}
+
+// describe notes what the run runs on.
+func (r *runner) describe(ctx context.Context, w *worker) (err error) {
+	env := &r.run.Environment
+	if w.stack == nil {
+		env.Stack = "targets"
+		r.run.Config.Instances = len(r.cfg.Targets)
+		if w.store != nil {
+			env.Database, err = w.store.Version(ctx)
+		}
+		return err
+	}
+	env.Redis, env.Database = w.stack.RedisVersion, w.stack.DatabaseVersion
+	env.ZooKeeper, env.Etcd = w.stack.ZooKeeperVersion, w.stack.EtcdVersion
+	r.progress.say("%s; %s", cmp.Or(w.stack.RedisVersion, "no Redis"), w.stack.DatabaseVersion)
+	return nil
+}
+
+// worker is the nth one, opened if need be. One that is dirty is opened afresh.
+func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
+	if w := r.workers[n]; w != nil {
+		if !w.dirty {
+			return w, nil
+		}
+		r.workers[n] = nil
+		if err := w.close(); err != nil {
+			return nil, err
+		}
+	}
+	cfg := r.cfg
+	cfg.Stack.Needs = r.serves(n)
+	r.workers[n], err = openWorker(ctx, cfg, n, r.progress, r.journal)
+	return r.workers[n], err
+}
+
+// serves is what the nth worker has servers for.
+func (r *runner) serves(n int) lock.Backend {
+	if n == 0 {
+		return r.needs
+	}
+	return r.needs &^ coordinators
+}
+
+// runAll runs every cell that has not run yet.
+func (r *runner) runAll(ctx context.Context) error {
+	calm, faulty := r.left(false), r.left(true)
+	workers := min(len(r.workers), len(faulty))
+	r.progress.expect(len(calm), len(faulty), workers)
+	if err := r.runWorker(ctx, 0, &queue{left: calm}); err != nil {
+		return err
+	}
+	q := newQueue(faulty)
+	g, inWorker := errgroup.WithContext(ctx)
+	for n := range workers {
+		g.Go(func() error { return r.runWorker(inWorker, n, q) })
+	}
+	err := g.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// runWorker has the nth worker run cells of the queue for as long as there is one
+// that it can serve.
+func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
+	for s := q.take(r.serves(n)); s != nil; s = q.take(r.serves(n)) {
+		w, err := r.worker(ctx, n)
+		if err != nil {
+			return err
+		}
+		w.progress.begin(s)
+		c := r.runCell(w, ctx, s)
+		c.Interrupted = ctx.Err() != nil
+		w.progress.end()
+		if err := r.finish(s, c); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// finish keeps the cell, and saves the run.
+func (r *runner) finish(s *cellSpec, c Cell) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.cell = &c
+	r.publish()
+	return r.save(r.run)
+}
+
+// publish brings the run up to date: its cells in the order of the table, in
+// whatever order they finished.
+func (r *runner) publish() {
+	r.run.Cells = []Cell{}
+	r.run.Complete = true
+	for _, s := range r.specs {
+		if s.cell != nil {
+			r.run.Cells = append(r.run.Cells, *s.cell)
+		}
+		r.run.Complete = r.run.Complete && s.cell != nil && !s.cell.Interrupted
+	}
+	r.run.DurationS = r.ran + time.Since(r.began).Seconds()
+}
+
+// close ends everything that open began.
+func (r *runner) close() error {
+	errs := make([]error, len(r.workers))
+	var wg sync.WaitGroup
+	for n, w := range r.workers {
+		if w != nil {
+			wg.Go(func() { errs[n] = w.close() })
+		}
+	}
+	wg.Wait()
+	r.progress.close()
+	return errors.Join(append(errs, r.journal.close())...)
+}
+
+// NewEnvironment describes this machine and program, and what it was built from.
+// The stack of that kind is to say what its servers are.
+func NewEnvironment(stackKind string) Environment {
+	e := Environment{
+		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),
+		Stack: stackKind, Vegeta: "unknown", Commit: commit(),
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == "github.com/tsenart/vegeta/v12" {
+				e.Vegeta = m.Version
+			}
+		}
+	}
+	return e
+}
+
+// commit of the source: what the linker knows of it, else what git says, if
+// the working directory is that of this project. A tree with changes is "-dirty".
+func commit() string {
+	settings := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			settings[s.Key] = s.Value
+		}
+	}
+	if rev := settings["vcs.revision"]; len(rev) >= 7 {
+		if settings["vcs.modified"] == "true" {
+			return rev[:7] + "-dirty"
+		}
+		return rev[:7]
+	}
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		return "unknown"
+	}
+	mod, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(top)), "go.mod"))
+	if err != nil || !strings.HasPrefix(string(mod), "module grablab\n") {
+		return "unknown"
+	}
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

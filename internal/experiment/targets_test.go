@@ -1,0 +1,147 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/fleet"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+)
+
+// foreign is a service in whatever language that answers the grab call alone.
+type foreign struct {
+	mu    sync.Mutex
+	taken map[string]bool
+	// decide answers a grab of an order that is taken, or not. nil: rightly.
+	decide func(r *http.Request, taken bool) int
+}
+
+func (f *foreign) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/grab") {
+		http.NotFound(w, r)
+		return
+	}
+	time.Sleep(2 * time.Millisecond) // so that attempts meet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	status := http.StatusOK
+	if f.taken[r.URL.Path] {
+		status = http.StatusConflict
+	}
+	if f.decide != nil {
+		status = f.decide(r, f.taken[r.URL.Path])
+	}
+	if status == http.StatusOK {
+		f.taken[r.URL.Path] = true
+	}
+	w.WriteHeader(status)
+}
+
+func always(status int) func(*http.Request, bool) int {
+	return func(*http.Request, bool) int { return status }
+}
+
+func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
+	var failingPort string
+	for _, tc := range []struct {
+		name    string
+		decide  func(*http.Request, bool) int
+		targets int
+		change  func(*Config)
+		verdict lock.Verdict
+		reason  string
+	}{
+		{"right", nil, 2, nil, lock.Safe, ""},
+		{"everybody wins", always(http.StatusOK), 2, nil, lock.Unsafe, "more than once"},
+		{"everybody wins, one target", always(http.StatusOK), 1, nil, lock.Unsafe, "more than once"},
+		{"all load at one instance", nil, 1, nil, lock.Unknown, "one instance alone served"},
+		{"one of two instances only fails", func(r *http.Request, taken bool) int {
+			switch {
+			case strings.HasSuffix(r.Host, failingPort):
+				return http.StatusServiceUnavailable
+			case taken:
+				return http.StatusConflict
+			}
+			return http.StatusOK
+		}, 2, nil, lock.Unknown, "one instance alone served"},
+		{"answers are lost", func(r *http.Request, taken bool) int {
+			if taken {
+				return http.StatusGatewayTimeout
+			}
+			return http.StatusOK
+		}, 2, nil, lock.Unknown, "answers were lost"},
+		{"no contention", nil, 2, func(c *Config) { c.Drivers, c.Rate = 1, 100 }, lock.Unknown, "no order was contended"},
+		{"no driver ever gets in", always(http.StatusLocked), 2, func(c *Config) { c.Orders, c.TTL = 2, 50*time.Millisecond }, lock.Stuck, "no longer be grabbed"},
+		{"an order that is never tried", func(r *http.Request, taken bool) int {
+			var probe bool
+			var driver int64
+			fmt.Fscanf(r.Body, `{"driver_id":%d}`, &driver)
+			probe = driver >= fleet.ProbeDriver
+			switch {
+			case strings.HasPrefix(r.URL.Path, "/orders/103/") && !probe:
+				return http.StatusLocked
+			case taken:
+				return http.StatusConflict
+			}
+			return http.StatusOK
+		}, 2, nil, lock.Unknown, "1 of 5 orders was not tried"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			failingPort = "none"
+			service := &foreign{taken: map[string]bool{}, decide: tc.decide}
+			cfg := Scenarios[0].Config
+			cfg.Scenario, cfg.Seed, cfg.Out, cfg.OnLost = "rush", 1, t.TempDir(), grab.Abort
+			cfg.Orders, cfg.Rate, cfg.FirstOrder = 5, 0, 101
+			cfg.Log = testWriter{t}
+			for range tc.targets {
+				s := httptest.NewServer(service)
+				t.Cleanup(s.Close)
+				cfg.Targets = append(cfg.Targets, s.URL)
+				failingPort = s.URL[strings.LastIndex(s.URL, ":"):] // the last one, where any is to fail
+			}
+			if tc.change != nil {
+				tc.change(&cfg)
+			}
+			run, err := execute(t, t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := run.Cells[0]
+			if c.Verdict != tc.verdict || !strings.Contains(c.Reason, tc.reason) {
+				t.Errorf("%s: %q; want %s: %q", c.Verdict, c.Reason, tc.verdict, tc.reason)
+			}
+			if c.CountedFrom != fromAnswers || c.Grabs != nil || c.PhantomGrabs != nil || c.Overlaps != nil || c.RedisCommands != nil {
+				t.Errorf("counted from %s; figures that nobody could count: %v %v %v %v",
+					c.CountedFrom, c.Grabs, c.PhantomGrabs, c.Overlaps, c.RedisCommands)
+			}
+			if c.Expected != nil {
+				t.Errorf("expected %v of a lock that nobody knows", *c.Expected)
+			}
+		})
+	}
+}
+
+func TestTargetsThatCannotBeUsed(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	service := httptest.NewServer(&foreign{taken: map[string]bool{}})
+	defer service.Close()
+	for _, tc := range []struct{ target, says string }{
+		{gone.URL, "does not answer"},
+		{service.URL, "-first-order"},
+	} {
+		cfg := Scenarios[0].Config
+		cfg.Out, cfg.Targets = t.TempDir(), []string{tc.target}
+		_, err := Execute(context.Background(), cfg, func(*Run) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v; want …%s…", tc.target, err, tc.says)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"grablab/internal/fault"
+	"grablab/internal/fleet"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/stack"
+)
+
+// worker runs cells one after the other on a stack and a fleet of its own, so
+// that the cells of two workers never meet.
+type worker struct {
+	cfg      Config
+	progress *workerProgress
+	journal  *journal
+
+	stack  *stack.Stack // nil with -targets
+	fleet  *fleet.Fleet
+	store  *order.SQL // nil where the database cannot be reached directly
+	orders orders
+
+	// dirty: a fault has left the servers otherwise than it found them.
+	dirty bool
+}
+
+// orders is where orders are opened and the ledger is read: the database
+// itself, or an instance's API.
+type orders interface {
+	Create(ctx context.Context, count int) (first int64, err error)
+	Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error)
+}
+
+// setup is what the flags ask for.
+func (cfg Config) setup() fleet.Setup {
+	return fleet.Setup{Work: cfg.Work, TTL: cfg.TTL, Wait: cfg.Wait, Timeout: cfg.Timeout}
+}
+
+// openWorker starts a stack and names the nth worker's instances over it, which
+// run once a cell needs them. The worker is to be closed also after an error.
+func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
+	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j}
+	if len(cfg.Targets) > 0 {
+		return w, w.attach(ctx)
+	}
+	var err error
+	if w.stack, err = stack.Start(ctx, cfg.Stack); err != nil {
+		return w, err
+	}
+	if err := w.openStore(ctx, w.stack.DSN); err != nil {
+		return w, err
+	}
+	w.fleet = w.newFleet(fleet.FirstPort + n*cfg.Instances)
+	return w, nil
+}
+
+func (w *worker) newFleet(port int) *fleet.Fleet {
+	return fleet.New(fleet.Config{
+		Exe: w.cfg.Exe, Instances: w.cfg.Instances, Guard: w.cfg.Guard, OnLost: w.cfg.OnLost, ClockOffset: w.cfg.ClockOffset,
+		Say: w.progress.say,
+	}, w.stack, port)
+}
+
+// attach uses instances that were started elsewhere.
+func (w *worker) attach(ctx context.Context) (err error) {
+	if w.fleet, err = fleet.Attach(ctx, w.cfg.Targets, w.cfg.FirstOrder, w.cfg.AdminToken); err != nil {
+		return err
+	}
+	if !w.fleet.Foreign {
+		w.cfg.asRunning(w.fleet.Settings)
+	}
+	w.orders = w.fleet
+	if w.cfg.Stack.DB != "" && !w.fleet.Foreign {
+		return w.openStore(ctx, w.cfg.Stack.DB)
+	}
+	return nil
+}
+
+func (w *worker) openStore(ctx context.Context, dsn string) (err error) {
+	if w.store, err = order.Connect(ctx, dsn, order.Options{MaxConns: 4}); err != nil {
+		return err
+	}
+	w.orders = w.store
+	return w.store.Migrate(ctx)
+}
+
+// close ends everything that openWorker began, instances first, so that they can
+// still release their locks.
+func (w *worker) close() error {
+	var errs []error
+	if w.fleet != nil {
+		errs = append(errs, w.fleet.Stop())
+	}
+	if w.store != nil {
+		errs = append(errs, w.store.Close())
+	}
+	if w.stack != nil {
+		errs = append(errs, w.stack.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// run runs one cell.
+func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
+	switch {
+	case s.Fault != lock.NoFault:
+		return w.bounded(ctx, s)
+	case w.cfg.Scenario == "peak":
+		return w.peak(ctx, s.strategy)
+	default:
+		return w.cell(ctx, s.strategy, w.cfg.Load)
+	}
+}
+
+// errBudget is why a cell was ended.
+var errBudget = errors.New("experiment: the cell took longer than -budget allows")
+
+// bounded runs a cell under a fault for no longer than the budget.
+func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
+	f, err := fault.Find(s.Fault)
+	if err != nil {
+		return *w.cfg.notRun(s, lock.Unknown, err.Error())
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
+	defer cancel()
+	c := w.inject(ctx, s.strategy, f)
+	if c.Verdict == lock.Unknown && errors.Is(context.Cause(ctx), errBudget) {
+		c.Reason = fmt.Sprintf("the cell took longer than its budget of %v: %s", w.cfg.Budget, c.Reason)
+	}
+	return c
+}
+
+// switchTo has the fleet run with the settings u, under the strategy. lease is
+// for how long a lease lives there, in ms, for the servers may have bounds of
+// their own; 0: it is not told.
+func (w *worker) switchTo(ctx context.Context, s lock.Strategy, u fleet.Setup) (lease float64, err error) {
+	if err := w.fleet.Equip(ctx, u); err != nil {
+		return 0, err
+	}
+	return w.fleet.Use(ctx, s.Name)
+}

@@ -1,0 +1,151 @@
+package fleet
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"grablab/internal/wait"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// StatusError is an answer outside of 2xx.
+type StatusError struct {
+	Code int
+	Says string // the instance's own words, cut to a line
+}
+
+// Error is the code and what the instance says.
+func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.Code, e.Says) }
+
+// call is one call to an API. body and answer may be nil.
+func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) error {
+	var sent io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		sent = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, url, sent)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if f.token != "" {
+		req.Header.Set("Authorization", "Bearer "+f.token)
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated {
+		var why struct {
+			Error string `json:"error"`
+		}
+		_ = json.Unmarshal(b, &why) // a foreign target may answer anything
+		return &StatusError{resp.StatusCode, OneLine(cmp.Or(why.Error, string(b)))}
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(b, answer)
+}
+
+// OneLine cuts what a server says to what fits into a reason.
+func OneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	return text[:min(len(text), 200)]
+}
+
+// Counters are what the instances have counted since they were started, summed.
+type Counters struct {
+	RedisCommands, DBStatements float64
+	InFlight                    float64
+	// Epoch is the sum of the start times: it differs once an instance has been
+	// restarted and begun to count anew.
+	Epoch float64
+}
+
+// ErrNoMetrics says that foreign targets count nothing.
+var ErrNoMetrics = errors.New("fleet: the targets count nothing")
+
+// Counters reads the metrics of every instance that runs.
+func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
+	var sum Counters
+	if f.Foreign {
+		return sum, ErrNoMetrics
+	}
+	for _, in := range f.Instances {
+		if !in.alive() {
+			continue // and its start time is missing in the epoch
+		}
+		families, err := f.scrape(ctx, in)
+		if err != nil {
+			return sum, fmt.Errorf("fleet: metrics of %s: %w", in.ID, err)
+		}
+		sum.RedisCommands += total(families["grab_redis_commands_total"])
+		sum.DBStatements += total(families["grab_db_statements_total"])
+		sum.InFlight += total(families["grab_in_flight"])
+		sum.Epoch += total(families["process_start_time_seconds"])
+	}
+	return sum, nil
+}
+
+// Settle waits until no instance has a grab in flight any more but the hung
+// ones, for a client that gave up may have left one behind; for no longer than
+// within. It returns the counters as they then are.
+func (f *Fleet) Settle(ctx context.Context, hung int, within time.Duration) (Counters, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		now, err := f.Counters(ctx)
+		if errors.Is(err, ErrNoMetrics) || err == nil && now.InFlight <= float64(hung) {
+			return now, err
+		}
+		if !wait.For(ctx, 20*time.Millisecond) {
+			return now, errors.Join(err, fmt.Errorf("fleet: %v when last seen", now.InFlight))
+		}
+	}
+}
+
+func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.MetricFamily, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.URL+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, &StatusError{Code: resp.StatusCode}
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(resp.Body)
+}
+
+func total(f *dto.MetricFamily) float64 {
+	var sum float64
+	for _, m := range f.GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
+}

@@ -1,0 +1,56 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/instance"
+	"grablab/internal/stack"
+	"grablab/internal/stack/stacktest"
+)
+
+// TestMain makes the test binary an instance and a helper of the stack, as
+// loadgen is.
+func TestMain(m *testing.M) {
+	stack.BeHelper() // before the switch below, which a helper must not see
+	if len(os.Args) > 1 && os.Args[1] == Command {
+		os.Exit(instance.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
+	}
+	stacktest.Main(m)
+}
+
+// An instance whose port is taken by another process while it starts gets
+// another one.
+func TestPortTaken(t *testing.T) {
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
+	stacktest.Check(t, err)
+	defer st.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := New(Config{Exe: exe, Instances: 1, OnLost: grab.Abort, Say: t.Logf}, st, FirstPort)
+	defer f.Stop()
+	u := Setup{TTL: time.Second, Wait: time.Second, Timeout: time.Second}
+	in := f.Instances[0]
+	if err := in.chooseAddr(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := net.Listen("tcp", in.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	in.args = in.arguments(u)
+	if err := in.start(t.Context()); !errors.Is(err, errPortTaken) {
+		t.Errorf("on a port that is taken: %v", err)
+	}
+	if err := f.Equip(t.Context(), u); err != nil || in.addr == other.Addr().String() {
+		t.Errorf("it listens on %s: %v", in.addr, err)
+	}
+}

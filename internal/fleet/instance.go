@@ -1,0 +1,274 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"grablab/internal/instance"
+	"grablab/internal/stack"
+	"grablab/internal/tap"
+	"grablab/internal/wait"
+)
+
+// Instance is one instance of a fleet. All but ID and URL is known of our own
+// alone; those can also be struck, and their calls be held.
+type Instance struct {
+	ID  string // as reports name it: its port, or the target's host
+	URL string
+
+	fleet    *Fleet
+	index    int
+	strategy string         // that it was switched to last
+	port     int            // that it is to have
+	addr     string         // that it has
+	events   string         // its event file
+	proc     *stack.Process // nil: it was never started
+	args     []string
+}
+
+// Name is "instance 1", also before the instance has its port. Routes from it
+// have this name.
+func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
+
+// Process is nil before the instance was first started.
+func (in *Instance) Process() *stack.Process { return in.proc }
+
+func (in *Instance) equip(ctx context.Context, u Setup) error {
+	same := in.proc != nil && slices.Equal(in.args, in.arguments(u))
+	switch {
+	case same && in.alive():
+		return nil
+	case same:
+		in.fleet.cfg.Say("instance %s has ended; starting it again\n%s", in.ID, in.proc.LogTail())
+	case in.proc != nil:
+		if err := in.proc.Stop(stopGrace); err != nil {
+			return err
+		}
+	}
+	for try := 1; ; try++ {
+		if err := in.chooseAddr(); err != nil {
+			return err
+		}
+		in.args = in.arguments(u)
+		err := in.start(ctx)
+		if !errors.Is(err, errPortTaken) || try == portTries {
+			return err
+		}
+	}
+}
+
+// portTries is how often a port may be taken by another process between our
+// look and the instance's own.
+const portTries = 5
+
+var errPortTaken = errors.New("its port is taken")
+
+// chooseAddr gives the instance its address, and with it its ID.
+func (in *Instance) chooseAddr() error {
+	addr, err := pickAddr(in.port)
+	if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	if want := strconv.Itoa(in.port); port != want && in.ID == "" {
+		in.fleet.cfg.Say("port %s is taken: %s listens on %s", want, in.Name(), port)
+	}
+	in.ID, in.addr, in.URL = port, addr, "http://"+addr
+	in.events = filepath.Join(in.fleet.stack.Dir, "events-"+port+".jsonl")
+	return nil
+}
+
+// pickAddr is the wanted loopback port if it is free, else any.
+func pickAddr(port int) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return "", fmt.Errorf("fleet: no free port: %w", err)
+		}
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// Command is the hidden subcommand by which this program is an instance.
+const Command = "instance"
+
+// firstStrategy is what an instance begins with, until a cell switches it: one
+// that every stack serves.
+const firstStrategy = "none"
+
+// arguments of the instance at its address.
+func (in *Instance) arguments(u Setup) []string {
+	to, routed := u.Routes[in.index]
+	if !routed {
+		to = in.fleet.stack.Addresses
+	}
+	cfg := in.fleet.cfg
+	args := []string{
+		Command, "-addr", in.addr, "-instance", in.ID, "-db", to.DSN, "-events", in.events,
+		"-strategy", firstStrategy, "-work", u.Work.String(), "-ttl", u.TTL.String(), "-wait", u.Wait.String(),
+		"-on-lost", string(cfg.OnLost), "-timeout", u.Timeout.String(),
+	}
+	for _, server := range []struct{ flag, addr string }{
+		{"-redis", to.Redis},
+		{"-sentinel", strings.Join(to.Sentinel, ",")},
+		{"-sentinel-master", to.SentinelMaster},
+		{"-redlock", strings.Join(to.Redlock, ",")},
+		{"-zk", strings.Join(to.ZooKeeper, ",")},
+		{"-etcd", strings.Join(to.Etcd, ",")},
+		{"-guard", string(cfg.Guard)},
+	} {
+		if server.addr != "" {
+			args = append(args, server.flag, server.addr)
+		}
+	}
+	if cfg.ClockOffset != 0 && in.index == 1 {
+		args = append(args, "-clock-offset", cfg.ClockOffset.String())
+	}
+	if u.Control {
+		args = append(args, "-traps")
+	}
+	return args
+}
+
+func (in *Instance) start(ctx context.Context) error {
+	proc, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.fleet.cfg.Exe, in.args, nil)
+	if err != nil {
+		return fmt.Errorf("fleet: instance %s: %w", in.ID, err)
+	}
+	in.proc = proc
+	if err := in.awaitReady(ctx); err != nil {
+		_ = proc.Stop(0)
+		return fmt.Errorf("fleet: instance %s: %w\n%s", in.ID, err, proc.LogTail())
+	}
+	return nil
+}
+
+// alive says whether the instance runs; of a target it is not known, and true.
+func (in *Instance) alive() bool {
+	if in.proc == nil {
+		return true
+	}
+	select {
+	case <-in.proc.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+const (
+	stopGrace    = 10 * time.Second // that an instance may take to end
+	readyTimeout = 30 * time.Second
+)
+
+// awaitReady returns once the instance itself, and not another program on its
+// port, says that it is ready.
+func (in *Instance) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() { // another program on its port may never answer
+		select {
+		case <-in.proc.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	for {
+		err := in.askReady(ctx)
+		switch {
+		case err == nil, errors.Is(err, errPortTaken):
+			return err
+		case !in.alive() && in.proc.ExitCode() == instance.ExitAddrInUse:
+			return errPortTaken
+		case !in.alive():
+			return errors.New("it ended while starting")
+		case !wait.For(ctx, 20*time.Millisecond) && in.alive():
+			return fmt.Errorf("not ready: %w", err)
+		}
+	}
+}
+
+// askReady is nil if the instance says that it is ready.
+func (in *Instance) askReady(ctx context.Context) error {
+	var health struct {
+		PID int `json:"pid"`
+	}
+	if err := in.Call(ctx, http.MethodGet, "/healthz", nil, &health); err != nil {
+		return err
+	}
+	if health.PID != in.proc.Pid() {
+		return fmt.Errorf("%w: process %d answers there", errPortTaken, health.PID)
+	}
+	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
+}
+
+func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
+	in.strategy = strategy
+	var now struct {
+		LeaseMS float64 `json:"lease_ms"`
+	}
+	err = in.Call(ctx, http.MethodPut, "/strategy", map[string]string{"name": strategy}, &now)
+	return now.LeaseMS, err
+}
+
+// Signal sends sig to the process.
+func (in *Instance) Signal(sig syscall.Signal) error { return in.proc.Signal(sig) }
+
+// Restart starts the instance again once it has died, with the strategy it had.
+func (in *Instance) Restart(ctx context.Context) error {
+	select {
+	case <-in.proc.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := in.start(ctx); err != nil {
+		return err
+	}
+	_, err := in.use(ctx, in.strategy)
+	return err
+}
+
+// SetClock has the strategies of the instance see a wall clock that is ahead of
+// the true one.
+func (in *Instance) SetClock(ctx context.Context, ahead time.Duration) error {
+	return in.Call(ctx, http.MethodPut, "/lab/clock", instance.ClockSetting{AheadMS: float64(ahead.Microseconds()) / 1000}, nil)
+}
+
+// Trap sets a trap, in place of one of its name.
+func (in *Instance) Trap(ctx context.Context, name string, what tap.Trap) error {
+	return in.Call(ctx, http.MethodPut, "/lab/traps/"+name, what, nil)
+}
+
+// Caught is whom a trap has caught once they are n, or once the time is up.
+func (in *Instance) Caught(ctx context.Context, name string, n int, within time.Duration) ([]tap.Caught, error) {
+	var catch instance.Catch
+	path := fmt.Sprintf("/lab/traps/%s?n=%d&within=%s", name, n, within)
+	err := in.Call(ctx, http.MethodGet, path, nil, &catch)
+	return catch.Caught, err
+}
+
+// Lift lets those go on whom a trap holds.
+func (in *Instance) Lift(ctx context.Context, name string) error {
+	return in.Call(ctx, http.MethodDelete, "/lab/traps/"+name, nil, nil)
+}
+
+// Call makes one call to the instance's API. body and answer may be nil.
+func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
+	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
+		return fmt.Errorf("%s: %w", in.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/wait"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// ProbeDriver is the first driver that belongs to no load.
+const ProbeDriver = 1_000_000_000
+
+const (
+	probesAtOnce = 256
+	probeGivesUp = 3 * time.Second // of nothing but errors: this is not about a lock
+)
+
+// StuckOrders finds the orders on which a fresh driver gets neither grabbed
+// nor taken until two leases have passed. probed is told after each order; it
+// may be called by several goroutines at a time. The error says that it could
+// not be found out, because the instances answered with errors.
+func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func()) ([]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
+	defer cancel()
+	var (
+		mu    sync.Mutex
+		stuck []int64
+	)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(probesAtOnce)
+	for i := range count {
+		g.Go(func() error {
+			free, err := f.isFree(ctx, first+int64(i), ProbeDriver+int64(i), lease)
+			probed()
+			if err == nil && !free {
+				mu.Lock()
+				defer mu.Unlock()
+				stuck = append(stuck, first+int64(i))
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	return stuck, err
+}
+
+// isFree asks one instance after the other for the order, until the first
+// answer that tells, or until two leases have passed. Busy says that the lock is
+// held; errors to the end say nothing of it.
+func (f *Fleet) isFree(ctx context.Context, id, driver int64, lease time.Duration) (free bool, err error) {
+	every := max(lease/20, 10*time.Millisecond)
+	deadline := time.Now().Add(2 * lease)
+	heard := time.Now()
+	for n := 0; ; n++ {
+		outcome, err := f.probe(ctx, f.Instances[n%len(f.Instances)], id, driver)
+		switch outcome {
+		case grab.Grabbed, grab.Taken:
+			return true, nil
+		case grab.Busy:
+			heard = time.Now()
+		}
+		if err != nil && time.Since(heard) > probeGivesUp {
+			return false, fmt.Errorf("fleet: probe of order %d: %w", id, err)
+		}
+		if err == nil && !time.Now().Before(deadline) {
+			return false, nil
+		}
+		if !wait.For(ctx, every) {
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// probe is a grab that does not wait for the lock, by a driver that no load
+// uses. The status code alone tells; an error comes with any that does not.
+func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
+	url := fmt.Sprintf("%s/orders/%d/grab", in.URL, id)
+	if !f.Foreign {
+		url += "?wait=0"
+	}
+	err := f.call(ctx, http.MethodPost, url, map[string]int64{"driver_id": driver}, nil)
+	var status *StatusError
+	switch {
+	case err == nil:
+		return grab.Grabbed, nil
+	case errors.As(err, &status) && status.Code == http.StatusConflict:
+		return grab.Taken, nil
+	case errors.As(err, &status) && status.Code == http.StatusLocked:
+		return grab.Busy, nil
+	default:
+		return grab.Failed, err
+	}
+}

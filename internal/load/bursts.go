@@ -1,0 +1,101 @@
+package load
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Bursts is a workload that is not known beforehand: each burst is sent, all at
+// once, when Send is called. It is safe for concurrent use.
+type Bursts struct {
+	began time.Time
+
+	mu       sync.Mutex
+	requests []Request
+	sent     []time.Duration // since began, by request
+	next     int
+	ended    bool
+	change   chan struct{} // closes at the next burst, and at the end
+}
+
+// NewBursts returns a workload without a burst.
+func NewBursts() *Bursts { return &Bursts{began: time.Now(), change: make(chan struct{})} }
+
+// Send sends one burst.
+func (b *Bursts) Send(requests []Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Since(b.began)
+	for _, r := range requests {
+		b.requests, b.sent = append(b.requests, r), append(b.sent, now)
+	}
+	b.notifyLocked()
+}
+
+// End says that no burst follows.
+func (b *Bursts) End() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	b.notifyLocked()
+}
+
+func (b *Bursts) notifyLocked() {
+	close(b.change)
+	b.change = make(chan struct{})
+}
+
+// Requests implements Workload: so far.
+func (b *Bursts) Requests() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.requests)
+}
+
+func (b *Bursts) take() (Request, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next == len(b.requests) {
+		return Request{}, false
+	}
+	b.next++
+	return b.requests[b.next-1], true
+}
+
+func (b *Bursts) pacer(ctx context.Context, _ Config, _ *timer) pacer { return burstPacer{b, ctx} }
+
+type burstPacer struct {
+	*Bursts
+	ctx context.Context
+}
+
+// Pace waits for the burst of the next request.
+func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
+	for {
+		p.mu.Lock()
+		ready, ended, change := hits < uint64(len(p.requests)), p.ended, p.change
+		p.mu.Unlock()
+		switch {
+		case p.ctx.Err() != nil:
+			return 0, true
+		case ready:
+			return 0, false
+		case ended:
+			return 0, true
+		}
+		select {
+		case <-change:
+		case <-p.ctx.Done():
+		}
+	}
+}
+
+// Rate is none: a burst is sent all at once.
+func (p burstPacer) Rate(time.Duration) float64 { return 0 }
+
+func (p burstPacer) due(n uint64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent[n]
+}

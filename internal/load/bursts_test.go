@@ -1,0 +1,44 @@
+package load
+
+import (
+	"sync"
+	"testing"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// Each burst is sent at Send, and is due from then on.
+func TestBursts(t *testing.T) {
+	w := NewBursts()
+	pace := w.pacer(t.Context(), Config{}, nil)
+	first, second := Request{"a", 1, 1}, Request{"b", 2, 2}
+	w.Send([]Request{first})
+	if wait, stop := pace.Pace(0, 0); wait != 0 || stop {
+		t.Errorf("first: %v, %v", wait, stop)
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if wait, stop := pace.Pace(0, 1); wait != 0 || stop {
+			t.Errorf("second: %v, %v", wait, stop)
+		}
+	})
+	if s, ok := w.take(); !ok || s != first {
+		t.Errorf("request %+v, %v", s, ok)
+	}
+	if s, ok := w.take(); ok {
+		t.Errorf("request %+v before it was sent", s)
+	}
+	w.Send([]Request{second})
+	waiting.Wait()
+	var target vegeta.Target
+	if err := targeter(w)(&target); err != nil || target.URL != "b/orders/2/grab#2" {
+		t.Errorf("%q, %v", target.URL, err)
+	}
+	if pace.due(1) < pace.due(0) || w.Requests() != 2 {
+		t.Errorf("due %v and %v of %d", pace.due(0), pace.due(1), w.Requests())
+	}
+	w.End()
+	if _, stop := pace.Pace(0, 2); !stop {
+		t.Error("it does not end")
+	}
+}

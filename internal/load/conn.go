@@ -1,0 +1,117 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Why a request got no answer.
+const (
+	Interrupted = "interrupted" // the attack was ended
+	Timeout     = "timeout"
+	Refused     = "refused" // surely not received
+	Reset       = "reset"   // may have been received
+	Other       = "other"
+)
+
+// failureNamer puts the kind of a failure before its text, because text is all
+// that vegeta keeps of it.
+type failureNamer struct {
+	attack context.Context
+	http.RoundTripper
+}
+
+// RoundTrip sends req.
+func (n failureNamer) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := n.RoundTripper.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", failureOf(n.attack, err), err)
+	}
+	return resp, nil
+}
+
+func failureOf(attack context.Context, err error) string {
+	var ne net.Error
+	switch {
+	case attack.Err() != nil:
+		return Interrupted
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Refused
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled), errors.As(err, &ne) && ne.Timeout():
+		return Timeout
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return Reset
+	default:
+		return Other
+	}
+}
+
+// FailureOf reads the kind back from a result's error text, where RoundTrip has
+// put it between the URL and the cause.
+func FailureOf(text string) string {
+	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
+		if strings.Contains(text, `": `+f+": ") {
+			return f
+		}
+	}
+	if strings.Contains(text, "Client.Timeout") { // while the body was read
+		return Timeout
+	}
+	return Other
+}
+
+// conns are the connections of one attack, so that all of them can be cut at
+// once. A context for each request would cost more than all else that is done
+// with its answer.
+type conns struct {
+	mu    sync.Mutex
+	open  map[net.Conn]struct{}
+	isCut bool
+}
+
+func (c *conns) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isCut {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	c.open[conn] = struct{}{}
+	return &trackedConn{conn, c}, nil
+}
+
+// cut gives up every request in flight, and all that follow.
+func (c *conns) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = true
+	for conn := range c.open {
+		conn.Close()
+	}
+}
+
+type trackedConn struct {
+	net.Conn
+	of *conns
+}
+
+func (t *trackedConn) Close() error {
+	t.of.mu.Lock()
+	delete(t.of.open, t.Conn)
+	t.of.mu.Unlock()
+	return t.Conn.Close()
+}

@@ -1,0 +1,545 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"grablab/internal/fleet"
+	"grablab/internal/grab"
+	"grablab/internal/history"
+	"grablab/internal/instance"
+	"grablab/internal/schedule"
+	"grablab/internal/stack"
+	"grablab/internal/tap"
+	"grablab/internal/wait"
+)
+
+// attempt is a schedule being forced once, on an order of its own.
+type attempt struct {
+	*replayer
+	order   int64
+	began   time.Time
+	actors  []*actor
+	grants  []grant
+	expired time.Duration // leases that ended by then, did so because the schedule let time pass
+	down    map[string]stack.Heal
+	ahead   map[int]time.Duration // of the clock of an instance
+	killed  map[int]bool          // instances that do not run
+	seen    map[string]uint64     // events before
+	events  []history.Event
+	left    int
+}
+
+// actor is an actor of the schedule, on a real instance.
+type actor struct {
+	schedule.Actor
+	in            *fleet.Instance
+	driver        int64
+	begun         bool
+	dead, stopped bool
+	asked         time.Duration // CLOCK_MONOTONIC: when its last call for a lease was let go
+	hangUp        context.CancelFunc
+	over          chan struct{} // closes when the client has an answer, or none
+	answer        string        // once over is closed
+}
+
+// clearTimeout bounds what is done after an attempt.
+const clearTimeout = 30 * time.Second
+
+// neverError says why a strategy does not come to a step.
+type neverError string
+
+func (e neverError) Error() string { return string(e) }
+
+func never(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
+
+// attempt forces the schedule on a fresh order, and judges what has come of it.
+func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
+	t := &attempt{replayer: r, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
+	if t.order, err = r.store.Create(ctx, 1); err != nil {
+		return f, err
+	}
+	t.assign()
+	defer func() { err = errors.Join(err, t.clear(context.WithoutCancel(ctx))) }()
+	for n := range r.fleet.Instances {
+		if err := t.shut(ctx, n+1); err != nil {
+			return f, err
+		}
+	}
+	t.began = time.Now()
+	for i, s := range r.Schedule.Steps {
+		if err := t.step(ctx, i, s); err != nil {
+			return f, err
+		}
+	}
+	f, err = t.conclude(ctx)
+	f.LeftOut = t.left
+	return f, err
+}
+
+// assign gives every actor a driver, from 1, and its instance.
+func (t *attempt) assign() {
+	for i, a := range t.Schedule.Actors {
+		p := &actor{Actor: a, in: t.fleet.Instances[a.Instance-1], driver: int64(i) + 1, over: make(chan struct{})}
+		for _, b := range t.actors {
+			if b.Actor.Name == a.As {
+				p.driver = b.driver
+			}
+		}
+		t.actors = append(t.actors, p)
+	}
+}
+
+func (t *attempt) named(name string) *actor {
+	i := slices.IndexFunc(t.actors, func(p *actor) bool { return p.Actor.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return t.actors[i]
+}
+
+// on lists the actors of an instance.
+func (t *attempt) on(n int) []*actor {
+	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
+}
+
+// shut has every call of the actors of instance n wait. What its background
+// sends for no single grab counts as its first actor's, as in the explorer.
+func (t *attempt) shut(ctx context.Context, n int) error {
+	hold := tap.Hold{Order: t.order}
+	for _, a := range t.on(n) {
+		hold.Drivers = append(hold.Drivers, a.driver)
+	}
+	if len(hold.Drivers) > 0 {
+		hold.Background = hold.Drivers[0]
+	}
+	return t.fleet.Instances[n-1].Call(ctx, http.MethodPut, "/lab/gate", hold, nil)
+}
+
+// step forces one step, and says what was seen.
+func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
+	seen, err := t.do(ctx, i, s)
+	if why := neverError(""); errors.As(err, &why) {
+		if t.own() {
+			return t.cannot(i, "%s", why)
+		}
+		t.left++
+		seen, err = fmt.Sprintf("left out: %s", why), nil
+	}
+	if err != nil {
+		return err
+	}
+	t.say("%s", strings.TrimRight(fmt.Sprintf("%7d ms  %-32s %s", time.Since(t.began).Milliseconds(), s, seen), " "))
+	return t.inTime(i)
+}
+
+func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, err error) {
+	p := t.named(s.Actor)
+	if s.Target != "" && s.Target != schedule.DB && t.servers[s.Target] == nil {
+		return "", never("%s has no server %s", t.Strategy.Name, s.Target)
+	}
+	switch s.Kind {
+	case schedule.Begins:
+		return "", t.begin(ctx, p)
+	case schedule.Call:
+		return t.let(ctx, i, p, s, tap.Goes)
+	case schedule.ReplyLost:
+		return t.let(ctx, i, p, s, tap.Loses)
+	case schedule.ReplyLate:
+		return t.let(ctx, i, p, s, tap.Lingers)
+	case schedule.GivenUp:
+		return t.let(ctx, i, p, s, tap.GivenUp)
+	case schedule.Hears:
+		return t.hear(ctx, p, s)
+	case schedule.Paused:
+		return t.pause(ctx, i, p)
+	case schedule.Resumes:
+		return t.resume(p)
+	case schedule.Cancelled:
+		return t.cancel(ctx, p)
+	case schedule.Dies:
+		return t.kill(ctx, i, p.Instance, p)
+	case schedule.InstanceDies:
+		return t.kill(ctx, i, s.Instance, nil)
+	case schedule.ClientClock:
+		return t.setClock(ctx, s.Instance, s.Duration)
+	case schedule.Passes:
+		return t.pass(ctx, s.Duration)
+	case schedule.NextTimer:
+		return t.nextTimer(ctx, i)
+	case schedule.LeaseEnd:
+		return t.leaseEnd(ctx)
+	case schedule.Restarts:
+		return "killed, and started again empty", t.stack.Restart(ctx, s.Target)
+	case schedule.Down:
+		return t.cut(s.Target)
+	case schedule.Up:
+		return t.heal(s.Target)
+	case schedule.NodeClock:
+		t.jumped(s.Target, s.Duration)
+		return "every expiry there moved", t.stack.Jump(ctx, s.Target, s.Duration)
+	default:
+		return "", t.cannot(i, "such a step is not known")
+	}
+}
+
+// setClock moves the wall clock of instance n by so much more.
+func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string, error) {
+	if err := t.restart(ctx, n); err != nil {
+		return "", err
+	}
+	t.ahead[n] += by
+	return "as its strategies see it", t.fleet.Instances[n-1].SetClock(ctx, t.ahead[n])
+}
+
+// begin sends the actor's request, and does not wait for its answer.
+func (t *attempt) begin(ctx context.Context, p *actor) error {
+	if err := t.restart(ctx, p.Instance); err != nil {
+		return err
+	}
+	ctx, p.hangUp = context.WithCancel(context.WithoutCancel(ctx))
+	body := bytes.NewReader(fmt.Appendf(nil, `{"driver_id":%d}`, p.driver))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.in.URL+"/orders/"+strconv.FormatInt(t.order, 10)+"/grab", body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	p.begun = true
+	go func() {
+		defer close(p.over)
+		p.answer = ask(req)
+	}()
+	return nil
+}
+
+// ask is the outcome of a grab as its client hears it.
+func ask(req *http.Request) string {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "no answer: " + fleet.OneLine(err.Error())
+	}
+	defer resp.Body.Close()
+	var answer grab.Answer
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return "no whole answer: " + fleet.OneLine(err.Error())
+	}
+	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
+}
+
+// call is what a step of the actor is called at the gate.
+func (p *actor) call(s schedule.Step) tap.Call {
+	return tap.Call{Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
+}
+
+func (p *actor) isOver() bool {
+	select {
+	case <-p.over:
+		return true
+	default:
+		return p.dead
+	}
+}
+
+const (
+	arrivalTimeout = 15 * time.Second // for a call to come to the gate
+	// otherCallTimeout is how long a call is waited for while its actor stands
+	// before another one, because an actor may send several at a time. Another
+	// strategy than that of the schedule often stands at another call for good.
+	otherCallTimeout      = 2 * time.Second
+	otherStrategysTimeout = otherCallTimeout / 4
+	pollInterval          = 3 * time.Millisecond
+)
+
+// let lets one call go, once it has come to the gate, and returns when it has
+// been answered.
+func (t *attempt) let(ctx context.Context, i int, p *actor, s schedule.Step, f tap.Fate) (string, error) {
+	call := p.call(s)
+	if err := t.await(ctx, p, call); err != nil {
+		return "", err
+	}
+	before, err := t.look(ctx, s.Target)
+	if err != nil {
+		return "", err
+	}
+	since := t.clock()
+	var gone instance.Gone
+	ctx, cancel := context.WithTimeout(ctx, arrivalTimeout)
+	defer cancel()
+	err = p.in.Call(ctx, http.MethodPost, "/lab/gate/calls", instance.Going{Call: call, Fate: f}, &gone)
+	switch {
+	case isNotFound(err), isDeadline(gone.Answer):
+		return "", fmt.Errorf("%w: line %d, %q: its deadline passed", ErrTooSlow, t.Lines[i], s)
+	case ctx.Err() != nil:
+		return "", t.cannot(i, "it was not answered within %v", arrivalTimeout)
+	case err != nil:
+		return "", err
+	}
+	after, err := t.look(ctx, s.Target)
+	if err != nil {
+		return "", err
+	}
+	t.note(p, s, since, before, after)
+	return t.describe(ctx, s, f, gone.Answer, after)
+}
+
+// await returns once the call stands at the gate.
+func (t *attempt) await(ctx context.Context, p *actor, call tap.Call) error {
+	if !p.begun || p.dead {
+		return never("%s is not under way", p.Actor.Name)
+	}
+	if p.stopped {
+		return never("%s is stopped", p.Actor.Name)
+	}
+	for began := time.Now(); ; {
+		over := p.isOver() // before the look, which would miss nothing then
+		line, err := t.standing(ctx, p)
+		if err != nil {
+			return err
+		}
+		others := false
+		for _, s := range line {
+			if s.Call == call && !s.Replied {
+				return nil
+			}
+			others = others || s.Driver == p.driver
+		}
+		waited := time.Since(began)
+		switch {
+		case over:
+			return never("%s has been answered: %s", p.Actor.Name, p.answer)
+		case others && waited > t.patience():
+			return never("%s stands at another call", p.Actor.Name)
+		case waited > arrivalTimeout:
+			return never("no such call of %s came within %v (a subscription, or a timer of its own, comes to no gate)", p.Actor.Name, arrivalTimeout)
+		case !wait.For(ctx, pollInterval):
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (t *attempt) patience() time.Duration {
+	if t.own() {
+		return otherCallTimeout
+	}
+	return otherStrategysTimeout
+}
+
+// standing is what waits at the gate of the actor's instance. ErrTooSlow: a call
+// has left it because its deadline passed, though the schedule let no time pass.
+// Renewals do not count: when they are missed, a lease runs out, and that is seen.
+func (t *attempt) standing(ctx context.Context, p *actor) ([]tap.Standing, error) {
+	var state instance.GateState
+	err := p.in.Call(ctx, http.MethodGet, "/lab/gate", nil, &state)
+	missed := func(c tap.Call) bool { return c.Phase != tap.Renew }
+	if err == nil && t.expired == 0 && slices.ContainsFunc(state.Late, missed) {
+		err = fmt.Errorf("%w: the deadline of a call passed at the gate", ErrTooSlow)
+	}
+	return state.Standing, err
+}
+
+// hear lets the reply of a call go.
+func (t *attempt) hear(ctx context.Context, p *actor, s schedule.Step) (string, error) {
+	err := p.in.Call(ctx, http.MethodPost, "/lab/gate/calls", instance.Going{Call: p.call(s)}, nil)
+	if isNotFound(err) {
+		return "", never("no reply of that call stands at the gate")
+	}
+	return "its reply arrived", err
+}
+
+func isNotFound(err error) bool {
+	var status *fleet.StatusError
+	return errors.As(err, &status) && status.Code == http.StatusNotFound
+}
+
+// settle returns once every actor that has begun stands at the gate or has been
+// answered, or after a while: then it waits for something else.
+func (t *attempt) settle(ctx context.Context, within time.Duration) error {
+	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
+		settled := true
+		for _, p := range t.actors {
+			if !p.begun || p.stopped || p.isOver() {
+				continue
+			}
+			line, err := t.standing(ctx, p)
+			if err != nil {
+				return false, err
+			}
+			settled = settled && slices.ContainsFunc(line, func(s tap.Standing) bool { return s.Driver == p.driver })
+		}
+		return settled, nil
+	})
+	return err
+}
+
+// settleTimeout is how long an actor is waited for that may wait for something else.
+const settleTimeout = 300 * time.Millisecond
+
+// pause stops the process if no other actor there has a step until it resumes.
+// Else the gate alone holds the actor.
+func (t *attempt) pause(ctx context.Context, i int, p *actor) (string, error) {
+	if err := t.settle(ctx, arrivalTimeout); err != nil {
+		return "", err
+	}
+	for _, s := range t.Schedule.Steps[i+1:] {
+		if s.Kind == schedule.Resumes && s.Actor == p.Actor.Name {
+			break
+		}
+		if other := t.named(s.Actor); other != nil && other != p && other.Instance == p.Instance || s.Instance == p.Instance {
+			return "its calls stay at the gate, because others go on in its process", nil
+		}
+	}
+	p.stopped = true
+	return "SIGSTOP", p.in.Signal(syscall.SIGSTOP)
+}
+
+func (t *attempt) resume(p *actor) (string, error) {
+	if !p.stopped {
+		return "", nil
+	}
+	p.stopped = false
+	return "SIGCONT", p.in.Signal(syscall.SIGCONT)
+}
+
+// cancel has the client hang up, and returns once the instance knows.
+func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
+	if err := t.settle(ctx, arrivalTimeout); err != nil {
+		return "", err
+	}
+	p.hangUp()
+	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
+		line, err := t.standing(ctx, p)
+		return !slices.ContainsFunc(line, func(s tap.Standing) bool {
+			return s.Driver == p.driver && !s.Cancelled && cancellable(s.Phase)
+		}), err
+	})
+	if err == nil && !knows {
+		err = fmt.Errorf("%w: the instance did not notice that the client of %s hung up", ErrTooSlow, p.Actor.Name)
+	}
+	return "its client hung up", err
+}
+
+// cancellable: a write and a release run to their end, whatever the client does.
+func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
+
+// kill ends the process of instance n, and with it every actor there. only is
+// the one actor that may be there; nil: any.
+func (t *attempt) kill(ctx context.Context, i, n int, only *actor) (string, error) {
+	if err := t.settle(ctx, arrivalTimeout); err != nil {
+		return "", err
+	}
+	here := t.on(n)
+	for _, p := range here {
+		if p.begun && !p.isOver() {
+			if only != nil && p != only {
+				return "", t.cannot(i, "%s is under way in the same process", p.Actor.Name)
+			}
+			p.dead = true
+		}
+	}
+	if err := here[0].in.Signal(syscall.SIGKILL); err != nil {
+		return "", err
+	}
+	t.ahead[n], t.killed[n] = 0, true
+	return "SIGKILL", nil
+}
+
+// restart starts instance n again if it was killed. That is done once it is
+// needed, because leases run on while it starts.
+func (t *attempt) restart(ctx context.Context, n int) error {
+	if !t.killed[n] {
+		return nil
+	}
+	delete(t.killed, n)
+	if err := t.fleet.Instances[n-1].Restart(ctx); err != nil {
+		return err
+	}
+	return t.shut(ctx, n)
+}
+
+// cut has a server refuse every client; it keeps its data.
+func (t *attempt) cut(server string) (string, error) {
+	if t.down[server] != nil {
+		return "is already", nil
+	}
+	heal, err := t.routes[server].Each((*stack.Route).Refuse)
+	if err != nil {
+		return "", err
+	}
+	t.down[server] = heal
+	return "the routes to it refuse", nil
+}
+
+func (t *attempt) heal(server string) (string, error) {
+	heal := t.down[server]
+	delete(t.down, server)
+	if heal == nil {
+		return "is already", nil
+	}
+	return "the routes to it are open", heal()
+}
+
+// clear leaves the instances and the servers as a next attempt needs them.
+func (t *attempt) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
+	defer cancel()
+	errs := []error{t.letAll(ctx)}
+	for _, p := range t.actors {
+		if p.begun {
+			p.hangUp()
+			<-p.over
+		}
+	}
+	_, err := t.fleet.Settle(ctx, 0, clearTimeout/2)
+	errs = append(errs, err)
+	for n, ahead := range t.ahead {
+		if ahead != 0 {
+			errs = append(errs, t.fleet.Instances[n-1].SetClock(ctx, 0))
+		}
+	}
+	return errors.Join(append(errs, t.fleet.ReadEvents(func(history.Event) {}))...)
+}
+
+// letAll heals what is not healed, has every process go on, and opens the gates.
+func (t *attempt) letAll(ctx context.Context) error {
+	var errs []error
+	for server := range t.down {
+		_, err := t.heal(server)
+		errs = append(errs, err)
+	}
+	for _, p := range t.actors {
+		_, err := t.resume(p)
+		errs = append(errs, err)
+	}
+	for n, in := range t.fleet.Instances {
+		errs = append(errs, t.restart(ctx, n+1), in.Call(ctx, http.MethodDelete, "/lab/gate", nil, nil))
+	}
+	return errors.Join(errs...)
+}
+
+// end has every actor go on to its end.
+func (t *attempt) end(ctx context.Context) error {
+	if err := t.letAll(ctx); err != nil {
+		return err
+	}
+	for _, p := range t.actors {
+		if !p.begun {
+			continue
+		}
+		select {
+		case <-p.over:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+// proof is how a property of the explorer shows on real servers.
+type proof struct {
+	property string
+	judge    func(*attempt, context.Context, check.Evidence) (broken bool, why string, err error)
+}
+
+// proofs lists the properties that can be judged.
+var proofs = []proof{
+	{"one-winner", byChecker("one-winner", "the ledger")},
+	{"live-overlap", (*attempt).liveOverlap},
+	{"late-holder", (*attempt).lateHolder},
+	{"stale-write", byChecker("no-stale-write", "ledger and events")},
+	{"fence", byChecker("fence-monotone", "the events")},
+	{"stuck", (*attempt).stuck},
+}
+
+// forcible are the names of the properties that can be judged.
+func forcible() []string {
+	names := make([]string, len(proofs))
+	for i, p := range proofs {
+		names[i] = p.property
+	}
+	return names
+}
+
+// conclude judges after the last step, and once more when every actor has gone
+// on to its end.
+func (t *attempt) conclude(ctx context.Context) (Result, error) {
+	if err := t.settle(ctx, arrivalTimeout); err != nil {
+		return Result{}, err
+	}
+	if err := t.inTime(len(t.Schedule.Steps) - 1); err != nil {
+		return Result{}, err
+	}
+	f, err := t.judge(ctx, "after the last step")
+	if err != nil || f.Violated {
+		return f, err
+	}
+	if err := t.end(ctx); err != nil {
+		return Result{}, err
+	}
+	return t.judge(ctx, "when all had ended")
+}
+
+func (t *attempt) judge(ctx context.Context, when string) (Result, error) {
+	e, err := t.evidence(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	i := slices.IndexFunc(proofs, func(p proof) bool { return p.property == t.Schedule.Property })
+	broken, why, err := proofs[i].judge(t, ctx, e)
+	return Result{Violated: broken, Why: why + ", " + when}, err
+}
+
+// evidence is what ledger and events say of the order by now.
+func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
+	e := check.Evidence{Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.guard())}
+	if err := t.fleet.ReadEvents(func(x history.Event) { t.events = append(t.events, x) }); err != nil {
+		return e, fmt.Errorf("replay: events were lost: %w", err)
+	}
+	scan := check.Scan{Since: t.seen, UntilClaim: t.Strategy.UntilClaim}
+	for _, x := range t.events {
+		scan.Add(x)
+	}
+	e.Record = scan.Record()
+	if e.Record.Lost > 0 {
+		return e, fmt.Errorf("replay: %d events are missing", e.Record.Lost)
+	}
+	var err error
+	e.Ledger, err = t.store.Ledger(ctx, t.order, 1)
+	return e, err
+}
+
+// byChecker asks the checker of that name, which looks at what by names.
+func byChecker(name, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
+	return func(_ *attempt, _ context.Context, e check.Evidence) (bool, string, error) {
+		i := slices.IndexFunc(check.Checkers, func(c check.Checker) bool { return c.Name == name })
+		if i < 0 {
+			return false, "", fmt.Errorf("replay: there is no checker %s", name)
+		}
+		v := check.Checkers[i].Check(e)
+		return v.Result == check.Fail, fmt.Sprintf("%s (seen in %s)", v.Why, by), nil
+	}
+}
+
+// holder is the actor of a hold.
+func (t *attempt) holder(h check.Hold) *actor { return t.who(h.Driver, h.Instance) }
+
+func (t *attempt) who(driver int64, instance string) *actor {
+	for _, p := range t.actors {
+		if p.driver == driver && p.in.ID == instance {
+			return p
+		}
+	}
+	return nil
+}
+
+// liveOverlap: a lock was granted while another holder was inside, and by the
+// servers that granted them both leases ran.
+func (t *attempt) liveOverlap(_ context.Context, e check.Evidence) (bool, string, error) {
+	for _, second := range e.Record.Holds {
+		for _, first := range e.Record.Holds {
+			a, b := t.holder(second), t.holder(first)
+			if a == b || first.From >= second.From || first.Closed && first.To <= second.From {
+				continue
+			}
+			taken, live := t.leaseLeft(a, second.From), t.leaseLeft(b, second.From)
+			if taken > 0 && live > 0 {
+				return true, fmt.Sprintf("%s got the lock while %s was inside, whose lease had at least %v to run, as its servers said (seen in the events and by PTTL)",
+					a.Actor.Name, b.Actor.Name, live.Round(time.Millisecond)), nil
+			}
+		}
+	}
+	return false, "the lock was not granted while the lease of a holder ran (seen in the events and by PTTL)", nil
+}
+
+// lateHolder: a claim was written after the writer's lease had run out, while
+// another actor was inside.
+func (t *attempt) lateHolder(_ context.Context, e check.Evidence) (bool, string, error) {
+	for _, effect := range e.Record.Effects {
+		a := t.who(effect.Driver, effect.Instance)
+		if !effect.Sure || t.leaseLeft(a, effect.From) > 0 {
+			continue
+		}
+		for _, h := range e.Record.Holds {
+			b := t.holder(h)
+			if b != a && h.From < effect.From && h.Read > 0 && (!h.Closed || h.To > effect.To) {
+				return true, fmt.Sprintf("%s wrote after its lease had run out, and %s was inside (seen in the events and by PTTL)", a.Actor.Name, b.Actor.Name), nil
+			}
+		}
+	}
+	return false, "no actor wrote after its lease while another was inside (seen in the events and by PTTL)", nil
+}
+
+// stuck has all actors end, and asks for the order as a fresh driver would.
+func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, error) {
+	if err := t.end(ctx); err != nil {
+		return false, "", err
+	}
+	stuck, err := t.fleet.StuckOrders(ctx, t.order, 1, t.Schedule.TTL, func() {})
+	if len(stuck) > 0 {
+		return true, "all leases had run out, and a fresh grab was neither grabbed nor taken (seen by probes)", err
+	}
+	return false, "a fresh grab was answered (seen by probes)", err
+}
+
+// winners are the actors in the ledger, in its order.
+func (t *attempt) winners(rows []order.Grab) string {
+	names := make([]string, len(rows))
+	for i, g := range rows {
+		names[i] = fmt.Sprintf("driver %d", g.Driver)
+		if p := t.who(g.Driver, g.Instance); p != nil {
+			names[i] = p.Actor.Name
+		}
+	}
+	return strings.Join(names, " and ")
+}
