@@ -38,18 +38,8 @@ lint: ## gofmt, vet, staticcheck, modules as their checksums say
 # As for go.mod: a module that only tests of a dependency want (golang.org/x/exp,
 # for github.com/influxdata/tdigest) has moved, so it is `go mod tidy -e`.
 
-# What takes longer, and what is measured rather than tested. Leave the machine
-# alone meanwhile: it takes the better part of an hour.
-prove: tools ## what takes longer; its output is kept in results/prove.txt
-	@( failed=0; echo "make prove at $$(git describe --always --dirty --exclude='*'), $$(date -u +%FT%TZ), $$(go version), $$(nproc) CPUs"; \
-	export GRABLAB_REQUIRE_SERVERS=1 GRABLAB_PROVE=1; \
-	go test -p 1 -tags prove -run Times -v -timeout 60m ./cmd/loadgen || failed=1; \
-	go test -p 1 -tags prove -run Million -v -timeout 60m ./cmd/loadgen || failed=1; \
-	go test -p 1 -run 'Replay|Interrupted|Never' -parallel 8 -timeout 60m ./internal/experiment ./internal/replay || failed=1; \
-	go test -p 1 -run 'Conformance|AllTakePart' -timeout 60m ./internal/grab/lock ./internal/lockbench || failed=1; \
-	go test -p 1 -run Mutants -v -timeout 60m ./internal/explore || failed=1; \
-	go test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 60m ./internal/... || failed=1; \
-	exit $$failed ) 2>&1 | grep --line-buffered -v 'no test files\|^PASS$$' | tee results/prove.txt
+prove: tools ## what takes longer, and the reference results; the better part of an hour
+	@.ci/prove
 
 tools: ## redis-server, mariadbd, zookeeper and etcd, and a C compiler for the race detector
 	@.ci/tools

@@ -58,10 +58,10 @@ func TestRushThreeTimes(t *testing.T) {
 	}
 }
 
-// The whole table comes out as expected three times in a row, each within a
-// quarter of an hour.
-func TestMatrixThreeTimes(t *testing.T) {
-	for i := range 3 {
+// The whole table comes out as expected twice in a row, each within a quarter of
+// an hour; with the reference run of make prove, that is three times.
+func TestMatrixTwoTimes(t *testing.T) {
+	for i := range 2 {
 		code, stdout, stderr := output(t, loadgen(t, "run", "-stack", "local", "-strategies", "all", "-faults", "all", "-format", "json",
 			"-assert", "expected"))
 		if code != exitDone {
