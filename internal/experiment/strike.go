@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"grablab/internal/check"
+	"grablab/internal/control"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
 	"grablab/internal/load"
@@ -23,7 +24,7 @@ type strike struct {
 	heals    stack.Heals
 }
 
-// Names of traps.
+// Names of holds.
 const (
 	holders    = "holders"
 	contenders = "contenders"
@@ -86,33 +87,34 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendHolders returns once each has been caught where the fault strikes, or has
+// sendHolders returns once each is held where the fault strikes, or has
 // been answered without coming there.
 func (s *strike) sendHolders(ctx context.Context) error {
-	trap := tap.Trap{Point: s.fault.AimAt(s.strategy), Pass: s.fault.Pass}
-	if err := s.setTrap(ctx, s.struck, holders, trap); err != nil {
+	hold := control.Hold{At: s.fault.AimAt(s.strategy), Pass: s.fault.Pass}
+	if err := s.setHold(ctx, s.struck, holders, hold); err != nil {
 		return err
 	}
 	for _, c := range s.contests {
 		s.bursts.Send([]load.Request{c.holder})
 	}
-	var caught []tap.Caught
+	var held []control.Held
 	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
 		var err error
-		caught, err = s.struck.Caught(ctx, holders, len(s.contests), pollInterval)
-		return s.all(func(c contest) bool { return s.isAnswered(c.holder) || isAmong(caught, c.holder) }), err
+		held, err = s.struck.Held(ctx, holders, len(s.contests), pollInterval)
+		return s.all(func(c contest) bool { return s.isAnswered(c.holder) || isAmong(held, c.holder) }), err
 	})
-	*s.cell.Struck += len(caught)
+	*s.cell.Struck += len(held)
 	return err
 }
 
-func (s *strike) setTrap(ctx context.Context, in *fleet.Instance, name string, trap tap.Trap) error {
-	trap.First, trap.Count = s.contests[0].holder.Order, len(s.contests)
-	return in.Trap(ctx, name, trap)
+// setHold sets a hold on the orders of the strike.
+func (s *strike) setHold(ctx context.Context, in *fleet.Instance, name string, hold control.Hold) error {
+	hold.First, hold.Count = s.contests[0].holder.Order, len(s.contests)
+	return in.SetHold(ctx, name, hold)
 }
 
-func isAmong(caught []tap.Caught, r load.Request) bool {
-	return slices.Contains(caught, tap.Caught{Order: r.Order, Driver: r.Driver})
+func isAmong(held []control.Held, r load.Request) bool {
+	return slices.ContainsFunc(held, func(c control.Held) bool { return c.Order == r.Order && c.Driver == r.Driver })
 }
 
 // holdsContenders: under a fence that is compared at the write alone, the older
@@ -122,13 +124,13 @@ func (s *strike) holdsContenders() bool {
 }
 
 // holdContenders has contenders wait before they claim. The faulted holders, who
-// have been caught before, do not.
+// have been held before, do not.
 func (s *strike) holdContenders(ctx context.Context) error {
 	if !s.holdsContenders() {
 		return nil
 	}
-	trap := tap.Trap{Point: tap.Point{Phase: tap.Claim, N: 1}}
-	return errors.Join(s.setTrap(ctx, s.struck, contenders, trap), s.setTrap(ctx, s.other, contenders, trap))
+	hold := control.Hold{At: control.Point{Phase: tap.Claim, N: 1}}
+	return errors.Join(s.setHold(ctx, s.struck, contenders, hold), s.setHold(ctx, s.other, contenders, hold))
 }
 
 func (s *strike) sendContenders(context.Context) error {
@@ -169,9 +171,9 @@ func (s *strike) held(ctx context.Context) map[int64]bool {
 	}
 	for _, in := range []*fleet.Instance{s.other, s.struck} {
 		ctx, cancel := context.WithTimeout(ctx, 2*pollInterval)
-		caught, _ := in.Caught(ctx, contenders, len(s.contests), 0)
+		held, _ := in.Held(ctx, contenders, len(s.contests), 0)
 		cancel()
-		for _, c := range caught {
+		for _, c := range held {
 			orders[c.Order] = true
 		}
 	}
@@ -189,7 +191,7 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-func (s *strike) releaseHolders(ctx context.Context) error { return s.struck.Lift(ctx, holders) }
+func (s *strike) releaseHolders(ctx context.Context) error { return s.struck.RemoveHold(ctx, holders) }
 
 // leaveHolders has the cell end without the faulted holders.
 func (s *strike) leaveHolders(context.Context) error {
@@ -207,21 +209,21 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 		claimed := s.claimed(ctx)
 		return s.all(func(c contest) bool { return claimed(c.holder) || s.isAnswered(c.holder) }), nil
 	})
-	return errors.Join(err, s.struck.Lift(ctx, contenders), s.other.Lift(ctx, contenders))
+	return errors.Join(err, s.struck.RemoveHold(ctx, contenders), s.other.RemoveHold(ctx, contenders))
 }
 
 func (s *strike) watchReleases(ctx context.Context) error {
-	return s.setTrap(ctx, s.struck, releases, tap.Trap{Point: tap.Point{Phase: tap.Release, N: 1}, Pass: true})
+	return s.setHold(ctx, s.struck, releases, control.Hold{At: control.Point{Phase: tap.Release, N: 1}, Pass: true})
 }
 
 // awaitReleases returns once every faulted holder has sent its release, or has
 // been answered without one.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	err := s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		sent, err := s.struck.Caught(ctx, releases, len(s.contests), pollInterval)
+		sent, err := s.struck.Held(ctx, releases, len(s.contests), pollInterval)
 		return s.all(func(c contest) bool { return s.isAnswered(c.holder) || isAmong(sent, c.holder) }), err
 	})
-	return errors.Join(err, s.struck.Lift(ctx, releases))
+	return errors.Join(err, s.struck.RemoveHold(ctx, releases))
 }
 
 func (s *strike) awaitHolders(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"grablab/internal/control"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 	"grablab/internal/tap"
@@ -29,7 +30,7 @@ type Fault struct {
 	// Hits is what it strikes of a strategy; 0: the instance or the database,
 	// which are everybody's.
 	Hits lock.Backend
-	Aim  tap.Point
+	Aim  control.Point
 	// Pass: the victims are not held at Aim, but only known to have come by.
 	Pass   bool
 	Course Course
@@ -141,9 +142,9 @@ func (f Fault) Touches(s lock.Strategy) bool {
 }
 
 // AimAt is where the fault strikes the strategy.
-func (f Fault) AimAt(s lock.Strategy) tap.Point {
+func (f Fault) AimAt(s lock.Strategy) control.Point {
 	if p, ok := s.Aims[f.Name]; ok {
-		return tap.Point{Phase: tap.Phase(p.Phase), N: p.Call, After: p.After}
+		return control.Point{Phase: tap.Phase(p.Phase), N: p.Call, After: p.After}
 	}
 	return f.Aim
 }
@@ -164,11 +165,11 @@ func (f Fault) Refused(kind string) string {
 // Points that faults strike at.
 var (
 	// afterRead: the victim has seen that the order is open, and has its work before it.
-	afterRead = tap.Point{Phase: tap.Read, After: true}
+	afterRead = control.Point{Phase: tap.Read, After: true}
 	// beforeClaim lies behind the victim's last look at its lease.
-	beforeClaim = tap.Point{Phase: tap.Claim, N: 1}
+	beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 	// beforeAcquire: the victim has asked for nothing yet.
-	beforeAcquire = tap.Point{Phase: tap.Acquire, N: 1}
+	beforeAcquire = control.Point{Phase: tap.Acquire, N: 1}
 )
 
 // locks is everything that a lock is kept in outside of the instances.

@@ -75,7 +75,7 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
 	for i := range cfg.Instances {
-		in := &Instance{fleet: f, index: i}
+		in := f.newInstance(i)
 		if port > 0 {
 			in.port = port + i
 		}
@@ -103,9 +103,10 @@ func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 func Attach(ctx context.Context, targets []string, firstOrder int64, token string) (*Fleet, error) {
 	f := newFleet(token)
 	f.nextOrder = firstOrder
-	for _, base := range targets {
+	for i, base := range targets {
 		base = strings.TrimRight(base, "/")
-		in := &Instance{fleet: f, URL: base, ID: strings.TrimPrefix(strings.TrimPrefix(base, "http://"), "https://")}
+		in := f.newInstance(i)
+		in.URL, in.ID = base, strings.TrimPrefix(strings.TrimPrefix(base, "http://"), "https://")
 		var health grab.Health
 		err := f.call(ctx, http.MethodGet, base+"/healthz", nil, &health)
 		if sent := (*url.Error)(nil); errors.As(err, &sent) {

@@ -14,17 +14,18 @@ import (
 	"syscall"
 	"time"
 
+	"grablab/internal/control"
 	"grablab/internal/instance"
 	"grablab/internal/stack"
-	"grablab/internal/tap"
 	"grablab/internal/wait"
 )
 
 // Instance is one instance of a fleet. All but ID and URL is known of our own
 // alone; those can also be struck, and their calls be held.
 type Instance struct {
-	ID  string // as reports name it: its port, or the target's host
-	URL string
+	ID             string // as reports name it: its port, or the target's host
+	URL            string
+	control.Client // what a harness may do to it, through Call
 
 	fleet    *Fleet
 	index    int
@@ -34,6 +35,12 @@ type Instance struct {
 	events   string         // its event file
 	proc     *stack.Process // nil: it was never started
 	args     []string
+}
+
+func (f *Fleet) newInstance(index int) *Instance {
+	in := &Instance{fleet: f, index: index}
+	in.Client = in.Call
+	return in
 }
 
 // Name is "instance 1", also before the instance has its port. Routes from it
@@ -136,7 +143,7 @@ func (in *Instance) arguments(u Setup) []string {
 		args = append(args, "-clock-offset", cfg.ClockOffset.String())
 	}
 	if u.Control {
-		args = append(args, "-traps")
+		args = append(args, "-control")
 	}
 	return args
 }
@@ -215,13 +222,11 @@ func (in *Instance) askReady(ctx context.Context) error {
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
+// use switches the instance, and returns for how long a lease lives there, in ms;
+// 0: it does not tell.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
-	var now struct {
-		LeaseMS float64 `json:"lease_ms"`
-	}
-	err = in.Call(ctx, http.MethodPut, "/strategy", map[string]string{"name": strategy}, &now)
-	return now.LeaseMS, err
+	return in.SetStrategy(ctx, strategy)
 }
 
 // Signal sends sig to the process.
@@ -239,30 +244,6 @@ func (in *Instance) Restart(ctx context.Context) error {
 	}
 	_, err := in.use(ctx, in.strategy)
 	return err
-}
-
-// SetClock has the strategies of the instance see a wall clock that is ahead of
-// the true one.
-func (in *Instance) SetClock(ctx context.Context, ahead time.Duration) error {
-	return in.Call(ctx, http.MethodPut, "/lab/clock", instance.ClockSetting{AheadMS: float64(ahead.Microseconds()) / 1000}, nil)
-}
-
-// Trap sets a trap, in place of one of its name.
-func (in *Instance) Trap(ctx context.Context, name string, what tap.Trap) error {
-	return in.Call(ctx, http.MethodPut, "/lab/traps/"+name, what, nil)
-}
-
-// Caught is whom a trap has caught once they are n, or once the time is up.
-func (in *Instance) Caught(ctx context.Context, name string, n int, within time.Duration) ([]tap.Caught, error) {
-	var catch instance.Catch
-	path := fmt.Sprintf("/lab/traps/%s?n=%d&within=%s", name, n, within)
-	err := in.Call(ctx, http.MethodGet, path, nil, &catch)
-	return catch.Caught, err
-}
-
-// Lift lets those go on whom a trap holds.
-func (in *Instance) Lift(ctx context.Context, name string) error {
-	return in.Call(ctx, http.MethodDelete, "/lab/traps/"+name, nil, nil)
 }
 
 // Call makes one call to the instance's API. body and answer may be nil.

@@ -20,7 +20,7 @@ import (
 // How the clients are set up.
 const (
 	// Enough connections that a burst never queues for one, and some of them
-	// at hand before the first.
+	// open before the first command.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -28,7 +28,7 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients are the clients of an instance, but for the database's. Each carries
+// clients are the clients of an instance, except for the database's. Each carries
 // the tap, and those of Redis count what they send.
 type clients struct {
 	redis     redis.UniversalClient // nil: there is none
@@ -40,11 +40,11 @@ type clients struct {
 func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	c := new(clients)
 	if len(cfg.ZooKeeper) > 0 {
-		c.zooKeeper = &lock.Ensemble{Servers: cfg.ZooKeeper, Around: tap.Around(cfg.Tap, cfg.Instance, "zookeeper")}
+		c.zooKeeper = &lock.Ensemble{Servers: cfg.ZooKeeper, Around: tap.Around(cfg.tap, cfg.Instance, "zookeeper")}
 	}
 	if len(cfg.Etcd) > 0 {
 		var err error
-		if c.etcd, err = lock.DialEtcd(cfg.Etcd, tap.Etcd(cfg.Tap, cfg.Instance, "etcd")...); err != nil {
+		if c.etcd, err = lock.DialEtcd(cfg.Etcd, tap.Etcd(cfg.tap, cfg.Instance, "etcd")...); err != nil {
 			return nil, err
 		}
 	}
@@ -72,9 +72,9 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	return c, nil
 }
 
-// newClient completes opts with what all clients have in common. Nothing is
-// sent twice and no dial repeated: a second SET NX would find the key of the
-// first, and a dead node would cost several time-outs.
+// newClient completes opts with what all clients have in common. No command is
+// sent twice, because a second SET NX would find the key of the first, and no
+// dial is repeated, because a dead node would cost several time-outs.
 func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: opts.DialTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
@@ -89,15 +89,15 @@ func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *ato
 	opts.DisableIdentity = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	client := redis.NewUniversalClient(&opts)
-	if cfg.Tap != nil {
-		client.AddHook(tap.Redis(cfg.Tap, cfg.Instance, target))
+	if cfg.tap != nil {
+		client.AddHook(tap.Redis(cfg.tap, cfg.Instance, target))
 	}
 	lock.Combine(client)
 	return client
 }
 
-// warm sets up n connections of every Redis client, as far as they can be had:
-// what sets one up later is held up with the first command on it.
+// warm sets up n connections of every Redis client, as far as that succeeds. Of a
+// call that is held, the set-up of its connection would be delayed too.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)
@@ -107,7 +107,7 @@ func (c *clients) warm(ctx context.Context, n int) {
 		conns := make([]*redis.Conn, n)
 		for i := range conns {
 			conns[i] = single.Conn()
-			_ = conns[i].Ping(ctx).Err() // whoever needs it will be told
+			_ = conns[i].Ping(ctx).Err() // a grab that needs it finds out
 		}
 		for _, conn := range conns {
 			_ = conn.Close()

@@ -20,18 +20,18 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage marks what the one who starts an instance can put right.
+// ErrUsage marks an error of the command line or the environment.
 var ErrUsage = errors.New("bad usage")
 
 // Config of an instance.
 type Config struct {
-	Addr     string // where it listens; port 0: any
-	Instance string // its name; "": its port
+	Addr     string // to listen on; port 0: any
+	Instance string // name; "": the port
 	DB       string // as order.Connect reads it
 	MaxConns int    // to the database
 
 	Redis          []string // one server, or several nodes of one Cluster
-	Sentinel       []string // instead: whoever these say is the master
+	Sentinel       []string // instead: the master that these name
 	SentinelMaster string
 	Redlock        []string // independent nodes; NAME@ADDR is the master NAME of the Sentinel at ADDR
 	ZooKeeper      []string // servers of one ensemble
@@ -48,8 +48,9 @@ type Config struct {
 
 	Events     string // file; "": none is written
 	AdminToken string
-	Traps      bool    // it can be held up and its clock be moved, from its own host
-	Tap        tap.Tap // around every remote call; nil: none. Traps has its own
+	Control    bool // a harness on its own host may hold its calls and set its clock
+
+	tap tap.Tap // of the clients; nil: none
 }
 
 // now is the wall clock that strategies see.
@@ -68,12 +69,12 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.StringVar(&cfg.Instance, "instance", "", "`NAME` of this instance (default: its port)")
 	fs.StringVar(&cfg.DB, "db", DefaultDB, "database: `DSN` of MySQL or one that speaks like it, or sqlite:/path/file.db")
 	fs.IntVar(&cfg.MaxConns, "max-db-conns", 64, "at most `N` connections to the database")
-	fs.Var(addrs{&cfg.Redis, checkAddr}, "redis", "Redis at `ADDR`; several, with commas, are nodes of one Cluster")
-	fs.Var(addrs{&cfg.Sentinel, checkAddr}, "sentinel", "Sentinels at `ADDR,ADDR,…`, instead of -redis")
+	fs.Func("redis", "Redis at `ADDR`; several, with commas, are nodes of one Cluster", addrs(&cfg.Redis, checkAddr))
+	fs.Func("sentinel", "Sentinels at `ADDR,ADDR,…`, instead of -redis", addrs(&cfg.Sentinel, checkAddr))
 	fs.StringVar(&cfg.SentinelMaster, "sentinel-master", "", "`NAME` of the master that the Sentinels watch")
-	fs.Var(addrs{&cfg.Redlock, checkNode}, "redlock", "independent Redlock nodes at `ADDR,ADDR,…`; NAME@ADDR is the master NAME of the Sentinel at ADDR")
-	fs.Var(addrs{&cfg.ZooKeeper, checkAddr}, "zk", "ZooKeeper, its servers at `ADDR,ADDR,…`")
-	fs.Var(addrs{&cfg.Etcd, checkAddr}, "etcd", "etcd, its members at `ADDR,ADDR,…`")
+	fs.Func("redlock", "independent Redlock nodes at `ADDR,ADDR,…`; NAME@ADDR is the master NAME of the Sentinel at ADDR", addrs(&cfg.Redlock, checkNode))
+	fs.Func("zk", "ZooKeeper, its servers at `ADDR,ADDR,…`", addrs(&cfg.ZooKeeper, checkAddr))
+	fs.Func("etcd", "etcd, its members at `ADDR,ADDR,…`", addrs(&cfg.Etcd, checkAddr))
 	fs.StringVar(&cfg.Strategy, "strategy", "setnx", "lock with strategy `NAME`: "+strings.Join(lock.Names(), ", "))
 	fs.Var(duration{&cfg.Work, time.Second}.set(), "work", "a driver works for `DURATION` between read and write")
 	fs.Var(duration{&cfg.TTL, 30 * time.Second}.set(), "ttl", "a lock lives for `DURATION` without renewal")
@@ -84,12 +85,12 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.Var(duration{&cfg.ClockOffset, 0}.set(), "clock-offset", "strategies see a wall clock that is `DURATION` ahead")
 	fs.StringVar(&cfg.Events, "events", "", "append what happens, as JSON lines, to `FILE`")
 	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
-	fs.BoolVar(&cfg.Traps, hidden, false, "let an experiment on this host hold up grabs and move the clock")
+	fs.BoolVar(&cfg.Control, hidden, false, "let a harness on this host hold calls and set the clock")
 	return fs
 }
 
-// hidden is the one flag that usage does not tell of: it serves experiments.
-const hidden = "traps"
+// hidden is the one flag that usage does not show: it serves experiments.
+const hidden = "control"
 
 // Parse reads flags, and environment variables where no flag is given. Its
 // errors are one line each and wrap ErrUsage, or flag.ErrHelp.
@@ -188,32 +189,22 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs is a flag of addresses with commas between them.
-type addrs struct {
-	list  *[]string
-	check func(addr string) error
-}
-
-func (a addrs) String() string {
-	if a.list == nil {
-		return ""
-	}
-	return strings.Join(*a.list, ",")
-}
-
-func (a addrs) Set(text string) error {
-	*a.list = nil
-	for addr := range strings.SplitSeq(text, ",") {
-		addr = strings.TrimSpace(addr)
-		if addr == "" && text == "" {
+// addrs reads a flag of addresses with commas between them.
+func addrs(list *[]string, check func(addr string) error) func(text string) error {
+	return func(text string) error {
+		*list = nil
+		if text == "" {
 			return nil // as if it were not given
 		}
-		if err := a.check(addr); err != nil {
-			return err
+		for addr := range strings.SplitSeq(text, ",") {
+			addr = strings.TrimSpace(addr)
+			if err := check(addr); err != nil {
+				return err
+			}
+			*list = append(*list, addr)
 		}
-		*a.list = append(*a.list, addr)
+		return nil
 	}
-	return nil
 }
 
 // duration is a flag whose error says what would be right.

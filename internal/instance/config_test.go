@@ -148,7 +148,7 @@ func TestMainNamesTheVariable(t *testing.T) {
 	}
 }
 
-// A database that does not answer is nobody's bad usage.
+// A database that does not answer is no bad usage.
 func TestMainWithoutDatabase(t *testing.T) {
 	var stderr bytes.Buffer
 	code := instance.Main(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", "u:p@tcp(127.0.0.1:1)/d"}, nil, &stderr)

@@ -16,9 +16,9 @@ type Sent struct {
 	DB    atomic.Uint64 // statements
 }
 
-// NewEnv returns what strategies get in an instance of cfg, for those who look
-// at the locks without the service around them. Without cfg.DB there is
-// no database in it. close ends all of it.
+// NewEnv returns what strategies get in an instance of cfg, for benchmarks of the
+// locks without the service around them. Without cfg.DB there is no database in
+// it. close ends all of it.
 func NewEnv(ctx context.Context, cfg Config, sent *Sent, log *slog.Logger) (env lock.Env, close func() error, err error) {
 	var store order.Store
 	closeStore := func() error { return nil }

@@ -1,11 +1,17 @@
 // Package instance is one instance of the service: flags and environment
 // become clients, a grab.Service over them, and an HTTP server. cmd/grabsvc is
-// this package and no more; loadgen starts itself through it.
+// this package and no more; loadgen runs itself as an instance through it, so
+// that both measure the same code.
+//
+// Main parses a Config and calls Run, where the parts are put together: begin
+// there. With the hidden flag -control an instance also serves the control API
+// to a harness on its own host (package control).
 package instance
 
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"flag"
@@ -23,6 +29,7 @@ import (
 	"syscall"
 	"time"
 
+	"grablab/internal/control"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -76,9 +83,9 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run serves until ctx ends; then it accepts nothing more, finishes what is in
-// flight, which releases its locks, and closes everything. It says on stdout
-// where it listens. An error that wraps ErrUsage is cfg's fault.
+// Run serves until ctx ends. Then it accepts no more requests, finishes those in
+// flight, which release their locks, and closes everything. It prints on stdout
+// where it listens. An error that wraps ErrUsage is one of cfg.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
 	redis.SetLogger(toSlog{log}) // the library knows only one for all
 
@@ -103,14 +110,14 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	}
 
 	now := cfg.now
-	var lab *lab
-	if cfg.Traps {
+	var harness *control.Server
+	if cfg.Control {
 		if !isLoopback(listener.Addr()) {
-			return fmt.Errorf("%w: -traps: only an instance on loopback may be held up", ErrUsage)
+			return fmt.Errorf("%w: -%s: only an instance on loopback may be controlled", ErrUsage, hidden)
 		}
-		lab = newLab(cfg, recorder)
-		cfg.Tap, now, recorder = lab.tap(), lab.now, lab.watch(recorder)
-		defer context.AfterFunc(ctx, lab.release)()
+		harness = control.NewServer(cfg.Instance, cfg.ClockOffset, recorder)
+		now, recorder = harness.Now, harness
+		defer context.AfterFunc(ctx, harness.Close)()
 	}
 
 	var commands, statements atomic.Uint64
@@ -119,16 +126,16 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 		return err
 	}
 	defer closing(&err, store)
+	orders := order.Store(store)
+	if harness != nil {
+		cfg.tap, orders = harness.Do, pooled{harness.Orders(store), store}
+	}
 	clients, err := newClients(cfg, &commands)
 	if err != nil {
 		return err
 	}
 	defer closing(&err, clients)
 
-	orders := order.Store(store)
-	if lab != nil {
-		orders = lab.orders(store, cfg.Instance)
-	}
 	service, err := grab.New(grab.Config{
 		Instance: cfg.Instance, Orders: orders, Lock: newEnv(cfg, clients, orders, now, log),
 		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, History: recorder,
@@ -145,20 +152,31 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 		Timeout: cfg.Timeout, Public: !isLoopback(listener.Addr()), AdminToken: cfg.AdminToken,
 		Ready: readiness(store, clients), Metrics: newMetrics(&commands, &statements), Log: log,
 	})
-	if lab != nil {
+	if harness != nil {
 		clients.warm(ctx, minIdleNode)
-		handler = lab.handler(handler)
+		handler = harness.Handler(handler)
 	}
 	log.Info("listening", "addr", listener.Addr().String(), "strategy", cfg.Strategy)
 	fmt.Fprintf(stdout, "listening on http://%s\n", listener.Addr())
 	return serve(ctx, cfg, listener, handler, log)
 }
 
+// pooled is a Store that also gives away its pool of connections, for the
+// strategy that locks over any of them (mysql-getlock-pooled).
+type pooled struct {
+	order.Store
+	pool interface{ DB() *sql.DB }
+}
+
+// DB returns the pool.
+func (p pooled) DB() *sql.DB { return p.pool.DB() }
+
 // closing closes c at the end of a function that returns *err.
 func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
 
 // connectTimeout bounds what the database may take to answer first, and
-// migrateTimeout what it may take to make its tables, somebody else's turn included.
+// migrateTimeout what it may take to make its tables, the wait for another
+// instance that makes them included.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -169,7 +187,7 @@ func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *
 	defer cancel()
 	store, err := order.Connect(connecting, cfg.DB, order.Options{
 		Wrap: func(c driver.Connector) driver.Connector {
-			return tap.Connector(c, cfg.Tap, cfg.Instance, tap.DB, statements)
+			return tap.Connector(c, nil, cfg.Instance, tap.DB, statements)
 		},
 		MaxConns: cfg.MaxConns, Log: log,
 	})
@@ -284,8 +302,8 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog takes what go-redis would print. It is told again, with its cause, to
-// whoever made the call.
+// toSlog takes what go-redis would print. The caller gets it as an error, too,
+// with its cause.
 type toSlog struct{ log *slog.Logger }
 
 func (t toSlog) Printf(ctx context.Context, format string, args ...any) {

@@ -19,12 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/control"
 	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/instance"
 	"grablab/internal/order"
 	"grablab/internal/stack"
-	"grablab/internal/tap"
 
 	"github.com/alicebob/miniredis/v2"
 	"go.uber.org/goleak"
@@ -340,57 +340,34 @@ func TestReadyz(t *testing.T) {
 	}
 }
 
-// recorder is a tap that remembers where calls went.
-type recorder struct {
-	mu  sync.Mutex
-	ops []tap.Op
-}
-
-func (r *recorder) Before(_ context.Context, op tap.Op) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ops = append(r.ops, op)
-	return nil
-}
-
-func (r *recorder) After(_ context.Context, _ tap.Op, err error) error { return err }
-
-func (r *recorder) targets(of int64) (targets []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, op := range r.ops {
-		if op.Order == of {
-			targets = append(targets, string(op.Phase)+" "+op.Target)
-		}
-	}
-	slices.Sort(targets)
-	return slices.Compact(targets)
-}
-
-// Every client of an instance carries the tap, and every call of a grab knows
-// its grab.
-func TestInstanceTapsEveryCall(t *testing.T) {
+// Every client of an instance under control has its tap, and every call of a
+// grab knows its grab.
+func TestEveryCallIsTapped(t *testing.T) {
 	single := miniredis.RunT(t)
 	var addrs []string
 	for range 3 {
 		addrs = append(addrs, miniredis.RunT(t).Addr())
 	}
-	cfg := configOf(t, "-redis", single.Addr(), "-redlock", strings.Join(addrs, ","))
-	var r recorder
-	cfg.Tap = &r
-	url, stop := run(t, cfg)
-	open(t, url)
-	<-grabbing(t, url, "/orders/1/grab?strategy=setnx")
-	<-grabbing(t, url, "/orders/2/grab?strategy=redlock")
-	stop()
-	if got, want := r.targets(1), []string{"acquire redis", "claim db", "read db", "release redis"}; !slices.Equal(got, want) {
+	c, url, _ := controlled(t, "-redis", single.Addr(), "-redlock", strings.Join(addrs, ","))
+	called := func(order int64, strategy string) (targets []string) {
+		must(t, c.SetHold(t.Context(), strategy, control.Hold{First: order, Count: 1, Drivers: []int64{42}, Pass: true}))
+		<-grabbing(t, url, fmt.Sprintf("/orders/%d/grab?strategy=%s", order, strategy))
+		calls, err := c.Held(t.Context(), strategy, 0, 0)
+		must(t, err)
+		for _, c := range calls {
+			targets = append(targets, string(c.Phase)+" "+c.Target)
+		}
+		slices.Sort(targets)
+		return slices.Compact(targets)
+	}
+	if got, want := called(1, "setnx"), []string{"acquire redis", "claim db", "read db", "release redis"}; !slices.Equal(got, want) {
 		t.Errorf("setnx called %v, want %v", got, want)
 	}
 	want := []string{
 		"acquire redlock-1", "acquire redlock-2", "acquire redlock-3", "claim db", "read db",
 		"release redlock-1", "release redlock-2", "release redlock-3",
 	}
-	if got := r.targets(2); !slices.Equal(got, want) {
+	if got := called(2, "redlock"); !slices.Equal(got, want) {
 		t.Errorf("redlock called %v, want %v", got, want)
 	}
 }
@@ -442,7 +419,7 @@ func count(t *testing.T, url string) (c counted) {
 	return c
 }
 
-// An instance that can be reached from elsewhere lets nobody switch it who does
+// An instance that can be reached from elsewhere lets no client switch it that does
 // not know its token.
 func TestBeyondLoopback(t *testing.T) {
 	cfg := configOf(t, "-strategy", "none", "-admin-token", "secret")

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"grablab/internal/control"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/history"
-	"grablab/internal/instance"
 	"grablab/internal/schedule"
 	"grablab/internal/stack"
 	"grablab/internal/tap"
@@ -46,7 +46,7 @@ type actor struct {
 	driver        int64
 	begun         bool
 	dead, stopped bool
-	asked         time.Duration // CLOCK_MONOTONIC: when its last call for a lease was let go
+	asked         time.Duration // CLOCK_MONOTONIC: when its last call for a lease was released
 	hangUp        context.CancelFunc
 	over          chan struct{} // closes when the client has an answer, or none
 	answer        string        // once over is closed
@@ -71,7 +71,7 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	t.assign()
 	defer func() { err = errors.Join(err, t.clear(context.WithoutCancel(ctx))) }()
 	for n := range r.fleet.Instances {
-		if err := t.shut(ctx, n+1); err != nil {
+		if err := t.hold(ctx, n+1); err != nil {
 			return f, err
 		}
 	}
@@ -112,17 +112,18 @@ func (t *attempt) on(n int) []*actor {
 	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
 }
 
-// shut has every call of the actors of instance n wait. What its background
+// allCalls is the name of the hold of every call of a schedule.
+const allCalls = "all"
+
+// hold has every call of the actors of instance n held. What its background
 // sends for no single grab counts as its first actor's, as in the explorer.
-func (t *attempt) shut(ctx context.Context, n int) error {
-	hold := tap.Hold{Order: t.order}
+func (t *attempt) hold(ctx context.Context, n int) error {
+	var hold control.Hold
 	for _, a := range t.on(n) {
+		hold.First, hold.Count = t.order, 1
 		hold.Drivers = append(hold.Drivers, a.driver)
 	}
-	if len(hold.Drivers) > 0 {
-		hold.Background = hold.Drivers[0]
-	}
-	return t.fleet.Instances[n-1].Call(ctx, http.MethodPut, "/lab/gate", hold, nil)
+	return t.fleet.Instances[n-1].SetHold(ctx, allCalls, hold)
 }
 
 // step forces one step, and says what was seen.
@@ -151,15 +152,15 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	case schedule.Begins:
 		return "", t.begin(ctx, p)
 	case schedule.Call:
-		return t.let(ctx, i, p, s, tap.Goes)
+		return t.release(ctx, i, p, s, control.Delivered)
 	case schedule.ReplyLost:
-		return t.let(ctx, i, p, s, tap.Loses)
+		return t.release(ctx, i, p, s, control.ReplyLost)
 	case schedule.ReplyLate:
-		return t.let(ctx, i, p, s, tap.Lingers)
+		return t.release(ctx, i, p, s, control.ReplyDelayed)
 	case schedule.GivenUp:
-		return t.let(ctx, i, p, s, tap.GivenUp)
+		return t.release(ctx, i, p, s, control.Refused)
 	case schedule.Hears:
-		return t.hear(ctx, p, s)
+		return t.deliver(ctx, p, s)
 	case schedule.Paused:
 		return t.pause(ctx, i, p)
 	case schedule.Resumes:
@@ -236,9 +237,9 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }
 
-// call is what a step of the actor is called at the gate.
-func (p *actor) call(s schedule.Step) tap.Call {
-	return tap.Call{Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
+// call is the name of the call of a step.
+func (t *attempt) call(p *actor, s schedule.Step) control.Call {
+	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
 
 func (p *actor) isOver() bool {
@@ -251,19 +252,19 @@ func (p *actor) isOver() bool {
 }
 
 const (
-	arrivalTimeout = 15 * time.Second // for a call to come to the gate
-	// otherCallTimeout is how long a call is waited for while its actor stands
-	// before another one, because an actor may send several at a time. Another
-	// strategy than that of the schedule often stands at another call for good.
+	arrivalTimeout = 15 * time.Second // for a call to come
+	// otherCallTimeout is how long a call is waited for while another one of its
+	// actor is held, because an actor may send several at a time. Another
+	// strategy than that of the schedule often waits at another call for good.
 	otherCallTimeout      = 2 * time.Second
 	otherStrategysTimeout = otherCallTimeout / 4
 	pollInterval          = 3 * time.Millisecond
 )
 
-// let lets one call go, once it has come to the gate, and returns when it has
-// been answered.
-func (t *attempt) let(ctx context.Context, i int, p *actor, s schedule.Step, f tap.Fate) (string, error) {
-	call := p.call(s)
+// release releases one call, once it is held, and returns when it has been
+// answered.
+func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step, as control.Outcome) (string, error) {
+	call := t.call(p, s)
 	if err := t.await(ctx, p, call); err != nil {
 		return "", err
 	}
@@ -272,12 +273,11 @@ func (t *attempt) let(ctx context.Context, i int, p *actor, s schedule.Step, f t
 		return "", err
 	}
 	since := t.clock()
-	var gone instance.Gone
 	ctx, cancel := context.WithTimeout(ctx, arrivalTimeout)
 	defer cancel()
-	err = p.in.Call(ctx, http.MethodPost, "/lab/gate/calls", instance.Going{Call: call, Fate: f}, &gone)
+	answer, err := p.in.Release(ctx, allCalls, call, as)
 	switch {
-	case isNotFound(err), isDeadline(gone.Answer):
+	case answer.Code == control.NotHeld, answer.Code == control.Deadline:
 		return "", fmt.Errorf("%w: line %d, %q: its deadline passed", ErrTooSlow, t.Lines[i], s)
 	case ctx.Err() != nil:
 		return "", t.cannot(i, "it was not answered within %v", arrivalTimeout)
@@ -289,11 +289,11 @@ func (t *attempt) let(ctx context.Context, i int, p *actor, s schedule.Step, f t
 		return "", err
 	}
 	t.note(p, s, since, before, after)
-	return t.describe(ctx, s, f, gone.Answer, after)
+	return t.describe(ctx, s, as, answer.Error, after)
 }
 
-// await returns once the call stands at the gate.
-func (t *attempt) await(ctx context.Context, p *actor, call tap.Call) error {
+// await returns once the call is held.
+func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
 		return never("%s is not under way", p.Actor.Name)
 	}
@@ -302,25 +302,25 @@ func (t *attempt) await(ctx context.Context, p *actor, call tap.Call) error {
 	}
 	for began := time.Now(); ; {
 		over := p.isOver() // before the look, which would miss nothing then
-		line, err := t.standing(ctx, p)
+		held, err := t.held(ctx, p)
 		if err != nil {
 			return err
 		}
 		others := false
-		for _, s := range line {
-			if s.Call == call && !s.Replied {
+		for _, c := range held {
+			if c.Call == call && c.State == control.Waiting {
 				return nil
 			}
-			others = others || s.Driver == p.driver
+			others = others || c.Driver == p.driver
 		}
 		waited := time.Since(began)
 		switch {
 		case over:
 			return never("%s has been answered: %s", p.Actor.Name, p.answer)
 		case others && waited > t.patience():
-			return never("%s stands at another call", p.Actor.Name)
+			return never("%s waits at another call", p.Actor.Name)
 		case waited > arrivalTimeout:
-			return never("no such call of %s came within %v (a subscription, or a timer of its own, comes to no gate)", p.Actor.Name, arrivalTimeout)
+			return never("no such call of %s came within %v (a subscription, or a timer of its own, cannot be held)", p.Actor.Name, arrivalTimeout)
 		case !wait.For(ctx, pollInterval):
 			return context.Cause(ctx)
 		}
@@ -334,35 +334,30 @@ func (t *attempt) patience() time.Duration {
 	return otherStrategysTimeout
 }
 
-// standing is what waits at the gate of the actor's instance. ErrTooSlow: a call
-// has left it because its deadline passed, though the schedule let no time pass.
-// Renewals do not count: when they are missed, a lease runs out, and that is seen.
-func (t *attempt) standing(ctx context.Context, p *actor) ([]tap.Standing, error) {
-	var state instance.GateState
-	err := p.in.Call(ctx, http.MethodGet, "/lab/gate", nil, &state)
-	missed := func(c tap.Call) bool { return c.Phase != tap.Renew }
-	if err == nil && t.expired == 0 && slices.ContainsFunc(state.Late, missed) {
-		err = fmt.Errorf("%w: the deadline of a call passed at the gate", ErrTooSlow)
+// held are the calls, and the replies, that are held on the actor's instance.
+// ErrTooSlow: the deadline of a call has passed, though the schedule let no time
+// pass. Renewals do not count: when they are missed, a lease runs out, and that
+// is seen.
+func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
+	calls, err := p.in.Held(ctx, allCalls, 0, 0)
+	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
+	if err == nil && t.expired == 0 && slices.ContainsFunc(calls, missed) {
+		err = fmt.Errorf("%w: the deadline of a held call passed", ErrTooSlow)
 	}
-	return state.Standing, err
+	return slices.DeleteFunc(calls, func(c control.Held) bool { return c.State != control.Waiting && c.State != control.Replied }), err
 }
 
-// hear lets the reply of a call go.
-func (t *attempt) hear(ctx context.Context, p *actor, s schedule.Step) (string, error) {
-	err := p.in.Call(ctx, http.MethodPost, "/lab/gate/calls", instance.Going{Call: p.call(s)}, nil)
-	if isNotFound(err) {
-		return "", never("no reply of that call stands at the gate")
+// deliver releases the held reply of a call.
+func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (string, error) {
+	answer, err := p.in.Release(ctx, allCalls, t.call(p, s), control.ReplyDelivered)
+	if answer.Code == control.NotHeld {
+		return "", never("no reply of that call is held")
 	}
 	return "its reply arrived", err
 }
 
-func isNotFound(err error) bool {
-	var status *fleet.StatusError
-	return errors.As(err, &status) && status.Code == http.StatusNotFound
-}
-
-// settle returns once every actor that has begun stands at the gate or has been
-// answered, or after a while: then it waits for something else.
+// settle returns once every actor that has begun has a call that is held or has
+// been answered, or after a while: then it waits for something else.
 func (t *attempt) settle(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		settled := true
@@ -370,11 +365,11 @@ func (t *attempt) settle(ctx context.Context, within time.Duration) error {
 			if !p.begun || p.stopped || p.isOver() {
 				continue
 			}
-			line, err := t.standing(ctx, p)
+			held, err := t.held(ctx, p)
 			if err != nil {
 				return false, err
 			}
-			settled = settled && slices.ContainsFunc(line, func(s tap.Standing) bool { return s.Driver == p.driver })
+			settled = settled && slices.ContainsFunc(held, func(c control.Held) bool { return c.Driver == p.driver })
 		}
 		return settled, nil
 	})
@@ -385,7 +380,7 @@ func (t *attempt) settle(ctx context.Context, within time.Duration) error {
 const settleTimeout = 300 * time.Millisecond
 
 // pause stops the process if no other actor there has a step until it resumes.
-// Else the gate alone holds the actor.
+// Else its calls alone are held.
 func (t *attempt) pause(ctx context.Context, i int, p *actor) (string, error) {
 	if err := t.settle(ctx, arrivalTimeout); err != nil {
 		return "", err
@@ -395,7 +390,7 @@ func (t *attempt) pause(ctx context.Context, i int, p *actor) (string, error) {
 			break
 		}
 		if other := t.named(s.Actor); other != nil && other != p && other.Instance == p.Instance || s.Instance == p.Instance {
-			return "its calls stay at the gate, because others go on in its process", nil
+			return "its calls stay held, because others go on in its process", nil
 		}
 	}
 	p.stopped = true
@@ -417,9 +412,9 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 	}
 	p.hangUp()
 	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
-		line, err := t.standing(ctx, p)
-		return !slices.ContainsFunc(line, func(s tap.Standing) bool {
-			return s.Driver == p.driver && !s.Cancelled && cancellable(s.Phase)
+		held, err := t.held(ctx, p)
+		return !slices.ContainsFunc(held, func(c control.Held) bool {
+			return c.Driver == p.driver && !c.Cancelled && cancellable(c.Phase)
 		}), err
 	})
 	if err == nil && !knows {
@@ -463,7 +458,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	if err := t.fleet.Instances[n-1].Restart(ctx); err != nil {
 		return err
 	}
-	return t.shut(ctx, n)
+	return t.hold(ctx, n)
 }
 
 // cut has a server refuse every client; it keeps its data.
@@ -509,7 +504,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(func(history.Event) {}))...)
 }
 
-// letAll heals what is not healed, has every process go on, and opens the gates.
+// letAll heals what is not healed, has every process go on, and releases every call.
 func (t *attempt) letAll(ctx context.Context) error {
 	var errs []error
 	for server := range t.down {
@@ -521,7 +516,7 @@ func (t *attempt) letAll(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	for n, in := range t.fleet.Instances {
-		errs = append(errs, t.restart(ctx, n+1), in.Call(ctx, http.MethodDelete, "/lab/gate", nil, nil))
+		errs = append(errs, t.restart(ctx, n+1), in.SetHold(ctx, allCalls, control.Hold{}))
 	}
 	return errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/control"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/schedule"
@@ -229,31 +230,31 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 // timerLeases is for how many leases a timer is waited for.
 const timerLeases = 8
 
-// nextTimer waits until the call of the next step comes to the gate. Where the
+// nextTimer waits until the call of the next step is held. Where the
 // next step is no call, the timer cannot be seen.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
-		return "", t.cannot(i, "what the timer is for comes to no gate")
+		return "", t.cannot(i, "what the timer is for cannot be held")
 	}
 	s := t.Schedule.Steps[i+1]
 	p := t.named(s.Actor)
-	call := p.call(s)
+	call := t.call(p, s)
 	came, err := wait.Until(ctx, pollInterval, timerLeases*t.Schedule.TTL+t.Schedule.Wait, func() (bool, error) {
 		t.expired = max(t.expired, t.clock())
-		line, err := t.standing(ctx, p)
-		return slices.ContainsFunc(line, func(s tap.Standing) bool { return s.Call == call }), err
+		held, err := t.held(ctx, p)
+		return slices.ContainsFunc(held, func(c control.Held) bool { return c.Call == call }), err
 	})
 	if err == nil && !came {
-		err = never("no call came to the gate")
+		err = never("no call came")
 	}
 	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
 
 // describe says what a call was answered, and what stands on its server then.
-func (t *attempt) describe(ctx context.Context, s schedule.Step, f tap.Fate, answer string, after map[string]entry) (string, error) {
+func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
-	if f != tap.Goes {
-		facts = append(facts, string(f))
+	if as != control.Delivered {
+		facts = append(facts, string(as))
 	}
 	if answer != "" {
 		facts = append(facts, fleet.OneLine(answer))
@@ -279,9 +280,4 @@ func lives(ttl time.Duration) string {
 		return "stands for ever"
 	}
 	return fmt.Sprintf("lives for %v", ttl.Round(time.Millisecond))
-}
-
-// isDeadline says whether a call ended because its time was up.
-func isDeadline(answer string) bool {
-	return strings.Contains(answer, context.DeadlineExceeded.Error()) || strings.Contains(answer, "i/o timeout")
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Etcd returns options for the connections of an etcd client that make its
-// calls go through t, each try of a read that is repeated by itself. The
-// keep-alive of a lease, which is a stream, is a call from its request to its
+// calls go through t, each try of a read that is repeated by itself. One
+// request to keep a lease alive, which goes over a stream, is one call with its
 // answer. Watches are none, as subscriptions are none. nil, if t is.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
@@ -27,7 +27,7 @@ type etcdTap struct {
 func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	op := e.op
 	op.Keys = etcdKeys(req)
-	return Do(ctx, e.tap, OpFrom(ctx, op), func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) })
+	return e.tap(ctx, OpFrom(ctx, op), func(ctx context.Context) error { return invoke(ctx, method, req, reply, cc, opts...) })
 }
 
 func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -35,26 +35,29 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	if err != nil || method != pb.Lease_LeaseKeepAlive_FullMethodName {
 		return stream, err
 	}
-	return &etcdKeepAlive{ClientStream: stream, of: e}, nil
+	return &etcdKeepAlive{ClientStream: stream, etcdTap: e}, nil
 }
 
-// etcdKeepAlive is a stream on which one request is answered at a time.
+// etcdKeepAlive is a stream on which one request is answered at a time. The
+// request is sent when its answer is asked for.
 type etcdKeepAlive struct {
 	grpc.ClientStream
-	of etcdTap
-	op Op // of the request under way
+	etcdTap
+	request any
 }
 
 func (s *etcdKeepAlive) SendMsg(m any) error {
-	s.op = OpFrom(s.Context(), s.of.op)
-	if err := s.of.tap.Before(s.Context(), s.op); err != nil {
-		return err
-	}
-	return s.ClientStream.SendMsg(m)
+	s.request = m
+	return nil
 }
 
 func (s *etcdKeepAlive) RecvMsg(m any) error {
-	return s.of.tap.After(s.Context(), s.op, s.ClientStream.RecvMsg(m))
+	return s.tap(s.Context(), OpFrom(s.Context(), s.op), func(context.Context) error {
+		if err := s.ClientStream.SendMsg(s.request); err != nil {
+			return err
+		}
+		return s.ClientStream.RecvMsg(m)
+	})
 }
 
 // etcdKeys are the keys of a request that a lock makes, where it names any: of a

@@ -4,25 +4,28 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
-	"strings"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Redis returns a hook that makes every command of a go-redis client through
-// t. A pipeline, and a transaction, is one call. Subscriptions do not pass any
-// hook, and what a client says to set up a connection passes untapped.
+// t. A pipeline, and a transaction, is one call. Subscriptions pass no hook, and
+// what a client says to set up a connection does not go through t.
 func Redis(t Tap, instance, target string) redis.Hook {
 	return Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
-		return Do(ctx, t, opOf(ctx, Op{Instance: instance, Target: target}, cmds), send)
+		op := OpFrom(ctx, Op{Instance: instance, Target: target})
+		for _, cmd := range cmds {
+			op.Keys = append(op.Keys, keysOf(cmd)...)
+		}
+		return t.do(ctx, op, send)
 	})
 }
 
-// Commands returns a hook that leaves every command of a go-redis client to do,
-// and every pipeline as the one round trip that it is. do makes it by send, and
-// the error that it returns is what the caller is told of all of it. What a
-// client says to set up a connection passes by.
+// Commands returns a hook that has do make every command of a go-redis client,
+// by send, and every pipeline as the one round trip that it is. The error that
+// do returns is what the caller is told of each of the commands. What a client
+// says to set up a connection does not go through do.
 func Commands(do func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error) redis.Hook {
 	return redisHook{do}
 }
@@ -31,10 +34,10 @@ type redisHook struct {
 	do func(context.Context, []redis.Cmder, func(context.Context) error) error
 }
 
-// DialHook lets dialling pass: it is no call, and fails like one by itself.
+// DialHook leaves dialling as it is: it is no call of a grab.
 func (h redisHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook is of one command. go-redis stores the returned error in it.
+// ProcessHook is for one command. go-redis stores the returned error in it.
 func (h redisHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if setsUp(cmd) {
@@ -44,10 +47,10 @@ func (h redisHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// ProcessPipelineHook is of a pipeline.
+// ProcessPipelineHook is for a pipeline.
 func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if allSetUp(cmds) {
+		if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return !setsUp(cmd) }) {
 			return next(ctx, cmds)
 		}
 		var sent error
@@ -55,7 +58,7 @@ func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 			sent = next(ctx, cmds)
 			return sent
 		})
-		// A refusal, or a lost reply, is the fate of every command of it.
+		// If the pipeline was refused, or its reply is lost, so is each command.
 		if err != nil && !errors.Is(err, sent) {
 			for _, cmd := range cmds {
 				cmd.SetErr(err)
@@ -65,14 +68,7 @@ func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-func opOf(ctx context.Context, op Op, cmds []redis.Cmder) Op {
-	for _, cmd := range cmds {
-		op.Keys = append(op.Keys, keysOf(cmd.Args())...)
-	}
-	return OpFrom(ctx, op)
-}
-
-// setsUp says whether go-redis sends cmd of itself, to ready a connection for its
+// setsUp says whether go-redis sends cmd by itself, to ready a connection for its
 // next user.
 func setsUp(cmd redis.Cmder) bool {
 	switch cmd.Name() {
@@ -82,28 +78,17 @@ func setsUp(cmd redis.Cmder) bool {
 	return false
 }
 
-func allSetUp(cmds []redis.Cmder) bool {
-	for _, cmd := range cmds {
-		if !setsUp(cmd) {
-			return false
-		}
-	}
-	return true
-}
-
-// keysOf returns the keys of a command. It knows where those commands have
-// them that a lock uses; the key of any other is taken to come first.
-func keysOf(args []any) []string {
+// keysOf returns the keys of a command that a lock uses. Of any other, the first
+// argument is taken for its key.
+func keysOf(cmd redis.Cmder) []string {
+	args := cmd.Args()
 	if len(args) < 2 {
 		return nil
 	}
-	switch strings.ToLower(text(args[0])) {
+	switch cmd.Name() {
 	case "eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro":
-		if len(args) < 3 {
-			return nil
-		}
-		n, err := strconv.Atoi(text(args[2]))
-		if err != nil || n < 0 {
+		n, ok := args[min(2, len(args)-1)].(int)
+		if !ok || n < 0 {
 			return nil
 		}
 		return texts(args[3:min(3+n, len(args))])
@@ -120,26 +105,9 @@ func keysOf(args []any) []string {
 func texts(args []any) []string {
 	keys := make([]string, len(args))
 	for i, a := range args {
-		keys[i] = text(a)
+		keys[i], _ = a.(string)
 	}
 	return keys
-}
-
-// text is an argument as it goes over the wire, of the types that keys and
-// their number come in.
-func text(arg any) string {
-	switch v := arg.(type) {
-	case string:
-		return v
-	case []byte:
-		return string(v)
-	case int:
-		return strconv.Itoa(v)
-	case int64:
-		return strconv.FormatInt(v, 10)
-	default:
-		return ""
-	}
 }
 
 // Dialer opens connections for a client.

@@ -10,13 +10,12 @@ import (
 )
 
 // Connector wraps a database driver so that each of its remote steps (BEGIN,
-// COMMIT, ROLLBACK, PREPARE, PING, each query and each statement) is one call
-// through t, and all but PING are added to statements. A nil t only counts.
+// COMMIT, ROLLBACK, PING, each query and each statement) is one call through t,
+// and all but PING are added to statements. A nil t only counts.
 //
 // A connection on which t refused a step or lost a reply is not used again: its
-// state would be unknown, as after a network fault. A driver that answers
-// ErrSkip to a statement with arguments, in order to prepare it first, costs an
-// additional Before for it: let it interpolate (interpolateParams).
+// state would be unknown, as after a network fault. Statements are not prepared:
+// the driver must interpolate their arguments (interpolateParams).
 func Connector(c driver.Connector, t Tap, instance, target string, statements *atomic.Uint64) driver.Connector {
 	return &connector{c, t, Op{Instance: instance, Target: target}, statements}
 }
@@ -63,88 +62,62 @@ type fullConn interface {
 type conn struct {
 	fullConn
 	of      *connector
-	suspect bool // the tap came between the driver and the caller
+	suspect bool // the tap refused a step, or lost a reply
 }
 
-// do makes one remote step. undo takes back what a step has brought whose reply
+// step makes one remote step. undo takes back what a step has brought whose reply
 // is then lost.
-func (c *conn) do(ctx context.Context, step func() error, undo func()) error {
-	if c.of.tap == nil {
-		return c.counted(step)
-	}
-	op := OpFrom(ctx, c.of.op)
-	if err := c.of.tap.Before(ctx, op); err != nil {
-		c.suspect = true
+func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
+	var (
+		none, got T
+		err       error
+		sent      bool
+	)
+	told := c.of.tap.do(ctx, OpFrom(ctx, c.of.op), func(context.Context) error {
+		got, err = send()
+		sent = err == nil
+		if !errors.Is(err, driver.ErrSkip) {
+			c.of.statements.Add(1)
+		}
 		return err
+	})
+	if told == nil {
+		return got, nil
 	}
-	err := c.counted(step)
-	if errors.Is(err, driver.ErrSkip) {
-		return err // nothing was sent
-	}
-	told := c.of.tap.After(ctx, op, err)
-	if told != nil && !errors.Is(told, err) {
+	if !errors.Is(told, err) {
 		c.suspect = true
-		if err == nil && undo != nil {
-			undo()
+		if sent && undo != nil {
+			undo(got)
 		}
 	}
-	return told
+	return none, told
 }
 
-func (c *conn) counted(step func() error) error {
-	err := step()
-	if !errors.Is(err, driver.ErrSkip) {
-		c.of.statements.Add(1)
-	}
-	return err
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return step(ctx, c, func() (driver.Result, error) { return c.fullConn.ExecContext(ctx, query, args) }, nil)
 }
 
-func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (res driver.Result, err error) {
-	err = c.do(ctx, func() (err error) {
-		res, err = c.fullConn.ExecContext(ctx, query, args)
-		return err
-	}, nil)
-	return res, err
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
 }
 
-func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
-	err = c.do(ctx, func() (err error) {
-		rows, err = c.fullConn.QueryContext(ctx, query, args)
-		return err
-	}, func() { rows.Close() })
-	return rows, err
-}
-
+// A transaction whose begin is lost ends with its connection.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	var inner driver.Tx
-	err := c.do(ctx, func() (err error) {
-		inner, err = c.fullConn.BeginTx(ctx, opts)
-		return err
-	}, nil) // a transaction whose begin is lost ends with its connection
+	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
 	if err != nil {
 		return nil, err
 	}
 	return &tx{inner, c, ctx}, nil
 }
 
-func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	var inner driver.Stmt
-	err := c.do(ctx, func() (err error) {
-		inner, err = c.fullConn.PrepareContext(ctx, query)
-		return err
-	}, func() { inner.Close() })
-	if err != nil {
-		return nil, err
-	}
-	full, ok := inner.(fullStmt)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("tap: driver statement %T takes no contexts", inner), inner.Close())
-	}
-	return &stmt{full, c}, nil
+// PrepareContext refuses: what a prepared statement sends would not be counted.
+// The store's drivers are set to interpolate arguments, and prepare nothing.
+func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) {
+	return nil, errors.New("tap: this connection prepares no statements; let the driver interpolate their arguments")
 }
 
 func (c *conn) Ping(ctx context.Context) error {
-	return Do(ctx, c.of.tap, OpFrom(ctx, c.of.op), func(ctx context.Context) error { return c.fullConn.Ping(ctx) })
+	return c.of.tap.do(ctx, OpFrom(ctx, c.of.op), func(ctx context.Context) error { return c.fullConn.Ping(ctx) })
 }
 
 // ResetSession readies the connection for its next user.
@@ -180,45 +153,12 @@ type tx struct {
 	ctx   context.Context
 }
 
-func (t *tx) Commit() error { return t.conn.do(t.ctx, t.inner.Commit, nil) }
+func (t *tx) Commit() error { return t.end(t.ctx, t.inner.Commit) }
 
 // Rollback often comes because the context is done, and is made nonetheless.
-func (t *tx) Rollback() error {
-	return t.conn.do(context.WithoutCancel(t.ctx), t.inner.Rollback, nil)
-}
+func (t *tx) Rollback() error { return t.end(context.WithoutCancel(t.ctx), t.inner.Rollback) }
 
-// fullStmt is what the prepared statements of both drivers can do.
-type fullStmt interface {
-	driver.Stmt
-	driver.StmtExecContext
-	driver.StmtQueryContext
-}
-
-// stmt is a tapped prepared statement. Closing it awaits no reply.
-type stmt struct {
-	fullStmt
-	conn *conn
-}
-
-func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (res driver.Result, err error) {
-	err = s.conn.do(ctx, func() (err error) {
-		res, err = s.fullStmt.ExecContext(ctx, args)
-		return err
-	}, nil)
-	return res, err
-}
-
-func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (rows driver.Rows, err error) {
-	err = s.conn.do(ctx, func() (err error) {
-		rows, err = s.fullStmt.QueryContext(ctx, args)
-		return err
-	}, func() { rows.Close() })
-	return rows, err
-}
-
-func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {
-	if n, ok := s.fullStmt.(driver.NamedValueChecker); ok {
-		return n.CheckNamedValue(v)
-	}
-	return s.conn.CheckNamedValue(v)
+func (t *tx) end(ctx context.Context, end func() error) error {
+	_, err := step(ctx, t.conn, func() (none struct{}, err error) { return none, end() }, nil)
+	return err
 }

@@ -1,7 +1,12 @@
-// Package tap is the one seam of the project: a hook around every remote call.
-// A tap records, springs aimed faults and, in the explorer, decides who moves
-// next. Strategies know nothing of it: they call their clients, and the clients
-// carry the tap.
+// Package tap is the one seam of the project: a function around every remote
+// call that a grab makes. It can note a call, hold it, refuse it, or lose its
+// reply. Strategies know nothing of it: they call their clients, and the clients
+// have the tap built in, by Redis (a hook of go-redis), Connector (database/sql),
+// Etcd (gRPC) and Around (ZooKeeper).
+//
+// What a tap is told of a call is its Op. Whose grab the call belongs to comes
+// through the context: the service enters the phases of a Scope, and OpFrom
+// finds it there. Begin at Tap.
 package tap
 
 import (
@@ -23,47 +28,37 @@ const (
 	Renew   Phase = "renew"
 )
 
-// Op names one remote call.
+// DB is the target of the calls to the database.
+const DB = "db"
+
+// Op says what is known of one remote call.
 type Op struct {
 	Instance string
 	Order    int64 // 0: the call belongs to no grab, or to several (batched renewals: see Keys)
 	Driver   int64
 	Phase    Phase
-	N        int      // the Nth call of its phase in its grab, from 1
-	Target   string   // which server: "redis", "redlock-3", "db", …
+	Target   string   // which server: "redis", "redlock-3", DB, …
 	Keys     []string // the keys it touches, where it names any
 }
 
-// Tap stands around remote calls. It must be safe for concurrent use.
-type Tap interface {
-	// Before may wait, or refuse: then the call is not sent and fails with the error.
-	Before(context.Context, Op) error
-	// After gets the call's outcome and returns what the caller is told. It may
-	// delay a reply, or lose it by returning an error in place of nil.
-	After(context.Context, Op, error) error
-}
+// Tap stands in the place of a remote call, which it makes by send. It may wait
+// before and after that, not send at all, or return another error than send
+// has: the caller is told what Tap returns. It is called by many goroutines at a
+// time. A nil Tap sends.
+type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
-// Do makes one call through t. A nil tap makes it straight.
-func Do(ctx context.Context, t Tap, op Op, call func(context.Context) error) error {
+// do makes one call through t.
+func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) error {
 	if t == nil {
-		return call(ctx)
+		return send(ctx)
 	}
-	if sender, ok := t.(Sender); ok {
-		return sender.Send(ctx, op, call)
-	}
-	if err := t.Before(ctx, op); err != nil {
-		return err
-	}
-	return t.After(ctx, op, call(ctx))
+	return t(ctx, op, send)
 }
 
 // Scope is one grab, as its remote calls see it.
 type Scope struct {
 	Order  int64
 	Driver int64
-
-	calls [4]atomic.Int32 // by phase: acquire and its renewals apart
-	renew atomic.Int32
 }
 
 type phaseKey struct{}
@@ -82,46 +77,15 @@ func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func())
 	return context.WithValue(ctx, phaseKey{}, p), func() { p.over.Store(true) }
 }
 
-// OpFrom completes an Op with what the context knows of its grab, and counts
-// the call.
+// OpFrom completes an Op with what the context knows of its grab.
 func OpFrom(ctx context.Context, op Op) Op {
-	op, scope := within(ctx, op)
-	if scope != nil {
-		op.N = int(scope.counter(op.Phase).Add(1))
-	}
-	return op
-}
-
-// Within is OpFrom for what is made of several calls, and is none itself: N
-// stays as it is.
-func Within(ctx context.Context, op Op) Op {
-	op, _ = within(ctx, op)
-	return op
-}
-
-func within(ctx context.Context, op Op) (Op, *Scope) {
 	p, ok := ctx.Value(phaseKey{}).(*phase)
 	if !ok {
-		return op, nil
+		return op
 	}
 	op.Order, op.Driver, op.Phase = p.scope.Order, p.scope.Driver, p.name
 	if p.name == Acquire && p.over.Load() {
 		op.Phase = Renew
 	}
-	return op, p.scope
-}
-
-func (s *Scope) counter(p Phase) *atomic.Int32 {
-	switch p {
-	case Acquire:
-		return &s.calls[0]
-	case Read:
-		return &s.calls[1]
-	case Claim:
-		return &s.calls[2]
-	case Release:
-		return &s.calls[3]
-	default:
-		return &s.renew
-	}
+	return op
 }

@@ -116,11 +116,11 @@ func (x *execution) name(inst *instance, c *call) {
 	c.phase = phaseOf(c.ctx)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c.actor = x.actorOf(inst, tap.Within(c.ctx, tap.Op{}).Driver)
+	c.actor = x.actorOf(inst, tap.OpFrom(c.ctx, tap.Op{}).Driver)
 }
 
 func phaseOf(ctx context.Context) tap.Phase {
-	return cmp.Or(tap.Within(ctx, tap.Op{}).Phase, tap.Renew)
+	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
 // count numbers the calls that have come to the gate in the last step. Those of

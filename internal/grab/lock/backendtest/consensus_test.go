@@ -350,17 +350,16 @@ func newGate(chosen func(tap.Op) bool) *gate {
 	return &gate{chosen: chosen, reached: make(chan struct{}), opened: make(chan struct{})}
 }
 
-func (g *gate) Before(_ context.Context, op tap.Op) error {
+// tap is a tap.Tap.
+func (g *gate) tap(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	if g.chosen(op) {
 		g.once.Do(func() {
 			close(g.reached)
 			<-g.opened
 		})
 	}
-	return nil
+	return send(ctx)
 }
-
-func (g *gate) After(_ context.Context, _ tap.Op, err error) error { return err }
 
 // A create that is sent after its caller has gone is taken back (F30, F14).
 func TestLateCreateIsTakenBack(t *testing.T) {
@@ -369,7 +368,7 @@ func TestLateCreateIsTakenBack(t *testing.T) {
 		g := newGate(func(op tap.Op) bool {
 			return slices.ContainsFunc(op.Keys, func(k string) bool { return len(k) > len(key) })
 		})
-		l := b.locker(t, 10*time.Second, 0, g)
+		l := b.locker(t, 10*time.Second, 0, g.tap)
 		got, hangUp := trying(t, l, key)
 		<-g.reached
 		hangUp()
@@ -427,27 +426,29 @@ func TestZooKeeperKeepsNoEmptyLocks(t *testing.T) {
 	}
 }
 
-// calls is a tap that remembers.
+// calls remembers what has gone through its tap.
 type calls struct {
 	mu  sync.Mutex
 	ops []tap.Op
 }
 
-func (c *calls) Before(_ context.Context, op tap.Op) error {
+// tap is a tap.Tap.
+func (c *calls) tap(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.ops = append(c.ops, op)
-	return nil
+	c.mu.Unlock()
+	return send(ctx)
 }
 
-func (c *calls) After(_ context.Context, _ tap.Op, err error) error { return err }
-
+// of are the calls for an order, by phase and number in the phase.
 func (c *calls) of(order int64) (phases []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	n := map[tap.Phase]int{}
 	for _, op := range c.ops {
 		if op.Order == order {
-			phases = append(phases, fmt.Sprintf("%s %d", op.Phase, op.N))
+			n[op.Phase]++
+			phases = append(phases, fmt.Sprintf("%s %d", op.Phase, n[op.Phase]))
 		}
 	}
 	return phases
@@ -458,7 +459,7 @@ func (c *calls) of(order int64) (phases []string) {
 func TestCallsAreTapped(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		var c calls
-		l := b.locker(t, time.Second, 0, &c)
+		l := b.locker(t, time.Second, 0, c.tap)
 		must(t, acquire(t, l, "tapped").Release(t.Context())) // a folder for it is made
 
 		scope := tap.Scope{Order: 7, Driver: 42}

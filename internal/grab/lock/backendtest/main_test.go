@@ -93,7 +93,7 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 		}
 		cfg.Addr = line.addr()
 		db, err := order.Connect(context.Background(), cfg.FormatDSN(), order.Options{Wrap: func(c driver.Connector) driver.Connector {
-			return tap.Connector(c, replies{}, "", "db", new(atomic.Uint64))
+			return tap.Connector(c, replies, "", "db", new(atomic.Uint64))
 		}})
 		undo = append(undo, line.cut)
 		if err != nil {
@@ -104,11 +104,11 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 		undo = append(undo, func() { _ = db.Close() })
 	}
 	if at.ZooKeeper != nil {
-		env.ZooKeeper = &lock.Ensemble{Servers: at.ZooKeeper, Around: tap.Around(replies{}, "", "zookeeper")}
+		env.ZooKeeper = &lock.Ensemble{Servers: at.ZooKeeper, Around: tap.Around(replies, "", "zookeeper")}
 	}
 	if at.Etcd != nil {
 		client, err := clientv3.New(clientv3.Config{
-			Endpoints: at.Etcd, Logger: zap.NewNop(), DialOptions: tap.Etcd(replies{}, "", "etcd"),
+			Endpoints: at.Etcd, Logger: zap.NewNop(), DialOptions: tap.Etcd(replies, "", "etcd"),
 		})
 		if err != nil {
 			disconnect()
@@ -121,11 +121,8 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 }
 
 // replies is the tap by which the suite comes between a server and a lock.
-type replies struct{}
-
-func (replies) Before(context.Context, tap.Op) error { return nil }
-
-func (replies) After(ctx context.Context, _ tap.Op, err error) error {
+func replies(ctx context.Context, _ tap.Op, send func(context.Context) error) error {
+	err := send(ctx)
 	if lost := locktest.Replied(ctx); lost != nil {
 		return lost
 	}

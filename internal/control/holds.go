@@ -1,0 +1,468 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"grablab/internal/tap"
+)
+
+// Hold says which calls are held. They are those of some drivers on some orders,
+// each time; or, where no drivers are named, those of the first grab of each order
+// that comes to the point. Such a grab is held by one hold at most. A call that
+// belongs to no single grab and has the order in a key, in braces (batched
+// renewals), counts as the first driver's.
+type Hold struct {
+	First   int64   `json:"first"` // id of the first order
+	Count   int     `json:"count"` // of consecutive orders
+	Drivers []int64 `json:"drivers,omitempty"`
+	// At is where calls are held. The zero Point is before every call; a call
+	// that is held there leaves when its deadline passes. At any other, a held
+	// call ignores its context, as a stopped process does.
+	At Point `json:"at"`
+	// Pass holds nothing: the calls are listed, and go on at once.
+	Pass bool `json:"pass,omitempty"`
+}
+
+// Point is a place in a grab: before a call is sent, after its reply has come,
+// or after a whole phase.
+type Point struct {
+	Phase tap.Phase `json:"phase,omitempty"`
+	N     int       `json:"n,omitempty"` // as in Call; 0, with After: the end of the phase
+	After bool      `json:"after,omitempty"`
+}
+
+// String is "before claim 1", "after read".
+func (p Point) String() string {
+	text := "before " + string(p.Phase)
+	if p.After {
+		text = "after " + string(p.Phase)
+	}
+	if p.N > 0 {
+		text += fmt.Sprintf(" %d", p.N)
+	}
+	return text
+}
+
+// Call names one call: the Nth of its driver on its order, in its phase, to its
+// target, from 1, counted while a hold covers the order. A script that is sent
+// twice, because the server did not know it, is one call. The end of a phase
+// has N 0 and no target.
+type Call struct {
+	Order  int64     `json:"order"`
+	Driver int64     `json:"driver"`
+	Phase  tap.Phase `json:"phase"`
+	N      int       `json:"n"`
+	Target string    `json:"target"`
+}
+
+// Held is a call that a hold has met.
+type Held struct {
+	Call
+	State State `json:"state"`
+	// Cancelled: the caller's context has ended.
+	Cancelled bool `json:"cancelled,omitempty"`
+}
+
+// State is how far a call has come.
+type State string
+
+// The states.
+const (
+	Waiting  State = "waiting"  // it is held, and not sent
+	Replied  State = "replied"  // it was sent, and its reply is held
+	Released State = "released" // it went on, or its caller took it back
+	Expired  State = "expired"  // its deadline passed while it was held
+)
+
+// Outcome is what becomes of a call that is released.
+type Outcome string
+
+// The outcomes. ReplyDelivered is that of a reply that is held, the others are
+// those of a call that was not sent.
+const (
+	Delivered      Outcome = "delivered"       // it is sent, its caller gets the reply
+	ReplyLost      Outcome = "reply lost"      // it is sent, its caller gets an error
+	ReplyDelayed   Outcome = "reply delayed"   // it is sent, its reply is held
+	Refused        Outcome = "refused"         // it is never sent, its caller gets an error
+	ReplyDelivered Outcome = "reply delivered" // its caller gets the reply
+)
+
+var (
+	// ErrNoHold says that no hold of that name is set.
+	ErrNoHold = errors.New("control: no such hold")
+	// ErrNotHeld says that a hold does not hold such a call.
+	ErrNotHeld = errors.New("control: no such call is held")
+	// ErrRefused is what a call with the outcome Refused comes to.
+	ErrRefused = errors.New("control: refused")
+	// ErrReplyLost is what the caller of a call with the outcome ReplyLost gets.
+	ErrReplyLost = errors.New("control: the reply is lost")
+	// ErrExpired is what a held call comes to whose deadline passes.
+	ErrExpired = errors.New("control: the deadline passed while the call was held")
+)
+
+// Holds holds calls. Its Do is the tap of an instance. The zero value holds none.
+type Holds struct {
+	// Note is called for each call that a hold at a Point meets, before it is
+	// held, by one goroutine at a time; nil: not at all.
+	Note func(Call, Point)
+
+	mu     sync.Mutex
+	set    []*hold
+	counts map[Call]int   // of calls whose orders are covered, by name with N 0
+	resent map[Call]*call // to be sent again, by name with N 0
+	grabs  map[Call]bool  // that a hold without drivers has met, by Order and Driver alone
+}
+
+type hold struct {
+	Hold
+	name    string
+	calls   []*call
+	changed chan struct{} // closes when another call comes, or the hold is removed
+}
+
+type call struct {
+	Held
+	ctx      context.Context
+	by       *hold // that holds it; nil: none has
+	outcome  Outcome
+	released chan struct{} // closes when the call, or later its reply, goes on
+	answered chan struct{} // closes when there is an answer
+	answer   error
+}
+
+// Set sets a hold, in place of one that has its name, whose calls are released.
+func (h *Holds) Set(name string, what Hold) {
+	_ = h.Remove(name)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.counts == nil {
+		h.counts, h.resent, h.grabs = map[Call]int{}, map[Call]*call{}, map[Call]bool{}
+	}
+	h.set = append(h.set, &hold{Hold: what, name: name, changed: make(chan struct{})})
+}
+
+// Remove removes a hold, and delivers what it holds. Its error is ErrNoHold.
+func (h *Holds) Remove(name string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found, err := h.findLocked(name)
+	if err == nil {
+		h.removeLocked(found, Delivered)
+	}
+	return err
+}
+
+// Close removes every hold and refuses what they hold, so that the instance can end.
+func (h *Holds) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.set) > 0 {
+		h.removeLocked(h.set[0], Refused)
+	}
+}
+
+func (h *Holds) removeLocked(l *hold, as Outcome) {
+	h.set = slices.DeleteFunc(h.set, func(o *hold) bool { return o == l })
+	for _, c := range l.calls {
+		c.releaseLocked(l, as)
+	}
+	close(l.changed)
+	if len(h.set) == 0 {
+		clear(h.counts)
+		clear(h.resent)
+	}
+}
+
+func (h *Holds) findLocked(name string) (*hold, error) {
+	for _, l := range h.set {
+		if l.name == name {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %q", ErrNoHold, name)
+}
+
+// Await returns the calls that a hold has met, whatever has become of them, once
+// they are n or once ctx ends. Its error is ErrNoHold.
+func (h *Holds) Await(ctx context.Context, name string, n int) ([]Held, error) {
+	for {
+		calls, changed, err := h.list(name)
+		if err != nil || len(calls) >= n || ctx.Err() != nil {
+			return calls, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (h *Holds) list(name string) (held []Held, changed chan struct{}, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found, err := h.findLocked(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range found.calls {
+		c.Cancelled = c.ctx.Err() != nil
+		held = append(held, c.Held)
+	}
+	return held, found.changed, nil
+}
+
+// Release lets a held call go, or its held reply, and returns once there is an
+// answer, which it returns too. Its own errors are ErrNoHold, ErrNotHeld and
+// that of ctx.
+func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
+	c, err := h.release(name, which, as)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.answered:
+		return c.answer, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (h *Holds) release(name string, which Call, as Outcome) (*call, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found, err := h.findLocked(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range found.calls {
+		if c.Call == which && (c.State == Replied) == (as == ReplyDelivered) && c.releaseLocked(found, as) {
+			return c, nil
+		}
+	}
+	return nil, ErrNotHeld
+}
+
+// releaseLocked is false for a call that the hold does not hold, or no longer.
+func (c *call) releaseLocked(by *hold, as Outcome) bool {
+	if c.by != by || c.State != Waiting && c.State != Replied {
+		return false
+	}
+	c.State, c.outcome = Released, as
+	close(c.released)
+	return true
+}
+
+// Do is a tap.Tap: it makes a call when and as the holds say.
+func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
+	c := h.begin(ctx, op)
+	if c == nil {
+		return send(ctx)
+	}
+	ctx, err := h.awaitRelease(ctx, c)
+	if err != nil {
+		return err
+	}
+	if c.outcome == Refused {
+		c.answer = ErrRefused
+		close(c.answered)
+		return ErrRefused
+	}
+	err = send(ctx)
+	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		h.sendAgain(c)
+		return err
+	}
+	return h.awaitReply(ctx, c, err)
+}
+
+// PhaseEnded tells that a phase of a grab has ended well, and returns once the
+// grab may go on.
+func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
+	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase})
+	_ = h.awaitReply(context.Background(), c, nil) // what has ended cannot be refused
+}
+
+func newCall(ctx context.Context, name Call) *call {
+	return &call{Held: Held{Call: name, State: Released}, ctx: ctx, answered: make(chan struct{})}
+}
+
+// begin names a call and has it held, if a hold is set for it. It is nil where
+// no hold covers the order.
+func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	name, ok := h.nameLocked(op)
+	if !ok {
+		return nil
+	}
+	if c := h.resent[name]; c != nil {
+		delete(h.resent, name)
+		return c
+	}
+	h.counts[name]++
+	c := newCall(ctx, name)
+	c.N = h.counts[name]
+	if h.isHeldLocked(c, false) {
+		c.State, c.released = Waiting, make(chan struct{})
+	}
+	return c
+}
+
+// nameLocked is a call's name without its number.
+func (h *Holds) nameLocked(op tap.Op) (c Call, ok bool) {
+	for _, l := range h.set {
+		if op.Order != 0 && l.covers(op.Order) {
+			return Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}, true
+		}
+		for _, key := range op.Keys {
+			if id := orderIn(key); op.Order == 0 && l.covers(id) {
+				c = Call{Order: id, Phase: tap.Renew, Target: op.Target}
+				if len(l.Drivers) > 0 {
+					c.Driver = l.Drivers[0]
+				}
+				return c, true
+			}
+		}
+	}
+	return c, false
+}
+
+// orderIn is the order whose id stands in a key, in braces; 0: none does.
+func orderIn(key string) int64 {
+	_, rest, _ := strings.Cut(key, "{")
+	digits, _, _ := strings.Cut(rest, "}")
+	id, _ := strconv.ParseInt(digits, 10, 64)
+	return id
+}
+
+func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
+
+// isHeldLocked lists a call with the holds that it meets, and says whether one of
+// them holds it. after: it has been answered.
+func (h *Holds) isHeldLocked(c *call, after bool) bool {
+	for _, l := range h.set {
+		if !l.covers(c.Order) || !l.At.matches(c.Call, after) || !h.choosesLocked(l, c) {
+			continue
+		}
+		if l.At != (Point{}) && h.Note != nil {
+			h.Note(c.Call, l.At)
+		}
+		l.calls = append(l.calls, c)
+		close(l.changed)
+		l.changed = make(chan struct{})
+		if !l.Pass {
+			c.by = l
+			return true
+		}
+	}
+	return false
+}
+
+func (p Point) matches(c Call, after bool) bool {
+	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
+}
+
+// choosesLocked says whether a hold takes the calls of that driver.
+func (h *Holds) choosesLocked(l *hold, c *call) bool {
+	if len(l.Drivers) > 0 {
+		return slices.Contains(l.Drivers, c.Driver)
+	}
+	of := Call{Order: c.Order, Driver: c.Driver}
+	if h.grabs[of] && !l.Pass || slices.ContainsFunc(l.calls, func(o *call) bool { return o.Order == c.Order }) {
+		return false
+	}
+	h.grabs[of] = true
+	return true
+}
+
+// awaitRelease returns once a call may be sent, with the context to send it on.
+func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
+	if c.released == nil {
+		return ctx, nil
+	}
+	select {
+	case <-c.released:
+	case <-c.done(ctx):
+		if err := h.leave(ctx, c); err != nil {
+			return nil, err
+		}
+		<-c.released
+	}
+	if !c.ignoresContext() && errors.Is(ctx.Err(), context.Canceled) {
+		ctx = context.WithoutCancel(ctx) // it was on its way before its caller left
+	}
+	return ctx, nil
+}
+
+// done is closed when the caller of a held call no longer waits for it.
+func (c *call) done(ctx context.Context) <-chan struct{} {
+	if c.ignoresContext() {
+		return nil
+	}
+	return ctx.Done()
+}
+
+func (c *call) ignoresContext() bool { return c.by.At != Point{} }
+
+// leave is for a held call whose context has ended. A deadline takes any call
+// back, a caller that hangs up only a statement that was not sent: a command to
+// another server may be on its way by then. It is nil for what stays.
+func (h *Holds) leave(ctx context.Context, c *call) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	expired := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	switch {
+	case c.State == Waiting && expired:
+		c.State = Expired
+		return fmt.Errorf("%w: %w", ErrExpired, ctx.Err())
+	case c.State == Waiting && c.Target == tap.DB:
+		c.State = Released
+		return ctx.Err()
+	default:
+		return nil
+	}
+}
+
+// sendAgain keeps the name and the outcome of a call for its next attempt.
+func (h *Holds) sendAgain(c *call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	name := c.Call
+	name.N = 0
+	h.resent[name] = c
+}
+
+// awaitReply takes the answer to a call, and returns what its caller is told,
+// once it may be.
+func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
+	h.mu.Lock()
+	c.answer = answer
+	close(c.answered)
+	lost := c.outcome == ReplyLost
+	held := c.outcome == ReplyDelayed || !lost && answer == nil && h.isHeldLocked(c, true)
+	if held {
+		c.State, c.released = Replied, make(chan struct{})
+	}
+	h.mu.Unlock()
+	switch {
+	case lost:
+		return ErrReplyLost
+	case !held:
+		return answer
+	}
+	select {
+	case <-c.released:
+	case <-c.done(ctx):
+		return ctx.Err()
+	}
+	if c.outcome == Refused {
+		return ErrRefused
+	}
+	return answer
+}

@@ -1,0 +1,87 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/tap"
+)
+
+// Server is the instance's end. The instance gives it its calls, its orders, its
+// events and its clock, and mounts its Handler.
+type Server struct {
+	Holds
+	instance string
+	recorder history.Recorder
+	ahead    atomic.Int64 // ns
+}
+
+// NewServer returns the end of the named instance, whose clock is ahead of the
+// true one. Grabs that come to a point of a hold are recorded, before they are held.
+func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
+	s := &Server{instance: instance, recorder: r}
+	s.ahead.Store(int64(ahead))
+	s.Note = func(c Call, at Point) {
+		r.Record(history.Event{Kind: history.Info, Op: history.Strike, Order: c.Order, Driver: c.Driver, Note: at.String()})
+	}
+	return s
+}
+
+// Now is the wall clock that strategies see.
+func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+
+// Record records an event, and returns once its grab may go on: the end of a
+// phase can be held, too.
+func (s *Server) Record(e history.Event) {
+	s.recorder.Record(e)
+	if e.Kind == history.OK {
+		s.PhaseEnded(tap.Phase(e.Op), e.Order, e.Driver)
+	}
+}
+
+// Orders are those of store, each of whose calls can be held as one.
+func (s *Server) Orders(store order.Store) order.Store {
+	return order.Intercept(store, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
+		err := s.Do(ctx, tap.OpFrom(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), send)
+		if c.Kind == order.ClaimCall && (errors.Is(err, ErrRefused) || errors.Is(err, ErrExpired)) {
+			err = errors.Join(order.ErrNotWritten, err)
+		}
+		return err
+	})
+}
+
+// Handler answers what is asked under /lab/, and leaves all else to next.
+func (s *Server) Handler(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	setHold.serve(mux, func(_ context.Context, name string, h Hold) (none struct{}, err error) {
+		s.Set(name, h)
+		return none, nil
+	})
+	awaitHeld.serve(mux, func(ctx context.Context, name string, in awaitRequest) (heldAnswer, error) {
+		ctx, cancel := context.WithTimeout(ctx, fromMillis(in.WithinMS))
+		defer cancel()
+		held, err := s.Await(ctx, name, in.N)
+		return heldAnswer{held}, err
+	})
+	release.serve(mux, func(ctx context.Context, name string, in releaseRequest) (Answer, error) {
+		answer, err := s.Release(ctx, name, in.Call, in.Outcome)
+		if errors.Is(err, ErrNotHeld) {
+			return Answer{Error: err.Error(), Code: NotHeld}, nil
+		}
+		return answerOf(answer), err
+	})
+	removeHold.serve(mux, func(_ context.Context, name string, _ struct{}) (none struct{}, err error) {
+		return none, s.Remove(name)
+	})
+	setClock.serve(mux, func(_ context.Context, _ string, in clockRequest) (none struct{}, err error) {
+		s.ahead.Store(int64(fromMillis(in.AheadMS)))
+		return none, nil
+	})
+	mux.Handle("/", next)
+	return http.NewCrossOriginProtection().Handler(mux)
+}
