@@ -57,7 +57,7 @@ func (s *exploreSettings) options() []option {
 		{"wait", "D", "how long a driver waits for the lock, in virtual time; 0 tries once", one(&s.Wait, atLeast(0))},
 		{"seconds", "S", "time for each strategy", one(&s.Seconds, parseSeconds)},
 		{"seed", "N", "nothing is drawn: the same flags search the same schedules whatever it is", one(&s.seed, parseSeed)},
-		{"replay", "FILE", "run this schedule, and tell it; with -strategies, another strategy through it", one(&s.replay, nonEmpty)},
+		{"replay", "FILE", "run this schedule, and show its steps; with -strategies, another strategy through it", one(&s.replay, nonEmpty)},
 		{"out", "DIR", "where the schedules are written that break something", one(&s.out, nonEmpty)},
 		{"format", "NAME", "of standard output: text, mermaid, json", one(&s.format, among("text", "mermaid", "json"))},
 		{"no-timing", "", "leave out what differs from call to call", toggle{&s.noTiming}},

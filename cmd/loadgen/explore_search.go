@@ -21,7 +21,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// exploreCommand is loadgen explore: flags, search, table, stories, schedules.
+// exploreCommand is loadgen explore: flags, search, table, failures, schedules.
 func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exploreWith(ctx, false, args, stdout, stderr)
 }
@@ -80,7 +80,7 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	}
 	switch {
 	case interrupted:
-		fmt.Fprintln(stderr, "interrupted: told is what was searched until then")
+		fmt.Fprintln(stderr, "interrupted: this is what was searched until then")
 		return exitInterrupted
 	case slices.ContainsFunc(results, func(r explore.Result) bool { return r.Expected != "" && r.Expected != r.Verdict }):
 		return exitAssert
@@ -167,7 +167,7 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress tells on w, now and then, how far the search is.
+// progress says on w, now and then, how far the search is.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard

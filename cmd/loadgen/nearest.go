@@ -1,6 +1,6 @@
 package main
 
-// nearest is the word that somebody may have meant; "" if none is near.
+// nearest is the word that may have been meant; "" if none is near.
 func nearest(word string, known []string) string {
 	best, at := "", max(1, len(word)/2)+1
 	for _, k := range known {

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Exploration is what a search has found, and what of it is told.
+// Exploration is what a search has found, and what of it is shown.
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
@@ -22,15 +22,15 @@ type Exploration struct {
 	Replay func(explore.Failure) string
 }
 
-// Explored renders a line a strategy, how far each was searched, and the story
-// of its failure that matters most. Of a replay it tells the story alone.
+// Explored renders a line a strategy, how far each was searched, and the
+// steps of its failure that matters most. Of a replay it shows the steps alone.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
 		e.account(&b)
 	}
 	for _, r := range e.Results {
-		e.stories(&b, r)
+		e.failures(&b, r)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -127,7 +127,7 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reached tells of what cost all has been run, and of what cost some.
+// reached says of what cost all has been run, and of what cost some.
 func reached(levels []explore.Level) []string {
 	var parts []string
 	most := -1 // preemptions, of which all was run with one fault less

@@ -43,7 +43,7 @@ type exploredJSON struct {
 	Complete    bool          `json:"complete"`
 	Schedules   int           `json:"schedules"`
 	States      int           `json:"states"`
-	Seconds     *float64      `json:"seconds"` // null: not to be told
+	Seconds     *float64      `json:"seconds"` // null: not to be shown
 	Steps       *int          `json:"steps"`
 	FailureMode *string       `json:"failure_mode"`
 	Property    *string       `json:"property"`

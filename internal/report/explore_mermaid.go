@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/schedule"
 )
@@ -41,7 +42,7 @@ func Mermaid(w io.Writer, f explore.Failure) error {
 }
 
 func mermaidTitle(f explore.Failure) string {
-	if mode, ok := modeOf(f); ok {
+	if mode, ok := catalog.FindMode(f.Mode); ok {
 		return fmt.Sprintf("%s, %s: %s", f.Schedule.Strategy, mode.ID, mode.Name)
 	}
 	return fmt.Sprintf("%s, %s", f.Schedule.Strategy, f.Property)

@@ -163,7 +163,7 @@ func moral(c experiment.Cell, instances int) string {
 		return fmt.Sprintf("%s grabbed more than once, %s too many: one driver reads that an order is free, and another does before the first has written.",
 			ofAll(*c.OrdersDoubleGrabbed, c.Orders), plural(*c.DoubleGrabs, "grab", "grabs"))
 	case c.Verdict == "stuck" && c.StuckOrders != nil:
-		return fmt.Sprintf("no order was grabbed twice, but %s left that nobody can grab any more.", ofAll(*c.StuckOrders, c.Orders))
+		return fmt.Sprintf("no order was grabbed twice, but %s left that no driver can grab any more.", ofAll(*c.StuckOrders, c.Orders))
 	case c.Verdict != "safe":
 		return ""
 	case *c.OrdersGrabbed == c.Orders:

@@ -7,12 +7,11 @@ import (
 	"strings"
 
 	"grablab/internal/catalog"
-	"grablab/internal/check"
 	"grablab/internal/explore"
 	"grablab/internal/schedule"
 )
 
-// How wide the columns of a story are. With two actors it fits into 120.
+// How wide the columns of a table of steps are. With two actors it fits into 120.
 const (
 	actorLeast = 18
 	actorMost  = 28
@@ -22,9 +21,9 @@ const (
 
 const lostMark = "▶"
 
-// stories tells the failure that matters most, and names the others; of a
-// replay that breaks nothing, how it went.
-func (e Exploration) stories(b *strings.Builder, r explore.Result) {
+// failures explains the failure that matters most, and names the others; of a
+// replay that breaks nothing, it shows the steps.
+func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
 		stepTable(r.Actors, r.Moments).text(b, 2)
@@ -33,7 +32,7 @@ func (e Exploration) stories(b *strings.Builder, r explore.Result) {
 	for i, f := range r.Failures {
 		switch {
 		case i == 0:
-			e.story(b, f)
+			e.explain(b, f)
 		case replayed(r):
 			fmt.Fprintf(b, "also %s: %s\n", f.Property, f.Why)
 		default:
@@ -45,12 +44,12 @@ func (e Exploration) stories(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// story tells a failure: who did what, what was true meanwhile, from where on
-// it was lost, what that means, and what helps.
-func (e Exploration) story(b *strings.Builder, f explore.Failure) {
+// explain shows a failure's steps with what was true meanwhile, from which step on
+// the property was lost, the failure mode, and the cure.
+func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps"))
 	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
-	fmt.Fprintf(b, "\n%s after this step it is lost; believes: who takes the lock for his own; holds: whose it is, by the servers' clocks\n\n", lostMark)
+	fmt.Fprintf(b, "\n%s after this step it is lost; believes: which actors take the lock for theirs; holds: whose it is, by the servers' clocks\n\n", lostMark)
 	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
 		fmt.Fprintln(b, wrap(text, proseWidth))
 	}
@@ -59,20 +58,11 @@ func (e Exploration) story(b *strings.Builder, f explore.Failure) {
 
 // remedy names the failure mode, what helps, and who has that.
 func remedy(f explore.Failure) []string {
-	mode, ok := modeOf(f)
+	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
 		return []string{"this is none of the failure modes that have a name"}
 	}
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
-}
-
-// modeOf is the failure mode that a failure is of, if it is one with a name.
-func modeOf(f explore.Failure) (check.Mode, bool) {
-	i := slices.IndexFunc(check.Modes, func(m check.Mode) bool { return m.ID == f.Mode })
-	if i < 0 {
-		return check.Mode{}, false
-	}
-	return check.Modes[i], true
 }
 
 // contradiction is what was promised, and what came of it.
@@ -125,7 +115,9 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 func happened(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {
-		text = strings.TrimSpace(fmt.Sprintf("%s %s", words(m.Step), m.Did))
+		fill := strings.NewReplacer("CALL", m.Step.CallName(), "TARGET", m.Step.Target,
+			"INSTANCE", strconv.Itoa(m.Step.Instance), "DURATION", m.Step.Duration.String())
+		text = strings.TrimSpace(fill.Replace(words) + " " + m.Did)
 	}
 	if m.Skipped {
 		text = "(cannot be: " + m.Step.String() + ")"
@@ -134,28 +126,26 @@ func happened(m explore.Moment) string {
 }
 
 // deeds says of the steps that are no call, or not just one, what they do.
-var deeds = map[schedule.Kind]func(schedule.Step) string{
-	schedule.Begins:       func(schedule.Step) string { return "wants the order" },
-	schedule.ReplyLost:    func(schedule.Step) string { return "no reply arrives:" },
-	schedule.ReplyLate:    func(schedule.Step) string { return "the reply is late:" },
-	schedule.GivenUp:      func(s schedule.Step) string { return "gives up, while on its way is " + s.CallName() },
-	schedule.Hears:        func(s schedule.Step) string { return "hears at last of " + s.CallName() },
-	schedule.ArrivesLate:  func(s schedule.Step) string { return "there arrives, given up, " + s.CallName() },
-	schedule.Paused:       func(schedule.Step) string { return "is paused" },
-	schedule.Resumes:      func(schedule.Step) string { return "goes on" },
-	schedule.Dies:         func(schedule.Step) string { return "dies" },
-	schedule.Cancelled:    func(schedule.Step) string { return "is cancelled: the client hangs up" },
-	schedule.InstanceDies: func(s schedule.Step) string { return fmt.Sprintf("instance %d dies", s.Instance) },
-	schedule.ClientClock: func(s schedule.Step) string {
-		return fmt.Sprintf("the clock of instance %d jumps by %s", s.Instance, s.Duration)
-	},
-	schedule.Passes:    func(s schedule.Step) string { return s.Duration.String() + " pass" },
-	schedule.NextTimer: func(schedule.Step) string { return "time passes until somebody has something to do" },
-	schedule.LeaseEnd:  func(schedule.Step) string { return "time passes until a lease has run out" },
-	schedule.Restarts:  func(s schedule.Step) string { return s.Target + " is started again, empty" },
-	schedule.Down:      func(s schedule.Step) string { return s.Target + " cannot be reached" },
-	schedule.Up:        func(s schedule.Step) string { return s.Target + " can be reached again" },
-	schedule.NodeClock: func(s schedule.Step) string { return fmt.Sprintf("the clock of %s jumps by %s", s.Target, s.Duration) },
+var deeds = map[schedule.Kind]string{
+	schedule.Begins:       "wants the order",
+	schedule.ReplyLost:    "no reply arrives:",
+	schedule.ReplyLate:    "the reply is late:",
+	schedule.GivenUp:      "gives up, while on its way is CALL",
+	schedule.Hears:        "hears at last of CALL",
+	schedule.ArrivesLate:  "there arrives, given up, CALL",
+	schedule.Paused:       "is paused",
+	schedule.Resumes:      "goes on",
+	schedule.Dies:         "dies",
+	schedule.Cancelled:    "is cancelled: the client hangs up",
+	schedule.InstanceDies: "instance INSTANCE dies",
+	schedule.ClientClock:  "the clock of instance INSTANCE jumps by DURATION",
+	schedule.Passes:       "DURATION pass",
+	schedule.NextTimer:    "time passes until an actor has something to do",
+	schedule.LeaseEnd:     "time passes until a lease has run out",
+	schedule.Restarts:     "TARGET is started again, empty",
+	schedule.Down:         "TARGET cannot be reached",
+	schedule.Up:           "TARGET can be reached again",
+	schedule.NodeClock:    "the clock of TARGET jumps by DURATION",
 }
 
 func orNothing(store []string) []string {
