@@ -238,7 +238,10 @@ func parseGuard(text string) (order.Guard, error) {
 
 func parseAssert(text string) (experiment.Assert, error) {
 	a, err := experiment.ParseAssert(text)
-	if err != nil {
+	switch {
+	case errors.Is(err, experiment.ErrNoFigure):
+		return a, unknown("field", a.Figure, experiment.Figures)
+	case err != nil:
 		return a, errors.New(strings.TrimPrefix(err.Error(), experiment.ErrAssert.Error()+": "))
 	}
 	return a, nil

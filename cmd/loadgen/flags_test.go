@@ -59,7 +59,7 @@ var samples = map[string]sample{
 	"out":          {"x/y", "", func(s *settings) { s.Out = "x/y" }},
 	"format":       {"json", "", func(s *settings) { s.format = "json" }},
 	"assert": {"setnx:grabs<5", "", func(s *settings) {
-		s.asserts = []experiment.Assert{{Strategy: "setnx", Field: "grabs", Op: "<", Value: "5"}}
+		s.asserts = []experiment.Assert{{Strategy: "setnx", Figure: "grabs", Op: "<", Number: 5}}
 	}},
 	"sentinel-master": {"n", external + " -sentinel h:1", func(s *settings) { s.Stack.SentinelMaster = "n" }},
 	"zk":              {"z:1,y:2", external, func(s *settings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
@@ -350,7 +350,7 @@ func TestBadUsage(t *testing.T) {
 		"-out=":                         "not empty",
 		"-format xml":                   "want one of text, json",
 		"-assert grabs":                 "want FIELD OP NUMBER",
-		"-assert grab==1":               `no field "grab"`,
+		"-assert grab==1":               `no field "grab"; did you mean grabs?`,
 		"-assert foreign:grabs==1":      "no cell that is run",
 		"-strategies none -assert setnx:grabs==1":                       "no cell that is run",
 		"-assert setnx/pause:grabs==1":                                  "no cell that is run",

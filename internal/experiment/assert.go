@@ -1,51 +1,63 @@
 package experiment
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
-	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 )
 
-// ErrAssert says that an assertion cannot be understood.
-var ErrAssert = errors.New("experiment: bad assertion")
+// ErrAssert says that an assertion cannot be understood, and ErrNoFigure that
+// it names no figure of a cell.
+var (
+	ErrAssert   = errors.New("experiment: bad assertion")
+	ErrNoFigure = errors.New("experiment: no such figure")
+)
 
 // Assert is a claim about the cells of a run, as -assert takes it:
 //
-//	[strategy[/fault]:]field OP value      double_grabs==0   setnx:latency_ms.p99<50
+//	[strategy[/fault]:]figure OP number    double_grabs==0   setnx:latency_ms.p99<50
 //	[strategy[/fault]:]expected            every verdict is the expected one
 //
-// It must hold in every cell that it selects, and in one at the least. What is
-// null or unknown never holds: a claim is proved, or it is not. A cell that is
-// n/a was not run: it is passed over, but for a claim about its verdict.
+// It must hold in every cell that it selects, and in one at the least. What was
+// not counted never holds: a claim is proved, or it is not. A cell that is n/a
+// was not run, and is passed over.
 type Assert struct {
 	Strategy string     // "": every one
 	Fault    lock.Fault // "": every one
-	Field    string     // dotted path in a cell's JSON; "": expected
+	Figure   string     // one of Figures; "": expected
 	Op       string
-	Value    string // as the field's JSON would be printed: 50, safe, true
+	Number   float64
 }
+
+// Figures are the numbers of a cell that can be compared, by their paths in
+// run.json. Below one that ends in a dot, every key is one.
+var Figures = strings.Fields(`
+	orders requests grabs orders_grabbed double_grabs orders_double_grabbed stuck_orders
+	phantom_grabs unacknowledged_grabs overlaps near_misses belief_gap_ms struck contended_orders
+	outcomes.grabbed outcomes.taken outcomes.busy outcomes.error outcomes.timeout errors. served_by.
+	latency_ms.min latency_ms.mean latency_ms.p50 latency_ms.p90 latency_ms.p99 latency_ms.p999 latency_ms.max
+	latency_sent_ms.min latency_sent_ms.mean latency_sent_ms.p50 latency_sent_ms.p90 latency_sent_ms.p99
+	latency_sent_ms.p999 latency_sent_ms.max
+	offered_rps completed_rps duration_s redis_commands redis_commands_per_request db_statements_per_request
+	ttl_ms lease_ms work_ms wait_ms peak.held_rps peak.grabs_per_s peak.p99_bound_ms`)
 
 // operators, the longer before those that they begin with.
 var operators = []struct {
 	text  string
-	words bool                 // compares words, too
-	holds func(order int) bool // of cmp.Compare(actual, claimed)
+	holds func(actual, claimed float64) bool
 }{
-	{"==", true, func(o int) bool { return o == 0 }},
-	{"!=", true, func(o int) bool { return o != 0 }},
-	{"<=", false, func(o int) bool { return o <= 0 }},
-	{">=", false, func(o int) bool { return o >= 0 }},
-	{"<", false, func(o int) bool { return o < 0 }},
-	{">", false, func(o int) bool { return o > 0 }},
+	{"==", func(a, c float64) bool { return a == c }},
+	{"!=", func(a, c float64) bool { return a != c }},
+	{"<=", func(a, c float64) bool { return a <= c }},
+	{">=", func(a, c float64) bool { return a >= c }},
+	{"<", func(a, c float64) bool { return a < c }},
+	{">", func(a, c float64) bool { return a > c }},
 }
 
 const allExpected = "expected"
@@ -53,22 +65,18 @@ const allExpected = "expected"
 // Foreign is what a cell of targets is called that know no strategies.
 const Foreign = "foreign"
 
-// ParseAssert reads an assertion. Its errors wrap ErrAssert.
-func ParseAssert(text string) (Assert, error) {
-	a, err := parseAssert(text)
-	if err != nil {
-		return Assert{}, fmt.Errorf("%w: %w", ErrAssert, err)
-	}
-	return a, nil
-}
-
-func parseAssert(text string) (a Assert, err error) {
+// ParseAssert reads an assertion. Its errors wrap ErrAssert, or ErrNoFigure.
+func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
 	// Names of strategies have no dots: a path may name an instance by its address.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
-		rest = strings.TrimSpace(claim)
-		if a.Strategy, a.Fault, err = parseSelector(cell); err != nil {
-			return a, err
+		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
+		a.Strategy, a.Fault, rest = name, lock.Fault(fault), strings.TrimSpace(claim)
+		switch {
+		case name == "":
+			return a, fmt.Errorf("%w: a strategy must stand before the colon", ErrAssert)
+		case hasFault && !slices.Contains(lock.Faults, a.Fault):
+			return a, fmt.Errorf("%w: there is no fault %q", ErrAssert, fault)
 		}
 	}
 	if rest == allExpected {
@@ -76,147 +84,46 @@ func parseAssert(text string) (a Assert, err error) {
 	}
 	at := strings.IndexAny(rest, "=!<>")
 	if at < 0 {
-		return a, errors.New(`want FIELD OP NUMBER, as in double_grabs==0, or the word "expected"`)
+		return a, fmt.Errorf(`%w: want FIELD OP NUMBER, as in double_grabs==0, or the word "expected"`, ErrAssert)
 	}
-	a.Field, rest = strings.TrimSpace(rest[:at]), rest[at:]
+	a.Figure, rest = strings.TrimSpace(rest[:at]), rest[at:]
 	for _, op := range operators {
-		if value, ok := strings.CutPrefix(rest, op.text); ok {
-			a.Op, a.Value = op.text, strings.TrimSpace(value)
-			return a, a.resolve(op.words)
+		if a.Op == "" && strings.HasPrefix(rest, op.text) {
+			a.Op, rest = op.text, strings.TrimSpace(rest[len(op.text):])
 		}
 	}
-	return a, errors.New("the operators are == != < <= > >=")
-}
-
-func parseSelector(text string) (string, lock.Fault, error) {
-	name, fault, hasFault := strings.Cut(strings.TrimSpace(text), "/")
-	if name == "" {
-		return "", "", errors.New("a strategy must stand before the colon")
+	if a.Op == "" {
+		return a, fmt.Errorf("%w: the operators are == != < <= > >=", ErrAssert)
 	}
-	if hasFault && !slices.Contains(lock.Faults, lock.Fault(fault)) {
-		return "", "", fmt.Errorf("there is no fault %q", fault)
+	if !slices.ContainsFunc(Figures, func(f string) bool {
+		below := strings.HasSuffix(f, ".")
+		return f == a.Figure && !below || below && len(a.Figure) > len(f) && strings.HasPrefix(a.Figure, f)
+	}) {
+		return a, fmt.Errorf("%w: there is no field %q", ErrNoFigure, a.Figure)
 	}
-	return name, lock.Fault(fault), nil
-}
-
-// resolve holds the path against the type of a cell, and the value against
-// what is found there.
-func (a *Assert) resolve(words bool) error {
-	kind, err := fieldKind(reflect.TypeFor[Cell](), a.Field)
-	if err != nil {
-		return err
+	a.Number, err = strconv.ParseFloat(rest, 64)
+	if err != nil || math.IsNaN(a.Number) || math.IsInf(a.Number, 0) {
+		return a, fmt.Errorf("%w: %s is a number, and %q is none", ErrAssert, a.Figure, rest)
 	}
-	if kind == reflect.Float64 {
-		x, err := strconv.ParseFloat(a.Value, 64)
-		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("%s is a number, and %q is none", a.Field, a.Value)
-		}
-		return nil
-	}
-	if !words {
-		return fmt.Errorf("%s is a word, which can only be compared by == and !=", a.Field)
-	}
-	a.Value = unquote(a.Value)
-	if choices := choicesOf(a.Field, kind); choices != nil && !slices.Contains(choices, a.Value) {
-		return fmt.Errorf("%s is one of %s, and never %q", a.Field, strings.Join(choices, ", "), a.Value)
-	}
-	return nil
-}
-
-func unquote(s string) string {
-	if len(s) >= 2 && (s[0] == '"' || s[0] == '\'') && s[len(s)-1] == s[0] {
-		return s[1 : len(s)-1]
-	}
-	return s
-}
-
-// choicesOf lists what a word can be; nil: anything.
-func choicesOf(field string, kind reflect.Kind) []string {
-	switch {
-	case kind == reflect.Bool:
-		return []string{"true", "false"}
-	case field == "verdict", field == "expected":
-		return []string{string(lock.Safe), string(lock.Unsafe), string(lock.Stuck), string(lock.Unknown), string(lock.NA)}
-	default:
-		return nil
-	}
-}
-
-// fieldKind finds what the path leads to in t: Float64 for every number, Bool
-// or String.
-func fieldKind(t reflect.Type, path string) (reflect.Kind, error) {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	name, rest, deeper := strings.Cut(path, ".")
-	switch t.Kind() {
-	case reflect.Struct:
-		names := jsonNames(t)
-		if path == "" {
-			return 0, fmt.Errorf("name one of its fields: %s", strings.Join(names, ", "))
-		}
-		i := slices.Index(names, name)
-		if i < 0 {
-			return 0, fmt.Errorf("there is no field %q; there are %s", name, strings.Join(names, ", "))
-		}
-		kind, err := fieldKind(t.Field(i).Type, rest)
-		if err != nil {
-			return 0, err
-		}
-		return kind, nil
-	case reflect.Map:
-		if path == "" {
-			return 0, errors.New("name one of its entries, as in outcomes.grabbed")
-		}
-		if t.Key() == reflect.TypeFor[grab.Outcome]() && !slices.Contains(grab.Outcomes, grab.Outcome(path)) {
-			return 0, fmt.Errorf("there is no outcome %q; there are %v", path, grab.Outcomes)
-		}
-		return fieldKind(t.Elem(), "") // the whole rest is the key
-	case reflect.Slice:
-		return 0, errors.New("a list cannot be compared")
-	}
-	if path != "" || deeper {
-		return 0, fmt.Errorf("nothing lies below it, so there is no %q", path)
-	}
-	if t.Kind() == reflect.Int {
-		return reflect.Float64, nil
-	}
-	return t.Kind(), nil
-}
-
-// jsonNames of a struct's fields, in their order.
-func jsonNames(t reflect.Type) []string {
-	names := make([]string, t.NumField())
-	for i := range names {
-		names[i], _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
-	}
-	return names
+	return a, nil
 }
 
 // String is the assertion as ParseAssert reads it.
 func (a Assert) String() string {
-	var b strings.Builder
-	if a.Strategy != "" {
-		b.WriteString(a.Strategy)
-		if a.Fault != "" {
-			b.WriteString("/" + string(a.Fault))
-		}
-		b.WriteByte(':')
+	cell := a.Strategy
+	if a.Fault != "" {
+		cell += "/" + string(a.Fault)
 	}
-	if a.Field == "" {
-		b.WriteString(allExpected)
+	if cell != "" {
+		cell += ":"
 	}
-	b.WriteString(a.Field + a.Op + quote(a.Value))
-	return b.String()
+	if a.Figure == "" {
+		return cell + allExpected
+	}
+	return cell + a.Figure + a.Op + number(a.Number)
 }
 
-// quote protects what unquoting would change.
-func quote(s string) string {
-	if strings.TrimSpace(s) != s || unquote(s) != s {
-		return "'" + s + "'"
-	}
-	return s
-}
+func number(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
 // Misses says where the assertion does not hold, one sentence each; none: it
 // holds.
@@ -224,10 +131,8 @@ func (a Assert) Misses(run *Run) []string {
 	var misses []string
 	looked := 0
 	for _, c := range run.Cells {
-		if a.Strategy != "" && a.Strategy != c.Strategy || a.Fault != "" && a.Fault != c.Fault {
-			continue
-		}
-		if c.Verdict == lock.NA && a.Field != "verdict" || a.Field == "" && c.Expected == nil {
+		if a.Strategy != "" && a.Strategy != c.Strategy || a.Fault != "" && a.Fault != c.Fault ||
+			c.Verdict == lock.NA || a.Figure == "" && c.Expected == nil {
 			continue
 		}
 		looked++
@@ -243,71 +148,35 @@ func (a Assert) Misses(run *Run) []string {
 
 // holds in one cell? Else it says what stands there.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
-	if a.Field == "" {
+	if a.Figure == "" {
 		return fmt.Sprintf("verdict is %s, expected %s", c.Verdict, *c.Expected), c.Verdict == *c.Expected
 	}
-	v := lookUp(c, a.Field)
-	actual = fmt.Sprintf("%s is %v", a.Field, v)
-	var order int
-	switch v := v.(type) {
-	case float64:
-		actual = a.Field + " is " + strconv.FormatFloat(v, 'f', -1, 64)
-		claimed, err := strconv.ParseFloat(a.Value, 64)
-		if err != nil {
-			return actual, false
-		}
-		order = cmp.Compare(v, claimed)
-	case bool:
-		order = cmp.Compare(strconv.FormatBool(v), a.Value)
-	case string:
-		if v == string(lock.Unknown) {
-			return actual, false
-		}
-		order = cmp.Compare(v, a.Value)
-	default:
-		return a.Field + " could not be counted", false
+	x, counted := figureOf(c, a.Figure)
+	if !counted {
+		return a.Figure + " could not be counted", false
 	}
 	for _, op := range operators {
-		if op.text == a.Op {
-			return actual, op.holds(order)
-		}
+		ok = ok || op.text == a.Op && op.holds(x, a.Number)
 	}
-	return actual, false
+	return a.Figure + " is " + number(x), ok
 }
 
-// lookUp follows a path in the JSON of a cell. nil: nothing was counted.
-func lookUp(c Cell, path string) any {
+// figureOf follows a path in the JSON of a cell. Of outcomes, errors and answers
+// by instance, a kind that did not occur is 0 if anything was counted.
+func figureOf(c Cell, path string) (x float64, counted bool) {
 	b, err := json.Marshal(c)
-	if err != nil {
-		return nil
+	var cell map[string]any
+	if err != nil || json.Unmarshal(b, &cell) != nil {
+		return 0, false
 	}
-	var at any
-	if err := json.Unmarshal(b, &at); err != nil {
-		return nil
-	}
-	name, rest, _ := strings.Cut(path, ".")
-	for {
+	name, rest, deeper := strings.Cut(path, ".")
+	at := cell[name]
+	if deeper {
 		object, _ := at.(map[string]any)
-		at = object[name]
-		switch {
-		case rest == "":
-			return at
-		case name == "outcomes" || name == "errors" || name == "served_by":
-			return count(at, rest, c.Requests > 0)
-		}
-		name, rest, _ = strings.Cut(rest, ".")
+		at = object[rest]
 	}
-}
-
-// count of a kind in a table of those that occurred: a kind that did not is 0,
-// if there was anything to count.
-func count(table any, kind string, counted bool) any {
-	object, _ := table.(map[string]any)
-	if n, ok := object[kind]; ok {
-		return n
+	if x, counted = at.(float64); !counted && slices.Contains([]string{"outcomes", "errors", "served_by"}, name) {
+		return 0, c.Requests > 0
 	}
-	if counted {
-		return 0.0
-	}
-	return nil
+	return x, counted
 }
