@@ -102,7 +102,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 }
 
 // reached says whether an attempt got as far as the lock. One that failed
-// contends with nobody.
+// does not contend.
 func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }

@@ -43,7 +43,7 @@ type Config struct {
 	Instances int
 	Exe       string // this program, which is also the instance and the reaper
 
-	// Targets are base URLs of instances that somebody else started; with
+	// Targets are base URLs of instances that were started elsewhere; with
 	// them no stack is started. FirstOrder is used where they cannot open
 	// orders: cells then take consecutive ids from it.
 	Targets    []string
@@ -98,7 +98,7 @@ var Scenarios = []struct {
 	}},
 }
 
-// asRunning takes over how instances are set up that somebody else has started.
+// asRunning takes over the settings of instances that were started elsewhere.
 func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)

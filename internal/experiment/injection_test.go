@@ -157,7 +157,7 @@ func TestInterruptedScene(t *testing.T) {
 	}
 }
 
-// A fault that finds nobody where it would strike has shown nothing.
+// A fault that finds no driver where it would strike has shown nothing.
 func TestFaultThatNeverStrikes(t *testing.T) {
 	if os.Getenv("GRABLAB_PROVE") != "1" {
 		t.Skip("GRABLAB_PROVE is not 1: it takes a while")

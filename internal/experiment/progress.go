@@ -11,7 +11,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// progress tells how far a run has come: on a terminal by a line that
+// progress shows how far a run has come: on a terminal by a line that
 // overwrites itself, elsewhere by a plain line now and then.
 type progress struct {
 	w   io.Writer
@@ -22,7 +22,7 @@ type progress struct {
 	begun   int
 	running []*workerProgress // with a cell under way, in the order in which these began
 	pace    [2]pace           // of cells without a fault, and with one
-	width   int               // of the line that stands on the terminal
+	width   int               // of the line on the terminal
 	printed time.Time
 }
 

@@ -34,7 +34,7 @@ type Environment struct {
 	CPUs      int    `json:"cpus"`
 	Stack     string `json:"stack"`
 	Redis     string `json:"redis"`    // name and version; "" where none was used
-	Database  string `json:"database"` // name and version; "" where none was at hand
+	Database  string `json:"database"` // name and version; "" where none was reached
 	ZooKeeper string `json:"zookeeper,omitempty"`
 	Etcd      string `json:"etcd,omitempty"`
 	Vegeta    string `json:"vegeta"`
@@ -65,7 +65,7 @@ type Cell struct {
 
 	Guard  order.Guard `json:"guard"`   // "": of a foreign service
 	OnLost grab.OnLost `json:"on_lost"` // "": of a foreign service
-	// Nil of a foreign service: nobody knows how it is set up.
+	// Nil for a foreign service, whose settings are not known.
 	TTLMS   *float64 `json:"ttl_ms"`
 	LeaseMS *float64 `json:"lease_ms"`
 	WorkMS  *float64 `json:"work_ms"`

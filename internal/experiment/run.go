@@ -22,7 +22,7 @@ import (
 // Execute runs every cell of cfg. It hands what it has to save after each of them;
 // when ctx ends it winds up, and returns what it has with the cause. Any other
 // error is one of the harness: a backend that fails under load is a finding,
-// and stands in its cell.
+// and its cell says so.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -45,7 +45,7 @@ type runner struct {
 	needs   lock.Backend // of all cells that are to be run
 	workers []*worker    // nil: not open
 
-	mu    sync.Mutex // guards what follows, and what a spot holds
+	mu    sync.Mutex // guards what follows, and what a cellSpec holds
 	run   *Run
 	save  func(*Run) error
 	began time.Time

@@ -148,8 +148,8 @@ func (t *attempt) latest(at time.Duration) []grant {
 
 // leaseLeft is for how long the actor's lease had to run at that time, by the
 // servers that granted it; with several, by a majority of them. A stamp may be
-// that of the same millisecond which stood there before: then nobody saw the
-// server grant anything, and the lease runs from his last call to it.
+// that of the same millisecond that was there before: then the server was not
+// seen to grant anything, and the lease runs from the last call to it.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -250,7 +250,7 @@ func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe says what a call was answered, and what stands on its server then.
+// describe says what a call was answered, and what its server holds then.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {

@@ -30,7 +30,7 @@ import (
 // Config is a schedule, and what it is forced on.
 type Config struct {
 	Schedule schedule.Schedule
-	Lines    []int         // on which its steps stand, for messages
+	Lines    []int         // of its steps in the file, for messages
 	Strategy lock.Strategy // the schedule's own, or another that is put through it
 	Exe      string        // this program, which is also the instance
 	Log      io.Writer     // messages about servers and instances
