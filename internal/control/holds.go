@@ -149,13 +149,7 @@ func (h *Holds) Set(name string, what Hold) {
 
 // Remove removes a hold, and delivers what it holds. Its error is ErrNoHold.
 func (h *Holds) Remove(name string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	found, err := h.findLocked(name)
-	if err == nil {
-		h.removeLocked(found, Delivered)
-	}
-	return err
+	return h.with(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }
 
 // Close removes every hold and refuses what they hold, so that the instance can end.
@@ -179,22 +173,33 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-func (h *Holds) findLocked(name string) (*hold, error) {
+// with calls do with the named hold, under the lock. Its error is ErrNoHold.
+func (h *Holds) with(name string, do func(*hold)) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, l := range h.set {
 		if l.name == name {
-			return l, nil
+			do(l)
+			return nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %q", ErrNoHold, name)
+	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
 // Await returns the calls that a hold has met, whatever has become of them, once
 // they are n or once ctx ends. Its error is ErrNoHold.
-func (h *Holds) Await(ctx context.Context, name string, n int) ([]Held, error) {
+func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
-		calls, changed, err := h.list(name)
-		if err != nil || len(calls) >= n || ctx.Err() != nil {
-			return calls, err
+		var changed chan struct{}
+		err := h.with(name, func(l *hold) {
+			met, changed = nil, l.changed
+			for _, c := range l.calls {
+				c.Cancelled = c.ctx.Err() != nil
+				met = append(met, c.Held)
+			}
+		})
+		if err != nil || len(met) >= n || ctx.Err() != nil {
+			return met, err
 		}
 		select {
 		case <-changed:
@@ -203,49 +208,30 @@ func (h *Holds) Await(ctx context.Context, name string, n int) ([]Held, error) {
 	}
 }
 
-func (h *Holds) list(name string) (held []Held, changed chan struct{}, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	found, err := h.findLocked(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, c := range found.calls {
-		c.Cancelled = c.ctx.Err() != nil
-		held = append(held, c.Held)
-	}
-	return held, found.changed, nil
-}
-
 // Release lets a held call go, or its held reply, and returns once there is an
 // answer, which it returns too. Its own errors are ErrNoHold, ErrNotHeld and
 // that of ctx.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
-	c, err := h.release(name, which, as)
-	if err != nil {
+	var released *call
+	err = h.with(name, func(l *hold) {
+		for _, c := range l.calls {
+			if c.Call == which && (c.State == Replied) == (as == ReplyDelivered) && c.releaseLocked(l, as) {
+				released = c
+			}
+		}
+	})
+	switch {
+	case err != nil:
 		return nil, err
+	case released == nil:
+		return nil, ErrNotHeld
 	}
 	select {
-	case <-c.answered:
-		return c.answer, nil
+	case <-released.answered:
+		return released.answer, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-func (h *Holds) release(name string, which Call, as Outcome) (*call, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	found, err := h.findLocked(name)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range found.calls {
-		if c.Call == which && (c.State == Replied) == (as == ReplyDelivered) && c.releaseLocked(found, as) {
-			return c, nil
-		}
-	}
-	return nil, ErrNotHeld
 }
 
 // releaseLocked is false for a call that the hold does not hold, or no longer.

@@ -1,6 +1,6 @@
 // Package fault holds what can go wrong underneath a lock: one file and one
 // table line each. A fault strikes at an exact point of a grab, between two
-// steps that traps keep apart, and returns what heals it.
+// steps that holds keep apart, and returns what heals it.
 package fault
 
 import (

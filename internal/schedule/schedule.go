@@ -1,7 +1,7 @@
 // Package schedule is the text of a schedule: who takes part in a grab of one
 // order, and what happens, one step a line, in the order in which it happens.
-// The explorer finds schedules and replays them, traps force them on real
-// servers, and people read, compare and edit them.
+// The explorer finds schedules and runs them again, package replay forces them
+// on real servers, and people read, compare and edit them.
 //
 //	strategy setnx
 //	guard naive
