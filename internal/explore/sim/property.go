@@ -279,7 +279,7 @@ func (s *Cluster) learn() error {
 	}
 	x.open = true
 	locker, err := x.Strategy.New(lock.Env{
-		Node: "0", Redis: s.prober.redis, Redlock: s.prober.redlock, Orders: store{x.db, s.prober},
+		Node: "0", Redis: s.prober.redis, Redlock: s.prober.redlock, Orders: x.storeOf(s.prober),
 		TTL: x.TTL, Now: time.Now, Token: func() string { return soloToken }, Rand: func() float64 { return jitter(0) }, Log: quiet,
 	})
 	if err != nil {

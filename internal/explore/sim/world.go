@@ -309,7 +309,7 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 // start starts an instance, or starts it again.
 func (x *execution) start(inst *instance) error {
 	inst.sessions = nil
-	orders := store{x.db, inst}
+	orders := x.storeOf(inst)
 	service, err := grab.New(grab.Config{
 		Instance: strconv.Itoa(inst.number),
 		Orders:   orders,
