@@ -14,11 +14,11 @@ import (
 )
 
 // newClient is a client of one instance for one node. It is made outside of the
-// bubbles and serves all of them: nothing in it waits, so nothing in it belongs
-// to any.
+// bubbles and serves all of them: nothing in it ever waits, so nothing in it belongs
+// to one bubble.
 func newClient(inst *instance, n *node) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:6379", // a literal, which nobody looks up
+		Addr: "127.0.0.1:6379", // a literal, which is not looked up
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			if n.down {
 				return nil, errDown
@@ -59,8 +59,8 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// gateOf is the tap of a client: each call is brought to the gate of the schedule
-// that is being played.
+// gateOf is the tap of a client: each call comes to the gate of the present
+// execution.
 func gateOf(inst *instance, n *node) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		x := inst.execution
@@ -71,14 +71,14 @@ func gateOf(inst *instance, n *node) redis.Hook {
 	})
 }
 
-// refuses says whether the client will learn that it has to send the whole of a
-// script: that is no step of a schedule.
+// refuses says whether the node answers NOSCRIPT, and the client sends the whole of
+// the script: that is no step of a schedule.
 func (n *node) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
 	}
 	sha, _ := cmd.Args()[1].(string)
-	return !n.has(sha)
+	return !n.hasScript(sha)
 }
 
 func (n *node) call(cmds []redis.Cmder) *call {
@@ -104,8 +104,8 @@ func textOf(cmds []redis.Cmder) string {
 	return b.String()
 }
 
-// writeRequest writes a command as a person would, and a script by its name
-// alone: how it is sent is the client's business.
+// writeRequest writes a command as text, and a script by the beginning of its SHA-1,
+// whether it was sent by that or as a whole.
 func writeRequest(b *strings.Builder, args []any) {
 	name := strings.ToUpper(fmt.Sprint(args[0]))
 	rest := args[1:]

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,12 +15,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a client's connection to a node: Write runs the commands and has
-// their replies ready, so that nobody ever waits on it but a subscriber.
+// conn is a client's connection to a node. Write runs the commands and has their
+// replies ready, so that only a subscriber ever waits in Read.
 //
-// A SUBSCRIBE is on its way when Write returns, and what is sent after it
-// queues behind it: go-redis holds a mutex while it sends one, and whoever
-// waited on that would never let a bubble settle.
+// A SUBSCRIBE waits for its step after Write has returned, and later commands queue
+// behind it: go-redis holds a mutex while it sends one, and a goroutine that waits
+// for a mutex never lets a bubble come to rest.
 type conn struct {
 	node  *node
 	owner *instance
@@ -27,14 +28,13 @@ type conn struct {
 	in    []byte
 	multi bool // between MULTI and EXEC
 
-	mu       sync.Mutex
-	out      []byte
-	arrived  chan struct{} // closed by the next output; nil: nobody waits
-	deadline time.Time
-	closed   bool
-	listens  bool
-	queue    [][]string // behind a SUBSCRIBE that is on its way
-	onItsWay bool
+	mu         sync.Mutex
+	out        []byte
+	output     chan struct{} // closed by the next output; nil: no Read waits
+	deadline   time.Time
+	closed     bool
+	subscribed bool
+	queue      [][]string // a SUBSCRIBE that waits for its step, and what is behind it
 }
 
 func dial(n *node, owner *instance) *conn {
@@ -69,20 +69,19 @@ func (c *conn) Write(b []byte) (int, error) {
 }
 
 func (c *conn) command(args []string) {
-	subscribes := strings.EqualFold(args[0], "subscribe") || strings.EqualFold(args[0], "psubscribe")
+	command := strings.ToLower(args[0])
 	c.mu.Lock()
-	if c.onItsWay || subscribes {
+	if first := len(c.queue) == 0; !first || command == "subscribe" || command == "psubscribe" {
 		c.queue = append(c.queue, args)
-		first := !c.onItsWay
-		c.onItsWay = true
 		c.mu.Unlock()
-		if first && !c.owner.listening(c, args) {
-			c.arrive()
+		x := c.owner.execution
+		if first && (x == nil || !x.subscribing(c.owner, c.node, c.subscribe, args)) {
+			c.subscribe()
 		}
 		return
 	}
 	c.mu.Unlock()
-	switch strings.ToLower(args[0]) {
+	switch command {
 	case "multi":
 		c.multi = true
 	case "exec", "discard":
@@ -91,19 +90,21 @@ func (c *conn) command(args []string) {
 	c.node.dispatch(c.peer, args, c.multi)
 }
 
-// arrive runs what is queued. A node that is down hangs up.
-func (c *conn) arrive() {
+// subscribe runs what is queued. A node that is down closes the connection.
+func (c *conn) subscribe() {
 	c.mu.Lock()
 	queue := c.queue
-	c.queue, c.onItsWay = nil, false
-	gone, first := c.closed, !c.listens
-	c.listens = c.listens || !gone
+	c.queue = nil
+	closed, first := c.closed, !c.subscribed
+	c.subscribed = c.subscribed || !closed
 	c.mu.Unlock()
-	if gone {
+	if closed {
 		return
 	}
 	if first {
-		c.node.hear(c)
+		c.node.mu.Lock()
+		c.node.subscribers = append(c.node.subscribers, c)
+		c.node.mu.Unlock()
 	}
 	if c.node.down {
 		c.Close()
@@ -122,7 +123,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		if c.closed {
 			return 0, io.EOF
 		}
-		if err := c.await(); err != nil {
+		if err := c.awaitLocked(); err != nil {
 			return 0, err
 		}
 	}
@@ -131,10 +132,10 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// await is called with mu held, and gives it up while it waits.
-func (c *conn) await() error {
-	arrived := make(chan struct{})
-	c.arrived = arrived
+// awaitLocked waits for output, without mu.
+func (c *conn) awaitLocked() error {
+	output := make(chan struct{})
+	c.output = output
 	var expired <-chan time.Time
 	if !c.deadline.IsZero() {
 		timer := time.NewTimer(time.Until(c.deadline))
@@ -144,18 +145,17 @@ func (c *conn) await() error {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	select {
-	case <-arrived:
+	case <-output:
 		return nil
 	case <-expired:
 		return os.ErrDeadlineExceeded
 	}
 }
 
-// notify is called with mu held.
-func (c *conn) notify() {
-	if c.arrived != nil {
-		close(c.arrived)
-		c.arrived = nil
+func (c *conn) notifyLocked() {
+	if c.output != nil {
+		close(c.output)
+		c.output = nil
 	}
 }
 
@@ -167,21 +167,23 @@ func (s *sink) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.out = append(c.out, b...)
-	c.notify()
+	c.notifyLocked()
 	return len(b), nil
 }
 
 // Close ends the subscriptions of the connection with it.
 func (c *conn) Close() error {
 	c.mu.Lock()
-	was, listens := c.closed, c.listens
+	unsubscribe := c.subscribed && !c.closed
 	c.closed = true
-	c.notify()
+	c.notifyLocked()
 	c.mu.Unlock()
-	if !was && listens {
+	if unsubscribe {
 		c.node.dispatch(c.peer, []string{"UNSUBSCRIBE"}, false)
 		c.node.dispatch(c.peer, []string{"PUNSUBSCRIBE"}, false)
-		c.node.forget(c)
+		c.node.mu.Lock()
+		c.node.subscribers = slices.DeleteFunc(c.node.subscribers, func(other *conn) bool { return other == c })
+		c.node.mu.Unlock()
 	}
 	return nil
 }
@@ -201,13 +203,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-func (c *conn) LocalAddr() net.Addr  { return nowhere{} }
-func (c *conn) RemoteAddr() net.Addr { return nowhere{} }
-
-type nowhere struct{}
-
-func (nowhere) Network() string { return "bubble" }
-func (nowhere) String() string  { return "bubble" }
+func (c *conn) LocalAddr() net.Addr  { return &net.UnixAddr{} }
+func (c *conn) RemoteAddr() net.Addr { return &net.UnixAddr{} }
 
 // readCommand takes one command off b. It returns nil if b has only a part of one.
 func readCommand(b []byte) (args []string, rest []byte, err error) {
@@ -243,10 +240,4 @@ func readCount(b []byte, mark byte) (int, []byte, error) {
 		return n, b[i+1:], nil
 	}
 	return -1, nil, nil
-}
-
-// listening has the schedule decide when a subscription arrives.
-func (inst *instance) listening(c *conn, args []string) bool {
-	x := inst.execution
-	return x != nil && x.subscribing(inst, c.node, c.arrive, args)
 }

@@ -69,17 +69,17 @@ func appendOr(b []byte, value string, err error) []byte {
 	return append(b, value...)
 }
 
-// names finds the lease that has a name in it, and for how long it lives; 0: for
+// leaseOf finds the key that has a value in it, and for how long it lives; 0: for
 // ever. A queue is no lease.
-func (n *node) names(name string) (ttl time.Duration, ok bool) {
-	if name == "" {
+func (n *node) leaseOf(value string) (ttl time.Duration, ok bool) {
+	if value == "" {
 		return 0, false
 	}
 	for _, key := range n.redis.Keys() {
 		if t := n.redis.Type(key); t != "string" && t != "hash" {
 			continue
 		}
-		if bytes.Contains(appendValue(nil, n.redis, key), []byte(name)) {
+		if bytes.Contains(appendValue(nil, n.redis, key), []byte(value)) {
 			return n.redis.TTL(key), true
 		}
 	}

@@ -2,15 +2,14 @@ package sim
 
 import (
 	"slices"
-	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/schedule"
 )
 
-// enabledSteps collects the steps that could come next. First comes the one that
-// is free and goes on with the actor that moved last.
+// enabledSteps collects the steps that could come next, with the execution's mu
+// held. First comes the one that is free and goes on with the actor that moved last.
 type enabledSteps struct {
 	*execution
 	limits      *Limits
@@ -45,52 +44,53 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step of that kind of fault, if it is to be looked at.
+// fault adds a step that is a fault of this kind, if that may strike.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
 	}
 }
 
-// enabled says whether the actor has a call that can go through.
-func (x *execution) enabled(a *actor) bool {
+// enabledLocked says whether the actor has a call that can go through.
+func (x *execution) enabledLocked(a *actor) bool {
 	return a != nil && !a.dead && !a.paused && slices.ContainsFunc(x.waiting, func(c *call) bool { return c.actor == a })
 }
 
-// anyEnabled says whether somebody has.
-func (x *execution) anyEnabled() bool { return slices.ContainsFunc(x.actors, x.enabled) }
+// anyEnabledLocked says whether any actor has.
+func (x *execution) anyEnabledLocked() bool { return slices.ContainsFunc(x.actors, x.enabledLocked) }
 
-// switching is the price of going on with a: who is under way and could go on
-// is preempted.
-func (x *execution) switching(a *actor) search.Cost {
-	if a != x.current && x.enabled(x.current) {
+// switchCostLocked is what it costs to go on with a: the actor that moved last, if
+// it could go on, is preempted.
+func (x *execution) switchCostLocked(a *actor) search.Cost {
+	if a != x.current && x.enabledLocked(x.current) {
 		return search.Preempted
 	}
 	return search.Free
 }
 
-// calls lets the pending ones through, those of who is under way first.
+// calls lets those at the gate through, first those of the actor that moved last.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.waiting {
 			switch {
-			case (c.actor == m.current) != own || !m.enabled(c.actor):
+			case (c.actor == m.current) != own || !m.enabledLocked(c.actor):
 			case m.mirrored(c):
 			case m.commutes(c):
 				m.commuted = true
 			default:
-				m.add(m.switching(c.actor), c.step(schedule.Call))
+				m.add(m.switchCostLocked(c.actor), c.step(schedule.Call))
 			}
 		}
 	}
 }
 
 // commutes says whether a call would lead to where another schedule leads, in
-// which it came before the last step. Two calls that one actor has under way at
-// once, to two servers, are let through in one order; what happens to a server
-// happens after the calls to others that were as cheap before.
+// which it came before the last step: independent steps are explored in one order
+// alone (partial-order reduction). Two calls that one actor makes at once, to two
+// servers, are independent; so are what happens to one server and a call to another
+// that was as cheap before.
 func (m *enabledSteps) commutes(c *call) bool {
-	if !m.limits.Reduce || !slices.Contains(m.before, c) {
+	if !m.limits.Reduce || !slices.Contains(m.alternatives, c) {
 		return false
 	}
 	if m.struck != nil {
@@ -99,38 +99,41 @@ func (m *enabledSteps) commutes(c *call) bool {
 	return m.last.actor == c.actor && m.last.phase == c.phase && m.last.target != c.target && compareCalls(c, m.last) < 0
 }
 
-// mirrored says whether a call differs from one of the same actor by the name of
-// its server alone: nothing has told the two servers apart so far.
+// mirrored says whether a call is to a server that nothing has told apart from one
+// with a smaller name: the call to that one leads to the same states (symmetry
+// reduction).
 func (m *enabledSteps) mirrored(c *call) bool {
 	return m.limits.Reduce && c.node != nil && slices.ContainsFunc(m.nodes, func(n *node) bool {
-		return n.name < c.node.name && m.alike(n, c.node)
+		return n.name < c.node.name && m.alikeLocked(n, c.node)
 	})
 }
 
-// alike says whether two servers have the same past, and the same calls before them.
-func (x *execution) alike(a, b *node) bool {
-	return a.past == b.past && x.ahead(a) == x.ahead(b)
+// alikeLocked says whether two servers have the same past, and the same calls
+// before them.
+func (x *execution) alikeLocked(a, b *node) bool {
+	return a.past == b.past && x.pendingLocked(a) == x.pendingLocked(b)
 }
 
-// ahead sums up the calls that a server has before it; nil: the database, and
-// what only passes through the gate. In any order: a sum of hashes is the same in all.
-func (x *execution) ahead(n *node) search.Fingerprint {
+// pendingLocked is the fingerprint of the calls that a server has yet to answer;
+// nil: of those to the database, and of SUBSCRIBEs. Hashes are added: the calls have
+// no order.
+func (x *execution) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{x.waiting, x.late, x.inFlight} {
 		for _, c := range line {
 			if c.node == n {
-				all += c.Fingerprint().Number(int64(i))
+				all += c.fingerprint().Number(int64(i))
 			}
 		}
 	}
 	return all
 }
 
-// begins lets the next actor begin. Which one comes first is a matter of names.
+// begins lets the next actor begin. Which one is first is a matter of names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.actors {
 		if !a.begun {
-			m.add(m.switching(a), schedule.Step{Kind: schedule.Begins, Actor: a.name})
+			m.add(m.switchCostLocked(a), schedule.Step{Kind: schedule.Begins, Actor: a.name})
 			return
 		}
 	}
@@ -139,7 +142,7 @@ func (m *enabledSteps) begins() {
 func (m *enabledSteps) hears() {
 	for _, c := range m.late {
 		if !c.actor.dead && !c.actor.paused {
-			m.add(m.switching(c.actor), c.step(schedule.Hears))
+			m.add(m.switchCostLocked(c.actor), c.step(schedule.Hears))
 		}
 	}
 	for _, c := range m.inFlight {
@@ -155,61 +158,40 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time passes freely while nobody could do anything else. That a timer comes
-// before a call which could go through preempts it; that a lease ends before it
-// is the expiry.
+// time passes freely while no call can go through. A timer that is due before a
+// call which could go through preempts it; a lease that ends before it is a fault.
 func (m *enabledSteps) time() {
-	// What goes on for longer goes on for ever, such as a renewal for nobody.
-	timer, end := schedule.Step{Kind: schedule.NextTimer}, schedule.Step{Kind: schedule.LeaseEnd}
 	if m.elapsed() > horizon*m.TTL+m.Wait {
-		return
+		return // what goes on for longer goes on for ever, such as a renewal without a holder
 	}
-	leases := m.nextLeaseEnd() > 0 && m.unfinished()
+	timer, end := schedule.Step{Kind: schedule.NextTimer}, schedule.Step{Kind: schedule.LeaseEnd}
+	busy := m.anyEnabledLocked()
 	switch {
-	case !m.anyEnabled():
-		if m.sleepers() {
-			m.add(search.Free, timer)
-		}
-		if leases {
-			m.add(search.Free, end)
-		}
+	case !m.sleepersLocked():
+	case busy:
+		m.add(search.Preempted, timer)
 	default:
-		if m.sleepers() {
-			m.add(search.Preempted, timer)
-		}
-		if leases {
-			m.fault(catalog.Slow, end)
-		}
+		m.add(search.Free, timer)
+	}
+	unfinished := slices.ContainsFunc(m.actors, func(a *actor) bool { return !a.done && !a.dead })
+	switch {
+	case !unfinished || m.nextLeaseEnd() == 0:
+	case busy:
+		m.fault(catalog.Slow, end)
+	default:
+		m.add(search.Free, end)
 	}
 }
 
-// unfinished says whether somebody has yet to begin, or to end.
-func (x *execution) unfinished() bool {
-	return slices.ContainsFunc(x.actors, func(a *actor) bool { return !a.done && !a.dead })
-}
-
-// sleepers says whether somebody waits for something other than a step; a
+// sleepersLocked says whether an actor waits for something other than a step; a
 // holder may have a renewal to make.
-func (x *execution) sleepers() bool {
+func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused {
 			return false
 		}
-		return !x.enabled(a) || x.renews && a.granted && !a.leaving
+		return !x.enabledLocked(a) || x.renews && a.granted && !a.releasing
 	})
-}
-
-// nextLeaseEnd is for how long the next lease to end still runs; 0: there is none.
-func (x *execution) nextLeaseEnd() time.Duration {
-	var next time.Duration
-	for _, a := range x.actors {
-		for _, l := range a.leases {
-			if left := l.until.Sub(l.node.now()); left > 0 && !a.released && (next == 0 || left < next) {
-				next = left
-			}
-		}
-	}
-	return next
 }
 
 func (m *enabledSteps) heals() {
@@ -226,7 +208,7 @@ func (m *enabledSteps) failures() {
 		return
 	}
 	for _, c := range m.waiting {
-		if c.node == nil || !m.enabled(c.actor) || c.flight != nil || m.mirrored(c) {
+		if c.node == nil || !m.enabledLocked(c.actor) || c.deliver != nil || m.mirrored(c) {
 			continue
 		}
 		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
@@ -237,7 +219,7 @@ func (m *enabledSteps) failures() {
 		m.actorFailures(a)
 	}
 	for i, n := range m.nodes {
-		if !slices.ContainsFunc(m.nodes[:i], func(o *node) bool { return m.limits.Reduce && m.alike(o, n) }) {
+		if !slices.ContainsFunc(m.nodes[:i], func(o *node) bool { return m.limits.Reduce && m.alikeLocked(o, n) }) {
 			m.nodeFailures(n)
 		}
 	}
@@ -247,7 +229,7 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	if !a.begun || a.done || a.dead || a.paused {
 		return
 	}
-	if m.enabled(a) {
+	if m.enabledLocked(a) {
 		m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
 		if !a.cancelled {
 			m.fault(catalog.Cancel, schedule.Step{Kind: schedule.Cancelled, Actor: a.name})
@@ -262,14 +244,14 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	} else {
 		m.fault(catalog.Crash, schedule.Step{Kind: schedule.InstanceDies, Instance: a.inst.number})
 	}
-	if a.inst.asked && a.inst.ahead == 0 {
+	if a.inst.askedTime && a.inst.ahead == 0 {
 		m.fault(catalog.ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.TTL})
 	}
 }
 
 func (m *enabledSteps) nodeFailures(n *node) {
 	holds := slices.ContainsFunc(m.actors, func(a *actor) bool {
-		return slices.ContainsFunc(a.leases, func(l leaseOn) bool { return l.node == n && l.until.After(n.now()) })
+		return slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.until.After(n.now()) })
 	})
 	if holds {
 		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})

@@ -2,47 +2,227 @@ package sim
 
 import (
 	"context"
-	"fmt"
+	"log/slog"
 	"slices"
+	"strconv"
+	"sync"
 	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
 	"grablab/internal/schedule"
-
-	"github.com/alicebob/miniredis/v2/server"
+	"grablab/internal/tap"
 )
 
 // Limits say which steps an execution offers at its branch points.
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds that may strike
-	Properties []string        // that are looked at
+	Properties []string        // that are checked
 	Reduce     bool            // leave out steps that only reorder independent calls
 	// Visited says whether a state need not be explored again, at this cost and
 	// after so many steps. nil: none.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute runs one schedule in a bubble: its steps, and from there on what is
-// free, until every actor has ended.
-func (s *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
-	s.bubble(func() {
-		x, problem := newExecution(s)
-		defer x.stop()
-		if err = problem; err == nil {
-			t = x.run(l, task)
-		}
+// Execute runs one schedule: its steps, and from there on what is free, until
+// every actor has ended.
+func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
+	err = c.execute(func(x *execution) error {
+		t = x.run(l, task)
+		return nil
 	})
 	return t, err
 }
 
+// execution is one schedule under way, in one bubble. Between two steps all of
+// its goroutines wait, and what they have changed can be read without mu.
+type execution struct {
+	*Cluster
+	db       *order.Mem
+	dbState  search.Fingerprint // of db; 0: not known
+	actors   []*actor
+	probe    *actor          // the driver of the prober
+	services []*grab.Service // of all instances that were ever started
+	running  sync.WaitGroup  // the grabs
+	ended    chan struct{}   // closed when the schedule is over
+
+	mu       sync.Mutex // never held while waiting
+	ungated  bool       // calls pass without a step, but for those of dead actors
+	starting bool       // an instance is being started: while ungated, its calls pass too
+	passed   int        // calls that have passed without a step
+	waiting  []*call    // at the gate, to be sent
+	late     []*call    // applied, and not answered
+	inFlight []*call    // given up by their callers, and still on their way
+	arrived  chan struct{}
+	events   []event
+
+	current      *actor  // who moved last
+	last         *call   // that the last step let through
+	struck       *node   // that the last step did something to
+	alternatives []*call // that could have gone in place of the last step
+	mayLeaveLock bool    // a step after which a lock may rightly stay behind
+	steps        int
+	broken       []search.Violation
+
+	observe func(s schedule.Step, made bool) // after each step; nil: it is not a replay
+	did     []string                         // what the last calls asked and were answered, if it is one
+}
+
+// theOrder is the one that all actors grab.
+const theOrder = 1
+
+// actor is one driver.
+type actor struct {
+	name     string
+	index    int
+	driver   int64
+	inst     *instance
+	cancel   context.CancelFunc
+	counts   map[callName]int
+	observed search.Fingerprint // all that its code can know
+	before   uint8              // a bit for each actor that had the lock before this one began
+
+	begun, done, dead, paused, cancelled bool
+
+	// What is known of its lease.
+	granted   bool // its acquire has succeeded
+	releasing bool // its release has begun
+	released  bool // its release has succeeded
+	knowsLoss bool // it was told that the lease is lost
+	inside    bool // its critical section: it has read an open order, and not yet released
+	inTime    bool // at the end of its release the lease still ran
+	fence     uint64
+	token     string
+	value     string // what a server stores for its lease
+	leases    []serverLease
+}
+
+// callName is what the calls of an actor are counted by.
+type callName struct {
+	phase  tap.Phase
+	target string
+}
+
+// event is what an instance records.
+type event struct {
+	history.Event
+	actor *actor
+}
+
+// newExecution is called inside of the bubble.
+func newExecution(c *Cluster) (*execution, error) {
+	x := &execution{
+		Cluster: c, db: &order.Mem{}, ended: make(chan struct{}), arrived: make(chan struct{}, 1),
+		ungated: true, // setting up is no step
+	}
+	defer func() { x.ungated = false }()
+	if _, err := x.db.Create(context.Background(), 1); err != nil {
+		return x, err
+	}
+	for _, n := range c.nodes {
+		n.reset()
+	}
+	for i, a := range c.Actors {
+		x.actors = append(x.actors, newActor(a.Name, i, driverOf(c.Actors, i), c.instances[a.Instance-1]))
+	}
+	x.probe = newActor("probe", len(x.actors), int64(len(x.actors))+1, c.prober)
+	for _, inst := range c.instances {
+		inst.execution, inst.ahead, inst.askedTime, inst.tokens = x, 0, false, 0
+		if err := x.start(inst); err != nil {
+			return x, err
+		}
+	}
+	return x, nil
+}
+
+func newActor(name string, index int, driver int64, inst *instance) *actor {
+	return &actor{
+		name: name, index: index, driver: driver, inst: inst,
+		observed: search.EmptyFingerprint, counts: map[callName]int{},
+	}
+}
+
+// driverOf numbers the drivers from 1.
+func driverOf(actors []schedule.Actor, i int) int64 {
+	for j, a := range actors[:i] {
+		if a.Name == actors[i].As {
+			return driverOf(actors, j)
+		}
+	}
+	return int64(i) + 1
+}
+
+// start starts an instance, or starts it again.
+func (x *execution) start(inst *instance) error {
+	inst.sessions = nil
+	orders := x.storeOf(inst)
+	service, err := grab.New(grab.Config{
+		Instance: strconv.Itoa(inst.number),
+		Orders:   orders,
+		Lock: lock.Env{
+			Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, Orders: orders,
+			TTL: x.TTL, Wait: x.Wait,
+			Now:   func() time.Time { inst.askedTime = true; return time.Now().Add(inst.ahead) },
+			Token: func() string { return x.newToken(inst) },
+			Rand:  func() float64 { return jitter(inst.number) },
+			Log:   quiet,
+		},
+		Strategy: x.Strategy.Name,
+		Work:     x.Work,
+		Guard:    x.Guard,
+		OnLost:   x.OnLost,
+		History:  recorder{inst},
+	})
+	if err == nil {
+		inst.service = service
+		x.services = append(x.services, service)
+	}
+	return err
+}
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// jitter differs between instances, so that no two of their timers fall due in
+// the same instant.
+func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
+
+func (x *execution) newToken(inst *instance) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	inst.tokens++
+	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
+}
+
+// tokenPrefix tells a token from whatever else a command has.
+const tokenPrefix = "token-"
+
+// recorder is an instance's history.
+type recorder struct{ inst *instance }
+
+func (r recorder) Record(e history.Event) {
+	x := r.inst.execution
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e.T = x.elapsed()
+	if a := x.actorOfLocked(r.inst, e.Driver); a != x.probe {
+		x.events = append(x.events, event{e, a})
+	}
+}
+
+// elapsed is the time since the schedule began.
+func (x *execution) elapsed() time.Duration { return time.Since(epoch) }
+
+// run makes the steps of a task. A replay leaves out those that cannot be made.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	t := &search.Trace{Impossible: -1}
 	for _, given := range task.Steps {
-		if !x.add(t, given) {
+		if !x.add(t, given) && x.observe == nil {
 			return t
 		}
 	}
@@ -72,278 +252,71 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	return t
 }
 
-// add makes a step and records it, or that it could not be made.
+// add makes a step and adds it to the trace, or says that it could not be made.
 func (x *execution) add(t *search.Trace, s schedule.Step) bool {
-	if !x.step(s) {
+	x.prepare(s)
+	made := x.do(s)
+	if made {
+		synctest.Wait()
+		x.numberCalls()
+		x.steps++
+		x.judge()
+		t.Steps = append(t.Steps, s)
+	} else {
 		t.Impossible = len(t.Steps)
-		return false
 	}
-	t.Steps = append(t.Steps, s)
-	return true
+	if x.observe != nil {
+		x.observe(s, made)
+	}
+	return made
 }
 
-// step makes one step, and waits until everybody waits again. It is false if
-// there is nothing that the step could be made with.
-func (x *execution) step(s schedule.Step) bool {
-	x.note(s)
-	if !x.do(s) {
-		return false
+// finish heals the servers, and judges what is left when every actor has ended.
+func (x *execution) finish() {
+	for _, n := range x.nodes {
+		n.down = false
 	}
-	synctest.Wait()
-	x.count()
-	x.steps++
-	x.judge()
-	return true
-}
-
-// note remembers what the independence of the next calls is judged by, and who
-// is under way.
-func (x *execution) note(s schedule.Step) {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.last, x.struck, x.before = nil, nil, x.before[:0]
-	switch s.Kind {
-	case schedule.Call:
-		if i := slices.IndexFunc(x.waiting, func(c *call) bool { return c.is(s) }); i >= 0 {
-			x.last = x.waiting[i]
-			x.before = append(x.before, x.waiting...)
-		}
-	case schedule.Restarts, schedule.NodeClock:
-		x.struck = x.server(s.Target)
-		for _, c := range x.waiting {
-			if x.enabled(c.actor) && x.switching(c.actor) == search.Free {
-				x.before = append(x.before, c)
-			}
+	x.ungated = true
+	x.mu.Unlock()
+	x.judgeEnd()
+}
+
+// stop ends the schedule. Calls that still wait fail.
+func (x *execution) stop() {
+	x.mu.Lock()
+	x.ungated = false
+	x.mu.Unlock()
+	close(x.ended)
+	for _, a := range x.actors {
+		if a.cancel != nil {
+			a.cancel()
 		}
 	}
-	// Whoever goes on after time has passed, or a server has failed, preempts nobody.
-	x.current = x.named(s.Actor)
+	x.running.Wait()
+	for _, service := range x.services {
+		_ = service.Close()
+	}
+	for _, n := range x.nodes {
+		n.disconnect()
+	}
+	for _, inst := range x.instances {
+		inst.execution = nil
+	}
+}
+
+// find returns the first element that fits, or nil.
+func find[T any](list []*T, fits func(*T) bool) *T {
+	if i := slices.IndexFunc(list, fits); i >= 0 {
+		return list[i]
+	}
+	return nil
 }
 
 func (x *execution) named(name string) *actor {
-	for _, a := range x.actors {
-		if a.name == name {
-			return a
-		}
-	}
-	return nil
+	return find(x.actors, func(a *actor) bool { return a.name == name })
 }
 
-func (x *execution) do(s schedule.Step) bool {
-	a, n := x.named(s.Actor), x.server(s.Target)
-	if n != nil {
-		n.past = n.past.Number(int64(s.Kind)).Number(int64(x.elapsed()))
-	}
-	switch s.Kind {
-	case schedule.Begins:
-		return x.begin(a)
-	case schedule.Call:
-		return x.choose(&x.waiting, s, delivered)
-	case schedule.ReplyLost:
-		return x.choose(&x.waiting, s, lost)
-	case schedule.ReplyLate:
-		return x.choose(&x.waiting, s, delayed)
-	case schedule.GivenUp:
-		x.excused = true
-		return x.choose(&x.waiting, s, givenUp)
-	case schedule.Hears:
-		return x.choose(&x.late, s, delivered)
-	case schedule.ArrivesLate:
-		return x.arriveLate(s)
-	case schedule.Paused:
-		return x.change(a, func() { a.paused = true })
-	case schedule.Resumes:
-		return a.paused && x.change(a, func() { a.paused = false })
-	case schedule.Cancelled:
-		a.cancelled = true
-		a.cancel()
-		return true
-	case schedule.Dies:
-		return x.die(a)
-	case schedule.InstanceDies:
-		return x.instanceDies(s.Instance)
-	case schedule.ClientClock:
-		x.instances[s.Instance-1].ahead += s.Duration
-	case schedule.Passes:
-		time.Sleep(s.Duration)
-		x.timePassed()
-	case schedule.NextTimer:
-		return x.nextTimer()
-	case schedule.LeaseEnd:
-		return x.leaseEnd()
-	case schedule.Restarts:
-		n.restart()
-	case schedule.Down:
-		n.down, x.excused = true, true
-		n.hangUp()
-	case schedule.Up:
-		n.down = false
-	case schedule.NodeClock:
-		n.jump(s.Duration)
-	}
-	return true
-}
-
-func (x *execution) server(name string) *node {
-	for _, n := range x.nodes {
-		if n.name == name {
-			return n
-		}
-	}
-	return nil
-}
-
-// offset keeps the timers of two actors from falling due in the same instant,
-// where a select would pick at random.
-const offset = 17 * time.Nanosecond
-
-func (x *execution) begin(a *actor) bool {
-	if a.begun {
-		return false
-	}
-	time.Sleep(time.Duration(a.index+1) * offset)
-	ctx, cancel := context.WithCancel(context.Background())
-	a.begun, a.cancel = true, cancel
-	for i, b := range x.actors {
-		if b.granted {
-			a.early |= 1 << i
-		}
-	}
-	x.running.Go(func() {
-		answer := a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver})
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		a.answer, a.done = answer, true
-		x.arrive()
-	})
-	return true
-}
-
-// change changes an actor under the mutex.
-func (x *execution) change(a *actor, f func()) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !a.begun || a.done || a.dead {
-		return false
-	}
-	f()
-	return true
-}
-
-// die ends the actor's process, which nobody else is in, and starts it again.
-func (x *execution) die(a *actor) bool {
-	return x.change(a, func() { a.dead = true }) && x.restart(a.inst)
-}
-
-func (x *execution) instanceDies(number int) bool {
-	ok := false
-	for _, a := range x.actors {
-		if a.inst.number == number {
-			ok = x.change(a, func() { a.dead = true }) || ok
-		}
-	}
-	return ok && x.restart(x.instances[number-1])
-}
-
-// restart replaces an instance whose process has ended. Its sessions have ended
-// with their connections.
-func (x *execution) restart(inst *instance) bool {
-	for _, tx := range inst.sessions {
-		_ = tx.Close(context.Background())
-	}
-	x.open, x.starting = true, true // nobody else runs, and Setting up is no step
-	err := x.start(inst)
-	x.open, x.starting = false, false
-	return err == nil
-}
-
-// arriveLate carries out a call that its caller has given up.
-func (x *execution) arriveLate(s schedule.Step) bool {
-	x.mu.Lock()
-	i := slices.IndexFunc(x.inFlight, func(c *call) bool { return c.is(s) })
-	if i < 0 {
-		x.mu.Unlock()
-		return false
-	}
-	c := x.inFlight[i]
-	x.inFlight = slices.Delete(x.inFlight, i, i+1)
-	x.excused = true
-	x.mu.Unlock()
-	if c.node.down {
-		return true
-	}
-	peer := server.NewPeer(nobody())
-	for _, args := range c.sent {
-		words := make([]string, len(args))
-		for i, a := range args {
-			words[i] = fmt.Sprint(a)
-		}
-		c.node.dispatch(peer, words, false)
-	}
-	x.applied(c, nil)
-	return true
-}
-
-// nextTimer lets time pass until somebody comes to the gate or ends. While
-// somebody could go on, no lease ends on the way: that would be an expiry.
-func (x *execution) nextTimer() bool {
-	x.mu.Lock()
-	most, busy := horizon*x.TTL, x.anyEnabled()
-	if end := x.nextLeaseEnd(); busy && end > 0 {
-		most = end - time.Nanosecond
-	}
-	freed := x.freeForWaiters()
-	x.mu.Unlock()
-	select {
-	case <-x.arrived:
-	default:
-	}
-	began := time.Now()
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	select {
-	case <-x.arrived:
-	case <-timer.C:
-		if busy {
-			return false
-		}
-	}
-	x.timePassed()
-	x.waitedFor(freed, time.Since(began))
-	return true
-}
-
-// horizon is after how many leases it is no use to wait any longer.
-const horizon = 8
-
-// leaseEnd lets time pass until the next lease has just run out.
-func (x *execution) leaseEnd() bool {
-	x.mu.Lock()
-	left := x.nextLeaseEnd()
-	x.mu.Unlock()
-	if left <= 0 {
-		return false
-	}
-	time.Sleep(left + time.Millisecond)
-	x.timePassed()
-	return true
-}
-
-func (x *execution) timePassed() {
-	for _, n := range x.nodes {
-		n.aged()
-	}
-}
-
-// finish looks at what is left when everything has ended.
-func (x *execution) finish() {
-	for _, n := range x.nodes {
-		if n.down {
-			n.down = false
-		}
-	}
-	x.mu.Lock()
-	x.open = true
-	x.mu.Unlock()
-	x.judgeEnd()
+func (x *execution) node(name string) *node {
+	return find(x.nodes, func(n *node) bool { return n.name == name })
 }

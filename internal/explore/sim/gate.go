@@ -20,31 +20,31 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call. It stands at the gate until a step lets it through,
+// call is one remote call. It waits at the gate until a step lets it through,
 // and there again if its reply is late.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
-	n      int
+	n      int // the nth of its actor, phase and target; 0: not numbered yet
 	target string
 	node   *node // nil: the database
 	ctx    context.Context
 
-	chosen chan fate
-	fate   fate
-	flight func()        // what arrives, where nobody waits at the gate
-	sent   [][]any       // the commands, should the caller give them up
-	text   func() string // what was asked and answered, once it was
+	decided chan outcome
+	outcome outcome
+	deliver func()        // of a SUBSCRIBE, whose caller does not wait at the gate
+	sent    [][]any       // the commands, should the caller give them up
+	text    func() string // what was asked and answered, once it was
 }
 
-// fate is what a step does to a call.
-type fate int
+// outcome is what a step does to a call.
+type outcome int
 
 const (
-	delivered fate = iota
-	lost
-	delayed
-	givenUp
+	delivered outcome = iota
+	replyLost
+	replyLate
+	givenUp // by its caller, while it is on its way
 )
 
 func (c *call) step(kind schedule.Kind) schedule.Step {
@@ -55,143 +55,117 @@ func (c *call) is(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls is the order of moves: goroutines arrive in any.
+// compareCalls is the order in which calls are offered: goroutines arrive in any.
 func compareCalls(a, b *call) int {
-	if a.actor != b.actor {
-		return a.actor.index - b.actor.index
-	}
-	if a.phase != b.phase {
-		return strings.Compare(string(a.phase), string(b.phase))
-	}
-	if a.target != b.target {
-		return strings.Compare(a.target, b.target)
-	}
-	return a.n - b.n
+	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through makes one call when and as the schedule will have it.
+// through makes one call when and as the schedule says.
 func (x *execution) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
-	c.ctx = ctx
-	x.name(inst, c)
-	if c.ctx.Err() != nil {
+	c.ctx, c.phase = ctx, phaseOf(ctx)
+	x.mu.Lock()
+	c.actor = x.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
+	x.mu.Unlock()
+	if ctx.Err() != nil {
 		return send(ctx) // and the client finds out
 	}
-	if err := x.park(c, &x.waiting); err != nil {
-		x.heard(c, err)
+	if err := x.wait(c, &x.waiting); err != nil {
+		x.noteReply(c, err)
 		return err
 	}
-	if c.fate == givenUp {
-		x.heard(c, errLost)
+	if c.outcome == givenUp {
+		x.noteReply(c, errLost)
 		return errLost
 	}
 	err := errDown
 	if c.node == nil || !c.node.down {
-		err = send(onItsWay(ctx))
+		if ctx.Err() != nil {
+			ctx = context.WithoutCancel(ctx) // it was sent before: go-redis does not take it back
+		}
+		err = send(ctx)
 	}
 	x.applied(c, err)
-	switch c.fate {
-	case lost:
+	switch c.outcome {
+	case replyLost:
 		err = errLost
-	case delayed:
-		if gone := x.park(c, &x.late); gone != nil {
+	case replyLate:
+		if gone := x.wait(c, &x.late); gone != nil {
 			err = gone
 		}
 	}
-	x.heard(c, err)
+	x.noteReply(c, err)
 	return err
-}
-
-// onItsWay is for a request that was sent before its context ended: go-redis
-// does not take it back.
-func onItsWay(ctx context.Context) context.Context {
-	if ctx.Err() != nil {
-		return context.WithoutCancel(ctx)
-	}
-	return ctx
-}
-
-// name says whose call it is. Those of an instance's background, which belong
-// to no one grab, count as its first actor's.
-func (x *execution) name(inst *instance, c *call) {
-	c.phase = phaseOf(c.ctx)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	c.actor = x.actorOf(inst, tap.OpFrom(c.ctx, tap.Op{}).Driver)
 }
 
 func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// count numbers the calls that have come to the gate in the last step. Those of
-// one instant are told apart by what they ask: they come in any order. For the
-// same reason their phase is looked at again: a renewal that is due at once may
-// come before the acquire has returned, or after.
-func (x *execution) count() {
+// actorOfLocked is whose call it is. Calls of an instance's background, which
+// belong to no one grab, count as its first actor's.
+func (x *execution) actorOfLocked(inst *instance, driver int64) *actor {
+	return cmp.Or(find(x.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), x.probe)
+}
+
+// numberCalls numbers the calls that have come to the gate in the last step.
+// Those of one instant come in any order, and are told apart by what they ask.
+// For the same reason their phase is looked at again: a renewal that is due at
+// once may come before the acquire has returned, or after.
+func (x *execution) numberCalls() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var fresh []*call
-	for _, line := range [][]*call{x.waiting, x.inFlight} {
-		for _, c := range line {
-			if c.n == 0 {
-				if c.ctx != nil {
-					c.phase = phaseOf(c.ctx)
-				}
-				fresh = append(fresh, c)
+	for _, c := range slices.Concat(x.waiting, x.inFlight) {
+		if c.n == 0 {
+			if c.ctx != nil {
+				c.phase = phaseOf(c.ctx)
 			}
+			fresh = append(fresh, c)
 		}
 	}
 	if len(fresh) > 1 {
 		slices.SortFunc(fresh, func(a, b *call) int {
-			if order := compareCalls(a, b); order != 0 {
-				return order
-			}
-			return strings.Compare(fmt.Sprint(a.sent), fmt.Sprint(b.sent))
+			return cmp.Or(compareCalls(a, b), strings.Compare(fmt.Sprint(a.sent), fmt.Sprint(b.sent)))
 		})
 	}
 	for _, c := range fresh {
-		c.n = c.actor.count(c.phase, c.target)
+		name := callName{c.phase, c.target}
+		c.actor.counts[name]++
+		c.n = c.actor.counts[name]
 	}
 }
 
-// actorOf is called with mu held.
-func (x *execution) actorOf(inst *instance, driver int64) *actor {
-	for _, a := range x.actors {
-		if a.inst == inst && (driver == 0 || driver == a.driver) {
-			return a
-		}
-	}
-	return x.probe
-}
-
-// park holds a call until it is chosen, or until its context ends, which a
-// process that is stopped does not notice.
-func (x *execution) park(c *call, line *[]*call) error {
+// wait holds a call until a step decides on it, or until its context ends, which
+// a process that is paused does not notice.
+func (x *execution) wait(c *call, line *[]*call) error {
 	x.mu.Lock()
-	if x.open && (!c.actor.dead || x.starting) {
+	if x.ungated && (!c.actor.dead || x.starting) {
 		x.passed++
 		x.mu.Unlock()
 		return nil
 	}
-	c.chosen = make(chan fate, 1)
+	c.decided = make(chan outcome, 1)
 	*line = append(*line, c)
 	x.mu.Unlock()
-	x.arrive()
+	x.signal()
 	patience, stop := c.patience()
 	defer stop()
 	select {
-	case c.fate = <-c.chosen:
+	case c.outcome = <-c.decided:
 		return nil
 	case <-x.ended:
 		return errOver
 	case <-patience:
-		<-c.ctx.Done() // of the two timers, this may be the second
+		<-c.ctx.Done() // its timer may be due in the same instant, and fire second
 	}
-	if x.leaves(c, line) {
-		return c.givesUp()
+	if x.abandon(c, line) {
+		if c.node == nil {
+			return c.ctx.Err()
+		}
+		return context.DeadlineExceeded
 	}
 	select {
-	case c.fate = <-c.chosen:
+	case c.outcome = <-c.decided:
 		return nil
 	case <-x.ended:
 		return errOver
@@ -214,16 +188,9 @@ func (c *call) patience() (over <-chan time.Time, stop func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-func (c *call) givesUp() error {
-	if c.node == nil {
-		return c.ctx.Err()
-	}
-	return context.DeadlineExceeded
-}
-
-// leaves is for a caller who does not wait any longer, which the process of a
-// stopped one does not notice. The request may arrive all the same.
-func (x *execution) leaves(c *call, line *[]*call) bool {
+// abandon is for a caller that does not wait any longer. It is false where the
+// caller's process is paused or dead. The request may arrive all the same.
+func (x *execution) abandon(c *call, line *[]*call) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i := slices.Index(*line, c)
@@ -234,64 +201,102 @@ func (x *execution) leaves(c *call, line *[]*call) bool {
 	if line == &x.waiting && c.sent != nil {
 		x.inFlight = append(x.inFlight, c)
 	}
-	x.excused = true
-	x.arrive()
+	x.mayLeaveLock = true
+	x.signal()
 	return true
 }
 
-// choose decides the fate of a call that stands in line.
-func (x *execution) choose(line *[]*call, s schedule.Step, f fate) bool {
-	x.mu.Lock()
+// takeLocked removes the call of a step from its line; nil: it is not there.
+func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
 	if i < 0 {
-		x.mu.Unlock()
-		return false
+		return nil
 	}
 	c := (*line)[i]
 	*line = slices.Delete(*line, i, i+1)
-	if f == givenUp {
+	return c
+}
+
+// decide gives a call that waits in line its outcome.
+func (x *execution) decide(line *[]*call, s schedule.Step, o outcome) bool {
+	x.mu.Lock()
+	c := takeLocked(line, s)
+	if c != nil && o == givenUp {
 		x.inFlight = append(x.inFlight, c)
 	}
 	x.mu.Unlock()
-	if c.flight == nil {
-		c.chosen <- f
-		return true
+	switch {
+	case c == nil:
+		return false
+	case c.deliver == nil:
+		c.decided <- o
+	default:
+		c.deliver()
+		x.applied(c, nil)
+		x.noteReply(c, nil)
 	}
-	c.flight()
-	x.applied(c, nil)
-	x.heard(c, nil)
 	return true
 }
 
-// arrive says that somebody has something to do.
-func (x *execution) arrive() {
+// signal wakes nextTimer: a call has come to the gate, or a grab has ended.
+func (x *execution) signal() {
 	select {
 	case x.arrived <- struct{}{}:
 	default:
 	}
 }
 
-// heard takes a reply into what the actors have seen: as a sum, because of two
-// that come in one instant nobody can say which was first.
-func (x *execution) heard(c *call, err error) {
+// noteReply takes a reply into the fingerprint of what its actor, or of a server
+// all actors, can know. Hashes are added, because replies of one instant have no
+// order.
+func (x *execution) noteReply(c *call, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	h := c.Fingerprint().Number(int64(x.elapsed()))
+	h := c.fingerprint().Number(int64(x.elapsed()))
 	if err != nil {
 		h = h.Text(err.Error())
 	}
 	text := c.text()
-	if x.telling {
+	if x.observe != nil {
 		x.did = append(x.did, fmt.Sprintf("%s: %s\n", c.target, text))
 	}
 	if c.node == nil {
-		c.actor.seen += h.Text(text)
+		c.actor.observed += h.Text(text)
 		return
 	}
-	c.node.told += h.Text(text)
+	c.node.replies += h.Text(text)
 }
 
-// Fingerprint is of a call, but for its server.
-func (c *call) Fingerprint() search.Fingerprint {
+// fingerprint is of a call, but for its server.
+func (c *call) fingerprint() search.Fingerprint {
 	return search.EmptyFingerprint.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
+}
+
+// subscribing has a SUBSCRIBE wait for its step. It is false if it needs none.
+func (x *execution) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
+	c := &call{
+		phase: tap.Acquire, target: n.name, deliver: deliver,
+		text: func() string { return strings.Join(args, " ") },
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c.actor = x.subscriberLocked(inst)
+	if x.ungated || c.actor == x.probe {
+		return false
+	}
+	x.waiting = append(x.waiting, c)
+	x.signal()
+	return true
+}
+
+// subscriberLocked is the actor that an instance's subscription is for: the last
+// one that has begun and waits for the lock.
+func (x *execution) subscriberLocked(inst *instance) *actor {
+	found := x.actorOfLocked(inst, 0)
+	for _, a := range x.actors {
+		if a.inst == inst && a.begun && !a.done && !a.granted {
+			found = a
+		}
+	}
+	return found
 }

@@ -21,7 +21,7 @@ import (
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
-	calls  *server.Peer // what scripts call goes over it
+	calls  *server.Peer // over which scripts call commands
 	reply  *bytes.Buffer
 	writer *bufio.Writer
 	bodies map[string]*lua.FunctionProto // by SHA-1; nil: not for this host
@@ -61,15 +61,15 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// foreign are names that this host has not.
+// foreign are names that this host does not have.
 var foreign = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. It reports nothing: one that does not compile, or
-// asks for what there is not, is miniredis's to refuse or to run.
+// learn compiles a script. It reports nothing: a script that does not compile, or
+// needs what this host does not have, is left to miniredis.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -95,13 +95,14 @@ func scriptSHA(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eval runs an EVAL or EVALSHA and answers over p. It is false if miniredis has to.
-func (h *luaHost) eval(p *server.Peer, args []string) bool {
-	if len(args) < 3 {
+// eval runs an EVAL or EVALSHA and answers over p. It is false for any other
+// command, and for a script that miniredis has to run.
+func (h *luaHost) eval(p *server.Peer, command string, args []string) bool {
+	if len(args) < 3 || command != "EVAL" && command != "EVALSHA" {
 		return false
 	}
 	sha := args[1]
-	if strings.EqualFold(args[0], "eval") {
+	if command == "EVAL" {
 		sha = scriptSHA(sha)
 	}
 	proto := h.bodies[sha]

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,23 +17,21 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // node is a Redis server without a socket. It lives outside of the bubbles and
 // is emptied for each schedule.
 type node struct {
-	name    string
-	redis   *miniredis.Miniredis
-	server  *server.Server
-	scripts map[string]bool // by SHA-1
-	lua     *luaHost
+	name   string
+	redis  *miniredis.Miniredis
+	server *server.Server
+	lua    *luaHost // runs the scripts, and knows those that were sent
 
-	mu    sync.Mutex    // of one command
-	ahead time.Duration // its clock, of everybody's
-	down  bool
-	heard []*conn // connections with subscriptions
-	// watching are the peers that have a WATCH: whether something may have been
-	// written since.
-	watching map[*server.Peer]bool
-	past     search.Fingerprint // all that has happened to it
-	told     search.Fingerprint // all that has been heard from it
-	dirty    bool               // a command has run since data was read
-	data     []byte
+	ahead   time.Duration      // of its clock
+	down    bool               // it cannot be reached
+	past    search.Fingerprint // all that has happened to it
+	replies search.Fingerprint // all that it has replied
+
+	mu          sync.Mutex // held during one command
+	subscribers []*conn
+	touched     map[*server.Peer]bool // for each peer with a WATCH, whether another may have written since
+	dirty       bool                  // data is not what the node holds
+	data        []byte
 }
 
 func newNode(name string) (*node, error) {
@@ -45,7 +42,7 @@ func newNode(name string) (*node, error) {
 	}
 	pipe.Close()
 	m.ClockTTL(true)
-	return &node{name: name, redis: m, server: m.Server(), scripts: map[string]bool{}, watching: map[*server.Peer]bool{}, lua: newLuaHost(m.Server())}, nil
+	return &node{name: name, redis: m, server: m.Server(), touched: map[*server.Peer]bool{}, lua: newLuaHost(m.Server())}, nil
 }
 
 func (n *node) close() {
@@ -53,83 +50,83 @@ func (n *node) close() {
 	n.redis.Close()
 }
 
-// reset makes the node as new.
+// reset makes the node as new, but for the scripts that it knows.
 func (n *node) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
-	n.ahead, n.down, n.dirty, n.past, n.told = 0, false, true, search.EmptyFingerprint, 0
-	n.heard = nil
-	clear(n.watching)
+	n.ahead, n.down, n.dirty, n.past, n.replies = 0, false, true, search.EmptyFingerprint, 0
+	n.subscribers = nil
+	clear(n.touched)
 }
 
 // now is the node's clock.
 func (n *node) now() time.Time { return time.Now().Add(n.ahead) }
 
-// dispatch runs one command as of now. Within a MULTI, it is only noted.
+// dispatch runs one command as of now. Within a MULTI, it is only queued.
 func (n *node) dispatch(p *server.Peer, args []string, multi bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.redis.SetTime(n.now())
 	n.dirty = true
-	n.watch(p, strings.ToUpper(args[0]))
-	script := len(args) > 1 && strings.HasPrefix(strings.ToLower(args[0]), "eval")
-	if script && len(args[0]) == len("eval") {
-		n.scripts[scriptSHA(args[1])] = true
+	command := strings.ToUpper(args[0])
+	n.noteWatchLocked(p, command)
+	if command == "EVAL" && len(args) > 1 {
 		n.lua.learn(args[1])
 	}
-	if !script || multi || !n.lua.eval(p, args) {
+	if multi || !n.lua.eval(p, command, args) {
 		n.server.Dispatch(p, args)
 	}
 	p.Flush()
 }
 
-// has says whether the node knows a script.
-func (n *node) has(sha string) bool {
+// hasScript says whether the node knows a script by its SHA-1.
+func (n *node) hasScript(sha string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.scripts[sha]
+	_, ok := n.lua.bodies[sha]
+	return ok
 }
 
-// watch keeps track of what an EXEC will depend on: a write may leave the data as
-// they were.
-func (n *node) watch(p *server.Peer, command string) {
+// noteWatchLocked keeps track of what an EXEC will depend on, which the data do
+// not show: a write may leave them as they were.
+func (n *node) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
-		n.watching[p] = false
+		n.touched[p] = false
 	case "EXEC", "DISCARD", "UNWATCH":
-		delete(n.watching, p)
+		delete(n.touched, p)
 	}
-	if len(n.watching) == 0 || n.server.IsReadOnlyCommand(command) {
+	if len(n.touched) == 0 || n.server.IsReadOnlyCommand(command) {
 		return
 	}
-	for other := range n.watching {
-		n.watching[other] = n.watching[other] || other != p
+	for other := range n.touched {
+		n.touched[other] = n.touched[other] || other != p
 	}
 }
 
-// disturbed counts the WATCHes that stand, and those that may fail.
-func (n *node) disturbed() (stand, fail int) {
-	for _, touched := range n.watching {
-		if stand++; touched {
-			fail++
+// watches counts the peers with a WATCH, and those of them whose EXEC may fail.
+func (n *node) watches() (watched, touched int) {
+	for _, t := range n.touched {
+		if watched++; t {
+			touched++
 		}
 	}
-	return stand, fail
+	return watched, touched
 }
 
-// aged has the data read anew: some may have run out.
-func (n *node) aged() {
+// timePassed has the contents read anew: some may have expired.
+func (n *node) timePassed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dirty = true
 }
 
-// restart loses the data, and whoever listens. Connections and scripts stand
-// for ones that are made anew at once.
+// restart loses the data and the subscriptions. Connections and scripts stay:
+// clients would make them anew at once.
 func (n *node) restart() {
 	n.redis.FlushAll()
 	n.dirty = true
-	n.hangUp()
+	n.disconnect()
 }
 
 // jump sets the clock ahead.
@@ -138,37 +135,18 @@ func (n *node) jump(d time.Duration) {
 	n.dirty = true
 }
 
-// hear and forget keep the list of those who listen.
-func (n *node) hear(c *conn) {
+// disconnect closes the connections with subscriptions.
+func (n *node) disconnect() {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.heard = append(n.heard, c)
-}
-
-func (n *node) forget(c *conn) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.heard = slices.DeleteFunc(n.heard, func(other *conn) bool { return other == c })
-}
-
-func (n *node) listeners() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.heard)
-}
-
-// hangUp ends the connections with subscriptions.
-func (n *node) hangUp() {
-	n.mu.Lock()
-	heard := n.heard
-	n.heard = nil
+	subscribers := n.subscribers
+	n.subscribers = nil
 	n.mu.Unlock()
-	for _, c := range heard {
+	for _, c := range subscribers {
 		c.Close()
 	}
 }
 
-// contents is what the node holds, as text: for people, and to tell states apart.
+// contents is what the node holds, a line for each key.
 func (n *node) contents() []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()

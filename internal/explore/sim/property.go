@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,21 +13,18 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
 
+// breaks notes a violation, the first of each property.
 func (x *execution) breaks(property, why string, args ...any) {
-	for _, v := range x.broken {
-		if v.Property == property {
-			return
-		}
+	if !slices.ContainsFunc(x.broken, func(v search.Violation) bool { return v.Property == property }) {
+		x.broken = append(x.broken, search.Violation{Property: property, Step: x.steps, Why: fmt.Sprintf(why, args...)})
 	}
-	x.broken = append(x.broken, search.Violation{Property: property, Step: x.steps, Why: fmt.Sprintf(why, args...)})
 }
 
-// judge takes in what the last step has brought about.
+// judge checks the properties against what the instances recorded in the last step.
 func (x *execution) judge() {
 	x.mu.Lock()
 	events := x.events
@@ -41,7 +39,7 @@ func (x *execution) judgeEvent(a *actor, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
 		a.granted, a.fence, a.token = true, e.Fence, e.Token
-		a.leaving, a.released, a.lostIt = false, false, false
+		a.releasing, a.released, a.knowsLoss = false, false, false
 		x.inherit(a)
 		x.judgeGrant(a)
 	case e.Op == history.Read && e.Kind == history.OK:
@@ -49,33 +47,12 @@ func (x *execution) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Claim && e.Kind == history.OK:
 		x.judgeClaim(a)
 	case e.Op == history.Lost:
-		a.lostIt = true
+		a.knowsLoss = true
 	case e.Op == history.Release && e.Kind == history.Invoke:
-		a.leaving, a.inside = true, false
+		a.releasing, a.inside = true, false
 	case e.Op == history.Release:
-		a.ours = x.leaseLeft(a) > 0
+		a.inTime = x.leaseLeft(a) > 0
 		a.released = e.Kind == history.OK
-	}
-}
-
-// inherit lets a have the lease of somebody on its instance who gives it up, if
-// that still stands on the server and a has none: an instance may hand a lease
-// on without a call.
-func (x *execution) inherit(a *actor) {
-	if !x.shows || x.leaseLeft(a) > 0 {
-		return
-	}
-	for _, b := range x.actors {
-		if b.inst != a.inst || b == a || b.granted && !b.leaving || x.leaseLeft(b) <= 0 {
-			continue
-		}
-		for _, n := range x.nodes {
-			if _, ok := n.names(b.stands); ok {
-				a.stands, a.leases = b.stands, b.leases
-				b.stands, b.leases = "", nil
-				return
-			}
-		}
 	}
 }
 
@@ -84,24 +61,21 @@ func (x *execution) ledger() []order.Grab {
 	return grabs
 }
 
-// leased says whether the strategy's locks are leases of Redis servers.
-func (x *execution) leased() bool { return len(x.nodes) > 0 }
-
 func (x *execution) judgeGrant(a *actor) {
 	for i, b := range x.actors {
 		if b == a || !b.granted {
 			continue
 		}
-		if a.fence != 0 && (a.fence == b.fence || a.fence < b.fence && a.early&(1<<i) != 0) {
+		if a.fence != 0 && (a.fence == b.fence || a.fence < b.fence && a.before&(1<<i) != 0) {
 			x.breaks(catalog.FenceMonotone, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
 		}
-		if b.leaving {
+		if b.releasing {
 			continue
 		}
 		if x.leased() && x.leaseLeft(b) > 0 && x.leaseLeft(a) > 0 {
 			x.breaks(catalog.LeaseExclusive, "%s got the lock while %s's lease had %s to run", a.name, b.name, x.leaseLeft(b).Round(time.Millisecond))
 		}
-		if x.tells && !b.lostIt && !b.paused && !b.dead {
+		if x.notifiesLoss && !b.knowsLoss && !b.paused && !b.dead {
 			x.breaks(catalog.LossNotified, "%s got the lock while %s believed to hold it", a.name, b.name)
 		}
 	}
@@ -118,7 +92,7 @@ func (x *execution) judgeClaim(a *actor) {
 		}
 	}
 	for _, b := range x.actors {
-		if b != a && x.leased() && x.leaseLeft(a) <= 0 && b.granted && b.inside && !b.leaving {
+		if b != a && x.leased() && x.leaseLeft(a) <= 0 && b.granted && b.inside && !b.releasing {
 			x.breaks(catalog.WriteAfterExpiry, "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
 		}
 	}
@@ -127,63 +101,58 @@ func (x *execution) judgeClaim(a *actor) {
 // never is more steps than there are.
 const never = search.MaxSteps + 1
 
-// toGo is how many steps it takes at the least until one of the properties can
-// break: of most, there is nothing to be known.
+// toGo is a lower bound of how many steps it takes until one of the properties can
+// break. There is one for one-winner alone: until a second actor can have won.
 func (x *execution) toGo(properties []string) int {
-	if len(properties) > 1 || properties[0] != catalog.OneWinner {
+	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
 	}
 	ledger := x.ledger()
-	first, second := never, never
+	toWin := []int{never} // so that two can be added
 	for _, a := range x.actors {
-		if n := x.toWin(a, ledger); n < first {
-			first, second = n, first
-		} else {
-			second = min(second, n)
-		}
+		toWin = append(toWin, x.toWin(a, ledger))
 	}
-	return min(first+second, never)
+	slices.Sort(toWin)
+	return min(toWin[0]+toWin[1], never)
 }
 
-// toWin is how many steps an actor has at the least until it has won: 0 if it has.
+// toWin is a lower bound of how many steps it takes until an actor has won: 0 if it has.
 func (x *execution) toWin(a *actor, ledger []order.Grab) int {
 	switch {
 	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
 		return 0
-	case a.done || a.dead || a.leaving:
+	case a.done || a.dead || a.releasing:
 		return never
 	case a.inside:
 		return 1 // its claim
 	case a.granted:
 		return 2 // and its read
 	}
-	n := 2 + max(0, x.quorum()-len(a.leases))
+	steps := 2 + max(0, x.quorum()-len(a.leases))
 	if !a.begun {
-		n++
+		steps++
 	}
-	return n
+	return steps
 }
 
-// winners are the actors in the ledger, by the token of their attempts.
+// winners are the actors in the ledger. Two actors may have one driver, but not on
+// one instance.
 func (x *execution) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
-		for _, a := range x.actors {
-			if a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance {
-				names[i] = a.name
-			}
-		}
+		won := func(a *actor) bool { return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance }
+		names[i] = cmp.Or(find(x.actors, won), x.probe).name
 	}
 	return names
 }
 
-// freeForWaiters returns those who wait for a lock that nobody has, and for
-// nothing that is under way. It is called with mu held.
-func (x *execution) freeForWaiters() []*actor {
+// waitersForFreeLocked are the actors that wait for a lock which no actor has and
+// no call is about.
+func (x *execution) waitersForFreeLocked() []*actor {
 	var waiters []*actor
 	for _, a := range x.actors {
-		if slices.ContainsFunc(x.waiting, func(c *call) bool { return c.actor == a && !a.dead }) ||
-			slices.ContainsFunc(x.late, func(c *call) bool { return c.actor == a }) || a.paused ||
+		own := func(c *call) bool { return c.actor == a }
+		if a.paused || !a.dead && slices.ContainsFunc(x.waiting, own) || slices.ContainsFunc(x.late, own) ||
 			a.granted && !a.released || !a.granted && a.dead || x.leaseLeft(a) > 0 && !a.released {
 			return nil
 		}
@@ -194,18 +163,18 @@ func (x *execution) freeForWaiters() []*actor {
 	return waiters
 }
 
-// waitedFor judges those who have waited for that long although nobody had the
-// lock: no poll is as rare as that.
-func (x *execution) waitedFor(waiters []*actor, d time.Duration) {
+// judgeWait is for actors that have waited so long for a lock that was free: no
+// poll is as rare as that.
+func (x *execution) judgeWait(waiters []*actor, d time.Duration) {
 	if len(waiters) > 0 && d >= x.TTL/2 {
-		x.breaks(catalog.NoLostWakeup, "%s waited %s for a lock that was search.Free", waiters[0].name, d.Round(time.Millisecond))
+		x.breaks(catalog.NoLostWakeup, "%s waited %s for a lock that was free", waiters[0].name, d.Round(time.Millisecond))
 	}
 }
 
 // judgeEnd looks at what is left: at once, and when all leases have run out.
 func (x *execution) judgeEnd() {
-	if !x.excused && !slices.ContainsFunc(x.actors, func(a *actor) bool { return a.dead && x.leaseLeft(a) > 0 }) {
-		x.judgeLeftOver()
+	if !x.mayLeaveLock && !slices.ContainsFunc(x.actors, func(a *actor) bool { return a.dead && x.leaseLeft(a) > 0 }) {
+		x.judgeResidue()
 		if x.answered() {
 			return
 		}
@@ -221,29 +190,7 @@ func (x *execution) judgeEnd() {
 	x.breaks(catalog.StuckOrder, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
-// judgeBusy is for a lock that cannot be had although everybody has gone: it was
-// not released by one who had it, or is there for one who never did.
-func (x *execution) judgeBusy() {
-	stays, never, dead := false, false, false
-	for _, a := range x.actors {
-		dead = dead || a.dead
-		stays = stays || a.granted && a.ours && (!a.released || x.shows && x.stands(a.token))
-		never = never || a.begun && !a.granted
-	}
-	switch {
-	case stays:
-		x.breaks(catalog.ReleaseEffective, "the lock was released while the lease ran, and cannot be had")
-	case never && !dead:
-		x.breaks(catalog.NoResidue, "the lock cannot be had, and it is nobody's")
-	}
-}
-
-// stands says whether some server has the token.
-func (x *execution) stands(token string) bool {
-	return slices.ContainsFunc(x.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), token) })
-}
-
-// tries is how many leases a fresh grab is tried for.
+// tries is for how many leases a fresh grab is tried.
 const tries = 3
 
 // answered says whether a fresh grab gets an answer.
@@ -252,93 +199,54 @@ func (x *execution) answered() bool {
 	return answer.Outcome == grab.Grabbed || answer.Outcome == grab.Taken
 }
 
-// judgeLeftOver compares with what a grab by itself leaves. Once a lease could
-// run out, what is there may have been left to that.
-func (x *execution) judgeLeftOver() {
+// judgeBusy is for a lock that cannot be had although all actors have ended:
+// either its holder has not released it, or it never had a holder.
+func (x *execution) judgeBusy() {
+	stays, never, dead := false, false, false
+	for _, a := range x.actors {
+		dead = dead || a.dead
+		stays = stays || a.granted && a.inTime && (!a.released || x.showsToken && x.stores(a.token))
+		never = never || a.begun && !a.granted
+	}
+	switch {
+	case stays:
+		x.breaks(catalog.ReleaseEffective, "the lock was released while the lease ran, and cannot be had")
+	case never && !dead:
+		x.breaks(catalog.NoResidue, "the lock cannot be had, and no actor has it")
+	}
+}
+
+// judgeResidue compares what the servers hold with what a grab leaves that was not
+// disturbed. It is not judged once a lease could run out: what there is may be left
+// to its expiry.
+func (x *execution) judgeResidue() {
 	if x.elapsed() >= x.TTL {
 		return
 	}
-	for _, n := range x.nodes {
-		for line := range strings.Lines(string(n.contents())) {
-			key, _, _ := strings.Cut(line, " = ")
-			if !slices.Contains(x.baseline, key) {
-				x.breaks(catalog.NoResidue, "%s still holds %s", n.name, strings.TrimSpace(line))
-				return
-			}
+	for _, e := range x.entries() {
+		if !slices.Contains(x.residue, e.key) {
+			x.breaks(catalog.NoResidue, "%s still holds %s", e.node, e.line)
+			return
 		}
 	}
 }
 
-// learn finds out what a lease of the strategy is like. It is called inside of a
-// bubble.
-func (s *Cluster) learn() error {
-	x, err := newExecution(s)
-	defer x.stop()
-	if err != nil {
-		return err
-	}
-	x.open = true
-	locker, err := x.Strategy.New(lock.Env{
-		Node: "0", Redis: s.prober.redis, Redlock: s.prober.redlock, Orders: x.storeOf(s.prober),
-		TTL: x.TTL, Now: time.Now, Token: func() string { return soloToken }, Rand: func() float64 { return jitter(0) }, Log: quiet,
-	})
-	if err != nil {
-		return err
-	}
-	defer locker.Close()
-	first, err := x.solo(locker, 1, func(lease lock.Lease) {
-		s.tells = lease.Lost() != nil
-		s.shows = x.stands(soloToken)
-	})
-	if err != nil {
-		return err
-	}
-	second, err := x.solo(locker, 2, func(lock.Lease) {
-		before := x.callsPassed()
-		time.Sleep(x.TTL * 2 / 3)
-		s.renews = x.callsPassed() > before
-	})
-	s.TokenIsDriver = first != second
-	s.baseline = x.keys()
-	return err
+// stores says whether a server has the token.
+func (x *execution) stores(token string) bool {
+	return slices.ContainsFunc(x.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), token) })
 }
 
-// soloToken is the token of who is alone.
-const soloToken = "solo"
+// entry is a line of what a server holds.
+type entry struct{ node, key, line string }
 
-// solo holds the lock for a driver whom nobody disturbs. It returns what the
-// servers held then.
-func (x *execution) solo(l lock.Locker, driver int64, hold func(lock.Lease)) (held string, err error) {
-	ctx := context.Background()
-	lease, err := l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(x.Strategy.Name, theOrder))
-	if err != nil {
-		return "", fmt.Errorf("sim: %s does not lock what nobody has: %w", x.Strategy.Name, err)
-	}
-	for _, n := range x.nodes {
-		held += string(n.contents())
-	}
-	hold(lease)
-	if err := lease.Release(ctx); err != nil {
-		return "", fmt.Errorf("sim: %s does not release what it has: %w", x.Strategy.Name, err)
-	}
-	x.timePassed()
-	return held, nil
-}
-
-func (x *execution) callsPassed() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.passed
-}
-
-// keys are those that the servers hold.
-func (x *execution) keys() []string {
-	var keys []string
+// entries are what all servers hold.
+func (x *execution) entries() []entry {
+	var all []entry
 	for _, n := range x.nodes {
 		for line := range strings.Lines(string(n.contents())) {
 			key, _, _ := strings.Cut(line, " = ")
-			keys = append(keys, key)
+			all = append(all, entry{n.name, key, strings.TrimSpace(line)})
 		}
 	}
-	return keys
+	return all
 }

@@ -1,0 +1,227 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/schedule"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Setting is what all schedules of a search have in common.
+type Setting struct {
+	Strategy lock.Strategy
+	Guard    order.Guard // in force
+	OnLost   grab.OnLost
+	Actors   []schedule.Actor
+	TTL      time.Duration
+	Work     time.Duration
+	Wait     time.Duration
+}
+
+// Schedule has the setting, and no steps.
+func (set Setting) Schedule() schedule.Schedule {
+	return schedule.Schedule{
+		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
+		Nodes: nodeNames(set.Strategy.Needs), TTL: set.TTL, Work: set.Work, Wait: set.Wait,
+	}
+}
+
+// Bubble runs f in a bubble of testing/synctest, and returns when everything in
+// it has ended.
+type Bubble func(f func())
+
+// Cluster is the servers, and the instances with their clients. Schedules run on
+// it one after the other, each in a bubble of its own; the cluster itself is made
+// outside of them.
+type Cluster struct {
+	Setting
+	// TokenIsDriver says that a lease's token is its driver's: to the lock, two
+	// attempts of one driver are one.
+	TokenIsDriver bool
+
+	bubble    Bubble
+	nodes     []*node
+	instances []*instance // by number, from 1
+	prober    *instance   // takes no part, and grabs when all others have ended
+
+	// What a lease of the strategy is like.
+	renews       bool     // it makes calls by itself
+	notifiesLoss bool     // its holder can be told of its loss
+	showsToken   bool     // its token is stored on the server
+	residue      []string // the keys that a released one leaves behind
+}
+
+// instance is one process.
+type instance struct {
+	number  int
+	redis   redis.UniversalClient
+	redlock []redis.UniversalClient
+	clients []redis.UniversalClient // all of them
+
+	// Of the present execution:
+	execution *execution // nil: there is none
+	service   *grab.Service
+	sessions  []order.Tx
+	ahead     time.Duration // of its wall clock
+	askedTime bool          // it has read its wall clock
+	tokens    int           // that it has drawn
+}
+
+// Instances is how many instances the actors are spread over.
+const Instances = 2
+
+// quorumNodes is how many nodes a Redlock is simulated with: the fewest.
+const quorumNodes = 3
+
+// nodeNames are the lock servers that a strategy needs.
+func nodeNames(needs lock.Backend) []string {
+	var names []string
+	if needs&lock.Redis != 0 {
+		names = append(names, "redis")
+	}
+	if needs&lock.RedisQuorum != 0 {
+		for i := range quorumNodes {
+			names = append(names, "redlock-"+strconv.Itoa(i+1))
+		}
+	}
+	return names
+}
+
+// New makes the servers and the instances that a strategy needs, and finds out
+// what its leases are like.
+func New(bubble Bubble, set Setting) (*Cluster, error) {
+	c := &Cluster{Setting: set, bubble: bubble}
+	err := c.build()
+	if err == nil {
+		err = c.execute(func(x *execution) error { return x.learn() })
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) build() error {
+	for _, name := range nodeNames(c.Strategy.Needs) {
+		n, err := newNode(name)
+		if err != nil {
+			return err
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	for i := range Instances + 1 {
+		inst := &instance{number: i + 1}
+		c.instances = append(c.instances, inst)
+		if err := inst.connect(c.nodes); err != nil {
+			return err
+		}
+	}
+	c.prober = c.instances[Instances]
+	return nil
+}
+
+func (inst *instance) connect(nodes []*node) error {
+	for _, n := range nodes {
+		client, err := newClient(inst, n)
+		if err != nil {
+			return err
+		}
+		inst.clients = append(inst.clients, client)
+		if n.name == "redis" {
+			inst.redis = client
+		} else {
+			inst.redlock = append(inst.redlock, client)
+		}
+	}
+	return nil
+}
+
+// Close ends the servers and the clients.
+func (c *Cluster) Close() {
+	for _, inst := range c.instances {
+		for _, client := range inst.clients {
+			_ = client.Close()
+		}
+	}
+	for _, n := range c.nodes {
+		n.close()
+	}
+}
+
+// execute runs f in a bubble, on servers that are as new.
+func (c *Cluster) execute(f func(*execution) error) (err error) {
+	c.bubble(func() {
+		x, problem := newExecution(c)
+		defer x.stop()
+		if err = problem; err == nil {
+			err = f(x)
+		}
+	})
+	return err
+}
+
+// learn finds out what a lease of the strategy is like, by holding two of them
+// with no other actor.
+func (x *execution) learn() error {
+	x.ungated = true
+	locker, err := x.Strategy.New(lock.Env{
+		Node: "0", Redis: x.prober.redis, Redlock: x.prober.redlock, Orders: x.storeOf(x.prober),
+		TTL: x.TTL, Now: time.Now, Token: func() string { return soleToken }, Rand: func() float64 { return jitter(0) }, Log: quiet,
+	})
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	first, err := x.holdAlone(locker, 1, func(lease lock.Lease) {
+		x.notifiesLoss = lease.Lost() != nil
+		x.showsToken = x.stores(soleToken)
+	})
+	if err != nil {
+		return err
+	}
+	second, err := x.holdAlone(locker, 2, func(lock.Lease) {
+		before := x.callsPassed()
+		time.Sleep(x.TTL * 2 / 3)
+		x.renews = x.callsPassed() > before
+	})
+	x.TokenIsDriver = first != second
+	for _, e := range x.entries() {
+		x.residue = append(x.residue, e.key)
+	}
+	return err
+}
+
+const soleToken = "sole"
+
+// holdAlone takes the lock for a driver, and releases it after hold. It returns
+// what the servers held in between.
+func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (held string, err error) {
+	ctx := context.Background()
+	lease, err := l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(x.Strategy.Name, theOrder))
+	if err != nil {
+		return "", fmt.Errorf("sim: %s does not take a lock that is free: %w", x.Strategy.Name, err)
+	}
+	for _, n := range x.nodes {
+		held += string(n.contents())
+	}
+	hold(lease)
+	if err := lease.Release(ctx); err != nil {
+		return "", fmt.Errorf("sim: %s does not release its lock: %w", x.Strategy.Name, err)
+	}
+	x.timePassed()
+	return held, nil
+}
+
+func (x *execution) callsPassed() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.passed
+}

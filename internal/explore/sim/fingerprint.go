@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"context"
+
+	"grablab/internal/explore/search"
+)
+
+// state is the fingerprint of all that decides how the execution can go on: what
+// the servers hold, what each actor can know and waits for, and what the properties
+// depend on.
+func (x *execution) state() search.Fingerprint {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f := search.EmptyFingerprint.Number(int64(x.elapsed()))
+	var servers search.Fingerprint
+	for _, n := range x.nodes {
+		servers += x.stateOfLocked(n)
+	}
+	f = f.Number(int64(servers)).Number(int64(x.stateOfDB()))
+	for _, a := range x.actors {
+		f = a.state(f)
+	}
+	f = f.Number(int64(x.pendingLocked(nil)))
+	for _, inst := range x.instances {
+		f = f.Number(int64(inst.ahead)).Number(int64(inst.tokens))
+	}
+	if x.enabledLocked(x.current) { // it matters who moved last only where another would preempt it
+		f = f.Text(x.current.name)
+	}
+	return f.Flag(x.mayLeaveLock)
+}
+
+func (a *actor) state(f search.Fingerprint) search.Fingerprint {
+	f = f.Number(int64(a.observed)).Number(int64(a.fence)).Number(int64(a.before))
+	for _, b := range []bool{
+		a.begun, a.done, a.dead, a.paused, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
+	} {
+		f = f.Flag(b)
+	}
+	return f
+}
+
+// stateOfLocked is of a server, with its past replies and the calls that it has
+// yet to answer, and without its name: states that differ only in which server is
+// which go on in the same ways.
+func (x *execution) stateOfLocked(n *node) search.Fingerprint {
+	watched, touched := n.watches()
+	f := search.EmptyFingerprint.Number(int64(watched)).Number(int64(touched))
+	f = f.Bytes(n.contents()).Number(int64(n.ahead)).Flag(n.down).Number(int64(len(n.subscribers)))
+	for _, a := range x.actors {
+		for _, l := range a.leases {
+			if l.node == n {
+				f = f.Text(a.name).Number(l.until.UnixNano())
+			}
+		}
+	}
+	return f.Number(int64(n.replies)).Number(int64(x.pendingLocked(n)))
+}
+
+// stateOfDB is of the order and its ledger.
+func (x *execution) stateOfDB() search.Fingerprint {
+	if x.dbState == 0 {
+		o, _ := x.db.Read(context.Background(), theOrder, 0)
+		f := search.EmptyFingerprint.Number(int64(o.Status)).Number(o.Driver).Number(int64(o.Fence))
+		for _, g := range x.ledger() {
+			f = f.Number(g.Driver).Number(int64(g.Fence))
+		}
+		x.dbState = f
+	}
+	return x.dbState
+}

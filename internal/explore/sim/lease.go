@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/tap"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// serverLease is what one server has granted, until then on its own clock.
+type serverLease struct {
+	node  *node
+	until time.Time
+}
+
+// applied is called when a server has carried out a call, or has not: then with
+// the error.
+func (x *execution) applied(c *call, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c.node == nil {
+		x.dbState = 0
+		return
+	}
+	c.node.past = c.node.past.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n)).Number(int64(x.elapsed())).Number(int64(c.outcome)).Flag(err == nil)
+	if err == nil || err == redis.Nil {
+		x.noteLeasesLocked(c)
+	}
+}
+
+// noteLeasesLocked notes which leases there are after c. They are those of every
+// actor whose value the server stores, for a release may have brought one to
+// another actor. A lock that stores no token is believed.
+func (x *execution) noteLeasesLocked(c *call) {
+	now := c.node.now()
+	if !x.showsToken {
+		if c.phase == tap.Acquire || c.phase == tap.Renew {
+			c.actor.lease(serverLease{c.node, now.Add(x.TTL)})
+		}
+		return
+	}
+	c.actor.value = cmp.Or(tokenIn(c), c.actor.value)
+	for _, a := range x.actors {
+		if ttl, ok := c.node.leaseOf(a.value); ok {
+			a.lease(serverLease{c.node, now.Add(cmp.Or(ttl, x.TTL))})
+		}
+	}
+}
+
+func (a *actor) lease(l serverLease) {
+	a.leases = append(slices.DeleteFunc(a.leases, func(old serverLease) bool { return old.node == l.node }), l)
+}
+
+// tokenIn is the argument with a token in it of a call that takes a lock; "":
+// there is none.
+func tokenIn(c *call) string {
+	if c.phase != tap.Acquire {
+		return ""
+	}
+	for _, args := range c.sent {
+		for _, arg := range args {
+			if text, ok := arg.(string); ok && strings.Contains(text, tokenPrefix) {
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// leased says whether the strategy's locks are leases of Redis servers.
+func (x *execution) leased() bool { return len(x.nodes) > 0 }
+
+// quorum is how many servers have to grant a lease; 0: there are no leases.
+func (x *execution) quorum() int { return min(len(x.nodes), len(x.nodes)/2+1) }
+
+// leaseLeft is for how long the actor's lease still runs by the clocks of the
+// servers that granted it; with several, of a majority of them.
+func (x *execution) leaseLeft(a *actor) time.Duration {
+	quorum := min(x.quorum(), len(a.leases))
+	if quorum == 0 {
+		return 0
+	}
+	left := make([]time.Duration, len(a.leases))
+	for i, l := range a.leases {
+		left[i] = l.until.Sub(l.node.now())
+	}
+	slices.Sort(left)
+	return left[len(left)-quorum]
+}
+
+// nextLeaseEnd is for how long the next lease to end still runs; 0: there is none.
+func (x *execution) nextLeaseEnd() time.Duration {
+	var next time.Duration
+	for _, a := range x.actors {
+		for _, l := range a.leases {
+			if left := l.until.Sub(l.node.now()); left > 0 && !a.released && (next == 0 || left < next) {
+				next = left
+			}
+		}
+	}
+	return next
+}
+
+// inherit lets a have the lease of a releasing actor of its instance, if that is
+// still stored on a server and a has none: an instance may hand a lease on to the
+// next waiter without a call.
+func (x *execution) inherit(a *actor) {
+	if !x.showsToken || x.leaseLeft(a) > 0 {
+		return
+	}
+	for _, b := range x.actors {
+		if b.inst != a.inst || b == a || b.granted && !b.releasing || x.leaseLeft(b) <= 0 {
+			continue
+		}
+		if slices.ContainsFunc(x.nodes, func(n *node) bool { _, ok := n.leaseOf(b.value); return ok }) {
+			a.value, a.leases = b.value, b.leases
+			b.value, b.leases = "", nil
+			return
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package sim
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"grablab/internal/explore/search"
+	"grablab/internal/grab"
+	"grablab/internal/schedule"
+
+	"github.com/alicebob/miniredis/v2/server"
+)
+
+// prepare remembers what the independence of the next calls is judged by, and
+// which actor moves.
+func (x *execution) prepare(s schedule.Step) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.last, x.struck, x.alternatives = nil, nil, x.alternatives[:0]
+	switch s.Kind {
+	case schedule.Call:
+		if x.last = find(x.waiting, func(c *call) bool { return c.is(s) }); x.last != nil {
+			x.alternatives = append(x.alternatives, x.waiting...)
+		}
+	case schedule.Restarts, schedule.NodeClock:
+		x.struck = x.node(s.Target)
+		for _, c := range x.waiting {
+			if x.enabledLocked(c.actor) && x.switchCostLocked(c.actor) == search.Free {
+				x.alternatives = append(x.alternatives, c)
+			}
+		}
+	}
+	// An actor that goes on after time has passed, or a server has failed, preempts no other.
+	x.current = x.named(s.Actor)
+}
+
+// do does what a step says. It is false if the step cannot be made.
+func (x *execution) do(s schedule.Step) bool {
+	a, n := x.named(s.Actor), x.node(s.Target)
+	if n != nil {
+		n.past = n.past.Number(int64(s.Kind)).Number(int64(x.elapsed()))
+	}
+	switch s.Kind {
+	case schedule.Begins:
+		return x.begin(a)
+	case schedule.Call:
+		return x.decide(&x.waiting, s, delivered)
+	case schedule.ReplyLost:
+		return x.decide(&x.waiting, s, replyLost)
+	case schedule.ReplyLate:
+		return x.decide(&x.waiting, s, replyLate)
+	case schedule.GivenUp:
+		x.mayLeaveLock = true
+		return x.decide(&x.waiting, s, givenUp)
+	case schedule.Hears:
+		return x.decide(&x.late, s, delivered)
+	case schedule.ArrivesLate:
+		return x.arriveLate(s)
+	case schedule.Paused:
+		return x.change(a, func() { a.paused = true })
+	case schedule.Resumes:
+		return a.paused && x.change(a, func() { a.paused = false })
+	case schedule.Cancelled:
+		a.cancelled = true
+		a.cancel()
+	case schedule.Dies:
+		return x.change(a, func() { a.dead = true }) && x.restart(a.inst)
+	case schedule.InstanceDies:
+		return x.instanceDies(s.Instance)
+	case schedule.ClientClock:
+		x.instances[s.Instance-1].ahead += s.Duration
+	case schedule.Passes:
+		time.Sleep(s.Duration)
+		x.timePassed()
+	case schedule.NextTimer:
+		return x.nextTimer()
+	case schedule.LeaseEnd:
+		return x.leaseEnd()
+	case schedule.Restarts:
+		n.restart()
+	case schedule.Down:
+		n.down, x.mayLeaveLock = true, true
+		n.disconnect()
+	case schedule.Up:
+		n.down = false
+	case schedule.NodeClock:
+		n.jump(s.Duration)
+	}
+	return true
+}
+
+// offset keeps the timers of two actors from falling due in the same instant,
+// where a select would pick at random.
+const offset = 17 * time.Nanosecond
+
+func (x *execution) begin(a *actor) bool {
+	if a.begun {
+		return false
+	}
+	time.Sleep(time.Duration(a.index+1) * offset)
+	ctx, cancel := context.WithCancel(context.Background())
+	a.begun, a.cancel = true, cancel
+	for i, b := range x.actors {
+		if b.granted {
+			a.before |= 1 << i
+		}
+	}
+	x.running.Go(func() {
+		a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver})
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		a.done = true
+		x.signal()
+	})
+	return true
+}
+
+// change changes an actor that is under way.
+func (x *execution) change(a *actor, f func()) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !a.begun || a.done || a.dead {
+		return false
+	}
+	f()
+	return true
+}
+
+func (x *execution) instanceDies(number int) bool {
+	ok := false
+	for _, a := range x.actors {
+		if a.inst.number == number {
+			ok = x.change(a, func() { a.dead = true }) || ok
+		}
+	}
+	return ok && x.restart(x.instances[number-1])
+}
+
+// restart replaces an instance whose process has ended. Its sessions have ended
+// with their connections.
+func (x *execution) restart(inst *instance) bool {
+	for _, tx := range inst.sessions {
+		_ = tx.Close(context.Background())
+	}
+	x.ungated, x.starting = true, true // no other goroutine runs, and setting up is no step
+	err := x.start(inst)
+	x.ungated, x.starting = false, false
+	return err == nil
+}
+
+// arriveLate applies a call that its caller has given up.
+func (x *execution) arriveLate(s schedule.Step) bool {
+	x.mu.Lock()
+	c := takeLocked(&x.inFlight, s)
+	x.mayLeaveLock = x.mayLeaveLock || c != nil
+	x.mu.Unlock()
+	if c == nil || c.node.down {
+		return c != nil
+	}
+	peer := server.NewPeer(bufio.NewWriter(io.Discard))
+	for _, args := range c.sent {
+		words := make([]string, len(args))
+		for i, a := range args {
+			words[i] = fmt.Sprint(a)
+		}
+		c.node.dispatch(peer, words, false)
+	}
+	x.applied(c, nil)
+	return true
+}
+
+// nextTimer lets time pass until a call comes to the gate or a grab ends. While a
+// call could go through, no lease ends on the way: that would be a fault.
+func (x *execution) nextTimer() bool {
+	x.mu.Lock()
+	most, busy := horizon*x.TTL, x.anyEnabledLocked()
+	if end := x.nextLeaseEnd(); busy && end > 0 {
+		most = end - time.Nanosecond
+	}
+	waiters := x.waitersForFreeLocked()
+	x.mu.Unlock()
+	select {
+	case <-x.arrived: // an old signal
+	default:
+	}
+	began := time.Now()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-x.arrived:
+	case <-timer.C:
+		if busy {
+			return false
+		}
+	}
+	x.timePassed()
+	x.judgeWait(waiters, time.Since(began))
+	return true
+}
+
+// horizon is after how many leases waiting any longer changes nothing.
+const horizon = 8
+
+// leaseEnd lets time pass until the next lease has just run out.
+func (x *execution) leaseEnd() bool {
+	left := x.nextLeaseEnd()
+	if left <= 0 {
+		return false
+	}
+	time.Sleep(left + time.Millisecond)
+	x.timePassed()
+	return true
+}
+
+func (x *execution) timePassed() {
+	for _, n := range x.nodes {
+		n.timePassed()
+	}
+}
