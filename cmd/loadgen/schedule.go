@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"grablab/internal/check"
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/replay"
 	"grablab/internal/schedule"
@@ -42,13 +42,14 @@ func (s *settings) checkSchedule() error {
 // runSchedule forces a schedule on real servers, and says whether its property
 // was violated there. It writes no result folder.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) int {
-	cfg, err := s.forceConfig()
+	cfg, err := s.replayConfig()
 	if err != nil {
 		return complain(stderr, fmt.Errorf("%w: -schedule: %w", errUsage, err))
 	}
 	if cfg.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}
+	s.notes.print(stderr)
 	cfg.Out, cfg.Log = stdout, stderr
 	if s.quiet {
 		cfg.Out, cfg.Log = io.Discard, io.Discard
@@ -65,14 +66,18 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) in
 	return concludeSchedule(stdout, cfg, forced)
 }
 
-// forceConfig reads the file.
-func (s *settings) forceConfig() (cfg replay.Config, err error) {
+// replayConfig reads the file.
+func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	text, err := os.ReadFile(s.schedule)
 	if err != nil {
 		return cfg, err
 	}
 	if cfg.Schedule, err = schedule.Parse(string(text)); err != nil {
 		return cfg, fmt.Errorf("%s: %s", s.schedule, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
+	}
+	if property, note, ok := catalog.FindProperty(cfg.Schedule.Property); ok {
+		cfg.Schedule.Property = property.Name
+		s.notes.add(note)
 	}
 	cfg.Lines = schedule.StepLines(string(text))
 	if s.given["strategies"] {
@@ -83,7 +88,7 @@ func (s *settings) forceConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// concludeSchedule tells what came of it. It exits with 0 if the strategy of the
+// concludeSchedule prints what came of it. It exits with 0 if the strategy of the
 // schedule violates the property, or another one keeps it.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) int {
 	own := cfg.Strategy.Name == cfg.Schedule.Strategy
@@ -95,10 +100,8 @@ func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) int {
 	if f.LeftOut > 0 {
 		fmt.Fprintf(w, "%d of %d steps were left out: %s does not come to them\n", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name)
 	}
-	i := slices.IndexFunc(check.Modes, func(m check.Mode) bool { return m.ID == cfg.Schedule.Mode })
-	if own && f.Violated && i >= 0 {
-		m := check.Modes[i]
-		fmt.Fprintf(w, "%s: %s\ncure: %s (%s)\n", m.ID, m.Name, m.Cure, m.In)
+	if mode, ok := catalog.FindMode(cfg.Schedule.Mode); ok && own && f.Violated {
+		fmt.Fprintf(w, "%s: %s\ncure: %s (%s)\n", mode.ID, mode.Name, mode.Cure, mode.In)
 	}
 	if own != f.Violated {
 		return exitAssert

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/history"
 	"grablab/internal/order"
@@ -20,12 +21,12 @@ type proof struct {
 
 // proofs lists the properties that can be judged.
 var proofs = []proof{
-	{"one-winner", byChecker("one-winner", "the ledger")},
-	{"live-overlap", (*attempt).liveOverlap},
-	{"late-holder", (*attempt).lateHolder},
-	{"stale-write", byChecker("no-stale-write", "ledger and events")},
-	{"fence", byChecker("fence-monotone", "the events")},
-	{"stuck", (*attempt).stuck},
+	{catalog.OneWinner, byChecker("one-winner", "the ledger")},
+	{catalog.LeaseExclusive, (*attempt).liveOverlap},
+	{catalog.WriteAfterExpiry, (*attempt).lateHolder},
+	{catalog.StaleWrite, byChecker("no-stale-write", "ledger and events")},
+	{catalog.FenceMonotone, byChecker("fence-monotone", "the events")},
+	{catalog.StuckOrder, (*attempt).stuck},
 }
 
 // forcible are the names of the properties that can be judged.
