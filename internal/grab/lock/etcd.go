@@ -206,14 +206,11 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 
 // inTime makes a call for as long as its answer can be of use.
 func inTime[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
-	asking, cancel := context.WithTimeout(ctx, l.lease)
+	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
-	value, err := call(asking)
-	switch {
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	case asking.Err() != nil:
-		err = errLate
+	value, err := call(ctx)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
 	return value, err
 }
@@ -238,73 +235,48 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await returns once no key is before ours. What is ahead is watched first
-// and then looked at again: it may have gone in between. (A watch from a
-// revision on would need no second look, but one that is no longer the newest
-// is served by etcd ten times a second only.)
-func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) error {
+// await returns once no key is before ours.
+func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (err error) {
 	waiting, cancel := context.WithDeadline(clientv3.WithRequireLeader(ctx), giveUp)
 	defer cancel()
-	var watch etcdWatch
-	defer func() { watch.close() }()
-	for ahead != "" {
+	for ahead != "" && err == nil {
+		ahead, err = e.awaitEnd(ctx, waiting, ahead, giveUp)
+	}
+	return err
+}
+
+// awaitEnd watches the key ahead of ours, and returns what is ahead once that is
+// another one or the watch has ended. The key is looked at again each time that it
+// is worth it: the watch stands (it may have gone before), the key is gone, or the
+// wait is over. (A watch from a revision on would need no second look, but one that
+// is no longer the newest is served by etcd ten times a second only.)
+func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp time.Time) (ahead string, err error) {
+	waiting, cancel := context.WithCancel(waiting)
+	defer cancel()
+	events := e.l.env.Etcd.Watch(waiting, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
+	for stands := true; stands; {
 		if !time.Now().Before(giveUp) {
-			return ErrBusy
+			return "", ErrBusy
 		}
-		if watch.key != ahead {
-			watch.close()
-			watch = e.watch(waiting, ahead)
-		}
-		if err := watch.next(e); err != nil {
-			return err
+		select {
+		case _, stands = <-events:
+			if !stands { // there may be no server just now
+				sleep(waiting, reconnectPause)
+			}
+		case <-e.Lost():
+			return "", errRanOut
 		}
 		got, err := inTime(ctx, e.l, func(ctx context.Context) (*clientv3.GetResponse, error) {
 			return e.l.env.Etcd.Get(ctx, e.prefix, e.lastTwo()...)
 		})
 		if err != nil {
-			return err
+			return "", err
 		}
-		if ahead, err = e.ahead(got.Kvs); err != nil {
-			return err
+		if ahead, err = e.ahead(got.Kvs); err != nil || ahead != key {
+			return ahead, err
 		}
 	}
-	return nil
-}
-
-// etcdWatch tells when one key is deleted. The zero value watches none.
-type etcdWatch struct {
-	key    string
-	ctx    context.Context
-	cancel context.CancelFunc
-	events clientv3.WatchChan
-}
-
-func (e *etcdLease) watch(ctx context.Context, key string) etcdWatch {
-	w := etcdWatch{key: key}
-	w.ctx, w.cancel = context.WithCancel(ctx)
-	w.events = e.l.env.Etcd.Watch(w.ctx, key, clientv3.WithCreatedNotify(), clientv3.WithFilterPut())
-	return w
-}
-
-func (w *etcdWatch) close() {
-	if w.cancel != nil {
-		w.cancel()
-	}
-}
-
-// next returns when it is worth looking: the watch stands, the key is gone, or
-// the wait is over. The error says that the lease ran out.
-func (w *etcdWatch) next(e *etcdLease) error {
-	select {
-	case _, ok := <-w.events:
-		if !ok { // there may be no server just now
-			sleep(w.ctx, reconnectPause)
-			w.key = ""
-		}
-		return nil
-	case <-e.Lost():
-		return errRanOut
-	}
+	return ahead, nil
 }
 
 // undo revokes the lease on a deadline of its own. It may fail: the lease is not

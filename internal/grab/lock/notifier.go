@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -95,7 +96,7 @@ func (n *notifier) changeLocked(name string) {
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for name := range n.pending {
+	for _, name := range slices.Sorted(maps.Keys(n.pending)) {
 		if _, ok := n.channels[name]; ok {
 			come = append(come, name)
 		} else {
@@ -103,8 +104,6 @@ func (n *notifier) changes() (come, gone []string) {
 		}
 	}
 	clear(n.pending)
-	slices.Sort(come)
-	slices.Sort(gone)
 	return come, gone
 }
 

@@ -165,10 +165,7 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		_, err = receive(ctx, n.l.session, n.l.session.create(ctx, zkRoot, zk.FlagPersistent))
 	}
-	if errors.Is(err, zk.ErrNodeExists) {
-		return nil
-	}
-	return err
+	return unless(err, zk.ErrNodeExists)
 }
 
 // await returns once the lock is ours. The node keeps its place while the session
@@ -198,8 +195,7 @@ func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err 
 	if ahead == "" {
 		return true, n.take(ctx)
 	}
-	left := time.Until(giveUp)
-	if left <= 0 {
+	if !time.Now().Before(giveUp) {
 		return false, ErrBusy
 	}
 	gone, err := n.l.session.watch(ctx, ahead)
@@ -209,12 +205,11 @@ func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err 
 	if err != nil {
 		return false, err
 	}
-	patience := time.NewTimer(left)
-	defer patience.Stop()
+	waiting, cancel := context.WithDeadline(ctx, giveUp)
+	defer cancel()
 	select {
 	case <-gone:
-	case <-patience.C:
-	case <-ctx.Done():
+	case <-waiting.Done():
 	}
 	return false, nil
 }
@@ -292,17 +287,12 @@ func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
 	}
-	swept := make(chan struct{})
+	patience, swept := cleanupContext(ctx)
 	n.l.sweeping.Go(func() {
-		defer close(swept)
+		defer swept()
 		n.sweep(context.WithoutCancel(ctx))
 	})
-	patience := time.NewTimer(cleanupTimeout)
-	defer patience.Stop()
-	select {
-	case <-swept:
-	case <-patience.C:
-	}
+	<-patience.Done()
 }
 
 // sweep deletes the node once its create has ended, however long that takes.
@@ -324,17 +314,11 @@ func (n *zkNode) sweep(ctx context.Context) {
 // remove deletes the node, whatever it is called. nil: it is not there any more.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
-		if err := n.l.session.delete(ctx, n.path); !errors.Is(err, zk.ErrNoNode) {
-			return err
-		}
-		return nil
+		return unless(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
 	}
 	names, err := n.l.session.children(ctx, n.dir)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return unless(err, zk.ErrNoNode)
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, n.prefix()) {
@@ -343,10 +327,15 @@ func (n *zkNode) remove(ctx context.Context) error {
 		}
 	}
 	// The server removes only those containers in which there once was something.
-	if err := n.l.session.delete(ctx, n.dir); err != nil && !errors.Is(err, zk.ErrNotEmpty) && !errors.Is(err, zk.ErrNoNode) {
-		return err
+	return unless(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
+}
+
+// unless is err, unless that is one of the expected ones.
+func unless(err error, expected ...error) error {
+	if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func (n *zkNode) Token() string { return n.token }

@@ -184,15 +184,13 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 
 // receive waits for the reply for as long as it can be of use.
 func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) (none T, err error) {
-	late := time.NewTimer(s.Lease())
-	defer late.Stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
+	defer cancel()
 	select {
 	case r := <-replies:
 		return r.value, r.err
-	case <-late.C:
-		return none, errLate
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return none, context.Cause(ctx)
 	}
 }
 
