@@ -13,3 +13,11 @@ const cleanupTimeout = time.Second
 func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
+
+// cleanUp releases what may have been taken for a client that has gone. It may fail:
+// then the lease runs out.
+func cleanUp(ctx context.Context, release func(context.Context) error) {
+	ctx, cancel := cleanupContext(ctx)
+	defer cancel()
+	_ = release(ctx)
+}

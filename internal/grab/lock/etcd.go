@@ -123,7 +123,7 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err erro
 	}
 	defer func() {
 		if err != nil {
-			lease.undo(ctx)
+			cleanUp(ctx, lease.Release)
 		}
 	}()
 	ahead, err := lease.enqueue(ctx, key)
@@ -277,14 +277,6 @@ func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp ti
 		}
 	}
 	return ahead, nil
-}
-
-// undo revokes the lease on a deadline of its own. It may fail: the lease is not
-// renewed any more.
-func (e *etcdLease) undo(ctx context.Context) {
-	ctx, cancel := cleanupContext(ctx)
-	defer cancel()
-	_ = e.Release(ctx)
 }
 
 func (e *etcdLease) Token() string { return e.token }

@@ -9,28 +9,8 @@ var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
 	Title:  "setnx, cleaning up on the cancelled context",
 	Breaks: []string{"F22"},
-	New: func(env Env) (Locker, error) {
-		l, err := redisKeyLock{set: setPX, unset: compareAndDelete}.locker(env)
-		return cancelledCleanupLocker{l}, err
-	},
+	New:    redisKeyLock{set: setPX, unset: compareAndDelete, cleanup: context.WithCancel}.New,
 })
-
-type cancelledCleanupLocker struct{ *redisKeyLocker }
-
-func (l cancelledCleanupLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease := l.lease(key)
-	err := poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) {
-		ok, err := l.set(ctx, lease)
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			_, _ = compareAndDelete(ctx, lease)
-		}
-		return ok, err
-	})
-	return lease, err
-}
 
 // setnxBlindRetry asks again when no answer came. The first SET was applied; the
 // second meets its key and reports busy; no client has the lock until it runs out

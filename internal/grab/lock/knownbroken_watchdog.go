@@ -27,7 +27,7 @@ func (l strayRenewalLocker) Acquire(ctx context.Context, key string) (Lease, err
 	lease.renewer = l.renewers.start(ctx, time.Now().Add(l.env.TTL), l.env.TTL, lease.renew)
 	left, _, err := lease.enter(ctx)
 	if err != nil {
-		lease.cleanUp(ctx) // and the renewal goes on
+		cleanUp(ctx, lease.leave) // and the renewal goes on
 		return nil, err
 	}
 	if left > 0 {

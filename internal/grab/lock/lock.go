@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -274,11 +275,9 @@ func (s Strategy) Expected(f Fault) Verdict {
 
 // Find looks a strategy up by name, in Strategies and then in KnownBroken.
 func Find(name string) (Strategy, error) {
-	for _, list := range [][]Strategy{Strategies, KnownBroken} {
-		for _, s := range list {
-			if s.Name == name {
-				return s, nil
-			}
+	for _, s := range slices.Concat(Strategies, KnownBroken) {
+		if s.Name == name {
+			return s, nil
 		}
 	}
 	return Strategy{}, fmt.Errorf("lock: no strategy %q; there are %s", name, strings.Join(Names(), ", "))

@@ -42,7 +42,7 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 	lease := &sessionLease{plainLease: plainLease{l.env.Token()}, unlock: unlock}
 	defer func() {
 		if err != nil {
-			lease.undo(ctx)
+			cleanUp(ctx, lease.Release) // ends the session, and with it whatever it may have locked
 		}
 	}()
 	if lease.tx, err = l.begin(ctx, giveUp); err != nil {
@@ -105,14 +105,6 @@ type sessionLease struct {
 	tx       order.Tx // nil: none was to be had
 	unlock   func()
 	released atomic.Bool
-}
-
-// undo ends the session on a deadline of its own, and with it whatever it may
-// have locked.
-func (l *sessionLease) undo(ctx context.Context) {
-	ctx, cancel := cleanupContext(ctx)
-	defer cancel()
-	_ = l.Release(ctx)
 }
 
 // Rows go over the session.

@@ -11,6 +11,8 @@ import (
 type redisKeyLock struct {
 	set   redisKeyCall // true: the key is ours from now on
 	unset redisKeyCall // true: as far as it can tell, the key was ours until now
+	// cleanup makes the context of a clean-up; nil: cleanupContext.
+	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
@@ -21,6 +23,9 @@ func (k redisKeyLock) New(env Env) (Locker, error) { return k.locker(env) }
 func (k redisKeyLock) locker(env Env) (*redisKeyLocker, error) {
 	if err := needRedis(env); err != nil {
 		return nil, err
+	}
+	if k.cleanup == nil {
+		k.cleanup = cleanupContext
 	}
 	return &redisKeyLocker{k, env}, nil
 }
@@ -89,7 +94,7 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 // is tried next gets a new token, which a late clean-up must not hit. The clean-up
 // may fail: then the key expires.
 func (l *redisKeyLease) undo(ctx context.Context) {
-	ctx, cancel := cleanupContext(ctx)
+	ctx, cancel := l.cleanup(ctx)
 	defer cancel()
 	_, _ = compareAndDelete(ctx, l)
 	l.rename()

@@ -141,9 +141,7 @@ func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	}
 	lease.wanted.Store(true)
 	if ctx.Err() != nil {
-		cleanup, cancel := cleanupContext(ctx)
-		defer cancel()
-		_ = lease.unlock(cleanup) // if it fails, the keys expire
+		cleanUp(ctx, lease.unlock)
 		return nil, ctx.Err()
 	}
 	lease.renewer = l.renewers.start(ctx, mutex.Until(), l.env.TTL, lease.extend)

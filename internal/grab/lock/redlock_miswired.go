@@ -95,7 +95,7 @@ func (l *miswiredLocker) try(ctx context.Context, key string) (Lease, error) {
 		return lease, nil
 	}
 	for _, e := range lease.entries {
-		e.cleanUp(ctx)
+		cleanUp(ctx, e.leave)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -143,9 +143,9 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
 		func() {
 			if !c.node.wanted.Load() {
-				ctx, cancel := cleanupContext(c.ctx)
-				defer cancel()
-				_ = setnxRelease.Run(ctx, c.node.client, []string{key}, token).Err()
+				cleanUp(c.ctx, func(ctx context.Context) error {
+					return setnxRelease.Run(ctx, c.node.client, []string{key}, token).Err()
+				})
 			}
 		})
 	c.node.refused = err == nil && !granted

@@ -22,5 +22,4 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 		NodeClock:   Unsafe,
 	},
 	Breaks: []string{"F34"},
-	New:    newSetnxFenced,
 })

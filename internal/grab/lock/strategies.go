@@ -45,14 +45,16 @@ var KnownBroken = []Strategy{
 	mysqlGetLockPooled,
 }
 
-// variant is base but for its name, its failure modes, its code, and whatever else
-// own says.
+// variant is base but for its name, its failure modes, and whatever else own says.
 func variant(base, own Strategy) Strategy {
 	v := base
-	v.Name, v.Title, v.Breaks, v.Aims, v.New = own.Name, own.Title, own.Breaks, own.Aims, own.New
+	v.Name, v.Title, v.Breaks, v.Aims = own.Name, own.Title, own.Breaks, own.Aims
 	v.Source = cmp.Or(own.Source, base.Source)
 	v.Guard = cmp.Or(own.Guard, base.Guard)
 	v.Fences = own.Fences || base.Fences
+	if own.New != nil {
+		v.New = own.New
+	}
 	if own.Expect != nil {
 		v.Expect = own.Expect
 	}

@@ -136,9 +136,9 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 }
 
 // undo takes a new token for what is tried next, which a late clean-up must not
-// hit. The clean-up may fail: then the lock expires.
+// hit.
 func (l *watchdogLease) undo(ctx context.Context) {
-	l.cleanUp(ctx)
+	cleanUp(ctx, l.leave)
 	l.entry = l.locker.lease(l.keys[0]).entry
 }
 

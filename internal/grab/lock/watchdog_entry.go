@@ -51,10 +51,3 @@ func (e entry) renew(ctx context.Context) (time.Time, error) {
 func (e entry) leave(ctx context.Context) error {
 	return orLost(watchdogRelease.Run(ctx, e.redis, e.keys[:1], e.token, e.channel()).Bool())
 }
-
-// cleanUp is leave for a client that has gone.
-func (e entry) cleanUp(ctx context.Context) {
-	ctx, cancel := cleanupContext(ctx)
-	defer cancel()
-	_ = e.leave(ctx)
-}

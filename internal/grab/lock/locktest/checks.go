@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -277,14 +278,8 @@ func crowd(t *trial) {
 	}
 	all.Wait()
 	t.stopAll() // what a lock still has to undo, it has undone now
-	failed, sample := 0, error(nil)
-	for _, err := range errs {
-		if err != nil {
-			failed, sample = failed+1, err
-		}
-	}
-	if failed > 0 {
-		t.fatalf("%d of %d acquirers; one: %w", failed, crowdSize, sample)
+	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
+		t.fatalf("%d of %d acquirers; one: %w", len(failed), crowdSize, failed[0])
 	}
 	for key := range had {
 		if had[key].Load() == 0 {

@@ -25,15 +25,15 @@ const childEnv = "GRABLAB_LOCKTEST_CHILD"
 // job is what a child does: contend for keys with several workers, hang up
 // some of the time, and then go.
 type job struct {
-	Strategy string
-	Spec     string
-	Dir      string // where holders leave their marks
-	Keys     []string
-	Workers  int
-	For      time.Duration
-	TTL      time.Duration
-	Wait     time.Duration
+	Strategy, Spec string
+	Dir            string // where holders leave their marks
+	Keys           []string
 }
+
+const (
+	childWorkers = 4
+	childTime    = 800 * time.Millisecond
+)
 
 // report is what a child has seen.
 type report struct {
@@ -80,10 +80,7 @@ func processes(t *trial) {
 	t.must("a folder", err)
 	t.stop = append(t.stop, func() { _ = os.RemoveAll(dir) })
 	t.addKey("another")
-	j := job{
-		Strategy: t.Strategy.Name, Spec: t.Spec, Dir: dir, Keys: t.keys,
-		Workers: 4, For: 800 * time.Millisecond, TTL: longTTL, Wait: slack,
-	}
+	j := job{Strategy: t.Strategy.Name, Spec: t.Spec, Dir: dir, Keys: t.keys}
 	count := 2
 	if t.Strategy.Excludes == lock.Process {
 		count = 1
@@ -132,16 +129,16 @@ func (j job) inChild(ctx context.Context) (r report, err error) {
 
 func (j job) run(s Subject) (total report) {
 	before := goleak.IgnoreCurrent()
-	p, err := s.start(j.TTL, j.Wait)
+	p, err := s.start(longTTL, slack)
 	if err != nil {
 		return report{Error: err.Error()}
 	}
 	var (
 		mu      sync.Mutex
 		workers sync.WaitGroup
-		end     = time.Now().Add(j.For)
+		end     = time.Now().Add(childTime)
 	)
-	for w := range j.Workers {
+	for w := range childWorkers {
 		workers.Go(func() {
 			for n := w; time.Now().Before(end); n++ {
 				r := j.once(p, n)
@@ -185,13 +182,11 @@ func (j job) once(l lock.Locker, n int) (r report) {
 	r.Held = 1
 	// The file system is a judge that no lock of ours has a part in.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
-	f, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1
 	} else if err != nil {
 		r.Error = err.Error()
 	} else {
-		_ = f.Close()
 		time.Sleep(2 * time.Millisecond)
 		_ = os.Remove(mark)
 	}

@@ -25,23 +25,21 @@ type Nodes []string // addresses; the single Redis first
 const redlockNodes = 5
 
 // Embedded starts nodes inside the test.
-func Embedded(tb testing.TB) Nodes {
+func Embedded(tb testing.TB) (nodes Nodes) {
 	tb.Helper()
-	nodes := make(Nodes, 1+redlockNodes)
-	for i := range nodes {
+	for range 1 + redlockNodes {
 		node := miniredis.RunT(tb)
 		node.ClockTTL(true)
-		nodes[i] = node.Addr()
+		nodes = append(nodes, node.Addr())
 	}
 	return nodes
 }
 
 // Servers starts redis-server processes as nodes; see RedisServer.
-func Servers(tb testing.TB) Nodes {
+func Servers(tb testing.TB) (nodes Nodes) {
 	tb.Helper()
-	nodes := make(Nodes, 1+redlockNodes)
-	for i := range nodes {
-		nodes[i] = RedisServer(tb)
+	for range 1 + redlockNodes {
+		nodes = append(nodes, RedisServer(tb))
 	}
 	return nodes
 }
