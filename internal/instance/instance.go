@@ -120,8 +120,8 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 		defer context.AfterFunc(ctx, harness.Close)()
 	}
 
-	var commands, statements atomic.Uint64
-	store, err := openStore(ctx, cfg, &statements, log)
+	var sent Sent
+	store, err := openStore(ctx, cfg, &sent.DB, log)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	if harness != nil {
 		cfg.tap, orders = harness.Do, pooled{harness.Orders(store), store}
 	}
-	clients, err := newClients(cfg, &commands)
+	clients, err := newClients(cfg, &sent.Redis)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 
 	handler := grab.NewHandler(service, grab.HTTPConfig{
 		Timeout: cfg.Timeout, Public: !isLoopback(listener.Addr()), AdminToken: cfg.AdminToken,
-		Ready: readiness(store, clients), Metrics: newMetrics(&commands, &statements), Log: log,
+		Ready: readiness(store, clients), Metrics: newMetrics(&sent), Log: log,
 	})
 	if harness != nil {
 		clients.warm(ctx, minIdleNode)
@@ -217,17 +217,17 @@ func newEnv(cfg Config, c *clients, store order.Store, now func() time.Time, log
 	}
 }
 
-func newMetrics(commands, statements *atomic.Uint64) *grab.Metrics {
+func newMetrics(sent *Sent) *grab.Metrics {
 	m := grab.NewMetrics()
 	m.MustRegister(
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "grab_redis_commands_total",
 			Help: "Commands sent to Redis, those that set up a connection or a subscription included.",
-		}, func() float64 { return float64(commands.Load()) }),
+		}, func() float64 { return float64(sent.Redis.Load()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "grab_db_statements_total",
 			Help: "Statements sent to the database, BEGIN, COMMIT and ROLLBACK included.",
-		}, func() float64 { return float64(statements.Load()) }),
+		}, func() float64 { return float64(sent.DB.Load()) }),
 	)
 	return m
 }

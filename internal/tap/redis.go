@@ -3,7 +3,6 @@ package tap
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -109,6 +108,3 @@ func texts(args []any) []string {
 	}
 	return keys
 }
-
-// Dialer opens connections for a client.
-type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// CountRedis returns a dialer that adds to n each command which is written, to
-// its last byte, to one of its connections. Counting there misses nothing that
-// is sent: neither subscriptions, which pass no hook, nor the handshake of a new
-// connection (HELLO and CLIENT SETINFO), nor each command of a pipeline.
-func CountRedis(dial Dialer, n *atomic.Uint64) Dialer {
+// CountRedis returns a dialer that adds to n each command which is written whole
+// to one of its connections. A hook would miss subscriptions, the handshake of a
+// new connection (HELLO and CLIENT SETINFO), and the commands of a pipeline one
+// by one.
+func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
 		if err != nil {
@@ -30,6 +30,8 @@ func CountRedis(dial Dialer, n *atomic.Uint64) Dialer {
 	}
 }
 
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // countingConn counts the commands that are written to it. Like the stream
 // itself it has one writer at a time.
 type countingConn struct {
@@ -44,9 +46,9 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// respCounter counts the commands in a client's half of a RESP stream, however
-// the stream is cut: arrays of bulk strings, or inline commands of one line.
-// The zero value stands at the start of a stream.
+// respCounter counts the commands in what a client sends of a RESP stream, in
+// pieces of any length: arrays of bulk strings, or inline commands of one line.
+// The zero value is at the start of a stream.
 type respCounter struct {
 	kind byte   // the first byte of the line under way; 0: at the start of a line
 	num  uint64 // the number that follows it
