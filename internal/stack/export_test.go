@@ -10,14 +10,14 @@ func OnlyPATH(t *testing.T, path string) {
 	t.Cleanup(func() { programDirs, zooKeeperPaths = dirs, jars })
 }
 
-// KeeperPid is the process id of the stack's keeper.
-func (s *Stack) KeeperPid() int { return s.keeper.cmd.Process.Pid }
+// ReaperPid is the process id of the stack's reaper.
+func (s *Stack) ReaperPid() int { return s.reaper.cmd.Process.Pid }
 
 // Pids are those of all processes of the stack that were started so far.
 func (s *Stack) Pids() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pids := []int{s.KeeperPid()}
+	pids := []int{s.ReaperPid()}
 	for _, p := range s.procs {
 		pids = append(pids, p.Pid())
 	}
@@ -27,7 +27,7 @@ func (s *Stack) Pids() []int {
 // Alive says whether a process runs: one that has ended and merely waits for
 // its parent does not.
 func Alive(pid int) bool {
-	_, ok := startOf(pid)
+	_, ok := startTime(pid)
 	return ok
 }
 

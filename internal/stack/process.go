@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Process is a child in a process group of its own, known to the keeper. Its
+// Process is a child in a process group of its own, known to the reaper. Its
 // methods are safe for concurrent use.
 type Process struct {
 	Name string
@@ -34,9 +34,9 @@ type Process struct {
 // environment. Its output is appended to NAME.log in Dir. ctx bounds the start,
 // not the life of the process: it runs until Stop or Close.
 //
-// The child is born as this very program, which waits at a gate until the keeper
-// knows of it and only then becomes exe. So no moment exists at which this
-// process could die and leave it behind.
+// The child starts as this very program, which waits at a barrier until the
+// reaper knows its process id and only then becomes exe. So there is no moment
+// at which this process could die and leave the child behind.
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -46,20 +46,20 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	if err != nil {
 		return nil, fmt.Errorf("stack: start %s: %w", name, err)
 	}
-	g, err := newGate()
+	b, err := newBarrier()
 	if err != nil {
 		return nil, fmt.Errorf("stack: start %s: %w", name, err)
 	}
-	defer g.close()
+	defer b.close()
 
 	p := &Process{Name: name, log: filepath.Join(s.Dir, name+".log"), server: server, done: make(chan struct{})}
-	if err := p.start(g, path, args, env, s.keeper); err != nil {
+	if err := p.start(b, path, args, env, s.reaper); err != nil {
 		return nil, fmt.Errorf("stack: start %s: %w", name, err)
 	}
 	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
 	err = s.adopt(p)
 	if err == nil {
-		err = g.open()
+		err = b.lift()
 	}
 	if !abandon() {
 		err = errors.Join(context.Cause(ctx), err)
@@ -72,40 +72,40 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	return p, nil
 }
 
-// adopt makes Close and the keeper responsible for p.
+// adopt makes Close and the reaper responsible for p.
 func (s *Stack) adopt(p *Process) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errors.New("the stack is closed")
 	}
-	if err := s.keeper.watch(p.Pid()); err != nil {
+	if err := s.reaper.watch(p.Pid()); err != nil {
 		return err
 	}
 	s.procs = append(s.procs, p)
 	return nil
 }
 
-func (p *Process) start(g *gate, path string, args, env []string, k *keeper) error {
+func (p *Process) start(b *barrier, path string, args, env []string, r *reaper) error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 
-	p.cmd = exec.Command(self, append([]string{gateCommand, path}, args...)...)
+	p.cmd = exec.Command(self, append([]string{barrierCommand, path}, args...)...)
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.ExtraFiles = g.childEnds()
+	p.cmd.ExtraFiles = b.childEnds()
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in a terminal is not for it
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
-	go p.await(k)
+	go p.await(r)
 	return nil
 }
 
-func (p *Process) await(k *keeper) {
+func (p *Process) await(r *reaper) {
 	defer close(p.done)
 	err := p.cmd.Wait()
 
@@ -115,7 +115,7 @@ func (p *Process) await(k *keeper) {
 	// of the group is given to nobody else.
 	_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
 	p.mu.Unlock()
-	k.forget(p.Pid())
+	r.forget(p.Pid())
 }
 
 // Process is the newest process of that name: a server of the local stack

@@ -36,7 +36,7 @@ func TestProcess(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 || p.ExitCode() != 7 {
 		t.Errorf("ended with %v and %d, want exit status 7", err, p.ExitCode())
 	}
-	// The gate becomes the program: same process, nothing in between.
+	// The child at the barrier becomes the program: same process, nothing in between.
 	var pid int
 	if got := p.LogTail(); !strings.HasPrefix(got, "hello ") {
 		t.Errorf("printed %q", got)
@@ -112,21 +112,21 @@ func TestSpawnFails(t *testing.T) {
 	}
 }
 
-// Without its keeper a stack starts nothing more, and still leaves nothing.
-func TestKeeperKilled(t *testing.T) {
+// Without its reaper a stack starts nothing more, and still leaves nothing.
+func TestReaperKilled(t *testing.T) {
 	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := spawn(t, s, "sleep 600")
-	if err := syscall.Kill(s.KeeperPid(), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(s.ReaperPid(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Spawn(t.Context(), "orphan", "sleep", []string{"600"}, nil); err == nil {
 		t.Error("it spawns what nobody watches")
 	}
 	if err := s.Close(); err == nil {
-		t.Error("that the keeper was killed must be said")
+		t.Error("that the reaper was killed must be said")
 	}
 	if stack.Alive(p.Pid()) {
 		t.Error("a child still runs")

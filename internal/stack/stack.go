@@ -2,7 +2,7 @@
 // the database, ZooKeeper and etcd. It starts them, awaits them, says what they are, and leaves
 // nothing behind.
 //
-// Every process that a stack starts is known to a keeper (keeper.go), a process
+// Every process that a stack starts is known to a reaper (reaper.go), a process
 // in a session of its own that ends them however this one dies.
 package stack
 
@@ -95,7 +95,7 @@ type Stack struct {
 	Dir string
 
 	log    *slog.Logger
-	keeper *keeper
+	reaper *reaper
 
 	mu      sync.Mutex
 	procs   []*Process
@@ -129,11 +129,11 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: not ready after %v", startTimeout))
 		defer cancel()
-		keeper, err := startKeeper()
+		reaper, err := startReaper()
 		if err != nil {
 			return nil, err
 		}
-		s := &Stack{Kind: cfg.Kind, Dir: keeper.dir, log: cfg.Log, keeper: keeper}
+		s := &Stack{Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, reaper: reaper}
 		if err := kind.start(ctx, s, cfg); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
@@ -231,7 +231,7 @@ func (s *Stack) Close() error {
 	for _, halt := range s.halt {
 		halt()
 	}
-	s.err = s.keeper.close()
+	s.err = s.reaper.close()
 	return s.err
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestKeeperSparesTheNextOwnerOfAPid(t *testing.T) {
+func TestReaperSparesTheNextOwnerOfAPid(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -22,25 +22,25 @@ func TestKeeperSparesTheNextOwnerOfAPid(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	if err := end(map[int]string{cmd.Process.Pid: "at another time"}); err != nil {
+	if err := endAll(map[int]string{cmd.Process.Pid: "at another time"}); err != nil {
 		t.Fatal(err)
 	}
 	if !Alive(cmd.Process.Pid) {
-		t.Error("a process that nobody spoke of was ended")
+		t.Error("a process that the reaper was not told of was ended")
 	}
 }
 
-func TestKeeperAnswers(t *testing.T) {
+func TestReaperAnswers(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	requests, send := io.Pipe()
 	hear, answers := io.Pipe()
 	kept := make(chan error, 1)
-	go func() { kept <- keep(requests, answers) }()
+	go func() { kept <- reap(requests, answers) }()
 
 	lines := bufio.NewScanner(hear)
 	answer := func() string {
 		if !lines.Scan() {
-			t.Fatal("the keeper says nothing")
+			t.Fatal("the reaper says nothing")
 		}
 		return lines.Text()
 	}
@@ -72,7 +72,7 @@ func TestKeeperAnswers(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("the keeper outlives its pipe")
+		t.Fatal("the reaper outlives its pipe")
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("folder %s: %v", dir, err)

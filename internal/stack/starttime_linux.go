@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// startOf tells when a process was started, in a form that can be compared.
+// startTime tells when a process was started, in a form that can be compared.
 // false: there is none, or it has ended and merely waits for its parent.
-func startOf(pid int) (string, bool) {
+func startTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return "", false

@@ -17,8 +17,8 @@ import (
 
 // The hidden first arguments by which a program is one of a stack's helpers.
 const (
-	keeperCommand = "stack-keeper"
-	gateCommand   = "stack-gate"
+	reaperCommand  = "stack-reaper"
+	barrierCommand = "stack-barrier"
 )
 
 var (
@@ -38,10 +38,10 @@ func BeHelper() {
 		return
 	}
 	switch os.Args[1] {
-	case keeperCommand:
-		err = keep(os.Stdin, os.Stdout)
-	case gateCommand:
-		err = passGate(os.Args[2:])
+	case reaperCommand:
+		err = reap(os.Stdin, os.Stdout)
+	case barrierCommand:
+		err = passBarrier(os.Args[2:])
 	default:
 		return
 	}
@@ -52,88 +52,96 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// keeper is a process that outlives this one by just long enough to end its
-// children and remove its folder. It knows of the end because the pipe that
-// feeds its standard input closes, and that happens even to a process which is
+// reaper is a process that outlives this one by just long enough to end its
+// children and remove its folder. It notices the end of this process because the
+// pipe to its standard input closes, which happens even to a process that is
 // killed.
-type keeper struct {
-	dir string // which the keeper made, so that there is always one to remove it
+type reaper struct {
+	dir string // made by the reaper, so that there is always a process to remove it
 
-	mu      sync.Mutex
-	cmd     *exec.Cmd
-	request io.WriteCloser
-	answer  *bufio.Reader
+	mu       sync.Mutex
+	cmd      *exec.Cmd
+	requests io.WriteCloser
+	answers  *bufio.Reader
 }
 
-func startKeeper() (*keeper, error) {
+func startReaper() (r *reaper, err error) {
 	if self == "" {
 		return nil, errNot
 	}
-	k := &keeper{cmd: exec.Command(self, keeperCommand)}
-	k.cmd.Dir = "/"
-	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	var err error
-	if k.request, err = k.cmd.StdinPipe(); err != nil {
-		return nil, fmt.Errorf("stack: keeper: %w", err)
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("stack: reaper: %w", err)
+		}
+	}()
+	r = &reaper{cmd: exec.Command(self, reaperCommand)}
+	r.cmd.Dir = "/"
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if r.requests, err = r.cmd.StdinPipe(); err != nil {
+		return nil, err
 	}
-	answer, err := k.cmd.StdoutPipe()
+	answers, err := r.cmd.StdoutPipe()
 	if err != nil {
-		return nil, fmt.Errorf("stack: keeper: %w", err)
+		return nil, err
 	}
-	k.answer = bufio.NewReader(answer)
-	if err := k.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("stack: keeper: %w", err)
+	r.answers = bufio.NewReader(answers)
+	if err := r.cmd.Start(); err != nil {
+		return nil, err
 	}
-	if k.dir, err = k.hear(); err != nil {
-		return nil, errors.Join(err, k.close())
+	if r.dir, err = r.answer(); err != nil {
+		return nil, errors.Join(err, r.close())
 	}
-	return k, nil
+	return r, nil
 }
 
-// watch returns once the keeper knows the process, which leads a group.
-func (k *keeper) watch(pid int) error { return k.tell("watch", pid) }
+// watch has the reaper end the group that the process leads, once this process
+// has died. It returns when the reaper knows the process.
+func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
 
 // forget is for a process that has ended.
-func (k *keeper) forget(pid int) { _ = k.tell("forget", pid) }
+func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
 
-func (k *keeper) tell(verb string, pid int) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if _, err := fmt.Fprintln(k.request, verb, pid); err != nil {
-		return fmt.Errorf("stack: keeper: %w", err)
+func (r *reaper) request(verb string, pid int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := fmt.Fprintln(r.requests, verb, pid)
+	if err == nil {
+		_, err = r.answer()
 	}
-	_, err := k.hear()
+	if err != nil {
+		err = fmt.Errorf("stack: reaper: %w", err)
+	}
 	return err
 }
 
-// hear reads one answer: "ok" and a word, or "error" and why.
-func (k *keeper) hear() (string, error) {
-	line, err := k.answer.ReadString('\n')
+// answer reads one answer: "ok" and a word, or "error" and why.
+func (r *reaper) answer() (string, error) {
+	line, err := r.answers.ReadString('\n')
 	if err != nil {
-		return "", fmt.Errorf("stack: keeper: %w", err)
+		return "", err
 	}
 	verdict, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	if verdict != "ok" {
-		return "", fmt.Errorf("stack: keeper: %s", rest)
+		return "", errors.New(rest)
 	}
 	return rest, nil
 }
 
-// close has the keeper remove the folder and end what may still run.
-func (k *keeper) close() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.request.Close()
-	if err := k.cmd.Wait(); err != nil {
-		return errors.Join(fmt.Errorf("stack: keeper: %w", err), os.RemoveAll(k.dir))
+// close has the reaper remove the folder and end what may still run.
+func (r *reaper) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests.Close()
+	if err := r.cmd.Wait(); err != nil {
+		return errors.Join(fmt.Errorf("stack: reaper: %w", err), os.RemoveAll(r.dir))
 	}
 	return nil
 }
 
-// keep is the life of the keeper.
-func keep(requests io.Reader, answers io.Writer) error {
-	// Whoever ends a program by its name means the parent. An answer to a
-	// parent that has died must not kill either (SIGPIPE).
+// reap is the life of the reaper.
+func reap(requests io.Reader, answers io.Writer) error {
+	// A signal to every process of this name is meant for the parent. And an
+	// answer to a parent that has died must not kill the reaper either (SIGPIPE).
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
 	dir, err := makeDir()
@@ -155,7 +163,7 @@ func keep(requests io.Reader, answers io.Writer) error {
 		case verb == "forget":
 			delete(watched, pid)
 		default:
-			began, ok := startOf(pid)
+			began, ok := startTime(pid)
 			if !ok {
 				fmt.Fprintf(answers, "error process %d has ended\n", pid)
 				continue
@@ -164,7 +172,7 @@ func keep(requests io.Reader, answers io.Writer) error {
 		}
 		fmt.Fprintln(answers, "ok")
 	}
-	return errors.Join(end(watched), removeDir(dir))
+	return errors.Join(endAll(watched), removeDir(dir))
 }
 
 // makeDir makes the folder. A socket's path in it must fit into 103 bytes, and
@@ -178,16 +186,16 @@ func makeDir() (string, error) {
 }
 
 const (
-	politeTimeout = time.Second     // for what an instance may want to give back
-	killTimeout   = 5 * time.Second // for a disk that is slow to let go
+	termTimeout = time.Second     // for an instance to release its locks
+	killTimeout = 5 * time.Second // for a disk that is slow to let go
 )
 
-// end ends the groups of the processes: first the polite way, then what is left
-// of them, for a group can outlive its leader.
-func end(watched map[int]string) error {
+// endAll ends the groups of the processes: by SIGTERM, then by SIGKILL what is
+// left of them, for a group can outlive its leader.
+func endAll(watched map[int]string) error {
 	signalAll(watched, syscall.SIGTERM)
 	signalAll(watched, syscall.SIGCONT) // a stopped process cannot end
-	awaitEnd(watched, politeTimeout)
+	awaitEnd(watched, termTimeout)
 	signalAll(watched, syscall.SIGKILL)
 	if left := awaitEnd(watched, killTimeout); len(left) > 0 {
 		return fmt.Errorf("stack: processes %v outlive SIGKILL", left)
@@ -195,10 +203,10 @@ func end(watched map[int]string) error {
 	return nil
 }
 
-// signalAll spares a group whose number has been given to somebody else.
+// signalAll spares a group whose number has been given to another process since.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
-		if now, ok := startOf(pid); !ok || now == began {
+		if now, ok := startTime(pid); !ok || now == began {
 			_ = syscall.Kill(-pid, sig)
 		}
 	}
@@ -209,7 +217,7 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int
 		for pid, began := range watched {
-			if now, ok := startOf(pid); ok && now == began {
+			if now, ok := startTime(pid); ok && now == began {
 				left = append(left, pid)
 			}
 		}
