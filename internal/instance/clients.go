@@ -48,26 +48,20 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 			return nil, err
 		}
 	}
-	switch {
-	case len(cfg.Sentinel) > 0:
-		c.redis = newClient(cfg, "redis", redis.UniversalOptions{
-			Addrs: cfg.Sentinel, MasterName: cfg.SentinelMaster,
-			DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdle,
-		}, sent)
-	case len(cfg.Redis) > 0:
-		c.redis = newClient(cfg, "redis", redis.UniversalOptions{
-			Addrs: cfg.Redis, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdle,
-		}, sent)
+	opts := redis.UniversalOptions{Addrs: cfg.Redis, MinIdleConns: minIdle}
+	if len(cfg.Sentinel) > 0 {
+		opts.Addrs, opts.MasterName = cfg.Sentinel, cfg.SentinelMaster
 	}
-	// The strategy itself decides how long it waits for a silent node.
+	if len(opts.Addrs) > 0 {
+		c.redis = newClient(cfg, "redis", opts, sent)
+	}
 	for i, node := range cfg.Redlock {
 		master, addr, watched := strings.Cut(node, "@")
 		if !watched {
 			master, addr = "", node
 		}
-		c.redlock = append(c.redlock, newClient(cfg, fmt.Sprintf("redlock-%d", i+1), redis.UniversalOptions{
-			Addrs: []string{addr}, MasterName: master, DialTimeout: redisTimeout, ReadTimeout: redisTimeout, MinIdleConns: minIdleNode,
-		}, sent))
+		c.redlock = append(c.redlock, newClient(cfg, fmt.Sprintf("redlock-%d", i+1),
+			redis.UniversalOptions{Addrs: []string{addr}, MasterName: master, MinIdleConns: minIdleNode}, sent))
 	}
 	return c, nil
 }
@@ -76,9 +70,9 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 // sent twice, because a second SET NX would find the key of the first, and no
 // dial is repeated, because a dead node would cost several time-outs.
 func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
-	dialer := &net.Dialer{Timeout: opts.DialTimeout, KeepAlive: keepAlive}
+	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
-	opts.WriteTimeout = opts.ReadTimeout
+	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = redisTimeout, redisTimeout, redisTimeout
 	opts.ContextTimeoutEnabled = true
 	opts.MaxRetries = -1
 	opts.DialerRetries = 1

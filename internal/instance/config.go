@@ -76,13 +76,13 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.Func("zk", "ZooKeeper, its servers at `ADDR,ADDR,…`", addrs(&cfg.ZooKeeper, checkAddr))
 	fs.Func("etcd", "etcd, its members at `ADDR,ADDR,…`", addrs(&cfg.Etcd, checkAddr))
 	fs.StringVar(&cfg.Strategy, "strategy", "setnx", "lock with strategy `NAME`: "+strings.Join(lock.Names(), ", "))
-	fs.Var(duration{&cfg.Work, time.Second}.set(), "work", "a driver works for `DURATION` between read and write")
-	fs.Var(duration{&cfg.TTL, 30 * time.Second}.set(), "ttl", "a lock lives for `DURATION` without renewal")
-	fs.Var(duration{&cfg.Wait, 0}.set(), "wait", "wait at most `DURATION` for a lock; 0 tries once")
-	fs.Var(duration{&cfg.Timeout, time.Minute}.set(), "timeout", "give up a request after `DURATION`")
-	fs.StringVar((*string)(&cfg.Guard), "guard", "", "write under guard `NAME`: "+strings.Join(guards(), ", ")+" (default: the strategy's own)")
+	fs.TextVar((*duration)(&cfg.Work), "work", duration(time.Second), "a driver works for `DURATION` between read and write")
+	fs.TextVar((*duration)(&cfg.TTL), "ttl", duration(30 * time.Second), "a lock lives for `DURATION` without renewal")
+	fs.TextVar((*duration)(&cfg.Wait), "wait", duration(0), "wait at most `DURATION` for a lock; 0 tries once")
+	fs.TextVar((*duration)(&cfg.Timeout), "timeout", duration(time.Minute), "give up a request after `DURATION`")
+	fs.StringVar((*string)(&cfg.Guard), "guard", "", "write under guard `NAME`: "+strings.Join(order.GuardNames(), ", ")+" (default: the strategy's own)")
 	fs.StringVar((*string)(&cfg.OnLost), "on-lost", string(grab.Abort), "when a lease is lost, `abort` the grab or ignore it")
-	fs.Var(duration{&cfg.ClockOffset, 0}.set(), "clock-offset", "strategies see a wall clock that is `DURATION` ahead")
+	fs.TextVar((*duration)(&cfg.ClockOffset), "clock-offset", duration(0), "strategies see a wall clock that is `DURATION` ahead")
 	fs.StringVar(&cfg.Events, "events", "", "append what happens, as JSON lines, to `FILE`")
 	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
 	fs.BoolVar(&cfg.Control, hidden, false, "let a harness on this host hold calls and set the clock")
@@ -207,39 +207,20 @@ func addrs(list *[]string, check func(addr string) error) func(text string) erro
 	}
 }
 
-// duration is a flag whose error says what would be right.
-type duration struct {
-	d     *time.Duration
-	first time.Duration
-}
+// duration is the value of a flag whose error says what would be right.
+type duration time.Duration
 
-func (d duration) set() duration {
-	*d.d = d.first
-	return d
-}
+// MarshalText is for the default that the help shows.
+func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-func (d duration) String() string {
-	if d.d == nil {
-		return ""
-	}
-	return d.d.String()
-}
-
-func (d duration) Set(text string) error {
-	v, err := time.ParseDuration(text)
+// UnmarshalText reads what was given.
+func (d *duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
 	if err != nil {
 		return errors.New("want a duration, as in 30s, 500ms or 1m30s")
 	}
-	*d.d = v
+	*d = duration(v)
 	return nil
-}
-
-func guards() []string {
-	names := make([]string, len(order.Guards))
-	for i, g := range order.Guards {
-		names[i] = string(g)
-	}
-	return names
 }
 
 // usage writes what -help answers.

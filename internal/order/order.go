@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -83,16 +84,21 @@ const (
 // Guards lists every guard.
 var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced}
 
-// ParseGuard finds a guard by its name.
-func ParseGuard(name string) (Guard, error) {
+// GuardNames lists the names of all guards.
+func GuardNames() []string {
 	names := make([]string, len(Guards))
 	for i, g := range Guards {
-		if string(g) == name {
-			return g, nil
-		}
 		names[i] = string(g)
 	}
-	return "", fmt.Errorf("order: no guard %q; there are %s", name, strings.Join(names, ", "))
+	return names
+}
+
+// ParseGuard finds a guard by its name. Its error lists all of them.
+func ParseGuard(name string) (Guard, error) {
+	if g := Guard(name); slices.Contains(Guards, g) {
+		return g, nil
+	}
+	return "", fmt.Errorf("order: no guard %q; there are %s", name, strings.Join(GuardNames(), ", "))
 }
 
 // NeedsFence says whether the guard is meaningless without a fencing token.
