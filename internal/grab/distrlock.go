@@ -3,7 +3,7 @@ package grab
 import (
 	"cmp"
 	"context"
-	"net/http"
+	"errors"
 	"time"
 	"unicode"
 
@@ -32,15 +32,15 @@ type Released struct {
 	Released int `json:"released"`
 }
 
-func (a api) distrLock(c *gin.Context) {
-	a.distr(c, func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error) {
+func (a api) distrLock(ctx context.Context, c *gin.Context) (any, error) {
+	return a.distr(ctx, c, func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error) {
 		locked, err := raw.Lock(ctx, key, uuid, distrTTL)
 		return Locked{locked}, err
 	})
 }
 
-func (a api) distrUnlock(c *gin.Context) {
-	a.distr(c, func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error) {
+func (a api) distrUnlock(ctx context.Context, c *gin.Context) (any, error) {
+	return a.distr(ctx, c, func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error) {
 		released, err := raw.Unlock(ctx, key, uuid)
 		if released {
 			return Released{1}, err
@@ -49,25 +49,20 @@ func (a api) distrUnlock(c *gin.Context) {
 	})
 }
 
-func (a api) distr(c *gin.Context, do func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error)) {
+func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Context, raw lock.Raw, key, uuid string) (any, error)) (any, error) {
 	key, uuid := c.Param("key"), c.Param("uuid")
 	if err := cmp.Or(checkName("key", key), checkName("uuid", uuid)); err != nil {
-		refuseWith(c, err)
-		return
+		return nil, err
 	}
 	if a.cfg.Lock.Redis == nil {
-		refuse(c, http.StatusServiceUnavailable, "this instance was not given a Redis (-redis)")
-		return
+		return nil, errNoRedis
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), distrTimeout)
+	ctx, cancel := context.WithTimeout(ctx, distrTimeout)
 	defer cancel()
-	answer, err := do(ctx, lock.Raw{Redis: a.cfg.Lock.Redis}, distrPrefix+key, uuid)
-	if err != nil {
-		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
-		return
-	}
-	c.JSON(http.StatusOK, answer)
+	return do(ctx, lock.Raw{Redis: a.cfg.Lock.Redis}, distrPrefix+key, uuid)
 }
+
+var errNoRedis = errors.New("this instance was not given a Redis (-redis)")
 
 // checkName bounds what becomes a key in Redis.
 func checkName(what, name string) error {

@@ -78,18 +78,39 @@ func (a api) routes() *gin.Engine {
 	})
 
 	r.POST("/orders/:order_id/grab", a.grab)
-	r.GET("/orders/:order_id", a.order)
-	r.POST("/orders", a.admin, a.open)
-	r.GET("/strategies", a.strategies)
-	r.GET("/strategy", a.strategy)
-	r.PUT("/strategy", a.admin, a.switchTo)
-	r.POST("/distrLock/:key/:uuid", a.admin, a.distrLock)
-	r.POST("/distrUnlock/:key/:uuid", a.admin, a.distrUnlock)
-	r.GET("/healthz", a.healthz)
+	r.GET("/orders/:order_id", a.json(http.StatusOK, a.order))
+	r.POST("/orders", a.admin, a.json(http.StatusCreated, a.open))
+	r.GET("/strategies", a.json(http.StatusOK, a.strategies))
+	r.GET("/strategy", a.json(http.StatusOK, a.strategy))
+	r.PUT("/strategy", a.admin, a.json(http.StatusOK, a.switchTo))
+	r.POST("/distrLock/:key/:uuid", a.admin, a.json(http.StatusOK, a.distrLock))
+	r.POST("/distrUnlock/:key/:uuid", a.admin, a.json(http.StatusOK, a.distrUnlock))
+	r.GET("/healthz", a.json(http.StatusOK, a.healthz))
 	r.GET("/readyz", a.readyz)
 	r.GET("/metrics", gin.WrapH(a.http.Metrics.handler()))
 	r.GET("/openapi.json", func(c *gin.Context) { c.Data(http.StatusOK, "application/json", openAPI) })
 	return r
+}
+
+// json is a handler that answers with what do returns: status and its body, or
+// the refusal that its error calls for.
+func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
+		defer cancel()
+		body, err := do(ctx, c)
+		var bad *requestError
+		switch {
+		case err == nil:
+			c.JSON(status, body)
+		case errors.As(err, &bad):
+			refuse(c, bad.status, "%s", bad.text)
+		case errors.Is(err, order.ErrNotFound):
+			refuse(c, http.StatusNotFound, "there is no order %s", c.Param("order_id"))
+		default:
+			refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
+		}
+	}
 }
 
 // grab is the one call that load is made of.
@@ -169,33 +190,21 @@ type GrabView struct {
 	At       time.Time `json:"at"`
 }
 
-func (a api) order(c *gin.Context) {
+func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 	id, err := orderID(c)
 	if err != nil {
-		refuseWith(c, err)
-		return
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
-	defer cancel()
 	row, err := a.cfg.Orders.Read(ctx, id, 0)
-	if errors.Is(err, order.ErrNotFound) {
-		refuse(c, http.StatusNotFound, "there is no order %d", id)
-		return
-	}
 	if err != nil {
-		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
-		return
+		return nil, err
 	}
 	ledger, err := a.cfg.Orders.Ledger(ctx, id, 1)
-	if err != nil {
-		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
-		return
-	}
 	view := OrderView{ID: row.ID, Status: row.Status, Driver: row.Driver, Fence: row.Fence, Grabs: make([]GrabView, len(ledger))}
 	for i, g := range ledger {
 		view.Grabs[i] = GrabView{g.ID, g.Driver, g.Instance, g.Strategy, g.Token, g.Fence, g.At}
 	}
-	c.JSON(http.StatusOK, view)
+	return view, err
 }
 
 // OrdersView is the body of the answer to POST /orders.
@@ -204,26 +213,18 @@ type OrdersView struct {
 	Count   int   `json:"count"`
 }
 
-func (a api) open(c *gin.Context) {
+func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
 	var body struct {
 		Count int `json:"count"`
 	}
 	if err := readBody(c, &body); err != nil {
-		refuseWith(c, err)
-		return
+		return nil, err
 	}
 	if body.Count < 1 || body.Count > maxOrders {
-		refuse(c, http.StatusBadRequest, "count must be from 1 to %d, as in {\"count\": 100}", maxOrders)
-		return
+		return nil, badRequest("bad_body", "count must be from 1 to %d, as in {\"count\": 100}", maxOrders)
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
-	defer cancel()
 	first, err := a.cfg.Orders.Create(ctx, body.Count)
-	if err != nil {
-		refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
-		return
-	}
-	c.JSON(http.StatusCreated, OrdersView{first, body.Count})
+	return OrdersView{first, body.Count}, err
 }
 
 // StrategyView is one strategy, as GET /strategies tells of it.
@@ -240,7 +241,7 @@ type StrategyView struct {
 	Missing   string `json:"missing,omitempty"`
 }
 
-func (a api) strategies(c *gin.Context) {
+func (a api) strategies(context.Context, *gin.Context) (any, error) {
 	views := make([]StrategyView, len(lock.Strategies))
 	for i, st := range lock.Strategies {
 		expect := make(map[lock.Fault]lock.Verdict, len(lock.Faults))
@@ -250,7 +251,7 @@ func (a api) strategies(c *gin.Context) {
 		missing := lacks(a.cfg.Lock, st.Needs)
 		views[i] = StrategyView{st.Name, st.Family, st.Title, st.Source, st.Guard, expect, missing == "", missing}
 	}
-	c.JSON(http.StatusOK, views)
+	return views, nil
 }
 
 // StrategyName is the body of PUT /strategy.
@@ -266,22 +267,20 @@ type CurrentStrategy struct {
 	LeaseMS float64 `json:"lease_ms"`
 }
 
-func (a api) strategy(c *gin.Context) {
-	c.JSON(http.StatusOK, CurrentStrategy{a.Strategy(), millis(a.Lease())})
+func (a api) strategy(context.Context, *gin.Context) (any, error) {
+	return CurrentStrategy{a.Strategy(), millis(a.Lease())}, nil
 }
 
-func (a api) switchTo(c *gin.Context) {
+func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	var body StrategyName
 	if err := readBody(c, &body); err != nil {
-		refuseWith(c, err)
-		return
+		return nil, err
 	}
 	if err := a.Switch(body.Name); err != nil {
-		refuse(c, http.StatusBadRequest, "%s", oneLine(err))
-		return
+		return nil, badRequest("bad_strategy", "%s", oneLine(err))
 	}
 	a.http.Log.Info("switched", "strategy", body.Name)
-	a.strategy(c)
+	return a.strategy(ctx, c)
 }
 
 // Health is the body of GET /healthz. The process id tells two instances on
@@ -303,10 +302,10 @@ type Settings struct {
 	OnLost OnLost      `json:"on_lost"`
 }
 
-func (a api) healthz(c *gin.Context) {
-	c.JSON(http.StatusOK, Health{"ok", a.cfg.Instance, os.Getpid(), Settings{
+func (a api) healthz(context.Context, *gin.Context) (any, error) {
+	return Health{"ok", a.cfg.Instance, os.Getpid(), Settings{
 		millis(a.cfg.Work), millis(a.cfg.Lock.TTL), millis(a.cfg.Lock.Wait), a.cfg.Guard, a.cfg.OnLost,
-	}})
+	}}, nil
 }
 
 // Readiness is the body of GET /readyz: "ok", or what is wrong, by dependency.
@@ -356,15 +355,6 @@ func (e *requestError) Error() string { return e.text }
 
 func badRequest(reason, format string, args ...any) error {
 	return &requestError{http.StatusBadRequest, reason, fmt.Sprintf(format, args...)}
-}
-
-func refuseWith(c *gin.Context, err error) {
-	var bad *requestError
-	if errors.As(err, &bad) {
-		refuse(c, bad.status, "%s", bad.text)
-		return
-	}
-	refuse(c, http.StatusBadRequest, "%s", oneLine(err))
 }
 
 func orderID(c *gin.Context) (int64, error) {

@@ -77,7 +77,7 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.Func("etcd", "etcd, its members at `ADDR,ADDR,…`", addrs(&cfg.Etcd, checkAddr))
 	fs.StringVar(&cfg.Strategy, "strategy", "setnx", "lock with strategy `NAME`: "+strings.Join(lock.Names(), ", "))
 	fs.TextVar((*duration)(&cfg.Work), "work", duration(time.Second), "a driver works for `DURATION` between read and write")
-	fs.TextVar((*duration)(&cfg.TTL), "ttl", duration(30 * time.Second), "a lock lives for `DURATION` without renewal")
+	fs.TextVar((*duration)(&cfg.TTL), "ttl", duration(30*time.Second), "a lock lives for `DURATION` without renewal")
 	fs.TextVar((*duration)(&cfg.Wait), "wait", duration(0), "wait at most `DURATION` for a lock; 0 tries once")
 	fs.TextVar((*duration)(&cfg.Timeout), "timeout", duration(time.Minute), "give up a request after `DURATION`")
 	fs.StringVar((*string)(&cfg.Guard), "guard", "", "write under guard `NAME`: "+strings.Join(order.GuardNames(), ", ")+" (default: the strategy's own)")
