@@ -11,12 +11,12 @@ import (
 	"grablab/internal/order"
 )
 
-// databaseName is both the database and its user, who may do everything in it
+// databaseName is both the database and its user, which may do everything in it
 // and nothing beside it.
 const databaseName = "grablab"
 
-// initSQL is run by the server before it lets anybody in. A statement a line:
-// MySQL wants it so.
+// initSQL is run by the server before it lets clients in, one statement a line,
+// as MySQL demands.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
@@ -34,7 +34,7 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 		return "", "", fmt.Errorf("stack: db: %w", err)
 	}
 	pidFile := filepath.Join(s.Dir, "db.pid")
-	addr, version, err := s.serve(ctx, server{
+	addr, info, err := s.serve(ctx, server{
 		name: "db",
 		exe:  prog.server,
 		args: func(addr string) ([]string, error) {
@@ -43,35 +43,47 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 				"--pid-file="+pidFile, "--init-file="+initFile,
 				"--skip-name-resolve", "--max-connections=2000", "--loose-mysqlx=OFF"), nil
 		},
-		ask: func(ctx context.Context, addr string, pid int) (string, error) {
-			return askDatabase(ctx, dsnAt(addr), pidFile, pid)
+		ask: func(ctx context.Context, addr string, pid int) (serverInfo, error) {
+			return askOwnDatabase(ctx, dsnAt(addr), pidFile, pid)
 		},
 	})
-	return dsnAt(addr), version, err
+	return dsnAt(addr), info.version, err
 }
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// askDatabase returns the version of the server that wrote our pid file with
-// our pid in it.
-func askDatabase(ctx context.Context, dsn, pidFile string, pid int) (version string, err error) {
+// askDatabase asks the database of dsn once.
+func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
-		return "", err
+		return info, err
+	}
+	defer db.Close()
+	info.version, err = db.Version(ctx)
+	return info, err
+}
+
+// askOwnDatabase also makes sure that the server is process pid: the one that
+// wrote that number into our pid file.
+func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
+	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
+	if err != nil {
+		return info, err
 	}
 	defer db.Close()
 	var theirs string
 	if err := db.DB().QueryRowContext(ctx, "SELECT @@pid_file").Scan(&theirs); err != nil {
-		return "", err
+		return info, err
 	}
 	text, err := os.ReadFile(pidFile)
 	if err != nil {
-		return "", err
+		return info, err
 	}
 	if theirs != pidFile || strings.TrimSpace(string(text)) != strconv.Itoa(pid) {
-		return "", fmt.Errorf("%w: another server answers there", errPortTaken)
+		return info, fmt.Errorf("%w: another server answers there", errPortTaken)
 	}
-	return db.Version(ctx)
+	info.version, err = db.Version(ctx)
+	return info, err
 }
 
 // installArgs are those of what makes the system tables. What is made here is

@@ -12,19 +12,20 @@ import (
 
 // startEmbedded serves miniredis from this process and names a file for SQLite.
 func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
-	var addrs, versions []string
+	var addrs []string
+	var infos []serverInfo
 	for _, name := range redisNames(cfg) {
 		addr, err := s.serveMini(name, "127.0.0.1:0")
 		if err != nil {
 			return fmt.Errorf("stack: %s: %w", name, err)
 		}
-		addrs, versions = append(addrs, addr), append(versions, miniVersion()+" (embedded)")
+		addrs, infos = append(addrs, addr), append(infos, serverInfo{version: miniVersion() + " (embedded)"})
 	}
-	s.useRedis(cfg, addrs, versions)
+	s.useRedis(cfg, addrs, infos)
 
 	s.DSN = "sqlite:" + filepath.Join(s.Dir, "grablab.sqlite")
-	version, err := databaseVersion(ctx, s.DSN)
-	s.DatabaseVersion = version + " (embedded)"
+	info, err := askDatabase(ctx, s.DSN)
+	s.DatabaseVersion = info.version + " (embedded)"
 	return err
 }
 

@@ -3,7 +3,6 @@ package stack
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strings"
 	"time"
@@ -14,7 +13,7 @@ import (
 
 // serveEtcd starts one member. Its election time-out is short because no lease
 // is shorter than one and a half of it, in whole seconds: with this, 1 s.
-func (s *Stack) serveEtcd(ctx context.Context, exe string) (addr, version string, err error) {
+func (s *Stack) serveEtcd(ctx context.Context, exe string) (addr string, info serverInfo, err error) {
 	name := filepath.Base(s.Dir)
 	return s.serve(ctx, server{
 		name: "etcd",
@@ -30,53 +29,53 @@ func (s *Stack) serveEtcd(ctx context.Context, exe string) (addr, version string
 				"--logger", "zap", "--log-level", "warn",
 			}, err
 		},
-		ask: func(ctx context.Context, addr string, _ int) (string, error) {
+		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
 			info, err := askEtcd(ctx, addr)
-			if err == nil && info.name != name {
-				err = fmt.Errorf("%w: etcd %q answers there", errPortTaken, info.name)
+			if err == nil && info.id != name {
+				err = fmt.Errorf("%w: etcd %q answers there", errPortTaken, info.id)
 			}
-			return info.version, err
+			return info, err
 		},
 	})
 }
 
-// etcdInfo is what a member says of itself.
-type etcdInfo struct{ version, name string }
-
-// etcdAnswer is what a member may take to answer.
+// etcdAnswer is how long a member may take to answer.
 const etcdAnswer = time.Second
 
-// askEtcd asks once, and for a read that needs a leader. It does not wait for a
-// server that is not there yet.
-func askEtcd(ctx context.Context, addr string) (etcdInfo, error) {
+// askEtcd asks once, and for a read that needs a leader. The id is the member's
+// name. It does not wait for a server that does not listen yet.
+func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("etcd at %s: %w", addr, err)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, etcdAnswer)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(addr, "http://"))
-	if err != nil {
-		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+	if err := listens(ctx, strings.TrimPrefix(addr, "http://")); err != nil {
+		return info, err
 	}
-	conn.Close()
 
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()})
 	if err != nil {
-		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+		return info, err
 	}
 	defer client.Close()
 	status, err := client.Status(ctx, addr)
 	if err != nil {
-		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+		return info, err
 	}
 	if _, err := client.Get(ctx, "grablab"); err != nil {
-		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+		return info, err
 	}
 	members, err := client.MemberList(ctx)
 	if err != nil {
-		return etcdInfo{}, fmt.Errorf("etcd at %s: %w", addr, err)
+		return info, err
 	}
-	info := etcdInfo{version: "etcd " + status.Version}
+	info.version = "etcd " + status.Version
 	for _, m := range members.Members {
 		if m.ID == status.Header.MemberId {
-			info.name = m.Name
+			info.id = m.Name
 		}
 	}
 	return info, nil

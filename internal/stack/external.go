@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pingTimeout is what an external server may take to answer.
+// pingTimeout is how long an external server may take to answer.
 const pingTimeout = 5 * time.Second
 
 // startExternal makes sure that everything needed was named, and answers.
@@ -39,40 +39,28 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("nothing within %v", pingTimeout))
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	infos, versions := make([]redisInfo, len(addrs)), make([]string, len(addrs))
-	for i, addr := range addrs {
-		g.Go(func() (err error) {
-			infos[i], err = askNode(ctx, addr)
-			versions[i] = infos[i].version
-			return err
-		})
+	askAll := func(addrs []string, ask func(context.Context, string) (serverInfo, error)) []serverInfo {
+		infos := make([]serverInfo, len(addrs))
+		for i, addr := range addrs {
+			g.Go(func() (err error) {
+				infos[i], err = ask(ctx, addr)
+				return err
+			})
+		}
+		return infos
 	}
+	var databases []string
 	if s.DSN != "" {
-		g.Go(func() (err error) {
-			s.DatabaseVersion, err = databaseVersion(ctx, s.DSN)
-			return err
-		})
+		databases = []string{s.DSN}
 	}
-	zooKeepers, etcds := make([]string, len(s.ZooKeeper)), make([]string, len(s.Etcd))
-	for i, addr := range s.ZooKeeper {
-		g.Go(func() (err error) {
-			zooKeepers[i], err = zooKeeperVersion(ctx, addr)
-			return err
-		})
-	}
-	for i, addr := range s.Etcd {
-		g.Go(func() error {
-			info, err := askEtcd(ctx, addr)
-			etcds[i] = info.version
-			return err
-		})
-	}
+	redis, database := askAll(addrs, askNode), askAll(databases, askDatabase)
+	zooKeeper, etcd := askAll(s.ZooKeeper, askZooKeeper), askAll(s.Etcd, askEtcd)
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	s.ZooKeeperVersion, s.EtcdVersion = distinctVersions(zooKeepers), distinctVersions(etcds)
-	s.RedisVersion = distinctVersions(versions)
-	return independent(s.Redlock, infos[len(infos)-len(s.Redlock):])
+	s.RedisVersion, s.DatabaseVersion = versions(redis), versions(database)
+	s.ZooKeeperVersion, s.EtcdVersion = versions(zooKeeper), versions(etcd)
+	return independent(s.Redlock, redis[len(redis)-len(s.Redlock):])
 }
 
 // redisAddrs are the nodes of a Cluster, or the master as each Sentinel knows it.
@@ -110,10 +98,10 @@ func unnamed(cfg Config) error {
 
 // independent refuses Redlock nodes that are one server under two addresses: a
 // quorum of those is none.
-func independent(addrs []string, nodes []redisInfo) error {
+func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		for j, b := range nodes[:i] {
-			if a.runID != "" && a.runID == b.runID {
+			if a.id != "" && a.id == b.id {
 				return fmt.Errorf("%w: the Redlock nodes %s and %s are one server", ErrRefused, addrs[j], addrs[i])
 			}
 		}

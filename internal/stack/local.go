@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,10 +22,10 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	addrs, versions := make([]string, len(names)), make([]string, len(names))
+	addrs, infos := make([]string, len(names)), make([]serverInfo, len(names))
 	for i, name := range names {
 		g.Go(func() (err error) {
-			addrs[i], versions[i], err = s.serve(ctx, redisServer(progs.redis, s.Dir, name))
+			addrs[i], infos[i], err = s.serve(ctx, redisServer(progs.redis, s.Dir, name))
 			return err
 		})
 	}
@@ -36,22 +35,22 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	})
 	if cfg.Needs&lock.ZooKeeper != 0 {
 		g.Go(func() error {
-			addr, version, err := s.serveZooKeeper(ctx, progs.zooKeeper)
-			s.ZooKeeper, s.ZooKeeperVersion = []string{addr}, version
+			addr, info, err := s.serveZooKeeper(ctx, progs.zooKeeper)
+			s.ZooKeeper, s.ZooKeeperVersion = []string{addr}, info.version
 			return err
 		})
 	}
 	if cfg.Needs&lock.Etcd != 0 {
 		g.Go(func() error {
-			addr, version, err := s.serveEtcd(ctx, progs.etcd)
-			s.Etcd, s.EtcdVersion = []string{addr}, version
+			addr, info, err := s.serveEtcd(ctx, progs.etcd)
+			s.Etcd, s.EtcdVersion = []string{addr}, info.version
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	s.useRedis(cfg, addrs, versions)
+	s.useRedis(cfg, addrs, infos)
 	return nil
 }
 
@@ -68,13 +67,7 @@ func redisServer(exe, dir, name string) server {
 				"--daemonize", "no",
 			}, nil
 		},
-		ask: func(ctx context.Context, addr string, pid int) (string, error) {
-			info, err := askRedis(ctx, addr)
-			if err == nil && info.pid != strconv.Itoa(pid) {
-				err = fmt.Errorf("%w: process %s answers there", errPortTaken, info.pid)
-			}
-			return info.version, err
-		},
+		ask: askOwnRedis,
 	}
 }
 
@@ -83,66 +76,66 @@ type server struct {
 	name string
 	exe  string
 	args func(addr string) ([]string, error)
-	// ask returns the version of the server at addr once it is ready, or
-	// errPortTaken if that is not process pid.
-	ask func(ctx context.Context, addr string, pid int) (version string, err error)
+	// ask succeeds once the server at addr is ready. errPortTaken: the server
+	// there is not process pid.
+	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how often a server may find that somebody has taken its port
-// between our look and its own.
+// portTries is how often a server may find that another process has taken its
+// port since it was found free.
 const portTries = 5
 
 // serve starts a server of the stack, and returns once it is ready.
-func (s *Stack) serve(ctx context.Context, srv server) (addr, version string, err error) {
+func (s *Stack) serve(ctx context.Context, srv server) (addr string, info serverInfo, err error) {
 	for range portTries {
 		if addr, err = freeAddr(); err != nil {
-			return "", "", err
+			return "", info, err
 		}
-		if version, err = s.serveAt(ctx, srv, addr); !errors.Is(err, errPortTaken) {
+		if info, err = s.serveAt(ctx, srv, addr); !errors.Is(err, errPortTaken) {
 			break
 		}
 	}
-	return addr, version, err
+	return addr, info, err
 }
 
 var errPortTaken = errors.New("its port is taken")
 
-func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (version string, err error) {
+func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serverInfo, err error) {
 	args, err := srv.args(addr)
 	if err != nil {
-		return "", fmt.Errorf("stack: %s: %w", srv.name, err)
+		return info, fmt.Errorf("stack: %s: %w", srv.name, err)
 	}
 	p, err := s.spawn(ctx, true, srv.name, srv.exe, args, nil)
 	if err != nil {
-		return "", err
+		return info, err
 	}
-	version, err = awaitReady(ctx, p, func() (string, error) { return srv.ask(ctx, addr, p.Pid()) })
+	info, err = awaitReady(ctx, p, func() (serverInfo, error) { return srv.ask(ctx, addr, p.Pid()) })
 	if err == nil {
 		s.runs(srv, addr)
-		return version, nil
+		return info, nil
 	}
 	_ = p.Stop(0)
 	tail := p.LogTail()
 	if strings.Contains(tail, "ddress already in use") {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
-	return "", fmt.Errorf("stack: %s: %w\n%s", srv.name, err, tail)
+	return info, fmt.Errorf("stack: %s: %w\n%s", srv.name, err, tail)
 }
 
 const pollInterval = 5 * time.Millisecond
 
 // awaitReady asks until there is an answer, the process has ended or ctx has.
-func awaitReady(ctx context.Context, p *Process, ask func() (string, error)) (string, error) {
+func awaitReady(ctx context.Context, p *Process, ask func() (serverInfo, error)) (serverInfo, error) {
 	for {
-		version, err := ask()
+		info, err := ask()
 		if err == nil || errors.Is(err, errPortTaken) {
-			return version, err
+			return info, err
 		}
 		select {
 		case <-p.Done():
-			return "", errors.Join(errors.New("ended before it was ready"), p.Wait())
+			return info, errors.Join(errors.New("ended before it was ready"), p.Wait())
 		case <-ctx.Done():
-			return "", errors.Join(context.Cause(ctx), err)
+			return info, errors.Join(context.Cause(ctx), err)
 		case <-time.After(pollInterval):
 		}
 	}

@@ -112,7 +112,7 @@ func (p *Process) await(r *reaper) {
 	p.mu.Lock()
 	p.ended, p.err = true, err
 	// What it may have forked goes with it. While such a child lives, the number
-	// of the group is given to nobody else.
+	// of the group is given to no other process.
 	_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
 	p.mu.Unlock()
 	r.forget(p.Pid())

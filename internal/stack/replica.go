@@ -16,7 +16,7 @@ import (
 // Sentinel that puts it in the place of its master when that has died. Its
 // methods are not safe for concurrent use.
 type Replica struct {
-	Server   string // whom it follows
+	Server   string // that it follows
 	Addr     string // of the replica
 	Sentinel string // address of the Sentinel
 	Master   string // the name under which the Sentinel knows the master
@@ -36,7 +36,7 @@ type manner struct {
 	failover time.Duration
 }
 
-// A machine that is short of processors makes servers silent that nobody has
+// A machine that is short of processors makes servers silent that no fault has
 // struck. So the Sentinel is patient but for the time of a failover.
 var (
 	calm  = manner{downAfter: time.Hour, failover: time.Hour}
@@ -94,12 +94,12 @@ func (rep *Replica) replica(exe string) server {
 		args, err := alone(addr)
 		return append(args, "--replicaof", "127.0.0.1", portOf(rep.way.Addr)), err
 	}
-	srv.ask = func(ctx context.Context, addr string, pid int) (string, error) {
-		version, err := ask(ctx, addr, pid)
-		if err != nil {
-			return "", err
+	srv.ask = func(ctx context.Context, addr string, pid int) (serverInfo, error) {
+		info, err := ask(ctx, addr, pid)
+		if err == nil {
+			err = rep.inStep(ctx, addr)
 		}
-		return version, rep.inStep(ctx, addr)
+		return info, err
 	}
 	return srv
 }
@@ -132,15 +132,12 @@ func (rep *Replica) sentinel(exe string) server {
 			conf := filepath.Join(rep.s.Dir, rep.sentinelName()+".conf")
 			return []string{conf, "--sentinel"}, os.WriteFile(conf, []byte(rep.sentinelConf(addr)), 0o600)
 		},
-		ask: func(ctx context.Context, addr string, pid int) (string, error) {
-			info, err := askRedis(ctx, addr)
-			switch {
-			case err != nil:
-				return "", err
-			case info.pid != strconv.Itoa(pid):
-				return "", fmt.Errorf("%w: process %s answers there", errPortTaken, info.pid)
+		ask: func(ctx context.Context, addr string, pid int) (serverInfo, error) {
+			info, err := askOwnRedis(ctx, addr, pid)
+			if err == nil {
+				err = rep.known(ctx, addr)
 			}
-			return info.version, rep.known(ctx, addr)
+			return info, err
 		},
 	}
 }

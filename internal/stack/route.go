@@ -70,7 +70,7 @@ type Route struct {
 	bears    bool
 	closed   bool
 	listener net.Listener
-	accepted chan struct{} // closes when nobody accepts any more
+	accepted chan struct{} // closes when no connection is accepted any more
 
 	linksMu sync.Mutex
 	links   []*link

@@ -1,9 +1,14 @@
 // Package stack is what runs underneath the instances: Redis, the Redlock nodes,
-// the database, ZooKeeper and etcd. It starts them, awaits them, says what they are, and leaves
-// nothing behind.
+// the database, ZooKeeper and etcd. Start takes what the chosen strategies need
+// and returns a Stack once all of it answers: its addresses, its versions, and
+// what faults may do to its servers. Close ends it and leaves nothing behind.
+//
+// There are three kinds. The embedded stack runs in this process, the local one
+// starts private servers, the external one uses servers that others run.
 //
 // Every process that a stack starts is known to a reaper (reaper.go), a process
-// in a session of its own that ends them however this one dies.
+// in a session of its own that ends them however this one dies. Between an
+// instance and a server a proxy can stand (route.go), on which network faults act.
 package stack
 
 import (
@@ -11,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -54,7 +58,7 @@ type Config struct {
 const (
 	Embedded = "embedded" // in this process: needs nothing but Go
 	Local    = "local"    // private server processes on free loopback ports
-	External = "external" // somebody else's servers
+	External = "external" // servers that others run
 )
 
 // kinds lists the kinds of stack, with what each can stand in for.
@@ -181,19 +185,14 @@ func redisNames(cfg Config) []string {
 }
 
 // useRedis takes over what was started, in the order of redisNames.
-func (s *Stack) useRedis(cfg Config, addrs, versions []string) {
+func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	if cfg.Needs&lock.Redis != 0 {
 		s.Redis, addrs = addrs[0], addrs[1:]
 	}
 	if cfg.Needs&lock.RedisQuorum != 0 {
 		s.Redlock = addrs
 	}
-	s.RedisVersion = distinctVersions(versions)
-}
-
-func distinctVersions(versions []string) string {
-	slices.Sort(versions)
-	return strings.Join(slices.Compact(versions), ", ")
+	s.RedisVersion = versions(infos)
 }
 
 // atClose has f called by Close, after the processes have ended, or at once if
@@ -218,7 +217,7 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Servers are killed: their folder goes next, and nobody is left to ask them.
+	// Servers are killed: their folder goes next, and they have no clients left.
 	stop(s.procs, func(p *Process) time.Duration {
 		if p.server {
 			return 0

@@ -5,37 +5,64 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
-
-	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// redisInfo is what a server says of itself.
-type redisInfo struct {
+// serverInfo is what a server says of itself.
+type serverInfo struct {
 	version string // "Redis 7.0.15"
-	runID   string
-	pid     string
+	id      string // tells a Redis or an etcd from any other; "": unknown
+	pid     string // of a Redis
 }
 
-// askRedis asks once, and does not wait for a server that is not there yet.
-func askRedis(ctx context.Context, addr string) (redisInfo, error) {
-	// go-redis prints what it cannot dial, which is no news here.
+// versions lists the different ones, with commas.
+func versions(infos []serverInfo) string {
+	all := make([]string, len(infos))
+	for i, info := range infos {
+		all[i] = info.version
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
+}
+
+// listens is nil if a server accepts connections at addr. Clients that would
+// print what they cannot dial, or wait, are not asked before.
+func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return redisInfo{}, fmt.Errorf("no Redis at %s: %w", addr, err)
+		return err
 	}
-	conn.Close()
+	return conn.Close()
+}
 
+// askRedis asks once, and does not wait for a server that does not listen yet.
+// The id is that of the run of the server.
+func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
 	defer client.Close()
-	text, err := client.Info(ctx, "server").Result()
+	err := listens(ctx, addr)
+	var text string
+	if err == nil {
+		text, err = client.Info(ctx, "server").Result()
+	}
 	if err != nil {
-		return redisInfo{}, fmt.Errorf("no Redis at %s: %w", addr, err)
+		return serverInfo{}, fmt.Errorf("no Redis at %s: %w", addr, err)
 	}
 	return parseInfo(text), nil
+}
+
+// askOwnRedis also makes sure that the server is process pid.
+func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
+	info, err := askRedis(ctx, addr)
+	if err == nil && info.pid != strconv.Itoa(pid) {
+		err = fmt.Errorf("%w: process %s answers there", errPortTaken, info.pid)
+	}
+	return info, err
 }
 
 // watched is the address of a Redis that a Sentinel knows by name, as an entry
@@ -43,19 +70,19 @@ func askRedis(ctx context.Context, addr string) (redisInfo, error) {
 func watched(master, sentinel string) string { return master + "@" + sentinel }
 
 // askNode asks a Redis at its address, or the one that a Sentinel names.
-func askNode(ctx context.Context, entry string) (redisInfo, error) {
+func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	master, sentinel, ok := strings.Cut(entry, "@")
 	if !ok {
 		return askRedis(ctx, entry)
 	}
 	addr, err := masterOf(ctx, sentinel, master)
 	if err != nil {
-		return redisInfo{}, err
+		return serverInfo{}, err
 	}
 	return askRedis(ctx, addr)
 }
 
-// masterOf asks a Sentinel who the master of that name is.
+// masterOf asks a Sentinel for the address of the master of that name.
 func masterOf(ctx context.Context, sentinel, master string) (addr string, err error) {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -93,9 +120,9 @@ func infoFields(text string) map[string]string {
 	return field
 }
 
-func parseInfo(text string) redisInfo {
+func parseInfo(text string) serverInfo {
 	field := infoFields(text)
-	info := redisInfo{runID: field["run_id"], pid: field["process_id"]}
+	info := serverInfo{id: field["run_id"], pid: field["process_id"]}
 	// Valkey says a Redis version too, for the clients that ask for one.
 	if v := field["valkey_version"]; v != "" {
 		info.version = "Valkey " + v
@@ -103,14 +130,4 @@ func parseInfo(text string) redisInfo {
 		info.version = strings.TrimSpace("Redis " + field["redis_version"])
 	}
 	return info
-}
-
-// databaseVersion asks the database of dsn once what it is.
-func databaseVersion(ctx context.Context, dsn string) (string, error) {
-	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
-	if err != nil {
-		return "", err
-	}
-	defer db.Close()
-	return db.Version(ctx)
 }

@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -49,7 +48,7 @@ admin.enableServer=false
 4lw.commands.whitelist=srvr,conf
 `
 
-func (s *Stack) serveZooKeeper(ctx context.Context, prog zooKeeperProgram) (addr, version string, err error) {
+func (s *Stack) serveZooKeeper(ctx context.Context, prog zooKeeperProgram) (addr string, info serverInfo, err error) {
 	data := filepath.Join(s.Dir, "zookeeper")
 	return s.serve(ctx, server{
 		name: "zookeeper",
@@ -65,55 +64,52 @@ func (s *Stack) serveZooKeeper(ctx context.Context, prog zooKeeperProgram) (addr
 				"-cp", prog.classPath, "org.apache.zookeeper.server.ZooKeeperServerMain", cfg,
 			}, os.WriteFile(cfg, []byte(text), 0o600)
 		},
-		ask: func(ctx context.Context, addr string, _ int) (string, error) {
-			conf, err := askZooKeeper(ctx, addr, "conf")
+		ask: func(ctx context.Context, addr string, _ int) (serverInfo, error) {
+			conf, err := zooKeeperCommand(ctx, addr, "conf")
+			if err == nil && strings.Contains(conf, "dataDir=") && !strings.Contains(conf, "dataDir="+data+"/") {
+				err = fmt.Errorf("%w: another ZooKeeper answers there", errPortTaken)
+			}
 			if err != nil {
-				return "", err
+				return serverInfo{}, err
 			}
-			if strings.Contains(conf, "dataDir=") && !strings.Contains(conf, "dataDir="+data+"/") {
-				return "", fmt.Errorf("%w: another ZooKeeper answers there", errPortTaken)
-			}
-			return zooKeeperVersion(ctx, addr)
+			return askZooKeeper(ctx, addr)
 		},
 	})
 }
 
-// zooKeeperAnswer is what a server may take to answer. One that is asked while
-// it starts may never do.
+// zooKeeperAnswer is how long a server may take to answer. One that is asked
+// while it starts may never do so.
 const zooKeeperAnswer = 500 * time.Millisecond
 
-// askZooKeeper sends one of the server's commands of four letters.
-func askZooKeeper(ctx context.Context, addr, command string) (string, error) {
+// zooKeeperCommand sends one of the server's commands of four letters.
+func zooKeeperCommand(ctx context.Context, addr, command string) (answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	var text []byte
+	if err == nil {
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		if _, err = io.WriteString(conn, command); err == nil {
+			text, err = io.ReadAll(conn)
+		}
+	}
 	if err != nil {
 		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := io.WriteString(conn, command); err != nil {
-		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
-	}
-	answer, err := io.ReadAll(conn)
-	if err != nil {
-		return "", fmt.Errorf("ZooKeeper at %s: %w", addr, err)
-	}
-	return string(answer), nil
+	return string(text), nil
 }
 
-var errNotServing = errors.New("it does not serve yet")
-
-// zooKeeperVersion is known once the server serves.
-func zooKeeperVersion(ctx context.Context, addr string) (string, error) {
-	answer, err := askZooKeeper(ctx, addr, "srvr")
+// askZooKeeper fails until the server serves.
+func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
+	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {
-		return "", err
+		return serverInfo{}, err
 	}
 	text, ok := strings.CutPrefix(answer, "Zookeeper version: ")
 	if !ok || !strings.Contains(answer, "\nMode: ") {
-		return "", fmt.Errorf("ZooKeeper at %s: %w: %.80q", addr, errNotServing, answer)
+		return serverInfo{}, fmt.Errorf("ZooKeeper at %s: it does not serve yet: %.80q", addr, answer)
 	}
 	number, _, _ := strings.Cut(text, "-")
-	return "ZooKeeper " + number, nil
+	return serverInfo{version: "ZooKeeper " + number}, nil
 }
