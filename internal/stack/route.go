@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,33 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	toxiproxy "github.com/Shopify/toxiproxy/v2"
-	"github.com/Shopify/toxiproxy/v2/stream"
-	"github.com/rs/zerolog"
 )
-
-// Direction of the bytes that a fault of a route strikes.
-type Direction int
-
-// The directions.
-const (
-	BothWays Direction = iota
-	ToServer           // requests
-	ToClient           // replies
-)
-
-// streams are toxiproxy's names of the direction.
-func (d Direction) streams() []string {
-	switch d {
-	case ToServer:
-		return []string{"upstream"}
-	case ToClient:
-		return []string{"downstream"}
-	default:
-		return []string{"upstream", "downstream"}
-	}
-}
 
 // Heal undoes a fault. Further calls do nothing and return the same.
 type Heal func() error
@@ -54,17 +27,12 @@ func (h Heals) All() error {
 
 // Route is a proxy in this process between one instance and one server. It
 // bears one fault at a time. Its methods are safe for concurrent use.
-//
-// The links of its connections, with what befalls the bytes on them, are
-// toxiproxy's. Accepting and ending connections is not left to toxiproxy, whose
-// links leave goroutines behind where a connection ends with bytes under way.
 type Route struct {
 	From, Server string // the instance and the server
 	Addr         string // where it listens
 
-	upstream string
-	proxy    *toxiproxy.Proxy // holds the toxics; it is never started
-	api      *toxiproxy.ApiServer
+	upstream           string // the server's address
+	toServer, toClient flow
 
 	mu       sync.Mutex // one fault, heal or close at a time
 	bears    bool
@@ -74,7 +42,6 @@ type Route struct {
 
 	linksMu sync.Mutex
 	links   []*link
-	born    int // links so far
 }
 
 // Route opens a route from an instance, whose name is for messages alone, to a
@@ -88,10 +55,7 @@ func (s *Stack) Route(from, server string) (*Route, error) {
 }
 
 func (s *Stack) route(from, server, upstream string) (*Route, error) {
-	quiet := zerolog.Nop()
 	r := &Route{From: from, Server: server, upstream: upstream}
-	r.api = toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), quiet)
-	r.proxy = toxiproxy.NewProxy(r.api, from+" "+server, "", upstream)
 	if err := r.listen("127.0.0.1:0"); err != nil {
 		return nil, err
 	}
@@ -111,21 +75,35 @@ func (r *Route) detour(a *Addresses) {
 // Cut drops all bytes of a direction. Its heal ends the connections of the
 // route, for bytes are missing from them.
 func (r *Route) Cut(d Direction) (Heal, error) {
-	return r.bear(func() error { return r.poison(d, dropToxic, nil) }, r.endLinks)
+	return r.bear(func() error { r.rule(d, rule{drop: true}); return nil }, r.endLinks)
 }
 
 // Still has bytes wait, and the ends of connections with them, as TCP has them
 // wait on a network that is down. With its heal they arrive.
 func (r *Route) Still(d Direction) (Heal, error) {
-	return r.bear(func() error { return r.poison(d, stillToxic, nil) }, r.cleanse)
+	return r.bear(func() error { r.rule(d, rule{hold: true}); return nil }, r.calm)
 }
 
 // Delay has bytes arrive later, by latency give or take jitter. With its heal
 // those arrive that are under way.
 func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
-	return r.bear(func() error {
-		return r.poison(d, "latency", map[string]any{"latency": latency.Milliseconds(), "jitter": jitter.Milliseconds()})
-	}, r.cleanse)
+	return r.bear(func() error { r.rule(d, rule{latency: latency, jitter: jitter}); return nil }, r.calm)
+}
+
+// rule sets what befalls the bytes of a direction.
+func (r *Route) rule(d Direction, to rule) {
+	if d != ToClient {
+		r.toServer.set(to)
+	}
+	if d != ToServer {
+		r.toClient.set(to)
+	}
+}
+
+// calm lets all bytes pass again, those that were held first.
+func (r *Route) calm() error {
+	r.rule(BothWays, rule{})
+	return nil
 }
 
 // Refuse resets the connections of the route and refuses new ones.
@@ -189,7 +167,7 @@ func (r *Route) bear(strike, undo func() error) (Heal, error) {
 		return nil, fmt.Errorf("stack: route from %s to %s: it bears another fault", r.From, r.Server)
 	}
 	if err := strike(); err != nil {
-		return nil, errors.Join(err, r.cleanse())
+		return nil, err
 	}
 	r.bears = true
 	return sync.OnceValue(func() error {
@@ -254,40 +232,18 @@ func (r *Route) accept(l net.Listener, done chan<- struct{}) {
 func (r *Route) connect(client, server net.Conn) {
 	r.linksMu.Lock()
 	defer r.linksMu.Unlock()
-	r.links = slices.DeleteFunc(r.links, (*link).ended)
-	r.born++
+	r.links = slices.DeleteFunc(r.links, func(k *link) bool { return closed(k.done) })
 	k := &link{client: client, server: server, done: make(chan struct{})}
 	r.links = append(r.links, k)
-	var ways sync.WaitGroup
-	ways.Add(2)
-	go func() { ways.Wait(); close(k.done) }()
-	r.start(fmt.Sprintf("%d up", r.born), stream.Upstream, client, server, ways.Done)
-	r.start(fmt.Sprintf("%d down", r.born), stream.Downstream, server, client, ways.Done)
+	var both sync.WaitGroup
+	both.Go(func() { r.toServer.carry(client, server) })
+	both.Go(func() { r.toClient.carry(server, client) })
+	go func() { both.Wait(); close(k.done) }()
 }
 
-func (r *Route) start(name string, d stream.Direction, from, to net.Conn, done func()) {
-	r.proxy.Toxics.StartLink(r.api, name, from, &drain{to: to, from: from, done: done}, d)
-}
-
-// poison puts a toxic into the links of a direction, those to come among them.
-func (r *Route) poison(d Direction, kind string, attributes map[string]any) error {
-	for _, way := range d.streams() {
-		if err := addToxic(r.proxy.Toxics, kind, way, attributes); err != nil {
-			return fmt.Errorf("stack: route from %s to %s: %w", r.From, r.Server, err)
-		}
-	}
-	return nil
-}
-
-// cleanse takes the toxics away; what they hold goes on.
-func (r *Route) cleanse() error {
-	r.proxy.Toxics.ResetToxics(context.Background())
-	return nil
-}
-
-// endLinks ends the connections and then takes the toxics away, so that what
-// they hold arrives nowhere. No connection begins meanwhile: bytes would be
-// missing from it.
+// endLinks ends the connections and then lets bytes pass again, so that what was
+// held arrives nowhere. No connection begins meanwhile: bytes would be missing
+// from it.
 func (r *Route) endLinks() error {
 	r.linksMu.Lock()
 	defer r.linksMu.Unlock()
@@ -295,12 +251,12 @@ func (r *Route) endLinks() error {
 		reset(k.client)
 		reset(k.server)
 	}
-	err := r.cleanse()
+	_ = r.calm()
 	for _, k := range r.links {
 		<-k.done
 	}
 	r.links = nil
-	return err
+	return nil
 }
 
 // link is a connection through a route: one from the client, one to the server.
@@ -308,8 +264,6 @@ type link struct {
 	client, server net.Conn
 	done           chan struct{} // closes when both directions have ended
 }
-
-func (k *link) ended() bool { return closed(k.done) }
 
 func closed(done <-chan struct{}) bool {
 	select {
@@ -320,29 +274,10 @@ func closed(done <-chan struct{}) bool {
 	}
 }
 
-// reset closes a connection without a farewell.
+// reset closes a connection by a RST: what was not yet sent is lost.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
 	_ = conn.Close()
-}
-
-// drain is the end of a link. It takes bytes even where they can no longer
-// arrive: toxiproxy's goroutines wait for ever on an end that has failed.
-type drain struct {
-	to, from net.Conn
-	done     func()
-}
-
-func (d *drain) Write(p []byte) (int, error) {
-	if _, err := d.to.Write(p); err != nil {
-		_ = d.from.Close()
-	}
-	return len(p), nil
-}
-
-func (d *drain) Close() error {
-	defer d.done()
-	return d.to.Close()
 }
