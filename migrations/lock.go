@@ -28,7 +28,7 @@ func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err 
 }
 
 // lockFile locks a file beside the database. It is left there: to remove it
-// would let a third in between two who hold different files of that name.
+// would let two instances lock different files of that name.
 func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	var path string
 	err := db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)

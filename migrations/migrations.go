@@ -1,5 +1,5 @@
-// Package migrations holds the versioned schema, one folder for each database,
-// and applies it.
+// Package migrations holds the versioned schema, one folder of SQL for each
+// database, and applies it: Up brings a database to the newest version.
 package migrations
 
 import (

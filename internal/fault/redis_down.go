@@ -10,7 +10,7 @@ import (
 	"grablab/internal/stack"
 )
 
-// redisDown is a Redis that nobody reaches for a while, with its data, and of
+// redisDown is a Redis that cannot be reached for a while, with its data, and of
 // Redlock's nodes those that it can do without. The victims release into it.
 var redisDown = Fault{
 	Name:     lock.RedisDown,

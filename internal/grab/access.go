@@ -58,14 +58,14 @@ func isLoopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// admin lets a call pass that changes state: on loopback anybody's, else only
-// that of whoever knows the token.
+// admin lets a call pass that changes state: on loopback any, else only one that
+// bears the admin token.
 func (a api) admin(c *gin.Context) {
 	if !a.http.Public {
 		return
 	}
 	if a.http.AdminToken == "" {
-		refuse(c, http.StatusForbidden, "this instance listens beyond loopback and has no -admin-token, so nobody may call this")
+		refuse(c, http.StatusForbidden, "this instance listens beyond loopback and has no -admin-token, so this call is refused")
 		return
 	}
 	token, ok := strings.CutPrefix(c.GetHeader("Authorization"), "Bearer ")

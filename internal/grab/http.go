@@ -31,7 +31,7 @@ type HTTPConfig struct {
 	// those that do suffice. nil: there is none.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics     // nil: nothing is counted
-	Log     *slog.Logger // nil: nobody hears of a panic
+	Log     *slog.Logger // nil: a panic is not logged
 }
 
 // Bounds on what a client may ask for.

@@ -10,7 +10,7 @@ import (
 // Kind says how far an event's operation had come, in Jepsen's terms.
 type Kind string
 
-// The kinds. A Fail surely had no effect; of an Info nobody knows.
+// The kinds. A Fail surely had no effect; an Info may have had one.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"

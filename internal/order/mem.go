@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory, for the explorer: it answers as the databases do,
-// its clock counts its own writes, and whoever waits in it waits on a channel,
-// in the order of arrival. The zero value is ready.
+// Mem is a Store in memory, for the explorer. It answers as the databases do, its
+// clock counts its own writes, and a caller that waits for a lock waits on a
+// channel, where a controlled scheduler can see it, in the order of arrival. The
+// zero value is ready.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -160,7 +161,7 @@ func (t *memTx) row(id int64) *memRow {
 
 func (t *memTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	alone := len(t.rows) == 0
-	if fence != 0 { // a write, and a write waits for whoever has the row locked
+	if fence != 0 { // a write, and a write waits for the session that has the row locked
 		if _, err := t.lockRow(ctx, id, nil); err != nil {
 			return Order{}, err
 		}

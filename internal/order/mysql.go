@@ -37,7 +37,7 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 		return nil, nil, errMySQLDSN
 	}
 	db := pool(opts.Wrap(c), opts.MaxConns)
-	// A quarter is left to those who hold no lock: reads and probes.
+	// A quarter is left to calls that hold no lock: reads and probes.
 	pins := make(chan struct{}, opts.MaxConns-max(opts.MaxConns/4, 1))
 	return &SQL{dialect: mysqlDialect, reads: db, writes: db, pins: pins, log: opts.Log},
 		gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), nil
@@ -65,8 +65,8 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	// connection takes three. Measured in BenchmarkGrab.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// A server that has died silently must not hold anybody for ever, not even
-	// a caller without a deadline. It is not dead while one waits for a lock.
+	// A server that has died silently must not block a caller for ever, not even
+	// one without a deadline. A server is not dead while a caller waits for a lock.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)

@@ -1,9 +1,10 @@
-// Package order holds what the drivers fight for: orders, and the append-only
-// ledger of grabs that alone decides who won one.
+// Package order keeps what the drivers compete for: the orders, and the
+// append-only ledger of grabs, which alone decides which driver won an order.
 //
-// A Store has three implementations that answer alike (storetest holds them to
-// it): MySQL for every number that is to be believed, SQLite for the first
-// minute, and memory for the explorer.
+// Begin with Store. A grab reads an order and then claims it; a Guard is the
+// condition under which the claim writes. A Store has three implementations that
+// behave alike, as package storetest makes sure: MySQL for every number that is
+// to be believed, SQLite for the first minute, and Mem for the explorer.
 package order
 
 import (
@@ -24,7 +25,7 @@ const (
 var (
 	// ErrNotFound says that no such order exists.
 	ErrNotFound = errors.New("order: not found")
-	// ErrTaken says that a claim wrote nothing, because somebody has the order.
+	// ErrTaken says that a claim wrote nothing, because a driver has the order.
 	ErrTaken = errors.New("order: taken")
 	// ErrStale says that the database has seen a newer fencing token than the
 	// one presented. Nothing was written: a near miss.
@@ -35,8 +36,8 @@ var (
 type Order struct {
 	ID     int64
 	Status int
-	// Driver is who the row names as its winner: the last to write, under the
-	// naive guard. 0 while the order is open.
+	// Driver is the winner that the row names: under the naive guard, the last
+	// to write. 0 while the order is open.
 	Driver int64 `gorm:"column:driver_id"`
 	// Fence is the highest fencing token that the row has seen.
 	Fence uint64
@@ -139,7 +140,7 @@ type Store interface {
 	Begin(ctx context.Context) (Tx, error)
 }
 
-// ErrUnsupported says that this database would only pretend.
+// ErrUnsupported says that this database cannot do faithfully what is asked.
 var ErrUnsupported = errors.New("order: not supported by this database")
 
 // ErrExhausted says that as many sessions as may be were pinned all along.
@@ -153,7 +154,7 @@ type Tx interface {
 	// LockRow locks the order's row (SELECT … FOR UPDATE) until the next Claim
 	// over this session, whose commit lets go of it, or Close. It waits no
 	// longer than wait, which databases round up to whole seconds, and answers
-	// false if somebody else had it all along. ErrNotFound: no such order.
+	// false if another session had it all along. ErrNotFound: no such order.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
 	// LockName takes a named lock of the session (GET_LOCK), with the same

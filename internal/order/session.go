@@ -88,7 +88,7 @@ func (x *session) begin(ctx context.Context) error {
 	return nil
 }
 
-// undoLimit bounds what is undone for a caller who has gone.
+// undoLimit bounds what is undone for a caller that has gone.
 const undoLimit = 5 * time.Second
 
 // rollback ends the open transaction. A connection on which that fails is

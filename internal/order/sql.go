@@ -46,7 +46,7 @@ type Options struct {
 	// server allows by default. Begin pins three quarters of them at the most.
 	MaxConns int
 	// Log takes what the driver has to say about broken connections, and every
-	// commit whose answer was lost. nil: nobody hears it.
+	// commit whose answer was lost. nil: nothing is logged.
 	Log *slog.Logger
 }
 
@@ -80,10 +80,10 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.gorm, err = gorm.Open(dialector, &gorm.Config{
-		Logger:                 logger.Discard, // every error is returned, and told once
+		Logger:                 logger.Discard, // every error is returned
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
-		QueryFields:            true, // no column that nobody asked for
+		QueryFields:            true, // no column but those asked for
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("order: %w", err), s.Close())
@@ -100,7 +100,8 @@ func pool(c driver.Connector, size int) *sql.DB {
 	return db
 }
 
-// Migrate brings the tables to the newest version, once, whoever else does.
+// Migrate brings the tables to the newest version. Instances that start together may
+// all call it: one does the work.
 func (s *SQL) Migrate(ctx context.Context) error { return migrations.Up(ctx, s.reads, s.schema) }
 
 // DB is the pool underneath, for statements that are no Store's business.

@@ -23,7 +23,7 @@ var sqliteDialect = dialect{
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
 	// The file's write lock at once: a transaction that reads first and then
-	// finds somebody else writing could only be thrown away.
+	// finds another one writing could only be thrown away.
 	begin:  beginWriting,
 	create: createSQLite,
 }
@@ -98,7 +98,7 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 	return c.Driver().Open(string(c))
 }
 
-// createSQLite opens count orders. Nobody else writes meanwhile, so the ids
+// createSQLite opens count orders. There is no other writer meanwhile, so the ids
 // are consecutive.
 func createSQLite(ctx context.Context, tx *sql.Conn, count int) (int64, error) {
 	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+

@@ -9,13 +9,13 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// writerQueue lets the writers of one process come one after the other, so
-// that they meet the file's lock, at which one can only sleep and try again,
-// no more than the other processes do. It lies below whatever stands around
-// the statements: who is held there before a statement is not in the queue.
+// writerQueue lets the writers of one process come one after the other. SQLite
+// offers a writer that finds the file locked nothing but to sleep and try again;
+// so only one writer of each process does. The queue lies below Options.Wrap: a
+// writer that is held there before its first statement is not in the queue.
 type writerQueue struct {
 	driver.Connector
-	turn chan struct{} // full while somebody writes
+	turn chan struct{} // full while a writer has its turn
 }
 
 func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {

@@ -98,7 +98,7 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// isLockTimeout says that a row was locked by somebody else all along: 1205 is
+// isLockTimeout says that a row was locked by another session all along: 1205 is
 // the wait that ran out, 3572 MySQL's answer to NOWAIT.
 func isLockTimeout(err error) bool {
 	var e *mysql.MySQLError

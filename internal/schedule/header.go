@@ -76,7 +76,7 @@ func printActors(s Schedule) string {
 
 func parseActors(s *Schedule, words []string) error {
 	if len(words) == 0 {
-		return errors.New("nobody takes part")
+		return errors.New("no actor takes part")
 	}
 	for _, w := range words {
 		name, rest, _ := strings.Cut(w, "@")
@@ -89,7 +89,7 @@ func parseActors(s *Schedule, words []string) error {
 			return fmt.Errorf("actor %s stands there twice", name)
 		}
 		if again && s.InstanceOf(as) == 0 {
-			return fmt.Errorf("nobody before %s is called %q", name, as)
+			return fmt.Errorf("no actor before %s is called %q", name, as)
 		}
 		s.Actors = append(s.Actors, Actor{Name: name, Instance: n, As: as})
 	}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -79,26 +80,21 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 // check says whether what the step names takes part.
 func (s *Schedule) check(step Step) error {
 	if step.Actor != "" && s.InstanceOf(step.Actor) == 0 {
-		return fmt.Errorf("no actor %s; the actors line names %s", step.Actor, orNobody(printActors(*s)))
+		return fmt.Errorf("no actor %s; the actors line names %s", step.Actor, orNone(printActors(*s)))
 	}
 	if step.Target != "" && step.Target != DB && !slices.Contains(s.Nodes, step.Target) {
 		return fmt.Errorf("no server %s; there are %s", step.Target, strings.Join(append(slices.Clone(s.Nodes), DB), ", "))
 	}
 	here := func(a Actor) bool { return a.Instance == step.Instance }
 	if step.Instance != 0 && !slices.ContainsFunc(s.Actors, here) {
-		return fmt.Errorf("nobody is on instance %d; the actors line says %s", step.Instance, orNobody(printActors(*s)))
+		return fmt.Errorf("no actor is on instance %d; the actors line says %s", step.Instance, orNone(printActors(*s)))
 	}
 	return nil
 }
 
-func orNobody(actors string) string {
-	if actors == "" {
-		return "nobody"
-	}
-	return actors
-}
+func orNone(actors string) string { return cmp.Or(actors, "none") }
 
-// ParseStep reads one step. It does not know who takes part.
+// ParseStep reads one step. It does not know which actors and servers take part.
 func ParseStep(line string) (Step, error) {
 	words := strings.Fields(line)
 	var nearest error

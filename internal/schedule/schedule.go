@@ -1,7 +1,8 @@
-// Package schedule is the text of a schedule: who takes part in a grab of one
-// order, and what happens, one step a line, in the order in which it happens.
-// The explorer finds schedules and runs them again, package replay forces them
-// on real servers, and people read, compare and edit them.
+// Package schedule is the text of a schedule: which actors take part in a grab of
+// one order, and what happens, one step a line, in the order in which it happens.
+// Parse reads a text, Schedule.String writes it. The explorer finds schedules and
+// runs them again, package replay forces them on real servers, and people read,
+// compare and edit them.
 //
 //	strategy setnx
 //	guard naive
@@ -17,7 +18,7 @@
 // A call is named by its actor, the phase of the grab, its number among the
 // actor's calls of that phase to that server, and the server: so the same step
 // can be found in the run of another strategy. Blank lines, and what follows a
-// "#", mean nothing. "B@2/A" is an actor for whom the driver of A tries once more.
+// "#", mean nothing. "B@2/A" is an actor that tries once more for the driver of A.
 package schedule
 
 import (
@@ -40,7 +41,7 @@ type Schedule struct {
 	Steps    []Step
 }
 
-// Actor is a driver who grabs, by way of an instance.
+// Actor is one grab of a driver, by way of an instance.
 type Actor struct {
 	Name     string // a capital letter
 	Instance int    // from 1
@@ -69,7 +70,7 @@ const (
 	InstanceDies                 // every actor on the instance dies
 	ClientClock                  // the wall clock of an instance is off by so much
 	Passes                       // so much time passes
-	NextTimer                    // time passes until somebody has something to do
+	NextTimer                    // time passes until an actor has something to do
 	LeaseEnd                     // time passes until the next lease has just run out
 	Restarts                     // a server comes back with nothing of what it knew, but the database
 	Down                         // a server cannot be reached
