@@ -5,8 +5,8 @@ import (
 	"io"
 	"text/tabwriter"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
-	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 )
 
@@ -40,9 +40,11 @@ Commands
 	for _, st := range lock.Strategies {
 		fmt.Fprintf(tw, "  %s\t%s\n", st.Name, st.Title)
 	}
-	fmt.Fprintf(tw, "\nFaults\n  none\tplain load\n")
-	for _, f := range fault.Faults {
-		fmt.Fprintf(tw, "  %s\t%s\n", f.Name, f.About)
+	fmt.Fprintf(tw, "\nFaults\n")
+	for _, f := range catalog.Faults {
+		if f.By&catalog.Run != 0 {
+			fmt.Fprintf(tw, "  %s\t%s\n", f.Name, f.About)
+		}
 	}
 	fmt.Fprint(tw, `
 Exit codes

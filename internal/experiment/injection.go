@@ -33,7 +33,7 @@ type injection struct {
 	*worker
 	strategy lock.Strategy
 	fault    fault.Fault
-	strikes  []fault.Act
+	strikes  []fault.Strike
 	cell     *Cell
 	workload workload
 
@@ -86,14 +86,14 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
 		bursts: load.NewBursts(), answered: map[check.Pair]bool{},
 	}
-	prepared, err := f.Prepare(ctx, fault.Target{Stack: w.stack, Strategy: s, Victim: in.struck, Rival: in.other})
+	prepared, err := f.Prepare(ctx, fault.Target{Stack: w.stack, Strategy: s, Faulted: in.struck, Contender: in.other})
 	if err != nil {
 		return nil, fmt.Sprintf("not measured: %v", err)
 	}
-	in.strikes = prepared.Acts
+	in.strikes = prepared.Strikes
 	in.workload.setup = w.cfg.setup()
 	in.workload.setup.Control = true
-	in.workload.setup.Routes = map[int]stack.Addresses{0: w.stack.Via(prepared.Victim...), 1: w.stack.Via(prepared.Rival...)}
+	in.workload.setup.Routes = map[int]stack.Addresses{0: w.stack.Via(prepared.Faulted...), 1: w.stack.Via(prepared.Contender...)}
 	in.workload.send = in.send
 
 	a, invalid = w.measure(ctx, s, c, &in.workload)
@@ -108,7 +108,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 
 // clear ends the instance whose work hangs, and the routes that were opened,
 // once they are in use no longer.
-func (in *injection) clear(ctx context.Context, prepared fault.Stage) error {
+func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	var errs []error
 	if in.workload.hung > 0 {
 		errs = append(errs, in.struck.Process().Stop(0))

@@ -134,17 +134,17 @@ func TestInterruptedScene(t *testing.T) {
 				t.Fatal(err)
 			}
 			prepare := f.Prepare
-			f.Prepare = func(ctx context.Context, target fault.Target) (fault.Stage, error) {
-				stage, err := prepare(ctx, target)
-				strike := stage.Acts[0].Strike
-				stage.Acts[0].Strike = func(ctx context.Context, lease time.Duration) (heal stack.Heal, err error) {
+			f.Prepare = func(ctx context.Context, target fault.Target) (fault.Prepared, error) {
+				prepared, err := prepare(ctx, target)
+				strike := prepared.Strikes[0].Do
+				prepared.Strikes[0].Do = func(ctx context.Context, lease time.Duration) (heal stack.Heal, err error) {
 					defer interrupt(errors.New("Ctrl-C"))
 					if strike == nil { // it struck before
 						return nil, nil
 					}
 					return strike(ctx, lease)
 				}
-				return stage, err
+				return prepared, err
 			}
 			c := l.inject(ctx, cfg.Strategies[0], f)
 			if c.Verdict != lock.Unknown || c.Reason == "" || l.dirty {

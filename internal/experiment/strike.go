@@ -47,9 +47,9 @@ var courses = map[fault.Course][]func(*strike, context.Context) error{
 
 // run strikes once the faulted holders are held where the fault strikes, and
 // leaves nothing unhealed.
-func (s *strike) run(ctx context.Context, of fault.Act) (err error) {
+func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
-	steps := []func(*strike, context.Context) error{doing(of.Before), (*strike).sendHolders, (*strike).holdContenders, doing(of.Strike)}
+	steps := []func(*strike, context.Context) error{doing(of.Before), (*strike).sendHolders, (*strike).holdContenders, doing(of.Do)}
 	for _, step := range append(steps, courses[s.fault.Course]...) {
 		if err := step(s, ctx); err != nil {
 			return err
@@ -120,7 +120,7 @@ func isAmong(held []control.Held, r load.Request) bool {
 // holdsContenders: under a fence that is compared at the write alone, the older
 // token must write first for both to be let through (F34).
 func (s *strike) holdsContenders() bool {
-	return s.fault.HoldRivals || s.cell.Guard == order.FenceWrite && s.fault.Course < fault.Never
+	return s.fault.HoldContenders || s.cell.Guard == order.FenceWrite && s.fault.Course < fault.Never
 }
 
 // holdContenders has contenders wait before they claim. The faulted holders, who

@@ -9,25 +9,24 @@ import (
 )
 
 // clientClock has the wall clocks of the instances part by two leases (F9). It
-// leaves a lock as it is, and so must the scene: its leases outlast any stall of
-// the machine.
+// leaves a lock as it is, and so must everything else: the leases outlast any
+// stall of the machine.
 var clientClock = Fault{
 	Name:     lock.ClientClock,
-	About:    "the wall clock of a rival ahead, then that of the holder behind",
 	Hits:     locks,
 	Aim:      afterRead,
 	TTL:      3 * time.Second,
 	Patience: 0.3,
-	Prepare: staged(func(t Target) []Act {
-		return []Act{
-			{About: "a rival's clock is ahead", Strike: part(t.Rival, 2)},
-			{About: "the holder's clock is behind", Before: part(t.Victim, -2)},
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{
+			{About: "a contender's clock is ahead", Do: skew(t.Contender, 2)},
+			{About: "the holder's clock is behind", Before: skew(t.Faulted, -2)},
 		}
 	}),
 }
 
-// part sets the clock of an instance ahead by n leases, until it is healed.
-func part(in Instance, n float64) Step {
+// skew sets the clock of an instance ahead by n leases, until it is healed.
+func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
 		return heal, in.SetClock(ctx, leases(n, lease))
@@ -38,14 +37,13 @@ func part(in Instance, n float64) Step {
 // as many of Redlock's nodes as it can do without (F19). There is no way back.
 var nodeClock = Fault{
 	Name:     lock.NodeClock,
-	About:    "the clock of Redis, of Redlock a minority, jumps past the leases",
 	Hits:     lock.Redis | lock.RedisQuorum,
 	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
 	Patience: 0.3,
 	On:       OwnServers,
-	Prepare: staged(func(t Target) []Act {
-		return []Act{{Strike: func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{{Do: func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 			for _, server := range t.minority() {
 				if err := t.Stack.Jump(ctx, server, leases(2, lease)); err != nil {
 					return nil, err

@@ -10,26 +10,25 @@ import (
 
 // failover loses what the master had not yet told its replica: it dies, and
 // Sentinel puts the replica in its place (F17). Of Redlock's nodes it is one.
-// Leases outlive it by far: it is the loss that lets a rival in, no expiry.
+// Leases outlive it by far: it is the loss that lets a contender in, no expiry.
 var failover = Fault{
 	Name:     lock.Failover,
-	About:    "the master of Redis, or of one Redlock node, dies before it has replicated, and Sentinel promotes the replica",
 	Hits:     lock.Redis | lock.RedisQuorum,
 	Aim:      beforeClaim,
 	TTL:      10 * time.Second,
 	Patience: 0.2,
 	On:       RealServers,
-	Prepare: func(ctx context.Context, t Target) (Stage, error) {
+	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
 		replica, err := t.Stack.Replicate(ctx, t.minority()[0])
 		if err != nil {
-			return Stage{}, err
+			return Prepared{}, err
 		}
 		both := []stack.Detour{replica}
-		return Stage{
-			Victim: both, Rival: both,
-			Acts: []Act{{
+		return Prepared{
+			Faulted: both, Contender: both,
+			Strikes: []Strike{{
 				Before: func(context.Context, time.Duration) (stack.Heal, error) { return replica.Hold() },
-				Strike: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, replica.Failover(ctx) },
+				Do:     func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, replica.Failover(ctx) },
 			}},
 			Close: replica.Close,
 		}, nil

@@ -1,6 +1,7 @@
-// Package fault holds what can go wrong underneath a lock: one file and one
-// table line each. A fault strikes at an exact point of a grab, between two
-// steps that holds keep apart, and returns what heals it.
+// Package fault holds what can go wrong underneath a lock on real servers; Faults
+// is the table. A fault strikes at an exact point of a grab, where the grab is
+// held meanwhile, and returns what heals it. The caller, package experiment,
+// starts the instances, sends and holds the grabs, and judges what comes of it.
 package fault
 
 import (
@@ -20,36 +21,37 @@ import (
 
 // Fault is one entry of the table.
 //
-// It strikes a scene. One driver of each of a few orders, its victim, grabs at
-// the instance that is struck, and is held where Aim says. Then the fault strikes,
-// and the order's other drivers, the rivals, come. Once a rival has claimed, or
-// has had the Patience to, the victims go on as Course says.
+// Of each of a few orders one driver, the faulted holder, grabs at the instance
+// that is struck, and is held where Aim says. Then the fault strikes, and the
+// order's other drivers, the contenders, come. Once a contender has claimed, or
+// has had the Patience to, the faulted holders go on as Course says.
 type Fault struct {
-	Name  lock.Fault
-	About string // one line
+	Name lock.Fault
 	// Hits is what it strikes of a strategy; 0: the instance or the database,
-	// which are everybody's.
+	// which every strategy uses.
 	Hits lock.Backend
 	Aim  control.Point
-	// Pass: the victims are not held at Aim, but only known to have come by.
+	// Pass: the faulted holders are not held at Aim, but only known to have
+	// passed it.
 	Pass   bool
 	Course Course
 	// TTL of the leases under it, unless the user says otherwise.
 	TTL time.Duration
-	// Patience is how long rivals get to claim, in leases. A fault that loses a
+	// Patience is how long contenders get to claim, in leases. A fault that loses a
 	// lock leaves them less than one: else they would win by its expiry.
 	Patience float64
-	// HoldRivals: the rivals wait before their claim until the victims have
-	// claimed, as they do under a fence that is compared at the write alone.
-	HoldRivals bool
-	On         Ground
+	// HoldContenders: the contenders wait before their claim until the faulted
+	// holders have claimed, as they do under a fence that is compared at the write
+	// alone.
+	HoldContenders bool
+	On             Ground
 
-	// Prepare readies a scene before its instances start. What it has opened it
-	// closes in Stage.Close, and by itself if it fails.
-	Prepare func(context.Context, Target) (Stage, error)
+	// Prepare prepares the fault before the instances start. Prepared.Close closes
+	// what it has opened; if it fails, it has closed that itself.
+	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course says when the victims go on.
+// Course says when the faulted holders go on.
 type Course int
 
 // The courses.
@@ -57,8 +59,8 @@ const (
 	AfterHeal  Course = iota // once the fault is healed
 	BeforeHeal               // while it lasts; it is healed once their releases are under way
 	AtOnce                   // with the strike
-	Never                    // not while anybody looks
-	Killed                   // they are no more
+	Never                    // not before the cell has been judged
+	Killed                   // their process is gone
 )
 
 // Ground says which stacks a fault can strike.
@@ -73,10 +75,10 @@ const (
 
 // Target is what a fault strikes.
 type Target struct {
-	Stack    *stack.Stack
-	Strategy lock.Strategy
-	Victim   Instance // where the victims grab
-	Rival    Instance
+	Stack     *stack.Stack
+	Strategy  lock.Strategy
+	Faulted   Instance // where the faulted holders grab
+	Contender Instance
 }
 
 // Instance is one of the two under test. Both have their names before they run.
@@ -89,18 +91,19 @@ type Instance interface {
 	SetClock(ctx context.Context, ahead time.Duration) error
 }
 
-// Stage is a scene that is ready.
-type Stage struct {
-	Victim, Rival []stack.Detour // by which the instances reach the servers
-	Acts          []Act          // each strikes a share of the orders
-	Close         func(context.Context) error
+// Prepared is a fault that is ready to strike.
+type Prepared struct {
+	Faulted, Contender []stack.Detour // by which the instances reach the servers
+	Strikes            []Strike       // each is for a share of the orders
+	Close              func(context.Context) error
 }
 
-// Act is one strike. Both steps may be nil, and their heals, too.
-type Act struct {
+// Strike is one way in which a fault strikes. Both steps may be nil, and so may
+// what undoes them.
+type Strike struct {
 	About  string
-	Before Step // the victims grab
-	Strike Step // they stand at the fault's point
+	Before Step // the faulted holders grab
+	Do     Step // the faulted holders are at the point that the fault aims at
 }
 
 // Step does something to the target, and returns what undoes it. lease is for
@@ -154,7 +157,7 @@ func (f Fault) AimAt(s lock.Strategy) control.Point {
 func (f Fault) Refused(kind string) string {
 	switch {
 	case kind == stack.External && f.On != Anywhere:
-		return fmt.Sprintf("%s strikes servers, and those of the external stack are somebody else's; use -stack local", f.Name)
+		return fmt.Sprintf("%s strikes servers, and those of the external stack are run by others; use -stack local", f.Name)
 	case kind == stack.Embedded && f.On == RealServers:
 		return fmt.Sprintf("%s needs servers that are processes, and the embedded stack is in this one; use -stack local", f.Name)
 	default:
@@ -164,20 +167,20 @@ func (f Fault) Refused(kind string) string {
 
 // Points that faults strike at.
 var (
-	// afterRead: the victim has seen that the order is open, and has its work before it.
+	// afterRead: the holder has seen that the order is open, and has yet to work.
 	afterRead = control.Point{Phase: tap.Read, After: true}
-	// beforeClaim lies behind the victim's last look at its lease.
+	// beforeClaim lies behind the holder's last look at its lease.
 	beforeClaim = control.Point{Phase: tap.Claim, N: 1}
-	// beforeAcquire: the victim has asked for nothing yet.
+	// beforeAcquire: the driver has sent nothing yet.
 	beforeAcquire = control.Point{Phase: tap.Acquire, N: 1}
 )
 
 // locks is everything that a lock is kept in outside of the instances.
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
-// staged is for faults that need nothing but their acts.
-func staged(acts func(Target) []Act) func(context.Context, Target) (Stage, error) {
-	return func(_ context.Context, t Target) (Stage, error) { return Stage{Acts: acts(t)}, nil }
+// ready is the Prepare of faults that need nothing but their strikes.
+func ready(strikes func(Target) []Strike) func(context.Context, Target) (Prepared, error) {
+	return func(_ context.Context, t Target) (Prepared, error) { return Prepared{Strikes: strikes(t)}, nil }
 }
 
 // servers are those of the stack that the strategy keeps its locks in.
@@ -224,33 +227,34 @@ func (t Target) majority() []string {
 
 // routes from an instance to some servers.
 func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
-	var way stack.Routes
+	var routes stack.Routes
 	for _, server := range servers {
 		r, err := t.Stack.Route(from.Name(), server)
 		if err != nil {
-			return nil, errors.Join(err, way.Close())
+			return nil, errors.Join(err, routes.Close())
 		}
-		way = append(way, r)
+		routes = append(routes, r)
 	}
-	return way, nil
+	return routes, nil
 }
 
-// onTheWay is the stage of a fault that befalls the way of the victims to some servers.
-func (t Target) onTheWay(servers []string, acts func(stack.Routes) []Act) (Stage, error) {
-	way, err := t.routes(t.Victim, servers)
+// onRoutes prepares a fault that strikes the routes of the faulted holders to
+// some servers.
+func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
+	routes, err := t.routes(t.Faulted, servers)
 	if err != nil {
-		return Stage{}, err
+		return Prepared{}, err
 	}
-	return Stage{Victim: way.Detours(), Acts: acts(way), Close: closing(way)}, nil
+	return Prepared{Faulted: routes.Detours(), Strikes: strikes(routes), Close: closing(routes)}, nil
 }
 
-func closing(way stack.Routes) func(context.Context) error {
-	return func(context.Context) error { return way.Close() }
+func closing(routes stack.Routes) func(context.Context) error {
+	return func(context.Context) error { return routes.Close() }
 }
 
-// befall is a step that strikes all of the way.
-func befall(way stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
-	return func(context.Context, time.Duration) (stack.Heal, error) { return way.Each(strike) }
+// onEach is a step that strikes every route.
+func onEach(routes stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
+	return func(context.Context, time.Duration) (stack.Heal, error) { return routes.Each(strike) }
 }
 
 // leases is a number of them.

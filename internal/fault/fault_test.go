@@ -23,7 +23,7 @@ func TestFaultsAreComplete(t *testing.T) {
 	names := []lock.Fault{lock.NoFault}
 	for _, f := range fault.Faults {
 		names = append(names, f.Name)
-		if f.About == "" || f.TTL <= 0 || f.Patience <= 0 || f.Aim.Phase == "" || f.Prepare == nil {
+		if f.TTL <= 0 || f.Patience <= 0 || f.Aim.Phase == "" || f.Prepare == nil {
 			t.Errorf("%s: %+v lacks something", f.Name, f)
 		}
 	}
@@ -143,8 +143,8 @@ func (i *instance) SetClock(_ context.Context, ahead time.Duration) error {
 // What strikes an instance is undone by its heal, also when the run is over.
 func TestInstancesAreHealed(t *testing.T) {
 	for _, tt := range []struct {
-		fault         lock.Fault
-		victim, rival []string
+		fault              lock.Fault
+		faulted, contender []string
 	}{
 		{lock.Slow, nil, nil},
 		{lock.Hang, nil, nil},
@@ -156,27 +156,27 @@ func TestInstancesAreHealed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		victim, rival := &instance{name: "instance 1"}, &instance{name: "instance 2"}
+		faulted, contender := &instance{name: "instance 1"}, &instance{name: "instance 2"}
 		ctx, cancel := context.WithCancel(t.Context())
-		stage, err := f.Prepare(ctx, fault.Target{Victim: victim, Rival: rival})
+		prepared, err := f.Prepare(ctx, fault.Target{Faulted: faulted, Contender: contender})
 		if err != nil {
 			t.Fatal(err)
 		}
-		heal := perform(t, ctx, stage)
+		heal := perform(t, ctx, prepared)
 		cancel()
 		heal()
-		if !slices.Equal(victim.log, tt.victim) || !slices.Equal(rival.log, tt.rival) {
-			t.Errorf("%s: victim %q, rival %q, want %q and %q", tt.fault, victim.log, rival.log, tt.victim, tt.rival)
+		if !slices.Equal(faulted.log, tt.faulted) || !slices.Equal(contender.log, tt.contender) {
+			t.Errorf("%s: faulted %q, contender %q, want %q and %q", tt.fault, faulted.log, contender.log, tt.faulted, tt.contender)
 		}
 	}
 }
 
 // perform strikes with every act, and returns what heals them.
-func perform(t *testing.T, ctx context.Context, stage fault.Stage) (heal func()) {
+func perform(t *testing.T, ctx context.Context, prepared fault.Prepared) (heal func()) {
 	t.Helper()
 	var heals []stack.Heal
-	for _, act := range stage.Acts {
-		for _, step := range []fault.Step{act.Before, act.Strike} {
+	for _, act := range prepared.Strikes {
+		for _, step := range []fault.Step{act.Before, act.Do} {
 			if step == nil {
 				continue
 			}
@@ -205,7 +205,7 @@ func TestServersAreHealed(t *testing.T) {
 		fault    lock.Fault
 		strategy string
 		forget   []string // nodes that have
-		fail     []string // nodes that the victim does not reach
+		fail     []string // nodes that the faulted holder does not reach
 	}{
 		{lock.RedisRestart, "redlock", []string{"redlock-1", "redlock-5"}, nil},
 		{lock.RedisRestart, "setnx", []string{"redis"}, nil},
@@ -232,19 +232,19 @@ func TestServersAreHealed(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer under.Close()
-			stage, err := f.Prepare(t.Context(), fault.Target{
-				Stack: under, Strategy: s, Victim: &instance{name: "instance 1"}, Rival: &instance{name: "instance 2"},
+			prepared, err := f.Prepare(t.Context(), fault.Target{
+				Stack: under, Strategy: s, Faulted: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := nodesOf(under.Via(stage.Victim...))
+			at := nodesOf(under.Via(prepared.Faulted...))
 			for node, addr := range at {
 				if !reaches(t, addr, func(c *redis.Client) error { return c.Set(t.Context(), "k", "v", time.Second).Err() }) {
 					t.Fatalf("%s cannot be reached", node)
 				}
 			}
-			heal := perform(t, t.Context(), stage)
+			heal := perform(t, t.Context(), prepared)
 			for node, addr := range at {
 				ok := reaches(t, addr, func(c *redis.Client) error { return c.Ping(t.Context()).Err() })
 				if ok == slices.Contains(tt.fail, node) {
@@ -258,8 +258,8 @@ func TestServersAreHealed(t *testing.T) {
 					t.Errorf("%s, healed, remembers: %v", node, ok)
 				}
 			}
-			if stage.Close != nil {
-				if err := stage.Close(t.Context()); err != nil {
+			if prepared.Close != nil {
+				if err := prepared.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}

@@ -8,23 +8,22 @@ import (
 	"grablab/internal/stack"
 )
 
-// latency is a grant that arrives when its lease has run out and a rival is
-// inside (F12). The requests are in time: only the replies are late. A rival waits
+// latency is a grant that arrives when its lease has run out and a contender is
+// inside (F12). The requests are in time: only the replies are late. A contender waits
 // for them well within a lease of its own.
 var latency = Fault{
-	Name:       lock.Latency,
-	About:      "replies of Redis to one instance later than the lease, with jitter",
-	Hits:       lock.Redis | lock.RedisQuorum,
-	Aim:        beforeAcquire,
-	Pass:       true,
-	TTL:        2 * time.Second,
-	Patience:   1.5,
-	HoldRivals: true,
-	On:         OwnServers,
-	Prepare: func(_ context.Context, t Target) (Stage, error) {
-		return t.onTheWay(t.servers(), func(way stack.Routes) []Act {
-			return []Act{{Before: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
-				return way.Each(func(r *stack.Route) (stack.Heal, error) {
+	Name:           lock.Latency,
+	Hits:           lock.Redis | lock.RedisQuorum,
+	Aim:            beforeAcquire,
+	Pass:           true,
+	TTL:            2 * time.Second,
+	Patience:       1.5,
+	HoldContenders: true,
+	On:             OwnServers,
+	Prepare: func(_ context.Context, t Target) (Prepared, error) {
+		return t.onRoutes(t.servers(), func(routes stack.Routes) []Strike {
+			return []Strike{{Before: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
+				return routes.Each(func(r *stack.Route) (stack.Heal, error) {
 					return r.Delay(leases(1.25, lease), leases(0.1, lease), stack.ToClient)
 				})
 			}}}

@@ -9,22 +9,21 @@ import (
 )
 
 // partition cuts one instance off from where its locks are, for longer than the
-// lease and through the release of its victims (F13, F29, F30).
+// lease and through the release of its faulted holders (F13, F29, F30).
 var partition = Fault{
 	Name:     lock.Partition,
-	About:    "one instance cut off from the locks for longer than the lease: both ways, requests alone, replies alone",
 	Hits:     locks &^ lock.SQLLocks,
 	Aim:      afterRead,
 	Course:   BeforeHeal,
 	TTL:      time.Second,
 	Patience: 1.5,
 	On:       OwnServers,
-	Prepare: func(_ context.Context, t Target) (Stage, error) {
-		return t.onTheWay(t.servers(), func(way stack.Routes) []Act {
-			cut := func(about string, d stack.Direction) Act {
-				return Act{About: about, Strike: befall(way, func(r *stack.Route) (stack.Heal, error) { return r.Cut(d) })}
+	Prepare: func(_ context.Context, t Target) (Prepared, error) {
+		return t.onRoutes(t.servers(), func(routes stack.Routes) []Strike {
+			cut := func(about string, d stack.Direction) Strike {
+				return Strike{About: about, Do: onEach(routes, func(r *stack.Route) (stack.Heal, error) { return r.Cut(d) })}
 			}
-			return []Act{
+			return []Strike{
 				cut("both ways", stack.BothWays),
 				cut("requests are lost", stack.ToServer),
 				cut("replies are lost", stack.ToClient),
@@ -37,15 +36,14 @@ var partition = Fault{
 // have run out. No pause is needed: TCP sends again what did not arrive.
 var partitionDB = Fault{
 	Name:     lock.PartitionDB,
-	About:    "one instance cut off from the database: its claims arrive after their leases",
 	Aim:      beforeClaim,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 1.5,
 	On:       RealServers,
-	Prepare: func(_ context.Context, t Target) (Stage, error) {
-		return t.onTheWay([]string{"db"}, func(way stack.Routes) []Act {
-			return []Act{{Strike: befall(way, func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.BothWays) })}}
+	Prepare: func(_ context.Context, t Target) (Prepared, error) {
+		return t.onRoutes([]string{"db"}, func(routes stack.Routes) []Strike {
+			return []Strike{{Do: onEach(routes, func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.BothWays) })}}
 		})
 	},
 }

@@ -11,46 +11,44 @@ import (
 )
 
 // redisDown is a Redis that cannot be reached for a while, with its data, and of
-// Redlock's nodes those that it can do without. The victims release into it.
+// Redlock's nodes those that it can do without. The faulted holders release into it.
 var redisDown = Fault{
 	Name:     lock.RedisDown,
-	About:    "Redis, of Redlock a minority, out of everybody's reach at the release",
 	Hits:     lock.Redis | lock.RedisQuorum,
 	Aim:      beforeClaim,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,
 	On:       OwnServers,
-	Prepare:  func(_ context.Context, t Target) (Stage, error) { return t.refuse(t.minority()) },
+	Prepare:  func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
 }
 
 // redisDownMost is likewise a majority of Redlock's nodes.
 var redisDownMost = Fault{
 	Name:     lock.RedisDownMost,
-	About:    "a majority of Redlock's nodes out of everybody's reach at the release",
 	Hits:     lock.RedisQuorum,
 	Aim:      beforeClaim,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,
 	On:       OwnServers,
-	Prepare:  func(_ context.Context, t Target) (Stage, error) { return t.refuse(t.majority()) },
+	Prepare:  func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
 }
 
 // refuse has the servers refuse both instances.
-func (t Target) refuse(servers []string) (Stage, error) {
-	victim, err := t.routes(t.Victim, servers)
+func (t Target) refuse(servers []string) (Prepared, error) {
+	faulted, err := t.routes(t.Faulted, servers)
 	if err != nil {
-		return Stage{}, err
+		return Prepared{}, err
 	}
-	rival, err := t.routes(t.Rival, servers)
+	contender, err := t.routes(t.Contender, servers)
 	if err != nil {
-		return Stage{}, errors.Join(err, victim.Close())
+		return Prepared{}, errors.Join(err, faulted.Close())
 	}
-	both := slices.Concat(victim, rival)
-	return Stage{
-		Victim: victim.Detours(), Rival: rival.Detours(),
-		Acts:  []Act{{Strike: befall(both, (*stack.Route).Refuse)}},
-		Close: closing(both),
+	both := slices.Concat(faulted, contender)
+	return Prepared{
+		Faulted: faulted.Detours(), Contender: contender.Detours(),
+		Strikes: []Strike{{Do: onEach(both, (*stack.Route).Refuse)}},
+		Close:   closing(both),
 	}, nil
 }

@@ -10,9 +10,18 @@ import (
 // may renew, or learn that it has lost.
 var slow = Fault{
 	Name:     lock.Slow,
-	About:    "the work lasts longer than the lease",
 	Aim:      afterRead,
 	TTL:      time.Second,
 	Patience: 1.5,
-	Prepare:  staged(func(Target) []Act { return []Act{{}} }),
+	Prepare:  ready(func(Target) []Strike { return []Strike{{}} }),
+}
+
+// hang is work that never returns while its process lives (F15).
+var hang = Fault{
+	Name:     lock.Hang,
+	Aim:      afterRead,
+	Course:   Never,
+	TTL:      time.Second,
+	Patience: 1.5,
+	Prepare:  ready(func(Target) []Strike { return []Strike{{}} }),
 }

@@ -81,7 +81,7 @@ func (s *Stack) Servers() []string {
 // address is where a server of this stack listens, or why it cannot be struck.
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
-		return "", fmt.Errorf("%w: the external stack's servers are somebody else's, and are left alone; use -stack local", ErrRefused)
+		return "", fmt.Errorf("%w: the external stack's servers are run by others, and are left alone; use -stack local", ErrRefused)
 	}
 	for _, p := range s.places() {
 		switch {

@@ -310,7 +310,7 @@ func TestRouteRefusals(t *testing.T) {
 		s            *stack.Stack
 		server, want string
 	}{
-		{external, "redis", "somebody else's"},
+		{external, "redis", "run by others"},
 		{embedded, "db", "a file and no server; use -stack local"},
 		{embedded, "etcd", `the embedded stack has started no server "etcd"`},
 		{local, "redlock-6", `the local stack has started no server "redlock-6"`},

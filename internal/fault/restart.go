@@ -1,0 +1,77 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/stack"
+)
+
+// redisRestart makes the one Redis forget every lock, and of Redlock's nodes
+// those that it can do without (F20).
+var redisRestart = Fault{
+	Name:     lock.RedisRestart,
+	Hits:     lock.Redis | lock.RedisQuorum,
+	Aim:      beforeClaim,
+	TTL:      3 * time.Second,
+	Patience: 0.3,
+	On:       OwnServers,
+	Prepare:  ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.minority())}} }),
+}
+
+// redisRestartMost makes a majority of Redlock's nodes forget.
+var redisRestartMost = Fault{
+	Name:     lock.RedisRestartMost,
+	Hits:     lock.RedisQuorum,
+	Aim:      beforeClaim,
+	TTL:      3 * time.Second,
+	Patience: 0.3,
+	On:       OwnServers,
+	Prepare:  ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
+}
+
+// restart leaves nothing to be healed but what the servers have forgotten.
+func (t Target) restart(servers []string) Step {
+	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+		for _, server := range servers {
+			if err := t.Stack.Restart(ctx, server); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}
+}
+
+// amnesia is one restart that is enough: the faulted holders reach a bare majority of
+// Redlock's nodes, and one of those forgets (F18).
+var amnesia = Fault{
+	Name:     lock.Amnesia,
+	Hits:     lock.RedisQuorum,
+	Aim:      beforeClaim,
+	TTL:      3 * time.Second,
+	Patience: 0.3,
+	On:       OwnServers,
+	Prepare: func(_ context.Context, t Target) (Prepared, error) {
+		nodes := t.servers()
+		if len(nodes) < 3 {
+			return Prepared{}, fmt.Errorf("fault: a bare majority of %d nodes is all of them", len(nodes))
+		}
+		bare := len(nodes)/2 + 1
+		return t.onRoutes(nodes[bare:], func(beyond stack.Routes) []Strike {
+			return []Strike{{Before: onEach(beyond, (*stack.Route).Refuse), Do: t.restart(nodes[bare-1 : bare])}}
+		})
+	},
+}
+
+// dbRestart ends every session of the database, and with it the locks that live
+// in one (F32). What was committed is there again.
+var dbRestart = Fault{
+	Name:     lock.DBRestart,
+	Aim:      beforeClaim,
+	TTL:      10 * time.Second,
+	Patience: 0.1,
+	On:       RealServers,
+	Prepare:  ready(func(t Target) []Strike { return []Strike{{Do: t.restart([]string{"db"})}} }),
+}
