@@ -1,28 +1,19 @@
-// Package grab is the critical section that everything else stands around:
-// lock, read the order, work, write the winner, unlock.
+// Package grab is one grab of an order: take the lock, read the order, work, write
+// the winner, release the lock. Begin with Service.Grab; what stands around the
+// grab, the lock and the guard of the write, is a strategy of package lock.
+// NewHandler serves it over HTTP.
 package grab
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/tap"
-)
-
-// OnLost says what a holder does when it learns that its lease is gone.
-type OnLost string
-
-// The reactions to a lost lease.
-const (
-	Abort  OnLost = "abort"  // stop working, write nothing
-	Ignore OnLost = "ignore" // go on, as most programs do
 )
 
 // Request is one driver's wish for one order.
@@ -33,117 +24,7 @@ type Request struct {
 	TryOnce  bool   // do not wait for the lock
 }
 
-// Config of a Service. The zero value of an optional field is its default.
-type Config struct {
-	Instance string
-	Orders   order.Store
-	Lock     lock.Env
-	Strategy string           // the current one at first
-	Work     time.Duration    // what a driver does between the read and the write
-	Guard    order.Guard      // "": each strategy's own
-	OnLost   OnLost           // "": Abort
-	History  history.Recorder // nil: nothing is recorded
-}
-
-// Service grabs orders. It is safe for concurrent use.
-type Service struct {
-	cfg     Config
-	current atomic.Pointer[guardedLock]
-
-	mu    sync.Mutex
-	locks map[string]*guardedLock // by strategy, built when first asked for
-}
-
-// guardedLock is a strategy at work: its lock, and the guard in force.
-type guardedLock struct {
-	lock.Strategy
-	lock.Locker
-	guard order.Guard
-}
-
-// New returns a Service that uses cfg.Strategy until it is switched.
-func New(cfg Config) (*Service, error) {
-	if cfg.OnLost == "" {
-		cfg.OnLost = Abort
-	}
-	if cfg.History == nil {
-		cfg.History = history.Discard
-	}
-	s := &Service{cfg: cfg, locks: map[string]*guardedLock{}}
-	return s, s.Switch(cfg.Strategy)
-}
-
-// Strategy is the name of the current strategy.
-func (s *Service) Strategy() string { return s.current.Load().Name }
-
-// Lease is for how long a lease of the current strategy lives without renewal:
-// what was asked for, or what its servers make of that.
-func (s *Service) Lease() time.Duration {
-	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
-}
-
-// Switch makes the named strategy the current one. Grabs in flight end under
-// the one they began with.
-func (s *Service) Switch(name string) error {
-	l, err := s.lockOf(name)
-	if err != nil {
-		return err
-	}
-	s.current.Store(l)
-	return nil
-}
-
-func (s *Service) lockOf(name string) (*guardedLock, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l, ok := s.locks[name]; ok {
-		return l, nil
-	}
-	st, err := lock.Find(name)
-	if err != nil {
-		return nil, err
-	}
-	guard := st.GuardedBy(s.cfg.Guard)
-	if guard.NeedsFence() && !st.Fences {
-		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, and strategy %s has none", guard, name)
-	}
-	if missing := lacks(s.cfg.Lock, st.Needs); missing != "" {
-		return nil, fmt.Errorf("grab: strategy %s needs %s, which this instance was not given", name, missing)
-	}
-	locker, err := st.New(s.cfg.Lock)
-	if err != nil {
-		return nil, fmt.Errorf("grab: strategy %s: %w", name, err)
-	}
-	l := &guardedLock{st, locker, guard}
-	s.locks[name] = l
-	return l, nil
-}
-
-// Close ends the background work of every lock that was used, once no grab is
-// in flight any more.
-func (s *Service) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for _, l := range s.locks {
-		errs = append(errs, l.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// How long the steps may take that must not be cut short: undoing a lock for a
-// client that has gone, and a write whose outcome would otherwise be unknown.
-const (
-	releaseTimeout = 5 * time.Second
-	claimTimeout   = 10 * time.Second
-)
-
-var (
-	errBadStrategy = errors.New("grab: bad strategy")
-	errUnknown     = errors.New("grab: may have happened")
-)
-
-// Grab is one grab from request to answer.
+// Grab is one grab from request to answer. Its events are recorded as it goes.
 func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
 	if req.Strategy != "" && req.Strategy != a.lock.Name {
@@ -154,7 +35,7 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 		a.lock = l
 	}
 	a.record(history.Invoke, history.Grab, nil)
-	err := a.run(ctx)
+	err := a.repairing(ctx)
 	a.record(kindOf(err), history.Grab, err)
 	return a.answer(err)
 }
@@ -172,14 +53,14 @@ type attempt struct {
 }
 
 // maxRepairs bounds how often one grab repairs its lock's counter: each time, a
-// Redis has forgotten it once more, or somebody else was faster.
+// Redis has forgotten it once more, or another driver was faster.
 const maxRepairs = 3
 
-// run grabs, and again if the lock's counter of fencing tokens had fallen behind
-// the order. nil: the order is ours.
-func (a *attempt) run(ctx context.Context) error {
+// repairing grabs under the lock, and again if the lock's counter of fencing
+// tokens had fallen behind the order. nil: the order is this driver's.
+func (a *attempt) repairing(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
-		err := a.hold(ctx)
+		err := a.underLock(ctx)
 		var behind *behindError
 		if repairs == maxRepairs || !errors.As(err, &behind) {
 			return err
@@ -190,8 +71,9 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 }
 
-// hold is the critical section, and what stands around it.
-func (a *attempt) hold(ctx context.Context) error {
+// underLock is the critical section, and the lock around it: acquire, read, work,
+// claim, release.
+func (a *attempt) underLock(ctx context.Context) error {
 	lease, err := a.acquire(ctx)
 	if err != nil {
 		return err
@@ -217,6 +99,18 @@ func (a *attempt) hold(ctx context.Context) error {
 	}
 	return a.claim(holding, rows, lease)
 }
+
+// How long the steps may take that must not be cut short: undoing a lock for a
+// client that has gone, and a write whose outcome would otherwise be unknown.
+const (
+	releaseTimeout = 5 * time.Second
+	claimTimeout   = 10 * time.Second
+)
+
+var (
+	errBadStrategy = errors.New("grab: bad strategy")
+	errUnknown     = errors.New("grab: may have happened")
+)
 
 func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	ctx, end := a.scope.Enter(ctx, tap.Acquire)
@@ -319,8 +213,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease) 
 	return err
 }
 
-// lastLook is nil if the lease still stands, as far as can be known, or if
-// nobody minds.
+// lastLook is nil if the lease still stands, as far as can be known, or if its
+// loss is to be ignored.
 func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {

@@ -1,0 +1,120 @@
+package grab
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+// OnLost says what a holder does when it learns that its lease is gone.
+type OnLost string
+
+// The reactions to a lost lease.
+const (
+	Abort  OnLost = "abort"  // stop working, write nothing
+	Ignore OnLost = "ignore" // go on, as most programs do
+)
+
+// Config of a Service. The zero value of an optional field is its default.
+type Config struct {
+	Instance string
+	Orders   order.Store
+	Lock     lock.Env
+	Strategy string           // the current one at first
+	Work     time.Duration    // what a driver does between the read and the write
+	Guard    order.Guard      // "": each strategy's own
+	OnLost   OnLost           // "": Abort
+	History  history.Recorder // nil: nothing is recorded
+}
+
+// Service grabs orders. It is safe for concurrent use.
+type Service struct {
+	cfg     Config
+	current atomic.Pointer[guardedLock]
+
+	mu    sync.Mutex
+	locks map[string]*guardedLock // by strategy, built when first asked for
+}
+
+// guardedLock is a strategy at work: its lock, and the guard in force.
+type guardedLock struct {
+	lock.Strategy
+	lock.Locker
+	guard order.Guard
+}
+
+// New returns a Service that uses cfg.Strategy until it is switched.
+func New(cfg Config) (*Service, error) {
+	if cfg.OnLost == "" {
+		cfg.OnLost = Abort
+	}
+	if cfg.History == nil {
+		cfg.History = history.Discard
+	}
+	s := &Service{cfg: cfg, locks: map[string]*guardedLock{}}
+	return s, s.Switch(cfg.Strategy)
+}
+
+// Strategy is the name of the current strategy.
+func (s *Service) Strategy() string { return s.current.Load().Name }
+
+// Lease is for how long a lease of the current strategy lives without renewal:
+// what was asked for, or what its servers make of that.
+func (s *Service) Lease() time.Duration {
+	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
+}
+
+// Switch makes the named strategy the current one. Grabs in flight end under
+// the one they began with.
+func (s *Service) Switch(name string) error {
+	l, err := s.lockOf(name)
+	if err != nil {
+		return err
+	}
+	s.current.Store(l)
+	return nil
+}
+
+func (s *Service) lockOf(name string) (*guardedLock, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.locks[name]; ok {
+		return l, nil
+	}
+	st, err := lock.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	guard := st.GuardedBy(s.cfg.Guard)
+	if guard.NeedsFence() && !st.Fences {
+		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, and strategy %s has none", guard, name)
+	}
+	if missing := lacks(s.cfg.Lock, st.Needs); missing != "" {
+		return nil, fmt.Errorf("grab: strategy %s needs %s, which this instance was not given", name, missing)
+	}
+	locker, err := st.New(s.cfg.Lock)
+	if err != nil {
+		return nil, fmt.Errorf("grab: strategy %s: %w", name, err)
+	}
+	l := &guardedLock{st, locker, guard}
+	s.locks[name] = l
+	return l, nil
+}
+
+// Close ends the background work of every lock that was used, once no grab is
+// in flight any more.
+func (s *Service) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, l := range s.locks {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
