@@ -89,32 +89,22 @@ func newLogger(w io.Writer) *slog.Logger {
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
 	redis.SetLogger(toSlog{log}) // the library knows only one for all
 
-	listener, err := net.Listen("tcp", cfg.Addr)
+	listener, err := listen(&cfg)
 	if err != nil {
-		return fmt.Errorf("%w: -addr: %w", ErrUsage, err)
+		return err
 	}
 	defer listener.Close()
-	if cfg.Instance == "" {
-		_, cfg.Instance, _ = net.SplitHostPort(listener.Addr().String())
-	}
 	log = log.With("instance", cfg.Instance)
 
-	recorder := history.Discard
-	if cfg.Events != "" {
-		events, err := history.Create(cfg.Events, cfg.Instance)
-		if err != nil {
-			return fmt.Errorf("%w: -events: %w", ErrUsage, err)
-		}
-		defer closing(&err, events)
-		recorder = events
+	recorder, closeRecorder, err := newRecorder(cfg)
+	if err != nil {
+		return err
 	}
+	defer closing(&err, closeRecorder)
 
 	now := cfg.now
 	var harness *control.Server
 	if cfg.Control {
-		if !isLoopback(listener.Addr()) {
-			return fmt.Errorf("%w: -%s: only an instance on loopback may be controlled", ErrUsage, hidden)
-		}
 		harness = control.NewServer(cfg.Instance, cfg.ClockOffset, recorder)
 		now, recorder = harness.Now, harness
 		defer context.AfterFunc(ctx, harness.Close)()
@@ -125,7 +115,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	if err != nil {
 		return err
 	}
-	defer closing(&err, store)
+	defer closing(&err, store.Close)
 	orders := order.Store(store)
 	if harness != nil {
 		cfg.tap, orders = harness.Do, pooled{harness.Orders(store), store}
@@ -134,7 +124,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	if err != nil {
 		return err
 	}
-	defer closing(&err, clients)
+	defer closing(&err, clients.Close)
 
 	service, err := grab.New(grab.Config{
 		Instance: cfg.Instance, Orders: orders, Lock: newEnv(cfg, clients, orders, now, log),
@@ -146,7 +136,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
-	defer closing(&err, service)
+	defer closing(&err, service.Close)
 
 	handler := grab.NewHandler(service, grab.HTTPConfig{
 		Timeout: cfg.Timeout, Public: !isLoopback(listener.Addr()), AdminToken: cfg.AdminToken,
@@ -161,6 +151,23 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	return serve(ctx, cfg, listener, handler, log)
 }
 
+// listen listens on the address of cfg, and names the instance by its port if it
+// has no name.
+func listen(cfg *Config) (net.Listener, error) {
+	listener, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: -addr: %w", ErrUsage, err)
+	}
+	if cfg.Control && !isLoopback(listener.Addr()) {
+		listener.Close()
+		return nil, fmt.Errorf("%w: -%s: only an instance on loopback may be controlled", ErrUsage, hidden)
+	}
+	if cfg.Instance == "" {
+		_, cfg.Instance, _ = net.SplitHostPort(listener.Addr().String())
+	}
+	return listener, nil
+}
+
 // pooled is a Store that also gives away its pool of connections, for the
 // strategy that locks over any of them (mysql-getlock-pooled).
 type pooled struct {
@@ -171,8 +178,20 @@ type pooled struct {
 // DB returns the pool.
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing closes c at the end of a function that returns *err.
-func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
+// closing calls close at the end of a function that returns *err.
+func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
+
+// newRecorder appends to the file of events, if cfg names one.
+func newRecorder(cfg Config) (history.Recorder, func() error, error) {
+	if cfg.Events == "" {
+		return history.Discard, func() error { return nil }, nil
+	}
+	events, err := history.Create(cfg.Events, cfg.Instance)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: -events: %w", ErrUsage, err)
+	}
+	return events, events.Close, nil
+}
 
 // connectTimeout bounds what the database may take to answer first, and
 // migrateTimeout what it may take to make its tables, the wait for another
