@@ -43,14 +43,16 @@ type Answer struct {
 	Status int `json:"-"` // HTTP
 }
 
-// verdicts maps what ended a grab to what the client is told: the first that
-// matches. What matches none is a dependency that failed before any write.
-var verdicts = []struct {
+// verdict is what the client is told of a grab that did not succeed.
+type verdict struct {
 	err     error
-	status  int
+	status  int // HTTP
 	outcome Outcome
-	reason  string
-}{
+	reason  string // "": the outcome says it all
+}
+
+// verdicts go by what ended a grab: the first whose error matches.
+var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
 	{order.ErrTaken, http.StatusConflict, Taken, ""},
@@ -71,17 +73,23 @@ func (a *attempt) answer(err error) Answer {
 	if err == nil {
 		return ans
 	}
-	ans.Outcome, ans.Status, ans.Reason = Failed, http.StatusServiceUnavailable, "dependency"
-	for _, v := range verdicts {
-		if errors.Is(err, v.err) {
-			ans.Outcome, ans.Status, ans.Reason = v.outcome, v.status, v.reason
-			break
-		}
-	}
+	v := verdictOn(err)
+	ans.Outcome, ans.Status, ans.Reason = v.outcome, v.status, v.reason
 	if ans.Outcome == Failed || ans.Outcome == Timeout {
 		ans.Error = oneLine(err)
 	}
 	return ans
+}
+
+// verdictOn finds the verdict on what ended a grab. What matches none is a
+// dependency that failed before any write.
+func verdictOn(err error) verdict {
+	for _, v := range verdicts {
+		if errors.Is(err, v.err) {
+			return v
+		}
+	}
+	return verdict{err, http.StatusServiceUnavailable, Failed, "dependency"}
 }
 
 // oneLine is the text of err, which may list several errors.

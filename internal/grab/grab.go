@@ -5,6 +5,7 @@
 package grab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -289,7 +290,8 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 		Strategy: a.lock.Name, Token: a.token, Fence: a.fence,
 	}
 	if err != nil {
-		e.Note = err.Error()
+		v := verdictOn(err)
+		e.Code, e.Note = history.Code(cmp.Or(v.reason, string(v.outcome))), err.Error()
 	}
 	a.cfg.History.Record(e)
 }

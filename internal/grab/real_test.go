@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	mathrand "math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -133,7 +132,7 @@ func TestRedisForgetsUnderLoad(t *testing.T) {
 				}
 			}
 			for _, e := range append(events.Events(), more.Events()...) {
-				if e.Op == history.Read && strings.Contains(e.Note, order.ErrStale.Error()) {
+				if e.Op == history.Read && e.Code == history.Stale {
 					refused.Add(1)
 				}
 			}

@@ -375,7 +375,7 @@ func FuzzAppendJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, n uint64, m int64, instance, kind, strategy, token, note string) {
 		e := history.Event{
 			Seq: n, T: time.Duration(m), Instance: instance, Incarnation: int(m), Kind: history.Kind(kind), Op: kind,
-			Order: m, Driver: -m, Strategy: strategy, Token: token, Fence: n, Note: note,
+			Order: m, Driver: -m, Strategy: strategy, Token: token, Fence: n, Code: history.Code(kind), Note: note,
 		}
 		b := e.AppendJSON([]byte("x"))[1:]
 		if bytes.ContainsRune(b, '\n') {
@@ -385,7 +385,7 @@ func FuzzAppendJSON(f *testing.F) {
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatalf("%q: %v", b, err)
 		}
-		for _, s := range []*string{&e.Instance, (*string)(&e.Kind), &e.Op, &e.Strategy, &e.Token, &e.Note} {
+		for _, s := range []*string{&e.Instance, (*string)(&e.Kind), &e.Op, &e.Strategy, &e.Token, (*string)(&e.Code), &e.Note} {
 			*s = (*s)[:min(len(*s), 1<<10)]
 		}
 		std, err := json.Marshal(e)

@@ -30,6 +30,19 @@ const (
 	Strike  = "strike"  // a fault holds or hits a grab; the note says where
 )
 
+// Code says what came of an operation that did not succeed, for programs; the
+// note says it for people. It is the reason that a client is told, or the outcome.
+type Code string
+
+// The codes that a judge of events looks at. Every failure has some code: an event
+// of one that has none was recorded before there were codes.
+const (
+	Busy      Code = "busy"       // the lock was not obtained within the wait
+	Taken     Code = "taken"      // another driver has the order
+	Stale     Code = "stale"      // the database has seen a newer fencing token
+	LeaseLost Code = "lease_lost" // the lock was no longer the holder's
+)
+
 // Event is one fact.
 type Event struct {
 	Seq      uint64        `json:"seq"`  // per instance, without gaps: a gap is a lost event
@@ -45,6 +58,7 @@ type Event struct {
 	Strategy    string `json:"strategy,omitempty"`
 	Token       string `json:"token,omitempty"` // of the attempt
 	Fence       uint64 `json:"fence,omitempty"`
+	Code        Code   `json:"code,omitempty"`
 	Note        string `json:"note,omitempty"`
 }
 

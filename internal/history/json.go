@@ -40,6 +40,7 @@ func (e Event) AppendJSON(b []byte) []byte {
 		b = append(b, `,"fence":`...)
 		b = strconv.AppendUint(b, e.Fence, 10)
 	}
+	b = appendOptional(b, `,"code":`, string(e.Code))
 	b = appendOptional(b, `,"note":`, e.Note)
 	return append(b, '}')
 }
