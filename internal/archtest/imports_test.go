@@ -30,7 +30,7 @@ var rules = []struct {
 	{"internal/grab/lock/peers", "internal/grab/lock", "other people's libraries as strategies: they cannot know that they are watched either"},
 	{"internal/grab", "internal/grab/lock internal/order internal/history internal/tap", "the critical section; the same code in instance, benchmark and explorer"},
 	{"internal/control", "internal/order internal/history internal/tap", "both ends of one API: what an instance serves and what a harness asks, neither of which it knows"},
-	{"internal/check", "internal/history internal/order internal/grab/lock", "a verdict rests on the record and the ledger alone, in the words of the registry"},
+	{"internal/check", "internal/history internal/order", "a verdict rests on the record and the ledger alone"},
 	{"internal/stack", "internal/order internal/grab/lock internal/tap", "servers, whatever runs on them"},
 	{"internal/instance", "internal/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/stack", "what both binaries start; nothing that measures it"},
 	{"internal/fault", "internal/control internal/stack internal/tap internal/schedule internal/grab/lock", "faults strike what runs, and know no experiment"},

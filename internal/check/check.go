@@ -1,14 +1,19 @@
-// Package check judges what happened: from the ledger, from what clients were
-// told, and from what the instances recorded, to verdicts that know three
-// values. What cannot be known is never passed.
+// Package check judges what happened to some orders. In goes [Evidence]: the
+// ledger, what the clients were told, and the [Record] to which a [Scan] has
+// brought the events of the instances. Out comes a [Verdict] on each property of
+// the catalogue that a run can check: pass, fail, or unknown. What cannot be
+// known never passes.
 //
-// The figures (CountGrabs, CompareAnswers, Overlaps) stand apart from the
-// verdicts on them, so that a table and a verdict can never count differently.
+// Start with [Judge]. The figures (CountGrabs, CompareAnswers, Overlaps) stand
+// apart from the verdicts on them, so that a table and a verdict can never count
+// differently. [Explain] makes the timeline of an order on which a property broke.
 package check
 
 import (
-	"grablab/internal/grab/lock"
-	"grablab/internal/history"
+	"fmt"
+	"slices"
+
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -22,31 +27,41 @@ const (
 	Unknown Result = "unknown"
 )
 
-// Verdict is what one checker says.
+// Verdict is what the checker of one property says.
 type Verdict struct {
-	Checker string
-	Result  Result
-	Why     string          // a sentence
-	Events  []history.Event // those that show it, if any were recorded
+	Property string `json:"checker"` // by its name in the catalogue
+	Result   Result `json:"result"`
+	Why      string `json:"why"` // a sentence
 }
 
-// Checker looks at one property.
-type Checker struct {
-	Name  string
-	About string // the property, in one line
-	Check func(Evidence) Verdict
+// checkers is a function for every property that is checked, the one that
+// matters most first.
+var checkers = []struct {
+	property string
+	check    func(Evidence) Verdict
+}{
+	{catalog.OneWinner, oneWinner},
+	{catalog.AnswersAgree, answersAgree},
+	{catalog.HoldersExclusive, holdersExclusive},
+	{catalog.WritesExclusive, writesExclusive},
+	{catalog.Linearizable, linearizable},
+	{catalog.FenceMonotone, fenceMonotone},
+	{catalog.StaleWrite, staleWrite},
+	{catalog.StuckOrder, stuckOrder},
 }
 
-// Checkers is every property that is looked at, the one that matters first.
-var Checkers = []Checker{
-	oneWinner,
-	answersAgree,
-	holdersApart,
-	effectsApart,
-	linearizable,
-	fenceMonotone,
-	noStaleWrite,
-	nothingStuck,
+// Judge checks the named properties, or every one that can be checked if none is
+// named.
+func Judge(e Evidence, properties ...string) []Verdict {
+	var verdicts []Verdict
+	for _, c := range checkers {
+		if len(properties) == 0 || slices.Contains(properties, c.property) {
+			v := c.check(e)
+			v.Property = c.property
+			verdicts = append(verdicts, v)
+		}
+	}
+	return verdicts
 }
 
 // Pair is one driver's attempt on one order.
@@ -58,43 +73,44 @@ type Evidence struct {
 	Ledger []order.Grab // in the order in which it was written
 	// NoLedger says why the ledger could not be read; nil: it was.
 	NoLedger error
-	// FromAnswers: there is no ledger to read, as with somebody else's service.
+	// FromAnswers: there is no ledger to read, as with a foreign service.
 	// Winners are then counted from Told.
 	FromAnswers bool
 
 	Told   []Pair // who was answered "grabbed"
-	Unsure []Pair // whose outcome nobody knows: no answer, or one that says so
+	Unsure []Pair // whose outcome is unknown: no answer, or one that says so
 
-	Record   *Record        // what the instances recorded; nil: nothing
-	Excludes lock.Exclusion // whom the lock promises to keep apart
-	Guard    order.Guard    // with which the winners were written
+	Record   *Record           // what the instances recorded; nil: nothing
+	Excludes catalog.Exclusion // how far the lock promises to exclude
+	Guard    order.Guard       // with which the winners were written
 
 	Stuck []int64 // orders on which a probe never got an answer
 	// NoProbe says why the probes could not tell; nil: they did.
 	NoProbe error
 }
 
-// All runs every checker.
-func All(e Evidence) []Verdict {
-	verdicts := make([]Verdict, len(Checkers))
-	for i, c := range Checkers {
-		verdicts[i] = c.Check(e)
-	}
-	return verdicts
+func pass(why string, args ...any) Verdict {
+	return Verdict{Result: Pass, Why: fmt.Sprintf(why, args...)}
+}
+func fail(why string, args ...any) Verdict {
+	return Verdict{Result: Fail, Why: fmt.Sprintf(why, args...)}
+}
+func unknown(why string, args ...any) Verdict {
+	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-func pass(why string) Verdict    { return Verdict{Result: Pass, Why: why} }
-func unknown(why string) Verdict { return Verdict{Result: Unknown, Why: why} }
-
-func fail(why string, events ...history.Event) Verdict {
-	return Verdict{Result: Fail, Why: why, Events: events}
+// eventsLost is the verdict on what a record with gaps does not break.
+func eventsLost(r *Record) Verdict {
+	return unknown("%s", plural(r.Lost, "event was lost", "events were lost"))
 }
 
-// named fills in who says so.
-func named(name string, check func(Evidence) Verdict) func(Evidence) Verdict {
-	return func(e Evidence) Verdict {
-		v := check(e)
-		v.Checker = name
-		return v
+// noLedger is the verdict where the ledger is needed.
+func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
+
+// plural is n with the word that suits it.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
 	}
+	return fmt.Sprintf("%d %s", n, many)
 }

@@ -2,12 +2,12 @@ package check_test
 
 import (
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -19,23 +19,14 @@ var errGone = errors.New("the database is gone")
 // rows is a ledger of order, driver pairs.
 func rows(pairs ...check.Pair) []order.Grab { return check.Rows(pairs) }
 
-// find returns the named checker's verdict.
-func verdict(t *testing.T, name string, e check.Evidence) check.Verdict {
+// verdict is that on one property.
+func verdict(t *testing.T, property string, e check.Evidence) check.Verdict {
 	t.Helper()
-	for _, c := range check.Checkers {
-		if c.Name == name {
-			v := c.Check(e)
-			if v.Checker != name {
-				t.Errorf("the verdict of %s is signed %q", name, v.Checker)
-			}
-			if v.Why == "" {
-				t.Errorf("%s does not say why", name)
-			}
-			return v
-		}
+	verdicts := check.Judge(e, property)
+	if len(verdicts) != 1 || verdicts[0].Property != property || verdicts[0].Why == "" {
+		t.Fatalf("got %+v, want one verdict on %s that says why", verdicts, property)
 	}
-	t.Fatalf("no checker %q", name)
-	return check.Verdict{}
+	return verdicts[0]
 }
 
 func TestVerdicts(t *testing.T) {
@@ -60,7 +51,7 @@ func TestVerdicts(t *testing.T) {
 		{"foreign, doubt on another order", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(2, 2)}}, check.Pass, "1 order"},
 
 		{"as told", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 1)}}, check.Pass, "1 promised grab"},
-		{"a service that writes nothing", "answers-agree", check.Evidence{Told: []check.Pair{p(1, 1), p(2, 3)}}, check.Fail, "driver 1 was told that order 1"},
+		{"a service that writes nothing", "answers-agree", check.Evidence{Told: []check.Pair{p(1, 1), p(2, 3)}}, check.Fail, "driver 1 was told to have won order 1"},
 		{"the wrong driver was told", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 2)}}, check.Fail, "driver 2"},
 		{"told twice, written once", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 1), p(1, 1)}}, check.Fail, "1 grab was promised"},
 		{"the winner was told taken", "answers-agree", check.Evidence{Ledger: rows(p(1, 1))}, check.Fail, "driver 1 stands in the ledger"},
@@ -69,13 +60,13 @@ func TestVerdicts(t *testing.T) {
 		{"no ledger", "answers-agree", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1)}}, check.Unknown, "the database is gone"},
 		{"foreign", "answers-agree", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}}, check.Unknown, "no ledger"},
 
-		{"all answered", "nothing-stuck", check.Evidence{}, check.Pass, ""},
-		{"a lock that never lets go", "nothing-stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders give no fresh driver an answer, order 4"},
-		{"not probed", "nothing-stuck", check.Evidence{NoProbe: errGone}, check.Unknown, "the database is gone"},
-		{"some stuck, some not probed", "nothing-stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order gives"},
+		{"all answered", "stuck", check.Evidence{}, check.Pass, ""},
+		{"a lock that never lets go", "stuck", check.Evidence{Stuck: []int64{9, 4}}, check.Fail, "2 orders give no fresh driver an answer, order 4"},
+		{"not probed", "stuck", check.Evidence{NoProbe: errGone}, check.Unknown, "the database is gone"},
+		{"some stuck, some not probed", "stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order gives"},
 
-		{"no lock", "holders-apart", check.Evidence{Excludes: lock.Nobody, Record: &check.Record{}}, check.Unknown, "no lock"},
-		{"no record", "holders-apart", check.Evidence{Excludes: lock.Global}, check.Unknown, "nobody recorded"},
+		{"no lock", "holders-exclusive", check.Evidence{Excludes: catalog.NoExclusion, Record: &check.Record{}}, check.Unknown, "no lock"},
+		{"no record", "holders-exclusive", check.Evidence{Excludes: catalog.Global}, check.Unknown, "not recorded"},
 	} {
 		t.Run(tt.checker+"/"+tt.name, func(t *testing.T) {
 			got := verdict(t, tt.checker, tt.e)
@@ -83,20 +74,6 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("got %s: %q, want %s: …%s…", got.Result, got.Why, tt.want, tt.why)
 			}
 		})
-	}
-}
-
-// A double-grab is shown by the rows of the order with the most.
-func TestDoubleGrabIsShown(t *testing.T) {
-	v := verdict(t, "one-winner", check.Evidence{Ledger: []order.Grab{
-		{Order: 1, Driver: 1, Token: "a"}, {Order: 2, Driver: 5, Token: "b", Instance: "8004"}, {Order: 2, Driver: 6, Token: "c", Instance: "8005"},
-	}})
-	want := []history.Event{
-		{Kind: history.OK, Op: history.Claim, Order: 2, Driver: 5, Token: "b", Instance: "8004"},
-		{Kind: history.OK, Op: history.Claim, Order: 2, Driver: 6, Token: "c", Instance: "8005"},
-	}
-	if !slices.Equal(v.Events, want) {
-		t.Errorf("shown by %v, want %v", v.Events, want)
 	}
 }
 
@@ -144,14 +121,26 @@ type tape struct {
 func stepsOf(t int) time.Duration { return time.Duration(t) * time.Millisecond }
 
 func (tp *tape) add(t int, instance string, kind history.Kind, op string, order, driver int64, token, note string) {
+	tp.play(history.Event{
+		Seq: tp.next(instance), T: time.Duration(t), Instance: instance, Kind: kind, Op: op,
+		Order: order, Driver: driver, Token: token, Note: note,
+	})
+}
+
+func (tp *tape) fails(t int, instance, op string, order, driver int64, token string, code history.Code, note string) {
+	tp.play(history.Event{
+		Seq: tp.next(instance), T: time.Duration(t), Instance: instance, Kind: history.Fail, Op: op,
+		Order: order, Driver: driver, Token: token, Code: code, Note: note,
+	})
+}
+
+// next is the sequence number of an instance's next event.
+func (tp *tape) next(instance string) uint64 {
 	if tp.seq == nil {
 		tp.seq = map[string]uint64{}
 	}
 	tp.seq[instance]++
-	tp.play(history.Event{
-		Seq: tp.seq[instance], T: time.Duration(t), Instance: instance, Kind: kind, Op: op,
-		Order: order, Driver: driver, Token: token, Note: note,
-	})
+	return tp.seq[instance]
 }
 
 func (tp *tape) play(e history.Event) {
@@ -168,12 +157,7 @@ func (tp *tape) leave(t int, instance string, order, driver int64, token string)
 }
 
 // lose forgets the next event of an instance.
-func (tp *tape) lose(instance string) {
-	if tp.seq == nil {
-		tp.seq = map[string]uint64{}
-	}
-	tp.seq[instance]++
-}
+func (tp *tape) lose(instance string) { tp.next(instance) }
 
 // restart begins the sequence of an instance anew.
 func (tp *tape) restart(instance string) { tp.seq[instance] = 0 }
@@ -187,44 +171,44 @@ func TestHoldersApart(t *testing.T) {
 		want     check.Result
 		why      string
 	}{
-		{"nothing happened", lock.Global, func(*tape) {}, 0, check.Pass, "0 holds"},
-		{"one after the other", lock.Global, func(r *tape) {
+		{"nothing happened", catalog.Global, func(*tape) {}, 0, check.Pass, "0 holds"},
+		{"one after the other", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.leave(2, "A", 7, 1, "a")
 			r.enter(3, "B", 7, 2, "b")
 			r.leave(4, "B", 7, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"one the instant after the other", lock.Global, func(r *tape) {
+		{"one the instant after the other", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.leave(2, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "B", 7, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"together, on two orders", lock.Global, func(r *tape) {
+		{"together, on two orders", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 8, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
 			r.leave(4, "B", 8, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"together, in two instances", lock.Global, func(r *tape) {
+		{"together, in two instances", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
 			r.leave(4, "B", 7, 2, "b")
 		}, 1, check.Fail, "order 7 driver 2 (instance B)"},
-		{"together, in two instances that need not exclude each other", lock.Process, func(r *tape) {
+		{"together, in two instances that need not exclude each other", catalog.PerProcess, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
 			r.leave(4, "B", 7, 2, "b")
 		}, 0, check.Pass, "2 holds"},
-		{"together, in one instance", lock.Process, func(r *tape) {
+		{"together, in one instance", catalog.PerProcess, func(r *tape) {
 			r.enter(1, "A", 7, 1, "")
 			r.enter(2, "A", 7, 2, "")
 			r.leave(3, "A", 7, 1, "")
 			r.leave(4, "A", 7, 2, "")
 		}, 1, check.Fail, "order 7 driver 2 (instance A)"},
-		{"the long one overlaps all the short ones", lock.Global, func(r *tape) {
+		{"the long one overlaps all the short ones", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			for i := range 3 {
 				r.enter(2+2*i, "B", 7, 2, "b")
@@ -232,30 +216,18 @@ func TestHoldersApart(t *testing.T) {
 			}
 			r.leave(9, "A", 7, 1, "a")
 		}, 3, check.Fail, "3 holds"},
-		{"one driver's two attempts with one token", lock.Global, func(r *tape) {
+		{"one driver's two attempts with one token", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "driver-1")
 			r.enter(2, "A", 7, 1, "driver-1")
 			r.leave(3, "A", 7, 1, "driver-1")
 			r.leave(4, "A", 7, 1, "driver-1")
 		}, 1, check.Fail, "1 hold began"},
-		{"never left", lock.Global, func(r *tape) {
+		{"never left", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(6, "B", 7, 2, "b")
 		}, 1, check.Fail, "driver 2"},
-		{"died inside, told", lock.Global, func(r *tape) {
-			r.enter(1, "A", 7, 1, "a")
-			r.scan.Died("A", 3)
-			r.enter(5, "B", 7, 2, "b")
-			r.leave(6, "B", 7, 2, "b")
-		}, 0, check.Pass, "2 holds"},
-		{"died inside, after another had entered", lock.Global, func(r *tape) {
-			r.enter(1, "A", 7, 1, "a")
-			r.enter(2, "B", 7, 2, "b")
-			r.scan.Died("A", 3)
-			r.leave(6, "B", 7, 2, "b")
-		}, 1, check.Fail, "driver 2"},
-		{"died inside, started anew", lock.Global, func(r *tape) {
+		{"died inside, started anew", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(6, "B", 7, 2, "b")
@@ -263,16 +235,16 @@ func TestHoldersApart(t *testing.T) {
 			r.enter(8, "A", 7, 3, "c")
 			r.leave(9, "A", 7, 3, "c")
 		}, 0, check.Pass, "3 holds"},
-		{"a release was lost", lock.Global, func(r *tape) {
+		{"a release was lost", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.lose("A")
 			r.enter(5, "A", 7, 2, "b")
 			r.leave(6, "A", 7, 2, "b")
 		}, 1, check.Unknown, "1 event was lost"},
-		{"an acquire was lost", lock.Global, func(r *tape) {
+		{"an acquire was lost", catalog.Global, func(r *tape) {
 			r.leave(1, "A", 7, 1, "a")
 		}, 0, check.Unknown, "1 event was lost"},
-		{"events were lost, and two overlap all the same", lock.Global, func(r *tape) {
+		{"events were lost, and two overlap all the same", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.leave(3, "A", 7, 1, "a")
@@ -280,15 +252,15 @@ func TestHoldersApart(t *testing.T) {
 			r.lose("B")
 			r.enter(9, "B", 7, 3, "c")
 		}, 1, check.Fail, "driver 2"},
-		{"lost before the process began to tell", lock.Global, func(r *tape) {
+		{"lost before the process began to tell", catalog.Global, func(r *tape) {
 			r.scan.Since = map[string]uint64{"A": 10}
 			r.seq = map[string]uint64{"A": 12}
 			r.enter(1, "A", 7, 1, "a")
 			r.leave(2, "A", 7, 1, "a")
 		}, 0, check.Unknown, "2 events were lost"},
-		{"failed acquires hold nothing", lock.Global, func(r *tape) {
+		{"failed acquires hold nothing", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
-			r.add(2, "B", history.Fail, history.Acquire, 7, 2, "", "lock: busy")
+			r.fails(2, "B", history.Acquire, 7, 2, "", "dependency", "lock: busy")
 			r.leave(3, "A", 7, 1, "a")
 		}, 0, check.Pass, "1 hold,"},
 	} {
@@ -299,7 +271,7 @@ func TestHoldersApart(t *testing.T) {
 			if got := check.Overlaps(rec.Holds, tt.among); len(got) != tt.overlaps {
 				t.Errorf("%d overlaps, want %d: %+v", len(got), tt.overlaps, got)
 			}
-			v := verdict(t, "holders-apart", check.Evidence{Record: rec, Excludes: tt.among})
+			v := verdict(t, "holders-exclusive", check.Evidence{Record: rec, Excludes: tt.among})
 			if v.Result != tt.want || !strings.Contains(v.Why, tt.why) {
 				t.Errorf("got %s: %q, want %s: …%s…", v.Result, v.Why, tt.want, tt.why)
 			}
@@ -307,33 +279,13 @@ func TestHoldersApart(t *testing.T) {
 	}
 }
 
-// What shows an overlap is the four ends, in the order of time.
-func TestOverlapIsShown(t *testing.T) {
-	var r tape
-	r.enter(1, "A", 7, 1, "a")
-	r.enter(2, "B", 7, 2, "b")
-	r.leave(3, "A", 7, 1, "a")
-	r.leave(4, "B", 7, 2, "b")
-	v := verdict(t, "holders-apart", check.Evidence{Record: r.scan.Record(), Excludes: lock.Global})
-	var got []string
-	for _, e := range v.Events {
-		got = append(got, e.Instance+" "+string(e.Kind)+" "+e.Op)
-	}
-	if want := []string{"A ok acquire", "B ok acquire", "A invoke release", "B invoke release"}; !slices.Equal(got, want) {
-		t.Errorf("shown by %q, want %q", got, want)
-	}
-	if v.Events[2].Seq != 2 || v.Events[2].T != 3 {
-		t.Errorf("the release of A is %+v", v.Events[2])
-	}
-}
-
 func TestNearMisses(t *testing.T) {
 	var r tape
-	r.add(1, "A", history.Fail, history.Claim, 7, 1, "a", order.ErrTaken.Error())
-	r.add(2, "A", history.Fail, history.Claim, 7, 2, "b", "claim: "+order.ErrStale.Error())
-	r.add(3, "A", history.Fail, history.Read, 7, 3, "c", order.ErrStale.Error())
-	r.add(4, "A", history.Fail, history.Claim, 7, 4, "d", "connection refused") // no guard refused it
-	r.add(5, "A", history.Fail, history.Grab, 7, 5, "e", order.ErrTaken.Error())
+	r.fails(1, "A", history.Claim, 7, 1, "a", history.Taken, order.ErrTaken.Error())
+	r.fails(2, "A", history.Claim, 7, 2, "b", history.Stale, "claim: "+order.ErrStale.Error())
+	r.fails(3, "A", history.Read, 7, 3, "c", history.Stale, order.ErrStale.Error())
+	r.fails(4, "A", history.Claim, 7, 4, "d", "dependency", "connection refused") // no guard refused it
+	r.fails(5, "A", history.Grab, 7, 5, "e", history.Taken, order.ErrTaken.Error())
 	r.add(6, "A", history.OK, history.Claim, 7, 6, "f", "")
 	if got := r.scan.Record().NearMisses; got != 3 {
 		t.Errorf("%d near misses, want 3", got)
@@ -354,19 +306,32 @@ func TestRecordTwice(t *testing.T) {
 	}
 }
 
-func TestAll(t *testing.T) {
-	var names []string
-	for _, v := range check.All(check.Evidence{}) {
-		names = append(names, v.Checker)
+// A run checks what the catalogue says that it does, each property once.
+func TestJudge(t *testing.T) {
+	var judged []string
+	for _, v := range check.Judge(check.Evidence{}) {
+		judged = append(judged, v.Property)
 	}
-	var want []string
-	for _, c := range check.Checkers {
-		want = append(want, c.Name)
-		if c.About == "" {
-			t.Errorf("%s does not say what it is about", c.Name)
-		}
+	want := catalog.PropertiesBy(catalog.Run)
+	slices.Sort(judged)
+	slices.Sort(want)
+	if !slices.Equal(judged, want) {
+		t.Errorf("got %q, want %q", judged, want)
 	}
-	if !reflect.DeepEqual(names, want) {
-		t.Errorf("got %q, want %q", names, want)
+}
+
+// A failure without a code is of a record that is older than codes: it is
+// unknown whether it was a near miss.
+func TestFailureWithoutCode(t *testing.T) {
+	var r tape
+	r.enter(1, "A", 7, 1, "a")
+	r.add(2, "A", history.Fail, history.Claim, 7, 1, "a", order.ErrTaken.Error())
+	r.leave(3, "A", 7, 1, "a")
+	rec := r.scan.Record()
+	if rec.NearMisses != 0 || rec.Lost != 1 {
+		t.Errorf("%d near misses and %d events lost, want 0 and 1", rec.NearMisses, rec.Lost)
+	}
+	if v := verdict(t, catalog.HoldersExclusive, check.Evidence{Record: rec, Excludes: catalog.Global}); v.Result != check.Unknown {
+		t.Errorf("got %+v, want unknown", v)
 	}
 }

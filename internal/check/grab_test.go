@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -67,7 +68,7 @@ func fight(t *testing.T, strategy string) check.Evidence {
 	}
 	wg.Wait()
 
-	e := check.Evidence{Told: told, Excludes: lock.Global}
+	e := check.Evidence{Told: told, Excludes: catalog.Global}
 	if e.Ledger, err = store.Ledger(ctx, first, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -91,12 +92,12 @@ func TestLocksAtWork(t *testing.T) {
 		overlaps int
 		want     map[string]check.Result
 	}{
-		{"none", lock.Global, 20, 19, map[string]check.Result{
-			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Fail, "linearizable": check.Fail}},
-		{"mutex", lock.Global, 2, 1, map[string]check.Result{
-			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Fail, "linearizable": check.Fail}},
-		{"mutex", lock.Process, 2, 0, map[string]check.Result{
-			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-apart": check.Pass}},
+		{"none", catalog.Global, 20, 19, map[string]check.Result{
+			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-exclusive": check.Fail, "linearizable": check.Fail}},
+		{"mutex", catalog.Global, 2, 1, map[string]check.Result{
+			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-exclusive": check.Fail, "linearizable": check.Fail}},
+		{"mutex", catalog.PerProcess, 2, 0, map[string]check.Result{
+			"one-winner": check.Fail, "answers-agree": check.Pass, "holders-exclusive": check.Pass}},
 	} {
 		t.Run(tt.strategy+"/"+string(tt.excludes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

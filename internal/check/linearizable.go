@@ -9,43 +9,38 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-var linearizable = Checker{
-	Name:  "linearizable",
-	About: "the grabs of every order can be put in one sequence in which the first, and only it, wins",
-	Check: named("linearizable", func(e Evidence) Verdict {
-		if e.Record == nil {
-			return unknown("nobody recorded the grabs")
+func linearizable(e Evidence) Verdict {
+	if e.Record == nil {
+		return unknown("the grabs were not recorded")
+	}
+	byOrder := opsByOrder(e.Record.Ops)
+	var wrong, undecided []int64
+	for _, ops := range byOrder {
+		switch result := linearize(ops); {
+		case result == porcupine.Illegal && (e.Record.Lost == 0 || winners(ops) > 1):
+			wrong = append(wrong, ops[0].Order)
+		case result != porcupine.Ok:
+			undecided = append(undecided, ops[0].Order)
 		}
-		byOrder := opsByOrder(e.Record.Ops)
-		var wrong []int64
-		var doubt string
-		for _, ops := range byOrder {
-			switch result := linearize(ops); {
-			case result == porcupine.Illegal && e.Record.Lost == 0, result == porcupine.Illegal && winners(ops) > 1:
-				wrong = append(wrong, ops[0].Order)
-			case result != porcupine.Ok && doubt == "":
-				doubt = fmt.Sprintf("order %d could not be decided", ops[0].Order)
-			}
-		}
-		switch {
-		case len(wrong) > 0:
-			return fail(fmt.Sprintf("the grabs of %s have no sequence in which only the first wins, those of order %d among them",
-				plural(len(wrong), "order", "orders"), wrong[0]))
-		case e.Record.Lost > 0:
-			return unknown(plural(e.Record.Lost, "event was lost", "events were lost"))
-		case doubt != "":
-			return unknown(doubt)
-		default:
-			return pass(fmt.Sprintf("the grabs of %s each have a sequence in which only the first wins", plural(len(byOrder), "order", "orders")))
-		}
-	}),
+	}
+	switch {
+	case len(wrong) > 0:
+		return fail("the grabs of %s have no sequence in which only the first wins, those of order %d among them",
+			plural(len(wrong), "order", "orders"), wrong[0])
+	case e.Record.Lost > 0:
+		return eventsLost(e.Record)
+	case len(undecided) > 0:
+		return unknown("order %d could not be decided", undecided[0])
+	default:
+		return pass("the grabs of %s each have a sequence in which only the first wins", plural(len(byOrder), "order", "orders"))
+	}
 }
 
 // linearizeTimeout bounds the search on one order.
 const linearizeTimeout = 2 * time.Second
 
-// grabOnce is an order as it should be: who comes first has it. Its state is
-// the driver who has it, 0 for nobody. An operation's input is its driver, its
+// grabOnce is an order as it should be: the first driver has it. Its state is
+// the driver who has it, 0 for none. An operation's input is its driver, its
 // output its Outcome.
 var grabOnce = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{int64(0)} },
@@ -101,7 +96,7 @@ func winners(ops []Op) (n int) {
 	return n
 }
 
-// linearize looks for a sequence of one order's grabs. Two who surely won have
+// linearize looks for a sequence of one order's grabs. Two drivers who surely won have
 // none, whatever the others did: then those two are enough, and a search among
 // many that cannot succeed is spared.
 func linearize(ops []Op) porcupine.CheckResult {

@@ -1,19 +1,15 @@
 package check
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 	"time"
 
-	"grablab/internal/grab/lock"
 	"grablab/internal/history"
-	"grablab/internal/order"
 )
 
-// Scan reads events one at a time, so that nobody needs to keep them. Those of
-// one instance must come in the order of their sequence numbers; how
-// instances are interleaved does not matter.
+// Scan reads events one at a time, so that a whole history need never be in
+// memory. Those of one instance must come in the order of their sequence
+// numbers; how instances are interleaved does not matter.
 //
 // A sequence that begins again at 1 is a process that was started anew: what
 // its predecessor held ended with that one's last event.
@@ -25,35 +21,52 @@ type Scan struct {
 	UntilClaim bool
 
 	record Record
-	live   map[attempt][]int    // into record.Holds, until their release has returned
-	claims map[attempt][]Effect // in flight
-	grabs  map[attempt][]Op     // in flight; attempts without a token
-	taken  map[int64]Op         // the first of each order
+	holds  inFlight[int] // into record.Holds, until their release has returned
+	claims inFlight[Effect]
+	grabs  inFlight[Op]   // by attempts without a token
+	taken  map[int64]Span // of each order, the first grab that was told so
 	last   map[string]history.Event
-	deaths map[string][]time.Duration
 	end    time.Duration
 }
 
-// attempt is how the two ends of a hold find each other. Tokens need not be
+// attempt is how the two ends of a span find each other. Tokens need not be
 // unique; then the first to begin is the first to end.
 type attempt struct {
 	Pair
 	instance, token string
 }
 
-// Died tells that the process of an instance ended at t, CLOCK_MONOTONIC.
-func (s *Scan) Died(instance string, t time.Duration) {
-	if s.deaths == nil {
-		s.deaths = map[string][]time.Duration{}
+// inFlight has what attempts have begun and not ended, the oldest first.
+type inFlight[T any] map[attempt][]T
+
+// pop takes out the oldest of an attempt, if there is one.
+func (f inFlight[T]) pop(a attempt) (oldest T, ok bool) {
+	if len(f[a]) == 0 {
+		return oldest, false
 	}
-	s.deaths[instance] = append(s.deaths[instance], t)
+	oldest = f[a][0]
+	if f[a] = f[a][1:]; len(f[a]) == 0 {
+		delete(f, a)
+	}
+	return oldest, true
+}
+
+// of takes out all that an instance has in flight.
+func (f inFlight[T]) of(instance string) (all []T) {
+	for a, ts := range f {
+		if a.instance == instance {
+			all = append(all, ts...)
+			delete(f, a)
+		}
+	}
+	return all
 }
 
 // Add reads the next event.
 func (s *Scan) Add(e history.Event) {
 	if s.last == nil {
-		s.live, s.claims, s.grabs = map[attempt][]int{}, map[attempt][]Effect{}, map[attempt][]Op{}
-		s.taken, s.last = map[int64]Op{}, map[string]history.Event{}
+		s.holds, s.claims, s.grabs = inFlight[int]{}, inFlight[Effect]{}, inFlight[Op]{}
+		s.taken, s.last = map[int64]Span{}, map[string]history.Event{}
 	}
 	s.sequence(e)
 	s.end = max(s.end, e.T)
@@ -65,7 +78,10 @@ func (s *Scan) Add(e history.Event) {
 		s.claim(a, e)
 	}
 	s.hold(a, e)
-	if e.Kind == history.Fail && refused(e) {
+	switch {
+	case e.Kind == history.Fail && e.Code == "":
+		s.record.Lost++ // recorded before there were codes: why it failed is unknown
+	case refused(e):
 		s.record.NearMisses++
 	}
 }
@@ -73,15 +89,16 @@ func (s *Scan) Add(e history.Event) {
 // sequence counts the events that are missing before e.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
+	anew := known && e.Incarnation != before.Incarnation
 	if !known {
 		before.Seq, known = s.Since[e.Instance]
 	}
 	switch {
-	case known && e.Seq > before.Seq+1:
-		s.record.Lost += int(e.Seq - before.Seq - 1)
-	case known && e.Seq <= before.Seq: // a new process
+	case anew, known && e.Seq <= before.Seq: // a new process
 		s.record.Lost += int(e.Seq - min(e.Seq, 1))
 		s.abandon(e.Instance, before.T)
+	case known:
+		s.record.Lost += int(e.Seq - before.Seq - 1)
 	}
 	s.last[e.Instance] = e
 }
@@ -90,27 +107,24 @@ func (s *Scan) sequence(e history.Event) {
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
-		s.live[a] = append(s.live[a], len(s.record.Holds))
-		s.record.Holds = append(s.record.Holds, Hold{
-			Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence,
-			Asked: s.asked(a), From: e.T, fromSeq: e.Seq,
-		})
+		h := Hold{Span: spanOf(e, 0), Asked: s.asked(a)}
+		h.From = e.T
+		s.holds[a] = append(s.holds[a], len(s.record.Holds))
+		s.record.Holds = append(s.record.Holds, h)
 	case e.Op == history.Read && e.Kind == history.OK:
-		for _, i := range s.first(a) {
-			s.record.Holds[i].Read = e.T
+		if h := s.oldest(a); h != nil {
+			h.Read = e.T
 		}
 	case e.Op == history.Release && e.Kind == history.Invoke,
 		s.UntilClaim && e.Op == history.Claim && e.Kind == history.Invoke:
-		s.close(a, e)
+		s.close(a, e.T)
 	case tellsOfLoss(e):
-		for _, i := range s.first(a) {
-			if h := &s.record.Holds[i]; h.Knew == 0 {
-				h.Knew = e.T
-			}
+		if h := s.oldest(a); h != nil && h.Knew == 0 {
+			h.Knew = e.T
 		}
 	}
 	if e.Op == history.Release && e.Kind != history.Invoke {
-		s.forget(a)
+		s.holds.pop(a)
 	}
 }
 
@@ -123,19 +137,18 @@ func (s *Scan) asked(a attempt) time.Duration {
 	return 0
 }
 
-// first of the attempt's holds, if there is any.
-func (s *Scan) first(a attempt) []int { return s.live[a][:min(1, len(s.live[a]))] }
-
-func (s *Scan) forget(a attempt) {
-	if s.live[a] = s.live[a][len(s.first(a)):]; len(s.live[a]) == 0 {
-		delete(s.live, a)
+// oldest of the attempt's holds; nil: it has none.
+func (s *Scan) oldest(a attempt) *Hold {
+	if len(s.holds[a]) == 0 {
+		return nil
 	}
+	return &s.record.Holds[s.holds[a][0]]
 }
 
-func (s *Scan) close(a attempt, e history.Event) {
-	for _, i := range s.live[a] {
+func (s *Scan) close(a attempt, t time.Duration) {
+	for _, i := range s.holds[a] {
 		if h := &s.record.Holds[i]; !h.Closed {
-			h.To, h.toSeq, h.Closed = e.T, e.Seq, true
+			h.To, h.Closed = t, true
 			return
 		}
 	}
@@ -147,17 +160,14 @@ func (s *Scan) close(a attempt, e history.Event) {
 // claim keeps those that wrote, or may have.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
-		s.claims[a] = append(s.claims[a], Effect{
-			Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: e.T, To: never,
-		})
+		effect := Effect{Span: spanOf(e, never)}
+		effect.From = e.T
+		s.claims[a] = append(s.claims[a], effect)
 		return
 	}
-	effect := Effect{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence}
-	if open := s.claims[a]; len(open) > 0 {
-		effect = open[0]
-		if s.claims[a] = open[1:]; len(open) == 1 {
-			delete(s.claims, a)
-		}
+	effect, ok := s.claims.pop(a)
+	if !ok {
+		effect.Span = spanOf(e, never)
 	}
 	if e.Kind != history.Fail {
 		effect.To, effect.Sure = e.T, e.Kind == history.OK
@@ -169,27 +179,25 @@ func (s *Scan) claim(a attempt, e history.Event) {
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
-		s.grabs[a] = append(s.grabs[a], Op{Order: e.Order, Driver: e.Driver, Instance: e.Instance, From: e.T, To: never, Outcome: MayHave})
+		op := Op{Span: spanOf(e, never), Outcome: MayHave}
+		op.From = e.T
+		s.grabs[a] = append(s.grabs[a], op)
 		return
 	}
-	op := Op{Order: e.Order, Driver: e.Driver, Instance: e.Instance}
-	if open := s.grabs[a]; len(open) > 0 {
-		op = open[0]
-		if s.grabs[a] = open[1:]; len(open) == 1 {
-			delete(s.grabs, a)
-		}
+	op, ok := s.grabs.pop(a)
+	if !ok {
+		op = Op{Span: spanOf(e, never), Outcome: MayHave}
 	}
-	switch op.To = e.T; {
+	switch {
 	case e.Kind == history.OK:
-		op.Outcome = Won
+		op.To, op.Outcome = e.T, Won
 		s.record.Ops = append(s.record.Ops, op)
-	case e.Kind == history.Info:
-		op.Outcome, op.To = MayHave, never // its write may still arrive
+	case e.Kind == history.Info: // its write may still arrive
 		s.record.Ops = append(s.record.Ops, op)
-	case strings.Contains(e.Note, order.ErrTaken.Error()):
-		op.Outcome = Taken
+	case e.Code == history.Taken:
+		op.To = e.T
 		if first, ok := s.taken[op.Order]; !ok || op.To < first.To {
-			s.taken[op.Order] = op
+			s.taken[op.Order] = op.Span
 		}
 	}
 }
@@ -197,89 +205,55 @@ func (s *Scan) grab(a attempt, e history.Event) {
 // abandon closes what a process that is no more had open. What it had sent may
 // still arrive.
 func (s *Scan) abandon(instance string, at time.Duration) {
-	for a, holds := range s.live {
-		if a.instance != instance {
-			continue
-		}
-		for _, i := range holds {
-			if h := &s.record.Holds[i]; !h.Closed {
-				h.To, h.Closed = max(at, h.From), true
-			}
-		}
-		delete(s.live, a)
-	}
-	for a, effects := range s.claims {
-		if a.instance == instance {
-			s.record.Effects = append(s.record.Effects, effects...)
-			delete(s.claims, a)
+	for _, i := range s.holds.of(instance) {
+		if h := &s.record.Holds[i]; !h.Closed {
+			h.To, h.Closed = max(at, h.From), true
 		}
 	}
-	for a, ops := range s.grabs {
-		if a.instance == instance {
-			s.record.Ops = append(s.record.Ops, ops...)
-			delete(s.grabs, a)
-		}
-	}
+	s.record.Effects = append(s.record.Effects, s.claims.of(instance)...)
+	s.record.Ops = append(s.record.Ops, s.grabs.of(instance)...)
 }
 
-// Record is what was read so far. Holds that nobody saw end last until their
-// process died, or until the end of the record.
+// Record is what was read so far. A hold that was not seen to end lasts until
+// its process was started anew, or until the end of the record.
 func (s *Scan) Record() *Record {
-	for _, holds := range s.live {
-		for _, i := range holds {
-			if h := &s.record.Holds[i]; h.toSeq == 0 {
-				h.To, h.Closed = s.lastSeen(h)
-			}
+	r := s.record
+	r.Holds, r.Effects, r.Ops = slices.Clone(r.Holds), slices.Clone(r.Effects), slices.Clone(r.Ops)
+	for i := range r.Holds {
+		if h := &r.Holds[i]; !h.Closed {
+			h.To = s.end
 		}
 	}
-	r := s.record
-	r.Effects, r.Ops = slices.Clone(r.Effects), slices.Clone(r.Ops)
 	for _, effects := range s.claims {
 		r.Effects = append(r.Effects, effects...)
 	}
 	for _, ops := range s.grabs {
 		r.Ops = append(r.Ops, ops...)
 	}
-	for _, op := range s.taken {
-		r.Ops = append(r.Ops, op)
+	for _, span := range s.taken {
+		r.Ops = append(r.Ops, Op{span, Taken})
 	}
-	slices.SortFunc(r.Effects, func(a, b Effect) int {
-		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.From, b.From), cmp.Compare(a.Driver, b.Driver))
-	})
-	slices.SortFunc(r.Ops, func(a, b Op) int {
-		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.From, b.From), cmp.Compare(a.Driver, b.Driver))
-	})
+	slices.SortFunc(r.Effects, func(a, b Effect) int { return a.compare(b.Span) })
+	slices.SortFunc(r.Ops, func(a, b Op) int { return a.compare(b.Span) })
 	return &r
 }
 
-// lastSeen is when an open hold ended at the latest, and whether it surely did.
-func (s *Scan) lastSeen(h *Hold) (to time.Duration, died bool) {
-	to = s.end
-	for _, t := range s.deaths[h.Instance] {
-		if t >= h.From && t <= to {
-			to, died = t, true
-		}
-	}
-	return to, died
-}
-
-// refused says whether a guard or a fence kept e from being written. An event
-// has crossed from another process, so that its error is left as text alone.
+// refused says whether e is a near miss: a guard or a fence kept it from being
+// written.
 func refused(e history.Event) bool {
-	stale := strings.Contains(e.Note, order.ErrStale.Error())
 	switch e.Op {
 	case history.Claim:
-		return stale || strings.Contains(e.Note, order.ErrTaken.Error())
+		return e.Kind == history.Fail && (e.Code == history.Stale || e.Code == history.Taken)
 	case history.Read: // where a fence is raised first
-		return stale
+		return e.Kind == history.Fail && e.Code == history.Stale
 	default:
 		return false
 	}
 }
 
-// tellsOfLoss says whether e lets a holder know that the lock is not his any
-// more: his lease says so, or somebody else has been at his order.
+// tellsOfLoss says whether e lets a holder know that it has lost the lock: its
+// lease says so, or another driver has been at its order.
 func tellsOfLoss(e history.Event) bool {
-	return e.Op == history.Lost || e.Kind == history.Fail &&
-		(refused(e) || e.Op == history.Release && strings.Contains(e.Note, lock.ErrLost.Error()))
+	return e.Op == history.Lost || refused(e) ||
+		e.Op == history.Release && e.Kind == history.Fail && e.Code == history.LeaseLost
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
-	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
@@ -29,17 +29,21 @@ func (s *scene) evidence() check.Evidence {
 
 // event of an attempt whose token is its driver's number.
 func (s *scene) event(t int, instance string, kind history.Kind, op string, id, driver int64, fence uint64, note string) {
-	if s.seq == nil {
-		s.seq = map[string]uint64{}
-	}
-	s.seq[instance]++
 	token := fmt.Sprint(driver)
 	if op == history.Grab && kind == history.Invoke {
 		token = ""
 	}
 	s.play(history.Event{
-		Seq: s.seq[instance], T: stepsOf(t), Instance: instance, Incarnation: s.incarnation, Kind: kind, Op: op,
+		Seq: s.next(instance), T: stepsOf(t), Instance: instance, Incarnation: s.incarnation, Kind: kind, Op: op,
 		Order: id, Driver: driver, Token: token, Fence: fence, Note: note,
+	})
+}
+
+// fails is the end of an operation that surely had no effect.
+func (s *scene) fails(t int, instance, op string, id, driver int64, fence uint64, code history.Code, note string) {
+	s.play(history.Event{
+		Seq: s.next(instance), T: stepsOf(t), Instance: instance, Incarnation: s.incarnation, Kind: history.Fail, Op: op,
+		Order: id, Driver: driver, Token: fmt.Sprint(driver), Fence: fence, Code: code, Note: note,
 	})
 }
 
@@ -69,13 +73,13 @@ func (s *scene) leaves(t int, instance string, id, driver int64, fence uint64) {
 func (s *scene) loses(t int, instance string, id, driver int64, fence uint64) {
 	s.enters(t, instance, id, driver, fence)
 	s.leaves(t+3, instance, id, driver, fence)
-	s.event(t+5, instance, history.Fail, history.Grab, id, driver, fence, order.ErrTaken.Error())
+	s.fails(t+5, instance, history.Grab, id, driver, fence, history.Taken, order.ErrTaken.Error())
 }
 
 // sound is a fenced lock that does its work on order 1: driver 1 wins, driver 2
 // comes later.
 func sound() *scene {
-	s := &scene{Evidence: check.Evidence{Excludes: lock.Global, Guard: order.Fenced}}
+	s := &scene{Evidence: check.Evidence{Excludes: catalog.Global, Guard: order.Fenced}}
 	s.enters(0, "A", 1, 1, 1)
 	s.claims(10, 12, "A", 1, 1, 1)
 	s.loses(20, "B", 1, 2, 2)
@@ -87,7 +91,7 @@ func sound() *scene {
 var subjects = []struct {
 	name  string
 	scene func() *scene
-	want  string // in the order of Checkers
+	want  string // in the order of Judge
 }{
 	{"sound", sound, "........"},
 	{"a lock that does nothing", func() *scene {
@@ -137,10 +141,10 @@ var subjects = []struct {
 		s.event(30, "B", history.Invoke, history.Grab, 1, 4, 0, "")
 		s.event(31, "A", history.OK, history.Acquire, 1, 3, 7, "")
 		s.leaves(32, "A", 1, 3, 7)
-		s.event(33, "A", history.Fail, history.Grab, 1, 3, 7, order.ErrTaken.Error())
+		s.fails(33, "A", history.Grab, 1, 3, 7, history.Taken, order.ErrTaken.Error())
 		s.event(34, "B", history.OK, history.Acquire, 1, 4, 7, "")
 		s.leaves(35, "B", 1, 4, 7)
-		s.event(37, "B", history.Fail, history.Grab, 1, 4, 7, order.ErrTaken.Error())
+		s.fails(37, "B", history.Grab, 1, 4, 7, history.Taken, order.ErrTaken.Error())
 		return s
 	}, ".....F.."},
 	{"a guard that takes a stale token", func() *scene {
@@ -150,7 +154,7 @@ var subjects = []struct {
 		s.event(35, "A", history.OK, history.Release, 2, 1, 3, "")
 		s.enters(40, "B", 2, 2, 4)
 		s.leaves(44, "B", 2, 2, 4)
-		s.event(46, "B", history.Fail, history.Grab, 2, 2, 4, "context canceled")
+		s.fails(46, "B", history.Grab, 2, 2, 4, "dependency", "context canceled")
 		s.event(50, "A", history.Invoke, history.Claim, 2, 1, 3, "")
 		s.event(51, "A", history.OK, history.Claim, 2, 1, 3, "")
 		s.event(52, "A", history.OK, history.Grab, 2, 1, 3, "")
@@ -219,7 +223,7 @@ var subjects = []struct {
 		s.leaves(34, "A", 2, 1, 3)
 		s.enters(40, "B", 2, 2, 4)
 		s.leaves(44, "B", 2, 2, 4)
-		s.event(46, "B", history.Fail, history.Grab, 2, 2, 4, "context canceled")
+		s.fails(46, "B", history.Grab, 2, 2, 4, "dependency", "context canceled")
 		s.event(50, "A", history.Invoke, history.Claim, 2, 1, 3, "")
 		s.event(51, "A", history.Info, history.Claim, 2, 1, 3, "connection lost")
 		return s
@@ -246,20 +250,20 @@ var subjects = []struct {
 		return s
 	}, ".......?"},
 	{"a lock without tokens", func() *scene {
-		s := &scene{Evidence: check.Evidence{Excludes: lock.Global, Guard: order.Naive}}
+		s := &scene{Evidence: check.Evidence{Excludes: catalog.Global, Guard: order.Naive}}
 		s.enters(0, "A", 1, 1, 0)
 		s.claims(10, 12, "A", 1, 1, 0)
 		return s
 	}, ".....??."},
 	{"no lock, and a guard that decides", func() *scene {
-		s := &scene{Evidence: check.Evidence{Excludes: lock.Nobody, Guard: order.Guarded}}
+		s := &scene{Evidence: check.Evidence{Excludes: catalog.NoExclusion, Guard: order.Guarded}}
 		s.enters(0, "A", 1, 1, 0)
 		s.enters(1, "B", 1, 2, 0)
 		s.event(10, "B", history.Invoke, history.Claim, 1, 2, 0, "")
 		s.claims(10, 12, "A", 1, 1, 0)
-		s.event(13, "B", history.Fail, history.Claim, 1, 2, 0, order.ErrTaken.Error())
+		s.fails(13, "B", history.Claim, 1, 2, 0, history.Taken, order.ErrTaken.Error())
 		s.leaves(14, "B", 1, 2, 0)
-		s.event(16, "B", history.Fail, history.Grab, 1, 2, 0, order.ErrTaken.Error())
+		s.fails(16, "B", history.Grab, 1, 2, 0, history.Taken, order.ErrTaken.Error())
 		return s
 	}, "..?..??."},
 }
@@ -276,26 +280,26 @@ func TestCheckersOnBrokenSubjects(t *testing.T) {
 		if len(s.seq) == 0 {
 			e.Record = nil
 		}
-		row := make([]byte, 0, len(check.Checkers))
-		for _, v := range check.All(e) {
+		var row []byte
+		for _, v := range check.Judge(e) {
 			row = append(row, marks[v.Result])
 			if v.Result == check.Fail {
-				caught[v.Checker] = true
+				caught[v.Property] = true
 			}
 			if v.Why == "" {
-				t.Errorf("%s: %s does not say why", subject.name, v.Checker)
+				t.Errorf("%s: %s does not say why", subject.name, v.Property)
 			}
 		}
 		fmt.Fprintf(&table, "%-48s %s\n", subject.name, strings.Join(strings.Split(string(row), ""), "   "))
 		if string(row) != subject.want {
-			t.Errorf("%s: got %s, want %s\n%s", subject.name, row, subject.want, tell(check.All(e)))
+			t.Errorf("%s: got %s, want %s\n%s", subject.name, row, subject.want, tell(check.Judge(e)))
 		}
 	}
 	heading := ""
-	for i, c := range check.Checkers {
-		heading += fmt.Sprintf("%48s %s%s\n", "", strings.Repeat("|   ", i), c.Name)
-		if !caught[c.Name] {
-			t.Errorf("nothing breaks %s", c.Name)
+	for i, v := range check.Judge(check.Evidence{}) {
+		heading += fmt.Sprintf("%48s %s%s\n", "", strings.Repeat("|   ", i), v.Property)
+		if !caught[v.Property] {
+			t.Errorf("nothing breaks %s", v.Property)
 		}
 	}
 	t.Logf("checker x subject: . pass, F fail, ? unknown\n%s%s", heading, &table)
@@ -304,7 +308,7 @@ func TestCheckersOnBrokenSubjects(t *testing.T) {
 func tell(verdicts []check.Verdict) string {
 	var b strings.Builder
 	for _, v := range verdicts {
-		fmt.Fprintf(&b, "\t%s %s: %s\n", v.Checker, v.Result, v.Why)
+		fmt.Fprintf(&b, "\t%s %s: %s\n", v.Property, v.Result, v.Why)
 	}
 	return b.String()
 }

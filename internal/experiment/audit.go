@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -33,9 +34,7 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	reasons.add(w.readEvents(c, s, &e), "events were lost")
 	e.NoProbe = w.probeAll(ctx, c, first, &e)
 	reasons.add(e.NoProbe, "stuck orders could not be counted")
-	for _, v := range check.All(e) {
-		c.Checks = append(c.Checks, Check{v.Checker, v.Result, v.Why})
-	}
+	c.Checks = check.Judge(e)
 	reasons.add(w.explain(c, s, e), "its story could not be told")
 	reasons.add(w.journal.keep(c.Strategy, c.Fault, &w.fleet.Events), "events could not be kept")
 }
@@ -122,37 +121,31 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence) error {
 	}); err != nil {
 		return err
 	}
-	story, ok := check.Tell(events, e.Ledger, check.Case{
-		Order: id, Property: property, Strategy: s, Guard: c.Guard, Fault: c.Fault, Lease: w.lease(c),
+	story, ok := check.Explain(events, e.Ledger, check.Case{
+		Order: id, Property: property, Guard: c.Guard, Fault: c.Fault, Lease: w.lease(c),
+		Excludes: s.Excludes, UntilClaim: s.UntilClaim, Breaks: s.Breaks,
 	})
 	if !ok {
 		return nil
 	}
 	c.Story = &story
-	if property != oneWinner {
+	if property != catalog.OneWinner {
 		return nil
 	}
 	story.Picture = fmt.Sprintf("%s-%s.picture.html", c.Strategy, c.Fault)
 	return w.journal.draw(story.Picture, e.Record, id)
 }
 
-// The properties that decide a verdict, by the names of their checkers.
-const (
-	oneWinner    = "one-winner"
-	holdersApart = "holders-apart"
-	nothingStuck = "nothing-stuck"
-)
-
 // failure is the property that the verdict will be about, and an order on which
 // it was not kept; "" if there is none.
 func failure(c *Cell, s lock.Strategy, e check.Evidence) (property string, id int64) {
 	switch {
 	case e.NoLedger == nil && c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
-		return oneWinner, check.CountGrabs(e.Ledger).Most
+		return catalog.OneWinner, check.CountGrabs(e.Ledger).Most
 	case c.Overlaps != nil && *c.Overlaps > 0 && mustNotOverlap(s, c.Fault):
-		return holdersApart, check.Overlaps(e.Record.Holds, s.Excludes)[0].First.Order
+		return catalog.HoldersExclusive, check.Overlaps(e.Record.Holds, s.Excludes)[0].First.Order
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return nothingStuck, slices.Min(e.Stuck)
+		return catalog.StuckOrder, slices.Min(e.Stuck)
 	default:
 		return "", 0
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
 )
@@ -15,8 +16,8 @@ import (
 // it has a story and a picture exactly where it failed.
 func checkTold(t *testing.T, dir string, c Cell) {
 	t.Helper()
-	if len(c.Checks) != len(check.Checkers) {
-		t.Errorf("%d checks, want one for each of the %d properties", len(c.Checks), len(check.Checkers))
+	if n := len(catalog.PropertiesBy(catalog.Run)); len(c.Checks) != n {
+		t.Errorf("%d checks, want one for each of the %d properties", len(c.Checks), n)
 	}
 	if c.Verdict == lock.Safe {
 		if c.Story != nil {
@@ -24,7 +25,7 @@ func checkTold(t *testing.T, dir string, c Cell) {
 		}
 		for _, k := range c.Checks {
 			if k.Result == check.Fail {
-				t.Errorf("%s fails: %s", k.Checker, k.Why)
+				t.Errorf("%s fails: %s", k.Property, k.Why)
 			}
 		}
 		return
@@ -48,7 +49,7 @@ func checkTold(t *testing.T, dir string, c Cell) {
 func TestFailure(t *testing.T) {
 	double := check.Evidence{Ledger: check.Rows([]check.Pair{{Order: 4, Driver: 1}, {Order: 5, Driver: 1}, {Order: 5, Driver: 2}}), Stuck: []int64{9, 8}}
 	overlap := check.Evidence{Stuck: []int64{9, 8}, Record: &check.Record{Holds: []check.Hold{
-		{Order: 7, Driver: 1, From: 1, To: 9}, {Order: 7, Driver: 2, From: 5, To: 10},
+		{Span: check.Span{Order: 7, Driver: 1, From: 1, To: 9}}, {Span: check.Span{Order: 7, Driver: 2, From: 5, To: 10}},
 	}}}
 	setnx, err := lock.Find("setnx")
 	if err != nil {
@@ -63,21 +64,12 @@ func TestFailure(t *testing.T) {
 	}{
 		{"nothing", Cell{DoubleGrabs: ptr(0), Overlaps: ptr(0), StuckOrders: ptr(0)}, check.Evidence{}, "", 0},
 		{"nothing was counted", Cell{}, check.Evidence{}, "", 0},
-		{"a double-grab before all", Cell{DoubleGrabs: ptr(1), Overlaps: ptr(1), StuckOrders: ptr(2)}, double, oneWinner, 5},
-		{"an overlap under what it survives", Cell{Fault: lock.NoFault, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, holdersApart, 7},
-		{"an overlap that was to be expected", Cell{Fault: lock.Pause, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, nothingStuck, 8},
+		{"a double-grab before all", Cell{DoubleGrabs: ptr(1), Overlaps: ptr(1), StuckOrders: ptr(2)}, double, catalog.OneWinner, 5},
+		{"an overlap under what it survives", Cell{Fault: lock.NoFault, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, catalog.HoldersExclusive, 7},
+		{"an overlap that was to be expected", Cell{Fault: lock.Pause, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, catalog.StuckOrder, 8},
 	} {
 		if got, id := failure(&tt.cell, setnx, tt.e); got != tt.want || id != tt.order {
 			t.Errorf("%s: %s of order %d, want %s of order %d", tt.name, got, id, tt.want, tt.order)
-		}
-	}
-}
-
-// The names that decide are those of checkers.
-func TestDecidingCheckers(t *testing.T) {
-	for _, name := range []string{oneWinner, holdersApart, nothingStuck} {
-		if !slices.ContainsFunc(check.Checkers, func(c check.Checker) bool { return c.Name == name }) {
-			t.Errorf("there is no checker %q", name)
 		}
 	}
 }

@@ -104,18 +104,11 @@ type Cell struct {
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
-	Checks []Check      `json:"checks,omitempty"` // of what was recorded; none: nothing was
-	Story  *check.Story `json:"story,omitempty"`  // of one order, where the cell failed
+	// Checks are of what was recorded; none: nothing was.
+	Checks []check.Verdict `json:"checks,omitempty"`
+	Story  *check.Timeline `json:"story,omitempty"` // of one order, where the cell failed
 
 	Peak *Peak `json:"peak,omitempty"` // scenario peak only
-}
-
-// Check is what one checker says of the cell. Contract 1 says which of them
-// make its verdict.
-type Check struct {
-	Checker string       `json:"checker"`
-	Result  check.Result `json:"result"`
-	Why     string       `json:"why"`
 }
 
 // Peak is the outcome of a stepped search for the highest rate that is held.

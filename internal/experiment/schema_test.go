@@ -68,8 +68,8 @@ func schemaRun() experiment.Run {
 		ServedBy: map[string]int{"8004": 1}, ContendedOrders: ptr(1), Latency: lat, LatencySent: lat, LoadHeld: ptr(true),
 		RedisCommands: ptr(1), RedisCommandsPerRequest: ptr(0.5), DBStatementsPerRequest: ptr(0.5),
 		Peak:   &experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1}}},
-		Checks: []experiment.Check{{Checker: "one-winner", Result: check.Fail, Why: "two won"}},
-		Story: &check.Story{
+		Checks: []check.Verdict{{Property: "one-winner", Result: check.Fail, Why: "two won"}},
+		Story: &check.Timeline{
 			Order: 1, Property: "one-winner", Mode: "F1", Name: "check, then act", Cure: "a lock", Picture: "none-none.html",
 			Steps: []check.Step{{Event: "writes", Believed: "has won", True: "grabbed"}},
 		},
@@ -115,8 +115,8 @@ func TestSchemaIsTheTypes(t *testing.T) {
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_ms"}},
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_sent_ms"}},
 		{reflect.TypeFor[experiment.Peak](), []any{"cells", 0, "peak"}},
-		{reflect.TypeFor[experiment.Check](), []any{"cells", 0, "checks", 0}},
-		{reflect.TypeFor[check.Story](), []any{"cells", 0, "story"}},
+		{reflect.TypeFor[check.Verdict](), []any{"cells", 0, "checks", 0}},
+		{reflect.TypeFor[check.Timeline](), []any{"cells", 0, "story"}},
 		{reflect.TypeFor[check.Step](), []any{"cells", 0, "story", "steps", 0}},
 		{reflect.TypeFor[experiment.PeakStep](), []any{"cells", 0, "peak", "steps", 0}},
 	} {

@@ -21,11 +21,11 @@ type proof struct {
 
 // proofs lists the properties that can be judged.
 var proofs = []proof{
-	{catalog.OneWinner, byChecker("one-winner", "the ledger")},
-	{catalog.LeaseExclusive, (*attempt).liveOverlap},
-	{catalog.WriteAfterExpiry, (*attempt).lateHolder},
-	{catalog.StaleWrite, byChecker("no-stale-write", "ledger and events")},
-	{catalog.FenceMonotone, byChecker("fence-monotone", "the events")},
+	{catalog.OneWinner, byChecker(catalog.OneWinner, "the ledger")},
+	{catalog.LeaseExclusive, (*attempt).leaseExclusive},
+	{catalog.WriteAfterExpiry, (*attempt).writeAfterExpiry},
+	{catalog.StaleWrite, byChecker(catalog.StaleWrite, "ledger and events")},
+	{catalog.FenceMonotone, byChecker(catalog.FenceMonotone, "the events")},
 	{catalog.StuckOrder, (*attempt).stuck},
 }
 
@@ -86,14 +86,10 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	return e, err
 }
 
-// byChecker asks the checker of that name, which looks at what by names.
-func byChecker(name, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
+// byChecker asks the checker of a property, which looks at what by names.
+func byChecker(property, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
 	return func(_ *attempt, _ context.Context, e check.Evidence) (bool, string, error) {
-		i := slices.IndexFunc(check.Checkers, func(c check.Checker) bool { return c.Name == name })
-		if i < 0 {
-			return false, "", fmt.Errorf("replay: there is no checker %s", name)
-		}
-		v := check.Checkers[i].Check(e)
+		v := check.Judge(e, property)[0]
 		return v.Result == check.Fail, fmt.Sprintf("%s (seen in %s)", v.Why, by), nil
 	}
 }
@@ -110,9 +106,9 @@ func (t *attempt) who(driver int64, instance string) *actor {
 	return nil
 }
 
-// liveOverlap: a lock was granted while another holder was inside, and by the
+// leaseExclusive: a lock was granted while another holder was inside, and by the
 // servers that granted them both leases ran.
-func (t *attempt) liveOverlap(_ context.Context, e check.Evidence) (bool, string, error) {
+func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, second := range e.Record.Holds {
 		for _, first := range e.Record.Holds {
 			a, b := t.holder(second), t.holder(first)
@@ -129,9 +125,9 @@ func (t *attempt) liveOverlap(_ context.Context, e check.Evidence) (bool, string
 	return false, "the lock was not granted while the lease of a holder ran (seen in the events and by PTTL)", nil
 }
 
-// lateHolder: a claim was written after the writer's lease had run out, while
+// writeAfterExpiry: a claim was written after the writer's lease had run out, while
 // another actor was inside.
-func (t *attempt) lateHolder(_ context.Context, e check.Evidence) (bool, string, error) {
+func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, effect := range e.Record.Effects {
 		a := t.who(effect.Driver, effect.Instance)
 		if !effect.Sure || t.leaseLeft(a, effect.From) > 0 {

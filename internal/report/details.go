@@ -91,8 +91,8 @@ func timeline(c experiment.Cell) section {
 	return shown
 }
 
-// verdictCheckers are those that make a verdict; what they say is in the table.
-var verdictCheckers = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
+// decisive are the properties that make a verdict; what is said of them is in the table.
+var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 
 // doubleGrabs are properties that every double-grab violates, too.
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
@@ -101,9 +101,9 @@ var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {
-		property, _, _ := catalog.FindProperty(k.Checker) // of an older run, it may have an old name
+		property, _, _ := catalog.FindProperty(k.Property) // of an older run, it may have an old name
 		implied := slices.Contains(doubleGrabs, property.Name) && c.DoubleGrabs != nil && *c.DoubleGrabs > 0
-		if k.Result == check.Fail && !implied && !slices.Contains(verdictCheckers, property.Name) {
+		if k.Result == check.Fail && !implied && !slices.Contains(decisive, property.Name) {
 			why = append(why, property.Name+": "+k.Why)
 		}
 	}

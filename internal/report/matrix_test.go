@@ -36,7 +36,7 @@ func badDay() *experiment.Run {
 	none.Reason = "98 of 100 orders were grabbed more than once"
 	paused := under("setnx", lock.Pause, lock.Unsafe, 6)
 	paused.Overlaps, paused.BeliefGapMS = ptr(6), ptr(412.34)
-	paused.Story = &check.Story{
+	paused.Story = &check.Timeline{
 		Order: 3, Property: "one-winner", Mode: "F11", Name: "the lease runs out under its holder", Cure: "a fencing token", Picture: "setnx-pause.html",
 		Steps: []check.Step{
 			{TMS: 0, Instance: "8004", Driver: 1, Event: "gets the lock", Believed: "has the lock", True: "driver 1 inside; order open"},
@@ -48,12 +48,12 @@ func badDay() *experiment.Run {
 	stuck.StuckOrders, stuck.Reason = ptr(6), "6 of 6 orders can no longer be grabbed"
 	surprise := under("watchdog", lock.Pause, lock.Unsafe, 1)
 	surprise.Expected = ptr(lock.Safe)
-	surprise.Story = &check.Story{Order: 9, Property: "one-winner", Steps: paused.Story.Steps[:1]}
+	surprise.Story = &check.Timeline{Order: 9, Property: "one-winner", Steps: paused.Story.Steps[:1]}
 	fenced := under("setnx-fenced", lock.RedisRestart, lock.Safe, 0)
 	fenced.NearMisses = ptr(6)
-	fenced.Checks = []experiment.Check{
-		{Checker: "one-winner", Result: check.Pass, Why: "each by one driver"},
-		{Checker: "fence-monotone", Result: check.Fail, Why: "the tokens of order 1 fall back"},
+	fenced.Checks = []check.Verdict{
+		{Property: "one-winner", Result: check.Pass, Why: "each by one driver"},
+		{Property: "fence", Result: check.Fail, Why: "the tokens of order 1 fall back"},
 	}
 	missed := under("redlock", lock.Pause, lock.Unknown, 0)
 	missed.Expected, missed.Struck, missed.Reason = ptr(lock.Safe), ptr(0), "the fault never struck"

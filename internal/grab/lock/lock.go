@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
@@ -162,57 +163,53 @@ const (
 	Etcd
 )
 
-// Fault names something that goes wrong. Their constants live here, because
-// what a strategy promises under each is part of the strategy.
-type Fault string
+// Fault is the name of something that goes wrong, as the catalogue has it.
+type Fault = catalog.Fault
 
-// The faults.
+// The faults under which a strategy promises something.
 const (
-	NoFault          Fault = "none"
-	Slow             Fault = "slow"
-	Pause            Fault = "pause"
-	Hang             Fault = "hang"
-	Crash            Fault = "crash"
-	RedisRestart     Fault = "redis-restart"
-	RedisRestartMost Fault = "redis-restart-most"
-	RedisDown        Fault = "redis-down"
-	RedisDownMost    Fault = "redis-down-most"
-	Amnesia          Fault = "amnesia"
-	Failover         Fault = "failover"
-	Partition        Fault = "partition"
-	PartitionDB      Fault = "partition-db"
-	Latency          Fault = "latency"
-	ClientClock      Fault = "client-clock"
-	NodeClock        Fault = "node-clock"
-	DBRestart        Fault = "db-restart"
+	NoFault          = catalog.NoFault
+	Slow             = catalog.Slow
+	Pause            = catalog.Pause
+	Hang             = catalog.Hang
+	Crash            = catalog.Crash
+	RedisRestart     = catalog.RedisRestart
+	RedisRestartMost = catalog.RedisRestartMost
+	RedisDown        = catalog.RedisDown
+	RedisDownMost    = catalog.RedisDownMost
+	Amnesia          = catalog.Amnesia
+	Failover         = catalog.Failover
+	Partition        = catalog.Partition
+	PartitionDB      = catalog.PartitionDB
+	Latency          = catalog.Latency
+	ClientClock      = catalog.ClientClock
+	NodeClock        = catalog.NodeClock
+	DBRestart        = catalog.DBRestart
 )
 
 // Faults lists every fault, in the order of a table.
-var Faults = []Fault{
-	NoFault, Slow, Pause, Hang, Crash, RedisRestart, RedisRestartMost, RedisDown, RedisDownMost,
-	Amnesia, Failover, Partition, PartitionDB, Latency, ClientClock, NodeClock, DBRestart,
-}
+var Faults = catalog.FaultsBy(catalog.Run)
 
 // Verdict is what a cell, or a claim about one, comes to.
-type Verdict string
+type Verdict = catalog.Verdict
 
 // The verdicts.
 const (
-	Safe    Verdict = "safe"
-	Unsafe  Verdict = "unsafe"
-	Stuck   Verdict = "stuck"
-	Unknown Verdict = "unknown"
-	NA      Verdict = "n/a"
+	Safe    = catalog.Safe
+	Unsafe  = catalog.Unsafe
+	Stuck   = catalog.Stuck
+	Unknown = catalog.Unknown
+	NA      = catalog.NA
 )
 
-// Exclusion says among which clients a lock excludes a second holder.
-type Exclusion string
+// Exclusion is how far the mutual exclusion of a lock reaches.
+type Exclusion = catalog.Exclusion
 
 // The exclusions.
 const (
-	Nobody  Exclusion = "nobody"  // there is no lock
-	Process Exclusion = "process" // among those of one process
-	Global  Exclusion = "global"  // among all
+	Nobody  = catalog.NoExclusion
+	Process = catalog.PerProcess
+	Global  = catalog.Global
 )
 
 // Strategy is one entry of the registry: a lock, its guard, and what is

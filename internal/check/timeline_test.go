@@ -14,7 +14,7 @@ import (
 )
 
 // render is a story as a test compares it: a line for each step.
-func render(s check.Story) string {
+func render(s check.Timeline) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "order %d %s %s\n", s.Order, s.Property, s.Mode)
 	for _, step := range s.Steps {
@@ -32,7 +32,7 @@ func find(t *testing.T, name string) lock.Strategy {
 	return s
 }
 
-func TestStories(t *testing.T) {
+func TestExplain(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		property string
@@ -104,62 +104,62 @@ order 2 one-winner F11
 1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order grabbed by driver 2
 1499 A/1 writes itself as the winner | has won the order | driver 1 inside; driver 1 for longer than a lease of 1s; order grabbed 2 times: by driver 2 and driver 1
 `},
-		{"two holders, one winner", "holders-apart", "redlock", lock.Amnesia, func(s *scene) {
+		{"two holders, one winner", "holders-exclusive", "redlock", lock.Amnesia, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.enters(3, "B", 2, 2, 0)
 			s.claims(13, 14, "B", 2, 2, 0)
 		}, `
-order 2 holders-apart F18
+order 2 holders-exclusive F18
 0 A/1 gets the lock | has the lock | driver 1 inside; order open
 1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
 3 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; order open
 `},
-		{"a holder that died", "nothing-stuck", "setnx-nottl", lock.Crash, func(s *scene) {
+		{"a holder that died", "stuck", "setnx-nottl", lock.Crash, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "read 1 after")
 			for i := range 3 {
-				s.event(100+10*i, "B", history.Fail, history.Acquire, 2, int64(10+i), 0, lock.ErrBusy.Error())
+				s.fails(100+10*i, "B", history.Acquire, 2, int64(10+i), 0, history.Busy, lock.ErrBusy.Error())
 			}
 		}, `
-order 2 nothing-stuck F3
+order 2 stuck F3
 0 A/1 gets the lock | has the lock | driver 1 inside; order open
 1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
 4 A/1 the fault strikes: read 1 after | has the lock, the order is open | driver 1 inside; order open
-99 B/10 does not get the lock: lock: busy | somebody else has the lock | driver 1 inside; order open
-119 B/12 does not get the lock: lock: busy | somebody else has the lock | driver 1 inside; order open
+99 B/10 does not get the lock: lock: busy | another driver has the lock | driver 1 inside; order open
+119 B/12 does not get the lock: lock: busy | another driver has the lock | driver 1 inside; order open
 `},
-		{"a holder whose process was started again", "nothing-stuck", "setnx-nottl", lock.Crash, func(s *scene) {
+		{"a holder whose process was started again", "stuck", "setnx-nottl", lock.Crash, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "after read")
 			s.restart("A")
 			s.incarnation = 1
-			s.event(100, "A", history.Fail, history.Acquire, 2, 9, 0, lock.ErrBusy.Error())
+			s.fails(100, "A", history.Acquire, 2, 9, 0, history.Busy, lock.ErrBusy.Error())
 		}, `
-order 2 nothing-stuck F3
+order 2 stuck F3
 0 A/1 gets the lock | has the lock | driver 1 inside; order open
 1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
 4 A/1 the fault strikes: after read | has the lock, the order is open | driver 1 inside; order open
-99 A/9 does not get the lock: lock: busy | somebody else has the lock | driver 1 died inside; order open
+99 A/9 does not get the lock: lock: busy | another driver has the lock | driver 1 died inside; order open
 `},
-		{"one that died before it knew", "nothing-stuck", "setnx-expire", lock.Crash, func(s *scene) {
+		{"one that died before it knew", "stuck", "setnx-expire", lock.Crash, func(s *scene) {
 			s.loses(0, "B", 2, 7, 0)
 			s.event(10, "A", history.Invoke, history.Grab, 2, 1, 0, "")
 			s.event(11, "A", history.Info, history.Strike, 2, 1, 0, "acquire 1 after")
-			s.event(90, "B", history.Fail, history.Acquire, 2, 8, 0, lock.ErrBusy.Error())
+			s.fails(90, "B", history.Acquire, 2, 8, 0, history.Busy, lock.ErrBusy.Error())
 		}, `
-order 2 nothing-stuck F4
+order 2 stuck F4
 0 A/1 asks for the order | nothing yet | order open
 1 A/1 the fault strikes: acquire 1 after | nothing yet | order open
-80 B/8 does not get the lock: lock: busy | somebody else has the lock | order open
+80 B/8 does not get the lock: lock: busy | another driver has the lock | order open
 `},
-		{"a release in vain", "nothing-stuck", "setnx-nottl", lock.RedisDown, func(s *scene) {
+		{"a release in vain", "stuck", "setnx-nottl", lock.RedisDown, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.event(5, "A", history.Invoke, history.Claim, 2, 1, 0, "")
-			s.event(6, "A", history.Fail, history.Claim, 2, 1, 0, "not written")
+			s.fails(6, "A", history.Claim, 2, 1, 0, "dependency", "not written")
 			s.event(7, "A", history.Invoke, history.Release, 2, 1, 0, "")
-			s.event(8, "A", history.Fail, history.Release, 2, 1, 0, "refused")
+			s.fails(8, "A", history.Release, 2, 1, 0, "dependency", "refused")
 		}, `
-order 2 nothing-stuck F3
+order 2 stuck F3
 0 A/1 gets the lock | has the lock | driver 1 inside; order open
 1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
 5 A/1 is refused its write: not written | has the lock, the order is open | driver 1 inside; order open
@@ -177,8 +177,9 @@ order 2 nothing-stuck F3
 			s := sound() // order 1, which must not show
 			tt.scene(s)
 			strategy := find(t, tt.strategy)
-			story, ok := check.Tell(slices.Clone(s.events), s.Ledger, check.Case{
-				Order: 2, Property: tt.property, Strategy: strategy, Guard: strategy.Guard, Fault: tt.fault, Lease: time.Second,
+			story, ok := check.Explain(slices.Clone(s.events), s.Ledger, check.Case{
+				Order: 2, Property: tt.property, Guard: strategy.Guard, Fault: tt.fault, Lease: time.Second,
+				Excludes: strategy.Excludes, UntilClaim: strategy.UntilClaim, Breaks: strategy.Breaks,
 			})
 			if got := "\n" + render(story); got != tt.want {
 				t.Errorf("got %s\nwant %s", got, tt.want)

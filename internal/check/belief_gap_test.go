@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -18,47 +19,47 @@ func TestBeliefGap(t *testing.T) {
 		want  time.Duration
 		known bool
 	}{
-		{"nobody lost it", lock.Global, func(r *tape) {
+		{"nobody lost it", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.leave(2, "A", 7, 1, "a")
 			r.enter(3, "B", 7, 2, "b")
 		}, 0, false},
-		{"learned by its renewal", lock.Global, func(r *tape) {
+		{"learned by its renewal", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.add(8, "A", history.Info, history.Lost, 7, 1, "a", "")
 			r.leave(9, "A", 7, 1, "a")
-			r.add(10, "A", history.Fail, history.Release, 7, 1, "a", lock.ErrLost.Error())
+			r.fails(10, "A", history.Release, 7, 1, "a", history.LeaseLost, lock.ErrLost.Error())
 		}, 3, true},
-		{"learned before another had it", lock.Global, func(r *tape) {
+		{"learned before another had it", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.add(4, "A", history.Info, history.Lost, 7, 1, "a", "")
 			r.enter(5, "B", 7, 2, "b")
 		}, 0, false},
-		{"learned by the release alone", lock.Global, func(r *tape) {
+		{"learned by the release alone", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(9, "A", 7, 1, "a")
-			r.add(11, "A", history.Fail, history.Release, 7, 1, "a", "release: "+lock.ErrLost.Error())
+			r.fails(11, "A", history.Release, 7, 1, "a", history.LeaseLost, "release: "+lock.ErrLost.Error())
 		}, 6, true},
-		{"learned by a refused write", lock.Global, func(r *tape) {
+		{"learned by a refused write", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
-			r.add(7, "A", history.Fail, history.Claim, 7, 1, "a", order.ErrStale.Error())
+			r.fails(7, "A", history.Claim, 7, 1, "a", history.Stale, order.ErrStale.Error())
 		}, 2, true},
-		{"never learned", lock.Global, func(r *tape) {
+		{"never learned", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(9, "A", 7, 1, "a")
 			r.add(11, "A", history.OK, history.Release, 7, 1, "a", "")
 		}, 0, false},
-		{"a release that only failed teaches nothing", lock.Global, func(r *tape) {
+		{"a release that only failed teaches nothing", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(9, "A", 7, 1, "a")
-			r.add(11, "A", history.Fail, history.Release, 7, 1, "a", "connection refused")
+			r.fails(11, "A", history.Release, 7, 1, "a", "dependency", "connection refused")
 		}, 0, false},
-		{"the longest of several", lock.Global, func(r *tape) {
+		{"the longest of several", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.add(3, "A", history.Info, history.Lost, 7, 1, "a", "")
@@ -66,12 +67,12 @@ func TestBeliefGap(t *testing.T) {
 			r.enter(5, "B", 8, 2, "d")
 			r.add(9, "A", history.Info, history.Lost, 8, 1, "c", "")
 		}, 4, true},
-		{"another process owes nothing", lock.Process, func(r *tape) {
+		{"another process owes nothing", catalog.PerProcess, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.add(9, "A", history.Info, history.Lost, 7, 1, "a", "")
 		}, 0, false},
-		{"no lock", lock.Nobody, func(r *tape) {
+		{"no lock", catalog.NoExclusion, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(2, "B", 7, 2, "b")
 			r.add(9, "A", history.Info, history.Lost, 7, 1, "a", "")

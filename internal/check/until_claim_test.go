@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
-	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 )
 
@@ -36,7 +36,7 @@ func TestHoldUntilClaim(t *testing.T) {
 					scan.Add(e)
 				}
 				rec := scan.Record()
-				if got := len(check.Overlaps(rec.Holds, lock.Global)); got != want || rec.Lost != 0 {
+				if got := len(check.Overlaps(rec.Holds, catalog.Global)); got != want || rec.Lost != 0 {
 					t.Errorf("until claim %v: %d overlaps and %d lost, want %d", until, got, rec.Lost, want)
 				}
 			}

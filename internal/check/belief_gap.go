@@ -1,0 +1,29 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"grablab/internal/catalog"
+)
+
+// BeliefGap is the longest time from the moment at which a lease is surely lost,
+// the return of the next holder's acquire, to the moment at which its holder
+// knows. ok is false where no holder lost the lock to another, or where none of
+// those that did ever learned.
+func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok bool) {
+	if excludes == catalog.NoExclusion {
+		return 0, false
+	}
+	holds = slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
+		return cmp.Or(contend(excludes, a.Span, b.Span), a.compare(b.Span))
+	})
+	for i := range len(holds) - 1 {
+		h, next := holds[i], holds[i+1]
+		if contend(excludes, h.Span, next.Span) == 0 && h.Knew > next.From {
+			gap, ok = max(gap, h.Knew-next.From), true
+		}
+	}
+	return gap, ok
+}

@@ -1,0 +1,81 @@
+package check
+
+import (
+	"slices"
+
+	"grablab/internal/order"
+)
+
+func oneWinner(e Evidence) Verdict {
+	switch {
+	case e.FromAnswers:
+		return oneWinnerTold(e)
+	case e.NoLedger != nil:
+		// Answers can convict. They cannot acquit: a row may have lost its answer.
+		if v := oneWinnerTold(e); v.Result == Fail {
+			return v
+		}
+		return noLedger(e)
+	}
+	c := CountGrabs(e.Ledger)
+	if c.DoubleGrabs > 0 {
+		return fail("%s grabbed more than once, order %d by %d drivers", plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
+	}
+	return pass("%s grabbed, each by one driver", plural(c.Orders, "order was", "orders were"))
+}
+
+// oneWinnerTold judges by what the clients were told.
+func oneWinnerTold(e Evidence) Verdict {
+	c := CountGrabs(Rows(e.Told))
+	if c.DoubleGrabs > 0 {
+		return fail("%s promised more than once, order %d to %d drivers", plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
+	}
+	// One more winner than was told would make two of one, or of none.
+	winners := map[int64]int{}
+	for _, p := range slices.Concat(e.Told, e.Unsure) {
+		if winners[p.Order]++; winners[p.Order] > 1 {
+			return unknown("order %d may have a second winner, whose answer was lost", p.Order)
+		}
+	}
+	return pass("%s promised, each to one driver", plural(c.Orders, "order was", "orders were"))
+}
+
+// Rows is a ledger as the answers would have it.
+func Rows(told []Pair) []order.Grab {
+	rows := make([]order.Grab, len(told))
+	for i, p := range told {
+		rows[i] = order.Grab{Order: p.Order, Driver: p.Driver}
+	}
+	return rows
+}
+
+// Grabs are the figures of a ledger.
+type Grabs struct {
+	Rows         int
+	Orders       int // with at least one row
+	DoubleGrabs  int // rows beyond the first of their order
+	OrdersDouble int // with more than one row
+
+	Most     int64 // the order with the most rows, the first of several; 0: there are none
+	MostRows int
+}
+
+// CountGrabs counts a ledger.
+func CountGrabs(ledger []order.Grab) Grabs {
+	c := Grabs{Rows: len(ledger)}
+	rows := map[int64]int{}
+	for _, g := range ledger {
+		rows[g.Order]++
+	}
+	c.Orders = len(rows)
+	for id, n := range rows {
+		if n > 1 {
+			c.OrdersDouble++
+			c.DoubleGrabs += n - 1
+		}
+		if n > c.MostRows || n == c.MostRows && id < c.Most {
+			c.Most, c.MostRows = id, n
+		}
+	}
+	return c
+}

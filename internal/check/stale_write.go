@@ -1,0 +1,90 @@
+package check
+
+import (
+	"time"
+
+	"grablab/internal/order"
+)
+
+func staleWrite(e Evidence) Verdict {
+	if !e.Guard.NeedsFence() {
+		return unknown("the guard does not look at fencing tokens")
+	}
+	if later, stale, ok := rowsFallBack(e.Ledger); ok {
+		return fail("order %d was written with token %d, and after that with token %d", stale.Order, later.Fence, stale.Fence)
+	}
+	if e.Record == nil {
+		return unknown("the tokens were not recorded")
+	}
+	seen := seenFences(e.Record, e.Guard)
+	var doubt *Effect
+	for _, effect := range e.Record.Effects {
+		fence := highestBefore(seen[effect.Order], effect.From)
+		switch {
+		case effect.Fence >= fence:
+		case effect.Sure:
+			return fail("the claim of driver %d on order %d was written with token %d when the database had seen %d",
+				effect.Driver, effect.Order, effect.Fence, fence)
+		default:
+			doubt = &effect
+		}
+	}
+	switch {
+	case doubt != nil:
+		return unknown("it is unknown whether the stale claim of driver %d on order %d was written", doubt.Driver, doubt.Order)
+	case e.NoLedger != nil:
+		return noLedger(e)
+	case e.Record.Lost > 0:
+		return eventsLost(e.Record)
+	default:
+		return pass("%s, none with a token below one that had been seen", plural(len(e.Ledger), "claim was written", "claims were written"))
+	}
+}
+
+// rowsFallBack finds a row of the ledger with a lower token than one that was
+// written before it.
+func rowsFallBack(ledger []order.Grab) (later, stale order.Grab, found bool) {
+	highest := map[int64]order.Grab{}
+	for _, g := range ledger {
+		if h, ok := highest[g.Order]; ok && g.Fence < h.Fence {
+			return h, g, true
+		}
+		highest[g.Order] = g
+	}
+	return order.Grab{}, order.Grab{}, false
+}
+
+// sighting is a token that the database had seen by t at the latest.
+type sighting struct {
+	t     time.Duration
+	fence uint64
+}
+
+// seenFences lists by order what was shown to the database, and when its answer
+// came: by the claims that wrote, and under Fenced by the reads before them.
+func seenFences(r *Record, g order.Guard) map[int64][]sighting {
+	seen := map[int64][]sighting{}
+	for _, e := range r.Effects {
+		if e.Sure {
+			seen[e.Order] = append(seen[e.Order], sighting{e.To, e.Fence})
+		}
+	}
+	if g == order.Fenced {
+		for _, h := range r.Holds {
+			if h.Read > 0 {
+				seen[h.Order] = append(seen[h.Order], sighting{h.Read, h.Fence})
+			}
+		}
+	}
+	return seen
+}
+
+// highestBefore is the highest token that was seen before t; 0: none was.
+func highestBefore(seen []sighting, t time.Duration) (fence uint64) {
+	for _, s := range seen {
+		if s.t < t {
+			fence = max(fence, s.fence)
+		}
+	}
+	return fence
+}

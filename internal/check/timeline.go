@@ -1,0 +1,327 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/history"
+	"grablab/internal/order"
+)
+
+// Case is what a timeline is to explain: one order of a cell, and the property
+// that broke on it.
+type Case struct {
+	Order    int64
+	Property string        // by its name in the catalogue
+	Fault    catalog.Fault // of the cell
+	Guard    order.Guard
+	Lease    time.Duration // for how long a lease lives without renewal; 0: unknown
+
+	// Of the strategy: how far its lock excludes, whether a claim lets go of it,
+	// and the failure modes that it is known to break by.
+	Excludes   catalog.Exclusion
+	UntilClaim bool
+	Breaks     []string
+}
+
+// Timeline is the shortest stretch of history that shows what went wrong on one
+// order.
+type Timeline struct {
+	Order    int64  `json:"order"`
+	Property string `json:"property"`               // that broke
+	Mode     string `json:"failure_mode,omitempty"` // F1 …; "": none is known to explain it
+	Name     string `json:"name,omitempty"`         // of the failure mode
+	Cure     string `json:"cure,omitempty"`
+	Steps    []Step `json:"steps"`
+	Picture  string `json:"picture,omitempty"` // file beside run.json
+}
+
+// Step is one fact of a timeline.
+type Step struct {
+	TMS      float64 `json:"t_ms"` // since the first step
+	Instance string  `json:"instance"`
+	Driver   int64   `json:"driver"`
+	Event    string  `json:"event"`
+	Believed string  `json:"believed"` // by the driver, from then on
+	True     string  `json:"true"`     // from then on, by the record and the ledger
+}
+
+// Explain makes the timeline of a case from the events of its order and the
+// ledger. ok is false where too little was recorded.
+func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, ok bool) {
+	b := newBuilder(events, ledger, c)
+	var shown []history.Event
+	switch c.Property {
+	case catalog.OneWinner:
+		shown = b.twoWinners()
+	case catalog.HoldersExclusive:
+		shown = b.twoHolders()
+	case catalog.StuckOrder:
+		shown = b.stuck()
+	}
+	if len(shown) == 0 {
+		return Timeline{}, false
+	}
+	t = Timeline{Order: c.Order, Property: c.Property, Steps: b.steps(shown)}
+	first, last := actorOf(shown[0]), actorOf(shown[len(shown)-1])
+	if m, ok := catalog.ModeOf(catalog.Facts{
+		Property: c.Property, Fault: c.Fault, Known: c.Breaks, FenceWrite: c.Guard == order.FenceWrite,
+		FreedAnother: slices.ContainsFunc(shown, func(e history.Event) bool { return b.freesAnother(e, first, last) }),
+	}); ok {
+		t.Mode, t.Name, t.Cure = m.ID, m.Name, m.Cure
+	}
+	return t, true
+}
+
+// builder has what is known of one order.
+type builder struct {
+	Case
+	events []history.Event // in the order of time
+	writes []history.Event // of them, the claims that stand in the ledger
+	holds  []Hold
+}
+
+func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
+	b := &builder{Case: c}
+	scan := Scan{UntilClaim: c.UntilClaim}
+	for _, e := range events {
+		if e.Order == c.Order {
+			b.events = append(b.events, e)
+			scan.Add(e)
+		}
+	}
+	b.holds = scan.Record().Holds
+	byTime := func(x, y history.Event) int { return cmp.Compare(x.T, y.T) }
+	slices.SortStableFunc(b.events, byTime)
+	for _, g := range ledger {
+		if write, ok := b.writeOf(g); ok {
+			b.writes = append(b.writes, write)
+		}
+	}
+	slices.SortStableFunc(b.writes, byTime)
+	return b
+}
+
+// writeOf is the claim that wrote a row of the ledger. One whose answer was not
+// seen is known by its call.
+func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
+	for _, e := range b.events {
+		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
+			write, ok = e, true // the answer comes last
+		}
+	}
+	return write, ok
+}
+
+// actor is one driver at one instance.
+type actor struct {
+	driver   int64
+	instance string
+}
+
+func actorOf(e history.Event) actor { return actor{e.Driver, e.Instance} }
+
+func (s Span) actor() actor { return actor{s.Driver, s.Instance} }
+
+// twoWinners is the stretch from where the first of two neighbouring winners
+// begins to the write of the second, of those the shortest.
+func (b *builder) twoWinners() (shortest []history.Event) {
+	for i := 1; i < len(b.writes); i++ {
+		first, second := b.writes[i-1], b.writes[i]
+		shown := b.between(min(b.begin(first), b.begin(second)), second, actorOf(first), actorOf(second))
+		if shortest == nil || len(shown) < len(shortest) {
+			shortest = shown
+		}
+	}
+	return shortest
+}
+
+// begin is when the attempt that e belongs to got the lock, or read the order
+// where there is no lock.
+func (b *builder) begin(e history.Event) time.Duration {
+	opens := history.Acquire
+	if b.Excludes == catalog.NoExclusion {
+		opens = history.Read
+	}
+	begin := e.T
+	for _, x := range b.events {
+		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == opens && x.Kind == history.OK {
+			begin = x.T
+		}
+	}
+	return begin
+}
+
+// between is what two actors did from the given instant to the last event, and
+// the releases that freed their lock meanwhile. What an actor did once it had
+// written changed nothing.
+func (b *builder) between(from time.Duration, last history.Event, one, other actor) []history.Event {
+	var shown []history.Event
+	wrote := map[actor]bool{}
+	for _, e := range b.events {
+		a := actorOf(e)
+		if e.T >= from && b.matters(e) && !wrote[a] && (a == one || a == other || b.freesAnother(e, one, other)) {
+			shown = append(shown, e)
+		}
+		if e == last {
+			break
+		}
+		wrote[a] = wrote[a] || e.Op == history.Claim && e.Kind == history.OK
+	}
+	return withoutEmptyCalls(shown)
+}
+
+// freesAnother says whether e is a release while one of two actors is inside
+// who came in later.
+func (b *builder) freesAnother(e history.Event, one, other actor) bool {
+	if e.Op != history.Release || e.Kind != history.OK {
+		return false
+	}
+	return slices.ContainsFunc(b.holds, func(h Hold) bool {
+		return h.actor() == actorOf(e) && h.Token == e.Token && slices.ContainsFunc(b.holds, func(v Hold) bool {
+			later := h.From < v.From && v.From < e.T && e.T < v.To
+			return later && (v.actor() == one || v.actor() == other) && contend(b.Excludes, h.Span, v.Span) == 0
+		})
+	})
+}
+
+// matters says whether e belongs in a timeline at all.
+func (b *builder) matters(e history.Event) bool {
+	switch e.Op {
+	case history.Acquire, history.Release:
+		return b.Excludes != catalog.NoExclusion && e.Kind != history.Invoke
+	case history.Grab:
+		return false
+	default:
+		return true
+	}
+}
+
+// withoutEmptyCalls leaves out the call of what returned before anything else happened.
+func withoutEmptyCalls(events []history.Event) []history.Event {
+	var kept []history.Event
+	for i, e := range events {
+		returns := i+1 < len(events) && actorOf(events[i+1]) == actorOf(e) && events[i+1].Op == e.Op
+		if e.Kind != history.Invoke || !returns {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// twoHolders is the stretch from the first holder's acquire to that of the
+// second, which came while the first was inside.
+func (b *builder) twoHolders() []history.Event {
+	overlaps := Overlaps(b.holds, b.Excludes)
+	if len(overlaps) == 0 {
+		return nil
+	}
+	first, second := overlaps[0].First, overlaps[0].Second
+	last := slices.IndexFunc(b.events, func(e history.Event) bool {
+		return e.T == second.From && actorOf(e) == second.actor() && e.Op == history.Acquire
+	})
+	return b.between(first.From, b.events[last], first.actor(), second.actor())
+}
+
+// stuck is all of the last attempt that may still hold the lock, and the first
+// and the last of those that did not get it.
+func (b *builder) stuck() []history.Event {
+	holder, ok := b.unreleased()
+	if !ok {
+		return nil
+	}
+	var refused []history.Event
+	for _, e := range b.events {
+		if e.T >= holder.T && e.Op == history.Acquire && e.Kind == history.Fail && actorOf(e) != actorOf(holder) {
+			refused = append(refused, e)
+		}
+	}
+	var shown []history.Event
+	for _, e := range b.events {
+		own := e == holder || e.T >= holder.T && actorOf(e) == actorOf(holder) && b.matters(e)
+		if own || len(refused) > 0 && (e == refused[0] || e == refused[len(refused)-1]) {
+			shown = append(shown, e)
+		}
+	}
+	return withoutEmptyCalls(shown)
+}
+
+// unreleased is where the last attempt begins that got the lock and was not seen
+// to give it back; if there is none, one that was never seen to end.
+func (b *builder) unreleased() (begins history.Event, ok bool) {
+	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
+	for _, e := range b.events {
+		switch {
+		case e.Op == history.Grab && e.Kind == history.Invoke:
+			asking[actorOf(e)] = e
+		case e.Op == history.Grab:
+			delete(asking, actorOf(e))
+		case e.Op == history.Acquire && e.Kind == history.OK:
+			holding[actorOf(e)] = e
+		case e.Op == history.Release && e.Kind == history.OK:
+			delete(holding, actorOf(e))
+		}
+	}
+	if len(holding) == 0 {
+		holding = asking
+	}
+	for _, e := range holding {
+		if !ok || e.T > begins.T {
+			begins, ok = e, true
+		}
+	}
+	return begins, ok
+}
+
+// steps puts beside each event what its driver believed and what was true. All
+// events of the order are gone through, as what was true does not begin with
+// the timeline.
+func (b *builder) steps(shown []history.Event) []Step {
+	var steps []Step
+	s := state{builder: b, beliefs: map[actor]string{}}
+	for _, e := range b.events {
+		s.next(e)
+		if slices.Contains(shown, e) {
+			steps = append(steps, Step{
+				TMS:      float64((e.T - shown[0].T).Microseconds()) / 1000,
+				Instance: e.Instance, Driver: e.Driver,
+				Event: describe(e), Believed: cmp.Or(s.beliefs[actorOf(e)], "nothing yet"), True: s.truth(e.T),
+			})
+		}
+	}
+	return steps
+}
+
+func describe(e history.Event) string {
+	text := strings.TrimSpace(e.Op + " " + string(e.Kind))
+	text = cmp.Or(descriptions[text], text)
+	if e.Op == history.Acquire && e.Kind == history.OK && e.Fence > 0 {
+		text += fmt.Sprintf(", token %d", e.Fence)
+	}
+	if e.Note != "" {
+		text += ": " + e.Note
+	}
+	return text
+}
+
+// descriptions say in a few words what the events of an operation and kind are.
+var descriptions = map[string]string{
+	"grab invoke":  "asks for the order",
+	"acquire ok":   "gets the lock",
+	"acquire fail": "does not get the lock",
+	"read ok":      "reads the order",
+	"read fail":    "is refused the order",
+	"claim invoke": "sends its write",
+	"claim ok":     "writes itself as the winner",
+	"claim fail":   "is refused its write",
+	"claim info":   "gets no answer to its write",
+	"release ok":   "lets go of the lock",
+	"release fail": "lets go of the lock, in vain",
+	"release info": "lets go of the lock, in vain",
+	"lost info":    "learns that its lease is lost",
+	"strike info":  "the fault strikes",
+}

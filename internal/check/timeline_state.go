@@ -1,0 +1,123 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/history"
+)
+
+// state follows one order through its events: which holders are inside, who has
+// won, and what each actor can know of it.
+type state struct {
+	*builder
+	inside  []insider
+	winners []actor
+	beliefs map[actor]string
+}
+
+// insider is one holder inside its critical section.
+type insider struct {
+	actor
+	at          time.Duration
+	incarnation int // of its process
+	died        bool
+}
+
+// next moves on by one event.
+func (s *state) next(e history.Event) {
+	a := actorOf(e)
+	for i, x := range s.inside {
+		s.inside[i].died = x.died || x.instance == e.Instance && x.incarnation < e.Incarnation
+	}
+	switch {
+	case e.Op == history.Acquire && e.Kind == history.OK:
+		s.inside = append(s.inside, insider{actor: a, at: e.T, incarnation: e.Incarnation})
+	case e.Op == history.Release && e.Kind == history.Invoke:
+		s.inside = slices.DeleteFunc(s.inside, func(x insider) bool { return x.actor == a })
+	case slices.Contains(s.writes, e):
+		s.winners = append(s.winners, a)
+	}
+	if belief := s.belief(e); belief != "" {
+		s.beliefs[a] = belief
+	}
+}
+
+// belief is what e lets its actor believe; "": what it did before.
+func (s *state) belief(e history.Event) string {
+	locks := s.Excludes != catalog.NoExclusion
+	switch {
+	case e.Op == history.Acquire && e.Kind == history.OK && locks:
+		return "has the lock"
+	case e.Op == history.Acquire && e.Code == history.Busy:
+		return "another driver has the lock"
+	case e.Op == history.Read && e.Kind == history.OK && len(s.winners) > 0:
+		return "the order is taken"
+	case e.Op == history.Read && e.Kind == history.OK && locks:
+		return "has the lock, the order is open"
+	case e.Op == history.Read && e.Kind == history.OK:
+		return "the order is open"
+	case e.Op == history.Claim && e.Kind == history.OK:
+		return "has won the order"
+	case tellsOfLoss(e):
+		return "the lock is lost"
+	case e.Op == history.Release && e.Kind == history.OK && !slices.Contains(s.winners, actorOf(e)):
+		return "has let go of the lock"
+	default:
+		return ""
+	}
+}
+
+// truth is who is inside, and who stands in the ledger.
+func (s *state) truth(now time.Duration) string {
+	var facts []string
+	if s.Excludes != catalog.NoExclusion {
+		facts = s.holders(now)
+	}
+	switch len(s.winners) {
+	case 0:
+		facts = append(facts, "order open")
+	case 1:
+		facts = append(facts, "order grabbed by "+names(s.winners))
+	default:
+		facts = append(facts, fmt.Sprintf("order grabbed %d times: by %s", len(s.winners), names(s.winners)))
+	}
+	return strings.Join(facts, "; ")
+}
+
+// holders says who is inside, who for longer than a lease, and who died there.
+func (s *state) holders(now time.Duration) []string {
+	var inside, long, dead []actor
+	for _, x := range s.inside {
+		switch {
+		case x.died:
+			dead = append(dead, x.actor)
+			continue
+		case s.Lease > 0 && now-x.at > s.Lease:
+			long = append(long, x.actor)
+		}
+		inside = append(inside, x.actor)
+	}
+	var facts []string
+	add := func(who []actor, what string) {
+		if len(who) > 0 {
+			facts = append(facts, names(who)+what)
+		}
+	}
+	add(inside, " inside")
+	add(long, fmt.Sprintf(" for longer than a lease of %v", s.Lease))
+	add(dead, " died inside")
+	return facts
+}
+
+// names of actors as a sentence has them.
+func names(actors []actor) string {
+	text := make([]string, len(actors))
+	for i, a := range actors {
+		text[i] = fmt.Sprintf("driver %d", a.driver)
+	}
+	return strings.Join(text, " and ")
+}

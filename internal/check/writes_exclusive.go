@@ -1,0 +1,30 @@
+package check
+
+import "grablab/internal/catalog"
+
+func writesExclusive(e Evidence) Verdict {
+	if e.Record == nil {
+		return unknown("the claims were not recorded")
+	}
+	var sure, all []Span
+	for _, effect := range e.Record.Effects {
+		all = append(all, effect.Span)
+		if effect.Sure {
+			sure = append(sure, effect.Span)
+		}
+	}
+	if found := overlaps(sure, catalog.Global); len(found) > 0 {
+		a, b := found[0].First, found[0].Second
+		return fail("%s another of its order was in flight: on order %d those of driver %d (instance %s) and driver %d (instance %s)",
+			plural(len(found), "claim wrote while", "claims wrote while"), a.Order, a.Driver, a.Instance, b.Driver, b.Instance)
+	}
+	if e.Record.Lost > 0 {
+		return eventsLost(e.Record)
+	}
+	if found := overlaps(all, catalog.Global); len(found) > 0 {
+		a, b := found[0].First, found[0].Second
+		return unknown("on order %d it is unknown whether driver %d or driver %d wrote, whose claims were in flight together",
+			a.Order, a.Driver, b.Driver)
+	}
+	return pass("%s, none while another of its order was in flight", plural(len(sure), "claim wrote", "claims wrote"))
+}
