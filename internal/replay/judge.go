@@ -3,7 +3,6 @@ package replay
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,29 +12,14 @@ import (
 	"grablab/internal/order"
 )
 
-// proof is how a property of the explorer shows on real servers.
-type proof struct {
-	property string
-	judge    func(*attempt, context.Context, check.Evidence) (broken bool, why string, err error)
-}
-
-// proofs lists the properties that can be judged.
-var proofs = []proof{
-	{catalog.OneWinner, byChecker(catalog.OneWinner, "the ledger")},
-	{catalog.LeaseExclusive, (*attempt).leaseExclusive},
-	{catalog.WriteAfterExpiry, (*attempt).writeAfterExpiry},
-	{catalog.StaleWrite, byChecker(catalog.StaleWrite, "ledger and events")},
-	{catalog.FenceMonotone, byChecker(catalog.FenceMonotone, "the events")},
-	{catalog.StuckOrder, (*attempt).stuck},
-}
-
-// forcible are the names of the properties that can be judged.
-func forcible() []string {
-	names := make([]string, len(proofs))
-	for i, p := range proofs {
-		names[i] = p.property
-	}
-	return names
+// proofs say how each property that a replay can check shows on real servers.
+var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken bool, why string, err error){
+	catalog.OneWinner:        byChecker(catalog.OneWinner, "the ledger"),
+	catalog.LeaseExclusive:   (*attempt).leaseExclusive,
+	catalog.WriteAfterExpiry: (*attempt).writeAfterExpiry,
+	catalog.StaleWrite:       byChecker(catalog.StaleWrite, "ledger and events"),
+	catalog.FenceMonotone:    byChecker(catalog.FenceMonotone, "the events"),
+	catalog.StuckOrder:       (*attempt).stuck,
 }
 
 // conclude judges after the last step, and once more when every actor has gone
@@ -62,8 +46,7 @@ func (t *attempt) judge(ctx context.Context, when string) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	i := slices.IndexFunc(proofs, func(p proof) bool { return p.property == t.Schedule.Property })
-	broken, why, err := proofs[i].judge(t, ctx, e)
+	broken, why, err := proofs[t.Schedule.Property](t, ctx, e)
 	return Result{Violated: broken, Why: why + ", " + when}, err
 }
 

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -213,8 +214,9 @@ func (r *replayer) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"
 
 // check finds what cannot be forced before anything is started.
 func (cfg Config) check() error {
-	if !slices.Contains(forcible(), cfg.Schedule.Property) {
-		return fmt.Errorf("%w: its property is %q; on real servers these can be judged: %v", ErrCannotForce, cfg.Schedule.Property, forcible())
+	if proofs[cfg.Schedule.Property] == nil {
+		return fmt.Errorf("%w: its property is %q; on real servers these can be judged: %v",
+			ErrCannotForce, cfg.Schedule.Property, catalog.PropertiesBy(catalog.Replay))
 	}
 	if cfg.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
 		return fmt.Errorf("%w: %s needs servers that no step can name", ErrCannotForce, cfg.Strategy.Name)
