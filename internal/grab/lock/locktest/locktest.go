@@ -93,6 +93,10 @@ type result struct {
 	took time.Duration
 }
 
+// stagger parts the starts of checks that run at the same time: what they connect and
+// acquire first, with short TTLs, is to take no longer than alone.
+const stagger = 20 * time.Millisecond
+
 // runAll runs those of the checks that apply and are wanted: all of a few subjects at
 // the same time, for they mostly wait, and then, one by one, those that need the
 // machine to themselves.
@@ -115,6 +119,7 @@ func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Sub
 		each(i, func(r *result) {
 			if !r.alone {
 				running.Go(func() { r.run(ctx, s) })
+				time.Sleep(stagger)
 			}
 		})
 		if i%atOnce == atOnce-1 {
