@@ -209,7 +209,6 @@ func TestLease(t *testing.T) {
 
 // A server that does not answer is told when the locker is made.
 func TestUnreachable(t *testing.T) {
-	t.Parallel() // it mostly waits
 	line, err := newLine("127.0.0.1:1")
 	must(t, err)
 	defer line.cut()
@@ -391,9 +390,7 @@ func TestLateCreateIsTakenBack(t *testing.T) {
 
 // A locker that closes releases no lease: its session is left to run out.
 func TestCloseReleasesNoLease(t *testing.T) {
-	t.Parallel() // it mostly waits
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
-		t.Parallel()
 		st, err := lock.Find(name)
 		must(t, err)
 		env := lock.Env{TTL: 2 * time.Second, Token: locktest.Token, ZooKeeper: &lock.Ensemble{Servers: b.stack.ZooKeeper}}
@@ -414,7 +411,6 @@ func TestCloseReleasesNoLease(t *testing.T) {
 
 // The folder of a lock goes some time after the last who wanted it.
 func TestZooKeeperKeepsNoEmptyLocks(t *testing.T) {
-	t.Parallel() // it mostly waits
 	b := newBed(t, "zookeeper")
 	must(t, acquire(t, b.locker(t, 10*time.Second, 0, nil), "empty").Release(t.Context()))
 	conn := dialZooKeeper(t, b.stack.ZooKeeper)

@@ -210,7 +210,6 @@ func TestPooledReleaseElsewhere(t *testing.T) {
 // Databases count waits in whole seconds; a lock that is wanted for less is
 // given up after less.
 func TestWaitOfLessThanASecond(t *testing.T) {
-	t.Parallel() // it mostly waits
 	for _, strategy := range []string{"mysql-getlock", "mysql-forupdate"} {
 		t.Run(strategy, func(t *testing.T) {
 			db := database(t, 4)
