@@ -186,11 +186,7 @@ compared within a round. The floor is two PINGs on the same client.
 }
 
 func caseNames() []string {
-	names := make([]string, len(lockbench.Cases))
-	for i, c := range lockbench.Cases {
-		names[i] = c.Name
-	}
-	return names
+	return namesOf(lockbench.Cases, func(c lockbench.Case) string { return c.Name })
 }
 
 func parseCases(text string) ([]lockbench.Case, error) {

@@ -81,6 +81,7 @@ func TestDocs(t *testing.T) {
 // document tests the commands of one document.
 func (s *shell) document(t *testing.T, path string) {
 	text := string(read(t, path))
+	compared := 0
 	for _, at := range shellBlock.FindAllStringSubmatchIndex(text, -1) {
 		lang, body := text[at[4]:at[5]], strings.TrimSpace(text[at[6]:at[7]])
 		if lang == "text" {
@@ -101,9 +102,13 @@ func (s *shell) document(t *testing.T, path string) {
 			var shown *string
 			if m := shownBlock.FindStringSubmatch(text[at[1]:]); m != nil && i == len(commands)-1 {
 				shown = &m[1]
+				compared++
 			}
 			t.Run(c, func(t *testing.T) { s.command(t, strings.TrimSpace(c), shown, path) })
 		}
+	}
+	if n := strings.Count(text, "<!-- output -->"); n != compared {
+		t.Errorf("%d outputs, and %d of them follow on their command", n, compared)
 	}
 }
 
@@ -231,6 +236,10 @@ func newShell(t *testing.T, root string) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
+	goExe, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -241,8 +250,8 @@ case "$1 $2" in
 "run ./cmd/loadgen") shift 2; export %[1]s=1; exec -a /go-build/loadgen %[2]q "$@";;
 "run ./cmd/grabsvc") shift 2; export %[1]s=1; exec %[2]q instance "$@";;
 esac
-echo "go $*: not here" >&2; exit 1
-`, asMain, exe)
+exec %[3]q "$@"
+`, asMain, exe, goExe)
 	err = errors.Join(free.Close(),
 		os.WriteFile(filepath.Join(s.bin, "go"), []byte(goCommand), 0o755),
 		os.Mkdir(filepath.Join(s.dir, "results"), 0o755),
@@ -270,8 +279,8 @@ func (s *shell) run(t *testing.T, command string) (code int, stdout, stderr stri
 	cmd := exec.Command("bash", "-c", text)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "PATH="+s.bin+":"+os.Getenv("PATH"), "GRABSVC_ADDR="+s.addr)
-	if strings.Contains(command, " -file ") { // which is compiled here
-		cmd.Dir, cmd.Env = s.root, os.Environ()
+	if strings.Contains(command, " -file ") { // which is compiled in the checkout
+		cmd.Dir = s.root
 	}
 	giveUp := time.AfterFunc(10*time.Minute, func() { _ = cmd.Process.Kill() })
 	defer giveUp.Stop()

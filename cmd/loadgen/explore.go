@@ -110,7 +110,7 @@ func (s *exploreSettings) choose() error {
 		if err != nil {
 			return fmt.Errorf("%w: -file: %w", errUsage, err)
 		}
-		names = namesOf(own)
+		names = namesOf(own, func(o ownStrategy) string { return o.name })
 	case names == nil:
 		names = core
 	}

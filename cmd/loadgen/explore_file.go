@@ -106,14 +106,6 @@ func strategyName(e ast.Expr) string {
 	return ""
 }
 
-func namesOf(own []ownStrategy) []string {
-	list := make([]string, len(own))
-	for i, o := range own {
-		list[i] = o.name
-	}
-	return list
-}
-
 const modulePath = "grablab"
 
 var errNoTree = errors.New("-file is compiled together with the locks that are here: call loadgen in its source tree, where go is installed")
@@ -143,10 +135,7 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	if err != nil {
 		return "", err
 	}
-	var variables []string
-	for _, o := range own {
-		variables = append(variables, o.variable)
-	}
+	variables := namesOf(own, func(o ownStrategy) string { return o.variable })
 	register := filepath.Join(dir, "register.go")
 	text := fmt.Sprintf("package lock\n\nfunc init() { Strategies = append(Strategies, %s) }\n", strings.Join(variables, ", "))
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{

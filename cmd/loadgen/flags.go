@@ -195,11 +195,7 @@ func (n recorded) String() string {
 }
 
 func scenarioNames() []string {
-	names := make([]string, len(experiment.Scenarios))
-	for i, s := range experiment.Scenarios {
-		names[i] = s.Name
-	}
-	return names
+	return namesOf(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
 }
 
 func parseRate(text string) (float64, error) {
@@ -224,11 +220,7 @@ func parseOnLost(text string) (grab.OnLost, error) {
 }
 
 func guardNames() []string {
-	names := make([]string, len(order.Guards))
-	for i, g := range order.Guards {
-		names[i] = string(g)
-	}
-	return names
+	return namesOf(order.Guards, func(g order.Guard) string { return string(g) })
 }
 
 func parseGuard(text string) (order.Guard, error) {
@@ -297,11 +289,7 @@ func (s *settings) findFault(name string) (lock.Fault, error) {
 		s.notes.add(note)
 		return lock.Faults[i], nil
 	}
-	names := make([]string, len(lock.Faults))
-	for i, f := range lock.Faults {
-		names[i] = faultName(f)
-	}
-	return "", unknown("fault", name, names, "all")
+	return "", unknown("fault", name, namesOf(lock.Faults, faultName), "all")
 }
 
 func (s *settings) parseCell(text string) (experiment.CellName, error) {

@@ -1,5 +1,12 @@
-// Command loadgen starts the stack and the instances, fires at them, and says
-// which locks kept an order from being grabbed twice.
+// Command loadgen is the load generator and everything around it: a literal table
+// of subcommands over the packages that do the work.
+//
+// run starts a stack and two instances, fires at every chosen strategy, audits the
+// ledger, and writes a result folder; explore searches for the shortest schedule
+// that breaks a lock; bench measures each lock by itself; report renders result
+// folders again. Each command is flags to settings (flags.go, bench.go, explore.go,
+// over options.go), checks of how they go together (settle.go), one call of a
+// package, and an exit code. Begin at commands, then runCommand.
 package main
 
 import (

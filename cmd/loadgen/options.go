@@ -257,9 +257,13 @@ type format[T any] struct {
 }
 
 func formatNames[T any](formats []format[T]) []string {
-	names := make([]string, len(formats))
-	for i, f := range formats {
-		names[i] = f.name
+	return namesOf(formats, func(f format[T]) string { return f.name })
+}
+
+func namesOf[T any](list []T, name func(T) string) []string {
+	names := make([]string, len(list))
+	for i, x := range list {
+		names[i] = name(x)
 	}
 	return names
 }

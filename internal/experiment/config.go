@@ -78,11 +78,14 @@ type PeakConfig struct {
 	P99 time.Duration // the bound on the 99th percentile from the schedule
 }
 
-// Scenarios lists the scenarios with what each sets, the default first.
-var Scenarios = []struct {
+// Scenario is a load by its name, with what it sets.
+type Scenario struct {
 	Name, About string
 	Config      Config
-}{
+}
+
+// Scenarios lists the scenarios, the default first.
+var Scenarios = []Scenario{
 	{"rush", "100 orders x 20 drivers at 500/s, work 5 ms", Config{
 		Load: Load{Orders: 100, Drivers: 20, Rate: 500, Timeout: 30 * time.Second, MaxWorkers: 10_000},
 		Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 2 * time.Second, Budget: time.Minute,

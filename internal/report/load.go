@@ -1,6 +1,10 @@
-// Package report renders runs: as tables for a terminal, as Markdown, and as a
-// page of HTML. It reads nothing but run.json, so that every report can be drawn
-// again.
+// Package report renders results: a run as text for a terminal, as Markdown and as
+// a page of HTML, and what the explorer found as text, JSON and a mermaid diagram.
+//
+// A run comes from run.json alone (Load), so that every report can be drawn again.
+// compose puts it together as a document of sections, lines and tables, which Text,
+// Markdown and HTML only print; columns.go and details.go say what the columns are.
+// Begin at compose. Of the explorer, begin at Explored.
 package report
 
 import (
