@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -113,20 +111,7 @@ func TestCoordinators(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range pids {
-		if stack.Alive(pid) {
-			t.Errorf("process %d still runs", pid)
-		}
-	}
-	for _, addr := range addrs {
-		if conn, err := net.Dial("tcp", addr); err == nil {
-			conn.Close()
-			t.Errorf("%s still listens", addr)
-		}
-	}
-	if _, err := os.Stat(s.Dir); !os.IsNotExist(err) {
-		t.Errorf("folder: %v", err)
-	}
+	checkGone(t, s, pids, addrs)
 	goleak.VerifyNone(t, ignore)
 }
 
@@ -138,27 +123,13 @@ func TestExternalCoordinators(t *testing.T) {
 		t.Errorf("%s and %s, want %s and %s", s.ZooKeeperVersion, s.EtcdVersion, local.ZooKeeperVersion, local.EtcdVersion)
 	}
 	nobody := closedAddr(t)
-	for _, tt := range []struct {
-		name   string
-		change func(*stack.Config)
-		is     error
-		want   string
-	}{
+	failsToStart(t, cfg, []badConfig{
 		{"no ZooKeeper named", func(c *stack.Config) { c.ZooKeeper = nil }, stack.ErrRefused, "-zk"},
 		{"no etcd named", func(c *stack.Config) { c.Etcd = nil }, stack.ErrRefused, "-etcd"},
 		{"no ZooKeeper", func(c *stack.Config) { c.ZooKeeper = []string{nobody} }, stack.ErrUnreachable, nobody},
 		{"no etcd", func(c *stack.Config) { c.Etcd = []string{nobody} }, stack.ErrUnreachable, nobody},
 		{"another server", func(c *stack.Config) { c.ZooKeeper = c.Etcd }, stack.ErrUnreachable, "ZooKeeper at"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cfg := cfg
-			tt.change(&cfg)
-			_, err := stack.Start(t.Context(), cfg)
-			if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %v that names %q", err, tt.is, tt.want)
-			}
-		})
-	}
+	})
 }
 
 func TestMissingCoordinators(t *testing.T) {

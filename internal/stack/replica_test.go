@@ -100,27 +100,13 @@ func TestExternalSentinel(t *testing.T) {
 	if external.RedisVersion != s.RedisVersion || external.Redis != "" || external.SentinelMaster != rep.Master {
 		t.Errorf("%q, %+v", external.RedisVersion, external.Addresses)
 	}
-	for _, tt := range []struct {
-		name   string
-		change func(*stack.Config)
-		is     error
-		want   string
-	}{
+	failsToStart(t, cfg, []badConfig{
 		{"no such master", func(c *stack.Config) { c.SentinelMaster = "nobody" }, stack.ErrUnreachable, `watches no master "nobody"`},
 		{"no Sentinel", func(c *stack.Config) { c.Sentinel = []string{closedAddr(t)} }, stack.ErrUnreachable, "no Sentinel at"},
 		{"no name", func(c *stack.Config) { c.SentinelMaster = "" }, stack.ErrRefused, "go together"},
 		{"both", func(c *stack.Config) { c.Redis = s.Redis }, stack.ErrRefused, "one of the two"},
 		{"one node twice", func(c *stack.Config) { c.Redlock = append(c.Redlock[:2:2], c.Redlock[2], s.Redlock[2]) }, stack.ErrRefused, "one server"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cfg := cfg
-			tt.change(&cfg)
-			_, err := stack.Start(t.Context(), cfg)
-			if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %v that says %q", err, tt.is, tt.want)
-			}
-		})
-	}
+	})
 }
 
 // What is held back arrives if nobody fails.

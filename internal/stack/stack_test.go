@@ -90,20 +90,7 @@ func TestStartAndClose(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, pid := range pids {
-				if stack.Alive(pid) {
-					t.Errorf("process %d still runs", pid)
-				}
-			}
-			for _, addr := range addrs {
-				if conn, err := net.Dial("tcp", addr); err == nil {
-					conn.Close()
-					t.Errorf("%s still listens", addr)
-				}
-			}
-			if _, err := os.Stat(s.Dir); !os.IsNotExist(err) {
-				t.Errorf("folder: %v", err)
-			}
+			checkGone(t, s, pids, addrs)
 			if _, err := s.Spawn(t.Context(), "late", "true", nil, nil); err == nil {
 				t.Error("a closed stack spawns")
 			}
@@ -112,7 +99,48 @@ func TestStartAndClose(t *testing.T) {
 	}
 }
 
-// Nothing is started that nobody needs.
+// badConfig is a change of a config that works, and the error that it leads to.
+type badConfig struct {
+	name   string
+	change func(*stack.Config)
+	is     error
+	want   string // in its text
+}
+
+func failsToStart(t *testing.T, cfg stack.Config, all []badConfig) {
+	t.Helper()
+	for _, tt := range all {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := cfg
+			tt.change(&cfg)
+			_, err := stack.Start(t.Context(), cfg)
+			if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %v that says %q", err, tt.is, tt.want)
+			}
+		})
+	}
+}
+
+// checkGone checks that nothing is left of a stack that was closed.
+func checkGone(t *testing.T, s *stack.Stack, pids []int, addrs []string) {
+	t.Helper()
+	for _, pid := range pids {
+		if stack.Alive(pid) {
+			t.Errorf("process %d still runs", pid)
+		}
+	}
+	for _, addr := range addrs {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			conn.Close()
+			t.Errorf("%s still listens", addr)
+		}
+	}
+	if _, err := os.Stat(s.Dir); !os.IsNotExist(err) {
+		t.Errorf("folder: %v", err)
+	}
+}
+
+// Nothing is started that is not needed.
 func TestStartsOnlyWhatIsNeeded(t *testing.T) {
 	s := start(t, stack.Config{Kind: stack.Embedded})
 	if s.Redis != "" || s.Redlock != nil || s.RedisVersion != "" {
@@ -251,12 +279,7 @@ func TestExternal(t *testing.T) {
 	}
 
 	nobody := closedAddr(t)
-	for _, tt := range []struct {
-		name   string
-		change func(*stack.Config)
-		is     error
-		want   string
-	}{
+	failsToStart(t, cfg, []badConfig{
 		{"no Redis", func(c *stack.Config) { c.Redis = nobody }, stack.ErrUnreachable, nobody},
 		{"a node is down", func(c *stack.Config) { c.Redlock = append([]string{nobody}, c.Redlock...) }, stack.ErrUnreachable, nobody},
 		{"no database", func(c *stack.Config) { c.DB = "root@tcp(" + nobody + ")/grablab" }, stack.ErrUnreachable, nobody},
@@ -264,16 +287,7 @@ func TestExternal(t *testing.T) {
 		{"one node twice", func(c *stack.Config) {
 			c.Redlock = append(c.Redlock[:3:3], "localhost"+c.Redlock[0][len("127.0.0.1"):])
 		}, stack.ErrRefused, "one server"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cfg := cfg
-			tt.change(&cfg)
-			_, err := stack.Start(t.Context(), cfg)
-			if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %v that names %q", err, tt.is, tt.want)
-			}
-		})
-	}
+	})
 }
 
 // closedAddr is a loopback address at which nobody listens.
