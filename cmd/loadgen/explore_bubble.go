@@ -10,10 +10,10 @@ import (
 	"grablab/internal/explore"
 )
 
-// playerCommand is a child that plays schedules.
-const playerCommand = "explore-player"
+// workerCommand is a child process that executes schedules.
+const workerCommand = "explore-worker"
 
-func playerMain(_ context.Context, _ []string, stdout, stderr io.Writer) int {
+func workerMain(_ context.Context, _ []string, stdout, stderr io.Writer) int {
 	return inTest(func(bubble explore.Bubble) int {
 		if err := explore.Work(bubble, os.Stdin, stdout); err != nil {
 			return complain(stderr, err)

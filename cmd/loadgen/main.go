@@ -56,7 +56,7 @@ func commands() []command {
 		{"explore", "look for the shortest schedule that breaks a lock, or say how far was searched", exploreCommand},
 		{"report", "render result folders again", reportCommand},
 		{ownCommand, "", exploreOwnCommand},
-		{playerCommand, "", playerMain},
+		{workerCommand, "", workerMain},
 		{fleet.Command, "", instance.Main},
 		{lockbench.WorkerCommand, "", lockbench.WorkerMain},
 	}

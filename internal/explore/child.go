@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,8 +15,8 @@ import (
 	"grablab/internal/schedule"
 )
 
-// patience is how long one schedule may take, in real time. One that takes
-// longer hangs, or sleeps outside of the bubble.
+// patience is how long one schedule may take, in real time. One that takes longer
+// hangs, or sleeps outside of the bubble.
 const patience = 5 * time.Second
 
 // child executes in a process of its own, which a strategy may take down with it.
@@ -29,8 +29,9 @@ type child struct {
 	stdin  io.Closer
 	out    *gob.Encoder
 	in     *gob.Decoder
-	stderr *beginning
-	ready  reply // its first
+	stderr head        // holds a stack where the process has ended by itself
+	hung   atomic.Bool // it was interrupted
+	ready  reply       // its first
 	steps  stepTable
 }
 
@@ -91,14 +92,15 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start starts the process, and tells it everything so far.
+// start starts the process, and sends it all that is known so far.
 func (c *child) start() error {
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// See deepStacks. Its garbage is what the memory is for.
+	// See deepStacks. With one processor, it collects garbage less often than it could.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=200", "GOMAXPROCS=1")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.stderr = &beginning{}
-	c.cmd.Stderr = c.stderr
+	c.stderr = head{}
+	c.hung.Store(false)
+	c.cmd.Stderr = &c.stderr
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -115,15 +117,14 @@ func (c *child) start() error {
 	if err := c.out.Encode(c.opening); err != nil {
 		return gone(err)
 	}
+	if c.ready, err = c.receive(); err != nil {
+		return err
+	}
 	all := make([]search.VisitedState, 0, len(c.visited))
 	for state, v := range c.visited {
 		all = append(all, search.VisitedState{State: state, Visit: v})
 	}
-	if err := c.Update(all); err != nil {
-		return err
-	}
-	c.ready, err = c.receive()
-	return err
+	return c.Update(all)
 }
 
 // Update returns at once: the child answers no such request.
@@ -156,11 +157,12 @@ func gone(err error) error {
 	return err
 }
 
-// interrupt has the process say where it is, and end.
+// interrupt has the process print its stacks, and end.
 func (c *child) interrupt() {
-	c.stderr.interrupted()
-	_ = c.cmd.Process.Signal(syscall.SIGQUIT)
-	time.AfterFunc(time.Second, func() { _ = c.cmd.Process.Kill() })
+	c.hung.Store(true)
+	process := c.cmd.Process // another may have taken its place in a second
+	_ = process.Signal(syscall.SIGQUIT)
+	time.AfterFunc(time.Second, func() { _ = process.Kill() })
 }
 
 // Execute goes on in another process where a strategy ends or hangs this one,
@@ -201,8 +203,18 @@ func (c *child) results(tasks []search.Task, next int, done func(int, *search.Tr
 func (c *child) restart() (hung bool, stack string, err error) {
 	_ = c.stdin.Close()
 	_ = c.cmd.Wait() // its stack says how it ended
-	hung, stack = c.stderr.hung, c.stderr.String()
+	hung, stack = c.hung.Load(), c.stderr.b.String()
 	return hung, stack, c.start()
+}
+
+// head keeps the first of what is written: of stacks, the one that matters is first.
+type head struct{ b bytes.Buffer }
+
+const maxHead = 64 << 10
+
+func (h *head) Write(b []byte) (int, error) {
+	h.b.Write(b[:min(len(b), maxHead-h.b.Len())])
+	return len(b), nil
 }
 
 func (c *child) wire(tasks []search.Task) []wireTask {
@@ -225,33 +237,4 @@ func (c *child) close() error {
 	_ = c.stdin.Close()
 	time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
 	return c.cmd.Wait()
-}
-
-// beginning keeps the first of what a process prints when it ends: the stack that
-// matters comes first.
-type beginning struct {
-	mu   sync.Mutex
-	b    bytes.Buffer
-	hung bool
-}
-
-const maxBeginning = 64 << 10
-
-func (t *beginning) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b.Write(b[:min(len(b), maxBeginning-t.b.Len())])
-	return len(b), nil
-}
-
-func (t *beginning) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.String()
-}
-
-func (t *beginning) interrupted() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.hung = true
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"sync"
 
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
@@ -23,45 +24,40 @@ func Work(bubble sim.Bubble, in io.Reader, out io.Writer) error {
 		return errors.Join(err, s.out.Encode(reply{Err: err.Error()}))
 	}
 	defer s.local.close()
-	for first := true; ; first = false {
+	err := s.out.Encode(reply{DoubleTap: s.local.doubleTap})
+	for err == nil {
 		var r request
-		err := s.in.Decode(&r)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil && first {
-			err = s.out.Encode(reply{DoubleTap: s.local.doubleTap})
-		}
-		if err == nil {
+		if err = s.in.Decode(&r); err == nil {
 			err = s.answer(r)
 		}
-		if err != nil {
-			return err
-		}
 	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
-// deepStacks has goroutines begin with stacks as deep as a call goes. A search
-// starts some for each call, and a third of its time went into growing their
-// stacks, step by step. With adaptivestackstart, the runtime gives a new one
-// what those that it meets at a collection use on average: here, mostly these,
-// which do nothing else, until enough is called.
-func deepStacks() (enough func()) {
+// deepStacks has goroutines begin with stacks as deep as a call needs. An execution
+// starts several for each call, and without this a quarter of a search's time goes
+// into growing their stacks. With adaptivestackstart, the runtime gives a new
+// goroutine what those that a collection finds use on average: here mostly these,
+// which do nothing else until end is called.
+func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
-	ready, end := make(chan struct{}), make(chan struct{})
+	var ready, ended sync.WaitGroup
+	ended.Add(1)
 	for range many {
+		ready.Add(1)
 		go func() {
 			var room [deep]byte
-			ready <- struct{}{}
-			<-end
+			ready.Done()
+			ended.Wait()
 			runtime.KeepAlive(&room)
 		}()
 	}
-	for range many {
-		<-ready
-	}
+	ready.Wait()
 	runtime.GC()
-	return func() { close(end) }
+	return ended.Done
 }
 
 // server is the child's end of a child.

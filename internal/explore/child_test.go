@@ -40,7 +40,7 @@ type roughLocker struct {
 	node    string
 }
 
-// Acquire leaves in peace whoever only learns what its leases are like.
+// Acquire does nothing while sim.New finds out what its leases are like.
 func (l roughLocker) Acquire(ctx context.Context, _ string) (lock.Lease, error) {
 	if l.node != "0" {
 		l.acquire()
@@ -66,7 +66,7 @@ func init() {
 }
 
 // A strategy that ends its process, or hangs it, costs the schedule that was under
-// way, and is told with its stack.
+// way, and is reported with its stack.
 func TestSurvives(t *testing.T) {
 	for strategy, want := range map[string]struct{ why, stack string }{
 		"panics": {"the process ended", "beyond repair"},
@@ -94,8 +94,8 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// However many play, and wherever, a search comes to the same.
-func TestPlayersAgree(t *testing.T) {
+// However many workers execute, and in whichever process, a search comes to the same.
+func TestWorkersAgree(t *testing.T) {
 	command := explore.ChildCommand(t)
 	strategies := []string{"setnx-del", "watchdog"}
 	if raced {

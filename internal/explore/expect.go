@@ -44,8 +44,8 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) lock.V
 	return worst
 }
 
-// claimed is what a search should come to. What breaks a property that is not
-// looked at is not found.
+// claimed is what a search should come to. A failure of a property that it does not
+// check is not found.
 func claimed(cfg Config, set sim.Setting) lock.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
@@ -58,10 +58,10 @@ func claimed(cfg Config, set sim.Setting) lock.Verdict {
 	return v
 }
 
-// anywhere is what is claimed under f wherever it strikes. Time that runs out
-// between the last look at the lease and the write is seen by nobody but the
-// guard: holders whom the lock does not keep apart then both write. A server that
-// forgets a live lease grants another, which no guard prevents.
+// anywhere is what the registry claims under f wherever it strikes. A lease that
+// ends between its holder's last look at it and the write is noticed by a guard alone:
+// holders that the lock does not keep apart then both write. A server that forgets a
+// live lease grants another, which no guard prevents.
 func anywhere(s lock.Strategy, f lock.Fault) lock.Verdict {
 	unguarded := s.Guard == order.Naive || s.Guard == order.FenceWrite
 	apart := s.Excludes == lock.Nobody || slices.Contains(s.Survives, f)

@@ -1,12 +1,15 @@
-// Package explore finds the shortest schedule that breaks a lock, or says how
-// far it has looked.
+// Package explore finds the shortest schedule that breaks a lock, or says how far
+// it has searched.
 //
-// It runs the real strategies, with their real clients, through the function
-// that an instance runs. What is not real is the time, which passes only when a
-// step lets it, and the wire: a call stands at a gate until a step lets it
-// through. So a schedule is a list of steps, and the search goes through the
-// schedules by what they cost: how often an actor is preempted, and how many
+// It runs the real strategies and clients in virtual time; every remote call waits
+// at a gate until a step lets it through. A schedule is a list of such steps. The
+// search goes through them by cost: how often an actor is preempted, and how many
 // faults strike.
+//
+// In goes a Config, out comes a Result for each strategy. Begin with Search, and
+// with Replay for one schedule that is known. Package search decides which schedule
+// comes next, package sim executes it; here are the workers that do so, one a
+// process, since a strategy may end or hang its own.
 package explore
 
 import (
@@ -42,8 +45,8 @@ type Config struct {
 	Wait   time.Duration // none: each actor tries once
 
 	Seconds float64 // how long the search may take for each strategy; 0: as long as it takes
-	// Command starts a child that does Work; so many Workers of them play side by
-	// side. nil: all is played in this process, which a strategy may take down.
+	// Command starts a child process that calls Work; there are so many Workers. nil:
+	// all is executed in this process, which a strategy may take down.
 	Command []string
 	Workers int // 1
 	// First: stop at the first failure of any property.
@@ -51,7 +54,7 @@ type Config struct {
 
 	// The reductions can be switched off, to show that they change no verdict.
 	NoMerge  bool // equal states are not merged
-	NoReduce bool // independent calls are tried in every order
+	NoReduce bool // independent calls are made in every order
 }
 
 // What a zero Config means.
@@ -153,12 +156,12 @@ type Failure struct {
 	Stack    string // of the process, where the strategy took it down; else ""
 }
 
-// Watch is told how far a search has come.
+// Watch is called with how far a search has come.
 type Watch func(Result)
 
-// Search looks at each of the strategies, in children by cfg.Command or, without
-// one, in bubbles. The results so far are returned with
-// the context's error once ctx is done.
+// Search searches each of the strategies, in children by cfg.Command or, without
+// one, in bubbles. Once ctx is done, it returns the results so far with the error of
+// ctx. ErrConfig says that cfg makes no sense.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

@@ -104,7 +104,7 @@ func (m mutant) find(t *testing.T) explore.Result {
 	return r
 }
 
-// replayed says whether a failure came back when its schedule was played again.
+// replayed says whether a failure came back when its schedule was executed again.
 func replayed(f explore.Failure) bool { return len(f.Moments) > 0 }
 
 // TestMutants puts mistakes into the locks, one at a time, and looks for them

@@ -90,7 +90,7 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// Replay plays one schedule, with its own strategy or, if that is not "", with
+// Replay executes one schedule, with its own strategy or, if that is not "", with
 // another. Its own should break again what the schedule says; one schedule that
 // breaks nothing makes no strategy safe.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
@@ -120,7 +120,7 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 		return Result{}, err
 	}
 	r := Result{
-		Strategy: strategy, Guard: set.Guard, Reason: "one schedule was played, and no other",
+		Strategy: strategy, Guard: set.Guard, Reason: "one schedule was executed, and no other",
 		Schedules: 1, Actors: sched.Actors, Moments: moments,
 	}
 	if i := slices.IndexFunc(broken, func(v search.Violation) bool { return v.Property == sched.Property }); i > 0 {

@@ -55,7 +55,7 @@ var modes = []struct {
 
 // Each failure mode that the explorer shows is found by searching, by two
 // children side by side. Under the race detector the longest searches are left
-// out; their schedules are played all the same, by TestGoldenSchedules.
+// out; their schedules are executed all the same, by TestGoldenSchedules.
 func TestFailureModes(t *testing.T) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "id\tstrategy\tproperty\tsteps\tschedules\ttime")

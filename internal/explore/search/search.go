@@ -38,7 +38,7 @@ type Search struct {
 	visited Visited
 	steps   StepTable
 	levels  []*level       // the cheapest first
-	news    []VisitedState // since the workers were told
+	news    []VisitedState // since the workers were last updated
 	found   map[string]Finding
 	cut     bool // an execution did not end within MaxSteps
 }
@@ -90,7 +90,7 @@ func New(cfg Config, visited Visited) *Search {
 }
 
 // Run searches until everything within the bounds was executed, or ctx ends.
-// progress, if it is not nil, is told how far the search is.
+// progress, if it is not nil, is called after each batch.
 //
 // A schedule is given by the steps in which it departs from one before it. From
 // there on the worker goes on with whatever is free. Each branch point on the way

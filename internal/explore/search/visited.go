@@ -11,7 +11,7 @@ type Visit struct {
 	Steps uint16
 }
 
-// VisitedState is one entry of Visited, as workers are told of it.
+// VisitedState is one entry of Visited, as workers get it.
 type VisitedState struct {
 	State Fingerprint
 	Visit Visit

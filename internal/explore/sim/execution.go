@@ -94,7 +94,7 @@ type actor struct {
 	granted   bool // its acquire has succeeded
 	releasing bool // its release has begun
 	released  bool // its release has succeeded
-	knowsLoss bool // it was told that the lease is lost
+	knowsLoss bool // its lease's Lost has closed
 	inside    bool // its critical section: it has read an open order, and not yet released
 	inTime    bool // at the end of its release the lease still ran
 	fence     uint64
