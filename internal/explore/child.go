@@ -207,10 +207,11 @@ func (c *child) restart() (hung bool, stack string, err error) {
 	return hung, stack, c.start()
 }
 
-// head keeps the first of what is written: of stacks, the one that matters is first.
+// head keeps the first of what is written. Of the stacks of a panic, the first is
+// the one that matters; of a hang, those of deepStacks come before it.
 type head struct{ b bytes.Buffer }
 
-const maxHead = 64 << 10
+const maxHead = 512 << 10
 
 func (h *head) Write(b []byte) (int, error) {
 	h.b.Write(b[:min(len(b), maxHead-h.b.Len())])

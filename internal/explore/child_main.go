@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"runtime"
-	"sync"
 
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
@@ -44,20 +43,20 @@ func Work(bubble sim.Bubble, in io.Reader, out io.Writer) error {
 // which do nothing else until end is called.
 func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
-	var ready, ended sync.WaitGroup
-	ended.Add(1)
+	ready, ended := make(chan struct{}), make(chan struct{})
 	for range many {
-		ready.Add(1)
 		go func() {
 			var room [deep]byte
-			ready.Done()
-			ended.Wait()
+			ready <- struct{}{}
+			<-ended
 			runtime.KeepAlive(&room)
 		}()
 	}
-	ready.Wait()
+	for range many {
+		<-ready
+	}
 	runtime.GC()
-	return ended.Done
+	return func() { close(ended) }
 }
 
 // server is the child's end of a child.
