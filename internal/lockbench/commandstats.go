@@ -3,8 +3,8 @@ package lockbench
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
-	"strings"
 
 	"grablab/internal/stack"
 
@@ -44,18 +44,15 @@ func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// parseCalls adds up lines such as cmdstat_get:calls=12,usec=34,… without INFO,
-// which calls itself sends.
+// cmdstat matches lines such as cmdstat_get:calls=12,usec=34,….
+var cmdstat = regexp.MustCompile(`(?m)^cmdstat_(.+?):calls=(\d+)`)
+
+// parseCalls adds up the calls of all commands but INFO, which calls itself sends.
 func parseCalls(text string) (n uint64) {
-	for line := range strings.Lines(text) {
-		rest, ok := strings.CutPrefix(line, "cmdstat_")
-		if !ok || strings.HasPrefix(rest, "info") {
-			continue
+	for _, line := range cmdstat.FindAllStringSubmatch(text, -1) {
+		if c, err := strconv.ParseUint(line[2], 10, 64); err == nil && line[1] != "info" {
+			n += c
 		}
-		_, calls, _ := strings.Cut(rest, "calls=")
-		calls, _, _ = strings.Cut(calls, ",")
-		c, _ := strconv.ParseUint(calls, 10, 64)
-		n += c
 	}
 	return n
 }
