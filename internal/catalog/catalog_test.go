@@ -111,6 +111,8 @@ func TestModeOf(t *testing.T) {
 		{facts{Property: catalog.OneWinner, Known: setnx}, ""}, // nothing explains that
 		{facts{Property: catalog.OneWinner, Fault: catalog.Pause, Known: setnx}, "F11"},
 		{facts{Property: catalog.HoldersExclusive, Fault: catalog.Slow, Known: setnx}, "F11"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.Pause, Known: []string{"F13", "F15"}}, "F11"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.Partition, Known: []string{"F13", "F15"}}, "F13"},
 		{facts{Property: catalog.OneWinner, Fault: catalog.Pause, Known: setnx, FenceWrite: true}, "F34"},
 		{facts{Property: catalog.WriteAfterExpiry, Fault: catalog.Pause, Known: setnx, FenceWrite: true}, "F34"},
 		{facts{Property: catalog.OneWinner, Fault: catalog.Slow, Known: []string{"F36"}, FreedAnother: true}, "F36"},

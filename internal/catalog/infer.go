@@ -31,7 +31,8 @@ type inference struct {
 var (
 	exclusion = []string{OneWinner, HoldersExclusive}
 	exclusive = []string{OneWinner, HoldersExclusive, LeaseExclusive}
-	lateness  = []Fault{Slow, Pause, Hang, Partition, PartitionDB}
+	pauses    = []Fault{Slow, Pause, Hang} // they stop a renewal too
+	cutOff    = []Fault{Partition, PartitionDB}
 	restarts  = []Fault{RedisRestart, RedisRestartMost, Failover}
 )
 
@@ -43,7 +44,8 @@ var inferences = []inference{
 	{properties: []string{OneWinner}, faults: []Fault{Cancel}, known: []string{"F5", "F6", "F35", "F36"}, otherwise: "F5"},
 	{properties: []string{OneWinner}, faults: []Fault{ReplyLost}, otherwise: "F33"},
 	{properties: exclusion, faults: []Fault{NodeClock}, known: []string{"F34", "F37"}},
-	{properties: exclusion, faults: lateness, known: []string{"F34", "F37", "F26", "F29", "F13"}, otherwise: "F11"},
+	{properties: exclusion, faults: pauses, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
+	{properties: exclusion, faults: cutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}, otherwise: "F11"},
 	{properties: exclusion, faults: []Fault{Latency}, otherwise: "F12"},
 	{properties: exclusion, faults: []Fault{DBRestart}, known: []string{"F32", "F33"}},
 	{properties: exclusion, faults: []Fault{Amnesia}, otherwise: "F18"},
