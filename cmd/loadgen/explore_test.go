@@ -13,7 +13,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
-	"grablab/internal/grab/lock"
 )
 
 func TestExploreBadUsage(t *testing.T) {
@@ -166,7 +165,7 @@ func TestExploreInterrupt(t *testing.T) {
 }
 
 func TestExploreExitCodes(t *testing.T) {
-	result := func(v, expected lock.Verdict) []explore.Result {
+	result := func(v, expected catalog.Verdict) []explore.Result {
 		return []explore.Result{{Strategy: "x", Verdict: v, Expected: expected}}
 	}
 	for _, tt := range []struct {
@@ -175,12 +174,12 @@ func TestExploreExitCodes(t *testing.T) {
 		err     error
 		want    int
 	}{
-		{"as expected", result(lock.Unsafe, lock.Unsafe), nil, exitDone},
-		{"nothing is expected", result(lock.Unsafe, ""), nil, exitDone},
-		{"worse", result(lock.Unsafe, lock.Safe), nil, exitAssert},
-		{"better", result(lock.Safe, lock.Unsafe), nil, exitAssert},
-		{"the time was over", result(lock.Unknown, lock.Safe), nil, exitAssert},
-		{"interrupted", result(lock.Unknown, lock.Safe), context.Canceled, exitInterrupted},
+		{"as expected", result(catalog.Unsafe, catalog.Unsafe), nil, exitDone},
+		{"nothing is expected", result(catalog.Unsafe, ""), nil, exitDone},
+		{"worse", result(catalog.Unsafe, catalog.Safe), nil, exitAssert},
+		{"better", result(catalog.Safe, catalog.Unsafe), nil, exitAssert},
+		{"the time was over", result(catalog.Unknown, catalog.Safe), nil, exitAssert},
+		{"interrupted", result(catalog.Unknown, catalog.Safe), context.Canceled, exitInterrupted},
 		{"makes no sense", nil, explore.ErrConfig, exitUsage},
 		{"failed", nil, io.ErrUnexpectedEOF, exitFailed},
 	} {

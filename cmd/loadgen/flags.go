@@ -108,7 +108,7 @@ func defaults(scenario string) *settings {
 	}
 	s.Stack.Kind, s.Instances, s.Workers = stack.Embedded, 2, defaultWorkers
 	s.Strategies, _ = parseStrategies("core")
-	s.Faults = []lock.Fault{lock.NoFault}
+	s.Faults = []catalog.Fault{catalog.NoFault}
 	s.OnLost = grab.Abort
 	return s
 }
@@ -265,31 +265,31 @@ func findStrategy(name string) (lock.Strategy, error) {
 
 // parseFaults reads names, and all; each counts once. They come in the order of
 // the table.
-func (s *settings) parseFaults(text string) ([]lock.Fault, error) {
-	chosen, err := parseEach(text, faultName, func(word string) ([]lock.Fault, error) {
+func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
+	chosen, err := parseEach(text, faultName, func(word string) ([]catalog.Fault, error) {
 		if word == "all" {
-			return lock.Faults, nil
+			return catalog.RunFaults, nil
 		}
 		f, err := s.findFault(word)
-		return []lock.Fault{f}, err
+		return []catalog.Fault{f}, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(lock.Faults), func(f lock.Fault) bool { return !slices.Contains(chosen, f) }), nil
+	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
 }
 
-func faultName(f lock.Fault) string { return string(f) }
+func faultName(f catalog.Fault) string { return string(f) }
 
 // findFault finds a fault of run by its name or an old one, of which it notes
 // what it is called now.
-func (s *settings) findFault(name string) (lock.Fault, error) {
+func (s *settings) findFault(name string) (catalog.Fault, error) {
 	found, note, _ := catalog.FindFault(name)
-	if i := slices.Index(lock.Faults, lock.Fault(found.Name)); i >= 0 {
+	if slices.Contains(catalog.RunFaults, found.Name) {
 		s.notes.add(note)
-		return lock.Faults[i], nil
+		return found.Name, nil
 	}
-	return "", unknown("fault", name, namesOf(lock.Faults, faultName), "all")
+	return "", unknown("fault", name, namesOf(catalog.RunFaults, faultName), "all")
 }
 
 func (s *settings) parseCell(text string) (experiment.CellName, error) {

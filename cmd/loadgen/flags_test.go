@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
@@ -28,9 +29,9 @@ type sample struct {
 var samples = map[string]sample{
 	"scenario":   {"article", "", func(s *settings) { *s = *defaults("article") }},
 	"strategies": {"setnx, none", "", func(s *settings) { s.Strategies = strategies("setnx", "none") }},
-	"faults":     {"crash,none,pause,crash", "", func(s *settings) { s.Faults = []lock.Fault{lock.NoFault, lock.Pause, lock.Crash} }},
+	"faults":     {"crash,none,pause,crash", "", func(s *settings) { s.Faults = []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash} }},
 	"only": {"setnx/pause", "", func(s *settings) {
-		s.Strategies, s.Faults, s.Only = strategies("setnx"), []lock.Fault{lock.Pause}, []experiment.CellName{{Strategy: "setnx", Fault: lock.Pause}}
+		s.Strategies, s.Faults, s.Only = strategies("setnx"), []catalog.Fault{catalog.Pause}, []experiment.CellName{{Strategy: "setnx", Fault: catalog.Pause}}
 	}},
 	"seed":         {"42", "", func(s *settings) { s.Seed = 42 }},
 	"stack":        {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
@@ -234,11 +235,11 @@ func TestOnly(t *testing.T) {
 }
 
 func TestFaultLists(t *testing.T) {
-	for text, want := range map[string][]lock.Fault{
-		"all":         lock.Faults,
-		"none":        {lock.NoFault},
-		"all,pause":   lock.Faults,
-		"slow, none ": {lock.NoFault, lock.Slow},
+	for text, want := range map[string][]catalog.Fault{
+		"all":         catalog.RunFaults,
+		"none":        {catalog.NoFault},
+		"all,pause":   catalog.RunFaults,
+		"slow, none ": {catalog.NoFault, catalog.Slow},
 	} {
 		if got, err := new(settings).parseFaults(text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: got %q, %v, want %q", text, got, err, want)
@@ -257,7 +258,7 @@ func TestOldFaultNames(t *testing.T) {
 	if want := "expiry is now called slow\nrestart is now called redis-restart\n"; told.String() != want {
 		t.Errorf("told %q, want %q", &told, want)
 	}
-	if len(s.Only) != 1 || s.Only[0].Fault != lock.Slow {
+	if len(s.Only) != 1 || s.Only[0].Fault != catalog.Slow {
 		t.Errorf("-only is %v", s.Only)
 	}
 	if _, err := parseRun([]string{"-faults", "reply-lost"}); err == nil { // which explore alone plays

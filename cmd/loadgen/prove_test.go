@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
-	"grablab/internal/grab/lock"
 )
 
 // What takes longer than a test may. Each prints what it found.
@@ -69,13 +69,13 @@ func TestMatrixTwoTimes(t *testing.T) {
 			continue
 		}
 		run := fits(t, []byte(stdout))
-		verdicts := map[lock.Verdict]int{}
+		verdicts := map[catalog.Verdict]int{}
 		for _, c := range run.Cells {
 			verdicts[c.Verdict]++
 		}
 		t.Logf("run %d: %.0f s, %d cells: %v", i+1, run.DurationS, len(run.Cells), verdicts)
-		if run.DurationS > 15*60 || verdicts[lock.Unknown] > 0 {
-			t.Errorf("run %d took %.0f s, and leaves %d cells unknown", i+1, run.DurationS, verdicts[lock.Unknown])
+		if run.DurationS > 15*60 || verdicts[catalog.Unknown] > 0 {
+			t.Errorf("run %d took %.0f s, and leaves %d cells unknown", i+1, run.DurationS, verdicts[catalog.Unknown])
 		}
 	}
 }

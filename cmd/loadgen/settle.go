@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
@@ -60,7 +61,7 @@ func (s *settings) misplaced() error {
 
 // faulty says whether any cell has a fault.
 func (s *settings) faulty() bool {
-	return slices.ContainsFunc(s.Plan(), func(c experiment.CellName) bool { return c.Fault != lock.NoFault })
+	return slices.ContainsFunc(s.Plan(), func(c experiment.CellName) bool { return c.Fault != catalog.NoFault })
 }
 
 // chooseCells has strategies and faults follow from what -only names, where they
@@ -86,7 +87,7 @@ func (s *settings) chooseCells() error {
 		}
 	}
 	if !s.given["faults"] {
-		s.Faults = lock.Faults
+		s.Faults = catalog.RunFaults
 	}
 	plan := s.Plan()
 	for _, c := range s.Only {
@@ -97,7 +98,7 @@ func (s *settings) chooseCells() error {
 	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool {
 		return !slices.ContainsFunc(plan, func(c experiment.CellName) bool { return c.Strategy == o.Name })
 	})
-	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f lock.Fault) bool {
+	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(plan, func(c experiment.CellName) bool { return c.Fault == f })
 	})
 	return nil
@@ -166,7 +167,7 @@ func (s *settings) whoNeeds(b lock.Backend) string {
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	if len(s.Targets) > 0 { // they may turn out to know no strategies
-		plan = append(plan, experiment.CellName{Strategy: experiment.Foreign, Fault: lock.NoFault})
+		plan = append(plan, experiment.CellName{Strategy: experiment.Foreign, Fault: catalog.NoFault})
 	}
 	for _, a := range s.asserts {
 		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {

@@ -147,14 +147,14 @@ func choose() (string, error) {
 		if _, err := lock.Find(name); err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, under(run, name, lock.Unsafe), under(run, name, lock.Stuck),
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, under(run, name, catalog.Unsafe), under(run, name, catalog.Stuck),
 			figure(name, "ratio_to_floor", "%.2f", 1))
 	}
 	return b.String(), nil
 }
 
 // under lists the faults under which a strategy had the verdict.
-func under(run *experiment.Run, strategy string, v lock.Verdict) string {
+func under(run *experiment.Run, strategy string, v catalog.Verdict) string {
 	var faults []string
 	for _, c := range run.Cells {
 		if c.Strategy == strategy && c.Verdict == v {
@@ -306,7 +306,7 @@ func strategies() string {
 	strategyTable(&b, lock.Strategies)
 	b.WriteString("\n## Expected under faults\n\n| name | order grabbed twice | nobody can grab |\n|---|---|---|\n")
 	for _, s := range lock.Strategies {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, expected(s, lock.Unsafe), expected(s, lock.Stuck))
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, expected(s, catalog.Unsafe), expected(s, catalog.Stuck))
 	}
 	b.WriteString("\n## Known-broken variants\n\nDeliberately wrong variants of correct locks, found by name only: what a test or the\nexplorer must catch.\n\n")
 	strategyTable(&b, lock.KnownBroken)
@@ -328,9 +328,9 @@ func strategyTable(b *strings.Builder, strategies []lock.Strategy) {
 	}
 }
 
-func expected(s lock.Strategy, v lock.Verdict) string {
+func expected(s lock.Strategy, v catalog.Verdict) string {
 	var under []string
-	if s.Expect[lock.NoFault] == v {
+	if s.Expect[catalog.NoFault] == v {
 		under = append(under, "no fault")
 	}
 	for _, f := range fault.Faults {

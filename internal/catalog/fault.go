@@ -77,6 +77,9 @@ func FaultsBy(program Programs) []Fault {
 	return slices.Clip(names)
 }
 
+// RunFaults are those that loadgen run can play, in the table's order.
+var RunFaults = FaultsBy(Run)
+
 // About says in one line what the fault is; "" for a name that is not in [Faults].
 func (f Fault) About() string {
 	entry, _, _ := FindFault(string(f))

@@ -14,7 +14,7 @@ import (
 func TestBeliefGap(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		among lock.Exclusion
+		among catalog.Exclusion
 		tape  func(*tape)
 		want  time.Duration
 		known bool

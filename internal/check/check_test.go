@@ -9,7 +9,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
-	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
@@ -165,7 +164,7 @@ func (tp *tape) restart(instance string) { tp.seq[instance] = 0 }
 func TestHoldersApart(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		among    lock.Exclusion
+		among    catalog.Exclusion
 		tape     func(*tape)
 		overlaps int
 		want     check.Result

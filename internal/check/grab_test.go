@@ -87,7 +87,7 @@ func fight(t *testing.T, strategy string) check.Evidence {
 func TestLocksAtWork(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
-		excludes lock.Exclusion
+		excludes catalog.Exclusion
 		winners  int
 		overlaps int
 		want     map[string]check.Result

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -37,11 +38,11 @@ func TestExplain(t *testing.T) {
 		name     string
 		property string
 		strategy string
-		fault    lock.Fault
+		fault    catalog.Fault
 		scene    func(*scene)
 		want     string
 	}{
-		{"check, then act", "one-winner", "none", lock.NoFault, func(s *scene) {
+		{"check, then act", "one-winner", "none", catalog.NoFault, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.enters(1, "B", 2, 2, 0)
 			s.enters(1, "B", 2, 3, 0)
@@ -54,7 +55,7 @@ order 2 one-winner F1
 10 A/1 writes itself as the winner | has won the order | order grabbed by driver 1
 12 B/2 writes itself as the winner | has won the order | order grabbed 2 times: by driver 1 and driver 2
 `},
-		{"a pause past the lease", "one-winner", "setnx", lock.Pause, func(s *scene) {
+		{"a pause past the lease", "one-winner", "setnx", catalog.Pause, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "read 1 after")
 			s.enters(1200, "B", 2, 2, 0)
@@ -70,7 +71,7 @@ order 2 one-winner F11
 1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order grabbed by driver 2
 1501 A/1 writes itself as the winner | has won the order | driver 1 inside; driver 1 for longer than a lease of 1s; order grabbed 2 times: by driver 2 and driver 1
 `},
-		{"a third frees the lock", "one-winner", "setnx-del", lock.Slow, func(s *scene) {
+		{"a third frees the lock", "one-winner", "setnx-del", catalog.Slow, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.enters(1100, "B", 2, 2, 0)
 			s.leaves(1110, "A", 2, 1, 0)
@@ -87,7 +88,7 @@ order 2 one-winner F5
 30 B/2 writes itself as the winner | has won the order | driver 2 and driver 3 inside; order grabbed by driver 2
 40 A/3 writes itself as the winner | has won the order | driver 3 inside; order grabbed 2 times: by driver 2 and driver 3
 `},
-		{"a write under way for long", "one-winner", "setnx", lock.PartitionDB, func(s *scene) {
+		{"a write under way for long", "one-winner", "setnx", catalog.PartitionDB, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.event(4, "A", history.Invoke, history.Claim, 2, 1, 0, "")
 			s.enters(1200, "B", 2, 2, 0)
@@ -104,7 +105,7 @@ order 2 one-winner F11
 1211 B/2 writes itself as the winner | has won the order | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order grabbed by driver 2
 1499 A/1 writes itself as the winner | has won the order | driver 1 inside; driver 1 for longer than a lease of 1s; order grabbed 2 times: by driver 2 and driver 1
 `},
-		{"two holders, one winner", "holders-exclusive", "redlock", lock.Amnesia, func(s *scene) {
+		{"two holders, one winner", "holders-exclusive", "redlock", catalog.Amnesia, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.enters(3, "B", 2, 2, 0)
 			s.claims(13, 14, "B", 2, 2, 0)
@@ -114,7 +115,7 @@ order 2 holders-exclusive F18
 1 A/1 reads the order | has the lock, the order is open | driver 1 inside; order open
 3 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; order open
 `},
-		{"a holder that died", "stuck", "setnx-nottl", lock.Crash, func(s *scene) {
+		{"a holder that died", "stuck", "setnx-nottl", catalog.Crash, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "read 1 after")
 			for i := range 3 {
@@ -128,7 +129,7 @@ order 2 stuck F3
 99 B/10 does not get the lock: lock: busy | another driver has the lock | driver 1 inside; order open
 119 B/12 does not get the lock: lock: busy | another driver has the lock | driver 1 inside; order open
 `},
-		{"a holder whose process was started again", "stuck", "setnx-nottl", lock.Crash, func(s *scene) {
+		{"a holder whose process was started again", "stuck", "setnx-nottl", catalog.Crash, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "after read")
 			s.restart("A")
@@ -141,7 +142,7 @@ order 2 stuck F3
 4 A/1 the fault strikes: after read | has the lock, the order is open | driver 1 inside; order open
 99 A/9 does not get the lock: lock: busy | another driver has the lock | driver 1 died inside; order open
 `},
-		{"one that died before it knew", "stuck", "setnx-expire", lock.Crash, func(s *scene) {
+		{"one that died before it knew", "stuck", "setnx-expire", catalog.Crash, func(s *scene) {
 			s.loses(0, "B", 2, 7, 0)
 			s.event(10, "A", history.Invoke, history.Grab, 2, 1, 0, "")
 			s.event(11, "A", history.Info, history.Strike, 2, 1, 0, "acquire 1 after")
@@ -152,7 +153,7 @@ order 2 stuck F4
 1 A/1 the fault strikes: acquire 1 after | nothing yet | order open
 80 B/8 does not get the lock: lock: busy | another driver has the lock | order open
 `},
-		{"a release in vain", "stuck", "setnx-nottl", lock.RedisDown, func(s *scene) {
+		{"a release in vain", "stuck", "setnx-nottl", catalog.RedisDown, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.event(5, "A", history.Invoke, history.Claim, 2, 1, 0, "")
 			s.fails(6, "A", history.Claim, 2, 1, 0, "dependency", "not written")
@@ -165,11 +166,11 @@ order 2 stuck F3
 5 A/1 is refused its write: not written | has the lock, the order is open | driver 1 inside; order open
 7 A/1 lets go of the lock, in vain: refused | has the lock, the order is open | order open
 `},
-		{"too little is known", "one-winner", "setnx", lock.Pause, func(s *scene) {
+		{"too little is known", "one-winner", "setnx", catalog.Pause, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.claims(10, 12, "A", 2, 1, 0)
 		}, "\norder 0  \n"},
-		{"a property that has no story", "answers-agree", "setnx", lock.Pause, func(s *scene) {
+		{"a property that has no story", "answers-agree", "setnx", catalog.Pause, func(s *scene) {
 			s.claims(10, 12, "A", 2, 1, 0)
 		}, "\norder 0  \n"},
 	} {

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"grablab/internal/grab/lock"
+	"grablab/internal/catalog"
 )
 
 // ErrAssert says that an assertion cannot be understood, and ErrNoFigure that
@@ -28,9 +28,9 @@ var (
 // not counted never holds: a claim is proved, or it is not. A cell that is n/a
 // was not run, and is passed over.
 type Assert struct {
-	Strategy string     // "": every one
-	Fault    lock.Fault // "": every one
-	Figure   string     // one of Figures; "": expected
+	Strategy string        // "": every one
+	Fault    catalog.Fault // "": every one
+	Figure   string        // one of Figures; "": expected
 	Op       string
 	Number   float64
 }
@@ -71,11 +71,11 @@ func ParseAssert(text string) (a Assert, err error) {
 	// Names of strategies have no dots: a path may name an instance by its address.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
-		a.Strategy, a.Fault, rest = name, lock.Fault(fault), strings.TrimSpace(claim)
+		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
 		switch {
 		case name == "":
 			return a, fmt.Errorf("%w: a strategy must stand before the colon", ErrAssert)
-		case hasFault && !slices.Contains(lock.Faults, a.Fault):
+		case hasFault && !slices.Contains(catalog.RunFaults, a.Fault):
 			return a, fmt.Errorf("%w: there is no fault %q", ErrAssert, fault)
 		}
 	}
@@ -132,7 +132,7 @@ func (a Assert) Misses(run *Run) []string {
 	looked := 0
 	for _, c := range run.Cells {
 		if a.Strategy != "" && a.Strategy != c.Strategy || a.Fault != "" && a.Fault != c.Fault ||
-			c.Verdict == lock.NA || a.Figure == "" && c.Expected == nil {
+			c.Verdict == catalog.NA || a.Figure == "" && c.Expected == nil {
 			continue
 		}
 		looked++

@@ -8,20 +8,20 @@ import (
 	"strings"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/load"
 )
 
 func TestParseAssert(t *testing.T) {
 	for text, want := range map[string]experiment.Assert{
 		"expected":                            {},
-		" setnx/none : expected ":             {Strategy: "setnx", Fault: lock.NoFault},
+		" setnx/none : expected ":             {Strategy: "setnx", Fault: catalog.NoFault},
 		"double_grabs==0":                     {Figure: "double_grabs", Op: "==", Number: 0},
 		" double_grabs  <=  1e3 ":             {Figure: "double_grabs", Op: "<=", Number: 1e3},
 		"setnx:latency_ms.p99<50":             {Strategy: "setnx", Figure: "latency_ms.p99", Op: "<", Number: 50},
-		"redlock/pause:grabs != -1":           {Strategy: "redlock", Fault: lock.Pause, Figure: "grabs", Op: "!=", Number: -1},
+		"redlock/pause:grabs != -1":           {Strategy: "redlock", Fault: catalog.Pause, Figure: "grabs", Op: "!=", Number: -1},
 		"outcomes.grabbed>=100":               {Figure: "outcomes.grabbed", Op: ">=", Number: 100},
 		"errors.http 502==0":                  {Figure: "errors.http 502", Op: "==", Number: 0},
 		"served_by.127.0.0.1:8004>0":          {Figure: "served_by.127.0.0.1:8004", Op: ">", Number: 0},
@@ -94,14 +94,14 @@ func ptr[T any](v T) *T { return &v }
 func assertRun() *experiment.Run {
 	return &experiment.Run{Cells: []experiment.Cell{
 		{
-			Strategy: "setnx", Fault: lock.NoFault, Verdict: lock.Safe, Expected: ptr(lock.Safe), Requests: 10,
+			Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Safe, Expected: ptr(catalog.Safe), Requests: 10,
 			Outcomes: map[grab.Outcome]int{grab.Grabbed: 1, grab.Taken: 9}, Errors: map[string]int{"reset": 2},
 			ServedBy: map[string]int{"8004": 6, "127.0.0.1:9": 4}, DoubleGrabs: ptr(0), Grabs: ptr(100),
 			Latency: &load.Latency{P99: 42.5}, LoadHeld: ptr(true),
 		},
-		{Strategy: "redlock", Fault: lock.NoFault, Verdict: lock.Unknown, Expected: ptr(lock.Safe)},
-		{Strategy: "watchdog", Fault: lock.NoFault, Verdict: lock.Unsafe, Requests: 1, DoubleGrabs: ptr(3)},
-		{Strategy: "mutex", Fault: lock.Failover, Verdict: lock.NA},
+		{Strategy: "redlock", Fault: catalog.NoFault, Verdict: catalog.Unknown, Expected: ptr(catalog.Safe)},
+		{Strategy: "watchdog", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Requests: 1, DoubleGrabs: ptr(3)},
+		{Strategy: "mutex", Fault: catalog.Failover, Verdict: catalog.NA},
 	}}
 }
 

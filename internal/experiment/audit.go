@@ -79,7 +79,7 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 		return fmt.Errorf("experiment: %d are missing", rec.Lost)
 	}
 	c.NearMisses = &rec.NearMisses
-	if s.Excludes != lock.Nobody {
+	if s.Excludes != catalog.NoExclusion {
 		c.Overlaps = ptr(len(check.Overlaps(rec.Holds, s.Excludes)))
 	}
 	if gap, ok := check.BeliefGap(rec.Holds, s.Excludes); ok {

@@ -19,7 +19,7 @@ func checkTold(t *testing.T, dir string, c Cell) {
 	if n := len(catalog.PropertiesBy(catalog.Run)); len(c.Checks) != n {
 		t.Errorf("%d checks, want one for each of the %d properties", len(c.Checks), n)
 	}
-	if c.Verdict == lock.Safe {
+	if c.Verdict == catalog.Safe {
 		if c.Story != nil {
 			t.Errorf("a safe cell has a story: %+v", c.Story)
 		}
@@ -65,8 +65,8 @@ func TestFailure(t *testing.T) {
 		{"nothing", Cell{DoubleGrabs: ptr(0), Overlaps: ptr(0), StuckOrders: ptr(0)}, check.Evidence{}, "", 0},
 		{"nothing was counted", Cell{}, check.Evidence{}, "", 0},
 		{"a double-grab before all", Cell{DoubleGrabs: ptr(1), Overlaps: ptr(1), StuckOrders: ptr(2)}, double, catalog.OneWinner, 5},
-		{"an overlap under what it survives", Cell{Fault: lock.NoFault, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, catalog.HoldersExclusive, 7},
-		{"an overlap that was to be expected", Cell{Fault: lock.Pause, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, catalog.StuckOrder, 8},
+		{"an overlap under what it survives", Cell{Fault: catalog.NoFault, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, catalog.HoldersExclusive, 7},
+		{"an overlap that was to be expected", Cell{Fault: catalog.Pause, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, catalog.StuckOrder, 8},
 	} {
 		if got, id := failure(&tt.cell, setnx, tt.e); got != tt.want || id != tt.order {
 			t.Errorf("%s: %s of order %d, want %s of order %d", tt.name, got, id, tt.want, tt.order)

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/load"
 	"grablab/internal/stack"
 	"grablab/internal/stack/stacktest"
@@ -49,14 +49,14 @@ func TestServerThatDies(t *testing.T) {
 			if c.Requests != cfg.Orders*cfg.Drivers || c.Outcomes[grab.Failed]+c.Outcomes[grab.Timeout] == 0 {
 				t.Errorf("%d requests: %v %v", c.Requests, c.Outcomes, c.Errors)
 			}
-			if c.Verdict != lock.Unknown || c.Reason == "" {
+			if c.Verdict != catalog.Unknown || c.Reason == "" {
 				t.Errorf("verdict %s (%s)", c.Verdict, c.Reason)
 			}
 			for _, s := range cfg.Strategies {
 				if s.Name != tc.next {
 					continue
 				}
-				if c := l.cell(t.Context(), s, cfg.Load); c.Verdict != lock.Unknown || !strings.Contains(c.Reason, tc.says) {
+				if c := l.cell(t.Context(), s, cfg.Load); c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, tc.says) {
 					t.Errorf("afterwards %s: %s (%s)", s.Name, c.Verdict, c.Reason)
 				}
 			}
@@ -102,7 +102,7 @@ func TestInstanceThatDies(t *testing.T) {
 		t.Errorf("with a dead instance: %v, redis commands %v", c.Errors, c.RedisCommands)
 	}
 	checkSums(t, c)
-	if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != lock.Safe {
+	if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != catalog.Safe {
 		t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -35,7 +36,7 @@ type workload struct {
 
 func (w *worker) blank(s lock.Strategy, size Load) Cell {
 	c := Cell{
-		Strategy: s.Name, Fault: lock.NoFault, Expected: w.cfg.expected(s, lock.NoFault),
+		Strategy: s.Name, Fault: catalog.NoFault, Expected: w.cfg.expected(s, catalog.NoFault),
 		CountedFrom: fromAnswers, Orders: size.Orders,
 		Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/load"
@@ -23,7 +24,7 @@ import (
 type Config struct {
 	Scenario   string
 	Strategies []lock.Strategy
-	Faults     []lock.Fault
+	Faults     []catalog.Fault
 	Only       []CellName // of strategies x faults, where any is named
 
 	Load

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -42,7 +43,7 @@ func small(t *testing.T, kind string, strategies ...string) Config {
 	cfg := Scenarios[0].Config
 	cfg.Scenario, cfg.Seed, cfg.Out, cfg.Exe = "rush", 1, t.TempDir(), exe
 	cfg.Orders, cfg.Rate, cfg.Instances, cfg.OnLost = 20, 400, 2, grab.Abort
-	cfg.Faults = []lock.Fault{lock.NoFault}
+	cfg.Faults = []catalog.Fault{catalog.NoFault}
 	cfg.Stack.Kind = kind
 	cfg.Log = testWriter{t}
 	for _, name := range strategies {
@@ -167,7 +168,7 @@ func TestInterruptedRunKeepsWhatItHas(t *testing.T) {
 		t.Fatalf("complete %v, %d cells", run.Complete, len(run.Cells))
 	}
 	c := run.Cells[0]
-	if c.Verdict != lock.Unknown || c.Requests == 0 || c.Grabs == nil {
+	if c.Verdict != catalog.Unknown || c.Requests == 0 || c.Grabs == nil {
 		t.Errorf("verdict %s (%s), %d requests, grabs %v", c.Verdict, c.Reason, c.Requests, c.Grabs)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
@@ -15,7 +16,7 @@ import (
 // sceneOf plays one cell, and checks what no fault may touch: it struck as
 // often as it could, it was healed, and who came before and after found an
 // order that could be grabbed.
-func sceneOf(t *testing.T, l *worker, strategy string, name lock.Fault) Cell {
+func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell {
 	t.Helper()
 	s, err := lock.Find(strategy)
 	if err != nil {
@@ -35,7 +36,7 @@ func sceneOf(t *testing.T, l *worker, strategy string, name lock.Fault) Cell {
 	if l.dirty {
 		t.Error("not healed")
 	}
-	if c.Verdict != lock.Stuck && (c.OrdersGrabbed == nil || *c.OrdersGrabbed != injectionOrders) {
+	if c.Verdict != catalog.Stuck && (c.OrdersGrabbed == nil || *c.OrdersGrabbed != injectionOrders) {
 		t.Errorf("orders grabbed %v, want all %d", c.OrdersGrabbed, injectionOrders)
 	}
 	return c
@@ -63,28 +64,28 @@ func TestFaults(t *testing.T) {
 		cells []CellName
 	}{
 		{lock.Redis | lock.SQL, []CellName{
-			{"setnx", lock.Slow},
-			{"setnx-check", lock.Pause},
-			{"setnx-nottl", lock.Hang},
-			{"setnx-expire", lock.Crash},
+			{"setnx", catalog.Slow},
+			{"setnx-check", catalog.Pause},
+			{"setnx-nottl", catalog.Hang},
+			{"setnx-expire", catalog.Crash},
 		}},
 		{lock.Redis | lock.SQL, []CellName{
-			{"setnx", lock.RedisRestart},
-			{"setnx", lock.Partition},
-			{"setnx-fence-write", lock.PartitionDB},
-			{"setnx", lock.Latency},
-			{"setnx-getset", lock.ClientClock},
-			{"setnx", lock.NodeClock},
+			{"setnx", catalog.RedisRestart},
+			{"setnx", catalog.Partition},
+			{"setnx-fence-write", catalog.PartitionDB},
+			{"setnx", catalog.Latency},
+			{"setnx-getset", catalog.ClientClock},
+			{"setnx", catalog.NodeClock},
 		}},
 		{lock.RedisQuorum | lock.SQL | lock.SQLLocks, []CellName{
-			{"redlock", lock.RedisRestart},
-			{"redlock", lock.RedisRestartMost},
-			{"redlock", lock.RedisDown},
-			{"redlock", lock.RedisDownMost},
-			{"redlock", lock.Amnesia},
-			{"redlock-miswired", lock.Failover},
-			{"mysql-getlock", lock.DBRestart},
-			{"none", lock.DBRestart},
+			{"redlock", catalog.RedisRestart},
+			{"redlock", catalog.RedisRestartMost},
+			{"redlock", catalog.RedisDown},
+			{"redlock", catalog.RedisDownMost},
+			{"redlock", catalog.Amnesia},
+			{"redlock-miswired", catalog.Failover},
+			{"mysql-getlock", catalog.DBRestart},
+			{"none", catalog.DBRestart},
 		}},
 	} {
 		t.Run("", func(t *testing.T) {
@@ -95,7 +96,7 @@ func TestFaults(t *testing.T) {
 			for _, cell := range tt.cells {
 				t.Run(cell.String(), func(t *testing.T) { sceneOf(t, l, cell.Strategy, cell.Fault) })
 			}
-			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != lock.Safe {
+			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != catalog.Safe {
 				t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
 			}
 		})
@@ -107,17 +108,17 @@ func TestFaultsOnTheEmbeddedStack(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "setnx")
 	l := openApart(t, cfg)
-	for _, cell := range []CellName{{"setnx", lock.Pause}, {"setnx-fenced", lock.Slow}, {"setnx", lock.NodeClock}, {"mutex", lock.Crash}} {
+	for _, cell := range []CellName{{"setnx", catalog.Pause}, {"setnx-fenced", catalog.Slow}, {"setnx", catalog.NodeClock}, {"mutex", catalog.Crash}} {
 		t.Run(cell.String(), func(t *testing.T) { sceneOf(t, l, cell.Strategy, cell.Fault) })
 	}
 }
 
 // interrupted are the faults whose scenes are interrupted.
-func interrupted() []lock.Fault {
+func interrupted() []catalog.Fault {
 	if os.Getenv("GRABLAB_PROVE") == "1" {
-		return []lock.Fault{lock.Pause, lock.RedisDown, lock.ClientClock, lock.Latency}
+		return []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.ClientClock, catalog.Latency}
 	}
-	return []lock.Fault{lock.Pause, lock.RedisDown}
+	return []catalog.Fault{catalog.Pause, catalog.RedisDown}
 }
 
 // A scene that is interrupted when its fault has struck leaves nothing of it:
@@ -147,10 +148,10 @@ func TestInterruptedScene(t *testing.T) {
 				return prepared, err
 			}
 			c := l.inject(ctx, cfg.Strategies[0], f)
-			if c.Verdict != lock.Unknown || c.Reason == "" || l.dirty {
+			if c.Verdict != catalog.Unknown || c.Reason == "" || l.dirty {
 				t.Errorf("verdict %s (%s), dirty %v", c.Verdict, c.Reason, l.dirty)
 			}
-			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != lock.Safe {
+			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != catalog.Safe {
 				t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
 			}
 		})
@@ -165,13 +166,13 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 	t.Parallel()
 	cfg := small(t, stack.Embedded, "mutex")
 	l := openApart(t, cfg)
-	f, err := fault.Find(lock.Slow)
+	f, err := fault.Find(catalog.Slow)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Aim.N = 1000
 	c := l.inject(t.Context(), cfg.Strategies[0], f)
-	if *c.Struck != 0 || c.Verdict == lock.Safe {
+	if *c.Struck != 0 || c.Verdict == catalog.Safe {
 		t.Errorf("struck %d: %s (%s)", *c.Struck, c.Verdict, c.Reason)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fleet"
-	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
@@ -51,7 +51,7 @@ func (j *journal) close() error {
 }
 
 // keep appends the events of a cell.
-func (j *journal) keep(strategy string, fault lock.Fault, events *fleet.Events) error {
+func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Events) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	own, err := history.Create(j.path(), ownName) // for this one event: nothing else may append meanwhile

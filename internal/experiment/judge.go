@@ -4,36 +4,37 @@ import (
 	"fmt"
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 )
 
 // judge gives the cell its verdict: the first of contract 1 that applies, with
 // the reason. invalid is why the cell was not measured as it should have been.
-func judge(c Cell, s lock.Strategy, a *accounting, invalid string) (lock.Verdict, string) {
+func judge(c Cell, s lock.Strategy, a *accounting, invalid string) (catalog.Verdict, string) {
 	switch {
 	case c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
-		return lock.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once"
+		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once"
 	case c.Overlaps != nil && *c.Overlaps > 0 && mustNotOverlap(s, c.Fault):
-		return lock.Unsafe, fmt.Sprintf("two holders were inside at once %d times", *c.Overlaps)
+		return catalog.Unsafe, fmt.Sprintf("two holders were inside at once %d times", *c.Overlaps)
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return lock.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed"
+		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed"
 	case invalid != "":
-		return lock.Unknown, invalid
+		return catalog.Unknown, invalid
 	case c.DoubleGrabs == nil:
-		return lock.Unknown, "double-grabs could not be counted"
+		return catalog.Unknown, "double-grabs could not be counted"
 	case c.StuckOrders == nil:
-		return lock.Unknown, "stuck orders could not be counted"
+		return catalog.Unknown, "stuck orders could not be counted"
 	case c.Struck != nil && *c.Struck == 0:
-		return lock.Unknown, "the fault never struck"
+		return catalog.Unknown, "the fault never struck"
 	case len(a.competed) < 2:
-		return lock.Unknown, "one instance alone served"
+		return catalog.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:
-		return lock.Unknown, "no order was contended"
+		return catalog.Unknown, "no order was contended"
 	case a.tried < c.Orders:
-		return lock.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-a.tried, c.Orders, "was", "were"))
+		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-a.tried, c.Orders, "was", "were"))
 	default:
-		return lock.Safe, ""
+		return catalog.Safe, ""
 	}
 }
 
@@ -48,13 +49,13 @@ func share(n, of int, one, many string) string {
 
 // mustNotOverlap says whether the strategy's entry promises that under f no
 // two holders are inside at once.
-func mustNotOverlap(s lock.Strategy, f lock.Fault) bool {
-	return s.Excludes != lock.Nobody && slices.Contains(s.Survives, f)
+func mustNotOverlap(s lock.Strategy, f catalog.Fault) bool {
+	return s.Excludes != catalog.NoExclusion && slices.Contains(s.Survives, f)
 }
 
 // expected is what the registry claims of the cell; nil where the flags have
 // changed what it speaks of.
-func (cfg Config) expected(s lock.Strategy, f lock.Fault) *lock.Verdict {
+func (cfg Config) expected(s lock.Strategy, f catalog.Fault) *catalog.Verdict {
 	// A search for the peak may have no contention.
 	asDeclared := cfg.Scenario != "peak" && s.GuardedBy(cfg.Guard) == s.Guard &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL

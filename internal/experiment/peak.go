@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 )
@@ -38,7 +39,7 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 		size.Rate = rate
 		size.Orders = max(1, int(rate*peakStep.Seconds())/size.Drivers)
 		attempt = w.cell(ctx, s, size)
-		if bad == nil && (attempt.Verdict == lock.Unsafe || attempt.Verdict == lock.Stuck) {
+		if bad == nil && (attempt.Verdict == catalog.Unsafe || attempt.Verdict == catalog.Stuck) {
 			bad = ptr(attempt)
 		}
 		step := PeakStep{RPS: rate, Held: w.isHeld(attempt)}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 )
@@ -13,7 +14,7 @@ import (
 // CellName names a cell of the table.
 type CellName struct {
 	Strategy string
-	Fault    lock.Fault
+	Fault    catalog.Fault
 }
 
 // String is strategy/fault.
@@ -44,8 +45,8 @@ type cellSpec struct {
 // specs of the run. A foreign service has one strategy, which is not known.
 func (cfg Config) specs(foreign bool) []*cellSpec {
 	if foreign {
-		s := lock.Strategy{Name: Foreign, Title: "whatever the targets do", Excludes: lock.Nobody}
-		return []*cellSpec{{CellName: CellName{s.Name, lock.NoFault}, strategy: s}}
+		s := lock.Strategy{Name: Foreign, Title: "whatever the targets do", Excludes: catalog.NoExclusion}
+		return []*cellSpec{{CellName: CellName{s.Name, catalog.NoFault}, strategy: s}}
 	}
 	var specs []*cellSpec
 	for _, name := range cfg.Plan() {
@@ -57,30 +58,30 @@ func (cfg Config) specs(foreign bool) []*cellSpec {
 
 // excuse is the cell that is not run, with the reason; nil: it is to be run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
-	if s.Fault == lock.NoFault {
+	if s.Fault == catalog.NoFault {
 		return nil
 	}
 	f, err := fault.Find(s.Fault)
 	if err != nil {
-		return cfg.notRun(s, lock.Unknown, err.Error())
+		return cfg.notRun(s, catalog.Unknown, err.Error())
 	}
 	if !f.Touches(s.strategy) {
-		return cfg.notRun(s, lock.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
+		return cfg.notRun(s, catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
 	}
 	if why := f.Refused(cfg.Stack.Kind); why != "" {
-		return cfg.notRun(s, lock.Unknown, "not run: "+why)
+		return cfg.notRun(s, catalog.Unknown, "not run: "+why)
 	}
 	return nil
 }
 
 // notRun is a cell in which nothing was counted.
-func (cfg Config) notRun(s *cellSpec, v lock.Verdict, why string) *Cell {
+func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	c := Cell{
 		Strategy: s.Strategy, Fault: s.Fault, Verdict: v, Reason: why, Expected: cfg.expected(s.strategy, s.Fault),
 		Guard: s.strategy.GuardedBy(cfg.Guard), OnLost: cfg.OnLost,
 		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
-	if v == lock.NA {
+	if v == catalog.NA {
 		c.Expected = nil
 	}
 	return &c

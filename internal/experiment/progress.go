@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"grablab/internal/grab/lock"
+	"grablab/internal/catalog"
 )
 
 // progress shows how far a run has come: on a terminal by a line that
@@ -71,7 +71,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.progress.begun++
 	t.number, t.since = t.progress.begun, time.Now()
 	t.cell, t.pace = s.Strategy, &t.progress.pace[0]
-	if s.Fault != lock.NoFault {
+	if s.Fault != catalog.NoFault {
 		t.cell, t.pace = s.String(), &t.progress.pace[1]
 	}
 	t.running = append(t.running, t)

@@ -3,9 +3,9 @@ package experiment
 import (
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/load"
 	"grablab/internal/order"
 )
@@ -55,11 +55,11 @@ type RunConfig struct {
 // Cell is what became of one strategy under one fault. Contract 1 defines
 // every word that is counted.
 type Cell struct {
-	Strategy string        `json:"strategy"`
-	Fault    lock.Fault    `json:"fault"`
-	Verdict  lock.Verdict  `json:"verdict"`
-	Expected *lock.Verdict `json:"expected"` // nil: the flags change what the registry claims
-	Reason   string        `json:"reason"`   // why the verdict is not safe, or cannot be known
+	Strategy string           `json:"strategy"`
+	Fault    catalog.Fault    `json:"fault"`
+	Verdict  catalog.Verdict  `json:"verdict"`
+	Expected *catalog.Verdict `json:"expected"` // nil: the flags change what the registry claims
+	Reason   string           `json:"reason"`   // why the verdict is not safe, or cannot be known
 	// Interrupted: the run ended before the cell did.
 	Interrupted bool `json:"interrupted,omitempty"`
 

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 
 	"golang.org/x/sync/errgroup"
@@ -115,7 +116,7 @@ func (r *Run) finished(name CellName) *Cell {
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {
-		if s.cell == nil && (s.Fault != lock.NoFault) == faulty {
+		if s.cell == nil && (s.Fault != catalog.NoFault) == faulty {
 			left = append(left, s)
 		}
 	}

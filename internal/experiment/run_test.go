@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fleet"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -25,7 +26,7 @@ func matrix(t *testing.T, strategies, faults string, play func(*worker, context.
 	cfg := small(t, stack.Embedded, strings.Split(strategies, ",")...)
 	cfg.Faults, cfg.Workers = nil, 3
 	for _, f := range strings.Split(faults, ",") {
-		cfg.Faults = append(cfg.Faults, lock.Fault(f))
+		cfg.Faults = append(cfg.Faults, catalog.Fault(f))
 	}
 	r := newRunner(cfg, func(*Run) error { return nil })
 	r.runCell = play
@@ -45,7 +46,7 @@ func (r *runner) fill(t *testing.T, ctx context.Context) error {
 }
 
 func blankCell(s *cellSpec) Cell {
-	return Cell{Strategy: s.Strategy, Fault: s.Fault, Verdict: lock.Safe}
+	return Cell{Strategy: s.Strategy, Fault: s.Fault, Verdict: catalog.Safe}
 }
 
 func namesOf(cells []Cell) string {
@@ -77,18 +78,18 @@ func TestMatrix(t *testing.T) {
 		if other, ok := running[l]; ok {
 			t.Errorf("%v begins where %s is at work", s, other)
 		}
-		if s.Fault == lock.NoFault && len(running) > 0 {
+		if s.Fault == catalog.NoFault && len(running) > 0 {
 			t.Errorf("%v begins beside %v", s, running)
 		}
 		running[l] = s.String()
 		began = append(began, s.String())
-		if s.Fault != lock.NoFault {
+		if s.Fault != catalog.NoFault {
 			if faulty++; faulty == 3 { // no worker goes on before all are at work
 				close(met)
 			}
 		}
 		mu.Unlock()
-		if s.Fault != lock.NoFault {
+		if s.Fault != catalog.NoFault {
 			<-met
 		}
 		mu.Lock()
@@ -125,7 +126,7 @@ func subsequence(part, whole []string) bool {
 // Only the named cells are run, also where none of them is without a fault.
 func TestMatrixOnly(t *testing.T) {
 	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *worker, _ context.Context, s *cellSpec) Cell { return blankCell(s) })
-	r.cfg.Only = []CellName{{"setnx", lock.Crash}, {"none", lock.Pause}}
+	r.cfg.Only = []CellName{{"setnx", catalog.Crash}, {"none", catalog.Pause}}
 	if err := r.fill(t, t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func TestMatrixResumed(t *testing.T) {
 		if s.String() == "setnx/pause" {
 			interrupt()
 		}
-		if s.Fault == lock.Pause {
+		if s.Fault == catalog.Pause {
 			<-ctx.Done() // so does a worker whose cell has not ended
 		}
 		return blankCell(s)
@@ -151,7 +152,7 @@ func TestMatrixResumed(t *testing.T) {
 		t.Fatalf("ended with %v", err)
 	}
 	first := *r.run
-	if first.Complete || first.finished(CellName{"none", lock.Pause}) != nil || first.finished(CellName{"none", lock.NoFault}) == nil {
+	if first.Complete || first.finished(CellName{"none", catalog.Pause}) != nil || first.finished(CellName{"none", catalog.NoFault}) == nil {
 		t.Fatalf("kept %s, complete %v", namesOf(first.Cells), first.Complete)
 	}
 
@@ -183,7 +184,7 @@ func TestMatrixResumed(t *testing.T) {
 
 func parseName(text string) CellName {
 	strategy, fault, _ := strings.Cut(text, "/")
-	return CellName{strategy, lock.Fault(fault)}
+	return CellName{strategy, catalog.Fault(fault)}
 }
 
 // Cells that a fault cannot touch, or that this stack cannot show, stand in the
@@ -196,8 +197,8 @@ func TestMatrixExcuses(t *testing.T) {
 	var got []string
 	for _, c := range r.run.Cells {
 		got = append(got, string(c.Verdict))
-		why := map[lock.Verdict]string{lock.NA: "touches nothing that mutex uses", lock.Unknown: "use -stack local"}[c.Verdict]
-		if !strings.Contains(c.Reason, why) || (c.Expected == nil) != (c.Verdict != lock.Unknown) {
+		why := map[catalog.Verdict]string{catalog.NA: "touches nothing that mutex uses", catalog.Unknown: "use -stack local"}[c.Verdict]
+		if !strings.Contains(c.Reason, why) || (c.Expected == nil) != (c.Verdict != catalog.Unknown) {
 			t.Errorf("%s/%s: %s, expected %v: %q", c.Strategy, c.Fault, c.Verdict, c.Expected, c.Reason)
 		}
 	}
@@ -211,8 +212,8 @@ func TestBudget(t *testing.T) {
 	cfg := small(t, stack.Embedded, "setnx")
 	cfg.Budget = time.Nanosecond
 	l := open(t, cfg)
-	c := l.run(t.Context(), &cellSpec{CellName: CellName{"setnx", lock.Slow}, strategy: cfg.Strategies[0]})
-	if c.Verdict != lock.Unknown || !strings.Contains(c.Reason, "budget of 1ns") {
+	c := l.run(t.Context(), &cellSpec{CellName: CellName{"setnx", catalog.Slow}, strategy: cfg.Strategies[0]})
+	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "budget of 1ns") {
 		t.Errorf("%s: %q", c.Verdict, c.Reason)
 	}
 }
@@ -261,7 +262,7 @@ func TestQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &cellSpec{CellName: CellName{name, lock.Pause}, strategy: s}
+		return &cellSpec{CellName: CellName{name, catalog.Pause}, strategy: s}
 	}
 	q := newQueue([]*cellSpec{find("setnx"), find("zookeeper"), find("redlock"), find("etcd")})
 	everything := lock.Redis | lock.RedisQuorum | lock.SQL | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
@@ -287,7 +288,7 @@ func TestQueue(t *testing.T) {
 func TestJournal(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "events-8004.jsonl")
-	for part, faults := range [][]lock.Fault{{lock.NoFault}, {lock.Pause, lock.Crash}} {
+	for part, faults := range [][]catalog.Fault{{catalog.NoFault}, {catalog.Pause, catalog.Crash}} {
 		j := &journal{dir: dir}
 		if err := j.open(part > 0); err != nil {
 			t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/experiment"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/load"
 	"grablab/internal/order"
 
@@ -61,7 +61,7 @@ func outcomes() map[grab.Outcome]int {
 func schemaRun() experiment.Run {
 	lat := &load.Latency{Min: 1, Mean: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1}
 	full := experiment.Cell{
-		Strategy: "none", Fault: lock.NoFault, Verdict: lock.Unsafe, Expected: ptr(lock.Unsafe), Guard: order.Naive, OnLost: grab.Abort,
+		Strategy: "none", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Expected: ptr(catalog.Unsafe), Guard: order.Naive, OnLost: grab.Abort,
 		Outcomes: outcomes(), Errors: map[string]int{"reset": 1}, CountedFrom: "ledger",
 		Grabs: ptr(1), OrdersGrabbed: ptr(1), DoubleGrabs: ptr(0), OrdersDoubleGrabbed: ptr(0), StuckOrders: ptr(0),
 		PhantomGrabs: ptr(0), UnacknowledgedGrabs: ptr(0), Overlaps: ptr(0), NearMisses: ptr(0), BeliefGapMS: ptr(0.5), Struck: ptr(1),
@@ -75,7 +75,7 @@ func schemaRun() experiment.Run {
 		},
 	}
 	bare := experiment.Cell{
-		Strategy: "setnx", Fault: lock.NoFault, Verdict: lock.Unknown, Guard: order.Naive, OnLost: grab.Abort,
+		Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Unknown, Guard: order.Naive, OnLost: grab.Abort,
 		Outcomes: outcomes(), Errors: map[string]int{}, ServedBy: map[string]int{}, CountedFrom: "answers",
 	}
 	return experiment.Run{

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 )
 
 // foreign is a service in whatever language that answers the grab call alone.
@@ -55,13 +55,13 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 		decide  func(*http.Request, bool) int
 		targets int
 		change  func(*Config)
-		verdict lock.Verdict
+		verdict catalog.Verdict
 		reason  string
 	}{
-		{"right", nil, 2, nil, lock.Safe, ""},
-		{"everybody wins", always(http.StatusOK), 2, nil, lock.Unsafe, "more than once"},
-		{"everybody wins, one target", always(http.StatusOK), 1, nil, lock.Unsafe, "more than once"},
-		{"all load at one instance", nil, 1, nil, lock.Unknown, "one instance alone served"},
+		{"right", nil, 2, nil, catalog.Safe, ""},
+		{"everybody wins", always(http.StatusOK), 2, nil, catalog.Unsafe, "more than once"},
+		{"everybody wins, one target", always(http.StatusOK), 1, nil, catalog.Unsafe, "more than once"},
+		{"all load at one instance", nil, 1, nil, catalog.Unknown, "one instance alone served"},
 		{"one of two instances only fails", func(r *http.Request, taken bool) int {
 			switch {
 			case strings.HasSuffix(r.Host, failingPort):
@@ -70,15 +70,15 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 				return http.StatusConflict
 			}
 			return http.StatusOK
-		}, 2, nil, lock.Unknown, "one instance alone served"},
+		}, 2, nil, catalog.Unknown, "one instance alone served"},
 		{"answers are lost", func(r *http.Request, taken bool) int {
 			if taken {
 				return http.StatusGatewayTimeout
 			}
 			return http.StatusOK
-		}, 2, nil, lock.Unknown, "answers were lost"},
-		{"no contention", nil, 2, func(c *Config) { c.Drivers, c.Rate = 1, 100 }, lock.Unknown, "no order was contended"},
-		{"no driver ever gets in", always(http.StatusLocked), 2, func(c *Config) { c.Orders, c.TTL = 2, 50*time.Millisecond }, lock.Stuck, "no longer be grabbed"},
+		}, 2, nil, catalog.Unknown, "answers were lost"},
+		{"no contention", nil, 2, func(c *Config) { c.Drivers, c.Rate = 1, 100 }, catalog.Unknown, "no order was contended"},
+		{"no driver ever gets in", always(http.StatusLocked), 2, func(c *Config) { c.Orders, c.TTL = 2, 50*time.Millisecond }, catalog.Stuck, "no longer be grabbed"},
 		{"an order that is never tried", func(r *http.Request, taken bool) int {
 			var probe bool
 			var driver int64
@@ -91,7 +91,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 				return http.StatusConflict
 			}
 			return http.StatusOK
-		}, 2, nil, lock.Unknown, "1 of 5 orders was not tried"},
+		}, 2, nil, catalog.Unknown, "1 of 5 orders was not tried"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			failingPort = "none"

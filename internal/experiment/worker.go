@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
 	"grablab/internal/grab/lock"
@@ -107,7 +108,7 @@ func (w *worker) close() error {
 // run runs one cell.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {
-	case s.Fault != lock.NoFault:
+	case s.Fault != catalog.NoFault:
 		return w.bounded(ctx, s)
 	case w.cfg.Scenario == "peak":
 		return w.peak(ctx, s.strategy)
@@ -123,12 +124,12 @@ var errBudget = errors.New("experiment: the cell took longer than -budget allows
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 	f, err := fault.Find(s.Fault)
 	if err != nil {
-		return *w.cfg.notRun(s, lock.Unknown, err.Error())
+		return *w.cfg.notRun(s, catalog.Unknown, err.Error())
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
 	defer cancel()
 	c := w.inject(ctx, s.strategy, f)
-	if c.Verdict == lock.Unknown && errors.Is(context.Cause(ctx), errBudget) {
+	if c.Verdict == catalog.Unknown && errors.Is(context.Cause(ctx), errBudget) {
 		c.Reason = fmt.Sprintf("the cell took longer than its budget of %v: %s", w.cfg.Budget, c.Reason)
 	}
 	return c

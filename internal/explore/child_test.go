@@ -30,7 +30,7 @@ func TestAsChild(t *testing.T) {
 // rough takes its process down in one way or the other.
 func rough(name string, acquire func()) lock.Strategy {
 	return lock.Strategy{
-		Name: name, Guard: order.Naive, Excludes: lock.Nobody,
+		Name: name, Guard: order.Naive, Excludes: catalog.NoExclusion,
 		New: func(env lock.Env) (lock.Locker, error) { return roughLocker{acquire, env.Node}, nil },
 	}
 }
@@ -87,7 +87,7 @@ func TestSurvives(t *testing.T) {
 				t.Fatalf("%+v", r)
 			}
 			f := r.Failures[0]
-			if !strings.Contains(f.Why, want.why) || !strings.Contains(f.Stack, want.stack) || r.Verdict != lock.Unsafe {
+			if !strings.Contains(f.Why, want.why) || !strings.Contains(f.Stack, want.stack) || r.Verdict != catalog.Unsafe {
 				t.Errorf("%s: %s\n%s", r.Verdict, f.Why, f.Stack)
 			}
 		})

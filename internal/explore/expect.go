@@ -30,15 +30,15 @@ func registered(f catalog.Fault, quorum bool) []catalog.Fault {
 // Expected is the verdict that the registry claims for a strategy if these
 // faults may happen: the worst of them and of none. It is "" where it claims
 // nothing: of the known-broken ones, and with another guard than the strategy's own.
-func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) lock.Verdict {
+func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
 		return ""
 	}
-	worst := s.Expected(lock.NoFault)
+	worst := s.Expected(catalog.NoFault)
 	for _, fault := range faults {
 		for _, f := range registered(fault, s.Needs&lock.RedisQuorum != 0) {
-			worst = worse(worst, anywhere(s, lock.Fault(f)))
+			worst = worse(worst, anywhere(s, f))
 		}
 	}
 	return worst
@@ -46,13 +46,13 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) lock.V
 
 // claimed is what a search should come to. A failure of a property that it does not
 // check is not found.
-func claimed(cfg Config, set sim.Setting) lock.Verdict {
+func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
 		faults = nil
 	}
 	v := Expected(set.Strategy, set.Guard, faults)
-	if v != lock.Safe && len(cfg.Properties) < len(Properties) {
+	if v != catalog.Safe && len(cfg.Properties) < len(Properties) {
 		return ""
 	}
 	return v
@@ -62,25 +62,25 @@ func claimed(cfg Config, set sim.Setting) lock.Verdict {
 // ends between its holder's last look at it and the write is noticed by a guard alone:
 // holders that the lock does not keep apart then both write. A server that forgets a
 // live lease grants another, which no guard prevents.
-func anywhere(s lock.Strategy, f lock.Fault) lock.Verdict {
+func anywhere(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	unguarded := s.Guard == order.Naive || s.Guard == order.FenceWrite
-	apart := s.Excludes == lock.Nobody || slices.Contains(s.Survives, f)
-	forgets := f == lock.RedisRestart && s.Needs&lock.Redis != 0
-	if !apart && (forgets || f == lock.Pause && unguarded) {
-		return lock.Unsafe
+	apart := s.Excludes == catalog.NoExclusion || slices.Contains(s.Survives, f)
+	forgets := f == catalog.RedisRestart && s.Needs&lock.Redis != 0
+	if !apart && (forgets || f == catalog.Pause && unguarded) {
+		return catalog.Unsafe
 	}
-	if v := s.Expected(f); v != lock.NA {
+	if v := s.Expected(f); v != catalog.NA {
 		return v
 	}
-	return lock.Safe
+	return catalog.Safe
 }
 
 // worse of two verdicts, as a cell's is the first that applies.
-func worse(a, b lock.Verdict) lock.Verdict {
-	for _, v := range []lock.Verdict{lock.Unsafe, lock.Stuck} {
+func worse(a, b catalog.Verdict) catalog.Verdict {
+	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck} {
 		if a == v || b == v {
 			return v
 		}
 	}
-	return lock.Safe
+	return catalog.Safe
 }

@@ -10,36 +10,36 @@ import (
 )
 
 func TestExpected(t *testing.T) {
-	const unclaimed = lock.Verdict("")
+	const unclaimed = catalog.Verdict("")
 	for _, tt := range []struct {
 		strategy string
 		guard    order.Guard
 		faults   []catalog.Fault
-		want     lock.Verdict
+		want     catalog.Verdict
 	}{
-		{"none", "", nil, lock.Unsafe},
-		{"mutex", "", nil, lock.Unsafe},
-		{"mysql-cas", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, lock.Safe},
-		{"setnx", "", nil, lock.Safe},
-		{"setnx", "", []catalog.Fault{catalog.Crash, catalog.Cancel, catalog.ReplyLost}, lock.Safe},
-		{"setnx", "", []catalog.Fault{catalog.Crash, catalog.Pause}, lock.Unsafe},
-		{"setnx", order.Naive, []catalog.Fault{catalog.Slow}, lock.Unsafe},
+		{"none", "", nil, catalog.Unsafe},
+		{"mutex", "", nil, catalog.Unsafe},
+		{"mysql-cas", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, catalog.Safe},
+		{"setnx", "", nil, catalog.Safe},
+		{"setnx", "", []catalog.Fault{catalog.Crash, catalog.Cancel, catalog.ReplyLost}, catalog.Safe},
+		{"setnx", "", []catalog.Fault{catalog.Crash, catalog.Pause}, catalog.Unsafe},
+		{"setnx", order.Naive, []catalog.Fault{catalog.Slow}, catalog.Unsafe},
 		{"setnx", order.Guarded, []catalog.Fault{catalog.Slow}, unclaimed},
-		{"setnx-check", "", []catalog.Fault{catalog.Pause}, lock.Unsafe}, // behind its check
-		{"setnx-fenced", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, lock.Safe},
-		{"setnx-fence-write", "", []catalog.Fault{catalog.Pause}, lock.Unsafe},
-		{"setnx-nottl", "", []catalog.Fault{catalog.Crash}, lock.Stuck},
-		{"setnx-nottl", "", []catalog.Fault{catalog.Crash, catalog.RedisRestart}, lock.Unsafe},
-		{"setnx-getset", "", []catalog.Fault{catalog.ClientClock}, lock.Unsafe},
-		{"watchdog", "", []catalog.Fault{catalog.Crash}, lock.Safe},
-		{"watchdog", "", []catalog.Fault{catalog.Pause}, lock.Unsafe},
-		{"redlock", "", []catalog.Fault{catalog.RedisDown}, lock.Safe},
-		{"setnx-expire", "", []catalog.Fault{catalog.RedisDown}, lock.Stuck},
-		{"setnx-fenced", "", []catalog.Fault{catalog.RedisRestart}, lock.Unsafe}, // two hold; one of them writes
-		{"redlock", "", []catalog.Fault{catalog.RedisRestart}, lock.Unsafe},
-		{"redlock-miswired", "", []catalog.Fault{catalog.ClientClock}, lock.Safe},
-		{"mysql-forupdate", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.RedisRestart}, lock.Safe},
-		{"setnx-nottl", "", []catalog.Fault{catalog.Latency}, lock.Stuck},
+		{"setnx-check", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe}, // behind its check
+		{"setnx-fenced", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, catalog.Safe},
+		{"setnx-fence-write", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe},
+		{"setnx-nottl", "", []catalog.Fault{catalog.Crash}, catalog.Stuck},
+		{"setnx-nottl", "", []catalog.Fault{catalog.Crash, catalog.RedisRestart}, catalog.Unsafe},
+		{"setnx-getset", "", []catalog.Fault{catalog.ClientClock}, catalog.Unsafe},
+		{"watchdog", "", []catalog.Fault{catalog.Crash}, catalog.Safe},
+		{"watchdog", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe},
+		{"redlock", "", []catalog.Fault{catalog.RedisDown}, catalog.Safe},
+		{"setnx-expire", "", []catalog.Fault{catalog.RedisDown}, catalog.Stuck},
+		{"setnx-fenced", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe}, // two hold; one of them writes
+		{"redlock", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe},
+		{"redlock-miswired", "", []catalog.Fault{catalog.ClientClock}, catalog.Safe},
+		{"mysql-forupdate", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.RedisRestart}, catalog.Safe},
+		{"setnx-nottl", "", []catalog.Fault{catalog.Latency}, catalog.Stuck},
 		{"setnx-late-fence", "", []catalog.Fault{catalog.Slow}, unclaimed},
 	} {
 		s, err := lock.Find(tt.strategy)

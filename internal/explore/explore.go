@@ -131,10 +131,10 @@ type Bubble = sim.Bubble
 type Result struct {
 	Strategy  string
 	Guard     order.Guard
-	Verdict   lock.Verdict
-	Expected  lock.Verdict // by the registry; "": it claims nothing
-	Complete  bool         // everything within the bounds was looked at
-	Reason    string       // why it is not, or why the verdict is unknown; "": neither
+	Verdict   catalog.Verdict
+	Expected  catalog.Verdict // by the registry; "": it claims nothing
+	Complete  bool            // everything within the bounds was looked at
+	Reason    string          // why it is not, or why the verdict is unknown; "": neither
 	Levels    []Level
 	Schedules int
 	States    int
@@ -255,28 +255,28 @@ func resultOf(cfg Config, set sim.Setting, s search.Summary, elapsed time.Durati
 	}
 }
 
-func verdict(s search.Summary) lock.Verdict {
+func verdict(s search.Summary) catalog.Verdict {
 	v := verdictOf(func(p string) bool { _, found := s.Findings[p]; return found })
-	if _, ended := s.Findings[catalog.Survives]; ended && v == lock.Safe {
-		return lock.Unsafe
+	if _, ended := s.Findings[catalog.Survives]; ended && v == catalog.Safe {
+		return catalog.Unsafe
 	}
-	if v == lock.Safe && !s.Complete {
-		return lock.Unknown
+	if v == catalog.Safe && !s.Complete {
+		return catalog.Unknown
 	}
 	return v
 }
 
 // verdictOf is what the broken properties come to: stuck, if nothing worse.
-func verdictOf(broken func(property string) bool) lock.Verdict {
+func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range Properties {
 		if p != catalog.StuckOrder && broken(p) {
-			return lock.Unsafe
+			return catalog.Unsafe
 		}
 	}
 	if broken(catalog.StuckOrder) {
-		return lock.Stuck
+		return catalog.Stuck
 	}
-	return lock.Safe
+	return catalog.Safe
 }
 
 // newSetting is what the schedules of one strategy have in common.

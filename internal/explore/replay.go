@@ -11,7 +11,6 @@ import (
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/schedule"
 )
@@ -31,7 +30,7 @@ func confirm(r Result, set sim.Setting, findings map[string]search.Finding, w wo
 		failure, err := reproduce(set, f, w)
 		switch {
 		case errors.Is(err, errDiffers):
-			r.Verdict, r.Complete, r.Reason = lock.Unknown, false, err.Error()
+			r.Verdict, r.Complete, r.Reason = catalog.Unknown, false, err.Error()
 		case err != nil:
 			return r, err
 		default:
@@ -136,8 +135,8 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 	r.Verdict = verdictOf(func(p string) bool {
 		return slices.ContainsFunc(broken, func(v search.Violation) bool { return v.Property == p })
 	})
-	if r.Verdict == lock.Safe {
-		r.Verdict = lock.Unknown
+	if r.Verdict == catalog.Safe {
+		r.Verdict = catalog.Unknown
 	}
 	if strategy == sched.Strategy && sched.Property != "" {
 		r.Expected = verdictOf(func(p string) bool { return p == sched.Property })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 )
@@ -12,7 +13,7 @@ import (
 // leaves a lock as it is, and so must everything else: the leases outlast any
 // stall of the machine.
 var clientClock = Fault{
-	Name:     lock.ClientClock,
+	Name:     catalog.ClientClock,
 	Hits:     locks,
 	Aim:      afterRead,
 	TTL:      3 * time.Second,
@@ -36,7 +37,7 @@ func skew(in Instance, n float64) Step {
 // nodeClock has the clock of the one Redis jump past every lease, and those of
 // as many of Redlock's nodes as it can do without (F19). There is no way back.
 var nodeClock = Fault{
-	Name:     lock.NodeClock,
+	Name:     catalog.NodeClock,
 	Hits:     lock.Redis | lock.RedisQuorum,
 	Aim:      beforeClaim,
 	TTL:      3 * time.Second,

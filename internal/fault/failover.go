@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 )
@@ -12,7 +13,7 @@ import (
 // Sentinel puts the replica in its place (F17). Of Redlock's nodes it is one.
 // Leases outlive it by far: it is the loss that lets a contender in, no expiry.
 var failover = Fault{
-	Name:     lock.Failover,
+	Name:     catalog.Failover,
 	Hits:     lock.Redis | lock.RedisQuorum,
 	Aim:      beforeClaim,
 	TTL:      10 * time.Second,

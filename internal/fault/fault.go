@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/control"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
@@ -26,7 +27,7 @@ import (
 // order's other drivers, the contenders, come. Once a contender has claimed, or
 // has had the Patience to, the faulted holders go on as Course says.
 type Fault struct {
-	Name lock.Fault
+	Name catalog.Fault
 	// Hits is what it strikes of a strategy; 0: the instance or the database,
 	// which every strategy uses.
 	Hits lock.Backend
@@ -131,7 +132,7 @@ var Faults = []Fault{
 }
 
 // Find looks a fault up by name.
-func Find(name lock.Fault) (Fault, error) {
+func Find(name catalog.Fault) (Fault, error) {
 	i := slices.IndexFunc(Faults, func(f Fault) bool { return f.Name == name })
 	if i < 0 {
 		return Fault{}, fmt.Errorf("fault: no fault %q", name)
@@ -141,7 +142,7 @@ func Find(name lock.Fault) (Fault, error) {
 
 // Touches says whether the fault strikes anything that the strategy uses.
 func (f Fault) Touches(s lock.Strategy) bool {
-	return (f.Hits == 0 || f.Hits&s.Needs != 0) && s.Expected(f.Name) != lock.NA
+	return (f.Hits == 0 || f.Hits&s.Needs != 0) && s.Expected(f.Name) != catalog.NA
 }
 
 // AimAt is where the fault strikes the strategy.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
@@ -20,33 +21,33 @@ func TestMain(m *testing.M) { stacktest.Main(m) }
 
 // The table names every fault there is, in the order of all tables.
 func TestFaultsAreComplete(t *testing.T) {
-	names := []lock.Fault{lock.NoFault}
+	names := []catalog.Fault{catalog.NoFault}
 	for _, f := range fault.Faults {
 		names = append(names, f.Name)
 		if f.TTL <= 0 || f.Patience <= 0 || f.Aim.Phase == "" || f.Prepare == nil {
 			t.Errorf("%s: %+v lacks something", f.Name, f)
 		}
 	}
-	if !slices.Equal(names, lock.Faults) {
-		t.Errorf("%v, want %v", names, lock.Faults)
+	if !slices.Equal(names, catalog.RunFaults) {
+		t.Errorf("%v, want %v", names, catalog.RunFaults)
 	}
-	if _, err := fault.Find(lock.NoFault); err == nil {
+	if _, err := fault.Find(catalog.NoFault); err == nil {
 		t.Error("there is a fault that is none")
 	}
 }
 
 func TestTouches(t *testing.T) {
-	everybody := []lock.Fault{lock.Slow, lock.Pause, lock.Hang, lock.Crash, lock.PartitionDB, lock.DBRestart}
-	redis := append([]lock.Fault{
-		lock.RedisRestart, lock.RedisDown, lock.Failover, lock.Partition, lock.Latency, lock.ClientClock, lock.NodeClock,
+	everybody := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.PartitionDB, catalog.DBRestart}
+	redis := append([]catalog.Fault{
+		catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.Partition, catalog.Latency, catalog.ClientClock, catalog.NodeClock,
 	}, everybody...)
-	quorum := append([]lock.Fault{lock.RedisRestartMost, lock.RedisDownMost}, redis...)
-	for strategy, want := range map[string][]lock.Fault{
+	quorum := append([]catalog.Fault{catalog.RedisRestartMost, catalog.RedisDownMost}, redis...)
+	for strategy, want := range map[string][]catalog.Fault{
 		"none": everybody, "mutex": everybody, "mysql-cas": everybody,
-		"mysql-getlock":    append([]lock.Fault{lock.ClientClock}, everybody...),
-		"etcd":             append([]lock.Fault{lock.Partition, lock.ClientClock}, everybody...),
+		"mysql-getlock":    append([]catalog.Fault{catalog.ClientClock}, everybody...),
+		"etcd":             append([]catalog.Fault{catalog.Partition, catalog.ClientClock}, everybody...),
 		"setnx":            redis,
-		"redlock":          append([]lock.Fault{lock.Amnesia}, quorum...),
+		"redlock":          append([]catalog.Fault{catalog.Amnesia}, quorum...),
 		"redlock-miswired": quorum,
 	} {
 		s, err := lock.Find(strategy)
@@ -62,15 +63,15 @@ func TestTouches(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	for kind, want := range map[string][]lock.Fault{
+	for kind, want := range map[string][]catalog.Fault{
 		stack.Local:    nil,
-		stack.Embedded: {lock.Failover, lock.PartitionDB, lock.DBRestart},
+		stack.Embedded: {catalog.Failover, catalog.PartitionDB, catalog.DBRestart},
 		stack.External: {
-			lock.RedisRestart, lock.RedisRestartMost, lock.RedisDown, lock.RedisDownMost, lock.Amnesia, lock.Failover,
-			lock.Partition, lock.PartitionDB, lock.Latency, lock.NodeClock, lock.DBRestart,
+			catalog.RedisRestart, catalog.RedisRestartMost, catalog.RedisDown, catalog.RedisDownMost, catalog.Amnesia, catalog.Failover,
+			catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.NodeClock, catalog.DBRestart,
 		},
 	} {
-		var refused []lock.Fault
+		var refused []catalog.Fault
 		for _, f := range fault.Faults {
 			if f.Refused(kind) != "" {
 				refused = append(refused, f.Name)
@@ -86,14 +87,14 @@ func TestRefused(t *testing.T) {
 func TestAim(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
-		fault    lock.Fault
+		fault    catalog.Fault
 		want     string
 	}{
-		{"setnx", lock.Pause, "after read"},
-		{"setnx-check", lock.Pause, "before claim 1"},
-		{"setnx", lock.Crash, "after read"},
-		{"setnx-expire", lock.Crash, "after acquire 1"},
-		{"redlock", lock.Amnesia, "before claim 1"},
+		{"setnx", catalog.Pause, "after read"},
+		{"setnx-check", catalog.Pause, "before claim 1"},
+		{"setnx", catalog.Crash, "after read"},
+		{"setnx-expire", catalog.Crash, "after acquire 1"},
+		{"redlock", catalog.Amnesia, "before claim 1"},
 	} {
 		s, err := lock.Find(tt.strategy)
 		if err != nil {
@@ -110,7 +111,7 @@ func TestAim(t *testing.T) {
 	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 		for name, p := range s.Aims {
 			known := []tap.Phase{tap.Acquire, tap.Read, tap.Claim, tap.Release}
-			if !slices.Contains(known, tap.Phase(p.Phase)) || !slices.Contains(lock.Faults, name) {
+			if !slices.Contains(known, tap.Phase(p.Phase)) || !slices.Contains(catalog.RunFaults, name) {
 				t.Errorf("%s: %s at %+v", s.Name, name, p)
 			}
 		}
@@ -143,14 +144,14 @@ func (i *instance) SetClock(_ context.Context, ahead time.Duration) error {
 // What strikes an instance is undone by its heal, also when the run is over.
 func TestInstancesAreHealed(t *testing.T) {
 	for _, tt := range []struct {
-		fault              lock.Fault
+		fault              catalog.Fault
 		faulted, contender []string
 	}{
-		{lock.Slow, nil, nil},
-		{lock.Hang, nil, nil},
-		{lock.Pause, []string{"stopped (signal)", "continued"}, nil},
-		{lock.Crash, []string{"killed", "restart"}, nil},
-		{lock.ClientClock, []string{"clock -2s", "clock 0s"}, []string{"clock 2s", "clock 0s"}},
+		{catalog.Slow, nil, nil},
+		{catalog.Hang, nil, nil},
+		{catalog.Pause, []string{"stopped (signal)", "continued"}, nil},
+		{catalog.Crash, []string{"killed", "restart"}, nil},
+		{catalog.ClientClock, []string{"clock -2s", "clock 0s"}, []string{"clock 2s", "clock 0s"}},
 	} {
 		f, err := fault.Find(tt.fault)
 		if err != nil {
@@ -202,21 +203,21 @@ func perform(t *testing.T, ctx context.Context, prepared fault.Prepared) (heal f
 // of it as they have found it but for what was forgotten.
 func TestServersAreHealed(t *testing.T) {
 	for _, tt := range []struct {
-		fault    lock.Fault
+		fault    catalog.Fault
 		strategy string
 		forget   []string // nodes that have
 		fail     []string // nodes that the faulted holder does not reach
 	}{
-		{lock.RedisRestart, "redlock", []string{"redlock-1", "redlock-5"}, nil},
-		{lock.RedisRestart, "setnx", []string{"redis"}, nil},
-		{lock.RedisRestartMost, "redlock", []string{"redlock-1", "redlock-4", "redlock-5"}, nil},
-		{lock.RedisDown, "redlock", nil, []string{"redlock-1", "redlock-5"}},
-		{lock.RedisDown, "setnx", nil, []string{"redis"}},
-		{lock.RedisDownMost, "redlock", nil, []string{"redlock-1", "redlock-4", "redlock-5"}},
-		{lock.Amnesia, "redlock", []string{"redlock-3"}, []string{"redlock-4", "redlock-5"}},
-		{lock.Latency, "setnx", nil, []string{"redis"}},
-		{lock.NodeClock, "setnx", []string{"redis"}, nil},
-		{lock.NodeClock, "redlock", []string{"redlock-1", "redlock-5"}, nil},
+		{catalog.RedisRestart, "redlock", []string{"redlock-1", "redlock-5"}, nil},
+		{catalog.RedisRestart, "setnx", []string{"redis"}, nil},
+		{catalog.RedisRestartMost, "redlock", []string{"redlock-1", "redlock-4", "redlock-5"}, nil},
+		{catalog.RedisDown, "redlock", nil, []string{"redlock-1", "redlock-5"}},
+		{catalog.RedisDown, "setnx", nil, []string{"redis"}},
+		{catalog.RedisDownMost, "redlock", nil, []string{"redlock-1", "redlock-4", "redlock-5"}},
+		{catalog.Amnesia, "redlock", []string{"redlock-3"}, []string{"redlock-4", "redlock-5"}},
+		{catalog.Latency, "setnx", nil, []string{"redis"}},
+		{catalog.NodeClock, "setnx", []string{"redis"}, nil},
+		{catalog.NodeClock, "redlock", []string{"redlock-1", "redlock-5"}, nil},
 	} {
 		t.Run(string(tt.fault)+" "+tt.strategy, func(t *testing.T) {
 			s, err := lock.Find(tt.strategy)

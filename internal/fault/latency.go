@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 )
@@ -12,7 +13,7 @@ import (
 // inside (F12). The requests are in time: only the replies are late. A contender waits
 // for them well within a lease of its own.
 var latency = Fault{
-	Name:           lock.Latency,
+	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,
 	Aim:            beforeAcquire,
 	Pass:           true,

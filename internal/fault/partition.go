@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 )
@@ -11,7 +12,7 @@ import (
 // partition cuts one instance off from where its locks are, for longer than the
 // lease and through the release of its faulted holders (F13, F29, F30).
 var partition = Fault{
-	Name:     lock.Partition,
+	Name:     catalog.Partition,
 	Hits:     locks &^ lock.SQLLocks,
 	Aim:      afterRead,
 	Course:   BeforeHeal,
@@ -35,7 +36,7 @@ var partition = Fault{
 // partitionDB keeps the claims of one instance under way until their leases
 // have run out. No pause is needed: TCP sends again what did not arrive.
 var partitionDB = Fault{
-	Name:     lock.PartitionDB,
+	Name:     catalog.PartitionDB,
 	Aim:      beforeClaim,
 	Course:   AtOnce,
 	TTL:      time.Second,

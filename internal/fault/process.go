@@ -5,14 +5,14 @@ import (
 	"syscall"
 	"time"
 
-	"grablab/internal/grab/lock"
+	"grablab/internal/catalog"
 	"grablab/internal/stack"
 )
 
 // pause stops a process for longer than the lease, as a garbage collector or a
 // hypervisor does (F11): it can renew nothing and learn nothing meanwhile.
 var pause = Fault{
-	Name:     lock.Pause,
+	Name:     catalog.Pause,
 	Aim:      afterRead,
 	TTL:      time.Second,
 	Patience: 1.5,
@@ -25,7 +25,7 @@ var pause = Fault{
 
 // crash kills a process with its locks, and starts it again (F3, F4).
 var crash = Fault{
-	Name:     lock.Crash,
+	Name:     catalog.Crash,
 	Aim:      afterRead,
 	Course:   Killed,
 	TTL:      time.Second,

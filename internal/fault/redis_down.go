@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 )
@@ -13,7 +14,7 @@ import (
 // redisDown is a Redis that cannot be reached for a while, with its data, and of
 // Redlock's nodes those that it can do without. The faulted holders release into it.
 var redisDown = Fault{
-	Name:     lock.RedisDown,
+	Name:     catalog.RedisDown,
 	Hits:     lock.Redis | lock.RedisQuorum,
 	Aim:      beforeClaim,
 	Course:   AtOnce,
@@ -25,7 +26,7 @@ var redisDown = Fault{
 
 // redisDownMost is likewise a majority of Redlock's nodes.
 var redisDownMost = Fault{
-	Name:     lock.RedisDownMost,
+	Name:     catalog.RedisDownMost,
 	Hits:     lock.RedisQuorum,
 	Aim:      beforeClaim,
 	Course:   AtOnce,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
 )
@@ -12,7 +13,7 @@ import (
 // redisRestart makes the one Redis forget every lock, and of Redlock's nodes
 // those that it can do without (F20).
 var redisRestart = Fault{
-	Name:     lock.RedisRestart,
+	Name:     catalog.RedisRestart,
 	Hits:     lock.Redis | lock.RedisQuorum,
 	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
@@ -23,7 +24,7 @@ var redisRestart = Fault{
 
 // redisRestartMost makes a majority of Redlock's nodes forget.
 var redisRestartMost = Fault{
-	Name:     lock.RedisRestartMost,
+	Name:     catalog.RedisRestartMost,
 	Hits:     lock.RedisQuorum,
 	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
@@ -47,7 +48,7 @@ func (t Target) restart(servers []string) Step {
 // amnesia is one restart that is enough: the faulted holders reach a bare majority of
 // Redlock's nodes, and one of those forgets (F18).
 var amnesia = Fault{
-	Name:     lock.Amnesia,
+	Name:     catalog.Amnesia,
 	Hits:     lock.RedisQuorum,
 	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
@@ -68,7 +69,7 @@ var amnesia = Fault{
 // dbRestart ends every session of the database, and with it the locks that live
 // in one (F32). What was committed is there again.
 var dbRestart = Fault{
-	Name:     lock.DBRestart,
+	Name:     catalog.DBRestart,
 	Aim:      beforeClaim,
 	TTL:      10 * time.Second,
 	Patience: 0.1,

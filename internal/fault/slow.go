@@ -3,13 +3,13 @@ package fault
 import (
 	"time"
 
-	"grablab/internal/grab/lock"
+	"grablab/internal/catalog"
 )
 
 // slow is work that lasts longer than the lease (F11). The process lives, and
 // may renew, or learn that it has lost.
 var slow = Fault{
-	Name:     lock.Slow,
+	Name:     catalog.Slow,
 	Aim:      afterRead,
 	TTL:      time.Second,
 	Patience: 1.5,
@@ -18,7 +18,7 @@ var slow = Fault{
 
 // hang is work that never returns while its process lives (F15).
 var hang = Fault{
-	Name:     lock.Hang,
+	Name:     catalog.Hang,
 	Aim:      afterRead,
 	Course:   Never,
 	TTL:      time.Second,

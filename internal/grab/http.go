@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 
@@ -229,12 +230,12 @@ func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
 
 // StrategyView is one strategy, as GET /strategies tells of it.
 type StrategyView struct {
-	Name   string                      `json:"name"`
-	Family string                      `json:"family"`
-	Title  string                      `json:"title"`
-	Source string                      `json:"source"`
-	Guard  order.Guard                 `json:"guard"`
-	Expect map[lock.Fault]lock.Verdict `json:"expect"` // under every fault
+	Name   string                            `json:"name"`
+	Family string                            `json:"family"`
+	Title  string                            `json:"title"`
+	Source string                            `json:"source"`
+	Guard  order.Guard                       `json:"guard"`
+	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // under every fault
 	// Available says that this instance has what the strategy needs; Missing,
 	// what it lacks.
 	Available bool   `json:"available"`
@@ -244,8 +245,8 @@ type StrategyView struct {
 func (a api) strategies(context.Context, *gin.Context) (any, error) {
 	views := make([]StrategyView, len(lock.Strategies))
 	for i, st := range lock.Strategies {
-		expect := make(map[lock.Fault]lock.Verdict, len(lock.Faults))
-		for _, f := range lock.Faults {
+		expect := make(map[catalog.Fault]catalog.Verdict, len(catalog.RunFaults))
+		for _, f := range catalog.RunFaults {
 			expect[f] = st.Expected(f)
 		}
 		missing := lacks(a.cfg.Lock, st.Needs)

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -578,8 +579,8 @@ func TestStrategiesSayWhatIsAvailable(t *testing.T) {
 		t.Errorf("%d strategies, want %d", len(got), len(lock.Strategies))
 	}
 	for _, st := range got {
-		if len(st.Expect) != len(lock.Faults) {
-			t.Errorf("%s expects something under %d faults, want %d", st.Name, len(st.Expect), len(lock.Faults))
+		if len(st.Expect) != len(catalog.RunFaults) {
+			t.Errorf("%s expects something under %d faults, want %d", st.Name, len(st.Expect), len(catalog.RunFaults))
 		}
 		known, err := lock.Find(st.Name)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 
@@ -290,7 +291,7 @@ func TestSchemaIsTheTypes(t *testing.T) {
 func TestSubjects(t *testing.T) {
 	names := Names()
 	for _, s := range lock.Strategies {
-		if slices.Contains(names, s.Name) != (s.Excludes != lock.Nobody) {
+		if slices.Contains(names, s.Name) != (s.Excludes != catalog.NoExclusion) {
 			t.Errorf("%s: excludes %s, among %v", s.Name, s.Excludes, names)
 		}
 	}

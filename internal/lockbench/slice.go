@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 )
 
@@ -66,7 +67,7 @@ func measure(round int, t trace, subject Subject) Slice {
 			s.GapP50US, s.GapP99US = new(percentile(gaps, 0.5)), new(percentile(gaps, 0.99))
 		}
 	}
-	if subject.Excludes != lock.Nobody {
+	if subject.Excludes != catalog.NoExclusion {
 		s.Violations = new(violations(holds, t.Case, subject.Excludes))
 	}
 	if subject.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // whose clients are not counted
@@ -133,13 +134,13 @@ func jain(x []float64) float64 {
 // of the same process, if the lock excludes only those. A hold begins when the
 // acquire has returned and ends when the release is called, so that every
 // violation that is counted is certain.
-func violations(holds []Hold, c Case, excludes lock.Exclusion) int {
+func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // the latest release so far
 	n := 0
 	for _, h := range holds {
 		s := scope{key: h.Key}
-		if excludes == lock.Process {
+		if excludes == catalog.PerProcess {
 			s.process = h.Worker / (c.Workers / c.Processes)
 		}
 		if h.Acquired < free[s] {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 )
 
@@ -53,10 +54,10 @@ func TestViolations(t *testing.T) {
 		"a third after an overlap":    {[]Hold{h(0, 0, 5, 90), h(1, 0, 8, 12), h(2, 0, 100, 110)}, 1, 1},
 		"one that was still to begin": {[]Hold{h(0, 0, 5, 5), h(1, 0, 5, 5)}, 0, 0},
 	} {
-		if got := violations(tt.holds, pair, lock.Global); got != tt.global {
+		if got := violations(tt.holds, pair, catalog.Global); got != tt.global {
 			t.Errorf("%s: got %d, want %d", name, got, tt.global)
 		}
-		if got := violations(tt.holds, pair, lock.Process); got != tt.inside {
+		if got := violations(tt.holds, pair, catalog.PerProcess); got != tt.inside {
 			t.Errorf("%s, in a process: got %d, want %d", name, got, tt.inside)
 		}
 	}
@@ -94,7 +95,7 @@ func TestMeasure(t *testing.T) {
 	s := measure(1, trace{
 		Case: loop, span: time.Millisecond, counted: 3, sent: 6, ran: 10, ranKnown: true,
 		holds: []Hold{giveUp, h(0, 0, 1, 10), h(0, 20, 21, 25), h(0, 42, 43, 50)},
-	}, Subject{Strategy: lock.Strategy{Name: "x", Excludes: lock.Global, Needs: lock.Redis}})
+	}, Subject{Strategy: lock.Strategy{Name: "x", Excludes: catalog.Global, Needs: lock.Redis}})
 	want := Slice{Round: 1, Seconds: 0.001, GaveUp: 3, WaitP999MS: 0.031, LongestMS: 0.031, Figures: Figures{
 		Strategy: "x", Case: "loop", Acquisitions: 4, OpsPerS: 3000,
 		P50US: 11, P99US: 41, GapP50US: new(6.0), GapP99US: new(11.0), SentPerOp: new(1.5), InsidePerOp: new(1.0),
@@ -118,11 +119,11 @@ func TestMeasure(t *testing.T) {
 // counted is nil.
 func TestMeasureLeavesOut(t *testing.T) {
 	alone := trace{Case: Case{Workers: 1, Processes: 1, Keys: 1}, span: time.Second, counted: 1, holds: []Hold{h(0, 0, 1, 2)}}
-	s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: lock.Nobody, Needs: lock.Etcd}})
+	s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: catalog.NoExclusion, Needs: lock.Etcd}})
 	if s.GapP50US != nil || s.Jain != nil || s.SelfRetake != nil || s.Violations != nil || s.SentPerOp != nil || s.InsidePerOp != nil {
 		t.Errorf("%+v", s)
 	}
-	if s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: lock.Global, Needs: lock.Redis}}); s.SentPerOp == nil || s.InsidePerOp != nil {
+	if s := measure(1, alone, Subject{Strategy: lock.Strategy{Excludes: catalog.Global, Needs: lock.Redis}}); s.SentPerOp == nil || s.InsidePerOp != nil {
 		t.Errorf("sent %v, inside %v", s.SentPerOp, s.InsidePerOp)
 	}
 }

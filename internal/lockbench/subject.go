@@ -3,6 +3,7 @@ package lockbench
 import (
 	"context"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/peers"
 
@@ -21,7 +22,7 @@ const Floor = "floor"
 // floor sends two PINGs on the client that the strategies have: the cost of one
 // round trip to take a lock and one to release it.
 var floor = Subject{Strategy: lock.Strategy{
-	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: lock.Nobody,
+	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
 }}
 
@@ -41,7 +42,7 @@ func (pings) Lost() <-chan struct{}                                       { retu
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {
-		if s.Excludes != lock.Nobody {
+		if s.Excludes != catalog.NoExclusion {
 			all = append(all, Subject{Strategy: s})
 		}
 	}
@@ -61,8 +62,8 @@ func Find(name string) (Subject, error) {
 		}
 	}
 	s, err := lock.Find(name)
-	if s.Excludes == lock.Nobody {
-		s.Excludes = lock.Global
+	if s.Excludes == catalog.NoExclusion {
+		s.Excludes = catalog.Global
 	}
 	return Subject{Strategy: s}, err
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
-	"grablab/internal/grab/lock"
 )
 
 // document is what a run comes to, whatever it is rendered as.
@@ -152,7 +152,7 @@ func split(run *experiment.Run) (calm, faulty []experiment.Cell) {
 		}
 	}
 	slices.SortStableFunc(faulty, func(a, b experiment.Cell) int {
-		return cmp.Compare(slices.Index(lock.Faults, a.Fault), slices.Index(lock.Faults, b.Fault))
+		return cmp.Compare(slices.Index(catalog.RunFaults, a.Fault), slices.Index(catalog.RunFaults, b.Fault))
 	})
 	return calm, faulty
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
-	"grablab/internal/grab/lock"
 )
 
 // Exploration is what a search has found, and what of it is shown.
@@ -99,7 +99,7 @@ func failing(failures []explore.Failure) [3]string {
 }
 
 // against marks a verdict as the expected one, or says which that were.
-func against(v, expected lock.Verdict) string {
+func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
 		return string(v)
@@ -121,7 +121,7 @@ func searched(r explore.Result) string {
 	} else {
 		parts = append(parts, reached(r.Levels)...)
 	}
-	if len(r.Failures) == 0 && r.Verdict == lock.Safe {
+	if len(r.Failures) == 0 && r.Verdict == catalog.Safe {
 		parts = append(parts, "no violation within these bounds")
 	}
 	return strings.Join(parts, "; ")

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore"
-	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 )
 
@@ -35,21 +35,21 @@ type boundsJSON struct {
 // exploredJSON is one strategy. Steps, FailureMode, Property and Schedule are
 // those of its shortest failure.
 type exploredJSON struct {
-	Strategy    string        `json:"strategy"`
-	Guard       order.Guard   `json:"guard"`
-	Verdict     lock.Verdict  `json:"verdict"`
-	Expected    *string       `json:"expected"`
-	Reason      string        `json:"reason"`
-	Complete    bool          `json:"complete"`
-	Schedules   int           `json:"schedules"`
-	States      int           `json:"states"`
-	Seconds     *float64      `json:"seconds"` // null: not to be shown
-	Steps       *int          `json:"steps"`
-	FailureMode *string       `json:"failure_mode"`
-	Property    *string       `json:"property"`
-	Schedule    []string      `json:"schedule"`
-	Levels      []levelJSON   `json:"levels"`
-	Failures    []failureJSON `json:"failures"`
+	Strategy    string          `json:"strategy"`
+	Guard       order.Guard     `json:"guard"`
+	Verdict     catalog.Verdict `json:"verdict"`
+	Expected    *string         `json:"expected"`
+	Reason      string          `json:"reason"`
+	Complete    bool            `json:"complete"`
+	Schedules   int             `json:"schedules"`
+	States      int             `json:"states"`
+	Seconds     *float64        `json:"seconds"` // null: not to be shown
+	Steps       *int            `json:"steps"`
+	FailureMode *string         `json:"failure_mode"`
+	Property    *string         `json:"property"`
+	Schedule    []string        `json:"schedule"`
+	Levels      []levelJSON     `json:"levels"`
+	Failures    []failureJSON   `json:"failures"`
 }
 
 type levelJSON struct {

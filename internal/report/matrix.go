@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
-	"grablab/internal/grab/lock"
 )
 
 // isMatrix says whether the run has cells of more than one fault.
@@ -16,7 +16,7 @@ func isMatrix(run *experiment.Run) bool {
 
 // matrix has strategies down, and faults across. A cell that has not run is empty.
 func matrix(run *experiment.Run) table {
-	faults := slices.DeleteFunc(slices.Clone(lock.Faults), func(f lock.Fault) bool {
+	faults := slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
@@ -59,11 +59,11 @@ func inMatrix(c experiment.Cell) string {
 // givenFor is the figure that a verdict was given for; nil: none is.
 func givenFor(c experiment.Cell) *int {
 	switch {
-	case c.Verdict == lock.Unsafe && c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
+	case c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
 		return c.DoubleGrabs
-	case c.Verdict == lock.Unsafe:
+	case c.Verdict == catalog.Unsafe:
 		return c.Overlaps
-	case c.Verdict == lock.Stuck:
+	case c.Verdict == catalog.Stuck:
 		return c.StuckOrders
 	default:
 		return nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
@@ -17,24 +18,24 @@ import (
 )
 
 // under is a cell of a scene that ended as expected.
-func under(strategy string, fault lock.Fault, verdict lock.Verdict, double int) experiment.Cell {
+func under(strategy string, fault catalog.Fault, verdict catalog.Verdict, double int) experiment.Cell {
 	c := cell(strategy, verdict, 6+double, 6, min(double, 6), 1500)
 	c.Fault, c.Orders, c.Requests, c.Struck, c.LeaseMS = fault, 6, 24, ptr(6), ptr(1000.0)
-	if verdict == lock.Unsafe {
+	if verdict == catalog.Unsafe {
 		c.Reason = fmt.Sprintf("%d of 6 orders were grabbed more than once", min(double, 6))
 	}
 	return c
 }
 
-func notApplicable(strategy string, fault lock.Fault) experiment.Cell {
-	return experiment.Cell{Strategy: strategy, Fault: fault, Verdict: lock.NA, Expected: ptr(lock.NA), Reason: "it uses no Redis"}
+func notApplicable(strategy string, fault catalog.Fault) experiment.Cell {
+	return experiment.Cell{Strategy: strategy, Fault: fault, Verdict: catalog.NA, Expected: ptr(catalog.NA), Reason: "it uses no Redis"}
 }
 
 // badDay is a run under several faults, with each kind of cell.
 func badDay() *experiment.Run {
-	none := cell("none", lock.Unsafe, 611, 100, 98, 12.52)
+	none := cell("none", catalog.Unsafe, 611, 100, 98, 12.52)
 	none.Reason = "98 of 100 orders were grabbed more than once"
-	paused := under("setnx", lock.Pause, lock.Unsafe, 6)
+	paused := under("setnx", catalog.Pause, catalog.Unsafe, 6)
 	paused.Overlaps, paused.BeliefGapMS = ptr(6), ptr(412.34)
 	paused.Story = &check.Timeline{
 		Order: 3, Property: "one-winner", Mode: "F11", Name: "the lease runs out under its holder", Cure: "a fencing token", Picture: "setnx-pause.html",
@@ -44,25 +45,25 @@ func badDay() *experiment.Run {
 			{TMS: 1500, Instance: "8004", Driver: 1, Event: "writes itself as the winner: <b>|", Believed: "has won the order", True: "order grabbed 2 times: by driver 2 and driver 1"},
 		},
 	}
-	stuck := under("setnx-nottl", lock.Crash, lock.Stuck, 0)
+	stuck := under("setnx-nottl", catalog.Crash, catalog.Stuck, 0)
 	stuck.StuckOrders, stuck.Reason = ptr(6), "6 of 6 orders can no longer be grabbed"
-	surprise := under("watchdog", lock.Pause, lock.Unsafe, 1)
-	surprise.Expected = ptr(lock.Safe)
+	surprise := under("watchdog", catalog.Pause, catalog.Unsafe, 1)
+	surprise.Expected = ptr(catalog.Safe)
 	surprise.Story = &check.Timeline{Order: 9, Property: "one-winner", Steps: paused.Story.Steps[:1]}
-	fenced := under("setnx-fenced", lock.RedisRestart, lock.Safe, 0)
+	fenced := under("setnx-fenced", catalog.RedisRestart, catalog.Safe, 0)
 	fenced.NearMisses = ptr(6)
 	fenced.Checks = []check.Verdict{
 		{Property: "one-winner", Result: check.Pass, Why: "each by one driver"},
 		{Property: "fence", Result: check.Fail, Why: "the tokens of order 1 fall back"},
 	}
-	missed := under("redlock", lock.Pause, lock.Unknown, 0)
-	missed.Expected, missed.Struck, missed.Reason = ptr(lock.Safe), ptr(0), "the fault never struck"
-	unclaimed := under("setnx", lock.Crash, lock.Safe, 0)
+	missed := under("redlock", catalog.Pause, catalog.Unknown, 0)
+	missed.Expected, missed.Struck, missed.Reason = ptr(catalog.Safe), ptr(0), "the fault never struck"
+	unclaimed := under("setnx", catalog.Crash, catalog.Safe, 0)
 	unclaimed.Expected = nil
 	return run("rush",
-		none, under("none", lock.Pause, lock.Unsafe, 18), under("none", lock.Crash, lock.Unsafe, 12), notApplicable("none", lock.RedisRestart),
-		cell("setnx", lock.Safe, 100, 100, 0, 11.2), paused, unclaimed, under("setnx", lock.RedisRestart, lock.Unsafe, 6),
-		surprise, missed, stuck, fenced, notApplicable("mysql-cas", lock.RedisRestart),
+		none, under("none", catalog.Pause, catalog.Unsafe, 18), under("none", catalog.Crash, catalog.Unsafe, 12), notApplicable("none", catalog.RedisRestart),
+		cell("setnx", catalog.Safe, 100, 100, 0, 11.2), paused, unclaimed, under("setnx", catalog.RedisRestart, catalog.Unsafe, 6),
+		surprise, missed, stuck, fenced, notApplicable("mysql-cas", catalog.RedisRestart),
 	)
 }
 
@@ -93,7 +94,7 @@ func TestMatrix(t *testing.T) {
 func TestManyCells(t *testing.T) {
 	r := badDay()
 	for i := range 30 {
-		r.Cells = append(r.Cells, under(fmt.Sprintf("lock-%d", i), lock.Pause, lock.Safe, 0))
+		r.Cells = append(r.Cells, under(fmt.Sprintf("lock-%d", i), catalog.Pause, catalog.Safe, 0))
 	}
 	for _, tt := range []struct {
 		render func(io.Writer, *experiment.Run) error
@@ -125,10 +126,10 @@ func TestManyCells(t *testing.T) {
 func TestFullMatrixFits(t *testing.T) {
 	r := run("rush")
 	for _, s := range lock.Strategies {
-		for _, f := range lock.Faults {
+		for _, f := range catalog.RunFaults {
 			v := s.Expected(f)
 			c := under(s.Name, f, v, 0)
-			if v == lock.Unsafe {
+			if v == catalog.Unsafe {
 				c.DoubleGrabs = ptr(18)
 			}
 			r.Cells = append(r.Cells, c)

@@ -13,9 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/load"
 	"grablab/internal/order"
 	"grablab/internal/report"
@@ -40,9 +40,9 @@ func run(scenario string, cells ...experiment.Cell) *experiment.Run {
 
 // cell in which all was counted: grabs ledger rows on 100 orders, doubled of
 // which have more than one.
-func cell(strategy string, verdict lock.Verdict, grabs, orders, doubled int, p99 float64) experiment.Cell {
+func cell(strategy string, verdict catalog.Verdict, grabs, orders, doubled int, p99 float64) experiment.Cell {
 	return experiment.Cell{
-		Strategy: strategy, Fault: lock.NoFault, Verdict: verdict, Expected: ptr(verdict), Guard: order.Naive, OnLost: grab.Abort,
+		Strategy: strategy, Fault: catalog.NoFault, Verdict: verdict, Expected: ptr(verdict), Guard: order.Naive, OnLost: grab.Abort,
 		TTLMS: ptr(30000.0), LeaseMS: ptr(30000.0), WorkMS: ptr(5.0), WaitMS: ptr(2000.0), Orders: 100, Requests: 2000,
 		Outcomes: map[grab.Outcome]int{grab.Grabbed: grabs, grab.Taken: 2000 - grabs}, CountedFrom: "ledger",
 		Grabs: &grabs, OrdersGrabbed: &orders, DoubleGrabs: ptr(grabs - orders), OrdersDoubleGrabbed: &doubled,
@@ -53,31 +53,31 @@ func cell(strategy string, verdict lock.Verdict, grabs, orders, doubled int, p99
 }
 
 func rush() *experiment.Run {
-	none := cell("none", lock.Unsafe, 611, 100, 98, 12.52)
+	none := cell("none", catalog.Unsafe, 611, 100, 98, 12.52)
 	none.Reason = "98 of 100 orders were grabbed more than once"
 	none.RedisCommands, none.RedisCommandsPerRequest = ptr(0), ptr(0.0)
-	mutex := cell("mutex", lock.Unsafe, 200, 100, 100, 9.87)
+	mutex := cell("mutex", catalog.Unsafe, 200, 100, 100, 9.87)
 	mutex.Reason = "100 of 100 orders were grabbed more than once"
-	watchdog := cell("watchdog", lock.Safe, 100, 100, 0, 2003.4)
+	watchdog := cell("watchdog", catalog.Safe, 100, 100, 0, 2003.4)
 	watchdog.LatencySent.P99, watchdog.LoadHeld = 1200, ptr(false)
-	redlock := cell("redlock", lock.Unknown, 99, 99, 0, 57.06)
-	redlock.Expected, redlock.Reason = ptr(lock.Safe), "1 of 100 orders were not tried: no driver got past the lock"
+	redlock := cell("redlock", catalog.Unknown, 99, 99, 0, 57.06)
+	redlock.Expected, redlock.Reason = ptr(catalog.Safe), "1 of 100 orders were not tried: no driver got past the lock"
 	redlock.Outcomes = map[grab.Outcome]int{grab.Grabbed: 98, grab.Taken: 1001, grab.Busy: 800, grab.Failed: 89, grab.Timeout: 12}
 	redlock.Errors = map[string]int{"timeout": 12, "dependency": 80, "reset": 9}
 	redlock.UnacknowledgedGrabs, redlock.NearMisses, redlock.Overlaps = ptr(1), ptr(2), ptr(1)
 	dead := experiment.Cell{
-		Strategy: "setnx", Fault: lock.NoFault, Verdict: lock.Unknown, Reason: "not measured: could not open orders: connection refused", OnLost: grab.Abort,
+		Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Unknown, Reason: "not measured: could not open orders: connection refused", OnLost: grab.Abort,
 	}
-	return run("rush", none, mutex, cell("setnx", lock.Safe, 100, 100, 0, 11.2), watchdog, redlock, dead)
+	return run("rush", none, mutex, cell("setnx", catalog.Safe, 100, 100, 0, 11.2), watchdog, redlock, dead)
 }
 
 func peak() *experiment.Run {
-	c := cell("setnx", lock.Safe, 240, 240, 0, 88.1)
+	c := cell("setnx", catalog.Safe, 240, 240, 0, 88.1)
 	c.Orders = 240
 	c.Peak = &experiment.Peak{HeldRPS: 2400, GrabsPerS: ptr(119.4), P99MS: 100, Steps: []experiment.PeakStep{
 		{RPS: 200, P99MS: ptr(8.04), Held: true}, {RPS: 3200, P99MS: ptr(612.0), Held: false}, {RPS: 2400, P99MS: ptr(88.1), Held: true},
 	}}
-	none := cell("none", lock.Unsafe, 0, 0, 0, 140)
+	none := cell("none", catalog.Unsafe, 0, 0, 0, 140)
 	none.Peak = &experiment.Peak{P99MS: 100, Steps: []experiment.PeakStep{{RPS: 200, P99MS: ptr(140.0), Held: false}}}
 	none.DoubleGrabs = nil
 	return run("peak", c, none)
@@ -85,12 +85,12 @@ func peak() *experiment.Run {
 
 // foreign is a run against somebody else's service, interrupted, with a fault.
 func foreign() *experiment.Run {
-	c := cell("foreign", lock.Unsafe, 0, 100, 1, 12)
+	c := cell("foreign", catalog.Unsafe, 0, 100, 1, 12)
 	c.Expected, c.CountedFrom, c.Grabs = nil, "answers", nil
 	c.DoubleGrabs, c.StuckOrders, c.PhantomGrabs, c.UnacknowledgedGrabs = ptr(1), nil, nil, nil
 	c.RedisCommands, c.RedisCommandsPerRequest = nil, nil
 	c.Reason = "1 of 100 orders was *grabbed* | more than once"
-	na := experiment.Cell{Strategy: "mysql-cas", Fault: lock.RedisRestart, Verdict: lock.NA, Reason: "it uses no Redis"}
+	na := experiment.Cell{Strategy: "mysql-cas", Fault: catalog.RedisRestart, Verdict: catalog.NA, Reason: "it uses no Redis"}
 	r := run("rush", c, na)
 	r.Complete = false
 	r.Environment.Redis, r.Environment.Database, r.Environment.Stack = "", "", "targets"

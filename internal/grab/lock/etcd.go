@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -41,8 +42,8 @@ var etcd = Strategy{
 	Needs:    Etcd,
 	Guard:    order.Naive,
 	Fences:   true,
-	Expect:   map[Fault]Verdict{Hang: Stuck},
-	Excludes: Global,
+	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Excludes: catalog.Global,
 	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F28", "F29"},
 	New: func(env Env) (Locker, error) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
@@ -117,11 +118,11 @@ var handoff = Strategy{
 	Needs:  Redis,
 	Guard:  order.Fenced,
 	Fences: true,
-	Expect: map[Fault]Verdict{
-		Hang: Stuck,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Hang: catalog.Stuck,
 	},
-	Excludes: Global,
-	Survives: []Fault{NoFault, Slow, Crash, PartitionDB, ClientClock, DBRestart},
+	Excludes: catalog.Global,
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart},
 	Breaks:   []string{"F15", "F17"},
 	New:      newHandoff,
 }

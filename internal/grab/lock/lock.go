@@ -163,55 +163,6 @@ const (
 	Etcd
 )
 
-// Fault is the name of something that goes wrong, as the catalogue has it.
-type Fault = catalog.Fault
-
-// The faults under which a strategy promises something.
-const (
-	NoFault          = catalog.NoFault
-	Slow             = catalog.Slow
-	Pause            = catalog.Pause
-	Hang             = catalog.Hang
-	Crash            = catalog.Crash
-	RedisRestart     = catalog.RedisRestart
-	RedisRestartMost = catalog.RedisRestartMost
-	RedisDown        = catalog.RedisDown
-	RedisDownMost    = catalog.RedisDownMost
-	Amnesia          = catalog.Amnesia
-	Failover         = catalog.Failover
-	Partition        = catalog.Partition
-	PartitionDB      = catalog.PartitionDB
-	Latency          = catalog.Latency
-	ClientClock      = catalog.ClientClock
-	NodeClock        = catalog.NodeClock
-	DBRestart        = catalog.DBRestart
-)
-
-// Faults lists every fault, in the order of a table.
-var Faults = catalog.FaultsBy(catalog.Run)
-
-// Verdict is what a cell, or a claim about one, comes to.
-type Verdict = catalog.Verdict
-
-// The verdicts.
-const (
-	Safe    = catalog.Safe
-	Unsafe  = catalog.Unsafe
-	Stuck   = catalog.Stuck
-	Unknown = catalog.Unknown
-	NA      = catalog.NA
-)
-
-// Exclusion is how far the mutual exclusion of a lock reaches.
-type Exclusion = catalog.Exclusion
-
-// The exclusions.
-const (
-	Nobody  = catalog.NoExclusion
-	Process = catalog.PerProcess
-	Global  = catalog.Global
-)
-
 // Strategy is one entry of the registry: a lock, its guard, and what is
 // claimed of them.
 type Strategy struct {
@@ -228,18 +179,18 @@ type Strategy struct {
 
 	// Expect is the verdict under each fault, for the default guard and
 	// -on-lost abort; absent means Safe.
-	Expect map[Fault]Verdict
+	Expect map[catalog.Fault]catalog.Verdict
 	// Excludes says among which clients no two holders may overlap; Survives, under
 	// which faults that still holds (NoFault at the least, where there is a lock).
-	Excludes Exclusion
-	Survives []Fault
+	Excludes catalog.Exclusion
+	Survives []catalog.Fault
 	// UntilClaim: the claim releases the lock. The next holder may be inside before
 	// the winner has left, and is kept apart from it until the claim only.
 	UntilClaim bool
 	Breaks     []string // its known failure modes (F1 …)
 	// Aims says where a fault meets the strategy at its weakest, if that is not
 	// where it strikes all others.
-	Aims map[Fault]Point
+	Aims map[catalog.Fault]Point
 
 	// New checks that the Env has what the strategy needs, and makes a locker.
 	New func(Env) (Locker, error)
@@ -263,11 +214,11 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 }
 
 // Expected is what the registry claims for the strategy under f.
-func (s Strategy) Expected(f Fault) Verdict {
+func (s Strategy) Expected(f catalog.Fault) catalog.Verdict {
 	if v, ok := s.Expect[f]; ok {
 		return v
 	}
-	return Safe
+	return catalog.Safe
 }
 
 // Find looks a strategy up by name, in Strategies and then in KnownBroken.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -17,9 +18,9 @@ var mutex = Strategy{
 	Family:   "process",
 	Source:   "Java: synchronized (orderId.intern())",
 	Guard:    order.Naive,
-	Expect:   everywhere(Unsafe),
-	Excludes: Process,
-	Survives: Faults, // it has no lease to lose; its process is all it knows
+	Expect:   everywhere(catalog.Unsafe),
+	Excludes: catalog.PerProcess,
+	Survives: catalog.RunFaults, // it has no lease to lose; its process is all it knows
 	Breaks:   []string{"F2"},
 	New: func(env Env) (Locker, error) {
 		return &mutexLocker{env: env}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -19,8 +20,8 @@ var mysqlForUpdate = Strategy{
 	Source:   "MySQL manual: InnoDB locking reads",
 	Needs:    SQL | SQLLocks,
 	Guard:    order.Naive,
-	Expect:   map[Fault]Verdict{Hang: Stuck},
-	Excludes: Global,
+	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Excludes: catalog.Global,
 	Survives: sessionSurvives,
 	// Its commit lets go of the row. The next one reads what it wrote.
 	UntilClaim: true,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -22,8 +23,8 @@ var mysqlGetLock = Strategy{
 	Source:   "MySQL and MariaDB manuals: GET_LOCK",
 	Needs:    SQL | SQLLocks,
 	Guard:    order.Naive,
-	Expect:   map[Fault]Verdict{Hang: Stuck},
-	Excludes: Global,
+	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Excludes: catalog.Global,
 	Survives: sessionSurvives,
 	Breaks:   []string{"F15", "F32"},
 	New: func(env Env) (Locker, error) {
@@ -36,4 +37,4 @@ var mysqlGetLock = Strategy{
 // sessionSurvives is when no two sessions have one lock, nor believe it. When
 // the server or the way to it fails, the one that lost it learns it at its next
 // statement.
-var sessionSurvives = []Fault{NoFault, Slow, Pause, Hang, Crash, ClientClock}
+var sessionSurvives = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.ClientClock}

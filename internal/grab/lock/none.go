@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -16,8 +17,8 @@ var none = Strategy{
 	Source:     "the bug that all the others are about",
 	Guard:      order.Naive,
 	FixedGuard: true,
-	Expect:     everywhere(Unsafe),
-	Excludes:   Nobody,
+	Expect:     everywhere(catalog.Unsafe),
+	Excludes:   catalog.NoExclusion,
 	Breaks:     []string{"F1"},
 	New:        func(env Env) (Locker, error) { return noLocker{env.Token}, nil },
 }
@@ -34,7 +35,7 @@ var mysqlCAS = Strategy{
 	Needs:      SQL,
 	Guard:      order.Guarded,
 	FixedGuard: true,
-	Excludes:   Nobody,
+	Excludes:   catalog.NoExclusion,
 	Breaks:     []string{"F33"},
 	New: func(env Env) (Locker, error) {
 		if env.Orders == nil {
@@ -45,9 +46,9 @@ var mysqlCAS = Strategy{
 }
 
 // everywhere expects v with and without every fault.
-func everywhere(v Verdict) map[Fault]Verdict {
-	all := make(map[Fault]Verdict, len(Faults))
-	for _, f := range Faults {
+func everywhere(v catalog.Verdict) map[catalog.Fault]catalog.Verdict {
+	all := make(map[catalog.Fault]catalog.Verdict, len(catalog.RunFaults))
+	for _, f := range catalog.RunFaults {
 		all[f] = v
 	}
 	return all

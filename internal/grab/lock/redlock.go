@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 
 	"github.com/go-redsync/redsync/v4"
@@ -28,13 +29,13 @@ var redlock = Strategy{
 	Source: "redis.io: Distributed Locks with Redis; go-redsync",
 	Needs:  RedisQuorum,
 	Guard:  order.Naive,
-	Expect: map[Fault]Verdict{
-		Hang:             Stuck,
-		RedisRestartMost: Unsafe,
-		Amnesia:          Unsafe,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Hang:             catalog.Stuck,
+		catalog.RedisRestartMost: catalog.Unsafe,
+		catalog.Amnesia:          catalog.Unsafe,
 	},
-	Excludes: Global,
-	Survives: []Fault{NoFault, Slow, Crash, RedisRestart, RedisDown, Failover, PartitionDB, ClientClock, NodeClock, DBRestart},
+	Excludes: catalog.Global,
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.PartitionDB, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart},
 	Breaks:   []string{"F15", "F18", "F19", "F21"},
 	New:      func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
 }

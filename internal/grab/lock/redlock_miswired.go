@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"grablab/internal/catalog"
 )
 
 // redlockMiswired is a Redlock of three locks, two of which a slip has put on
@@ -21,15 +23,15 @@ var redlockMiswired = variant(redlock, Strategy{
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
 	// What strikes one node strikes the doubled one.
-	Expect: map[Fault]Verdict{
-		Hang:             Stuck,
-		RedisRestart:     Unsafe,
-		RedisRestartMost: Unsafe,
-		Failover:         Unsafe,
-		NodeClock:        Unsafe,
-		Amnesia:          NA, // a bare majority of it is one node
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Hang:             catalog.Stuck,
+		catalog.RedisRestart:     catalog.Unsafe,
+		catalog.RedisRestartMost: catalog.Unsafe,
+		catalog.Failover:         catalog.Unsafe,
+		catalog.NodeClock:        catalog.Unsafe,
+		catalog.Amnesia:          catalog.NA, // a bare majority of it is one node
 	},
-	Survives: []Fault{NoFault, Slow, Crash, RedisDown, PartitionDB, ClientClock, DBRestart},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.RedisDown, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart},
 	Breaks:   []string{"F15", "F20"},
 	New: func(env Env) (Locker, error) {
 		if len(env.Redlock) < 2 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
@@ -21,17 +22,17 @@ var setnx = Strategy{
 	Source: "redis.io: SET, “Patterns”",
 	Needs:  Redis,
 	Guard:  order.Naive,
-	Expect: map[Fault]Verdict{
-		Slow:         Unsafe, // the lease ends before the work does
-		Pause:        Unsafe,
-		RedisRestart: Unsafe,
-		Failover:     Unsafe,
-		Partition:    Unsafe, // the holder cannot know, and goes on past its lease
-		PartitionDB:  Unsafe, // its claim arrives after its lease
-		NodeClock:    Unsafe,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Slow:         catalog.Unsafe, // the lease ends before the work does
+		catalog.Pause:        catalog.Unsafe,
+		catalog.RedisRestart: catalog.Unsafe,
+		catalog.Failover:     catalog.Unsafe,
+		catalog.Partition:    catalog.Unsafe, // the holder cannot know, and goes on past its lease
+		catalog.PartitionDB:  catalog.Unsafe, // its claim arrives after its lease
+		catalog.NodeClock:    catalog.Unsafe,
 	},
-	Excludes: Global,
-	Survives: []Fault{NoFault, Crash, ClientClock},
+	Excludes: catalog.Global,
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Crash, catalog.ClientClock},
 	Breaks:   []string{"F11", "F17"},
 	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }

@@ -1,6 +1,10 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"grablab/internal/catalog"
+)
 
 // setnxCheck asks Redis once more, immediately before the write, whether the
 // lock is still its own. The answer is yes; the lease runs out; B locks, reads
@@ -12,15 +16,15 @@ var setnxCheck = variant(setnx, Strategy{
 	Source: "the source articles: CHECK",
 	// What comes before the last question is found by it: work that outlasts the
 	// lease, a Redis that cannot be asked. A pause is aimed behind it.
-	Expect: map[Fault]Verdict{
-		Pause:        Unsafe,
-		RedisRestart: Unsafe,
-		Failover:     Unsafe,
-		PartitionDB:  Unsafe, // its claim arrives after its lease
-		NodeClock:    Unsafe,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Pause:        catalog.Unsafe,
+		catalog.RedisRestart: catalog.Unsafe,
+		catalog.Failover:     catalog.Unsafe,
+		catalog.PartitionDB:  catalog.Unsafe, // its claim arrives after its lease
+		catalog.NodeClock:    catalog.Unsafe,
 	},
 	Breaks: []string{"F37"},
-	Aims:   map[Fault]Point{Pause: {Phase: "claim", Call: 1}},
+	Aims:   map[catalog.Fault]Point{catalog.Pause: {Phase: "claim", Call: 1}},
 	New: func(env Env) (Locker, error) {
 		l, err := redisKeyLock{set: setPX, unset: compareAndDelete}.locker(env)
 		return checkLocker{l}, err

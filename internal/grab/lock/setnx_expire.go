@@ -1,6 +1,10 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"grablab/internal/catalog"
+)
 
 // setnxExpire is SETNX and then EXPIRE, two commands. A sets the key and dies
 // before it sends the second: as without expiry (F4, internal/explore/testdata/F4.txt).
@@ -8,18 +12,18 @@ var setnxExpire = variant(setnx, Strategy{
 	Name:   "setnx-expire",
 	Title:  "SETNX, then EXPIRE, released by DEL",
 	Source: "the source articles: SETNX and EXPIRE",
-	Expect: map[Fault]Verdict{
-		Slow:         Unsafe,
-		Pause:        Unsafe,
-		Crash:        Stuck, // between the two commands
-		RedisRestart: Unsafe,
-		Failover:     Unsafe,
-		Partition:    Unsafe,
-		PartitionDB:  Unsafe,
-		NodeClock:    Unsafe,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Slow:         catalog.Unsafe,
+		catalog.Pause:        catalog.Unsafe,
+		catalog.Crash:        catalog.Stuck, // between the two commands
+		catalog.RedisRestart: catalog.Unsafe,
+		catalog.Failover:     catalog.Unsafe,
+		catalog.Partition:    catalog.Unsafe,
+		catalog.PartitionDB:  catalog.Unsafe,
+		catalog.NodeClock:    catalog.Unsafe,
 	},
 	Breaks: []string{"F4", "F5"},
-	Aims:   map[Fault]Point{Crash: {Phase: "acquire", Call: 1, After: true}},
+	Aims:   map[catalog.Fault]Point{catalog.Crash: {Phase: "acquire", Call: 1, After: true}},
 	New:    redisKeyLock{set: setThenExpire, unset: del}.New,
 })
 

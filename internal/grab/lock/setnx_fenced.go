@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
@@ -20,7 +21,7 @@ var setnxFenced = variant(setnx, Strategy{
 	Source: "Kleppmann 2016: How to do distributed locking",
 	Guard:  order.Fenced,
 	Fences: true,
-	Expect: map[Fault]Verdict{}, // safe under each
+	Expect: map[catalog.Fault]catalog.Verdict{}, // safe under each
 	Breaks: []string{"F27"},
 	New:    newSetnxFenced,
 })

@@ -1,6 +1,9 @@
 package lock
 
-import "grablab/internal/order"
+import (
+	"grablab/internal/catalog"
+	"grablab/internal/order"
+)
 
 // setnxFenceWrite is setnx-fenced as it is mostly drawn: the token is compared
 // at the write and nowhere else. A reads an open order with token 1 and pauses;
@@ -14,12 +17,12 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Guard:  order.FenceWrite,
 	// A Redis that forgets the lock forgets the counter, too: the next holder
 	// has the same token, and one of the two is refused.
-	Expect: map[Fault]Verdict{
-		Slow:        Unsafe,
-		Pause:       Unsafe,
-		Partition:   Unsafe,
-		PartitionDB: Unsafe,
-		NodeClock:   Unsafe,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Slow:        catalog.Unsafe,
+		catalog.Pause:       catalog.Unsafe,
+		catalog.Partition:   catalog.Unsafe,
+		catalog.PartitionDB: catalog.Unsafe,
+		catalog.NodeClock:   catalog.Unsafe,
 	},
 	Breaks: []string{"F34"},
 })

@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
+
+	"grablab/internal/catalog"
 )
 
 // setnxGetSet keeps the end of the lease in the key, in ms on the clients'
@@ -22,16 +24,16 @@ var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX of a time stamp, taken over by GETSET",
 	Source: "the source articles; redis.io: SETNX, “Design pattern: Locking with SETNX”",
-	Expect: map[Fault]Verdict{
-		Slow:         Unsafe,
-		Pause:        Unsafe,
-		RedisRestart: Unsafe,
-		Failover:     Unsafe,
-		Partition:    Unsafe,
-		PartitionDB:  Unsafe,
-		ClientClock:  Unsafe,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Slow:         catalog.Unsafe,
+		catalog.Pause:        catalog.Unsafe,
+		catalog.RedisRestart: catalog.Unsafe,
+		catalog.Failover:     catalog.Unsafe,
+		catalog.Partition:    catalog.Unsafe,
+		catalog.PartitionDB:  catalog.Unsafe,
+		catalog.ClientClock:  catalog.Unsafe,
 	},
-	Survives: []Fault{NoFault, Crash, NodeClock},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Crash, catalog.NodeClock},
 	Breaks:   []string{"F9", "F10", "F25", "F35"},
 	New:      redisKeyLock{set: setStamp(takeOver), unset: watchAndDelete(lives)}.New,
 })

@@ -1,6 +1,10 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"grablab/internal/catalog"
+)
 
 // setnxNoTTL is SETNX and DEL. A locks and dies; the order cannot be grabbed any
 // more (F3, internal/explore/testdata/F3.txt), nor when A's work hangs (F15), nor
@@ -10,15 +14,15 @@ var setnxNoTTL = variant(setnx, Strategy{
 	Name:   "setnx-nottl",
 	Title:  "SETNX, no expiry, released by DEL",
 	Source: "the source articles: SETNX",
-	Expect: map[Fault]Verdict{
-		Hang:         Stuck,
-		Crash:        Stuck,
-		RedisRestart: Unsafe,
-		RedisDown:    Stuck, // its release fails
-		Failover:     Unsafe,
-		Partition:    Stuck, // likewise
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Hang:         catalog.Stuck,
+		catalog.Crash:        catalog.Stuck,
+		catalog.RedisRestart: catalog.Unsafe,
+		catalog.RedisDown:    catalog.Stuck, // its release fails
+		catalog.Failover:     catalog.Unsafe,
+		catalog.Partition:    catalog.Stuck, // likewise
 	},
-	Survives: []Fault{NoFault, Slow, Pause, Hang, Crash, RedisDown, Partition, PartitionDB, ClientClock, NodeClock, DBRestart},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.RedisDown, catalog.Partition, catalog.PartitionDB, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart},
 	Breaks:   []string{"F3", "F5", "F15"},
 	New:      redisKeyLock{set: setForever, unset: del}.New,
 })

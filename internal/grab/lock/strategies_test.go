@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -24,16 +25,16 @@ func TestRegistry(t *testing.T) {
 		if s.Guard.NeedsFence() && !s.Fences {
 			t.Errorf("%s has no tokens for guard %s", s.Name, s.Guard)
 		}
-		if locks := s.Excludes != Nobody; locks != slices.Contains(s.Survives, NoFault) {
+		if locks := s.Excludes != catalog.NoExclusion; locks != slices.Contains(s.Survives, catalog.NoFault) {
 			t.Errorf("%s excludes %s and survives %v", s.Name, s.Excludes, s.Survives)
 		}
 		for _, f := range s.Survives {
-			if !slices.Contains(Faults, f) {
+			if !slices.Contains(catalog.RunFaults, f) {
 				t.Errorf("%s survives %q, which is no fault", s.Name, f)
 			}
 		}
 		for f, v := range s.Expect {
-			if !slices.Contains(Faults, f) || v == Safe {
+			if !slices.Contains(catalog.RunFaults, f) || v == catalog.Safe {
 				t.Errorf("%s: Expect[%s] = %s: only what is not safe is listed", s.Name, f, v)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -22,14 +23,14 @@ var watchdog = Strategy{
 	Source: "Redisson: RLock",
 	Needs:  Redis,
 	Guard:  order.Naive,
-	Expect: map[Fault]Verdict{
-		Hang:         Stuck,
-		RedisRestart: Unsafe,
-		Failover:     Unsafe,
-		NodeClock:    Unsafe,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Hang:         catalog.Stuck,
+		catalog.RedisRestart: catalog.Unsafe,
+		catalog.Failover:     catalog.Unsafe,
+		catalog.NodeClock:    catalog.Unsafe,
 	},
-	Excludes: Global,
-	Survives: []Fault{NoFault, Slow, Crash, PartitionDB, ClientClock, DBRestart},
+	Excludes: catalog.Global,
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart},
 	Breaks:   []string{"F13", "F15", "F17"},
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
 }

@@ -1,6 +1,9 @@
 package lock
 
-import "grablab/internal/order"
+import (
+	"grablab/internal/catalog"
+	"grablab/internal/order"
+)
 
 // watchdogFenced is watchdog with a token to each lease, raised in the database
 // before the read. Whatever becomes of the lease, a write that comes after a
@@ -11,7 +14,7 @@ var watchdogFenced = variant(watchdog, Strategy{
 	Source: "Redisson: RFencedLock; Kleppmann 2016",
 	Guard:  order.Fenced,
 	Fences: true,
-	Expect: map[Fault]Verdict{Hang: Stuck},
+	Expect: map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
 	Breaks: []string{"F15", "F27"},
 	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, fenceKeys)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 
 	"github.com/go-zookeeper/zk"
@@ -34,8 +35,8 @@ var zooKeeper = Strategy{
 	Needs:    ZooKeeper,
 	Guard:    order.Naive,
 	Fences:   true,
-	Expect:   map[Fault]Verdict{Hang: Stuck},
-	Excludes: Global,
+	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Excludes: catalog.Global,
 	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F29"},
 	New: func(env Env) (Locker, error) {
@@ -51,7 +52,7 @@ var zooKeeper = Strategy{
 
 // leaseSurvives is when no two holders of a consensus lock are inside at once.
 // A holder that was stopped and goes on is inside until it has looked.
-var leaseSurvives = []Fault{NoFault, Slow, Crash, PartitionDB, ClientClock, DBRestart}
+var leaseSurvives = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart}
 
 // zkRoot is where all locks are. Below it each has a container, which the
 // server removes some time after the last node in it has gone.

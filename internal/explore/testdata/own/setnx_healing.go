@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 
+	"grablab/internal/catalog"
 	"grablab/internal/order"
 )
 
@@ -19,8 +20,8 @@ var healing = Strategy{
 	Source:   "an example of a lock of one's own",
 	Needs:    Redis,
 	Guard:    order.Naive,
-	Excludes: Global,
-	Survives: []Fault{NoFault},
+	Excludes: catalog.Global,
+	Survives: []catalog.Fault{catalog.NoFault},
 	New:      redisKeyLock{set: setOrHeal, unset: compareAndDelete}.New,
 }
 

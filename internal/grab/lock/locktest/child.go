@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 
 	"go.uber.org/goleak"
@@ -82,7 +83,7 @@ func processes(t *trial) {
 	t.addKey("another")
 	j := job{Strategy: t.Strategy.Name, Spec: t.Spec, Dir: dir, Keys: t.keys}
 	count := 2
-	if t.Strategy.Excludes == lock.Process {
+	if t.Strategy.Excludes == catalog.PerProcess {
 		count = 1
 	}
 	var children sync.WaitGroup

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 )
 
@@ -146,15 +147,17 @@ func (r *result) run(ctx context.Context, s Subject) {
 // What a strategy claims.
 
 // locks: it excludes a second holder at all.
-func locks(s Subject) bool { return s.Strategy.Excludes != lock.Nobody }
+func locks(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
 // expires: a holder that dies does not keep the key.
 func expires(s Subject) bool {
-	return s.Strategy.Excludes == lock.Global && s.Strategy.Expected(lock.Crash) != lock.Stuck
+	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
 // outlasts: a lease lasts as long as the work.
-func outlasts(s Subject) bool { return expires(s) && slices.Contains(s.Strategy.Survives, lock.Slow) }
+func outlasts(s Subject) bool {
+	return expires(s) && slices.Contains(s.Strategy.Survives, catalog.Slow)
+}
 
 // timed: a lease ends by the clock. That of a database session does not: it
 // ends with the session, whose loss is known when it is used.

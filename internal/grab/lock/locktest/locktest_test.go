@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 
 	"github.com/redis/go-redis/v9"
@@ -147,8 +148,8 @@ func findFlawed(name string) (lock.Strategy, error) {
 	return lock.Strategy{
 		Name:     name,
 		Needs:    lock.Redis,
-		Excludes: lock.Global,
-		Survives: []lock.Fault{lock.NoFault, lock.Slow, lock.Crash},
+		Excludes: catalog.Global,
+		Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash},
 		New: func(env lock.Env) (lock.Locker, error) {
 			l := &flawed{env: env, token: env.Token, redis: env.Redis, closed: make(chan struct{})}
 			if f.does != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 )
 
@@ -105,7 +106,7 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 // one process only, both are the same.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
-	if t.Strategy.Excludes == lock.Process {
+	if t.Strategy.Excludes == catalog.PerProcess {
 		return holder, holder
 	}
 	return holder, t.start(ttl, wait)

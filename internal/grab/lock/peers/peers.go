@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 
 	"github.com/bsm/redislock"
@@ -25,15 +26,15 @@ import (
 // Strategies is every peer. Of a lock.Strategy it has the name, the title, the
 // needs and the constructor: what faults do to a library is not claimed here.
 var Strategies = []lock.Strategy{
-	{Name: "redsync", Title: "go-redsync, one node, its defaults: retries after 50 to 250 ms", Needs: lock.Redis, Excludes: lock.Global, New: newRedsync()},
-	{Name: "redsync-5ms", Title: "go-redsync, one node, retries after 5 ms", Needs: lock.Redis, Excludes: lock.Global,
+	{Name: "redsync", Title: "go-redsync, one node, its defaults: retries after 50 to 250 ms", Needs: lock.Redis, Excludes: catalog.Global, New: newRedsync()},
+	{Name: "redsync-5ms", Title: "go-redsync, one node, retries after 5 ms", Needs: lock.Redis, Excludes: catalog.Global,
 		New: newRedsync(redsync.WithRetryDelay(shortDelay), redsync.WithTries(int(longestWait/shortDelay)))},
-	{Name: "redislock", Title: "bsm/redislock, its defaults: no retry, so it is called again at once", Needs: lock.Redis, Excludes: lock.Global, New: newRedislock(nil)},
-	{Name: "redislock-5ms", Title: "bsm/redislock, retries after 5 ms", Needs: lock.Redis, Excludes: lock.Global,
+	{Name: "redislock", Title: "bsm/redislock, its defaults: no retry, so it is called again at once", Needs: lock.Redis, Excludes: catalog.Global, New: newRedislock(nil)},
+	{Name: "redislock-5ms", Title: "bsm/redislock, retries after 5 ms", Needs: lock.Redis, Excludes: catalog.Global,
 		New: newRedislock(func() redislock.RetryStrategy { return redislock.LinearBackoff(shortDelay) })},
-	{Name: "rueidislock", Title: "rueidislock, its defaults: two of three keys", Needs: lock.Redis, Excludes: lock.Global, New: newRueidislock(0)},
-	{Name: "rueidislock-1", Title: "rueidislock, KeyMajority 1", Needs: lock.Redis, Excludes: lock.Global, New: newRueidislock(1)},
-	{Name: "etcd-mutex", Title: "etcd's concurrency.Mutex, a session for each worker", Needs: lock.Etcd, Excludes: lock.Global, New: newEtcdMutex},
+	{Name: "rueidislock", Title: "rueidislock, its defaults: two of three keys", Needs: lock.Redis, Excludes: catalog.Global, New: newRueidislock(0)},
+	{Name: "rueidislock-1", Title: "rueidislock, KeyMajority 1", Needs: lock.Redis, Excludes: catalog.Global, New: newRueidislock(1)},
+	{Name: "etcd-mutex", Title: "etcd's concurrency.Mutex, a session for each worker", Needs: lock.Etcd, Excludes: catalog.Global, New: newEtcdMutex},
 }
 
 const (
