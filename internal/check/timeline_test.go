@@ -14,7 +14,7 @@ import (
 	"grablab/internal/order"
 )
 
-// render is a story as a test compares it: a line for each step.
+// render is a timeline as a test compares it: a line for each step.
 func render(s check.Timeline) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "order %d %s %s\n", s.Order, s.Property, s.Mode)
@@ -170,7 +170,7 @@ order 2 stuck F3
 			s.enters(0, "A", 2, 1, 0)
 			s.claims(10, 12, "A", 2, 1, 0)
 		}, "\norder 0  \n"},
-		{"a property that has no story", "answers-agree", "setnx", catalog.Pause, func(s *scene) {
+		{"a property that has no timeline", "answers-agree", "setnx", catalog.Pause, func(s *scene) {
 			s.claims(10, 12, "A", 2, 1, 0)
 		}, "\norder 0  \n"},
 	} {
@@ -178,15 +178,15 @@ order 2 stuck F3
 			s := sound() // order 1, which must not show
 			tt.scene(s)
 			strategy := find(t, tt.strategy)
-			story, ok := check.Explain(slices.Clone(s.events), s.Ledger, check.Case{
+			timeline, ok := check.Explain(slices.Clone(s.events), s.Ledger, check.Case{
 				Order: 2, Property: tt.property, Guard: strategy.Guard, Fault: tt.fault, Lease: time.Second,
 				Excludes: strategy.Excludes, UntilClaim: strategy.UntilClaim, Breaks: strategy.Breaks,
 			})
-			if got := "\n" + render(story); got != tt.want {
+			if got := "\n" + render(timeline); got != tt.want {
 				t.Errorf("got %s\nwant %s", got, tt.want)
 			}
-			if ok != (len(story.Steps) > 0) {
-				t.Errorf("ok is %v for %d steps", ok, len(story.Steps))
+			if ok != (len(timeline.Steps) > 0) {
+				t.Errorf("ok is %v for %d steps", ok, len(timeline.Steps))
 			}
 		})
 	}

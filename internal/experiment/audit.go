@@ -35,7 +35,7 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	e.NoProbe = w.probeAll(ctx, c, first, &e)
 	reasons.add(e.NoProbe, "stuck orders could not be counted")
 	c.Checks = check.Judge(e)
-	reasons.add(w.explain(c, s, e), "its story could not be told")
+	reasons.add(w.explain(c, s, e), "its timeline could not be made")
 	reasons.add(w.journal.keep(c.Strategy, c.Fault, &w.fleet.Events), "events could not be kept")
 }
 
@@ -106,7 +106,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64, e *check.Ev
 	return err
 }
 
-// explain tells the story of one order of a cell that failed, as far as it was
+// explain makes the timeline of one order of a cell that failed, as far as it was
 // recorded, and draws it where two have won.
 func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence) error {
 	property, id := failure(c, s, e)
@@ -121,19 +121,19 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence) error {
 	}); err != nil {
 		return err
 	}
-	story, ok := check.Explain(events, e.Ledger, check.Case{
+	timeline, ok := check.Explain(events, e.Ledger, check.Case{
 		Order: id, Property: property, Guard: c.Guard, Fault: c.Fault, Lease: w.lease(c),
 		Excludes: s.Excludes, UntilClaim: s.UntilClaim, Breaks: s.Breaks,
 	})
 	if !ok {
 		return nil
 	}
-	c.Story = &story
+	c.Timeline = &timeline
 	if property != catalog.OneWinner {
 		return nil
 	}
-	story.Picture = fmt.Sprintf("%s-%s.picture.html", c.Strategy, c.Fault)
-	return w.journal.draw(story.Picture, e.Record, id)
+	timeline.Picture = fmt.Sprintf("%s-%s.picture.html", c.Strategy, c.Fault)
+	return w.journal.draw(timeline.Picture, e.Record, id)
 }
 
 // failure is the property that the verdict will be about, and an order on which

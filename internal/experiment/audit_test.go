@@ -13,15 +13,15 @@ import (
 )
 
 // checkTold says whether the cell was held against every property, and whether
-// it has a story and a picture exactly where it failed.
+// it has a timeline and a picture exactly where it failed.
 func checkTold(t *testing.T, dir string, c Cell) {
 	t.Helper()
 	if n := len(catalog.PropertiesBy(catalog.Run)); len(c.Checks) != n {
 		t.Errorf("%d checks, want one for each of the %d properties", len(c.Checks), n)
 	}
 	if c.Verdict == catalog.Safe {
-		if c.Story != nil {
-			t.Errorf("a safe cell has a story: %+v", c.Story)
+		if c.Timeline != nil {
+			t.Errorf("a safe cell has a timeline: %+v", c.Timeline)
 		}
 		for _, k := range c.Checks {
 			if k.Result == check.Fail {
@@ -30,22 +30,22 @@ func checkTold(t *testing.T, dir string, c Cell) {
 		}
 		return
 	}
-	if c.Story == nil {
-		t.Fatalf("a cell that is %s has no story", c.Verdict)
+	if c.Timeline == nil {
+		t.Fatalf("a cell that is %s has no timeline", c.Verdict)
 	}
-	if s, _ := lock.Find(c.Strategy); !slices.Contains(s.Breaks, c.Story.Mode) {
-		t.Errorf("%s breaks by %s, and its story tells of %q", c.Strategy, s.Breaks, c.Story.Mode)
+	if s, _ := lock.Find(c.Strategy); !slices.Contains(s.Breaks, c.Timeline.Mode) {
+		t.Errorf("%s breaks by %s, and its timeline is of %q", c.Strategy, s.Breaks, c.Timeline.Mode)
 	}
-	last := c.Story.Steps[len(c.Story.Steps)-1]
+	last := c.Timeline.Steps[len(c.Timeline.Steps)-1]
 	if last.Believed != "has won the order" || !strings.Contains(last.True, " times: by driver ") {
-		t.Errorf("the story ends with %+v", last)
+		t.Errorf("the timeline ends with %+v", last)
 	}
-	if _, err := os.Stat(filepath.Join(dir, c.Story.Picture)); err != nil || c.Story.Picture == "" {
-		t.Errorf("picture %q: %v", c.Story.Picture, err)
+	if _, err := os.Stat(filepath.Join(dir, c.Timeline.Picture)); err != nil || c.Timeline.Picture == "" {
+		t.Errorf("picture %q: %v", c.Timeline.Picture, err)
 	}
 }
 
-// The story is about what the verdict is about.
+// The timeline is about what the verdict is about.
 func TestFailure(t *testing.T) {
 	double := check.Evidence{Ledger: check.Rows([]check.Pair{{Order: 4, Driver: 1}, {Order: 5, Driver: 1}, {Order: 5, Driver: 2}}), Stuck: []int64{9, 8}}
 	overlap := check.Evidence{Stuck: []int64{9, 8}, Record: &check.Record{Holds: []check.Hold{

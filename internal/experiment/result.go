@@ -105,8 +105,8 @@ type Cell struct {
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
 	// Checks are of what was recorded; none: nothing was.
-	Checks []check.Verdict `json:"checks,omitempty"`
-	Story  *check.Timeline `json:"story,omitempty"` // of one order, where the cell failed
+	Checks   []check.Verdict `json:"checks,omitempty"`
+	Timeline *check.Timeline `json:"story,omitempty"` // of one order, where the cell failed
 
 	Peak *Peak `json:"peak,omitempty"` // scenario peak only
 }

@@ -69,7 +69,7 @@ func schemaRun() experiment.Run {
 		RedisCommands: ptr(1), RedisCommandsPerRequest: ptr(0.5), DBStatementsPerRequest: ptr(0.5),
 		Peak:   &experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1}}},
 		Checks: []check.Verdict{{Property: "one-winner", Result: check.Fail, Why: "two won"}},
-		Story: &check.Timeline{
+		Timeline: &check.Timeline{
 			Order: 1, Property: "one-winner", Mode: "F1", Name: "check, then act", Cure: "a lock", Picture: "none-none.html",
 			Steps: []check.Step{{Event: "writes", Believed: "has won", True: "grabbed"}},
 		},

@@ -55,10 +55,10 @@ func optional[T any](x *T, format func(T) string) string {
 func whole(ms float64) string { return strconv.FormatFloat(ms, 'f', 0, 64) }
 
 func mode(c experiment.Cell) string {
-	if c.Story == nil {
+	if c.Timeline == nil {
 		return ""
 	}
-	return c.Story.Mode
+	return c.Timeline.Mode
 }
 
 // timelineHeadings are those of the steps of a timeline.
@@ -69,7 +69,7 @@ var timelineHeadings = []heading{
 
 // timeline of one order of a cell, with the failure mode that it shows.
 func timeline(c experiment.Cell) section {
-	s := c.Story
+	s := c.Timeline
 	explained := "no known failure mode explains it"
 	if s.Mode != "" {
 		explained = fmt.Sprintf("%s: %s; cure: %s", s.Mode, s.Name, s.Cure)

@@ -115,7 +115,7 @@ func compose(run *experiment.Run, full bool) document {
 	}
 	d.add(section{Lines: notes(named)}, section{Lines: morals(run, calm)})
 	for _, c := range run.Cells {
-		if c.Story != nil && (full || surprising(c)) {
+		if c.Timeline != nil && (full || surprising(c)) {
 			d.add(timeline(c))
 		}
 	}

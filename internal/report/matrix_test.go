@@ -37,7 +37,7 @@ func badDay() *experiment.Run {
 	none.Reason = "98 of 100 orders were grabbed more than once"
 	paused := under("setnx", catalog.Pause, catalog.Unsafe, 6)
 	paused.Overlaps, paused.BeliefGapMS = ptr(6), ptr(412.34)
-	paused.Story = &check.Timeline{
+	paused.Timeline = &check.Timeline{
 		Order: 3, Property: "one-winner", Mode: "F11", Name: "the lease runs out under its holder", Cure: "a fencing token", Picture: "setnx-pause.html",
 		Steps: []check.Step{
 			{TMS: 0, Instance: "8004", Driver: 1, Event: "gets the lock", Believed: "has the lock", True: "driver 1 inside; order open"},
@@ -49,7 +49,7 @@ func badDay() *experiment.Run {
 	stuck.StuckOrders, stuck.Reason = ptr(6), "6 of 6 orders can no longer be grabbed"
 	surprise := under("watchdog", catalog.Pause, catalog.Unsafe, 1)
 	surprise.Expected = ptr(catalog.Safe)
-	surprise.Story = &check.Timeline{Order: 9, Property: "one-winner", Steps: paused.Story.Steps[:1]}
+	surprise.Timeline = &check.Timeline{Order: 9, Property: "one-winner", Steps: paused.Timeline.Steps[:1]}
 	fenced := under("setnx-fenced", catalog.RedisRestart, catalog.Safe, 0)
 	fenced.NearMisses = ptr(6)
 	fenced.Checks = []check.Verdict{
