@@ -157,3 +157,10 @@ func (n *node) contents() []byte {
 	}
 	return n.data
 }
+
+// subscriberCount locks, because a subscriber may leave by a timer of its own.
+func (n *node) subscriberCount() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.subscribers)
+}
