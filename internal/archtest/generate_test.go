@@ -35,11 +35,11 @@ var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-
 // documents as it follows. With -update it is written there.
 func TestDocsAreGenerated(t *testing.T) {
 	for path, generate := range generatedFiles {
-		settle(t, path, "<!-- Generated from the catalogues by: "+updateCommand+" -->\n\n"+generate())
+		compareOrWrite(t, path, "<!-- Generated from the catalogues by: "+updateCommand+" -->\n\n"+generate())
 	}
 	used := map[string]bool{}
 	for _, path := range documents(t) {
-		settle(t, path, generatedBlock.ReplaceAllStringFunc(readDocument(t, path), func(block string) string {
+		compareOrWrite(t, path, generatedBlock.ReplaceAllStringFunc(readDocument(t, path), func(block string) string {
 			name := generatedBlock.FindStringSubmatch(block)[1]
 			used[name] = true
 			generate, ok := blocks[name]
@@ -62,8 +62,8 @@ func TestDocsAreGenerated(t *testing.T) {
 	}
 }
 
-// settle compares a document with what it must be, or writes that.
-func settle(t *testing.T, path, want string) {
+// compareOrWrite compares a document with what it must be, or writes that.
+func compareOrWrite(t *testing.T, path, want string) {
 	t.Helper()
 	old, err := os.ReadFile(filepath.Join(root, path))
 	if string(old) == want {
@@ -90,7 +90,7 @@ var blocks = map[string]func() (string, error){
 	"costs":        costs,
 }
 
-func fenced(text string) string { return "```text\n" + strings.TrimSpace(text) + "\n```\n" }
+func fenced(text string) string { return "```text\n" + strings.Trim(text, "\n") + "\n```\n" }
 
 // rendered is a reference run as loadgen prints it.
 func rendered(folder string) (string, error) {
