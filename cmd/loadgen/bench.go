@@ -89,7 +89,7 @@ func (s *benchSettings) named() (b lock.Backend) {
 	}{
 		{s.Stack.Redis != "" || s.Stack.Sentinel != nil, lock.Redis},
 		{len(s.Stack.Redlock) > 0, lock.RedisQuorum},
-		{s.Stack.DB != "", lock.SQL | lock.SQLLocks},
+		{s.Stack.DSN != "", lock.SQL | lock.SQLLocks},
 		{len(s.Stack.ZooKeeper) > 0, lock.ZooKeeper},
 		{len(s.Stack.Etcd) > 0, lock.Etcd},
 	} {

@@ -41,7 +41,7 @@ var serverFlags = []string{"redis", "sentinel", "sentinel-master", "redlock", "z
 // serverOptions are -db and those.
 func serverOptions(c *stack.Config) []option {
 	return []option{
-		{"db", "DSN", "database, with -stack external or -targets", one(&c.DB, nonEmpty)},
+		{"db", "DSN", "database, with -stack external or -targets", one(&c.DSN, nonEmpty)},
 		{"redis", "ADDR", "the single Redis, with -stack external", one(&c.Redis, nonEmpty)},
 		{"redlock", "ADDR,ADDR,…", "the Redlock nodes, with -stack external; NAME@ADDR is the master NAME of the Sentinel at ADDR", one(&c.Redlock, parseList)},
 		{"sentinel", "ADDR,ADDR,…", "Sentinels that know the Redis, instead of -redis", one(&c.Sentinel, parseList)},

@@ -138,7 +138,7 @@ func (s *settings) checkServers() error {
 	}
 	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
 	switch {
-	case s.Stack.DB == "":
+	case s.Stack.DSN == "":
 		return fmt.Errorf("-stack external needs -db DSN, where the ledger is kept")
 	case s.Stack.Needs&lock.Redis != 0 && s.Stack.Redis == "" && s.Stack.Sentinel == nil:
 		return fmt.Errorf("strategy %s needs -redis ADDR or -sentinel ADDR with -stack external", s.whoNeeds(lock.Redis))

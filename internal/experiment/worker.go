@@ -75,8 +75,8 @@ func (w *worker) attach(ctx context.Context) (err error) {
 		w.cfg.asRunning(w.fleet.Settings)
 	}
 	w.orders = w.fleet
-	if w.cfg.Stack.DB != "" && !w.fleet.Foreign {
-		return w.openStore(ctx, w.cfg.Stack.DB)
+	if w.cfg.Stack.DSN != "" && !w.fleet.Foreign {
+		return w.openStore(ctx, w.cfg.Stack.DSN)
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func TestCoordinators(t *testing.T) {
 
 func TestExternalCoordinators(t *testing.T) {
 	local := stacktest.With(t, coordinators)
-	cfg := stack.Config{Kind: stack.External, Needs: coordinators, ZooKeeper: local.ZooKeeper, Etcd: local.Etcd}
+	cfg := stack.Config{Kind: stack.External, Needs: coordinators, Addresses: stack.Addresses{ZooKeeper: local.ZooKeeper, Etcd: local.Etcd}}
 	s := start(t, cfg)
 	if s.ZooKeeperVersion != local.ZooKeeperVersion || s.EtcdVersion != local.EtcdVersion {
 		t.Errorf("%s and %s, want %s and %s", s.ZooKeeperVersion, s.EtcdVersion, local.ZooKeeperVersion, local.EtcdVersion)

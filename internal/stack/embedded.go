@@ -7,11 +7,28 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"grablab/internal/grab/lock"
+
 	"github.com/alicebob/miniredis/v2"
 )
 
+// notEmbedded is what an embedded stack refuses.
+var notEmbedded = []struct {
+	backend lock.Backend
+	name    string
+}{
+	{lock.SQLLocks, "locks on rows or by name, for SQLite locks its whole file"},
+	{lock.ZooKeeper, "ZooKeeper"},
+	{lock.Etcd, "etcd"},
+}
+
 // startEmbedded serves miniredis from this process and names a file for SQLite.
 func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
+	for _, b := range notEmbedded {
+		if cfg.Needs&b.backend != 0 {
+			return fmt.Errorf("%w: the embedded stack has no %s; use -stack local", ErrRefused, b.name)
+		}
+	}
 	var addrs []string
 	var infos []serverInfo
 	for _, name := range redisNames(cfg) {
@@ -40,9 +57,6 @@ func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	addr = m.Addr()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.minis == nil {
-		s.minis = map[string]*miniredis.Miniredis{}
-	}
 	s.minis[name] = m
 	return addr, nil
 }

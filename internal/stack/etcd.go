@@ -11,17 +11,17 @@ import (
 	"go.uber.org/zap"
 )
 
-// serveEtcd starts one member. Its election time-out is short because no lease
+// etcdServer is the one member of a cluster. Its election time-out is short because no lease
 // is shorter than one and a half of it, in whole seconds: with this, 1 s.
-func (s *Stack) serveEtcd(ctx context.Context, exe string) (addr string, info serverInfo, err error) {
-	name := filepath.Base(s.Dir)
-	return s.serve(ctx, server{
+func etcdServer(exe, dir string) server {
+	name := filepath.Base(dir)
+	return server{
 		name: "etcd",
 		exe:  exe,
 		args: func(addr string) ([]string, error) {
 			peer, err := freeAddr()
 			return []string{
-				"--name", name, "--data-dir", filepath.Join(s.Dir, "etcd"),
+				"--name", name, "--data-dir", filepath.Join(dir, "etcd"),
 				"--listen-client-urls", "http://" + addr, "--advertise-client-urls", "http://" + addr,
 				"--listen-peer-urls", "http://" + peer, "--initial-advertise-peer-urls", "http://" + peer,
 				"--initial-cluster", name + "=http://" + peer,
@@ -36,7 +36,7 @@ func (s *Stack) serveEtcd(ctx context.Context, exe string) (addr string, info se
 			}
 			return info, err
 		},
-	})
+	}
 }
 
 // etcdAnswer is how long a member may take to answer.

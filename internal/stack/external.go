@@ -34,7 +34,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if cfg.Needs&lock.Etcd != 0 {
 		s.Etcd = cfg.Etcd
 	}
-	s.DSN = cfg.DB
+	s.DSN = cfg.DSN
 
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("nothing within %v", pingTimeout))
 	defer cancel()
@@ -86,7 +86,7 @@ func unnamed(cfg Config) error {
 		return fmt.Errorf("%w: -sentinel and -sentinel-master go together", ErrRefused)
 	case cfg.Needs&lock.RedisQuorum != 0 && len(cfg.Redlock) < 3:
 		return fmt.Errorf("%w: redlock needs 3 independent Redis nodes or more: name them with -redlock", ErrRefused)
-	case cfg.Needs&lock.SQL != 0 && cfg.DB == "":
+	case cfg.Needs&lock.SQL != 0 && cfg.DSN == "":
 		return fmt.Errorf("%w: a chosen strategy locks in the database: name it with -db", ErrRefused)
 	case cfg.Needs&lock.ZooKeeper != 0 && len(cfg.ZooKeeper) == 0:
 		return fmt.Errorf("%w: a chosen strategy needs a ZooKeeper: name its servers with -zk", ErrRefused)

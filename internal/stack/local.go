@@ -22,35 +22,34 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	addrs, infos := make([]string, len(names)), make([]serverInfo, len(names))
-	for i, name := range names {
+	serve := func(srv server, addr *string, info *serverInfo) {
 		g.Go(func() (err error) {
-			addrs[i], infos[i], err = s.serve(ctx, redisServer(progs.redis, s.Dir, name))
+			*addr, *info, err = s.serve(ctx, srv)
 			return err
 		})
+	}
+	var zooKeeper, etcd serverInfo
+	addrs, infos := make([]string, len(names)), make([]serverInfo, len(names))
+	for i, name := range names {
+		serve(redisServer(progs.redis, s.Dir, name), &addrs[i], &infos[i])
+	}
+	if cfg.Needs&lock.ZooKeeper != 0 {
+		s.ZooKeeper = make([]string, 1)
+		serve(zooKeeperServer(progs.zooKeeper, s.Dir), &s.ZooKeeper[0], &zooKeeper)
+	}
+	if cfg.Needs&lock.Etcd != 0 {
+		s.Etcd = make([]string, 1)
+		serve(etcdServer(progs.etcd, s.Dir), &s.Etcd[0], &etcd)
 	}
 	g.Go(func() (err error) {
 		s.DSN, s.DatabaseVersion, err = s.serveDatabase(ctx, progs.database)
 		return err
 	})
-	if cfg.Needs&lock.ZooKeeper != 0 {
-		g.Go(func() error {
-			addr, info, err := s.serveZooKeeper(ctx, progs.zooKeeper)
-			s.ZooKeeper, s.ZooKeeperVersion = []string{addr}, info.version
-			return err
-		})
-	}
-	if cfg.Needs&lock.Etcd != 0 {
-		g.Go(func() error {
-			addr, info, err := s.serveEtcd(ctx, progs.etcd)
-			s.Etcd, s.EtcdVersion = []string{addr}, info.version
-			return err
-		})
-	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
 	s.useRedis(cfg, addrs, infos)
+	s.ZooKeeperVersion, s.EtcdVersion = zooKeeper.version, etcd.version
 	return nil
 }
 
@@ -109,12 +108,20 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 	if err != nil {
 		return info, err
 	}
-	info, err = awaitReady(ctx, p, func() (serverInfo, error) { return srv.ask(ctx, addr, p.Pid()) })
+	err = await(ctx, p.Done(), func() (err error) {
+		info, err = srv.ask(ctx, addr, p.Pid())
+		return err
+	})
 	if err == nil {
-		s.runs(srv, addr)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.servers[srv.name] = srv
 		return info, nil
 	}
 	_ = p.Stop(0)
+	if errors.Is(err, errEnded) {
+		err = errors.Join(err, p.Wait())
+	}
 	tail := p.LogTail()
 	if strings.Contains(tail, "ddress already in use") {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
@@ -124,18 +131,21 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 
 const pollInterval = 5 * time.Millisecond
 
-// awaitReady asks until there is an answer, the process has ended or ctx has.
-func awaitReady(ctx context.Context, p *Process, ask func() (serverInfo, error)) (serverInfo, error) {
+var errEnded = errors.New("ended before it was ready")
+
+// await asks until the answer is nil or errPortTaken, the process has ended (nil:
+// there is none) or ctx has.
+func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
-		info, err := ask()
+		err := ask()
 		if err == nil || errors.Is(err, errPortTaken) {
-			return info, err
+			return err
 		}
 		select {
-		case <-p.Done():
-			return info, errors.Join(errors.New("ended before it was ready"), p.Wait())
+		case <-ended:
+			return errEnded
 		case <-ctx.Done():
-			return info, errors.Join(context.Cause(ctx), err)
+			return errors.Join(context.Cause(ctx), err)
 		case <-time.After(pollInterval):
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -193,19 +192,9 @@ const tailBytes = 4 << 10
 
 // LogTail is the end of what the process has printed, whole lines.
 func (p *Process) LogTail() string {
-	f, err := os.Open(p.log)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if end, err := f.Seek(0, io.SeekEnd); err == nil && end > tailBytes {
-		_, _ = f.Seek(-tailBytes, io.SeekEnd)
-	} else {
-		_, _ = f.Seek(0, io.SeekStart)
-	}
-	tail, _ := io.ReadAll(io.LimitReader(f, tailBytes))
-	if len(tail) == tailBytes {
-		_, tail, _ = bytes.Cut(tail, []byte("\n"))
+	tail, _ := os.ReadFile(p.log) // none: nothing was printed
+	if before := len(tail) - tailBytes; before > 0 {
+		_, tail, _ = bytes.Cut(tail[before:], []byte("\n"))
 	}
 	return string(bytes.TrimSpace(tail))
 }

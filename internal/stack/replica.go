@@ -75,7 +75,7 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 	if rep.way, err = rep.s.route(rep.replicaName(), rep.Server, rep.master); err != nil {
 		return err
 	}
-	exe := rep.s.program(rep.Server)
+	exe := rep.s.started(rep.Server).exe
 	if rep.Addr, _, err = rep.s.serve(ctx, rep.replica(exe)); err != nil {
 		return err
 	}
@@ -210,26 +210,13 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	if err := rep.s.Kill(rep.Server); err != nil {
 		return err
 	}
-	if err := rep.awaitPromotion(ctx); err != nil {
+	if err := await(ctx, nil, func() error { return rep.promoted(ctx) }); err != nil {
 		return fmt.Errorf("stack: failover of %s: %w", rep.Server, err)
 	}
 	return rep.behave(ctx, calm)
 }
 
-func (rep *Replica) awaitPromotion(ctx context.Context) error {
-	for {
-		err := rep.promoted(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		case <-time.After(pollInterval):
-		}
-	}
-}
-
+// promoted is nil once the replica is the master, and the Sentinel names it.
 func (rep *Replica) promoted(ctx context.Context) error {
 	named, err := masterOf(ctx, rep.Sentinel, rep.Master)
 	if err != nil {

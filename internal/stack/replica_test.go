@@ -93,8 +93,10 @@ func TestExternalSentinel(t *testing.T) {
 	}
 	defer rep.Close(context.Background())
 	cfg := stack.Config{
-		Kind: stack.External, Needs: lock.Redis | lock.RedisQuorum, Sentinel: []string{rep.Sentinel}, SentinelMaster: rep.Master,
-		Redlock: []string{s.Redlock[0], s.Redlock[1], rep.Master + "@" + rep.Sentinel},
+		Kind: stack.External, Needs: lock.Redis | lock.RedisQuorum, Addresses: stack.Addresses{
+			Sentinel: []string{rep.Sentinel}, SentinelMaster: rep.Master,
+			Redlock: []string{s.Redlock[0], s.Redlock[1], rep.Master + "@" + rep.Sentinel},
+		},
 	}
 	external := start(t, cfg)
 	if external.RedisVersion != s.RedisVersion || external.Redis != "" || external.SentinelMaster != rep.Master {

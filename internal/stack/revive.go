@@ -5,26 +5,11 @@ import (
 	"fmt"
 )
 
-// running is a server of the local stack, with what it takes to start it again.
-type running struct {
-	server
-	addr string
-}
-
-func (s *Stack) runs(srv server, addr string) {
+// started is a server of the local stack, as it takes to start it again.
+func (s *Stack) started(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.servers == nil {
-		s.servers = map[string]running{}
-	}
-	s.servers[srv.name] = running{srv, addr}
-}
-
-// program is what runs as a server of the local stack.
-func (s *Stack) program(server string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.servers[server].exe
+	return s.servers[name]
 }
 
 // Kill ends a server, by its name, as a loss of power does. It returns once the
@@ -54,10 +39,7 @@ func (s *Stack) Revive(ctx context.Context, server string) error {
 		}
 		return nil
 	}
-	s.mu.Lock()
-	r := s.servers[server]
-	s.mu.Unlock()
-	_, err = s.serveAt(ctx, r.server, r.addr)
+	_, err = s.serveAt(ctx, s.started(server), addr)
 	return err
 }
 

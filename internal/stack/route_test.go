@@ -294,7 +294,7 @@ func TestRoutesToEveryServer(t *testing.T) {
 // reach asks each server at the addresses once.
 func reach(ctx context.Context, at stack.Addresses, needs lock.Backend) error {
 	s, err := stack.Start(ctx, stack.Config{
-		Kind: stack.External, Needs: needs &^ lock.SQL, DB: at.DSN, Redis: at.Redis, Redlock: at.Redlock, ZooKeeper: at.ZooKeeper, Etcd: at.Etcd,
+		Kind: stack.External, Needs: needs &^ lock.SQL, Addresses: at,
 	})
 	if err != nil {
 		return err
@@ -304,7 +304,7 @@ func reach(ctx context.Context, at stack.Addresses, needs lock.Backend) error {
 
 func TestRouteRefusals(t *testing.T) {
 	local := stacktest.Local(t)
-	external := start(t, stack.Config{Kind: stack.External, Needs: lock.Redis, Redis: local.Redis})
+	external := start(t, stack.Config{Kind: stack.External, Needs: lock.Redis, Addresses: stack.Addresses{Redis: local.Redis}})
 	embedded := start(t, stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
 	for _, tt := range []struct {
 		s            *stack.Stack

@@ -41,17 +41,9 @@ type Config struct {
 	// the database, which keeps the ledger.
 	Needs lock.Backend
 
-	DB        string   // external: DSN; "": there is none
-	Redis     string   // external: host:port; several, with commas, are nodes of one Cluster
-	Redlock   []string // external: host:port of each node, or NAME@host:port for the master NAME of the Sentinel there
-	ZooKeeper []string // external: host:port of each server of one ensemble
-	Etcd      []string // external: host:port of each member of one cluster
+	Addresses // external: of the servers that are there; those not needed are left alone
 
-	Sentinel       []string // external: host:port of each Sentinel, instead of Redis
-	SentinelMaster string   // external: the name of the master that they watch
-
-	RedlockNodes int          // embedded and local: how many nodes; 0: 5
-	Log          *slog.Logger // nil: silent
+	Log *slog.Logger // nil: silent
 }
 
 // The kinds of stack.
@@ -61,18 +53,17 @@ const (
 	External = "external" // servers that others run
 )
 
-// kinds lists the kinds of stack, with what each can stand in for.
 var kinds = []struct {
-	name   string
-	serves lock.Backend
-	start  func(context.Context, *Stack, Config) error
+	name  string
+	start func(context.Context, *Stack, Config) error
 }{
-	{Embedded, lock.Redis | lock.RedisQuorum | lock.SQL, startEmbedded},
-	{Local, everything, startLocal},
-	{External, everything, startExternal},
+	{Embedded, startEmbedded},
+	{Local, startLocal},
+	{External, startExternal},
 }
 
-const everything = lock.Redis | lock.RedisQuorum | lock.SQL | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
+// redlockNodes is how many an embedded or a local stack has.
+const redlockNodes = 5
 
 // Kinds lists the names of the kinds, the one that needs least first.
 func Kinds() []string {
@@ -103,7 +94,7 @@ type Stack struct {
 
 	mu      sync.Mutex
 	procs   []*Process
-	servers map[string]running              // local
+	servers map[string]server               // local
 	minis   map[string]*miniredis.Miniredis // embedded
 	halt    []func()                        // what else runs in this process
 	closed  bool
@@ -118,9 +109,6 @@ const (
 // Start starts what cfg needs, and returns once all of it answers. The stack
 // outlives ctx; it runs until Close. After an error nothing is left.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
-	if cfg.RedlockNodes == 0 {
-		cfg.RedlockNodes = 5
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -128,46 +116,22 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		if kind.name != cfg.Kind {
 			continue
 		}
-		if err := refusal(cfg, kind.serves); err != nil {
-			return nil, err
-		}
 		ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: not ready after %v", startTimeout))
 		defer cancel()
 		reaper, err := startReaper()
 		if err != nil {
 			return nil, err
 		}
-		s := &Stack{Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, reaper: reaper}
+		s := &Stack{
+			Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, reaper: reaper,
+			servers: map[string]server{}, minis: map[string]*miniredis.Miniredis{},
+		}
 		if err := kind.start(ctx, s, cfg); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 		return s, nil
 	}
 	return nil, fmt.Errorf("%w: no stack %q; there are %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
-}
-
-// backends names what a stack may have to refuse.
-var backends = []struct {
-	backend lock.Backend
-	name    string
-}{
-	{lock.SQLLocks, "locks on rows or by name, for SQLite locks its whole file"},
-	{lock.ZooKeeper, "ZooKeeper"},
-	{lock.Etcd, "etcd"},
-}
-
-// refusal says in one sentence what the stack cannot serve, if anything.
-func refusal(cfg Config, serves lock.Backend) error {
-	for _, b := range backends {
-		if cfg.Needs&b.backend&^serves == 0 {
-			continue
-		}
-		if cfg.Kind == Embedded {
-			return fmt.Errorf("%w: the embedded stack has no %s; use -stack local", ErrRefused, b.name)
-		}
-		return fmt.Errorf("%w: the %s stack has no %s", ErrRefused, cfg.Kind, b.name)
-	}
-	return nil
 }
 
 // redisNames are the Redis servers that cfg needs, the single one first.
@@ -177,7 +141,7 @@ func redisNames(cfg Config) []string {
 		names = append(names, "redis")
 	}
 	if cfg.Needs&lock.RedisQuorum != 0 {
-		for i := range cfg.RedlockNodes {
+		for i := range redlockNodes {
 			names = append(names, fmt.Sprintf("redlock-%d", i+1))
 		}
 	}

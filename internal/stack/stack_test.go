@@ -146,8 +146,8 @@ func TestStartsOnlyWhatIsNeeded(t *testing.T) {
 	if s.Redis != "" || s.Redlock != nil || s.RedisVersion != "" {
 		t.Errorf("Redis %q, Redlock %v, %q", s.Redis, s.Redlock, s.RedisVersion)
 	}
-	s = start(t, stack.Config{Kind: stack.Embedded, Needs: lock.RedisQuorum, RedlockNodes: 3})
-	if s.Redis != "" || len(s.Redlock) != 3 {
+	s = start(t, stack.Config{Kind: stack.Embedded, Needs: lock.RedisQuorum})
+	if s.Redis != "" || len(s.Redlock) != 5 {
 		t.Errorf("Redis %q, Redlock %v", s.Redis, s.Redlock)
 	}
 }
@@ -253,7 +253,7 @@ func TestRefusals(t *testing.T) {
 		{stack.Config{Kind: stack.Embedded, Needs: lock.Redis | lock.Etcd}, "no etcd; use -stack local"},
 		{stack.Config{Kind: stack.Embedded, Needs: lock.SQL | lock.SQLLocks}, "no locks on rows or by name, for SQLite locks its whole file; use -stack local"},
 		{stack.Config{Kind: stack.External, Needs: lock.Redis}, "-redis"},
-		{stack.Config{Kind: stack.External, Needs: lock.RedisQuorum, Redlock: []string{"127.0.0.1:1"}}, "-redlock"},
+		{stack.Config{Kind: stack.External, Needs: lock.RedisQuorum, Addresses: stack.Addresses{Redlock: []string{"127.0.0.1:1"}}}, "-redlock"},
 		{stack.Config{Kind: stack.External, Needs: lock.SQL}, "-db"},
 	} {
 		_, err := stack.Start(t.Context(), tt.cfg)
@@ -265,7 +265,7 @@ func TestRefusals(t *testing.T) {
 
 func TestExternal(t *testing.T) {
 	local := stacktest.Local(t)
-	cfg := stack.Config{Kind: stack.External, Needs: everything, DB: local.DSN, Redis: local.Redis, Redlock: local.Redlock}
+	cfg := stack.Config{Kind: stack.External, Needs: everything, Addresses: local.Addresses}
 
 	s := start(t, cfg)
 	if s.RedisVersion != local.RedisVersion || s.DatabaseVersion != local.DatabaseVersion {
@@ -282,7 +282,7 @@ func TestExternal(t *testing.T) {
 	failsToStart(t, cfg, []badConfig{
 		{"no Redis", func(c *stack.Config) { c.Redis = nobody }, stack.ErrUnreachable, nobody},
 		{"a node is down", func(c *stack.Config) { c.Redlock = append([]string{nobody}, c.Redlock...) }, stack.ErrUnreachable, nobody},
-		{"no database", func(c *stack.Config) { c.DB = "root@tcp(" + nobody + ")/grablab" }, stack.ErrUnreachable, nobody},
+		{"no database", func(c *stack.Config) { c.DSN = "root@tcp(" + nobody + ")/grablab" }, stack.ErrUnreachable, nobody},
 		{"no Redis there", func(c *stack.Config) { c.Redis = mysqlAddr(t, local.DSN) }, stack.ErrUnreachable, "Redis at"},
 		{"one node twice", func(c *stack.Config) {
 			c.Redlock = append(c.Redlock[:3:3], "localhost"+c.Redlock[0][len("127.0.0.1"):])

@@ -48,16 +48,16 @@ admin.enableServer=false
 4lw.commands.whitelist=srvr,conf
 `
 
-func (s *Stack) serveZooKeeper(ctx context.Context, prog zooKeeperProgram) (addr string, info serverInfo, err error) {
-	data := filepath.Join(s.Dir, "zookeeper")
-	return s.serve(ctx, server{
+func zooKeeperServer(prog zooKeeperProgram, dir string) server {
+	data := filepath.Join(dir, "zookeeper")
+	return server{
 		name: "zookeeper",
 		exe:  prog.java,
 		args: func(addr string) ([]string, error) {
-			cfg := filepath.Join(s.Dir, "zookeeper.cfg")
+			cfg := filepath.Join(dir, "zookeeper.cfg")
 			text := fmt.Sprintf("%sdataDir=%s\nclientPort=%s\nclientPortAddress=127.0.0.1\n", zooCfg, data, portOf(addr))
 			return []string{
-				"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + s.Dir,
+				"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + dir,
 				"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 				"-Dzookeeper.preAllocSize=4096",          // KiB
 				"-Dznode.container.checkIntervalMs=5000", // how long an empty lock stays
@@ -74,7 +74,7 @@ func (s *Stack) serveZooKeeper(ctx context.Context, prog zooKeeperProgram) (addr
 			}
 			return askZooKeeper(ctx, addr)
 		},
-	})
+	}
 }
 
 // zooKeeperAnswer is how long a server may take to answer. One that is asked
