@@ -28,24 +28,10 @@ var files embed.FS
 // Up brings the database to the newest version. Instances that start together
 // may all call it: one does the work, the others wait for it. db must allow two
 // connections at once.
-func Up(ctx context.Context, db *sql.DB, d Dialect) error {
-	return run(ctx, db, d, func(p *goose.Provider) error {
-		_, err := p.Up(ctx)
-		return err
-	})
-}
-
-// Down takes back every version, and with them all the data.
-func Down(ctx context.Context, db *sql.DB, d Dialect) error {
-	return run(ctx, db, d, func(p *goose.Provider) error {
-		_, err := p.DownTo(ctx, 0)
-		return err
-	})
-}
-
-// run holds the lock around all that goose does. goose's own lockers leave a
-// gap: it looks for pending versions, and creates its table, before it locks.
-func run(ctx context.Context, db *sql.DB, d Dialect, migrate func(*goose.Provider) error) (err error) {
+//
+// It holds the lock around all that goose does. goose's own lockers leave a gap:
+// it looks for pending versions, and creates its table, before it locks.
+func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	p, err := provider(db, d)
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
@@ -56,7 +42,7 @@ func run(ctx context.Context, db *sql.DB, d Dialect, migrate func(*goose.Provide
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	if err := migrate(p); err != nil {
+	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}
 	return nil

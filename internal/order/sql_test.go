@@ -14,7 +14,8 @@ import (
 
 	"grablab/internal/order"
 	"grablab/internal/order/storetest"
-	"grablab/migrations"
+
+	"github.com/pressly/goose/v3"
 )
 
 func TestConformance(t *testing.T) {
@@ -57,9 +58,14 @@ func TestMigrateDownAndUp(t *testing.T) {
 	for _, db := range stores {
 		t.Run(db.name, func(t *testing.T) {
 			s := connect(t, db.dsn(t), order.Options{})
-			dialect := map[string]migrations.Dialect{"SQLite": migrations.SQLite, "MariaDB": migrations.MySQL}[db.name]
+			dialect := map[string]goose.Dialect{"SQLite": goose.DialectSQLite3, "MariaDB": goose.DialectMySQL}[db.name]
+			folder := map[string]string{"SQLite": "sqlite", "MariaDB": "mysql"}[db.name]
+			versions, err := goose.NewProvider(dialect, s.DB(), os.DirFS("../../migrations/"+folder), goose.WithDisableGlobalRegistry(true))
+			if err != nil {
+				t.Fatal(err)
+			}
 			for range 2 {
-				if err := migrations.Down(t.Context(), s.DB(), dialect); err != nil {
+				if _, err := versions.DownTo(t.Context(), 0); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := s.Create(t.Context(), 1); err == nil {
