@@ -15,7 +15,7 @@ import (
 // does not show.
 var ErrLost = errors.New("history: events lost")
 
-// Decode yields the events of r as they stand, in constant memory. In place of
+// Decode yields the events of r as they stand, one line in memory. In place of
 // a line that cannot be read (torn, as on a full disk or when its writer was
 // killed) and before an event whose Seq leaves a gap it yields an error that
 // wraps ErrLost, and goes on. Any other error comes from r and is the last thing
@@ -25,11 +25,11 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 		lines := bufio.NewReaderSize(r, maxLine)
 		last := map[string]Event{} // by instance
 		for no := 1; ; no++ {
-			line, err := readLine(lines)
-			if err == io.EOF {
+			line, err := lines.ReadBytes('\n')
+			switch {
+			case err == io.EOF && len(line) == 0:
 				return
-			}
-			if err != nil {
+			case err != nil && err != io.EOF: // the last line need not end
 				yield(Event{}, fmt.Errorf("history: %w", err))
 				return
 			}
@@ -60,28 +60,11 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 	}
 }
 
-// readLine returns the next line, whole if it fits the buffer, else its
-// beginning. The last line need not end. io.EOF: there is none.
-func readLine(r *bufio.Reader) ([]byte, error) {
-	line, err := r.ReadSlice('\n')
-	switch {
-	case err == io.EOF && len(line) > 0:
-		return line, nil
-	case err != bufio.ErrBufferFull:
-		return line, err
-	}
-	line = bytes.Clone(line)
-	for err == bufio.ErrBufferFull {
-		_, err = r.ReadSlice('\n')
-	}
-	if err == io.EOF {
-		err = nil
-	}
-	return line, err
-}
-
 func parse(line []byte) (Event, error) {
 	var e Event
+	if len(line) > maxLine {
+		return Event{}, fmt.Errorf("it has %d bytes", len(line))
+	}
 	if err := json.Unmarshal(line, &e); err != nil {
 		return Event{}, err
 	}
