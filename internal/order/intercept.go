@@ -43,46 +43,40 @@ type Around func(ctx context.Context, c *Call, send func(context.Context) error)
 // all calls of the sessions that it begins. Begin itself does not: no other
 // client can tell whether a session has begun. Nor do Create and Ledger, which
 // belong to no grab.
-func Intercept(s Store, around Around) Store { return interceptedStore{s, around} }
+func Intercept(s Store, around Around) Store {
+	return interceptedStore{interceptedRows{s, around}, s}
+}
 
 type interceptedStore struct {
-	Store
-	around Around
+	interceptedRows
+	s Store
 }
 
-func (s interceptedStore) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
-	return s.around.read(ctx, s.Store, id, fence)
+func (s interceptedStore) Create(ctx context.Context, count int) (int64, error) {
+	return s.s.Create(ctx, count)
 }
 
-func (s interceptedStore) Claim(ctx context.Context, c Claim, g Guard) error {
-	return s.around.claim(ctx, s.Store, c, g)
+func (s interceptedStore) Ledger(ctx context.Context, first int64, count int) ([]Grab, error) {
+	return s.s.Ledger(ctx, first, count)
 }
 
 func (s interceptedStore) Begin(ctx context.Context) (Tx, error) {
-	tx, err := s.Store.Begin(ctx)
+	tx, err := s.s.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return interceptedTx{tx, s.around}, nil
+	return interceptedTx{interceptedRows{tx, s.around}, tx}, nil
 }
 
 type interceptedTx struct {
-	Tx
-	around Around
-}
-
-func (x interceptedTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
-	return x.around.read(ctx, x.Tx, id, fence)
-}
-
-func (x interceptedTx) Claim(ctx context.Context, c Claim, g Guard) error {
-	return x.around.claim(ctx, x.Tx, c, g)
+	interceptedRows
+	tx Tx
 }
 
 func (x interceptedTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
 	c := &Call{Kind: LockRowCall}
 	err := x.around.call(ctx, c, func(ctx context.Context) (err error) {
-		c.Locked, err = x.Tx.LockRow(ctx, id, wait)
+		c.Locked, err = x.tx.LockRow(ctx, id, wait)
 		return err
 	})
 	return c.Locked, err
@@ -91,29 +85,34 @@ func (x interceptedTx) LockRow(ctx context.Context, id int64, wait time.Duration
 func (x interceptedTx) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {
 	c := &Call{Kind: LockNameCall, Name: name}
 	err := x.around.call(ctx, c, func(ctx context.Context) (err error) {
-		c.Locked, err = x.Tx.LockName(ctx, name, wait)
+		c.Locked, err = x.tx.LockName(ctx, name, wait)
 		return err
 	})
 	return c.Locked, err
 }
 
 func (x interceptedTx) Close(ctx context.Context) error {
-	return x.around.call(ctx, &Call{Kind: CloseCall}, x.Tx.Close)
+	return x.around.call(ctx, &Call{Kind: CloseCall}, x.tx.Close)
 }
 
-// read returns the order also with the error that says why it is of no use.
-func (a Around) read(ctx context.Context, rows Rows, id int64, fence uint64) (Order, error) {
+type interceptedRows struct {
+	rows   Rows
+	around Around
+}
+
+// Read returns the order also with the error that says why it is of no use.
+func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	c := &Call{Kind: ReadCall, Fence: fence}
-	err := a.call(ctx, c, func(ctx context.Context) (err error) {
-		c.Order, err = rows.Read(ctx, id, fence)
+	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {
+		c.Order, err = r.rows.Read(ctx, id, fence)
 		return err
 	})
 	return c.Order, err
 }
 
-func (a Around) claim(ctx context.Context, rows Rows, claim Claim, g Guard) error {
-	return a.call(ctx, &Call{Kind: ClaimCall, Claim: claim, Guard: g}, func(ctx context.Context) error {
-		return rows.Claim(ctx, claim, g)
+func (r interceptedRows) Claim(ctx context.Context, claim Claim, g Guard) error {
+	return r.around.call(ctx, &Call{Kind: ClaimCall, Claim: claim, Guard: g}, func(ctx context.Context) error {
+		return r.rows.Claim(ctx, claim, g)
 	})
 }
 

@@ -129,8 +129,12 @@ func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	return o, err
 }
 
-// claim writes and commits. It ends the open transaction, however it goes.
-func (x *session) claim(ctx context.Context, c Claim, g Guard) error {
+// Claim writes and commits. It ends the open transaction, however it goes; a
+// claim that no guard could judge leaves it open.
+func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
+	if err := c.validate(g); err != nil {
+		return err
+	}
 	err := x.transact(ctx, func(tx *gorm.DB) error { return x.write(tx, c, g) })
 	switch {
 	case errors.Is(err, errNoAnswer):

@@ -147,15 +147,12 @@ func (s *SQL) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 
 // Claim implements Rows.
 func (s *SQL) Claim(ctx context.Context, c Claim, g Guard) error {
-	if err := c.validate(g); err != nil {
-		return err
-	}
 	x, err := s.session(ctx)
 	if err != nil {
 		return notWritten(err)
 	}
 	defer x.close()
-	return x.claim(ctx, c, g)
+	return x.Claim(ctx, c, g)
 }
 
 // Create implements Store.

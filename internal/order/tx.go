@@ -142,13 +142,6 @@ func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error)
 	}
 }
 
-func (t *sqlTx) Claim(ctx context.Context, c Claim, g Guard) error {
-	if err := c.validate(g); err != nil {
-		return err
-	}
-	return t.claim(ctx, c, g)
-}
-
 func (t *sqlTx) Close(ctx context.Context) error {
 	defer t.unpin()
 	defer t.close()
