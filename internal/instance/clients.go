@@ -35,17 +35,26 @@ type clients struct {
 	redlock   []redis.UniversalClient
 	zooKeeper *lock.Ensemble
 	etcd      *clientv3.Client
+
+	pings   map[string]func(context.Context) error // of each server, by name
+	closers []func() error
 }
 
 func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
-	c := new(clients)
+	c := &clients{pings: map[string]func(context.Context) error{}}
 	if len(cfg.ZooKeeper) > 0 {
 		c.zooKeeper = &lock.Ensemble{Servers: cfg.ZooKeeper, Around: tap.Around(cfg.tap, cfg.Instance, "zookeeper")}
+		c.pings["zookeeper"] = c.zooKeeper.Ping
 	}
 	if len(cfg.Etcd) > 0 {
 		var err error
 		if c.etcd, err = lock.DialEtcd(cfg.Etcd, tap.Etcd(cfg.tap, cfg.Instance, "etcd")...); err != nil {
 			return nil, err
+		}
+		c.closers = append(c.closers, c.etcd.Close)
+		c.pings["etcd"] = func(ctx context.Context) error {
+			_, err := c.etcd.Get(ctx, "grablab")
+			return err
 		}
 	}
 	opts := redis.UniversalOptions{Addrs: cfg.Redis, MinIdleConns: minIdle}
@@ -53,23 +62,23 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 		opts.Addrs, opts.MasterName = cfg.Sentinel, cfg.SentinelMaster
 	}
 	if len(opts.Addrs) > 0 {
-		c.redis = newClient(cfg, "redis", opts, sent)
+		c.redis = c.dialRedis(cfg, "redis", opts, sent)
 	}
 	for i, node := range cfg.Redlock {
 		master, addr, watched := strings.Cut(node, "@")
 		if !watched {
 			master, addr = "", node
 		}
-		c.redlock = append(c.redlock, newClient(cfg, fmt.Sprintf("redlock-%d", i+1),
+		c.redlock = append(c.redlock, c.dialRedis(cfg, fmt.Sprintf("redlock-%d", i+1),
 			redis.UniversalOptions{Addrs: []string{addr}, MasterName: master, MinIdleConns: minIdleNode}, sent))
 	}
 	return c, nil
 }
 
-// newClient completes opts with what all clients have in common. No command is
+// dialRedis completes opts with what all clients have in common. No command is
 // sent twice, because a second SET NX would find the key of the first, and no
 // dial is repeated, because a dead node would cost several time-outs.
-func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
+func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
 	opts.DialTimeout, opts.ReadTimeout, opts.WriteTimeout = redisTimeout, redisTimeout, redisTimeout
@@ -87,6 +96,8 @@ func newClient(cfg Config, target string, opts redis.UniversalOptions, sent *ato
 		client.AddHook(tap.Redis(cfg.tap, cfg.Instance, target))
 	}
 	lock.Combine(client)
+	c.pings[target] = func(ctx context.Context) error { return client.Ping(ctx).Err() }
+	c.closers = append(c.closers, client.Close)
 	return client
 }
 
@@ -111,35 +122,8 @@ func (c *clients) warm(ctx context.Context, n int) {
 
 func (c *clients) Close() error {
 	var errs []error
-	if c.redis != nil {
-		errs = append(errs, c.redis.Close())
-	}
-	for _, node := range c.redlock {
-		errs = append(errs, node.Close())
-	}
-	if c.etcd != nil {
-		errs = append(errs, c.etcd.Close())
+	for _, closeClient := range c.closers {
+		errs = append(errs, closeClient())
 	}
 	return errors.Join(errs...)
-}
-
-// pings returns a ping for each server, by name.
-func (c *clients) pings() map[string]func(context.Context) error {
-	pings := map[string]func(context.Context) error{}
-	if c.redis != nil {
-		pings["redis"] = func(ctx context.Context) error { return c.redis.Ping(ctx).Err() }
-	}
-	for i, node := range c.redlock {
-		pings[fmt.Sprintf("redlock-%d", i+1)] = func(ctx context.Context) error { return node.Ping(ctx).Err() }
-	}
-	if c.zooKeeper != nil {
-		pings["zookeeper"] = c.zooKeeper.Ping
-	}
-	if c.etcd != nil {
-		pings["etcd"] = func(ctx context.Context) error {
-			_, err := c.etcd.Get(ctx, "grablab")
-			return err
-		}
-	}
-	return pings
 }

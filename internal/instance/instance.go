@@ -254,15 +254,14 @@ func newMetrics(sent *Sent) *grab.Metrics {
 // readiness asks all dependencies at once. Redlock stands while a majority of
 // its nodes does.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
-	pings := c.pings()
-	pings["db"] = store.Ping
+	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
 		var (
 			asking sync.WaitGroup
 			mu     sync.Mutex
 			checks = map[string]error{}
 		)
-		for name, ping := range pings {
+		for name, ping := range c.pings {
 			asking.Go(func() {
 				err := ping(ctx)
 				mu.Lock()
