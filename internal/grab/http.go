@@ -173,22 +173,8 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 // OrderView is the body of GET /orders/{order_id}: the row, and its ledger in
 // the order in which it was written.
 type OrderView struct {
-	ID     int64      `json:"order_id"`
-	Status int        `json:"status"`
-	Driver int64      `json:"driver_id,omitempty"`
-	Fence  uint64     `json:"fence"`
-	Grabs  []GrabView `json:"grabs"`
-}
-
-// GrabView is one row of the ledger.
-type GrabView struct {
-	ID       int64     `json:"grab_id"`
-	Driver   int64     `json:"driver_id"`
-	Instance string    `json:"instance"`
-	Strategy string    `json:"strategy"`
-	Token    string    `json:"token"`
-	Fence    uint64    `json:"fence"`
-	At       time.Time `json:"at"`
+	order.Order
+	Grabs []order.Grab `json:"grabs"`
 }
 
 func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
@@ -201,11 +187,7 @@ func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 		return nil, err
 	}
 	ledger, err := a.cfg.Orders.Ledger(ctx, id, 1)
-	view := OrderView{ID: row.ID, Status: row.Status, Driver: row.Driver, Fence: row.Fence, Grabs: make([]GrabView, len(ledger))}
-	for i, g := range ledger {
-		view.Grabs[i] = GrabView{g.ID, g.Driver, g.Instance, g.Strategy, g.Token, g.Fence, g.At}
-	}
-	return view, err
+	return OrderView{row, append([]order.Grab{}, ledger...)}, err // [] and not null
 }
 
 // OrdersView is the body of the answer to POST /orders.

@@ -34,26 +34,26 @@ var (
 
 // Order is one row of orders.
 type Order struct {
-	ID     int64
-	Status int
+	ID     int64 `json:"order_id"`
+	Status int   `json:"status"`
 	// Driver is the winner that the row names: under the naive guard, the last
 	// to write. 0 while the order is open.
-	Driver int64 `gorm:"column:driver_id"`
+	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
 	// Fence is the highest fencing token that the row has seen.
-	Fence uint64
+	Fence uint64 `json:"fence"`
 }
 
 // Grab is one row of the ledger. Two of them on one order are a double-grab;
 // no unique key prevents it, so that it is recorded as the fact that it is.
 type Grab struct {
-	ID       int64
-	Order    int64 `gorm:"column:order_id"`
-	Driver   int64 `gorm:"column:driver_id"`
-	Instance string
-	Strategy string
-	Token    string
-	Fence    uint64
-	At       time.Time `gorm:"column:grabbed_at"` // the database's clock, UTC
+	ID       int64     `json:"grab_id"`
+	Order    int64     `gorm:"column:order_id" json:"-"` // the order that shows it names it
+	Driver   int64     `gorm:"column:driver_id" json:"driver_id"`
+	Instance string    `json:"instance"`
+	Strategy string    `json:"strategy"`
+	Token    string    `json:"token"`
+	Fence    uint64    `json:"fence"`
+	At       time.Time `gorm:"column:grabbed_at" json:"at"` // the database's clock, UTC
 }
 
 // Claim is one attempt to write a winner.
