@@ -104,7 +104,7 @@ func TestDistrLockWithoutRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Handler = grab.NewHandler(none, grab.HTTPConfig{})
+	r.Handler = newHandler(none, grab.HTTPConfig{})
 	for _, path := range calls {
 		if w := r.call(t, request("POST", path, "")); w.Code != 503 || !strings.Contains(w.Body.String(), "-redis") {
 			t.Errorf("no Redis: %s: %d %s", path, w.Code, w.Body)
@@ -121,7 +121,7 @@ func TestDistrLockReloadsItsScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := rig{Handler: grab.NewHandler(service, grab.HTTPConfig{})}
+	r := rig{Handler: newHandler(service, grab.HTTPConfig{})}
 	ctx := t.Context()
 	t.Cleanup(func() { client.Del(context.Background(), "distr:forgets") })
 	for range 2 {

@@ -19,20 +19,20 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// HTTPConfig of a handler. The zero value of an optional field is its default.
+// HTTPConfig of a handler.
 type HTTPConfig struct {
 	// Timeout is how long a grab may take, its waiting included; its claim and
-	// its release have deadlines of their own. 0: 60 s.
+	// its release have deadlines of their own.
 	Timeout time.Duration
 	// Public says that the handler can be reached from beyond this host. Calls
 	// that change state then need AdminToken, and without one they are refused.
 	Public     bool
 	AdminToken string
 	// Ready asks each dependency, by name, whether it answers, and says whether
-	// those that do suffice. nil: there is none.
+	// those that do suffice.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
-	Metrics *Metrics     // nil: nothing is counted
-	Log     *slog.Logger // nil: a panic is not logged
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
 // Bounds on what a client may ask for.
@@ -46,18 +46,6 @@ var openAPI []byte
 
 // NewHandler returns the HTTP API of an instance, as openapi.json describes it.
 func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = time.Minute
-	}
-	if cfg.Ready == nil {
-		cfg.Ready = func(context.Context) (map[string]error, bool) { return nil, true }
-	}
-	if cfg.Metrics == nil {
-		cfg.Metrics = NewMetrics()
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
 	return api{s, cfg}.routes()
 }
 

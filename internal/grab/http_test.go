@@ -2,12 +2,14 @@ package grab_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	mathrand "math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -84,7 +86,18 @@ func newRig(t *testing.T, set settings) rig {
 			t.Error(err)
 		}
 	})
-	return rig{grab.NewHandler(service, set.http), store, server, first}
+	return rig{newHandler(service, set.http), store, server, first}
+}
+
+// newHandler fills in what a test leaves out.
+func newHandler(s *grab.Service, cfg grab.HTTPConfig) http.Handler {
+	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
+	cfg.Metrics = cmp.Or(cfg.Metrics, grab.NewMetrics())
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if cfg.Ready == nil {
+		cfg.Ready = func(context.Context) (map[string]error, bool) { return nil, true }
+	}
+	return grab.NewHandler(s, cfg)
 }
 
 // call makes one request and holds its answer to the API's own description.
@@ -712,7 +725,7 @@ func BenchmarkGrab(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	h := grab.NewHandler(service, grab.HTTPConfig{})
+	h := newHandler(service, grab.HTTPConfig{})
 	b.ReportAllocs()
 	for b.Loop() {
 		req := request("POST", "/orders/1/grab", `{"driver_id":42}`)
