@@ -193,15 +193,7 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
 		return fmt.Errorf("order: claim without a token, cannot be looked for: %w", lost)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
-	defer cancel()
-	var rows int64
-	err := s.locked(ctx, c.Order, func(tx *gorm.DB) error {
-		var grabs []Grab
-		found := tx.Clauses(forUpdate).Where("order_id = ? AND token = ?", c.Order, c.Token).Find(&grabs)
-		rows = found.RowsAffected
-		return found.Error
-	})
+	rows, err := s.written(ctx, c)
 	switch {
 	case err != nil:
 		// As text: that the look wrote nothing says nothing about the claim.
@@ -213,20 +205,23 @@ func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	return nil
 }
 
-// locked runs read in a transaction of its own that has the order's row locked.
-func (s *SQL) locked(ctx context.Context, id int64, read func(*gorm.DB) error) error {
+// written counts the ledger's rows of a claim, with the order's row locked.
+func (s *SQL) written(ctx context.Context, c Claim) (int64, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
+	defer cancel()
 	x, err := s.session(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer x.close()
 	if err := x.begin(ctx); err != nil {
-		return err
+		return 0, err
 	}
-	_, err = find(x.db(ctx).Clauses(forUpdate), id)
-	if err == nil {
-		err = read(x.db(ctx))
+	defer x.rollback(ctx) // nothing was written
+	if _, err := find(x.db(ctx).Clauses(forUpdate), c.Order); err != nil {
+		return 0, err
 	}
-	_ = x.rollback(ctx) // nothing was written
-	return err
+	var grabs []Grab
+	found := x.db(ctx).Clauses(forUpdate).Where("order_id = ? AND token = ?", c.Order, c.Token).Find(&grabs)
+	return found.RowsAffected, found.Error
 }
