@@ -27,20 +27,15 @@ type Replica struct {
 	killed bool   // the master
 }
 
-// manner is how a Sentinel treats its master.
-type manner struct {
-	downAfter time.Duration // the master may be silent for so long
-	// failover is for how long each step of one may take. A failover that came to
-	// nothing is tried again after twice that, and a replica that follows its master
-	// over a route is left alone for as long.
-	failover time.Duration
-}
-
-// A machine that is short of processors makes servers silent that no fault has
-// struck. So the Sentinel is patient but for the time of a failover.
-var (
-	calm  = manner{downAfter: time.Hour, failover: time.Hour}
-	alert = manner{downAfter: 300 * time.Millisecond, failover: 2 * time.Second}
+// How long a Sentinel lets its master be silent (downAfter), and each step of a
+// failover take (failover). A failover that came to nothing is tried again after
+// twice that, and a replica that follows its master over a route is left alone for
+// as long. A machine that is short of processors makes servers silent that no
+// fault has struck. So the Sentinel is patient but for the time of a failover.
+const (
+	patient   = time.Hour // both
+	downAfter = 300 * time.Millisecond
+	failover  = 2 * time.Second
 )
 
 // Replicate gives a Redis of the local stack a replica and a Sentinel, while it
@@ -150,15 +145,15 @@ dir %[2]s
 sentinel monitor %[3]s %[4]s %[5]s 1
 sentinel down-after-milliseconds %[3]s %[6]d
 sentinel failover-timeout %[3]s %[7]d
-`, portOf(addr), rep.s.Dir, rep.Master, host, port, calm.downAfter.Milliseconds(), calm.failover.Milliseconds())
+`, portOf(addr), rep.s.Dir, rep.Master, host, port, patient.Milliseconds(), patient.Milliseconds())
 }
 
-func (rep *Replica) behave(ctx context.Context, m manner) error {
+func (rep *Replica) behave(ctx context.Context, downAfter, failover time.Duration) error {
 	client := newSentinel(rep.Sentinel)
 	defer client.Close()
 	return errors.Join(
-		client.Set(ctx, rep.Master, "down-after-milliseconds", strconv.FormatInt(m.downAfter.Milliseconds(), 10)).Err(),
-		client.Set(ctx, rep.Master, "failover-timeout", strconv.FormatInt(m.failover.Milliseconds(), 10)).Err(),
+		client.Set(ctx, rep.Master, "down-after-milliseconds", strconv.FormatInt(downAfter.Milliseconds(), 10)).Err(),
+		client.Set(ctx, rep.Master, "failover-timeout", strconv.FormatInt(failover.Milliseconds(), 10)).Err(),
 	)
 }
 
@@ -203,7 +198,7 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	if err := rep.way.Close(); err != nil {
 		return err
 	}
-	if err := rep.behave(ctx, alert); err != nil {
+	if err := rep.behave(ctx, downAfter, failover); err != nil {
 		return err
 	}
 	rep.killed = true
@@ -213,7 +208,7 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	if err := await(ctx, nil, func() error { return rep.promoted(ctx) }); err != nil {
 		return fmt.Errorf("stack: failover of %s: %w", rep.Server, err)
 	}
-	return rep.behave(ctx, calm)
+	return rep.behave(ctx, patient, patient)
 }
 
 // promoted is nil once the replica is the master, and the Sentinel names it.

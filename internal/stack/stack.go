@@ -53,26 +53,17 @@ const (
 	External = "external" // servers that others run
 )
 
-var kinds = []struct {
-	name  string
-	start func(context.Context, *Stack, Config) error
-}{
-	{Embedded, startEmbedded},
-	{Local, startLocal},
-	{External, startExternal},
+var starts = map[string]func(context.Context, *Stack, Config) error{
+	Embedded: startEmbedded,
+	Local:    startLocal,
+	External: startExternal,
 }
 
 // redlockNodes is how many an embedded or a local stack has.
 const redlockNodes = 5
 
 // Kinds lists the names of the kinds, the one that needs least first.
-func Kinds() []string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = k.name
-	}
-	return names
-}
+func Kinds() []string { return []string{Embedded, Local, External} }
 
 // Stack is a running stack. Its exported fields do not change. Its methods are
 // safe for concurrent use.
@@ -112,26 +103,24 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	for _, kind := range kinds {
-		if kind.name != cfg.Kind {
-			continue
-		}
-		ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: not ready after %v", startTimeout))
-		defer cancel()
-		reaper, err := startReaper()
-		if err != nil {
-			return nil, err
-		}
-		s := &Stack{
-			Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, reaper: reaper,
-			servers: map[string]server{}, minis: map[string]*miniredis.Miniredis{},
-		}
-		if err := kind.start(ctx, s, cfg); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-		return s, nil
+	start, ok := starts[cfg.Kind]
+	if !ok {
+		return nil, fmt.Errorf("%w: no stack %q; there are %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
 	}
-	return nil, fmt.Errorf("%w: no stack %q; there are %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: not ready after %v", startTimeout))
+	defer cancel()
+	reaper, err := startReaper()
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{
+		Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, reaper: reaper,
+		servers: map[string]server{}, minis: map[string]*miniredis.Miniredis{},
+	}
+	if err := start(ctx, s, cfg); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // redisNames are the Redis servers that cfg needs, the single one first.
@@ -182,12 +171,8 @@ func (s *Stack) Close() error {
 	s.closed = true
 
 	// Servers are killed: their folder goes next, and they have no clients left.
-	stop(s.procs, func(p *Process) time.Duration {
-		if p.server {
-			return 0
-		}
-		return stopTimeout
-	})
+	s.stopLocked(false, stopTimeout)
+	s.stopLocked(true, 0)
 	for _, mini := range s.minis {
 		mini.Close()
 	}
@@ -198,16 +183,13 @@ func (s *Stack) Close() error {
 	return s.err
 }
 
-// stop ends processes side by side, the later ones' dependencies last: servers
-// after everything else.
-func stop(procs []*Process, grace func(*Process) time.Duration) {
-	for _, servers := range []bool{false, true} {
-		var wg sync.WaitGroup
-		for _, p := range procs {
-			if p.server == servers {
-				wg.Go(func() { _ = p.Stop(grace(p)) })
-			}
+// stopLocked ends processes side by side: the servers, or all others.
+func (s *Stack) stopLocked(servers bool, grace time.Duration) {
+	var wg sync.WaitGroup
+	for _, p := range s.procs {
+		if p.server == servers {
+			wg.Go(func() { _ = p.Stop(grace) })
 		}
-		wg.Wait()
 	}
+	wg.Wait()
 }
