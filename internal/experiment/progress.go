@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -9,21 +10,17 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/status"
 )
 
-// progress shows how far a run has come: on a terminal by a line that
-// overwrites itself, elsewhere by a plain line now and then.
+// progress shows how far a run has come, and how long it may still take.
 type progress struct {
-	w   io.Writer
-	tty bool
-
 	mu      sync.Mutex
+	line    status.Line
 	total   int
 	begun   int
 	running []*workerProgress // with a cell under way, in the order in which these began
 	pace    [2]pace           // of cells without a fault, and with one
-	width   int               // of the line on the terminal
-	printed time.Time
 }
 
 // pace is how fast the cells of a kind get done.
@@ -42,17 +39,8 @@ type workerProgress struct {
 	since  time.Time
 }
 
-const (
-	ttyEvery   = 100 * time.Millisecond
-	plainEvery = 5 * time.Second
-)
-
 func newProgress(cfg Config) *progress {
-	w := cfg.Log
-	if w == nil {
-		w = io.Discard
-	}
-	return &progress{w: w, tty: cfg.TTY, printed: time.Now()}
+	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
 // expect says how many cells are to come: those without a fault one by one,
@@ -80,13 +68,9 @@ func (t *workerProgress) begin(s *cellSpec) {
 
 // step reports how far the cell has come, not more often than can be read.
 func (t *workerProgress) step(format string, args ...any) {
-	every := plainEvery
-	if t.tty {
-		every = ttyEvery
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if time.Since(t.printed) >= every {
+	if t.line.Due() {
 		t.showLocked(t, "  "+fmt.Sprintf(format, args...))
 	}
 }
@@ -105,16 +89,14 @@ func (t *workerProgress) end() {
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.clearLocked()
-	fmt.Fprintf(p.w, format+"\n", args...)
+	p.line.Say(format, args...)
 }
 
 // showLocked prints what a worker is doing. A terminal shows all workers at a
 // time, and no more of each than its cell.
 func (p *progress) showLocked(t *workerProgress, detail string) {
-	p.printed = time.Now()
 	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
-	if p.tty && len(p.running) > 1 {
+	if p.line.TTY && len(p.running) > 1 {
 		var cells []string
 		for _, o := range p.running {
 			cells = append(cells, o.cell)
@@ -124,14 +106,7 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 	if left, ok := p.timeLeftLocked(); ok {
 		line += fmt.Sprintf(", %v left", left.Round(time.Second))
 	}
-	line += detail
-	if !p.tty {
-		fmt.Fprintln(p.w, line)
-		return
-	}
-	p.clearLocked()
-	fmt.Fprint(p.w, line)
-	p.width = len(line)
+	p.line.Show("%s%s", line, detail)
 }
 
 // timeLeftLocked estimates for how long the run will go on, from the cells that are
@@ -153,17 +128,9 @@ func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	return max(left, 0), ok
 }
 
-// clearLocked wipes the line on the terminal.
-func (p *progress) clearLocked() {
-	if p.width > 0 {
-		fmt.Fprint(p.w, "\r"+strings.Repeat(" ", p.width)+"\r")
-		p.width = 0
-	}
-}
-
 // close leaves the terminal clean.
 func (p *progress) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.clearLocked()
+	p.line.Clear()
 }

@@ -30,6 +30,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/stack"
+	"grablab/internal/status"
 )
 
 // Config of a benchmark.
@@ -58,7 +59,7 @@ var ErrNothing = errors.New("lockbench: nothing could be measured")
 // ends or a worker process dies, it returns that result with the cause. A subject
 // that fails three times is left out from then on, and the result says why.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
-	b := &benchmark{cfg: cfg, progress: progress{w: cfg.Log, tty: cfg.TTY}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
+	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()
 
 	res = newResult(cfg)
@@ -91,7 +92,7 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 // benchmark is one that is under way.
 type benchmark struct {
 	cfg      Config
-	progress progress
+	progress status.Line
 	random   *rand.Rand
 
 	stack *stack.Stack
@@ -104,7 +105,7 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	for _, s := range res.subjects {
 		b.cfg.Stack.Needs |= s.Needs
 	}
-	b.progress.step("starting the %s stack", b.cfg.Stack.Kind)
+	b.progress.Step("starting the %s stack", b.cfg.Stack.Kind)
 	if b.stack, err = stack.Start(ctx, b.cfg.Stack); err != nil {
 		return err
 	}
@@ -152,7 +153,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 		c := b.cfg.Cases[i]
 		traces := map[string]*trace{}
 		for range max(c.Parts, 1) {
-			b.progress.step("round %d/%d  %s", round, b.cfg.Rounds, c.Name)
+			b.progress.Step("round %d/%d  %s", round, b.cfg.Rounds, c.Name)
 			if err := b.parts(ctx, c, res, traces); err != nil {
 				return measured, err
 			}
@@ -183,7 +184,7 @@ func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[s
 		case errors.Is(err, errProcess), ctx.Err() != nil:
 			return cmp.Or(context.Cause(ctx), err)
 		case err != nil:
-			b.progress.say("%s in %s: %v", s.Name, c.Name, err)
+			b.progress.Say("%s in %s: %v", s.Name, c.Name, err)
 			res.failed(s.Name, err)
 		case traces[s.Name] == nil:
 			traces[s.Name] = &t
@@ -223,6 +224,6 @@ func (b *benchmark) close() error {
 	if b.stack != nil {
 		errs = append(errs, b.stack.Close())
 	}
-	b.progress.clear()
+	b.progress.Clear()
 	return errors.Join(errs...)
 }
