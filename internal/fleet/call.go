@@ -28,19 +28,28 @@ type StatusError struct {
 // Error is the code and what the instance says.
 func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.Code, e.Says) }
 
-// call is one call to an API. body and answer may be nil.
+// call makes one call to an API. body and answer may be nil.
 func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) error {
-	var sent io.Reader
+	var sent []byte
 	if body != nil {
-		b, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if sent, err = json.Marshal(body); err != nil {
 			return err
 		}
-		sent = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, url, sent)
-	if err != nil {
+	got, err := f.do(ctx, method, url, sent)
+	if err != nil || answer == nil {
 		return err
+	}
+	return json.Unmarshal(got, answer)
+}
+
+// do sends one request and returns the body of its answer. Its error is a
+// *StatusError for an answer outside of 2xx.
+func (f *Fleet) do(ctx context.Context, method, url string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if f.token != "" {
@@ -48,24 +57,18 @@ func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) 
 	}
 	resp, err := f.client.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated {
+	if err == nil && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated {
 		var why struct {
 			Error string `json:"error"`
 		}
 		_ = json.Unmarshal(b, &why) // a foreign target may answer anything
-		return &StatusError{resp.StatusCode, OneLine(cmp.Or(why.Error, string(b)))}
+		err = &StatusError{resp.StatusCode, OneLine(cmp.Or(why.Error, string(b)))}
 	}
-	if answer == nil {
-		return nil
-	}
-	return json.Unmarshal(b, answer)
+	return b, err
 }
 
 // OneLine cuts what a server says to what fits into a reason.
@@ -126,20 +129,12 @@ func (f *Fleet) Settle(ctx context.Context, hung int, within time.Duration) (Cou
 }
 
 func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.MetricFamily, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, in.URL+"/metrics", nil)
+	text, err := f.do(ctx, http.MethodGet, in.URL+"/metrics", nil)
 	if err != nil {
 		return nil, err
-	}
-	resp, err := f.client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, &StatusError{Code: resp.StatusCode}
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(resp.Body)
+	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
 func total(f *dto.MetricFamily) float64 {

@@ -196,14 +196,7 @@ func (f *Fleet) Create(ctx context.Context, count int) (int64, error) {
 func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {
-		var got struct {
-			Grabs []struct {
-				Driver   int64  `json:"driver_id"`
-				Instance string `json:"instance"`
-				Token    string `json:"token"`
-				Fence    uint64 `json:"fence"`
-			} `json:"grabs"`
-		}
+		var got grab.OrderView
 		if err := f.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%d", f.Instances[0].URL, id), nil, &got); err != nil {
 			return nil, err
 		}

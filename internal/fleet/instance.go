@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"grablab/internal/control"
+	"grablab/internal/grab"
 	"grablab/internal/instance"
 	"grablab/internal/stack"
 	"grablab/internal/wait"
@@ -210,9 +211,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 
 // askReady is nil if the instance says that it is ready.
 func (in *Instance) askReady(ctx context.Context) error {
-	var health struct {
-		PID int `json:"pid"`
-	}
+	var health grab.Health
 	if err := in.Call(ctx, http.MethodGet, "/healthz", nil, &health); err != nil {
 		return err
 	}
