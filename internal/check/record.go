@@ -20,9 +20,9 @@ type Span struct {
 // never is the end of what was not seen to end.
 const never = time.Duration(math.MaxInt64)
 
-// spanOf is a span of the attempt that e belongs to, whose beginning was not seen.
-func spanOf(e history.Event, to time.Duration) Span {
-	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, To: to}
+// spanOf is a span of the attempt that e belongs to.
+func spanOf(e history.Event, from, to time.Duration) Span {
+	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
 
 // compare sorts spans by order and beginning.

@@ -107,10 +107,8 @@ func (s *Scan) sequence(e history.Event) {
 func (s *Scan) hold(a attempt, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
-		h := Hold{Span: spanOf(e, 0), Asked: s.asked(a)}
-		h.From = e.T
 		s.holds[a] = append(s.holds[a], len(s.record.Holds))
-		s.record.Holds = append(s.record.Holds, h)
+		s.record.Holds = append(s.record.Holds, Hold{Span: spanOf(e, e.T, 0), Asked: s.asked(a)})
 	case e.Op == history.Read && e.Kind == history.OK:
 		if h := s.oldest(a); h != nil {
 			h.Read = e.T
@@ -160,14 +158,12 @@ func (s *Scan) close(a attempt, t time.Duration) {
 // claim keeps those that wrote, or may have.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
-		effect := Effect{Span: spanOf(e, never)}
-		effect.From = e.T
-		s.claims[a] = append(s.claims[a], effect)
+		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, never)})
 		return
 	}
 	effect, ok := s.claims.pop(a)
 	if !ok {
-		effect.Span = spanOf(e, never)
+		effect.Span = spanOf(e, 0, never)
 	}
 	if e.Kind != history.Fail {
 		effect.To, effect.Sure = e.T, e.Kind == history.OK
@@ -179,14 +175,12 @@ func (s *Scan) claim(a attempt, e history.Event) {
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
-		op := Op{Span: spanOf(e, never), Outcome: MayHave}
-		op.From = e.T
-		s.grabs[a] = append(s.grabs[a], op)
+		s.grabs[a] = append(s.grabs[a], Op{spanOf(e, e.T, never), MayHave})
 		return
 	}
 	op, ok := s.grabs.pop(a)
 	if !ok {
-		op = Op{Span: spanOf(e, never), Outcome: MayHave}
+		op = Op{spanOf(e, 0, never), MayHave}
 	}
 	switch {
 	case e.Kind == history.OK:
@@ -241,14 +235,9 @@ func (s *Scan) Record() *Record {
 // refused says whether e is a near miss: a guard or a fence kept it from being
 // written.
 func refused(e history.Event) bool {
-	switch e.Op {
-	case history.Claim:
-		return e.Kind == history.Fail && (e.Code == history.Stale || e.Code == history.Taken)
-	case history.Read: // where a fence is raised first
-		return e.Kind == history.Fail && e.Code == history.Stale
-	default:
-		return false
-	}
+	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
+	read := e.Op == history.Read && e.Code == history.Stale // where a fence is raised first
+	return e.Kind == history.Fail && (claim || read)
 }
 
 // tellsOfLoss says whether e lets a holder know that it has lost the lock: its
