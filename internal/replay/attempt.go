@@ -90,10 +90,8 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 func (t *attempt) assign() {
 	for i, a := range t.Schedule.Actors {
 		p := &actor{Actor: a, in: t.fleet.Instances[a.Instance-1], driver: int64(i) + 1, over: make(chan struct{})}
-		for _, b := range t.actors {
-			if b.Actor.Name == a.As {
-				p.driver = b.driver
-			}
+		if same := t.named(a.As); same != nil {
+			p.driver = same.driver
 		}
 		t.actors = append(t.actors, p)
 	}

@@ -8,6 +8,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,12 +109,8 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	if err := r.store.Migrate(ctx); err != nil {
 		return r, err
 	}
-	onLost := grab.OnLost(cfg.Schedule.OnLost)
-	if onLost == "" {
-		onLost = grab.Abort
-	}
 	r.fleet = fleet.New(fleet.Config{
-		Exe: cfg.Exe, Instances: cfg.instances(), Guard: cfg.guard(), OnLost: onLost,
+		Exe: cfg.Exe, Instances: cfg.instances(), Guard: cfg.guard(), OnLost: cmp.Or(grab.OnLost(cfg.Schedule.OnLost), grab.Abort),
 		Say: func(format string, args ...any) { fmt.Fprintf(cfg.Log, format+"\n", args...) },
 	}, r.stack, fleet.FirstPort)
 	setup, err := r.connect()
@@ -183,13 +180,8 @@ func (r *replayer) connect() (fleet.Setup, error) {
 // quorumNodes is how many nodes a Redlock has in the schedule; with the nodes of
 // another strategy, the fewest that make sense.
 func (cfg Config) quorumNodes() int {
-	n := 0
-	for _, name := range cfg.Schedule.Nodes {
-		if name != "redis" {
-			n++
-		}
-	}
-	return max(n, 3)
+	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
+	return max(len(nodes), 3)
 }
 
 // close also ends a replayer that was opened in part.
