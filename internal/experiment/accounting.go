@@ -35,16 +35,12 @@ type accounting struct {
 	tried     int          // orders on which a driver got past the lock
 	told      []check.Pair // drivers that were answered "grabbed"
 	unsure    []check.Pair // drivers that may have the order all the same
-	doubles   int          // by the answers
-	doubled   int          // orders
-	won       int          // orders, by the answers
 }
 
 // orderState is what is known of one order while it has drivers that are not answered.
 type orderState struct {
 	left  int
 	spans []span
-	won   int
 	tried bool
 }
 
@@ -160,7 +156,6 @@ func (a *accounting) addToOrder(s load.Request, outcome grab.Outcome, sp span) {
 	}
 	switch outcome {
 	case grab.Grabbed:
-		f.won++
 		f.tried = true
 		a.told = append(a.told, check.Pair{Order: s.Order, Driver: s.Driver})
 	case grab.Taken:
@@ -178,13 +173,6 @@ func (a *accounting) close(id int64, f *orderState) {
 	}
 	if f.tried {
 		a.tried++
-	}
-	if f.won > 0 {
-		a.won++
-	}
-	if f.won > 1 {
-		a.doubles += f.won - 1
-		a.doubled++
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/load"
 
@@ -63,8 +64,9 @@ func TestAccountingCountsEveryAnswer(t *testing.T) {
 	if ta.requests != 60 || ta.outcomes[grab.Grabbed] != 10 || ta.outcomes[grab.Taken] != 50 {
 		t.Errorf("%d requests: %v", ta.requests, ta.outcomes)
 	}
-	if ta.doubles != 0 || ta.won != 10 || ta.tried != 10 || len(ta.open) != 0 {
-		t.Errorf("doubles %d, won %d, tried %d, open %d", ta.doubles, ta.won, ta.tried, len(ta.open))
+	told := check.CountGrabs(check.Rows(ta.told))
+	if told.DoubleGrabs != 0 || told.Orders != 10 || ta.tried != 10 || len(ta.open) != 0 {
+		t.Errorf("doubles %d, won %d, tried %d, open %d", told.DoubleGrabs, told.Orders, ta.tried, len(ta.open))
 	}
 	if ta.servedBy["stub1"] != 30 || ta.servedBy["stub2"] != 30 {
 		t.Errorf("served by %v", ta.servedBy)
@@ -74,8 +76,9 @@ func TestAccountingCountsEveryAnswer(t *testing.T) {
 func TestDoubleGrabsByTheAnswers(t *testing.T) {
 	all := func(w http.ResponseWriter, _ *http.Request) {}
 	ta, err := fireAt(t, t.Context(), 3, Load{Drivers: 5, Timeout: 5 * time.Second, MaxWorkers: 100}, stub(t, all))
-	if err != nil || ta.doubles != 12 || ta.doubled != 3 || len(ta.told) != 15 {
-		t.Errorf("err %v, doubles %d, orders %d, grabs %d; want 12, 3, 15", err, ta.doubles, ta.doubled, len(ta.told))
+	told := check.CountGrabs(check.Rows(ta.told))
+	if err != nil || told.DoubleGrabs != 12 || told.OrdersDouble != 3 || len(ta.told) != 15 {
+		t.Errorf("err %v, doubles %d, orders %d, grabs %d; want 12, 3, 15", err, told.DoubleGrabs, told.OrdersDouble, len(ta.told))
 	}
 }
 

@@ -47,17 +47,14 @@ var Figures = strings.Fields(`
 	offered_rps completed_rps duration_s redis_commands redis_commands_per_request db_statements_per_request
 	ttl_ms lease_ms work_ms wait_ms peak.held_rps peak.grabs_per_s peak.p99_bound_ms`)
 
-// operators, the longer before those that they begin with.
-var operators = []struct {
-	text  string
-	holds func(actual, claimed float64) bool
-}{
-	{"==", func(a, c float64) bool { return a == c }},
-	{"!=", func(a, c float64) bool { return a != c }},
-	{"<=", func(a, c float64) bool { return a <= c }},
-	{">=", func(a, c float64) bool { return a >= c }},
-	{"<", func(a, c float64) bool { return a < c }},
-	{">", func(a, c float64) bool { return a > c }},
+// operators compare an actual figure with the one that is claimed.
+var operators = map[string]func(actual, claimed float64) bool{
+	"==": func(a, c float64) bool { return a == c },
+	"!=": func(a, c float64) bool { return a != c },
+	"<=": func(a, c float64) bool { return a <= c },
+	">=": func(a, c float64) bool { return a >= c },
+	"<":  func(a, c float64) bool { return a < c },
+	">":  func(a, c float64) bool { return a > c },
 }
 
 const allExpected = "expected"
@@ -86,13 +83,11 @@ func ParseAssert(text string) (a Assert, err error) {
 	if at < 0 {
 		return a, fmt.Errorf(`%w: want FIELD OP NUMBER, as in double_grabs==0, or the word "expected"`, ErrAssert)
 	}
-	a.Figure, rest = strings.TrimSpace(rest[:at]), rest[at:]
-	for _, op := range operators {
-		if a.Op == "" && strings.HasPrefix(rest, op.text) {
-			a.Op, rest = op.text, strings.TrimSpace(rest[len(op.text):])
-		}
+	a.Figure, a.Op = strings.TrimSpace(rest[:at]), rest[at:min(at+2, len(rest))]
+	if operators[a.Op] == nil {
+		a.Op = a.Op[:1]
 	}
-	if a.Op == "" {
+	if operators[a.Op] == nil {
 		return a, fmt.Errorf("%w: the operators are == != < <= > >=", ErrAssert)
 	}
 	if !slices.ContainsFunc(Figures, func(f string) bool {
@@ -101,6 +96,7 @@ func ParseAssert(text string) (a Assert, err error) {
 	}) {
 		return a, fmt.Errorf("%w: there is no field %q", ErrNoFigure, a.Figure)
 	}
+	rest = strings.TrimSpace(rest[at+len(a.Op):])
 	a.Number, err = strconv.ParseFloat(rest, 64)
 	if err != nil || math.IsNaN(a.Number) || math.IsInf(a.Number, 0) {
 		return a, fmt.Errorf("%w: %s is a number, and %q is none", ErrAssert, a.Figure, rest)
@@ -155,10 +151,7 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if !counted {
 		return a.Figure + " could not be counted", false
 	}
-	for _, op := range operators {
-		ok = ok || op.text == a.Op && op.holds(x, a.Number)
-	}
-	return a.Figure + " is " + number(x), ok
+	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
 }
 
 // figureOf follows a path in the JSON of a cell. Of outcomes, errors and answers

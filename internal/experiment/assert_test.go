@@ -94,13 +94,13 @@ func ptr[T any](v T) *T { return &v }
 func assertRun() *experiment.Run {
 	return &experiment.Run{Cells: []experiment.Cell{
 		{
-			Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Safe, Expected: ptr(catalog.Safe), Requests: 10,
+			Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Safe, Expected: new(catalog.Safe), Requests: 10,
 			Outcomes: map[grab.Outcome]int{grab.Grabbed: 1, grab.Taken: 9}, Errors: map[string]int{"reset": 2},
-			ServedBy: map[string]int{"8004": 6, "127.0.0.1:9": 4}, DoubleGrabs: ptr(0), Grabs: ptr(100),
-			Latency: &load.Latency{P99: 42.5}, LoadHeld: ptr(true),
+			ServedBy: map[string]int{"8004": 6, "127.0.0.1:9": 4}, DoubleGrabs: new(0), Grabs: new(100),
+			Latency: &load.Latency{P99: 42.5}, LoadHeld: new(true),
 		},
-		{Strategy: "redlock", Fault: catalog.NoFault, Verdict: catalog.Unknown, Expected: ptr(catalog.Safe)},
-		{Strategy: "watchdog", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Requests: 1, DoubleGrabs: ptr(3)},
+		{Strategy: "redlock", Fault: catalog.NoFault, Verdict: catalog.Unknown, Expected: new(catalog.Safe)},
+		{Strategy: "watchdog", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Requests: 1, DoubleGrabs: new(3)},
 		{Strategy: "mutex", Fault: catalog.Failover, Verdict: catalog.NA},
 	}}
 }

@@ -43,7 +43,8 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 // ask, the answers do.
 func (w *worker) readLedger(ctx context.Context, c *Cell, a *accounting, first int64, e *check.Evidence) (err error) {
 	if w.fleet.Foreign {
-		c.DoubleGrabs, c.OrdersDoubleGrabbed, c.OrdersGrabbed = &a.doubles, &a.doubled, &a.won
+		promised := check.CountGrabs(check.Rows(a.told))
+		c.DoubleGrabs, c.OrdersDoubleGrabbed, c.OrdersGrabbed = &promised.DoubleGrabs, &promised.OrdersDouble, &promised.Orders
 		// A driver without an answer may have won.
 		if n := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]; n > 0 {
 			return fmt.Errorf("experiment: there is none, and %d answers were lost", n)
@@ -60,7 +61,7 @@ func (w *worker) readLedger(ctx context.Context, c *Cell, a *accounting, first i
 	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
 	c.DoubleGrabs, c.OrdersDoubleGrabbed = &grabs.DoubleGrabs, &grabs.OrdersDouble
 	phantom, unacknowledged := check.CompareAnswers(a.told, e.Ledger)
-	c.PhantomGrabs, c.UnacknowledgedGrabs = ptr(len(phantom)), ptr(len(unacknowledged))
+	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
 	return nil
 }
 
@@ -80,10 +81,10 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	}
 	c.NearMisses = &rec.NearMisses
 	if s.Excludes != catalog.NoExclusion {
-		c.Overlaps = ptr(len(check.Overlaps(rec.Holds, s.Excludes)))
+		c.Overlaps = new(len(check.Overlaps(rec.Holds, s.Excludes)))
 	}
 	if gap, ok := check.BeliefGap(rec.Holds, s.Excludes); ok {
-		c.BeliefGapMS = ptr(millis(gap))
+		c.BeliefGapMS = new(millis(gap))
 	}
 	return nil
 }
@@ -98,7 +99,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64, e *check.Ev
 	if e.Stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func() {
 		w.progress.step("probed %d of %d orders", probed.Add(1), c.Orders)
 	}); err == nil {
-		c.StuckOrders = ptr(len(e.Stuck))
+		c.StuckOrders = new(len(e.Stuck))
 	}
 	if w.fleet.Ours {
 		err = errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))

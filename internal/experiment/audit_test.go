@@ -62,11 +62,11 @@ func TestFailure(t *testing.T) {
 		want  string
 		order int64
 	}{
-		{"nothing", Cell{DoubleGrabs: ptr(0), Overlaps: ptr(0), StuckOrders: ptr(0)}, check.Evidence{}, "", 0},
+		{"nothing", Cell{DoubleGrabs: new(0), Overlaps: new(0), StuckOrders: new(0)}, check.Evidence{}, "", 0},
 		{"nothing was counted", Cell{}, check.Evidence{}, "", 0},
-		{"a double-grab before all", Cell{DoubleGrabs: ptr(1), Overlaps: ptr(1), StuckOrders: ptr(2)}, double, catalog.OneWinner, 5},
-		{"an overlap under what it survives", Cell{Fault: catalog.NoFault, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, catalog.HoldersExclusive, 7},
-		{"an overlap that was to be expected", Cell{Fault: catalog.Pause, DoubleGrabs: ptr(0), Overlaps: ptr(1), StuckOrders: ptr(2)}, overlap, catalog.StuckOrder, 8},
+		{"a double-grab before all", Cell{DoubleGrabs: new(1), Overlaps: new(1), StuckOrders: new(2)}, double, catalog.OneWinner, 5},
+		{"an overlap under what it survives", Cell{Fault: catalog.NoFault, DoubleGrabs: new(0), Overlaps: new(1), StuckOrders: new(2)}, overlap, catalog.HoldersExclusive, 7},
+		{"an overlap that was to be expected", Cell{Fault: catalog.Pause, DoubleGrabs: new(0), Overlaps: new(1), StuckOrders: new(2)}, overlap, catalog.StuckOrder, 8},
 	} {
 		if got, id := failure(&tt.cell, setnx, tt.e); got != tt.want || id != tt.order {
 			t.Errorf("%s: %s of order %d, want %s of order %d", tt.name, got, id, tt.want, tt.order)

@@ -18,7 +18,7 @@ import (
 // cell runs one strategy under load: fresh orders, switch, send, let the
 // stragglers end, audit, judge.
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
-	c := w.blank(s, size)
+	c := w.blank(s, catalog.NoFault, size)
 	a, invalid := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
 		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
 		return w.send(ctx, &c, p, size, nil)
@@ -34,19 +34,16 @@ type workload struct {
 	hung  int // grabs that never end, once it is over
 }
 
-func (w *worker) blank(s lock.Strategy, size Load) Cell {
-	c := Cell{
-		Strategy: s.Name, Fault: catalog.NoFault, Expected: w.cfg.expected(s, catalog.NoFault),
-		CountedFrom: fromAnswers, Orders: size.Orders,
-		Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
-	}
+// blank is a cell that is about to be measured.
+func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
+	c := w.cfg.newCell(s, f)
+	c.Orders = size.Orders
 	if size.Rate > 0 {
 		c.OfferedRPS = &size.Rate
 	}
 	if s.New != nil {
-		c.Guard, c.OnLost = s.GuardedBy(w.cfg.Guard), w.cfg.OnLost
-		c.TTLMS, c.LeaseMS = ptr(millis(w.cfg.TTL)), ptr(millis(w.cfg.TTL))
-		c.WorkMS, c.WaitMS = ptr(millis(w.cfg.Work)), ptr(millis(w.cfg.Wait))
+		c.TTLMS, c.LeaseMS = new(millis(w.cfg.TTL)), new(millis(w.cfg.TTL))
+		c.WorkMS, c.WaitMS = new(millis(w.cfg.Work)), new(millis(w.cfg.Wait))
 	}
 	return c
 }
@@ -97,10 +94,13 @@ func (w *worker) lease(c *Cell) time.Duration {
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }
 
-// prepare switches the fleet to the strategy, whose servers may have bounds of
-// their own for a lease.
+// prepare runs the fleet with the settings u and switches it to the strategy,
+// whose servers may have bounds of their own for a lease.
 func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
-	lease, err := w.switchTo(ctx, s, u)
+	if err := w.fleet.Equip(ctx, u); err != nil {
+		return err
+	}
+	lease, err := w.fleet.Use(ctx, s.Name)
 	if lease > 0 {
 		c.LeaseMS = &lease
 	}
@@ -127,7 +127,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	})
 	a.finish()
 	if a.requests > 0 {
-		c.DurationS = ptr(a.lastEnd.Sub(began).Seconds())
+		c.DurationS = new(a.lastEnd.Sub(began).Seconds())
 	}
 	return a, errors.Join(err, accountErr, raw.Close())
 }
@@ -141,7 +141,7 @@ func (c *Cell) answers(a *accounting) {
 		ok := load.Held(c.Latency, c.LatencySent)
 		c.LoadHeld = &ok
 		sent := a.requests - a.errors[load.Refused] - a.errors[load.Interrupted]
-		c.CompletedRPS = ptr(float64(sent) / *c.DurationS)
+		c.CompletedRPS = new(float64(sent) / *c.DurationS)
 	}
 }
 
@@ -156,5 +156,3 @@ func (c *Cell) count(before, after fleet.Counters, err error) {
 	statements := (after.DBStatements - before.DBStatements) / float64(c.Requests)
 	c.RedisCommands, c.RedisCommandsPerRequest, c.DBStatementsPerRequest = &commands, &perRequest, &statements
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"grablab/internal/check"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
 	"grablab/internal/grab/lock"
@@ -42,14 +42,14 @@ type injection struct {
 	first         int64 // order
 
 	mu       sync.Mutex
-	answered map[check.Pair]bool
+	answered map[load.Request]bool
 }
 
 // inject runs a cell under a fault.
 func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
 	under := w.under(f)
-	c := under.blank(s, under.cfg.Load)
-	c.Fault, c.Expected, c.Struck = f.Name, under.cfg.expected(s, f.Name), ptr(0)
+	c := under.blank(s, f.Name, under.cfg.Load)
+	c.Struck = new(0)
 	a, invalid := under.prepareAndStrike(ctx, s, f, &c)
 	w.dirty = w.dirty || under.dirty
 	c.Verdict, c.Reason = judge(c, s, a, invalid)
@@ -84,7 +84,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	in := &injection{
 		worker: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
-		bursts: load.NewBursts(), answered: map[check.Pair]bool{},
+		bursts: load.NewBursts(), answered: map[load.Request]bool{},
 	}
 	prepared, err := f.Prepare(ctx, fault.Target{Stack: w.stack, Strategy: s, Faulted: in.struck, Contender: in.other})
 	if err != nil {
@@ -99,9 +99,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	a, invalid = w.measure(ctx, s, c, &in.workload)
 	if err := in.clear(ctx, prepared); err != nil {
 		w.dirty = true
-		reasons := invalidReasons{invalid}
-		reasons.add(err, "the fault was not healed")
-		invalid = reasons.first
+		invalid = cmp.Or(invalid, fmt.Sprintf("the fault was not healed: %v", err))
 	}
 	return a, invalid
 }
@@ -152,7 +150,7 @@ func (in *injection) noteAnswer(r *vegeta.Result) {
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.answered[check.Pair{Order: req.Order, Driver: req.Driver}] = true
+	in.answered[req] = true
 }
 
 // strikeAll gives each strike its share of the orders. One order goes before,

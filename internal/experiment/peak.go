@@ -40,7 +40,7 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 		size.Orders = max(1, int(rate*peakStep.Seconds())/size.Drivers)
 		attempt = w.cell(ctx, s, size)
 		if bad == nil && (attempt.Verdict == catalog.Unsafe || attempt.Verdict == catalog.Stuck) {
-			bad = ptr(attempt)
+			bad = new(attempt)
 		}
 		step := PeakStep{RPS: rate, Held: w.isHeld(attempt)}
 		if attempt.Latency != nil {
@@ -51,7 +51,7 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 		switch {
 		case step.Held:
 			low = rate
-			best = ptr(attempt)
+			best = new(attempt)
 		case !again:
 			again = true
 			continue
@@ -69,7 +69,7 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	} else {
 		search.HeldRPS = low
 		if best.Grabs != nil {
-			search.GrabsPerS = ptr(float64(*best.Grabs) / *best.DurationS)
+			search.GrabsPerS = new(float64(*best.Grabs) / *best.DurationS)
 		}
 	}
 	best.Peak = &search

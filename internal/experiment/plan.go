@@ -1,7 +1,6 @@
 package experiment
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -76,15 +75,25 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 
 // notRun is a cell in which nothing was counted.
 func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
-	c := Cell{
-		Strategy: s.Strategy, Fault: s.Fault, Verdict: v, Reason: why, Expected: cfg.expected(s.strategy, s.Fault),
-		Guard: s.strategy.GuardedBy(cfg.Guard), OnLost: cfg.OnLost,
-		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
-	}
+	c := cfg.newCell(s.strategy, s.Fault)
+	c.Verdict, c.Reason = v, why
 	if v == catalog.NA {
 		c.Expected = nil
 	}
 	return &c
+}
+
+// newCell is a cell before anything was counted. A foreign service, whose
+// settings are not known, has no New.
+func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
+	c := Cell{
+		Strategy: s.Name, Fault: f, Expected: cfg.expected(s, f),
+		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
+	}
+	if s.New != nil {
+		c.Guard, c.OnLost = s.GuardedBy(cfg.Guard), cfg.OnLost
+	}
+	return c
 }
 
 // coordinators take long to start and need much memory: the first worker alone
@@ -99,15 +108,15 @@ type queue struct {
 
 // newQueue puts those first that only the first worker can serve.
 func newQueue(specs []*cellSpec) *queue {
-	rank := func(s *cellSpec) int {
+	var first, rest []*cellSpec
+	for _, s := range specs {
 		if s.strategy.Needs&coordinators != 0 {
-			return 0
+			first = append(first, s)
+		} else {
+			rest = append(rest, s)
 		}
-		return 1
 	}
-	left := slices.Clone(specs)
-	slices.SortStableFunc(left, func(a, b *cellSpec) int { return cmp.Compare(rank(a), rank(b)) })
-	return &queue{left: left}
+	return &queue{left: append(first, rest...)}
 }
 
 // take is the next cell for a worker with these servers; nil: there is none.

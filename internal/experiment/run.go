@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -103,13 +102,12 @@ func (r *Run) finished(name CellName) *Cell {
 	if r == nil {
 		return nil
 	}
-	i := slices.IndexFunc(r.Cells, func(c Cell) bool {
-		return c.Strategy == name.Strategy && c.Fault == name.Fault && !c.Interrupted
-	})
-	if i < 0 {
-		return nil
+	for _, c := range r.Cells {
+		if c.Strategy == name.Strategy && c.Fault == name.Fault && !c.Interrupted {
+			return &c
+		}
 	}
-	return ptr(r.Cells[i])
+	return nil
 }
 
 // left are the cells that have still to be run, with a fault or without.

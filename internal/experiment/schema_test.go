@@ -61,12 +61,12 @@ func outcomes() map[grab.Outcome]int {
 func schemaRun() experiment.Run {
 	lat := &load.Latency{Min: 1, Mean: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1}
 	full := experiment.Cell{
-		Strategy: "none", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Expected: ptr(catalog.Unsafe), Guard: order.Naive, OnLost: grab.Abort,
+		Strategy: "none", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Expected: new(catalog.Unsafe), Guard: order.Naive, OnLost: grab.Abort,
 		Outcomes: outcomes(), Errors: map[string]int{"reset": 1}, CountedFrom: "ledger",
-		Grabs: ptr(1), OrdersGrabbed: ptr(1), DoubleGrabs: ptr(0), OrdersDoubleGrabbed: ptr(0), StuckOrders: ptr(0),
-		PhantomGrabs: ptr(0), UnacknowledgedGrabs: ptr(0), Overlaps: ptr(0), NearMisses: ptr(0), BeliefGapMS: ptr(0.5), Struck: ptr(1),
-		ServedBy: map[string]int{"8004": 1}, ContendedOrders: ptr(1), Latency: lat, LatencySent: lat, LoadHeld: ptr(true),
-		RedisCommands: ptr(1), RedisCommandsPerRequest: ptr(0.5), DBStatementsPerRequest: ptr(0.5),
+		Grabs: new(1), OrdersGrabbed: new(1), DoubleGrabs: new(0), OrdersDoubleGrabbed: new(0), StuckOrders: new(0),
+		PhantomGrabs: new(0), UnacknowledgedGrabs: new(0), Overlaps: new(0), NearMisses: new(0), BeliefGapMS: new(0.5), Struck: new(1),
+		ServedBy: map[string]int{"8004": 1}, ContendedOrders: new(1), Latency: lat, LatencySent: lat, LoadHeld: new(true),
+		RedisCommands: new(1), RedisCommandsPerRequest: new(0.5), DBStatementsPerRequest: new(0.5),
 		Peak:   &experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1}}},
 		Checks: []check.Verdict{{Property: "one-winner", Result: check.Fail, Why: "two won"}},
 		Timeline: &check.Timeline{
@@ -193,7 +193,7 @@ func TestCommittedRuns(t *testing.T) {
 func TestDisagreements(t *testing.T) {
 	sound := experiment.Cell{
 		Requests: 10, Outcomes: map[grab.Outcome]int{grab.Grabbed: 3, grab.Taken: 5, grab.Timeout: 2}, CountedFrom: "ledger",
-		Grabs: ptr(4), OrdersGrabbed: ptr(3), DoubleGrabs: ptr(1), PhantomGrabs: ptr(1), UnacknowledgedGrabs: ptr(2),
+		Grabs: new(4), OrdersGrabbed: new(3), DoubleGrabs: new(1), PhantomGrabs: new(1), UnacknowledgedGrabs: new(2),
 	}
 	for name, tt := range map[string]struct {
 		spoil func(*experiment.Cell)
@@ -201,12 +201,12 @@ func TestDisagreements(t *testing.T) {
 	}{
 		"sound":                  {func(*experiment.Cell) {}, 0},
 		"a request is missing":   {func(c *experiment.Cell) { c.Requests = 11 }, 1},
-		"a row is missing":       {func(c *experiment.Cell) { c.PhantomGrabs = ptr(0) }, 1},
-		"a double-grab is not":   {func(c *experiment.Cell) { c.DoubleGrabs = ptr(0) }, 1},
+		"a row is missing":       {func(c *experiment.Cell) { c.PhantomGrabs = new(0) }, 1},
+		"a double-grab is not":   {func(c *experiment.Cell) { c.DoubleGrabs = new(0) }, 1},
 		"nothing was counted":    {func(c *experiment.Cell) { c.Grabs = nil }, 0},
 		"phantoms not counted":   {func(c *experiment.Cell) { c.PhantomGrabs = nil }, 0},
 		"counted from answers":   {func(c *experiment.Cell) { *c = experiment.Cell{CountedFrom: "answers"} }, 0},
-		"everything at the same": {func(c *experiment.Cell) { c.Requests, c.DoubleGrabs, c.PhantomGrabs = 0, ptr(9), ptr(9) }, 3},
+		"everything at the same": {func(c *experiment.Cell) { c.Requests, c.DoubleGrabs, c.PhantomGrabs = 0, new(9), new(9) }, 3},
 	} {
 		c := sound
 		tt.spoil(&c)

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"grablab/internal/check"
 	"grablab/internal/control"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
@@ -226,12 +225,6 @@ func (s *strike) awaitReleases(ctx context.Context) error {
 	return errors.Join(err, s.struck.RemoveHold(ctx, releases))
 }
 
-func (s *strike) awaitHolders(ctx context.Context) error {
-	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		return s.all(func(c contest) bool { return s.isAnswered(c.holder) }), nil
-	})
-}
-
 func (s *strike) awaitContenderAnswers(ctx context.Context) error {
 	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
 		return s.all(func(c contest) bool { return !slices.ContainsFunc(c.contenders, s.isPending) }), nil
@@ -239,7 +232,11 @@ func (s *strike) awaitContenderAnswers(ctx context.Context) error {
 }
 
 func (s *strike) awaitAnswers(ctx context.Context) error {
-	return errors.Join(s.awaitHolders(ctx), s.awaitContenderAnswers(ctx))
+	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
+		return s.all(func(c contest) bool {
+			return s.isAnswered(c.holder) && !slices.ContainsFunc(c.contenders, s.isPending)
+		}), nil
+	})
 }
 
 // all says whether something holds for every order of the strike.
@@ -252,7 +249,7 @@ func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 func (s *strike) isAnswered(r load.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.answered[check.Pair{Order: r.Order, Driver: r.Driver}]
+	return s.answered[r]
 }
 
 // claimed tells by the ledger whether a driver has claimed. A ledger that cannot

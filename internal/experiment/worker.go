@@ -8,7 +8,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
-	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/stack"
 )
@@ -133,14 +132,4 @@ func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
 		c.Reason = fmt.Sprintf("the cell took longer than its budget of %v: %s", w.cfg.Budget, c.Reason)
 	}
 	return c
-}
-
-// switchTo has the fleet run with the settings u, under the strategy. lease is
-// for how long a lease lives there, in ms, for the servers may have bounds of
-// their own; 0: it is not told.
-func (w *worker) switchTo(ctx context.Context, s lock.Strategy, u fleet.Setup) (lease float64, err error) {
-	if err := w.fleet.Equip(ctx, u); err != nil {
-		return 0, err
-	}
-	return w.fleet.Use(ctx, s.Name)
 }
