@@ -144,16 +144,6 @@ func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	return err
 }
 
-// SetStrategy switches the instance, and returns for how long a lease lives
-// there, in ms; 0: it does not tell.
-func (c Client) SetStrategy(ctx context.Context, name string) (leaseMS float64, err error) {
-	var now struct {
-		LeaseMS float64 `json:"lease_ms"`
-	}
-	err = c(ctx, http.MethodPut, "/strategy", map[string]string{"name": name}, &now)
-	return now.LeaseMS, err
-}
-
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

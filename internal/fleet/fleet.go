@@ -117,9 +117,7 @@ func Attach(ctx context.Context, targets []string, firstOrder int64, token strin
 			f.Settings = health.Settings
 		}
 		f.Instances = append(f.Instances, in)
-		var current struct {
-			Name string `json:"name"`
-		}
+		var current grab.CurrentStrategy
 		if f.call(ctx, http.MethodGet, base+"/strategy", nil, &current) != nil || current.Name == "" {
 			f.Foreign = true
 		}
@@ -185,9 +183,7 @@ func (f *Fleet) Create(ctx context.Context, count int) (int64, error) {
 		f.nextOrder += int64(count)
 		return first, nil
 	}
-	var made struct {
-		FirstID int64 `json:"first_id"`
-	}
+	var made grab.OrdersView
 	err := f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", map[string]int{"count": count}, &made)
 	return made.FirstID, err
 }

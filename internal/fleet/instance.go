@@ -225,7 +225,9 @@ func (in *Instance) askReady(ctx context.Context) error {
 // 0: it does not tell.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
-	return in.SetStrategy(ctx, strategy)
+	var now grab.CurrentStrategy
+	err = in.Call(ctx, http.MethodPut, "/strategy", grab.StrategyName{Name: strategy}, &now)
+	return now.LeaseMS, err
 }
 
 // Signal sends sig to the process.
