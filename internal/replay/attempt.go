@@ -146,6 +146,11 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	if s.Target != "" && s.Target != schedule.DB && t.servers[s.Target] == nil {
 		return "", never("%s has no server %s", t.Strategy.Name, s.Target)
 	}
+	if within := settleTimeouts[s.Kind]; within > 0 {
+		if err := t.settle(ctx, within); err != nil {
+			return "", err
+		}
+	}
 	switch s.Kind {
 	case schedule.Begins:
 		return "", t.begin(ctx, p)
@@ -160,15 +165,15 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	case schedule.Hears:
 		return t.deliver(ctx, p, s)
 	case schedule.Paused:
-		return t.pause(ctx, i, p)
+		return t.pause(i, p)
 	case schedule.Resumes:
 		return t.resume(p)
 	case schedule.Cancelled:
 		return t.cancel(ctx, p)
 	case schedule.Dies:
-		return t.kill(ctx, i, p.Instance, p)
+		return t.kill(i, p.Instance, p)
 	case schedule.InstanceDies:
-		return t.kill(ctx, i, s.Instance, nil)
+		return t.kill(i, s.Instance, nil)
 	case schedule.ClientClock:
 		return t.setClock(ctx, s.Instance, s.Duration)
 	case schedule.Passes:
@@ -374,15 +379,20 @@ func (t *attempt) settle(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// settleTimeout is how long an actor is waited for that may wait for something else.
-const settleTimeout = 300 * time.Millisecond
+// settleTimeouts are for the steps before which all actors have to settle. Before
+// time passes, an actor may well wait for something else.
+var settleTimeouts = map[schedule.Kind]time.Duration{
+	schedule.Paused:       arrivalTimeout,
+	schedule.Cancelled:    arrivalTimeout,
+	schedule.Dies:         arrivalTimeout,
+	schedule.InstanceDies: arrivalTimeout,
+	schedule.Passes:       300 * time.Millisecond,
+	schedule.LeaseEnd:     300 * time.Millisecond,
+}
 
 // pause stops the process if no other actor there has a step until it resumes.
 // Else its calls alone are held.
-func (t *attempt) pause(ctx context.Context, i int, p *actor) (string, error) {
-	if err := t.settle(ctx, arrivalTimeout); err != nil {
-		return "", err
-	}
+func (t *attempt) pause(i int, p *actor) (string, error) {
 	for _, s := range t.Schedule.Steps[i+1:] {
 		if s.Kind == schedule.Resumes && s.Actor == p.Actor.Name {
 			break
@@ -405,9 +415,6 @@ func (t *attempt) resume(p *actor) (string, error) {
 
 // cancel has the client hang up, and returns once the instance knows.
 func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
-	if err := t.settle(ctx, arrivalTimeout); err != nil {
-		return "", err
-	}
 	p.hangUp()
 	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
 		held, err := t.held(ctx, p)
@@ -426,10 +433,7 @@ func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
 // kill ends the process of instance n, and with it every actor there. only is
 // the one actor that may be there; nil: any.
-func (t *attempt) kill(ctx context.Context, i, n int, only *actor) (string, error) {
-	if err := t.settle(ctx, arrivalTimeout); err != nil {
-		return "", err
-	}
+func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	here := t.on(n)
 	for _, p := range here {
 		if p.begun && !p.isOver() {

@@ -65,7 +65,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
-		if !maps.Equal(dumps(before), dumps(after)) {
+		if !maps.EqualFunc(before, after, func(a, b entry) bool { return a.dump == b.dump }) {
 			t.returned(p, s.Target)
 		}
 	case tap.Acquire, tap.Renew:
@@ -76,14 +76,6 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 			t.grant(p, s.Target, key, e, since)
 		}
 	}
-}
-
-func dumps(held map[string]entry) map[string]string {
-	all := map[string]string{}
-	for key, e := range held {
-		all[key] = e.dump
-	}
-	return all
 }
 
 // granted finds the key of a lease that was given or prolonged: that of the lock
@@ -104,11 +96,9 @@ func (t *attempt) granted(before, after map[string]entry) (key string, e entry, 
 }
 
 func (t *attempt) grant(p *actor, server, key string, e entry, since time.Duration) {
-	g := grant{actor: p, server: server, key: key, dump: e.dump, at: since, kept: e.ttl <= 0}
+	g := grant{actor: p, server: server, key: key, dump: e.dump, at: since, until: since + e.ttl, kept: e.ttl <= 0}
 	if g.kept {
 		g.until = since + t.Schedule.TTL
-	} else {
-		g.until = since + e.ttl
 	}
 	t.grants = append(t.grants, g)
 }
@@ -176,11 +166,8 @@ func (t *attempt) inTime(i int) error {
 	return nil
 }
 
-// pass waits for so long, from when all actors have settled.
+// pass waits for so long.
 func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
-	if err := t.settle(ctx, settleTimeout); err != nil {
-		return "", err
-	}
 	end := t.clock() + d
 	t.expired = max(t.expired, end)
 	if !wait.For(ctx, d) {
@@ -191,9 +178,6 @@ func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
 
 // leaseEnd waits until the next lease has run out, as its server says.
 func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
-	if err := t.settle(ctx, settleTimeout); err != nil {
-		return "", err
-	}
 	now := t.clock()
 	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.returned || g.until <= max(now, t.expired) })
 	if len(running) == 0 {
