@@ -29,19 +29,11 @@ const (
 	Open   = "open"
 )
 
-// series is a strategy's slices of one case, and how to find those of another
-// strategy in the same case.
-type series struct {
-	Case
-	of    []Slice
-	other func(strategy string) []Slice
-}
-
 // bounds of our own locks, and how the figure of each is computed. A bound that
 // compares with a subject which was not measured is left out.
 var bounds = []struct {
 	BoundRow
-	figure func(series) stat.Interval
+	figure func(r *Result, c Case, strategy string) stat.Interval
 }{
 	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "acquire and release, of the floor's", AtMost: new(1.30)}, over(Floor, p50, p50)},
 	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "acquire and release, of setnx's", AtMost: new(1.12)}, over("setnx", p50, p50)},
@@ -60,22 +52,25 @@ var bounds = []struct {
 }
 
 // over is the ratio of the strategy's figure to the other's, within each round.
-func over(other string, mine, theirs figure) func(series) stat.Interval {
-	return func(s series) stat.Interval { return stat.Ratio(within(s.of, s.other(other), mine, theirs)) }
+func over(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
+	return func(r *Result, c Case, strategy string) stat.Interval {
+		return stat.Ratio(within(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
+	}
 }
 
-func itself(f figure) func(series) stat.Interval {
-	return func(s series) stat.Interval { return median(s.of, f) }
+// itself is the strategy's own figure.
+func itself(f figure) func(*Result, Case, string) stat.Interval {
+	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
 // waitOverRotation compares the longest waits with the time in which each worker
 // could have had the lock once.
-func waitOverRotation(s series) stat.Interval {
-	return median(s.of, func(slice Slice) *float64 {
-		if slice.GapP50US == nil {
+func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
+	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
+		if s.GapP50US == nil {
 			return nil
 		}
-		return new(slice.WaitP999MS * 1000 / (float64(s.Workers) * (us(s.Held) + *slice.GapP50US)))
+		return new(s.WaitP999MS * 1000 / (float64(c.Workers) * (us(c.Held) + *s.GapP50US)))
 	})
 }
 
@@ -87,8 +82,7 @@ func (r *Result) bounds() []BoundRow {
 		if i < 0 {
 			continue
 		}
-		other := func(strategy string) []Slice { return r.series(strategy, b.Case) }
-		x := b.figure(series{r.cases[i], other(b.Strategy), other})
+		x := b.figure(r, r.cases[i], b.Strategy)
 		if median, _, _ := known(x); median == nil {
 			continue
 		}
