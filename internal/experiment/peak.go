@@ -50,17 +50,14 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 		w.progress.say("  %s", step)
 		switch {
 		case step.Held:
-			low = rate
-			best = new(attempt)
+			low, best, again = rate, new(attempt), false
 		case !again:
 			again = true
 			continue
 		default:
-			high = rate
+			high, again = rate, false
 		}
-		again = false
-		rate = nextRate(low, high)
-		if rate < 1 {
+		if rate = nextRate(low, high); rate < 1 {
 			break
 		}
 	}

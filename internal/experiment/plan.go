@@ -23,13 +23,8 @@ func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
 // across; of these the ones that Only names, if it names any.
 func (cfg Config) Plan() []CellName {
 	var plan []CellName
-	for _, s := range cfg.Strategies {
-		for _, f := range cfg.Faults {
-			name := CellName{s.Name, f}
-			if len(cfg.Only) == 0 || slices.Contains(cfg.Only, name) {
-				plan = append(plan, name)
-			}
-		}
+	for _, s := range cfg.specs(false) {
+		plan = append(plan, s.CellName)
 	}
 	return plan
 }
@@ -48,9 +43,13 @@ func (cfg Config) specs(foreign bool) []*cellSpec {
 		return []*cellSpec{{CellName: CellName{s.Name, catalog.NoFault}, strategy: s}}
 	}
 	var specs []*cellSpec
-	for _, name := range cfg.Plan() {
-		i := slices.IndexFunc(cfg.Strategies, func(s lock.Strategy) bool { return s.Name == name.Strategy })
-		specs = append(specs, &cellSpec{CellName: name, strategy: cfg.Strategies[i]})
+	for _, s := range cfg.Strategies {
+		for _, f := range cfg.Faults {
+			name := CellName{s.Name, f}
+			if len(cfg.Only) == 0 || slices.Contains(cfg.Only, name) {
+				specs = append(specs, &cellSpec{CellName: name, strategy: s})
+			}
+		}
 	}
 	return specs
 }
