@@ -188,26 +188,21 @@ func ready(strikes func(Target) []Strike) func(context.Context, Target) (Prepare
 func (t Target) servers() []string {
 	var names []string
 	for _, name := range t.Stack.Servers() {
-		if t.Strategy.Needs&backendOf(name) != 0 {
+		kind, _, _ := strings.Cut(name, "-")
+		if t.Strategy.Needs&backends[kind] != 0 {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-func backendOf(server string) lock.Backend {
-	switch {
-	case server == "redis":
-		return lock.Redis
-	case strings.HasPrefix(server, "redlock-"):
-		return lock.RedisQuorum
-	case server == "zookeeper":
-		return lock.ZooKeeper
-	case server == "etcd":
-		return lock.Etcd
-	default:
-		return 0 // the database, which is struck by faults of its own
-	}
+// backends are what the servers are to a strategy, by the names of their kinds.
+// The database is missing: it is struck by faults of its own.
+var backends = map[string]lock.Backend{
+	"redis":     lock.Redis,
+	"redlock":   lock.RedisQuorum, // redlock-1 and so on
+	"zookeeper": lock.ZooKeeper,
+	"etcd":      lock.Etcd,
 }
 
 // minority is the one Redis, or, of Redlock's nodes, as many as it can do
