@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,14 +14,18 @@ func linearizable(e Evidence) Verdict {
 	if e.Record == nil {
 		return unknown("the grabs were not recorded")
 	}
-	byOrder := opsByOrder(e.Record.Ops)
+	byOrder := map[int64][]Op{}
+	for _, op := range e.Record.Ops {
+		byOrder[op.Order] = append(byOrder[op.Order], op)
+	}
 	var wrong, undecided []int64
-	for _, ops := range byOrder {
+	for _, order := range slices.Sorted(maps.Keys(byOrder)) {
+		ops := byOrder[order]
 		switch result := linearize(ops); {
 		case result == porcupine.Illegal && (e.Record.Lost == 0 || winners(ops) > 1):
-			wrong = append(wrong, ops[0].Order)
+			wrong = append(wrong, order)
 		case result != porcupine.Ok:
-			undecided = append(undecided, ops[0].Order)
+			undecided = append(undecided, order)
 		}
 	}
 	switch {
@@ -71,20 +76,6 @@ var grabOnce = porcupine.NondeterministicModel{
 		}
 		return fmt.Sprintf("driver %d has it", state)
 	},
-}
-
-// opsByOrder splits ops, which are sorted by order.
-func opsByOrder(ops []Op) [][]Op {
-	var split [][]Op
-	for len(ops) > 0 {
-		n := slices.IndexFunc(ops, func(op Op) bool { return op.Order != ops[0].Order })
-		if n < 0 {
-			n = len(ops)
-		}
-		split = append(split, ops[:n])
-		ops = ops[n:]
-	}
-	return split
 }
 
 func winners(ops []Op) (n int) {
