@@ -43,7 +43,7 @@ var rules = []struct {
 	{"internal/fleet", "internal/control internal/grab internal/order internal/history internal/stack internal/instance internal/wait", "the instances under test, for whatever experiment"},
 	{"internal/experiment", "internal/load internal/fleet internal/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/stack internal/fault internal/wait internal/status", "cells need all of it, but neither how schedules are searched nor how results look"},
 	{"internal/replay", "internal/fleet internal/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/schedule internal/check internal/stack internal/wait", "one schedule on real servers; it judges no cells"},
-	{"internal/lockbench", "internal/experiment internal/grab internal/grab/lock internal/grab/lock/peers internal/order internal/history internal/stack internal/instance internal/stat internal/status", "the locks and their peers side by side; the clients they are measured with are those of an instance"},
+	{"internal/lockbench", "internal/experiment internal/grab internal/grab/lock internal/grab/lock/peers internal/order internal/history internal/stack internal/instance internal/stat internal/wait internal/status", "the locks and their peers side by side; the clients they are measured with are those of an instance"},
 	{"internal/report", "internal/experiment internal/load internal/history internal/check internal/explore internal/schedule internal/grab internal/grab/lock internal/order", "results can be rendered again where nothing runs"},
 	{"cmd/grabsvc", "internal/instance", "a thin main"},
 	{"cmd/loadgen", "*", "the table of commands"},

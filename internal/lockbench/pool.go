@@ -14,6 +14,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/stack"
+	"grablab/internal/wait"
 )
 
 const (
@@ -73,22 +74,17 @@ func startProcess(ctx context.Context, st *stack.Stack, exe, name string) (*proc
 }
 
 // dial connects to the socket as soon as child listens there.
-func dial(ctx context.Context, child *stack.Process, socket string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
-	defer cancel()
-	for {
-		conn, err := net.Dial("unix", socket)
-		if err == nil {
-			return conn, nil
-		}
+func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Conn, err error) {
+	_, _ = wait.Until(ctx, 5*time.Millisecond, joinTimeout, func() (bool, error) {
+		conn, err = net.Dial("unix", socket)
 		select {
 		case <-child.Done():
-			return nil, err
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(5 * time.Millisecond):
+			return true, nil
+		default:
+			return err == nil, nil
 		}
-	}
+	})
+	return conn, err
 }
 
 // failed is err with what became of the process, which may be just about to end.

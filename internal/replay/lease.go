@@ -197,18 +197,14 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 
 // awaitEnd returns once the server no longer knows of the lease.
 func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
-	for {
+	ended, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
 		held, err := t.look(ctx, g.server)
-		if err != nil {
-			return "", err
-		}
-		if e, there := held[g.key]; !there || e.dump != g.dump {
-			return fmt.Sprintf("the lease of %s has run out on %s", g.Actor.Name, g.server), nil
-		}
-		if !wait.For(ctx, pollInterval) {
-			return "", context.Cause(ctx)
-		}
+		return held[g.key].dump != g.dump, err
+	})
+	if err == nil && !ended {
+		err = fmt.Errorf("replay: the lease of %s does not end on %s", g.Actor.Name, g.server)
 	}
+	return fmt.Sprintf("the lease of %s has run out on %s", g.Actor.Name, g.server), err
 }
 
 // timerLeases is for how many leases a timer is waited for.
