@@ -53,6 +53,12 @@ type pacer interface {
 	due(n uint64) time.Duration // when request n was to be sent, from the beginning
 }
 
+// noRate: vegeta asks a pacer for its rate to draw plots, which we do not.
+type noRate struct{}
+
+// Rate is 0.
+func (noRate) Rate(time.Duration) float64 { return 0 }
+
 // Attack sends the workload and hands every result to each, one at a time, in
 // the order in which they ended, with the time at which it was due. When ctx is
 // done no more requests are sent, those in flight are given up, and the cause is

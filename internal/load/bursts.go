@@ -63,9 +63,12 @@ func (b *Bursts) take() (Request, bool) {
 	return b.requests[b.next-1], true
 }
 
-func (b *Bursts) pacer(ctx context.Context, _ Config, _ *timer) pacer { return burstPacer{b, ctx} }
+func (b *Bursts) pacer(ctx context.Context, _ Config, _ *timer) pacer {
+	return burstPacer{noRate{}, b, ctx}
+}
 
 type burstPacer struct {
+	noRate
 	*Bursts
 	ctx context.Context
 }
@@ -90,9 +93,6 @@ func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
 		}
 	}
 }
-
-// Rate is none: a burst is sent all at once.
-func (p burstPacer) Rate(time.Duration) float64 { return 0 }
 
 func (p burstPacer) due(n uint64) time.Duration {
 	p.mu.Lock()

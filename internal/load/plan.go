@@ -63,12 +63,13 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	if cfg.Rate > 0 {
 		interval = time.Duration(float64(time.Second) / cfg.Rate)
 	}
-	return openLoop{ctx, timer, interval, uint64(p.Requests())}
+	return openLoop{noRate{}, ctx, timer, interval, uint64(p.Requests())}
 }
 
 // openLoop gives every request a time at which it is due, counted from the
 // beginning of the attack, whatever became of the requests before it.
 type openLoop struct {
+	noRate
 	ctx      context.Context
 	timer    *timer
 	interval time.Duration // 0: all at once
@@ -98,12 +99,4 @@ func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool)
 		return 0, !p.timer.sleep(p.ctx, ahead)
 	}
 	return 0, false
-}
-
-// Rate is what a plot of the attack shows, in requests/s.
-func (p openLoop) Rate(time.Duration) float64 {
-	if p.interval <= 0 {
-		return 0
-	}
-	return float64(time.Second) / float64(p.interval)
 }
