@@ -20,8 +20,8 @@ var clientClock = Fault{
 	Patience: 0.3,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{
-			{About: "a contender's clock is ahead", Do: skew(t.Contender, 2)},
-			{About: "the holder's clock is behind", Before: skew(t.Faulted, -2)},
+			{Do: skew(t.Contender, 2)},
+			{Before: skew(t.Faulted, -2)},
 		}
 	}),
 }

@@ -102,7 +102,6 @@ type Prepared struct {
 // Strike is one way in which a fault strikes. Both steps may be nil, and so may
 // what undoes them.
 type Strike struct {
-	About  string
 	Before Step // the faulted holders grab
 	Do     Step // the faulted holders are at the point that the fault aims at
 }

@@ -21,14 +21,10 @@ var partition = Fault{
 	On:       OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		return t.onRoutes(t.servers(), func(routes stack.Routes) []Strike {
-			cut := func(about string, d stack.Direction) Strike {
-				return Strike{About: about, Do: onEach(routes, func(r *stack.Route) (stack.Heal, error) { return r.Cut(d) })}
+			cut := func(d stack.Direction) Strike {
+				return Strike{Do: onEach(routes, func(r *stack.Route) (stack.Heal, error) { return r.Cut(d) })}
 			}
-			return []Strike{
-				cut("both ways", stack.BothWays),
-				cut("requests are lost", stack.ToServer),
-				cut("replies are lost", stack.ToClient),
-			}
+			return []Strike{cut(stack.BothWays), cut(stack.ToServer), cut(stack.ToClient)}
 		})
 	},
 }
