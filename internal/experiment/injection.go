@@ -129,18 +129,14 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 	striking.Go(func() {
 		defer in.bursts.End()
 		if err := in.strikeAll(ctx); err != nil {
-			stop(errors.Join(err, in.killInstances()))
+			// The calls that the instances hold must not go on in an order that is
+			// no longer controlled.
+			stop(errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0)))
 		}
 	})
 	a, err := in.worker.send(ctx, in.cell, in.bursts, in.cfg.Load, in.noteAnswer)
 	striking.Wait()
 	return a, err
-}
-
-// killInstances ends the instances after a failure: the calls that they hold
-// must not go on in an order that is no longer controlled.
-func (in *injection) killInstances() error {
-	return errors.Join(in.struck.Process().Stop(0), in.other.Process().Stop(0))
 }
 
 func (in *injection) noteAnswer(r *vegeta.Result) {

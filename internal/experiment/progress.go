@@ -127,10 +127,3 @@ func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	}
 	return max(left, 0), ok
 }
-
-// close leaves the terminal clean.
-func (p *progress) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.line.Clear()
-}

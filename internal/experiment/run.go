@@ -268,7 +268,7 @@ func (r *runner) close() error {
 		}
 	}
 	wg.Wait()
-	r.progress.close()
+	r.progress.line.Clear()
 	return errors.Join(append(errs, r.journal.close())...)
 }
 

@@ -96,14 +96,19 @@ func (s *strike) sendHolders(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.bursts.Send([]load.Request{c.holder})
 	}
-	var held []control.Held
-	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
-		var err error
-		held, err = s.struck.Held(ctx, holders, len(s.contests), pollInterval)
-		return s.all(func(c contest) bool { return s.isAnswered(c.holder) || isAmong(held, c.holder) }), err
-	})
+	held, err := s.awaitHeld(ctx, holders, arrivalTimeout)
 	*s.cell.Struck += len(held)
 	return err
+}
+
+// awaitHeld returns once each faulted holder has met the hold of that name, or has
+// been answered, with those that have met it.
+func (s *strike) awaitHeld(ctx context.Context, name string, within time.Duration) (held []control.Held, err error) {
+	err = s.until(ctx, within, func() (bool, error) {
+		held, err = s.struck.Held(ctx, name, len(s.contests), pollInterval)
+		return s.all(func(c contest) bool { return s.isAnswered(c.holder) || isAmong(held, c.holder) }), err
+	})
+	return held, err
 }
 
 // setHold sets a hold on the orders of the strike.
@@ -218,10 +223,7 @@ func (s *strike) watchReleases(ctx context.Context) error {
 // awaitReleases returns once every faulted holder has sent its release, or has
 // been answered without one.
 func (s *strike) awaitReleases(ctx context.Context) error {
-	err := s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		sent, err := s.struck.Held(ctx, releases, len(s.contests), pollInterval)
-		return s.all(func(c contest) bool { return s.isAnswered(c.holder) || isAmong(sent, c.holder) }), err
-	})
+	_, err := s.awaitHeld(ctx, releases, s.cfg.Load.Timeout)
 	return errors.Join(err, s.struck.RemoveHold(ctx, releases))
 }
 
@@ -252,8 +254,9 @@ func (s *strike) isAnswered(r load.Request) bool {
 	return s.answered[r]
 }
 
-// claimed tells by the ledger whether a driver has claimed. A ledger that cannot
-// be read, because the database is what was struck, shows no claim.
+// claimed returns whether the driver of a request has claimed, by the ledger. A
+// ledger that cannot be read, because the database is what was struck, shows no
+// claim.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	rows, _ := s.orders.Ledger(ctx, s.contests[0].holder.Order, len(s.contests))
 	return func(r load.Request) bool {
