@@ -58,7 +58,11 @@ func measure(round int, t trace, subject Subject) Slice {
 	s.WaitP999MS, s.LongestMS = percentile(s.waits, 0.999), percentile(s.waits, 1)
 
 	if t.Workers > 1 && t.Wave == 0 {
-		s.Jain = new(jain(perWorker(holds, t.Case)))
+		perWorker := make([]float64, t.Workers)
+		for _, h := range holds {
+			perWorker[h.Worker]++
+		}
+		s.Jain = new(jain(perWorker))
 	}
 	if t.contended() {
 		s.SelfRetake = new(selfRetake(holds))
@@ -109,14 +113,6 @@ func selfRetake(holds []Hold) float64 {
 		}
 	}
 	return float64(n) / float64(max(len(holds)-1, 1))
-}
-
-func perWorker(holds []Hold, c Case) []float64 {
-	n := make([]float64, c.Workers)
-	for _, h := range holds {
-		n[h.Worker]++
-	}
-	return n
 }
 
 // jain is the fairness index of Jain, Chiu and Hawe (1984): 1 if all have the
