@@ -29,9 +29,7 @@ type exploreSettings struct {
 	format   string
 	noTiming bool
 	quiet    bool
-
-	given map[string]bool // the flags that were
-	notes notes
+	notes    notes
 }
 
 // exploreFormats is what a search can be printed as, the default first.
@@ -78,26 +76,16 @@ func newExploreSettings() *exploreSettings {
 // parseExplore reads the flags of explore. Its errors wrap errUsage, or flag.ErrHelp.
 func parseExplore(args []string) (*exploreSettings, error) {
 	s := newExploreSettings()
-	var err error
-	if s.given, err = readOptions("explore", s.options(), args); err != nil {
+	given, err := readOptions("explore", s.options(), args)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.misplaced(); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUsage, err)
-	}
-	return s, nil
-}
-
-// misplaced finds flags that mean nothing beside others.
-func (s *exploreSettings) misplaced() error {
-	if s.replay != "" {
-		for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "wait", "seconds", "seed", "out"} {
-			if s.given[name] {
-				return fmt.Errorf("-%s cannot stand with -replay, whose file says what happens", name)
-			}
+	for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "wait", "seconds", "seed", "out"} {
+		if s.replay != "" && given[name] {
+			return nil, fmt.Errorf("%w: -%s cannot stand with -replay, whose file says what happens", errUsage, name)
 		}
 	}
-	return nil
+	return s, nil
 }
 
 // choose finds the strategies that were named. It is called in the program that

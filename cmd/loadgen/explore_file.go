@@ -41,11 +41,7 @@ func exploreOwn(ctx context.Context, file string, args []string, stdout, stderr 
 	if err != nil {
 		return complain(stderr, err)
 	}
-	code, err := runBuilt(ctx, exe, args, stdout, stderr)
-	if err != nil {
-		return complain(stderr, err)
-	}
-	return code
+	return runBuilt(ctx, exe, args, stdout, stderr)
 }
 
 // declared finds the strategies of a file: variables of the package that are
@@ -62,20 +58,17 @@ func declared(file string) ([]ownStrategy, error) {
 		return nil, fmt.Errorf("%s is of package %s; want package lock", file, f.Name.Name)
 	}
 	var own []ownStrategy
-	for _, d := range f.Decls {
-		decl, ok := d.(*ast.GenDecl)
-		if !ok || decl.Tok != token.VAR {
-			continue
-		}
-		for _, spec := range decl.Specs {
-			v := spec.(*ast.ValueSpec)
+	ast.Inspect(f, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok {
 			for i, value := range v.Values {
 				if name := strategyName(value); name != "" {
 					own = append(own, ownStrategy{v.Names[i].Name, name})
 				}
 			}
 		}
-	}
+		_, inFunc := n.(*ast.FuncDecl)
+		return !inFunc
+	})
 	if len(own) == 0 {
 		return nil, fmt.Errorf(`%s declares no strategy, as in var mine = Strategy{Name: "mine", …}`, file)
 	}
@@ -85,22 +78,15 @@ func declared(file string) ([]ownStrategy, error) {
 // strategyName is the Name in a literal Strategy; "": it is something else.
 func strategyName(e ast.Expr) string {
 	literal, ok := e.(*ast.CompositeLit)
-	if !ok {
-		return ""
-	}
-	if kind, ok := literal.Type.(*ast.Ident); !ok || kind.Name != "Strategy" {
+	if !ok || fmt.Sprint(literal.Type) != "Strategy" {
 		return ""
 	}
 	for _, elt := range literal.Elts {
-		field, ok := elt.(*ast.KeyValueExpr)
-		if !ok {
-			continue
-		}
-		key, isField := field.Key.(*ast.Ident)
-		text, isText := field.Value.(*ast.BasicLit)
-		if isField && key.Name == "Name" && isText {
-			name, _ := strconv.Unquote(text.Value)
-			return name
+		if field, ok := elt.(*ast.KeyValueExpr); ok && fmt.Sprint(field.Key) == "Name" {
+			if text, ok := field.Value.(*ast.BasicLit); ok {
+				name, _ := strconv.Unquote(text.Value)
+				return name
+			}
 		}
 	}
 	return ""
@@ -150,16 +136,16 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 }
 
 // runBuilt calls what was built, and hands on the signal that ends ctx.
-func runBuilt(ctx context.Context, exe string, args []string, stdout, stderr io.Writer) (code int, err error) {
+func runBuilt(ctx context.Context, exe string, args []string, stdout, stderr io.Writer) int {
 	cmd := exec.CommandContext(ctx, exe, slices.Concat([]string{ownCommand}, args)...)
 	cmd.Args[0] = program()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C must reach it once, not twice
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	if err = cmd.Run(); cmd.ProcessState == nil {
-		return exitFailed, err
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		return complain(stderr, err)
 	}
-	return cmd.ProcessState.ExitCode(), nil
+	return cmd.ProcessState.ExitCode()
 }
 
 // program is how this program was called, for commands that are printed.

@@ -13,10 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/report"
-	"grablab/internal/schedule"
 
 	"github.com/google/renameio/v2"
 )
@@ -133,11 +131,9 @@ func (s *exploreSettings) prepare() error {
 	if err != nil {
 		return fmt.Errorf("%w: -replay: %w", errUsage, err)
 	}
-	if s.course, err = schedule.Parse(string(text)); err != nil {
-		return fmt.Errorf("%w: %s: %s", errUsage, s.replay, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
+	if s.course, err = parseSchedule(s.replay, text, &s.notes); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	_, note, _ := catalog.FindProperty(s.course.Property)
-	s.notes.add(note)
 	if s.names == nil {
 		s.names = []string{s.course.Strategy}
 	}

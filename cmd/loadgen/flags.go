@@ -73,7 +73,7 @@ func (s *settings) topics() []topic {
 			{"work", "D", "what a driver does between read and write", one(&s.Work, atLeast(0))},
 			{"ttl", "D", "how long a lock lives without renewal", one(&s.TTL, atLeast(time.Millisecond))},
 			{"wait", "D", "how long a driver waits for the lock; 0 tries once", one(&s.Wait, atLeast(0))},
-			{"guard", "NAME", "how the winner is written: " + strings.Join(guardNames(), ", ") + " (default: the strategy's own)", one(&s.Guard, parseGuard)},
+			{"guard", "NAME", "how the winner is written: " + strings.Join(order.GuardNames(), ", ") + " (default: the strategy's own)", one(&s.Guard, parseGuard)},
 			{"on-lost", "ACTION", "when a lease is lost: abort, ignore", one(&s.OnLost, parseOnLost)},
 			{"clock-offset", "D", "added to the wall clock of the second instance", one(&s.ClockOffset, parseDuration)},
 		}},
@@ -219,12 +219,8 @@ func parseOnLost(text string) (grab.OnLost, error) {
 	return grab.OnLost(name), err
 }
 
-func guardNames() []string {
-	return namesOf(order.Guards, func(g order.Guard) string { return string(g) })
-}
-
 func parseGuard(text string) (order.Guard, error) {
-	name, err := among(guardNames()...)(text)
+	name, err := among(order.GuardNames()...)(text)
 	return order.Guard(name), err
 }
 

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"grablab/internal/experiment"
@@ -34,25 +33,21 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
 	}
-	root, err := filepath.Abs(resultsDir)
+	root, err := namedFolder(resultsDir)
+	if err != nil {
+		return nil, err
+	}
+	id := now.UTC().Format("20060102T150405Z") + "-" + scenario
+	path := filepath.Join(root.path, id)
+	err = os.Mkdir(path, 0o755)
+	for n := 2; errors.Is(err, fs.ErrExist); n++ { // two runs may begin within one second
+		path = filepath.Join(root.path, fmt.Sprintf("%s-%d", id, n))
+		err = os.Mkdir(path, 0o755)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("result folder: %w", err)
 	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, fmt.Errorf("result folder: %w", err)
-	}
-	id := now.UTC().Format("20060102T150405Z") + "-" + scenario
-	for n := 2; ; n++ { // two runs may begin within one second
-		path := filepath.Join(root, id)
-		err := os.Mkdir(path, 0o755)
-		if err == nil {
-			return &folder{path: path, made: true, link: filepath.Join(root, "latest")}, nil
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("result folder: %w", err)
-		}
-		id = fmt.Sprintf("%s-%s-%d", now.UTC().Format("20060102T150405Z"), scenario, n)
-	}
+	return &folder{path: path, made: true, link: filepath.Join(root.path, "latest")}, nil
 }
 
 // namedFolder makes or takes the folder.
@@ -79,16 +74,14 @@ func (f *folder) begin() error {
 	if _, err := os.Stat(filepath.Join(f.path, report.File)); err != nil {
 		return nil
 	}
-	answers, err := filepath.Glob(filepath.Join(f.path, "*.vegeta.bin"))
-	pictures, _ := filepath.Glob(filepath.Join(f.path, "*.picture.html"))
-	reports := []string{filepath.Join(f.path, report.File), filepath.Join(f.path, markdownFile), filepath.Join(f.path, htmlFile)}
-	for _, name := range slices.Concat(answers, pictures, reports) {
-		if rm := os.Remove(name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
-			err = errors.Join(err, rm)
+	for _, pattern := range []string{"*.vegeta.bin", "*.picture.html", report.File, markdownFile, htmlFile} {
+		names, err := fs.Glob(os.DirFS(f.path), pattern)
+		for _, name := range names {
+			err = errors.Join(err, os.Remove(filepath.Join(f.path, name)))
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("result folder: %w", err)
+		if err != nil {
+			return fmt.Errorf("result folder: %w", err)
+		}
 	}
 	return nil
 }
@@ -109,7 +102,7 @@ const (
 
 // save writes run.json and the reports drawn from it, each whole or not at all.
 func (f *folder) save(run *experiment.Run) error {
-	err := writeFiles(f, []format[*experiment.Run]{{report.File, renderJSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
+	err := writeFiles(f, []format[*experiment.Run]{{report.File, report.JSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
 	if err != nil {
 		return err
 	}

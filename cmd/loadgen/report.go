@@ -17,16 +17,7 @@ var runFormats = []format[*experiment.Run]{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
 	{"html", report.HTML},
-	{"json", renderJSON},
-}
-
-func renderJSON(w io.Writer, run *experiment.Run) error {
-	b, err := report.JSON(run)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(b)
-	return err
+	{"json", report.JSON},
 }
 
 // reportCommand is loadgen report DIR….

@@ -101,14 +101,15 @@ func TestResumeContradicted(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	write := func(name, commit string, args ...string) {
-		b, err := report.JSON(&experiment.Run{
+		var b bytes.Buffer
+		err := report.JSON(&b, &experiment.Run{
 			Schema: experiment.Schema, Environment: experiment.Environment{Commit: commit}, Config: experiment.RunConfig{Args: args},
 		})
 		if err == nil {
 			err = os.Mkdir(name, 0o755)
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(name, report.File), b, 0o644)
+			err = os.WriteFile(filepath.Join(name, report.File), b.Bytes(), 0o644)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -129,7 +129,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 
 func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) error {
 	if s.format == "json" {
-		return renderJSON(stdout, run)
+		return report.JSON(stdout, run)
 	}
 	fmt.Fprintln(stdout)
 	if err := report.Text(stdout, run); err != nil {

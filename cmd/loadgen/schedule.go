@@ -66,18 +66,27 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) in
 	return concludeSchedule(stdout, cfg, forced)
 }
 
+// parseSchedule reads the text of a file. Its property gets its present name, and
+// an old one is noted.
+func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
+	if s, err = schedule.Parse(string(text)); err != nil {
+		return s, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
+	}
+	if property, note, ok := catalog.FindProperty(s.Property); ok {
+		s.Property = property.Name
+		notes.add(note)
+	}
+	return s, nil
+}
+
 // replayConfig reads the file.
 func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	text, err := os.ReadFile(s.schedule)
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Schedule, err = schedule.Parse(string(text)); err != nil {
-		return cfg, fmt.Errorf("%s: %s", s.schedule, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
-	}
-	if property, note, ok := catalog.FindProperty(cfg.Schedule.Property); ok {
-		cfg.Schedule.Property = property.Name
-		s.notes.add(note)
+	if cfg.Schedule, err = parseSchedule(s.schedule, text, &s.notes); err != nil {
+		return cfg, err
 	}
 	cfg.Lines = schedule.StepLines(string(text))
 	if s.given["strategies"] {

@@ -75,15 +75,10 @@ func (s *settings) chooseCells() error {
 		return nil
 	}
 	if !s.given["strategies"] {
-		s.Strategies = nil
-		for _, c := range s.Only {
-			strategy, err := findStrategy(c.Strategy)
-			if err != nil {
-				return err
-			}
-			if !s.runs(c.Strategy) {
-				s.Strategies = append(s.Strategies, strategy)
-			}
+		named := namesOf(s.Only, func(c experiment.CellName) string { return c.Strategy })
+		var err error
+		if s.Strategies, err = parseStrategies(strings.Join(named, ",")); err != nil {
+			return err
 		}
 	}
 	if !s.given["faults"] {
@@ -136,31 +131,30 @@ func (s *settings) checkServers() error {
 	if len(s.Targets) > 0 || s.Stack.Kind != stack.External {
 		return nil
 	}
-	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
-	switch {
-	case s.Stack.DSN == "":
+	if s.Stack.DSN == "" {
 		return fmt.Errorf("-stack external needs -db DSN, where the ledger is kept")
-	case s.Stack.Needs&lock.Redis != 0 && s.Stack.Redis == "" && s.Stack.Sentinel == nil:
-		return fmt.Errorf("strategy %s needs -redis ADDR or -sentinel ADDR with -stack external", s.whoNeeds(lock.Redis))
-	case s.Stack.Needs&lock.RedisQuorum != 0 && len(nodes) < 3:
-		return fmt.Errorf("strategy %s needs -redlock with 3 addresses or more with -stack external", s.whoNeeds(lock.RedisQuorum))
-	case s.Stack.Needs&lock.ZooKeeper != 0 && len(s.Stack.ZooKeeper) == 0:
-		return fmt.Errorf("strategy %s needs -zk ADDR with -stack external", s.whoNeeds(lock.ZooKeeper))
-	case s.Stack.Needs&lock.Etcd != 0 && len(s.Stack.Etcd) == 0:
-		return fmt.Errorf("strategy %s needs -etcd ADDR with -stack external", s.whoNeeds(lock.Etcd))
-	case len(slices.Compact(nodes)) < len(s.Stack.Redlock):
+	}
+	for _, server := range []struct {
+		of    lock.Backend
+		given bool
+		flags string
+	}{
+		{lock.Redis, s.Stack.Redis != "" || s.Stack.Sentinel != nil, "-redis ADDR or -sentinel ADDR"},
+		{lock.RedisQuorum, len(s.Stack.Redlock) >= 3, "-redlock with 3 addresses or more"},
+		{lock.ZooKeeper, len(s.Stack.ZooKeeper) > 0, "-zk ADDR"},
+		{lock.Etcd, len(s.Stack.Etcd) > 0, "-etcd ADDR"},
+	} {
+		for _, strategy := range s.Strategies {
+			if strategy.Needs&server.of != 0 && !server.given {
+				return fmt.Errorf("strategy %s needs %s with -stack external", strategy.Name, server.flags)
+			}
+		}
+	}
+	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
+	if len(slices.Compact(nodes)) < len(s.Stack.Redlock) {
 		return fmt.Errorf("-redlock %s names a node twice, and they must be independent", strings.Join(s.Stack.Redlock, ","))
 	}
 	return nil
-}
-
-func (s *settings) whoNeeds(b lock.Backend) string {
-	for _, strategy := range s.Strategies {
-		if strategy.Needs&b != 0 {
-			return strategy.Name
-		}
-	}
-	return ""
 }
 
 // checkAsserts wants every claim to speak of a cell that will be there.
@@ -177,9 +171,4 @@ func (s *settings) checkAsserts() error {
 		}
 	}
 	return nil
-}
-
-// runs says whether the strategy is among those that are run.
-func (s *settings) runs(name string) bool {
-	return slices.ContainsFunc(s.Strategies, func(o lock.Strategy) bool { return o.Name == name })
 }

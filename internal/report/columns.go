@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/grab"
 	"grablab/internal/load"
@@ -39,10 +40,10 @@ var loadColumns = []column{
 	number("answers", "busy", outcome("busy")),
 	number("answers", "error", outcome("error")),
 	number("answers", "timeout", outcome("timeout")),
-	number("ms, schedule", "p50", func(c experiment.Cell) string { return latency(c, c.Latency, p50) }),
-	number("ms, schedule", "p99", func(c experiment.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }),
-	number("ms, sent", "p50", func(c experiment.Cell) string { return latency(c, c.LatencySent, p50) }),
-	number("ms, sent", "p99", func(c experiment.Cell) string { return latency(c, c.LatencySent, p99) }),
+	number("ms, schedule", "p50", func(c experiment.Cell) string { return figure(c, c.Latency, p50) }),
+	number("ms, schedule", "p99", func(c experiment.Cell) string { return figure(c, c.Latency, p99) + heldMark(c) }),
+	number("ms, sent", "p50", func(c experiment.Cell) string { return figure(c, c.LatencySent, p50) }),
+	number("ms, sent", "p99", func(c experiment.Cell) string { return figure(c, c.LatencySent, p99) }),
 	number("per second", "done", func(c experiment.Cell) string { return figure(c, c.CompletedRPS, rate) }),
 	number("per second", "grabs", func(c experiment.Cell) string { return figure(c, grabsPerSecond(c), rate) }),
 	number("redis", "/req", func(c experiment.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
@@ -58,8 +59,8 @@ var peakColumns = []column{
 	number("highest rate held", "grabs/s", func(c experiment.Cell) string {
 		return peak(c, func(p *experiment.Peak) *float64 { return p.GrabsPerS })
 	}),
-	number("ms, schedule", "p50", func(c experiment.Cell) string { return latency(c, c.Latency, p50) }),
-	number("ms, schedule", "p99", func(c experiment.Cell) string { return latency(c, c.Latency, p99) + heldMark(c) }),
+	number("ms, schedule", "p50", func(c experiment.Cell) string { return figure(c, c.Latency, p50) }),
+	number("ms, schedule", "p99", func(c experiment.Cell) string { return figure(c, c.Latency, p99) + heldMark(c) }),
 	number("ledger", "double", func(c experiment.Cell) string { return count(c, c.DoubleGrabs) }),
 	number("redis", "/req", func(c experiment.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
 	text("rates tried, p99 in ms", steps),
@@ -76,17 +77,11 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	if isPeak(run) {
 		columns = peakColumns
 	}
-	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault != noFault }) {
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault }) {
 		return slices.Insert(slices.Clone(columns), 1, faultColumn)
 	}
 	return columns
 }
-
-const (
-	noFault       = "none"
-	notApplicable = "n/a"
-	unknown       = "unknown"
-)
 
 func isPeak(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Peak != nil })
@@ -103,12 +98,15 @@ func verdict(c experiment.Cell) string {
 	switch {
 	case c.Expected == nil:
 		return string(c.Verdict)
-	case *c.Expected == c.Verdict:
-		return string(c.Verdict) + " " + asExpected
-	default:
+	case differs(c):
 		return string(c.Verdict) + " " + notExpected
+	default:
+		return string(c.Verdict) + " " + asExpected
 	}
 }
+
+// differs says whether the verdict is another than the expected one.
+func differs(c experiment.Cell) bool { return c.Expected != nil && *c.Expected != c.Verdict }
 
 func heldMark(c experiment.Cell) string {
 	if c.LoadHeld != nil && !*c.LoadHeld {
@@ -119,7 +117,7 @@ func heldMark(c experiment.Cell) string {
 
 // missing is what stands in place of a figure that could not be counted.
 func missing(c experiment.Cell) string {
-	if c.Verdict == notApplicable {
+	if c.Verdict == catalog.NA {
 		return "-"
 	}
 	return "?"
@@ -144,15 +142,8 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-func p50(l *load.Latency) float64 { return l.P50 }
-func p99(l *load.Latency) float64 { return l.P99 }
-
-func latency(c experiment.Cell, l *load.Latency, at func(*load.Latency) float64) string {
-	if l == nil {
-		return missing(c)
-	}
-	return millis(at(l))
-}
+func p50(l load.Latency) string { return millis(l.P50) }
+func p99(l load.Latency) string { return millis(l.P99) }
 
 func peak(c experiment.Cell, of func(*experiment.Peak) *float64) string {
 	switch {
@@ -189,21 +180,18 @@ func steps(c experiment.Cell) string {
 
 // millis has three digits, or as many as there are.
 func millis(ms float64) string {
-	switch {
-	case ms < 10:
+	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64)
-	case ms < 100:
-		return strconv.FormatFloat(ms, 'f', 1, 64)
-	default:
-		return strconv.FormatFloat(ms, 'f', 0, 64)
 	}
+	return rate(ms)
 }
 
-func rate(perSecond float64) string {
-	if perSecond < 100 {
-		return strconv.FormatFloat(perSecond, 'f', 1, 64)
+// rate has one decimal below 100.
+func rate(x float64) string {
+	if x < 100 {
+		return strconv.FormatFloat(x, 'f', 1, 64)
 	}
-	return strconv.FormatFloat(perSecond, 'f', 0, 64)
+	return whole(x)
 }
 
 func ratio(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }

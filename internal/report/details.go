@@ -28,6 +28,9 @@ var detailColumns = []column{
 
 // detailLegend explains the columns, and how large a scenario is.
 func detailLegend(cells []experiment.Cell) []string {
+	if len(cells) == 0 {
+		return nil
+	}
 	lines := []string{
 		"struck: grabs that the fault hit; overlaps: holders inside at once, - where there is no lock; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a holder believed in a lock that another had, - where no holder lost it or learned of it",
@@ -52,7 +55,7 @@ func optional[T any](x *T, format func(T) string) string {
 	return format(*x)
 }
 
-func whole(ms float64) string { return strconv.FormatFloat(ms, 'f', 0, 64) }
+func whole(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }
 
 func mode(c experiment.Cell) string {
 	if c.Timeline == nil {

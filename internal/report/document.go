@@ -105,10 +105,8 @@ func compose(run *experiment.Run, full bool) document {
 			shown = slices.DeleteFunc(slices.Clone(faulty), func(c experiment.Cell) bool { return !surprising(c) })
 			named = slices.Concat(calm, shown)
 		}
-		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)})
-		d.addTable(section{Lines: legend(calm)}, calm)
-		d.add(section{Title: "Under the faults", Table: tableOf(detailColumns, shown)})
-		d.addTable(section{Lines: detailLegend(shown)}, shown)
+		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)}, section{Lines: legend(calm)})
+		d.add(section{Title: "Under the faults", Table: tableOf(detailColumns, shown)}, section{Lines: detailLegend(shown)})
 	} else {
 		d.add(section{Table: tableOf(columnsOf(run, run.Cells), run.Cells)}, section{Lines: legend(run.Cells)})
 		calm = run.Cells
@@ -134,18 +132,11 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// addTable adds what belongs to a table of these cells, if there is one.
-func (d *document) addTable(s section, cells []experiment.Cell) {
-	if len(cells) > 0 {
-		d.add(s)
-	}
-}
-
 // split parts the cells of no fault from the others, and puts those together
 // that had the same.
 func split(run *experiment.Run) (calm, faulty []experiment.Cell) {
 	for _, c := range run.Cells {
-		if c.Fault == noFault {
+		if c.Fault == catalog.NoFault {
 			calm = append(calm, c)
 		} else {
 			faulty = append(faulty, c)
@@ -159,5 +150,5 @@ func split(run *experiment.Run) (calm, faulty []experiment.Cell) {
 
 // surprising says whether the cell needs to be looked at.
 func surprising(c experiment.Cell) bool {
-	return c.Expected != nil && *c.Expected != c.Verdict || c.Verdict == unknown
+	return differs(c) || c.Verdict == catalog.Unknown
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -62,40 +63,29 @@ func bounds(c explore.Config) string {
 // table has a line a strategy with the failure that matters most, and below it
 // a line for each other property that fails.
 func (e Exploration) table(b *strings.Builder) {
-	var t table
-	for _, name := range []string{"strategy", "verdict", "steps", "mode", "property", "schedules", "states", "time"} {
-		figures := name == "steps" || len(t.Headings) > 4
-		t.Headings = append(t.Headings, heading{Name: name, Left: !figures})
-	}
+	t := table{Headings: []heading{
+		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
+		{Name: "property", Left: true}, {Name: "schedules"}, {Name: "states"}, {Name: "time"},
+	}}
 	if !e.Timing {
 		t.Headings = t.Headings[:len(t.Headings)-1]
 	}
-	add := func(texts ...string) {
-		row := make([]field, len(t.Headings))
-		for i := range row[:min(len(row), len(texts))] {
-			row[i].Text = texts[i]
-		}
-		t.Rows = append(t.Rows, row)
-	}
 	for _, r := range e.Results {
-		f := failing(r.Failures)
-		add(r.Strategy, against(r.Verdict, r.Expected), f[0], f[1], f[2],
-			thousands(r.Schedules), thousands(r.States), r.Elapsed.Round(10*time.Millisecond).String())
-		for i := range r.Failures[min(1, len(r.Failures)):] {
-			f := failing(r.Failures[i+1:])
-			add("", "", f[0], f[1], f[2])
+		rows := [][8]string{{
+			r.Strategy, against(r.Verdict, r.Expected), "-", "-", "-",
+			thousands(r.Schedules), thousands(r.States), r.Elapsed.Round(10 * time.Millisecond).String(),
+		}}
+		for i, f := range r.Failures {
+			if i > 0 {
+				rows = append(rows, [8]string{})
+			}
+			rows[i][2], rows[i][3], rows[i][4] = strconv.Itoa(len(f.Schedule.Steps)), cmp.Or(f.Mode, "-"), f.Property
+		}
+		for _, row := range rows {
+			t.Rows = append(t.Rows, mapped(row[:len(t.Headings)], func(s string) field { return field{Text: s} }))
 		}
 	}
 	t.text(b, 2)
-}
-
-// failing is the first of the failures, in columns.
-func failing(failures []explore.Failure) [3]string {
-	if len(failures) == 0 {
-		return [3]string{"-", "-", "-"}
-	}
-	f := failures[0]
-	return [3]string{strconv.Itoa(len(f.Schedule.Steps)), orDash(f.Mode), f.Property}
 }
 
 // against marks a verdict as the expected one, or says which that were.
@@ -166,13 +156,6 @@ func exhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0
 	})
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // thousands sets a comma after every third digit.

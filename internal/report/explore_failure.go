@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -103,7 +104,7 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	}
 	var store []string
 	if n == 1 || !slices.Equal(m.Store, before.Store) {
-		for _, text := range orNothing(m.Store) {
+		for _, text := range m.Store {
 			store = append(store, wrap(text, storeMost))
 		}
 	}
@@ -148,11 +149,4 @@ var deeds = map[schedule.Kind]string{
 	schedule.NodeClock:    "the clock of TARGET jumps by DURATION",
 }
 
-func orNothing(store []string) []string {
-	if len(store) == 0 {
-		return []string{"nothing"}
-	}
-	return store
-}
-
-func namesOrDash(names []string) string { return orDash(strings.Join(names, " ")) }
+func namesOrDash(names []string) string { return cmp.Or(strings.Join(names, " "), "-") }

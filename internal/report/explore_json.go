@@ -2,13 +2,12 @@ package report
 
 import (
 	_ "embed"
-	"encoding/json"
-	"fmt"
 	"io"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/order"
+	"grablab/internal/schedule"
 )
 
 // ExploreSchema is the JSON Schema (draft 2020-12) of what ExploredJSON writes.
@@ -55,7 +54,7 @@ type exploredJSON struct {
 type levelJSON struct {
 	Preemptions int `json:"preemptions"`
 	Faults      int `json:"faults"`
-	Schedules   int `json:"schedules"`
+	Run         int `json:"schedules"`
 	Waiting     int `json:"waiting"`
 }
 
@@ -85,25 +84,17 @@ func ExploredJSON(w io.Writer, e Exploration) error {
 	doc := explorationJSON{
 		Schema:     exploreSchema,
 		Bounds:     boundsJSON{e.Config.Actors, e.Config.Preemptions, list(e.Config.Faults), e.Config.FaultCount},
-		Strategies: []exploredJSON{},
+		Strategies: mapped(e.Results, e.resultJSON),
 	}
-	for _, r := range e.Results {
-		doc.Strategies = append(doc.Strategies, e.resultJSON(r))
-	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(doc); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
+	return encode(w, doc)
 }
 
 func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 	doc := exploredJSON{
 		Strategy: r.Strategy, Guard: r.Guard, Verdict: r.Verdict, Expected: orNull(string(r.Expected)), Reason: r.Reason,
 		Complete: r.Complete, Schedules: r.Schedules, States: r.States,
-		Schedule: []string{}, Levels: []levelJSON{}, Failures: []failureJSON{},
+		Schedule: []string{}, Failures: mapped(r.Failures, failureToJSON),
+		Levels: mapped(r.Levels, func(l explore.Level) levelJSON { return levelJSON(l) }),
 	}
 	if e.Timing {
 		seconds := r.Elapsed.Seconds()
@@ -113,36 +104,29 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 		shortest := r.Failures[0]
 		steps := len(shortest.Schedule.Steps)
 		doc.Steps, doc.FailureMode, doc.Property = &steps, orNull(shortest.Mode), &shortest.Property
-		for _, step := range shortest.Schedule.Steps {
-			doc.Schedule = append(doc.Schedule, step.String())
-		}
-	}
-	for _, l := range r.Levels {
-		doc.Levels = append(doc.Levels, levelJSON{l.Preemptions, l.Faults, l.Run, l.Waiting})
-	}
-	for _, f := range r.Failures {
-		doc.Failures = append(doc.Failures, failureToJSON(f))
+		doc.Schedule = mapped(shortest.Schedule.Steps, schedule.Step.String)
 	}
 	return doc
 }
 
 func failureToJSON(f explore.Failure) failureJSON {
-	doc := failureJSON{f.Property, orNull(f.Mode), f.Why, f.Schedule.String(), []momentJSON{}}
-	for _, m := range f.Moments {
-		doc.Moments = append(doc.Moments, momentJSON{
-			m.Step.String(), m.At.Nanoseconds(), m.Step.Actor, m.Did, list(m.Store), list(m.Believes), list(m.Holds), m.Broken,
-		})
-	}
-	return doc
+	return failureJSON{f.Property, orNull(f.Mode), f.Why, f.Schedule.String(), mapped(f.Moments, func(m explore.Moment) momentJSON {
+		return momentJSON{m.Step.String(), m.At.Nanoseconds(), m.Step.Actor, m.Did, list(m.Store), list(m.Believes), list(m.Holds), m.Broken}
+	})}
 }
 
-// list is never null.
-func list[S ~string](l []S) []string {
-	texts := make([]string, len(l))
-	for i, s := range l {
-		texts[i] = string(s)
+// mapped is f of each; it is never null.
+func mapped[S, T any](list []S, f func(S) T) []T {
+	all := make([]T, len(list))
+	for i, x := range list {
+		all[i] = f(x)
 	}
-	return texts
+	return all
+}
+
+// list is the names as text.
+func list[S ~string](names []S) []string {
+	return mapped(names, func(s S) string { return string(s) })
 }
 
 func orNull(s string) *string {

@@ -8,10 +8,10 @@
 package report
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,14 +45,16 @@ func Load(dir string) (*experiment.Run, error) {
 	return run, nil
 }
 
-// JSON is run.json as it is written: indented, and with a newline at its end.
-func JSON(run *experiment.Run) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
+// JSON writes run.json.
+func JSON(w io.Writer, run *experiment.Run) error { return encode(w, run) }
+
+// encode writes v as JSON, indented, and with a newline at its end.
+func encode(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false) // reasons are read by people, too
-	if err := e.Encode(run); err != nil {
-		return nil, fmt.Errorf("report: %w", err)
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("report: %w", err)
 	}
-	return b.Bytes(), nil
+	return nil
 }

@@ -23,18 +23,14 @@ func matrix(run *experiment.Run) table {
 	for _, f := range faults {
 		t.Headings = append(t.Headings, heading{Name: string(f), Left: true})
 	}
-	rows := map[string][]field{}
-	var order []string
 	for _, c := range run.Cells {
-		if rows[c.Strategy] == nil {
-			rows[c.Strategy] = make([]field, len(t.Headings))
-			rows[c.Strategy][0].Text = c.Strategy
-			order = append(order, c.Strategy)
+		i := slices.IndexFunc(t.Rows, func(row []field) bool { return row[0].Text == c.Strategy })
+		if i < 0 {
+			i = len(t.Rows)
+			t.Rows = append(t.Rows, make([]field, len(t.Headings)))
+			t.Rows[i][0].Text = c.Strategy
 		}
-		rows[c.Strategy][1+slices.Index(faults, c.Fault)] = field{Text: inMatrix(c), Class: class(c)}
-	}
-	for _, name := range order {
-		t.Rows = append(t.Rows, rows[name])
+		t.Rows[i][1+slices.Index(faults, c.Fault)] = field{Text: inMatrix(c), Class: class(c)}
 	}
 	return t
 }
@@ -47,9 +43,9 @@ func inMatrix(c experiment.Cell) string {
 		text += " " + strconv.Itoa(*n)
 	}
 	switch {
-	case c.Expected == nil && c.Verdict != notApplicable:
+	case c.Expected == nil && c.Verdict != catalog.NA:
 		return text + " " + notClaimed
-	case c.Expected != nil && *c.Expected != c.Verdict:
+	case differs(c):
 		return text + " " + notExpected + string(*c.Expected)
 	default:
 		return text
@@ -73,10 +69,10 @@ func givenFor(c experiment.Cell) *int {
 // class of a cell, for a style sheet.
 func class(c experiment.Cell) string {
 	class := string(c.Verdict)
-	if c.Verdict == notApplicable {
+	if c.Verdict == catalog.NA {
 		class = "na"
 	}
-	if c.Expected != nil && *c.Expected != c.Verdict {
+	if differs(c) {
 		class += " surprise"
 	}
 	return class
@@ -85,14 +81,13 @@ func class(c experiment.Cell) string {
 // matrixLegend explains the words and the marks that occur.
 func matrixLegend(run *experiment.Run) []string {
 	lines := []string{"unsafe, and how many grabs were too many, or else how often two holders were inside at once; stuck, and how many orders; n/a: the fault touches nothing that the strategy uses"}
-	differ := 0
-	claimed := 0
+	claimed, differ := 0, 0
 	for _, c := range run.Cells {
 		if c.Expected != nil {
 			claimed++
-			if *c.Expected != c.Verdict {
-				differ++
-			}
+		}
+		if differs(c) {
+			differ++
 		}
 	}
 	if claimed > 0 {
@@ -101,7 +96,7 @@ func matrixLegend(run *experiment.Run) []string {
 	if differ > 0 {
 		lines[len(lines)-1] += "; " + notExpected + " is not, and what was expected stands behind it"
 	}
-	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != notApplicable }) {
+	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != catalog.NA }) {
 		lines = append(lines, notClaimed+" nothing is claimed: the flags change what the registry speaks of, or chance decides")
 	}
 	return lines

@@ -154,11 +154,11 @@ func TestTableFits(t *testing.T) {
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	want := rush()
-	b, err := report.JSON(want)
-	if err != nil {
+	var b bytes.Buffer
+	if err := report.JSON(&b, want); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, report.File), b, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, report.File), b.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	got, err := report.Load(dir)

@@ -1,12 +1,14 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 )
 
@@ -25,16 +27,8 @@ func head(run *experiment.Run) []string {
 }
 
 func servers(e experiment.Environment) string {
-	var all []string
-	for _, s := range []string{e.Redis, e.Database, e.ZooKeeper, e.Etcd} {
-		if s != "" {
-			all = append(all, s)
-		}
-	}
-	if len(all) == 0 {
-		return "servers unknown"
-	}
-	return strings.Join(all, ", ")
+	all := slices.DeleteFunc([]string{e.Redis, e.Database, e.ZooKeeper, e.Etcd}, func(s string) bool { return s == "" })
+	return cmp.Or(strings.Join(all, ", "), "servers unknown")
 }
 
 func loadLine(run *experiment.Run) string {
@@ -162,9 +156,9 @@ func moral(c experiment.Cell, instances int) string {
 	case *c.DoubleGrabs > 0:
 		return fmt.Sprintf("%s grabbed more than once, %s too many: one driver reads that an order is free, and another does before the first has written.",
 			ofAll(*c.OrdersDoubleGrabbed, c.Orders), plural(*c.DoubleGrabs, "grab", "grabs"))
-	case c.Verdict == "stuck" && c.StuckOrders != nil:
+	case c.Verdict == catalog.Stuck && c.StuckOrders != nil:
 		return fmt.Sprintf("no order was grabbed twice, but %s left that no driver can grab any more.", ofAll(*c.StuckOrders, c.Orders))
-	case c.Verdict != "safe":
+	case c.Verdict != catalog.Safe:
 		return ""
 	case *c.OrdersGrabbed == c.Orders:
 		return fmt.Sprintf("%s grabbed exactly once.", each(c.Orders))
@@ -190,7 +184,7 @@ func ofAll(n, orders int) string {
 
 // name of a cell: its strategy, and its fault where there was one.
 func name(c experiment.Cell) string {
-	if c.Fault == noFault {
+	if c.Fault == catalog.NoFault {
 		return c.Strategy
 	}
 	return c.Strategy + "/" + string(c.Fault)
@@ -199,10 +193,7 @@ func name(c experiment.Cell) string {
 // tally lists counts, the largest first.
 func tally(counts map[string]int) string {
 	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		if counts[a] != counts[b] {
-			return counts[b] - counts[a]
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
 	})
 	for i, k := range kinds {
 		kinds[i] = fmt.Sprintf("%s %d", k, counts[k])
