@@ -32,27 +32,7 @@ type child struct {
 	stderr head        // holds a stack where the process has ended by itself
 	hung   atomic.Bool // it was interrupted
 	ready  reply       // its first
-	steps  stepTable
-}
-
-// stepTable numbers steps alike at both ends: only one of them adds to it at a
-// time, and sends what it has added with its next message.
-type stepTable struct {
-	search.StepTable
-	sent int // how many the other end has
-}
-
-func (t *stepTable) unsent() []schedule.Step {
-	news := t.From(t.sent)
-	t.sent = t.Len()
-	return news
-}
-
-func (t *stepTable) receive(news []schedule.Step) {
-	for _, s := range news {
-		t.ID(s)
-	}
-	t.sent = t.Len()
+	steps  search.StepTable
 }
 
 // opening is the first message to a child.
@@ -65,18 +45,18 @@ type opening struct {
 // which states have been visited.
 type request struct {
 	Steps   []schedule.Step // new in the table
-	Visited []search.VisitedState
+	Visited search.Visited
 	Tasks   []wireTask
 	Replay  []schedule.Step
 }
 
 // reply is of one task, or of a replay. The first says that the child is ready.
 type reply struct {
-	Err       string
-	DoubleTap bool            // ready, and the driver of the first actor tries twice
-	Steps     []schedule.Step // new in the table
-	Trace     *wireTrace
-	Replayed  *replayed
+	Err      string
+	Actors   []schedule.Actor // ready, and these take part
+	Steps    []schedule.Step  // new in the table
+	Trace    *wireTrace
+	Replayed *replayed
 }
 
 // wireTask and wireTrace have numbers of the table in place of the steps.
@@ -113,25 +93,21 @@ func (c *child) start() error {
 		return fmt.Errorf("explore: start a child: %w", err)
 	}
 	c.stdin, c.out, c.in = stdin, gob.NewEncoder(stdin), gob.NewDecoder(stdout)
-	c.steps.sent = 0
+	c.steps.Forget()
 	if err := c.out.Encode(c.opening); err != nil {
 		return gone(err)
 	}
 	if c.ready, err = c.receive(); err != nil {
 		return err
 	}
-	all := make([]search.VisitedState, 0, len(c.visited))
-	for state, v := range c.visited {
-		all = append(all, search.VisitedState{State: state, Visit: v})
-	}
-	return c.Update(all)
+	return c.Update(c.visited)
 }
 
 // Update returns at once: the child answers no such request.
-func (c *child) Update(news []search.VisitedState) error { return c.send(request{Visited: news}) }
+func (c *child) Update(news search.Visited) error { return c.send(request{Visited: news}) }
 
 func (c *child) send(r request) error {
-	r.Steps = c.steps.unsent()
+	r.Steps = c.steps.Unsent()
 	return gone(c.out.Encode(r))
 }
 
@@ -146,7 +122,7 @@ func (c *child) receive() (reply, error) {
 	if r.Err != "" {
 		return r, fmt.Errorf("explore: %s", r.Err)
 	}
-	c.steps.receive(r.Steps)
+	c.steps.Receive(r.Steps)
 	return r, nil
 }
 

@@ -23,7 +23,7 @@ func Work(bubble sim.Bubble, in io.Reader, out io.Writer) error {
 		return errors.Join(err, s.out.Encode(reply{Err: err.Error()}))
 	}
 	defer s.local.close()
-	err := s.out.Encode(reply{DoubleTap: s.local.doubleTap})
+	err := s.out.Encode(reply{Actors: s.local.cluster.Actors})
 	for err == nil {
 		var r request
 		if err = s.in.Decode(&r); err == nil {
@@ -64,7 +64,7 @@ type server struct {
 	local *local
 	in    *gob.Decoder
 	out   *gob.Encoder
-	steps stepTable
+	steps search.StepTable
 }
 
 func (s *server) open(bubble sim.Bubble, o opening) error {
@@ -76,7 +76,7 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 }
 
 func (s *server) answer(r request) error {
-	s.steps.receive(r.Steps)
+	s.steps.Receive(r.Steps)
 	_ = s.local.Update(r.Visited) // never fails
 	if r.Replay != nil {
 		replayed, err := s.local.replay(r.Replay)
@@ -93,7 +93,7 @@ func (s *server) answer(r request) error {
 	var failed error
 	err := s.local.Execute(tasks, func(_ int, t *search.Trace) {
 		answer := reply{Trace: search.ConvertTrace(t, s.steps.ID)}
-		answer.Steps = s.steps.unsent()
+		answer.Steps = s.steps.Unsent()
 		failed = errors.Join(failed, s.out.Encode(answer))
 	})
 	return errors.Join(err, failed)

@@ -189,14 +189,16 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
-	workers, doubleTap, err := startWorkers(bubble, cfg, set, visited)
-	defer closeAll(workers)
+	workers, actors, err := startWorkers(bubble, cfg, set, visited)
+	defer func() {
+		for _, w := range workers {
+			_ = w.close() // it is not needed any more, however it ends
+		}
+	}()
 	if err != nil {
 		return Result{}, err
 	}
-	if doubleTap {
-		set = withDoubleTap(set)
-	}
+	set.Actors = actors
 	if cfg.Seconds > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(cfg.Seconds*float64(time.Second)))
@@ -219,31 +221,25 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	return confirm(result(summary), set, summary.Findings, workers[0])
 }
 
-// startWorkers starts children, or makes one worker in this process. doubleTap
-// says that the driver of the first actor tries twice.
-func startWorkers(bubble Bubble, cfg Config, set sim.Setting, visited search.Visited) (workers []worker, doubleTap bool, err error) {
+// startWorkers starts children, or makes one worker in this process. They say which
+// actors take part.
+func startWorkers(bubble Bubble, cfg Config, set sim.Setting, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, visited)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
-		return []worker{l}, l.doubleTap, nil
+		return []worker{l}, l.cluster.Actors, nil
 	}
 	for range cfg.Workers {
 		c, err := startChild(cfg.Command, opening{cfg, set.Strategy.Name}, visited)
 		workers = append(workers, c)
 		if err != nil {
-			return workers, false, err
+			return workers, nil, err
 		}
-		doubleTap = c.ready.DoubleTap
+		actors = c.ready.Actors
 	}
-	return workers, doubleTap, nil
-}
-
-func closeAll(workers []worker) {
-	for _, w := range workers {
-		_ = w.close() // it is not needed any more, however it ends
-	}
+	return workers, actors, nil
 }
 
 // resultOf a search, but for its failures.

@@ -2,6 +2,8 @@ package explore
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
@@ -28,8 +30,6 @@ type local struct {
 	cluster *sim.Cluster
 	limits  *sim.Limits
 	visited search.Visited
-	// doubleTap says that the driver of the first actor tries twice.
-	doubleTap bool
 }
 
 // newLocal makes a worker for one strategy. It ends executions at visited states,
@@ -39,15 +39,14 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, visited search.Vis
 	if err != nil {
 		return nil, err
 	}
-	doubleTap := cluster.TokenIsDriver && cfg.Actors > 2
-	if doubleTap {
-		cluster.Setting = withDoubleTap(cluster.Setting)
+	if cluster.TokenIsDriver && cfg.Actors > 2 {
+		cluster.Actors = doubleTap(cluster.Actors)
 	}
 	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Properties: cfg.Properties, Reduce: !cfg.NoReduce}
 	if !cfg.NoMerge {
 		limits.Visited = visited.Covers
 	}
-	return &local{cluster, limits, visited, doubleTap}, nil
+	return &local{cluster, limits, visited}, nil
 }
 
 func (l *local) Execute(tasks []search.Task, done func(int, *search.Trace)) error {
@@ -61,8 +60,8 @@ func (l *local) Execute(tasks []search.Task, done func(int, *search.Trace)) erro
 	return nil
 }
 
-func (l *local) Update(news []search.VisitedState) error {
-	l.visited.Update(news)
+func (l *local) Update(news search.Visited) error {
+	maps.Copy(l.visited, news)
 	return nil
 }
 
@@ -76,13 +75,12 @@ func (l *local) close() error {
 	return nil
 }
 
-// withDoubleTap has the driver of the first actor try once more as the second:
-// with a lock whose token is the driver's, the two are one to it.
-func withDoubleTap(set sim.Setting) sim.Setting {
-	actors := append([]schedule.Actor(nil), set.Actors...)
+// doubleTap has the driver of the first actor try once more as the second: with a
+// lock whose token is the driver's, the two are one to it.
+func doubleTap(actors []schedule.Actor) []schedule.Actor {
+	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name
-	set.Actors = actors
-	return set
+	return actors
 }
 
 // crashed is the trace of a task whose process has ended or does not get on.

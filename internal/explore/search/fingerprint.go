@@ -8,15 +8,7 @@ const EmptyFingerprint Fingerprint = 14695981039346656037
 
 const fnvPrime Fingerprint = 1099511628211
 
-// Bytes adds b, and where it ends.
-func (f Fingerprint) Bytes(b []byte) Fingerprint {
-	for _, c := range b {
-		f = (f ^ Fingerprint(c)) * fnvPrime
-	}
-	return (f ^ 0xff) * fnvPrime
-}
-
-// Text adds t as Bytes would.
+// Text adds t, and where it ends.
 func (f Fingerprint) Text(t string) Fingerprint {
 	for i := range len(t) {
 		f = (f ^ Fingerprint(t[i])) * fnvPrime

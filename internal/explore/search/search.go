@@ -37,8 +37,8 @@ type Search struct {
 	cfg     Config
 	visited Visited
 	steps   StepTable
-	levels  []*level       // the cheapest first
-	news    []VisitedState // since the workers were last updated
+	levels  []*level // the cheapest first
+	news    Visited  // since the workers were last updated
 	found   map[string]Finding
 	cut     bool // an execution did not end within MaxSteps
 }
@@ -78,7 +78,7 @@ type Summary struct {
 
 // New makes a search whose visited states a worker in this process may share.
 func New(cfg Config, visited Visited) *Search {
-	s := &Search{cfg: cfg, visited: visited, found: map[string]Finding{}}
+	s := &Search{cfg: cfg, visited: visited, news: Visited{}, found: map[string]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
 		for faults := range min(total, cfg.Bounds.Faults) + 1 {
 			if c := (Cost{total - faults, faults}); c.Within(cfg.Bounds) {
@@ -142,7 +142,7 @@ func (s *Search) executeAll(jobs []job, c Cost, workers []Worker) ([]*Trace, err
 		tasks[i] = Task{s.given(j), c}
 	}
 	news := s.news
-	s.news = nil
+	s.news = Visited{}
 	traces := make([]*Trace, len(tasks))
 	var next atomic.Int64
 	share := func(w Worker) error {
@@ -194,7 +194,8 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	if !s.cfg.NoMerge && s.visited.Covers(state, c, steps) {
 		return false
 	}
-	s.news = append(s.news, s.visited.Add(state, c, steps))
+	s.visited.Add(state, c, steps)
+	s.news[state] = s.visited[state]
 	return true
 }
 

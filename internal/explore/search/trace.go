@@ -18,7 +18,7 @@ type Worker interface {
 	Execute(tasks []Task, done func(int, *Trace)) error
 	// Update takes in the states that have been visited since the last call:
 	// executions end where they come to one of these.
-	Update([]VisitedState) error
+	Update(Visited) error
 }
 
 // Trace is the record of one execution.
@@ -87,10 +87,12 @@ func ConvertSteps[S, T any](steps []S, step func(S) T) []T {
 type StepID uint16
 
 // StepTable numbers steps, so that what refers to many of them is small. The
-// zero value is empty.
+// zero value is empty. Two ends of a connection number them alike: only one of
+// them adds to its table at a time, and sends what is new with its next message.
 type StepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]StepID
+	sent  int // how many of the steps the other end has
 }
 
 // ID is the number of a step, which is added if it is new.
@@ -110,8 +112,20 @@ func (t *StepTable) ID(step schedule.Step) StepID {
 // Step is the step of a number.
 func (t *StepTable) Step(id StepID) schedule.Step { return t.steps[id] }
 
-// From lists the steps from a number on.
-func (t *StepTable) From(id int) []schedule.Step { return t.steps[id:] }
+// Unsent lists the steps that the other end does not have, and counts them as sent.
+func (t *StepTable) Unsent() []schedule.Step {
+	news := t.steps[t.sent:]
+	t.sent = len(t.steps)
+	return news
+}
 
-// Len is how many steps there are.
-func (t *StepTable) Len() int { return len(t.steps) }
+// Receive adds what the other end has sent.
+func (t *StepTable) Receive(news []schedule.Step) {
+	for _, s := range news {
+		t.ID(s)
+	}
+	t.sent = len(t.steps)
+}
+
+// Forget has another end begin with no steps.
+func (t *StepTable) Forget() { t.sent = 0 }

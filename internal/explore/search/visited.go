@@ -11,12 +11,6 @@ type Visit struct {
 	Steps uint16
 }
 
-// VisitedState is one entry of Visited, as workers get it.
-type VisitedState struct {
-	State Fingerprint
-	Visit Visit
-}
-
 // Covers says whether a state that is reached at this cost and after so many
 // steps need not be explored again: it was, for no more and in no more steps.
 func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
@@ -27,7 +21,7 @@ func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 func bit(c Cost) uint32 { return 1 << (int(c.Preemptions)*(MaxFaults+1) + int(c.Faults)) }
 
 // Add marks a state as explored at this cost, and at all that are no less.
-func (v Visited) Add(state Fingerprint, c Cost, steps int) VisitedState {
+func (v Visited) Add(state Fingerprint, c Cost, steps int) {
 	visit, ok := v[state]
 	if !ok || steps < int(visit.Steps) {
 		visit.Steps = uint16(steps)
@@ -38,12 +32,4 @@ func (v Visited) Add(state Fingerprint, c Cost, steps int) VisitedState {
 		}
 	}
 	v[state] = visit
-	return VisitedState{state, visit}
-}
-
-// Update takes in what another set has learnt.
-func (v Visited) Update(news []VisitedState) {
-	for _, s := range news {
-		v[s.State] = s.Visit
-	}
 }

@@ -130,19 +130,9 @@ func replyOf(cmd redis.Cmder) string {
 		}
 		return err.Error()
 	}
-	switch cmd := cmd.(type) {
-	case *redis.Cmd:
+	if cmd, ok := cmd.(*redis.Cmd); ok { // its String says nothing of a reply that has not come
 		return fmt.Sprint(cmd.Val())
-	case *redis.StringCmd:
-		return cmd.Val()
-	case *redis.StatusCmd:
-		return cmd.Val()
-	case *redis.IntCmd:
-		return fmt.Sprint(cmd.Val())
-	case *redis.BoolCmd:
-		return fmt.Sprint(cmd.Val())
-	default:
-		text := cmd.String()
-		return text[strings.LastIndex(text, ": ")+2:]
 	}
+	text := cmd.String()
+	return text[strings.LastIndex(text, ": ")+2:]
 }

@@ -210,7 +210,7 @@ func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)
 		return "", fmt.Errorf("sim: %s does not take a lock that is free: %w", x.Strategy.Name, err)
 	}
 	for _, n := range x.nodes {
-		held += string(n.contents())
+		held += n.contents()
 	}
 	hold(lease)
 	if err := lease.Release(ctx); err != nil {

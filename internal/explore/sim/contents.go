@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -27,46 +26,38 @@ func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
 // appendValue knows the types that locks are made of; what it cannot read is
 // shown as an error, which no two states share by accident.
 func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
-	switch m.Type(key) {
+	var value string
+	var values []string
+	var err error
+	switch kind := m.Type(key); kind {
 	case "string":
-		value, err := m.Get(key)
-		return appendOr(b, value, err)
+		value, err = m.Get(key)
 	case "hash":
-		fields, err := m.HKeys(key)
-		for _, f := range fields {
-			b = fmt.Appendf(b, "%s:%s ", f, m.HGet(key, f))
+		values, err = m.HKeys(key)
+		for i, field := range values {
+			values[i] = field + ":" + m.HGet(key, field)
 		}
-		return appendOr(b, "", err)
 	case "list":
-		values, err := m.List(key)
-		for _, v := range values {
-			b = append(append(b, v...), ' ')
-		}
-		return appendOr(b, "", err)
-	case "zset":
-		members, err := m.ZMembers(key)
-		for _, member := range members {
-			score, _ := m.ZScore(key, member)
-			b = append(append(b, member...), '@')
-			b = append(strconv.AppendFloat(b, score, 'g', -1, 64), ' ')
-		}
-		return appendOr(b, "", err)
+		values, err = m.List(key)
 	case "set":
-		members, err := m.SMembers(key)
-		for _, member := range members {
-			b = append(append(b, member...), ' ')
+		values, err = m.SMembers(key)
+	case "zset":
+		values, err = m.ZMembers(key)
+		for i, member := range values {
+			score, _ := m.ZScore(key, member)
+			values[i] = member + "@" + strconv.FormatFloat(score, 'g', -1, 64)
 		}
-		return appendOr(b, "", err)
 	default:
-		return append(b, "of type "+m.Type(key)...)
+		value = "of type " + kind
 	}
-}
-
-func appendOr(b []byte, value string, err error) []byte {
+	b = append(b, value...)
+	for _, v := range values {
+		b = append(append(b, v...), ' ')
+	}
 	if err != nil {
-		return append(b, err.Error()...)
+		b = append(b, err.Error()...)
 	}
-	return append(b, value...)
+	return b
 }
 
 // leaseOf finds the key that has a value in it, and for how long it lives; 0: for

@@ -165,13 +165,12 @@ func (m *enabledSteps) time() {
 		return // what goes on for longer goes on for ever, such as a renewal without a holder
 	}
 	timer, end := schedule.Step{Kind: schedule.NextTimer}, schedule.Step{Kind: schedule.LeaseEnd}
-	busy := m.anyEnabledLocked()
-	switch {
-	case !m.sleepersLocked():
-	case busy:
-		m.add(search.Preempted, timer)
-	default:
-		m.add(search.Free, timer)
+	busy, cost := m.anyEnabledLocked(), search.Free
+	if busy {
+		cost = search.Preempted
+	}
+	if m.sleepersLocked() {
+		m.add(cost, timer)
 	}
 	unfinished := slices.ContainsFunc(m.actors, func(a *actor) bool { return !a.done && !a.dead })
 	switch {
@@ -235,15 +234,11 @@ func (m *enabledSteps) actorFailures(a *actor) {
 			m.fault(catalog.Cancel, schedule.Step{Kind: schedule.Cancelled, Actor: a.name})
 		}
 	}
-	alone := true
-	for _, b := range m.actors {
-		alone = alone && (b == a || b.inst != a.inst || b.done || !b.begun)
+	dies := schedule.Step{Kind: schedule.Dies, Actor: a.name}
+	if slices.ContainsFunc(m.actors, func(b *actor) bool { return b != a && b.inst == a.inst && b.begun && !b.done }) {
+		dies = schedule.Step{Kind: schedule.InstanceDies, Instance: a.inst.number}
 	}
-	if alone {
-		m.fault(catalog.Crash, schedule.Step{Kind: schedule.Dies, Actor: a.name})
-	} else {
-		m.fault(catalog.Crash, schedule.Step{Kind: schedule.InstanceDies, Instance: a.inst.number})
-	}
+	m.fault(catalog.Crash, dies)
 	if a.inst.askedTime && a.inst.ahead == 0 {
 		m.fault(catalog.ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.TTL})
 	}

@@ -47,7 +47,7 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	watched, touched := n.watches()
 	f := search.EmptyFingerprint.Number(int64(watched)).Number(int64(touched))
-	f = f.Bytes(n.contents()).Number(int64(n.ahead)).Flag(n.down).Number(int64(n.subscriberCount()))
+	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down).Number(int64(n.subscriberCount()))
 	for _, a := range x.actors {
 		for _, l := range a.leases {
 			if l.node == n {

@@ -150,25 +150,23 @@ func (x *execution) wait(c *call, line *[]*call) error {
 	x.signal()
 	patience, stop := c.patience()
 	defer stop()
-	select {
-	case c.outcome = <-c.decided:
-		return nil
-	case <-x.ended:
-		return errOver
-	case <-patience:
-		<-c.ctx.Done() // its timer may be due in the same instant, and fire second
-	}
-	if x.abandon(c, line) {
-		if c.node == nil {
-			return c.ctx.Err()
+	for {
+		select {
+		case c.outcome = <-c.decided:
+			return nil
+		case <-x.ended:
+			return errOver
+		case <-patience:
 		}
-		return context.DeadlineExceeded
-	}
-	select {
-	case c.outcome = <-c.decided:
-		return nil
-	case <-x.ended:
-		return errOver
+		<-c.ctx.Done() // its timer may be due in the same instant, and fire second
+		switch {
+		case !x.abandon(c, line):
+			patience = nil
+		case c.node == nil:
+			return c.ctx.Err()
+		default:
+			return context.DeadlineExceeded
+		}
 	}
 }
 

@@ -47,8 +47,6 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-func (h *luaHost) close() { h.state.Close() }
-
 // protect refuses globals, as Redis does: they would outlive the script.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
@@ -173,10 +171,6 @@ func luaOf(l *lua.LState, reply any) lua.LValue {
 		return lua.LFalse
 	case int:
 		return lua.LNumber(r)
-	case int64:
-		return lua.LNumber(r)
-	case []byte:
-		return lua.LString(r)
 	case string:
 		return lua.LString(r)
 	case server.Simple:

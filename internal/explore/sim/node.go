@@ -31,7 +31,7 @@ type node struct {
 	subscribers []*conn
 	touched     map[*server.Peer]bool // for each peer with a WATCH, whether another may have written since
 	dirty       bool                  // data is not what the node holds
-	data        []byte
+	data        string
 }
 
 func newNode(name string) (*node, error) {
@@ -46,7 +46,7 @@ func newNode(name string) (*node, error) {
 }
 
 func (n *node) close() {
-	n.lua.close()
+	n.lua.state.Close()
 	n.redis.Close()
 }
 
@@ -147,12 +147,12 @@ func (n *node) disconnect() {
 }
 
 // contents is what the node holds, a line for each key.
-func (n *node) contents() []byte {
+func (n *node) contents() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.dirty {
 		n.redis.SetTime(n.now())
-		n.data = appendContents(nil, n.redis, n.now()) // others may still read the last
+		n.data = string(appendContents(nil, n.redis, n.now()))
 		n.dirty = false
 	}
 	return n.data

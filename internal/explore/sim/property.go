@@ -233,7 +233,7 @@ func (x *execution) judgeResidue() {
 
 // stores says whether a server has the token.
 func (x *execution) stores(token string) bool {
-	return slices.ContainsFunc(x.nodes, func(n *node) bool { return strings.Contains(string(n.contents()), token) })
+	return slices.ContainsFunc(x.nodes, func(n *node) bool { return strings.Contains(n.contents(), token) })
 }
 
 // entry is a line of what a server holds.
@@ -243,7 +243,7 @@ type entry struct{ node, key, line string }
 func (x *execution) entries() []entry {
 	var all []entry
 	for _, n := range x.nodes {
-		for line := range strings.Lines(string(n.contents())) {
+		for line := range strings.Lines(n.contents()) {
 			key, _, _ := strings.Cut(line, " = ")
 			all = append(all, entry{n.name, key, strings.TrimSpace(line)})
 		}
