@@ -82,7 +82,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	}
 	for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "wait", "seconds", "seed", "out"} {
 		if s.replay != "" && given[name] {
-			return nil, fmt.Errorf("%w: -%s cannot stand with -replay, whose file says what happens", errUsage, name)
+			return nil, fmt.Errorf("%w: -%s cannot be combined with -replay, whose file says what happens", errUsage, name)
 		}
 	}
 	return s, nil

@@ -45,7 +45,7 @@ func TestExploreBadUsage(t *testing.T) {
 		"-format mermaid -strategies setnx,mutex": "name one strategy",
 		"-replay none.txt":                        "no such file",
 		"-replay broken.txt":                      `broken.txt: line 5: "A acquires"`,
-		"-replay broken.txt -faults pause":        "-faults cannot stand with -replay",
+		"-replay broken.txt -faults pause":        "-faults cannot be combined with -replay",
 		"-file none.go":                           "no such file",
 		"-file broken.txt":                        "want a Go file",
 		"-file mine_test.go":                      "that is no test",

@@ -128,7 +128,7 @@ func parseRun(args []string) (*settings, error) {
 		s.Seed = uint64(rand.Uint32())
 		s.Args = append(s.Args, fmt.Sprintf("-seed=%d", s.Seed))
 	}
-	if err := s.settle(); err != nil {
+	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUsage, err)
 	}
 	return s, nil

@@ -22,7 +22,7 @@ import (
 // sample is a flag with what it must change in a run of scenario rush.
 type sample struct {
 	value string
-	also  string // what it cannot stand without
+	also  string // what it cannot be combined without
 	want  func(*settings)
 }
 
@@ -285,7 +285,7 @@ func TestBadUsage(t *testing.T) {
 		"-only setnx":                       "want STRATEGY/FAULT",
 		"-only setnx/paus":                  "did you mean pause?",
 		"-only setnx/pause -faults none":    "not among -strategies and -faults",
-		"-faults pause -scenario peak":      "cannot stand with -scenario peak",
+		"-faults pause -scenario peak":      "cannot be combined with -scenario peak",
 		"-only setnx/pause -instances 1":    "must be 2 or more",
 		"-targets http://h:1 -faults slow":  "not ours to strike",
 		"-worker-stacks 0":                  "want a whole number from 1",
@@ -293,7 +293,7 @@ func TestBadUsage(t *testing.T) {
 		"-strategies none -only setnx/none": "not among -strategies",
 		"-schedule f":                       "-schedule goes with -stack local",
 		"-schedule f -stack local":          "no such file",
-		"-schedule f -stack local -ttl 1s":  "-ttl cannot stand with -schedule",
+		"-schedule f -stack local -ttl 1s":  "-ttl cannot be combined with -schedule",
 		"-seed -1":                          "want a whole number",
 		"-stack remote":                     "want one of embedded, local, external",
 		"-stack external":                   "needs -db",
@@ -303,7 +303,7 @@ func TestBadUsage(t *testing.T) {
 		"-stack external -db x -sentinel h:1":                   "needs -sentinel-master NAME",
 		"-stack external -db x -sentinel-master m":              "needs -sentinel ADDR",
 		"-schedule f -stack local -strategies all":              "one of -strategies at a time",
-		"-stack external -db x -redis h:1 -sentinel h:2":        "cannot stand with -redis",
+		"-stack external -db x -redis h:1 -sentinel h:2":        "cannot be combined with -redis",
 		"-sentinel h:1":                      "goes with -stack external",
 		"-redis h:1":                         "goes with -stack external",
 		"-stack local -redlock h:1":          "goes with -stack external",
@@ -313,8 +313,8 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1/orders":         "want the base URL",
 		"-targets http://h:1?x=1":            "want the base URL",
 		"-targets http://h:1,http://h:1/":    "named twice",
-		"-targets http://h:1 -stack local":   "-stack cannot stand with -targets",
-		"-targets http://h:1 -instances 3":   "-instances cannot stand with -targets",
+		"-targets http://h:1 -stack local":   "-stack cannot be combined with -targets",
+		"-targets http://h:1 -instances 3":   "-instances cannot be combined with -targets",
 		"-first-order 5":                     "goes with -targets",
 		"-targets http://h:1 -first-order 0": "want the id of an order",
 		"-admin-token x":                     "goes with -targets",
@@ -329,7 +329,7 @@ func TestBadUsage(t *testing.T) {
 		"-rate fast":                         "above 0",
 		"-duration 5":                        "want a duration",
 		"-duration 0s":                       "want 1ms or more",
-		"-duration 5s -orders 3":             "cannot stand with -orders",
+		"-duration 5s -orders 3":             "cannot be combined with -orders",
 		"-duration 5s -scenario article":     "needs -rate",
 		"-duration 99999h":                   "more than 100000000 requests",
 		"-timeout 0":                         "want 1ms or more",

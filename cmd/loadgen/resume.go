@@ -35,7 +35,7 @@ func (s *settings) contradicts(run *experiment.Run) error {
 	had := run.Config.Args
 	switch commit := experiment.NewEnvironment("").Commit; {
 	case s.given["out"]:
-		return errors.New("-out cannot stand with -resume, which goes on in the folder of the run")
+		return errors.New("-out cannot be combined with -resume, which goes on in the folder of the run")
 	case len(had) == 0:
 		return fmt.Errorf("-resume %s: it does not say with which flags it was run", s.resume)
 	case run.Environment.Commit != commit:

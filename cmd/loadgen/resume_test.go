@@ -123,7 +123,7 @@ func TestResumeContradicted(t *testing.T) {
 		"-resume x -orders 6":         "-orders=6 contradicts x, which was run with -orders=5",
 		"-resume x -drivers 6":        "-drivers=6 contradicts x, which was run without -drivers",
 		"-resume x -seed 4":           "-seed=4 contradicts x, which was run with -seed=3",
-		"-resume x -out y":            "-out cannot stand with -resume",
+		"-resume x -out y":            "-out cannot be combined with -resume",
 		"-resume nowhere":             "nowhere has no run.json",
 		"-resume old":                 "does not say with which flags",
 		"-resume other":               "it was run by commit abc1234",

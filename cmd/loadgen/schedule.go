@@ -27,7 +27,7 @@ func (s *settings) checkSchedule() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.given)) {
 		if !slices.Contains(besideSchedule, name) {
-			return fmt.Errorf("-%s cannot stand with -schedule, whose file says what happens", name)
+			return fmt.Errorf("-%s cannot be combined with -schedule, whose file says what happens", name)
 		}
 	}
 	switch {

@@ -11,8 +11,8 @@ import (
 // memory. Those of one instance must come in the order of their sequence
 // numbers; how instances are interleaved does not matter.
 //
-// A sequence that begins again at 1 is a process that was started anew: what
-// its predecessor held ended with that one's last event.
+// A new incarnation, or a sequence number that does not grow, is a restarted
+// process: what the one before held ended with its last event.
 type Scan struct {
 	// Since holds the last sequence number of each instance before the first
 	// that is added. An instance that is not in it may begin anywhere.
@@ -24,7 +24,7 @@ type Scan struct {
 	holds  inFlight[int] // into record.Holds, until their release has returned
 	claims inFlight[Effect]
 	grabs  inFlight[Op]   // by attempts without a token
-	taken  map[int64]Span // of each order, the first grab that was told so
+	taken  map[int64]Span // of each order, the first grab that was answered taken
 	last   map[string]history.Event
 	end    time.Duration
 }
@@ -126,7 +126,8 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	}
 }
 
-// asked is no later than the call of the attempt's acquire.
+// asked is a lower bound of the time at which the attempt called acquire: when its
+// grab was called; 0: unknown.
 func (s *Scan) asked(a attempt) time.Duration {
 	a.token = ""
 	if grabs := s.grabs[a]; len(grabs) > 0 {

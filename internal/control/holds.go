@@ -12,7 +12,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold says which calls are held. They are those of some drivers on some orders,
+// Hold is a breakpoint: it says which calls stop, and where. They are those of some drivers on some orders,
 // each time; or, where no drivers are named, those of the first grab of each order
 // that comes to the point. Such a grab is held by one hold at most. A call that
 // belongs to no single grab and has the order in a key, in braces (batched
@@ -83,8 +83,9 @@ const (
 // Outcome is what becomes of a call that is released.
 type Outcome string
 
-// The outcomes. ReplyDelivered is that of a reply that is held, the others are
-// those of a call that was not sent.
+// The outcomes. Release takes ReplyDelivered for a held reply, and the others for a
+// call that was not sent. Remove and Close give Delivered and Refused to both: the
+// caller of a refused reply gets an error.
 const (
 	Delivered      Outcome = "delivered"       // it is sent, its caller gets the reply
 	ReplyLost      Outcome = "reply lost"      // it is sent, its caller gets an error
@@ -187,7 +188,7 @@ func (h *Holds) with(name string, do func(*hold)) error {
 }
 
 // Await returns the calls that a hold has met, whatever has become of them, once
-// they are n or once ctx ends. Its error is ErrNoHold.
+// there are n of them or ctx ends. Its error is ErrNoHold.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -294,7 +295,7 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.counts[name]++
 	c := newCall(ctx, name)
 	c.N = h.counts[name]
-	if h.isHeldLocked(c, false) {
+	if h.meetLocked(c, false) {
 		c.State, c.released = Waiting, make(chan struct{})
 	}
 	return c
@@ -329,11 +330,11 @@ func orderIn(key string) int64 {
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
-// isHeldLocked lists a call with the holds that it meets, and says whether one of
+// meetLocked lists a call with the holds that it meets, and says whether one of
 // them holds it. after: it has been answered.
-func (h *Holds) isHeldLocked(c *call, after bool) bool {
+func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
-		if !l.covers(c.Order) || !l.At.matches(c.Call, after) || !h.choosesLocked(l, c) {
+		if !l.covers(c.Order) || !l.At.matches(c.Call, after) || !h.takesLocked(l, c) {
 			continue
 		}
 		if l.At != (Point{}) && h.Note != nil {
@@ -354,8 +355,9 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// choosesLocked says whether a hold takes the calls of that driver.
-func (h *Holds) choosesLocked(l *hold, c *call) bool {
+// takesLocked says whether a hold takes the call. Without drivers, a hold takes the
+// first grab of each order, which it marks as taken.
+func (h *Holds) takesLocked(l *hold, c *call) bool {
 	if len(l.Drivers) > 0 {
 		return slices.Contains(l.Drivers, c.Driver)
 	}
@@ -398,7 +400,7 @@ func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
 // leave is for a held call whose context has ended. A deadline takes any call
 // back, a caller that hangs up only a statement that was not sent: a command to
-// another server may be on its way by then. It is nil for what stays.
+// another server may be on its way by then. nil: the call stays held.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -431,7 +433,7 @@ func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	c.answer = answer
 	close(c.answered)
 	lost := c.outcome == ReplyLost
-	held := c.outcome == ReplyDelayed || !lost && answer == nil && h.isHeldLocked(c, true)
+	held := c.outcome == ReplyDelayed || !lost && answer == nil && h.meetLocked(c, true)
 	if held {
 		c.State, c.released = Replied, make(chan struct{})
 	}

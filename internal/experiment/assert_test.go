@@ -87,8 +87,6 @@ func FuzzParseAssert(f *testing.F) {
 	})
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // assertRun has one cell where all was counted, one where nothing was, and one
 // that was not run.
 func assertRun() *experiment.Run {

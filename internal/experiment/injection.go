@@ -154,7 +154,7 @@ func (in *injection) noteAnswer(r *vegeta.Result) {
 // comes after: whatever the fault has left behind, it must go well.
 func (in *injection) strikeAll(ctx context.Context) error {
 	before := strike{injection: in, contests: in.contests(0, 1)}
-	if err := before.calm(ctx); err != nil {
+	if err := before.withoutFault(ctx); err != nil {
 		return err
 	}
 	share := struckOrders / len(in.strikes)
@@ -165,7 +165,7 @@ func (in *injection) strikeAll(ctx context.Context) error {
 		}
 	}
 	after := strike{injection: in, contests: in.contests(injectionOrders-1, 1)}
-	return after.calm(ctx)
+	return after.withoutFault(ctx)
 }
 
 // contest is the drivers of one order.

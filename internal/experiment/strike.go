@@ -35,7 +35,7 @@ const (
 	pollInterval   = 10 * time.Millisecond
 )
 
-// courses are what follows a strike, step by step.
+// courses are the steps after a fault was injected, by when it is healed.
 var courses = map[fault.Course][]func(*strike, context.Context) error{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseHolders, (*strike).releaseContenders, (*strike).awaitAnswers},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).watchReleases, (*strike).releaseHolders, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal, (*strike).awaitAnswers},
@@ -57,8 +57,8 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	return nil
 }
 
-// calm has all drivers come at once, without a fault.
-func (s *strike) calm(ctx context.Context) error {
+// withoutFault has all drivers come at once.
+func (s *strike) withoutFault(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.bursts.Send(append([]load.Request{c.holder}, c.contenders...))
 	}

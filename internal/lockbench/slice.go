@@ -10,8 +10,8 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Figures are what is known of a slice, and of a row. nil: the figure means
-// nothing there, or could not be counted.
+// Figures are what is known of a slice, and, as medians over its slices, of a row of
+// the result. nil: the figure means nothing there, or could not be counted.
 type Figures struct {
 	Strategy     string   `json:"strategy"`
 	Case         string   `json:"case"`

@@ -34,9 +34,9 @@ type attempt struct {
 	down    map[string]stack.Heal
 	ahead   map[int]time.Duration // of the clock of an instance
 	killed  map[int]bool          // instances that do not run
-	seen    map[string]uint64     // events before
+	seen    map[string]uint64     // last event of each instance before this attempt
 	events  []history.Event
-	left    int
+	leftOut int // steps that another strategy never came to
 }
 
 // actor is an actor of the schedule, on a real instance.
@@ -48,7 +48,7 @@ type actor struct {
 	dead, stopped bool
 	asked         time.Duration // CLOCK_MONOTONIC: when its last call for a lease was released
 	hangUp        context.CancelFunc
-	over          chan struct{} // closes when the client has an answer, or none
+	over          chan struct{} // closes when the request has ended, answered or not
 	answer        string        // once over is closed
 }
 
@@ -82,7 +82,7 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 		}
 	}
 	f, err = t.conclude(ctx)
-	f.LeftOut = t.left
+	f.LeftOut = t.leftOut
 	return f, err
 }
 
@@ -131,7 +131,7 @@ func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 		if t.own() {
 			return t.cannot(i, "%s", why)
 		}
-		t.left++
+		t.leftOut++
 		seen, err = fmt.Sprintf("left out: %s", why), nil
 	}
 	if err != nil {
@@ -185,9 +185,9 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	case schedule.Restarts:
 		return "killed, and started again empty", t.stack.Restart(ctx, s.Target)
 	case schedule.Down:
-		return t.cut(s.Target)
+		return t.takeDown(s.Target)
 	case schedule.Up:
-		return t.heal(s.Target)
+		return t.bringUp(s.Target)
 	case schedule.NodeClock:
 		t.jumped(s.Target, s.Duration)
 		return "every expiry there moved", t.stack.Jump(ctx, s.Target, s.Duration)
@@ -304,7 +304,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		return never("%s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
-		over := p.isOver() // before the look, which would miss nothing then
+		over := p.isOver() // read before held: if it is over by then, the list is final
 		held, err := t.held(ctx, p)
 		if err != nil {
 			return err
@@ -463,10 +463,10 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// cut has a server refuse every client; it keeps its data.
-func (t *attempt) cut(server string) (string, error) {
+// takeDown has a server refuse every client; it keeps its data.
+func (t *attempt) takeDown(server string) (string, error) {
 	if t.down[server] != nil {
-		return "is already", nil
+		return "was down already", nil
 	}
 	heal, err := t.routes[server].Each((*stack.Route).Refuse)
 	if err != nil {
@@ -476,11 +476,12 @@ func (t *attempt) cut(server string) (string, error) {
 	return "the routes to it refuse", nil
 }
 
-func (t *attempt) heal(server string) (string, error) {
+// bringUp has a server accept clients again.
+func (t *attempt) bringUp(server string) (string, error) {
 	heal := t.down[server]
 	delete(t.down, server)
 	if heal == nil {
-		return "is already", nil
+		return "was up already", nil
 	}
 	return "the routes to it are open", heal()
 }
@@ -489,7 +490,7 @@ func (t *attempt) heal(server string) (string, error) {
 func (t *attempt) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
-	errs := []error{t.letAll(ctx)}
+	errs := []error{t.releaseAll(ctx)}
 	for _, p := range t.actors {
 		if p.begun {
 			p.hangUp()
@@ -506,11 +507,11 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(func(history.Event) {}))...)
 }
 
-// letAll heals what is not healed, has every process go on, and releases every call.
-func (t *attempt) letAll(ctx context.Context) error {
+// releaseAll heals what is not healed, has every process go on, and releases every call.
+func (t *attempt) releaseAll(ctx context.Context) error {
 	var errs []error
 	for server := range t.down {
-		_, err := t.heal(server)
+		_, err := t.bringUp(server)
 		errs = append(errs, err)
 	}
 	for _, p := range t.actors {
@@ -525,7 +526,7 @@ func (t *attempt) letAll(ctx context.Context) error {
 
 // end has every actor go on to its end.
 func (t *attempt) end(ctx context.Context) error {
-	if err := t.letAll(ctx); err != nil {
+	if err := t.releaseAll(ctx); err != nil {
 		return err
 	}
 	for _, p := range t.actors {

@@ -26,7 +26,7 @@ func (h Heals) All() error {
 }
 
 // Route is a proxy in this process between one instance and one server. It
-// bears one fault at a time. Its methods are safe for concurrent use.
+// faulted one fault at a time. Its methods are safe for concurrent use.
 type Route struct {
 	From, Server string // the instance and the server
 	Addr         string // where it listens
@@ -34,11 +34,11 @@ type Route struct {
 	upstream           string // the server's address
 	toServer, toClient flow
 
-	mu       sync.Mutex // one fault, heal or close at a time
-	bears    bool
-	closed   bool
-	listener net.Listener
-	accepted chan struct{} // closes when no connection is accepted any more
+	mu         sync.Mutex // one fault, heal or close at a time
+	faulted    bool
+	closed     bool
+	listener   net.Listener
+	acceptDone chan struct{} // closes when no connection is accepted any more
 
 	linksMu sync.Mutex
 	links   []*link
@@ -75,22 +75,22 @@ func (r *Route) detour(a *Addresses) {
 // Cut drops all bytes of a direction. Its heal ends the connections of the
 // route, for bytes are missing from them.
 func (r *Route) Cut(d Direction) (Heal, error) {
-	return r.bear(func() error { r.rule(d, rule{drop: true}); return nil }, r.endLinks)
+	return r.inject(func() error { r.rule(d, rule{drop: true}); return nil }, r.endLinks)
 }
 
 // Still has bytes wait, and the ends of connections with them, as TCP has them
 // wait on a network that is down. With its heal they arrive.
 func (r *Route) Still(d Direction) (Heal, error) {
-	return r.bear(func() error { r.rule(d, rule{hold: true}); return nil }, r.calm)
+	return r.inject(func() error { r.rule(d, rule{hold: true}); return nil }, r.passAll)
 }
 
 // Delay has bytes arrive later, by latency give or take jitter. With its heal
 // those arrive that are under way.
 func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
-	return r.bear(func() error { r.rule(d, rule{latency: latency, jitter: jitter}); return nil }, r.calm)
+	return r.inject(func() error { r.rule(d, rule{latency: latency, jitter: jitter}); return nil }, r.passAll)
 }
 
-// rule sets what befalls the bytes of a direction.
+// rule sets the fault on the bytes of a direction.
 func (r *Route) rule(d Direction, to rule) {
 	if d != ToClient {
 		r.toServer.set(to)
@@ -100,15 +100,15 @@ func (r *Route) rule(d Direction, to rule) {
 	}
 }
 
-// calm lets all bytes pass again, those that were held first.
-func (r *Route) calm() error {
+// passAll lets all bytes pass again, those that were held first.
+func (r *Route) passAll() error {
 	r.rule(BothWays, rule{})
 	return nil
 }
 
 // Refuse resets the connections of the route and refuses new ones.
 func (r *Route) Refuse() (Heal, error) {
-	return r.bear(r.hangUp, func() error { return r.listen(r.Addr) })
+	return r.inject(r.hangUp, func() error { return r.listen(r.Addr) })
 }
 
 // Close ends the route and its connections. What a fault has held back is lost.
@@ -156,32 +156,33 @@ func (w Routes) Close() error {
 	return errors.Join(errs...)
 }
 
-// bear lets a fault strike, and returns what undoes it.
-func (r *Route) bear(strike, undo func() error) (Heal, error) {
+// inject lets a fault strike, and returns what undoes it.
+func (r *Route) inject(strike, undo func() error) (Heal, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
 		return nil, fmt.Errorf("stack: route from %s to %s: it is closed", r.From, r.Server)
-	case r.bears:
-		return nil, fmt.Errorf("stack: route from %s to %s: it bears another fault", r.From, r.Server)
+	case r.faulted:
+		return nil, fmt.Errorf("stack: route from %s to %s: it faulted another fault", r.From, r.Server)
 	}
 	if err := strike(); err != nil {
 		return nil, err
 	}
-	r.bears = true
+	r.faulted = true
 	return sync.OnceValue(func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.closed {
 			return nil
 		}
-		r.bears = false
+		r.faulted = false
 		return undo()
 	}), nil
 }
 
-// listenPatience is for how long an address may be in the way of its own past.
+// listenPatience is for how long to retry while the port of the previous listener
+// is still in use.
 const listenPatience = 2 * time.Second
 
 func (r *Route) listen(addr string) error {
@@ -194,22 +195,21 @@ func (r *Route) listen(addr string) error {
 			return fmt.Errorf("stack: route from %s to %s: %w", r.From, r.Server, err)
 		}
 	}
-	r.accepted = make(chan struct{})
-	go r.accept(r.listener, r.accepted)
+	r.acceptDone = make(chan struct{})
+	go r.accept(r.listener, r.acceptDone)
 	return nil
 }
 
 // hangUp stops listening, and ends the connections with a reset.
 func (r *Route) hangUp() error {
-	if !closed(r.accepted) {
+	if !closed(r.acceptDone) {
 		_ = r.listener.Close()
-		<-r.accepted
+		<-r.acceptDone
 	}
 	return r.endLinks()
 }
 
-// dialTimeout is for a server that is stopped and has as many callers waiting
-// as it has room for.
+// dialTimeout is for a stopped server whose accept backlog is full.
 const dialTimeout = time.Second
 
 func (r *Route) accept(l net.Listener, done chan<- struct{}) {
@@ -228,7 +228,8 @@ func (r *Route) accept(l net.Listener, done chan<- struct{}) {
 	}
 }
 
-// connect joins two connections with a link in each direction.
+// connect makes one link of a client and a server connection, and copies bytes in
+// both directions.
 func (r *Route) connect(client, server net.Conn) {
 	r.linksMu.Lock()
 	defer r.linksMu.Unlock()
@@ -251,7 +252,7 @@ func (r *Route) endLinks() error {
 		reset(k.client)
 		reset(k.server)
 	}
-	_ = r.calm()
+	_ = r.passAll()
 	for _, k := range r.links {
 		<-k.done
 	}

@@ -33,7 +33,7 @@ type call struct {
 	decided chan outcome
 	outcome outcome
 	deliver func()        // of a SUBSCRIBE, whose caller does not wait at the gate
-	sent    [][]any       // the commands, should the caller give them up
+	sent    [][]any       // the commands, to be applied later if the caller gives up
 	text    func() string // what was asked and answered, once it was
 }
 
@@ -60,7 +60,7 @@ func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
 
-// through makes one call when and as the schedule says.
+// through sends one call when the schedule delivers it, and applies its outcome.
 func (x *execution) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
 	x.mu.Lock()
@@ -102,7 +102,8 @@ func phaseOf(ctx context.Context) tap.Phase {
 }
 
 // actorOfLocked is whose call it is. Calls of an instance's background, which
-// belong to no one grab, count as its first actor's.
+// belong to no single grab, count as its first actor's, and a call of no known actor
+// as the probe's.
 func (x *execution) actorOfLocked(inst *instance, driver int64) *actor {
 	return cmp.Or(find(x.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), x.probe)
 }
@@ -186,8 +187,9 @@ func (c *call) patience() (over <-chan time.Time, stop func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// abandon is for a caller that does not wait any longer. It is false where the
-// caller's process is paused or dead. The request may arrive all the same.
+// abandon removes a call whose caller has stopped waiting, and says whether it did:
+// not if the caller's process is paused or dead, or a step has just taken the call. A
+// request that was sent may still be applied.
 func (x *execution) abandon(c *call, line *[]*call) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -244,9 +246,9 @@ func (x *execution) signal() {
 	}
 }
 
-// noteReply takes a reply into the fingerprint of what its actor, or of a server
-// all actors, can know. Hashes are added, because replies of one instant have no
-// order.
+// noteReply adds a reply to the fingerprint of the state: a reply of the database to
+// that of its actor, a reply of a server to that of the server, whose replies all
+// actors may see. Hashes are summed, because replies of one instant have no order.
 func (x *execution) noteReply(c *call, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -265,7 +267,7 @@ func (x *execution) noteReply(c *call, err error) {
 	c.node.replies += h.Text(text)
 }
 
-// fingerprint is of a call, but for its server.
+// fingerprint hashes the call without its target.
 func (c *call) fingerprint() search.Fingerprint {
 	return search.EmptyFingerprint.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }

@@ -41,10 +41,10 @@ var redlock = Strategy{
 }
 
 const (
-	// redlockDrift is the share of the TTL by which clocks may part, as redsync
+	// redlockDrift is the allowed clock drift as a share of the TTL, as redsync
 	// documents it.
 	redlockDrift = 0.01
-	// redlockMin: two nodes bear no loss, and one is no quorum.
+	// redlockMin: with fewer nodes, none may fail.
 	redlockMin = 3
 )
 
@@ -52,7 +52,7 @@ const (
 // two clients that split the nodes must part.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
-var errNoQuorum = errors.New("lock: no quorum of the nodes answers")
+var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
 
 type redlockLocker struct {
 	env      Env
@@ -67,7 +67,7 @@ type redlockLocker struct {
 	asking   sync.WaitGroup
 }
 
-// newRedlock locks nodes, which may name one node twice.
+// newRedlock locks nodes. The miswired variant names one node twice.
 func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
 	if err := needTTL(env); err != nil {
 		return nil, err
@@ -204,8 +204,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts the nodes in an error of redsync's: on how many our key is not,
-// and how many could not be asked.
+// answers counts the nodes in an error of redsync's: how many lack our key, held by
+// another or expired, and how many did not answer.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

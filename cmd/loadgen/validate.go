@@ -11,11 +11,11 @@ import (
 	"grablab/internal/stack"
 )
 
-// settle checks how the flags go together, and fills in what follows from
+// validate checks how the flags go together, and fills in what follows from
 // them. Its errors are one sentence each.
-func (s *settings) settle() error {
+func (s *settings) validate() error {
 	for _, step := range []func() error{
-		s.checkSchedule, s.chooseCells, s.misplaced, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
+		s.checkSchedule, s.chooseCells, s.checkCombinations, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -24,8 +24,8 @@ func (s *settings) settle() error {
 	return nil
 }
 
-// misplaced finds flags that mean nothing beside others.
-func (s *settings) misplaced() error {
+// checkCombinations rejects flags that conflict, or that need another flag.
+func (s *settings) checkCombinations() error {
 	targets, external := len(s.Targets) > 0, s.Stack.Kind == stack.External
 	isPeak, faulty := s.Scenario == "peak", s.faulty()
 	for _, rule := range []struct {
@@ -33,20 +33,20 @@ func (s *settings) misplaced() error {
 		wrong bool
 		why   string
 	}{
-		{[]string{"stack", "redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd", "instances"}, targets, "cannot stand with -targets, whose instances run already"},
+		{[]string{"stack", "redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd", "instances"}, targets, "cannot be combined with -targets, whose instances run already"},
 		{[]string{"redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd"}, !external, "goes with -stack external, for the other stacks start their own"},
 		{[]string{"db"}, !external && !targets, "goes with -stack external or -targets, for the other stacks start their own"},
-		{[]string{"sentinel"}, s.given["redis"], "cannot stand with -redis, in whose place it stands"},
+		{[]string{"sentinel"}, s.given["redis"], "cannot be combined with -redis, which it replaces"},
 		{[]string{"sentinel"}, !s.given["sentinel-master"], "needs -sentinel-master NAME with it"},
 		{[]string{"sentinel-master"}, !s.given["sentinel"], "needs -sentinel ADDR with it"},
 		{[]string{"first-order", "admin-token"}, !targets, "goes with -targets"},
-		{[]string{"rate", "orders", "duration"}, isPeak, "cannot stand with -scenario peak, which searches the rate by itself"},
+		{[]string{"rate", "orders", "duration"}, isPeak, "cannot be combined with -scenario peak, which searches the rate by itself"},
 		{[]string{"p99"}, !isPeak, "goes with -scenario peak"},
 		{[]string{"budget"}, !isPeak && !faulty, "goes with -scenario peak or with faults"},
-		{[]string{"faults", "only"}, isPeak && faulty, "cannot stand with -scenario peak, unless the fault is none"},
-		{[]string{"faults", "only"}, targets && faulty, "cannot stand with -targets, which are not ours to strike, unless the fault is none"},
+		{[]string{"faults", "only"}, isPeak && faulty, "cannot be combined with -scenario peak, unless the fault is none"},
+		{[]string{"faults", "only"}, targets && faulty, "cannot be combined with -targets, which are not ours to strike, unless the fault is none"},
 		{[]string{"instances"}, faulty && s.Instances < 2, "must be 2 or more with a fault, which strikes one of them"},
-		{[]string{"duration"}, s.given["orders"], "cannot stand with -orders, in whose place it stands"},
+		{[]string{"duration"}, s.given["orders"], "cannot be combined with -orders, which it replaces"},
 		{[]string{"duration"}, s.Rate == 0, "needs -rate, for this scenario fires all at once"},
 		{[]string{"clock-offset"}, !targets && s.Instances < 2, "needs -instances 2 or more, for it sets the second one's clock"},
 	} {
@@ -99,7 +99,7 @@ func (s *settings) chooseCells() error {
 	return nil
 }
 
-// sizeLoad turns a duration into orders, and bounds the whole.
+// sizeLoad turns a duration into orders, and limits the number of requests.
 func (s *settings) sizeLoad() error {
 	if s.Duration > 0 {
 		requests := s.Rate * s.Duration.Seconds()
@@ -123,7 +123,8 @@ func (s *settings) checkGuard() error {
 	return nil
 }
 
-// checkServers sums up what the strategies need, and wants every address of it.
+// checkServers collects the servers that the strategies need, and requires their
+// addresses.
 func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
@@ -157,7 +158,7 @@ func (s *settings) checkServers() error {
 	return nil
 }
 
-// checkAsserts wants every claim to speak of a cell that will be there.
+// checkAsserts requires every -assert to name a cell that will be run.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	if len(s.Targets) > 0 { // they may turn out to know no strategies
