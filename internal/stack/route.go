@@ -26,7 +26,7 @@ func (h Heals) All() error {
 }
 
 // Route is a proxy in this process between one instance and one server. It
-// faulted one fault at a time. Its methods are safe for concurrent use.
+// has one fault at a time. Its methods are safe for concurrent use.
 type Route struct {
 	From, Server string // the instance and the server
 	Addr         string // where it listens
@@ -164,7 +164,7 @@ func (r *Route) inject(strike, undo func() error) (Heal, error) {
 	case r.closed:
 		return nil, fmt.Errorf("stack: route from %s to %s: it is closed", r.From, r.Server)
 	case r.faulted:
-		return nil, fmt.Errorf("stack: route from %s to %s: it faulted another fault", r.From, r.Server)
+		return nil, fmt.Errorf("stack: route from %s to %s: it bears another fault", r.From, r.Server)
 	}
 	if err := strike(); err != nil {
 		return nil, err
