@@ -38,13 +38,13 @@ func (s *benchSettings) options() []option {
 	return slices.Concat([]option{
 		{"strategies", "A,B,…", "locks to measure, beside the floor: strategies and peers by name; ours, peers, all", one(&s.Subjects, parseSubjects)},
 		{"cases", "A,B,…", "cases: " + strings.Join(caseNames(), ", "), one(&s.Cases, parseCases)},
-		{"rounds", "N", "rounds, each with a slice for every lock in every case", one(&s.Rounds, whole(1, 10_000))},
+		{"rounds", "N", "rounds, each with a slice for every lock in every case", one(&s.Rounds, wholeNumber(1, 10_000))},
 		{"slice", "D", "how long a slice lasts", one(&s.Slice, between(5*time.Millisecond, time.Minute))},
 		{"seed", "N", "shuffles the order of locks (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
 		{"stack", "KIND", "what runs underneath: " + stack.Local + ", " + stack.External, one(&s.Stack.Kind, parseBenchStack)},
 	}, serverOptions(&s.Stack), []option{
 		{"out", "DIR", "result folder (default: results/TIME-bench)", one(&s.out, nonEmpty)},
-		{"format", "NAME", "of standard output: " + strings.Join(formatNames(benchFormats), ", "), one(&s.format, among(formatNames(benchFormats)...))},
+		{"format", "NAME", "of standard output: " + strings.Join(formatNames(benchFormats), ", "), one(&s.format, oneOf(formatNames(benchFormats)...))},
 		{"check", "", "exit 3 if a bound is missed, or a lock had two holders", toggle{&s.check}},
 		{"quiet", "", "no progress", toggle{&s.quiet}},
 	})
@@ -67,9 +67,9 @@ func parseBench(args []string) (*benchSettings, error) {
 	if !given["seed"] {
 		s.Seed = uint64(rand.Uint32())
 	}
-	for _, name := range append(serverFlags, "db") {
-		if given[name] && s.Stack.Kind != stack.External {
-			return nil, fmt.Errorf("%w: -%s goes with -stack external, for the local stack starts its own", errUsage, name)
+	for _, o := range serverOptions(&s.Stack) {
+		if given[o.name] && s.Stack.Kind != stack.External {
+			return nil, fmt.Errorf("%w: -%s goes with -stack external, for the local stack starts its own", errUsage, o.name)
 		}
 	}
 	if s.Stack.Kind == stack.External && s.Stack.Redis == "" && s.Stack.Sentinel == nil {
@@ -195,7 +195,7 @@ func parseCases(text string) ([]lockbench.Case, error) {
 		return nil, err
 	}
 	for _, name := range list {
-		if _, err := among(caseNames()...)(name); err != nil {
+		if _, err := oneOf(caseNames()...)(name); err != nil {
 			return nil, err
 		}
 	}
@@ -216,7 +216,7 @@ func parseSubjects(text string) ([]lockbench.Subject, error) {
 		}
 		c, err := lockbench.Find(word)
 		if err != nil {
-			err = unknown("lock", word, append(lockbench.Names(), "ours", "peers", "all"))
+			err = noSuch("lock", word, append(lockbench.Names(), "ours", "peers", "all"))
 		}
 		return []lockbench.Subject{c}, err
 	})
@@ -226,5 +226,5 @@ func parseBenchStack(text string) (string, error) {
 	if text == stack.Embedded {
 		return "", errors.New("the embedded stack is no server: its figures would be its own; want local or external")
 	}
-	return among(stack.Local, stack.External)(text)
+	return oneOf(stack.Local, stack.External)(text)
 }

@@ -43,10 +43,10 @@ func (s *exploreSettings) options() []option {
 	return []option{
 		{"strategies", "A,B,…", "strategies, also deliberately wrong ones by name; or core, or all", one(&s.names, parseList)},
 		{"file", "FILE", "a Go file of package lock, taken in for this call alone: its strategies are explored", one(&s.file, nonEmpty)},
-		{"actors", "N", "drivers after the one order", one(&s.Actors, whole(2, explore.MaxActors))},
-		{"preemptions", "P", "how often another may go on although one could", one(&s.Preemptions, whole(0, explore.MaxPreemptions))},
+		{"actors", "N", "drivers after the one order", one(&s.Actors, wholeNumber(2, explore.MaxActors))},
+		{"preemptions", "P", "how often another may go on although one could", one(&s.Preemptions, wholeNumber(0, explore.MaxPreemptions))},
 		{"faults", "A,B,…", "what may go wrong: " + listed(explore.Faults) + "; or none, or all (default " + listed(s.Faults) + ")", one(&s.Faults, s.parseFaults)},
-		{"fault-count", "K", "how many of them in one schedule", one(&s.FaultCount, whole(0, explore.MaxFaultCount))},
+		{"fault-count", "K", "how many of them in one schedule", one(&s.FaultCount, wholeNumber(0, explore.MaxFaultCount))},
 		{"property", "A,B,…", "what must hold: " + listed(explore.Properties), one(&s.Properties, s.parseProperties)},
 		{"guard", "NAME", "how the winner is written (default: the strategy's own)", one(&s.Guard, parseGuard)},
 		{"on-lost", "ACTION", "when a lease is lost: abort, ignore", one(&s.OnLost, parseOnLost)},
@@ -57,7 +57,7 @@ func (s *exploreSettings) options() []option {
 		{"seed", "N", "nothing is drawn: the same flags search the same schedules whatever it is", one(&s.seed, parseSeed)},
 		{"replay", "FILE", "run this schedule, and show its steps; with -strategies, another strategy through it", one(&s.replay, nonEmpty)},
 		{"out", "DIR", "where the schedules are written that break something", one(&s.out, nonEmpty)},
-		{"format", "NAME", "of standard output: text, mermaid, json", one(&s.format, among("text", "mermaid", "json"))},
+		{"format", "NAME", "of standard output: text, mermaid, json", one(&s.format, oneOf("text", "mermaid", "json"))},
 		{"no-timing", "", "leave out what differs from call to call", toggle{&s.noTiming}},
 		{"quiet", "", "no progress", toggle{&s.quiet}},
 	}

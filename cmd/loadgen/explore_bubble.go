@@ -10,10 +10,11 @@ import (
 	"grablab/internal/explore"
 )
 
-// workerCommand is a child process that executes schedules.
-const workerCommand = "explore-worker"
+// exploreWorkerCommand is the hidden subcommand by which this program is a child
+// process of explore, which executes schedules.
+const exploreWorkerCommand = "explore-worker"
 
-func workerMain(_ context.Context, _ []string, stdout, stderr io.Writer) int {
+func exploreWorkerMain(_ context.Context, _ []string, stdout, stderr io.Writer) int {
 	return inTest(func(bubble explore.Bubble) int {
 		if err := explore.Work(bubble, os.Stdin, stdout); err != nil {
 			return complain(stderr, err)

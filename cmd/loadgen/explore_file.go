@@ -18,7 +18,8 @@ import (
 	"syscall"
 )
 
-// ownCommand is explore in a program that was built together with -file.
+// ownCommand is the hidden subcommand by which a program that was built together
+// with -file is explore.
 const ownCommand = "explore-own"
 
 // ownStrategy is a variable of a file of one's own that declares a strategy.

@@ -54,7 +54,7 @@ func exploreWith(ctx context.Context, built bool, args []string, stdout, stderr 
 	if err != nil {
 		return complain(stderr, err)
 	}
-	s.Command, s.Workers = []string{exe, workerCommand}, runtime.GOMAXPROCS(0)
+	s.Command, s.Workers = []string{exe, exploreWorkerCommand}, runtime.GOMAXPROCS(0)
 	results, err := explore.Search(ctx, nil, s.Config, s.progress(stderr))
 	return s.conclude(results, err, stdout, stderr)
 }

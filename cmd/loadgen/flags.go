@@ -29,9 +29,9 @@ type settings struct {
 
 	schedule string // the file to be forced, instead of a table; "": none
 
-	given map[string]bool // the flags that were
-	aside []string        // those of them that are not in Args, as they were given
-	notes notes
+	given      map[string]bool // the flags that were
+	unrecorded []string        // those of them that are not in Args, as they were given
+	notes      notes
 }
 
 // topic is what flags are grouped by in the help.
@@ -44,7 +44,7 @@ type topic struct {
 func (s *settings) topics() []topic {
 	return []topic{
 		{"What is run", []option{
-			{"scenario", "NAME", "sets the load; other flags override it: " + strings.Join(scenarioNames(), ", "), one(&s.Scenario, among(scenarioNames()...))},
+			{"scenario", "NAME", "sets the load; other flags override it: " + strings.Join(scenarioNames(), ", "), one(&s.Scenario, oneOf(scenarioNames()...))},
 			{"strategies", "A,B,…", "strategies, in this order; or core, or all", one(&s.Strategies, parseStrategies)},
 			{"faults", "A,B,…", "what goes wrong, each in cells of its own; or all (default none)", one(&s.Faults, s.parseFaults)},
 			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.Only, s.parseCell)},
@@ -52,20 +52,20 @@ func (s *settings) topics() []topic {
 			{"seed", "N", "permutes orders and drivers (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
 		}},
 		{"What it runs on", slices.Concat([]option{
-			{"stack", "KIND", "what runs underneath: " + strings.Join(stack.Kinds(), ", "), one(&s.Stack.Kind, among(stack.Kinds()...))},
+			{"stack", "KIND", "what runs underneath: " + strings.Join(stack.Kinds(), ", "), one(&s.Stack.Kind, oneOf(stack.Kinds()...))},
 		}, serverOptions(&s.Stack), []option{
-			{"instances", "N", "how many instances are started", one(&s.Instances, whole(1, 64))},
+			{"instances", "N", "how many instances are started", one(&s.Instances, wholeNumber(1, 64))},
 			{"targets", "URL,URL", "drive these instances instead of starting any", one(&s.Targets, parseTargets)},
 			{"first-order", "ID", "where orders begin, for targets that cannot open any", one(&s.FirstOrder, parseID)},
 			{"admin-token", "TOKEN", "bearer token for the targets' control calls", one(&s.AdminToken, nonEmpty)},
 		})},
 		{"The load (defaults: of scenario rush)", []option{
-			{"orders", "N", "orders of each cell", one(&s.Orders, whole(1, maxRequests))},
-			{"drivers", "N", "drivers after each order", one(&s.Drivers, whole(1, maxRequests))},
+			{"orders", "N", "orders of each cell", one(&s.Orders, wholeNumber(1, maxRequests))},
+			{"drivers", "N", "drivers after each order", one(&s.Drivers, wholeNumber(1, maxRequests))},
 			{"rate", "R", "requests a second over all instances", one(&s.Rate, parseRate)},
 			{"duration", "D", "instead of -orders: as many as fit at -rate", one(&s.Duration, atLeast(time.Millisecond))},
 			{"timeout", "D", "a client gives up after this", one(&s.Timeout, between(time.Millisecond, time.Hour))},
-			{"max-workers", "N", "at most so many requests in flight", one(&s.MaxWorkers, whole(1, 1_000_000))},
+			{"max-workers", "N", "at most so many requests in flight", one(&s.MaxWorkers, wholeNumber(1, 1_000_000))},
 			{"p99", "D", "scenario peak: bound on the 99th percentile from the schedule", one(&s.Peak.P99, atLeast(time.Millisecond))},
 			{"budget", "D", "bounds a cell with a fault, and the search of scenario peak", one(&s.Budget, atLeast(time.Millisecond))},
 		}},
@@ -80,7 +80,7 @@ func (s *settings) topics() []topic {
 		{"What comes out", []option{
 			{"out", "DIR", "result folder; replaces an earlier run there (default: results/TIME-SCENARIO)", one(&s.Out, nonEmpty)},
 			{"resume", "DIR", "go on with the interrupted run in DIR, with the flags that it had", one(&s.resume, nonEmpty)},
-			{"format", "NAME", "of standard output: text, json", one(&s.format, among("text", "json"))},
+			{"format", "NAME", "of standard output: text, json", one(&s.format, oneOf("text", "json"))},
 			{"assert", "CLAIM", `exit 3 unless it holds (repeatable): [strategy[/fault]:]field OP number, as in double_grabs==0; or "expected"`, many(&s.asserts, parseAssert)},
 			{"quiet", "", "no progress", toggle{&s.quiet}},
 		}},
@@ -115,7 +115,7 @@ func defaults(scenario string) *settings {
 
 // parseRun reads the flags of run. Its errors wrap errUsage, or flag.ErrHelp.
 func parseRun(args []string) (*settings, error) {
-	s, err := parseTwice(args)
+	s, err := parseWithScenario(args)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +134,8 @@ func parseRun(args []string) (*settings, error) {
 	return s, nil
 }
 
-// parseTwice parses once for the scenario, and once more over what that one sets.
-func parseTwice(args []string) (*settings, error) {
+// parseWithScenario parses twice: for the scenario, then over what that one sets.
+func parseWithScenario(args []string) (*settings, error) {
 	s := defaults(experiment.Scenarios[0].Name)
 	if err := s.parse(args); err != nil {
 		return nil, err
@@ -151,22 +151,23 @@ func (s *settings) parse(args []string) error {
 			fs.Var(recorded{o.value, o.name, s.argsOf(o.name)}, o.name, o.about)
 		}
 	}
-	fs.Var(one(&s.Workers, whole(1, 16)), "worker-stacks", "") // not in the help: it is for tests
+	fs.Var(one(&s.Workers, wholeNumber(1, 16)), "worker-stacks", "") // not in the help: it is for tests
 	return readFlags(fs, args, s.given)
 }
 
-// asides are the flags that do not make a run what it is, or that hold secrets.
-// They are not written down with it.
-var asides = []string{"out", "resume", "format", "assert", "quiet", "schedule", "db", "admin-token"}
+// unrecorded flags do not make a run what it is, or hold secrets: they are not
+// written down with it, and may be given anew when it is resumed.
+var unrecorded = []string{"out", "resume", "format", "assert", "quiet", "schedule", "db", "admin-token"}
 
+// argsOf is the list that the flag of the name is kept in.
 func (s *settings) argsOf(name string) *[]string {
-	if slices.Contains(asides, name) {
-		return &s.aside
+	if slices.Contains(unrecorded, name) {
+		return &s.unrecorded
 	}
 	return &s.Args
 }
 
-// recorded is a flag of which is kept how it was given.
+// recorded is a flag that also appends to args how it was given.
 type recorded struct {
 	flag.Value
 	name string
@@ -215,12 +216,12 @@ func parseID(text string) (int64, error) {
 }
 
 func parseOnLost(text string) (grab.OnLost, error) {
-	name, err := among(string(grab.Abort), string(grab.Ignore))(text)
+	name, err := oneOf(string(grab.Abort), string(grab.Ignore))(text)
 	return grab.OnLost(name), err
 }
 
 func parseGuard(text string) (order.Guard, error) {
-	name, err := among(order.GuardNames()...)(text)
+	name, err := oneOf(order.GuardNames()...)(text)
 	return order.Guard(name), err
 }
 
@@ -228,7 +229,7 @@ func parseAssert(text string) (experiment.Assert, error) {
 	a, err := experiment.ParseAssert(text)
 	switch {
 	case errors.Is(err, experiment.ErrNoFigure):
-		return a, unknown("field", a.Figure, experiment.Figures)
+		return a, noSuch("field", a.Figure, experiment.Figures)
 	case err != nil:
 		return a, errors.New(strings.TrimPrefix(err.Error(), experiment.ErrAssert.Error()+": "))
 	}
@@ -254,7 +255,7 @@ func nameOf(s lock.Strategy) string { return s.Name }
 func findStrategy(name string) (lock.Strategy, error) {
 	s, err := lock.Find(name)
 	if err != nil {
-		return s, unknown("strategy", name, lock.Names(), "core", "all")
+		return s, noSuch("strategy", name, lock.Names(), "core", "all")
 	}
 	return s, nil
 }
@@ -285,7 +286,7 @@ func (s *settings) findFault(name string) (catalog.Fault, error) {
 		s.notes.add(note)
 		return found.Name, nil
 	}
-	return "", unknown("fault", name, namesOf(catalog.RunFaults, faultName), "all")
+	return "", noSuch("fault", name, namesOf(catalog.RunFaults, faultName), "all")
 }
 
 func (s *settings) parseCell(text string) (experiment.CellName, error) {

@@ -84,7 +84,7 @@ func strategies(names ...string) []lock.Strategy {
 // fields is what can be compared of settings: functions cannot.
 func fields(s *settings) any {
 	c := *s
-	c.given, c.aside, c.Args = nil, nil, nil
+	c.given, c.unrecorded, c.Args = nil, nil, nil
 	var names []string
 	for _, st := range c.Strategies {
 		names = append(names, st.Name)

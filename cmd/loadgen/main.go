@@ -5,7 +5,7 @@
 // ledger, and writes a result folder; explore searches for the shortest schedule
 // that breaks a lock; bench measures each lock by itself; report renders result
 // folders again. Each command is flags to settings (flags.go, bench.go, explore.go,
-// over options.go), checks of how they go together (settle.go), one call of a
+// over options.go), checks of how they go together (validate.go), one call of a
 // package, and an exit code. Begin at commands, then runCommand.
 package main
 
@@ -56,7 +56,7 @@ func commands() []command {
 		{"explore", "look for the shortest schedule that breaks a lock, or say how far was searched", exploreCommand},
 		{"report", "render result folders again", reportCommand},
 		{ownCommand, "", exploreOwnCommand},
-		{workerCommand, "", workerMain},
+		{exploreWorkerCommand, "", exploreWorkerMain},
 		{fleet.Command, "", instance.Main},
 		{lockbench.WorkerCommand, "", lockbench.WorkerMain},
 	}

@@ -35,10 +35,7 @@ func printOptions(w io.Writer, options []option) {
 	}
 }
 
-// serverFlags name servers of one's own, as does -db.
-var serverFlags = []string{"redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd"}
-
-// serverOptions are -db and those.
+// serverOptions are the flags that name servers which loadgen does not start.
 func serverOptions(c *stack.Config) []option {
 	return []option{
 		{"db", "DSN", "database, with -stack external or -targets", one(&c.DSN, nonEmpty)},
@@ -60,7 +57,7 @@ func readFlags(fs *flag.FlagSet, args []string, given map[string]bool) error {
 	case errors.Is(err, flag.ErrHelp):
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: %s", errUsage, explain(err, fs))
+		return fmt.Errorf("%w: %s", errUsage, flagError(err, fs))
 	case fs.NArg() > 0:
 		return fmt.Errorf("%w: %q is no flag; flags begin with -", errUsage, fs.Arg(0))
 	}
@@ -78,9 +75,9 @@ func readOptions(command string, options []option, args []string) (given map[str
 	return given, readFlags(fs, args, given)
 }
 
-// explain is the error of a parse, and for an unknown flag the one that may
-// have been meant. (Package flag tells that by the text of the error alone.)
-func explain(err error, fs *flag.FlagSet) string {
+// flagError is the text for an error of fs.Parse: for an unknown flag it names the
+// one that may have been meant. (Package flag tells that by the text of the error alone.)
+func flagError(err error, fs *flag.FlagSet) string {
 	name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !ok {
 		return err.Error()
@@ -100,6 +97,7 @@ type value[T any] struct {
 	parse func(string) (T, error)
 }
 
+// one is a flag with one value: if it is repeated, the last counts.
 func one[T any](p *T, parse func(string) (T, error)) flag.Value {
 	return value[T]{set: func(v T) { *p = v }, get: func() T { return *p }, parse: parse}
 }
@@ -155,7 +153,8 @@ func nonEmpty(text string) (string, error) {
 	return text, nil
 }
 
-func among(names ...string) func(string) (string, error) {
+// oneOf accepts these names alone.
+func oneOf(names ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
 		if !slices.Contains(names, text) {
 			return "", fmt.Errorf("want one of %s", strings.Join(names, ", "))
@@ -191,7 +190,8 @@ func between(least, most time.Duration) func(string) (time.Duration, error) {
 	}
 }
 
-func whole(least, most int) func(string) (int, error) {
+// wholeNumber parses a number between the two, both included.
+func wholeNumber(least, most int) func(string) (int, error) {
 	return func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < least || n > most {
@@ -241,9 +241,9 @@ func parseEach[T any](text string, name func(T) string, find func(string) ([]T, 
 	return chosen, nil
 }
 
-// unknown says that there is nothing of the name, and what may have been meant:
-// one of the known names, or of the words that stand for several.
-func unknown(kind, name string, known []string, words ...string) error {
+// noSuch is the error for a name that is not in known. It says what may have been
+// meant: one of those, or of the words that stand for several, as "all" does.
+func noSuch(kind, name string, known []string, words ...string) error {
 	if near := nearest(name, append(words, known...)); near != "" {
 		return fmt.Errorf("there is no %s %q; did you mean %s?", kind, name, near)
 	}
@@ -273,7 +273,7 @@ func renderAs[T any](w io.Writer, formats []format[T], name string, x T) error {
 	return formats[slices.Index(formatNames(formats), name)].render(w, x)
 }
 
-// notes are the present names of what was called by old ones, a line each.
+// notes say of each old name that was used what it is called now, a line each.
 type notes []string
 
 func (n *notes) add(text string) {

@@ -26,7 +26,7 @@ func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 	format := names[0]
 	fs := flag.NewFlagSet("loadgen report", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.Var(one(&format, among(names...)), "format", "")
+	fs.Var(one(&format, oneOf(names...)), "format", "")
 	dirs, err := interspersed(fs, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -34,7 +34,7 @@ func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 			strings.Join(names, ", "), names[0])
 		return exitDone
 	case err != nil:
-		return complain(stderr, fmt.Errorf("%w: %s", errUsage, explain(err, fs)))
+		return complain(stderr, fmt.Errorf("%w: %s", errUsage, flagError(err, fs)))
 	case len(dirs) == 0:
 		return complain(stderr, fmt.Errorf("%w: report needs a result folder, as in loadgen report results/latest", errUsage))
 	}

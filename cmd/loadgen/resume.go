@@ -21,7 +21,7 @@ func (s *settings) resumed() (*settings, error) {
 	if err := s.contradicts(run); err != nil {
 		return nil, err
 	}
-	r, err := parseTwice(append(slices.Clone(run.Config.Args), s.aside...))
+	r, err := parseWithScenario(append(slices.Clone(run.Config.Args), s.unrecorded...))
 	if err != nil {
 		return nil, fmt.Errorf("the flags that %s was run with: %w", s.resume, err)
 	}
@@ -30,9 +30,9 @@ func (s *settings) resumed() (*settings, error) {
 	return r, err
 }
 
-// contradicts says what keeps the run from being gone on with as s asks for.
+// contradicts says why the run cannot be resumed with the flags of s; nil: it can.
 func (s *settings) contradicts(run *experiment.Run) error {
-	had := run.Config.Args
+	had := run.Config.Args // as "-name=value"
 	switch commit := experiment.NewEnvironment("").Commit; {
 	case s.given["out"]:
 		return errors.New("-out cannot be combined with -resume, which goes on in the folder of the run")

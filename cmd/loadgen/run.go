@@ -57,7 +57,7 @@ func (s *settings) folder() (*folder, error) {
 	}
 	f, err := namedFolder(s.Out)
 	if err == nil {
-		f.keep = true
+		f.keep = true // the finished cells are part of this run
 	}
 	return f, err
 }
@@ -85,11 +85,12 @@ func announce(seed uint64, forPrograms, quiet bool, stdout, stderr io.Writer) (l
 	return log, tty
 }
 
-// notBegun removes the folder of what ended before the first cell or round.
-func notBegun(err error, first string, out *folder, stderr io.Writer) int {
+// notBegun removes the folder of what ended before its first unit, which is "cell"
+// or "round", and returns the exit code.
+func notBegun(err error, unit string, out *folder, stderr io.Writer) int {
 	switch failed := out.discard(); {
 	case errors.Is(err, context.Canceled) && failed == nil:
-		fmt.Fprintf(stderr, "interrupted before the first %s: there is nothing to keep\n", first)
+		fmt.Fprintf(stderr, "interrupted before the first %s: there is nothing to keep\n", unit)
 		return exitInterrupted
 	case errors.Is(err, context.Canceled):
 		return complain(stderr, failed)
@@ -139,7 +140,7 @@ func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) err
 	return err
 }
 
-// relative is the path as it is typed in this folder.
+// relative shortens a path that lies in the working directory.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {
