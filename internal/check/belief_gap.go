@@ -17,11 +17,11 @@ func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok 
 		return 0, false
 	}
 	holds = slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
-		return cmp.Or(contend(excludes, a.Span, b.Span), a.compare(b.Span))
+		return cmp.Or(compareGroup(excludes, a.Span, b.Span), a.compare(b.Span))
 	})
 	for i := range len(holds) - 1 {
 		h, next := holds[i], holds[i+1]
-		if contend(excludes, h.Span, next.Span) == 0 && h.Knew > next.From {
+		if compareGroup(excludes, h.Span, next.Span) == 0 && h.Knew > next.From {
 			gap, ok = max(gap, h.Knew-next.From), true
 		}
 	}

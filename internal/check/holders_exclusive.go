@@ -16,7 +16,7 @@ func holdersExclusive(e Evidence) Verdict {
 		return unknown("it was not recorded who held the lock")
 	}
 	// Without all events an open end may be one whose release was lost: such a
-	// hold convicts no holder. Two that were both seen to end still do.
+	// hold proves no overlap. Two that were both seen to end still do.
 	holds := e.Record.Holds
 	if e.Record.Lost > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -56,25 +56,25 @@ func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 
 func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	slices.SortFunc(spans, func(a, b Span) int {
-		return cmp.Or(contend(excludes, a, b), a.compare(b), cmp.Compare(a.To, b.To))
+		return cmp.Or(compareGroup(excludes, a, b), a.compare(b), cmp.Compare(a.To, b.To))
 	})
 	var found []Overlap
-	var longest Span // of the spans before, the one that ends last
+	var last Span // to end, of those before in the group
 	for i, s := range spans {
-		same := i > 0 && contend(excludes, s, longest) == 0
-		if same && s.From < longest.To {
-			found = append(found, Overlap{longest, s})
+		same := i > 0 && compareGroup(excludes, s, last) == 0
+		if same && s.From < last.To {
+			found = append(found, Overlap{last, s})
 		}
-		if !same || s.To > longest.To {
-			longest = s
+		if !same || s.To > last.To {
+			last = s
 		}
 	}
 	return found
 }
 
-// contend is 0 if the lock must keep two holders like these apart, and sorts
-// those first that are together.
-func contend(excludes catalog.Exclusion, a, b Span) int {
+// compareGroup is 0 if the lock must keep two holders like these apart: they are at
+// one order and, where it excludes only within a process, of one instance.
+func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order
 	}

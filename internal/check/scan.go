@@ -21,9 +21,9 @@ type Scan struct {
 	UntilClaim bool
 
 	record Record
-	holds  inFlight[int] // into record.Holds, until their release has returned
-	claims inFlight[Effect]
-	grabs  inFlight[Op]   // by attempts without a token
+	holds  pending[int] // into record.Holds, until their release has returned
+	claims pending[Effect]
+	grabs  pending[Op]    // by attempts without a token
 	taken  map[int64]Span // of each order, the first grab that was answered taken
 	last   map[string]history.Event
 	end    time.Duration
@@ -36,27 +36,27 @@ type attempt struct {
 	instance, token string
 }
 
-// inFlight has what attempts have begun and not ended, the oldest first.
-type inFlight[T any] map[attempt][]T
+// pending is what attempts have called and what has not returned, the oldest first.
+type pending[T any] map[attempt][]T
 
 // pop takes out the oldest of an attempt, if there is one.
-func (f inFlight[T]) pop(a attempt) (oldest T, ok bool) {
-	if len(f[a]) == 0 {
+func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
+	if len(p[a]) == 0 {
 		return oldest, false
 	}
-	oldest = f[a][0]
-	if f[a] = f[a][1:]; len(f[a]) == 0 {
-		delete(f, a)
+	oldest = p[a][0]
+	if p[a] = p[a][1:]; len(p[a]) == 0 {
+		delete(p, a)
 	}
 	return oldest, true
 }
 
-// of takes out all that an instance has in flight.
-func (f inFlight[T]) of(instance string) (all []T) {
-	for a, ts := range f {
+// of takes out all that is pending in an instance.
+func (p pending[T]) of(instance string) (all []T) {
+	for a, ts := range p {
 		if a.instance == instance {
 			all = append(all, ts...)
-			delete(f, a)
+			delete(p, a)
 		}
 	}
 	return all
@@ -65,7 +65,7 @@ func (f inFlight[T]) of(instance string) (all []T) {
 // Add reads the next event.
 func (s *Scan) Add(e history.Event) {
 	if s.last == nil {
-		s.holds, s.claims, s.grabs = inFlight[int]{}, inFlight[Effect]{}, inFlight[Op]{}
+		s.holds, s.claims, s.grabs = pending[int]{}, pending[Effect]{}, pending[Op]{}
 		s.taken, s.last = map[int64]Span{}, map[string]history.Event{}
 	}
 	s.sequence(e)

@@ -184,7 +184,7 @@ func (b *builder) freesAnother(e history.Event, one, other actor) bool {
 	return slices.ContainsFunc(b.holds, func(h Hold) bool {
 		return h.actor() == actorOf(e) && h.Token == e.Token && slices.ContainsFunc(b.holds, func(v Hold) bool {
 			later := h.From < v.From && v.From < e.T && e.T < v.To
-			return later && (v.actor() == one || v.actor() == other) && contend(b.Excludes, h.Span, v.Span) == 0
+			return later && (v.actor() == one || v.actor() == other) && compareGroup(b.Excludes, h.Span, v.Span) == 0
 		})
 	})
 }
