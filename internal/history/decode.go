@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// ErrLost says that events were recorded, or should have been, which the file
+// ErrEventsLost says that events were recorded, or should have been, which the file
 // does not show.
-var ErrLost = errors.New("history: events lost")
+var ErrEventsLost = errors.New("history: events lost")
 
 // Decode yields the events of r as they stand, one line in memory. In place of
 // a line that cannot be read (torn, as on a full disk or when its writer was
 // killed) and before an event whose Seq leaves a gap it yields an error that
-// wraps ErrLost, and goes on. Any other error comes from r and is the last thing
+// wraps ErrEventsLost, and goes on. Any other error comes from r and is the last thing
 // it yields.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
@@ -38,7 +38,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 			}
 			e, err := parse(line)
 			if err != nil {
-				if !yield(Event{}, fmt.Errorf("%w: line %d cannot be read: %w", ErrLost, no, err)) {
+				if !yield(Event{}, fmt.Errorf("%w: line %d cannot be read: %w", ErrEventsLost, no, err)) {
 					return
 				}
 				continue
@@ -48,7 +48,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 			}
 			before, known := last[e.Instance]
 			if gap := known && e.Incarnation == before.Incarnation && e.Seq != before.Seq+1; gap {
-				if !yield(Event{}, fmt.Errorf("%w: line %d: event %d of %s follows event %d", ErrLost, no, e.Seq, e.Instance, before.Seq)) {
+				if !yield(Event{}, fmt.Errorf("%w: line %d: event %d of %s follows event %d", ErrEventsLost, no, e.Seq, e.Instance, before.Seq)) {
 					return
 				}
 			}

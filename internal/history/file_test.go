@@ -119,7 +119,7 @@ func decode(t *testing.T, path string) (events []history.Event, lost []error) {
 		switch {
 		case err == nil:
 			events = append(events, e)
-		case errors.Is(err, history.ErrLost):
+		case errors.Is(err, history.ErrEventsLost):
 			lost = append(lost, err)
 		default:
 			t.Fatal(err)
@@ -340,7 +340,7 @@ func TestDecodeTellsOfGaps(t *testing.T) {
 			for _, err := range history.Decode(strings.NewReader(strings.Join(tt.lines, "\n"))) {
 				if err == nil {
 					events++
-				} else if errors.Is(err, history.ErrLost) {
+				} else if errors.Is(err, history.ErrEventsLost) {
 					lost++
 				} else {
 					t.Fatal(err)
@@ -362,7 +362,7 @@ func TestDecodePassesErrors(t *testing.T) {
 	for _, err := range history.Decode(brokenReader{}) {
 		got = append(got, err)
 	}
-	if len(got) != 1 || !errors.Is(got[0], errors.ErrUnsupported) || errors.Is(got[0], history.ErrLost) {
+	if len(got) != 1 || !errors.Is(got[0], errors.ErrUnsupported) || errors.Is(got[0], history.ErrEventsLost) {
 		t.Errorf("%v, want the reader's error, once", got)
 	}
 }
@@ -414,7 +414,7 @@ func FuzzDecode(f *testing.F) {
 			switch {
 			case err == nil && e.Seq > 0:
 				events++
-			case errors.Is(err, history.ErrLost):
+			case errors.Is(err, history.ErrEventsLost):
 				lost++
 			default:
 				t.Fatalf("%+v, %v", e, err)
