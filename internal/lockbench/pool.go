@@ -172,7 +172,7 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 		end = max(end, j.At, j.Until)
 		calls[i] = proc.Go("Worker.Do", j, &reports[i], make(chan *rpc.Call, 1))
 	}
-	late := time.After(end - now + patience + grace)
+	late := time.After(end - now + acquireTimeout + grace)
 	var failed error
 	for i, call := range calls {
 		select {

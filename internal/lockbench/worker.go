@@ -25,8 +25,8 @@ const WorkerCommand = "bench-worker"
 
 const (
 	leaseTTL = 30 * time.Second
-	// patience is how long a lock may take that was asked for within a slice.
-	patience = 10 * time.Second
+	// acquireTimeout bounds an acquire that was called within a slice.
+	acquireTimeout = 10 * time.Second
 	// early is how long before its time a process stops sleeping and looks at
 	// the clock all the time.
 	early = 2 * time.Millisecond
@@ -170,7 +170,7 @@ func (w *worker) subject(name string) (*opened, error) {
 
 // config is that of an instance with these needs.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: patience}
+	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout}
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
 		if s.Redis != "" {
@@ -194,7 +194,7 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 
 // work has j.Workers take the lock side by side, and returns their holds.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+patience)
+	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx) // one that fails ends the waiting of all
 	begin := make(chan struct{})

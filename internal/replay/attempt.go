@@ -146,8 +146,8 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	if s.Target != "" && s.Target != schedule.DB && t.servers[s.Target] == nil {
 		return "", never("%s has no server %s", t.Strategy.Name, s.Target)
 	}
-	if within := settleTimeouts[s.Kind]; within > 0 {
-		if err := t.settle(ctx, within); err != nil {
+	if within := awaitAllTimeouts[s.Kind]; within > 0 {
+		if err := t.awaitAll(ctx, within); err != nil {
 			return "", err
 		}
 	}
@@ -256,12 +256,7 @@ func (p *actor) isOver() bool {
 
 const (
 	arrivalTimeout = 15 * time.Second // for a call to come
-	// otherCallTimeout is how long a call is waited for while another one of its
-	// actor is held, because an actor may send several at a time. Another
-	// strategy than that of the schedule often waits at another call for good.
-	otherCallTimeout      = 2 * time.Second
-	otherStrategysTimeout = otherCallTimeout / 4
-	pollInterval          = 3 * time.Millisecond
+	pollInterval   = 3 * time.Millisecond
 )
 
 // release releases one call, once it is held, and returns when it has been
@@ -320,7 +315,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		switch {
 		case over:
 			return never("%s has been answered: %s", p.Actor.Name, p.answer)
-		case others && waited > t.patience():
+		case others && waited > t.otherCallTimeout():
 			return never("%s waits at another call", p.Actor.Name)
 		case waited > arrivalTimeout:
 			return never("no such call of %s came within %v (a subscription, or a timer of its own, cannot be held)", p.Actor.Name, arrivalTimeout)
@@ -330,11 +325,14 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-func (t *attempt) patience() time.Duration {
+// otherCallTimeout is how long a call is waited for while another one of its actor
+// is held, because an actor may send several at a time. Another strategy than that
+// of the schedule often waits at another call for good.
+func (t *attempt) otherCallTimeout() time.Duration {
 	if t.own() {
-		return otherCallTimeout
+		return 2 * time.Second
 	}
-	return otherStrategysTimeout
+	return 500 * time.Millisecond
 }
 
 // held are the calls, and the replies, that are held on the actor's instance.
@@ -359,11 +357,11 @@ func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (strin
 	return "its reply arrived", err
 }
 
-// settle returns once every actor that has begun has a call that is held or has
-// been answered, or after a while: then it waits for something else.
-func (t *attempt) settle(ctx context.Context, within time.Duration) error {
+// awaitAll returns once every actor that has begun has a call that is held or has
+// been answered, or when the time is up: then an actor waits for something else.
+func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
-		settled := true
+		all := true
 		for _, p := range t.actors {
 			if !p.begun || p.stopped || p.isOver() {
 				continue
@@ -372,16 +370,16 @@ func (t *attempt) settle(ctx context.Context, within time.Duration) error {
 			if err != nil {
 				return false, err
 			}
-			settled = settled && slices.ContainsFunc(held, func(c control.Held) bool { return c.Driver == p.driver })
+			all = all && slices.ContainsFunc(held, func(c control.Held) bool { return c.Driver == p.driver })
 		}
-		return settled, nil
+		return all, nil
 	})
 	return err
 }
 
-// settleTimeouts are for the steps before which all actors have to settle. Before
-// time passes, an actor may well wait for something else.
-var settleTimeouts = map[schedule.Kind]time.Duration{
+// awaitAllTimeouts are for the steps that come only after awaitAll. Before time
+// passes, an actor may well wait for something else.
+var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.Paused:       arrivalTimeout,
 	schedule.Cancelled:    arrivalTimeout,
 	schedule.Dies:         arrivalTimeout,

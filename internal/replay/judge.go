@@ -25,7 +25,7 @@ var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken 
 // conclude judges after the last step, and once more when every actor has gone
 // on to its end.
 func (t *attempt) conclude(ctx context.Context) (Result, error) {
-	if err := t.settle(ctx, arrivalTimeout); err != nil {
+	if err := t.awaitAll(ctx, arrivalTimeout); err != nil {
 		return Result{}, err
 	}
 	if err := t.inTime(len(t.Schedule.Steps) - 1); err != nil {

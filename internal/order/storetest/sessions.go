@@ -9,8 +9,8 @@ import (
 	"grablab/internal/order"
 )
 
-// patience is how long a waiter waits that must get its lock in the end.
-const patience = 20 * time.Second
+// lockWait is more than enough for a waiter that must get its lock in the end.
+const lockWait = 20 * time.Second
 
 // sessionOrRefusal: a store that has no sessions says so, and what to do.
 func sessionOrRefusal(t *trial) {
@@ -107,7 +107,7 @@ func (t *trial) handedOn(lock func() (bool, error), letGo func() error) {
 	go func() {
 		ok, err := lock()
 		if !ok && err == nil {
-			err = fmt.Errorf("not handed on within %v", patience)
+			err = fmt.Errorf("not handed on within %v", lockWait)
 		}
 		waiting <- err
 	}()
@@ -124,7 +124,7 @@ func rowLockHandedOn(t *trial) {
 	a, b, id := t.session(), t.session(), t.create(1)
 	t.locks(a, byRow, id, 0)
 	t.handedOn(
-		func() (bool, error) { return b.LockRow(t.ctx, id, patience) },
+		func() (bool, error) { return b.LockRow(t.ctx, id, lockWait) },
 		func() error { return a.Claim(t.ctx, claim(id, 1, 0), order.Naive) })
 	o, err := b.Read(t.ctx, id, 0)
 	if err != nil || o.Status != order.Grabbed || o.Driver != 1 {
@@ -164,7 +164,7 @@ func nameLockHandedOn(t *trial) {
 	a, b, id := t.session(), t.session(), t.create(1)
 	t.locks(a, byName, id, 0)
 	t.handedOn(
-		func() (bool, error) { return byName(t.ctx, b, id, patience) },
+		func() (bool, error) { return byName(t.ctx, b, id, lockWait) },
 		func() error { return a.Close(t.ctx) })
 }
 
@@ -214,11 +214,11 @@ func sessionCancelled(t *trial) {
 		a, b, id := t.session(), t.session(), t.create(1)
 		t.locks(a, by, id, 0)
 		hasty, cancel := context.WithTimeout(t.ctx, 50*time.Millisecond)
-		_, err := by(hasty, b, id, patience)
+		_, err := by(hasty, b, id, lockWait)
 		cancel()
 		_ = b.Close(t.ctx) // it may have been lost with the wait
 		t.expect("hasty waiter", err, context.DeadlineExceeded)
 		t.must(a.Close(t.ctx))
-		t.locks(t.session(), by, id, patience)
+		t.locks(t.session(), by, id, lockWait)
 	}
 }
