@@ -33,9 +33,9 @@ type pace struct {
 // workerProgress is the progress of one worker.
 type workerProgress struct {
 	*progress
-	cell   string
-	number int
-	pace   *pace
+	cell   string // as it is shown
+	number int    // of the cell, in the order in which cells began; from 1
+	pace   *pace  // of cells of its kind
 	since  time.Time
 }
 
@@ -43,8 +43,8 @@ func newProgress(cfg Config) *progress {
 	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
-// expect says how many cells are to come: those without a fault one by one,
-// then those with one by so many workers at a time.
+// expect sets how many cells are to come: calm ones one by one, then faulty ones
+// by so many workers at a time.
 func (p *progress) expect(calm, faulty, workers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +110,7 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 }
 
 // timeLeftLocked estimates for how long the run will go on, from the cells that are
-// done; !ok: of a kind that is still to come none is, or none is to come.
+// done; !ok: none is left, or none is done yet of a kind that is left.
 func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	for _, k := range p.pace {
 		if k.left == 0 {

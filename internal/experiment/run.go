@@ -38,18 +38,18 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 type runner struct {
 	cfg      Config
 	progress *progress
-	runCell  func(*worker, context.Context, *cellSpec) Cell // (*worker).run
+	runCell  func(*worker, context.Context, *cellSpec) Cell // (*worker).run, unless a test replaces it
 
 	journal *journal
 	specs   []*cellSpec
 	needs   lock.Backend // of all cells that are to be run
 	workers []*worker    // nil: not open
 
-	mu    sync.Mutex // guards what follows, and what a cellSpec holds
+	mu    sync.Mutex // guards what follows, and the cells of the specs once workers run
 	run   *Run
 	save  func(*Run) error
 	began time.Time
-	ran   float64 // seconds that the run took before it was resumed
+	ran   float64 // seconds that the run had taken before it was resumed; 0: a new run
 }
 
 func newRunner(cfg Config, save func(*Run) error) *runner {
@@ -74,7 +74,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 
 // open makes ready whatever the first cell needs, and then room for the results.
 func (r *runner) open(ctx context.Context) error {
-	r.lay(false)
+	r.layOut(false)
 	if err := r.openFirst(ctx); err != nil {
 		return err
 	}
@@ -86,15 +86,18 @@ func (r *runner) open(ctx context.Context) error {
 	return r.journal.open(r.cfg.Resume != nil)
 }
 
-// lay lays out the table, with the cells that need not be run.
-func (r *runner) lay(foreign bool) {
+// layOut makes the specs of the table, and fills in the cells that need not be
+// run: excused ones, and those of a resumed run that are finished.
+func (r *runner) layOut(foreign bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.specs = r.cfg.specs(foreign)
 	for _, s := range r.specs {
 		if s.cell = r.cfg.excuse(s); s.cell == nil {
 			s.cell = r.cfg.Resume.finished(s.CellName)
 		}
 	}
-	r.publish()
+	r.publishLocked()
 }
 
 // finished is the cell of that name, if the run has it from beginning to end.
@@ -142,12 +145,13 @@ func (r *runner) openFirst(ctx context.Context) error {
 		return err
 	}
 	if w.fleet.Foreign {
-		r.lay(true)
+		r.layOut(true)
 	}
 	if err := r.describe(ctx, w); err != nil {
 		return err
 	}
-	// What keeps instances from running at all is no cell's finding.
+	// Instances that cannot run at all are an error of the harness, and no finding
+	// of a cell.
 	return w.fleet.Equip(ctx, r.cfg.setup())
 }
 
@@ -168,7 +172,8 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	return nil
 }
 
-// worker is the nth one, opened if need be. One that is dirty is opened afresh.
+// worker is the nth one, opened if need be. A dirty one, whose servers a fault has
+// changed for good, is closed and opened afresh.
 func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	if w := r.workers[n]; w != nil {
 		if !w.dirty {
@@ -185,7 +190,7 @@ func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	return r.workers[n], err
 }
 
-// serves is what the nth worker has servers for.
+// serves is what the nth worker has servers for: the first for all that is needed.
 func (r *runner) serves(n int) lock.Backend {
 	if n == 0 {
 		return r.needs
@@ -240,13 +245,13 @@ func (r *runner) finish(s *cellSpec, c Cell) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.cell = &c
-	r.publish()
+	r.publishLocked()
 	return r.save(r.run)
 }
 
-// publish brings the run up to date: its cells in the order of the table, in
+// publishLocked brings the run up to date: its cells in the order of the table, in
 // whatever order they finished.
-func (r *runner) publish() {
+func (r *runner) publishLocked() {
 	r.run.Cells = []Cell{}
 	r.run.Complete = true
 	for _, s := range r.specs {
@@ -289,8 +294,8 @@ func NewEnvironment(stackKind string) Environment {
 	return e
 }
 
-// commit of the source: what the linker knows of it, else what git says, if
-// the working directory is that of this project. A tree with changes is "-dirty".
+// commit is that of the source, by the build info, or else by git if the working
+// directory lies in this project. It ends in "-dirty" if the tree had changes.
 func commit() string {
 	settings := map[string]string{}
 	if info, ok := debug.ReadBuildInfo(); ok {
