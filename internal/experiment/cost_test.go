@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -22,7 +23,7 @@ import (
 // CPU time does not count.
 const stubCommand = "stub"
 
-func serveStub() {
+func serveStub(context.Context, []string, io.Writer, io.Writer) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)

@@ -20,17 +20,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// TestMain makes the test binary an instance and a helper of the stack, as
-// loadgen is.
 func TestMain(m *testing.M) {
-	stack.BeHelper() // before the switch below, which a helper must not see
-	if len(os.Args) > 1 && os.Args[1] == stubCommand {
-		serveStub()
-	}
-	if len(os.Args) > 1 && os.Args[1] == fleet.Command {
-		os.Exit(instance.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
-	}
-	stacktest.Main(m)
+	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main}, stacktest.Command{Name: stubCommand, Run: serveStub})
 }
 
 // small is a run that is over in seconds.
@@ -45,7 +36,7 @@ func small(t *testing.T, kind string, strategies ...string) Config {
 	cfg.Orders, cfg.Rate, cfg.Instances, cfg.OnLost = 20, 400, 2, grab.Abort
 	cfg.Faults = []catalog.Fault{catalog.NoFault}
 	cfg.Stack.Kind = kind
-	cfg.Log = testWriter{t}
+	cfg.Log = t.Output()
 	for _, name := range strategies {
 		s, err := lock.Find(name)
 		if err != nil {
@@ -55,10 +46,6 @@ func small(t *testing.T, kind string, strategies ...string) Config {
 	}
 	return cfg
 }
-
-type testWriter struct{ t *testing.T }
-
-func (w testWriter) Write(b []byte) (int, error) { w.t.Logf("%s", b); return len(b), nil }
 
 func execute(t *testing.T, ctx context.Context, cfg Config) (*Run, error) {
 	t.Helper()

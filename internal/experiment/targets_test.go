@@ -59,8 +59,8 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 		reason  string
 	}{
 		{"right", nil, 2, nil, catalog.Safe, ""},
-		{"everybody wins", always(http.StatusOK), 2, nil, catalog.Unsafe, "more than once"},
-		{"everybody wins, one target", always(http.StatusOK), 1, nil, catalog.Unsafe, "more than once"},
+		{"every grab wins", always(http.StatusOK), 2, nil, catalog.Unsafe, "more than once"},
+		{"every grab wins, one target", always(http.StatusOK), 1, nil, catalog.Unsafe, "more than once"},
 		{"all load at one instance", nil, 1, nil, catalog.Unknown, "one instance alone served"},
 		{"one of two instances only fails", func(r *http.Request, taken bool) int {
 			switch {
@@ -99,7 +99,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 			cfg := Scenarios[0].Config
 			cfg.Scenario, cfg.Seed, cfg.Out, cfg.OnLost = "rush", 1, t.TempDir(), grab.Abort
 			cfg.Orders, cfg.Rate, cfg.FirstOrder = 5, 0, 101
-			cfg.Log = testWriter{t}
+			cfg.Log = t.Output()
 			for range tc.targets {
 				s := httptest.NewServer(service)
 				t.Cleanup(s.Close)
@@ -118,11 +118,11 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 				t.Errorf("%s: %q; want %s: %q", c.Verdict, c.Reason, tc.verdict, tc.reason)
 			}
 			if c.CountedFrom != fromAnswers || c.Grabs != nil || c.PhantomGrabs != nil || c.Overlaps != nil || c.RedisCommands != nil {
-				t.Errorf("counted from %s; figures that nobody could count: %v %v %v %v",
+				t.Errorf("counted from %s; figures that could not be counted: %v %v %v %v",
 					c.CountedFrom, c.Grabs, c.PhantomGrabs, c.Overlaps, c.RedisCommands)
 			}
 			if c.Expected != nil {
-				t.Errorf("expected %v of a lock that nobody knows", *c.Expected)
+				t.Errorf("expected %v of a lock that is not known", *c.Expected)
 			}
 		})
 	}

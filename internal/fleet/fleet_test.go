@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -14,14 +13,8 @@ import (
 	"grablab/internal/stack/stacktest"
 )
 
-// TestMain makes the test binary an instance and a helper of the stack, as
-// loadgen is.
 func TestMain(m *testing.M) {
-	stack.BeHelper() // before the switch below, which a helper must not see
-	if len(os.Args) > 1 && os.Args[1] == Command {
-		os.Exit(instance.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
-	}
-	stacktest.Main(m)
+	stacktest.Main(m, stacktest.Command{Name: Command, Run: instance.Main})
 }
 
 // An instance whose port is taken by another process while it starts gets

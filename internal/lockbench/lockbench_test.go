@@ -16,6 +16,10 @@ import (
 	"grablab/internal/stack/stacktest"
 )
 
+func TestMain(m *testing.M) {
+	stacktest.Main(m, stacktest.Command{Name: WorkerCommand, Run: WorkerMain})
+}
+
 // small is a benchmark that is over in seconds.
 func small(t *testing.T, names ...string) Config {
 	t.Helper()
@@ -25,7 +29,7 @@ func small(t *testing.T, names ...string) Config {
 	}
 	cfg := Config{
 		Cases: Cases, Rounds: 2, Slice: 50 * time.Millisecond, Seed: 1,
-		Stack: stack.Config{Kind: stack.Local}, Exe: exe, Log: testWriter{t},
+		Stack: stack.Config{Kind: stack.Local}, Exe: exe, Log: t.Output(),
 	}
 	for _, name := range names {
 		c, err := Find(name)
@@ -35,13 +39,6 @@ func small(t *testing.T, names ...string) Config {
 		cfg.Subjects = append(cfg.Subjects, c)
 	}
 	return cfg
-}
-
-type testWriter struct{ t *testing.T }
-
-func (w testWriter) Write(b []byte) (int, error) {
-	w.t.Log(strings.TrimSpace(string(b)))
-	return len(b), nil
 }
 
 // few stand for all: within a process, in one Redis and in several, polling and

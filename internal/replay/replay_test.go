@@ -8,10 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"grablab/internal/fleet"
 	"grablab/internal/grab/lock"
+	"grablab/internal/instance"
 	"grablab/internal/schedule"
 	"grablab/internal/stack/stacktest"
 )
+
+func TestMain(m *testing.M) {
+	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
+}
 
 // golden is the golden schedule of a failure mode, for a strategy; "": its own.
 func golden(t *testing.T, mode, strategy string) Config {
@@ -40,7 +46,7 @@ func configOf(t *testing.T, text, strategy string) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Config{Schedule: s, Lines: schedule.StepLines(text), Strategy: st, Exe: exe, Log: testWriter{t}, Out: testWriter{t}}
+	return Config{Schedule: s, Lines: schedule.StepLines(text), Strategy: st, Exe: exe, Log: t.Output(), Out: t.Output()}
 }
 
 // forced forces a schedule so many times, each time on a fresh order.

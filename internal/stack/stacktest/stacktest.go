@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"testing"
@@ -28,9 +29,22 @@ type result struct {
 	err   error
 }
 
-// Main is the TestMain of a package whose tests use stacks. It does not return.
-func Main(m *testing.M) {
-	stack.BeHelper()
+// Command is what a test binary does instead of its tests if its first argument is
+// Name, as loadgen does by its hidden subcommands.
+type Command struct {
+	Name string
+	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+}
+
+// Main is the TestMain of a package whose tests use stacks, and start their own
+// binary for the commands. It does not return.
+func Main(m *testing.M, commands ...Command) {
+	stack.BeHelper() // first: a helper has arguments of its own
+	for _, c := range commands {
+		if len(os.Args) > 1 && os.Args[1] == c.Name {
+			os.Exit(c.Run(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
+		}
+	}
 	code := m.Run()
 	for _, r := range shared {
 		if r.stack == nil {
