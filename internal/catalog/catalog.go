@@ -43,7 +43,7 @@ type Exclusion string
 
 // The exclusions.
 const (
-	NoExclusion Exclusion = "nobody"  // there is no lock
+	NoExclusion Exclusion = "none"    // there is no lock
 	PerProcess  Exclusion = "process" // only holders within one process exclude each other
 	Global      Exclusion = "global"
 )
