@@ -53,6 +53,6 @@ func TestUnknownDialect(t *testing.T) {
 	}
 	defer db.Close()
 	if err := Up(t.Context(), db, "oracle"); err == nil {
-		t.Error("migrated a database that nobody knows")
+		t.Error("migrated a database of an unknown kind")
 	}
 }

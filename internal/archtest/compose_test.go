@@ -125,7 +125,7 @@ func TestComposeInstances(t *testing.T) {
 				t.Fatal(err)
 			}
 			if cfg.AdminToken == "" {
-				t.Error("it listens beyond loopback and has no admin token: nobody could switch it")
+				t.Error("it listens beyond loopback and has no admin token: no client could switch it")
 			}
 			servers := append(slices.Concat(cfg.Redis, cfg.Redlock), dbAddr(cfg.DB))
 			if len(servers) != 1+5+1 {

@@ -142,7 +142,7 @@ func choose() (string, error) {
 		return fmt.Sprintf(format, x*of)
 	}
 	var b strings.Builder
-	b.WriteString("| strategy | order grabbed twice under | nobody can grab under | acquire + release, x 2 PINGs |\n|---|---|---|--:|\n")
+	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, x 2 PINGs |\n|---|---|---|--:|\n")
 	for _, name := range recommended {
 		if _, err := lock.Find(name); err != nil {
 			return "", err
@@ -304,7 +304,7 @@ func strategies() string {
 	var b strings.Builder
 	b.WriteString("# Strategies\n\nA strategy is a lock and the guard with which the winner is written. `-strategies all`\ntakes every one, `core` (the default) the first five. What it is expected to do under a\nfault that is not listed is to be safe; `GET /strategies` of an instance says the same.\n\n")
 	strategyTable(&b, lock.Strategies)
-	b.WriteString("\n## Expected under faults\n\n| name | order grabbed twice | nobody can grab |\n|---|---|---|\n")
+	b.WriteString("\n## Expected under faults\n\n| name | order grabbed twice | order can no longer be grabbed |\n|---|---|---|\n")
 	for _, s := range lock.Strategies {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, expected(s, catalog.Unsafe), expected(s, catalog.Stuck))
 	}

@@ -20,7 +20,7 @@ var rules = []struct {
 	why string
 }{
 	{"migrations", "", "the schema stands below everything"},
-	{"internal/catalog", "", "names that everybody uses stand below everything"},
+	{"internal/catalog", "", "names that all packages use stand below everything"},
 	{"internal/history", "", "a record of facts must not depend on who makes them"},
 	{"internal/tap", "", "the one seam: what stands on both sides of it may know it, it knows neither"},
 	{"internal/schedule", "", "a text format"},
@@ -74,7 +74,7 @@ func TestImports(t *testing.T) {
 				t.Errorf("%s must not import %s: %s", name, ours, rules[i].why)
 			}
 			if ok && (strings.HasPrefix(ours, "cmd/") || testsOnly(ours)) {
-				t.Errorf("%s must not import %s: nobody imports commands, and programs no tests", name, ours)
+				t.Errorf("%s must not import %s: commands are not imported, nor test helpers by programs", name, ours)
 			}
 		}
 	}

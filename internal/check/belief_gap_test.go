@@ -19,7 +19,7 @@ func TestBeliefGap(t *testing.T) {
 		want  time.Duration
 		known bool
 	}{
-		{"nobody lost it", catalog.Global, func(r *tape) {
+		{"no holder lost it", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.leave(2, "A", 7, 1, "a")
 			r.enter(3, "B", 7, 2, "b")

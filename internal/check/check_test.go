@@ -37,7 +37,7 @@ func TestVerdicts(t *testing.T) {
 		want    check.Result
 		why     string // part of the sentence
 	}{
-		{"nobody came", "one-winner", check.Evidence{}, check.Pass, "0 orders"},
+		{"no grabs", "one-winner", check.Evidence{}, check.Pass, "0 orders"},
 		{"one winner each", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1))}, check.Pass, "2 orders"},
 		{"two winners", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 by 3 drivers"},
 		{"one driver twice", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(1, 1))}, check.Fail, "order 1"},

@@ -234,7 +234,7 @@ var subjects = []struct {
 		s.loses(40, "A", 1, 3, 3)
 		return s
 	}, "..?????."},
-	{"nobody recorded anything", func() *scene {
+	{"nothing was recorded", func() *scene {
 		s := sound()
 		s.tape = tape{}
 		return s

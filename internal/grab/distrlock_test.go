@@ -29,7 +29,7 @@ func TestDistrLock(t *testing.T) {
 	for _, step := range []struct {
 		call, uuid, want string
 	}{
-		{"distrUnlock", "a", `{"released":0}`}, // nobody has it
+		{"distrUnlock", "a", `{"released":0}`}, // it is free
 		{"distrLock", "a", `{"locked":true}`},
 		{"distrLock", "b", `{"locked":false}`},
 		{"distrLock", "a", `{"locked":false}`}, // not re-entrant

@@ -135,7 +135,7 @@ func TestRepairWaitsNoLonger(t *testing.T) {
 				<-inside
 				a.afterRead = func(order.Order, error) error {
 					s.runOut()
-					s.redis.HSet(s.key(), "owner", "somebody else") // and for ever
+					s.redis.HSet(s.key(), "owner", "another client") // and for ever
 					return order.ErrStale
 				}
 				began := time.Now()

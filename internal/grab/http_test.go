@@ -338,7 +338,7 @@ func TestGrabAnswers(t *testing.T) {
 		status          int
 		outcome         grab.Outcome
 		reason          string
-		grabbed, leaves bool // a ledger row; somebody else's key
+		grabbed, leaves bool // a ledger row; another client's key
 	}{
 		{name: "grabbed", status: 200, outcome: grab.Grabbed, grabbed: true},
 		{name: "grabbed by another strategy", path: path + "?strategy=none", status: 200, outcome: grab.Grabbed, grabbed: true},
@@ -409,8 +409,8 @@ func TestGrabAnswers(t *testing.T) {
 	}
 }
 
-// holdLock is somebody else who has the lock of order 1.
-func holdLock(t *testing.T, r rig) { r.redis.Set("grab:setnx:{1}", "somebody else") }
+// holdLock has another client hold the lock of order 1.
+func holdLock(t *testing.T, r rig) { r.redis.Set("grab:setnx:{1}", "another client") }
 
 // When a lease is lost the work ends, nothing is written, and the client is told.
 func TestGrabLosesItsLease(t *testing.T) {
@@ -686,7 +686,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// Whoever may not switch the strategy may still grab.
+// A client that may not switch the strategy may still grab.
 func TestGrabNeedsNoToken(t *testing.T) {
 	r := newRig(t, settings{http: grab.HTTPConfig{Public: true}})
 	req := request("POST", "/orders/1/grab", `{"driver_id":42}`)

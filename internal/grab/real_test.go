@@ -169,7 +169,7 @@ func TestPausedHolder(t *testing.T) {
 			b, _ := s.instance(t, strategy, s.store, env, 0)
 			var other grab.Answer
 			a, events := s.instance(t, strategy, lateStore{s.store, func() {
-				s.redis.FlushAll(context.Background()) // nobody renews while the process is paused
+				s.redis.FlushAll(context.Background()) // a paused process renews nothing
 				other = b.Grab(t.Context(), grab.Request{Order: id, Driver: 2})
 			}}, env, 0)
 			told := a.Grab(t.Context(), grab.Request{Order: id, Driver: 1})

@@ -21,7 +21,7 @@ import (
 
 const sceneTTL = 10 * time.Second
 
-// scene is one order, one Redis, and a time that passes when everybody waits.
+// scene is one order, one Redis, and a time that passes when all actors wait.
 type scene struct {
 	*testing.T
 	redis     *miniredis.Miniredis
@@ -115,7 +115,7 @@ func (i *instance) grab() grab.Answer {
 
 func (s *scene) key() string { return fmt.Sprintf("grab:%s:{%d}", s.strategy, s.order) }
 
-// runOut ends the lease, whoever has it, as its TTL would.
+// runOut ends the lease of any holder, as its TTL would.
 func (s *scene) runOut() { s.redis.Del(s.key()) }
 
 // winners are the drivers in the ledger.

@@ -53,7 +53,7 @@ func TestLostCommit(t *testing.T) {
 					if err != nil || (len(grabs) == 1) != c.written {
 						t.Errorf("ledger: %v, %v", grabs, err)
 					}
-					// Nobody else is kept waiting by what was lost.
+					// No other client is kept waiting by what was lost.
 					if err := s.Claim(t.Context(), order.Claim{Order: id, Driver: 2, Token: "next"}, order.Naive); err != nil {
 						t.Error("next claim:", err)
 					}
@@ -107,7 +107,7 @@ func TestRefusedStatement(t *testing.T) {
 	}
 }
 
-// TestHeldWriter: whoever is held before his first statement stands in nobody's way.
+// TestHeldWriter: a writer that is held before its first statement blocks no other.
 func TestHeldWriter(t *testing.T) {
 	for _, db := range stores {
 		t.Run(db.name, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/order"
 )
 
-// Sessions are pinned up to three quarters of the connections. Whoever wants one
-// more waits, and the rest of the pool serves those who want none.
+// Sessions are pinned up to three quarters of the connections. A client that
+// wants one more waits; the rest of the pool serves those that want none.
 func TestBeginWaitsForASession(t *testing.T) {
 	s := connect(t, mariaDSN(t), order.Options{MaxConns: 4})
 	id, err := s.Create(t.Context(), 1)

@@ -152,8 +152,8 @@ func TestTwoPools(t *testing.T) {
 	}
 }
 
-// TestReadersDoNotWait: while somebody writes, SQLite's readers go on, and a
-// writer who cannot wait is told.
+// TestReadersDoNotWait: during a write SQLite's readers go on, and another
+// writer that cannot wait is told.
 func TestReadersDoNotWait(t *testing.T) {
 	dsn := sqliteDSN(t)
 	s, other := connect(t, dsn, order.Options{}), connect(t, dsn, order.Options{})
@@ -331,7 +331,7 @@ func TestMemRestart(t *testing.T) {
 }
 
 // TestSilentServer: one that takes the connection and never answers holds
-// nobody beyond his deadline.
+// no client beyond its deadline.
 func TestSilentServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

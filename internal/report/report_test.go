@@ -83,7 +83,7 @@ func peak() *experiment.Run {
 	return run("peak", c, none)
 }
 
-// foreign is a run against somebody else's service, interrupted, with a fault.
+// foreign is a run against a service that is not ours, interrupted, with a fault.
 func foreign() *experiment.Run {
 	c := cell("foreign", catalog.Unsafe, 0, 100, 1, 12)
 	c.Expected, c.CountedFrom, c.Grabs = nil, "answers", nil

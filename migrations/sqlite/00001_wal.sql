@@ -1,5 +1,5 @@
--- Write-ahead logging is a property of the file: readers go on while somebody
--- writes. It cannot be switched inside a transaction.
+-- Write-ahead logging is a property of the file: readers go on during a
+-- write. It cannot be switched inside a transaction.
 
 -- +goose NO TRANSACTION
 -- +goose Up

@@ -36,8 +36,8 @@ func TestIntercepted(t *testing.T) {
 	}
 }
 
-// TestMemInBubble: whoever waits in Mem can be seen waiting, and its time is
-// the bubble's.
+// TestMemInBubble: a waiter in Mem can be seen waiting, and its time is the
+// bubble's.
 func TestMemInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if got := failures(t.Context(), new(order.Mem)); got != nil {
