@@ -46,7 +46,9 @@ var inferences = []inference{
 	{properties: exclusion, faults: []Fault{NodeClock}, known: []string{"F34", "F37"}},
 	{properties: exclusion, faults: pauses, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
 	{properties: exclusion, faults: cutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}, otherwise: "F11"},
-	{properties: exclusion, faults: []Fault{Latency}, otherwise: "F12"},
+	// Who asks once more is stopped after a late grant, and not by a late answer.
+	{properties: []string{OneWinner, WriteAfterExpiry}, faults: []Fault{Latency}, known: []string{"F37"}},
+	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, faults: []Fault{Latency}, otherwise: "F12"},
 	{properties: exclusion, faults: []Fault{DBRestart}, known: []string{"F32", "F33"}},
 	{properties: exclusion, faults: []Fault{Amnesia}, otherwise: "F18"},
 	{properties: []string{LeaseExclusive}, faults: []Fault{Slow, Pause}, known: []string{"F5", "F6", "F7", "F35", "F36"}, otherwise: "F5"},

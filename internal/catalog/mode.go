@@ -56,7 +56,7 @@ var Modes = []Mode{
 		"A locks and reads open; A pauses for longer than its lease; B locks, reads open and writes; A goes on and writes", "pause, slow, explorer", "Kleppmann 2016; Jepsen on etcd 3.4.3"},
 	{"F12", "the reply that grants the lock comes when its lease is over",
 		"subtract what the acquire took, and a fencing token", "setnx",
-		"the server grants A the lock; the reply is under way for longer than the lease; B locks; A's reply says yes", "latency", "redis.io: distributed locks, step 3"},
+		"the server grants A the lock; the reply is under way for longer than the lease; B locks; A's reply says yes", "latency, explorer", "redis.io: distributed locks, step 3"},
 	{"F13", "the renewal stalls while the work goes on",
 		"stop working when the lease is lost, and a fencing token", "watchdog-fenced",
 		"A locks and works; its renewals do not reach the server; its lease runs out; B locks; A goes on (with -on-lost ignore)", "partition, pause", "Redisson issues 5697 and 5698"},
@@ -131,7 +131,7 @@ var Modes = []Mode{
 		"the lease of a driver's first attempt runs out; the same driver's second attempt locks with the same token; the first releases it; B locks", "slow, explorer", "source articles"},
 	{"F37", "the lock is looked at once more, and runs out before the write",
 		"a guard within the write itself", "setnx-fenced",
-		"A asks whether the lock is still its own, and it is; A's lease runs out; B locks, reads and writes; A writes", "pause, node-clock, explorer", "source articles (their check of the lock)"},
+		"A asks whether the lock is still its own, and it is; A's lease runs out; B locks, reads and writes; A writes", "pause, latency, node-clock, explorer", "source articles (their check of the lock)"},
 }
 
 // FindMode looks a failure mode up by its ID, F1 ….

@@ -40,6 +40,8 @@ func TestExpected(t *testing.T) {
 		{"redlock-miswired", "", []catalog.Fault{catalog.ClientClock}, catalog.Safe},
 		{"mysql-forupdate", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.RedisRestart}, catalog.Safe},
 		{"setnx-nottl", "", []catalog.Fault{catalog.Latency}, catalog.Stuck},
+		{"setnx-del", "", []catalog.Fault{catalog.Latency}, catalog.Unsafe},
+		{"setnx", "", []catalog.Fault{catalog.Latency}, catalog.Safe},
 		{"setnx-late-fence", "", []catalog.Fault{catalog.Slow}, unclaimed},
 	} {
 		s, err := lock.Find(tt.strategy)

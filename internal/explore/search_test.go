@@ -37,6 +37,7 @@ var modes = []struct {
 	{"F9", "setnx-getset", catalog.LeaseExclusive, 2, 1, []catalog.Fault{catalog.ClientClock}, 1, 0},
 	{"F10", "setnx-getset", catalog.ReleaseEffective, 3, 3, []catalog.Fault{catalog.Crash}, 1, 0},
 	{"F11", "setnx", catalog.OneWinner, 2, 1, []catalog.Fault{catalog.Pause}, 1, 0},
+	{"F12", "setnx-del", catalog.OneWinner, 2, 1, []catalog.Fault{catalog.Latency}, 1, 0},
 	{"F14", "watchdog-stray-renewal", catalog.StuckOrder, 2, 1, []catalog.Fault{catalog.Latency}, 1, 0},
 	{"F16", "watchdog-late-subscribe", catalog.NoLostWakeup, 2, 2, nil, 0, 10 * time.Second},
 	{"F18", "redlock", catalog.OneWinner, 2, 1, []catalog.Fault{catalog.RedisRestart}, 1, 0},

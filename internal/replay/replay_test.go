@@ -91,6 +91,7 @@ var goldens = []struct {
 	{"F7", "", false},
 	{"F9", "setnx", false},
 	{"F11", "setnx-fenced", true},
+	{"F12", "setnx", false},
 	{"F18", "", false},
 	{"F19", "", false},
 	{"F20", "redlock", false},

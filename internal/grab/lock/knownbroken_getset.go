@@ -14,7 +14,7 @@ var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:   "getset-blind-takeover",
 	Title:  "setnx-getset, taking over by DEL and SETNX",
 	Breaks: []string{"F7"},
-	New:    redisKeyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives)}.New,
+	New:    redisKeyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
@@ -31,7 +31,7 @@ var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, taking the nil of GETSET for busy",
 	Breaks: []string{"F8"},
-	New:    redisKeyLock{set: setStamp(takeOverUnlessNil), unset: watchAndDelete(lives)}.New,
+	New:    redisKeyLock{set: setStamp(takeOverUnlessNil), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {

@@ -3,17 +3,26 @@ package lock
 import (
 	"context"
 	"time"
+
+	"grablab/internal/catalog"
 )
 
 // redisKeyLock is a lock that is one key of one Redis: setnx and its variants. They
-// differ in how the key is set and how it is unset. All else is the same for all
-// of them, clean-up included, so that each has its own mistake and no other.
+// differ in how the key is set and how it is unset, and in whether they look at how
+// old a grant is when it arrives. All else is the same for all of them, clean-up
+// included, so that each has its own mistake and no other.
 type redisKeyLock struct {
 	set   redisKeyCall // true: the key is ours from now on
 	unset redisKeyCall // true: as far as it can tell, the key was ours until now
+	// believesLate: a grant counts however long its reply took, as in the articles,
+	// which ask whether SETNX has set the key and never when (F12).
+	believesLate bool
 	// cleanup makes the context of a clean-up; nil: cleanupContext.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
+
+// believingLate is what is expected of setnx, if it believed a late grant.
+var believingLate = with(setnx.Expect, catalog.Latency, catalog.Unsafe)
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
 
@@ -72,15 +81,15 @@ func (l *redisKeyLease) rename() {
 
 // try is true if the lock is ours from now on. A key that may have been set for
 // no client is removed: because the reply got lost, because the client has gone,
-// or because the reply took longer than the lease lives (F12). Should the SET
-// arrive after even that, the key stays for one TTL.
+// or because the reply took longer than the lease lives (F12), unless the variant
+// believes that. Should the SET arrive after even that, the key stays for one TTL.
 func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	ok, err := l.set(ctx, l)
 	if err == nil && !ok {
 		return false, nil
 	}
-	if err == nil && ctx.Err() == nil && time.Since(sent) < l.env.TTL {
+	if err == nil && ctx.Err() == nil && (l.believesLate || time.Since(sent) < l.env.TTL) {
 		return true, nil
 	}
 	l.undo(ctx)

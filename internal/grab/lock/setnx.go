@@ -11,15 +11,15 @@ import (
 )
 
 // setnx is one key with an expiry: SET key token NX PX ttl, and a release that
-// compares the token. A lock in one Redis without renewal can do no better. A locks
-// and pauses for longer than the TTL, B locks and writes, A wakes and writes (F11,
-// internal/explore/testdata/F11.txt); and the key dies with a Redis that forgets it
-// (F17).
+// compares the token; a grant that took longer than the TTL to arrive is none. A lock
+// in one Redis without renewal can do no better. A locks and pauses for longer than the
+// TTL, B locks and writes, A wakes and writes (F11, internal/explore/testdata/F11.txt);
+// and the key dies with a Redis that forgets it (F17).
 var setnx = Strategy{
 	Name:   "setnx",
 	Title:  "SET NX PX, released by compare-and-delete",
 	Family: "redis",
-	Source: "redis.io: SET, “Patterns”",
+	Source: "redis.io: SET, “Patterns”; Distributed Locks with Redis, on the time that has passed",
 	Needs:  Redis,
 	Guard:  order.Naive,
 	Expect: map[catalog.Fault]catalog.Verdict{

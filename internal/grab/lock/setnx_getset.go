@@ -19,7 +19,9 @@ import (
 // moved the winner's stamp all the same (F10, F10.txt). The release deletes any stamp
 // that has not passed: A's passes; B takes over; A's release deletes B's; C locks: B
 // and C are inside (F35, F35.txt). And a stamp is no name: after a lost reply no
-// client can tell whose it is, so that it has to stay until it passes (F25).
+// client can tell whose it is, so that it has to stay until it passes (F25). The page
+// compares every stamp with the clock but the client's own: a SETNX that answers 1
+// when that has passed is a lock all the same (F12).
 var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX of a time stamp, taken over by GETSET",
@@ -31,11 +33,12 @@ var setnxGetSet = variant(setnx, Strategy{
 		catalog.Failover:     catalog.Unsafe,
 		catalog.Partition:    catalog.Unsafe,
 		catalog.PartitionDB:  catalog.Unsafe,
+		catalog.Latency:      catalog.Unsafe,
 		catalog.ClientClock:  catalog.Unsafe,
 	},
 	Survives: []catalog.Fault{catalog.NoFault, catalog.Crash, catalog.NodeClock},
-	Breaks:   []string{"F9", "F10", "F25", "F35"},
-	New:      redisKeyLock{set: setStamp(takeOver), unset: watchAndDelete(lives)}.New,
+	Breaks:   []string{"F9", "F10", "F12", "F25", "F35"},
+	New:      redisKeyLock{set: setStamp(takeOver), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 // setStamp sets the key if it is not there, and lets over take it over if its

@@ -10,6 +10,8 @@ import (
 // more (F3, internal/explore/testdata/F3.txt), nor when A's work hangs (F15), nor
 // when its DEL does not arrive. Where nothing runs out, nothing outlives its lease:
 // only a Redis that forgets the key lets two in, and then A's DEL frees B's lock (F5).
+// A grant is good however late it comes, as in the article: there is no lease that
+// could be over by then, so that this is no mistake here.
 var setnxNoTTL = variant(setnx, Strategy{
 	Name:   "setnx-nottl",
 	Title:  "SETNX, no expiry, released by DEL",
@@ -22,9 +24,9 @@ var setnxNoTTL = variant(setnx, Strategy{
 		catalog.Failover:     catalog.Unsafe,
 		catalog.Partition:    catalog.Stuck, // likewise
 	},
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.RedisDown, catalog.Partition, catalog.PartitionDB, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.RedisDown, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart},
 	Breaks:   []string{"F3", "F5", "F15"},
-	New:      redisKeyLock{set: setForever, unset: del}.New,
+	New:      redisKeyLock{set: setForever, unset: del, believesLate: true}.New,
 })
 
 func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {

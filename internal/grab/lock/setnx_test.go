@@ -129,6 +129,32 @@ func TestReleaseOfTheSameDriver(t *testing.T) {
 	}
 }
 
+// F12: the last reply of A's acquire takes longer than the lease lives. Who does
+// as the article believes it, beside B; the others give back what they may have taken.
+func TestLateGrant(t *testing.T) {
+	type gets struct{ a, b bool }
+	both, onlyA, onlyB := gets{true, true}, gets{true, false}, gets{false, true}
+	want := map[string]gets{
+		"setnx-nottl":  onlyA, // it is not late, for it has not run out
+		"setnx-expire": both, "setnx-del": both, "setnx-getdel": both, "setnx-driverid": both, "setnx-check": both, "setnx-getset": both,
+		"setnx-watch": onlyB, "setnx": onlyB, "setnx-fenced": onlyB,
+	}
+	for _, strategy := range setnxVariants {
+		t.Run(strategy, func(t *testing.T) {
+			last := commandsOf(t, strategy, func(a *actor, do func(func()) int) int {
+				return do(func() { a.lock() })
+			})
+			simulate(t, func(s *simulation) {
+				a, b := s.actor(strategy), s.actor(strategy)
+				a.after(last, func() error { time.Sleep(simulatedTTL + time.Millisecond); return nil })
+				if got := (gets{a.tries(), b.tries()}); got != want[strategy] {
+					t.Errorf("A and B get it: %v, want %v", got, want[strategy])
+				}
+			})
+		})
+	}
+}
+
 // A check finds what has happened before it.
 func TestCheck(t *testing.T) {
 	simulate(t, func(s *simulation) {

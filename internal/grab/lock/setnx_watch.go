@@ -10,7 +10,8 @@ import (
 // setnxWatch is setnx without Lua: the release is an optimistic transaction,
 // WATCH before the GET, so that whatever happens to the key in between makes
 // the EXEC do nothing. It costs three round trips more and cures no more than
-// the script does: F11 (internal/explore/testdata/F11.txt) and F17 stay.
+// the script does: F11 (internal/explore/testdata/F11.txt) and F17 stay. It is setnx
+// in all but the release, and looks at the age of a grant as setnx does.
 var setnxWatch = variant(setnx, Strategy{
 	Name:   "setnx-watch",
 	Title:  "setnx, released by WATCH, GET, compare, MULTI, DEL, EXEC",

@@ -1,6 +1,11 @@
 package lock
 
-import "cmp"
+import (
+	"cmp"
+	"maps"
+
+	"grablab/internal/catalog"
+)
 
 // Strategies is the registry, in the order in which a teacher tells the story: the
 // five to start with, then the mistakes around setnx, fencing, the
@@ -62,4 +67,11 @@ func variant(base, own Strategy) Strategy {
 		v.Survives = own.Survives
 	}
 	return v
+}
+
+// with is expect with one fault's verdict set.
+func with(expect map[catalog.Fault]catalog.Verdict, f catalog.Fault, v catalog.Verdict) map[catalog.Fault]catalog.Verdict {
+	expect = maps.Clone(expect)
+	expect[f] = v
+	return expect
 }

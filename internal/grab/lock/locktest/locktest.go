@@ -66,7 +66,7 @@ var checks = []check{
 	{"cancelled while waiting", locks, cancelledWaiting, false},
 	{"cancelled in the middle", both(locks, remote), cancelledMidway, false},
 	{"lost reply", both(undoes, remote), lostReply, false},
-	{"late reply", both(both(expires, timed), remote), lateReply, false},
+	{"late reply", both(both(expires, timed), both(doubts, remote)), lateReply, false},
 	{"two processes", locks, processes, true},
 	{"crowd", locks, crowd, true},
 }
@@ -171,6 +171,9 @@ func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
 // undoes: what it has taken without knowing is given back.
 func undoes(s Subject) bool { return locks(s) && !s.breaks("F25") }
+
+// doubts: a grant that comes late is looked at twice.
+func doubts(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }
 
