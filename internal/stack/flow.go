@@ -23,6 +23,11 @@ type rule struct {
 	drop            bool // they are lost; the end of a connection is not
 	hold            bool // they wait until the rule changes, and so does the end
 	latency, jitter time.Duration
+
+	// lose: a reply is lost, and its connection reset. after, unless it is nil: not
+	// before such a request has passed on that connection.
+	lose  bool
+	after func(request []byte) bool
 }
 
 // flow is one direction of a route, with the rule that all of its connections
@@ -52,25 +57,23 @@ func (f *flow) get() (now rule, changed <-chan struct{}) {
 	return f.rule, f.changed
 }
 
-// pass returns once bytes that came in at some time may go on. false: they are
-// to be dropped.
-func (f *flow) pass(came time.Time) bool {
+// pass returns once it is settled what becomes of bytes that came in at some time,
+// with the rule that says it.
+func (f *flow) pass(came time.Time) rule {
 	for {
 		now, changed := f.get()
 		var due <-chan time.Time
 		switch {
-		case now.drop:
-			return false
 		case now.hold:
 		case now.latency == 0:
-			return true
+			return now
 		default:
 			late := now.latency + time.Duration((2*rand.Float64()-1)*float64(now.jitter))
 			due = time.After(time.Until(came.Add(late)))
 		}
 		select {
 		case <-due:
-			return true
+			return now
 		case <-changed:
 		}
 	}
@@ -85,8 +88,9 @@ type chunk struct {
 // backlog is how many chunks of a connection may be under way.
 const backlog = 1024
 
-// carry brings what comes from one connection to the other, and then its end.
-func (f *flow) carry(from, to net.Conn) {
+// carry brings what comes from one connection to the other, and then its end. lost
+// says of bytes that are not dropped whether they are lost with both connections.
+func (f *flow) carry(from, to net.Conn, lost func(rule, []byte) bool) {
 	chunks := make(chan chunk, backlog)
 	go func() {
 		defer close(chunks)
@@ -102,7 +106,13 @@ func (f *flow) carry(from, to net.Conn) {
 		}
 	}()
 	for c := range chunks {
-		if !f.pass(c.came) {
+		now := f.pass(c.came)
+		switch {
+		case now.drop:
+			continue
+		case lost(now, c.data):
+			reset(to)
+			reset(from)
 			continue
 		}
 		if _, err := to.Write(c.data); err != nil {

@@ -1,12 +1,14 @@
 package stack
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,6 +34,7 @@ type Route struct {
 	Addr         string // where it listens
 
 	upstream           string // the server's address
+	target             string // where connections are made to: upstream, unless redirected
 	toServer, toClient flow
 
 	mu         sync.Mutex // one fault, heal or close at a time
@@ -55,7 +58,7 @@ func (s *Stack) Route(from, server string) (*Route, error) {
 }
 
 func (s *Stack) route(from, server, upstream string) (*Route, error) {
-	r := &Route{From: from, Server: server, upstream: upstream}
+	r := &Route{From: from, Server: server, upstream: upstream, target: upstream}
 	if err := r.listen("127.0.0.1:0"); err != nil {
 		return nil, err
 	}
@@ -88,6 +91,43 @@ func (r *Route) Still(d Direction) (Heal, error) {
 // those arrive that are under way.
 func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) {
 	return r.inject(func() error { r.rule(d, rule{latency: latency, jitter: jitter}); return nil }, r.passAll)
+}
+
+// LoseReplies lets requests through, and whatever the server says next on a
+// connection is lost: the connection is reset instead, so that the client learns
+// at once that it gets no reply.
+func (r *Route) LoseReplies() (Heal, error) {
+	return r.inject(func() error { r.rule(BothWays, rule{lose: true}); return nil }, r.passAll)
+}
+
+// LoseCommits does so on those connections alone on which MySQL, or what speaks
+// like it, has been asked for a COMMIT.
+func (r *Route) LoseCommits() (Heal, error) {
+	return r.inject(func() error { r.rule(BothWays, rule{lose: true, after: isCommit}); return nil }, r.passAll)
+}
+
+// isCommit says whether the bytes are a packet of MySQL that asks for a COMMIT: its
+// length and number, the command, the text. A client sends nothing more before the
+// reply has come, and so its packet is all that a read returns.
+func isCommit(request []byte) bool {
+	const header, query = 4, 0x03
+	return len(request) > header && request[header] == query &&
+		bytes.EqualFold(bytes.Trim(request[header+1:], " ;"), []byte("COMMIT"))
+}
+
+// Redirect ends the connections of the route, and has new ones begin at another
+// server.
+func (r *Route) Redirect(addr string) (Heal, error) {
+	return r.inject(func() error { return r.leadTo(addr) }, func() error { return r.leadTo(r.upstream) })
+}
+
+// leadTo does not listen meanwhile, so that no connection is made to the old target.
+func (r *Route) leadTo(addr string) error {
+	if err := r.hangUp(); err != nil {
+		return err
+	}
+	r.target = addr
+	return r.listen(r.Addr)
 }
 
 // rule sets the fault on the bytes of a direction.
@@ -219,7 +259,7 @@ func (r *Route) accept(l net.Listener, done chan<- struct{}) {
 		if err != nil {
 			return
 		}
-		server, err := net.DialTimeout("tcp", r.upstream, dialTimeout)
+		server, err := net.DialTimeout("tcp", r.target, dialTimeout)
 		if err != nil {
 			reset(client)
 			continue
@@ -237,8 +277,8 @@ func (r *Route) connect(client, server net.Conn) {
 	k := &link{client: client, server: server, done: make(chan struct{})}
 	r.links = append(r.links, k)
 	var both sync.WaitGroup
-	both.Go(func() { r.toServer.carry(client, server) })
-	both.Go(func() { r.toClient.carry(server, client) })
+	both.Go(func() { r.toServer.carry(client, server, k.noteRequest) })
+	both.Go(func() { r.toClient.carry(server, client, k.losesReply) })
 	go func() { both.Wait(); close(k.done) }()
 }
 
@@ -263,7 +303,22 @@ func (r *Route) endLinks() error {
 // link is a connection through a route: one from the client, one to the server.
 type link struct {
 	client, server net.Conn
+	asked          atomic.Bool   // a request after which replies are to be lost has passed
 	done           chan struct{} // closes when both directions have ended
+}
+
+// noteRequest sees a request before the server does. None is lost.
+func (k *link) noteRequest(now rule, request []byte) bool {
+	if now.after != nil && now.after(request) {
+		k.asked.Store(true)
+	}
+	return false
+}
+
+// losesReply lets a Redis say that it does not know a script: it has carried out
+// nothing, and the client sends the whole of it.
+func (k *link) losesReply(now rule, reply []byte) bool {
+	return now.lose && (now.after == nil || k.asked.Load()) && !bytes.HasPrefix(reply, []byte("-NOSCRIPT"))
 }
 
 func closed(done <-chan struct{}) bool {

@@ -2,6 +2,7 @@ package stack_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -218,6 +219,107 @@ func TestDelay(t *testing.T) {
 	c.hears("+PONG\r\n")
 }
 
+// A request is carried out, and the end of the connection is all that comes of it.
+func TestLoseReplies(t *testing.T) {
+	r, straight, key := routeFixture(t)
+	old := dial(t, r.Addr)
+	old.say("PING")
+	old.hears("+PONG\r\n")
+
+	heal := struck(t)(r.LoseReplies())
+	young := dial(t, r.Addr)
+	young.say("EVALSHA " + strings.Repeat("0", 40) + " 0") // was not carried out, which may be known
+	young.hears("-NOSCRIPT No matching script. Please use EVAL.\r\n")
+	for _, c := range []talk{old, young} {
+		c.say("INCR " + key)
+		c.hearsTheEnd()
+	}
+	if n := straight.Get(t.Context(), key).Val(); n != "2" {
+		t.Errorf("%q requests were carried out, want 2", n)
+	}
+	idle := dial(t, r.Addr)
+	healed(t, heal)
+	for _, c := range []talk{idle, dial(t, r.Addr)} {
+		c.say("PING")
+		c.hears("+PONG\r\n")
+	}
+}
+
+// A commit is carried out, and its connection ends; all else is answered.
+func TestLoseCommits(t *testing.T) {
+	s := stacktest.Local(t)
+	r := openRoute(t, s, "db")
+	via, straight := database(t, s.Via(r).DSN), database(t, s.DSN)
+	do := func(on interface {
+		ExecContext(context.Context, string, ...any) (sql.Result, error)
+	}, statement string) error {
+		_, err := on.ExecContext(t.Context(), statement)
+		return err
+	}
+	if err := do(straight, "CREATE TABLE commits (id INT)"); err != nil {
+		t.Fatal(err)
+	}
+	defer do(straight, "DROP TABLE commits")
+	commit := func(word string) error {
+		conn, err := via.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for _, statement := range []string{"START TRANSACTION", "INSERT INTO commits VALUES (1)"} {
+			if err := do(conn, statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return do(conn, word)
+	}
+	heal := struck(t)(r.LoseCommits())
+	for _, word := range []string{"COMMIT", "commit"} {
+		if err := commit(word); err == nil {
+			t.Errorf("%s was answered", word)
+		}
+	}
+	healed(t, heal)
+	if err := commit("COMMIT"); err != nil {
+		t.Errorf("healed: %v", err)
+	}
+	var rows int
+	if err := straight.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM commits").Scan(&rows); rows != 3 || err != nil {
+		t.Errorf("%d of 3 were carried out, %v", rows, err)
+	}
+}
+
+func database(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// Who is redirected loses its connections, and has what it had when that is over.
+func TestRedirect(t *testing.T) {
+	r, straight, key := routeFixture(t)
+	if err := straight.Set(t.Context(), key, "here", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ends := dial(t, r.Addr)
+	ends.say("GET " + key)
+	ends.hears("$4\r\nhere\r\n")
+	heal := struck(t)(r.Redirect(stacktest.Local(t).Redlock[3]))
+	ends.hearsTheEnd()
+	ends = dial(t, r.Addr)
+	ends.say("GET " + key)
+	ends.hears("$-1\r\n")
+	healed(t, heal)
+	ends.hearsTheEnd()
+	back := dial(t, r.Addr)
+	back.say("GET " + key)
+	back.hears("$4\r\nhere\r\n")
+}
+
 func TestRefuse(t *testing.T) {
 	r, _, _ := routeFixture(t)
 	c := dial(t, r.Addr)
@@ -333,6 +435,8 @@ func TestRoutesEndWithTheStack(t *testing.T) {
 		func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.BothWays) },
 		func(r *stack.Route) (stack.Heal, error) { return r.Still(stack.ToClient) },
 		func(r *stack.Route) (stack.Heal, error) { return r.Delay(time.Hour, 0, stack.BothWays) },
+		(*stack.Route).LoseReplies,
+		func(r *stack.Route) (stack.Heal, error) { return r.Redirect(r.Addr) },
 		func(r *stack.Route) (stack.Heal, error) { return r.Refuse() },
 	} {
 		s := start(t, stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
