@@ -24,6 +24,7 @@ type Replica struct {
 	s      *Stack
 	master string // address
 	way    *Route // from the replica to its master
+	watch  *Route // from the Sentinel, and from those who ask it, to the master
 	killed bool   // the master
 }
 
@@ -68,6 +69,9 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 		return err
 	}
 	if rep.way, err = rep.s.route(rep.replicaName(), rep.Server, rep.master); err != nil {
+		return err
+	}
+	if rep.watch, err = rep.s.route(rep.sentinelName(), rep.Server, rep.master); err != nil {
 		return err
 	}
 	exe := rep.s.started(rep.Server).exe
@@ -138,7 +142,7 @@ func (rep *Replica) sentinel(exe string) server {
 }
 
 func (rep *Replica) sentinelConf(addr string) string {
-	host, port, _ := net.SplitHostPort(rep.master)
+	host, port, _ := net.SplitHostPort(rep.watch.Addr)
 	return fmt.Sprintf(`bind 127.0.0.1
 port %[1]s
 dir %[2]s
@@ -190,10 +194,22 @@ func (rep *Replica) detour(a *Addresses) {
 // With its heal it arrives.
 func (rep *Replica) Hold() (Heal, error) { return rep.way.Still(ToClient) }
 
-// Failover kills the master; what was held back is lost with it. It returns
-// once the Sentinel, which gives a silent master 300 ms, has promoted the replica
-// and names it.
+// Failover kills the master, and has the replica promoted in its place.
 func (rep *Replica) Failover(ctx context.Context) error {
+	return rep.promote(ctx, func() error {
+		rep.killed = true
+		return rep.s.Kill(rep.Server)
+	})
+}
+
+// Split cuts the master off from its replica, from the Sentinel and from those who
+// ask it, and has the replica promoted. The master lives on, and serves all who
+// know its own address.
+func (rep *Replica) Split(ctx context.Context) error { return rep.promote(ctx, rep.watch.Close) }
+
+// promote has the master go, and with it what was held back. It returns once the
+// Sentinel, which gives a silent master 300 ms, has promoted the replica and names it.
+func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
 	// The way goes first, so that nothing arrives that the master says last.
 	if err := rep.way.Close(); err != nil {
 		return err
@@ -201,8 +217,7 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	if err := rep.behave(ctx, downAfter, failover); err != nil {
 		return err
 	}
-	rep.killed = true
-	if err := rep.s.Kill(rep.Server); err != nil {
+	if err := masterGoes(); err != nil {
 		return err
 	}
 	if err := await(ctx, nil, func() error { return rep.promoted(ctx) }); err != nil {
@@ -227,8 +242,8 @@ func (rep *Replica) promoted(ctx context.Context) error {
 	return err
 }
 
-// Close ends the Sentinel and the replica. A master that was killed stands at
-// its own address again, empty.
+// Close ends the Sentinel and the replica. A master that was killed stands at its
+// own address again, empty; another has what it had.
 func (rep *Replica) Close(ctx context.Context) error {
 	for _, name := range []string{rep.sentinelName(), rep.replicaName()} {
 		if p := rep.s.Process(name); p != nil {
@@ -236,8 +251,10 @@ func (rep *Replica) Close(ctx context.Context) error {
 		}
 	}
 	var errs []error
-	if rep.way != nil {
-		errs = append(errs, rep.way.Close())
+	for _, r := range []*Route{rep.way, rep.watch} {
+		if r != nil {
+			errs = append(errs, r.Close())
+		}
 	}
 	if rep.killed {
 		rep.killed = false

@@ -80,6 +80,47 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// A split leaves two masters, of which the old one has what was held back; its end
+// leaves the old one, with all that it had.
+func TestSplit(t *testing.T) {
+	s := stacktest.Local(t)
+	ctx := t.Context()
+	rep, err := s.Replicate(ctx, "redlock-4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rep.Close(context.Background())
+	follows := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: []string{rep.Sentinel}, MasterName: rep.Master, MaxRetries: -1})
+	defer follows.Close()
+	old := redis.NewClient(&redis.Options{Addr: s.Redlock[3]})
+	defer old.Close()
+	defer old.Del(context.Background(), "split")
+
+	struck(t)(rep.Hold())
+	if err := follows.Set(ctx, "split", "before", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rep.Split(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return follows.SetNX(ctx, "split", "new", 0).Val() }, "the client does not follow, or finds what was held back")
+	if err := old.SetXX(ctx, "split", "old", 0).Err(); err != nil {
+		t.Errorf("the old master does not serve: %v", err)
+	}
+	if got := redisGet(rep.Addr, "split"); got != "new" {
+		t.Errorf("the new master has %q", got)
+	}
+	if err := rep.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := redisGet(s.Redlock[3], "split"); got != "old" {
+		t.Errorf("the old master has %q", got)
+	}
+	if info := old.Info(ctx, "replication").Val(); !strings.Contains(info, "role:master") {
+		t.Errorf("the old master is %s", info)
+	}
+}
+
 func addrOf(s *stack.Stack, server string) string {
 	return append([]string{s.Redis}, s.Redlock...)[slices.Index(s.Servers(), server)]
 }
