@@ -2,11 +2,14 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"grablab/internal/order"
 )
@@ -51,6 +54,41 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 }
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
+
+// LockTable has a table of the database take no write: a session of its own has
+// locked it for reading. Reads go on; writes wait until the heal, and with them
+// what their transactions have locked. It waits itself, lockTableWait at the most,
+// for transactions that have written to the table and are open.
+func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
+	if _, err := s.address("db"); err != nil {
+		return nil, err
+	}
+	db, err := order.Connect(ctx, s.DSN, order.Options{})
+	if err != nil {
+		return nil, err
+	}
+	conn, err := db.DB().Conn(ctx)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("stack: db: %w", err), db.Close())
+	}
+	unlock := sync.OnceValue(func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		_, err := conn.ExecContext(ctx, "UNLOCK TABLES")
+		return errors.Join(err, conn.Close(), db.Close())
+	})
+	for _, statement := range []string{
+		fmt.Sprintf("SET SESSION lock_wait_timeout = %d", lockTableWait/time.Second),
+		fmt.Sprintf("LOCK TABLES %s READ", table),
+	} {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return nil, errors.Join(fmt.Errorf("stack: db: %s: %w", statement, err), unlock())
+		}
+	}
+	return unlock, nil
+}
+
+const lockTableWait = 5 * time.Second
 
 // askDatabase asks the database of dsn once.
 func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
