@@ -22,9 +22,13 @@ import (
 // clock jumps; B takes 3, 4 and 5 (F18, internal/explore/testdata/F18.txt; F19, F19.txt).
 // An extension does not set a key again that a node has forgotten, so that any two
 // such losses, however far apart, end a lease (F21, F21.txt).
+//
+// It has no fencing token: its nodes share no counter, and the random value of a key
+// says who holds it, not who came later. So nothing stops the write of a holder that
+// paused behind its last look (F11).
 var redlock = Strategy{
 	Name:   "redlock",
-	Title:  "a majority of independent nodes, extended",
+	Title:  "a majority of independent nodes, extended; has no fencing token",
 	Family: "redlock",
 	Source: "redis.io: Distributed Locks with Redis; go-redsync",
 	Needs:  RedisQuorum,

@@ -32,7 +32,9 @@ var Strategies = []Strategy{
 	mysqlForUpdate,
 	mysqlCAS,
 	zooKeeper,
+	zooKeeperFenced,
 	etcd,
+	etcdFenced,
 	handoff,
 }
 

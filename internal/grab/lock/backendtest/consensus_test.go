@@ -231,7 +231,7 @@ func TestUnreachable(t *testing.T) {
 
 // The server is killed under a holder for longer than the lease: the holder is
 // told, B has the lock once the server is back, and what A writes all the same
-// is a second grab under the naive guard (F29) and refused under the fence.
+// is a second grab (F29), and refused with the guard of the fenced strategy.
 func TestServerKilledUnderAHolder(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		const ttl = time.Second
@@ -262,7 +262,7 @@ func TestServerKilledUnderAHolder(t *testing.T) {
 		must(t, b.stack.Revive(t.Context(), name))
 
 		heir := b.locker(t, ttl, 20*time.Second, nil)
-		for key, guard := range map[string]order.Guard{naive: order.Naive, fenced: order.Fenced} {
+		for key, guard := range map[string]order.Guard{naive: guardOf(t, name), fenced: guardOf(t, name+"-fenced")} {
 			id, a := orders[key], held[key]
 			lease := acquire(t, heir, key)
 			if lease.Fence() <= a.Fence() {
@@ -294,6 +294,13 @@ func TestServerKilledUnderAHolder(t *testing.T) {
 			b.mustBeFree(t, key)
 		}
 	})
+}
+
+func guardOf(t *testing.T, strategy string) order.Guard {
+	t.Helper()
+	st, err := lock.Find(strategy)
+	must(t, err)
+	return st.Guard
 }
 
 // A server that comes back within the lease, and remembers, costs no holder its

@@ -62,7 +62,7 @@ func TestInstance(t *testing.T) {
 		t.Errorf("readyz: %d %+v", code, ready)
 	}
 	var orders grab.OrdersView
-	call(t, "POST", url+"/orders", `{"count":5}`, &orders)
+	call(t, "POST", url+"/orders", `{"count":7}`, &orders)
 	for i, tt := range []struct {
 		strategy string
 		leaseMS  float64
@@ -70,6 +70,7 @@ func TestInstance(t *testing.T) {
 	}{
 		{"mysql-getlock", 1500, false}, {"mysql-forupdate", 1500, false}, {"mysql-cas", 1500, false},
 		{"zookeeper", 1500, true}, {"etcd", 2000, true},
+		{"zookeeper-fenced", 1500, true}, {"etcd-fenced", 2000, true},
 	} {
 		var now grab.CurrentStrategy
 		if code := call(t, "PUT", url+"/strategy", fmt.Sprintf(`{"name":%q}`, tt.strategy), &now); code != 200 || now.LeaseMS != tt.leaseMS {
