@@ -261,8 +261,8 @@ func TestOldFaultNames(t *testing.T) {
 	if len(s.Only) != 1 || s.Only[0].Fault != catalog.Slow {
 		t.Errorf("-only is %v", s.Only)
 	}
-	if _, err := parseRun([]string{"-faults", "reply-lost"}); err == nil { // which explore alone plays
-		t.Error("run plays reply-lost")
+	if _, err := parseRun([]string{"-faults", "cancel"}); err == nil { // which explore alone plays
+		t.Error("run plays cancel")
 	}
 }
 

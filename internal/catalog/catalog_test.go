@@ -85,7 +85,7 @@ func TestFindFault(t *testing.T) {
 }
 
 func TestPrograms(t *testing.T) {
-	if run := catalog.FaultsBy(catalog.Run); len(run) != 17 || run[0] != catalog.NoFault || slices.Contains(run, catalog.Cancel) {
+	if run := catalog.FaultsBy(catalog.Run); len(run) != 21 || run[0] != catalog.NoFault || slices.Contains(run, catalog.Cancel) {
 		t.Errorf("run plays %v", run)
 	}
 	if explored := catalog.FaultsBy(catalog.Explore); len(explored) != 10 || slices.Contains(explored, catalog.NoFault) {
@@ -134,6 +134,19 @@ func TestModeOf(t *testing.T) {
 		{facts{Property: catalog.StuckOrder, Fault: catalog.Hang, Known: []string{"F3", "F5", "F15"}}, "F15"},
 		{facts{Property: catalog.StuckOrder, Fault: catalog.Crash, Known: []string{"F3", "F5", "F15"}}, "F3"},
 		{facts{Property: catalog.StuckOrder, Fault: catalog.Crash, Known: setnx}, ""},
+		{facts{Property: catalog.OneWinner, Fault: catalog.RedisFull, Known: setnx}, "F38"},
+		{facts{Property: catalog.HoldersExclusive, Fault: catalog.RedisFull, Known: miswired}, "F20"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.FailoverSplit, Known: setnx}, "F39"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.FailoverSplit, Known: miswired}, "F20"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.SlowDB, Known: setnx}, "F40"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.SlowDB, Known: []string{"F37"}}, "F37"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.SlowDB, Known: []string{"F34"}, FenceWrite: true}, "F34"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.ReplyLost, Known: []string{"F33"}}, "F33"},
+		{facts{Property: catalog.StuckOrder, Fault: catalog.ReplyLost, Known: []string{"F3"}}, "F25"},
+		{facts{Property: catalog.StuckOrder, Fault: catalog.Cancel, Known: []string{"F14"}}, "F14"},
+		{facts{Property: catalog.StuckOrder, Fault: catalog.Cancel, Known: []string{"F3"}}, "F22"},
+		{facts{Property: catalog.HoldersExclusive, Fault: catalog.LateRelease, Known: []string{"F35"}}, "F35"},
+		{facts{Property: catalog.OneWinner, Fault: catalog.LateRelease, Known: setnx}, "F11"},
 		{facts{Property: catalog.NoLostWakeup}, "F16"},
 		{facts{Property: catalog.NoLostWakeup, Fault: catalog.Crash}, ""},
 		{facts{Property: catalog.AnswersAgree, Fault: catalog.Pause, Known: setnx}, ""},

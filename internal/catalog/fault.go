@@ -25,6 +25,10 @@ const (
 	NodeClock        Fault = "node-clock"
 	DBRestart        Fault = "db-restart"
 	ReplyLost        Fault = "reply-lost"
+	RedisFull        Fault = "redis-full"
+	FailoverSplit    Fault = "failover-split"
+	SlowDB           Fault = "slow-db"
+	LateRelease      Fault = "late-release"
 	Cancel           Fault = "cancel"
 )
 
@@ -56,7 +60,11 @@ var Faults = []FaultEntry{
 	{ClientClock, nil, "the wall clock of a contender ahead, then that of the holder behind", Run | Explore},
 	{NodeClock, nil, "the clock of Redis, of Redlock a minority, jumps past the leases", Run | Explore},
 	{DBRestart, nil, "the database killed and started again under its holders", Run},
-	{ReplyLost, []string{"lost-reply"}, "a call is carried out, and its caller gets an error", Explore},
+	{ReplyLost, []string{"lost-reply"}, "a call is carried out, and its caller gets an error: of the locks' servers, then of the database, there a COMMIT alone", Run | Explore},
+	{RedisFull, nil, "Redis, of Redlock a minority, out of memory: it evicts every key, then it refuses writes", Run},
+	{FailoverSplit, nil, "the master of Redis, or of one Redlock node, cut off: it goes on serving one instance while the replica that Sentinel promoted serves the other", Run},
+	{SlowDB, nil, "the database takes longer for a claim than the lease lives", Run},
+	{LateRelease, nil, "a holder releases after its lease has run out, when another has the lock and a third driver waits", 0},
 	{Cancel, nil, "a client hangs up: its grab is cancelled", Explore},
 }
 

@@ -132,6 +132,15 @@ var Modes = []Mode{
 	{"F37", "the lock is looked at once more, and runs out before the write",
 		"a guard within the write itself", "setnx-fenced",
 		"A asks whether the lock is still its own, and it is; A's lease runs out; B locks, reads and writes; A writes", "pause, latency, node-clock, explorer", "source articles (their check of the lock)"},
+	{"F38", "the server needs the memory, and evicts the lock",
+		"locks in a Redis of their own, under noeviction, and a fencing token", "setnx-fenced",
+		"A locks; Redis reaches maxmemory, and evicts A's key; B locks while A is inside (under noeviction the key stays, and what writes is refused)", "redis-full", "redis.io: key eviction"},
+	{"F39", "two masters: each grants the lock to those who reach it",
+		"a guard in the database that does not trust the lock", "setnx-fenced",
+		"A locks at the master, which is then cut off from its replica and the Sentinel, but not from A; the replica is promoted; B locks there while A's lease stands, and is renewed", "failover-split", "redis.io: Sentinel; Jepsen on Redis"},
+	{"F40", "the write outlasts the lease",
+		"a fencing token, raised before the read and compared at the write", "setnx-fenced",
+		"A looks, and its lease stands; A's write waits in the database until the lease has run out; B locks, reads open and writes behind A", "slow-db, partition-db", ""},
 }
 
 // FindMode looks a failure mode up by its ID, F1 ….

@@ -2,6 +2,8 @@ package fault
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"grablab/internal/catalog"
@@ -32,6 +34,45 @@ var failover = Fault{
 				Do:     func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, replica.Failover(ctx) },
 			}},
 			Close: replica.Close,
+		}, nil
+	},
+}
+
+// failoverSplit has two masters (F39): the old one, cut off from its replica and
+// the Sentinel, goes on serving the faulted holders, who know its address; the
+// promoted replica, which does not have their locks, serves those who ask the
+// Sentinel. With its heal there is one master, the promoted one. Of Redlock's nodes
+// it is one. Leases outlive it by far.
+var failoverSplit = Fault{
+	Name:     catalog.FailoverSplit,
+	Hits:     lock.Redis | lock.RedisQuorum,
+	Aim:      beforeClaim,
+	Course:   BeforeHeal,
+	TTL:      10 * time.Second,
+	Patience: 0.2,
+	On:       RealServers,
+	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
+		server := t.minority()[0]
+		route, err := t.Stack.Route(t.Faulted.Name(), server)
+		if err != nil {
+			return Prepared{}, err
+		}
+		replica, err := t.Stack.Replicate(ctx, server)
+		if err != nil {
+			return Prepared{}, errors.Join(err, route.Close())
+		}
+		return Prepared{
+			Faulted: []stack.Detour{route}, Contender: []stack.Detour{replica},
+			Strikes: []Strike{{
+				Before: func(context.Context, time.Duration) (stack.Heal, error) { return replica.Hold() },
+				Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+					if err := replica.Split(ctx); err != nil {
+						return nil, err
+					}
+					return sync.OnceValue(func() error { _, err := route.Redirect(replica.Addr); return err }), nil
+				},
+			}},
+			Close: func(ctx context.Context) error { return errors.Join(route.Close(), replica.Close(ctx)) },
 		}, nil
 	},
 }

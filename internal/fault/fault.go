@@ -128,6 +128,10 @@ var Faults = []Fault{
 	clientClock,
 	nodeClock,
 	dbRestart,
+	replyLost,
+	redisFull,
+	failoverSplit,
+	slowDB,
 }
 
 // Find looks a fault up by name.

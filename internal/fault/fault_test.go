@@ -37,9 +37,10 @@ func TestFaultsAreComplete(t *testing.T) {
 }
 
 func TestTouches(t *testing.T) {
-	everybody := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.PartitionDB, catalog.DBRestart}
+	everybody := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.PartitionDB, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB}
 	redis := append([]catalog.Fault{
 		catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.Partition, catalog.Latency, catalog.ClientClock, catalog.NodeClock,
+		catalog.RedisFull, catalog.FailoverSplit,
 	}, everybody...)
 	quorum := append([]catalog.Fault{catalog.RedisRestartMost, catalog.RedisDownMost}, redis...)
 	for strategy, want := range map[string][]catalog.Fault{
@@ -64,11 +65,15 @@ func TestTouches(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for kind, want := range map[string][]catalog.Fault{
-		stack.Local:    nil,
-		stack.Embedded: {catalog.Failover, catalog.PartitionDB, catalog.DBRestart},
+		stack.Local: nil,
+		stack.Embedded: {
+			catalog.Failover, catalog.PartitionDB, catalog.DBRestart,
+			catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
+		},
 		stack.External: {
 			catalog.RedisRestart, catalog.RedisRestartMost, catalog.RedisDown, catalog.RedisDownMost, catalog.Amnesia, catalog.Failover,
 			catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.NodeClock, catalog.DBRestart,
+			catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
 		},
 	} {
 		var refused []catalog.Fault

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -35,17 +36,52 @@ func Text(w io.Writer, run *experiment.Run) error {
 	return err
 }
 
+// widest is for how many columns of characters a stacked table may be made: a wide
+// terminal.
+const widest = 200
+
 // text prints the table with its columns aligned, gap blanks apart, under the
-// headings of their groups.
+// headings of their groups. A stacked one that is too wide goes on below itself.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
 	}
-	rows := append([][]field{t.head()}, t.Rows...)
+	for i, part := range t.parts(gap) {
+		if i > 0 {
+			fmt.Fprintln(b)
+		}
+		part.print(b, gap)
+	}
+}
+
+// parts are the table as it fits, each with the first column.
+func (t table) parts(gap int) []table {
+	if !t.stacked {
+		return []table{t}
+	}
+	var parts []table
+	widths := t.widths()
+	for from := 1; from < len(widths); {
+		to, total := from+1, widths[0]+gap+widths[from]
+		for to < len(widths) && total+gap+widths[to] <= widest {
+			total += gap + widths[to]
+			to++
+		}
+		part := table{stacked: true, Headings: slices.Concat(t.Headings[:1], t.Headings[from:to])}
+		for _, row := range t.Rows {
+			part.Rows = append(part.Rows, slices.Concat(row[:1], row[from:to]))
+		}
+		parts, from = append(parts, part), to
+	}
+	return parts
+}
+
+// widths are those of the columns, without regard to the headings of groups.
+func (t table) widths() []int {
 	widths := make([]int, len(t.Headings))
 	for j, h := range t.Headings {
 		widths[j] = h.least
-		for _, row := range rows {
+		for _, row := range append([][]field{t.head()}, t.Rows...) {
 			if row[j].runsOn {
 				continue
 			}
@@ -54,10 +90,15 @@ func (t table) text(b *strings.Builder, gap int) {
 			}
 		}
 	}
+	return widths
+}
+
+func (t table) print(b *strings.Builder, gap int) {
+	widths := t.widths()
 	if line := strings.TrimRight(t.groupLine(widths, gap), " "); line != "" {
 		fmt.Fprintln(b, line)
 	}
-	for _, row := range rows {
+	for _, row := range append([][]field{t.head()}, t.Rows...) {
 		t.textRow(b, row, widths, gap)
 	}
 }

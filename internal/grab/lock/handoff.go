@@ -122,7 +122,7 @@ var handoff = Strategy{
 		catalog.Hang: catalog.Stuck,
 	},
 	Excludes: catalog.Global,
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB},
 	Breaks:   []string{"F15", "F17"},
 	New:      newHandoff,
 }

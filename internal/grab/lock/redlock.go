@@ -39,7 +39,7 @@ var redlock = Strategy{
 		catalog.Amnesia:          catalog.Unsafe,
 	},
 	Excludes: catalog.Global,
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.PartitionDB, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.PartitionDB, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart, catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB},
 	Breaks:   []string{"F15", "F18", "F19", "F21"},
 	New:      func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
 }

@@ -29,9 +29,11 @@ var redlockMiswired = variant(redlock, Strategy{
 		catalog.RedisRestartMost: catalog.Unsafe,
 		catalog.Failover:         catalog.Unsafe,
 		catalog.NodeClock:        catalog.Unsafe,
+		catalog.RedisFull:        catalog.Unsafe,
+		catalog.FailoverSplit:    catalog.Unsafe,
 		catalog.Amnesia:          catalog.NA, // a bare majority of it is one node
 	},
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.RedisDown, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.RedisDown, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB},
 	Breaks:   []string{"F15", "F20"},
 	New: func(env Env) (Locker, error) {
 		if len(env.Redlock) < 2 {

@@ -23,17 +23,20 @@ var setnx = Strategy{
 	Needs:  Redis,
 	Guard:  order.Naive,
 	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Slow:         catalog.Unsafe, // the lease ends before the work does
-		catalog.Pause:        catalog.Unsafe,
-		catalog.RedisRestart: catalog.Unsafe,
-		catalog.Failover:     catalog.Unsafe,
-		catalog.Partition:    catalog.Unsafe, // the holder cannot know, and goes on past its lease
-		catalog.PartitionDB:  catalog.Unsafe, // its claim arrives after its lease
-		catalog.NodeClock:    catalog.Unsafe,
+		catalog.Slow:          catalog.Unsafe, // the lease ends before the work does
+		catalog.Pause:         catalog.Unsafe,
+		catalog.RedisRestart:  catalog.Unsafe,
+		catalog.Failover:      catalog.Unsafe,
+		catalog.Partition:     catalog.Unsafe, // the holder cannot know, and goes on past its lease
+		catalog.PartitionDB:   catalog.Unsafe, // its claim arrives after its lease
+		catalog.NodeClock:     catalog.Unsafe,
+		catalog.RedisFull:     catalog.Unsafe,
+		catalog.FailoverSplit: catalog.Unsafe,
+		catalog.SlowDB:        catalog.Unsafe, // its claim waits past its lease
 	},
 	Excludes: catalog.Global,
 	Survives: []catalog.Fault{catalog.NoFault, catalog.Crash, catalog.ClientClock},
-	Breaks:   []string{"F11", "F17"},
+	Breaks:   []string{"F11", "F17", "F38", "F39", "F40"},
 	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 

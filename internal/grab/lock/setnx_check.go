@@ -20,12 +20,15 @@ var setnxCheck = variant(setnx, Strategy{
 	// What comes before the last question is found by it: work that outlasts the
 	// lease, a Redis that cannot be asked. A pause is aimed behind it.
 	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Pause:        catalog.Unsafe,
-		catalog.RedisRestart: catalog.Unsafe,
-		catalog.Failover:     catalog.Unsafe,
-		catalog.PartitionDB:  catalog.Unsafe, // its claim arrives after its lease
-		catalog.Latency:      catalog.Unsafe, // the yes arrives after its lease
-		catalog.NodeClock:    catalog.Unsafe,
+		catalog.Pause:         catalog.Unsafe,
+		catalog.RedisRestart:  catalog.Unsafe,
+		catalog.Failover:      catalog.Unsafe,
+		catalog.PartitionDB:   catalog.Unsafe, // its claim arrives after its lease
+		catalog.Latency:       catalog.Unsafe, // the yes arrives after its lease
+		catalog.NodeClock:     catalog.Unsafe,
+		catalog.RedisFull:     catalog.Unsafe,
+		catalog.FailoverSplit: catalog.Unsafe,
+		catalog.SlowDB:        catalog.Unsafe, // its claim waits past its lease
 	},
 	Breaks: []string{"F12", "F37"},
 	Aims:   map[catalog.Fault]Point{catalog.Pause: {Phase: "claim", Call: 1}},

@@ -23,6 +23,7 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 		catalog.Partition:   catalog.Unsafe,
 		catalog.PartitionDB: catalog.Unsafe,
 		catalog.NodeClock:   catalog.Unsafe,
+		catalog.SlowDB:      catalog.Unsafe,
 	},
 	Breaks: []string{"F34"},
 })

@@ -17,14 +17,16 @@ var setnxNoTTL = variant(setnx, Strategy{
 	Title:  "SETNX, no expiry, released by DEL",
 	Source: "the source articles: SETNX",
 	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Hang:         catalog.Stuck,
-		catalog.Crash:        catalog.Stuck,
-		catalog.RedisRestart: catalog.Unsafe,
-		catalog.RedisDown:    catalog.Stuck, // its release fails
-		catalog.Failover:     catalog.Unsafe,
-		catalog.Partition:    catalog.Stuck, // likewise
+		catalog.Hang:          catalog.Stuck,
+		catalog.Crash:         catalog.Stuck,
+		catalog.RedisRestart:  catalog.Unsafe,
+		catalog.RedisDown:     catalog.Stuck, // its release fails
+		catalog.Failover:      catalog.Unsafe,
+		catalog.Partition:     catalog.Stuck, // likewise
+		catalog.RedisFull:     catalog.Unsafe,
+		catalog.FailoverSplit: catalog.Unsafe,
 	},
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.RedisDown, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.RedisDown, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB},
 	Breaks:   []string{"F3", "F5", "F15"},
 	New:      redisKeyLock{set: setForever, unset: del, believesLate: true}.New,
 })

@@ -24,14 +24,16 @@ var watchdog = Strategy{
 	Needs:  Redis,
 	Guard:  order.Naive,
 	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Hang:         catalog.Stuck,
-		catalog.RedisRestart: catalog.Unsafe,
-		catalog.Failover:     catalog.Unsafe,
-		catalog.NodeClock:    catalog.Unsafe,
+		catalog.Hang:          catalog.Stuck,
+		catalog.RedisRestart:  catalog.Unsafe,
+		catalog.Failover:      catalog.Unsafe,
+		catalog.NodeClock:     catalog.Unsafe,
+		catalog.RedisFull:     catalog.Unsafe,
+		catalog.FailoverSplit: catalog.Unsafe,
 	},
 	Excludes: catalog.Global,
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart},
-	Breaks:   []string{"F13", "F15", "F17"},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB},
+	Breaks:   []string{"F13", "F15", "F17", "F38", "F39"},
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
 }
 
