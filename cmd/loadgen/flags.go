@@ -13,6 +13,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/experiment"
+	"grablab/internal/fault"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -48,6 +49,7 @@ func (s *settings) topics() []topic {
 			{"strategies", "A,B,…", "strategies, in this order; or core, or all", one(&s.Strategies, parseStrategies)},
 			{"faults", "A,B,…", "what goes wrong, each in cells of its own; or all (default none)", one(&s.Faults, s.parseFaults)},
 			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.Only, s.parseCell)},
+			{"at", "POINT", `let faults strike at this point of a grab alone, as in "before claim 1" (a report names them)`, one(&s.At, parseAt)},
 			{"schedule", "FILE", "instead: force this schedule on real servers, step by step; with -strategies, another strategy", one(&s.schedule, nonEmpty)},
 			{"seed", "N", "permutes orders and drivers (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
 		}},
@@ -89,6 +91,11 @@ func (s *settings) topics() []topic {
 
 // maxRequests bounds orders x drivers.
 const maxRequests = 100_000_000
+
+func parseAt(text string) (*fault.Point, error) {
+	p, err := fault.ParsePoint(text)
+	return &p, err
+}
 
 // core is the five strategies that -strategies has by default.
 var core = []string{"none", "mutex", "setnx", "watchdog", "redlock"}

@@ -64,8 +64,8 @@ var Faults = []FaultEntry{
 	{RedisFull, nil, "Redis, of Redlock a minority, out of memory: it evicts every key, then it refuses writes", Run},
 	{FailoverSplit, nil, "the master of Redis, or of one Redlock node, cut off: it goes on serving one instance while the replica that Sentinel promoted serves the other", Run},
 	{SlowDB, nil, "the database takes longer for a claim than the lease lives", Run},
-	{LateRelease, nil, "a holder releases after its lease has run out, when another has the lock and a third driver waits", 0},
-	{Cancel, nil, "a client hangs up: its grab is cancelled", Explore},
+	{LateRelease, nil, "a holder releases after its lease has run out, while another has the lock: a third driver comes", Run},
+	{Cancel, nil, "a client hangs up: its grab is cancelled", Run | Explore},
 }
 
 // FindFault looks a fault up by its name or an old one. note says in one line

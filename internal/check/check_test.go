@@ -286,7 +286,7 @@ func TestNearMisses(t *testing.T) {
 	r.fails(4, "A", history.Claim, 7, 4, "d", "dependency", "connection refused") // no guard refused it
 	r.fails(5, "A", history.Grab, 7, 5, "e", history.Taken, order.ErrTaken.Error())
 	r.add(6, "A", history.OK, history.Claim, 7, 6, "f", "")
-	if got := r.scan.Record().NearMisses; got != 3 {
+	if got := r.scan.Record().CountNearMisses(); got != 3 {
 		t.Errorf("%d near misses, want 3", got)
 	}
 }
@@ -327,8 +327,8 @@ func TestFailureWithoutCode(t *testing.T) {
 	r.add(2, "A", history.Fail, history.Claim, 7, 1, "a", order.ErrTaken.Error())
 	r.leave(3, "A", 7, 1, "a")
 	rec := r.scan.Record()
-	if rec.NearMisses != 0 || rec.Lost != 1 {
-		t.Errorf("%d near misses and %d events lost, want 0 and 1", rec.NearMisses, rec.Lost)
+	if rec.CountNearMisses() != 0 || rec.Lost != 1 {
+		t.Errorf("%d near misses and %d events lost, want 0 and 1", rec.CountNearMisses(), rec.Lost)
 	}
 	if v := verdict(t, catalog.HoldersExclusive, check.Evidence{Record: rec, Excludes: catalog.Global}); v.Result != check.Unknown {
 		t.Errorf("got %+v, want unknown", v)

@@ -73,6 +73,14 @@ type Record struct {
 	// who were told that it is taken the first one told: what holds for that one
 	// holds for all of them.
 	Ops        []Op
-	NearMisses int // stale or second writes that a guard or a fence refused
-	Lost       int // events that are known to be missing, or not to say enough
+	NearMisses map[int64]int // by order: stale or second writes that a guard or a fence refused
+	Lost       int           // events that are known to be missing, or not to say enough
+}
+
+// CountNearMisses counts those of all orders.
+func (r *Record) CountNearMisses() (n int) {
+	for _, of := range r.NearMisses {
+		n += of
+	}
+	return n
 }

@@ -67,6 +67,7 @@ func (s *Scan) Add(e history.Event) {
 	if s.last == nil {
 		s.holds, s.claims, s.grabs = pending[int]{}, pending[Effect]{}, pending[Op]{}
 		s.taken, s.last = map[int64]Span{}, map[string]history.Event{}
+		s.record.NearMisses = map[int64]int{}
 	}
 	s.sequence(e)
 	s.end = max(s.end, e.T)
@@ -82,7 +83,7 @@ func (s *Scan) Add(e history.Event) {
 	case e.Kind == history.Fail && e.Code == "":
 		s.record.Lost++ // recorded before there were codes: why it failed is unknown
 	case refused(e):
-		s.record.NearMisses++
+		s.record.NearMisses[e.Order]++
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 var (
 	setHold    = route[Hold, struct{}]{"PUT", "/lab/holds/{name}"}
 	removeHold = route[struct{}, struct{}]{"DELETE", "/lab/holds/{name}"}
+	listHolds  = route[struct{}, holdsAnswer]{"POST", "/lab/holds"}
 	awaitHeld  = route[awaitRequest, heldAnswer]{"POST", "/lab/holds/{name}/await"}
 	release    = route[releaseRequest, Answer]{"POST", "/lab/holds/{name}/release"}
 	setClock   = route[clockRequest, struct{}]{"PUT", "/lab/clock"}
@@ -34,6 +35,10 @@ type awaitRequest struct {
 
 type heldAnswer struct {
 	Held []Held `json:"held"`
+}
+
+type holdsAnswer struct {
+	Holds map[string][]Held `json:"holds"`
 }
 
 type releaseRequest struct {
@@ -123,6 +128,12 @@ func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
+}
+
+// Holds is Holds.All: the calls that each hold has met, by its name.
+func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
+	answer, err := listHolds.call(ctx, c, "", struct{}{})
+	return answer.Holds, err
 }
 
 // Release lets one call go, and returns what its server has answered it. Where

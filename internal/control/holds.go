@@ -25,19 +25,21 @@ type Hold struct {
 	// that is held there leaves when its deadline passes. At any other, a held
 	// call ignores its context, as a stopped process does.
 	At Point `json:"at"`
-	// Pass holds nothing: the calls are listed, and go on at once.
-	Pass bool `json:"pass,omitempty"`
+	// Outcome, if there is one, is what becomes of the calls at once: Delivered,
+	// Refused or ReplyLost. They are listed, and not held by this hold.
+	Outcome Outcome `json:"outcome,omitempty"`
 }
 
 // Point is a place in a grab: before a call is sent, after its reply has come,
 // or after a whole phase.
 type Point struct {
-	Phase tap.Phase `json:"phase,omitempty"`
-	N     int       `json:"n,omitempty"` // as in Call; 0, with After: the end of the phase
-	After bool      `json:"after,omitempty"`
+	Phase  tap.Phase `json:"phase,omitempty"`
+	N      int       `json:"n,omitempty"`      // as in Call; 0, with After: the end of the phase
+	Target string    `json:"target,omitempty"` // as in Call; "": whichever
+	After  bool      `json:"after,omitempty"`
 }
 
-// String is "before claim 1", "after read".
+// String is "before claim 1", "after read", "after acquire 2 at redlock-1".
 func (p Point) String() string {
 	text := "before " + string(p.Phase)
 	if p.After {
@@ -46,7 +48,34 @@ func (p Point) String() string {
 	if p.N > 0 {
 		text += fmt.Sprintf(" %d", p.N)
 	}
+	if p.Target != "" {
+		text += " at " + p.Target
+	}
 	return text
+}
+
+// ParsePoint reads what String writes.
+func ParsePoint(text string) (p Point, err error) {
+	words := strings.Fields(text)
+	bad := fmt.Errorf("control: %q is no point of a grab; one is \"before claim 1\", \"after read\", \"after acquire 1 at redlock-1\"", text)
+	if len(words) < 2 || words[0] != "before" && words[0] != "after" || !slices.Contains(tap.Phases, tap.Phase(words[1])) {
+		return p, bad
+	}
+	p.After, p.Phase = words[0] == "after", tap.Phase(words[1])
+	words = words[2:]
+	if len(words) > 0 && words[0] != "at" {
+		if p.N, err = strconv.Atoi(words[0]); err != nil || p.N < 1 {
+			return Point{}, bad
+		}
+		words = words[1:]
+	}
+	if len(words) == 2 && words[0] == "at" {
+		p.Target, words = words[1], nil
+	}
+	if len(words) > 0 || p.N == 0 && (!p.After || p.Target != "") {
+		return Point{}, bad
+	}
+	return p, nil
 }
 
 // Call names one call: the Nth of its driver on its order, in its phase, to its
@@ -132,6 +161,7 @@ type call struct {
 	ctx      context.Context
 	by       *hold // that holds it; nil: none has
 	outcome  Outcome
+	settled  Outcome       // by a hold that holds nothing; "": by none
 	released chan struct{} // closes when the call, or later its reply, goes on
 	answered chan struct{} // closes when there is an answer
 	answer   error
@@ -193,11 +223,7 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	for {
 		var changed chan struct{}
 		err := h.with(name, func(l *hold) {
-			met, changed = nil, l.changed
-			for _, c := range l.calls {
-				c.Cancelled = c.ctx.Err() != nil
-				met = append(met, c.Held)
-			}
+			met, changed = l.metLocked(), l.changed
 		})
 		if err != nil || len(met) >= n || ctx.Err() != nil {
 			return met, err
@@ -207,6 +233,26 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 		case <-ctx.Done():
 		}
 	}
+}
+
+// All returns the calls that each hold has met, by its name.
+func (h *Holds) All() map[string][]Held {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make(map[string][]Held, len(h.set))
+	for _, l := range h.set {
+		all[l.name] = l.metLocked()
+	}
+	return all
+}
+
+// metLocked is what Await returns.
+func (l *hold) metLocked() (met []Held) {
+	for _, c := range l.calls {
+		c.Cancelled = c.ctx.Err() != nil
+		met = append(met, c.Held)
+	}
+	return met
 }
 
 // Release lets a held call go, or its held reply, and returns once there is an
@@ -255,7 +301,7 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	if err != nil {
 		return err
 	}
-	if c.outcome == Refused {
+	if c.outcome == Refused || c.settled == Refused {
 		c.answer = ErrRefused
 		close(c.answered)
 		return ErrRefused
@@ -343,16 +389,20 @@ func (h *Holds) meetLocked(c *call, after bool) bool {
 		l.calls = append(l.calls, c)
 		close(l.changed)
 		l.changed = make(chan struct{})
-		if !l.Pass {
+		if l.Outcome == "" {
 			c.by = l
 			return true
 		}
+		c.settled = l.Outcome
 	}
 	return false
 }
 
 func (p Point) matches(c Call, after bool) bool {
-	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
+	if p == (Point{}) {
+		return !after
+	}
+	return p.Phase == c.Phase && p.N == c.N && p.After == after && (p.Target == "" || p.Target == c.Target)
 }
 
 // takesLocked says whether a hold takes the call. Without drivers, a hold takes the
@@ -362,7 +412,7 @@ func (h *Holds) takesLocked(l *hold, c *call) bool {
 		return slices.Contains(l.Drivers, c.Driver)
 	}
 	of := Call{Order: c.Order, Driver: c.Driver}
-	if h.grabs[of] && !l.Pass || slices.ContainsFunc(l.calls, func(o *call) bool { return o.Order == c.Order }) {
+	if h.grabs[of] && l.Outcome == "" || slices.ContainsFunc(l.calls, func(o *call) bool { return o.Order == c.Order }) {
 		return false
 	}
 	h.grabs[of] = true
@@ -426,14 +476,21 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
+// isReply says whether a call that came to err has got a reply: also go-redis' nil,
+// and errors of Redis itself, are one.
+func isReply(err error) bool {
+	var replied interface{ RedisError() }
+	return err == nil || errors.As(err, &replied)
+}
+
 // awaitReply takes the answer to a call, and returns what its caller is told,
 // once it may be.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer
 	close(c.answered)
-	lost := c.outcome == ReplyLost
-	held := c.outcome == ReplyDelayed || !lost && answer == nil && h.meetLocked(c, true)
+	lost := c.outcome == ReplyLost || c.settled == ReplyLost
+	held := c.outcome == ReplyDelayed || !lost && isReply(answer) && h.meetLocked(c, true)
 	if held {
 		c.State, c.released = Replied, make(chan struct{})
 	}

@@ -124,7 +124,7 @@ func TestCloseRefuses(t *testing.T) {
 func TestHoldAGrabOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holds := new(control.Holds)
-		holds.Set("seen", control.Hold{At: control.Point{Phase: tap.Read, N: 1, After: true}, First: 7, Count: 1, Pass: true})
+		holds.Set("seen", control.Hold{At: control.Point{Phase: tap.Read, N: 1, After: true}, First: 7, Count: 1, Outcome: control.Delivered})
 		holds.Set("held", control.Hold{At: beforeClaim, First: 7, Count: 1})
 		var sent drivers
 		for _, phase := range []tap.Phase{tap.Read, tap.Claim} {
@@ -137,7 +137,7 @@ func TestHoldAGrabOnce(t *testing.T) {
 			t.Errorf("held %v, %v", held, err)
 		}
 		// It may still be seen.
-		holds.Set("gone", control.Hold{At: control.Point{Phase: tap.Release, N: 1}, First: 7, Count: 1, Pass: true})
+		holds.Set("gone", control.Hold{At: control.Point{Phase: tap.Release, N: 1}, First: 7, Count: 1, Outcome: control.Delivered})
 		if err := <-grabOf(t.Context(), holds, 7, 1, tap.Release, &sent); err != nil {
 			t.Error(err)
 		}
@@ -411,7 +411,7 @@ func heldOf(t *testing.T, h *control.Holds, state control.State) (calls []contro
 func TestDriversAtDifferentPoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h control.Holds
-		h.Set("replay", control.Hold{First: 7, Count: 1, Drivers: []int64{1, 2}, Pass: true})
+		h.Set("replay", control.Hold{First: 7, Count: 1, Drivers: []int64{1, 2}, Outcome: control.Delivered})
 		h.Set("first", control.Hold{First: 7, Count: 1, Drivers: []int64{1}, At: control.Point{Phase: tap.Acquire, N: 1, After: true}})
 		h.Set("second", control.Hold{First: 7, Count: 1, Drivers: []int64{2}, At: control.Point{Phase: tap.Acquire, N: 2}})
 		var applied int

@@ -62,6 +62,9 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 		s.Set(name, h)
 		return none, nil
 	})
+	listHolds.serve(mux, func(context.Context, string, struct{}) (holdsAnswer, error) {
+		return holdsAnswer{s.All()}, nil
+	})
 	awaitHeld.serve(mux, func(ctx context.Context, name string, in awaitRequest) (heldAnswer, error) {
 		ctx, cancel := context.WithTimeout(ctx, fromMillis(in.WithinMS))
 		defer cancel()

@@ -22,7 +22,7 @@ var (
 // Assert is a claim about the cells of a run, as -assert takes it:
 //
 //	[strategy[/fault]:]figure OP number    double_grabs==0   setnx:latency_ms.p99<50
-//	[strategy[/fault]:]expected            every verdict is the expected one
+//	[strategy[/fault]:]expected            every verdict is the expected one, the order's and the lock's
 //
 // It must hold in every cell that it selects, and in one at the least. What was
 // not counted never holds: a claim is proved, or it is not. A cell that is n/a
@@ -145,7 +145,7 @@ func (a Assert) Misses(run *Run) []string {
 // holds in one cell? Else it says what stands there.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if a.Figure == "" {
-		return fmt.Sprintf("verdict is %s, expected %s", c.Verdict, *c.Expected), c.Verdict == *c.Expected
+		return "is " + c.Said() + ", expected " + c.Claimed(), c.AsExpected()
 	}
 	x, counted := figureOf(c, a.Figure)
 	if !counted {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +24,7 @@ const auditTimeout = 30 * time.Second
 // audit fills in what the ledger, the instances and the probes tell of the
 // cell, and holds it against every property. It goes on when the run is
 // interrupted: its results are kept.
-func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, reasons *invalidReasons) {
+func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
 		FromAnswers: w.fleet.Foreign, Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, Guard: c.Guard,
 	}
@@ -35,8 +34,7 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	e.NoProbe = w.probeAll(ctx, c, first, &e)
 	reasons.add(e.NoProbe, "stuck orders could not be counted")
 	c.Checks = check.Judge(e)
-	reasons.add(w.explain(c, s, e), "its timeline could not be made")
-	reasons.add(w.journal.keep(c.Strategy, c.Fault, &w.fleet.Events), "events could not be kept")
+	return e
 }
 
 // readLedger lets the database decide what happened; where there is none to
@@ -79,7 +77,7 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	if rec.Lost > 0 {
 		return fmt.Errorf("experiment: %d are missing", rec.Lost)
 	}
-	c.NearMisses = &rec.NearMisses
+	c.NearMisses = new(rec.CountNearMisses())
 	if s.Excludes != catalog.NoExclusion {
 		c.Overlaps = new(len(check.Overlaps(rec.Holds, s.Excludes)))
 	}
@@ -105,51 +103,6 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64, e *check.Ev
 		err = errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
 	}
 	return err
-}
-
-// explain makes the timeline of one order of a cell that failed, as far as it was
-// recorded, and draws it where two have won.
-func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence) error {
-	property, id := failure(c, s, e)
-	if property == "" || e.Record == nil {
-		return nil
-	}
-	var events []history.Event
-	if err := w.fleet.Events.Again(func(x history.Event) {
-		if x.Order == id {
-			events = append(events, x)
-		}
-	}); err != nil {
-		return err
-	}
-	timeline, ok := check.Explain(events, e.Ledger, check.Case{
-		Order: id, Property: property, Guard: c.Guard, Fault: c.Fault, Lease: w.lease(c),
-		Excludes: s.Excludes, UntilClaim: s.UntilClaim, Breaks: s.Breaks,
-	})
-	if !ok {
-		return nil
-	}
-	c.Timeline = &timeline
-	if property != catalog.OneWinner {
-		return nil
-	}
-	timeline.Picture = fmt.Sprintf("%s-%s.picture.html", c.Strategy, c.Fault)
-	return w.journal.draw(timeline.Picture, e.Record, id)
-}
-
-// failure is the property that the verdict will be about, and an order on which
-// it was not kept; "" if there is none.
-func failure(c *Cell, s lock.Strategy, e check.Evidence) (property string, id int64) {
-	switch {
-	case e.NoLedger == nil && c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
-		return catalog.OneWinner, check.CountGrabs(e.Ledger).Most
-	case c.Overlaps != nil && *c.Overlaps > 0 && mustNotOverlap(s, c.Fault):
-		return catalog.HoldersExclusive, check.Overlaps(e.Record.Holds, s.Excludes)[0].First.Order
-	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return catalog.StuckOrder, slices.Min(e.Stuck)
-	default:
-		return "", 0
-	}
 }
 
 // draw makes a file of the result folder that shows the grabs of one order.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/check"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -19,12 +20,19 @@ import (
 // stragglers end, audit, judge.
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	c := w.blank(s, catalog.NoFault, size)
-	a, invalid := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
+	m := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
 		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
 		return w.send(ctx, &c, p, size, nil)
 	}})
-	c.Verdict, c.Reason = judge(c, s, a, invalid)
+	w.keep(&c, s, &m, nil)
+	c.conclude(m)
 	return c
+}
+
+// conclude judges the cell, the order and the lock apart.
+func (c *Cell) conclude(m measured) {
+	c.Verdict, c.Reason = judge(*c, m)
+	c.Exclusive = judgeLock(*c, m)
 }
 
 // workload is what is sent to the fresh orders of a cell.
@@ -48,21 +56,30 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	return c
 }
 
-// measure fills in every figure of the cell that can be counted. It returns the
-// accounting, and the first reason not to trust the cell, "" if there is none.
-func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (a *accounting, invalid string) {
+// measured is what is known of a cell beyond its figures.
+type measured struct {
+	*accounting                // nil: it could not begin
+	evidence    check.Evidence // what its properties were judged by
+	invalid     string         // the first reason not to trust the cell; "": there is none
+}
+
+// measure fills in every figure of the cell that can be counted.
+func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
 	if err := w.prepare(ctx, s, c, of.setup); err != nil {
-		return nil, fmt.Sprintf("not measured: %v", err)
+		m.invalid = fmt.Sprintf("not measured: %v", err)
+		return m
 	}
 	first, err := w.orders.Create(ctx, c.Orders)
 	if err != nil {
-		return nil, fmt.Sprintf("not measured: could not open orders: %v", err)
+		m.invalid = fmt.Sprintf("not measured: could not open orders: %v", err)
+		return m
 	}
 	before, beforeErr := w.fleet.Counters(ctx)
 
-	a, err = of.send(ctx, first)
-	if a == nil {
-		return nil, fmt.Sprintf("not measured: %v", err)
+	m.accounting, err = of.send(ctx, first)
+	if m.accounting == nil {
+		m.invalid = fmt.Sprintf("not measured: %v", err)
+		return m
 	}
 	reasons := &invalidReasons{}
 	reasons.add(err, "interrupted")
@@ -71,10 +88,11 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if !errors.Is(err, fleet.ErrNoMetrics) {
 		reasons.add(err, "grabs may still have been in flight")
 	}
-	c.answers(a)
+	c.answers(m.accounting)
 	c.count(before, after, errors.Join(beforeErr, err))
-	w.audit(ctx, s, c, a, first, reasons)
-	return a, reasons.first
+	m.evidence = w.audit(ctx, s, c, m.accounting, first, reasons)
+	m.invalid = reasons.first
+	return m
 }
 
 // invalidReasons keeps the first reason not to trust a cell.

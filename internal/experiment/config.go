@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/fault"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/load"
@@ -25,7 +26,8 @@ type Config struct {
 	Scenario   string
 	Strategies []lock.Strategy
 	Faults     []catalog.Fault
-	Only       []CellName // of strategies x faults, where any is named
+	Only       []CellName   // of strategies x faults, where any is named
+	At         *fault.Point // the one point at which faults strike; nil: at every one
 
 	Load
 	Peak PeakConfig

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,27 +21,28 @@ import (
 )
 
 const (
-	struckOrders     = 6
-	injectionOrders  = 1 + struckOrders + 1 // one goes before, and one comes after
 	injectionDrivers = 4
-
-	injectionWork = 5 * time.Millisecond
+	injectionWork    = 5 * time.Millisecond
 )
 
-// injection is a cell under a fault: no rush, but a few orders whose steps are
-// put in order by holds and by what the ledger says, so that it comes out the
-// same every time. fault.Fault says how one strikes.
+// injection is a cell under a fault: no rush, but an order for each point of a
+// grab at which the fault strikes. Their steps are put in order by holds and by
+// what the ledger says, so that the cell comes out the same every time.
+// fault.Fault says how one strikes.
 type injection struct {
 	*worker
 	strategy lock.Strategy
 	fault    fault.Fault
 	strikes  []fault.Strike
+	trail    trail
+	points   []fault.Point
 	cell     *Cell
 	workload workload
 
-	struck, other *fleet.Instance // where the faulted holders grab, and the other one
+	struck, other *fleet.Instance // where the faulted drivers grab, and the other one
 	bursts        *load.Bursts
 	first         int64 // order
+	contests      []*contest
 
 	mu       sync.Mutex
 	answered map[load.Request]bool
@@ -50,9 +53,8 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	under := w.under(f)
 	c := under.blank(s, f.Name, under.cfg.Load)
 	c.Struck = new(0)
-	a, invalid := under.prepareAndStrike(ctx, s, f, &c)
+	under.prepareAndStrike(ctx, s, f, &c)
 	w.dirty = w.dirty || under.dirty
-	c.Verdict, c.Reason = judge(c, s, a, invalid)
 	return c
 }
 
@@ -74,34 +76,75 @@ func (w *worker) under(f fault.Fault) *worker {
 	if f.Course == fault.Never && !asked.Timeout { // only the client's time-out ends what hangs
 		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
 	}
-	cfg.Load = Load{Orders: injectionOrders, Drivers: injectionDrivers, Timeout: timeout, MaxWorkers: injectionOrders * injectionDrivers}
+	cfg.Load = Load{Drivers: injectionDrivers, Timeout: timeout}
 	return &under
 }
 
-// prepareAndStrike prepares the fault, measures the cell while it strikes, and
-// clears up in any case. It returns what measure does.
-func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) (a *accounting, invalid string) {
+// prepareAndStrike prepares the fault, measures the cell while it strikes, clears
+// up in any case, and judges.
+func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
 		worker: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
 		bursts: load.NewBursts(), answered: map[load.Request]bool{},
 	}
-	prepared, err := f.Prepare(ctx, fault.Target{Stack: w.stack, Strategy: s, Faulted: in.struck, Contender: in.other})
+	var m measured
+	err := in.choosePoints(ctx)
+	if err == nil {
+		m, err = in.strikeAndMeasure(ctx)
+	}
 	if err != nil {
-		return nil, fmt.Sprintf("not measured: %v", err)
+		m.invalid = fmt.Sprintf("not measured: %v", err)
+	}
+	in.judgePoints(&m)
+	c.conclude(m)
+}
+
+// choosePoints finds out at which points the fault can strike the strategy.
+func (in *injection) choosePoints(ctx context.Context) (err error) {
+	in.trail, err = in.trails.get(in.strategy.Name, func() (trail, error) { return in.record(ctx, in.strategy) })
+	if err != nil {
+		return err
+	}
+	all := in.trail.points()
+	in.points = slices.DeleteFunc(slices.Clone(all), func(p fault.Point) bool { return !in.fault.Reaches(p) })
+	if in.cfg.At != nil {
+		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.cfg.At.String() })
+	}
+	if len(in.points) == 0 {
+		return fmt.Errorf("%s strikes at none of its points: %s", in.fault.Name, names(all))
+	}
+	return nil
+}
+
+func names(points []fault.Point) string {
+	texts := make([]string, len(points))
+	for i, p := range points {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// strikeAndMeasure runs the cell. Its error says that it could not begin.
+func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err error) {
+	prepared, err := in.fault.Prepare(ctx, fault.Target{Stack: in.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other})
+	if err != nil {
+		return m, err
 	}
 	in.strikes = prepared.Strikes
-	in.workload.setup = w.cfg.setup()
+	in.cell.Orders = 1 + len(in.strikes)*len(in.points) + 1
+	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*injectionDrivers
+	in.workload.setup = in.cfg.setup()
 	in.workload.setup.Control = true
-	in.workload.setup.Routes = map[int]stack.Addresses{0: w.stack.Via(prepared.Faulted...), 1: w.stack.Via(prepared.Contender...)}
+	in.workload.setup.Routes = map[int]stack.Addresses{0: in.stack.Via(prepared.Faulted...), 1: in.stack.Via(prepared.Contender...)}
 	in.workload.send = in.send
 
-	a, invalid = w.measure(ctx, s, c, &in.workload)
+	m = in.measure(ctx, in.strategy, in.cell, &in.workload)
 	if err := in.clear(ctx, prepared); err != nil {
-		w.dirty = true
-		invalid = cmp.Or(invalid, fmt.Sprintf("the fault was not healed: %v", err))
+		in.dirty = true
+		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault was not healed: %v", err))
 	}
-	return a, invalid
+	return m, nil
 }
 
 // clear ends the instance whose work hangs, and the routes that were opened,
@@ -149,44 +192,71 @@ func (in *injection) noteAnswer(r *vegeta.Result) {
 	in.answered[req] = true
 }
 
-// strikeAll gives each strike its share of the orders. One order goes before,
-// because nothing can be learnt where everything fails from the start, and one
-// comes after: whatever the fault has left behind, it must go well.
+// strikeAll strikes at every point, in each way that the fault has. One order goes
+// before, because nothing can be learnt where everything fails from the start, and
+// one comes after: whatever the fault has left behind, it must go well.
 func (in *injection) strikeAll(ctx context.Context) error {
-	before := strike{injection: in, contests: in.contests(0, 1)}
+	before := strike{injection: in, contests: []*contest{in.contest(0, fault.Point{})}}
 	if err := before.withoutFault(ctx); err != nil {
 		return err
 	}
-	share := struckOrders / len(in.strikes)
 	for i, of := range in.strikes {
-		s := strike{injection: in, contests: in.contests(1+i*share, share)}
+		s := strike{injection: in}
+		for k, p := range in.points {
+			s.contests = append(s.contests, in.contest(1+i*len(in.points)+k, p))
+		}
+		in.contests = append(in.contests, s.contests...)
 		if err := s.run(ctx, of); err != nil {
 			return fmt.Errorf("experiment: the injection broke off: %w", err)
 		}
 	}
-	after := strike{injection: in, contests: in.contests(injectionOrders-1, 1)}
+	after := strike{injection: in, contests: []*contest{in.contest(in.cell.Orders-1, fault.Point{})}}
 	return after.withoutFault(ctx)
 }
 
-// contest is the drivers of one order.
+// contest is the drivers of one order, one of whom is struck at a point.
 type contest struct {
-	holder     load.Request   // the faulted holder, at the struck instance
-	contenders []load.Request // the other instance first, then alternating
+	point      fault.Point
+	order      int64
+	faulted    load.Request   // at the struck instance
+	before     *load.Request  // has the lock before the faulted driver, at the other instance; nil: there is none
+	waiter     *load.Request  // to which it hands over, at the other instance; nil: there is none
+	contenders []load.Request // that come once the fault has struck, the other instance first
+	calls      int            // that are held at the point
+	gone       bool           // before has released
+	struck     bool
 }
 
-func (in *injection) contests(from, count int) []contest {
-	contests := make([]contest, count)
+func (in *injection) contest(n int, p fault.Point) *contest {
+	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
+	drivers := rand.New(rand.NewPCG(in.cfg.Seed, uint64(n))).Perm(injectionDrivers)
 	targets := in.fleet.URLs()
-	for i := range contests {
-		id := in.first + int64(from+i)
-		for k, driver := range rand.New(rand.NewPCG(in.cfg.Seed, uint64(id-in.first))).Perm(injectionDrivers) {
-			r := load.Request{Target: targets[k%len(targets)], Order: id, Driver: int64(driver) + 1}
-			if k == 0 {
-				contests[i].holder = r
-				continue
-			}
-			contests[i].contenders = append(contests[i].contenders, r)
+	for k, driver := range drivers {
+		r := load.Request{Target: targets[k%len(targets)], Order: c.order, Driver: int64(driver) + 1}
+		switch {
+		case k == 0:
+			c.faulted = r
+		case k == 1 && p.Role == fault.Waiting:
+			c.before = &r
+		case k == 1 && p.Role == fault.HandingOver:
+			c.waiter = &r
+		default:
+			c.contenders = append(c.contenders, r)
 		}
 	}
-	return contests
+	if in.fault.Course == fault.Released { // the same driver once more: a double tap
+		c.contenders[0].Driver = c.faulted.Driver
+	}
+	return c
+}
+
+// all are the drivers of the order.
+func (c *contest) all() []load.Request {
+	all := append([]load.Request{c.faulted}, c.contenders...)
+	for _, r := range []*load.Request{c.before, c.waiter} {
+		if r != nil {
+			all = append(all, *r)
+		}
+	}
+	return all
 }

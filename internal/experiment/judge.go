@@ -3,38 +3,69 @@ package experiment
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 )
 
-// judge gives the cell its verdict: the first of contract 1 that applies, with
-// the reason. invalid is why the cell was not measured as it should have been.
-func judge(c Cell, s lock.Strategy, a *accounting, invalid string) (catalog.Verdict, string) {
+// judge gives the cell its verdict, which is the order's: the first of contract 1
+// that applies, with the reason.
+func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
-		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once"
-	case c.Overlaps != nil && *c.Overlaps > 0 && mustNotOverlap(s, c.Fault):
-		return catalog.Unsafe, fmt.Sprintf("two holders were inside at once %d times", *c.Overlaps)
+		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once" + at(c.Points, catalog.Unsafe)
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed"
-	case invalid != "":
-		return catalog.Unknown, invalid
+		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, catalog.Stuck)
+	case m.invalid != "":
+		return catalog.Unknown, m.invalid
 	case c.DoubleGrabs == nil:
 		return catalog.Unknown, "double-grabs could not be counted"
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
-	case c.Struck != nil && *c.Struck == 0:
-		return catalog.Unknown, "the fault never struck"
-	case len(a.competed) < 2:
+	case slices.ContainsFunc(c.Points, missed):
+		return catalog.Unknown, "the fault did not strike" + at(c.Points, catalog.Unknown)
+	case len(m.competed) < 2:
 		return catalog.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no order was contended"
-	case a.tried < c.Orders:
-		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-a.tried, c.Orders, "was", "were"))
+	case m.tried < c.Orders:
+		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	default:
 		return catalog.Safe, ""
+	}
+}
+
+// at names the points at which the verdict was that.
+func at(points []Point, v catalog.Verdict) string {
+	var names []string
+	for _, p := range points {
+		if p.Verdict == v {
+			names = append(names, p.Point)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(names, "; ")
+}
+
+// missed says whether the fault did not strike at the point each time.
+func missed(p Point) bool { return p.Struck < p.Strikes }
+
+// judgeLock says whether the lock kept its holders apart; nil: it is not known, or
+// there is no lock.
+func judgeLock(c Cell, m measured) *string {
+	switch {
+	case c.Overlaps == nil:
+		return nil
+	case *c.Overlaps > 0:
+		return new(No)
+	case m.invalid != "" || slices.ContainsFunc(c.Points, missed):
+		return nil
+	default:
+		return new(Yes)
 	}
 }
 
@@ -47,23 +78,23 @@ func share(n, of int, one, many string) string {
 	return fmt.Sprintf("%d of %d orders %s", n, of, verb)
 }
 
-// mustNotOverlap says whether the strategy's entry promises that under f no
-// two holders are inside at once.
-func mustNotOverlap(s lock.Strategy, f catalog.Fault) bool {
-	return s.Excludes != catalog.NoExclusion && slices.Contains(s.Survives, f)
-}
-
-// expected is what the registry claims of the cell; nil where the flags have
-// changed what it speaks of.
-func (cfg Config) expected(s lock.Strategy, f catalog.Fault) *catalog.Verdict {
+// expected is what the registry claims of the cell, of the order and of the lock;
+// nil where the flags have changed what it speaks of, or one point alone is struck,
+// and nil of the lock where there is none.
+func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
 	// A search for the peak may have no contention.
-	asDeclared := cfg.Scenario != "peak" && s.GuardedBy(cfg.Guard) == s.Guard &&
+	asDeclared := cfg.Scenario != "peak" && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
-	if s.New == nil || !asDeclared { // without New it is a foreign lock
-		return nil
+	switch {
+	case s.New == nil || !asDeclared: // without New it is a foreign lock
+		return nil, nil
+	case s.Excludes == catalog.NoExclusion:
+		return new(s.Expected(f)), nil
+	case slices.Contains(s.Survives, f):
+		return new(s.Expected(f)), new(Yes)
+	default:
+		return new(s.Expected(f)), new(No)
 	}
-	v := s.Expected(f)
-	return &v
 }
 
 const (

@@ -77,7 +77,7 @@ func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	c := cfg.newCell(s.strategy, s.Fault)
 	c.Verdict, c.Reason = v, why
 	if v == catalog.NA {
-		c.Expected = nil
+		c.Expected, c.ExpectedExclusive = nil, nil
 	}
 	return &c
 }
@@ -86,9 +86,10 @@ func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 // settings are not known, has no New.
 func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	c := Cell{
-		Strategy: s.Name, Fault: f, Expected: cfg.expected(s, f),
+		Strategy: s.Name, Fault: f,
 		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
+	c.Expected, c.ExpectedExclusive = cfg.expected(s, f)
 	if s.New != nil {
 		c.Guard, c.OnLost = s.GuardedBy(cfg.Guard), cfg.OnLost
 	}

@@ -60,6 +60,12 @@ type Cell struct {
 	Verdict  catalog.Verdict  `json:"verdict"`
 	Expected *catalog.Verdict `json:"expected"` // nil: the flags change what the registry claims
 	Reason   string           `json:"reason"`   // why the verdict is not safe, or cannot be known
+	// Exclusive is the lock's own verdict, Yes or No: whether it kept two holders
+	// from being inside at once. nil: it could not be seen, or there is no lock.
+	Exclusive         *string `json:"exclusive"`
+	ExpectedExclusive *string `json:"expected_exclusive"`
+	// Points is a row for each point at which the fault was to strike.
+	Points []Point `json:"points,omitempty"`
 	// Interrupted: the run ended before the cell did.
 	Interrupted bool `json:"interrupted,omitempty"`
 
@@ -109,6 +115,54 @@ type Cell struct {
 	Timeline *check.Timeline `json:"story,omitempty"` // of one order, where the cell failed
 
 	Peak *Peak `json:"peak,omitempty"` // scenario peak only
+}
+
+// AsExpected says whether both verdicts, the order's and the lock's, are what the
+// registry claims. Where it claims nothing, they are.
+func (c Cell) AsExpected() bool {
+	return (c.Expected == nil || c.Verdict == *c.Expected) &&
+		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
+}
+
+// Said is both verdicts in words.
+func (c Cell) Said() string { return verdicts(c.Verdict, c.Exclusive) }
+
+// Claimed is what the registry claims, likewise; "nothing" where it claims nothing.
+func (c Cell) Claimed() string {
+	if c.Expected == nil {
+		return "nothing"
+	}
+	return verdicts(*c.Expected, c.ExpectedExclusive)
+}
+
+func verdicts(order catalog.Verdict, exclusive *string) string {
+	switch {
+	case exclusive == nil:
+		return string(order)
+	case *exclusive == Yes:
+		return string(order) + " with an exclusive lock"
+	default:
+		return string(order) + " with two holders inside"
+	}
+}
+
+// What the lock's own verdict can be.
+const (
+	Yes = "yes"
+	No  = "no"
+)
+
+// Point is what became of the orders on which the fault struck at one point.
+type Point struct {
+	Point       string          `json:"point"`
+	Strikes     int             `json:"strikes"` // how often it was to strike there
+	Struck      int             `json:"struck"`  // how often it did
+	Verdict     catalog.Verdict `json:"verdict"` // the order's
+	Overlaps    *int            `json:"overlaps"`
+	DoubleGrabs *int            `json:"double_grabs"`
+	StuckOrders *int            `json:"stuck_orders"`
+	NearMisses  *int            `json:"near_misses"`
+	FailureMode string          `json:"failure_mode"` // "F11"; "": none, or none that is known
 }
 
 // Peak is the outcome of a stepped search for the highest rate that is held.

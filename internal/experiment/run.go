@@ -41,6 +41,7 @@ type runner struct {
 	runCell  func(*worker, context.Context, *cellSpec) Cell // (*worker).run, unless a test replaces it
 
 	journal *journal
+	trails  *trails
 	specs   []*cellSpec
 	needs   lock.Backend // of all cells that are to be run
 	workers []*worker    // nil: not open
@@ -55,7 +56,7 @@ type runner struct {
 func newRunner(cfg Config, save func(*Run) error) *runner {
 	r := &runner{
 		cfg: cfg, progress: newProgress(cfg), runCell: (*worker).run,
-		journal: &journal{dir: cfg.Out}, workers: make([]*worker, max(1, cfg.Workers)),
+		journal: &journal{dir: cfg.Out}, trails: newTrails(), workers: make([]*worker, max(1, cfg.Workers)),
 		save: save, began: time.Now(),
 	}
 	r.run = &Run{
@@ -186,8 +187,10 @@ func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	}
 	cfg := r.cfg
 	cfg.Stack.Needs = r.serves(n)
-	r.workers[n], err = openWorker(ctx, cfg, n, r.progress, r.journal)
-	return r.workers[n], err
+	w, err := openWorker(ctx, cfg, n, r.progress, r.journal)
+	w.trails = r.trails
+	r.workers[n] = w
+	return w, err
 }
 
 // serves is what the nth worker has servers for: the first for all that is needed.

@@ -3,6 +3,8 @@ package experiment
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -19,37 +21,35 @@ import (
 // strike is one strike of an injection: what leads to it, and what comes of it.
 type strike struct {
 	*injection
-	contests []contest
+	contests []*contest
 	heals    stack.Heals
 }
 
-// Names of holds.
 const (
-	holders    = "holders"
-	contenders = "contenders"
-	releases   = "releases" // of the faulted holders
-)
-
-const (
-	arrivalTimeout = 5 * time.Second // for the faulted holders to come to where the fault strikes
+	arrivalTimeout = 5 * time.Second // for the faulted drivers to come to their points, beyond a lease
 	pollInterval   = 10 * time.Millisecond
 )
 
+type step = func(*strike, context.Context) error
+
 // courses are the steps after a fault was injected, by when it is healed.
-var courses = map[fault.Course][]func(*strike, context.Context) error{
-	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseHolders, (*strike).releaseContenders, (*strike).awaitAnswers},
-	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).watchReleases, (*strike).releaseHolders, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal, (*strike).awaitAnswers},
-	fault.AtOnce:     {(*strike).releaseHolders, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).heal, (*strike).releaseContenders, (*strike).awaitAnswers},
-	fault.Never:      {(*strike).leaveHolders, (*strike).sendContenders, (*strike).awaitContenderAnswers},
+var courses = map[fault.Course][]step{
+	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitAnswers},
+	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal, (*strike).awaitAnswers},
+	fault.AtOnce:     {(*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).heal, (*strike).releaseContenders, (*strike).awaitAnswers},
+	fault.Never:      {(*strike).leaveFaulted, (*strike).sendContenders, (*strike).awaitContenderAnswers},
 	fault.Killed:     {(*strike).sendContenders, (*strike).awaitAnswers},
+	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).awaitFaulted, (*strike).sendThird, (*strike).awaitThird, (*strike).releaseContenders, (*strike).awaitAnswers},
+	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitAnswers},
 }
 
-// run strikes once the faulted holders are held where the fault strikes, and
-// leaves nothing unhealed.
+// run strikes once the faulted drivers are held at their points, and leaves
+// nothing unhealed.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
-	steps := []func(*strike, context.Context) error{doing(of.Before), (*strike).sendHolders, (*strike).holdContenders, doing(of.Do)}
-	for _, step := range append(steps, courses[s.fault.Course]...) {
+	steps := []step{doing(of.Before), (*strike).setHolds, (*strike).sendFaulted, doing(of.Do)}
+	steps = append(append(steps, courses[s.fault.Course]...), (*strike).removeHolds)
+	for _, step := range steps {
 		if err := step(s, ctx); err != nil {
 			return err
 		}
@@ -60,18 +60,18 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 // withoutFault has all drivers come at once.
 func (s *strike) withoutFault(ctx context.Context) error {
 	for _, c := range s.contests {
-		s.bursts.Send(append([]load.Request{c.holder}, c.contenders...))
+		s.bursts.Send(c.all())
 	}
 	return s.awaitAnswers(ctx)
 }
 
 // doing is a step of the fault, whose heal is kept also if it fails midway.
-func doing(step fault.Step) func(*strike, context.Context) error {
+func doing(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
-		if step == nil {
+		if of == nil {
 			return nil
 		}
-		heal, err := step(ctx, s.lease(s.cell))
+		heal, err := of(ctx, s.lease(s.cell))
 		if heal != nil {
 			s.heals = append(s.heals, heal)
 		}
@@ -86,55 +86,228 @@ func (s *strike) heal(context.Context) error {
 	return heals.All()
 }
 
-// sendHolders returns once each is held where the fault strikes, or has
-// been answered without coming there.
-func (s *strike) sendHolders(ctx context.Context) error {
-	hold := control.Hold{At: s.fault.AimAt(s.strategy), Pass: s.fault.Pass}
-	if err := s.setHold(ctx, s.struck, holders, hold); err != nil {
-		return err
+// What holds are for. Their names are that and the order.
+const (
+	pointHold     = "point"     // the faulted driver, where the fault strikes it
+	workHold      = "work"      // the faulted driver, while a call is held that it does not wait for
+	callsHold     = "calls"     // lists those of a waiting driver
+	retryHold     = "retry"     // a waiting driver that asks again and again
+	beforeHold    = "before"    // the driver that a waiting one waits for
+	refusalHold   = "refusal"   // refuses the claim of the faulted driver
+	releaseHold   = "release"   // lists that of the faulted driver
+	contenderHold = "contender" // contenders, before they claim
+)
+
+// hold is one of a contest, at an instance.
+type hold struct {
+	in   *fleet.Instance
+	kind string
+	control.Hold
+}
+
+// holds are those that a contest needs from its beginning.
+func (s *strike) holds(c *contest) []hold {
+	faulted := []int64{c.faulted.Driver}
+	all := []hold{{s.struck, callsHold, control.Hold{Drivers: faulted, Outcome: control.Delivered}}}
+	if c.point.Role == fault.HandingOver || s.fault.Course == fault.Released {
+		all = append(all, hold{s.struck, refusalHold, control.Hold{Drivers: faulted, At: beforeClaim, Outcome: control.Refused}})
 	}
-	for _, c := range s.contests {
-		s.bursts.Send([]load.Request{c.holder})
+	all = append(all, hold{s.struck, pointHold, control.Hold{Drivers: faulted, At: c.point.Point}})
+	switch {
+	case c.point.Role == fault.HandingOver:
+		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: beforeClaim}})
+	case c.point.Phase == tap.Renew:
+		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: fault.AfterRead}})
 	}
-	held, err := s.awaitHeld(ctx, holders, arrivalTimeout)
-	*s.cell.Struck += len(held)
-	return err
-}
-
-// awaitHeld returns once each faulted holder has met the hold of that name, or has
-// been answered, with those that have met it.
-func (s *strike) awaitHeld(ctx context.Context, name string, within time.Duration) (held []control.Held, err error) {
-	err = s.until(ctx, within, func() (bool, error) {
-		held, err = s.struck.Held(ctx, name, len(s.contests), pollInterval)
-		return s.all(func(c contest) bool { return s.isAnswered(c.holder) || isAmong(held, c.holder) }), err
-	})
-	return held, err
-}
-
-// setHold sets a hold on the orders of the strike.
-func (s *strike) setHold(ctx context.Context, in *fleet.Instance, name string, hold control.Hold) error {
-	hold.First, hold.Count = s.contests[0].holder.Order, len(s.contests)
-	return in.SetHold(ctx, name, hold)
-}
-
-func isAmong(held []control.Held, r load.Request) bool {
-	return slices.ContainsFunc(held, func(c control.Held) bool { return c.Order == r.Order && c.Driver == r.Driver })
+	if c.before != nil {
+		all = append(all, hold{s.other, beforeHold, control.Hold{Drivers: []int64{c.before.Driver}, At: beforeRead}})
+		if s.trail.queued == 0 {
+			all = append(all, hold{s.struck, retryHold, control.Hold{Drivers: faulted, At: secondTry}})
+		}
+	}
+	if s.fault.Course == fault.BeforeHeal {
+		all = append(all, hold{s.struck, releaseHold, control.Hold{Drivers: faulted, At: beforeRelease, Outcome: control.Delivered}})
+	}
+	if s.holdsContenders(c) {
+		for _, r := range s.heldContenders(c) {
+			in := s.other
+			if r.Target == s.struck.URL {
+				in = s.struck
+			}
+			all = append(all, hold{in, contenderHold, control.Hold{Drivers: []int64{r.Driver}, At: beforeClaim}})
+		}
+	}
+	return all
 }
 
 // holdsContenders: under a fence that is compared at the write alone, the older
-// token must write first for both to be let through (F34).
-func (s *strike) holdsContenders() bool {
-	return s.fault.HoldContenders || s.cell.Guard == order.FenceWrite && s.fault.Course < fault.Never
+// token must write first for both to be let through (F34). A driver that has waited
+// has the token after that of the one before it, and goes second.
+func (s *strike) holdsContenders(c *contest) bool {
+	fenced := s.cell.Guard == order.FenceWrite && s.fault.Course < fault.Never && c.point.Role == fault.Alone
+	return s.fault.HoldContenders || fenced
 }
 
-// holdContenders has contenders wait before they claim. The faulted holders, who
-// have been held before, do not.
-func (s *strike) holdContenders(ctx context.Context) error {
-	if !s.holdsContenders() {
+// heldContenders are those that are held before they claim: of drivers who come one
+// after the other, the first.
+func (s *strike) heldContenders(c *contest) []load.Request {
+	switch {
+	case !s.holdsContenders(c):
+		return nil
+	case s.fault.Course == fault.Released:
+		return c.contenders[:1]
+	default:
+		return c.contenders
+	}
+}
+
+func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
+
+// name of the hold: those of contenders are one each.
+func (h hold) name(c *contest) string {
+	if h.kind == contenderHold {
+		return contenderName(c, h.Drivers[0])
+	}
+	return holdName(h.kind, c)
+}
+
+func contenderName(c *contest, driver int64) string {
+	return fmt.Sprintf("%s-of-%d", holdName(contenderHold, c), driver)
+}
+
+func (s *strike) setHolds(ctx context.Context) error {
+	for _, c := range s.contests {
+		for _, h := range s.holds(c) {
+			h.First, h.Count = c.order, 1
+			if err := h.in.SetHold(ctx, h.name(c), h.Hold); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeHolds removes those that are left, of a process that has not been killed.
+func (s *strike) removeHolds(ctx context.Context) error {
+	if s.fault.Course == fault.Killed || s.fault.Course == fault.Never {
 		return nil
 	}
-	hold := control.Hold{At: control.Point{Phase: tap.Claim, N: 1}}
-	return errors.Join(s.setHold(ctx, s.struck, contenders, hold), s.setHold(ctx, s.other, contenders, hold))
+	for _, in := range []*fleet.Instance{s.struck, s.other} {
+		held, err := in.Holds(ctx)
+		if err != nil {
+			return err
+		}
+		for name := range held {
+			if err := in.RemoveHold(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// met is what the holds of both instances have met.
+type met struct{ struck, other map[string][]control.Held }
+
+func (s *strike) met(ctx context.Context) (m met, err error) {
+	if m.struck, err = s.struck.Holds(ctx); err != nil {
+		return m, err
+	}
+	m.other, err = s.other.Holds(ctx)
+	return m, err
+}
+
+// isAtPoint says whether the faulted driver is held where the fault is to strike it.
+func (m met) isAtPoint(c *contest) bool { return len(m.struck[holdName(pointHold, c)]) >= c.calls }
+
+// sendFaulted sends each faulted driver, and those with whom it plays its role. It
+// returns once each is held at its point, or has been answered without coming there.
+func (s *strike) sendFaulted(ctx context.Context) error {
+	for _, c := range s.contests {
+		if c.before != nil {
+			s.bursts.Send([]load.Request{*c.before})
+		} else {
+			s.bursts.Send([]load.Request{c.faulted})
+		}
+	}
+	sent := map[*contest]bool{}
+	err := s.until(ctx, arrivalTimeout+s.lease(s.cell), func() (bool, error) {
+		m, err := s.met(ctx)
+		for _, c := range s.contests {
+			if err == nil && c.point.Role != fault.Alone {
+				err = s.lead(ctx, c, m, sent)
+			}
+			c.struck = m.isAtPoint(c)
+		}
+		return s.all(func(c *contest) bool { return c.struck || s.isAnswered(c.faulted) }), err
+	})
+	for _, c := range s.contests {
+		if c.struck {
+			*s.cell.Struck++
+		}
+		if c.before != nil && !sent[c] { // it never had the lock: the cell will say that the point was not struck
+			s.bursts.Send([]load.Request{c.faulted})
+		}
+		if c.waiter != nil && !sent[c] {
+			s.bursts.Send([]load.Request{*c.waiter})
+		}
+	}
+	return err
+}
+
+// lead brings a faulted driver that is not alone one step further to its point.
+func (s *strike) lead(ctx context.Context, c *contest, m met, sent map[*contest]bool) error {
+	if c.point.Role == fault.HandingOver {
+		return s.leadToRelease(ctx, c, m, sent)
+	}
+	holder := m.other[holdName(beforeHold, c)]
+	switch {
+	case c.gone || len(holder) == 0:
+		return nil
+	case !sent[c]:
+		sent[c] = true
+		s.bursts.Send([]load.Request{c.faulted})
+		return nil
+	case s.isAnswered(*c.before): // and the faulted driver goes on
+		c.gone = true
+		if s.trail.queued == 0 {
+			return s.struck.RemoveHold(ctx, holdName(retryHold, c))
+		}
+		return nil
+	case holder[0].State == control.Waiting && (m.isAtPoint(c) || s.waits(c, m)):
+		_, err := s.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
+		return err
+	}
+	return nil
+}
+
+// waits says whether the faulted driver has tried, and waits for the lock.
+func (s *strike) waits(c *contest, m met) bool {
+	if s.trail.queued == 0 {
+		return len(m.struck[holdName(retryHold, c)]) > 0
+	}
+	return len(m.struck[holdName(callsHold, c)]) >= s.trail.queued
+}
+
+// leadToRelease has the driver wait to whom the lock is handed over, and then the
+// faulted one go on to a claim that is refused.
+func (s *strike) leadToRelease(ctx context.Context, c *contest, m met, sent map[*contest]bool) error {
+	switch {
+	case c.gone || len(m.struck[holdName(workHold, c)]) == 0:
+		return nil
+	case !sent[c]:
+		sent[c] = true
+		h := control.Hold{First: c.order, Count: 1, Drivers: []int64{c.waiter.Driver}, Outcome: control.Delivered}
+		if err := s.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
+			return err
+		}
+		s.bursts.Send([]load.Request{*c.waiter})
+		return nil
+	case len(m.other[holdName(callsHold, c)]) >= max(1, s.trail.queued):
+		c.gone = true
+		return s.struck.RemoveHold(ctx, holdName(workHold, c))
+	}
+	return nil
 }
 
 func (s *strike) sendContenders(context.Context) error {
@@ -144,8 +317,8 @@ func (s *strike) sendContenders(context.Context) error {
 	return nil
 }
 
-// patience is how long the contenders have while the fault lasts.
-func (s *strike) patience() time.Duration {
+// contendFor is how long the contenders have while the fault lasts.
+func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.fault.Patience * float64(s.lease(s.cell)))
 }
 
@@ -154,96 +327,173 @@ func (s *strike) patience() time.Duration {
 // their time, or when those who are held have lost a third of their own leases.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	var since time.Time
-	return s.until(ctx, s.patience(), func() (bool, error) {
+	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		held := s.held(ctx)
 		if len(held) > 0 && since.IsZero() {
 			since = time.Now()
 		}
 		claimed := s.claimed(ctx)
-		return !since.IsZero() && time.Since(since) > s.lease(s.cell)/3 || s.all(func(c contest) bool {
-			return held[c.holder.Order] || slices.ContainsFunc(c.contenders, claimed) || !slices.ContainsFunc(c.contenders, s.isPending)
+		return !since.IsZero() && time.Since(since) > s.lease(s.cell)/3 || s.all(func(c *contest) bool {
+			return held[c] || slices.ContainsFunc(c.contenders, claimed) || !slices.ContainsFunc(c.contenders, s.isPending)
 		}), nil
 	})
 }
 
-// held are the orders of which a contender is held. A stopped instance does not
+// held are the contests of which a contender is held. A stopped instance does not
 // answer, and counts for none.
-func (s *strike) held(ctx context.Context) map[int64]bool {
-	orders := map[int64]bool{}
-	if !s.holdsContenders() {
-		return orders
+func (s *strike) held(ctx context.Context) map[*contest]bool {
+	contests := map[*contest]bool{}
+	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
+		return contests
 	}
 	for _, in := range []*fleet.Instance{s.other, s.struck} {
-		ctx, cancel := context.WithTimeout(ctx, 2*pollInterval)
-		held, _ := in.Held(ctx, contenders, len(s.contests), 0)
+		ctx, cancel := context.WithTimeout(ctx, 10*pollInterval)
+		held, _ := in.Holds(ctx)
 		cancel()
-		for _, c := range held {
-			orders[c.Order] = true
+		for _, c := range s.contests {
+			contests[c] = contests[c] || slices.ContainsFunc(s.heldContenders(c), func(r load.Request) bool {
+				return r.Target == in.URL && len(held[contenderName(c, r.Driver)]) > 0
+			})
 		}
 	}
-	return orders
+	return contests
 }
 
 // awaitQuiet returns once all drivers have been answered or are held, or the
 // contenders have had their time.
 func (s *strike) awaitQuiet(ctx context.Context) error {
-	return s.until(ctx, s.patience(), func() (bool, error) {
+	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		held := s.held(ctx)
-		return s.all(func(c contest) bool {
-			return !s.isPending(c.holder) && (held[c.holder.Order] || !slices.ContainsFunc(c.contenders, s.isPending))
+		return s.all(func(c *contest) bool {
+			return s.isAnswered(c.faulted) && (held[c] || !slices.ContainsFunc(c.contenders, s.isPending))
 		}), nil
 	})
 }
 
-func (s *strike) releaseHolders(ctx context.Context) error { return s.struck.RemoveHold(ctx, holders) }
+// releaseFaulted lets the calls go that are held at the points, and then the
+// drivers that do not wait for theirs.
+func (s *strike) releaseFaulted(ctx context.Context) error {
+	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
+		if err := s.remove(ctx, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// leaveHolders has the cell end without the faulted holders.
-func (s *strike) leaveHolders(context.Context) error {
+// leaveFaulted has the cell end without the faulted drivers.
+func (s *strike) leaveFaulted(context.Context) error {
 	s.workload.hung += len(s.contests)
 	return nil
 }
 
-// releaseContenders waits until the faulted holders have claimed, for less than
+// releaseContenders waits until the faulted drivers have claimed, for less than
 // what is left of the contenders' own leases.
 func (s *strike) releaseContenders(ctx context.Context) error {
-	if !s.holdsContenders() {
-		return nil
-	}
 	err := s.until(ctx, s.lease(s.cell)/3, func() (bool, error) {
 		claimed := s.claimed(ctx)
-		return s.all(func(c contest) bool { return claimed(c.holder) || s.isAnswered(c.holder) }), nil
+		return s.all(func(c *contest) bool {
+			return !s.holdsContenders(c) || claimed(c.faulted) || s.isAnswered(c.faulted)
+		}), nil
 	})
-	return errors.Join(err, s.struck.RemoveHold(ctx, contenders), s.other.RemoveHold(ctx, contenders))
+	return errors.Join(err, s.remove(ctx, contenderHold))
 }
 
-func (s *strike) watchReleases(ctx context.Context) error {
-	return s.setHold(ctx, s.struck, releases, control.Hold{At: control.Point{Phase: tap.Release, N: 1}, Pass: true})
+// remove removes the holds of that kind. One that is gone is no error.
+func (s *strike) remove(ctx context.Context, kind string) error {
+	for _, c := range s.contests {
+		for _, h := range s.holds(c) {
+			if h.kind != kind {
+				continue
+			}
+			var answered *fleet.StatusError
+			err := h.in.RemoveHold(ctx, h.name(c))
+			if errors.As(err, &answered) && answered.Code == http.StatusNotFound {
+				err = nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
-// awaitReleases returns once every faulted holder has sent its release, or has
-// been answered without one.
+// awaitReleases returns once every faulted driver has sent its release, or has
+// been answered without one; at the latest after a lease: one that is cut off has
+// none to release.
 func (s *strike) awaitReleases(ctx context.Context) error {
-	_, err := s.awaitHeld(ctx, releases, s.cfg.Load.Timeout)
-	return errors.Join(err, s.struck.RemoveHold(ctx, releases))
+	return s.until(ctx, s.lease(s.cell), func() (bool, error) {
+		m, err := s.met(ctx)
+		return s.all(func(c *contest) bool {
+			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.isAnswered(c.faulted)
+		}), err
+	})
 }
 
 func (s *strike) awaitContenderAnswers(ctx context.Context) error {
 	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		return s.all(func(c contest) bool { return !slices.ContainsFunc(c.contenders, s.isPending) }), nil
+		return s.all(func(c *contest) bool { return !slices.ContainsFunc(c.contenders, s.isPending) }), nil
 	})
 }
 
 func (s *strike) awaitAnswers(ctx context.Context) error {
 	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		return s.all(func(c contest) bool {
-			return s.isAnswered(c.holder) && !slices.ContainsFunc(c.contenders, s.isPending)
+		return s.all(func(c *contest) bool { return !slices.ContainsFunc(c.all(), s.isPending) }), nil
+	})
+}
+
+// sendSecond sends of each order the driver that comes while the lease of the
+// faulted one runs out.
+func (s *strike) sendSecond(context.Context) error {
+	for _, c := range s.contests {
+		s.bursts.Send(c.contenders[:1])
+	}
+	return nil
+}
+
+// awaitFaulted returns once the faulted drivers have released.
+func (s *strike) awaitFaulted(ctx context.Context) error {
+	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
+		return s.all(func(c *contest) bool { return s.isAnswered(c.faulted) }), nil
+	})
+}
+
+// sendThird sends those that come once the faulted driver has released.
+func (s *strike) sendThird(context.Context) error {
+	for _, c := range s.contests {
+		s.bursts.Send(c.contenders[1:])
+	}
+	return nil
+}
+
+// awaitThird gives them less time than what is left of the second driver's lease.
+func (s *strike) awaitThird(ctx context.Context) error {
+	return s.until(ctx, s.lease(s.cell)/3, func() (bool, error) {
+		claimed := s.claimed(ctx)
+		return s.all(func(c *contest) bool {
+			return slices.ContainsFunc(c.contenders[1:], claimed) || !slices.ContainsFunc(c.contenders[1:], s.isPending)
 		}), nil
 	})
 }
 
+// hangUp ends the connections of the faulted drivers, and returns once their
+// instance has noticed.
+func (s *strike) hangUp(ctx context.Context) error {
+	for _, c := range s.contests {
+		s.bursts.HangUp(c.faulted)
+	}
+	return s.until(ctx, arrivalTimeout, func() (bool, error) {
+		m, err := s.met(ctx)
+		return s.all(func(c *contest) bool {
+			return !slices.ContainsFunc(m.struck[holdName(pointHold, c)], func(h control.Held) bool { return !h.Cancelled })
+		}), err
+	})
+}
+
 // all says whether something holds for every order of the strike.
-func (s *strike) all(holds func(contest) bool) bool {
-	return !slices.ContainsFunc(s.contests, func(c contest) bool { return !holds(c) })
+func (s *strike) all(holds func(*contest) bool) bool {
+	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
 
 func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
@@ -258,7 +508,7 @@ func (s *strike) isAnswered(r load.Request) bool {
 // ledger that cannot be read, because the database is what was struck, shows no
 // claim.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
-	rows, _ := s.orders.Ledger(ctx, s.contests[0].holder.Order, len(s.contests))
+	rows, _ := s.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	return func(r load.Request) bool {
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })
 	}

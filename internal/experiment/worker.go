@@ -18,6 +18,7 @@ type worker struct {
 	cfg      Config
 	progress *workerProgress
 	journal  *journal
+	trails   *trails // of all workers
 
 	stack  *stack.Stack // nil with -targets
 	fleet  *fleet.Fleet
@@ -43,7 +44,7 @@ func (cfg Config) setup() fleet.Setup {
 // openWorker starts a stack and names the nth worker's instances over it, which
 // run once a cell needs them. The worker is to be closed also after an error.
 func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
-	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j}
+	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
 	if len(cfg.Targets) > 0 {
 		return w, w.attach(ctx)
 	}

@@ -15,7 +15,6 @@ import (
 var clientClock = Fault{
 	Name:     catalog.ClientClock,
 	Hits:     locks,
-	Aim:      afterRead,
 	TTL:      3 * time.Second,
 	Patience: 0.3,
 	Prepare: ready(func(t Target) []Strike {
@@ -39,7 +38,6 @@ func skew(in Instance, n float64) Step {
 var nodeClock = Fault{
 	Name:     catalog.NodeClock,
 	Hits:     lock.Redis | lock.RedisQuorum,
-	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
 	Patience: 0.3,
 	On:       OwnServers,

@@ -17,7 +17,6 @@ import (
 var failover = Fault{
 	Name:     catalog.Failover,
 	Hits:     lock.Redis | lock.RedisQuorum,
-	Aim:      beforeClaim,
 	TTL:      10 * time.Second,
 	Patience: 0.2,
 	On:       RealServers,
@@ -39,14 +38,13 @@ var failover = Fault{
 }
 
 // failoverSplit has two masters (F39): the old one, cut off from its replica and
-// the Sentinel, goes on serving the faulted holders, who know its address; the
+// the Sentinel, goes on serving the faulted drivers, who know its address; the
 // promoted replica, which does not have their locks, serves those who ask the
 // Sentinel. With its heal there is one master, the promoted one. Of Redlock's nodes
 // it is one. Leases outlive it by far.
 var failoverSplit = Fault{
 	Name:     catalog.FailoverSplit,
 	Hits:     lock.Redis | lock.RedisQuorum,
-	Aim:      beforeClaim,
 	Course:   BeforeHeal,
 	TTL:      10 * time.Second,
 	Patience: 0.2,

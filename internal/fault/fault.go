@@ -14,27 +14,23 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/control"
 	"grablab/internal/grab/lock"
 	"grablab/internal/stack"
-	"grablab/internal/tap"
 )
 
 // Fault is one entry of the table.
 //
-// Of each of a few orders one driver, the faulted holder, grabs at the instance
-// that is struck, and is held where Aim says. Then the fault strikes, and the
-// order's other drivers, the contenders, come. Once a contender has claimed, or
-// has had the Patience to, the faulted holders go on as Course says.
+// Of each of a few orders one driver, the faulted driver, grabs at the instance
+// that is struck, and is held at a point, on each order at another. Then the fault
+// strikes, and the order's other drivers, the contenders, come. Once a contender
+// has claimed, or has had the Patience to, the faulted drivers go on as Course says.
 type Fault struct {
 	Name catalog.Fault
 	// Hits is what it strikes of a strategy; 0: the instance or the database,
 	// which every strategy uses.
 	Hits lock.Backend
-	Aim  control.Point
-	// Pass: the faulted holders are not held at Aim, but only known to have
-	// passed it.
-	Pass   bool
+	// Reach says at which points of a grab it can strike; nil: at every one.
+	Reach  *Reach
 	Course Course
 	// TTL of the leases under it, unless the user says otherwise.
 	TTL time.Duration
@@ -52,7 +48,7 @@ type Fault struct {
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course says when the faulted holders go on.
+// Course says when the faulted drivers go on.
 type Course int
 
 // The courses.
@@ -62,6 +58,10 @@ const (
 	AtOnce                   // with the strike
 	Never                    // not before the cell has been judged
 	Killed                   // their process is gone
+	// Released: there is nothing to heal. A second driver comes while their leases
+	// run out, and a third one when they, whose claims are refused, have released.
+	Released
+	HungUp // their clients have hung up
 )
 
 // Ground says which stacks a fault can strike.
@@ -78,7 +78,7 @@ const (
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
-	Faulted   Instance // where the faulted holders grab
+	Faulted   Instance // where the faulted drivers grab
 	Contender Instance
 }
 
@@ -102,8 +102,8 @@ type Prepared struct {
 // Strike is one way in which a fault strikes. Both steps may be nil, and so may
 // what undoes them.
 type Strike struct {
-	Before Step // the faulted holders grab
-	Do     Step // the faulted holders are at the point that the fault aims at
+	Before Step // the faulted drivers grab
+	Do     Step // the faulted drivers are held at their points
 }
 
 // Step does something to the target, and returns what undoes it. lease is for
@@ -132,6 +132,8 @@ var Faults = []Fault{
 	redisFull,
 	failoverSplit,
 	slowDB,
+	lateRelease,
+	cancel,
 }
 
 // Find looks a fault up by name.
@@ -148,13 +150,8 @@ func (f Fault) Touches(s lock.Strategy) bool {
 	return (f.Hits == 0 || f.Hits&s.Needs != 0) && s.Expected(f.Name) != catalog.NA
 }
 
-// AimAt is where the fault strikes the strategy.
-func (f Fault) AimAt(s lock.Strategy) control.Point {
-	if p, ok := s.Aims[f.Name]; ok {
-		return control.Point{Phase: tap.Phase(p.Phase), N: p.Call, After: p.After}
-	}
-	return f.Aim
-}
+// Reaches says whether the fault can strike at a point.
+func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
 // Refused says in one sentence why the fault cannot strike that kind of stack;
 // "": it can.
@@ -168,16 +165,6 @@ func (f Fault) Refused(kind string) string {
 		return ""
 	}
 }
-
-// Points that faults strike at.
-var (
-	// afterRead: the holder has seen that the order is open, and has yet to work.
-	afterRead = control.Point{Phase: tap.Read, After: true}
-	// beforeClaim lies behind the holder's last look at its lease.
-	beforeClaim = control.Point{Phase: tap.Claim, N: 1}
-	// beforeAcquire: the driver has sent nothing yet.
-	beforeAcquire = control.Point{Phase: tap.Acquire, N: 1}
-)
 
 // locks is everything that a lock is kept in outside of the instances.
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
@@ -237,7 +224,7 @@ func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	return routes, nil
 }
 
-// onRoutes prepares a fault that strikes the routes of the faulted holders to
+// onRoutes prepares a fault that strikes the routes of the faulted drivers to
 // some servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
 	routes, err := t.routes(t.Faulted, servers)

@@ -15,15 +15,15 @@ import (
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,
-	Aim:            beforeAcquire,
-	Pass:           true,
+	Reach:          replies,
+	Course:         AtOnce,
 	TTL:            2 * time.Second,
 	Patience:       1.5,
 	HoldContenders: true,
 	On:             OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		return t.onRoutes(t.servers(), func(routes stack.Routes) []Strike {
-			return []Strike{{Before: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
+			return []Strike{{Do: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
 				return routes.Each(func(r *stack.Route) (stack.Heal, error) {
 					return r.Delay(leases(1.25, lease), leases(0.1, lease), stack.ToClient)
 				})

@@ -10,11 +10,10 @@ import (
 )
 
 // partition cuts one instance off from where its locks are, for longer than the
-// lease and through the release of its faulted holders (F13, F29, F30).
+// lease and through the release of its faulted drivers (F13, F29, F30).
 var partition = Fault{
 	Name:     catalog.Partition,
 	Hits:     locks &^ lock.SQLLocks,
-	Aim:      afterRead,
 	Course:   BeforeHeal,
 	TTL:      time.Second,
 	Patience: 1.5,
@@ -33,7 +32,6 @@ var partition = Fault{
 // have run out. No pause is needed: TCP sends again what did not arrive.
 var partitionDB = Fault{
 	Name:     catalog.PartitionDB,
-	Aim:      beforeClaim,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 1.5,

@@ -13,7 +13,6 @@ import (
 // hypervisor does (F11): it can renew nothing and learn nothing meanwhile.
 var pause = Fault{
 	Name:     catalog.Pause,
-	Aim:      afterRead,
 	TTL:      time.Second,
 	Patience: 1.5,
 	Prepare: ready(func(t Target) []Strike {
@@ -26,7 +25,6 @@ var pause = Fault{
 // crash kills a process with its locks, and starts it again (F3, F4).
 var crash = Fault{
 	Name:     catalog.Crash,
-	Aim:      afterRead,
 	Course:   Killed,
 	TTL:      time.Second,
 	Patience: 1.5,

@@ -12,11 +12,10 @@ import (
 )
 
 // redisDown is a Redis that cannot be reached for a while, with its data, and of
-// Redlock's nodes those that it can do without. The faulted holders release into it.
+// Redlock's nodes those that it can do without. The faulted drivers release into it.
 var redisDown = Fault{
 	Name:     catalog.RedisDown,
 	Hits:     lock.Redis | lock.RedisQuorum,
-	Aim:      beforeClaim,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,
@@ -28,7 +27,6 @@ var redisDown = Fault{
 var redisDownMost = Fault{
 	Name:     catalog.RedisDownMost,
 	Hits:     lock.RedisQuorum,
-	Aim:      beforeClaim,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,

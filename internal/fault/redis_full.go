@@ -16,7 +16,6 @@ import (
 var redisFull = Fault{
 	Name:     catalog.RedisFull,
 	Hits:     lock.Redis | lock.RedisQuorum,
-	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
 	Patience: 0.3,
 	On:       RealServers,

@@ -13,7 +13,6 @@ import (
 // that to a COMMIT (F33). Leases outlive it.
 var replyLost = Fault{
 	Name:     catalog.ReplyLost,
-	Aim:      afterRead,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,

@@ -15,7 +15,6 @@ import (
 var redisRestart = Fault{
 	Name:     catalog.RedisRestart,
 	Hits:     lock.Redis | lock.RedisQuorum,
-	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
 	Patience: 0.3,
 	On:       OwnServers,
@@ -26,7 +25,6 @@ var redisRestart = Fault{
 var redisRestartMost = Fault{
 	Name:     catalog.RedisRestartMost,
 	Hits:     lock.RedisQuorum,
-	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
 	Patience: 0.3,
 	On:       OwnServers,
@@ -45,12 +43,11 @@ func (t Target) restart(servers []string) Step {
 	}
 }
 
-// amnesia is one restart that is enough: the faulted holders reach a bare majority of
+// amnesia is one restart that is enough: the faulted drivers reach a bare majority of
 // Redlock's nodes, and one of those forgets (F18).
 var amnesia = Fault{
 	Name:     catalog.Amnesia,
 	Hits:     lock.RedisQuorum,
-	Aim:      beforeClaim,
 	TTL:      3 * time.Second,
 	Patience: 0.3,
 	On:       OwnServers,
@@ -70,7 +67,6 @@ var amnesia = Fault{
 // in one (F32). What was committed is there again.
 var dbRestart = Fault{
 	Name:     catalog.DBRestart,
-	Aim:      beforeClaim,
 	TTL:      10 * time.Second,
 	Patience: 0.1,
 	On:       RealServers,

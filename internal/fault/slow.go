@@ -6,11 +6,10 @@ import (
 	"grablab/internal/catalog"
 )
 
-// slow is work that lasts longer than the lease (F11). The process lives, and
-// may renew, or learn that it has lost.
+// slow is work, or a call, that lasts longer than the lease (F11). The process lives,
+// and may renew, or learn that it has lost.
 var slow = Fault{
 	Name:     catalog.Slow,
-	Aim:      afterRead,
 	TTL:      time.Second,
 	Patience: 1.5,
 	Prepare:  ready(func(Target) []Strike { return []Strike{{}} }),
@@ -19,7 +18,7 @@ var slow = Fault{
 // hang is work that never returns while its process lives (F15).
 var hang = Fault{
 	Name:     catalog.Hang,
-	Aim:      afterRead,
+	Reach:    work,
 	Course:   Never,
 	TTL:      time.Second,
 	Patience: 1.5,

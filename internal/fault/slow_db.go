@@ -12,7 +12,6 @@ import (
 // was asked for in time, and nothing of it is lost.
 var slowDB = Fault{
 	Name:     catalog.SlowDB,
-	Aim:      beforeClaim,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 1.5,

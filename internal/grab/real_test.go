@@ -184,7 +184,7 @@ func TestPausedHolder(t *testing.T) {
 			for _, e := range events.Events() {
 				scan.Add(e)
 			}
-			if got := scan.Record().NearMisses; got != 1 {
+			if got := scan.Record().CountNearMisses(); got != 1 {
 				t.Errorf("%d near misses, want 1", got)
 			}
 		})

@@ -138,7 +138,7 @@ func (s *scene) nearMisses() int {
 			scan.Add(e)
 		}
 	}
-	return scan.Record().NearMisses
+	return scan.Record().CountNearMisses()
 }
 
 // wants fails the test if an answer is another.

@@ -350,7 +350,7 @@ func TestEveryCallIsTapped(t *testing.T) {
 	}
 	c, url, _ := controlled(t, "-redis", single.Addr(), "-redlock", strings.Join(addrs, ","))
 	called := func(order int64, strategy string) (targets []string) {
-		must(t, c.SetHold(t.Context(), strategy, control.Hold{First: order, Count: 1, Drivers: []int64{42}, Pass: true}))
+		must(t, c.SetHold(t.Context(), strategy, control.Hold{First: order, Count: 1, Drivers: []int64{42}, Outcome: control.Delivered}))
 		<-grabbing(t, url, fmt.Sprintf("/orders/%d/grab?strategy=%s", order, strategy))
 		calls, err := c.Held(t.Context(), strategy, 0, 0)
 		must(t, err)

@@ -44,6 +44,7 @@ type Workload interface {
 	Requests() int
 
 	take() (Request, bool) // the next one; false: there is none
+	through(http.RoundTripper) http.RoundTripper
 	pacer(ctx context.Context, cfg Config, timer *timer) pacer
 }
 
@@ -72,7 +73,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{
-			Transport:     failureNamer{ctx, transport},
+			Transport:     failureNamer{ctx, w.through(transport)},
 			Timeout:       cfg.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}),

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -16,11 +17,14 @@ type Bursts struct {
 	sent     []time.Duration // since began, by request
 	next     int
 	ended    bool
-	change   chan struct{} // closes at the next burst, and at the end
+	change   chan struct{}                  // closes at the next burst, and at the end
+	hangUps  map[Request]context.CancelFunc // of the requests in flight
 }
 
 // NewBursts returns a workload without a burst.
-func NewBursts() *Bursts { return &Bursts{began: time.Now(), change: make(chan struct{})} }
+func NewBursts() *Bursts {
+	return &Bursts{began: time.Now(), change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
+}
 
 // Send sends one burst.
 func (b *Bursts) Send(requests []Request) {
@@ -32,6 +36,36 @@ func (b *Bursts) Send(requests []Request) {
 	}
 	b.notifyLocked()
 }
+
+// HangUp ends the connection of a request in flight, as a client does that gives
+// up. It is answered as one that timed out.
+func (b *Bursts) HangUp(r Request) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if hangUp := b.hangUps[r]; hangUp != nil {
+		hangUp()
+	}
+}
+
+// through lets HangUp reach every request that goes through next.
+func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		r, err := ParseRequest(req.URL.String())
+		if err != nil {
+			return nil, err
+		}
+		ctx, hangUp := context.WithCancel(req.Context()) // it ends with the attack, whose answers are read to their end
+		b.mu.Lock()
+		b.hangUps[r] = hangUp
+		b.mu.Unlock()
+		return next.RoundTrip(req.WithContext(ctx))
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls f.
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // End says that no burst follows.
 func (b *Bursts) End() {

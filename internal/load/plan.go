@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -37,6 +38,8 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 
 // Requests implements Workload.
 func (p *Plan) Requests() int { return len(p.orders) * p.drivers }
+
+func (p *Plan) through(next http.RoundTripper) http.RoundTripper { return next }
 
 func (p *Plan) take() (Request, bool) {
 	p.mu.Lock()

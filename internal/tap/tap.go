@@ -28,6 +28,9 @@ const (
 	Renew   Phase = "renew"
 )
 
+// Phases lists them.
+var Phases = []Phase{Acquire, Read, Claim, Release, Renew}
+
 // DB is the target of the calls to the database.
 const DB = "db"
 

@@ -188,20 +188,9 @@ type Strategy struct {
 	// the winner has left, and is kept apart from it until the claim only.
 	UntilClaim bool
 	Breaks     []string // its known failure modes (F1 …)
-	// Aims says where a fault meets the strategy at its weakest, if that is not
-	// where it strikes all others.
-	Aims map[catalog.Fault]Point
 
 	// New checks that the Env has what the strategy needs, and makes a locker.
 	New func(Env) (Locker, error)
-}
-
-// Point is a place in a grab: before its nth remote call of a phase ("acquire",
-// "read", "claim", "release"), or after the reply to that.
-type Point struct {
-	Phase string
-	Call  int // from 1
-	After bool
 }
 
 // GuardedBy is the guard with which the strategy writes where asked is asked for;

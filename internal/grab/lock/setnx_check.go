@@ -31,7 +31,6 @@ var setnxCheck = variant(setnx, Strategy{
 		catalog.SlowDB:        catalog.Unsafe, // its claim waits past its lease
 	},
 	Breaks: []string{"F12", "F37"},
-	Aims:   map[catalog.Fault]Point{catalog.Pause: {Phase: "claim", Call: 1}},
 	New: func(env Env) (Locker, error) {
 		l, err := redisKeyLock{set: setPX, unset: compareAndDelete, believesLate: true}.locker(env)
 		return checkLocker{l}, err

@@ -16,7 +16,6 @@ var setnxExpire = variant(setnx, Strategy{
 	Source: "the source articles: SETNX and EXPIRE",
 	Expect: with(believingLate, catalog.Crash, catalog.Stuck), // between the two commands
 	Breaks: []string{"F4", "F5", "F12"},
-	Aims:   map[catalog.Fault]Point{catalog.Crash: {Phase: "acquire", Call: 1, After: true}},
 	New:    redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
 })
 

@@ -55,7 +55,7 @@ var KnownBroken = []Strategy{
 // variant is base but for its name, its failure modes, and whatever else own says.
 func variant(base, own Strategy) Strategy {
 	v := base
-	v.Name, v.Title, v.Breaks, v.Aims = own.Name, own.Title, own.Breaks, own.Aims
+	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks
 	v.Source = cmp.Or(own.Source, base.Source)
 	v.Guard = cmp.Or(own.Guard, base.Guard)
 	v.Fences = own.Fences || base.Fences

@@ -1,0 +1,199 @@
+package experiment
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+)
+
+// failed is an order on which a property was not kept.
+type failed struct {
+	order    int64
+	property string
+}
+
+// failureOf is the worst of what happened to an order; "" if all went well.
+func failureOf(order int64, s lock.Strategy, e check.Evidence) failed {
+	f := failed{order: order}
+	switch {
+	case doubleGrabs(e, order) > 0:
+		f.property = catalog.OneWinner
+	case slices.Contains(e.Stuck, order):
+		f.property = catalog.StuckOrder
+	case len(overlapsOf(e, s, order)) > 0:
+		f.property = catalog.HoldersExclusive
+	}
+	return f
+}
+
+func doubleGrabs(e check.Evidence, order int64) (n int) {
+	for _, g := range e.Ledger {
+		if g.Order == order {
+			n++
+		}
+	}
+	return max(0, n-1)
+}
+
+// overlapsOf an order; none where there is no lock, or nothing was recorded.
+func overlapsOf(e check.Evidence, s lock.Strategy, order int64) []check.Overlap {
+	if e.Record == nil || s.Excludes == catalog.NoExclusion {
+		return nil
+	}
+	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != order }), s.Excludes)
+}
+
+// explain makes the timelines of some orders, as far as they were recorded.
+func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (map[int64]check.Timeline, error) {
+	timelines := map[int64]check.Timeline{}
+	if len(failures) == 0 || e.Record == nil {
+		return timelines, nil
+	}
+	events := map[int64][]history.Event{}
+	for _, f := range failures {
+		events[f.order] = nil
+	}
+	if err := w.fleet.Events.Again(func(x history.Event) {
+		if _, asked := events[x.Order]; asked {
+			events[x.Order] = append(events[x.Order], x)
+		}
+	}); err != nil {
+		return timelines, err
+	}
+	for _, f := range failures {
+		timeline, ok := check.Explain(events[f.order], e.Ledger, check.Case{
+			Order: f.order, Property: f.property, Guard: c.Guard, Fault: c.Fault, Lease: w.lease(c),
+			Excludes: s.Excludes, UntilClaim: s.UntilClaim, Breaks: s.Breaks,
+		})
+		if ok {
+			timelines[f.order] = timeline
+		}
+	}
+	return timelines, nil
+}
+
+// keep keeps the events of the cell, and what explains its verdict: the timeline
+// of the worst order, and a picture of it where two have won. It returns that and
+// the timelines of the failures that it is given.
+func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
+	if m.accounting == nil {
+		return nil
+	}
+	worst := worstOf(c, s, m.evidence, failures)
+	if worst.property != "" && !slices.Contains(failures, worst) {
+		failures = append(failures, worst)
+	}
+	reasons := &invalidReasons{m.invalid}
+	timelines, err := w.explain(c, s, m.evidence, failures)
+	reasons.add(err, "its timelines could not be made")
+	reasons.add(w.tell(c, m.evidence, timelines, worst), "its picture could not be drawn")
+	reasons.add(w.journal.keep(c.Strategy, c.Fault, &w.fleet.Events), "events could not be kept")
+	m.invalid = reasons.first
+	return timelines
+}
+
+// tell gives the cell the timeline of one order.
+func (w *worker) tell(c *Cell, e check.Evidence, timelines map[int64]check.Timeline, of failed) error {
+	timeline, ok := timelines[of.order]
+	if !ok || of.property == "" {
+		return nil
+	}
+	c.Timeline = &timeline
+	if of.property != catalog.OneWinner {
+		return nil
+	}
+	timeline.Picture = fmt.Sprintf("%s-%s.picture.html", c.Strategy, c.Fault)
+	return w.journal.draw(timeline.Picture, e.Record, of.order)
+}
+
+// worstOf is the order that the cell's timeline is about: one that was grabbed too
+// often, or else one that is stuck, or else one whose holders the lock was to keep
+// apart; of those the first of the failures that it is given. The zero value: none.
+func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
+	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
+	switch {
+	case e.NoLedger == nil && c.DoubleGrabs != nil && *c.DoubleGrabs > 0 && len(e.Ledger) > 0:
+		worst = failed{check.CountGrabs(e.Ledger).Most, catalog.OneWinner}
+	case len(e.Stuck) > 0:
+		worst = failed{slices.Min(e.Stuck), catalog.StuckOrder}
+	case surprise && c.Overlaps != nil && *c.Overlaps > 0:
+		worst = failed{check.Overlaps(e.Record.Holds, s.Excludes)[0].First.Order, catalog.HoldersExclusive}
+	default:
+		return worst
+	}
+	for _, f := range failures {
+		if f.property == worst.property {
+			return f
+		}
+	}
+	return worst
+}
+
+// judgePoints gives each point its row.
+func (in *injection) judgePoints(m *measured) {
+	if m.accounting == nil {
+		return
+	}
+	var failures []failed
+	for _, c := range in.contests {
+		if f := failureOf(c.order, in.strategy, m.evidence); f.property != "" {
+			failures = append(failures, f)
+		}
+	}
+	timelines := in.keep(in.cell, in.strategy, m, failures)
+	for _, p := range in.points {
+		in.cell.Points = append(in.cell.Points, in.row(p.String(), m.evidence, timelines))
+	}
+}
+
+// row is what became of the orders on which the fault struck at a point.
+func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
+	p := Point{Point: name}
+	var double, stuck, overlaps, misses int
+	for _, c := range in.contests {
+		if c.point.String() != name {
+			continue
+		}
+		p.Strikes++
+		if c.struck {
+			p.Struck++
+		}
+		double += doubleGrabs(e, c.order)
+		overlaps += len(overlapsOf(e, in.strategy, c.order))
+		if slices.Contains(e.Stuck, c.order) {
+			stuck++
+		}
+		if e.Record != nil {
+			misses += e.Record.NearMisses[c.order]
+		}
+		p.FailureMode = cmp.Or(p.FailureMode, timelines[c.order].Mode)
+	}
+	if e.NoLedger == nil {
+		p.DoubleGrabs = &double
+	}
+	if e.NoProbe == nil {
+		p.StuckOrders = &stuck
+	}
+	if e.Record != nil {
+		p.NearMisses = &misses
+		if in.strategy.Excludes != catalog.NoExclusion {
+			p.Overlaps = &overlaps
+		}
+	}
+	switch {
+	case double > 0:
+		p.Verdict = catalog.Unsafe
+	case stuck > 0:
+		p.Verdict = catalog.Stuck
+	case missed(p) || p.DoubleGrabs == nil || p.StuckOrders == nil:
+		p.Verdict = catalog.Unknown
+	default:
+		p.Verdict = catalog.Safe
+	}
+	return p
+}

@@ -1,0 +1,78 @@
+package fault
+
+import (
+	"fmt"
+	"strings"
+
+	"grablab/internal/control"
+	"grablab/internal/tap"
+)
+
+// Role is what a driver does, and where its order stands, when a fault strikes it.
+type Role string
+
+// The roles.
+const (
+	// Alone: no other driver has come yet.
+	Alone Role = ""
+	// Waiting: it has come while another driver had the lock, which has since
+	// released it without a write.
+	Waiting Role = "waiting"
+	// HandingOver: its claim was refused, and it releases to a driver that waits.
+	HandingOver Role = "handing over"
+)
+
+// Point is a place in a grab at which a fault strikes: the driver is in that role,
+// and held there. Calls that a grab makes at once, to the nodes of a quorum, are
+// one point.
+type Point struct {
+	Role Role
+	control.Point
+}
+
+// String is "before claim 1", "waiting: after acquire 2".
+func (p Point) String() string {
+	if p.Role == Alone {
+		return p.Point.String()
+	}
+	return string(p.Role) + ": " + p.Point.String()
+}
+
+// ParsePoint reads what String writes.
+func ParsePoint(text string) (p Point, err error) {
+	if role, rest, ok := strings.Cut(text, ": "); ok {
+		if p.Role = Role(role); p.Role != Waiting && p.Role != HandingOver {
+			return p, fmt.Errorf("fault: no driver is %q when a fault strikes it; one may be %q or %q", role, Waiting, HandingOver)
+		}
+		text = rest
+	}
+	p.Point, err = control.ParsePoint(text)
+	return p, err
+}
+
+// AfterRead is the end of a phase that is a point of its own: the work comes next.
+// What follows the end of any other phase is the next call.
+var AfterRead = control.Point{Phase: tap.Read, After: true}
+
+// Reach says which points a fault can meet, and why no others.
+type Reach struct {
+	Meets func(Point) bool
+	Why   string // in a sentence
+}
+
+// The reaches.
+var (
+	work    = &Reach{func(p Point) bool { return p.Point == AfterRead }, "the work lies between the read and the claim"}
+	replies = &Reach{
+		func(p Point) bool { return !p.After },
+		"it strikes the reply to a call that is yet to be sent",
+	}
+	acquires = &Reach{
+		func(p Point) bool { return p.Phase == tap.Acquire && p.Role != HandingOver },
+		"the client gives up while it acquires",
+	}
+	leaves = &Reach{
+		func(p Point) bool { return p.Role == Alone && p.Phase != tap.Claim && p.Phase != tap.Renew },
+		"the first driver, whose claim is refused, comes alone",
+	}
+)
