@@ -12,15 +12,13 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint: it says which calls stop, and where. They are those of some drivers on some orders,
-// each time; or, where no drivers are named, those of the first grab of each order
-// that comes to the point. Such a grab is held by one hold at most. A call that
-// belongs to no single grab and has the order in a key, in braces (batched
-// renewals), counts as the first driver's.
+// Hold is a breakpoint: it says which calls stop, and where. A call that belongs to
+// no single grab and has orders in its keys, in braces (batched renewals), counts as
+// one of each of them.
 type Hold struct {
-	First   int64   `json:"first"` // id of the first order
-	Count   int     `json:"count"` // of consecutive orders
-	Drivers []int64 `json:"drivers,omitempty"`
+	First   int64   `json:"first"`             // id of the first order
+	Count   int     `json:"count"`             // of consecutive orders
+	Drivers []int64 `json:"drivers,omitempty"` // whose calls they are; none: any driver's
 	// At is where calls are held. The zero Point is before every call; a call
 	// that is held there leaves when its deadline passes. At any other, a held
 	// call ignores its context, as a stopped process does.
@@ -96,6 +94,8 @@ type Held struct {
 	State State `json:"state"`
 	// Cancelled: the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
+	// Shared: it belongs to no single grab, and may serve several.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // State is how far a call has come.
@@ -146,7 +146,6 @@ type Holds struct {
 	set    []*hold
 	counts map[Call]int   // of calls whose orders are covered, by name with N 0
 	resent map[Call]*call // to be sent again, by name with N 0
-	grabs  map[Call]bool  // that a hold without drivers has met, by Order and Driver alone
 }
 
 type hold struct {
@@ -158,6 +157,7 @@ type hold struct {
 
 type call struct {
 	Held
+	orders   []int64 // that it belongs to
 	ctx      context.Context
 	by       *hold // that holds it; nil: none has
 	outcome  Outcome
@@ -173,7 +173,7 @@ func (h *Holds) Set(name string, what Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.counts == nil {
-		h.counts, h.resent, h.grabs = map[Call]int{}, map[Call]*call{}, map[Call]bool{}
+		h.counts, h.resent = map[Call]int{}, map[Call]*call{}
 	}
 	h.set = append(h.set, &hold{Hold: what, name: name, changed: make(chan struct{})})
 }
@@ -317,12 +317,12 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 // PhaseEnded tells that a phase of a grab has ended well, and returns once the
 // grab may go on.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
-	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase})
+	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
 	_ = h.awaitReply(context.Background(), c, nil) // what has ended cannot be refused
 }
 
-func newCall(ctx context.Context, name Call) *call {
-	return &call{Held: Held{Call: name, State: Released}, ctx: ctx, answered: make(chan struct{})}
+func newCall(ctx context.Context, name Call, orders ...int64) *call {
+	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
 // begin names a call and has it held, if a hold is set for it. It is nil where
@@ -330,8 +330,8 @@ func newCall(ctx context.Context, name Call) *call {
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	name, ok := h.nameLocked(op)
-	if !ok {
+	name, orders := h.nameLocked(op)
+	if len(orders) == 0 {
 		return nil
 	}
 	if c := h.resent[name]; c != nil {
@@ -339,31 +339,49 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 		return c
 	}
 	h.counts[name]++
-	c := newCall(ctx, name)
-	c.N = h.counts[name]
+	c := newCall(ctx, name, orders...)
+	c.N, c.Shared = h.counts[name], op.Order == 0
 	if h.meetLocked(c, false) {
 		c.State, c.released = Waiting, make(chan struct{})
 	}
 	return c
 }
 
-// nameLocked is a call's name without its number.
-func (h *Holds) nameLocked(op tap.Op) (c Call, ok bool) {
-	for _, l := range h.set {
-		if op.Order != 0 && l.covers(op.Order) {
-			return Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}, true
+// nameLocked is a call's name without its number, and the orders that it belongs to
+// of those that a hold covers; none: it is not to be held. A call of several has the
+// name of the first.
+func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
+	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
+	if op.Order != 0 {
+		if h.coveringLocked(op.Order) != nil {
+			orders = []int64{op.Order}
 		}
-		for _, key := range op.Keys {
-			if id := orderIn(key); op.Order == 0 && l.covers(id) {
-				c = Call{Order: id, Phase: tap.Renew, Target: op.Target}
-				if len(l.Drivers) > 0 {
-					c.Driver = l.Drivers[0]
-				}
-				return c, true
+		return c, orders
+	}
+	for _, key := range op.Keys {
+		id := orderIn(key)
+		l := h.coveringLocked(id)
+		if l == nil {
+			continue
+		}
+		if orders = append(orders, id); len(orders) == 1 {
+			c.Order, c.Phase = id, tap.Renew
+			if len(l.Drivers) > 0 {
+				c.Driver = l.Drivers[0]
 			}
 		}
 	}
-	return c, false
+	return c, orders
+}
+
+// coveringLocked is the first hold that covers an order; nil: none does.
+func (h *Holds) coveringLocked(order int64) *hold {
+	for _, l := range h.set {
+		if l.covers(order) {
+			return l
+		}
+	}
+	return nil
 }
 
 // orderIn is the order whose id stands in a key, in braces; 0: none does.
@@ -380,7 +398,7 @@ func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.F
 // them holds it. after: it has been answered.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
-		if !l.covers(c.Order) || !l.At.matches(c.Call, after) || !h.takesLocked(l, c) {
+		if !l.At.matches(c.Call, after) || !l.takes(c) {
 			continue
 		}
 		if l.At != (Point{}) && h.Note != nil {
@@ -405,18 +423,12 @@ func (p Point) matches(c Call, after bool) bool {
 	return p.Phase == c.Phase && p.N == c.N && p.After == after && (p.Target == "" || p.Target == c.Target)
 }
 
-// takesLocked says whether a hold takes the call. Without drivers, a hold takes the
-// first grab of each order, which it marks as taken.
-func (h *Holds) takesLocked(l *hold, c *call) bool {
-	if len(l.Drivers) > 0 {
-		return slices.Contains(l.Drivers, c.Driver)
-	}
-	of := Call{Order: c.Order, Driver: c.Driver}
-	if h.grabs[of] && l.Outcome == "" || slices.ContainsFunc(l.calls, func(o *call) bool { return o.Order == c.Order }) {
+// takes says whether the call is one that l is about, wherever it is.
+func (l *hold) takes(c *call) bool {
+	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false
 	}
-	h.grabs[of] = true
-	return true
+	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
 // awaitRelease returns once a call may be sent, with the context to send it on.
@@ -476,12 +488,9 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
-// isReply says whether a call that came to err has got a reply: also go-redis' nil,
-// and errors of Redis itself, are one.
-func isReply(err error) bool {
-	var replied interface{ RedisError() }
-	return err == nil || errors.As(err, &replied)
-}
+// gaveUp says whether a call came to nothing because its caller stopped waiting. Any
+// other error may be a reply: go-redis' nil, ZooKeeper's "no node".
+func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
 // awaitReply takes the answer to a call, and returns what its caller is told,
 // once it may be.
@@ -490,7 +499,7 @@ func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	c.answer = answer
 	close(c.answered)
 	lost := c.outcome == ReplyLost || c.settled == ReplyLost
-	held := c.outcome == ReplyDelayed || !lost && isReply(answer) && h.meetLocked(c, true)
+	held := c.outcome == ReplyDelayed || !lost && !gaveUp(ctx, answer) && h.meetLocked(c, true)
 	if held {
 		c.State, c.released = Replied, make(chan struct{})
 	}

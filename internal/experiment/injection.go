@@ -201,13 +201,15 @@ func (in *injection) strikeAll(ctx context.Context) error {
 		return err
 	}
 	for i, of := range in.strikes {
-		s := strike{injection: in}
-		for k, p := range in.points {
-			s.contests = append(s.contests, in.contest(1+i*len(in.points)+k, p))
-		}
-		in.contests = append(in.contests, s.contests...)
-		if err := s.run(ctx, of); err != nil {
-			return fmt.Errorf("experiment: the injection broke off: %w", err)
+		for _, group := range in.trail.groups(in.points) {
+			s := strike{injection: in}
+			for _, k := range group {
+				s.contests = append(s.contests, in.contest(1+i*len(in.points)+k, in.points[k]))
+			}
+			in.contests = append(in.contests, s.contests...)
+			if err := s.run(ctx, of); err != nil {
+				return fmt.Errorf("experiment: the injection broke off: %w", err)
+			}
 		}
 	}
 	after := strike{injection: in, contests: []*contest{in.contest(in.cell.Orders-1, fault.Point{})}}
@@ -224,7 +226,10 @@ type contest struct {
 	contenders []load.Request // that come once the fault has struck, the other instance first
 	calls      int            // that are held at the point
 	gone       bool           // before has released
+	came       time.Time      // a call is held at the point since then
 	struck     bool
+	held       time.Time // a contender is held since then
+	freed      bool      // and no longer
 }
 
 func (in *injection) contest(n int, p fault.Point) *contest {

@@ -14,7 +14,6 @@ import (
 	"grablab/internal/load"
 	"grablab/internal/order"
 	"grablab/internal/stack"
-	"grablab/internal/tap"
 	"grablab/internal/wait"
 )
 
@@ -39,7 +38,7 @@ var courses = map[fault.Course][]step{
 	fault.AtOnce:     {(*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).heal, (*strike).releaseContenders, (*strike).awaitAnswers},
 	fault.Never:      {(*strike).leaveFaulted, (*strike).sendContenders, (*strike).awaitContenderAnswers},
 	fault.Killed:     {(*strike).sendContenders, (*strike).awaitAnswers},
-	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).awaitFaulted, (*strike).sendThird, (*strike).awaitThird, (*strike).releaseContenders, (*strike).awaitAnswers},
+	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).sendThird, (*strike).releaseContenders, (*strike).awaitAnswers},
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitAnswers},
 }
 
@@ -116,7 +115,7 @@ func (s *strike) holds(c *contest) []hold {
 	switch {
 	case c.point.Role == fault.HandingOver:
 		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: beforeClaim}})
-	case c.point.Phase == tap.Renew:
+	case c.point.Background:
 		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: fault.AfterRead}})
 	}
 	if c.before != nil {
@@ -217,8 +216,18 @@ func (s *strike) met(ctx context.Context) (m met, err error) {
 	return m, err
 }
 
-// isAtPoint says whether the faulted driver is held where the fault is to strike it.
-func (m met) isAtPoint(c *contest) bool { return len(m.struck[holdName(pointHold, c)]) >= c.calls }
+// together is how long calls may lie apart that are made at once.
+const together = 100 * time.Millisecond
+
+// isAtPoint says whether the faulted driver is held where the fault is to strike it:
+// with all calls that it makes there at once.
+func (m met) isAtPoint(c *contest) bool {
+	n := len(m.struck[holdName(pointHold, c)])
+	if n > 0 && c.came.IsZero() {
+		c.came = time.Now()
+	}
+	return n >= c.calls || n > 0 && time.Since(c.came) > together
+}
 
 // sendFaulted sends each faulted driver, and those with whom it plays its role. It
 // returns once each is held at its point, or has been answered without coming there.
@@ -323,50 +332,87 @@ func (s *strike) contendFor() time.Duration {
 }
 
 // awaitContenders returns once a contender has claimed every order, or is held
-// before it, or all of them have been answered; at the latest when they have had
-// their time, or when those who are held have lost a third of their own leases.
+// before it, or those of the other instance have been answered, for the struck one
+// may be stopped; at the latest when they have had their time.
 func (s *strike) awaitContenders(ctx context.Context) error {
-	var since time.Time
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
-		held := s.held(ctx)
-		if len(held) > 0 && since.IsZero() {
-			since = time.Now()
-		}
 		claimed := s.claimed(ctx)
-		return !since.IsZero() && time.Since(since) > s.lease(s.cell)/3 || s.all(func(c *contest) bool {
-			return held[c] || slices.ContainsFunc(c.contenders, claimed) || !slices.ContainsFunc(c.contenders, s.isPending)
+		if err := s.freeContenders(ctx, claimed); err != nil {
+			return false, err
+		}
+		return s.all(func(c *contest) bool {
+			return !c.held.IsZero() && !c.freed || slices.ContainsFunc(c.contenders, claimed) || !slices.ContainsFunc(c.contenders, func(r load.Request) bool {
+				return r.Target == s.other.URL && s.isPending(r)
+			})
 		}), nil
 	})
 }
 
-// held are the contests of which a contender is held. A stopped instance does not
-// answer, and counts for none.
-func (s *strike) held(ctx context.Context) map[*contest]bool {
-	contests := map[*contest]bool{}
-	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
-		return contests
-	}
-	for _, in := range []*fleet.Instance{s.other, s.struck} {
-		ctx, cancel := context.WithTimeout(ctx, 10*pollInterval)
-		held, _ := in.Holds(ctx)
-		cancel()
-		for _, c := range s.contests {
-			contests[c] = contests[c] || slices.ContainsFunc(s.heldContenders(c), func(r load.Request) bool {
-				return r.Target == in.URL && len(held[contenderName(c, r.Driver)]) > 0
-			})
+// freeContenders lets those claim that have been held until the faulted driver has
+// claimed or been answered, or for a third of their own leases: it must not be the
+// hold that outlasts a lease.
+func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
+	held := s.held(ctx)
+	for _, c := range s.contests {
+		if len(held[c]) == 0 {
+			continue
+		}
+		if c.held.IsZero() {
+			c.held = time.Now()
+		}
+		if !s.isOver(c, claimed) && time.Since(c.held) < s.lease(s.cell)/3 {
+			continue
+		}
+		c.freed = true
+		for _, h := range held[c] {
+			if err := h.in.RemoveHold(ctx, h.name(c)); err != nil {
+				return err
+			}
 		}
 	}
-	return contests
+	return nil
 }
 
-// awaitQuiet returns once all drivers have been answered or are held, or the
-// contenders have had their time.
+// isOver says whether what contenders are held for has come about: the claim of the
+// faulted driver, or of the third one.
+func (s *strike) isOver(c *contest, claimed func(load.Request) bool) bool {
+	if s.fault.Course == fault.Released {
+		return slices.ContainsFunc(c.contenders[1:], claimed)
+	}
+	return claimed(c.faulted) || s.isAnswered(c.faulted)
+}
+
+// held are the holds at which contenders are held. A stopped instance does not
+// answer, and has none.
+func (s *strike) held(ctx context.Context) map[*contest][]hold {
+	all := map[*contest][]hold{}
+	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
+		return all
+	}
+	held := map[*fleet.Instance]map[string][]control.Held{}
+	for _, in := range []*fleet.Instance{s.other, s.struck} {
+		ctx, cancel := context.WithTimeout(ctx, 2*pollInterval)
+		held[in], _ = in.Holds(ctx)
+		cancel()
+	}
+	for _, c := range s.contests {
+		for _, h := range s.holds(c) {
+			if h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 {
+				all[c] = append(all[c], h)
+			}
+		}
+	}
+	return all
+}
+
+// awaitQuiet returns once all drivers have been answered, or the contenders have had
+// their time.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
-		held := s.held(ctx)
+		err := s.freeContenders(ctx, s.claimed(ctx))
 		return s.all(func(c *contest) bool {
-			return s.isAnswered(c.faulted) && (held[c] || !slices.ContainsFunc(c.contenders, s.isPending))
-		}), nil
+			return s.isAnswered(c.faulted) && !slices.ContainsFunc(c.contenders, s.isPending)
+		}), err
 	})
 }
 
@@ -387,33 +433,34 @@ func (s *strike) leaveFaulted(context.Context) error {
 	return nil
 }
 
-// releaseContenders waits until the faulted drivers have claimed, for less than
-// what is left of the contenders' own leases.
+// releaseContenders returns once all contenders that are held have been let go.
 func (s *strike) releaseContenders(ctx context.Context) error {
 	err := s.until(ctx, s.lease(s.cell)/3, func() (bool, error) {
-		claimed := s.claimed(ctx)
-		return s.all(func(c *contest) bool {
-			return !s.holdsContenders(c) || claimed(c.faulted) || s.isAnswered(c.faulted)
-		}), nil
+		err := s.freeContenders(ctx, s.claimed(ctx))
+		return s.all(func(c *contest) bool { return c.held.IsZero() || c.freed }), err
 	})
-	return errors.Join(err, s.remove(ctx, contenderHold))
+	return errors.Join(err, s.remove(ctx, contenderHold)) // also those that hold none yet
 }
 
 // remove removes the holds of that kind. One that is gone is no error.
 func (s *strike) remove(ctx context.Context, kind string) error {
 	for _, c := range s.contests {
-		for _, h := range s.holds(c) {
-			if h.kind != kind {
-				continue
-			}
-			var answered *fleet.StatusError
-			err := h.in.RemoveHold(ctx, h.name(c))
-			if errors.As(err, &answered) && answered.Code == http.StatusNotFound {
-				err = nil
-			}
-			if err != nil {
-				return err
-			}
+		if err := s.removeOf(ctx, c, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *strike) removeOf(ctx context.Context, c *contest, kind string) error {
+	for _, h := range s.holds(c) {
+		if h.kind != kind {
+			continue
+		}
+		var answered *fleet.StatusError
+		err := h.in.RemoveHold(ctx, h.name(c))
+		if err != nil && !(errors.As(err, &answered) && answered.Code == http.StatusNotFound) {
+			return err
 		}
 	}
 	return nil
@@ -452,29 +499,29 @@ func (s *strike) sendSecond(context.Context) error {
 	return nil
 }
 
-// awaitFaulted returns once the faulted drivers have released.
-func (s *strike) awaitFaulted(ctx context.Context) error {
-	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		return s.all(func(c *contest) bool { return s.isAnswered(c.faulted) }), nil
-	})
-}
-
-// sendThird sends those that come once the faulted driver has released.
-func (s *strike) sendThird(context.Context) error {
-	for _, c := range s.contests {
-		s.bursts.Send(c.contenders[1:])
-	}
-	return nil
-}
-
-// awaitThird gives them less time than what is left of the second driver's lease.
-func (s *strike) awaitThird(ctx context.Context) error {
-	return s.until(ctx, s.lease(s.cell)/3, func() (bool, error) {
+// sendThird sends those that come once the faulted driver has released, and lets
+// them have the time that the second driver is held for.
+func (s *strike) sendThird(ctx context.Context) error {
+	sent := map[*contest]bool{}
+	err := s.until(ctx, s.lease(s.cell)/2, func() (bool, error) {
+		for _, c := range s.contests {
+			if !sent[c] && s.isAnswered(c.faulted) {
+				sent[c] = true
+				s.bursts.Send(c.contenders[1:])
+			}
+		}
 		claimed := s.claimed(ctx)
+		err := s.freeContenders(ctx, claimed)
 		return s.all(func(c *contest) bool {
-			return slices.ContainsFunc(c.contenders[1:], claimed) || !slices.ContainsFunc(c.contenders[1:], s.isPending)
-		}), nil
+			return c.freed || sent[c] && !slices.ContainsFunc(c.contenders[1:], s.isPending)
+		}), err
 	})
+	for _, c := range s.contests {
+		if !sent[c] {
+			s.bursts.Send(c.contenders[1:])
+		}
+	}
+	return err
 }
 
 // hangUp ends the connections of the faulted drivers, and returns once their

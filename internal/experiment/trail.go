@@ -24,6 +24,11 @@ type trail struct {
 	// queued is how many calls a driver makes before it waits to be told that the
 	// lock is free; 0: it asks again and again, or does not wait at all.
 	queued int
+	// renews: renewals are made in the background.
+	renews bool
+	// shares: one call may serve the grabs of several orders. Where it is held, all
+	// of them are.
+	shares bool
 }
 
 // trails keeps the trail of each strategy. It is safe for concurrent use.
@@ -64,10 +69,11 @@ func (t *trails) get(strategy string, record func() (trail, error)) (trail, erro
 
 // Settings and bounds of a dry run.
 const (
-	dryTTL   = 2 * time.Second
-	dryStep  = 10 * time.Second       // for anything that has to happen
-	quietFor = 300 * time.Millisecond // no call for so long: a driver waits to be told. Pollers pause for half as long
-	askFor   = 4 * quietFor           // calls for so long: it asks again and again
+	dryTTL    = 2 * time.Second
+	dryOrders = 6
+	dryStep   = 10 * time.Second       // for anything that has to happen
+	quietFor  = 300 * time.Millisecond // no call for so long: a driver waits to be told. Pollers pause for half as long
+	askFor    = 4 * quietFor           // calls for so long: it asks again and again
 )
 
 // dryRun records a trail on orders of its own.
@@ -91,16 +97,33 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 		return t, err
 	}
 	d := &dryRun{worker: w, struck: w.fleet.Instances[0], other: w.fleet.Instances[1], lease: time.Duration(leaseMS * float64(time.Millisecond))}
-	if d.next, err = w.orders.Create(ctx, 4); err != nil {
+	if d.next, err = w.orders.Create(ctx, dryOrders); err != nil {
 		return t, err
 	}
 	t.calls = map[fault.Role][]control.Call{}
+	if err := d.warmUp(ctx); err != nil {
+		return t, err
+	}
 	for _, step := range []func(context.Context, *trail) error{d.alone, d.waiting, d.handingOver} {
 		if err := step(ctx, &t); err != nil {
 			return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
 		}
 	}
 	return t, w.fleet.ReadEvents(func(history.Event) {}) // they count in no figure
+}
+
+// warmUp has both instances make what they make once: sessions, nodes.
+func (d *dryRun) warmUp(ctx context.Context) error {
+	for _, in := range []*fleet.Instance{d.struck, d.other} {
+		g := d.grab(d.order(), in, 1)
+		if err := g.start(ctx); err != nil {
+			return err
+		}
+		if err := g.await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // alone holds the grab after its read until a renewal has come, if any does.
@@ -113,14 +136,15 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 		calls, err := g.calls(ctx)
 		return slices.ContainsFunc(calls, func(c control.Call) bool { return c.Phase == tap.Renew }), err
 	}
-	if _, err := wait.Until(ctx, pollInterval, d.lease/2, renewed); err != nil {
+	var err error
+	if t.renews, err = wait.Until(ctx, pollInterval, d.lease/2, renewed); err != nil {
 		return err
 	}
 	if err := g.finish(ctx); err != nil {
 		return err
 	}
-	calls, err := g.calls(ctx)
-	t.calls[fault.Alone] = calls
+	t.calls[fault.Alone], err = g.calls(ctx)
+	t.shares = t.shares || g.shares
 	return err
 }
 
@@ -225,6 +249,7 @@ type dryGrab struct {
 	ended         chan struct{}
 	heldAt        string        // the name of the hold that it waits at; "": none
 	at            control.Point // of that
+	shares        bool          // a call of it may have served other grabs
 }
 
 func (d *dryRun) grab(order int64, in *fleet.Instance, driver int64) *dryGrab {
@@ -275,6 +300,7 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 	calls := make([]control.Call, len(held))
 	for i, h := range held {
 		calls[i] = h.Call
+		g.shares = g.shares || h.Shared
 	}
 	return calls, err
 }
@@ -354,10 +380,10 @@ func (t trail) points() []fault.Point {
 	}
 	for _, role := range []fault.Role{fault.Alone, fault.Waiting, fault.HandingOver} {
 		for _, c := range t.calls[role] {
-			at := control.Point{Phase: c.Phase, N: c.N}
-			add(fault.Point{Role: role, Point: at})
-			at.After = true
-			add(fault.Point{Role: role, Point: at})
+			p := fault.Point{Role: role, Point: control.Point{Phase: c.Phase, N: c.N}, Background: t.renews && c.Phase == tap.Renew}
+			add(p)
+			p.After = true
+			add(p)
 			if c.Phase == tap.Read && c.N == 1 {
 				add(fault.Point{Role: role, Point: fault.AfterRead})
 			}
@@ -374,4 +400,21 @@ func (t trail) callsAt(p fault.Point) (n int) {
 		}
 	}
 	return max(n, 1) // the end of a phase is no call
+}
+
+// groups are the points that can be struck together, as their places in points:
+// all of them, or else those of a role. A renewal stands alone where it serves
+// several grabs.
+func (t trail) groups(points []fault.Point) [][]int {
+	var groups [][]int
+	for i, p := range points {
+		last := len(groups) - 1
+		alone := t.shares && (i == 0 || p.Role != points[i-1].Role || p.Background || points[i-1].Background)
+		if last < 0 || alone {
+			groups = append(groups, []int{i})
+			continue
+		}
+		groups[last] = append(groups[last], i)
+	}
+	return groups
 }

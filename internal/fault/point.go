@@ -28,6 +28,8 @@ const (
 type Point struct {
 	Role Role
 	control.Point
+	// Background: the grab does not wait for the call, a renewal.
+	Background bool
 }
 
 // String is "before claim 1", "waiting: after acquire 2".
@@ -62,8 +64,9 @@ type Reach struct {
 
 // The reaches.
 var (
-	work    = &Reach{func(p Point) bool { return p.Point == AfterRead }, "the work lies between the read and the claim"}
-	replies = &Reach{
+	work       = &Reach{func(p Point) bool { return p.Point == AfterRead }, "the work lies between the read and the claim"}
+	foreground = &Reach{func(p Point) bool { return !p.Background }, "the renewals of the holder come in time"}
+	replies    = &Reach{
 		func(p Point) bool { return !p.After },
 		"it strikes the reply to a call that is yet to be sent",
 	}
@@ -72,7 +75,7 @@ var (
 		"the client gives up while it acquires",
 	}
 	leaves = &Reach{
-		func(p Point) bool { return p.Role == Alone && p.Phase != tap.Claim && p.Phase != tap.Renew },
+		func(p Point) bool { return p.Role == Alone && p.Phase != tap.Claim && !p.Background },
 		"the first driver, whose claim is refused, comes alone",
 	}
 )

@@ -7,9 +7,10 @@ import (
 )
 
 // slow is work, or a call, that lasts longer than the lease (F11). The process lives,
-// and may renew, or learn that it has lost.
+// and may renew in time, or learn that it has lost.
 var slow = Fault{
 	Name:     catalog.Slow,
+	Reach:    foreground,
 	TTL:      time.Second,
 	Patience: 1.5,
 	Prepare:  ready(func(Target) []Strike { return []Strike{{}} }),
