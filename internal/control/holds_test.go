@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -120,44 +121,101 @@ func TestCloseRefuses(t *testing.T) {
 	}
 }
 
-// A grab that one hold has released is not held again by another.
-func TestHoldAGrabOnce(t *testing.T) {
+// A hold with an outcome lists calls and decides them at once; another may hold
+// them meanwhile.
+func TestOutcomeOfAHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holds := new(control.Holds)
-		holds.Set("seen", control.Hold{At: control.Point{Phase: tap.Read, N: 1, After: true}, First: 7, Count: 1, Outcome: control.Delivered})
+		holds.Set("listed", control.Hold{First: 7, Count: 1, Outcome: control.Delivered})
+		holds.Set("refused", control.Hold{At: beforeClaim, First: 7, Count: 1, Drivers: []int64{1}, Outcome: control.Refused})
 		holds.Set("held", control.Hold{At: beforeClaim, First: 7, Count: 1})
 		var sent drivers
-		for _, phase := range []tap.Phase{tap.Read, tap.Claim} {
-			if err := <-grabOf(t.Context(), holds, 7, 1, phase, &sent); err != nil {
-				t.Error(err)
-			}
+		first, second := grabOf(t.Context(), holds, 7, 1, tap.Claim, &sent), grabOf(t.Context(), holds, 7, 2, tap.Claim, &sent)
+		synctest.Wait()
+		if all := holds.All(); len(all["listed"]) != 2 || len(all["refused"]) != 1 || len(all["held"]) != 2 {
+			t.Errorf("met %v", all)
 		}
-		contender := grabOf(t.Context(), holds, 7, 2, tap.Claim, &sent)
-		if held, err := holds.Await(t.Context(), "held", 1); err != nil || held[0].Driver != 2 {
-			t.Errorf("held %v, %v", held, err)
-		}
-		// It may still be seen.
-		holds.Set("gone", control.Hold{At: control.Point{Phase: tap.Release, N: 1}, First: 7, Count: 1, Outcome: control.Delivered})
-		if err := <-grabOf(t.Context(), holds, 7, 1, tap.Release, &sent); err != nil {
+		if err := holds.Remove("held"); err != nil {
 			t.Error(err)
 		}
-		if met, err := holds.Await(t.Context(), "gone", 0); err != nil || len(met) != 1 {
-			t.Errorf("seen %v, %v", met, err)
+		if err := <-first; !errors.Is(err, control.ErrRefused) {
+			t.Errorf("%v, want it refused", err)
 		}
-		holds.Close()
-		<-contender
+		if err := <-second; err != nil {
+			t.Error(err)
+		}
+		if got := sent.all(); !slices.Equal(got, []int64{2}) {
+			t.Errorf("sent by %v, want by driver 2 alone", got)
+		}
 	})
 }
 
-func TestFailedCallHasNoReplyToHold(t *testing.T) {
-	holds := new(control.Holds)
-	holds.Set("here", control.Hold{At: control.Point{Phase: tap.Read, N: 1, After: true}, First: 7, Count: 1})
-	op := tap.Op{Order: 7, Driver: 1, Phase: tap.Read}
-	if err := holds.Do(t.Context(), op, func(context.Context) error { return errFault }); !errors.Is(err, errFault) {
-		t.Errorf("%v, want the call's own error", err)
+// An error may be a reply: only a caller that has given up has none to wait for.
+func TestErrorsAreReplies(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			holds := new(control.Holds)
+			holds.Set("here", control.Hold{At: control.Point{Phase: tap.Read, N: 1, After: true}, First: 7, Count: 1})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				ended <- holds.Do(ctx, tap.Op{Order: 7, Driver: 1, Phase: tap.Read}, func(context.Context) error {
+					if gone {
+						cancel()
+					}
+					return errFault
+				})
+			}()
+			synctest.Wait()
+			if held, err := holds.Await(t.Context(), "here", 0); len(held) == 1 == gone || err != nil {
+				t.Errorf("gone %v: held %v, %v", gone, held, err)
+			}
+			holds.Set("here", control.Hold{})
+			if err := <-ended; !errors.Is(err, errFault) {
+				t.Errorf("%v, want the call's own error", err)
+			}
+		})
 	}
-	if held, err := holds.Await(t.Context(), "here", 0); len(held) > 0 || err != nil {
-		t.Errorf("held %v, %v", held, err)
+}
+
+// A call of several orders is held by the holds of each.
+func TestSharedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holds := new(control.Holds)
+		for _, order := range []int64{7, 8, 9} {
+			holds.Set(strconv.Itoa(int(order)), control.Hold{At: control.Point{Phase: tap.Renew, N: 1}, First: order, Count: 1, Drivers: []int64{order}, Outcome: control.Delivered})
+		}
+		if err := holds.Do(t.Context(), tap.Op{Keys: []string{"grab:{8}", "grab:{9}", "grab:{1}"}}, func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		if all := holds.All(); len(all["7"]) != 0 || len(all["8"]) != 1 || len(all["9"]) != 1 || !all["9"][0].Shared {
+			t.Errorf("met %v", all)
+		}
+	})
+}
+
+func TestParsePoint(t *testing.T) {
+	for text, want := range map[string]control.Point{
+		"before claim 1":               {Phase: tap.Claim, N: 1},
+		"after read":                   {Phase: tap.Read, After: true},
+		"after acquire 2 at redlock-1": {Phase: tap.Acquire, N: 2, After: true, Target: "redlock-1"},
+		"":                             {},
+		"before claim":                 {}, // the beginning of a phase is its first call
+		"before claim 0":               {},
+		"before lunch 1":               {},
+		"after read at db":             {},
+		"during read 1":                {},
+		"before read 1 of":             {},
+		"before read one":              {},
+	} {
+		got, err := control.ParsePoint(text)
+		if got != want || (err == nil) != (want != control.Point{}) {
+			t.Errorf("%q: %+v, %v, want %+v", text, got, err, want)
+		}
+		if err == nil && got.String() != text {
+			t.Errorf("%q is written as %q", text, got)
+		}
 	}
 }
 

@@ -45,31 +45,35 @@ func checkTold(t *testing.T, dir string, c Cell) {
 	}
 }
 
-// The timeline is about what the verdict is about.
-func TestFailure(t *testing.T) {
+// The timeline is about what the verdict is about, or else the lock.
+func TestWorst(t *testing.T) {
 	double := check.Evidence{Ledger: check.Rows([]check.Pair{{Order: 4, Driver: 1}, {Order: 5, Driver: 1}, {Order: 5, Driver: 2}}), Stuck: []int64{9, 8}}
-	overlap := check.Evidence{Stuck: []int64{9, 8}, Record: &check.Record{Holds: []check.Hold{
+	overlap := check.Evidence{Record: &check.Record{Holds: []check.Hold{
 		{Span: check.Span{Order: 7, Driver: 1, From: 1, To: 9}}, {Span: check.Span{Order: 7, Driver: 2, From: 5, To: 10}},
 	}}}
+	stuck := overlap
+	stuck.Stuck = []int64{9, 8}
 	setnx, err := lock.Find("setnx")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		name  string
-		cell  Cell
-		e     check.Evidence
-		want  string
-		order int64
+		name string
+		cell Cell
+		e    check.Evidence
+		of   []failed
+		want failed
 	}{
-		{"nothing", Cell{DoubleGrabs: new(0), Overlaps: new(0), StuckOrders: new(0)}, check.Evidence{}, "", 0},
-		{"nothing was counted", Cell{}, check.Evidence{}, "", 0},
-		{"a double-grab before all", Cell{DoubleGrabs: new(1), Overlaps: new(1), StuckOrders: new(2)}, double, catalog.OneWinner, 5},
-		{"an overlap under what it survives", Cell{Fault: catalog.NoFault, DoubleGrabs: new(0), Overlaps: new(1), StuckOrders: new(2)}, overlap, catalog.HoldersExclusive, 7},
-		{"an overlap that was to be expected", Cell{Fault: catalog.Pause, DoubleGrabs: new(0), Overlaps: new(1), StuckOrders: new(2)}, overlap, catalog.StuckOrder, 8},
+		{"nothing", Cell{DoubleGrabs: new(0), Overlaps: new(0), StuckOrders: new(0)}, check.Evidence{}, nil, failed{}},
+		{"nothing was counted", Cell{}, check.Evidence{}, nil, failed{}},
+		{"a double-grab before all", Cell{DoubleGrabs: new(1), Overlaps: new(1), StuckOrders: new(2)}, double, nil, failed{5, catalog.OneWinner}},
+		{"a stuck order before an overlap", Cell{DoubleGrabs: new(0), Overlaps: new(1), ExpectedExclusive: new(Yes)}, stuck, nil, failed{8, catalog.StuckOrder}},
+		{"the first point", Cell{DoubleGrabs: new(0)}, stuck, []failed{{3, catalog.HoldersExclusive}, {9, catalog.StuckOrder}, {8, catalog.StuckOrder}}, failed{9, catalog.StuckOrder}},
+		{"an overlap that was not to be", Cell{DoubleGrabs: new(0), Overlaps: new(1), ExpectedExclusive: new(Yes)}, overlap, nil, failed{7, catalog.HoldersExclusive}},
+		{"an overlap that was to be expected", Cell{DoubleGrabs: new(0), Overlaps: new(1), ExpectedExclusive: new(No)}, overlap, nil, failed{}},
 	} {
-		if got, id := failure(&tt.cell, setnx, tt.e); got != tt.want || id != tt.order {
-			t.Errorf("%s: %s of order %d, want %s of order %d", tt.name, got, id, tt.want, tt.order)
+		if got := worstOf(&tt.cell, setnx, tt.e, tt.of); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -70,7 +71,7 @@ func (t *trails) get(strategy string, record func() (trail, error)) (trail, erro
 // Settings and bounds of a dry run.
 const (
 	dryTTL    = 2 * time.Second
-	dryOrders = 6
+	dryOrders = 10
 	dryStep   = 10 * time.Second       // for anything that has to happen
 	quietFor  = 300 * time.Millisecond // no call for so long: a driver waits to be told. Pollers pause for half as long
 	askFor    = 4 * quietFor           // calls for so long: it asks again and again
@@ -104,7 +105,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	if err := d.warmUp(ctx); err != nil {
 		return t, err
 	}
-	for _, step := range []func(context.Context, *trail) error{d.alone, d.waiting, d.handingOver} {
+	// A driver that waits for the first time may have to subscribe.
+	for _, step := range []func(context.Context, *trail) error{d.alone, d.waiting, d.waiting, d.handingOver} {
 		if err := step(ctx, &t); err != nil {
 			return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
 		}
@@ -126,11 +128,14 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone holds the grab after its read until a renewal has come, if any does.
+// alone holds the grab after its read until a renewal has come, if any does. The
+// grab of another order is held meanwhile, which the renewal may serve, too.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
-	g := d.grab(d.order(), d.struck, 1)
-	if err := g.startUntil(ctx, fault.AfterRead); err != nil {
-		return err
+	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
+	for _, g := range []*dryGrab{g, another} {
+		if err := g.startUntil(ctx, fault.AfterRead); err != nil {
+			return err
+		}
 	}
 	renewed := func() (bool, error) {
 		calls, err := g.calls(ctx)
@@ -140,11 +145,11 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	if t.renews, err = wait.Until(ctx, pollInterval, d.lease/2, renewed); err != nil {
 		return err
 	}
-	if err := g.finish(ctx); err != nil {
+	if err := errors.Join(g.finish(ctx), another.finish(ctx)); err != nil {
 		return err
 	}
 	t.calls[fault.Alone], err = g.calls(ctx)
-	t.shares = t.shares || g.shares
+	t.shares = g.shares
 	return err
 }
 
@@ -173,9 +178,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 		return err
 	case !waits: // no lock, or none that reaches across instances
 		return holder.finish(ctx)
-	case n > 0:
-		t.queued = n
 	}
+	t.queued = n
 	if err := holder.fail(ctx); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestFaultsAreComplete(t *testing.T) {
 	names := []catalog.Fault{catalog.NoFault}
 	for _, f := range fault.Faults {
 		names = append(names, f.Name)
-		if f.TTL <= 0 || f.Patience <= 0 || f.Aim.Phase == "" || f.Prepare == nil {
+		if f.TTL <= 0 || f.Patience <= 0 || f.Prepare == nil {
 			t.Errorf("%s: %+v lacks something", f.Name, f)
 		}
 	}
@@ -88,37 +88,52 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A strategy may have a weaker spot than the others.
-func TestAim(t *testing.T) {
+// What a fault cannot meet, it says why.
+func TestReaches(t *testing.T) {
 	for _, tt := range []struct {
-		strategy string
-		fault    catalog.Fault
-		want     string
+		fault catalog.Fault
+		point string
+		want  bool
 	}{
-		{"setnx", catalog.Pause, "after read"},
-		{"setnx-check", catalog.Pause, "before claim 1"},
-		{"setnx", catalog.Crash, "after read"},
-		{"setnx-expire", catalog.Crash, "after acquire 1"},
-		{"redlock", catalog.Amnesia, "before claim 1"},
+		{catalog.Pause, "before acquire 1", true},
+		{catalog.Pause, "before renew 1", true},
+		{catalog.Slow, "before claim 1", true},
+		{catalog.Slow, "before renew 1", false},
+		{catalog.Hang, "after read", true},
+		{catalog.Hang, "waiting: after read", true},
+		{catalog.Hang, "after read 1", false},
+		{catalog.Latency, "before acquire 1", true},
+		{catalog.Latency, "after acquire 1", false},
+		{catalog.Latency, "before claim 1", false},
+		{catalog.LateRelease, "before release 2", true},
+		{catalog.LateRelease, "waiting: before release 2", false},
+		{catalog.Cancel, "waiting: after acquire 2", true},
+		{catalog.Cancel, "before read 1", false},
 	} {
-		s, err := lock.Find(tt.strategy)
-		if err != nil {
-			t.Fatal(err)
-		}
 		f, err := fault.Find(tt.fault)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := f.AimAt(s).String(); got != tt.want {
-			t.Errorf("%s under %s: %s, want %s", tt.strategy, tt.fault, got, tt.want)
+		p, err := fault.ParsePoint(tt.point)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Background = p.Phase == tap.Renew
+		if got := f.Reaches(p); got != tt.want {
+			t.Errorf("%s %s: %v", tt.fault, tt.point, got)
+		}
+		if p.String() != tt.point {
+			t.Errorf("%q is written as %q", tt.point, p)
 		}
 	}
-	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
-		for name, p := range s.Aims {
-			known := []tap.Phase{tap.Acquire, tap.Read, tap.Claim, tap.Release}
-			if !slices.Contains(known, tap.Phase(p.Phase)) || !slices.Contains(catalog.RunFaults, name) {
-				t.Errorf("%s: %s at %+v", s.Name, name, p)
-			}
+	for _, f := range fault.Faults {
+		if f.Reach != nil && f.Reach.Why == "" {
+			t.Errorf("%s does not say why it does not reach every point", f.Name)
+		}
+	}
+	for _, text := range []string{"", "sleeping: before claim 1", "waiting: before lunch", "before claim"} {
+		if p, err := fault.ParsePoint(text); err == nil {
+			t.Errorf("%q is %v", text, p)
 		}
 	}
 }
