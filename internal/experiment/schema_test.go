@@ -67,6 +67,8 @@ func schemaRun() experiment.Run {
 		PhantomGrabs: new(0), UnacknowledgedGrabs: new(0), Overlaps: new(0), NearMisses: new(0), BeliefGapMS: new(0.5), Struck: new(1),
 		ServedBy: map[string]int{"8004": 1}, ContendedOrders: new(1), Latency: lat, LatencySent: lat, LoadHeld: new(true),
 		RedisCommands: new(1), RedisCommandsPerRequest: new(0.5), DBStatementsPerRequest: new(0.5),
+		Exclusive: new(experiment.Yes), ExpectedExclusive: new(experiment.No),
+		Points: []experiment.Point{{Point: "before claim 1", Strikes: 1, Struck: 1, Verdict: catalog.Unsafe, Overlaps: new(1), DoubleGrabs: new(1), StuckOrders: new(0), NearMisses: new(0), FailureMode: "F11"}},
 		Peak:   &experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1}}},
 		Checks: []check.Verdict{{Property: "one-winner", Result: check.Fail, Why: "two won"}},
 		Timeline: &check.Timeline{
@@ -116,6 +118,7 @@ func TestSchemaIsTheTypes(t *testing.T) {
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_sent_ms"}},
 		{reflect.TypeFor[experiment.Peak](), []any{"cells", 0, "peak"}},
 		{reflect.TypeFor[check.Verdict](), []any{"cells", 0, "checks", 0}},
+		{reflect.TypeFor[experiment.Point](), []any{"cells", 0, "points", 0}},
 		{reflect.TypeFor[check.Timeline](), []any{"cells", 0, "story"}},
 		{reflect.TypeFor[check.Step](), []any{"cells", 0, "story", "steps", 0}},
 		{reflect.TypeFor[experiment.PeakStep](), []any{"cells", 0, "peak", "steps", 0}},
