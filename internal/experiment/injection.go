@@ -201,15 +201,13 @@ func (in *injection) strikeAll(ctx context.Context) error {
 		return err
 	}
 	for i, of := range in.strikes {
-		for _, group := range in.trail.groups(in.points) {
-			s := strike{injection: in}
-			for _, k := range group {
-				s.contests = append(s.contests, in.contest(1+i*len(in.points)+k, in.points[k]))
-			}
-			in.contests = append(in.contests, s.contests...)
-			if err := s.run(ctx, of); err != nil {
-				return fmt.Errorf("experiment: the injection broke off: %w", err)
-			}
+		s := strike{injection: in}
+		for k, p := range in.points {
+			s.contests = append(s.contests, in.contest(1+i*len(in.points)+k, p))
+		}
+		in.contests = append(in.contests, s.contests...)
+		if err := s.run(ctx, of); err != nil {
+			return fmt.Errorf("experiment: the injection broke off: %w", err)
 		}
 	}
 	after := strike{injection: in, contests: []*contest{in.contest(in.cell.Orders-1, fault.Point{})}}

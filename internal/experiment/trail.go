@@ -27,8 +27,8 @@ type trail struct {
 	queued int
 	// renews: renewals are made in the background.
 	renews bool
-	// shares: one call may serve the grabs of several orders. Where it is held, all
-	// of them are.
+	// shares: one renewal may serve the grabs of several orders. Where it is held,
+	// it is held for all of them, and can be so but once.
 	shares bool
 }
 
@@ -386,8 +386,9 @@ func (t trail) points() []fault.Point {
 		for _, c := range t.calls[role] {
 			p := fault.Point{Role: role, Point: control.Point{Phase: c.Phase, N: c.N}, Background: t.renews && c.Phase == tap.Renew}
 			add(p)
-			p.After = true
-			add(p)
+			if p.After = true; !p.Background || !t.shares {
+				add(p)
+			}
 			if c.Phase == tap.Read && c.N == 1 {
 				add(fault.Point{Role: role, Point: fault.AfterRead})
 			}
@@ -404,21 +405,4 @@ func (t trail) callsAt(p fault.Point) (n int) {
 		}
 	}
 	return max(n, 1) // the end of a phase is no call
-}
-
-// groups are the points that can be struck together, as their places in points:
-// all of them, or else those of a role. A renewal stands alone where it serves
-// several grabs.
-func (t trail) groups(points []fault.Point) [][]int {
-	var groups [][]int
-	for i, p := range points {
-		last := len(groups) - 1
-		alone := t.shares && (i == 0 || p.Role != points[i-1].Role || p.Background || points[i-1].Background)
-		if last < 0 || alone {
-			groups = append(groups, []int{i})
-			continue
-		}
-		groups[last] = append(groups[last], i)
-	}
-	return groups
 }

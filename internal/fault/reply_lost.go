@@ -13,6 +13,7 @@ import (
 // that to a COMMIT (F33). Leases outlive it.
 var replyLost = Fault{
 	Name:     catalog.ReplyLost,
+	Reach:    replies,
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,
