@@ -60,7 +60,7 @@ var Faults = []FaultEntry{
 	{ClientClock, nil, "the wall clock of a contender ahead, then that of the holder behind", Run | Explore},
 	{NodeClock, nil, "the clock of Redis, of Redlock a minority, jumps past the leases", Run | Explore},
 	{DBRestart, nil, "the database killed and started again under its holders", Run},
-	{ReplyLost, []string{"lost-reply"}, "a call is carried out, and its caller gets an error: of the locks' servers, then of the database, there a COMMIT alone", Run | Explore},
+	{ReplyLost, []string{"lost-reply"}, "a call is carried out, and its caller gets an error; run has it be a COMMIT, then every call to the locks' servers", Run | Explore},
 	{RedisFull, nil, "Redis, of Redlock a minority, out of memory: it evicts every key, then it refuses writes", Run},
 	{FailoverSplit, nil, "the master of Redis, or of one Redlock node, cut off: it goes on serving one instance while the replica that Sentinel promoted serves the other", Run},
 	{SlowDB, nil, "the database takes longer for a claim than the lease lives", Run},

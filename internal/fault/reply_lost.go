@@ -8,9 +8,9 @@ import (
 	"grablab/internal/stack"
 )
 
-// replyLost has servers carry out what they are asked, and the client get an
-// error in place of the reply: those of the locks all replies (F25), the database
-// that to a COMMIT (F33). Leases outlive it.
+// replyLost has servers carry out what they are asked, and the client get an error
+// in place of the reply: of the database that to a COMMIT (F33), of the locks' servers
+// every one (F25). Leases outlive it.
 var replyLost = Fault{
 	Name:     catalog.ReplyLost,
 	Reach:    replies,
@@ -19,14 +19,13 @@ var replyLost = Fault{
 	Patience: 0.5,
 	On:       RealServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
-		return t.onRoutes(append(t.servers(), "db"), func(routes stack.Routes) []Strike {
-			locks, db := routes[:len(routes)-1], routes[len(routes)-1:]
-			lose := Strike{Do: onEach(locks, (*stack.Route).LoseReplies)}
-			loseCommits := Strike{Do: onEach(db, (*stack.Route).LoseCommits)}
-			if len(locks) == 0 {
-				return []Strike{loseCommits}
+		return t.onRoutes(append([]string{"db"}, t.servers()...), func(routes stack.Routes) []Strike {
+			db, locks := routes[:1], routes[1:]
+			strikes := []Strike{{Do: onEach(db, (*stack.Route).LoseCommits)}}
+			if len(locks) > 0 { // last, because sessions take a while to be restored
+				strikes = append(strikes, Strike{Do: onEach(locks, (*stack.Route).LoseReplies)})
 			}
-			return []Strike{lose, loseCommits}
+			return strikes
 		})
 	},
 }

@@ -14,7 +14,7 @@ var slowDB = Fault{
 	Name:     catalog.SlowDB,
 	Course:   AtOnce,
 	TTL:      time.Second,
-	Patience: 1.5,
+	Patience: 2,
 	On:       RealServers,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
