@@ -21,20 +21,29 @@ var watchdogStrayRenewal = variant(watchdog, Strategy{
 
 type strayRenewalLocker struct{ *watchdogLocker }
 
-// Acquire tries once.
-func (l strayRenewalLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+// Acquire polls.
+func (l strayRenewalLocker) Acquire(ctx context.Context, key string) (lease Lease, err error) {
+	err = poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (ok bool, err error) {
+		lease, ok, err = l.try(ctx, key)
+		return ok, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease, bool, error) {
 	lease := l.lease(key)
 	lease.renewer = l.renewers.start(ctx, time.Now().Add(l.env.TTL), l.env.TTL, lease.renew)
 	left, _, err := lease.enter(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		cleanUp(ctx, lease.leave) // and the renewal goes on
-		return nil, err
-	}
-	if left > 0 {
+	case left > 0:
 		lease.stop()
-		return nil, ErrBusy
 	}
-	return lease, nil
+	return lease, err == nil && left == 0, err
 }
 
 // watchdogLateSubscribe waits for a message without having looked again once it
