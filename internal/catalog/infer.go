@@ -41,6 +41,8 @@ var inferences = []inference{
 	{freedAnother: true, known: []string{"F5", "F6", "F35", "F36"}},
 	// Without a lock that reaches across processes, no fault is needed.
 	{properties: exclusion, known: []string{"F1", "F2"}},
+	{properties: exclusion, faults: []Fault{DBRestart}, known: []string{"F32", "F33"}},
+	{properties: exclusion, known: []string{"F31"}}, // two drivers of one process are enough
 	{properties: []string{OneWinner}, faults: []Fault{Cancel}, known: []string{"F5", "F6", "F35", "F36"}, otherwise: "F5"},
 	{properties: []string{OneWinner}, faults: []Fault{ReplyLost}, otherwise: "F33"},
 	{properties: exclusive, faults: []Fault{LateRelease}, known: []string{"F5", "F6", "F35", "F36"}, otherwise: "F11"},
@@ -51,7 +53,6 @@ var inferences = []inference{
 	// Who asks once more is stopped after a late grant, and not by a late answer.
 	{properties: []string{OneWinner, WriteAfterExpiry}, faults: []Fault{Latency}, known: []string{"F37"}},
 	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, faults: []Fault{Latency}, otherwise: "F12"},
-	{properties: exclusion, faults: []Fault{DBRestart}, known: []string{"F32", "F33"}},
 	{properties: exclusion, faults: []Fault{Amnesia}, otherwise: "F18"},
 	{properties: []string{LeaseExclusive}, faults: []Fault{Slow, Pause}, known: []string{"F5", "F6", "F7", "F35", "F36"}, otherwise: "F5"},
 	{properties: []string{LeaseExclusive}, faults: []Fault{Crash}, otherwise: "F7"},
@@ -68,7 +69,7 @@ var inferences = []inference{
 	{properties: []string{StuckOrder}, faults: []Fault{Hang}, otherwise: "F15"},
 	{properties: []string{StuckOrder}, faults: []Fault{ReplyLost}, otherwise: "F25"},
 	{properties: []string{StuckOrder}, faults: []Fault{Cancel}, known: []string{"F14"}, otherwise: "F22"},
-	{properties: []string{StuckOrder}, known: []string{"F3", "F4"}},
+	{properties: []string{StuckOrder}, known: []string{"F3", "F4", "F31"}},
 	{properties: []string{StuckOrder}, faults: []Fault{Latency}, known: []string{"F14"}},
 	{properties: []string{NoLostWakeup}, faults: []Fault{NoFault}, otherwise: "F16"},
 	{properties: []string{ReleaseEffective}, faults: []Fault{Slow, Pause, Crash}, otherwise: "F10"},

@@ -88,6 +88,8 @@ func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict
 	switch {
 	case s.New == nil || !asDeclared: // without New it is a foreign lock
 		return nil, nil
+	case s.Expected(f) == catalog.Unknown: // chance decides
+		return nil, nil
 	case s.Excludes == catalog.NoExclusion:
 		return new(s.Expected(f)), nil
 	case slices.Contains(s.Survives, f):

@@ -5,16 +5,21 @@ import (
 	"errors"
 
 	"github.com/redis/go-redis/v9"
+
+	"grablab/internal/catalog"
 )
 
 // getsetBlindTakeover deletes a stamp that has passed, and sets its own. C2 and
 // C3 both see A's stamp passed; C2 DEL, SETNX; C3 DEL, which deletes C2's lock,
 // SETNX: both hold (F7, internal/explore/testdata/F7.txt). It is why there is a GETSET.
+// Wherever a stamp is left to pass, chance decides whether two race to take over.
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
-	Name:   "getset-blind-takeover",
-	Title:  "setnx-getset, taking over by DEL and SETNX",
-	Breaks: []string{"F7"},
-	New:    redisKeyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives), believesLate: true}.New,
+	Name:     "getset-blind-takeover",
+	Title:    "setnx-getset, taking over by DEL and SETNX",
+	Expect:   with(setnxGetSet.Expect, catalog.Unknown, catalog.Hang, catalog.Crash, catalog.RedisDown),
+	Survives: []catalog.Fault{catalog.NoFault, catalog.NodeClock},
+	Breaks:   []string{"F7"},
+	New:      redisKeyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
@@ -26,7 +31,8 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 
 // getsetNilBusy takes a GETSET that answers nothing for a failure. Its stamp is
 // in the key, and it believes that another client has the lock: none has it until
-// the stamp passes (F8, internal/explore/testdata/F8.txt).
+// the stamp passes (F8, internal/explore/testdata/F8.txt). That costs time, and lets no
+// more in than setnx-getset does.
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, taking the nil of GETSET for busy",

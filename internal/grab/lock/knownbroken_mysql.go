@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"grablab/internal/catalog"
 )
 
 // mysqlGetLockPooled is mysql-getlock as it is often written: every statement
@@ -14,11 +16,14 @@ import (
 // session has the lock, so B has it too (F31). Or A's release goes over
 // connection 2, which has nothing to release: the lock stays with connection 1
 // for as long as that lives (F31). Or the server drops connection 1; B locks
-// and writes, and A, whose claim goes over connection 2, writes as well (F32).
+// and writes, and A, whose claim goes over connection 2, writes as well (F32). For F31
+// two drivers of one process are enough, and of a few orders chance decides which.
 var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
-	Name:   "mysql-getlock-pooled",
-	Title:  "GET_LOCK over any connection of the pool",
-	Breaks: []string{"F31"},
+	Name:     "mysql-getlock-pooled",
+	Title:    "GET_LOCK over any connection of the pool",
+	Expect:   with(everywhere(catalog.Unknown), catalog.Unsafe, catalog.NoFault, catalog.DBRestart),
+	Survives: []catalog.Fault{},
+	Breaks:   []string{"F31", "F32"},
 	New: func(env Env) (Locker, error) {
 		if err := needSessions(env); err != nil {
 			return nil, err
@@ -66,3 +71,31 @@ type pooledLease struct {
 func (l *pooledLease) Release(ctx context.Context) error {
 	return orLost(l.locker.yes(ctx, "SELECT RELEASE_LOCK(?)", l.key))
 }
+
+// mysqlGetLockSplit keeps GET_LOCK in a session of its own, as it should, and
+// reads and writes the order over others, as a program does whose lock is a library
+// beside its database code. Two sessions, two fates: the server ends the lock's,
+// B locks and writes, and A's write goes over a connection that knows of no lock (F32).
+var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
+	Name:   "mysql-getlock-split",
+	Title:  "GET_LOCK in its own session, read and written over others",
+	Expect: with(mysqlGetLock.Expect, catalog.Unsafe, catalog.DBRestart),
+	Breaks: []string{"F15", "F32"},
+	New: func(env Env) (Locker, error) {
+		l, err := mysqlGetLock.New(env)
+		return splitLocker{l}, err
+	},
+})
+
+type splitLocker struct{ Locker }
+
+func (l splitLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+	lease, err := l.Locker.Acquire(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return splitLease{lease}, nil
+}
+
+// splitLease is no TxLease, whatever is in it.
+type splitLease struct{ Lease }

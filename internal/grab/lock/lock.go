@@ -178,7 +178,7 @@ type Strategy struct {
 	Fences     bool // its leases carry fencing tokens
 
 	// Expect is the verdict under each fault, for the default guard and
-	// -on-lost abort; absent means Safe.
+	// -on-lost abort; absent means Safe, and Unknown that chance decides.
 	Expect map[catalog.Fault]catalog.Verdict
 	// Excludes says among which clients no two holders may overlap; Survives, under
 	// which faults that still holds (NoFault at the least, where there is a lock).

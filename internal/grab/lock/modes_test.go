@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -21,12 +22,35 @@ func infer(s lock.Strategy, g order.Guard, f catalog.Fault, v catalog.Verdict) s
 
 // Whatever the registry expects to go wrong has a failure mode that explains it.
 func TestEveryExpectedFailureHasAMode(t *testing.T) {
-	for _, s := range lock.Strategies {
+	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 		for _, f := range catalog.FaultsBy(catalog.Run) {
 			v := s.Expected(f)
 			if (v == catalog.Unsafe || v == catalog.Stuck) && infer(s, s.Guard, f, v) == "" {
 				t.Errorf("%s under %s is expected to be %s, by no failure mode", s.Name, f, v)
 			}
+		}
+	}
+}
+
+// Every fault teaches something: under each some strategy fails that is safe without
+// it, by a mode that this fault is said to show.
+func TestEveryFaultHasTeeth(t *testing.T) {
+	toothless := []catalog.Fault{
+		catalog.RedisDownMost, // a Redlock loses time by it: its keys run out, and its holders have been told
+		catalog.ReplyLost,     // what got no reply is undone by every lock, and looked for by the store; F25 costs a lease
+		catalog.LateRelease,   // the registry claims nothing of it yet
+		catalog.Cancel,        // likewise
+	}
+	for _, f := range catalog.RunFaults {
+		var fail []string
+		for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
+			m, _ := catalog.FindMode(infer(s, s.Guard, f, s.Expected(f)))
+			if s.Expected(catalog.NoFault) == catalog.Safe && slices.Contains(strings.Split(m.ShownBy, ", "), string(f)) {
+				fail = append(fail, s.Name)
+			}
+		}
+		if without := f == catalog.NoFault || slices.Contains(toothless, f); without != (len(fail) == 0) {
+			t.Errorf("%s: what fails is %v", f, fail)
 		}
 	}
 }
@@ -47,7 +71,11 @@ func TestModeOf(t *testing.T) {
 		{"setnx", order.FenceWrite, catalog.Pause, catalog.Unsafe, "F34"},
 		{"setnx-fence-write", order.FenceWrite, catalog.Pause, catalog.Unsafe, "F34"},
 		{"setnx-check", order.Naive, catalog.Pause, catalog.Unsafe, "F37"},
+		{"setnx-check", order.Naive, catalog.Latency, catalog.Unsafe, "F37"},
+		{"setnx-del", order.Naive, catalog.Latency, catalog.Unsafe, "F12"},
 		{"setnx-getset", order.Naive, catalog.ClientClock, catalog.Unsafe, "F9"},
+		{"mysql-getlock-split", order.Naive, catalog.DBRestart, catalog.Unsafe, "F32"},
+		{"mysql-getlock-pooled", order.Naive, catalog.NoFault, catalog.Unsafe, "F31"},
 		{"setnx-nottl", order.Naive, catalog.Crash, catalog.Stuck, "F3"},
 		{"setnx-expire", order.Naive, catalog.Crash, catalog.Stuck, "F4"},
 		{"watchdog", order.Naive, catalog.Hang, catalog.Stuck, "F15"},

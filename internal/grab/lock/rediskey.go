@@ -22,7 +22,7 @@ type redisKeyLock struct {
 }
 
 // believingLate is what is expected of setnx, if it believed a late grant.
-var believingLate = with(setnx.Expect, catalog.Latency, catalog.Unsafe)
+var believingLate = with(setnx.Expect, catalog.Unsafe, catalog.Latency)
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
 

@@ -14,7 +14,7 @@ var setnxExpire = variant(setnx, Strategy{
 	Name:   "setnx-expire",
 	Title:  "SETNX, then EXPIRE, released by DEL",
 	Source: "the source articles: SETNX and EXPIRE",
-	Expect: with(believingLate, catalog.Crash, catalog.Stuck), // between the two commands
+	Expect: with(believingLate, catalog.Stuck, catalog.Crash), // between the two commands
 	Breaks: []string{"F4", "F5", "F12"},
 	New:    redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
 })

@@ -50,6 +50,7 @@ var KnownBroken = []Strategy{
 	setnxBlindRetry,
 	setnxLateFence,
 	mysqlGetLockPooled,
+	mysqlGetLockSplit,
 }
 
 // variant is base but for its name, its failure modes, and whatever else own says.
@@ -71,9 +72,11 @@ func variant(base, own Strategy) Strategy {
 	return v
 }
 
-// with is expect with one fault's verdict set.
-func with(expect map[catalog.Fault]catalog.Verdict, f catalog.Fault, v catalog.Verdict) map[catalog.Fault]catalog.Verdict {
+// with is expect, but for v under some faults.
+func with(expect map[catalog.Fault]catalog.Verdict, v catalog.Verdict, under ...catalog.Fault) map[catalog.Fault]catalog.Verdict {
 	expect = maps.Clone(expect)
-	expect[f] = v
+	for _, f := range under {
+		expect[f] = v
+	}
 	return expect
 }

@@ -126,7 +126,7 @@ func sessionsBeside(t *testing.T, known map[int64]bool, db *order.SQL) (ids []in
 // writes. Over its session, A cannot; over another connection it does (F32).
 func TestSessionDropped(t *testing.T) {
 	for strategy, want := range map[string][]int64{
-		"mysql-getlock": {2}, "mysql-forupdate": {2}, "mysql-getlock-pooled": {2, 1},
+		"mysql-getlock": {2}, "mysql-forupdate": {2}, "mysql-getlock-pooled": {2, 1}, "mysql-getlock-split": {2, 1},
 	} {
 		t.Run(strategy, func(t *testing.T) {
 			other := database(t, 4)
@@ -163,7 +163,7 @@ func TestSessionDropped(t *testing.T) {
 
 // One connection serves two requests of a process, and both hold (F31).
 func TestPooledConnectionServesTwo(t *testing.T) {
-	for strategy, both := range map[string]bool{"mysql-getlock": false, "mysql-getlock-pooled": true} {
+	for strategy, both := range map[string]bool{"mysql-getlock": false, "mysql-getlock-split": false, "mysql-getlock-pooled": true} {
 		t.Run(strategy, func(t *testing.T) {
 			db := database(t, 4)
 			_, key := newOrder(t, db)
@@ -183,7 +183,7 @@ func TestPooledConnectionServesTwo(t *testing.T) {
 
 // The release goes over a connection that has no lock, and the lock stays (F31).
 func TestPooledReleaseElsewhere(t *testing.T) {
-	for strategy, leaks := range map[string]bool{"mysql-getlock": false, "mysql-getlock-pooled": true} {
+	for strategy, leaks := range map[string]bool{"mysql-getlock": false, "mysql-getlock-split": false, "mysql-getlock-pooled": true} {
 		t.Run(strategy, func(t *testing.T) {
 			db, other := database(t, 4), database(t, 4)
 			_, key := newOrder(t, other)
@@ -330,7 +330,7 @@ func TestMoreAcquirersThanSessions(t *testing.T) {
 // Where the database has no locks, that is said at once, and what to do.
 func TestNoSessionsToLockIn(t *testing.T) {
 	db := connect(t, "sqlite:"+filepath.Join(t.TempDir(), "orders.db"))
-	for _, name := range []string{"mysql-getlock", "mysql-forupdate", "mysql-getlock-pooled"} {
+	for _, name := range []string{"mysql-getlock", "mysql-forupdate", "mysql-getlock-pooled", "mysql-getlock-split"} {
 		st, err := lock.Find(name)
 		must(t, err)
 		_, err = st.New(lock.Env{Orders: db, TTL: time.Second})
