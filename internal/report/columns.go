@@ -92,21 +92,29 @@ const (
 	notExpected = "✗"
 	notHeld     = "*"
 	notClaimed  = "°"
+	letIn       = "·" // the lock let two holders in
 )
 
+// verdict is that on the orders, with the mark of the lock's.
 func verdict(c experiment.Cell) string {
+	return judged(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
+}
+
+// judged is a verdict with the mark that says whether it is as expected, if
+// anything is.
+func judged(verdict string, expected, as bool) string {
 	switch {
-	case c.Expected == nil:
-		return string(c.Verdict)
-	case differs(c):
-		return string(c.Verdict) + " " + notExpected
+	case !expected:
+		return verdict
+	case as:
+		return verdict + " " + asExpected
 	default:
-		return string(c.Verdict) + " " + asExpected
+		return verdict + " " + notExpected
 	}
 }
 
-// differs says whether the verdict is another than the expected one.
-func differs(c experiment.Cell) bool { return c.Expected != nil && *c.Expected != c.Verdict }
+// differs says whether either verdict is another than the expected one.
+func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
 func heldMark(c experiment.Cell) string {
 	if c.LoadHeld != nil && !*c.LoadHeld {

@@ -8,14 +8,18 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/experiment"
+	"grablab/internal/grab/lock"
 )
 
 // detailColumns show what became of a cell under a fault.
 var detailColumns = []column{
 	faultColumn,
 	strategyColumn,
-	text("verdict", verdict),
-	number("", "struck", func(c experiment.Cell) string { return count(c, c.Struck) }),
+	text("verdict", func(c experiment.Cell) string {
+		return judged(string(c.Verdict), c.Expected != nil, c.Expected == nil || c.Verdict == *c.Expected)
+	}),
+	text("exclusive", exclusive),
+	number("", "struck", struck),
 	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
 	number("ledger", "double", func(c experiment.Cell) string { return count(c, c.DoubleGrabs) }),
 	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
@@ -26,14 +30,46 @@ var detailColumns = []column{
 	text("explained by", mode),
 }
 
-// detailLegend explains the columns, and how large a scenario is.
+// exclusive is the verdict on the lock.
+func exclusive(c experiment.Cell) string {
+	claims := c.ExpectedExclusive != nil
+	switch {
+	case c.Exclusive != nil:
+		return judged(*c.Exclusive, claims, claims && *c.Exclusive == *c.ExpectedExclusive)
+	case c.Verdict == catalog.NA || !locks(c.Strategy):
+		return "-"
+	default:
+		return judged("?", claims, false)
+	}
+}
+
+// locks says whether a strategy has a lock, as far as it is known here.
+func locks(strategy string) bool {
+	s, err := lock.Find(strategy)
+	return err != nil || s.Excludes != catalog.NoExclusion
+}
+
+// struck is at how many of the points the fault struck each time, or, where it is
+// not known at which, how many grabs it hit.
+func struck(c experiment.Cell) string {
+	if len(c.Points) == 0 {
+		return count(c, c.Struck)
+	}
+	return fmt.Sprintf("%d/%d", pointsWith(c, func(p experiment.Point) bool { return p.Struck >= p.Strikes }), len(c.Points))
+}
+
+// detailLegend explains the columns, and how large a cell is.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
 	}
 	lines := []string{
-		"struck: grabs that the fault hit; overlaps: holders inside at once, - where there is no lock; near misses: writes that a guard or a fence refused",
+		"verdict: on the orders, by the ledger alone; exclusive: on the lock, whether it kept two holders from being inside at once, - where there is no lock, ? where that is not known",
+		"struck: points of a grab at which the fault struck, of all that it can reach; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a holder believed in a lock that another had, - where no holder lost it or learned of it",
+	}
+	if !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
+		lines[1] = "struck: grabs that the fault hit; overlaps: holders inside at once; near misses: writes that a guard or a fence refused"
 	}
 	var sizes []string
 	for _, c := range cells {
@@ -42,7 +78,7 @@ func detailLegend(cells []experiment.Cell) []string {
 		}
 	}
 	if sizes = slices.Compact(sizes); len(sizes) == 1 {
-		lines = append(lines, "a cell under a fault is a scenario of "+sizes[0])
+		lines = append(lines, "a cell under a fault is "+sizes[0])
 	}
 	return lines
 }
@@ -78,7 +114,7 @@ func timeline(c experiment.Cell) section {
 		explained = fmt.Sprintf("%s: %s; cure: %s", s.Mode, s.Name, s.Cure)
 	}
 	shown := section{
-		Title: fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Verdict, s.Order),
+		Title: fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), s.Order),
 		Lines: []string{explained},
 		Table: table{Headings: timelineHeadings},
 	}

@@ -17,10 +17,11 @@ type document struct {
 
 // section is a table, or lines, or both.
 type section struct {
-	Title string // "": it goes on where the one before ended
-	Table table
-	Lines []string
-	Link  link // to what belongs to it; none: its Href is ""
+	Title  string // "": it goes on where the one before ended
+	Table  table
+	Folded bool // a page shows the table when it is asked to
+	Lines  []string
+	Link   link // to what belongs to it; none: its Href is ""
 }
 
 type link struct{ Text, Href string }
@@ -99,7 +100,8 @@ func compose(run *experiment.Run, full bool) document {
 	calm, faulty := split(run)
 	named := run.Cells
 	if isMatrix(run) {
-		d.add(section{Table: matrix(run)}, section{Lines: matrixLegend(run)})
+		d.add(matrix(run)...)
+		d.add(section{Lines: matrixLegend(run)})
 		shown := faulty
 		if !full && len(faulty) > fewCells {
 			shown = slices.DeleteFunc(slices.Clone(faulty), func(c experiment.Cell) bool { return !surprising(c) })
@@ -107,6 +109,7 @@ func compose(run *experiment.Run, full bool) document {
 		}
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)}, section{Lines: legend(calm)})
 		d.add(section{Title: "Under the faults", Table: tableOf(detailColumns, shown)}, section{Lines: detailLegend(shown)})
+		d.add(points(shown))
 	} else {
 		d.add(section{Table: tableOf(columnsOf(run, run.Cells), run.Cells)}, section{Lines: legend(run.Cells)})
 		calm = run.Cells

@@ -7,6 +7,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/experiment"
+	"grablab/internal/grab/lock"
 )
 
 // isMatrix says whether the run has cells of more than one fault.
@@ -14,52 +15,144 @@ func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != run.Cells[0].Fault })
 }
 
-// matrix has strategies down, and faults across. A cell that has not run is empty.
-func matrix(run *experiment.Run) table {
-	faults := slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
-		return !slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault == f })
+// faultGroups share the tables of a matrix that is too wide for one. All faults
+// that are in no other group are in the last.
+var faultGroups = []struct {
+	title  string
+	faults []catalog.Fault
+}{
+	{"Clients and processes", []catalog.Fault{
+		catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.ClientClock, catalog.LateRelease, catalog.Cancel,
+	}},
+	{"Redis", []catalog.Fault{
+		catalog.RedisRestart, catalog.RedisRestartMost, catalog.RedisDown, catalog.RedisDownMost, catalog.Amnesia,
+		catalog.Failover, catalog.FailoverSplit, catalog.RedisFull, catalog.NodeClock,
+	}},
+	{"Network and database", nil},
+}
+
+// mostTogether is for how many faults one table has room.
+const mostTogether = 9
+
+// matrix is the tables of verdicts, with strategies down and faults across: of the
+// strategies, and of the known-broken variants.
+func matrix(run *experiment.Run) []section {
+	var strategies, broken []experiment.Cell
+	for _, c := range run.Cells {
+		if slices.ContainsFunc(lock.KnownBroken, func(s lock.Strategy) bool { return s.Name == c.Strategy }) {
+			broken = append(broken, c)
+		} else {
+			strategies = append(strategies, c)
+		}
+	}
+	const title = "Known-broken variants"
+	sections := matrixOf(strategies, "", "")
+	return append(sections, matrixOf(broken, title, title+": ")...)
+}
+
+// matrixOf cells is one table with a title, or one for each group of faults whose
+// title follows the prefix.
+func matrixOf(cells []experiment.Cell, title, prefix string) []section {
+	faults := faultsOf(cells)
+	if len(faults) <= mostTogether {
+		return []section{{Title: title, Table: verdicts(cells, faults)}}
+	}
+	var sections []section
+	for _, g := range faultGroups {
+		var here, rest []catalog.Fault
+		for _, f := range faults {
+			if g.faults == nil || slices.Contains(g.faults, f) {
+				here = append(here, f)
+			} else {
+				rest = append(rest, f)
+			}
+		}
+		if faults = rest; len(here) > 0 {
+			sections = append(sections, section{Title: prefix + g.title, Table: verdicts(cells, here)})
+		}
+	}
+	return sections
+}
+
+// faultsOf the cells, in the order of catalog.RunFaults.
+func faultsOf(cells []experiment.Cell) []catalog.Fault {
+	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
+		return !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
+}
+
+// verdicts is a table of those of the cells that are under one of the faults. A
+// cell that has not run is empty.
+func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
 	for _, f := range faults {
 		t.Headings = append(t.Headings, heading{Name: string(f), Left: true})
 	}
-	for _, c := range run.Cells {
+	for _, c := range cells {
+		column := 1 + slices.Index(faults, c.Fault)
+		if column == 0 {
+			continue
+		}
 		i := slices.IndexFunc(t.Rows, func(row []field) bool { return row[0].Text == c.Strategy })
 		if i < 0 {
 			i = len(t.Rows)
 			t.Rows = append(t.Rows, make([]field, len(t.Headings)))
 			t.Rows[i][0].Text = c.Strategy
 		}
-		t.Rows[i][1+slices.Index(faults, c.Fault)] = field{Text: inMatrix(c), Class: class(c)}
+		t.Rows[i][column] = field{Text: inMatrix(c), Class: class(c)}
 	}
 	return t
 }
 
-// inMatrix is the verdict with its figure, and what was expected where that is
-// something else.
+// inMatrix is both verdicts with their figures, and what was expected where either
+// is something else.
 func inMatrix(c experiment.Cell) string {
 	text := string(c.Verdict)
-	if n := givenFor(c); n != nil && *n > 0 {
+	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
+		text += fmt.Sprintf(" %d/%d", n, len(c.Points))
+	} else if n := givenFor(c); n != nil && *n > 0 {
 		text += " " + strconv.Itoa(*n)
 	}
-	switch {
+	switch text += lockMark(c); {
 	case c.Expected == nil && c.Verdict != catalog.NA:
 		return text + " " + notClaimed
 	case differs(c):
-		return text + " " + notExpected + string(*c.Expected)
+		return text + " " + notExpected + claimed(c)
 	default:
 		return text
 	}
 }
 
+// lockMark is what stands behind the verdict on the orders if the lock let two
+// holders in, or if that cannot be known though something is claimed of it.
+func lockMark(c experiment.Cell) string {
+	switch {
+	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
+		return letIn + "?"
+	case c.Exclusive == nil || *c.Exclusive == experiment.Yes:
+		return ""
+	}
+	if n := pointsWith(c, overlapped); n > 0 {
+		return letIn + strconv.Itoa(n)
+	}
+	return letIn
+}
+
+// claimed is what was expected, in the words of inMatrix.
+func claimed(c experiment.Cell) string {
+	text := string(*c.Expected)
+	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
+		text += letIn
+	}
+	return text
+}
+
 // givenFor is the figure that a verdict was given for; nil: none is.
 func givenFor(c experiment.Cell) *int {
-	switch {
-	case c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
+	switch c.Verdict {
+	case catalog.Unsafe:
 		return c.DoubleGrabs
-	case c.Verdict == catalog.Unsafe:
-		return c.Overlaps
-	case c.Verdict == catalog.Stuck:
+	case catalog.Stuck:
 		return c.StuckOrders
 	default:
 		return nil
@@ -72,6 +165,9 @@ func class(c experiment.Cell) string {
 	if c.Verdict == catalog.NA {
 		class = "na"
 	}
+	if lockMark(c) != "" {
+		class += " let-in"
+	}
 	if differs(c) {
 		class += " surprise"
 	}
@@ -80,18 +176,24 @@ func class(c experiment.Cell) string {
 
 // matrixLegend explains the words and the marks that occur.
 func matrixLegend(run *experiment.Run) []string {
-	lines := []string{"unsafe, and how many grabs were too many, or else how often two holders were inside at once; stuck, and how many orders; n/a: the fault touches nothing that the strategy uses"}
-	claimed, differ := 0, 0
+	lines := []string{"the word is what became of the orders: unsafe, and how many grabs were too many; stuck, and how many orders can no longer be grabbed; n/a: the fault touches nothing that the strategy uses"}
+	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
+		lines = append(lines, "unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was grabbed more than once; so with stuck, and with unknown")
+	}
+	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return lockMark(c) != "" }) {
+		lines = append(lines, letIn+" is what became of the lock: it let two holders in at once, and the number says at how many points; of safe"+letIn+"2 the orders are safe all the same")
+	}
+	expected, differ := 0, 0
 	for _, c := range run.Cells {
 		if c.Expected != nil {
-			claimed++
+			expected++
 		}
 		if differs(c) {
 			differ++
 		}
 	}
-	if claimed > 0 {
-		lines = append(lines, fmt.Sprintf("%d of %s as expected of the strategy", claimed-differ, plural(claimed, "cell is", "cells are")))
+	if expected > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %s as expected of the strategy", expected-differ, plural(expected, "cell is", "cells are")))
 	}
 	if differ > 0 {
 		lines[len(lines)-1] += "; " + notExpected + " is not, and what was expected stands behind it"

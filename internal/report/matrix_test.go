@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -31,6 +32,34 @@ func notApplicable(strategy string, fault catalog.Fault) experiment.Cell {
 	return experiment.Cell{Strategy: strategy, Fault: fault, Verdict: catalog.NA, Expected: ptr(catalog.NA), Reason: "it uses no Redis"}
 }
 
+// swept is n points, at the first of which the order came to the verdict, and at the
+// first of which the lock let two holders in.
+func swept(n, failed int, verdict catalog.Verdict, overlapped int) []experiment.Point {
+	points := make([]experiment.Point, n)
+	for i := range points {
+		p := experiment.Point{
+			Point: fmt.Sprintf("before acquire %d", i+1), Strikes: 1, Struck: 1, Verdict: catalog.Safe,
+			Overlaps: ptr(0), DoubleGrabs: ptr(0), StuckOrders: ptr(0), NearMisses: ptr(0),
+		}
+		if i < failed {
+			p.Verdict, p.FailureMode = verdict, "F11"
+			switch verdict {
+			case catalog.Unsafe:
+				p.DoubleGrabs = ptr(1)
+			case catalog.Stuck:
+				p.StuckOrders = ptr(1)
+			case catalog.Unknown:
+				p.Struck = 0
+			}
+		}
+		if i < overlapped {
+			p.Overlaps = ptr(1)
+		}
+		points[i] = p
+	}
+	return points
+}
+
 // badDay is a run under several faults, with each kind of cell.
 func badDay() *experiment.Run {
 	none := cell("none", catalog.Unsafe, 611, 100, 98, 12.52)
@@ -50,6 +79,8 @@ func badDay() *experiment.Run {
 	surprise := under("watchdog", catalog.Pause, catalog.Unsafe, 1)
 	surprise.Expected = ptr(catalog.Safe)
 	surprise.Timeline = &check.Timeline{Order: 9, Property: "one-winner", Steps: paused.Timeline.Steps[:1]}
+	surprise.Exclusive, surprise.ExpectedExclusive, surprise.Overlaps = ptr(experiment.No), ptr(experiment.Yes), ptr(2)
+	surprise.Points = swept(3, 1, catalog.Unsafe, 2)
 	fenced := under("setnx-fenced", catalog.RedisRestart, catalog.Safe, 0)
 	fenced.NearMisses = ptr(6)
 	fenced.Checks = []check.Verdict{
@@ -58,12 +89,14 @@ func badDay() *experiment.Run {
 	}
 	missed := under("redlock", catalog.Pause, catalog.Unknown, 0)
 	missed.Expected, missed.Struck, missed.Reason = ptr(catalog.Safe), ptr(0), "the fault never struck"
+	broken := under("watchdog-stray-renewal", catalog.Pause, catalog.Safe, 0)
+	broken.Exclusive, broken.ExpectedExclusive, broken.Points = ptr(experiment.No), ptr(experiment.No), swept(3, 0, catalog.Safe, 1)
 	unclaimed := under("setnx", catalog.Crash, catalog.Safe, 0)
 	unclaimed.Expected = nil
 	return run("rush",
 		none, under("none", catalog.Pause, catalog.Unsafe, 18), under("none", catalog.Crash, catalog.Unsafe, 12), notApplicable("none", catalog.RedisRestart),
 		cell("setnx", catalog.Safe, 100, 100, 0, 11.2), paused, unclaimed, under("setnx", catalog.RedisRestart, catalog.Unsafe, 6),
-		surprise, missed, stuck, fenced, notApplicable("mysql-cas", catalog.RedisRestart),
+		surprise, missed, stuck, fenced, notApplicable("mysql-cas", catalog.RedisRestart), broken,
 	)
 }
 
@@ -74,14 +107,17 @@ func TestMatrix(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"                                                 redis",
-		"strategy     none       pause          crash     restart",
-		"none         unsafe 511 unsafe 18      unsafe 12 n/a",
-		"setnx        safe       unsafe 6       safe °    unsafe 6",
-		"watchdog                unsafe 1 ✗safe",
+		"                                                     redis",
+		"strategy     none       pause              crash     restart",
+		"none         unsafe 511 unsafe 18          unsafe 12 n/a",
+		"setnx        safe       unsafe 6           safe °    unsafe 6",
+		"watchdog                unsafe 1/3·2 ✗safe",
 		"redlock                 unknown ✗safe",
-		"setnx-nottl                            stuck 6",
-		"setnx-fenced                                     safe",
+		"setnx-nottl                                stuck 6",
+		"setnx-fenced                                         safe",
+		"Known-broken variants",
+		"strategy               pause",
+		"watchdog-stray-renewal safe·1",
 	} {
 		if !strings.Contains(b.String(), line+"\n") {
 			t.Errorf("no line %q in\n%s", line, &b)
@@ -122,15 +158,105 @@ func TestManyCells(t *testing.T) {
 	}
 }
 
-// The matrix of everything fits on a wide terminal, in two parts.
+// Both verdicts stand in a cell at a glance, and what was expected where either is
+// something else.
+func TestMatrixCells(t *testing.T) {
+	yes, no := ptr(experiment.Yes), ptr(experiment.No)
+	safe, unsafe, stuck := ptr(catalog.Safe), ptr(catalog.Unsafe), ptr(catalog.Stuck)
+	for _, tt := range []struct {
+		want                     string
+		verdict                  catalog.Verdict
+		expected                 *catalog.Verdict
+		exclusive, claimed       *string
+		double                   int
+		points, failed, overlaps int
+	}{
+		{"safe", catalog.Safe, safe, yes, yes, 0, 11, 0, 0},
+		{"safe·2", catalog.Safe, safe, no, no, 0, 11, 0, 2},
+		{"safe·2 ✗safe", catalog.Safe, safe, no, yes, 0, 11, 0, 2},
+		{"safe ✗safe·", catalog.Safe, safe, yes, no, 0, 11, 0, 0},
+		{"unsafe 3/11", catalog.Unsafe, unsafe, yes, yes, 3, 11, 3, 0},
+		{"unsafe 3/11·4", catalog.Unsafe, unsafe, no, no, 3, 11, 3, 4},
+		{"unsafe 3/11·4 ✗safe", catalog.Unsafe, safe, no, yes, 3, 11, 3, 4},
+		{"unsafe 3/11·4 ✗safe·", catalog.Unsafe, safe, no, no, 3, 11, 3, 4},
+		{"unsafe 3/11·? ✗unsafe·", catalog.Unsafe, unsafe, nil, no, 3, 11, 3, 0},
+		{"unsafe 1/1·1 °", catalog.Unsafe, nil, no, nil, 1, 1, 1, 1},
+		{"stuck 4/26", catalog.Stuck, stuck, yes, yes, 0, 26, 4, 0},
+		{"unknown 1/11 ✗safe", catalog.Unknown, safe, nil, yes, 0, 11, 1, 0},
+		{"unknown ✗safe", catalog.Unknown, safe, nil, yes, 0, 11, 0, 0},
+		{"unsafe 1", catalog.Unsafe, unsafe, yes, yes, 1, 11, 0, 0}, // not where the fault struck
+		{"unsafe 6", catalog.Unsafe, unsafe, nil, nil, 6, 0, 0, 0},  // of an older run
+		{"safe·", catalog.Safe, safe, no, no, 0, 0, 0, 0},
+	} {
+		c := under("setnx", catalog.Pause, tt.verdict, tt.double)
+		c.Expected, c.Exclusive, c.ExpectedExclusive = tt.expected, tt.exclusive, tt.claimed
+		c.Points = swept(tt.points, tt.failed, tt.verdict, tt.overlaps)
+		var b bytes.Buffer
+		if err := report.Text(&b, run("rush", cell("setnx", catalog.Safe, 100, 100, 0, 11.2), c)); err != nil {
+			t.Fatal(err)
+		}
+		if want := "\nsetnx    safe " + tt.want + "\n"; !strings.Contains(b.String(), want) {
+			t.Errorf("no line %q in\n%s", want, &b)
+		}
+	}
+}
+
+// Of a cell that is safe everywhere no points are listed, of another those at which
+// anything happened, and those together that came to the same.
+func TestPoints(t *testing.T) {
+	quiet := under("setnx-fenced", catalog.Pause, catalog.Safe, 0)
+	quiet.Exclusive, quiet.ExpectedExclusive, quiet.Points = ptr(experiment.Yes), ptr(experiment.Yes), swept(5, 0, catalog.Safe, 0)
+	quiet.Points[0].NearMisses = ptr(1)
+	loud := under("setnx", catalog.Pause, catalog.Unsafe, 3)
+	loud.Exclusive, loud.ExpectedExclusive, loud.Points = ptr(experiment.No), ptr(experiment.No), swept(5, 3, catalog.Unsafe, 4)
+	var b bytes.Buffer
+	if err := report.Text(&b, run("rush", cell("setnx", catalog.Safe, 100, 100, 0, 11.2), quiet, loud)); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(b.String(), "Strike points at which anything happened\n")
+	text, _, _ = strings.Cut(text, "\n\n")
+	for line, want := range map[string]int{
+		"pause setnx    unsafe     1/1      1     0        1           0 F11          before acquire 1; before acquire 2; before acquire 3\n": 1,
+		"pause setnx    safe       1/1      0     0        1           0              before acquire 4":                                       1,
+		"before acquire 5": 0,
+		"setnx-fenced":     0,
+	} {
+		if n := strings.Count(text, line); n != want {
+			t.Errorf("%d times, want %d: %q in\n%s", n, want, line, text)
+		}
+	}
+}
+
+// A page folds a long list of points.
+func TestManyPointsAreFolded(t *testing.T) {
+	for n, folded := range map[int]bool{24: false, 25: true} {
+		r := run("rush", cell("setnx", catalog.Safe, 100, 100, 0, 11.2))
+		for i := range n {
+			c := under(fmt.Sprintf("lock-%d", i), catalog.Pause, catalog.Unsafe, 1)
+			c.Points = swept(2, 1, catalog.Unsafe, 0)
+			r.Cells = append(r.Cells, c)
+		}
+		var b bytes.Buffer
+		if err := report.HTML(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), fmt.Sprintf("<details><summary>%d rows</summary>", n)); got != folded {
+			t.Errorf("%d rows are folded: %v, want %v", n, got, folded)
+		}
+	}
+}
+
+// The matrix of everything fits on a wide terminal: the faults are in three tables,
+// and so they are once more for the known-broken variants.
 func TestFullMatrixFits(t *testing.T) {
 	r := run("rush")
-	for _, s := range lock.Strategies {
+	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 		for _, f := range catalog.RunFaults {
 			v := s.Expected(f)
 			c := under(s.Name, f, v, 0)
-			if v == catalog.Unsafe {
-				c.DoubleGrabs = ptr(18)
+			if f != catalog.NoFault && v != catalog.NA {
+				c.Points = swept(26, 16, v, 18)
+				c.Exclusive, c.ExpectedExclusive = ptr(experiment.No), ptr(experiment.No)
 			}
 			r.Cells = append(r.Cells, c)
 		}
@@ -139,12 +265,23 @@ func TestFullMatrixFits(t *testing.T) {
 	if err := report.Text(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(b.String(), "\n\n")
-	table, _, _ = strings.Cut(table, "\n\nunsafe, and")
-	if n := strings.Count(table, "\nnone "); n != 2 {
-		t.Errorf("a strategy stands in %d parts, want 2", n)
+	_, tables, _ := strings.Cut(b.String(), "\n\n")
+	tables, _, found := strings.Cut(tables, "\n\nthe word is")
+	if !found {
+		t.Fatal("the tables have no legend")
 	}
-	for line := range strings.Lines(table) {
+	for _, name := range []string{"setnx", lock.KnownBroken[0].Name} {
+		if n := strings.Count(tables, "\n"+name+" "); n != 3 {
+			t.Errorf("%s stands in %d tables, want 3", name, n)
+		}
+	}
+	for _, f := range catalog.RunFaults {
+		// of the headings of several lines, the last
+		if name := f[strings.LastIndex(string(f), "-")+1:]; !strings.Contains(tables, " "+string(name)) {
+			t.Errorf("%s has no column", f)
+		}
+	}
+	for line := range strings.Lines(tables) {
 		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 200 {
 			t.Errorf("%d columns: %s", n, line)
 		}
