@@ -49,7 +49,7 @@ func (s *settings) topics() []topic {
 			{"strategies", "A,B,…", "strategies, in this order; or core, or all", one(&s.Strategies, parseStrategies)},
 			{"faults", "A,B,…", "what goes wrong, each in cells of its own; or all (default none)", one(&s.Faults, s.parseFaults)},
 			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.Only, s.parseCell)},
-			{"at", "POINT", `let faults strike at this point of a grab alone, as in "before claim 1" (a report names them)`, one(&s.At, parseAt)},
+			{"at", "POINT", `faults strike at this point of a grab alone, as in "before claim 1", "waiting: after acquire 2" (a report names them)`, one(&s.At, parseAt)},
 			{"schedule", "FILE", "instead: force this schedule on real servers, step by step; with -strategies, another strategy", one(&s.schedule, nonEmpty)},
 			{"seed", "N", "permutes orders and drivers (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
 		}},
@@ -92,8 +92,13 @@ func (s *settings) topics() []topic {
 // maxRequests bounds orders x drivers.
 const maxRequests = 100_000_000
 
+// parseAt reads a point of a sweep, to which the calls are one that a grab makes at
+// once to several targets.
 func parseAt(text string) (*fault.Point, error) {
 	p, err := fault.ParsePoint(text)
+	if err == nil && p.Target != "" {
+		err = fmt.Errorf("a fault strikes the calls to all targets of a point at once; leave out %q", "at "+p.Target)
+	}
 	return &p, err
 }
 

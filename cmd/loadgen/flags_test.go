@@ -12,11 +12,14 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/control"
 	"grablab/internal/experiment"
+	"grablab/internal/fault"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
+	"grablab/internal/tap"
 )
 
 // sample is a flag with what it must change in a run of scenario rush.
@@ -32,6 +35,9 @@ var samples = map[string]sample{
 	"faults":     {"crash,none,pause,crash", "", func(s *settings) { s.Faults = []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash} }},
 	"only": {"setnx/pause", "", func(s *settings) {
 		s.Strategies, s.Faults, s.Only = strategies("setnx"), []catalog.Fault{catalog.Pause}, []experiment.CellName{{Strategy: "setnx", Fault: catalog.Pause}}
+	}},
+	"at": {"handing over: before release 1", "-faults pause", func(s *settings) {
+		s.At = &fault.Point{Role: fault.HandingOver, Point: control.Point{Phase: tap.Release, N: 1}}
 	}},
 	"seed":         {"42", "", func(s *settings) { s.Seed = 42 }},
 	"stack":        {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
@@ -106,7 +112,7 @@ func TestFlagsOverrideScenarios(t *testing.T) {
 			}
 		}
 	}
-	peakRefuses := []string{"rate", "orders", "duration", "faults", "only"}
+	peakRefuses := []string{"rate", "orders", "duration", "faults", "only", "at"}
 	for _, scenario := range scenarioNames() {
 		for name, sample := range samples {
 			if name == "scenario" || strings.Contains(sample.also, "-scenario peak") != (scenario == "peak" && (name == "p99" || name == "budget")) ||
@@ -261,9 +267,6 @@ func TestOldFaultNames(t *testing.T) {
 	if len(s.Only) != 1 || s.Only[0].Fault != catalog.Slow {
 		t.Errorf("-only is %v", s.Only)
 	}
-	if _, err := parseRun([]string{"-faults", "cancel"}); err == nil { // which explore alone plays
-		t.Error("run plays cancel")
-	}
 }
 
 // Every wrong flag is told in one sentence and exit code 2, before anything is
@@ -274,7 +277,7 @@ func TestBadUsage(t *testing.T) {
 		"bogus":                             `no command "bogus"; there are run, bench, explore, report`,
 		"run stray":                         `"stray" is no flag`,
 		"-nosuch":                           "no flag -nosuch; -h lists them",
-		"-rat 5":                            "did you mean -rate?",
+		"-rte 5":                            "did you mean -rate?",
 		"-scenario rash":                    "want one of rush, article, peak",
 		"-strategies setnxx":                "did you mean setnx?",
 		"-strategies foo":                   "there are none, mutex",
@@ -369,6 +372,42 @@ func TestBadUsage(t *testing.T) {
 		}
 		if strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "loadgen: ") || stdout.Len() > 0 {
 			t.Errorf("%s: not one line alone: %q, %q", args, &stderr, &stdout)
+		}
+	}
+}
+
+// So is a wrong point, or one that no fault is to strike at.
+func TestBadPoint(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, tt := range []struct {
+		at, with string
+		want     string
+	}{
+		{"", "-faults pause", "is no point of a grab"},
+		{"before claim", "-faults pause", `"before claim" is no point of a grab; one is "before claim 1"`},
+		{"before clam 1", "-faults pause", "is no point of a grab"},
+		{"waitng: before claim 1", "-faults pause", `one may be "waiting" or "handing over"`},
+		{"before acquire 1 at redlock-1", "-faults pause", `leave out "at redlock-1"`},
+		{"before claim 1", "", "-at needs -faults"},
+		{"before claim 1", "-only setnx/none", "-at needs -faults"},
+		{"before claim 1", "-scenario peak", "-at needs -faults"},
+		{"before claim 1", targets, "-at cannot be combined with -targets"},
+		{"before claim 1", targets + " -faults pause", "cannot be combined with -targets"},
+		{"before claim 1", "-schedule f -stack local", "-at cannot be combined with -schedule"},
+	} {
+		var stdout, stderr bytes.Buffer
+		args := append([]string{"-at", tt.at}, strings.Fields(tt.with)...)
+		code := run(context.Background(), args, &stdout, &stderr)
+		if code != exitUsage || !strings.Contains(stderr.String(), tt.want) {
+			t.Errorf("%q: exit %d, %q, want 2, …%s…", args, code, &stderr, tt.want)
+		}
+		if strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "loadgen: ") || stdout.Len() > 0 {
+			t.Errorf("%q: not one line alone: %q, %q", args, &stderr, &stdout)
+		}
+	}
+	for _, with := range []string{"-faults pause", "-only setnx/pause", "-faults none,pause"} {
+		if _, err := parseRun(append([]string{"-at", "after read"}, strings.Fields(with)...)); err != nil {
+			t.Errorf("-at beside %s: %v", with, err)
 		}
 	}
 }

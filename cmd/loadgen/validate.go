@@ -45,6 +45,8 @@ func (s *settings) checkCombinations() error {
 		{[]string{"budget"}, !isPeak && !faulty, "goes with -scenario peak or with faults"},
 		{[]string{"faults", "only"}, isPeak && faulty, "cannot be combined with -scenario peak, unless the fault is none"},
 		{[]string{"faults", "only"}, targets && faulty, "cannot be combined with -targets, which are not ours to strike, unless the fault is none"},
+		{[]string{"at"}, targets, "cannot be combined with -targets, whose grabs cannot be held"},
+		{[]string{"at"}, !faulty, "needs -faults, or -only with a fault: it says where they strike"},
 		{[]string{"instances"}, faulty && s.Instances < 2, "must be 2 or more with a fault, which strikes one of them"},
 		{[]string{"duration"}, s.given["orders"], "cannot be combined with -orders, which it replaces"},
 		{[]string{"duration"}, s.Rate == 0, "needs -rate, for this scenario fires all at once"},
