@@ -24,8 +24,8 @@ type rule struct {
 	hold            bool // they wait until the rule changes, and so does the end
 	latency, jitter time.Duration
 
-	// lose: a reply is lost, and its connection reset. after, unless it is nil: not
-	// before such a request has passed on that connection.
+	// lose: a reply is lost, and its connection reset. Not before such a request has
+	// passed on that connection; nil: the second one.
 	lose  bool
 	after func(request []byte) bool
 }

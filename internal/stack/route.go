@@ -95,7 +95,8 @@ func (r *Route) Delay(latency, jitter time.Duration, d Direction) (Heal, error) 
 
 // LoseReplies lets requests through, and whatever the server says next on a
 // connection is lost: the connection is reset instead, so that the client learns
-// at once that it gets no reply.
+// at once that it gets no reply. The first request of a connection, by which Redis
+// and ZooKeeper have it opened, is answered: else no other would be sent on it.
 func (r *Route) LoseReplies() (Heal, error) {
 	return r.inject(func() error { r.rule(BothWays, rule{lose: true}); return nil }, r.passAll)
 }
@@ -303,12 +304,14 @@ func (r *Route) endLinks() error {
 // link is a connection through a route: one from the client, one to the server.
 type link struct {
 	client, server net.Conn
+	requests       atomic.Int64  // reads of what the client has sent
 	asked          atomic.Bool   // a request after which replies are to be lost has passed
 	done           chan struct{} // closes when both directions have ended
 }
 
 // noteRequest sees a request before the server does. None is lost.
 func (k *link) noteRequest(now rule, request []byte) bool {
+	k.requests.Add(1)
 	if now.after != nil && now.after(request) {
 		k.asked.Store(true)
 	}
@@ -318,7 +321,11 @@ func (k *link) noteRequest(now rule, request []byte) bool {
 // losesReply lets a Redis say that it does not know a script: it has carried out
 // nothing, and the client sends the whole of it.
 func (k *link) losesReply(now rule, reply []byte) bool {
-	return now.lose && (now.after == nil || k.asked.Load()) && !bytes.HasPrefix(reply, []byte("-NOSCRIPT"))
+	lost := k.requests.Load() > 1
+	if now.after != nil {
+		lost = k.asked.Load()
+	}
+	return now.lose && lost && !bytes.HasPrefix(reply, []byte("-NOSCRIPT"))
 }
 
 func closed(done <-chan struct{}) bool {

@@ -228,6 +228,8 @@ func TestLoseReplies(t *testing.T) {
 
 	heal := struck(t)(r.LoseReplies())
 	young := dial(t, r.Addr)
+	young.say("PING")
+	young.hears("+PONG\r\n")
 	young.say("EVALSHA " + strings.Repeat("0", 40) + " 0") // was not carried out, which may be known
 	young.hears("-NOSCRIPT No matching script. Please use EVAL.\r\n")
 	for _, c := range []talk{old, young} {
