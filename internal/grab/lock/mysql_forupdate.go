@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"grablab/internal/catalog"
@@ -22,7 +23,7 @@ var mysqlForUpdate = Strategy{
 	Guard:    order.Naive,
 	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
 	Excludes: catalog.Global,
-	Survives: sessionSurvives,
+	Survives: append(slices.Clip(sessionSurvives), catalog.ReplyLost), // the commit that is not answered has ended the lock
 	// Its commit lets go of the row. The next one reads what it wrote.
 	UntilClaim: true,
 	Breaks:     []string{"F15"},

@@ -39,7 +39,7 @@ var setnxGetSet = variant(setnx, Strategy{
 		catalog.FailoverSplit: catalog.Unsafe,
 		catalog.SlowDB:        catalog.Unsafe,
 	},
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Crash, catalog.NodeClock},
+	Survives: []catalog.Fault{catalog.NoFault, catalog.Crash, catalog.NodeClock, catalog.ReplyLost},
 	Breaks:   []string{"F9", "F10", "F12", "F25", "F35"},
 	New:      redisKeyLock{set: setStamp(takeOver), unset: watchAndDelete(lives), believesLate: true}.New,
 })

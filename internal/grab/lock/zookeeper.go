@@ -52,7 +52,7 @@ var zooKeeper = Strategy{
 
 // leaseSurvives is when no two holders of a consensus lock are inside at once.
 // A holder that was stopped and goes on is inside until it has looked.
-var leaseSurvives = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.SlowDB}
+var leaseSurvives = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB}
 
 // zkRoot is where all locks are. Below it each has a container, which the
 // server removes some time after the last node in it has gone.
