@@ -15,8 +15,6 @@ import (
 // others, as in amnesia.
 func registered(f catalog.Fault, quorum bool) []catalog.Fault {
 	switch f {
-	case catalog.Slow:
-		return []catalog.Fault{catalog.Pause} // the holder's calls take their time, renewals among them
 	case catalog.RedisDown, catalog.Latency:
 		return []catalog.Fault{f, catalog.Crash} // to the server, a client that gives up is as good as dead
 	case catalog.RedisRestart, catalog.NodeClock:

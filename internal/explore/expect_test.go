@@ -33,6 +33,7 @@ func TestExpected(t *testing.T) {
 		{"setnx-getset", "", []catalog.Fault{catalog.ClientClock}, catalog.Unsafe},
 		{"watchdog", "", []catalog.Fault{catalog.Crash}, catalog.Safe},
 		{"watchdog", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe},
+		{"watchdog", "", []catalog.Fault{catalog.Slow}, catalog.Safe}, // its renewals come in time
 		{"redlock", "", []catalog.Fault{catalog.RedisDown}, catalog.Safe},
 		{"setnx-expire", "", []catalog.Fault{catalog.RedisDown}, catalog.Stuck},
 		{"setnx-fenced", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe}, // two hold; one of them writes

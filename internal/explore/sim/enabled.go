@@ -159,10 +159,14 @@ func (m *enabledSteps) resumes() {
 }
 
 // time passes freely while no call can go through. A timer that is due before a
-// call which could go through preempts it; a lease that ends before it is a fault.
+// call which could go through preempts it; a lease that ends before it is a fault. It
+// is none of the renewals: while one could go through, no time passes.
 func (m *enabledSteps) time() {
 	if m.elapsed() > horizon*m.TTL+m.Wait {
 		return // what goes on for longer goes on for ever, such as a renewal without a holder
+	}
+	if slices.ContainsFunc(m.instances, m.renewalDueLocked) {
+		return
 	}
 	timer, end := schedule.Step{Kind: schedule.NextTimer}, schedule.Step{Kind: schedule.LeaseEnd}
 	busy, cost := m.anyEnabledLocked(), search.Free
@@ -173,8 +177,9 @@ func (m *enabledSteps) time() {
 		m.add(cost, timer)
 	}
 	unfinished := slices.ContainsFunc(m.actors, func(a *actor) bool { return !a.done && !a.dead })
+	holder, _ := m.nextLeaseEnd()
 	switch {
-	case !unfinished || m.nextLeaseEnd() == 0:
+	case !unfinished || holder == nil:
 	case busy:
 		m.fault(catalog.Slow, end)
 	default:

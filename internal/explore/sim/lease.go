@@ -92,17 +92,25 @@ func (x *execution) leaseLeft(a *actor) time.Duration {
 	return left[len(left)-quorum]
 }
 
-// nextLeaseEnd is for how long the next lease to end still runs; 0: there is none.
-func (x *execution) nextLeaseEnd() time.Duration {
-	var next time.Duration
+// nextLeaseEnd is whose lease ends next, and for how long it still runs; nil: there
+// is none.
+func (x *execution) nextLeaseEnd() (holder *actor, left time.Duration) {
 	for _, a := range x.actors {
 		for _, l := range a.leases {
-			if left := l.until.Sub(l.node.now()); left > 0 && !a.released && (next == 0 || left < next) {
-				next = left
+			if until := l.until.Sub(l.node.now()); until > 0 && !a.released && (holder == nil || until < left) {
+				holder, left = a, until
 			}
 		}
 	}
-	return next
+	return holder, left
+}
+
+// renewalDueLocked says whether a renewal could go through that an instance has sent,
+// for one of its holders or for all.
+func (x *execution) renewalDueLocked(from *instance) bool {
+	return x.renews && slices.ContainsFunc(x.waiting, func(c *call) bool {
+		return c.phase == tap.Renew && c.actor.inst == from && x.enabledLocked(c.actor)
+	})
 }
 
 // inherit lets a have the lease of a releasing actor of its instance, if that is

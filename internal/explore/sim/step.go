@@ -177,8 +177,8 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 func (x *execution) nextTimer() bool {
 	x.mu.Lock()
 	most, busy := horizon*x.TTL, x.anyEnabledLocked()
-	if end := x.nextLeaseEnd(); busy && end > 0 {
-		most = end - time.Nanosecond
+	if holder, left := x.nextLeaseEnd(); busy && holder != nil {
+		most = left - time.Nanosecond
 	}
 	waiters := x.waitersForFreeLocked()
 	x.mu.Unlock()
@@ -204,15 +204,33 @@ func (x *execution) nextTimer() bool {
 // horizon is after how many leases waiting any longer changes nothing.
 const horizon = 8
 
-// leaseEnd lets time pass until the next lease has just run out.
+// leaseEnd lets time pass until the next lease has just run out. It is false if a
+// renewal of the holder comes on the way.
 func (x *execution) leaseEnd() bool {
-	left := x.nextLeaseEnd()
-	if left <= 0 {
+	holder, left := x.nextLeaseEnd()
+	if holder == nil {
 		return false
 	}
-	time.Sleep(left + time.Millisecond)
-	x.timePassed()
-	return true
+	select {
+	case <-x.arrived: // an old signal
+	default:
+	}
+	timer := time.NewTimer(left + time.Millisecond)
+	defer timer.Stop()
+	for {
+		select {
+		case <-x.arrived:
+			x.mu.Lock()
+			renewed := x.renewalDueLocked(holder.inst)
+			x.mu.Unlock()
+			if renewed {
+				return false
+			}
+		case <-timer.C:
+			x.timePassed()
+			return true
+		}
+	}
 }
 
 func (x *execution) timePassed() {

@@ -1,0 +1,36 @@
+package explore_test
+
+import (
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+)
+
+// A lease that is renewed outlives slow work, whose renewals come in time, and not
+// a pause, during which none are made. One that is not renewed outlives neither.
+func TestSlowRenews(t *testing.T) {
+	for _, tt := range []struct {
+		strategy string
+		fault    catalog.Fault
+		want     catalog.Verdict
+	}{
+		{"watchdog", catalog.Slow, catalog.Safe},
+		{"watchdog", catalog.Pause, catalog.Unsafe},
+		{"setnx", catalog.Slow, catalog.Unsafe},
+		{"setnx-check", catalog.Slow, catalog.Unsafe}, // behind its check, which is no renewal
+	} {
+		t.Run(tt.strategy+"/"+string(tt.fault), func(t *testing.T) {
+			results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
+				Strategies: []string{tt.strategy}, Properties: []string{catalog.OneWinner}, First: true,
+				Preemptions: 1, Faults: []catalog.Fault{tt.fault}, FaultCount: 1,
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v := results[0].Verdict; v != tt.want {
+				t.Errorf("%s, want %s: %+v", v, tt.want, results[0].Failures)
+			}
+		})
+	}
+}
