@@ -27,7 +27,7 @@ func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns show what became of a load. The fault's comes in where there was any.
+// loadColumns show what became of a load.
 var loadColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -71,16 +71,12 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf these cells of a run.
-func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
-	columns := loadColumns
+// columnsOf the cells of a run that are under no fault.
+func columnsOf(run *experiment.Run) []column {
 	if isPeak(run) {
-		columns = peakColumns
+		return peakColumns
 	}
-	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault }) {
-		return slices.Insert(slices.Clone(columns), 1, faultColumn)
-	}
-	return columns
+	return loadColumns
 }
 
 func isPeak(run *experiment.Run) bool {
@@ -93,6 +89,7 @@ const (
 	notHeld     = "*"
 	notClaimed  = "°"
 	letIn       = "·" // the lock let two holders in
+	lockUnknown = letIn + "?"
 )
 
 // verdict is that on the orders, with the mark of the lock's.

@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 )
 
-// isMatrix says whether the run has cells of more than one fault.
+// isMatrix says whether any cell of the run is under a fault.
 func isMatrix(run *experiment.Run) bool {
-	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != run.Cells[0].Fault })
+	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
 // faultGroups share the tables of a matrix that is too wide for one. All faults
@@ -128,7 +129,7 @@ func inMatrix(c experiment.Cell) string {
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
-		return letIn + "?"
+		return lockUnknown
 	case c.Exclusive == nil || *c.Exclusive == experiment.Yes:
 		return ""
 	}
@@ -180,9 +181,7 @@ func matrixLegend(run *experiment.Run) []string {
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
 		lines = append(lines, "unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was grabbed more than once; so with stuck, and with unknown")
 	}
-	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return lockMark(c) != "" }) {
-		lines = append(lines, letIn+" is what became of the lock: it let two holders in at once, and the number says at how many points; of safe"+letIn+"2 the orders are safe all the same")
-	}
+	lines = append(lines, lockLegend(run.Cells)...)
 	expected, differ := 0, 0
 	for _, c := range run.Cells {
 		if c.Expected != nil {
@@ -200,6 +199,21 @@ func matrixLegend(run *experiment.Run) []string {
 	}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != catalog.NA }) {
 		lines = append(lines, notClaimed+" nothing is claimed: the flags change what the registry speaks of, or chance decides")
+	}
+	return lines
+}
+
+// lockLegend explains the marks of the lock that occur.
+func lockLegend(cells []experiment.Cell) []string {
+	occurs := func(mark string) bool {
+		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })
+	}
+	var lines []string
+	if occurs(letIn) {
+		lines = append(lines, letIn+" is what became of the lock: it let two holders in at once, and the number says at how many points; of safe"+letIn+"2 the orders are safe all the same")
+	}
+	if occurs(lockUnknown) {
+		lines = append(lines, lockUnknown+" whether the lock did so is not known")
 	}
 	return lines
 }

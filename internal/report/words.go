@@ -63,6 +63,7 @@ func legend(cells []experiment.Cell) []string {
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {
 		lines = append(lines, asExpected+" as expected of the strategy, "+notExpected+" not")
 	}
+	lines = append(lines, lockLegend(cells)...)
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
 		lines = append(lines, notHeld+" the load could not be held: counted from the schedule, the p99 is more than a tenth higher")
 	}
