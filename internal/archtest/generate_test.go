@@ -187,11 +187,20 @@ func benchRows() (map[string]map[string]any, error) {
 
 func faults() (string, error) {
 	var b strings.Builder
-	b.WriteString("| fault | what goes wrong | played by |\n|---|---|---|\n")
+	b.WriteString("| fault | what goes wrong | strike points | played by |\n|---|---|---|---|\n")
 	for _, f := range catalog.Faults {
-		if f.Name != catalog.NoFault {
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, cell(f.About), programs(f.By))
+		if f.Name == catalog.NoFault {
+			continue
 		}
+		struck, err := fault.Find(f.Name)
+		if err != nil {
+			return "", err
+		}
+		points := "all"
+		if struck.Reach != nil {
+			points = "some: " + struck.Reach.Why
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, cell(f.About), cell(points), programs(f.By))
 	}
 	return b.String(), nil
 }
