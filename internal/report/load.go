@@ -3,8 +3,8 @@
 //
 // A run comes from run.json alone (Load), so that every report can be drawn again.
 // compose puts it together as a document of sections, lines and tables, which Text,
-// Markdown and HTML only print; columns.go and details.go say what the columns are.
-// Begin at compose. Of the explorer, begin at Explored.
+// Markdown and HTML only print; columns.go, details.go and points.go say what the
+// columns are. Begin at compose. Of the explorer, begin at Explored.
 package report
 
 import (
