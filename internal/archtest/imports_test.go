@@ -36,7 +36,7 @@ var rules = []struct {
 	{"internal/fault", "internal/control internal/stack internal/tap internal/schedule internal/grab/lock", "faults strike what runs, and know no experiment"},
 	{"internal/explore/search", "internal/schedule", "which schedule comes next is decided by steps, costs and fingerprints alone"},
 	{"internal/explore/sim", "internal/explore/search internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/schedule", "the simulated world: what a step does, and what it breaks; no sockets and no real servers"},
-	{"internal/explore", "internal/explore/search internal/explore/sim internal/grab internal/grab/lock internal/order internal/schedule", "the two put together, in child processes; it knows no server, simulated or real"},
+	{"internal/explore", "internal/explore/search internal/explore/sim internal/grab internal/grab/lock internal/order internal/tap internal/schedule", "the two put together, in child processes; it knows no server, simulated or real"},
 	{"internal/wait", "", "sleeping and polling"},
 	{"internal/status", "", "a line on a terminal"},
 	{"internal/load", "internal/wait", "what is sent and when, whatever answers"},

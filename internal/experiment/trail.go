@@ -68,6 +68,29 @@ func (t *trails) get(strategy string, record func() (trail, error)) (trail, erro
 	return made, err
 }
 
+// Trails are the remote calls that the grabs of each strategy of cfg make where no
+// fault disturbs them, in the order in which they are made: by the name of the
+// strategy, and by the role of the driver. They are recorded on a stack of their own.
+func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
+	for _, s := range cfg.Strategies {
+		cfg.Stack.Needs |= s.Needs
+	}
+	w, err := openWorker(ctx, cfg, 0, newProgress(cfg), &journal{dir: cfg.Out})
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err != nil {
+		return nil, err
+	}
+	calls := map[string]map[fault.Role][]control.Call{}
+	for _, s := range cfg.Strategies {
+		t, err := w.record(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		calls[s.Name] = t.calls
+	}
+	return calls, nil
+}
+
 // Settings and bounds of a dry run.
 const (
 	dryTTL    = 2 * time.Second
