@@ -132,7 +132,7 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 		return m, err
 	}
 	in.strikes = prepared.Strikes
-	in.cell.Orders = 1 + len(in.strikes)*len(in.points) + 1
+	in.cell.Orders = len(in.strikes)*(1+len(in.points)) + 1
 	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*injectionDrivers
 	in.workload.setup = in.cfg.setup()
 	in.workload.setup.Control = true
@@ -192,26 +192,34 @@ func (in *injection) noteAnswer(r *vegeta.Result) {
 	in.answered[req] = true
 }
 
-// strikeAll strikes at every point, in each way that the fault has. One order goes
-// before, because nothing can be learnt where everything fails from the start, and
-// one comes after: whatever the fault has left behind, it must go well.
+// strikeAll strikes at every point, in each way that the fault has. An order goes
+// before each, because nothing can be learnt where everything fails from the start,
+// and sessions are begun again that the strike before has ended. One comes after
+// them: whatever the fault has left behind, it must go well.
 func (in *injection) strikeAll(ctx context.Context) error {
-	before := strike{injection: in, contests: []*contest{in.contest(0, fault.Point{})}}
-	if err := before.withoutFault(ctx); err != nil {
-		return err
+	next := 0
+	following := func(p fault.Point) *contest {
+		next++
+		return in.contest(next-1, p)
 	}
-	for i, of := range in.strikes {
+	undisturbed := func() error {
+		s := strike{injection: in, contests: []*contest{following(fault.Point{})}}
+		return s.withoutFault(ctx)
+	}
+	for _, of := range in.strikes {
+		if err := undisturbed(); err != nil {
+			return err
+		}
 		s := strike{injection: in}
-		for k, p := range in.points {
-			s.contests = append(s.contests, in.contest(1+i*len(in.points)+k, p))
+		for _, p := range in.points {
+			s.contests = append(s.contests, following(p))
 		}
 		in.contests = append(in.contests, s.contests...)
 		if err := s.run(ctx, of); err != nil {
 			return fmt.Errorf("experiment: the injection broke off: %w", err)
 		}
 	}
-	after := strike{injection: in, contests: []*contest{in.contest(in.cell.Orders-1, fault.Point{})}}
-	return after.withoutFault(ctx)
+	return undisturbed()
 }
 
 // contest is the drivers of one order, one of whom is struck at a point.
@@ -221,8 +229,9 @@ type contest struct {
 	faulted    load.Request   // at the struck instance
 	before     *load.Request  // has the lock before the faulted driver, at the other instance; nil: there is none
 	waiter     *load.Request  // to which it hands over, at the other instance; nil: there is none
-	contenders []load.Request // that come once the fault has struck, the other instance first
+	contenders []load.Request // that come once the fault has struck, those at the other instance first
 	calls      int            // that are held at the point
+	queued     time.Time      // the faulted driver has made its last call before it waits
 	gone       bool           // before has released
 	came       time.Time      // a call is held at the point since then
 	struck     bool
@@ -247,10 +256,21 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
+	slices.SortStableFunc(c.contenders, func(a, b load.Request) int {
+		return strings.Compare(in.place(a), in.place(b))
+	})
 	if in.fault.Course == fault.Released { // the same driver once more: a double tap
 		c.contenders[0].Driver = c.faulted.Driver
 	}
 	return c
+}
+
+// place sorts requests: those to the struck instance come last.
+func (in *injection) place(r load.Request) string {
+	if r.Target == in.struck.URL {
+		return "struck"
+	}
+	return "other"
 }
 
 // all are the drivers of the order.

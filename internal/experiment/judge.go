@@ -30,7 +30,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no order was contended"
-	case m.tried < c.Orders:
+	case len(c.Points) == 0 && m.tried < c.Orders: // what a fault strikes, the probes have tried
 		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	default:
 		return catalog.Safe, ""

@@ -290,12 +290,19 @@ func (s *strike) lead(ctx context.Context, c *contest, m met, sent map[*contest]
 	return nil
 }
 
-// waits says whether the faulted driver has tried, and waits for the lock.
+// waits says whether the faulted driver has tried, and waits for the lock: the reply
+// to its last call has come.
 func (s *strike) waits(c *contest, m met) bool {
 	if s.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
 	}
-	return len(m.struck[holdName(callsHold, c)]) >= s.trail.queued
+	if len(m.struck[holdName(callsHold, c)]) < s.trail.queued {
+		return false
+	}
+	if c.queued.IsZero() {
+		c.queued = time.Now()
+	}
+	return time.Since(c.queued) > together
 }
 
 // leadToRelease has the driver wait to whom the lock is handed over, and then the
