@@ -85,7 +85,7 @@ func TestFindFault(t *testing.T) {
 }
 
 func TestPrograms(t *testing.T) {
-	if run := catalog.FaultsBy(catalog.Run); len(run) != 21 || run[0] != catalog.NoFault || slices.Contains(run, catalog.Cancel) {
+	if run := catalog.FaultsBy(catalog.Run); len(run) != 23 || run[0] != catalog.NoFault {
 		t.Errorf("run plays %v", run)
 	}
 	if explored := catalog.FaultsBy(catalog.Explore); len(explored) != 10 || slices.Contains(explored, catalog.NoFault) {

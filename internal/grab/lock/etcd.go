@@ -42,7 +42,7 @@ var etcd = Strategy{
 	Needs:    Etcd,
 	Guard:    order.Naive,
 	Fences:   true,
-	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Expect:   leaseExpect,
 	Excludes: catalog.Global,
 	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F28", "F29"},

@@ -122,7 +122,7 @@ var handoff = Strategy{
 		catalog.Hang: catalog.Stuck,
 	},
 	Excludes: catalog.Global,
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB},
+	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
 	Breaks:   []string{"F15", "F17"},
 	New:      newHandoff,
 }

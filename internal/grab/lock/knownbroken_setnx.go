@@ -1,6 +1,10 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"grablab/internal/catalog"
+)
 
 // setnxCancelledCleanup cleans up on the context of the acquire. The client hangs
 // up while the lock is being granted; the DEL is never sent; the key stays for the
@@ -19,14 +23,26 @@ var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
 	Title:  "setnx, retrying a lost reply",
 	Breaks: []string{"F25"},
-	New:    redisKeyLock{set: setTwice, unset: compareAndDelete}.New,
+	New:    redisKeyLock{set: twice(setPX), unset: compareAndDelete}.New,
 })
 
-func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
-	if ok, err := setPX(ctx, l); err == nil {
-		return ok, nil
+// setnxNoTTLBlindRetry is likewise, without a TTL: the key stays for ever.
+var setnxNoTTLBlindRetry = variant(setnxNoTTL, Strategy{
+	Name:   "setnx-nottl-blind-retry",
+	Title:  "setnx-nottl, retrying a lost reply",
+	Breaks: []string{"F25"},
+	Expect: with(setnxNoTTL.Expect, catalog.Stuck, catalog.ReplyLost),
+	New:    redisKeyLock{set: twice(setForever), unset: del, believesLate: true}.New,
+})
+
+// twice asks again if no answer came.
+func twice(set redisKeyCall) redisKeyCall {
+	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
+		if ok, err := set(ctx, l); err == nil {
+			return ok, nil
+		}
+		return set(ctx, l)
 	}
-	return setPX(ctx, l)
 }
 
 // setnxLateFence reads the counter once it has the lock. A locks; its lease runs

@@ -21,8 +21,13 @@ type redisKeyLock struct {
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
 
-// believingLate is what is expected of setnx, if it believed a late grant.
-var believingLate = with(setnx.Expect, catalog.Unsafe, catalog.Latency)
+// What is expected of setnx, if it believed a late grant, and if besides its release
+// could free another holder's lock.
+var (
+	believingLate     = with(setnx.Expect, catalog.Unsafe, catalog.Latency)
+	believingSurvives = allBut(append(outlivingLease, catalog.Latency)...)
+	freeingOthers     = with(believingLate, catalog.Unsafe, catalog.LateRelease)
+)
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
 

@@ -34,13 +34,15 @@ var redlock = Strategy{
 	Needs:  RedisQuorum,
 	Guard:  order.Naive,
 	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Pause:            catalog.Unsafe, // behind its last look at the lease
 		catalog.Hang:             catalog.Stuck,
+		catalog.Partition:        catalog.Unsafe, // likewise
 		catalog.RedisRestartMost: catalog.Unsafe,
 		catalog.Amnesia:          catalog.Unsafe,
 	},
 	Excludes: catalog.Global,
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.PartitionDB, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart, catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB},
-	Breaks:   []string{"F15", "F18", "F19", "F21"},
+	Survives: allBut(catalog.Pause, catalog.RedisRestartMost, catalog.Amnesia, catalog.Partition),
+	Breaks:   []string{"F11", "F13", "F15", "F18", "F19", "F21"},
 	New:      func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
 }
 

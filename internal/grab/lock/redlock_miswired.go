@@ -24,7 +24,9 @@ var redlockMiswired = variant(redlock, Strategy{
 	Source: "the source articles: their Redisson listing",
 	// What strikes one node strikes the doubled one.
 	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Pause:            catalog.Unsafe, // behind its last look at the lease
 		catalog.Hang:             catalog.Stuck,
+		catalog.Partition:        catalog.Unsafe, // likewise
 		catalog.RedisRestart:     catalog.Unsafe,
 		catalog.RedisRestartMost: catalog.Unsafe,
 		catalog.Failover:         catalog.Unsafe,
@@ -33,8 +35,8 @@ var redlockMiswired = variant(redlock, Strategy{
 		catalog.FailoverSplit:    catalog.Unsafe,
 		catalog.Amnesia:          catalog.NA, // a bare majority of it is one node
 	},
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.RedisDown, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB},
-	Breaks:   []string{"F15", "F20"},
+	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.RedisRestartMost, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
+	Breaks:   []string{"F11", "F13", "F15", "F20"},
 	New: func(env Env) (Locker, error) {
 		if len(env.Redlock) < 2 {
 			return nil, fmt.Errorf("lock: redlock-miswired needs 2 nodes, not %d", len(env.Redlock))

@@ -35,7 +35,7 @@ var setnx = Strategy{
 		catalog.SlowDB:        catalog.Unsafe, // its claim waits past its lease
 	},
 	Excludes: catalog.Global,
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Crash, catalog.ClientClock, catalog.ReplyLost},
+	Survives: allBut(outlivingLease...),
 	Breaks:   []string{"F11", "F17", "F38", "F39", "F40"},
 	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }

@@ -20,7 +20,9 @@ var setnxCheck = variant(setnx, Strategy{
 	// What comes before the last question is found by it: work that outlasts the
 	// lease, a Redis that cannot be asked. A pause is aimed behind it.
 	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Slow:          catalog.Unsafe, // behind the last question
 		catalog.Pause:         catalog.Unsafe,
+		catalog.Partition:     catalog.Unsafe, // likewise
 		catalog.RedisRestart:  catalog.Unsafe,
 		catalog.Failover:      catalog.Unsafe,
 		catalog.PartitionDB:   catalog.Unsafe, // its claim arrives after its lease
@@ -30,7 +32,8 @@ var setnxCheck = variant(setnx, Strategy{
 		catalog.FailoverSplit: catalog.Unsafe,
 		catalog.SlowDB:        catalog.Unsafe, // its claim waits past its lease
 	},
-	Breaks: []string{"F12", "F37"},
+	Survives: believingSurvives,
+	Breaks:   []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {
 		l, err := redisKeyLock{set: setPX, unset: compareAndDelete, believesLate: true}.locker(env)
 		return checkLocker{l}, err

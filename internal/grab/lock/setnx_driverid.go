@@ -11,12 +11,13 @@ import (
 // attempt and C are inside (F36, internal/explore/testdata/F36.txt). The article's
 // SETNX has done its part when it answers 1, however late that comes (F12).
 var setnxDriverID = variant(setnx, Strategy{
-	Name:   "setnx-driverid",
-	Title:  "setnx, with the driver's id as the token",
-	Source: "the source articles: SETNX key driver_id",
-	Expect: believingLate,
-	Breaks: []string{"F12", "F36"},
-	New:    redisKeyLock{set: setDriver, unset: compareAndDelete, believesLate: true}.New,
+	Name:     "setnx-driverid",
+	Title:    "setnx, with the driver's id as the token",
+	Source:   "the source articles: SETNX key driver_id",
+	Expect:   freeingOthers,
+	Survives: believingSurvives,
+	Breaks:   []string{"F12", "F36"},
+	New:      redisKeyLock{set: setDriver, unset: compareAndDelete, believesLate: true}.New,
 })
 
 type driverKey struct{}

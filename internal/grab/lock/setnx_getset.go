@@ -36,10 +36,11 @@ var setnxGetSet = variant(setnx, Strategy{
 		catalog.Latency:       catalog.Unsafe,
 		catalog.ClientClock:   catalog.Unsafe,
 		catalog.RedisFull:     catalog.Unsafe,
+		catalog.LateRelease:   catalog.Unsafe, // a release of any stamp that lives
 		catalog.FailoverSplit: catalog.Unsafe,
 		catalog.SlowDB:        catalog.Unsafe,
 	},
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Crash, catalog.NodeClock, catalog.ReplyLost},
+	Survives: allBut(catalog.Slow, catalog.Pause, catalog.Hang, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.ClientClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB, catalog.LateRelease),
 	Breaks:   []string{"F9", "F10", "F12", "F25", "F35"},
 	New:      redisKeyLock{set: setStamp(takeOver), unset: watchAndDelete(lives), believesLate: true}.New,
 })

@@ -26,7 +26,7 @@ var setnxNoTTL = variant(setnx, Strategy{
 		catalog.RedisFull:     catalog.Unsafe,
 		catalog.FailoverSplit: catalog.Unsafe,
 	},
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.RedisDown, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.ClientClock, catalog.NodeClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB},
+	Survives: allBut(catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.FailoverSplit),
 	Breaks:   []string{"F3", "F5", "F15"},
 	New:      redisKeyLock{set: setForever, unset: del, believesLate: true}.New,
 })

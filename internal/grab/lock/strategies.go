@@ -3,6 +3,7 @@ package lock
 import (
 	"cmp"
 	"maps"
+	"slices"
 
 	"grablab/internal/catalog"
 )
@@ -47,7 +48,9 @@ var KnownBroken = []Strategy{
 	watchdogLateSubscribe,
 	setnxCancelledCleanup,
 	redlockSetOnExtend,
+	redlockStrayRenewal,
 	setnxBlindRetry,
+	setnxNoTTLBlindRetry,
 	setnxLateFence,
 	mysqlGetLockPooled,
 	mysqlGetLockSplit,
@@ -79,4 +82,17 @@ func with(expect map[catalog.Fault]catalog.Verdict, v catalog.Verdict, under ...
 		expect[f] = v
 	}
 	return expect
+}
+
+// allBut are the faults of a run but for these.
+func allBut(faults ...catalog.Fault) []catalog.Fault {
+	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return slices.Contains(faults, f) })
+}
+
+// outlivingLease are the faults under which a holder stays inside when its lease in
+// one Redis has ended: because it runs out and is not renewed, or because the Redis
+// loses it.
+var outlivingLease = []catalog.Fault{
+	catalog.Slow, catalog.Pause, catalog.Hang, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB,
+	catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB, catalog.LateRelease,
 }

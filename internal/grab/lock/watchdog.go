@@ -24,7 +24,9 @@ var watchdog = Strategy{
 	Needs:  Redis,
 	Guard:  order.Naive,
 	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Pause:         catalog.Unsafe, // behind its last look at the lease
 		catalog.Hang:          catalog.Stuck,
+		catalog.Partition:     catalog.Unsafe, // likewise: it has looked before it could know
 		catalog.RedisRestart:  catalog.Unsafe,
 		catalog.Failover:      catalog.Unsafe,
 		catalog.NodeClock:     catalog.Unsafe,
@@ -32,8 +34,8 @@ var watchdog = Strategy{
 		catalog.FailoverSplit: catalog.Unsafe,
 	},
 	Excludes: catalog.Global,
-	Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB},
-	Breaks:   []string{"F13", "F15", "F17", "F38", "F39"},
+	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
+	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39"},
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
 }
 

@@ -35,7 +35,7 @@ var zooKeeper = Strategy{
 	Needs:    ZooKeeper,
 	Guard:    order.Naive,
 	Fences:   true,
-	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Expect:   leaseExpect,
 	Excludes: catalog.Global,
 	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F29"},
@@ -50,9 +50,17 @@ var zooKeeper = Strategy{
 	},
 }
 
+// leaseExpect is what becomes of an order behind a consensus lock without a fence:
+// its holder is stopped, or cut off, behind its last look at the lease (F29).
+var leaseExpect = map[catalog.Fault]catalog.Verdict{
+	catalog.Pause:     catalog.Unsafe,
+	catalog.Hang:      catalog.Stuck,
+	catalog.Partition: catalog.Unsafe,
+}
+
 // leaseSurvives is when no two holders of a consensus lock are inside at once.
 // A holder that was stopped and goes on is inside until it has looked.
-var leaseSurvives = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash, catalog.PartitionDB, catalog.ClientClock, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB}
+var leaseSurvives = allBut(catalog.Pause, catalog.Partition)
 
 // zkRoot is where all locks are. Below it each has a container, which the
 // server removes some time after the last node in it has gone.
