@@ -23,26 +23,31 @@ var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
 	Title:  "setnx, retrying a lost reply",
 	Breaks: []string{"F25"},
-	New:    redisKeyLock{set: twice(setPX), unset: compareAndDelete}.New,
+	New:    redisKeyLock{set: setTwice, unset: compareAndDelete}.New,
 })
 
-// setnxNoTTLBlindRetry is likewise, without a TTL: the key stays for ever.
-var setnxNoTTLBlindRetry = variant(setnxNoTTL, Strategy{
-	Name:   "setnx-nottl-blind-retry",
-	Title:  "setnx-nottl, retrying a lost reply",
-	Breaks: []string{"F25"},
-	Expect: with(setnxNoTTL.Expect, catalog.Stuck, catalog.ReplyLost),
-	New:    redisKeyLock{set: twice(setForever), unset: del, believesLate: true}.New,
-})
-
-// twice asks again if no answer came.
-func twice(set redisKeyCall) redisKeyCall {
-	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
-		if ok, err := set(ctx, l); err == nil {
-			return ok, nil
-		}
-		return set(ctx, l)
+func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
+	if ok, err := setPX(ctx, l); err == nil {
+		return ok, nil
 	}
+	return setPX(ctx, l)
+}
+
+// setnxNoTTLNoCleanup leaves after an error whatever its SETNX may have done. The
+// reply is lost; the key is there, no client has the lock, and it stays for ever (F25).
+var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
+	Name:   "setnx-nottl-no-cleanup",
+	Title:  "setnx-nottl, leaving its key after a lost reply",
+	Breaks: []string{"F3", "F5", "F15", "F25"},
+	Expect: with(setnxNoTTL.Expect, catalog.Stuck, catalog.ReplyLost),
+	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, cleanup: cancelled}.New,
+})
+
+// cancelled is a context on which no clean-up is sent.
+func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx, cancel
 }
 
 // setnxLateFence reads the counter once it has the lock. A locks; its lease runs

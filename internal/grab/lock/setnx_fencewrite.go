@@ -18,14 +18,16 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 	// A Redis that forgets the lock forgets the counter, too: the next holder
 	// has the same token, and one of the two is refused.
 	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Slow:         catalog.Unsafe,
-		catalog.RedisRestart: catalog.Unsafe, // the counter begins again: the next holder has a lower token
-		catalog.Failover:     catalog.Unsafe, // likewise
-		catalog.Pause:        catalog.Unsafe,
-		catalog.Partition:    catalog.Unsafe,
-		catalog.PartitionDB:  catalog.Unsafe,
-		catalog.NodeClock:    catalog.Unsafe,
-		catalog.SlowDB:       catalog.Unsafe,
+		catalog.Slow:          catalog.Unsafe,
+		catalog.RedisRestart:  catalog.Unsafe, // the counter begins again: the next holder has a lower token
+		catalog.Failover:      catalog.Unsafe, // likewise
+		catalog.RedisFull:     catalog.Unsafe, // likewise
+		catalog.FailoverSplit: catalog.Unsafe, // likewise
+		catalog.Pause:         catalog.Unsafe,
+		catalog.Partition:     catalog.Unsafe,
+		catalog.PartitionDB:   catalog.Unsafe,
+		catalog.NodeClock:     catalog.Unsafe,
+		catalog.SlowDB:        catalog.Unsafe,
 	},
 	Breaks: []string{"F34"},
 })

@@ -50,7 +50,7 @@ var KnownBroken = []Strategy{
 	redlockSetOnExtend,
 	redlockStrayRenewal,
 	setnxBlindRetry,
-	setnxNoTTLBlindRetry,
+	setnxNoTTLNoCleanup,
 	setnxLateFence,
 	mysqlGetLockPooled,
 	mysqlGetLockSplit,
