@@ -1,7 +1,7 @@
 package lock
 
 import (
-	"context"
+	"time"
 
 	"grablab/internal/catalog"
 
@@ -20,39 +20,24 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 	},
 })
 
-// redlockStrayRenewal ends its renewals once a release has succeeded. A releases
-// while a majority of the nodes cannot be reached; they come back, with A's key; it
-// is extended for ever, and no client holds it (F14).
-var redlockStrayRenewal = variant(redlock, Strategy{
-	Name:   "redlock-stray-renewal",
-	Title:  "redlock, extended on if its release fails",
-	Breaks: []string{"F14"},
-	Expect: with(redlock.Expect, catalog.Stuck, catalog.RedisDownMost),
+// redlockLongTTL has leases of a day, so that no work outlasts them. A releases while
+// a majority of the nodes cannot be reached, or dies; the order cannot be grabbed any
+// more until the day is over (F3).
+var redlockLongTTL = variant(redlock, Strategy{
+	Name:   "redlock-long-ttl",
+	Title:  "redlock, with a TTL of a day",
+	Breaks: []string{"F3", "F15", "F18", "F21"},
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Hang:             catalog.Stuck,
+		catalog.Crash:            catalog.Stuck,
+		catalog.RedisRestartMost: catalog.Unsafe,
+		catalog.RedisDownMost:    catalog.Stuck, // its release fails
+		catalog.Amnesia:          catalog.Unsafe,
+		catalog.Partition:        catalog.Stuck, // its release fails
+	},
+	Survives: allBut(catalog.RedisRestartMost, catalog.Amnesia),
 	New: func(env Env) (Locker, error) {
-		l, err := newRedlock(env, env.Redlock)
-		return redlockStrayLocker{l}, err
+		env.TTL = 24 * time.Hour
+		return newRedlock(env, env.Redlock)
 	},
 })
-
-type redlockStrayLocker struct{ Locker }
-
-func (l redlockStrayLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	lease, err := l.Locker.Acquire(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return redlockStrayLease{lease.(*redlockLease)}, nil
-}
-
-type redlockStrayLease struct{ *redlockLease }
-
-// Release leaves the lease as it is if it fails.
-func (l redlockStrayLease) Release(ctx context.Context) error {
-	err := l.unlock(ctx)
-	if err == nil {
-		l.stop()
-	} else {
-		l.wanted.Store(true)
-	}
-	return err
-}

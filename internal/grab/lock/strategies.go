@@ -48,7 +48,7 @@ var KnownBroken = []Strategy{
 	watchdogLateSubscribe,
 	setnxCancelledCleanup,
 	redlockSetOnExtend,
-	redlockStrayRenewal,
+	redlockLongTTL,
 	setnxBlindRetry,
 	setnxNoTTLNoCleanup,
 	setnxLateFence,
