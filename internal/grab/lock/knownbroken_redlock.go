@@ -28,9 +28,12 @@ var redlockLongTTL = variant(redlock, Strategy{
 	Title:  "redlock, with a TTL of a day",
 	Breaks: []string{"F3", "F15", "F18", "F21"},
 	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Slow:             catalog.Stuck, // a request that comes after its own clean-up
+		catalog.Pause:            catalog.Stuck, // likewise
 		catalog.Hang:             catalog.Stuck,
 		catalog.Crash:            catalog.Stuck,
 		catalog.RedisRestartMost: catalog.Unsafe,
+		catalog.LateRelease:      catalog.Stuck, // as under slow
 		catalog.RedisDownMost:    catalog.Stuck, // its release fails
 		catalog.Amnesia:          catalog.Unsafe,
 		catalog.Partition:        catalog.Stuck, // its release fails
