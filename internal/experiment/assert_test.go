@@ -125,7 +125,7 @@ func TestMisses(t *testing.T) {
 		"redlock:outcomes.error==0":          {"redlock:outcomes.error==0: redlock/none: outcomes.error could not be counted"},
 		"watchdog:expected":                  {"watchdog:expected: no cell could be compared"},
 		"setnx:expected":                     nil,
-		"expected":                           {"expected: redlock/none: verdict is unknown, expected safe"},
+		"expected":                           {"expected: redlock/none: is unknown, expected safe"},
 		"double_grabs<=0":                    {"double_grabs<=0: redlock/none: double_grabs could not be counted", "double_grabs<=0: watchdog/none: double_grabs is 3"},
 		"handoff:double_grabs==0":            {"handoff:double_grabs==0: no cell could be compared"},
 		"setnx:redis_commands_per_request<9": {"setnx:redis_commands_per_request<9: setnx/none: redis_commands_per_request could not be counted"},

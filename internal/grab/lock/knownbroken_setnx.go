@@ -34,12 +34,13 @@ func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
 }
 
 // setnxNoTTLNoCleanup leaves after an error whatever its SETNX may have done. The
-// reply is lost; the key is there, no client has the lock, and it stays for ever (F25).
+// reply is lost (F25), or the client hangs up (F22); the key is there, no client has the
+// lock, and it stays for ever.
 var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Name:   "setnx-nottl-no-cleanup",
 	Title:  "setnx-nottl, leaving its key after a lost reply",
-	Breaks: []string{"F3", "F5", "F15", "F25"},
-	Expect: with(setnxNoTTL.Expect, catalog.Stuck, catalog.ReplyLost),
+	Breaks: []string{"F3", "F5", "F15", "F22", "F25"},
+	Expect: with(setnxNoTTL.Expect, catalog.Stuck, catalog.ReplyLost, catalog.Cancel),
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, cleanup: cancelled}.New,
 })
 
