@@ -14,6 +14,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/experiment"
+	"grablab/internal/explore"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 	"grablab/internal/report"
@@ -86,6 +87,7 @@ var blocks = map[string]func() (string, error){
 	"choose":       choose,
 	"faults":       faults,
 	"properties":   properties,
+	"wider":        wider,
 	"bench-bounds": benchBounds,
 	"costs":        costs,
 }
@@ -307,6 +309,20 @@ const schedules = "internal/explore/testdata/"
 func exists(path string) bool {
 	_, err := os.Stat(filepath.Join(root, path))
 	return err == nil
+}
+
+// wider is where the explorer's faults reach further than those of run.
+func wider() (string, error) {
+	var b strings.Builder
+	b.WriteString("| fault | of strategies on | is also | because |\n|---|---|---|---|\n")
+	for _, w := range explore.Wider {
+		on := "one Redis"
+		if w.Of == lock.RedisQuorum {
+			on = "Redlock's nodes"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", w.Fault, on, w.As, w.Why)
+	}
+	return b.String(), nil
 }
 
 func strategies() string {

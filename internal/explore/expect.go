@@ -9,20 +9,29 @@ import (
 	"grablab/internal/order"
 )
 
-// registered lists under which faults the registry says what a fault of a search
-// leads to. Where a cell of the registry strikes at one point of the grab, a search
-// strikes at every one: a node of several forgets also while a contender has the
-// others, as in amnesia.
-func registered(f catalog.Fault, quorum bool) []catalog.Fault {
-	switch f {
-	case catalog.RedisDown, catalog.Latency:
-		return []catalog.Fault{f, catalog.Crash} // to the server, a client that gives up is as good as dead
-	case catalog.RedisRestart, catalog.NodeClock:
-		if quorum {
-			return []catalog.Fault{catalog.Amnesia}
+// Wider is where a fault of a search reaches further than the fault of run that has
+// its name: the registry speaks of it under another one, too.
+var Wider = []struct {
+	Fault catalog.Fault
+	Of    lock.Backend // of the strategies that keep their locks there
+	As    catalog.Fault
+	Why   string // in a sentence
+}{
+	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "a node forgets also while a contender has others, and then it alone is the majority; `run` has its holders on every node, and plays a bare majority as `amnesia`"},
+	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node jumps also while a contender has others; as above"},
+	{catalog.Latency, lock.Redis, catalog.Crash, "a request is delayed, too, until its caller has given up: to the server that client is as good as dead; `run` delays replies alone"},
+}
+
+// Claimed is what the registry claims of the order if a fault strikes anywhere in a
+// search. It is never [catalog.NA]: then nothing happens.
+func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
+	worst := worse(catalog.Safe, s.Expected(f))
+	for _, w := range Wider {
+		if w.Fault == f && s.Needs&w.Of != 0 {
+			worst = worse(worst, s.Expected(w.As))
 		}
 	}
-	return []catalog.Fault{f}
+	return worst
 }
 
 // Expected is the verdict that the registry claims for a strategy if these
@@ -34,9 +43,9 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 		return ""
 	}
 	worst := s.Expected(catalog.NoFault)
-	for _, fault := range faults {
-		for _, f := range registered(fault, s.Needs&lock.RedisQuorum != 0) {
-			worst = worse(worst, anywhere(s, f))
+	for _, f := range faults {
+		if worst = worse(worst, Claimed(s, f)); forgets(s, f) {
+			worst = catalog.Unsafe
 		}
 	}
 	return worst
@@ -56,21 +65,11 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// anywhere is what the registry claims under f wherever it strikes. A lease that
-// ends between its holder's last look at it and the write is noticed by a guard alone:
-// holders that the lock does not keep apart then both write. A server that forgets a
-// live lease grants another, which no guard prevents.
-func anywhere(s lock.Strategy, f catalog.Fault) catalog.Verdict {
-	unguarded := s.Guard == order.Naive || s.Guard == order.FenceWrite
+// forgets says whether a server forgets a live lease and grants another. No guard
+// prevents that, whatever becomes of the order.
+func forgets(s lock.Strategy, f catalog.Fault) bool {
 	apart := s.Excludes == catalog.NoExclusion || slices.Contains(s.Survives, f)
-	forgets := f == catalog.RedisRestart && s.Needs&lock.Redis != 0
-	if !apart && (forgets || f == catalog.Pause && unguarded) {
-		return catalog.Unsafe
-	}
-	if v := s.Expected(f); v != catalog.NA {
-		return v
-	}
-	return catalog.Safe
+	return !apart && f == catalog.RedisRestart && s.Needs&lock.Redis != 0
 }
 
 // worse of two verdicts, as a cell's is the first that applies.

@@ -1,0 +1,152 @@
+package archtest
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/fault"
+	"grablab/internal/grab/lock"
+)
+
+// bounds are those within which the explorer is asked for its verdict on a cell.
+type bounds struct {
+	strategy    string          // "": any
+	faults      []catalog.Fault // one of them; nil: any
+	actors      int
+	preemptions int
+	beside      catalog.Fault // that may strike, too; "": none
+	slow        bool          // it takes seconds: for make prove
+}
+
+// agreeWithin is gone through in order; the first line that fits a cell decides. A
+// search that is not complete within agreeSeconds has no verdict.
+var agreeWithin = []bounds{
+	{"redlock", []catalog.Fault{catalog.Pause}, 2, 0, "", false},
+	{"redlock", []catalog.Fault{catalog.RedisRestart, catalog.NodeClock}, 2, 1, "", true},
+	{"redlock", nil, 2, 0, "", true},
+	{"redlock-miswired", nil, 2, 0, "", true},
+	{"handoff", []catalog.Fault{catalog.RedisDown}, 2, 0, "", true},
+	{"handoff", nil, 2, 1, "", true},
+	{"watchdog-fenced", nil, 2, 1, "", true},
+	// A third driver comes, and one of them gives up.
+	{"setnx-fence-write", []catalog.Fault{catalog.RedisRestart}, 3, 2, catalog.Cancel, true},
+	{"", nil, 2, 2, "", false},
+}
+
+const agreeSeconds = 30
+
+func boundsOf(strategy string, f catalog.Fault) bounds {
+	i := slices.IndexFunc(agreeWithin, func(b bounds) bool {
+		return (b.strategy == "" || b.strategy == strategy) && (b.faults == nil || slices.Contains(b.faults, f))
+	})
+	return agreeWithin[i]
+}
+
+// core are the strategies of which every test run asks the explorer.
+const core = 5
+
+// Every cell that the explorer can play comes to what the registry claims of the order.
+func TestExplorerAgrees(t *testing.T) {
+	proving := os.Getenv("GRABLAB_PROVE") == "1"
+	for i, s := range played() {
+		for _, f := range explore.Faults {
+			b := boundsOf(s.Name, f)
+			if !proving && (i >= core || b.slow) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s x %s", s.Name, f), func(t *testing.T) {
+				if proving {
+					t.Parallel()
+				}
+				got, why := explored(t, s, f, b)
+				if want := explore.Claimed(s, f); got != want {
+					t.Errorf("the explorer says %s, the registry %s: %s", got, want, why)
+				}
+			})
+		}
+	}
+}
+
+// explored is the explorer's verdict on the order, and why.
+func explored(t *testing.T, s lock.Strategy, f catalog.Fault, b bounds) (v catalog.Verdict, why string) {
+	cfg := explore.Config{
+		Strategies: []string{s.Name}, First: true, Seconds: agreeSeconds,
+		Actors: b.actors, Preemptions: b.preemptions, Faults: []catalog.Fault{f}, FaultCount: 1,
+	}
+	if b.beside != "" {
+		cfg.Faults, cfg.FaultCount = append(cfg.Faults, b.beside), 2
+	}
+	for _, property := range []string{catalog.OneWinner, catalog.StuckOrder} { // the worst first
+		cfg.Properties = []string{property}
+		results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := results[0]
+		if v, why = r.Verdict, r.Reason; len(r.Failures) > 0 {
+			why = fmt.Sprint(r.Failures[0].Schedule.Steps)
+		}
+		if v != catalog.Safe {
+			break
+		}
+	}
+	return v, why
+}
+
+// The reference matrix, where its cells have points, comes to what the registry claims.
+func TestReferenceMatrixAgrees(t *testing.T) {
+	run, err := loadRun("reference-matrix-local")
+	if err != nil {
+		t.Fatal(err)
+	}
+	swept := 0
+	for _, c := range run.Cells {
+		s, err := lock.Find(c.Strategy)
+		if err != nil || len(c.Points) == 0 {
+			continue
+		}
+		swept++
+		if want := s.Expected(c.Fault); c.Verdict != want && want != catalog.Unknown {
+			t.Errorf("%s x %s: the matrix says %s, the registry %s: %s", c.Strategy, c.Fault, c.Verdict, want, c.Reason)
+		}
+	}
+	if swept == 0 {
+		t.Skip("the matrix is of before the sweep: its cells have no points")
+	}
+}
+
+// toothless are the columns in which no strategy fails that is safe without the
+// fault, each with the reason.
+var toothless = map[catalog.Fault]string{
+	catalog.NoFault: "it is no fault",
+}
+
+// A fault that no lock fails under teaches nothing.
+func TestEveryFaultHasTeeth(t *testing.T) {
+	for _, f := range fault.Faults {
+		var bitten []string
+		for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
+			if v := s.Expected(f.Name); f.Touches(s) && s.Expected(catalog.NoFault) == catalog.Safe && ofTheFault(s, f.Name, v) {
+				bitten = append(bitten, s.Name)
+			}
+		}
+		if _, excused := toothless[f.Name]; (len(bitten) == 0) != excused {
+			t.Errorf("%s: %v fail by a mode of its own; excused: %v", f.Name, bitten, excused)
+		}
+	}
+}
+
+// ofTheFault says whether the mode by which s fails is one that names the fault.
+func ofTheFault(s lock.Strategy, f catalog.Fault, v catalog.Verdict) bool {
+	property, ok := map[catalog.Verdict]string{catalog.Unsafe: catalog.OneWinner, catalog.Stuck: catalog.StuckOrder}[v]
+	if !ok {
+		return false
+	}
+	facts := catalog.Facts{Property: property, Fault: f, Known: s.Breaks, FenceWrite: s.Guard == "fence-write"}
+	with, ok := catalog.ModeOf(facts)
+	return ok && slices.Contains(s.Breaks, with.ID)
+}
