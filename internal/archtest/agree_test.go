@@ -37,7 +37,7 @@ var agreeWithin = []bounds{
 	{"", nil, 2, 2, "", false},
 }
 
-const agreeSeconds = 30
+const agreeSeconds = 60
 
 func boundsOf(strategy string, f catalog.Fault) bounds {
 	i := slices.IndexFunc(agreeWithin, func(b bounds) bool {
