@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -28,29 +27,6 @@ func TestEveryExpectedFailureHasAMode(t *testing.T) {
 			if (v == catalog.Unsafe || v == catalog.Stuck) && infer(s, s.Guard, f, v) == "" {
 				t.Errorf("%s under %s is expected to be %s, by no failure mode", s.Name, f, v)
 			}
-		}
-	}
-}
-
-// Every fault teaches something: under each some strategy fails that is safe without
-// it, by a mode that this fault is said to show.
-func TestEveryFaultHasTeeth(t *testing.T) {
-	toothless := []catalog.Fault{
-		catalog.RedisDownMost, // a Redlock loses time by it: its keys run out, and its holders have been told
-		catalog.ReplyLost,     // what got no reply is undone by every lock, and looked for by the store; F25 costs a lease
-		catalog.LateRelease,   // the registry claims nothing of it yet
-		catalog.Cancel,        // likewise
-	}
-	for _, f := range catalog.RunFaults {
-		var fail []string
-		for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
-			m, _ := catalog.FindMode(infer(s, s.Guard, f, s.Expected(f)))
-			if s.Expected(catalog.NoFault) == catalog.Safe && slices.Contains(strings.Split(m.ShownBy, ", "), string(f)) {
-				fail = append(fail, s.Name)
-			}
-		}
-		if without := f == catalog.NoFault || slices.Contains(toothless, f); without != (len(fail) == 0) {
-			t.Errorf("%s: what fails is %v", f, fail)
 		}
 	}
 }
