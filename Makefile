@@ -50,7 +50,7 @@ staticcheck:
 # As for go.mod: a module that only tests of a dependency want (golang.org/x/exp,
 # for github.com/influxdata/tdigest) has moved, so it is `go mod tidy -e`.
 
-prove: tools ## what takes longer, and the reference results; the better part of an hour
+prove: tools ## what takes longer, and the reference results; an hour and a half
 	@.ci/prove
 
 tools: ## redis-server, mariadbd, zookeeper and etcd, and a C compiler for the race detector

@@ -69,12 +69,13 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkRecording measures the CPU time that a grab costs more with its
-// events recorded than without, side by side. The bound is 10 us.
+// BenchmarkRecording measures the CPU time that a grab costs more with its events
+// recorded than without, side by side. It has no bound in microseconds, which say as
+// much of the machine: docs/benchmark.md has the figure beside that of a whole grab.
 //
 //	go test ./internal/grab -run '^$' -bench Recording -benchtime 1x
 func BenchmarkRecording(b *testing.B) {
-	const rounds, grabs, bound = 21, 5000, 10 * time.Microsecond
+	const rounds, grabs = 21, 5000
 	perGrab := func(recorder history.Recorder) float64 {
 		next := newGrabber(b, recorder)
 		runtime.GC()
@@ -97,9 +98,6 @@ func BenchmarkRecording(b *testing.B) {
 		b.ReportMetric(stat.Median(bare).Median/1000, "bare-us/grab")
 		b.Logf("CPU time of recording one grab: %.2f us, %.2f to %.2f (median of %d rounds with its 95 %% interval)",
 			cost.Median/1000, cost.Low/1000, cost.High/1000, rounds)
-		if cost.Low > float64(bound) {
-			b.Errorf("more than %v", bound)
-		}
 	}
 }
 
