@@ -92,13 +92,8 @@ func (s *settings) topics() []topic {
 // maxRequests bounds orders x drivers.
 const maxRequests = 100_000_000
 
-// parseAt reads a point of a sweep, to which the calls are one that a grab makes at
-// once to several targets.
 func parseAt(text string) (*fault.Point, error) {
 	p, err := fault.ParsePoint(text)
-	if err == nil && p.Target != "" {
-		err = fmt.Errorf("a fault strikes the calls to all targets of a point at once; leave out %q", "at "+p.Target)
-	}
 	return &p, err
 }
 

@@ -387,7 +387,7 @@ func TestBadPoint(t *testing.T) {
 		{"before claim", "-faults pause", `"before claim" is no point of a grab; one is "before claim 1"`},
 		{"before clam 1", "-faults pause", "is no point of a grab"},
 		{"waitng: before claim 1", "-faults pause", `one may be "waiting" or "handing over"`},
-		{"before acquire 1 at redlock-1", "-faults pause", `leave out "at redlock-1"`},
+		{"before acquire 1 at redlock-1", "-faults pause", `is no point of a grab`},
 		{"before claim 1", "", "-at needs -faults"},
 		{"before claim 1", "-only setnx/none", "-at needs -faults"},
 		{"before claim 1", "-scenario peak", "-at needs -faults"},

@@ -31,13 +31,12 @@ type Hold struct {
 // Point is a place in a grab: before a call is sent, after its reply has come,
 // or after a whole phase.
 type Point struct {
-	Phase  tap.Phase `json:"phase,omitempty"`
-	N      int       `json:"n,omitempty"`      // as in Call; 0, with After: the end of the phase
-	Target string    `json:"target,omitempty"` // as in Call; "": whichever
-	After  bool      `json:"after,omitempty"`
+	Phase tap.Phase `json:"phase,omitempty"`
+	N     int       `json:"n,omitempty"` // as in Call; 0, with After: the end of the phase
+	After bool      `json:"after,omitempty"`
 }
 
-// String is "before claim 1", "after read", "after acquire 2 at redlock-1".
+// String is "before claim 1", "after read".
 func (p Point) String() string {
 	text := "before " + string(p.Phase)
 	if p.After {
@@ -46,31 +45,21 @@ func (p Point) String() string {
 	if p.N > 0 {
 		text += fmt.Sprintf(" %d", p.N)
 	}
-	if p.Target != "" {
-		text += " at " + p.Target
-	}
 	return text
 }
 
 // ParsePoint reads what String writes.
 func ParsePoint(text string) (p Point, err error) {
-	words := strings.Fields(text)
-	bad := fmt.Errorf("control: %q is no point of a grab; one is \"before claim 1\", \"after read\", \"after acquire 1 at redlock-1\"", text)
+	words := strings.SplitN(text, " ", 3)
+	bad := fmt.Errorf("control: %q is no point of a grab; one is \"before claim 1\", or \"after read\"", text)
 	if len(words) < 2 || words[0] != "before" && words[0] != "after" || !slices.Contains(tap.Phases, tap.Phase(words[1])) {
 		return p, bad
 	}
 	p.After, p.Phase = words[0] == "after", tap.Phase(words[1])
-	words = words[2:]
-	if len(words) > 0 && words[0] != "at" {
-		if p.N, err = strconv.Atoi(words[0]); err != nil || p.N < 1 {
-			return Point{}, bad
-		}
-		words = words[1:]
+	if len(words) == 2 && p.After {
+		return p, nil
 	}
-	if len(words) == 2 && words[0] == "at" {
-		p.Target, words = words[1], nil
-	}
-	if len(words) > 0 || p.N == 0 && (!p.After || p.Target != "") {
+	if p.N, err = strconv.Atoi(words[len(words)-1]); err != nil || p.N < 1 {
 		return Point{}, bad
 	}
 	return p, nil
@@ -417,10 +406,7 @@ func (h *Holds) meetLocked(c *call, after bool) bool {
 }
 
 func (p Point) matches(c Call, after bool) bool {
-	if p == (Point{}) {
-		return !after
-	}
-	return p.Phase == c.Phase && p.N == c.N && p.After == after && (p.Target == "" || p.Target == c.Target)
+	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
 // takes says whether the call is one that l is about, wherever it is.

@@ -199,7 +199,8 @@ func TestParsePoint(t *testing.T) {
 	for text, want := range map[string]control.Point{
 		"before claim 1":               {Phase: tap.Claim, N: 1},
 		"after read":                   {Phase: tap.Read, After: true},
-		"after acquire 2 at redlock-1": {Phase: tap.Acquire, N: 2, After: true, Target: "redlock-1"},
+		"after acquire 12":             {Phase: tap.Acquire, N: 12, After: true},
+		"after acquire 1 at redlock-1": {},
 		"":                             {},
 		"before claim":                 {}, // the beginning of a phase is its first call
 		"before claim 0":               {},

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// judge gives the cell its verdict, which is the order's: the first of contract 1
+// judge gives the cell its verdict, which is the order's: the first of docs/results.md
 // that applies, with the reason.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {

@@ -52,7 +52,7 @@ type RunConfig struct {
 	Args      []string `json:"args,omitempty"` // the flags that make the run what it is, without secrets
 }
 
-// Cell is what became of one strategy under one fault. Contract 1 defines
+// Cell is what became of one strategy under one fault. docs/results.md defines
 // every word that is counted.
 type Cell struct {
 	Strategy string           `json:"strategy"`
