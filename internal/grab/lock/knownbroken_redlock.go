@@ -33,7 +33,10 @@ var redlockLongTTL = variant(redlock, Strategy{
 		catalog.Hang:             catalog.Stuck,
 		catalog.Crash:            catalog.Stuck,
 		catalog.RedisRestartMost: catalog.Unsafe,
-		catalog.LateRelease:      catalog.Stuck, // as under slow
+		catalog.Failover:         catalog.Stuck, // as under slow
+		catalog.FailoverSplit:    catalog.Stuck, // likewise
+		catalog.Latency:          catalog.Stuck, // likewise
+		catalog.LateRelease:      catalog.Stuck, // likewise
 		catalog.RedisDownMost:    catalog.Stuck, // its release fails
 		catalog.Amnesia:          catalog.Unsafe,
 		catalog.Partition:        catalog.Stuck, // its release fails
