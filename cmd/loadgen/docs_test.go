@@ -126,7 +126,7 @@ func classOf(t *testing.T, command string) (class, int) {
 
 func (s *shell) command(t *testing.T, command string, shown *string, document string) {
 	class, exit := classOf(t, command)
-	words := strings.Fields(strings.ReplaceAll(command, "'", ""))
+	words := wordsOf(command)
 	switch class {
 	case isParsed:
 		s.parse(t, words)
@@ -186,11 +186,22 @@ func shape(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// wordsOf a command, as a shell splits them: what is quoted is one.
+func wordsOf(command string) []string {
+	words := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(command, -1)
+	for i := range words {
+		words[i] = strings.Trim(words[i], "'")
+	}
+	return words
+}
+
 // parse wants flags that make sense.
 func (s *shell) parse(t *testing.T, words []string) {
 	t.Helper()
-	args, _, _ := strings.Cut(strings.Join(words[3:], " "), " | ")
-	words = strings.Fields(args)
+	words = words[3:]
+	if i := slices.Index(words, "|"); i >= 0 {
+		words = words[:i]
+	}
 	var err error
 	switch {
 	case len(words) > 0 && words[0] == "bench":

@@ -26,6 +26,8 @@ type Hold struct {
 	// Outcome, if there is one, is what becomes of the calls at once: Delivered,
 	// Refused or ReplyLost. They are listed, and not held by this hold.
 	Outcome Outcome `json:"outcome,omitempty"`
+	// Strike: a fault strikes the calls that are held. Each is recorded before.
+	Strike bool `json:"strike,omitempty"`
 }
 
 // Point is a place in a grab: before a call is sent, after its reply has come,
@@ -127,8 +129,8 @@ var (
 
 // Holds holds calls. Its Do is the tap of an instance. The zero value holds none.
 type Holds struct {
-	// Note is called for each call that a hold at a Point meets, before it is
-	// held, by one goroutine at a time; nil: not at all.
+	// Note is called for each call that a hold with Strike meets, before it is held,
+	// by one goroutine at a time; nil: not at all.
 	Note func(Call, Point)
 
 	mu     sync.Mutex
@@ -390,7 +392,7 @@ func (h *Holds) meetLocked(c *call, after bool) bool {
 		if !l.At.matches(c.Call, after) || !l.takes(c) {
 			continue
 		}
-		if l.At != (Point{}) && h.Note != nil {
+		if l.Strike && h.Note != nil {
 			h.Note(c.Call, l.At)
 		}
 		l.calls = append(l.calls, c)

@@ -56,11 +56,11 @@ func grabOf(ctx context.Context, holds *control.Holds, order, driver int64, phas
 	return ended
 }
 
-func TestHoldTheFirstGrabOfEachOrder(t *testing.T) {
+func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var noted []string
 		holds := &control.Holds{Note: func(_ control.Call, p control.Point) { noted = append(noted, p.String()) }}
-		holds.Set("here", control.Hold{At: beforeClaim, First: 7, Count: 2})
+		holds.Set("here", control.Hold{At: beforeClaim, First: 7, Count: 2, Drivers: []int64{1, 3, 4, 5}, Strike: true})
 		var sent drivers
 
 		// A call that is held at a point ignores its context.

@@ -22,7 +22,7 @@ type Server struct {
 }
 
 // NewServer returns the end of the named instance, whose clock is ahead of the
-// true one. Grabs that come to a point of a hold are recorded, before they are held.
+// true one. Grabs that a fault is to strike are recorded, before they are held.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))

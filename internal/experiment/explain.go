@@ -9,6 +9,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/order"
 )
 
 // failed is an order on which a property was not kept.
@@ -18,22 +19,22 @@ type failed struct {
 }
 
 // failureOf is the worst of what happened to an order; "" if all went well.
-func failureOf(order int64, s lock.Strategy, e check.Evidence) failed {
-	f := failed{order: order}
+func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
+	f := failed{order: id}
 	switch {
-	case doubleGrabs(e, order) > 0:
+	case doubleGrabs(e, id) > 0:
 		f.property = catalog.OneWinner
-	case slices.Contains(e.Stuck, order):
+	case slices.Contains(e.Stuck, id):
 		f.property = catalog.StuckOrder
-	case len(overlapsOf(e, s, order)) > 0:
+	case len(overlapsOf(e, s, id)) > 0:
 		f.property = catalog.HoldersExclusive
 	}
 	return f
 }
 
-func doubleGrabs(e check.Evidence, order int64) (n int) {
+func doubleGrabs(e check.Evidence, id int64) (n int) {
 	for _, g := range e.Ledger {
-		if g.Order == order {
+		if g.Order == id {
 			n++
 		}
 	}
@@ -41,11 +42,11 @@ func doubleGrabs(e check.Evidence, order int64) (n int) {
 }
 
 // overlapsOf an order; none where there is no lock, or nothing was recorded.
-func overlapsOf(e check.Evidence, s lock.Strategy, order int64) []check.Overlap {
+func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	if e.Record == nil || s.Excludes == catalog.NoExclusion {
 		return nil
 	}
-	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != order }), s.Excludes)
+	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != id }), s.Excludes)
 }
 
 // explain makes the timelines of some orders, as far as they were recorded.
@@ -146,15 +147,37 @@ func (in *injection) judgePoints(m *measured) {
 		}
 	}
 	timelines := in.keep(in.cell, in.strategy, m, failures)
+	for _, c := range in.undisturbed {
+		if m.evidence.NoLedger == nil && !slices.ContainsFunc(m.evidence.Ledger, func(g order.Grab) bool { return g.Order == c.order }) && m.invalid == "" {
+			m.invalid = "an order that no fault has struck was not grabbed"
+		}
+	}
 	for _, p := range in.points {
 		in.cell.Points = append(in.cell.Points, in.row(p.String(), m.evidence, timelines))
 	}
+}
+
+// modeOf is the failure mode by which the order failed, as its timeline shows or, where
+// there is none to be made, as follows from the fault; "": none that is known.
+func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
+	if mode := timelines[c.order].Mode; mode != "" {
+		return mode
+	}
+	property := failureOf(c.order, in.strategy, e).property
+	if property == "" {
+		return ""
+	}
+	mode, _ := catalog.ModeOf(catalog.Facts{
+		Property: property, Fault: in.fault.Name, Known: in.strategy.Breaks, FenceWrite: in.cell.Guard == order.FenceWrite,
+	})
+	return mode.ID
 }
 
 // row is what became of the orders on which the fault struck at a point.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: name}
 	var double, stuck, overlaps, misses int
+	competed := true
 	for _, c := range in.contests {
 		if c.point.String() != name {
 			continue
@@ -171,7 +194,8 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if e.Record != nil {
 			misses += e.Record.NearMisses[c.order]
 		}
-		p.FailureMode = cmp.Or(p.FailureMode, timelines[c.order].Mode)
+		competed = competed && in.competed(c)
+		p.FailureMode = cmp.Or(p.FailureMode, in.modeOf(c, e, timelines))
 	}
 	if e.NoLedger == nil {
 		p.DoubleGrabs = &double
@@ -190,7 +214,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		p.Verdict = catalog.Unsafe
 	case stuck > 0:
 		p.Verdict = catalog.Stuck
-	case missed(p) || p.DoubleGrabs == nil || p.StuckOrders == nil:
+	case missed(p) || !competed || p.DoubleGrabs == nil || p.StuckOrders == nil:
 		p.Verdict = catalog.Unknown
 	default:
 		p.Verdict = catalog.Safe

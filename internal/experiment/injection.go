@@ -13,6 +13,7 @@ import (
 
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/load"
 	"grablab/internal/stack"
@@ -21,7 +22,7 @@ import (
 )
 
 const (
-	injectionDrivers = 4
+	injectionDrivers = 5
 	injectionWork    = 5 * time.Millisecond
 )
 
@@ -41,11 +42,12 @@ type injection struct {
 
 	struck, other *fleet.Instance // where the faulted drivers grab, and the other one
 	bursts        *load.Bursts
-	first         int64 // order
-	contests      []*contest
+	first         int64      // order
+	contests      []*contest // that were struck, or were to be
+	undisturbed   []*contest
 
 	mu       sync.Mutex
-	answered map[load.Request]bool
+	answered map[load.Request]grab.Outcome
 }
 
 // inject runs a cell under a fault.
@@ -86,7 +88,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	in := &injection{
 		worker: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
-		bursts: load.NewBursts(), answered: map[load.Request]bool{},
+		bursts: load.NewBursts(), answered: map[load.Request]grab.Outcome{},
 	}
 	var m measured
 	err := in.choosePoints(ctx)
@@ -187,9 +189,20 @@ func (in *injection) noteAnswer(r *vegeta.Result) {
 	if err != nil {
 		return // the accounting reports it
 	}
+	outcome, _ := classify(r)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.answered[req] = true
+	in.answered[req] = outcome
+}
+
+// competed says whether any of the drivers that came after the faulted one got as
+// far as the lock: if all had failed, the order could not have been grabbed twice.
+func (in *injection) competed(c *contest) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.ContainsFunc(c.all(), func(r load.Request) bool {
+		return r != c.faulted && reached(in.answered[r])
+	})
 }
 
 // strikeAll strikes at every point, in each way that the fault has. An order goes
@@ -203,7 +216,9 @@ func (in *injection) strikeAll(ctx context.Context) error {
 		return in.contest(next-1, p)
 	}
 	undisturbed := func() error {
-		s := strike{injection: in, contests: []*contest{following(fault.Point{})}}
+		c := following(fault.Point{})
+		in.undisturbed = append(in.undisturbed, c)
+		s := strike{injection: in, contests: []*contest{c}}
 		return s.withoutFault(ctx)
 	}
 	for _, of := range in.strikes {
@@ -230,6 +245,7 @@ type contest struct {
 	before     *load.Request  // has the lock before the faulted driver, at the other instance; nil: there is none
 	waiter     *load.Request  // to which it hands over, at the other instance; nil: there is none
 	contenders []load.Request // that come once the fault has struck, those at the other instance first
+	late       load.Request   // that comes when all is well again, at the other instance
 	calls      int            // that are held at the point
 	queued     time.Time      // the faulted driver has made its last call before it waits
 	gone       bool           // before has released
@@ -248,6 +264,8 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		switch {
 		case k == 0:
 			c.faulted = r
+		case k == injectionDrivers-1:
+			c.late = load.Request{Target: in.other.URL, Order: c.order, Driver: r.Driver}
 		case k == 1 && p.Role == fault.Waiting:
 			c.before = &r
 		case k == 1 && p.Role == fault.HandingOver:
@@ -275,7 +293,7 @@ func (in *injection) place(r load.Request) string {
 
 // all are the drivers of the order.
 func (c *contest) all() []load.Request {
-	all := append([]load.Request{c.faulted}, c.contenders...)
+	all := append([]load.Request{c.faulted, c.late}, c.contenders...)
 	for _, r := range []*load.Request{c.before, c.waiter} {
 		if r != nil {
 			all = append(all, *r)

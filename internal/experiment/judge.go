@@ -25,7 +25,9 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
 	case slices.ContainsFunc(c.Points, missed):
-		return catalog.Unknown, "the fault did not strike" + at(c.Points, catalog.Unknown)
+		return catalog.Unknown, "the fault did not strike: " + missedOf(c.Points)
+	case slices.ContainsFunc(c.Points, func(p Point) bool { return p.Verdict == catalog.Unknown }):
+		return catalog.Unknown, "no contender got as far as the lock" + at(c.Points, catalog.Unknown)
 	case len(m.competed) < 2:
 		return catalog.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:
@@ -49,6 +51,17 @@ func at(points []Point, v catalog.Verdict) string {
 		return ""
 	}
 	return ": " + strings.Join(names, "; ")
+}
+
+// missedOf names the points at which the fault did not strike each time.
+func missedOf(points []Point) string {
+	var names []string
+	for _, p := range points {
+		if missed(p) {
+			names = append(names, p.Point)
+		}
+	}
+	return strings.Join(names, "; ")
 }
 
 // missed says whether the fault did not strike at the point each time.

@@ -33,13 +33,13 @@ type step = func(*strike, context.Context) error
 
 // courses are the steps after a fault was injected, by when it is healed.
 var courses = map[fault.Course][]step{
-	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitAnswers},
-	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal, (*strike).awaitAnswers},
-	fault.AtOnce:     {(*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).heal, (*strike).releaseContenders, (*strike).awaitAnswers},
-	fault.Never:      {(*strike).leaveFaulted, (*strike).sendContenders, (*strike).awaitContenderAnswers},
-	fault.Killed:     {(*strike).sendContenders, (*strike).awaitAnswers},
-	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).sendThird, (*strike).releaseContenders, (*strike).awaitAnswers},
-	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitAnswers},
+	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).sendLate, (*strike).awaitAnswers},
+	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal, (*strike).sendLate, (*strike).awaitAnswers},
+	fault.AtOnce:     {(*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).heal, (*strike).releaseContenders, (*strike).sendLate, (*strike).awaitAnswers},
+	fault.Never:      {(*strike).leaveFaulted, (*strike).sendContenders, (*strike).sendLate, (*strike).awaitContenderAnswers},
+	fault.Killed:     {(*strike).sendContenders, (*strike).sendLate, (*strike).awaitAnswers},
+	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).sendThird, (*strike).releaseContenders, (*strike).sendLate, (*strike).awaitAnswers},
+	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders, (*strike).sendLate, (*strike).awaitAnswers},
 }
 
 // run strikes once the faulted drivers are held at their points, and leaves
@@ -111,7 +111,7 @@ func (s *strike) holds(c *contest) []hold {
 	if c.point.Role == fault.HandingOver || s.fault.Course == fault.Released {
 		all = append(all, hold{s.struck, refusalHold, control.Hold{Drivers: faulted, At: beforeClaim, Outcome: control.Refused}})
 	}
-	all = append(all, hold{s.struck, pointHold, control.Hold{Drivers: faulted, At: c.point.Point}})
+	all = append(all, hold{s.struck, pointHold, control.Hold{Drivers: faulted, At: c.point.Point, Strike: true}})
 	switch {
 	case c.point.Role == fault.HandingOver:
 		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: beforeClaim}})
@@ -186,23 +186,21 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes those that are left, of a process that has not been killed.
+// removeHolds removes those that are left, but for those of calls that hang.
 func (s *strike) removeHolds(ctx context.Context) error {
-	if s.fault.Course == fault.Killed || s.fault.Course == fault.Never {
-		return nil
+	err := removeAll(ctx, s.other)
+	if s.fault.Course != fault.Never {
+		err = errors.Join(err, removeAll(ctx, s.struck))
 	}
-	for _, in := range []*fleet.Instance{s.struck, s.other} {
-		held, err := in.Holds(ctx)
-		if err != nil {
-			return err
-		}
-		for name := range held {
-			if err := in.RemoveHold(ctx, name); err != nil {
-				return err
-			}
-		}
+	return err
+}
+
+func removeAll(ctx context.Context, in *fleet.Instance) error {
+	held, err := in.Holds(ctx)
+	for name := range held {
+		err = errors.Join(err, in.RemoveHold(ctx, name))
 	}
-	return nil
+	return err
 }
 
 // met is what the holds of both instances have met.
@@ -240,13 +238,13 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 		}
 	}
 	sent := map[*contest]bool{}
-	err := s.until(ctx, arrivalTimeout+s.lease(s.cell), func() (bool, error) {
+	err := s.until(ctx, s.arriveFor(), func() (bool, error) {
 		m, err := s.met(ctx)
 		for _, c := range s.contests {
 			if err == nil && c.point.Role != fault.Alone {
 				err = s.lead(ctx, c, m, sent)
 			}
-			c.struck = m.isAtPoint(c)
+			c.struck = m.isAtPoint(c) && (c.before == nil || s.isAnswered(*c.before))
 		}
 		return s.all(func(c *contest) bool { return c.struck || s.isAnswered(c.faulted) }), err
 	})
@@ -262,6 +260,17 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// arriveFor is how long the faulted drivers have to come to their points: where it
+// must not be an expiry that lets contenders in, the first to come still have most
+// of their leases then.
+func (s *strike) arriveFor() time.Duration {
+	lease := s.lease(s.cell)
+	if s.fault.Patience < 1 {
+		return max(lease*3/5, time.Second)
+	}
+	return arrivalTimeout + lease
 }
 
 // lead brings a faulted driver that is not alone one step further to its point.
@@ -296,9 +305,12 @@ func (s *strike) waits(c *contest, m met) bool {
 	if s.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
 	}
-	if len(m.struck[holdName(callsHold, c)]) < s.trail.queued {
-		return false
-	}
+	return len(m.struck[holdName(callsHold, c)]) >= s.trail.queued && c.hasQueued()
+}
+
+// hasQueued is called once a driver has made the last call before it waits, and says
+// whether that has been answered by now.
+func (c *contest) hasQueued() bool {
 	if c.queued.IsZero() {
 		c.queued = time.Now()
 	}
@@ -319,7 +331,7 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m met, sent map[
 		}
 		s.bursts.Send([]load.Request{*c.waiter})
 		return nil
-	case len(m.other[holdName(callsHold, c)]) >= max(1, s.trail.queued):
+	case len(m.other[holdName(callsHold, c)]) >= max(1, s.trail.queued) && c.hasQueued():
 		c.gone = true
 		return s.struck.RemoveHold(ctx, holdName(workHold, c))
 	}
@@ -331,6 +343,18 @@ func (s *strike) sendContenders(context.Context) error {
 		s.bursts.Send(c.contenders)
 	}
 	return nil
+}
+
+// sendLate sends a driver to every order when all is well again, as the instance
+// that it goes to says: it finds an order that can be grabbed, or has been.
+func (s *strike) sendLate(ctx context.Context) error {
+	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
+		return s.other.Call(ctx, http.MethodGet, "/readyz", nil, nil) == nil, nil
+	})
+	for _, c := range s.contests {
+		s.bursts.Send([]load.Request{c.late})
+	}
+	return err
 }
 
 // contendFor is how long the contenders have while the fault lasts.
@@ -398,7 +422,11 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	}
 	held := map[*fleet.Instance]map[string][]control.Held{}
 	for _, in := range []*fleet.Instance{s.other, s.struck} {
-		ctx, cancel := context.WithTimeout(ctx, 2*pollInterval)
+		within := together
+		if in == s.struck {
+			within = 2 * pollInterval
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
 		held[in], _ = in.Holds(ctx)
 		cancel()
 	}
@@ -418,7 +446,7 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		err := s.freeContenders(ctx, s.claimed(ctx))
 		return s.all(func(c *contest) bool {
-			return s.isAnswered(c.faulted) && !slices.ContainsFunc(c.contenders, s.isPending)
+			return !s.fault.Lasts && s.isAnswered(c.faulted) && !slices.ContainsFunc(c.contenders, s.isPending)
 		}), err
 	})
 }
@@ -430,6 +458,9 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 		if err := s.remove(ctx, kind); err != nil {
 			return err
 		}
+	}
+	if s.fault.Course == fault.AtOnce && !wait.For(ctx, together) { // their calls are sent before those of contenders
+		return context.Cause(ctx)
 	}
 	return nil
 }
@@ -487,7 +518,9 @@ func (s *strike) awaitReleases(ctx context.Context) error {
 
 func (s *strike) awaitContenderAnswers(ctx context.Context) error {
 	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		return s.all(func(c *contest) bool { return !slices.ContainsFunc(c.contenders, s.isPending) }), nil
+		return s.all(func(c *contest) bool {
+			return s.isAnswered(c.late) && !slices.ContainsFunc(c.contenders, s.isPending)
+		}), nil
 	})
 }
 
@@ -531,18 +564,24 @@ func (s *strike) sendThird(ctx context.Context) error {
 	return err
 }
 
-// hangUp ends the connections of the faulted drivers, and returns once their
-// instance has noticed.
+// hangUp ends the connections of the faulted drivers, and returns once they are gone.
 func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.bursts.HangUp(c.faulted)
 	}
-	return s.until(ctx, arrivalTimeout, func() (bool, error) {
-		m, err := s.met(ctx)
-		return s.all(func(c *contest) bool {
-			return !slices.ContainsFunc(m.struck[holdName(pointHold, c)], func(h control.Held) bool { return !h.Cancelled })
-		}), err
+	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
+		return s.all(func(c *contest) bool { return s.isAnswered(c.faulted) }), nil
 	})
+	if err == nil && !wait.For(ctx, together) { // for their instance to notice
+		err = context.Cause(ctx)
+	}
+	for _, c := range s.contests {
+		if c.struck && s.isPending(c.faulted) {
+			c.struck = false
+			*s.cell.Struck--
+		}
+	}
+	return err
 }
 
 // all says whether something holds for every order of the strike.
@@ -555,7 +594,8 @@ func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 func (s *strike) isAnswered(r load.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.answered[r]
+	_, ok := s.answered[r]
+	return ok
 }
 
 // claimed returns whether the driver of a request has claimed, by the ledger. A

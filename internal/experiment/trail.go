@@ -93,7 +93,7 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 
 // Settings and bounds of a dry run.
 const (
-	dryTTL    = 2 * time.Second
+	dryTTL    = 3 * time.Second
 	dryOrders = 10
 	dryStep   = 10 * time.Second       // for anything that has to happen
 	quietFor  = 300 * time.Millisecond // no call for so long: a driver waits to be told. Pollers pause for half as long
@@ -134,7 +134,8 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 			return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
 		}
 	}
-	return t, w.fleet.ReadEvents(func(history.Event) {}) // they count in no figure
+	err = errors.Join(removeAll(ctx, d.struck), removeAll(ctx, d.other))
+	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // they count in no figure
 }
 
 // warmUp has both instances make what they make once: sessions, nodes.
@@ -165,7 +166,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 		return slices.ContainsFunc(calls, func(c control.Call) bool { return c.Phase == tap.Renew }), err
 	}
 	var err error
-	if t.renews, err = wait.Until(ctx, pollInterval, d.lease/2, renewed); err != nil {
+	if t.renews, err = wait.Until(ctx, pollInterval, d.lease*2/3, renewed); err != nil {
 		return err
 	}
 	if err := errors.Join(g.finish(ctx), another.finish(ctx)); err != nil {
@@ -334,7 +335,10 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 
 // awaitCalls returns once the grab has made n calls.
 func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
-	_, err := g.in.Held(ctx, g.listed(), n, dryStep)
+	held, err := g.in.Held(ctx, g.listed(), n, dryStep)
+	if err == nil && len(held) < n {
+		err = fmt.Errorf("driver %d has made %d calls, and waits for the lock after %d", g.driver, len(held), n)
+	}
 	return err
 }
 
@@ -348,7 +352,7 @@ func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error)
 			last, since = len(calls), time.Now()
 		}
 		ended = isClosed(g.ended)
-		return ended || time.Since(since) > quietFor, err
+		return ended || last > 0 && time.Since(since) > quietFor, err
 	})
 	if !quiet {
 		last = 0

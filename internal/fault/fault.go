@@ -37,6 +37,8 @@ type Fault struct {
 	// Patience is how long contenders get to claim, in leases. A fault that loses a
 	// lock leaves them less than one: else they would win by its expiry.
 	Patience float64
+	// Lasts: it is healed once the contenders have had their Patience, and not before.
+	Lasts bool
 	// HoldContenders: the contenders wait before their claim until the faulted
 	// holders have claimed, as they do under a fence that is compared at the write
 	// alone.

@@ -39,14 +39,14 @@ func TestFaultsAreComplete(t *testing.T) {
 func TestTouches(t *testing.T) {
 	everybody := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.PartitionDB, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB}
 	redis := append([]catalog.Fault{
-		catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.Partition, catalog.Latency, catalog.ClientClock, catalog.NodeClock,
+		catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.Partition, catalog.Latency, catalog.ClientClock, catalog.NodeClock, catalog.LateRelease, catalog.Cancel,
 		catalog.RedisFull, catalog.FailoverSplit,
 	}, everybody...)
 	quorum := append([]catalog.Fault{catalog.RedisRestartMost, catalog.RedisDownMost}, redis...)
 	for strategy, want := range map[string][]catalog.Fault{
 		"none": everybody, "mutex": everybody, "mysql-cas": everybody,
-		"mysql-getlock":    append([]catalog.Fault{catalog.ClientClock}, everybody...),
-		"etcd":             append([]catalog.Fault{catalog.Partition, catalog.ClientClock}, everybody...),
+		"mysql-getlock":    append([]catalog.Fault{catalog.ClientClock, catalog.Cancel}, everybody...),
+		"etcd":             append([]catalog.Fault{catalog.Partition, catalog.ClientClock, catalog.LateRelease, catalog.Cancel}, everybody...),
 		"setnx":            redis,
 		"redlock":          append([]catalog.Fault{catalog.Amnesia}, quorum...),
 		"redlock-miswired": quorum,

@@ -15,7 +15,7 @@ import (
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,
-	Reach:          replies,
+	Reach:          grants,
 	Course:         AtOnce,
 	TTL:            2 * time.Second,
 	Patience:       1.5,

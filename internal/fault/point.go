@@ -66,9 +66,10 @@ type Reach struct {
 var (
 	work       = &Reach{func(p Point) bool { return p.Point == AfterRead }, "the work lies between the read and the claim"}
 	foreground = &Reach{func(p Point) bool { return !p.Background }, "the renewals of the holder come in time"}
-	replies    = &Reach{
-		func(p Point) bool { return !p.After },
-		"it strikes the reply to a call that is yet to be sent",
+	replies    = &Reach{func(p Point) bool { return !p.After }, "it strikes the reply to a call that is yet to be sent"}
+	grants     = &Reach{
+		func(p Point) bool { return !p.After && p.Phase != tap.Read && p.Phase != tap.Claim },
+		"it strikes the reply to a call to the lock's servers that is yet to be sent",
 	}
 	acquires = &Reach{
 		func(p Point) bool { return p.Phase == tap.Acquire && p.Role != HandingOver },

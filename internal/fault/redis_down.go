@@ -19,6 +19,7 @@ var redisDown = Fault{
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,
+	Lasts:    true,
 	On:       OwnServers,
 	Prepare:  func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
 }
@@ -30,6 +31,7 @@ var redisDownMost = Fault{
 	Course:   AtOnce,
 	TTL:      time.Second,
 	Patience: 0.5,
+	Lasts:    true,
 	On:       OwnServers,
 	Prepare:  func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
 }

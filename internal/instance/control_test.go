@@ -68,17 +68,17 @@ func TestControlHoldsAGrab(t *testing.T) {
 	events := t.TempDir() + "/events.jsonl"
 	c, url, stop := controlled(t, "-strategy", "none", "-events", events)
 	at := control.Point{Phase: tap.Read, After: true}
-	must(t, c.SetHold(t.Context(), "held", control.Hold{First: 1, Count: 1, At: at}))
+	must(t, c.SetHold(t.Context(), "held", control.Hold{First: 1, Count: 1, Drivers: []int64{42}, At: at, Strike: true}))
 	faulted := grabbing(t, url, "/orders/1/grab")
 	held, err := c.Held(t.Context(), "held", 1, 20*time.Second)
 	want := control.Held{Call: control.Call{Order: 1, Driver: 42, Phase: tap.Read}, State: control.Replied}
 	if err != nil || !slices.Equal(held, []control.Held{want}) {
 		t.Fatalf("held %v, %v, want %v", held, err, want)
 	}
-	contender := <-grabbing(t, url, "/orders/1/grab")
+	code, answer := ask(t, http.MethodPost, url+"/orders/1/grab", `{"driver_id":43}`)
 	must(t, c.RemoveHold(t.Context(), "held"))
-	if a := <-faulted; a.Outcome != grab.Grabbed || contender.Outcome != grab.Grabbed {
-		t.Errorf("held %+v, contender %+v, want both to have grabbed", a, contender)
+	if a := <-faulted; a.Outcome != grab.Grabbed || code != http.StatusOK {
+		t.Errorf("held %+v, contender %d %s, want both to have grabbed", a, code, answer)
 	}
 	if err := c.RemoveHold(t.Context(), "held"); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("remove again: %v, want 404", err)

@@ -18,7 +18,7 @@ type Bursts struct {
 	next     int
 	ended    bool
 	change   chan struct{}                  // closes at the next burst, and at the end
-	hangUps  map[Request]context.CancelFunc // of the requests in flight
+	hangUps  map[Request]context.CancelFunc // of the requests that were sent
 }
 
 // NewBursts returns a workload without a burst.
@@ -54,7 +54,7 @@ func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 		if err != nil {
 			return nil, err
 		}
-		ctx, hangUp := context.WithCancel(req.Context()) // it ends with the attack, whose answers are read to their end
+		ctx, hangUp := context.WithCancel(req.Context()) // it ends with the time-out of the client
 		b.mu.Lock()
 		b.hangUps[r] = hangUp
 		b.mu.Unlock()

@@ -37,4 +37,4 @@ var mysqlGetLock = Strategy{
 // sessionSurvives is when no two sessions have one lock, nor believe it. When
 // the server or the way to it fails, the one that lost it learns it at its next
 // statement.
-var sessionSurvives = allBut(catalog.DBRestart, catalog.ReplyLost)
+var sessionSurvives = allBut(catalog.DBRestart)
