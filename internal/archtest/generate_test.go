@@ -124,7 +124,7 @@ func matrix() (string, error) {
 }
 
 // recommended are the strategies that one may reasonably choose among.
-var recommended = []string{"mysql-cas", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "redlock", "zookeeper", "etcd", "handoff"}
+var recommended = []string{"mysql-cas", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "redlock", "zookeeper", "zookeeper-fenced", "etcd", "etcd-fenced", "handoff"}
 
 // choose has a line for each of those: what breaks it, and what it costs.
 func choose() (string, error) {
