@@ -11,6 +11,7 @@ import (
 	"grablab/internal/control"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
+	"grablab/internal/grab"
 	"grablab/internal/load"
 	"grablab/internal/order"
 	"grablab/internal/stack"
@@ -56,8 +57,11 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	return nil
 }
 
-// withoutFault has all drivers come at once.
+// withoutFault has all drivers come at once, when both instances reach all servers.
 func (s *strike) withoutFault(ctx context.Context) error {
+	if err := s.until(ctx, arrivalTimeout, func() (bool, error) { return reachesAll(ctx, s.struck) && reachesAll(ctx, s.other), nil }); err != nil {
+		return err
+	}
 	for _, c := range s.contests {
 		s.bursts.Send(c.all())
 	}
@@ -345,16 +349,27 @@ func (s *strike) sendContenders(context.Context) error {
 	return nil
 }
 
-// sendLate sends a driver to every order when all is well again, as the instance
-// that it goes to says: it finds an order that can be grabbed, or has been.
+// sendLate sends a driver to every order when its instance reaches all servers again:
+// it finds an order that can be grabbed, or has been.
 func (s *strike) sendLate(ctx context.Context) error {
-	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
-		return s.other.Call(ctx, http.MethodGet, "/readyz", nil, nil) == nil, nil
-	})
+	err := s.until(ctx, arrivalTimeout, func() (bool, error) { return reachesAll(ctx, s.other), nil })
 	for _, c := range s.contests {
 		s.bursts.Send([]load.Request{c.late})
 	}
 	return err
+}
+
+// reachesAll asks an instance whether it reaches all of its servers; that it is ready
+// would say it of a majority of Redlock's nodes.
+func reachesAll(ctx context.Context, in *fleet.Instance) bool {
+	var ready grab.Readiness
+	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
+	for _, says := range ready.Checks {
+		if says != "ok" {
+			return false
+		}
+	}
+	return err == nil
 }
 
 // contendFor is how long the contenders have while the fault lasts.
