@@ -101,7 +101,7 @@ func unknown(why string, args ...any) Verdict {
 
 // eventsLost is the verdict on what a record with gaps does not break.
 func eventsLost(r *Record) Verdict {
-	return unknown("%s", plural(r.Lost, "event was lost", "events were lost"))
+	return unknown("%s", plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
 // noLedger is the verdict where the ledger is needed.

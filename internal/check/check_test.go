@@ -327,8 +327,8 @@ func TestFailureWithoutCode(t *testing.T) {
 	r.add(2, "A", history.Fail, history.Claim, 7, 1, "a", order.ErrTaken.Error())
 	r.leave(3, "A", 7, 1, "a")
 	rec := r.scan.Record()
-	if rec.CountNearMisses() != 0 || rec.Lost != 1 {
-		t.Errorf("%d near misses and %d events lost, want 0 and 1", rec.CountNearMisses(), rec.Lost)
+	if rec.CountNearMisses() != 0 || rec.MissingEvents != 1 {
+		t.Errorf("%d near misses and %d events lost, want 0 and 1", rec.CountNearMisses(), rec.MissingEvents)
 	}
 	if v := verdict(t, catalog.HoldersExclusive, check.Evidence{Record: rec, Excludes: catalog.Global}); v.Result != check.Unknown {
 		t.Errorf("got %+v, want unknown", v)

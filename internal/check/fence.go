@@ -15,7 +15,7 @@ func fenceMonotone(e Evidence) Verdict {
 			before.Order, before.Driver, before.Instance, before.Fence, after.Driver, after.Instance, after.Fence)
 	}
 	switch {
-	case e.Record.Lost > 0:
+	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	case len(holds) == 0:
 		return unknown("this lock has no fencing tokens, or no driver got it")

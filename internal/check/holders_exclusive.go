@@ -18,7 +18,7 @@ func holdersExclusive(e Evidence) Verdict {
 	// Without all events an open end may be one whose release was lost: such a
 	// hold proves no overlap. Two that were both seen to end still do.
 	holds := e.Record.Holds
-	if e.Record.Lost > 0 {
+	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
 	}
 	overlaps := Overlaps(holds, e.Excludes)
@@ -28,7 +28,7 @@ func holdersExclusive(e Evidence) Verdict {
 		return fail("%s began while another of its order lasted: on order %d driver %d (instance %s) entered %s before driver %d (instance %s) left",
 			plural(len(overlaps), "hold", "holds"), o.First.Order, o.Second.Driver, o.Second.Instance,
 			(o.First.To - o.Second.From).Round(time.Microsecond), o.First.Driver, o.First.Instance)
-	case e.Record.Lost > 0:
+	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
 		return pass("%s, none at the same time as another of its order", plural(len(holds), "hold", "holds"))

@@ -22,7 +22,7 @@ func linearizable(e Evidence) Verdict {
 	for _, order := range slices.Sorted(maps.Keys(byOrder)) {
 		ops := byOrder[order]
 		switch result := linearize(ops); {
-		case result == porcupine.Illegal && (e.Record.Lost == 0 || winners(ops) > 1):
+		case result == porcupine.Illegal && (e.Record.MissingEvents == 0 || winners(ops) > 1):
 			wrong = append(wrong, order)
 		case result != porcupine.Ok:
 			undecided = append(undecided, order)
@@ -32,7 +32,7 @@ func linearizable(e Evidence) Verdict {
 	case len(wrong) > 0:
 		return fail("the grabs of %s have no sequence in which only the first wins, those of order %d among them",
 			plural(len(wrong), "order", "orders"), wrong[0])
-	case e.Record.Lost > 0:
+	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	case len(undecided) > 0:
 		return unknown("order %d could not be decided", undecided[0])

@@ -72,9 +72,9 @@ type Record struct {
 	// Ops has of each order all grabs that won or may have, and of the drivers
 	// who were told that it is taken the first one told: what holds for that one
 	// holds for all of them.
-	Ops        []Op
-	NearMisses map[int64]int // by order: stale or second writes that a guard or a fence refused
-	Lost       int           // events that are known to be missing, or not to say enough
+	Ops           []Op
+	NearMisses    map[int64]int // by order: stale or second writes that a guard or a fence refused
+	MissingEvents int           // events that are known to be missing, or not to say enough
 }
 
 // CountNearMisses counts those of all orders.

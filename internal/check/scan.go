@@ -81,7 +81,7 @@ func (s *Scan) Add(e history.Event) {
 	s.hold(a, e)
 	switch {
 	case e.Kind == history.Fail && e.Code == "":
-		s.record.Lost++ // recorded before there were codes: why it failed is unknown
+		s.record.MissingEvents++ // recorded before there were codes: why it failed is unknown
 	case refused(e):
 		s.record.NearMisses[e.Order]++
 	}
@@ -96,10 +96,10 @@ func (s *Scan) sequence(e history.Event) {
 	}
 	switch {
 	case anew, known && e.Seq <= before.Seq: // a new process
-		s.record.Lost += int(e.Seq - min(e.Seq, 1))
+		s.record.MissingEvents += int(e.Seq - min(e.Seq, 1))
 		s.abandon(e.Instance, before.T)
 	case known:
-		s.record.Lost += int(e.Seq - before.Seq - 1)
+		s.record.MissingEvents += int(e.Seq - before.Seq - 1)
 	}
 	s.last[e.Instance] = e
 }
@@ -153,7 +153,7 @@ func (s *Scan) close(a attempt, t time.Duration) {
 		}
 	}
 	if !s.UntilClaim {
-		s.record.Lost++ // its acquire
+		s.record.MissingEvents++ // its acquire
 	}
 }
 

@@ -34,7 +34,7 @@ func staleWrite(e Evidence) Verdict {
 		return unknown("it is unknown whether the stale claim of driver %d on order %d was written", doubt.Driver, doubt.Order)
 	case e.NoLedger != nil:
 		return noLedger(e)
-	case e.Record.Lost > 0:
+	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
 		return pass("%s, none with a token below one that had been seen", plural(len(e.Ledger), "claim was written", "claims were written"))

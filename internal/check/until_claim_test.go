@@ -36,8 +36,8 @@ func TestHoldUntilClaim(t *testing.T) {
 					scan.Add(e)
 				}
 				rec := scan.Record()
-				if got := len(check.Overlaps(rec.Holds, catalog.Global)); got != want || rec.Lost != 0 {
-					t.Errorf("until claim %v: %d overlaps and %d lost, want %d", until, got, rec.Lost, want)
+				if got := len(check.Overlaps(rec.Holds, catalog.Global)); got != want || rec.MissingEvents != 0 {
+					t.Errorf("until claim %v: %d overlaps and %d lost, want %d", until, got, rec.MissingEvents, want)
 				}
 			}
 		})

@@ -18,7 +18,7 @@ func writesExclusive(e Evidence) Verdict {
 		return fail("%s another of its order was in flight: on order %d those of driver %d (instance %s) and driver %d (instance %s)",
 			plural(len(found), "claim wrote while", "claims wrote while"), a.Order, a.Driver, a.Instance, b.Driver, b.Instance)
 	}
-	if e.Record.Lost > 0 {
+	if e.Record.MissingEvents > 0 {
 		return eventsLost(e.Record)
 	}
 	if found := overlaps(all, catalog.Global); len(found) > 0 {

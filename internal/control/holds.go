@@ -23,8 +23,8 @@ type Hold struct {
 	// that is held there leaves when its deadline passes. At any other, a held
 	// call ignores its context, as a stopped process does.
 	At Point `json:"at"`
-	// Outcome, if there is one, is what becomes of the calls at once: Delivered,
-	// Refused or ReplyLost. They are listed, and not held by this hold.
+	// Outcome, if there is one, is what becomes of the calls at once: Delivered or
+	// Refused. They are listed, and not held by this hold.
 	Outcome Outcome `json:"outcome,omitempty"`
 	// Strike: a fault strikes the calls that are held. Each is recorded before.
 	Strike bool `json:"strike,omitempty"`
@@ -152,7 +152,7 @@ type call struct {
 	ctx      context.Context
 	by       *hold // that holds it; nil: none has
 	outcome  Outcome
-	settled  Outcome       // by a hold that holds nothing; "": by none
+	refused  bool          // by a hold that holds nothing
 	released chan struct{} // closes when the call, or later its reply, goes on
 	answered chan struct{} // closes when there is an answer
 	answer   error
@@ -292,7 +292,7 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	if err != nil {
 		return err
 	}
-	if c.outcome == Refused || c.settled == Refused {
+	if c.outcome == Refused || c.refused {
 		c.answer = ErrRefused
 		close(c.answered)
 		return ErrRefused
@@ -402,7 +402,7 @@ func (h *Holds) meetLocked(c *call, after bool) bool {
 			c.by = l
 			return true
 		}
-		c.settled = l.Outcome
+		c.refused = l.Outcome == Refused
 	}
 	return false
 }
@@ -486,7 +486,7 @@ func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer
 	close(c.answered)
-	lost := c.outcome == ReplyLost || c.settled == ReplyLost
+	lost := c.outcome == ReplyLost
 	held := c.outcome == ReplyDelayed || !lost && !gaveUp(ctx, answer) && h.meetLocked(c, true)
 	if held {
 		c.State, c.released = Replied, make(chan struct{})

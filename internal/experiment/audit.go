@@ -74,8 +74,8 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	}
 	rec := scan.Record()
 	e.Record = rec
-	if rec.Lost > 0 {
-		return fmt.Errorf("experiment: %d are missing", rec.Lost)
+	if rec.MissingEvents > 0 {
+		return fmt.Errorf("experiment: %d are missing", rec.MissingEvents)
 	}
 	c.NearMisses = new(rec.CountNearMisses())
 	if s.Excludes != catalog.NoExclusion {

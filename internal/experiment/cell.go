@@ -84,7 +84,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	reasons := &invalidReasons{}
 	reasons.add(err, "interrupted")
 
-	after, err := w.fleet.Settle(context.WithoutCancel(ctx), of.hung, auditTimeout/2)
+	after, err := w.fleet.Drain(context.WithoutCancel(ctx), of.hung, auditTimeout/2)
 	if !errors.Is(err, fleet.ErrNoMetrics) {
 		reasons.add(err, "grabs may still have been in flight")
 	}

@@ -148,8 +148,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 	timelines := in.keep(in.cell, in.strategy, m, failures)
 	for _, c := range in.undisturbed {
-		if m.evidence.NoLedger == nil && !slices.ContainsFunc(m.evidence.Ledger, func(g order.Grab) bool { return g.Order == c.order }) && m.invalid == "" {
-			m.invalid = "an order that no fault has struck was not grabbed"
+		if m.evidence.NoLedger == nil && !slices.ContainsFunc(m.evidence.Ledger, func(g order.Grab) bool { return g.Order == c.order }) {
+			m.invalid = cmp.Or(m.invalid, "an order that no fault has struck was not grabbed")
 		}
 	}
 	for _, p := range in.points {

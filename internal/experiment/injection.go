@@ -251,6 +251,7 @@ type contest struct {
 	gone       bool           // before has released
 	came       time.Time      // a call is held at the point since then
 	struck     bool
+	hangs      bool      // the faulted driver is not answered any more
 	held       time.Time // a contender is held since then
 	freed      bool      // and no longer
 }

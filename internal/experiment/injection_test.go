@@ -231,9 +231,13 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.trails.by["mysql-cas"] = trail{calls: map[fault.Role][]control.Call{fault.Alone: {
-		{Phase: tap.Read, N: 1, Target: tap.DB}, {Phase: tap.Claim, N: 1, Target: tap.DB}, {Phase: tap.Release, N: 1000, Target: tap.DB},
-	}}}
+	if _, err := l.trails.get("mysql-cas", func() (trail, error) {
+		return trail{calls: map[fault.Role][]control.Call{fault.Alone: {
+			{Phase: tap.Read, N: 1, Target: tap.DB}, {Phase: tap.Claim, N: 1, Target: tap.DB}, {Phase: tap.Release, N: 1000, Target: tap.DB},
+		}}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	cas, err := lock.Find("mysql-cas")
 	if err != nil {
 		t.Fatal(err)

@@ -15,9 +15,9 @@ import (
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
-		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once" + at(c.Points, catalog.Unsafe)
+		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once" + at(c.Points, is(catalog.Unsafe))
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, catalog.Stuck)
+		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck))
 	case m.invalid != "":
 		return catalog.Unknown, m.invalid
 	case c.DoubleGrabs == nil:
@@ -25,9 +25,9 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case c.StuckOrders == nil:
 		return catalog.Unknown, "stuck orders could not be counted"
 	case slices.ContainsFunc(c.Points, missed):
-		return catalog.Unknown, "the fault did not strike: " + missedOf(c.Points)
-	case slices.ContainsFunc(c.Points, func(p Point) bool { return p.Verdict == catalog.Unknown }):
-		return catalog.Unknown, "no contender got as far as the lock" + at(c.Points, catalog.Unknown)
+		return catalog.Unknown, "the fault did not strike" + at(c.Points, missed)
+	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
+		return catalog.Unknown, "no contender got as far as the lock" + at(c.Points, is(catalog.Unknown))
 	case len(m.competed) < 2:
 		return catalog.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:
@@ -39,11 +39,11 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	}
 }
 
-// at names the points at which the verdict was that.
-func at(points []Point, v catalog.Verdict) string {
+// at names the points of which something holds, after a colon; "" if of none.
+func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {
-		if p.Verdict == v {
+		if holds(p) {
 			names = append(names, p.Point)
 		}
 	}
@@ -53,16 +53,7 @@ func at(points []Point, v catalog.Verdict) string {
 	return ": " + strings.Join(names, "; ")
 }
 
-// missedOf names the points at which the fault did not strike each time.
-func missedOf(points []Point) string {
-	var names []string
-	for _, p := range points {
-		if missed(p) {
-			names = append(names, p.Point)
-		}
-	}
-	return strings.Join(names, "; ")
-}
+func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }
 
 // missed says whether the fault did not strike at the point each time.
 func missed(p Point) bool { return p.Struck < p.Strikes }

@@ -34,13 +34,13 @@ type step = func(*strike, context.Context) error
 
 // courses are the steps after a fault was injected, by when it is healed.
 var courses = map[fault.Course][]step{
-	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).sendLate, (*strike).awaitAnswers},
-	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal, (*strike).sendLate, (*strike).awaitAnswers},
-	fault.AtOnce:     {(*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).heal, (*strike).releaseContenders, (*strike).sendLate, (*strike).awaitAnswers},
-	fault.Never:      {(*strike).leaveFaulted, (*strike).sendContenders, (*strike).sendLate, (*strike).awaitContenderAnswers},
-	fault.Killed:     {(*strike).sendContenders, (*strike).sendLate, (*strike).awaitAnswers},
-	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).sendThird, (*strike).releaseContenders, (*strike).sendLate, (*strike).awaitAnswers},
-	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders, (*strike).sendLate, (*strike).awaitAnswers},
+	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders},
+	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
+	fault.AtOnce:     {(*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).heal, (*strike).releaseContenders},
+	fault.Never:      {(*strike).leaveFaulted, (*strike).sendContenders},
+	fault.Killed:     {(*strike).sendContenders},
+	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).sendThird, (*strike).releaseContenders},
+	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders},
 }
 
 // run strikes once the faulted drivers are held at their points, and leaves
@@ -48,7 +48,8 @@ var courses = map[fault.Course][]step{
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{doing(of.Before), (*strike).setHolds, (*strike).sendFaulted, doing(of.Do)}
-	steps = append(append(steps, courses[s.fault.Course]...), (*strike).removeHolds)
+	steps = append(steps, courses[s.fault.Course]...)
+	steps = append(steps, (*strike).sendLate, (*strike).awaitAnswers, (*strike).removeHolds)
 	for _, step := range steps {
 		if err := step(s, ctx); err != nil {
 			return err
@@ -131,14 +132,12 @@ func (s *strike) holds(c *contest) []hold {
 	if s.fault.Course == fault.BeforeHeal {
 		all = append(all, hold{s.struck, releaseHold, control.Hold{Drivers: faulted, At: beforeRelease, Outcome: control.Delivered}})
 	}
-	if s.holdsContenders(c) {
-		for _, r := range s.heldContenders(c) {
-			in := s.other
-			if r.Target == s.struck.URL {
-				in = s.struck
-			}
-			all = append(all, hold{in, contenderHold, control.Hold{Drivers: []int64{r.Driver}, At: beforeClaim}})
+	for _, r := range s.heldContenders(c) {
+		in := s.other
+		if r.Target == s.struck.URL {
+			in = s.struck
 		}
+		all = append(all, hold{in, contenderHold, control.Hold{Drivers: []int64{r.Driver}, At: beforeClaim}})
 	}
 	return all
 }
@@ -169,13 +168,9 @@ func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind
 // name of the hold: those of contenders are one each.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
-		return contenderName(c, h.Drivers[0])
+		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
 	}
 	return holdName(h.kind, c)
-}
-
-func contenderName(c *contest, driver int64) string {
-	return fmt.Sprintf("%s-of-%d", holdName(contenderHold, c), driver)
 }
 
 func (s *strike) setHolds(ctx context.Context) error {
@@ -271,7 +266,7 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 // of their leases then.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.lease(s.cell)
-	if s.fault.Patience < 1 {
+	if s.fault.ContendFor < 1 {
 		return max(lease*3/5, time.Second)
 	}
 	return arrivalTimeout + lease
@@ -374,7 +369,7 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 
 // contendFor is how long the contenders have while the fault lasts.
 func (s *strike) contendFor() time.Duration {
-	return time.Duration(s.fault.Patience * float64(s.lease(s.cell)))
+	return time.Duration(s.fault.ContendFor * float64(s.lease(s.cell)))
 }
 
 // awaitContenders returns once a contender has claimed every order, or is held
@@ -480,9 +475,12 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 	return nil
 }
 
-// leaveFaulted has the cell end without the faulted drivers.
+// leaveFaulted has the cell end without the answers of the faulted drivers.
 func (s *strike) leaveFaulted(context.Context) error {
 	s.workload.hung += len(s.contests)
+	for _, c := range s.contests {
+		c.hangs = true
+	}
 	return nil
 }
 
@@ -531,17 +529,13 @@ func (s *strike) awaitReleases(ctx context.Context) error {
 	})
 }
 
-func (s *strike) awaitContenderAnswers(ctx context.Context) error {
-	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		return s.all(func(c *contest) bool {
-			return s.isAnswered(c.late) && !slices.ContainsFunc(c.contenders, s.isPending)
-		}), nil
-	})
-}
-
 func (s *strike) awaitAnswers(ctx context.Context) error {
 	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
-		return s.all(func(c *contest) bool { return !slices.ContainsFunc(c.all(), s.isPending) }), nil
+		return s.all(func(c *contest) bool {
+			return !slices.ContainsFunc(c.all(), func(r load.Request) bool {
+				return s.isPending(r) && !(c.hangs && r == c.faulted)
+			})
+		}), nil
 	})
 }
 

@@ -35,37 +35,39 @@ type trail struct {
 // trails keeps the trail of each strategy. It is safe for concurrent use.
 type trails struct {
 	mu sync.Mutex
-	of map[string]*sync.Mutex
-	by map[string]trail
+	by map[string]*recording // by the strategy's name
 }
 
-func newTrails() *trails { return &trails{of: map[string]*sync.Mutex{}, by: map[string]trail{}} }
+type recording struct {
+	sync.Mutex // while it is made
+	trail
+	done bool
+}
+
+func newTrails() *trails { return &trails{by: map[string]*recording{}} }
 
 // get records the trail of the strategy if there is none yet. Two workers do not
 // record the same one at a time.
 func (t *trails) get(strategy string, record func() (trail, error)) (trail, error) {
-	t.mu.Lock()
-	if t.of[strategy] == nil {
-		t.of[strategy] = new(sync.Mutex)
+	r := t.of(strategy)
+	r.Lock()
+	defer r.Unlock()
+	if r.done {
+		return r.trail, nil
 	}
-	recording := t.of[strategy]
-	t.mu.Unlock()
-	recording.Lock()
-	defer recording.Unlock()
+	var err error
+	r.trail, err = record()
+	r.done = err == nil
+	return r.trail, err
+}
 
+func (t *trails) of(strategy string) *recording {
 	t.mu.Lock()
-	known, ok := t.by[strategy]
-	t.mu.Unlock()
-	if ok {
-		return known, nil
+	defer t.mu.Unlock()
+	if t.by[strategy] == nil {
+		t.by[strategy] = &recording{}
 	}
-	made, err := record()
-	if err == nil {
-		t.mu.Lock()
-		t.by[strategy] = made
-		t.mu.Unlock()
-	}
-	return made, err
+	return t.by[strategy]
 }
 
 // Trails are the remote calls that the grabs of each strategy of cfg make where no
@@ -204,22 +206,13 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 		return holder.finish(ctx)
 	}
 	t.queued = n
-	if err := holder.fail(ctx); err != nil {
-		return err
-	}
-	if err := waiter.await(ctx); err != nil {
-		return err
-	}
-	if t.queued > 0 {
-		t.calls[fault.Waiting], err = waiter.calls(ctx)
-		return err
-	}
-	holder, waiter = d.pair()
-	if err := holder.startUntil(ctx, beforeRead); err != nil {
-		return err
-	}
-	if err := waiter.startUntil(ctx, secondTry); err != nil {
-		return err
+	if n == 0 { // it asks again and again
+		err = errors.Join(holder.fail(ctx), waiter.await(ctx))
+		holder, waiter = d.pair()
+		err = errors.Join(err, holder.startUntil(ctx, beforeRead), waiter.startUntil(ctx, secondTry))
+		if err != nil {
+			return err
+		}
 	}
 	if err := holder.fail(ctx); err != nil {
 		return err
@@ -384,10 +377,12 @@ func (g *dryGrab) fail(ctx context.Context) error {
 	return g.await(ctx)
 }
 
-// finish lets the grab go on, and returns once it has ended.
+// finish lets the grab go on if it is held, and returns once it has ended.
 func (g *dryGrab) finish(ctx context.Context) error {
-	if err := g.in.RemoveHold(ctx, g.heldAt); err != nil {
-		return err
+	if g.heldAt != "" {
+		if err := g.in.RemoveHold(ctx, g.heldAt); err != nil {
+			return err
+		}
 	}
 	return g.await(ctx)
 }

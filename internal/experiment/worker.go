@@ -122,7 +122,7 @@ var errBudget = errors.New("experiment: the cell took longer than -budget allows
 
 // bounded runs a cell under a fault for no longer than the budget.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
-	f, _ := fault.Find(s.Fault) // excuse has excused what is none
+	f, _ := fault.Find(s.Fault) // excuse has refused an unknown name
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
 	defer cancel()
 	c := w.inject(ctx, s.strategy, f)

@@ -17,7 +17,7 @@ var lateRelease = Fault{
 	Reach:          leaves,
 	Course:         Released,
 	TTL:            2 * time.Second,
-	Patience:       1.3,
+	ContendFor:     1.3,
 	HoldContenders: true,
 	Prepare:        ready(func(Target) []Strike { return []Strike{{}} }),
 }
@@ -25,11 +25,11 @@ var lateRelease = Fault{
 // cancel is a client that gives up while it acquires. The instance hears of it
 // while a call is held, and must leave no lock behind (F14, F22).
 var cancel = Fault{
-	Name:     catalog.Cancel,
-	Hits:     locks,
-	Reach:    acquires,
-	Course:   HungUp,
-	TTL:      time.Second,
-	Patience: 1.5,
-	Prepare:  ready(func(Target) []Strike { return []Strike{{}} }),
+	Name:       catalog.Cancel,
+	Hits:       locks,
+	Reach:      acquires,
+	Course:     HungUp,
+	TTL:        time.Second,
+	ContendFor: 1.5,
+	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }

@@ -13,10 +13,10 @@ import (
 // leaves a lock as it is, and so must everything else: the leases outlast any
 // stall of the machine.
 var clientClock = Fault{
-	Name:     catalog.ClientClock,
-	Hits:     locks,
-	TTL:      3 * time.Second,
-	Patience: 0.3,
+	Name:       catalog.ClientClock,
+	Hits:       locks,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{
 			{Do: skew(t.Contender, 2)},
@@ -36,11 +36,11 @@ func skew(in Instance, n float64) Step {
 // nodeClock has the clock of the one Redis jump past every lease, and those of
 // as many of Redlock's nodes as it can do without (F19). There is no way back.
 var nodeClock = Fault{
-	Name:     catalog.NodeClock,
-	Hits:     lock.Redis | lock.RedisQuorum,
-	TTL:      3 * time.Second,
-	Patience: 0.3,
-	On:       OwnServers,
+	Name:       catalog.NodeClock,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         OwnServers,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 			for _, server := range t.minority() {

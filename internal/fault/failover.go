@@ -15,11 +15,11 @@ import (
 // Sentinel puts the replica in its place (F17). Of Redlock's nodes it is one.
 // Leases outlive it by far: it is the loss that lets a contender in, no expiry.
 var failover = Fault{
-	Name:     catalog.Failover,
-	Hits:     lock.Redis | lock.RedisQuorum,
-	TTL:      10 * time.Second,
-	Patience: 0.2,
-	On:       RealServers,
+	Name:       catalog.Failover,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        10 * time.Second,
+	ContendFor: 0.2,
+	On:         RealServers,
 	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
 		replica, err := t.Stack.Replicate(ctx, t.minority()[0])
 		if err != nil {
@@ -43,12 +43,12 @@ var failover = Fault{
 // Sentinel. With its heal there is one master, the promoted one. Of Redlock's nodes
 // it is one. Leases outlive it by far.
 var failoverSplit = Fault{
-	Name:     catalog.FailoverSplit,
-	Hits:     lock.Redis | lock.RedisQuorum,
-	Course:   BeforeHeal,
-	TTL:      10 * time.Second,
-	Patience: 0.2,
-	On:       RealServers,
+	Name:       catalog.FailoverSplit,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	Course:     BeforeHeal,
+	TTL:        10 * time.Second,
+	ContendFor: 0.2,
+	On:         RealServers,
 	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
 		server := t.minority()[0]
 		route, err := t.Stack.Route(t.Faulted.Name(), server)

@@ -23,7 +23,7 @@ import (
 // Of each of a few orders one driver, the faulted driver, grabs at the instance
 // that is struck, and is held at a point, on each order at another. Then the fault
 // strikes, and the order's other drivers, the contenders, come. Once a contender
-// has claimed, or has had the Patience to, the faulted drivers go on as Course says.
+// has claimed, or has had the time to (ContendFor), the faulted drivers go on as Course says.
 type Fault struct {
 	Name catalog.Fault
 	// Hits is what it strikes of a strategy; 0: the instance or the database,
@@ -34,14 +34,14 @@ type Fault struct {
 	Course Course
 	// TTL of the leases under it, unless the user says otherwise.
 	TTL time.Duration
-	// Patience is how long contenders get to claim, in leases. A fault that loses a
+	// ContendFor is how long contenders get to claim, in leases. A fault that loses a
 	// lock leaves them less than one: else they would win by its expiry.
-	Patience float64
-	// Lasts: it is healed once the contenders have had their Patience, and not before.
+	ContendFor float64
+	// Lasts: it is healed once the contenders have had that time, and not before.
 	Lasts bool
-	// HoldContenders: the contenders wait before their claim until the faulted
-	// holders have claimed, as they do under a fence that is compared at the write
-	// alone.
+	// HoldContenders: the contenders are held before their claim until the faulted
+	// drivers have claimed or, under the course Released, the third driver has. Under
+	// a fence that is compared at the write alone they always are.
 	HoldContenders bool
 	On             Ground
 

@@ -24,7 +24,7 @@ func TestFaultsAreComplete(t *testing.T) {
 	names := []catalog.Fault{catalog.NoFault}
 	for _, f := range fault.Faults {
 		names = append(names, f.Name)
-		if f.TTL <= 0 || f.Patience <= 0 || f.Prepare == nil {
+		if f.TTL <= 0 || f.ContendFor <= 0 || f.Prepare == nil {
 			t.Errorf("%s: %+v lacks something", f.Name, f)
 		}
 	}
@@ -37,16 +37,16 @@ func TestFaultsAreComplete(t *testing.T) {
 }
 
 func TestTouches(t *testing.T) {
-	everybody := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.PartitionDB, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB}
+	anyStrategy := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.PartitionDB, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB}
 	redis := append([]catalog.Fault{
 		catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.Partition, catalog.Latency, catalog.ClientClock, catalog.NodeClock, catalog.LateRelease, catalog.Cancel,
 		catalog.RedisFull, catalog.FailoverSplit,
-	}, everybody...)
+	}, anyStrategy...)
 	quorum := append([]catalog.Fault{catalog.RedisRestartMost, catalog.RedisDownMost}, redis...)
 	for strategy, want := range map[string][]catalog.Fault{
-		"none": everybody, "mutex": everybody, "mysql-cas": everybody,
-		"mysql-getlock":    append([]catalog.Fault{catalog.ClientClock, catalog.Cancel}, everybody...),
-		"etcd":             append([]catalog.Fault{catalog.Partition, catalog.ClientClock, catalog.LateRelease, catalog.Cancel}, everybody...),
+		"none": anyStrategy, "mutex": anyStrategy, "mysql-cas": anyStrategy,
+		"mysql-getlock":    append([]catalog.Fault{catalog.ClientClock, catalog.Cancel}, anyStrategy...),
+		"etcd":             append([]catalog.Fault{catalog.Partition, catalog.ClientClock, catalog.LateRelease, catalog.Cancel}, anyStrategy...),
 		"setnx":            redis,
 		"redlock":          append([]catalog.Fault{catalog.Amnesia}, quorum...),
 		"redlock-miswired": quorum,

@@ -18,7 +18,7 @@ var latency = Fault{
 	Reach:          grants,
 	Course:         AtOnce,
 	TTL:            2 * time.Second,
-	Patience:       1.5,
+	ContendFor:     1.5,
 	HoldContenders: true,
 	On:             OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {

@@ -12,9 +12,9 @@ import (
 // pause stops a process for longer than the lease, as a garbage collector or a
 // hypervisor does (F11): it can renew nothing and learn nothing meanwhile.
 var pause = Fault{
-	Name:     catalog.Pause,
-	TTL:      time.Second,
-	Patience: 1.5,
+	Name:       catalog.Pause,
+	TTL:        time.Second,
+	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
 			return func() error { return t.Faulted.Signal(syscall.SIGCONT) }, t.Faulted.Signal(syscall.SIGSTOP)
@@ -24,10 +24,10 @@ var pause = Fault{
 
 // crash kills a process with its locks, and starts it again (F3, F4).
 var crash = Fault{
-	Name:     catalog.Crash,
-	Course:   Killed,
-	TTL:      time.Second,
-	Patience: 1.5,
+	Name:       catalog.Crash,
+	Course:     Killed,
+	TTL:        time.Second,
+	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 			if err := t.Faulted.Signal(syscall.SIGKILL); err != nil {

@@ -14,26 +14,26 @@ import (
 // redisDown is a Redis that cannot be reached for a while, with its data, and of
 // Redlock's nodes those that it can do without. The faulted drivers release into it.
 var redisDown = Fault{
-	Name:     catalog.RedisDown,
-	Hits:     lock.Redis | lock.RedisQuorum,
-	Course:   AtOnce,
-	TTL:      time.Second,
-	Patience: 0.5,
-	Lasts:    true,
-	On:       OwnServers,
-	Prepare:  func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
+	Name:       catalog.RedisDown,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	Course:     AtOnce,
+	TTL:        time.Second,
+	ContendFor: 0.5,
+	Lasts:      true,
+	On:         OwnServers,
+	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
 }
 
 // redisDownMost is likewise a majority of Redlock's nodes.
 var redisDownMost = Fault{
-	Name:     catalog.RedisDownMost,
-	Hits:     lock.RedisQuorum,
-	Course:   AtOnce,
-	TTL:      time.Second,
-	Patience: 0.5,
-	Lasts:    true,
-	On:       OwnServers,
-	Prepare:  func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
+	Name:       catalog.RedisDownMost,
+	Hits:       lock.RedisQuorum,
+	Course:     AtOnce,
+	TTL:        time.Second,
+	ContendFor: 0.5,
+	Lasts:      true,
+	On:         OwnServers,
+	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
 }
 
 // refuse has the servers refuse both instances.

@@ -14,11 +14,11 @@ import (
 // without (F38): it evicts all that it has and has memory again, or it evicts
 // nothing and refuses what needs memory. It loses no connection and no script.
 var redisFull = Fault{
-	Name:     catalog.RedisFull,
-	Hits:     lock.Redis | lock.RedisQuorum,
-	TTL:      3 * time.Second,
-	Patience: 0.3,
-	On:       RealServers,
+	Name:       catalog.RedisFull,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         RealServers,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: t.evict(t.minority())}, {Do: t.fill(t.minority())}}
 	}),

@@ -12,12 +12,12 @@ import (
 // in place of the reply: of the database that to a COMMIT (F33), of the locks' servers
 // every one (F25). Leases outlive it.
 var replyLost = Fault{
-	Name:     catalog.ReplyLost,
-	Reach:    replies,
-	Course:   AtOnce,
-	TTL:      time.Second,
-	Patience: 0.5,
-	On:       RealServers,
+	Name:       catalog.ReplyLost,
+	Reach:      replies,
+	Course:     AtOnce,
+	TTL:        time.Second,
+	ContendFor: 0.5,
+	On:         RealServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		return t.onRoutes(append([]string{"db"}, t.servers()...), func(routes stack.Routes) []Strike {
 			db, locks := routes[:1], routes[1:]

@@ -13,22 +13,22 @@ import (
 // redisRestart makes the one Redis forget every lock, and of Redlock's nodes
 // those that it can do without (F20).
 var redisRestart = Fault{
-	Name:     catalog.RedisRestart,
-	Hits:     lock.Redis | lock.RedisQuorum,
-	TTL:      3 * time.Second,
-	Patience: 0.3,
-	On:       OwnServers,
-	Prepare:  ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.minority())}} }),
+	Name:       catalog.RedisRestart,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         OwnServers,
+	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.minority())}} }),
 }
 
 // redisRestartMost makes a majority of Redlock's nodes forget.
 var redisRestartMost = Fault{
-	Name:     catalog.RedisRestartMost,
-	Hits:     lock.RedisQuorum,
-	TTL:      3 * time.Second,
-	Patience: 0.3,
-	On:       OwnServers,
-	Prepare:  ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
+	Name:       catalog.RedisRestartMost,
+	Hits:       lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         OwnServers,
+	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
 }
 
 // restart leaves nothing to be healed but what the servers have forgotten.
@@ -46,11 +46,11 @@ func (t Target) restart(servers []string) Step {
 // amnesia is one restart that is enough: the faulted drivers reach a bare majority of
 // Redlock's nodes, and one of those forgets (F18).
 var amnesia = Fault{
-	Name:     catalog.Amnesia,
-	Hits:     lock.RedisQuorum,
-	TTL:      3 * time.Second,
-	Patience: 0.3,
-	On:       OwnServers,
+	Name:       catalog.Amnesia,
+	Hits:       lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		nodes := t.servers()
 		if len(nodes) < 3 {
@@ -66,9 +66,9 @@ var amnesia = Fault{
 // dbRestart ends every session of the database, and with it the locks that live
 // in one (F32). What was committed is there again.
 var dbRestart = Fault{
-	Name:     catalog.DBRestart,
-	TTL:      10 * time.Second,
-	Patience: 0.1,
-	On:       RealServers,
-	Prepare:  ready(func(t Target) []Strike { return []Strike{{Do: t.restart([]string{"db"})}} }),
+	Name:       catalog.DBRestart,
+	TTL:        10 * time.Second,
+	ContendFor: 0.1,
+	On:         RealServers,
+	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart([]string{"db"})}} }),
 }

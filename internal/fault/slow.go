@@ -9,19 +9,19 @@ import (
 // slow is work, or a call, that lasts longer than the lease (F11). The process lives,
 // and may renew in time, or learn that it has lost.
 var slow = Fault{
-	Name:     catalog.Slow,
-	Reach:    foreground,
-	TTL:      time.Second,
-	Patience: 1.5,
-	Prepare:  ready(func(Target) []Strike { return []Strike{{}} }),
+	Name:       catalog.Slow,
+	Reach:      foreground,
+	TTL:        time.Second,
+	ContendFor: 1.5,
+	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
 // hang is work that never returns while its process lives (F15).
 var hang = Fault{
-	Name:     catalog.Hang,
-	Reach:    work,
-	Course:   Never,
-	TTL:      time.Second,
-	Patience: 1.5,
-	Prepare:  ready(func(Target) []Strike { return []Strike{{}} }),
+	Name:       catalog.Hang,
+	Reach:      work,
+	Course:     Never,
+	TTL:        time.Second,
+	ContendFor: 1.5,
+	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }

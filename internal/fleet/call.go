@@ -111,10 +111,10 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Settle waits until no instance has a grab in flight any more but the hung
+// Drain waits until no instance has a grab in flight any more but the hung
 // ones, for a client that gave up may have left one behind; for no longer than
 // within. It returns the counters as they then are.
-func (f *Fleet) Settle(ctx context.Context, hung int, within time.Duration) (Counters, error) {
+func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {

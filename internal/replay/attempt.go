@@ -495,7 +495,7 @@ func (t *attempt) clear(ctx context.Context) error {
 			<-p.over
 		}
 	}
-	_, err := t.fleet.Settle(ctx, 0, clearTimeout/2)
+	_, err := t.fleet.Drain(ctx, 0, clearTimeout/2)
 	errs = append(errs, err)
 	for n, ahead := range t.ahead {
 		if ahead != 0 {

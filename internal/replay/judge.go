@@ -61,8 +61,8 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 		scan.Add(x)
 	}
 	e.Record = scan.Record()
-	if e.Record.Lost > 0 {
-		return e, fmt.Errorf("replay: %d events are missing", e.Record.Lost)
+	if e.Record.MissingEvents > 0 {
+		return e, fmt.Errorf("replay: %d events are missing", e.Record.MissingEvents)
 	}
 	var err error
 	e.Ledger, err = t.store.Ledger(ctx, t.order, 1)

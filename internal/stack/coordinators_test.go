@@ -89,7 +89,7 @@ func TestCoordinators(t *testing.T) {
 		t.Errorf("versions %q and %q", s.ZooKeeperVersion, s.EtcdVersion)
 	}
 	if s.Redis != "" || s.RedisVersion != "" {
-		t.Errorf("a Redis that nobody needs: %s", s.Redis)
+		t.Errorf("a Redis without use: %s", s.Redis)
 	}
 	if err := writeBoth(t.Context(), s, "before"); err != nil {
 		t.Fatal(err)
@@ -122,12 +122,12 @@ func TestExternalCoordinators(t *testing.T) {
 	if s.ZooKeeperVersion != local.ZooKeeperVersion || s.EtcdVersion != local.EtcdVersion {
 		t.Errorf("%s and %s, want %s and %s", s.ZooKeeperVersion, s.EtcdVersion, local.ZooKeeperVersion, local.EtcdVersion)
 	}
-	nobody := closedAddr(t)
+	closed := closedAddr(t)
 	failsToStart(t, cfg, []badConfig{
 		{"no ZooKeeper named", func(c *stack.Config) { c.ZooKeeper = nil }, stack.ErrRefused, "-zk"},
 		{"no etcd named", func(c *stack.Config) { c.Etcd = nil }, stack.ErrRefused, "-etcd"},
-		{"no ZooKeeper", func(c *stack.Config) { c.ZooKeeper = []string{nobody} }, stack.ErrUnreachable, nobody},
-		{"no etcd", func(c *stack.Config) { c.Etcd = []string{nobody} }, stack.ErrUnreachable, nobody},
+		{"no ZooKeeper", func(c *stack.Config) { c.ZooKeeper = []string{closed} }, stack.ErrUnreachable, closed},
+		{"no etcd", func(c *stack.Config) { c.Etcd = []string{closed} }, stack.ErrUnreachable, closed},
 		{"another server", func(c *stack.Config) { c.ZooKeeper = c.Etcd }, stack.ErrUnreachable, "ZooKeeper at"},
 	})
 }

@@ -1,6 +1,6 @@
 -- What a jump of the node's clock does to it: every expiry moves.
 -- ARGV[1]: by how many ms the clock goes forward. Reply: how many keys moved.
--- One script, so that nobody sees a node whose clock has jumped for half of its
+-- One script, so that no client sees a node whose clock has jumped for half of its
 -- keys. Keys are not declared: this is for a node by itself, and no Cluster.
 local moved = 0
 for _, key in ipairs(redis.call('KEYS', '*')) do

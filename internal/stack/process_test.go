@@ -123,7 +123,7 @@ func TestReaperKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Spawn(t.Context(), "orphan", "sleep", []string{"600"}, nil); err == nil {
-		t.Error("it spawns what nobody watches")
+		t.Error("it spawns what is not watched")
 	}
 	if err := s.Close(); err == nil {
 		t.Error("that the reaper was killed must be said")

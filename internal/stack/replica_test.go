@@ -152,7 +152,7 @@ func TestExternalSentinel(t *testing.T) {
 	})
 }
 
-// What is held back arrives if nobody fails.
+// What is held back arrives where none fails over.
 func TestHold(t *testing.T) {
 	s := stacktest.Local(t)
 	rep, err := s.Replicate(t.Context(), "redlock-2")
@@ -172,7 +172,7 @@ func TestHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := redisGet(s.Redlock[1], t.Name()); got != "x" {
-		t.Errorf("a master that nobody killed has forgotten: %q", got)
+		t.Errorf("a master that was not killed has forgotten: %q", got)
 	}
 	master.say("DEL " + t.Name())
 	master.hears(":1\r\n")

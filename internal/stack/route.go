@@ -222,13 +222,13 @@ func (r *Route) inject(strike, undo func() error) (Heal, error) {
 	}), nil
 }
 
-// listenPatience is for how long to retry while the port of the previous listener
+// listenTimeout is for how long to retry while the port of the previous listener
 // is still in use.
-const listenPatience = 2 * time.Second
+const listenTimeout = 2 * time.Second
 
 func (r *Route) listen(addr string) error {
 	var err error
-	for deadline := time.Now().Add(listenPatience); ; time.Sleep(pollInterval) {
+	for deadline := time.Now().Add(listenTimeout); ; time.Sleep(pollInterval) {
 		if r.listener, err = net.Listen("tcp", addr); err == nil {
 			break
 		}

@@ -19,9 +19,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is for what must not happen. It makes a test no truer, only shorter
+// quiet is for what must not happen. It makes a test no truer, only shorter
 // than for ever.
-const patience = 150 * time.Millisecond
+const quiet = 150 * time.Millisecond
 
 func openRoute(t *testing.T, s *stack.Stack, server string) *stack.Route {
 	t.Helper()
@@ -102,7 +102,7 @@ func (c talk) hears(want string) {
 func (c talk) hearsNothing() {
 	c.t.Helper()
 	var one [1]byte
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(time.Now().Add(quiet))
 	if n, err := c.Read(one[:]); n > 0 || !isTimeout(err) {
 		c.t.Fatalf("heard %q, %v", one[:n], err)
 	}
@@ -427,7 +427,7 @@ func TestRouteRefusals(t *testing.T) {
 }
 
 // However a stack ends, with connections open, bytes under way and faults that
-// nobody has healed, its routes leave no goroutine and no port.
+// were not healed, its routes leave no goroutine and no port.
 func TestRoutesEndWithTheStack(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	for _, strike := range []func(*stack.Route) (stack.Heal, error){

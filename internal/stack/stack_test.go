@@ -186,7 +186,7 @@ func TestTwoStacksAtOnce(t *testing.T) {
 	}
 }
 
-// A server that dies is the stack's loss, and nobody else's.
+// A server that dies is the stack's loss alone.
 func TestServerDies(t *testing.T) {
 	stacktest.Local(t)
 	s := start(t, stack.Config{Kind: stack.Local, Needs: lock.Redis})
@@ -278,11 +278,11 @@ func TestExternal(t *testing.T) {
 		t.Errorf("closing took the servers along: %v", err)
 	}
 
-	nobody := closedAddr(t)
+	closed := closedAddr(t)
 	failsToStart(t, cfg, []badConfig{
-		{"no Redis", func(c *stack.Config) { c.Redis = nobody }, stack.ErrUnreachable, nobody},
-		{"a node is down", func(c *stack.Config) { c.Redlock = append([]string{nobody}, c.Redlock...) }, stack.ErrUnreachable, nobody},
-		{"no database", func(c *stack.Config) { c.DSN = "root@tcp(" + nobody + ")/grablab" }, stack.ErrUnreachable, nobody},
+		{"no Redis", func(c *stack.Config) { c.Redis = closed }, stack.ErrUnreachable, closed},
+		{"a node is down", func(c *stack.Config) { c.Redlock = append([]string{closed}, c.Redlock...) }, stack.ErrUnreachable, closed},
+		{"no database", func(c *stack.Config) { c.DSN = "root@tcp(" + closed + ")/grablab" }, stack.ErrUnreachable, closed},
 		{"no Redis there", func(c *stack.Config) { c.Redis = mysqlAddr(t, local.DSN) }, stack.ErrUnreachable, "Redis at"},
 		{"one node twice", func(c *stack.Config) {
 			c.Redlock = append(c.Redlock[:3:3], "localhost"+c.Redlock[0][len("127.0.0.1"):])
@@ -290,7 +290,7 @@ func TestExternal(t *testing.T) {
 	})
 }
 
-// closedAddr is a loopback address at which nobody listens.
+// closedAddr is a loopback address at which nothing listens.
 func closedAddr(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -58,12 +58,12 @@ func (s *slot) fill(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return ErrBusy
 	}
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
 	select {
 	case s.full <- struct{}{}:
 		return nil
-	case <-patience.C:
+	case <-timeout.C:
 		return ErrBusy
 	case <-ctx.Done():
 		return ctx.Err()

@@ -72,11 +72,11 @@ func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, er
 		if left == 0 {
 			return lease, nil
 		}
-		patience := time.Until(giveUp)
-		if patience <= 0 {
+		remaining := time.Until(giveUp)
+		if remaining <= 0 {
 			return nil, ErrBusy
 		}
-		if err := l.listen(ctx, lease.channel(), min(left, patience)); err != nil {
+		if err := l.listen(ctx, lease.channel(), min(left, remaining)); err != nil {
 			return nil, err
 		}
 	}

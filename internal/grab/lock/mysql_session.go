@@ -60,13 +60,13 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginPatience is how long also a client that tries only once may wait for a
+// beginTimeout is how long also a client that tries only once may wait for a
 // session: others may have all of them, for a moment.
-const beginPatience = 500 * time.Millisecond
+const beginTimeout = 500 * time.Millisecond
 
 // begin pins a session. Waiting for one is waiting for the lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
-	if soonest := time.Now().Add(beginPatience); giveUp.Before(soonest) {
+	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest
 	}
 	waiting, cancel := context.WithDeadline(ctx, giveUp)

@@ -113,7 +113,7 @@ func TestWait(t *testing.T) {
 		{"the other's lease ends", true, time.Minute, 0, 0, time.Minute, nil},
 		{"the client hangs up", true, time.Minute, 0, time.Second, time.Second, context.Canceled},
 		{"not subscribed: look again soon", false, time.Minute, 0, 0, unsubscribedWait, nil},
-		{"not subscribed, and little patience", false, time.Millisecond, 0, 0, time.Millisecond, nil},
+		{"not subscribed, and a short wait", false, time.Millisecond, 0, 0, time.Millisecond, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -61,11 +61,11 @@ var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Mill
 var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
 
 type redlockLocker struct {
-	env      Env
-	nodes    []redis.UniversalClient
-	options  []redsync.Option // beside those that it sets itself
-	quorum   int
-	patience time.Duration
+	env     Env
+	nodes   []redis.UniversalClient
+	options []redsync.Option // beside those that it sets itself
+	quorum  int
+	timeout time.Duration
 
 	queue    keyedMutex
 	silence  atomic.Pointer[error] // why the last try, of whatever key, reached no quorum; nil: it did
@@ -82,11 +82,11 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 		return nil, fmt.Errorf("lock: redlock needs %d independent nodes or more, not %d", redlockMin, len(nodes))
 	}
 	return &redlockLocker{
-		env:      env,
-		nodes:    nodes,
-		options:  options,
-		quorum:   len(nodes)/2 + 1,
-		patience: min(redlockPatience, env.TTL/redlockShare),
+		env:     env,
+		nodes:   nodes,
+		options: options,
+		quorum:  len(nodes)/2 + 1,
+		timeout: min(redlockTimeout, env.TTL/redlockShare),
 	}, nil
 }
 
@@ -132,7 +132,7 @@ func (l *redlockLocker) Close() error {
 
 // try locks the nodes once. redsync cleans up after itself on the context that
 // it was given, so it is given one that the caller cannot cancel; each of its
-// steps ends with the locker's patience. Each try has a token of its own, which
+// steps ends with the locker's timeout. Each try has a token of its own, which
 // the clean-up of an earlier one cannot hit when it arrives late.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
@@ -166,11 +166,11 @@ func (l *redlockLease) Token() string { return l.token }
 func (l *redlockLease) Fence() uint64 { return 0 }
 
 func (l *redlockLease) extend(ctx context.Context) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.locker.patience)
+	ctx, cancel := context.WithTimeout(ctx, l.locker.timeout)
 	defer cancel()
 	mutex := l.locker.mutex(l, true)
 	ok, err := mutex.ExtendContext(ctx)
-	return mutex.Until(), l.locker.settle(ok, err)
+	return mutex.Until(), l.locker.outcome(ok, err)
 }
 
 func (l *redlockLease) Release(ctx context.Context) error {
@@ -180,14 +180,14 @@ func (l *redlockLease) Release(ctx context.Context) error {
 
 func (l *redlockLease) unlock(ctx context.Context) error {
 	l.wanted.Store(false)
-	ctx, cancel := context.WithTimeout(ctx, l.locker.patience)
+	ctx, cancel := context.WithTimeout(ctx, l.locker.timeout)
 	defer cancel()
-	return l.locker.settle(l.locker.mutex(l, true).UnlockContext(ctx))
+	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// settle says what an extension or a release came to. The lease is lost when so
+// outcome says what an extension or a release came to. The lease is lost when so
 // many nodes do not have our key that the others are no quorum.
-func (l *redlockLocker) settle(ok bool, err error) error {
+func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
 	}

@@ -133,7 +133,7 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 // more. What else there is to say is given as text: a deadline among it is ours
 // and not the caller's.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, min(redlockPatience, l.entries[0].ttl/redlockShare))
+	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()
 	answers := make([]error, len(l.entries))
 	var asking sync.WaitGroup

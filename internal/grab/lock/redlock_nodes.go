@@ -17,16 +17,16 @@ import (
 // it makes a busy moment look like the loss of all nodes, and sends clean-ups
 // ahead of the requests that they are to undo. Long, it lets one dead node slow
 // down every grab. So redsync is given nodes that part the two: a quorum of
-// answers is waited for with patience, the rest with next to none.
+// answers is waited for with redlockTimeout, the rest with next to none.
 
 const (
 	// RedlockGrace is what a node that does not answer costs while the others do.
 	RedlockGrace = 50 * time.Millisecond
-	// redlockPatience bounds the wait for a quorum, as long as that is a small
+	// redlockTimeout bounds the wait for a quorum, as long as that is a small
 	// share of the TTL. For this to hold, the clients of the nodes must heed a
 	// context's deadline, dial once and retry nothing.
-	redlockPatience = 1500 * time.Millisecond
-	redlockShare    = 5
+	redlockTimeout = 1500 * time.Millisecond
+	redlockShare   = 5
 )
 
 var errSilent = errors.New("no answer when a quorum had given theirs")
@@ -95,7 +95,7 @@ func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() 
 type redlockNode struct {
 	client      redis.UniversalClient
 	running     *sync.WaitGroup
-	patience    time.Duration
+	timeout     time.Duration
 	wanted      *atomic.Bool // the lock is held: a late grant may stay
 	grant, eval *question
 	refused     bool // another client has it here: there is nothing to clean up
@@ -109,14 +109,14 @@ func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))
 	for i, client := range l.nodes {
-		pools[i] = &redlockNode{client: client, running: &l.asking, patience: l.patience, wanted: &lease.wanted, grant: grant, eval: eval}
+		pools[i] = &redlockNode{client: client, running: &l.asking, timeout: l.timeout, wanted: &lease.wanted, grant: grant, eval: eval}
 	}
 	options := []redsync.Option{
 		redsync.WithValue(lease.token),
 		redsync.WithGenValueFunc(func() (string, error) { return lease.token, nil }),
 		redsync.WithExpiry(l.env.TTL),
 		redsync.WithDriftFactor(redlockDrift),
-		redsync.WithTimeoutFactor(float64(l.patience) / float64(l.env.TTL)),
+		redsync.WithTimeoutFactor(float64(l.timeout) / float64(l.env.TTL)),
 	}
 	return redsync.New(pools...).NewMutex(lease.key, append(options, l.options...)...)
 }
@@ -160,7 +160,7 @@ func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any,
 		c.node.eval.answered(false)
 		return int64(0), nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.node.patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.node.timeout)
 	return put[any](c.node.eval, int64(1), c.node.running, func() (any, error) {
 		defer cancel()
 		conn, err := c.node.pool().Get(ctx)

@@ -55,7 +55,7 @@ func redlockOver(t *testing.T, wait time.Duration, nodes ...node) lock.Locker {
 }
 
 // TestSilentNode: a node that does not answer costs its grace at each step. One
-// time-out for all nodes would be the whole patience, a second and a half.
+// time-out for all nodes would be all of redlockTimeout, a second and a half.
 func TestSilentNode(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -100,11 +100,11 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 	waiter := l.locker.notifier.join(l.channel())
 	defer waiter.leave()
 	for {
-		patience := time.Until(giveUp)
-		if patience <= 0 {
+		remaining := time.Until(giveUp)
+		if remaining <= 0 {
 			return ErrBusy
 		}
-		if err := waiter.wait(ctx, min(left, patience)); err != nil {
+		if err := waiter.wait(ctx, min(left, remaining)); err != nil {
 			return err
 		}
 		var err error

@@ -296,12 +296,12 @@ func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
 	}
-	patience, swept := cleanupContext(ctx)
+	expired, swept := cleanupContext(ctx)
 	n.l.sweeping.Go(func() {
 		defer swept()
 		n.sweep(context.WithoutCancel(ctx))
 	})
-	<-patience.Done()
+	<-expired.Done()
 }
 
 // sweep deletes the node once its create has ended, however long that takes.

@@ -167,9 +167,9 @@ func unconfirmed(t *trial) {
 func cancelledWaiting(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
-	patience, hangUp := context.WithCancel(t.ctx)
+	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
-	waiter := t.waiter(patience, contender)
+	waiter := t.waiter(waiting, contender)
 	hangUp()
 	select {
 	case got := <-waiter:
@@ -179,15 +179,15 @@ func cancelledWaiting(t *trial) {
 	}
 	t.release(lease)
 	t.nothingLeft(t.key)
-	_, err := contender.Acquire(patience, t.key)
+	_, err := contender.Acquire(waiting, t.key)
 	t.want("an acquire for a client that has gone", err, context.Canceled)
 }
 
 // cancelledMidway: the client hangs up while the lock is being granted.
 func cancelledMidway(t *trial) {
-	patience, hangUp := context.WithCancel(t.ctx)
+	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
-	err := t.disturbed(patience, longTTL, func() error { hangUp(); return nil })
+	err := t.disturbed(waiting, longTTL, func() error { hangUp(); return nil })
 	t.want("the acquire", err, context.Canceled)
 }
 

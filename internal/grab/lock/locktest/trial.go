@@ -24,12 +24,12 @@ type trial struct {
 	stop []func()
 }
 
-// patience bounds a check in which something hangs.
-const patience = time.Minute
+// hangTimeout bounds a check in which something hangs.
+const hangTimeout = time.Minute
 
 // run is nil if the lock passes the check.
 func (c check) run(ctx context.Context, s Subject) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
 	t := &trial{Subject: s, ctx: ctx}
 	t.key = t.addKey(c.name)

@@ -50,24 +50,30 @@ func (s *sessions) acquire(ctx context.Context, key string) (func(context.Contex
 }
 
 func (s *sessions) get() (*concurrency.Session, error) {
-	s.mu.Lock()
-	if last := len(s.idle) - 1; last >= 0 {
-		defer s.mu.Unlock()
-		session := s.idle[last]
-		s.idle = s.idle[:last]
+	if session := s.take(); session != nil {
 		return session, nil
 	}
-	s.mu.Unlock()
 	return concurrency.NewSession(s.client, concurrency.WithTTL(s.ttl))
 }
 
-// put takes a session back, unless it has expired.
-func (s *sessions) put(session *concurrency.Session) {
-	select {
-	case <-session.Done():
-		return
-	default:
+// take takes an idle session that has not expired; nil: there is none.
+func (s *sessions) take() *concurrency.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.idle) > 0 {
+		last := len(s.idle) - 1
+		session := s.idle[last]
+		s.idle = s.idle[:last]
+		select {
+		case <-session.Done():
+		default:
+			return session
+		}
 	}
+	return nil
+}
+
+func (s *sessions) put(session *concurrency.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idle = append(s.idle, session)
