@@ -24,18 +24,19 @@ LONG  := grablab/internal/experiment grablab/internal/archtest grablab/cmd/loadg
 # One variant of every package: vet and staticcheck type-check against what the tests
 # are compiled to anyway, and tests that run go themselves have the same flags. gin's
 # MessagePack, which nothing uses, and debug information would cost a seventh more time.
-test vet staticcheck: export GOFLAGS := $(strip $(filter-out -race -tags=% -gcflags=%,$(shell go env GOFLAGS)) $(RACE) -tags=nomsgpack -gcflags=all=-dwarf=false)
+test lint vet staticcheck: export GOFLAGS := $(strip $(filter-out -race -tags=% -gcflags=%,$(shell go env GOFLAGS)) $(RACE) -tags=nomsgpack -gcflags=all=-dwarf=false)
 test: export GRABLAB_REQUIRE_SERVERS := 1
 test: export GORACE := atexit_sleep_ms=0
 
-# Those that wait the most begin first. staticcheck analyses every dependency from
-# its source, in the time that the tests leave (SCHED_IDLE, where there is such).
-test: tools vet ## everything that must hold, in a few minutes
+# Those that wait the most begin first. vet and staticcheck, which analyses every
+# dependency from its source, have the time that the tests leave (SCHED_IDLE, where
+# there is such).
+test: tools ## everything that must hold, in a few minutes
 	@mkdir -p bin; idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); \
-	$$idle $(MAKE) --no-print-directory staticcheck >bin/staticcheck.log 2>&1 & lint=$$!; failed=0; \
+	$$idle $(MAKE) --no-print-directory lint >bin/lint.log 2>&1 & lint=$$!; failed=0; \
 	go test -vet=off -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))") || failed=1; \
 	go test -vet=off -p 1 -parallel 4 $(CLOSE) || failed=1; \
-	wait $$lint || failed=1; cat bin/staticcheck.log; \
+	wait $$lint || failed=1; cat bin/lint.log; \
 	exit $$failed
 
 lint: vet staticcheck ## gofmt, modules as their checksums say, vet, staticcheck
