@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -29,6 +30,7 @@ type exploreSettings struct {
 	format   string
 	noTiming bool
 	quiet    bool
+	shortest bool
 	notes    notes
 }
 
@@ -52,8 +54,12 @@ func (s *exploreSettings) options() []option {
 		{"on-lost", "ACTION", "when a lease is lost: abort, ignore", one(&s.OnLost, parseOnLost)},
 		{"ttl", "D", "how long a lock lives without renewal, in virtual time", one(&s.TTL, atLeast(time.Millisecond))},
 		{"work", "D", "what a driver does between read and write, in virtual time", one(&s.Work, atLeast(0))},
+		{"nodes", "N", "how many nodes a Redlock has", one(&s.Nodes, wholeNumber(explore.DefaultNodes, explore.MaxNodes))},
 		{"wait", "D", "how long a driver waits for the lock, in virtual time; 0 tries once", one(&s.Wait, atLeast(0))},
+		{"shortest", "", "stop where nothing shorter is left to find (the default)", toggle{&s.shortest}},
+		{"everything", "", "go on, and show the shortest failure for each combination of faults", toggle{&s.Everything}},
 		{"seconds", "S", "time for each strategy", one(&s.Seconds, parseSeconds)},
+		{"schedules", "N", "how many are run for each strategy at the most (default: all); two searches are cut at the same one", one(&s.Schedules, wholeNumber(1, math.MaxInt32))},
 		{"seed", "N", "nothing is drawn: the same flags search the same schedules whatever it is", one(&s.seed, parseSeed)},
 		{"replay", "FILE", "run this schedule, and show its steps; with -strategies, another strategy through it", one(&s.replay, nonEmpty)},
 		{"out", "DIR", "where the schedules are written that break something", one(&s.out, nonEmpty)},
@@ -67,7 +73,7 @@ func newExploreSettings() *exploreSettings {
 	s := &exploreSettings{format: exploreFormats[0].name, out: filepath.Join(resultsDir, "explore")}
 	s.Config = explore.Config{
 		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
-		TTL: explore.DefaultTTL, OnLost: grab.Abort,
+		TTL: explore.DefaultTTL, Nodes: explore.DefaultNodes, OnLost: grab.Abort,
 		Faults: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, Properties: explore.Properties,
 	}
 	return s
@@ -80,26 +86,21 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "wait", "seconds", "seed", "out"} {
+	for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "nodes", "wait", "shortest", "everything", "seconds", "schedules", "seed", "out"} {
 		if s.replay != "" && given[name] {
 			return nil, fmt.Errorf("%w: -%s cannot be combined with -replay, whose file says what happens", errUsage, name)
 		}
 	}
+	if s.shortest && s.Everything {
+		return nil, fmt.Errorf("%w: -shortest stops where -everything goes on: give one of them", errUsage)
+	}
 	return s, nil
 }
 
-// choose finds the strategies that were named. It is called in the program that
-// has them: with -file, another one.
+// choose finds the strategies that were named; those of -file have been taken in.
 func (s *exploreSettings) choose() error {
 	names := s.names
-	switch {
-	case names == nil && s.file != "":
-		own, err := declared(s.file)
-		if err != nil {
-			return fmt.Errorf("%w: -file: %w", errUsage, err)
-		}
-		names = namesOf(own, func(o ownStrategy) string { return o.name })
-	case names == nil:
+	if names == nil {
 		names = core
 	}
 	chosen, err := parseStrategies(strings.Join(names, ","))

@@ -14,9 +14,9 @@ import (
 // process of explore, which executes schedules.
 const exploreWorkerCommand = "explore-worker"
 
-func exploreWorkerMain(_ context.Context, _ []string, stdout, stderr io.Writer) int {
+func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) int {
 	return inTest(func(bubble explore.Bubble) int {
-		if err := explore.Work(bubble, os.Stdin, stdout); err != nil {
+		if err := explore.Work(bubble); err != nil {
 			return complain(stderr, err)
 		}
 		return exitDone

@@ -1,48 +1,71 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-)
+	"time"
 
-// ownCommand is the hidden subcommand by which a program that was built together
-// with -file is explore.
-const ownCommand = "explore-own"
+	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
+)
 
 // ownStrategy is a variable of a file of one's own that declares a strategy.
 type ownStrategy struct{ variable, name string }
 
-// exploreOwn builds this program again, with the file as one more of package
-// lock and its strategies in lock.Strategies, and calls that with the same flags.
-// Nothing is written to the source tree: a build overlay puts the file there.
-func exploreOwn(ctx context.Context, file string, args []string, stdout, stderr io.Writer) int {
+// ownBuild is this program with the strategies of a file.
+type ownBuild struct {
+	dir, exe string
+	names    []string // of the strategies
+}
+
+func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
+
+// takeIn builds this program again, with the file as one more of package lock and its
+// strategies in lock.Strategies. The children of the search are that program; this one
+// knows the strategies from what a child says of them, without their code, which may
+// do as it likes. Nothing is written to the source tree: a build overlay puts the file
+// there.
+func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declared(file)
 	if err != nil {
-		return complain(stderr, fmt.Errorf("%w: -file: %w", errUsage, err))
+		return b, fmt.Errorf("%w: -file: %w", errUsage, err)
 	}
-	dir, err := os.MkdirTemp("", "loadgen-explore-")
-	if err != nil {
-		return complain(stderr, err)
+	b.names = namesOf(own, func(o ownStrategy) string { return o.name })
+	if b.dir, err = os.MkdirTemp("", "loadgen-explore-"); err != nil {
+		return b, err
 	}
-	defer os.RemoveAll(dir)
-	exe, err := buildWith(ctx, dir, file, own)
-	if err != nil {
-		return complain(stderr, err)
+	if b.exe, err = buildWith(ctx, b.dir, file, own); err == nil {
+		err = b.register(file)
 	}
-	return runBuilt(ctx, exe, args, stdout, stderr)
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		b.remove()
+	}
+	return b, err
+}
+
+// register adds what a child says of the strategies to those that are here.
+func (b ownBuild) register(file string) error {
+	described, err := explore.Describe([]string{b.exe, exploreWorkerCommand}, b.names)
+	if errors.Is(err, explore.ErrEnded) {
+		return fmt.Errorf("%w: -file: %s ends the program before there is anything to explore: %w", errUsage, file, err)
+	}
+	lock.Strategies = append(lock.Strategies, described...)
+	return err
 }
 
 // declared finds the strategies of a file: variables of the package that are
@@ -58,11 +81,14 @@ func declared(file string) ([]ownStrategy, error) {
 	if f.Name.Name != "lock" {
 		return nil, fmt.Errorf("%s is of package %s; want package lock", file, f.Name.Name)
 	}
+	if ok, err := build.Default.MatchFile(filepath.Dir(file), filepath.Base(file)); err != nil || !ok {
+		return nil, errors.Join(err, fmt.Errorf("%s is left out of a build for %s/%s: its name or its //go:build line says so", file, runtime.GOOS, runtime.GOARCH))
+	}
 	var own []ownStrategy
 	ast.Inspect(f, func(n ast.Node) bool {
 		if v, ok := n.(*ast.ValueSpec); ok {
 			for i, value := range v.Values {
-				if name := strategyName(value); name != "" {
+				if name := strategyName(value); name != "" && v.Names[i].Name != "_" {
 					own = append(own, ownStrategy{v.Names[i].Name, name})
 				}
 			}
@@ -72,6 +98,12 @@ func declared(file string) ([]ownStrategy, error) {
 	})
 	if len(own) == 0 {
 		return nil, fmt.Errorf(`%s declares no strategy, as in var mine = Strategy{Name: "mine", …}`, file)
+	}
+	for i, o := range own {
+		_, err := lock.Find(o.name)
+		if err == nil || slices.ContainsFunc(own[:i], func(other ownStrategy) bool { return other.name == o.name }) {
+			return nil, fmt.Errorf("%s: there is a strategy %q already; give yours a name of its own", file, o.name)
+		}
 	}
 	return own, nil
 }
@@ -99,7 +131,7 @@ var errNoTree = errors.New("-file is compiled together with the locks that are h
 
 // buildWith builds loadgen in dir. What the compiler says is the error.
 func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
-	out, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock").Output()
+	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errUsage, errNoTree)
 	}
@@ -108,45 +140,61 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 		return "", err
 	}
 	exe = filepath.Join(dir, "loadgen")
-	said, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", exe, modulePath+"/cmd/loadgen").CombinedOutput()
+	said, err := goCommand(ctx, dir, (*exec.Cmd).CombinedOutput, "build", "-overlay", overlay, "-o", exe, modulePath+"/cmd/loadgen")
 	if err != nil {
 		return "", fmt.Errorf("%w: -file does not compile: %s", errUsage, strings.TrimSpace(string(said)))
 	}
 	return exe, nil
 }
 
+// goCommand runs the go command, which leaves nothing behind outside of dir, and ends
+// with all that it has started when ctx does: of a Ctrl-C in a terminal it knows from
+// here alone.
+func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = 2 * time.Second
+	out, err := run(cmd)
+	if ctx.Err() != nil && cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // there may be none left
+	}
+	return out, err
+}
+
 // writeOverlay says to the go command that package lock has two more files: the
-// own one, and one that registers what it declares.
+// own one, and one that registers what it declares. Neither has the name of one that
+// is there; the compiler, and stacks, call the own file by its path.
 func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, err error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
 		return "", err
 	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
 	variables := namesOf(own, func(o ownStrategy) string { return o.variable })
-	register := filepath.Join(dir, "register.go")
-	text := fmt.Sprintf("package lock\n\nfunc init() { Strategies = append(Strategies, %s) }\n", strings.Join(variables, ", "))
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
-		filepath.Join(lockDir, filepath.Base(file)):   abs,
-		filepath.Join(lockDir, "register_explore.go"): register,
-	}})
+	files := map[string]string{
+		"explore_register.go": fmt.Sprintf("package lock\n\nfunc init() { Strategies = append(Strategies, %s) }\n", strings.Join(variables, ", ")),
+	}
+	if filepath.Dir(abs) != lockDir { // else it is there
+		files["explore_own.go"] = fmt.Sprintf("//line %s:1\n%s", abs, text)
+	}
+	replace := map[string]string{}
+	for name, text := range files {
+		replace[filepath.Join(lockDir, name)] = filepath.Join(dir, name)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return "", err
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
 	path = filepath.Join(dir, "overlay.json")
-	return path, errors.Join(os.WriteFile(register, []byte(text), 0o600), os.WriteFile(path, overlay, 0o600))
-}
-
-// runBuilt calls what was built, and hands on the signal that ends ctx.
-func runBuilt(ctx context.Context, exe string, args []string, stdout, stderr io.Writer) int {
-	cmd := exec.CommandContext(ctx, exe, slices.Concat([]string{ownCommand}, args)...)
-	cmd.Args[0] = program()
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C must reach it once, not twice
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	if err := cmd.Run(); cmd.ProcessState == nil {
-		return complain(stderr, err)
-	}
-	return cmd.ProcessState.ExitCode()
+	return path, os.WriteFile(path, overlay, 0o600)
 }
 
 // program is how this program was called, for commands that are printed.

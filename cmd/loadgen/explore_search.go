@@ -21,15 +21,6 @@ import (
 
 // exploreCommand is loadgen explore: flags, search, table, failures, schedules.
 func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return exploreWith(ctx, false, args, stdout, stderr)
-}
-
-// exploreOwnCommand is the same in a program that has the strategies of -file.
-func exploreOwnCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	return exploreWith(ctx, true, args, stdout, stderr)
-}
-
-func exploreWith(ctx context.Context, built bool, args []string, stdout, stderr io.Writer) int {
 	s, err := parseExplore(args)
 	if errors.Is(err, flag.ErrHelp) {
 		exploreHelp(stdout)
@@ -40,23 +31,46 @@ func exploreWith(ctx context.Context, built bool, args []string, stdout, stderr 
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	if s.file != "" && !built {
-		return exploreOwn(ctx, s.file, args, stdout, stderr)
-	}
-	if err := s.prepare(); err != nil {
-		return complain(stderr, err)
-	}
-	s.notes.print(stderr)
-	if s.replay != "" {
-		return inTest(func(bubble explore.Bubble) int { return s.replayAll(ctx, bubble, stdout, stderr) })
-	}
 	exe, err := os.Executable()
 	if err != nil {
 		return complain(stderr, err)
 	}
+	if err := s.readReplay(); err != nil {
+		return complain(stderr, err)
+	}
+	if s.file != "" {
+		own, err := takeIn(ctx, s.file)
+		if err != nil {
+			return s.notBegun(err, stderr)
+		}
+		defer own.remove()
+		exe = own.exe
+		if s.names == nil {
+			s.names = own.names
+		}
+	}
+	if err := s.choose(); err != nil {
+		return complain(stderr, err)
+	}
+	s.notes.print(stderr)
 	s.Command, s.Workers = []string{exe, exploreWorkerCommand}, runtime.GOMAXPROCS(0)
+	if s.replay != "" {
+		return s.replayAll(ctx, stdout, stderr)
+	}
 	results, err := explore.Search(ctx, nil, s.Config, s.progress(stderr))
 	return s.conclude(results, err, stdout, stderr)
+}
+
+// notBegun says why a file of one's own cannot be explored.
+func (s *exploreSettings) notBegun(err error, stderr io.Writer) int {
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(stderr, "interrupted before the first schedule")
+		return exitInterrupted
+	}
+	if stack := explore.StackOf(err); stack != "" {
+		fmt.Fprintf(stderr, "%s\n\n", stack)
+	}
+	return complain(stderr, err)
 }
 
 // conclude writes the schedules, prints what there is, and decides the exit code.
@@ -86,24 +100,38 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	return exitDone
 }
 
-// save writes the schedule of every failure, whole or not at all.
+// save writes the schedule of every failure.
 func (s *exploreSettings) save(results []explore.Result) error {
 	for _, r := range results {
 		for _, f := range r.Failures {
-			path := s.fileOf(f)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				return fmt.Errorf("schedules: %w", err)
-			}
-			if err := renameio.WriteFile(path, []byte(f.Schedule.String()), 0o644); err != nil {
-				return fmt.Errorf("schedules: %w", err)
+			if err := s.write(f); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
+// write writes the schedule of a failure, whole or not at all.
+func (s *exploreSettings) write(f explore.Failure) error {
+	path := s.fileOf(f)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("schedules: %w", err)
+	}
+	if err := renameio.WriteFile(path, []byte(f.Schedule.String()), 0o644); err != nil {
+		return fmt.Errorf("schedules: %w", err)
+	}
+	return nil
+}
+
+// fileOf is where the schedule of a failure is written. With -everything, there are
+// several of a property.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
-	return filepath.Join(s.out, f.Schedule.Strategy+"-"+f.Property+".txt")
+	name := f.Schedule.Strategy + "-" + f.Property
+	if f.Kind != "" {
+		name += "-" + strings.NewReplacer(", ", "-", " ", "-").Replace(f.Kind)
+	}
+	return filepath.Join(s.out, name+".txt")
 }
 
 func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
@@ -122,10 +150,10 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 	return command + " -replay " + s.fileOf(f)
 }
 
-// prepare reads the schedule to be replayed, and finds the strategies.
-func (s *exploreSettings) prepare() error {
+// readReplay reads the schedule that is to be replayed, if one is.
+func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
-		return s.choose()
+		return nil
 	}
 	text, err := os.ReadFile(s.replay)
 	if err != nil {
@@ -137,14 +165,14 @@ func (s *exploreSettings) prepare() error {
 	if s.names == nil {
 		s.names = []string{s.course.Strategy}
 	}
-	return s.choose()
+	return nil
 }
 
 // replayAll runs one schedule with its own strategy, or with others.
-func (s *exploreSettings) replayAll(ctx context.Context, bubble explore.Bubble, stdout, stderr io.Writer) int {
+func (s *exploreSettings) replayAll(ctx context.Context, stdout, stderr io.Writer) int {
 	var results []explore.Result
 	for _, name := range s.Strategies {
-		r, err := explore.Replay(ctx, bubble, s.course, name)
+		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
 		if err != nil {
 			return s.conclude(results, err, stdout, stderr)
 		}
@@ -163,13 +191,23 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress says on w, now and then, how far the search is.
+// progress says on w, now and then, how far the search is, and at once which failure is
+// known to be the shortest. The schedule of that is written, too.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
 	}
 	var last time.Time
+	said := map[string]bool{}
 	return func(r explore.Result) {
+		for _, f := range r.Failures {
+			path := s.fileOf(f)
+			if said[path] || s.write(f) != nil { // it is tried again at the end
+				continue
+			}
+			said[path] = true
+			fmt.Fprintf(w, "%s breaks %s in %d steps, and in none fewer: %s\n", r.Strategy, f.Property, len(f.Schedule.Steps), path)
+		}
 		if time.Since(last) < progressEvery {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
@@ -24,6 +25,10 @@ func TestExploreBadUsage(t *testing.T) {
 		"noname.go":    "package lock\n\nvar x = Strategy{Title: \"x\"}\n",
 		"syntax.go":    "package lock\n\nvar x = Strategy{\n",
 		"mine_test.go": "package lock\n\nvar x = Strategy{Name: \"x\"}\n",
+		"on_plan9.go":  "package lock\n\nvar x = Strategy{Name: \"x\"}\n",
+		"tagged.go":    "//go:build plan9\n\npackage lock\n\nvar x = Strategy{Name: \"x\"}\n",
+		"taken.go":     "package lock\n\nvar x = Strategy{Name: \"setnx\"}\n",
+		"twice.go":     "package lock\n\nvar x, y = Strategy{Name: \"x\"}, Strategy{Name: \"x\"}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -46,7 +51,13 @@ func TestExploreBadUsage(t *testing.T) {
 		"-replay none.txt":                        "no such file",
 		"-replay broken.txt":                      `broken.txt: line 5: "A acquires"`,
 		"-replay broken.txt -faults pause":        "-faults cannot be combined with -replay",
+		"-shortest -everything":                   "give one of them",
+		"-nodes 2":                                "want a whole number from 3",
 		"-file none.go":                           "no such file",
+		"-file on_plan9.go":                       "on_plan9.go is left out of a build for",
+		"-file tagged.go":                         "tagged.go is left out of a build for",
+		"-file taken.go":                          `there is a strategy "setnx" already`,
+		"-file twice.go":                          `there is a strategy "x" already`,
 		"-file broken.txt":                        "want a Go file",
 		"-file mine_test.go":                      "that is no test",
 		"-file other.go":                          "want package lock",
@@ -161,6 +172,33 @@ func TestExploreInterrupt(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), " waiting") {
 		t.Errorf("it does not say what was not searched:\n%s", &out)
+	}
+}
+
+// Ctrl-C while a lock of one's own is compiled leaves no folder behind.
+func TestExploreInterruptCompile(t *testing.T) {
+	temp := t.TempDir()
+	cmd := loadgen(t, "explore", "-file", example)
+	cmd.Dir = "." // in the source tree
+	cmd.Env = append(cmd.Env, "TMPDIR="+temp)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for compiling := false; !compiling; time.Sleep(10 * time.Millisecond) {
+		begun, err := filepath.Glob(filepath.Join(temp, "loadgen-explore-*", "go-build*"))
+		compiling = err != nil || len(begun) > 0
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || errs.String() != "interrupted before the first schedule\n" {
+		t.Errorf("exit %d, %s", code, &errs)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
 	}
 }
 

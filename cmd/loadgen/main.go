@@ -55,7 +55,6 @@ func commands() []command {
 		{"bench", "measure each lock by itself, against two PINGs and the libraries", benchCommand},
 		{"explore", "look for the shortest schedule that breaks a lock, or say how far was searched", exploreCommand},
 		{"report", "render result folders again", reportCommand},
-		{ownCommand, "", exploreOwnCommand},
 		{exploreWorkerCommand, "", exploreWorkerMain},
 		{fleet.Command, "", instance.Main},
 		{lockbench.WorkerCommand, "", lockbench.WorkerMain},

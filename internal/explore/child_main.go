@@ -4,26 +4,49 @@ import (
 	"encoding/gob"
 	"errors"
 	"io"
+	"os"
 	"runtime"
+	"sync"
+	"syscall"
+	"time"
 
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
+	"grablab/internal/grab/lock"
+	"grablab/internal/schedule"
 )
 
-// Work is the body of a child process: it executes what it is asked for on in,
-// and answers on out, until in ends.
-func Work(bubble sim.Bubble, in io.Reader, out io.Writer) error {
+// The descriptors of a child's requests and replies. Standard input and output are
+// not used for that: what a strategy prints would be taken for a reply.
+const (
+	requestsFile = 3
+	repliesFile  = 4
+)
+
+// Work is the body of a child process: it executes what it is asked for, and
+// answers, until there are no more requests.
+func Work(bubble sim.Bubble) error {
+	syscall.CloseOnExec(requestsFile)
+	syscall.CloseOnExec(repliesFile)
+	return work(bubble, os.NewFile(requestsFile, "requests"), os.NewFile(repliesFile, "replies"))
+}
+
+func work(bubble sim.Bubble, in io.Reader, out io.Writer) error {
 	defer deepStacks()()
 	s := &server{in: gob.NewDecoder(in), out: gob.NewEncoder(out)}
 	var o opening
 	if err := s.in.Decode(&o); err != nil {
 		return err
 	}
-	if err := s.open(bubble, o); err != nil {
-		return errors.Join(err, s.out.Encode(reply{Err: err.Error()}))
+	if o.Describe != nil {
+		return s.describe(o.Describe)
+	}
+	s.patience = o.Config.patience()
+	if err := s.timed(func() error { return s.open(bubble, o) }); err != nil {
+		return errors.Join(err, s.send(reply{Err: err.Error()}))
 	}
 	defer s.local.close()
-	err := s.out.Encode(reply{Actors: s.local.cluster.Actors})
+	err := s.send(reply{Actors: s.local.cluster.Actors})
 	for err == nil {
 		var r request
 		if err = s.in.Decode(&r); err == nil {
@@ -61,16 +84,55 @@ func deepStacks() (end func()) {
 
 // server is the child's end of a child.
 type server struct {
-	local *local
-	in    *gob.Decoder
-	out   *gob.Encoder
-	steps search.StepTable
+	local    *local
+	patience time.Duration
+	in       *gob.Decoder
+	steps    search.StepTable
+
+	mu  sync.Mutex // of out
+	out *gob.Encoder
+}
+
+func (s *server) send(r reply) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out.Encode(r)
+}
+
+// timed ends the process, and says where it was, if f takes longer than the patience
+// with one schedule.
+func (s *server) timed(f func() error) error {
+	defer time.AfterFunc(s.patience, s.hang).Stop()
+	return f()
+}
+
+func (s *server) hang() {
+	stacks := make([]byte, 1<<20)
+	h := &hang{Stack: string(stacks[:runtime.Stack(stacks, true)])}
+	if s.local != nil {
+		h.Steps = s.local.cluster.Begun()
+	}
+	_ = s.send(reply{Hang: h})
+	os.Exit(1)
+}
+
+// describe answers with what the registry has of these strategies.
+func (s *server) describe(names []string) error {
+	var r reply
+	for _, name := range names {
+		st, err := lock.Find(name)
+		if err != nil {
+			r.Err = err.Error()
+		}
+		r.Strategies = append(r.Strategies, st)
+	}
+	return s.send(r)
 }
 
 func (s *server) open(bubble sim.Bubble, o opening) error {
 	set, err := newSetting(o.Config, o.Strategy)
 	if err == nil {
-		s.local, err = newLocal(bubble, o.Config, set, search.Visited{})
+		s.local, err = newLocal(bubble, o.Config, set, o.Actors, search.Visited{})
 	}
 	return err
 }
@@ -78,23 +140,49 @@ func (s *server) open(bubble sim.Bubble, o opening) error {
 func (s *server) answer(r request) error {
 	s.steps.Receive(r.Steps)
 	_ = s.local.Update(r.Visited) // never fails
-	if r.Replay != nil {
-		replayed, err := s.local.replay(r.Replay)
-		answer := reply{Replayed: replayed}
-		if err != nil {
-			answer.Err = err.Error()
-		}
-		return s.out.Encode(answer)
-	}
 	tasks := make([]search.Task, len(r.Tasks))
 	for i, t := range r.Tasks {
 		tasks[i] = search.Task{Steps: search.ConvertSteps(t.Steps, s.steps.Step), Cost: t.Cost}
 	}
-	var failed error
-	err := s.local.Execute(tasks, func(_ int, t *search.Trace) {
-		answer := reply{Trace: search.ConvertTrace(t, s.steps.ID)}
-		answer.Steps = s.steps.Unsent()
-		failed = errors.Join(failed, s.out.Encode(answer))
-	})
-	return errors.Join(err, failed)
+	switch {
+	case r.Replay:
+		return s.timed(func() error { return s.replay(r.Given) })
+	case r.Retrace:
+		return s.timed(func() error { return s.retrace(tasks[0]) })
+	}
+	for _, t := range tasks {
+		if err := s.timed(func() error { return s.execute(t) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *server) execute(task search.Task) error {
+	t, err := s.local.cluster.Execute(s.local.limits, task)
+	if err != nil {
+		return err
+	}
+	return s.sendTrace(t)
+}
+
+func (s *server) sendTrace(t *search.Trace) error {
+	answer := reply{Trace: search.ConvertTrace(t, s.steps.ID)}
+	answer.Steps = s.steps.Unsent()
+	return s.send(answer)
+}
+
+// retrace sends the trace of a task before each of its steps, and then an empty reply.
+func (s *server) retrace(task search.Task) error {
+	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.sendTrace(t) })
+	return errors.Join(err, s.send(reply{}))
+}
+
+func (s *server) replay(steps []schedule.Step) error {
+	replayed, err := s.local.replay(steps)
+	answer := reply{Replayed: replayed}
+	if err != nil {
+		answer.Err = err.Error()
+	}
+	return s.send(answer)
 }

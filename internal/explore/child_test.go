@@ -2,8 +2,12 @@ package explore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"reflect"
+	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +17,8 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // TestAsChild is the body of a child; only a test may open bubbles.
@@ -20,77 +26,184 @@ func TestAsChild(t *testing.T) {
 	if os.Getenv(explore.AsChild) == "" {
 		t.Skip("only as a child")
 	}
-	if err := explore.Work(bubbleOf(t), os.Stdin, os.Stdout); err != nil {
+	if err := explore.Work(bubbleOf(t)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(0) // before package testing prints where replies go
+	os.Exit(0) // before package testing prints a verdict
 }
 
-// rough takes its process down in one way or the other.
-func rough(name string, acquire func()) lock.Strategy {
-	return lock.Strategy{
-		Name: name, Guard: order.Naive, Excludes: catalog.NoExclusion,
-		New: func(env lock.Env) (lock.Locker, error) { return roughLocker{acquire, env.Node}, nil },
+// A strategy may print whenever it likes, also before there is anything to do.
+func init() {
+	if os.Getenv(explore.AsChild) != "" {
+		fmt.Println("a strategy prints in its init")
 	}
 }
 
-type roughLocker struct {
+// rough is a strategy that excludes nobody, and may take its process down.
+type rough struct {
+	name    string
+	alone   func() // in the first acquire, before there is any schedule
 	acquire func()
-	node    string
+	release func()
 }
 
-// Acquire does nothing while sim.New finds out what its leases are like.
-func (l roughLocker) Acquire(ctx context.Context, _ string) (lock.Lease, error) {
-	if l.node != "0" {
-		l.acquire()
+func (r rough) strategy() lock.Strategy {
+	return lock.Strategy{
+		Name: r.name, Guard: order.Naive, Excludes: catalog.NoExclusion,
+		New: func(env lock.Env) (lock.Locker, error) {
+			if env.Node == "0" { // sim.New finds out what its leases are like
+				return rough{acquire: r.alone}, nil
+			}
+			return r, nil
+		},
 	}
-	return roughLease{}, ctx.Err()
 }
 
-func (roughLocker) Close() error { return nil }
+func (r rough) Acquire(ctx context.Context, _ string) (lock.Lease, error) {
+	do(r.acquire)
+	return roughLease{r}, ctx.Err()
+}
 
-type roughLease struct{}
+func (rough) Close() error { return nil }
 
-func (roughLease) Token() string                 { return "" }
-func (roughLease) Fence() uint64                 { return 0 }
-func (roughLease) Lost() <-chan struct{}         { return nil }
-func (roughLease) Release(context.Context) error { return nil }
+func do(f func()) {
+	if f != nil {
+		f()
+	}
+}
+
+type roughLease struct{ rough }
+
+func (roughLease) Token() string         { return "" }
+func (roughLease) Fence() uint64         { return 0 }
+func (roughLease) Lost() <-chan struct{} { return nil }
+func (l roughLease) Release(context.Context) error {
+	do(l.release)
+	return nil
+}
+
+func beyondRepair() { panic("beyond repair") }
+
+func spin() {
+	for i := 0; ; i++ {
+		_ = i
+	}
+}
+
+var locked sync.Mutex
+
+// roughs are ways to take a process down, and what is said of each.
+var roughs = []struct {
+	rough
+	why   string // "": nothing is wrong
+	last  string // step; "": there was no schedule
+	stack string // "": there is none
+}{
+	{rough{name: "panics", acquire: beyondRepair}, "the process ended: panic: beyond repair", "A begins", "explore_test.beyondRepair"},
+	{rough{name: "panics-later", release: beyondRepair}, "the process ended: panic: beyond repair", "A claim 1 db", "explore_test.roughLease.Release"},
+	{rough{name: "panics-alone", alone: beyondRepair}, "the process ended: panic: beyond repair", "", "explore_test.beyondRepair"},
+	{rough{name: "exits", acquire: func() { os.Exit(3) }}, "the process ended by itself, with exit status 3", "A begins", ""},
+	{rough{name: "exits-as-if-well", release: func() { os.Exit(0) }}, "the process ended by itself, with exit status 0", "A claim 1 db", ""},
+	{rough{name: "exits-alone", alone: func() { os.Exit(0) }}, "the process ended by itself, with exit status 0", "", ""},
+	{rough{name: "goexits", acquire: runtime.Goexit}, "as runtime.Goexit does", "A begins", "explore_test.rough.Acquire"},
+	{rough{name: "goexits-alone", alone: runtime.Goexit}, "as runtime.Goexit does", "", "explore_test.rough.Acquire"},
+	{rough{name: "deadlocks", acquire: func() { <-make(chan int) }}, "a deadlock", "time to next timer", "explore_test.rough.Acquire"},
+	{rough{name: "deadlocks-alone", alone: func() { <-make(chan int) }}, "a deadlock", "", "explore_test.rough.Acquire"},
+	{rough{name: "hangs", release: func() { locked.Lock(); locked.Lock() }}, "nothing happened for 1s", "A claim 1 db", "explore_test.roughLease.Release"},
+	{rough{name: "loops", acquire: spin}, "nothing happened for 1s", "A begins", "explore_test.spin"},
+	{rough{name: "loops-alone", alone: spin}, "nothing happened for 1s", "", "explore_test.spin"},
+	{rough{name: "sleeps-on", acquire: func() {
+		for {
+			time.Sleep(time.Second)
+		}
+	}}, "nothing happened for 1s", "time to next timer", "explore_test.rough.Acquire"},
+	{rough{name: "prints", acquire: func() { fmt.Println("panic: not at all") }}, "", "", ""},
+}
 
 func init() {
-	var mu sync.Mutex
-	lock.KnownBroken = append(lock.KnownBroken,
-		rough("panics", func() { panic("beyond repair") }),
-		rough("hangs", func() { mu.Lock(); mu.Lock() }),
-	)
+	for _, r := range roughs {
+		lock.KnownBroken = append(lock.KnownBroken, r.strategy())
+	}
 }
 
-// A strategy that ends its process, or hangs it, costs the schedule that was under
-// way, and is reported with its stack.
+// A strategy that ends its process, or hangs it, is reported with the schedule up to
+// the step that did it, and with its stack; and so it is when that is replayed.
 func TestSurvives(t *testing.T) {
-	for strategy, want := range map[string]struct{ why, stack string }{
-		"panics": {"the process ended", "beyond repair"},
-		"hangs":  {"nothing happened", "roughLocker"},
-	} {
-		t.Run(strategy, func(t *testing.T) {
-			if strategy == "hangs" && os.Getenv("GRABLAB_PROVE") != "1" {
-				t.Skip("it takes as long as the patience with one schedule; see make prove")
+	command := explore.ChildCommand(t)
+	results := make([]explore.Result, len(roughs))
+	var searches errgroup.Group
+	searches.SetLimit(4) // some do nothing but wait
+	for i, r := range roughs {
+		searches.Go(func() error {
+			cfg := explore.Config{Strategies: []string{r.name}, Actors: 1, Command: command}
+			if strings.HasPrefix(r.why, "nothing happened") {
+				cfg.Patience = time.Second
 			}
-			results, err := explore.Search(t.Context(), nil, explore.Config{
-				Strategies: []string{strategy}, Actors: 1, Command: explore.ChildCommand(t),
-			}, nil)
-			if err != nil {
-				t.Fatal(err)
+			found, err := explore.Search(t.Context(), nil, cfg, nil)
+			if err == nil {
+				results[i] = found[0]
 			}
-			r := results[0]
-			if len(r.Failures) != 1 || r.Failures[0].Property != catalog.Survives {
+			return err
+		})
+	}
+	if err := searches.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range roughs {
+		t.Run(want.name, func(t *testing.T) {
+			r := results[i]
+			if want.why == "" {
+				if r.Verdict != catalog.Safe || !r.Complete {
+					t.Errorf("%+v", r)
+				}
+				return
+			}
+			if len(r.Failures) != 1 || r.Failures[0].Property != catalog.Survives || r.Verdict != catalog.Unsafe || r.Complete || r.Reason == "" {
 				t.Fatalf("%+v", r)
 			}
 			f := r.Failures[0]
-			if !strings.Contains(f.Why, want.why) || !strings.Contains(f.Stack, want.stack) || r.Verdict != catalog.Unsafe {
-				t.Errorf("%s: %s\n%s", r.Verdict, f.Why, f.Stack)
+			if !strings.Contains(f.Why, want.why) || !strings.Contains(f.Stack, want.stack) || (f.Stack == "") != (want.stack == "") {
+				t.Errorf("%s\n%s", f.Why, f.Stack)
+			}
+			if regexp.MustCompile(`goroutine \d|0x`).MatchString(f.Stack) {
+				t.Errorf("the stack differs from one time to the next:\n%s", f.Stack)
+			}
+			last := ""
+			if n := len(f.Schedule.Steps); n > 0 {
+				last = f.Schedule.Steps[n-1].String()
+			}
+			if last != want.last {
+				t.Errorf("it is the step %q, want %q", last, want.last)
+			}
+			if want.name != "panics-later" {
+				return
+			}
+			again, err := explore.ReplayBy(t.Context(), command, f.Schedule, "")
+			if err != nil || again.Verdict != again.Expected || len(again.Failures) != 1 || again.Failures[0].Why != f.Why {
+				t.Errorf("the replay: %v, %+v", err, again)
 			}
 		})
+	}
+}
+
+// What cannot be told of a strategy is told of its process.
+func TestDescribe(t *testing.T) {
+	command := explore.ChildCommand(t)
+	described, err := explore.Describe(command, []string{"watchdog", "panics"})
+	if err != nil || len(described) != 2 {
+		t.Fatal(described, err)
+	}
+	watchdog, err := lock.Find("watchdog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watchdog.New = nil
+	if !reflect.DeepEqual(described[0], watchdog) {
+		t.Errorf("got %+v, want %+v", described[0], watchdog)
+	}
+	if _, err := explore.Describe([]string{"false"}, []string{"watchdog"}); !errors.Is(err, explore.ErrEnded) {
+		t.Errorf("a program that ends at once: %v", err)
 	}
 }
 

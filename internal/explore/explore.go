@@ -44,13 +44,22 @@ type Config struct {
 	Work   time.Duration // none
 	Wait   time.Duration // none: each actor tries once
 
-	Seconds float64 // how long the search may take for each strategy; 0: as long as it takes
+	Nodes int // 3: how many a Redlock has
+
+	Seconds   float64 // how long the search may take for each strategy; 0: as long as it takes
+	Schedules int     // how many may be executed for each strategy; 0: as many as there are
 	// Command starts a child process that calls Work; there are so many Workers. nil:
 	// all is executed in this process, which a strategy may take down.
 	Command []string
 	Workers int // 1
+	// Patience is how long one schedule may take in real time: 5 s. One that takes
+	// longer hangs.
+	Patience time.Duration
 	// First: stop at the first failure of any property.
 	First bool
+	// Everything: go on where nothing shorter is left to find, and keep the shortest
+	// failure of a property for each combination of faults that breaks it.
+	Everything bool
 
 	// The reductions can be switched off, to show that they change no verdict.
 	NoMerge  bool // equal states are not merged
@@ -61,11 +70,13 @@ type Config struct {
 const (
 	DefaultActors = 2
 	DefaultTTL    = 3 * time.Second
+	DefaultNodes  = 3
 )
 
 // Bounds of a search, beyond which its tables would not reach.
 const (
 	MaxActors      = 4
+	MaxNodes       = 7
 	MaxPreemptions = search.MaxPreemptions
 	MaxFaultCount  = search.MaxFaults
 )
@@ -80,6 +91,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.TTL == 0 {
 		c.TTL = DefaultTTL
 	}
+	if c.Nodes == 0 {
+		c.Nodes = DefaultNodes
+	}
 	if c.OnLost == "" {
 		c.OnLost = grab.Abort
 	}
@@ -90,6 +104,8 @@ func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Actors < 1 || c.Actors > MaxActors:
 		return c, fmt.Errorf("%w: %d actors, there can be 1 to %d", ErrConfig, c.Actors, MaxActors)
+	case c.Nodes < DefaultNodes || c.Nodes > MaxNodes:
+		return c, fmt.Errorf("%w: %d nodes, there can be %d to %d", ErrConfig, c.Nodes, DefaultNodes, MaxNodes)
 	case c.Preemptions < 0 || c.Preemptions > MaxPreemptions:
 		return c, fmt.Errorf("%w: %d preemptions, there can be 0 to %d", ErrConfig, c.Preemptions, MaxPreemptions)
 	case c.FaultCount < 0 || c.FaultCount > MaxFaultCount:
@@ -118,6 +134,9 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
+// TimeOver is the Reason of a Result that would be another the next time.
+const TimeOver = search.TimeOver
+
 // Level is how much was searched of one cost.
 type Level = search.Level
 
@@ -139,9 +158,10 @@ type Result struct {
 	Schedules int
 	States    int
 	Elapsed   time.Duration
-	Failures  []Failure // the shortest of each property, the one that matters first
+	Failures  []Failure // the shortest of each property, the one that matters first; of a search under way, those known to be
 
 	// Of a replay, whatever it came to.
+	Replay  bool
 	Actors  []schedule.Actor
 	Moments []Moment
 }
@@ -153,7 +173,9 @@ type Failure struct {
 	Why      string
 	Schedule schedule.Schedule // Steps end with the one that breaks it
 	Moments  []Moment
-	Stack    string // of the process, where the strategy took it down; else ""
+	Stack    string // of what ended the process; "": there is none
+	Kind     string // with Everything: which faults it takes; "": none
+	Shortest bool   // no schedule that costs no more breaks the property in fewer steps
 }
 
 // Watch is called with how far a search has come.
@@ -189,12 +211,13 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}
-	workers, actors, err := startWorkers(bubble, cfg, set, visited)
-	defer func() {
-		for _, w := range workers {
-			_ = w.close() // it is not needed any more, however it ends
-		}
-	}()
+	workers, actors, err := startWorkers(bubble, cfg, set, nil, visited)
+	defer closeAll(workers)
+	result := func(s search.Summary) Result { return resultOf(cfg, set, s, time.Since(began)) }
+	var ended *endedError
+	if errors.As(err, &ended) {
+		return endedAlone(result(search.Summary{}), set, ended), nil
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -204,35 +227,49 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(cfg.Seconds*float64(time.Second)))
 		defer cancel()
 	}
-	result := func(s search.Summary) Result { return resultOf(cfg, set, s, time.Since(began)) }
 	searchers := make([]search.Worker, len(workers))
 	for i, w := range workers {
 		searchers[i] = w
 	}
-	engine := search.New(search.Config{Bounds: cfg.bounds(), Properties: cfg.Properties, First: cfg.First, NoMerge: cfg.NoMerge}, visited)
-	summary, err := engine.Run(ctx, searchers, func(s search.Summary) {
-		if progress != nil {
-			progress(result(s))
+	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]confirmation{}}
+	summary, err := search.New(cfg.search(), visited).Run(ctx, searchers, func(s search.Summary) {
+		if r := result(s); progress != nil {
+			r.Failures, _ = confirmed.failures(s, true) // an error is there again at the end
+			progress(r)
 		}
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	return confirm(result(summary), set, summary.Findings, workers[0])
+	return confirmed.conclude(result(summary), summary)
+}
+
+func (c Config) search() search.Config {
+	cfg := search.Config{Bounds: c.bounds(), Properties: c.Properties, First: c.First, NoMerge: c.NoMerge, Schedules: c.Schedules}
+	if c.Everything {
+		cfg.Kind = kindOf
+	}
+	return cfg
+}
+
+func closeAll(workers []worker) {
+	for _, w := range workers {
+		_ = w.close() // it is not needed any more, however it ends
+	}
 }
 
 // startWorkers starts children, or makes one worker in this process. They say which
-// actors take part.
-func startWorkers(bubble Bubble, cfg Config, set sim.Setting, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
+// actors take part: those that are given or, with nil, as many as cfg says.
+func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
-		l, err := newLocal(bubble, cfg, set, visited)
+		l, err := newLocal(bubble, cfg, set, given, visited)
 		if err != nil {
 			return nil, nil, err
 		}
 		return []worker{l}, l.cluster.Actors, nil
 	}
 	for range cfg.Workers {
-		c, err := startChild(cfg.Command, opening{cfg, set.Strategy.Name}, visited)
+		c, err := startChild(cfg.Command, opening{Config: cfg, Strategy: set.Strategy.Name, Actors: given}, visited)
 		workers = append(workers, c)
 		if err != nil {
 			return workers, nil, err
@@ -252,10 +289,9 @@ func resultOf(cfg Config, set sim.Setting, s search.Summary, elapsed time.Durati
 }
 
 func verdict(s search.Summary) catalog.Verdict {
-	v := verdictOf(func(p string) bool { _, found := s.Findings[p]; return found })
-	if _, ended := s.Findings[catalog.Survives]; ended && v == catalog.Safe {
-		return catalog.Unsafe
-	}
+	v := verdictOf(func(p string) bool {
+		return slices.ContainsFunc(s.Findings, func(f search.Finding) bool { return f.Property == p })
+	})
 	if v == catalog.Safe && !s.Complete {
 		return catalog.Unknown
 	}
@@ -264,7 +300,7 @@ func verdict(s search.Summary) catalog.Verdict {
 
 // verdictOf is what the broken properties come to: stuck, if nothing worse.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
-	for _, p := range Properties {
+	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {
 			return catalog.Unsafe
 		}
@@ -285,7 +321,7 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 	if st.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
 		return set, fmt.Errorf("%w: %s needs servers that do not run in virtual time; try it with loadgen run -stack local", ErrConfig, name)
 	}
-	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait}
+	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait, Nodes: cfg.Nodes}
 	if set.Guard.NeedsFence() && !st.Fences {
 		return set, fmt.Errorf("%w: guard %s needs fencing tokens, and %s has none", ErrConfig, set.Guard, name)
 	}

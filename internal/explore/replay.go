@@ -1,10 +1,12 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -20,24 +22,67 @@ const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// confirm executes each failure again, to be sure of it and to see it step by step.
-func confirm(r Result, set sim.Setting, findings map[string]search.Finding, w worker) (Result, error) {
-	for _, property := range append([]string{catalog.Survives}, Properties...) {
-		f, ok := findings[property]
-		if !ok {
+// confirmer executes each failure again, to be sure of it and to see it step by step.
+type confirmer struct {
+	set    sim.Setting
+	worker worker
+	known  map[findingID]confirmation
+}
+
+type findingID struct{ property, kind string }
+
+type confirmation struct {
+	failure Failure
+	err     error
+}
+
+// failures confirms the findings of a search; with settled, those that are known to be
+// the shortest. The error says that one is not deterministic, or that a worker failed.
+func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
+	for _, f := range s.Findings {
+		if settled && !f.Shortest {
 			continue
 		}
-		failure, err := reproduce(set, f, w)
-		switch {
-		case errors.Is(err, errDiffers):
-			r.Verdict, r.Complete, r.Reason = catalog.Unknown, false, err.Error()
-		case err != nil:
-			return r, err
-		default:
-			r.Failures = append(r.Failures, failure)
+		id := findingID{f.Property, f.Kind}
+		got, ok := c.known[id]
+		if !ok {
+			got.failure, got.err = reproduce(c.set, f, c.worker)
+			c.known[id] = got
+		}
+		if got.err != nil {
+			err = cmp.Or(err, got.err)
+			continue
+		}
+		failures = append(failures, got.failure)
+	}
+	return failures, err
+}
+
+// conclude adds the failures to the result of a search.
+func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
+	r.Failures, err = c.failures(s, false)
+	if errors.Is(err, errDiffers) {
+		r.Verdict, r.Complete, r.Reason = catalog.Unknown, false, err.Error()
+		err = nil
+	}
+	return r, err
+}
+
+// kindOf tells failures of one property apart: by the faults among their steps, and by
+// whether a lease ends.
+func kindOf(steps []schedule.Step) string {
+	var kinds []string
+	for _, s := range steps {
+		switch s.Kind {
+		case schedule.LeaseEnd:
+			kinds = append(kinds, "a lease ends")
+		}
+		if faultOf[s.Kind] != "" {
+			kinds = append(kinds, string(faultOf[s.Kind]))
 		}
 	}
-	return r, nil
+	slices.Sort(kinds)
+	return strings.Join(slices.Compact(kinds), ", ")
 }
 
 // reproduce replays a failure, but for one that took its process down.
@@ -45,8 +90,12 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
 	sched.Mode = modeOf(f.Property, set, f.Steps)
-	failure := Failure{Property: f.Property, Mode: sched.Mode, Why: f.Why, Schedule: sched, Stack: f.Stack}
+	failure := Failure{
+		Property: f.Property, Mode: sched.Mode, Why: f.Why, Schedule: sched, Stack: f.Stack, Kind: f.Kind, Shortest: f.Shortest,
+	}
 	if f.Property == catalog.Survives {
+		failure.Moments = momentsOf(f.Steps)
+		mark(failure.Moments, f.Step)
 		return failure, nil
 	}
 	for i := range replays {
@@ -81,6 +130,11 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 		}
 		cfg.Guard = guard
 	}
+	for _, n := range sched.Nodes {
+		if strings.HasPrefix(n, "redlock-") {
+			cfg.Nodes++
+		}
+	}
 	for _, a := range sched.Actors {
 		if a.Instance > sim.Instances {
 			return cfg, fmt.Errorf("%w: %s is on instance %d of %d", ErrConfig, a.Name, a.Instance, sim.Instances)
@@ -89,10 +143,19 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// Replay executes one schedule, with its own strategy or, if that is not "", with
-// another. Its own should break again what the schedule says; one schedule that
-// breaks nothing makes no strategy safe.
+// Replay executes one schedule in a bubble, with its own strategy or, if that is not
+// "", with another. Its own should break again what the schedule says; one schedule
+// that breaks nothing makes no strategy safe.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
+	return replayOne(ctx, bubble, nil, sched, strategy)
+}
+
+// ReplayBy is Replay in a child by command, which the strategy may take down.
+func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
+	return replayOne(ctx, nil, command, sched, strategy)
+}
+
+func replayOne(ctx context.Context, bubble Bubble, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	if strategy == "" {
 		strategy = sched.Strategy
 	}
@@ -107,28 +170,48 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 	if err != nil {
 		return Result{}, err
 	}
-	set.Actors = sched.Actors
-	cluster, err := sim.New(bubble, set)
-	if err != nil {
-		return Result{}, err
-	}
-	defer cluster.Close()
+	cfg.Command, cfg.Workers, set.Actors = command, 1, sched.Actors
 	began := time.Now()
-	moments, broken, err := cluster.Replay(sched.Steps)
+	workers, _, err := startWorkers(bubble, cfg, set, sched.Actors, search.Visited{})
+	defer closeAll(workers)
+	var went *replayed
+	if err == nil {
+		went, err = workers[0].replay(sched.Steps)
+	}
+	var ended *endedError
+	if errors.As(err, &ended) {
+		went, err = ended.replayed(sched.Steps), nil
+	}
 	if err != nil {
 		return Result{}, err
 	}
-	r := Result{
-		Strategy: strategy, Guard: set.Guard, Reason: "one schedule was executed, and no other",
-		Schedules: 1, Actors: sched.Actors, Moments: moments,
+	r := replayResult(set, sched, strategy, went)
+	r.Elapsed = time.Since(began)
+	return r, ctx.Err()
+}
+
+// replayed is a schedule that has ended its process.
+func (e *endedError) replayed(steps []schedule.Step) *replayed {
+	if len(e.steps) > len(steps) {
+		steps = e.steps
 	}
+	return &replayed{momentsOf(steps), []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.how, Stack: e.stack}}}
+}
+
+// replayResult is what one schedule has come to.
+func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went *replayed) Result {
+	r := Result{
+		Strategy: strategy, Guard: set.Guard, Reason: "one schedule was executed, and no other", Replay: true,
+		Schedules: 1, Actors: sched.Actors, Moments: went.Moments,
+	}
+	broken := went.Broken
 	if i := slices.IndexFunc(broken, func(v search.Violation) bool { return v.Property == sched.Property }); i > 0 {
 		broken[0], broken[i] = broken[i], broken[0] // what is looked for comes first
 	}
 	for _, v := range broken {
-		f := Failure{Property: v.Property, Mode: modeOf(v.Property, set, sched.Steps), Why: v.Why, Schedule: sched}
+		f := Failure{Property: v.Property, Mode: modeOf(v.Property, set, sched.Steps), Why: v.Why, Schedule: sched, Stack: v.Stack}
 		f.Schedule.Strategy, f.Schedule.Guard, f.Schedule.Property, f.Schedule.Mode = strategy, string(set.Guard), f.Property, f.Mode
-		f.Moments = append(f.Moments, moments...)
+		f.Moments = slices.Clone(went.Moments)
 		mark(f.Moments, v.Step)
 		r.Failures = append(r.Failures, f)
 	}
@@ -141,6 +224,5 @@ func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strateg
 	if strategy == sched.Strategy && sched.Property != "" {
 		r.Expected = verdictOf(func(p string) bool { return p == sched.Property })
 	}
-	r.Elapsed = time.Since(began)
-	return r, ctx.Err()
+	return r
 }

@@ -1,11 +1,10 @@
 package explore
 
 import (
-	"fmt"
+	"context"
 	"maps"
 	"slices"
 
-	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/schedule"
@@ -32,14 +31,17 @@ type local struct {
 	visited search.Visited
 }
 
-// newLocal makes a worker for one strategy. It ends executions at visited states,
-// which it may share with the search.
-func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, visited search.Visited) (*local, error) {
+// newLocal makes a worker for one strategy and the actors that are given; nil: as many
+// as cfg says. It ends executions at visited states, which it may share with the search.
+func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
 		return nil, err
 	}
-	if cluster.TokenIsDriver && cfg.Actors > 2 {
+	switch {
+	case given != nil:
+		cluster.Actors = given
+	case cluster.TokenIsDriver && cfg.Actors > 2:
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
 	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Properties: cfg.Properties, Reduce: !cfg.NoReduce}
@@ -49,8 +51,11 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, visited search.Vis
 	return &local{cluster, limits, visited}, nil
 }
 
-func (l *local) Execute(tasks []search.Task, done func(int, *search.Trace)) error {
+func (l *local) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for i, t := range tasks {
+		if ctx.Err() != nil {
+			break
+		}
 		trace, err := l.cluster.Execute(l.limits, t)
 		if err != nil {
 			return err
@@ -81,16 +86,4 @@ func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name
 	return actors
-}
-
-// crashed is the trace of a task whose process has ended or does not get on.
-func crashed(t search.Task, hung bool, stack string) *search.Trace {
-	why := "the process ended"
-	if hung {
-		why = fmt.Sprintf("nothing happened for %s of real time", patience)
-	}
-	return &search.Trace{
-		Steps: t.Steps, Impossible: -1, Stack: stack,
-		Broken: []search.Violation{{Property: catalog.Survives, Step: len(t.Steps), Why: why}},
-	}
 }

@@ -27,14 +27,14 @@ func TestUndisturbed(t *testing.T) {
 				t.Fatal(err)
 			}
 			bubble := func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
-			l, err := newLocal(bubble, cfg, set, search.Visited{})
+			l, err := newLocal(bubble, cfg, set, nil, search.Visited{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.close()
 			var first search.Fingerprint
 			for i := range 3 {
-				err := l.Execute([]search.Task{{}}, func(_ int, tr *search.Trace) {
+				err := l.Execute(t.Context(), []search.Task{{}}, func(_ int, tr *search.Trace) {
 					last := tr.Points[len(tr.Points)-1].State
 					if i == 0 {
 						first = last
@@ -69,13 +69,13 @@ func BenchmarkExecution(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			c, err := startChild(ChildCommand(b), opening{cfg, name}, search.Visited{})
+			c, err := startChild(ChildCommand(b), opening{Config: cfg, Strategy: name}, search.Visited{})
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer c.close()
 			for b.Loop() {
-				if err := c.Execute(make([]search.Task, search.Portion), func(int, *search.Trace) {}); err != nil {
+				if err := c.Execute(b.Context(), make([]search.Task, search.Portion), func(int, *search.Trace) {}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -37,8 +37,7 @@ func Explored(w io.Writer, e Exploration) error {
 	return err
 }
 
-// replayed says whether a result is that of one schedule.
-func replayed(r explore.Result) bool { return len(r.Moments) > 0 }
+func replayed(r explore.Result) bool { return r.Replay }
 
 // account says what was let happen, what came of it, and how far was searched.
 func (e Exploration) account(b *strings.Builder) {
@@ -47,6 +46,9 @@ func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintln(b)
 	for _, r := range e.Results {
 		fmt.Fprintf(b, "%s: %s\n", r.Strategy, searched(r))
+	}
+	if slices.ContainsFunc(e.Results, func(r explore.Result) bool { return r.Reason == explore.TimeOver }) {
+		fmt.Fprintln(b, "where the time is over differs from search to search; -schedules N ends each at the same schedule")
 	}
 	fmt.Fprintln(b)
 }
@@ -106,9 +108,10 @@ func searched(r explore.Result) string {
 	if r.Reason != "" {
 		parts = append(parts, r.Reason)
 	}
-	if r.Complete {
+	switch {
+	case r.Complete:
 		parts = append(parts, "all of it searched")
-	} else {
+	case slices.ContainsFunc(r.Levels, func(l explore.Level) bool { return l.Waiting > 0 }):
 		parts = append(parts, reached(r.Levels)...)
 	}
 	if len(r.Failures) == 0 && r.Verdict == catalog.Safe {

@@ -18,6 +18,7 @@ const (
 	actorMost  = 28
 	storeMost  = 24
 	proseWidth = 110
+	stackMost  = 40 // lines
 )
 
 const lostMark = "▶"
@@ -37,7 +38,7 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 		case replayed(r):
 			fmt.Fprintf(b, "also %s: %s\n", f.Property, f.Why)
 		default:
-			fmt.Fprintf(b, "also %s: %s; %s\n", f.Property, f.Why, e.Replay(f))
+			fmt.Fprintf(b, "also %s: %s; %s\n", alsoOf(f), f.Why, e.Replay(f))
 		}
 		if i == len(r.Failures)-1 {
 			fmt.Fprintln(b)
@@ -45,9 +46,21 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
+// alsoOf is a property, and by which faults it is broken where there are several ways.
+func alsoOf(f explore.Failure) string {
+	if f.Kind == "" {
+		return f.Property
+	}
+	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, plural(len(f.Schedule.Steps), "step", "steps"))
+}
+
 // explain shows a failure's steps with what was true meanwhile, from which step on
 // the property was lost, the failure mode, and the cure.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
+	if f.Property == catalog.Survives {
+		e.explainEnd(b, f)
+		return
+	}
 	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps"))
 	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
 	fmt.Fprintf(b, "\n%s after this step it is lost; believes: which actors take the lock for theirs; holds: whose it is, by the servers' clocks\n\n", lostMark)
@@ -55,6 +68,29 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 		fmt.Fprintln(b, wrap(text, proseWidth))
 	}
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
+}
+
+// explainEnd shows how a strategy has ended its process: the steps, of which no more is
+// known, and the stack.
+func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
+	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
+	for i, s := range f.Schedule.Steps {
+		fmt.Fprintf(b, "%4d  %s\n", i+1, s)
+	}
+	if len(f.Schedule.Steps) == 0 {
+		fmt.Fprintln(b, "  there were no steps: one driver alone was given the lock, to see what its leases are like")
+	}
+	if f.Stack != "" {
+		lines := strings.Split(f.Stack, "\n")
+		shown := lines[:min(len(lines), stackMost)]
+		fmt.Fprintf(b, "\n  %s\n", strings.Join(shown, "\n  "))
+		if left := len(lines) - len(shown); left > 0 {
+			fmt.Fprintf(b, "  and %s more; -format json has them\n", plural(left, "line", "lines"))
+		}
+	}
+	if len(f.Schedule.Steps) > 0 {
+		fmt.Fprintf(b, "\nagain: %s\n", e.Replay(f))
+	}
 }
 
 // remedy names the failure mode, what helps, and who has that.

@@ -58,12 +58,14 @@ type levelJSON struct {
 	Waiting     int `json:"waiting"`
 }
 
-// failureJSON is the shortest failure of one property. Text is the schedule as
-// a file for -replay.
+// failureJSON is the shortest failure of one property, as far as it is known to be.
+// Text is the schedule as a file for -replay, Stack of what ended the process.
 type failureJSON struct {
 	Property    string       `json:"property"`
 	FailureMode *string      `json:"failure_mode"`
 	Why         string       `json:"why"`
+	Shortest    bool         `json:"shortest"`
+	Stack       string       `json:"stack"`
 	Text        string       `json:"text"`
 	Moments     []momentJSON `json:"moments"`
 }
@@ -110,7 +112,7 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 }
 
 func failureToJSON(f explore.Failure) failureJSON {
-	return failureJSON{f.Property, orNull(f.Mode), f.Why, f.Schedule.String(), mapped(f.Moments, func(m explore.Moment) momentJSON {
+	return failureJSON{f.Property, orNull(f.Mode), f.Why, f.Shortest, f.Stack, f.Schedule.String(), mapped(f.Moments, func(m explore.Moment) momentJSON {
 		return momentJSON{m.Step.String(), m.At.Nanoseconds(), m.Step.Actor, m.Did, list(m.Store), list(m.Believes), list(m.Holds), m.Broken}
 	})}
 }

@@ -136,6 +136,34 @@ func TestExploredJSONFitsSchema(t *testing.T) {
 	}
 }
 
+// A strategy that takes its process down is told with the schedule and the stack, or
+// with what there is.
+func TestExploredEnd(t *testing.T) {
+	f := explore.Failure{
+		Property: catalog.Survives, Why: "the process ended: panic: no", Stack: "panic: no\n\n" + strings.Repeat("a frame\n", 60),
+		Schedule: schedule.Schedule{Strategy: "mine", Steps: late().Schedule.Steps[:2]},
+	}
+	alone := explore.Failure{Property: catalog.Survives, Why: "the process ended by itself", Schedule: schedule.Schedule{Strategy: "other"}}
+	e := exploration()
+	e.Results = []explore.Result{
+		{Strategy: "mine", Verdict: catalog.Unsafe, Expected: catalog.Safe, Failures: []explore.Failure{f}},
+		{Strategy: "other", Verdict: catalog.Unsafe, Expected: catalog.Safe, Failures: []explore.Failure{alone}},
+	}
+	var b bytes.Buffer
+	if err := report.Explored(&b, e); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"mine takes its process down: the process ended: panic: no\n\n   1  A begins\n   2  A acquire 1 redis\n\n  panic: no\n",
+		"  a frame\n  and 23 lines more", "\nagain: loadgen explore -replay results/explore/mine-survives.txt\n",
+		"other takes its process down: the process ended by itself\n\n  there were no steps",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+}
+
 // Every kind of step is told, and drawn: none as nothing, none with text that
 // would end its line or begin another.
 func TestEveryStepIsTold(t *testing.T) {

@@ -1,5 +1,7 @@
 package search
 
+import "slices"
+
 // job is a schedule that waits to be executed: the first n steps of one that
 // was, and another step. There are ten times as many jobs as states, so they are
 // small.
@@ -26,6 +28,7 @@ type queue struct {
 	chunks [][]job
 	taken  int // of the first chunk
 	len    int
+	least  [MaxSteps + 2]int // how many there are by their least
 }
 
 const chunk = 4096
@@ -37,6 +40,12 @@ func (q *queue) push(j job) {
 	last := &q.chunks[len(q.chunks)-1]
 	*last = append(*last, j)
 	q.len++
+	q.least[min(int(j.least), len(q.least)-1)]++
+}
+
+// shorter says whether a job is there that can break a property within fewer steps.
+func (q *queue) shorter(steps int) bool {
+	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }
 
 // take removes and returns the first jobs, n of them at the most.
@@ -50,6 +59,9 @@ func (q *queue) take(n int) []job {
 		if q.taken += len(first); q.taken == len(q.chunks[0]) {
 			q.chunks, q.taken = q.chunks[1:], 0
 		}
+	}
+	for _, j := range jobs {
+		q.least[min(int(j.least), len(q.least)-1)]--
 	}
 	return jobs
 }

@@ -12,10 +12,12 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"grablab/internal/catalog"
@@ -30,6 +32,12 @@ type Config struct {
 	Properties []string // whose violations count; catalog.Survives counts always
 	First      bool     // stop at the first failure of any property
 	NoMerge    bool     // explore a state each time it is reached
+	Schedules  int      // how many are executed at the most; 0: no such limit
+
+	// Kind, if it is not nil, tells failures of one property apart by their steps. The
+	// shortest of each kind is kept, and the search goes on where nothing shorter
+	// is left.
+	Kind func([]schedule.Step) string
 }
 
 // Search is one search. It runs once.
@@ -38,10 +46,20 @@ type Search struct {
 	visited Visited
 	steps   StepTable
 	levels  []*level // the cheapest first
+	at      int      // of levels, the present one
 	news    Visited  // since the workers were last updated
-	found   map[string]Finding
+	found   map[failure]Finding
+	run     int
+
+	// What keeps the search from being complete:
 	cut     bool // an execution did not end within MaxSteps
+	ended   bool // one ended its process
+	hung    bool
+	dropped bool // schedules that could break nothing in fewer steps were not executed
 }
+
+// failure is what one Finding is kept of.
+type failure struct{ property, kind string }
 
 // level is all schedules of one cost.
 type level struct {
@@ -61,9 +79,10 @@ type Level struct {
 // Finding is the shortest failure of a property so far, of the cheapest level.
 type Finding struct {
 	Violation
-	Steps []schedule.Step
-	Stack string // of the process, where the strategy took it down
-	level int
+	Steps    []schedule.Step
+	Kind     string
+	Shortest bool // no schedule that costs no more breaks the property in fewer steps
+	level    int
 }
 
 // Summary is how far a search has come.
@@ -71,14 +90,17 @@ type Summary struct {
 	Levels    []Level
 	Schedules int
 	States    int
-	Complete  bool   // everything within the bounds was executed
-	Reason    string // why it is not; "": nothing prevents it
-	Findings  map[string]Finding
+	Complete  bool      // everything within the bounds was executed
+	Reason    string    // why it is not; "": nothing prevents it
+	Findings  []Finding // in the order of Config.Properties, the shortest first
 }
+
+// TimeOver is the reason of a search that was cut by time: the next one is cut elsewhere.
+const TimeOver = "the time was over"
 
 // New makes a search whose visited states a worker in this process may share.
 func New(cfg Config, visited Visited) *Search {
-	s := &Search{cfg: cfg, visited: visited, news: Visited{}, found: map[string]Finding{}}
+	s := &Search{cfg: cfg, visited: visited, news: Visited{}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
 		for faults := range min(total, cfg.Bounds.Faults) + 1 {
 			if c := (Cost{total - faults, faults}); c.Within(cfg.Bounds) {
@@ -98,8 +120,9 @@ func New(cfg Config, visited Visited) *Search {
 func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summary)) (Summary, error) {
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
-		for l.queue.len > 0 && ctx.Err() == nil {
-			if err := s.round(i, workers); err != nil {
+		s.at = i
+		for l.queue.len > 0 && !s.over(ctx) {
+			if err := s.round(ctx, workers); err != nil {
 				return Summary{}, err
 			}
 			if progress != nil {
@@ -113,21 +136,39 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 	return s.summary(ctx), nil
 }
 
+func (s *Search) over(ctx context.Context) bool { return ctx.Err() != nil || s.hung || s.room() == 0 }
+
+// room is how many schedules may still be executed.
+func (s *Search) room() int {
+	if s.cfg.Schedules == 0 {
+		return batch
+	}
+	return max(0, s.cfg.Schedules-s.run)
+}
+
 // batch is how many schedules are executed before their traces are looked at. It
 // does not depend on the number of workers, so neither does the result.
 const batch = 256
 
-// round executes the next schedules of a level, and learns from their traces in
-// the order of the queue, whichever worker came first.
-func (s *Search) round(at int, workers []Worker) error {
-	l := s.levels[at]
-	jobs := slices.DeleteFunc(l.queue.take(batch), s.pointless)
-	traces, err := s.executeAll(jobs, l.cost, workers)
+// round executes the next schedules of the present level, and learns from their traces
+// in the order of the queue, whichever worker came first. After one that hangs it learns
+// no more, and those that were not executed wait again.
+func (s *Search) round(ctx context.Context, workers []Worker) error {
+	l := s.levels[s.at]
+	jobs := l.queue.take(min(batch, s.room()))
+	taken := len(jobs)
+	jobs = slices.DeleteFunc(jobs, s.pointless)
+	s.dropped = s.dropped || len(jobs) < taken
+	traces, err := s.executeAll(ctx, jobs, l.cost, workers)
 	if err != nil {
 		return err
 	}
 	for i, j := range jobs {
-		s.learn(at, j, traces[i])
+		if traces[i] == nil || s.hung {
+			l.queue.push(j)
+			continue
+		}
+		s.learn(j, traces[i])
 	}
 	return nil
 }
@@ -136,7 +177,7 @@ func (s *Search) round(at int, workers []Worker) error {
 const Portion = 8
 
 // executeAll shares the jobs out among the workers.
-func (s *Search) executeAll(jobs []job, c Cost, workers []Worker) ([]*Trace, error) {
+func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []Worker) ([]*Trace, error) {
 	tasks := make([]Task, len(jobs))
 	for i, j := range jobs {
 		tasks[i] = Task{s.given(j), c}
@@ -145,17 +186,24 @@ func (s *Search) executeAll(jobs []job, c Cost, workers []Worker) ([]*Trace, err
 	s.news = Visited{}
 	traces := make([]*Trace, len(tasks))
 	var next atomic.Int64
+	var hung atomic.Bool // then what comes later is not begun
 	share := func(w Worker) error {
 		if err := w.Update(news); err != nil {
 			return err
 		}
 		for {
 			from := int(next.Add(Portion)) - Portion
-			if from >= len(tasks) {
+			if from >= len(tasks) || hung.Load() {
 				return nil
 			}
 			mine := tasks[from:min(from+Portion, len(tasks))]
-			if err := w.Execute(mine, func(i int, t *Trace) { traces[from+i] = t }); err != nil {
+			err := w.Execute(ctx, mine, func(i int, t *Trace) {
+				traces[from+i] = t
+				if t.Hung {
+					hung.Store(true)
+				}
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -170,15 +218,28 @@ func (s *Search) executeAll(jobs []job, c Cost, workers []Worker) ([]*Trace, err
 	return traces, group.Wait()
 }
 
-// pointless says whether a schedule cannot be the first failure: it is too long.
+// pointless says whether a schedule need not be executed: each property that it could
+// break is broken in no more steps. To a strategy that ends its process, that is all.
 func (s *Search) pointless(j job) bool {
-	if !s.cfg.First || len(s.found) == 0 {
+	if s.cfg.Kind != nil {
 		return false
 	}
-	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool {
-		f, ok := s.found[p]
-		return ok && int(j.least) < f.Step
-	})
+	shortest := func(property string) (found, shortest bool) {
+		f, found := s.found[failure{property, ""}]
+		return found, found && (f.level < s.at || int(j.least) >= f.Step)
+	}
+	if _, ended := shortest(catalog.Survives); ended {
+		return true
+	}
+	if s.cfg.First && len(s.found) > 0 {
+		return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { found, is := shortest(p); return found && !is })
+	}
+	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
+}
+
+// settled says whether no schedule that waits can make a finding shorter.
+func (s *Search) settled(f Finding) bool {
+	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
 
 // given is the steps of a job.
@@ -200,14 +261,15 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 }
 
 // learn takes in a trace: new schedules from its branch points, and what it broke.
-func (s *Search) learn(at int, j job, t *Trace) {
-	l := s.levels[at]
+func (s *Search) learn(j job, t *Trace) {
+	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
 		// What looked like a step was none: no timer was due.
 		return
 	}
 	l.run++
-	s.cut = s.cut || t.Cut
+	s.run++
+	s.cut, s.hung = s.cut || t.Cut, s.hung || t.Hung
 	base := prefix(ConvertSteps(t.Steps, s.steps.ID))
 	for i, p := range t.Points {
 		n := j.steps() + i
@@ -223,20 +285,26 @@ func (s *Search) learn(at int, j job, t *Trace) {
 		}
 	}
 	for _, v := range t.Broken {
-		s.keep(at, v, t)
+		s.keep(v, t)
 	}
 }
 
 // keep keeps the shortest failure of the cheapest level.
-func (s *Search) keep(at int, v Violation, t *Trace) {
+func (s *Search) keep(v Violation, t *Trace) {
+	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
 		return
 	}
-	f, ok := s.found[v.Property]
-	if ok && (f.level < at || f.Step <= v.Step) {
+	steps := slices.Clone(t.Steps[:v.Step])
+	of := failure{property: v.Property}
+	if s.cfg.Kind != nil {
+		of.kind = s.cfg.Kind(steps)
+	}
+	f, ok := s.found[of]
+	if ok && (f.level < s.at || f.Step <= v.Step) {
 		return
 	}
-	s.found[v.Property] = Finding{v, slices.Clone(t.Steps[:v.Step]), t.Stack, at}
+	s.found[of] = Finding{Violation: v, Steps: steps, Kind: of.kind, level: s.at}
 }
 
 func (s *Search) levelOf(c Cost) *level {
@@ -249,17 +317,44 @@ func (s *Search) levelOf(c Cost) *level {
 }
 
 func (s *Search) summary(ctx context.Context) Summary {
-	r := Summary{States: len(s.visited), Complete: true, Findings: s.found}
+	r := Summary{States: len(s.visited), Complete: true, Findings: s.findings()}
 	for _, l := range s.levels {
 		r.Levels = append(r.Levels, Level{int(l.cost.Preemptions), int(l.cost.Faults), l.run, l.queue.len})
 		r.Schedules += l.run
 		r.Complete = r.Complete && l.queue.len == 0
 	}
 	switch {
+	case s.hung:
+		r.Complete, r.Reason = false, "a schedule hung, and no more were run"
+	case s.ended:
+		r.Complete, r.Reason = false, "a schedule ended its process, and nothing was searched behind it"
 	case s.cut:
 		r.Complete, r.Reason = false, fmt.Sprintf("a schedule did not end within %d steps", MaxSteps)
 	case !r.Complete && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		r.Reason = "the time was over"
+		r.Reason = TimeOver
+	case !r.Complete && s.room() == 0:
+		r.Reason = fmt.Sprintf("no more than %d schedules were to be run", s.run)
+	case s.dropped:
+		r.Complete, r.Reason = false, "what was asked for is found, and nothing shorter is left"
 	}
 	return r
+}
+
+// findings in their order.
+func (s *Search) findings() []Finding {
+	var all []Finding
+	for _, p := range append([]string{catalog.Survives}, s.cfg.Properties...) {
+		var of []Finding
+		for _, f := range s.found {
+			if f.Property == p {
+				f.Shortest = s.settled(f)
+				of = append(of, f)
+			}
+		}
+		slices.SortFunc(of, func(a, b Finding) int {
+			return cmp.Or(a.level-b.level, a.Step-b.Step, strings.Compare(a.Kind, b.Kind))
+		})
+		all = append(all, of...)
+	}
+	return all
 }

@@ -1,6 +1,10 @@
 package search
 
-import "grablab/internal/schedule"
+import (
+	"context"
+
+	"grablab/internal/schedule"
+)
 
 // MaxSteps is more than any grab takes: an execution that needs more is cut off.
 const MaxSteps = 300
@@ -14,8 +18,9 @@ type Task struct {
 
 // Worker executes tasks.
 type Worker interface {
-	// Execute calls done with the trace of each task, in their order.
-	Execute(tasks []Task, done func(int, *Trace)) error
+	// Execute calls done with the trace of each task, in their order, until ctx ends
+	// or a task hangs.
+	Execute(ctx context.Context, tasks []Task, done func(int, *Trace)) error
 	// Update takes in the states that have been visited since the last call:
 	// executions end where they come to one of these.
 	Update(Visited) error
@@ -37,8 +42,8 @@ type TraceOf[S any] struct {
 	Broken []Violation
 	// Impossible is the index of the step that could not be made; -1: there was none.
 	Impossible int
-	Cut        bool   // it did not end within MaxSteps
-	Stack      string // of the process, where the task ended it
+	Cut        bool // it did not end within MaxSteps
+	Hung       bool // it did not end within the real time that it was given
 }
 
 // TransitionOf is a Transition with a step of type S.
@@ -59,11 +64,12 @@ type Violation struct {
 	Property string
 	Step     int // how many steps had been made by then
 	Why      string
+	Stack    string // of what ended the process; "": there is none
 }
 
 // ConvertTrace returns t with each step as another type.
 func ConvertTrace[S, T any](t *TraceOf[S], step func(S) T) *TraceOf[T] {
-	c := &TraceOf[T]{Broken: t.Broken, Impossible: t.Impossible, Cut: t.Cut, Stack: t.Stack, Steps: ConvertSteps(t.Steps, step)}
+	c := &TraceOf[T]{Broken: t.Broken, Impossible: t.Impossible, Cut: t.Cut, Hung: t.Hung, Steps: ConvertSteps(t.Steps, step)}
 	for _, p := range t.Points {
 		point := BranchPointOf[T]{p.State, make([]TransitionOf[T], len(p.Transitions)), p.ToGo}
 		for i, tr := range p.Transitions {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"grablab/internal/grab"
@@ -23,13 +24,14 @@ type Setting struct {
 	TTL      time.Duration
 	Work     time.Duration
 	Wait     time.Duration
+	Nodes    int // of a Redlock
 }
 
 // Schedule has the setting, and no steps.
 func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
-		Nodes: nodeNames(set.Strategy.Needs), TTL: set.TTL, Work: set.Work, Wait: set.Wait,
+		Nodes: set.nodeNames(), TTL: set.TTL, Work: set.Work, Wait: set.Wait,
 	}
 }
 
@@ -47,6 +49,7 @@ type Cluster struct {
 	TokenIsDriver bool
 
 	bubble    Bubble
+	present   atomic.Pointer[execution] // nil: there is none
 	nodes     []*node
 	instances []*instance // by number, from 1
 	prober    *instance   // takes no part, and grabs when all others have ended
@@ -77,17 +80,14 @@ type instance struct {
 // Instances is how many instances the actors are spread over.
 const Instances = 2
 
-// quorumNodes is how many nodes a Redlock is simulated with: the fewest.
-const quorumNodes = 3
-
-// nodeNames are the lock servers that a strategy needs.
-func nodeNames(needs lock.Backend) []string {
+// nodeNames are the lock servers that the strategy needs.
+func (set Setting) nodeNames() []string {
 	var names []string
-	if needs&lock.Redis != 0 {
+	if set.Strategy.Needs&lock.Redis != 0 {
 		names = append(names, "redis")
 	}
-	if needs&lock.RedisQuorum != 0 {
-		for i := range quorumNodes {
+	if set.Strategy.Needs&lock.RedisQuorum != 0 {
+		for i := range set.Nodes {
 			names = append(names, "redlock-"+strconv.Itoa(i+1))
 		}
 	}
@@ -110,7 +110,7 @@ func New(bubble Bubble, set Setting) (*Cluster, error) {
 }
 
 func (c *Cluster) build() error {
-	for _, name := range nodeNames(c.Strategy.Needs) {
+	for _, name := range c.nodeNames() {
 		n, err := newNode(name)
 		if err != nil {
 			return err
@@ -160,6 +160,8 @@ func (c *Cluster) Close() {
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
+		c.present.Store(x)
+		defer c.present.Store(nil)
 		defer x.stop()
 		if err = problem; err == nil {
 			err = f(x)
@@ -205,7 +207,10 @@ const soleToken = "sole"
 // what the servers held in between.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (held string, err error) {
 	ctx := context.Background()
-	lease, err := l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(x.Strategy.Name, theOrder))
+	var lease lock.Lease
+	unlessExited(func() {
+		lease, err = l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(x.Strategy.Name, theOrder))
+	})
 	if err != nil {
 		return "", fmt.Errorf("sim: %s does not take a lock that is free: %w", x.Strategy.Name, err)
 	}
@@ -213,7 +218,8 @@ func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)
 		held += n.contents()
 	}
 	hold(lease)
-	if err := lease.Release(ctx); err != nil {
+	unlessExited(func() { err = lease.Release(ctx) })
+	if err != nil {
 		return "", fmt.Errorf("sim: %s does not release its lock: %w", x.Strategy.Name, err)
 	}
 	x.timePassed()

@@ -40,6 +40,27 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
+// Retrace executes a task again, and calls before with its trace up to each step that
+// is about to be made.
+func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace)) error {
+	return c.execute(func(x *execution) error {
+		x.before = before
+		x.run(l, task)
+		return nil
+	})
+}
+
+// Begun is the steps of the schedule under way, with the one that has not ended. It
+// may be called from another goroutine.
+func (c *Cluster) Begun() []schedule.Step {
+	x := c.present.Load()
+	if x == nil || !x.mu.TryLock() {
+		return nil
+	}
+	defer x.mu.Unlock()
+	return slices.Clone(x.begun)
+}
+
 // execution is one schedule under way, in one bubble. Between two steps all of
 // its goroutines wait, and what they have changed can be read without mu.
 type execution struct {
@@ -70,6 +91,8 @@ type execution struct {
 	steps        int
 	broken       []search.Violation
 
+	begun   []schedule.Step                  // the steps, with the one under way
+	before  func(*search.Trace)              // before each step; nil: none of its business
 	observe func(s schedule.Step, made bool) // after each step; nil: it is not a replay
 	did     []string                         // what the last calls asked and were answered, if it is one
 }
@@ -254,6 +277,9 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 
 // add makes a step and adds it to the trace, or says that it could not be made.
 func (x *execution) add(t *search.Trace, s schedule.Step) bool {
+	if x.before != nil {
+		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
+	}
 	x.prepare(s)
 	made := x.do(s)
 	if made {

@@ -33,6 +33,7 @@ func (x *execution) prepare(s schedule.Step) {
 			}
 		}
 	}
+	x.begun = append(x.begun, s)
 	// An actor that goes on after time has passed, or a server has failed, preempts no other.
 	x.current = x.named(s.Actor)
 }
@@ -109,13 +110,29 @@ func (x *execution) begin(a *actor) bool {
 		}
 	}
 	x.running.Go(func() {
-		a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver})
+		unlessExited(func() { a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver}) })
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		a.done = true
 		x.signal()
 	})
 	return true
+}
+
+// unlessExited calls f, which is a strategy's, and panics where f ends its goroutine:
+// what waits for it would wait for ever.
+func unlessExited(f func()) {
+	returned := false
+	defer func() {
+		if p := recover(); p != nil {
+			panic(p)
+		}
+		if !returned {
+			panic("the strategy ended the goroutine of its caller, as runtime.Goexit does")
+		}
+	}()
+	f()
+	returned = true
 }
 
 // change changes an actor that is under way.
