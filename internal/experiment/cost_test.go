@@ -77,7 +77,7 @@ func BenchmarkCPU(b *testing.B) {
 	url := startStub(b)
 	size := Load{Orders: orders, Drivers: drivers, Rate: rate, Timeout: 10 * time.Second, MaxWorkers: 10_000}
 
-	ours := func() {
+	ours := func() (requests int) {
 		p := load.NewPlan([]string{url}, 1, orders, drivers, 1)
 		t := newAccounting(drivers, nil)
 		enc := vegeta.NewEncoder(bufio.NewWriter(io.Discard))
@@ -89,28 +89,29 @@ func BenchmarkCPU(b *testing.B) {
 		if err != nil || t.requests != orders*drivers {
 			b.Fatalf("%d requests: %v", t.requests, err)
 		}
+		return t.requests
 	}
-	bare := func() {
+	bare := func() (requests int) {
 		target := vegeta.NewStaticTargeter(vegeta.Target{
 			Method: http.MethodPost, URL: url + "/orders/17/grab", Body: []byte(`{"driver_id":4}`), Header: http.Header{"Content-Type": {"application/json"}},
 		})
 		enc := vegeta.NewEncoder(bufio.NewWriter(io.Discard))
-		n := 0
 		pace := vegeta.ConstantPacer{Freq: rate, Per: time.Second}
 		for r := range vegeta.NewAttacker().Attack(target, pace, orders*drivers*time.Second/rate, "") {
-			n++
+			requests++ // not all, if the machine was busy: vegeta stops when the time is over
 			if enc(r) != nil {
 				b.Error("a result could not be encoded")
 			}
 		}
-		if n < orders*drivers*9/10 {
-			b.Fatalf("%d requests", n)
+		if requests < orders*drivers/2 {
+			b.Fatalf("%d requests", requests)
 		}
+		return requests
 	}
-	measure := func(fire func()) float64 {
+	measure := func(fire func() (requests int)) float64 {
 		before := cpuTime(b)
-		fire()
-		return float64(cpuTime(b)-before) / (orders * drivers)
+		requests := fire()
+		return float64(cpuTime(b)-before) / float64(requests)
 	}
 	for b.Loop() {
 		var a, v []float64
