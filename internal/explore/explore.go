@@ -318,9 +318,6 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 	if err != nil {
 		return set, err
 	}
-	if st.Needs&(lock.ZooKeeper|lock.Etcd) != 0 {
-		return set, fmt.Errorf("%w: %s needs servers that do not run in virtual time; try it with loadgen run -stack local", ErrConfig, name)
-	}
 	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait, Nodes: cfg.Nodes}
 	if set.Guard.NeedsFence() && !st.Fences {
 		return set, fmt.Errorf("%w: guard %s needs fencing tokens, and %s has none", ErrConfig, set.Guard, name)

@@ -48,6 +48,7 @@ var modes = []struct {
 	{"F24", "redlock-set-on-extend", catalog.LossNotified, 2, 0, []catalog.Fault{catalog.RedisRestart}, 2, 0},
 	{"F25", "setnx-blind-retry", catalog.NoResidue, 2, 1, []catalog.Fault{catalog.ReplyLost}, 1, 0},
 	{"F26", "setnx-late-fence", catalog.FenceMonotone, 2, 1, []catalog.Fault{catalog.Slow}, 1, 0},
+	{"F29", "etcd", catalog.OneWinner, 2, 1, []catalog.Fault{catalog.Pause}, 1, 0},
 	{"F34", "setnx-fence-write", catalog.OneWinner, 2, 2, []catalog.Fault{catalog.Pause}, 1, 0},
 	{"F35", "setnx-getset", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Slow}, 1, 0},
 	{"F36", "setnx-driverid", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Slow}, 1, 0},

@@ -16,7 +16,7 @@ import (
 // newClient is a client of one instance for one node. It is made outside of the
 // bubbles and serves all of them: nothing in it ever waits, so nothing in it belongs
 // to one bubble.
-func newClient(inst *instance, n *node) (*redis.Client, error) {
+func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal, which is not looked up
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
@@ -61,7 +61,7 @@ func warm(client *redis.Client) error {
 
 // gateOf is the tap of a client: each call comes to the gate of the present
 // execution.
-func gateOf(inst *instance, n *node) redis.Hook {
+func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		x := inst.execution
 		if x == nil || n.refuses(cmds[0]) {
@@ -73,7 +73,7 @@ func gateOf(inst *instance, n *node) redis.Hook {
 
 // refuses says whether the node answers NOSCRIPT, and the client sends the whole of
 // the script: that is no step of a schedule.
-func (n *node) refuses(cmd redis.Cmder) bool {
+func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
 	}
@@ -81,8 +81,8 @@ func (n *node) refuses(cmd redis.Cmder) bool {
 	return !n.hasScript(sha)
 }
 
-func (n *node) call(cmds []redis.Cmder) *call {
-	c := &call{target: n.name, node: n, sent: make([][]any, len(cmds))}
+func (n *redisServer) call(cmds []redis.Cmder) *call {
+	c := &call{target: n.name, node: n.node, sent: make([][]any, len(cmds))}
 	for i, cmd := range cmds {
 		c.sent[i] = cmd.Args()
 	}

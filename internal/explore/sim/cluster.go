@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"grablab/internal/schedule"
 
 	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Setting is what all schedules of a search have in common.
@@ -63,13 +65,17 @@ type Cluster struct {
 
 // instance is one process.
 type instance struct {
-	number  int
-	redis   redis.UniversalClient
-	redlock []redis.UniversalClient
-	clients []redis.UniversalClient // all of them
+	number    int
+	redis     redis.UniversalClient
+	redlock   []redis.UniversalClient
+	zooKeeper *lock.Ensemble
+	etcd      *clientv3.Client
+	clients   []io.Closer // all of them
 
 	// Of the present execution:
-	execution *execution // nil: there is none
+	execution *execution   // nil: there is none
+	processes atomic.Int64 // that it has been, in all executions
+	stopped   atomic.Bool  // its process is
 	service   *grab.Service
 	sessions  []order.Tx
 	ahead     time.Duration // of its wall clock
@@ -85,6 +91,12 @@ func (set Setting) nodeNames() []string {
 	var names []string
 	if set.Strategy.Needs&lock.Redis != 0 {
 		names = append(names, "redis")
+	}
+	if set.Strategy.Needs&lock.ZooKeeper != 0 {
+		names = append(names, "zookeeper")
+	}
+	if set.Strategy.Needs&lock.Etcd != 0 {
+		names = append(names, "etcd")
 	}
 	if set.Strategy.Needs&lock.RedisQuorum != 0 {
 		for i := range set.Nodes {
@@ -130,18 +142,40 @@ func (c *Cluster) build() error {
 
 func (inst *instance) connect(nodes []*node) error {
 	for _, n := range nodes {
-		client, err := newClient(inst, n)
-		if err != nil {
-			return err
-		}
-		inst.clients = append(inst.clients, client)
-		if n.name == "redis" {
-			inst.redis = client
-		} else {
-			inst.redlock = append(inst.redlock, client)
+		switch s := n.lockServer.(type) {
+		case *zkServer:
+			inst.zooKeeper = s.ensemble(inst)
+		case *etcdServer:
+			client, err := s.client(inst)
+			if err != nil {
+				return err
+			}
+			inst.clients, inst.etcd = append(inst.clients, client), client
+		case *redisServer:
+			client, err := newClient(inst, s)
+			if err != nil {
+				return err
+			}
+			inst.clients = append(inst.clients, client)
+			if n.name == "redis" {
+				inst.redis = client
+			} else {
+				inst.redlock = append(inst.redlock, client)
+			}
 		}
 	}
 	return nil
+}
+
+// env is what the strategy of an instance may touch, but for what is its alone.
+func (x *execution) env(inst *instance) lock.Env {
+	return lock.Env{
+		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
+		Orders: x.storeOf(inst), TTL: x.TTL, Wait: x.Wait, Log: quiet,
+		Now:   func() time.Time { inst.askedTime = true; return time.Now().Add(inst.ahead) },
+		Token: func() string { return x.newToken(inst) },
+		Rand:  func() float64 { return jitter(inst.number) },
+	}
 }
 
 // Close ends the servers and the clients.
@@ -174,14 +208,14 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 // with no other actor.
 func (x *execution) learn() error {
 	x.ungated = true
-	locker, err := x.Strategy.New(lock.Env{
-		Node: "0", Redis: x.prober.redis, Redlock: x.prober.redlock, Orders: x.storeOf(x.prober),
-		TTL: x.TTL, Now: time.Now, Token: func() string { return soleToken }, Rand: func() float64 { return jitter(0) }, Log: quiet,
-	})
+	env := x.env(x.prober)
+	env.Node, env.Token = "0", func() string { return soleToken }
+	locker, err := x.Strategy.New(env)
 	if err != nil {
 		return err
 	}
 	defer locker.Close()
+	x.TTL = lock.LeaseOf(locker, x.TTL)
 	first, err := x.holdAlone(locker, 1, func(lease lock.Lease) {
 		x.notifiesLoss = lease.Lost() != nil
 		x.showsToken = x.stores(soleToken)
@@ -204,7 +238,7 @@ func (x *execution) learn() error {
 const soleToken = "sole"
 
 // holdAlone takes the lock for a driver, and releases it after hold. It returns
-// what the servers held in between.
+// what the Redis servers held in between: others number what they hold.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (held string, err error) {
 	ctx := context.Background()
 	var lease lock.Lease
@@ -215,7 +249,9 @@ func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)
 		return "", fmt.Errorf("sim: %s does not take a lock that is free: %w", x.Strategy.Name, err)
 	}
 	for _, n := range x.nodes {
-		held += n.contents()
+		if _, ok := n.lockServer.(*redisServer); ok {
+			held += n.contents()
+		}
 	}
 	hold(lease)
 	unlessExited(func() { err = lease.Release(ctx) })

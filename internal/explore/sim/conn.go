@@ -22,7 +22,7 @@ import (
 // behind it: go-redis holds a mutex while it sends one, and a goroutine that waits
 // for a mutex never lets a bubble come to rest.
 type conn struct {
-	node  *node
+	node  *redisServer
 	owner *instance
 	peer  *server.Peer
 	in    []byte
@@ -37,7 +37,7 @@ type conn struct {
 	queue      [][]string // a SUBSCRIBE that waits for its step, and what is behind it
 }
 
-func dial(n *node, owner *instance) *conn {
+func dial(n *redisServer, owner *instance) *conn {
 	c := &conn{node: n, owner: owner}
 	c.peer = server.NewPeer(bufio.NewWriter((*sink)(c)))
 	return c
@@ -75,7 +75,7 @@ func (c *conn) command(args []string) {
 		c.queue = append(c.queue, args)
 		c.mu.Unlock()
 		x := c.owner.execution
-		if first && (x == nil || !x.subscribing(c.owner, c.node, c.subscribe, args)) {
+		if first && (x == nil || !x.subscribing(c.owner, c.node.node, c.subscribe, args)) {
 			c.subscribe()
 		}
 		return

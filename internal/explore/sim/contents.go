@@ -62,7 +62,7 @@ func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 
 // leaseOf finds the key that has a value in it, and for how long it lives; 0: for
 // ever. A queue is no lease.
-func (n *node) leaseOf(value string) (ttl time.Duration, ok bool) {
+func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false
 	}

@@ -217,7 +217,9 @@ func (m *enabledSteps) failures() {
 		}
 		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
 		m.fault(catalog.Latency, c.step(schedule.ReplyLate))
-		m.fault(catalog.Latency, c.step(schedule.GivenUp))
+		if _, ok := c.node.lockServer.(latecomer); ok {
+			m.fault(catalog.Latency, c.step(schedule.GivenUp))
+		}
 	}
 	for _, a := range m.actors {
 		m.actorFailures(a)
@@ -249,7 +251,11 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
+// nodeFailures are those of servers that forget. Others come back with what they knew.
 func (m *enabledSteps) nodeFailures(n *node) {
+	if _, ok := n.lockServer.(forgetter); !ok {
+		return
+	}
 	holds := slices.ContainsFunc(m.actors, func(a *actor) bool {
 		return slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.until.After(n.now()) })
 	})

@@ -12,7 +12,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
-	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/schedule"
@@ -157,6 +156,7 @@ func newExecution(c *Cluster) (*execution, error) {
 	x.probe = newActor("probe", len(x.actors), int64(len(x.actors))+1, c.prober)
 	for _, inst := range c.instances {
 		inst.execution, inst.ahead, inst.askedTime, inst.tokens = x, 0, false, 0
+		inst.stopped.Store(false)
 		if err := x.start(inst); err != nil {
 			return x, err
 		}
@@ -184,18 +184,12 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 // start starts an instance, or starts it again.
 func (x *execution) start(inst *instance) error {
 	inst.sessions = nil
-	orders := x.storeOf(inst)
+	inst.processes.Add(1)
+	env := x.env(inst)
 	service, err := grab.New(grab.Config{
 		Instance: strconv.Itoa(inst.number),
-		Orders:   orders,
-		Lock: lock.Env{
-			Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, Orders: orders,
-			TTL: x.TTL, Wait: x.Wait,
-			Now:   func() time.Time { inst.askedTime = true; return time.Now().Add(inst.ahead) },
-			Token: func() string { return x.newToken(inst) },
-			Rand:  func() float64 { return jitter(inst.number) },
-			Log:   quiet,
-		},
+		Orders:   env.Orders,
+		Lock:     env,
 		Strategy: x.Strategy.Name,
 		Work:     x.Work,
 		Guard:    x.Guard,
@@ -305,6 +299,11 @@ func (x *execution) finish() {
 	x.mu.Lock()
 	x.ungated = true
 	x.mu.Unlock()
+	for _, n := range x.nodes {
+		if s, ok := n.lockServer.(settler); ok {
+			s.settle()
+		}
+	}
 	x.judgeEnd()
 }
 

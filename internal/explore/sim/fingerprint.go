@@ -45,9 +45,8 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 // yet to answer, and without its name: states that differ only in which server is
 // which go on in the same ways.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
-	watched, touched := n.watches()
-	f := search.EmptyFingerprint.Number(int64(watched)).Number(int64(touched))
-	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down).Number(int64(n.subscriberCount()))
+	f := n.lockServer.state(search.EmptyFingerprint)
+	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down)
 	for _, a := range x.actors {
 		for _, l := range a.leases {
 			if l.node == n {

@@ -34,6 +34,8 @@ type call struct {
 	outcome outcome
 	deliver func()        // of a SUBSCRIBE, whose caller does not wait at the gate
 	sent    [][]any       // the commands, to be applied later if the caller gives up
+	request any           // to an etcd, likewise
+	lost    error         // what the client makes of a lost reply; nil: errLost
 	text    func() string // what was asked and answered, once it was
 }
 
@@ -74,11 +76,11 @@ func (x *execution) through(ctx context.Context, inst *instance, c *call, send f
 		return err
 	}
 	if c.outcome == givenUp {
-		x.noteReply(c, errLost)
-		return errLost
+		x.noteReply(c, c.loss())
+		return c.loss()
 	}
 	err := errDown
-	if c.node == nil || !c.node.down {
+	if c.node == nil || !c.node.down || c.lost != nil { // a client that makes of it what it will
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // it was sent before: go-redis does not take it back
 		}
@@ -87,7 +89,7 @@ func (x *execution) through(ctx context.Context, inst *instance, c *call, send f
 	x.applied(c, err)
 	switch c.outcome {
 	case replyLost:
-		err = errLost
+		err = c.loss()
 	case replyLate:
 		if gone := x.wait(c, &x.late); gone != nil {
 			err = gone
@@ -96,6 +98,9 @@ func (x *execution) through(ctx context.Context, inst *instance, c *call, send f
 	x.noteReply(c, err)
 	return err
 }
+
+// loss is what the caller is told of a lost reply.
+func (c *call) loss() error { return cmp.Or(c.lost, errLost) }
 
 func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
@@ -163,7 +168,7 @@ func (x *execution) wait(c *call, line *[]*call) error {
 		switch {
 		case !x.abandon(c, line):
 			patience = nil
-		case c.node == nil:
+		case c.heedsContext():
 			return c.ctx.Err()
 		default:
 			return context.DeadlineExceeded
@@ -174,7 +179,7 @@ func (x *execution) wait(c *call, line *[]*call) error {
 // patience ends when the caller does not wait any longer: for a database, with
 // its context. Once a request is on its way, go-redis heeds a deadline alone.
 func (c *call) patience() (over <-chan time.Time, stop func()) {
-	if c.node == nil {
+	if c.heedsContext() {
 		over := make(chan time.Time)
 		undo := context.AfterFunc(c.ctx, func() { close(over) })
 		return over, func() { undo() }
@@ -186,6 +191,8 @@ func (c *call) patience() (over <-chan time.Time, stop func()) {
 	timer := time.NewTimer(time.Until(deadline))
 	return timer.C, func() { timer.Stop() }
 }
+
+func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
 // abandon removes a call whose caller has stopped waiting, and says whether it did:
 // not if the caller's process is paused or dead, or a step has just taken the call. A

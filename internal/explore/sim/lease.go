@@ -36,17 +36,21 @@ func (x *execution) applied(c *call, err error) {
 // actor whose value the server stores, for a release may have brought one to
 // another actor. A lock that stores no token is believed.
 func (x *execution) noteLeasesLocked(c *call) {
-	now := c.node.now()
 	if !x.showsToken {
 		if c.phase == tap.Acquire || c.phase == tap.Renew {
-			c.actor.lease(serverLease{c.node, now.Add(x.TTL)})
+			c.actor.lease(serverLease{c.node, c.node.now().Add(x.TTL)})
 		}
 		return
 	}
 	c.actor.value = cmp.Or(tokenIn(c), c.actor.value)
+	x.findLeasesLocked(c.node)
+}
+
+// findLeasesLocked notes the leases that a server has granted.
+func (x *execution) findLeasesLocked(n *node) {
 	for _, a := range x.actors {
-		if ttl, ok := c.node.leaseOf(a.value); ok {
-			a.lease(serverLease{c.node, now.Add(cmp.Or(ttl, x.TTL))})
+		if ttl, ok := n.leaseOf(a.value); ok {
+			a.lease(serverLease{n, n.now().Add(cmp.Or(ttl, x.TTL))})
 		}
 	}
 }
@@ -71,7 +75,7 @@ func tokenIn(c *call) string {
 	return ""
 }
 
-// leased says whether the strategy's locks are leases of Redis servers.
+// leased says whether the strategy's locks are leases of lock servers.
 func (x *execution) leased() bool { return len(x.nodes) > 0 }
 
 // quorum is how many servers have to grant a lease; 0: there are no leases.
@@ -97,12 +101,21 @@ func (x *execution) leaseLeft(a *actor) time.Duration {
 func (x *execution) nextLeaseEnd() (holder *actor, left time.Duration) {
 	for _, a := range x.actors {
 		for _, l := range a.leases {
-			if until := l.until.Sub(l.node.now()); until > 0 && !a.released && (holder == nil || until < left) {
+			until := l.until.Sub(l.node.now())
+			if until > 0 && !a.released && (holder == nil || until < left) && !x.keptAlive(a) {
 				holder, left = a, until
 			}
 		}
 	}
 	return holder, left
+}
+
+// keptAlive says whether the client of the actor keeps its lease alive by itself.
+func (x *execution) keptAlive(a *actor) bool {
+	return slices.ContainsFunc(a.leases, func(l serverLease) bool {
+		p, ok := l.node.lockServer.(pinged)
+		return ok && p.pinged(a.value)
+	})
 }
 
 // renewalDueLocked says whether a renewal could go through that an instance has sent,

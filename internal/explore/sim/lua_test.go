@@ -64,7 +64,7 @@ func compareHosts(t *testing.T, body string, args []string) {
 	t.Helper()
 	var replies, data [2]string
 	for i := range replies {
-		n, err := newNode("redis")
+		n, err := newRedisServer("redis")
 		if err != nil {
 			t.Fatal(err)
 		}

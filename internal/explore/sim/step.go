@@ -1,17 +1,13 @@
 package sim
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"io"
+	"slices"
 	"time"
 
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
 	"grablab/internal/schedule"
-
-	"github.com/alicebob/miniredis/v2/server"
 )
 
 // prepare remembers what the independence of the next calls is judged by, and
@@ -63,6 +59,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.Paused:
 		return x.change(a, func() { a.paused = true })
 	case schedule.Resumes:
+		defer x.timePassed() // and its clients go on
 		return a.paused && x.change(a, func() { a.paused = false })
 	case schedule.Cancelled:
 		a.cancelled = true
@@ -81,7 +78,11 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.LeaseEnd:
 		return x.leaseEnd()
 	case schedule.Restarts:
-		n.restart()
+		f, ok := n.lockServer.(forgetter)
+		if ok {
+			f.restart()
+		}
+		return ok
 	case schedule.Down:
 		n.down, x.mayLeaveLock = true, true
 		n.disconnect()
@@ -143,6 +144,7 @@ func (x *execution) change(a *actor, f func()) bool {
 		return false
 	}
 	f()
+	a.inst.stopped.Store(slices.ContainsFunc(x.actors, func(b *actor) bool { return b.inst == a.inst && b.paused && !b.dead }))
 	return true
 }
 
@@ -177,14 +179,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	if c == nil || c.node.down {
 		return c != nil
 	}
-	peer := server.NewPeer(bufio.NewWriter(io.Discard))
-	for _, args := range c.sent {
-		words := make([]string, len(args))
-		for i, a := range args {
-			words[i] = fmt.Sprint(a)
-		}
-		c.node.dispatch(peer, words, false)
-	}
+	c.node.lockServer.(latecomer).arrive(c)
 	x.applied(c, nil)
 	return true
 }
@@ -245,13 +240,19 @@ func (x *execution) leaseEnd() bool {
 			}
 		case <-timer.C:
 			x.timePassed()
-			return true
+			return !x.keptAlive(holder)
 		}
 	}
 }
 
+// timePassed has the leases looked at anew that are kept alive without a call.
 func (x *execution) timePassed() {
 	for _, n := range x.nodes {
 		n.timePassed()
+		if _, ok := n.lockServer.(pinged); ok {
+			x.mu.Lock()
+			x.findLeasesLocked(n)
+			x.mu.Unlock()
+		}
 	}
 }

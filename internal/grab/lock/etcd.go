@@ -32,8 +32,9 @@ import (
 // counts from when an answer came and looks once a second.
 //
 // A's lease runs out while A is cut off or paused; B locks and writes; A, which has
-// looked at its lease a moment before, writes as well (F29; the explorer has no etcd:
-// backendtest plays it on a real one). A lease is renewed for as long as the process lives, even if the work hangs (F15).
+// looked at its lease a moment before, writes as well (F29,
+// internal/explore/testdata/F29.txt). A lease is renewed for as long as the process
+// lives, even if the work hangs (F15).
 var etcd = Strategy{
 	Name:     "etcd",
 	Title:    "lowest create revision, on a lease",

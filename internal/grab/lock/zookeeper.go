@@ -24,9 +24,8 @@ import (
 // node's czxid grows with each, and is the fencing token.
 //
 // A's session expires while A is cut off or paused; B locks and writes; A, which has
-// looked at its lease a moment before, writes as well (F29; the explorer has no
-// ZooKeeper: backendtest plays it on a real one). As long as the process lives the
-// session does, even if the work hangs (F15).
+// looked at its lease a moment before, writes as well (F29). As long as the process
+// lives the session does, even if the work hangs (F15).
 var zooKeeper = Strategy{
 	Name:     "zookeeper",
 	Title:    "ephemeral sequential nodes, watching the one before",
@@ -62,9 +61,9 @@ var leaseExpect = map[catalog.Fault]catalog.Verdict{
 // A holder that was stopped and goes on is inside until it has looked.
 var leaseSurvives = allBut(catalog.Pause, catalog.Partition)
 
-// zkRoot is where all locks are. Below it each has a container, which the
+// ZooKeeperRoot is where all locks are. Below it each has a container, which the
 // server removes some time after the last node in it has gone.
-const zkRoot = "/grablab"
+const ZooKeeperRoot = "/grablab"
 
 // errExpired: the node is gone before the lock was ours.
 var errExpired = errors.New("lock: the ZooKeeper session expired")
@@ -116,7 +115,7 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (_ Lease, err error)
 		return nil, err
 	}
 	giveUp := time.Now().Add(l.env.wait(ctx))
-	n := &zkNode{l: l, dir: zkRoot + "/" + url.PathEscape(key), token: l.env.Token(), expiry: l.expiries.Load()}
+	n := &zkNode{l: l, dir: ZooKeeperRoot + "/" + url.PathEscape(key), token: l.env.Token(), expiry: l.expiries.Load()}
 	defer func() {
 		if err != nil {
 			n.abandon(ctx)
@@ -172,7 +171,7 @@ func (n *zkNode) create(ctx context.Context) error {
 func (n *zkNode) makeDir(ctx context.Context) error {
 	_, err := receive(ctx, n.l.session, n.l.session.create(ctx, n.dir, zk.FlagContainer))
 	if errors.Is(err, zk.ErrNoNode) {
-		_, err = receive(ctx, n.l.session, n.l.session.create(ctx, zkRoot, zk.FlagPersistent))
+		_, err = receive(ctx, n.l.session, n.l.session.create(ctx, ZooKeeperRoot, zk.FlagPersistent))
 	}
 	return unless(err, zk.ErrNodeExists)
 }

@@ -22,6 +22,11 @@ type Ensemble struct {
 	Servers []string // host:port
 	// Around stands around every call; nil: nothing does.
 	Around func(ctx context.Context, path string, call func() error) error
+	// Dial opens a connection; nil: [net.DialTimeout] does.
+	Dial func(network, addr string, timeout time.Duration) (net.Conn, error)
+	// Buffer is how many bytes a request, and a reply, may have; 0: as many as the
+	// client has room for, 1.5 MiB, and any number.
+	Buffer int
 }
 
 // Ping returns nil if one of the servers serves.
@@ -59,18 +64,22 @@ func serves(ctx context.Context, addr string) error {
 // long as this process runs and reaches a server; if it expires nonetheless,
 // the client begins another, in which nothing is left of what was held.
 type zkSession struct {
-	conn   *zk.Conn
-	around func(context.Context, string, func() error) error
-	lease  atomic.Int64    // for how long it lives without a sign of life, as the server has granted it
-	silent atomic.Bool     // nothing more is sent
-	ended  <-chan zk.Event // closes after the client's last goroutine
-	calls  sync.WaitGroup
+	conn    *zk.Conn
+	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
+	around  func(context.Context, string, func() error) error
+	lease   atomic.Int64    // for how long it lives without a sign of life, as the server has granted it
+	silent  atomic.Bool     // nothing more is sent
+	ended   <-chan zk.Event // closes after the client's last goroutine
+	calls   sync.WaitGroup
 }
 
 // open returns once there is a session. expired is called before the next one
 // begins, and must not wait.
 func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*zkSession, error) {
-	s := &zkSession{around: e.Around}
+	s := &zkSession{around: e.Around, connect: e.Dial}
+	if s.connect == nil {
+		s.connect = net.DialTimeout
+	}
 	if s.around == nil {
 		s.around = func(_ context.Context, _ string, call func() error) error { return call() }
 	}
@@ -86,8 +95,11 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 		}
 	}
 	var err error
-	s.conn, s.ended, err = zk.Connect(e.Servers, min(timeout, math.MaxInt32*time.Millisecond),
-		zk.WithDialer(s.dial), zk.WithEventCallback(watch), zk.WithLogger(zkLog{log}), zk.WithLogInfo(false))
+	options := list(zk.WithDialer(s.dial), zk.WithEventCallback(watch), zk.WithLogger(zkLog{log}), zk.WithLogInfo(false))
+	if e.Buffer > 0 {
+		options = append(options, zk.WithMaxConnBufferSize(e.Buffer), zk.WithMaxBufferSize(e.Buffer))
+	}
+	s.conn, s.ended, err = zk.Connect(e.Servers, min(timeout, math.MaxInt32*time.Millisecond), options...)
 	if err != nil {
 		return nil, fmt.Errorf("lock: ZooKeeper: %w", err)
 	}
@@ -100,6 +112,9 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	}
 }
 
+// list has elements of a type that cannot be named here.
+func list[T any](elements ...T) []T { return elements }
+
 // close ends the session, or only stops talking, so that the server ends it by
 // its time-out: a session takes its nodes along, and they may be held.
 func (s *zkSession) close(nodes bool) {
@@ -110,7 +125,7 @@ func (s *zkSession) close(nodes bool) {
 }
 
 func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, addr, timeout)
+	conn, err := s.connect(network, addr, timeout)
 	if err != nil {
 		return nil, err
 	}

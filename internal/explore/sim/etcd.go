@@ -1,0 +1,419 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/explore/search"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// etcdServer is an etcd of one member without a socket. It knows the requests that
+// locks are made of, and refuses all others, a compaction among them. A lease ends
+// with its time to live, and not up to a second later.
+type etcdServer struct {
+	*node
+
+	mu       sync.Mutex // held during one request
+	revision int64
+	keys     map[string]*mvccpb.KeyValue
+	leases   map[int64]*etcdLease
+	granted  int64             // how many leases
+	history  []*clientv3.Event // of all revisions
+	watches  []*etcdWatch
+}
+
+type etcdLease struct {
+	id     int64
+	ttl    time.Duration
+	until  time.Time
+	expiry *time.Timer
+}
+
+// shortestEtcdLease is what an etcd grants whose elections take half a second.
+const shortestEtcdLease = 1 // s
+
+func newEtcdServer(name string) *etcdServer {
+	s := &etcdServer{}
+	s.node = &node{lockServer: s, name: name, cancels: true}
+	return s
+}
+
+func (s *etcdServer) close()      {}
+func (s *etcdServer) timePassed() {}
+
+func (s *etcdServer) reset() {
+	s.revision, s.granted = 1, 0
+	s.keys, s.leases = map[string]*mvccpb.KeyValue{}, map[int64]*etcdLease{}
+	s.history, s.watches = nil, nil
+}
+
+// disconnect ends no lease: it only stops the clock.
+func (s *etcdServer) disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.leases {
+		l.expiry.Stop()
+	}
+}
+
+// answer carries out one request.
+func (s *etcdServer) answer(request any) (proto.Message, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch r := request.(type) {
+	case *pb.LeaseGrantRequest:
+		l := s.grantLocked(max(r.TTL, shortestEtcdLease))
+		return &pb.LeaseGrantResponse{Header: s.headerLocked(), ID: l.id, TTL: int64(l.ttl / time.Second)}, nil
+	case *pb.LeaseRevokeRequest:
+		l, ok := s.leases[r.ID]
+		if !ok {
+			return nil, rpctypes.ErrGRPCLeaseNotFound
+		}
+		s.endLocked(l)
+		return &pb.LeaseRevokeResponse{Header: s.headerLocked()}, nil
+	case *pb.LeaseKeepAliveRequest:
+		kept := &pb.LeaseKeepAliveResponse{Header: s.headerLocked(), ID: r.ID}
+		if l, ok := s.leases[r.ID]; ok {
+			l.renew()
+			kept.TTL = int64(l.ttl / time.Second)
+		}
+		return kept, nil
+	case *pb.TxnRequest:
+		return s.txnLocked(r)
+	case *pb.RangeRequest:
+		return s.rangeLocked(r)
+	case *pb.PutRequest, *pb.DeleteRangeRequest:
+		// One alone is as one in a transaction.
+		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{asOp(request)}})
+		if err != nil {
+			return nil, err
+		}
+		reply, header := done.Responses[0], done.Header
+		if put := reply.GetResponsePut(); put != nil {
+			put.Header = header
+			return put, nil
+		}
+		deleted := reply.GetResponseDeleteRange()
+		deleted.Header = header
+		return deleted, nil
+	default:
+		return nil, errUnknownToEtcd(request)
+	}
+}
+
+func asOp(request any) *pb.RequestOp {
+	if put, ok := request.(*pb.PutRequest); ok {
+		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}}
+	}
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: request.(*pb.DeleteRangeRequest)}}
+}
+
+func errUnknownToEtcd(request any) error {
+	return status.Errorf(codes.Unimplemented, "sim: the simulated etcd does not do this: %T", request)
+}
+
+func (s *etcdServer) headerLocked() *pb.ResponseHeader {
+	return &pb.ResponseHeader{Revision: s.revision}
+}
+
+func (s *etcdServer) grantLocked(seconds int64) *etcdLease {
+	s.granted++
+	l := &etcdLease{id: 0x1000 + s.granted, ttl: time.Duration(seconds) * time.Second}
+	l.expiry = time.AfterFunc(l.ttl+tick, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.leases[l.id] == l && !time.Now().Before(l.until) {
+			s.endLocked(l)
+		}
+	})
+	l.renew()
+	s.leases[l.id] = l
+	return l
+}
+
+// tick keeps the end of a lease apart from its client's timers.
+const tick = 11 * time.Nanosecond
+
+func (l *etcdLease) renew() {
+	l.until = time.Now().Add(l.ttl)
+	l.expiry.Reset(l.ttl + tick)
+}
+
+// endLocked ends a lease, and its keys with it.
+func (s *etcdServer) endLocked(l *etcdLease) {
+	l.expiry.Stop()
+	delete(s.leases, l.id)
+	s.commitLocked(func(revision int64) {
+		for _, key := range s.sortedLocked() {
+			if s.keys[key].Lease == l.id {
+				s.deleteLocked(key, revision)
+			}
+		}
+	})
+}
+
+// commitLocked makes changes, all of them in one revision.
+func (s *etcdServer) commitLocked(change func(revision int64)) {
+	before := len(s.history)
+	change(s.revision + 1)
+	if len(s.history) > before {
+		s.revision++
+		for _, w := range s.watches {
+			s.tellLocked(w)
+		}
+	}
+}
+
+func (s *etcdServer) putLocked(r *pb.PutRequest, revision int64) {
+	kv := &mvccpb.KeyValue{Key: r.Key, Value: r.Value, Lease: r.Lease, CreateRevision: revision, ModRevision: revision, Version: 1}
+	if old, ok := s.keys[string(r.Key)]; ok {
+		kv.CreateRevision, kv.Version = old.CreateRevision, old.Version+1
+	}
+	s.keys[string(r.Key)] = kv
+	s.history = append(s.history, &clientv3.Event{Type: clientv3.EventTypePut, Kv: kv})
+}
+
+func (s *etcdServer) deleteLocked(key string, revision int64) {
+	delete(s.keys, key)
+	gone := &mvccpb.KeyValue{Key: []byte(key), ModRevision: revision}
+	s.history = append(s.history, &clientv3.Event{Type: clientv3.EventTypeDelete, Kv: gone})
+}
+
+func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	done := &pb.TxnResponse{Succeeded: true}
+	for _, c := range r.Compare {
+		done.Succeeded = done.Succeeded && s.holdsLocked(c)
+	}
+	ops := r.Success
+	if !done.Succeeded {
+		ops = r.Failure
+	}
+	for _, op := range ops { // all of them, or none
+		if err := s.refusedLocked(op); err != nil {
+			return nil, err
+		}
+	}
+	s.commitLocked(func(revision int64) {
+		for _, op := range ops {
+			done.Responses = append(done.Responses, s.applyLocked(op, revision))
+		}
+	})
+	done.Header = s.headerLocked()
+	return done, nil
+}
+
+// refusedLocked is why a request cannot be carried out.
+func (s *etcdServer) refusedLocked(op *pb.RequestOp) error {
+	switch r := op.Request.(type) {
+	case *pb.RequestOp_RequestPut:
+		if _, ok := s.leases[r.RequestPut.Lease]; !ok && r.RequestPut.Lease != 0 {
+			return rpctypes.ErrGRPCLeaseNotFound
+		}
+	case *pb.RequestOp_RequestRange:
+		if r.RequestRange.Revision != 0 {
+			return errUnknownToEtcd(r)
+		}
+	case *pb.RequestOp_RequestDeleteRange:
+	default:
+		return errUnknownToEtcd(r)
+	}
+	return nil
+}
+
+func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseOp {
+	switch r := op.Request.(type) {
+	case *pb.RequestOp_RequestPut:
+		s.putLocked(r.RequestPut, revision)
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}}
+	case *pb.RequestOp_RequestRange:
+		found, _ := s.rangeLocked(r.RequestRange)
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseRange{ResponseRange: found}}
+	default:
+		deleted := &pb.DeleteRangeResponse{}
+		for _, key := range s.sortedLocked() {
+			if r := op.GetRequestDeleteRange(); inRange(key, r.Key, r.RangeEnd) {
+				s.deleteLocked(key, revision)
+				deleted.Deleted++
+			}
+		}
+		return &pb.ResponseOp{Response: &pb.ResponseOp_ResponseDeleteRange{ResponseDeleteRange: deleted}}
+	}
+}
+
+// holdsLocked says whether a comparison holds. A key that is not there has zeros, and
+// no value.
+func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
+	kv, ok := s.keys[string(c.Key)]
+	if !ok {
+		kv = &mvccpb.KeyValue{}
+	}
+	var order int
+	switch t := c.TargetUnion.(type) {
+	case *pb.Compare_Version:
+		order = cmp.Compare(kv.Version, t.Version)
+	case *pb.Compare_CreateRevision:
+		order = cmp.Compare(kv.CreateRevision, t.CreateRevision)
+	case *pb.Compare_ModRevision:
+		order = cmp.Compare(kv.ModRevision, t.ModRevision)
+	case *pb.Compare_Lease:
+		order = cmp.Compare(kv.Lease, t.Lease)
+	case *pb.Compare_Value:
+		if !ok {
+			return false
+		}
+		order = bytes.Compare(kv.Value, t.Value)
+	}
+	switch c.Result {
+	case pb.Compare_EQUAL:
+		return order == 0
+	case pb.Compare_NOT_EQUAL:
+		return order != 0
+	case pb.Compare_GREATER:
+		return order > 0
+	default:
+		return order < 0
+	}
+}
+
+func (s *etcdServer) rangeLocked(r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if r.Revision != 0 {
+		return nil, errUnknownToEtcd(r)
+	}
+	found := &pb.RangeResponse{Header: s.headerLocked()}
+	for _, key := range s.sortedLocked() {
+		kv := s.keys[key]
+		if !inRange(key, r.Key, r.RangeEnd) {
+			continue
+		}
+		found.Count++
+		if within(kv.CreateRevision, r.MinCreateRevision, r.MaxCreateRevision) && within(kv.ModRevision, r.MinModRevision, r.MaxModRevision) {
+			found.Kvs = append(found.Kvs, proto.Clone(kv).(*mvccpb.KeyValue))
+		}
+	}
+	slices.SortStableFunc(found.Kvs, func(a, b *mvccpb.KeyValue) int {
+		order := compareBy(r.SortTarget, a, b)
+		if r.SortOrder == pb.RangeRequest_DESCEND {
+			return -order
+		}
+		return order
+	})
+	if r.CountOnly {
+		found.Kvs = nil
+	}
+	if n := int(r.Limit); n > 0 && len(found.Kvs) > n {
+		found.Kvs, found.More = found.Kvs[:n], true
+	}
+	for _, kv := range found.Kvs {
+		if r.KeysOnly {
+			kv.Value = nil
+		}
+	}
+	return found, nil
+}
+
+func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
+	switch target {
+	case pb.RangeRequest_VERSION:
+		return cmp.Compare(a.Version, b.Version)
+	case pb.RangeRequest_CREATE:
+		return cmp.Compare(a.CreateRevision, b.CreateRevision)
+	case pb.RangeRequest_MOD:
+		return cmp.Compare(a.ModRevision, b.ModRevision)
+	case pb.RangeRequest_VALUE:
+		return bytes.Compare(a.Value, b.Value)
+	default:
+		return bytes.Compare(a.Key, b.Key)
+	}
+}
+
+// within says whether least <= n <= most; 0 of either is no bound.
+func within(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
+
+// inRange says whether a key is in [from, end). No end: it is from; "\x00": there is
+// none.
+func inRange(key string, from, end []byte) bool {
+	switch {
+	case len(end) == 0:
+		return key == string(from)
+	case string(end) == "\x00":
+		return key >= string(from)
+	default:
+		return key >= string(from) && key < string(end)
+	}
+}
+
+func (s *etcdServer) sortedLocked() []string {
+	keys := make([]string, 0, len(s.keys))
+	for key := range s.keys {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// contents is a line for each key.
+func (s *etcdServer) contents() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	for _, key := range s.sortedLocked() {
+		kv := s.keys[key]
+		fmt.Fprintf(&b, "%s = %s, created in revision %d", key, kv.Value, kv.CreateRevision)
+		if l, ok := s.leases[kv.Lease]; ok {
+			fmt.Fprintf(&b, " until %s", l.until.Sub(epoch).Round(time.Millisecond))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// state adds the leases without keys and the watches, too.
+func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f = f.Number(s.revision).Number(s.granted)
+	for id := range s.granted {
+		if l, ok := s.leases[0x1001+id]; ok {
+			f = f.Number(l.id).Number(l.until.UnixNano())
+		}
+	}
+	var watches search.Fingerprint // which have no order
+	for _, w := range s.watches {
+		watches += search.EmptyFingerprint.Text(string(w.op.KeyBytes())).Number(w.next).Number(int64(len(w.responses)))
+	}
+	return f.Number(int64(watches))
+}
+
+// leaseOf is of the first key in a queue alone.
+func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, kv := range s.keys {
+		if value == "" || string(kv.Value) != value {
+			continue
+		}
+		queue := key[:strings.LastIndexByte(key, '/')+1]
+		for other, o := range s.keys {
+			if strings.HasPrefix(other, queue) && o.CreateRevision < kv.CreateRevision {
+				return 0, false
+			}
+		}
+		if l, ok := s.leases[kv.Lease]; ok {
+			return time.Until(l.until), true
+		}
+	}
+	return 0, false
+}

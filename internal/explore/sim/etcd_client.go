@@ -1,0 +1,295 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"grablab/internal/tap"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// errEtcdLost is what gRPC makes of a connection that breaks. The client makes some
+// calls again, then.
+var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
+
+// client is the real client of one instance. Its calls end in an interceptor, where
+// gRPC would wait for a connection. It is made outside of the bubbles, as that of
+// Redis is.
+//
+// Its watcher is replaced. The client's own has a goroutine that waits on a channel of
+// its package, which was made outside of the bubble, so that the bubble would
+// never come to rest.
+func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:             []string{"127.0.0.1:2379"},
+		BackoffJitterFraction: 1e-18, // next to none, for it would be another at each replay
+		Logger:                zap.NewNop(),
+		DialOptions: []grpc.DialOption{
+			grpc.WithChainUnaryInterceptor(func(ctx context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+				return s.ask(ctx, inst, request, reply)
+			}),
+			grpc.WithChainStreamInterceptor(func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+				if method != pb.Lease_LeaseKeepAlive_FullMethodName {
+					return nil, errUnknownToEtcd(method)
+				}
+				return &etcdKeepAlive{ctx: ctx, server: s, inst: inst}, nil
+			}),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sim: etcd: %w", err)
+	}
+	client.Watcher = etcdWatcher{s, inst}
+	return client, nil
+}
+
+// ask brings a request to the gate, and from there to the server.
+func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
+	var refused error
+	send := func(ctx context.Context) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		answer, err := s.answer(request)
+		if err == nil {
+			proto.Merge(reply.(proto.Message), answer)
+		}
+		refused = err
+		return err
+	}
+	x := inst.execution
+	if x == nil {
+		return asStatus(send(ctx))
+	}
+	words := etcdWords(request)
+	return asStatus(x.through(ctx, inst, &call{
+		target: s.name, node: s.node, sent: [][]any{words}, request: request, lost: errEtcdLost,
+		text: func() string { return textOfEtcd(words, reply, refused) },
+	}, send))
+}
+
+// asStatus is an error as gRPC would put it.
+func asStatus(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	return err
+}
+
+// arrive applies a call that its caller has given up.
+func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
+
+// etcdKeepAlive is a stream on which one request is answered at a time. The request
+// is sent when its answer is asked for, as it is under the tap.
+type etcdKeepAlive struct {
+	ctx     context.Context
+	server  *etcdServer
+	inst    *instance
+	request any
+}
+
+func (k *etcdKeepAlive) SendMsg(m any) error {
+	k.request = m
+	return nil
+}
+
+func (k *etcdKeepAlive) RecvMsg(m any) error          { return k.server.ask(k.ctx, k.inst, k.request, m) }
+func (k *etcdKeepAlive) Context() context.Context     { return k.ctx }
+func (k *etcdKeepAlive) CloseSend() error             { return nil }
+func (k *etcdKeepAlive) Header() (metadata.MD, error) { return nil, nil }
+func (k *etcdKeepAlive) Trailer() metadata.MD         { return nil }
+
+// etcdWatcher is the watcher of one instance. A watch waits for its step until it
+// stands, as a SUBSCRIBE does. What it has to tell arrives at once.
+type etcdWatcher struct {
+	server *etcdServer
+	inst   *instance
+}
+
+// etcdWatch is one watch.
+type etcdWatch struct {
+	op        clientv3.Op
+	next      int64 // the first revision that it has not told of
+	closed    bool
+	responses chan clientv3.WatchResponse
+}
+
+// mostResponses is more than any watch of a schedule has unread.
+const mostResponses = 64
+
+// Watch returns once the watch stands or ctx ends, with a channel that is closed when
+// ctx ends.
+func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	watch := &etcdWatch{op: clientv3.OpWatch(key, opts...), responses: make(chan clientv3.WatchResponse, mostResponses)}
+	standing := make(chan struct{})
+	stands := func() {
+		w.server.watch(watch)
+		close(standing)
+	}
+	withdraw := func() {}
+	if x := w.inst.execution; x != nil {
+		withdraw = x.subscribes(ctx, w.inst, w.server.node, key, stands)
+	} else {
+		stands()
+	}
+	context.AfterFunc(ctx, func() {
+		withdraw()
+		w.server.unwatch(watch)
+	})
+	select {
+	case <-standing:
+	case <-ctx.Done():
+	}
+	return watch.responses
+}
+
+// RequestProgress is not what a lock does.
+func (w etcdWatcher) RequestProgress(context.Context) error { return errUnknownToEtcd("progress") }
+
+// Close has nothing to close: watches end with their contexts.
+func (w etcdWatcher) Close() error { return nil }
+
+func (s *etcdServer) watch(w *etcdWatch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.closed {
+		return
+	}
+	if w.next = w.op.Rev(); w.next == 0 {
+		w.next = s.revision + 1
+	}
+	s.watches = append(s.watches, w)
+	if w.op.IsCreatedNotify() {
+		w.responses <- clientv3.WatchResponse{Header: s.headerLocked(), Created: true}
+	}
+	s.tellLocked(w)
+}
+
+func (s *etcdServer) unwatch(w *etcdWatch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.closed = true
+	close(w.responses)
+	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
+}
+
+// tellLocked tells of what the watch has not told of. A watch that nobody reads ends
+// the process.
+func (s *etcdServer) tellLocked(w *etcdWatch) {
+	response := clientv3.WatchResponse{Header: s.headerLocked()}
+	for _, e := range s.history {
+		filtered := e.Type == clientv3.EventTypePut && w.op.IsFilterPut() || e.Type == clientv3.EventTypeDelete && w.op.IsFilterDelete()
+		if e.Kv.ModRevision >= w.next && !filtered && inRange(string(e.Kv.Key), w.op.KeyBytes(), w.op.RangeBytes()) {
+			response.Events = append(response.Events, e)
+		}
+	}
+	w.next = s.revision + 1
+	if len(response.Events) == 0 {
+		return
+	}
+	select {
+	case w.responses <- response:
+	default:
+		panic("sim: nobody reads what a watch of etcd tells")
+	}
+}
+
+// subscribes has a watch wait for its step, if it needs one. withdraw takes it back.
+func (x *execution) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
+	c := &call{
+		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands,
+		text: func() string { return "subscribe to " + key },
+	}
+	x.mu.Lock()
+	c.actor = x.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
+	ungated := x.ungated
+	if !ungated {
+		x.waiting = append(x.waiting, c)
+		x.signal()
+	}
+	x.mu.Unlock()
+	if ungated {
+		stands()
+	}
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.waiting = slices.DeleteFunc(x.waiting, func(other *call) bool { return other == c })
+	}
+}
+
+// etcdWords is a request in words, each key and value by itself.
+func etcdWords(request any) []any {
+	switch r := request.(type) {
+	case *pb.LeaseGrantRequest:
+		return []any{"grant a lease of", fmt.Sprint(r.TTL, "s")}
+	case *pb.LeaseRevokeRequest:
+		return []any{"revoke lease", fmt.Sprintf("%x", r.ID)}
+	case *pb.LeaseKeepAliveRequest:
+		return []any{"keep alive lease", fmt.Sprintf("%x", r.ID)}
+	case *pb.RangeRequest:
+		return []any{"get", string(r.Key)}
+	case *pb.PutRequest:
+		return []any{"put", string(r.Key), string(r.Value)}
+	case *pb.TxnRequest:
+		var words []any
+		for _, op := range r.Success {
+			if put := op.GetRequestPut(); put != nil {
+				words = append(words, etcdWords(put)...)
+			} else if get := op.GetRequestRange(); get != nil {
+				words = append(words, etcdWords(get)...)
+			}
+		}
+		return words
+	default:
+		return []any{fmt.Sprintf("%T", request)}
+	}
+}
+
+// textOfEtcd is what was asked and answered.
+func textOfEtcd(words []any, reply any, refused error) string {
+	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
+	if refused != nil {
+		return text + status.Convert(refused).Message()
+	}
+	switch r := reply.(type) {
+	case *pb.LeaseGrantResponse:
+		return text + fmt.Sprintf("lease %x", r.ID)
+	case *pb.LeaseKeepAliveResponse:
+		return text + fmt.Sprint(r.TTL, "s")
+	case *pb.RangeResponse:
+		return text + textOfKeys(r)
+	case *pb.TxnResponse:
+		text += fmt.Sprint("revision ", r.GetHeader().GetRevision())
+		for _, op := range r.Responses {
+			if got := op.GetResponseRange(); got != nil {
+				text += "; " + textOfKeys(got)
+			}
+		}
+		return text
+	default:
+		return text + "done"
+	}
+}
+
+func textOfKeys(r *pb.RangeResponse) string {
+	var keys []string
+	for _, kv := range r.Kvs {
+		keys = append(keys, fmt.Sprintf("%s of revision %d", kv.Key, kv.CreateRevision))
+	}
+	if len(keys) == 0 {
+		return "none"
+	}
+	return strings.Join(keys, ", ")
+}

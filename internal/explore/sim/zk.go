@@ -1,0 +1,499 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/explore/search"
+	"grablab/internal/grab/lock"
+)
+
+// zkServer is a ZooKeeper of one server without a socket: nodes, sessions that end
+// with their time-outs, and watches that tell once. It knows the requests that locks
+// are made of, and answers all others with errZKUnimplemented. A session ends with its
+// time-out, and not up to a tick later; an empty container stays.
+type zkServer struct {
+	*node
+
+	mu       sync.Mutex // held during one request
+	nodes    map[string]*zkNode
+	zxid     int64 // of the last change
+	sessions map[int64]*zkSession
+	begun    int64 // how many sessions
+	conns    []*zkConn
+	data     map[string][]*zkConn // who watches a node, by path
+	children map[string][]*zkConn // and who its children
+
+	losing  map[*instance]bool // whose next request loses its reply, with the connection
+	lost    bool               // one has
+	under   search.Fingerprint // the calls that a client has under way
+	told    search.Fingerprint // all that was answered
+	answers map[zkAsked]string // the last, in words
+}
+
+type zkNode struct {
+	czxid, pzxid      int64
+	created, children int32 // nodes below it, ever and now
+	owner             int64 // the session of an ephemeral one
+	bytes             []byte
+}
+
+// zkContainer is the owner of containers.
+const zkContainer = math.MinInt64
+
+type zkSession struct {
+	id      int64
+	timeout time.Duration
+	until   time.Time
+	expiry  *time.Timer
+	conn    *zkConn // nil: none
+}
+
+// zkAsked is what an instance asks about.
+type zkAsked struct {
+	inst *instance
+	path string
+}
+
+// The bounds of a session's time-out, as those of the real one of a stack.
+const (
+	zkShortest = 200 * time.Millisecond
+	zkLongest  = 10 * time.Minute
+)
+
+// The requests, and the bits of a node's mode.
+const (
+	zkCreate          = 1
+	zkDelete          = 2
+	zkExists          = 3
+	zkGetData         = 4
+	zkPing            = 11
+	zkGetChildren     = 12
+	zkCreateContainer = 19
+	zkSetWatches      = 101
+	zkClose           = -11
+
+	zkEphemeral   = 1
+	zkSequence    = 2
+	zkAsContainer = 4
+)
+
+// The errors.
+const (
+	errZKUnimplemented = -6
+	errZKNoNode        = -101
+	errZKBadVersion    = -103
+	errZKNoChildren    = -108 // for ephemeral nodes
+	errZKNodeExists    = -110
+	errZKNotEmpty      = -111
+)
+
+// The events of a watch.
+const (
+	zkNodeCreated     = 1
+	zkNodeDeleted     = 2
+	zkChildrenChanged = 4
+)
+
+func newZKServer(name string) *zkServer {
+	s := &zkServer{}
+	s.node = &node{lockServer: s, name: name}
+	return s
+}
+
+func (s *zkServer) close() {}
+
+func (s *zkServer) reset() {
+	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // as after the first lock ever
+	s.zxid, s.begun, s.under, s.told, s.lost = 0, 0, 0, 0, false
+	s.sessions, s.conns = map[int64]*zkSession{}, nil
+	s.data, s.children = map[string][]*zkConn{}, map[string][]*zkConn{}
+	s.losing, s.answers = map[*instance]bool{}, map[zkAsked]string{}
+}
+
+// timePassed has processes that were stopped go on.
+func (s *zkServer) timePassed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range slices.Clone(s.conns) {
+		c.takeInLocked()
+		c.notifyLocked()
+	}
+}
+
+// settle lets clients that have lost their connection look for the server again, which
+// they do once a second, and the locks make the calls that they have put off.
+func (s *zkServer) settle() {
+	for range 20 {
+		if !s.lost || s.settled() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (s *zkServer) settled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, session := range s.sessions {
+		if session.conn == nil {
+			return false
+		}
+	}
+	return s.under == 0
+}
+
+// disconnect breaks every connection, and stops the clock of the sessions.
+func (s *zkServer) disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range slices.Clone(s.conns) {
+		c.closeLocked()
+	}
+	for _, session := range s.sessions {
+		session.expiry.Stop()
+	}
+}
+
+// connectLocked begins a session, or goes on with one on another connection. The reply
+// to a session that is over has neither an id nor a time-out.
+func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
+	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
+	session, ok := s.sessions[id]
+	switch {
+	case id == 0:
+		s.begun++
+		s.zxid++
+		session = &zkSession{id: s.begun, timeout: min(max(timeout, zkShortest), zkLongest)}
+		session.expiry = time.AfterFunc(session.timeout+tick, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.sessions[session.id] == session && !time.Now().Before(session.until) {
+				s.endLocked(session)
+			}
+		})
+		s.sessions[session.id] = session
+	case !ok:
+		c.sendLocked(jute{}.int(0).int(0).long(0).bytes(make([]byte, 16)))
+		c.closeLocked()
+		return
+	case session.conn != nil:
+		session.conn.closeLocked()
+	}
+	session.conn, c.session = c, session
+	session.touch()
+	c.sendLocked(jute{}.int(0).int(int32(session.timeout / time.Millisecond)).long(session.id).bytes(make([]byte, 16)))
+}
+
+func (session *zkSession) touch() {
+	session.until = time.Now().Add(session.timeout)
+	session.expiry.Reset(session.timeout + tick)
+}
+
+// endLocked ends a session, and its nodes with it.
+func (s *zkServer) endLocked(session *zkSession) {
+	session.expiry.Stop()
+	delete(s.sessions, session.id)
+	s.zxid++
+	for _, path := range s.sortedLocked() {
+		if s.nodes[path].owner == session.id {
+			s.removeLocked(path)
+		}
+	}
+	if session.conn != nil {
+		session.conn.closeLocked()
+	}
+}
+
+// requestLocked carries out one request of a session.
+func (s *zkServer) requestLocked(c *zkConn, r *juteReader) {
+	xid, op := r.int(), r.int()
+	c.session.touch()
+	if op == zkPing {
+		c.sendLocked(jute{}.int(xid).long(s.zxid).int(0))
+		return
+	}
+	path := ""
+	if op != zkClose && op != zkSetWatches {
+		path = r.text()
+	}
+	body, code, said := s.carryOutLocked(c, op, path, r)
+	reply := jute{}.int(xid).long(s.zxid).int(code)
+	if code == 0 {
+		reply = append(reply, body...)
+	}
+	if c.owner != nil {
+		lost := s.losing[c.owner]
+		s.told += search.EmptyFingerprint.Number(int64(c.owner.number)).Number(time.Since(epoch).Nanoseconds()).Text(string(reply)).Flag(lost)
+		s.answers[zkAsked{c.owner, path}] = said
+		if lost {
+			delete(s.losing, c.owner)
+			s.lost = true
+			c.closeLocked()
+			return
+		}
+	}
+	c.sendLocked(reply)
+	if op == zkClose {
+		s.endLocked(c.session)
+	}
+}
+
+func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReader) (body jute, code int32, said string) {
+	switch op {
+	case zkCreate, zkCreateContainer:
+		data := r.bytes()
+		for range r.int() { // its access control list
+			r.int()
+			r.text()
+			r.text()
+		}
+		made, code := s.createLocked(c.session.id, path, data, r.int())
+		return jute{}.text(made), code, zkSaid("create", path, code, made)
+	case zkDelete:
+		code := s.deleteLocked(path, r.int())
+		return nil, code, zkSaid("delete", path, code, "done")
+	case zkExists, zkGetData, zkGetChildren:
+		n, ok := s.nodes[path]
+		if watch := r.bool(); watch && op == zkGetChildren && ok {
+			s.children[path] = append(s.children[path], c)
+		} else if watch && (op == zkExists || op == zkGetData && ok) {
+			s.data[path] = append(s.data[path], c)
+		}
+		if !ok {
+			return nil, errZKNoNode, zkSaid("look at", path, errZKNoNode, "")
+		}
+		switch op {
+		case zkGetData:
+			body = body.bytes(n.bytes)
+		case zkGetChildren:
+			names := s.namesLocked(path)
+			body = body.int(int32(len(names)))
+			for _, name := range names {
+				body = body.text(name)
+			}
+			return n.appendStat(body), 0, zkSaid("list", path, 0, strings.Join(names, " "))
+		}
+		return n.appendStat(body), 0, zkSaid("look at", path, 0, fmt.Sprintf("czxid %d", n.czxid))
+	case zkSetWatches:
+		s.setWatchesLocked(c, r)
+		return nil, 0, ""
+	case zkClose:
+		return nil, 0, ""
+	default:
+		return nil, errZKUnimplemented, fmt.Sprintf("request %d: not simulated", op)
+	}
+}
+
+// zkSaid is what was asked and answered.
+func zkSaid(verb, path string, code int32, answer string) string {
+	if code != 0 {
+		answer = fmt.Sprintf("error %d", code)
+	}
+	return verb + " " + path + ": " + answer
+}
+
+func (s *zkServer) createLocked(session int64, path string, data []byte, mode int32) (made string, code int32) {
+	parent, ok := s.nodes[parentOf(path)]
+	if !ok {
+		return "", errZKNoNode
+	}
+	if mode&zkSequence != 0 {
+		path += fmt.Sprintf("%010d", parent.created)
+	}
+	switch {
+	case s.nodes[path] != nil:
+		return "", errZKNodeExists
+	case parent.owner > 0:
+		return "", errZKNoChildren
+	}
+	s.zxid++
+	n := &zkNode{czxid: s.zxid, pzxid: s.zxid, bytes: data}
+	switch {
+	case mode == zkAsContainer:
+		n.owner = zkContainer
+	case mode&zkEphemeral != 0:
+		n.owner = session
+	}
+	s.nodes[path] = n
+	parent.created++
+	parent.children++
+	parent.pzxid = s.zxid
+	s.fireLocked(s.data, path, zkNodeCreated)
+	s.fireLocked(s.children, parentOf(path), zkChildrenChanged)
+	return path, 0
+}
+
+func (s *zkServer) deleteLocked(path string, version int32) (code int32) {
+	n, ok := s.nodes[path]
+	switch {
+	case !ok:
+		return errZKNoNode
+	case version > 0: // no node is ever changed
+		return errZKBadVersion
+	case n.children > 0:
+		return errZKNotEmpty
+	}
+	s.zxid++
+	s.removeLocked(path)
+	return 0
+}
+
+func (s *zkServer) removeLocked(path string) {
+	parent := s.nodes[parentOf(path)]
+	parent.children--
+	parent.pzxid = s.zxid
+	delete(s.nodes, path)
+	told := s.fireLocked(s.data, path, zkNodeDeleted)
+	s.children[path] = slices.DeleteFunc(s.children[path], func(c *zkConn) bool { return slices.Contains(told, c) })
+	s.fireLocked(s.children, path, zkNodeDeleted)
+	s.fireLocked(s.children, parentOf(path), zkChildrenChanged)
+}
+
+// fireLocked tells those who watch a path, for the last time.
+func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event int32) (told []*zkConn) {
+	for _, c := range watches[path] {
+		if !slices.Contains(told, c) {
+			c.sendEventLocked(event, path)
+			told = append(told, c)
+		}
+	}
+	delete(watches, path)
+	return told
+}
+
+// setWatchesLocked sets watches again after a connection has broken, and tells of what
+// was missed meanwhile.
+func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
+	since := r.long()
+	data, exist, children := r.texts(), r.texts(), r.texts()
+	for _, path := range data {
+		if s.nodes[path] == nil {
+			c.sendEventLocked(zkNodeDeleted, path)
+		} else {
+			s.data[path] = append(s.data[path], c)
+		}
+	}
+	for _, path := range exist {
+		if s.nodes[path] != nil {
+			c.sendEventLocked(zkNodeCreated, path)
+		} else {
+			s.data[path] = append(s.data[path], c)
+		}
+	}
+	for _, path := range children {
+		switch n := s.nodes[path]; {
+		case n == nil:
+			c.sendEventLocked(zkNodeDeleted, path)
+		case n.pzxid > since:
+			c.sendEventLocked(zkChildrenChanged, path)
+		default:
+			s.children[path] = append(s.children[path], c)
+		}
+	}
+}
+
+func (n *zkNode) appendStat(b jute) jute {
+	return b.long(n.czxid).long(n.czxid).long(0).long(0).int(0).int(2*n.created - n.children).int(0).
+		long(n.owner).int(int32(len(n.bytes))).int(n.children).long(n.pzxid)
+}
+
+func parentOf(path string) string {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(i, 1)]
+}
+
+func (s *zkServer) sortedLocked() []string {
+	paths := make([]string, 0, len(s.nodes))
+	for path := range s.nodes {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+func (s *zkServer) namesLocked(dir string) []string {
+	names := []string{}
+	for _, path := range s.sortedLocked() {
+		if path != "/" && parentOf(path) == dir {
+			names = append(names, path[strings.LastIndexByte(path, '/')+1:])
+		}
+	}
+	return names
+}
+
+func (s *zkServer) contents() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	for _, path := range s.sortedLocked()[1:] {
+		n := s.nodes[path]
+		fmt.Fprintf(&b, "%s = czxid %d", path, n.czxid)
+		if session, ok := s.sessions[n.owner]; ok {
+			fmt.Fprintf(&b, " of session %d until %s", session.id, session.until.Sub(epoch).Round(time.Millisecond))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// state adds sessions, watches, and what is under way to the clients or from them.
+func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f = f.Number(s.zxid).Number(s.begun).Number(int64(s.under)).Number(int64(s.told))
+	for id := range s.begun {
+		if session, ok := s.sessions[id+1]; ok {
+			f = f.Number(session.id).Number(session.until.UnixNano()).Flag(session.conn != nil)
+		}
+	}
+	var all search.Fingerprint // which have no order
+	for _, c := range s.conns {
+		all += search.EmptyFingerprint.Flag(c.stopped()).Number(int64(len(c.out))).Number(int64(len(c.in)))
+	}
+	for kind, watches := range []map[string][]*zkConn{s.data, s.children} {
+		for path, conns := range watches {
+			all += search.EmptyFingerprint.Number(int64(kind)).Text(path).Number(int64(len(conns)))
+		}
+	}
+	return f.Number(int64(all))
+}
+
+// findLocked finds the node whose path begins so, and its session.
+func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
+	for path, n := range s.nodes {
+		if session, ok := s.sessions[n.owner]; ok && prefix != "" && strings.HasPrefix(path, prefix) {
+			return path, session
+		}
+	}
+	return "", nil
+}
+
+// leaseOf is of the first node in a queue alone.
+func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path, session := s.findLocked(value)
+	if session == nil {
+		return 0, false
+	}
+	queue := s.namesLocked(parentOf(path))
+	first := slices.MinFunc(queue, func(a, b string) int { return cmp.Compare(sequenceOf(a), sequenceOf(b)) })
+	return time.Until(session.until), strings.HasSuffix(path, "/"+first)
+}
+
+// sequenceOf is the number behind a node's name.
+func sequenceOf(name string) string { return name[max(0, len(name)-10):] }
+
+// pinged says whether a client sends signs of life for the session of a node.
+func (s *zkServer) pinged(value string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, session := s.findLocked(value)
+	return session != nil && session.conn != nil && !session.conn.stopped()
+}

@@ -1,0 +1,281 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/grab/lock"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// ensemble is the server as one instance reaches it.
+func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
+	return &lock.Ensemble{
+		Servers: []string{"127.0.0.1:2181"}, // a literal, which is not looked up
+		Around: func(ctx context.Context, path string, call func() error) error {
+			return s.around(ctx, inst, path, call)
+		},
+		Dial:   func(string, string, time.Duration) (net.Conn, error) { return s.dial(inst) },
+		Buffer: 64 << 10,
+	}
+}
+
+// zkPath is the path of a request that makes no node: what it holds is not the
+// caller's own.
+type zkPath string
+
+// around brings a call to the gate, and from there into the client, which knows no
+// contexts: it waits for as long as there is no connection.
+func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
+	x := inst.execution
+	if x == nil {
+		return ask()
+	}
+	sent := []any{zkPath(path)}
+	if strings.HasSuffix(path, "-") { // a sequence number follows
+		sent[0] = path
+	}
+	asked := zkAsked{inst, path}
+	c := &call{
+		target: s.name, node: s.node, sent: [][]any{sent}, lost: zk.ErrConnectionClosed,
+		text: func() string {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return cmp.Or(s.answers[asked], path+": nothing came back")
+		},
+	}
+	return x.through(context.WithoutCancel(ctx), inst, c, func(context.Context) error {
+		s.mu.Lock()
+		if c.outcome == replyLost {
+			s.losing[inst] = true
+		}
+		delete(s.answers, asked)
+		s.under += c.fingerprint()
+		s.mu.Unlock()
+		err := ask()
+		s.mu.Lock()
+		s.under -= c.fingerprint()
+		s.mu.Unlock()
+		return err
+	})
+}
+
+// zkConn is a client's connection. Its process may be stopped: then nothing that it
+// wrote is sent, and nothing is read. One whose process has ended is silent until the
+// schedule is over.
+type zkConn struct {
+	server  *zkServer
+	owner   *instance // nil: it is of no schedule
+	process int64
+	over    <-chan struct{}
+	session *zkSession // nil: not yet
+
+	// Guarded by the server's mu.
+	in, out  []byte
+	closed   bool
+	deadline time.Time
+	news     chan struct{} // closed by the next change; nil: no Read waits
+}
+
+var errZKOver = errors.New("sim: nothing listens any more")
+
+func (s *zkServer) dial(inst *instance) (net.Conn, error) {
+	c := &zkConn{server: s, owner: inst}
+	if inst != nil {
+		x := inst.execution
+		if x == nil {
+			return nil, errZKOver
+		}
+		time.Sleep(time.Duration(inst.number) * offset) // the clients' timers come one by one
+		c.process, c.over = inst.processes.Load(), x.ended
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, c)
+	return c, nil
+}
+
+func (c *zkConn) stopped() bool {
+	return c.owner != nil && (c.owner.stopped.Load() || c.owner.processes.Load() != c.process)
+}
+
+// Write takes in requests.
+func (c *zkConn) Write(b []byte) (int, error) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if c.closed {
+		return 0, net.ErrClosed
+	}
+	c.in = append(c.in, b...)
+	c.takeInLocked()
+	return len(b), nil
+}
+
+// takeInLocked carries out the requests that are there as a whole.
+func (c *zkConn) takeInLocked() {
+	for len(c.in) >= 4 && !c.closed && !c.stopped() {
+		end := 4 + int(binary.BigEndian.Uint32(c.in))
+		if len(c.in) < end {
+			return
+		}
+		r := &juteReader{c.in[4:end]}
+		c.in = c.in[end:]
+		if c.session == nil {
+			c.server.connectLocked(c, r)
+		} else {
+			c.server.requestLocked(c, r)
+		}
+	}
+}
+
+// Read waits for what the server sends.
+func (c *zkConn) Read(b []byte) (int, error) {
+	for {
+		n, err, news, expired := c.poll(b)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		select {
+		case <-news:
+		case <-expired:
+		case <-c.over:
+			return 0, io.EOF
+		}
+	}
+}
+
+// poll reads what is there. If nothing is, it says what to wait for.
+func (c *zkConn) poll(b []byte) (n int, err error, news <-chan struct{}, expired <-chan time.Time) {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	stopped, now := c.stopped(), time.Now()
+	switch {
+	case stopped:
+	case len(c.out) > 0:
+		n = copy(b, c.out)
+		c.out = c.out[n:]
+		return n, nil, nil, nil
+	case c.closed:
+		return 0, io.EOF, nil, nil
+	case !c.deadline.IsZero() && !now.Before(c.deadline):
+		return 0, os.ErrDeadlineExceeded, nil, nil
+	}
+	if c.news == nil {
+		c.news = make(chan struct{})
+	}
+	if !stopped && !c.deadline.IsZero() {
+		expired = time.After(c.deadline.Sub(now))
+	}
+	return 0, nil, c.news, expired
+}
+
+func (c *zkConn) notifyLocked() {
+	if c.news != nil {
+		close(c.news)
+		c.news = nil
+	}
+}
+
+func (c *zkConn) sendLocked(message jute) {
+	c.out = append(jute(c.out).int(int32(len(message))), message...)
+	c.notifyLocked()
+}
+
+// sendEventLocked tells a watch.
+func (c *zkConn) sendEventLocked(event int32, path string) {
+	const connected = 3
+	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(event).int(connected).text(path))
+}
+
+// closeLocked ends the connection, and its watches. The session lives on.
+func (c *zkConn) closeLocked() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	own := func(other *zkConn) bool { return other == c }
+	c.server.conns = slices.DeleteFunc(c.server.conns, own)
+	for _, watches := range []map[string][]*zkConn{c.server.data, c.server.children} {
+		for path, conns := range watches {
+			if watches[path] = slices.DeleteFunc(conns, own); len(watches[path]) == 0 {
+				delete(watches, path)
+			}
+		}
+	}
+	if c.session != nil && c.session.conn == c {
+		c.session.conn = nil
+	}
+	c.notifyLocked()
+}
+
+// Close ends the connection.
+func (c *zkConn) Close() error {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.closeLocked()
+	return nil
+}
+
+func (c *zkConn) SetReadDeadline(t time.Time) error {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.deadline = t
+	return nil
+}
+
+func (c *zkConn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
+func (c *zkConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *zkConn) LocalAddr() net.Addr              { return &net.UnixAddr{} }
+func (c *zkConn) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
+
+// jute is a message as ZooKeeper writes it.
+type jute []byte
+
+func (b jute) int(n int32) jute  { return binary.BigEndian.AppendUint32(b, uint32(n)) }
+func (b jute) long(n int64) jute { return binary.BigEndian.AppendUint64(b, uint64(n)) }
+func (b jute) bytes(v []byte) jute {
+	if v == nil {
+		return b.int(-1)
+	}
+	return append(b.int(int32(len(v))), v...)
+}
+func (b jute) text(s string) jute { return append(b.int(int32(len(s))), s...) }
+
+// juteReader reads a message. One that is too short ends the process: only the real
+// client writes here.
+type juteReader struct{ rest []byte }
+
+func (r *juteReader) take(n int) []byte {
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}
+
+func (r *juteReader) int() int32  { return int32(binary.BigEndian.Uint32(r.take(4))) }
+func (r *juteReader) long() int64 { return int64(binary.BigEndian.Uint64(r.take(8))) }
+func (r *juteReader) bool() bool  { return r.take(1)[0] != 0 }
+func (r *juteReader) bytes() []byte {
+	n := r.int()
+	if n < 0 {
+		return nil
+	}
+	return slices.Clone(r.take(int(n)))
+}
+func (r *juteReader) text() string { return string(r.bytes()) }
+
+func (r *juteReader) texts() []string {
+	all := make([]string, max(r.int(), 0))
+	for i := range all {
+		all[i] = r.text()
+	}
+	return all
+}
