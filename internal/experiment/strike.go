@@ -15,6 +15,7 @@ import (
 	"grablab/internal/load"
 	"grablab/internal/order"
 	"grablab/internal/stack"
+	"grablab/internal/tap"
 	"grablab/internal/wait"
 )
 
@@ -390,7 +391,7 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 }
 
 // freeContenders lets those claim that have been held until the faulted driver has
-// claimed or been answered, or for a third of their own leases: it must not be the
+// claimed or been answered, or for most of their own leases: it must not be the
 // hold that outlasts a lease.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
@@ -401,10 +402,14 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		if c.held.IsZero() {
 			c.held = time.Now()
 		}
-		if !s.isOver(c, claimed) && time.Since(c.held) < s.lease(s.cell)/3 {
+		over := s.isOver(c, claimed)
+		if !over && time.Since(c.held) < s.lease(s.cell)*2/3 {
 			continue
 		}
 		c.freed = true
+		if !over && s.mustClaimFirst(c) {
+			s.missed(c)
+		}
 		for _, h := range held[c] {
 			if err := h.in.RemoveHold(ctx, h.name(c)); err != nil {
 				return err
@@ -412,6 +417,21 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		}
 	}
 	return nil
+}
+
+// mustClaimFirst says whether the fault shows nothing unless the faulted driver claims
+// before a contender does: it has the lock, and the older token.
+func (s *strike) mustClaimFirst(c *contest) bool {
+	return s.cell.Guard == order.FenceWrite && s.fault.Course != fault.Released && c.point.Role == fault.Alone &&
+		(c.point.Phase == tap.Read || c.point.Phase == tap.Claim && !c.point.After)
+}
+
+// missed takes a strike back that has shown nothing.
+func (s *strike) missed(c *contest) {
+	if c.struck {
+		c.struck = false
+		*s.cell.Struck--
+	}
 }
 
 // isOver says whether what contenders are held for has come about: the claim of the
@@ -486,7 +506,7 @@ func (s *strike) leaveFaulted(context.Context) error {
 
 // releaseContenders returns once all contenders that are held have been let go.
 func (s *strike) releaseContenders(ctx context.Context) error {
-	err := s.until(ctx, s.lease(s.cell)/3, func() (bool, error) {
+	err := s.until(ctx, s.lease(s.cell)*2/3, func() (bool, error) {
 		err := s.freeContenders(ctx, s.claimed(ctx))
 		return s.all(func(c *contest) bool { return c.held.IsZero() || c.freed }), err
 	})
@@ -585,9 +605,8 @@ func (s *strike) hangUp(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	for _, c := range s.contests {
-		if c.struck && s.isPending(c.faulted) {
-			c.struck = false
-			*s.cell.Struck--
+		if s.isPending(c.faulted) {
+			s.missed(c)
 		}
 	}
 	return err
