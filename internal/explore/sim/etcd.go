@@ -412,7 +412,8 @@ func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 			}
 		}
 		if l, ok := s.leases[kv.Lease]; ok {
-			return time.Until(l.until), true
+			ttl = time.Until(l.until)
+			return ttl, ttl > 0
 		}
 	}
 	return 0, false

@@ -157,6 +157,9 @@ func newExecution(c *Cluster) (*execution, error) {
 	for _, inst := range c.instances {
 		inst.execution, inst.ahead, inst.askedTime, inst.tokens = x, 0, false, 0
 		inst.stopped.Store(false)
+		if inst == c.prober {
+			continue // it starts when all others have ended
+		}
 		if err := x.start(inst); err != nil {
 			return x, err
 		}
@@ -303,6 +306,9 @@ func (x *execution) finish() {
 		if s, ok := n.lockServer.(settler); ok {
 			s.settle()
 		}
+	}
+	if err := x.start(x.prober); err != nil {
+		panic(err) // all servers can be reached
 	}
 	x.judgeEnd()
 }

@@ -43,6 +43,11 @@ func (x *execution) noteLeasesLocked(c *call) {
 		return
 	}
 	c.actor.value = cmp.Or(tokenIn(c), c.actor.value)
+	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
+		// A lock takes its place back by itself when it finds it lost, though the server's
+		// session may run on.
+		c.actor.leases = nil
+	}
 	x.findLeasesLocked(c.node)
 }
 

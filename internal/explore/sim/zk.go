@@ -484,7 +484,8 @@ func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	}
 	queue := s.namesLocked(parentOf(path))
 	first := slices.MinFunc(queue, func(a, b string) int { return cmp.Compare(sequenceOf(a), sequenceOf(b)) })
-	return time.Until(session.until), strings.HasSuffix(path, "/"+first)
+	ttl = time.Until(session.until)
+	return ttl, ttl > 0 && strings.HasSuffix(path, "/"+first)
 }
 
 // sequenceOf is the number behind a node's name.

@@ -69,14 +69,14 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection. Its process may be stopped: then nothing that it
-// wrote is sent, and nothing is read. One whose process has ended is silent until the
-// schedule is over.
+// zkConn is a client's connection. Its process may be stopped, or have ended: then
+// nothing that it wrote is sent, and nothing is read, until it goes on or the schedule
+// is over.
 type zkConn struct {
 	server  *zkServer
 	owner   *instance // nil: it is of no schedule
 	process int64
-	over    <-chan struct{}
+	over    <-chan struct{} // closed when the schedule is over
 	session *zkSession // nil: not yet
 
 	// Guarded by the server's mu.
@@ -105,7 +105,12 @@ func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 }
 
 func (c *zkConn) stopped() bool {
-	return c.owner != nil && (c.owner.stopped.Load() || c.owner.processes.Load() != c.process)
+	select {
+	case <-c.over:
+		return false
+	default:
+		return c.owner != nil && (c.owner.stopped.Load() || c.owner.processes.Load() != c.process)
+	}
 }
 
 // Write takes in requests.
@@ -140,42 +145,49 @@ func (c *zkConn) takeInLocked() {
 // Read waits for what the server sends.
 func (c *zkConn) Read(b []byte) (int, error) {
 	for {
-		n, err, news, expired := c.poll(b)
+		n, err, wait := c.poll(b)
 		if n > 0 || err != nil {
 			return n, err
 		}
 		select {
-		case <-news:
-		case <-expired:
-		case <-c.over:
-			return 0, io.EOF
+		case <-wait.news:
+		case <-wait.over:
+		case <-wait.expired:
 		}
 	}
 }
 
+// zkWait is what a Read waits for; nil: not for that.
+type zkWait struct {
+	news, over <-chan struct{}
+	expired    <-chan time.Time
+}
+
 // poll reads what is there. If nothing is, it says what to wait for.
-func (c *zkConn) poll(b []byte) (n int, err error, news <-chan struct{}, expired <-chan time.Time) {
+func (c *zkConn) poll(b []byte) (n int, err error, wait zkWait) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
+	c.takeInLocked()
 	stopped, now := c.stopped(), time.Now()
 	switch {
 	case stopped:
+		wait.over = c.over
 	case len(c.out) > 0:
 		n = copy(b, c.out)
 		c.out = c.out[n:]
-		return n, nil, nil, nil
+		return n, nil, wait
 	case c.closed:
-		return 0, io.EOF, nil, nil
+		return 0, io.EOF, wait
 	case !c.deadline.IsZero() && !now.Before(c.deadline):
-		return 0, os.ErrDeadlineExceeded, nil, nil
+		return 0, os.ErrDeadlineExceeded, wait
+	case !c.deadline.IsZero():
+		wait.expired = time.After(c.deadline.Sub(now))
 	}
 	if c.news == nil {
 		c.news = make(chan struct{})
 	}
-	if !stopped && !c.deadline.IsZero() {
-		expired = time.After(c.deadline.Sub(now))
-	}
-	return 0, nil, c.news, expired
+	wait.news = c.news
+	return 0, nil, wait
 }
 
 func (c *zkConn) notifyLocked() {
