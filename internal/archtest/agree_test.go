@@ -33,6 +33,12 @@ var agreeWithin = []bounds{
 	{"handoff", []catalog.Fault{catalog.RedisDown}, 2, 0, "", true},
 	{"handoff", nil, 2, 1, "", true},
 	{"watchdog-fenced", nil, 2, 1, "", true},
+	{"zookeeper", []catalog.Fault{catalog.Pause, catalog.Latency}, 2, 0, "", true},
+	{"zookeeper", nil, 2, 1, "", true},
+	{"zookeeper-fenced", []catalog.Fault{catalog.Pause, catalog.Latency}, 2, 0, "", true},
+	{"zookeeper-fenced", nil, 2, 1, "", true},
+	{"etcd", nil, 2, 1, "", true},
+	{"etcd-fenced", nil, 2, 1, "", true},
 	// A third driver comes, and one of them gives up.
 	{"setnx-fence-write", []catalog.Fault{catalog.RedisRestart}, 3, 2, catalog.Cancel, true},
 	{"", nil, 2, 2, "", false},
@@ -53,7 +59,7 @@ const core = 5
 // Every cell that the explorer can play comes to what the registry claims of the order.
 func TestExplorerAgrees(t *testing.T) {
 	proving := os.Getenv("GRABLAB_PROVE") == "1"
-	for i, s := range played() {
+	for i, s := range lock.Strategies {
 		for _, f := range explore.Faults {
 			b := boundsOf(s.Name, f)
 			if !proving && (i >= core || b.slow) {

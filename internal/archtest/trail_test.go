@@ -31,13 +31,6 @@ func bubbleOf(t *testing.T) explore.Bubble {
 	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
 }
 
-// played are the strategies that the explorer can play.
-func played() []lock.Strategy {
-	return slices.DeleteFunc(slices.Clone(lock.Strategies), func(s lock.Strategy) bool {
-		return s.Needs&(lock.ZooKeeper|lock.Etcd) != 0
-	})
-}
-
 // The trail that a sweep strikes along is the one whose steps the explorer goes
 // through: a call that the dry runs missed would be struck by no fault.
 func TestTrailsAreTheExplorers(t *testing.T) {
@@ -45,7 +38,7 @@ func TestTrailsAreTheExplorers(t *testing.T) {
 	kind, strategies := stack.Embedded, []string{"setnx-expire", "watchdog", "redlock"}
 	if os.Getenv("GRABLAB_PROVE") == "1" {
 		kind, strategies = stack.Local, nil
-		for _, s := range played() {
+		for _, s := range lock.Strategies {
 			strategies = append(strategies, s.Name)
 		}
 	}

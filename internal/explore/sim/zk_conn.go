@@ -77,7 +77,7 @@ type zkConn struct {
 	owner   *instance // nil: it is of no schedule
 	process int64
 	over    <-chan struct{} // closed when the schedule is over
-	session *zkSession // nil: not yet
+	session *zkSession      // nil: not yet
 
 	// Guarded by the server's mu.
 	in, out  []byte
