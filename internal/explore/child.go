@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 
@@ -172,7 +173,7 @@ func (c *child) receive() (reply, error) {
 	case r.Hang != nil:
 		return r, c.hungAt(r.Hang)
 	case r.Err != "":
-		return r, fmt.Errorf("explore: %s", r.Err)
+		return r, &unexplorableError{nil, strings.TrimPrefix(r.Err, "explore: ")}
 	}
 	c.steps.Receive(r.Steps)
 	return r, nil

@@ -183,7 +183,8 @@ type Watch func(Result)
 
 // Search searches each of the strategies, in children by cfg.Command or, without
 // one, in bubbles. Once ctx is done, it returns the results so far with the error of
-// ctx. ErrConfig says that cfg makes no sense.
+// ctx. ErrConfig says that cfg makes no sense. One of several strategies that cannot be
+// explored has a Result that says why; what is wrong with a single one is an error.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -192,10 +193,14 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 	var results []Result
 	for _, name := range cfg.Strategies {
 		set, err := newSetting(cfg, name)
-		if err != nil {
-			return results, err
+		var r Result
+		if err == nil {
+			r, err = searchOne(ctx, bubble, cfg, set, progress)
 		}
-		r, err := searchOne(ctx, bubble, cfg, set, progress)
+		var why *unexplorableError
+		if errors.As(err, &why) && len(cfg.Strategies) > 1 {
+			r, err = Result{Strategy: name, Guard: set.Guard, Verdict: catalog.Unknown, Reason: why.reason}, nil
+		}
 		if err != nil {
 			return results, err
 		}
@@ -206,6 +211,22 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 	}
 	return results, ctx.Err()
 }
+
+// unexplorableError says why one strategy cannot be explored. It wraps ErrConfig where
+// that is asked for by mistake.
+type unexplorableError struct {
+	of     error // ErrConfig, or nil
+	reason string
+}
+
+func (e *unexplorableError) Error() string {
+	if e.of != nil {
+		return e.of.Error() + ": " + e.reason
+	}
+	return "explore: " + e.reason
+}
+
+func (e *unexplorableError) Unwrap() error { return e.of }
 
 // searchOne searches one strategy.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
@@ -320,7 +341,7 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 	}
 	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait, Nodes: cfg.Nodes}
 	if set.Guard.NeedsFence() && !st.Fences {
-		return set, fmt.Errorf("%w: guard %s needs fencing tokens, and %s has none", ErrConfig, set.Guard, name)
+		return set, &unexplorableError{ErrConfig, fmt.Sprintf("guard %s needs fencing tokens, and %s has none", set.Guard, name)}
 	}
 	for i := range cfg.Actors {
 		set.Actors = append(set.Actors, schedule.Actor{Name: string(rune('A' + i)), Instance: i%sim.Instances + 1})

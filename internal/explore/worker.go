@@ -36,7 +36,7 @@ type local struct {
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
-		return nil, err
+		return nil, &unexplorableError{nil, err.Error()}
 	}
 	switch {
 	case given != nil:

@@ -10,12 +10,12 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Left to themselves, two actors grab one after the other, with every strategy
-// that runs in virtual time, and come to the same state each time.
+// Left to themselves, two actors grab one after the other, with every strategy, and
+// come to the same state each time.
 func TestUndisturbed(t *testing.T) {
 	for _, st := range slices.Concat(lock.Strategies, lock.KnownBroken) {
-		if st.Needs&(lock.ZooKeeper|lock.Etcd) != 0 || st.Name == "mysql-getlock-pooled" || st.Title == "" {
-			continue // needs servers, or a pool of connections, or is of TestSurvives
+		if st.Name == "mysql-getlock-pooled" || st.Title == "" {
+			continue // needs a pool of connections, or is of TestSurvives
 		}
 		t.Run(st.Name, func(t *testing.T) {
 			cfg, err := Config{}.withDefaults()

@@ -1,0 +1,31 @@
+package explore_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/order"
+)
+
+// A strategy that cannot be explored is a row that says why, and an error if it was
+// asked for alone.
+func TestUnexplorable(t *testing.T) {
+	cfg := explore.Config{Strategies: []string{"setnx", "etcd"}, Guard: order.Fenced}
+	results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
+	if err != nil || len(results) != 2 {
+		t.Fatalf("%d rows, %v", len(results), err)
+	}
+	if r := results[0]; r.Verdict != catalog.Unknown || !strings.Contains(r.Reason, "setnx has none") {
+		t.Errorf("%+v", r)
+	}
+	if r := results[1]; r.Verdict != catalog.Safe || !r.Complete {
+		t.Errorf("%+v", r)
+	}
+	cfg.Strategies = cfg.Strategies[:1]
+	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) {
+		t.Errorf("alone: %v", err)
+	}
+}
