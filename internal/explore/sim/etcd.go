@@ -219,6 +219,9 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 func (s *etcdServer) refusedLocked(op *pb.RequestOp) error {
 	switch r := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
+		if len(r.RequestPut.Key) == 0 {
+			return rpctypes.ErrGRPCEmptyKey
+		}
 		if _, ok := s.leases[r.RequestPut.Lease]; !ok && r.RequestPut.Lease != 0 {
 			return rpctypes.ErrGRPCLeaseNotFound
 		}

@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -43,9 +42,6 @@ type zkNode struct {
 	bytes             []byte
 }
 
-// zkContainer is the owner of containers.
-const zkContainer = math.MinInt64
-
 type zkSession struct {
 	id      int64
 	timeout time.Duration
@@ -78,9 +74,8 @@ const (
 	zkSetWatches      = 101
 	zkClose           = -11
 
-	zkEphemeral   = 1
-	zkSequence    = 2
-	zkAsContainer = 4
+	zkEphemeral = 1
+	zkSequence  = 2
 )
 
 // The errors.
@@ -130,7 +125,7 @@ func (s *zkServer) timePassed() {
 // they do once a second, and the locks make the calls that they have put off.
 func (s *zkServer) settle() {
 	for range 20 {
-		if !s.lost || s.settled() {
+		if s.settled() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -141,11 +136,11 @@ func (s *zkServer) settled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, session := range s.sessions {
-		if session.conn == nil {
+		if s.lost && session.conn == nil {
 			return false
 		}
 	}
-	return s.under == 0
+	return !s.lost || s.under == 0
 }
 
 // disconnect breaks every connection, and stops the clock of the sessions.
@@ -309,15 +304,12 @@ func (s *zkServer) createLocked(session int64, path string, data []byte, mode in
 	switch {
 	case s.nodes[path] != nil:
 		return "", errZKNodeExists
-	case parent.owner > 0:
+	case parent.owner != 0:
 		return "", errZKNoChildren
 	}
 	s.zxid++
 	n := &zkNode{czxid: s.zxid, pzxid: s.zxid, bytes: data}
-	switch {
-	case mode == zkAsContainer:
-		n.owner = zkContainer
-	case mode&zkEphemeral != 0:
+	if mode&zkEphemeral != 0 {
 		n.owner = session
 	}
 	s.nodes[path] = n
