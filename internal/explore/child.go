@@ -23,7 +23,7 @@ import (
 const defaultPatience = 5 * time.Second
 
 // grace is how much later a process is ended that does not end by itself.
-const grace = time.Second
+const grace = 2 * time.Second
 
 // child executes in a process of its own, which a strategy may take down with it.
 type child struct {
@@ -94,7 +94,7 @@ func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
 	// See deepStacks. With one processor, it collects garbage less often than it could.
-	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=200", "GOMAXPROCS=1")
+	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
 	if err := c.connect(); err != nil {

@@ -111,7 +111,7 @@ var volatile = []struct {
 }{
 	{regexp.MustCompile(`(?m)^goroutine \d+ (gp=\S+ m=\S+ (mp=\S+ )?)?\[([^],]*).*\]:$`), "goroutine [$3]:"},
 	{regexp.MustCompile(`(?m)^(\S.*)\([^()]*0x[^()]*\)$`), "$1(...)"},
-	{regexp.MustCompile(`(?m) \+0x[0-9a-f]+$`), ""},
+	{regexp.MustCompile(`(?m) \+0x[0-9a-f]+( fp=0x\S+ sp=0x\S+ pc=0x\S+)?$`), ""},
 	{regexp.MustCompile(`(?m) in goroutine \d+$`), ""},
 	{regexp.MustCompile(` \[recovered.*\]`), ""},
 }

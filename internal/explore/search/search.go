@@ -271,11 +271,14 @@ func (s *Search) learn(j job, t *Trace) {
 	s.run++
 	s.cut, s.hung = s.cut || t.Cut, s.hung || t.Hung
 	base := prefix(ConvertSteps(t.Steps, s.steps.ID))
+	fresh := j.steps() // from the first step that is new to the first state that is not
+	defer func() { s.reorder(base, t.Reorders, fresh) }()
 	for i, p := range t.Points {
 		n := j.steps() + i
 		if !s.visit(p.State, l.cost, n) {
 			break
 		}
+		fresh = n + 1
 		for _, tr := range p.Transitions {
 			if n < len(t.Steps) && tr.Step == t.Steps[n] {
 				continue // this execution has taken it
@@ -286,6 +289,18 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 	for _, v := range t.Broken {
 		s.keep(v, t)
+	}
+}
+
+// reorder adds the schedules in which two steps come in the other order, as far as the
+// first of them was made in a state that was new: they cost the same.
+func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh int) {
+	for _, o := range orders {
+		if o.At >= fresh {
+			break
+		}
+		other := append(slices.Clone(base[:o.At]), s.steps.ID(o.First))
+		s.levels[s.at].queue.push(job{&other, uint16(o.At + 1), base[o.At], uint16(o.At + 2)})
 	}
 }
 

@@ -35,11 +35,22 @@ type Transition = TransitionOf[schedule.Step]
 // BranchPoint is a state of an execution at which one of several steps is chosen.
 type BranchPoint = BranchPointOf[schedule.Step]
 
+// Reorder is another order of two steps that has to be explored, too.
+type Reorder = ReorderOf[schedule.Step]
+
+// ReorderOf is a Reorder with a step of type S: First comes before the step at At, which
+// is executed next.
+type ReorderOf[S any] struct {
+	At    int
+	First S
+}
+
 // TraceOf is a Trace whose steps are of type S: between processes, a StepID.
 type TraceOf[S any] struct {
-	Steps  []S
-	Points []BranchPointOf[S] // from the end of the given steps on
-	Broken []Violation
+	Steps    []S
+	Points   []BranchPointOf[S] // from the end of the given steps on
+	Broken   []Violation
+	Reorders []ReorderOf[S]
 	// Impossible is the index of the step that could not be made; -1: there was none.
 	Impossible int
 	Cut        bool // it did not end within MaxSteps
@@ -76,6 +87,9 @@ func ConvertTrace[S, T any](t *TraceOf[S], step func(S) T) *TraceOf[T] {
 			point.Transitions[i] = TransitionOf[T]{step(tr.Step), tr.Cost}
 		}
 		c.Points = append(c.Points, point)
+	}
+	for _, r := range t.Reorders {
+		c.Reorders = append(c.Reorders, ReorderOf[T]{r.At, step(r.First)})
 	}
 	return c
 }

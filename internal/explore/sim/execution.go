@@ -83,9 +83,12 @@ type execution struct {
 	events   []event
 
 	current      *actor  // who moved last
-	last         *call   // that the last step let through
+	last         *call   // that the last step let through, or brought late
+	quiet        bool    // the last step did nothing that the properties look at
+	silent       bool    // nor anything else, but to its server
 	struck       *node   // that the last step did something to
 	alternatives []*call // that could have gone in place of the last step
+	underway     []*call // that could have arrived late in place of the last step
 	mayLeaveLock bool    // a step after which a lock may rightly stay behind
 	steps        int
 	broken       []search.Violation
@@ -241,9 +244,12 @@ func (x *execution) elapsed() time.Duration { return time.Since(epoch) }
 // run makes the steps of a task. A replay leaves out those that cannot be made.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	t := &search.Trace{Impossible: -1}
-	for _, given := range task.Steps {
+	for i, given := range task.Steps {
 		if !x.add(t, given) && x.observe == nil {
 			return t
+		}
+		if i == len(task.Steps)-1 {
+			x.reorder(l, t)
 		}
 	}
 	for {
@@ -267,6 +273,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 		if t.Cut = len(t.Steps) == search.MaxSteps; t.Cut || !x.add(t, transitions[next].Step) {
 			break
 		}
+		x.reorder(l, t)
 	}
 	t.Broken = x.broken
 	return t
@@ -278,11 +285,14 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
 	}
 	x.prepare(s)
+	leased := x.leasedActors()
 	made := x.do(s)
 	if made {
 		synctest.Wait()
 		x.numberCalls()
 		x.steps++
+		x.quiet = x.leasedActors() == leased && !slices.ContainsFunc(x.events, event.byLeases)
+		x.silent = x.quiet && len(x.events) == 0 && x.onlyLastIsGone()
 		x.judge()
 		t.Steps = append(t.Steps, s)
 	} else {
@@ -292,6 +302,26 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		x.observe(s, made)
 	}
 	return made
+}
+
+// reorder adds the orders that the last step has shown to be needed.
+func (x *execution) reorder(l *Limits, t *search.Trace) {
+	if l.Reduce {
+		for _, c := range x.notCommuting() {
+			t.Reorders = append(t.Reorders, search.Reorder{At: len(t.Steps) - 1, First: c.step(schedule.Call)})
+		}
+	}
+}
+
+// onlyLastIsGone says whether the calls that wait are those that waited before the last
+// step, without the one that it let through.
+func (x *execution) onlyLastIsGone() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.waiting) != len(x.alternatives)-1 || len(x.inFlight) != len(x.underway) {
+		return false
+	}
+	return !slices.ContainsFunc(x.waiting, func(c *call) bool { return !slices.Contains(x.alternatives, c) })
 }
 
 // finish heals the servers, and judges what is left when every actor has ended.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/history"
 	"grablab/internal/tap"
 
 	"github.com/redis/go-redis/v9"
@@ -148,4 +149,20 @@ func (x *execution) inherit(a *actor) {
 			return
 		}
 	}
+}
+
+// leasedActors has a bit for each actor whose lease runs.
+func (x *execution) leasedActors() (set uint8) {
+	for i, a := range x.actors {
+		if x.leaseLeft(a) > 0 {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// byLeases says whether the properties judge an event by which leases run.
+func (e event) byLeases() bool {
+	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
+		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke
 }

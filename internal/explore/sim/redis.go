@@ -149,6 +149,13 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
+// heard says whether what is done to a server may reach clients other than by replies:
+// a Redis has subscribers; of others it is taken for granted.
+func (n *node) heard() bool {
+	r, ok := n.lockServer.(*redisServer)
+	return !ok || r.subscriberCount() > 0
+}
+
 // subscriberCount locks, because a subscriber may leave by a timer of its own.
 func (n *redisServer) subscriberCount() int {
 	n.mu.Lock()

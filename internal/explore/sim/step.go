@@ -15,12 +15,16 @@ import (
 func (x *execution) prepare(s schedule.Step) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.last, x.struck, x.alternatives = nil, nil, x.alternatives[:0]
+	x.last, x.struck, x.alternatives, x.underway = nil, nil, x.alternatives[:0], x.underway[:0]
 	switch s.Kind {
 	case schedule.Call:
 		if x.last = find(x.waiting, func(c *call) bool { return c.is(s) }); x.last != nil {
 			x.alternatives = append(x.alternatives, x.waiting...)
+			x.underway = append(x.underway, x.inFlight...)
 		}
+	case schedule.ArrivesLate:
+		x.last = find(x.inFlight, func(c *call) bool { return c.is(s) })
+		x.underway = append(x.underway, x.inFlight...)
 	case schedule.Restarts, schedule.NodeClock:
 		x.struck = x.node(s.Target)
 		for _, c := range x.waiting {
@@ -30,8 +34,11 @@ func (x *execution) prepare(s schedule.Step) {
 		}
 	}
 	x.begun = append(x.begun, s)
-	// An actor that goes on after time has passed, or a server has failed, preempts no other.
-	x.current = x.named(s.Actor)
+	// An actor that goes on after time has passed, or a server has failed, preempts no
+	// other. What arrives late is no move of the actor that once sent it.
+	if s.Kind != schedule.ArrivesLate {
+		x.current = x.named(s.Actor)
+	}
 }
 
 // do does what a step says. It is false if the step cannot be made.

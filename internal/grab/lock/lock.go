@@ -212,9 +212,10 @@ func (s Strategy) Expected(f catalog.Fault) catalog.Verdict {
 
 // Find looks a strategy up by name, in Strategies and then in KnownBroken.
 func Find(name string) (Strategy, error) {
-	for _, s := range slices.Concat(Strategies, KnownBroken) {
-		if s.Name == name {
-			return s, nil
+	named := func(s Strategy) bool { return s.Name == name }
+	for _, list := range [][]Strategy{Strategies, KnownBroken} {
+		if i := slices.IndexFunc(list, named); i >= 0 {
+			return list[i], nil
 		}
 	}
 	return Strategy{}, fmt.Errorf("lock: no strategy %q; there are %s", name, strings.Join(Names(), ", "))
