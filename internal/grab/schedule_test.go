@@ -238,3 +238,13 @@ func TestOlderTokenWritesFirst(t *testing.T) {
 		})
 	}
 }
+
+// The last look at a lease is behind the work, which may have outlasted it.
+func TestLooksBehindTheWork(t *testing.T) {
+	play(t, "setnx-check", func(s *scene) {
+		a := s.instance(func(c *grab.Config) { c.Work = 2 * sceneTTL })
+		if told := a.grab(); told.Outcome != grab.Failed || len(s.winners()) != 0 {
+			t.Errorf("work of two TTLs: %+v, drivers %v have the order", told, s.winners())
+		}
+	})
+}

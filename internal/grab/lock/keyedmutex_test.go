@@ -55,6 +55,54 @@ func TestKeyedMutex(t *testing.T) {
 	})
 }
 
+// A key that a client still waits for is not forgotten when its holder goes: who comes
+// then would get a mutex of its own.
+func TestKeyedMutexKeepsItsWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m keyedMutex
+		unlock, err := m.lock(t.Context(), "a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			unlock, err := m.lock(t.Context(), "a", time.Minute)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(time.Second)
+			unlock()
+		}()
+		synctest.Wait()
+		unlock()
+		synctest.Wait()
+		if _, err := m.lock(t.Context(), "a", 0); !errors.Is(err, ErrBusy) {
+			t.Errorf("beside the waiter that has it now: %v, want busy", err)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// The time in the queue is part of the wait; a client that tries once does not queue.
+func TestLockToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m keyedMutex
+		unlock, err := m.lock(t.Context(), "a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(10*time.Second, unlock)
+		if left, _, err := m.lockToWait(t.Context(), "a", 0); left != 0 || err != nil {
+			t.Errorf("trying once: %v left, %v", left, err)
+		}
+		left, unlock, err := m.lockToWait(t.Context(), "a", time.Minute)
+		if left != 50*time.Second || err != nil {
+			t.Errorf("%v left of a minute after 10s, %v", left, err)
+		}
+		unlock()
+	})
+}
+
 // TestMutexIsPerLocker: two lockers behave as two processes (F2).
 func TestMutexIsPerLocker(t *testing.T) {
 	env := Env{Token: func() string { return "t" }}

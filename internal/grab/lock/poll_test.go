@@ -29,6 +29,17 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// However often it was polled, there is a pause, and none is shorter than the one before.
+func TestPausesGrow(t *testing.T) {
+	for n, before := 0, time.Duration(0); n < 200; n++ {
+		got := pollBackoff.pause(n, 0.5)
+		if got < max(before, pollBackoff.first) || got > pollBackoff.most {
+			t.Errorf("pause %d is %v, after %v", n, got, before)
+		}
+		before = got
+	}
+}
+
 func TestPoll(t *testing.T) {
 	const wait = time.Second
 	p := backoff{first: 2 * time.Millisecond, most: 50 * time.Millisecond}

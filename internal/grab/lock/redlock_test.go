@@ -3,7 +3,9 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,4 +152,107 @@ func TestMinorityLost(t *testing.T) {
 	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("release of a lost lease: %v", err)
 	}
+}
+
+// meets has something stand around the commands of one name to one node.
+func meets(node int, name string, do step) func(*lock.Env) {
+	return func(e *lock.Env) {
+		e.Redlock[node].AddHook(locktest.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+			if cmds[0].Name() == name && strings.Contains(fmt.Sprint(cmds[0].Args()), theKey) {
+				return do(ctx, send)
+			}
+			return send(ctx)
+		}))
+	}
+}
+
+// onTheWire is a request that arrives late, although its caller has given it up.
+func onTheWire(d time.Duration) step {
+	return func(ctx context.Context, send func(context.Context) error) error {
+		time.Sleep(d)
+		return send(context.WithoutCancel(ctx))
+	}
+}
+
+// A node grants when it is not waited for any more: that stays if the lock is held,
+// and not if it was released meanwhile.
+func TestLateGrantOfANode(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		simulate(t, func(s *simulation) {
+			a := s.actor("redlock", meets(2, "set", onTheWire(4*lock.RedlockGrace)))
+			lease := a.lock()
+			if !held {
+				s.release(lease)
+			}
+			time.Sleep(8 * lock.RedlockGrace)
+			if got := s.nodes[2].Exists(theKey); got != held {
+				t.Errorf("held: %v; the key is there: %v", held, got)
+			}
+			if held {
+				s.release(lease)
+			}
+		})
+	}
+}
+
+// A try that fails takes back what a node may have granted without saying so.
+func TestSilentGrantIsTakenBack(t *testing.T) {
+	simulate(t, func(s *simulation) {
+		a := s.actor("redlock", meets(2, "set", func(ctx context.Context, send func(context.Context) error) error {
+			_ = send(ctx)
+			return errLostReply
+		}))
+		for _, n := range s.nodes[:2] {
+			s.set(n, "another's")
+		}
+		if a.tries() {
+			t.Fatal("it has got a minority, and the lock")
+		}
+		if s.nodes[2].Exists(theKey) {
+			t.Error("the node that granted without an answer keeps the key")
+		}
+	})
+}
+
+// A release goes to all nodes, also to one that is slower than a quorum.
+func TestReleaseReachesTheSlowest(t *testing.T) {
+	simulate(t, func(s *simulation) {
+		a := s.actor("redlock", meets(2, "evalsha", func(ctx context.Context, send func(context.Context) error) error {
+			time.Sleep(4 * lock.RedlockGrace)
+			return send(ctx)
+		}))
+		s.release(a.lock())
+		time.Sleep(8 * lock.RedlockGrace)
+		if s.nodes[2].Exists(theKey) {
+			t.Error("the slowest node has the key yet")
+		}
+	})
+}
+
+// Each try has a token of its own: the clean-up of an earlier one may be late.
+func TestEachTryHasItsToken(t *testing.T) {
+	simulate(t, func(s *simulation) {
+		var values []string
+		wait := func(e *lock.Env) {
+			e.Wait = time.Second
+			e.Redlock[2].AddHook(locktest.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+				if args := cmds[0].Args(); cmds[0].Name() == "set" && args[1] == theKey {
+					values = append(values, fmt.Sprint(args[2]))
+				}
+				return send(ctx)
+			}))
+		}
+		a := s.actor("redlock", wait)
+		for _, n := range s.nodes[:2] {
+			s.set(n, "another's")
+		}
+		if _, err := a.Acquire(s.Context(), theKey); !errors.Is(err, lock.ErrBusy) {
+			t.Errorf("%v, want busy", err)
+		}
+		tries := len(values)
+		slices.Sort(values)
+		if tries < 2 || len(slices.Compact(values)) != tries {
+			t.Errorf("%d tries with %v", tries, values)
+		}
+	})
 }

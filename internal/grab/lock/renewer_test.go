@@ -55,6 +55,7 @@ func TestRenewer(t *testing.T) {
 		{"no answer after one", []func(context.Context) error{yes, silent}, ttl + 10*time.Second, 8},
 		{"an answer after some silence", []func(context.Context) error{silent, silent, silent, yes}, 0, 32},
 		{"a renewal that hangs", []func(context.Context) error{hangs}, ttl, 1},
+		{"a renewal that hangs after one", []func(context.Context) error{yes, hangs}, ttl + 10*time.Second, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

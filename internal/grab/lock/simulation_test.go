@@ -52,6 +52,14 @@ func (s *simulation) forget(nodes ...int) {
 	}
 }
 
+// set has a node hold the key for another client.
+func (s *simulation) set(node *miniredis.Miniredis, value string) {
+	s.Helper()
+	if err := node.Set(theKey, value); err != nil {
+		s.Fatal(err)
+	}
+}
+
 // actor is a client in a process of its own, whose commands can be met one by one.
 type actor struct {
 	lock.Locker

@@ -28,6 +28,12 @@ func TestReentrant(t *testing.T) {
 	if !enters(outer) || !enters(inner) {
 		t.Fatal("an owner is refused beside itself")
 	}
+	if left, _, err := by("you", "once").enter(t.Context()); err != nil || left < time.Hour || left > time.Hour+time.Second {
+		t.Errorf("the other's lease has %v left, want an hour: %v", left, err)
+	}
+	if _, err := by("you", "once").renew(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("a stranger renews the lease: %v, want ErrLost", err)
+	}
 	if err := outer.leave(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -232,3 +232,34 @@ func TestLateCleanup(t *testing.T) {
 		})
 	}
 }
+
+// TestFailedLookPassesOn: a waiter that was woken, and whose look at the lock fails, has
+// the next one look.
+func TestFailedLookPassesOn(t *testing.T) {
+	simulate(t, func(s *simulation) {
+		a, b := s.actor("watchdog"), s.actor("watchdog", func(e *lock.Env) { e.Wait = time.Hour })
+		held := a.lock()
+		got := make(chan lock.Lease, 2)
+		for range 2 {
+			go func() {
+				lease, err := b.Acquire(s.Context(), theKey)
+				if err != nil {
+					lease = nil
+				}
+				got <- lease
+			}()
+		}
+		time.Sleep(time.Millisecond) // both have looked, and wait to be woken
+		b.at(1, func(context.Context, func(context.Context) error) error { return errLostReply })
+		released := time.Now()
+		s.release(held)
+		for range 2 {
+			if lease := <-got; lease != nil {
+				if took := time.Since(released); took > time.Second {
+					t.Errorf("the next one had it after %v", took)
+				}
+				s.release(lease)
+			}
+		}
+	})
+}

@@ -1,0 +1,120 @@
+package lock
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/redis/go-redis/v9"
+)
+
+func redlockOf(t *testing.T, nodes int) *redlockLocker {
+	t.Helper()
+	env := Env{TTL: time.Hour, Token: func() string { return "token" }, Rand: func() float64 { return 0.5 }}
+	for range nodes {
+		client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), Protocol: 2})
+		t.Cleanup(func() { _ = client.Close() })
+		env.Redlock = append(env.Redlock, client)
+	}
+	l, err := newRedlock(env, env.Redlock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.(*redlockLocker)
+}
+
+// A question is answered by a quorum of answers, whatever they are; one that has to be
+// decided by a quorum of yes, or by so many no that there can be none.
+func TestQuestion(t *testing.T) {
+	for _, c := range []struct {
+		nodes   int
+		decide  bool
+		answers string
+		after   int // how many of the answers are enough; 0: not even all
+	}{
+		{3, false, "nn", 2},
+		{3, false, "yn", 2},
+		{3, false, "y", 0},
+		{3, true, "yy", 2},
+		{3, true, "yny", 3},
+		{3, true, "nn", 2},
+		{3, true, "yn", 0},
+		{4, true, "yyy", 3},
+		{4, true, "nn", 2},
+		{4, true, "yny", 0},
+		{5, false, "ynn", 3},
+		{5, true, "nynyy", 5},
+		{5, true, "nnn", 3},
+		{5, true, "nynn", 4},
+	} {
+		q, after := redlockOf(t, c.nodes).question(c.decide), 0
+		for i, answer := range c.answers {
+			q.answered(answer == 'y')
+			select {
+			case <-q.enough:
+				after = i + 1
+			default:
+				continue
+			}
+			break
+		}
+		if after != c.after {
+			t.Errorf("%d nodes, decide %v: %s is enough after %d answers, want %d", c.nodes, c.decide, c.answers, after, c.after)
+		}
+	}
+}
+
+// A lease is lost when too many nodes lack its key. Those that are silent may have it.
+func TestRedlockOutcome(t *testing.T) {
+	l := redlockOf(t, 5)
+	for foreign := range 6 {
+		for silent := range 6 - foreign {
+			errs := make([]error, 0, 5)
+			for range foreign {
+				errs = append(errs, &redsync.ErrNodeTaken{})
+			}
+			for range silent {
+				errs = append(errs, &redsync.RedisError{Err: errSilent})
+			}
+			got := l.outcome(false, errors.Join(errs...))
+			if lost := foreign >= 3; errors.Is(got, ErrLost) != lost {
+				t.Errorf("%d nodes lack the key, %d are silent: %v, want it lost: %v", foreign, silent, got, lost)
+			}
+			if quorum := foreign > 0 || silent < 3; foreign+silent > 0 && foreign < 3 && errors.Is(got, errNoQuorum) == quorum {
+				t.Errorf("%d nodes lack the key, %d are silent: %v, want a quorum: %v", foreign, silent, got, quorum)
+			}
+		}
+	}
+}
+
+// A lease is counted from before the nodes were asked, less the drift of the clocks,
+// when it is taken and when it is extended.
+func TestRedlockCountsFromTheRequest(t *testing.T) {
+	l := redlockOf(t, 3)
+	const most = time.Hour - time.Hour/100
+	check := func(what string, began, end time.Time) {
+		t.Helper()
+		if took := time.Since(began); end.After(began.Add(most+took)) || end.Before(began.Add(most)) {
+			t.Errorf("%s: the lease lives for %v, want %v", what, end.Sub(began), most)
+		}
+	}
+	began := time.Now()
+	taken, err := l.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := taken.(*redlockLease)
+	check("taken", began, lease.end)
+	began = time.Now()
+	end, err := lease.extend(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("extended", began, end)
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
