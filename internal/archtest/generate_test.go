@@ -87,6 +87,7 @@ var blocks = map[string]func() (string, error){
 	"choose":       choose,
 	"faults":       faults,
 	"properties":   properties,
+	"mutants":      mutants,
 	"wider":        wider,
 	"bench-bounds": benchBounds,
 	"costs":        costs,

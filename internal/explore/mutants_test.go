@@ -19,6 +19,8 @@ import (
 
 const (
 	mutantsDir = "testdata/mutants"
+	// unseenDir has those that the explorer does not find.
+	unseenDir = mutantsDir + "/unseen"
 	// mutantsEnv tells a program that was built with mistakes which ones.
 	mutantsEnv = "GRABLAB_MUTANTS"
 	root       = "../.."
@@ -36,11 +38,15 @@ var everyTime = []string{"watchdog-compares-itself", "handoff-retry-takes", "cas
 type mutant struct {
 	name, mistake string
 	search        explore.Config // of one strategy, for one property
+	steps         int            // of the schedule that is found; 0: not noted
 	diff          string
+
+	// Of one in unseenDir: the package and the test that find it, or why none can or does.
+	test, equivalent, survives string
 }
 
-func readMutant(name string) (mutant, error) {
-	text, err := os.ReadFile(filepath.Join(mutantsDir, name+".patch"))
+func readMutant(dir, name string) (mutant, error) {
+	text, err := os.ReadFile(filepath.Join(dir, name+".patch"))
 	if err != nil {
 		return mutant{}, err
 	}
@@ -55,10 +61,44 @@ func readMutant(name string) (mutant, error) {
 			return m, fmt.Errorf("%s: %s: %w", name, key, err)
 		}
 	}
-	if m.mistake == "" || len(m.search.Strategies) == 0 || len(m.search.Properties) == 0 {
-		return m, fmt.Errorf("%s: the head must name mistake, strategy and property", name)
+	ends := []bool{len(m.search.Properties) > 0, m.test != "", m.equivalent != "", m.survives != ""}
+	ends = slices.DeleteFunc(ends, func(is bool) bool { return !is })
+	switch {
+	case m.mistake == "" || len(m.search.Strategies) == 0:
+		return m, fmt.Errorf("%s: the head must name mistake and strategy", name)
+	case len(ends) != 1 || (len(m.search.Properties) > 0) != (dir == mutantsDir):
+		return m, fmt.Errorf("%s: the head must name the property that finds it; in %s, its test, or say that it is equivalent or survives", name, unseenDir)
 	}
 	return m, nil
+}
+
+// readMutants reads those of a folder.
+func readMutants(t *testing.T, dir string) (all []mutant) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		m, err := readMutant(dir, strings.TrimSuffix(filepath.Base(file), ".patch"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// applied is the tree with the mistakes in it.
+func applied(t *testing.T, mutants ...mutant) tree {
+	t.Helper()
+	changed := tree{root, map[string]string{}}
+	for _, m := range mutants {
+		if err := changed.apply(m.diff); err != nil {
+			t.Fatalf("%s: %v", m.name, err)
+		}
+	}
+	return changed
 }
 
 // set takes in one line of the head.
@@ -84,6 +124,14 @@ func (m *mutant) set(key, value string) (err error) {
 		m.search.Wait, err = time.ParseDuration(value)
 	case "work":
 		m.search.Work, err = time.ParseDuration(value)
+	case "steps":
+		m.steps, err = strconv.Atoi(value)
+	case "test": // "internal/grab/lock TestRenewer"
+		m.test = value
+	case "equivalent":
+		m.equivalent = value
+	case "survives":
+		m.survives = value
 	default:
 		err = fmt.Errorf("no such line of a head")
 	}
@@ -110,25 +158,10 @@ func replayed(f explore.Failure) bool { return len(f.Moments) > 0 }
 // TestMutants puts mistakes into the locks, one at a time, and looks for them
 // with the explorer; and without them, when there must be nothing to be found.
 func TestMutants(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(mutantsDir, "*.patch"))
-	if err != nil {
-		t.Fatal(err)
+	all := readMutants(t, mutantsDir)
+	for _, m := range all {
+		t.Run("apply "+m.name, func(t *testing.T) { applied(t, m) })
 	}
-	var all []mutant
-	for _, file := range files {
-		m, err := readMutant(strings.TrimSuffix(filepath.Base(file), ".patch"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, m)
-	}
-	t.Run("apply", func(t *testing.T) {
-		for _, m := range all {
-			if err := (tree{root, map[string]string{}}).apply(m.diff); err != nil {
-				t.Errorf("%s: %v", m.name, err)
-			}
-		}
-	})
 	if raced {
 		return // the programs are built without the race detector: nothing would be watched
 	}
@@ -154,12 +187,9 @@ func TestMutants(t *testing.T) {
 func expectFound(t *testing.T, mutants ...mutant) {
 	t.Parallel()
 	dir := t.TempDir()
-	changed := tree{root, map[string]string{}}
+	changed := applied(t, mutants...)
 	var names []string
 	for _, m := range mutants {
-		if err := changed.apply(m.diff); err != nil {
-			t.Fatalf("%s: %v", m.name, err)
-		}
 		names = append(names, m.name)
 	}
 	program := filepath.Join(dir, "mutant.test")
@@ -216,12 +246,36 @@ func TestMutantsWithin(t *testing.T) {
 	}
 	for name := range strings.SplitSeq(names, ",") {
 		t.Run(name, func(t *testing.T) {
-			m, err := readMutant(name)
+			m, err := readMutant(mutantsDir, name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r := m.find(t); !slices.ContainsFunc(r.Failures, replayed) {
-				t.Errorf("not found in %d schedules: %s, complete: %v %s", r.Schedules, m.mistake, r.Complete, r.Reason)
+			r := m.find(t)
+			if !slices.ContainsFunc(r.Failures, replayed) {
+				t.Fatalf("not found in %d schedules: %s, complete: %v %s", r.Schedules, m.mistake, r.Complete, r.Reason)
+			}
+			if steps := len(r.Failures[0].Schedule.Steps); m.steps > 0 && steps != m.steps {
+				t.Errorf("found in %d steps, and the head says %d", steps, m.steps)
+			}
+		})
+	}
+}
+
+// TestUnseenMutants puts in the mistakes that the explorer does not find. The test that
+// is said to find one fails; that is tried when GRABLAB_PROVE is 1.
+func TestUnseenMutants(t *testing.T) {
+	for _, m := range readMutants(t, unseenDir) {
+		t.Run(m.name, func(t *testing.T) {
+			changed := applied(t, m)
+			if m.test == "" || raced || os.Getenv("GRABLAB_PROVE") != "1" {
+				return
+			}
+			folder, name, _ := strings.Cut(m.test, " ")
+			test := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-overlay="+changed.overlay(t, t.TempDir()), "-run", "^"+name+"$", "./"+folder)
+			test.Dir = root
+			out, err := test.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "--- FAIL: "+name) {
+				t.Errorf("%s does not fail: %v\n%s", m.test, err, out)
 			}
 		})
 	}
