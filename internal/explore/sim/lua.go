@@ -87,6 +87,7 @@ func (h *luaHost) learn(body string) {
 		return
 	}
 	if proto, err := lua.Compile(chunk, "script"); err == nil {
+		proto.IsVarArg &^= lua.VarArgNeedsArg // a table of arguments for each run, of which there are none
 		h.bodies[sha] = proto
 	}
 }
