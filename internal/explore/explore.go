@@ -26,6 +26,8 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/schedule"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Config says what to search, and how far. The zero value of a field is its
@@ -289,15 +291,22 @@ func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.A
 		}
 		return []worker{l}, l.cluster.Actors, nil
 	}
-	for range cfg.Workers {
-		c, err := startChild(cfg.Command, opening{Config: cfg, Strategy: set.Strategy.Name, Actors: given}, visited)
-		workers = append(workers, c)
-		if err != nil {
-			return workers, nil, err
-		}
-		actors = c.ready.Actors
+	children := make([]*child, cfg.Workers)
+	var starting errgroup.Group
+	for i := range children {
+		starting.Go(func() (err error) {
+			children[i], err = startChild(cfg.Command, opening{Config: cfg, Strategy: set.Strategy.Name, Actors: given}, visited)
+			return err
+		})
 	}
-	return workers, actors, nil
+	err = starting.Wait()
+	for _, c := range children {
+		workers = append(workers, c)
+	}
+	if err != nil {
+		return workers, nil, err
+	}
+	return workers, children[0].ready.Actors, nil
 }
 
 // resultOf a search, but for its failures.
