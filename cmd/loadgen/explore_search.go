@@ -206,7 +206,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 				continue
 			}
 			said[path] = true
-			fmt.Fprintf(w, "%s breaks %s in %d steps, and in none fewer: %s\n", r.Strategy, f.Property, len(f.Schedule.Steps), path)
+			fmt.Fprintf(w, "%s breaks %s in %d steps, and in none fewer that cost no more: %s\n", r.Strategy, f.Property, len(f.Schedule.Steps), path)
 		}
 		if time.Since(last) < progressEvery {
 			return

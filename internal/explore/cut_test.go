@@ -1,0 +1,65 @@
+package explore_test
+
+import (
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+)
+
+// A search that is cut by a count of schedules comes to the same each time, and says that
+// it was cut.
+func TestCutBySchedules(t *testing.T) {
+	cfg := explore.Config{
+		Strategies: []string{"setnx-fenced"}, Preemptions: 2, Faults: []catalog.Fault{catalog.Pause}, FaultCount: 1, Schedules: 100,
+	}
+	first, again := searchFor(t, cfg), searchFor(t, cfg)
+	if first != again {
+		t.Errorf("first\n%s\nthen\n%s", first, again)
+	}
+	results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := results[0]; r.Schedules != 100 || r.Complete || r.Reason == "" || r.Verdict != catalog.Unknown {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Where one property is asked for, a search ends when it is broken in as few steps as
+// can be, and tells that at once; with Everything it goes on to other ways to break it.
+func TestShortestAndEverything(t *testing.T) {
+	cfg := explore.Config{
+		Strategies: []string{"setnx"}, Properties: []string{catalog.OneWinner}, Preemptions: 2,
+		Faults: []catalog.Fault{catalog.Pause, catalog.Slow}, FaultCount: 1,
+	}
+	var told int // schedules that had been run when the failure was known to be the shortest
+	search := func() explore.Result {
+		told = 0
+		results, err := explore.Search(t.Context(), bubbleOf(t), cfg, func(r explore.Result) {
+			if told == 0 && len(r.Failures) > 0 {
+				told = r.Schedules
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return results[0]
+	}
+	shortest := search()
+	if len(shortest.Failures) != 1 || !shortest.Failures[0].Shortest || shortest.Complete || shortest.Reason == "" || told != shortest.Schedules {
+		t.Errorf("told after %d: %+v", told, shortest)
+	}
+	cfg.Everything = true
+	all := search()
+	if !all.Complete || all.Schedules <= shortest.Schedules || told == 0 || told >= all.Schedules {
+		t.Errorf("everything is %d schedules, told after %d: %s", all.Schedules, told, all.Reason)
+	}
+	kinds := map[string]int{}
+	for _, f := range all.Failures {
+		kinds[f.Kind] = len(f.Schedule.Steps)
+	}
+	if len(kinds) < 2 || len(all.Failures[0].Schedule.Steps) != len(shortest.Failures[0].Schedule.Steps) {
+		t.Errorf("the ways are %v, the shortest was %d", kinds, len(shortest.Failures[0].Schedule.Steps))
+	}
+}
