@@ -37,7 +37,9 @@ var agreeWithin = []bounds{
 	{"zookeeper", nil, 2, 1, "", true},
 	{"zookeeper-fenced", []catalog.Fault{catalog.Pause, catalog.Latency}, 2, 0, "", true},
 	{"zookeeper-fenced", nil, 2, 1, "", true},
+	{"etcd", []catalog.Fault{catalog.RedisDown}, 2, 0, "", true},
 	{"etcd", nil, 2, 1, "", true},
+	{"etcd-fenced", []catalog.Fault{catalog.RedisDown}, 2, 0, "", true},
 	{"etcd-fenced", nil, 2, 1, "", true},
 	// A third driver comes, and one of them gives up.
 	{"setnx-fence-write", []catalog.Fault{catalog.RedisRestart}, 3, 2, catalog.Cancel, true},

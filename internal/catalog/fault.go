@@ -50,7 +50,7 @@ var Faults = []FaultEntry{
 	{Crash, nil, "a process ends while it holds (SIGKILL); run starts it again", Run | Explore},
 	{RedisRestart, []string{"restart"}, "Redis, of Redlock a minority, killed and started again empty", Run | Explore},
 	{RedisRestartMost, nil, "a majority of Redlock's nodes killed and started again empty", Run},
-	{RedisDown, []string{"down"}, "Redis, of Redlock a minority, cannot be reached at the release", Run | Explore},
+	{RedisDown, []string{"down"}, "Redis, of Redlock a minority, cannot be reached at the release; explore has ZooKeeper and etcd be down as well", Run | Explore},
 	{RedisDownMost, nil, "a majority of Redlock's nodes cannot be reached at the release", Run},
 	{Amnesia, nil, "the holder has a bare majority of Redlock's nodes, and one of them restarts empty", Run},
 	{Failover, nil, "the master of Redis, or of one Redlock node, dies before it has replicated, and Sentinel promotes the replica", Run},

@@ -28,6 +28,8 @@ func TestReductions(t *testing.T) {
 		{"watchdog-late-subscribe", 1, nil, 10 * time.Second, false},
 		{"mysql-forupdate", 1, []catalog.Fault{catalog.Pause}, 0, false},
 		{"watchdog", 1, []catalog.Fault{catalog.Pause}, 0, true},
+		{"etcd", 1, []catalog.Fault{catalog.ReplyLost}, 0, false},
+		{"zookeeper", 0, []catalog.Fault{catalog.ReplyLost}, 0, false},
 		{"watchdog", 1, []catalog.Fault{catalog.NodeClock}, 0, true},
 		{"handoff", 1, []catalog.Fault{catalog.RedisRestart}, 0, true},
 		{"redlock-miswired", 0, []catalog.Fault{catalog.RedisRestart}, 0, true},

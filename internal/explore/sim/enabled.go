@@ -53,7 +53,7 @@ func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 
 // enabledLocked says whether the actor has a call that can go through.
 func (x *execution) enabledLocked(a *actor) bool {
-	return a != nil && !a.dead && !a.paused && slices.ContainsFunc(x.waiting, func(c *call) bool { return c.actor == a })
+	return a != nil && !a.dead && !a.paused && slices.ContainsFunc(x.waiting, func(c *call) bool { return c.actor == a && !c.unsent() })
 }
 
 // anyEnabledLocked says whether any actor has.
@@ -73,7 +73,7 @@ func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.waiting {
 			switch {
-			case (c.actor == m.current) != own || !m.enabledLocked(c.actor):
+			case (c.actor == m.current) != own || !m.enabledLocked(c.actor) || c.unsent():
 			case m.mirrored(c):
 			case m.commutes(c):
 				m.commuted = true
@@ -256,7 +256,7 @@ func (m *enabledSteps) failures() {
 		return
 	}
 	for _, c := range m.waiting {
-		if c.node == nil || !m.enabledLocked(c.actor) || c.deliver != nil || m.mirrored(c) {
+		if c.node == nil || !m.enabledLocked(c.actor) || c.unsent() || c.deliver != nil || m.mirrored(c) {
 			continue
 		}
 		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
@@ -295,15 +295,14 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// nodeFailures are those of servers that forget. Others come back with what they knew.
+// nodeFailures are a restart and a jump of the clock of servers that forget, and a while
+// in which any cannot be reached.
 func (m *enabledSteps) nodeFailures(n *node) {
-	if _, ok := n.lockServer.(forgetter); !ok {
-		return
-	}
+	_, forgets := n.lockServer.(forgetter)
 	holds := slices.ContainsFunc(m.actors, func(a *actor) bool {
 		return slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.until.After(n.now()) })
 	})
-	if holds {
+	if holds && forgets {
 		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})
 		m.fault(catalog.NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.TTL})
 	}

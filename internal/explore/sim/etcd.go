@@ -52,21 +52,21 @@ func newEtcdServer(name string) *etcdServer {
 }
 
 func (s *etcdServer) close()      {}
-func (s *etcdServer) timePassed() {}
+func (s *etcdServer) disconnect() {}
+
+// timePassed has watches tell what they could not while the server was down.
+func (s *etcdServer) timePassed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.watches {
+		s.tellLocked(w)
+	}
+}
 
 func (s *etcdServer) reset() {
 	s.revision, s.granted = 1, 0
 	s.keys, s.leases = map[string]*mvccpb.KeyValue{}, map[int64]*etcdLease{}
 	s.history, s.watches = nil, nil
-}
-
-// disconnect ends no lease: it only stops the clock.
-func (s *etcdServer) disconnect() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.leases {
-		l.expiry.Stop()
-	}
 }
 
 // answer carries out one request.

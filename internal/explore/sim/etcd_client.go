@@ -58,8 +58,11 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return ctx.Err()
+		case s.down:
+			return errEtcdLost
 		}
 		answer, err := s.answer(request)
 		if err == nil {
@@ -73,8 +76,9 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 		return asStatus(send(ctx))
 	}
 	words := etcdWords(request)
+	_, renewal := request.(*pb.LeaseKeepAliveRequest) // which fails at once where nothing answers
 	return asStatus(x.through(ctx, inst, &call{
-		target: s.name, node: s.node, sent: [][]any{words}, request: request, lost: errEtcdLost,
+		target: s.name, node: s.node, sent: [][]any{words}, request: request, awaits: !renewal, lost: errEtcdLost,
 		text: func() string { return textOfEtcd(words, reply, refused) },
 	}, send))
 }
@@ -187,6 +191,9 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 // tellLocked tells of what the watch has not told of. A watch that nobody reads ends
 // the process.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
+	if s.down {
+		return
+	}
 	response := clientv3.WatchResponse{Header: s.headerLocked()}
 	for _, e := range s.history {
 		filtered := e.Type == clientv3.EventTypePut && w.op.IsFilterPut() || e.Type == clientv3.EventTypeDelete && w.op.IsFilterDelete()
@@ -208,7 +215,7 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 // subscribes has a watch wait for its step, if it needs one. withdraw takes it back.
 func (x *execution) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
 	c := &call{
-		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands,
+		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,
 		text: func() string { return "subscribe to " + key },
 	}
 	x.mu.Lock()

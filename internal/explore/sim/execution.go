@@ -329,6 +329,7 @@ func (x *execution) finish() {
 	for _, n := range x.nodes {
 		n.down = false
 	}
+	x.timePassed()
 	x.mu.Lock()
 	x.ungated = true
 	x.mu.Unlock()

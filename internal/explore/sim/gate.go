@@ -35,6 +35,7 @@ type call struct {
 	deliver func()        // of a SUBSCRIBE, whose caller does not wait at the gate
 	sent    [][]any       // the commands, to be applied later if the caller gives up
 	request any           // to an etcd, likewise
+	awaits  bool          // its client waits for a connection before it sends it
 	lost    error         // what the client makes of a lost reply; nil: errLost
 	text    func() string // what was asked and answered, once it was
 }
@@ -98,6 +99,9 @@ func (x *execution) through(ctx context.Context, inst *instance, c *call, send f
 	x.noteReply(c, err)
 	return err
 }
+
+// unsent says whether the client waits for a server that cannot be reached.
+func (c *call) unsent() bool { return c.awaits && c.node.down }
 
 // loss is what the caller is told of a lost reply.
 func (c *call) loss() error { return cmp.Or(c.lost, errLost) }

@@ -95,6 +95,7 @@ func (x *execution) do(s schedule.Step) bool {
 		n.disconnect()
 	case schedule.Up:
 		n.down = false
+		n.timePassed()
 	case schedule.NodeClock:
 		n.jump(s.Duration)
 	}

@@ -143,15 +143,13 @@ func (s *zkServer) settled() bool {
 	return !s.lost || s.under == 0
 }
 
-// disconnect breaks every connection, and stops the clock of the sessions.
+// disconnect breaks every connection. The sessions live on.
 func (s *zkServer) disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lost = true
 	for _, c := range slices.Clone(s.conns) {
 		c.closeLocked()
-	}
-	for _, session := range s.sessions {
-		session.expiry.Stop()
 	}
 }
 

@@ -98,6 +98,9 @@ func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 		time.Sleep(time.Duration(inst.number) * offset) // the clients' timers come one by one
 		c.process, c.over = inst.processes.Load(), x.ended
 	}
+	if s.down {
+		return nil, errDown
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns = append(s.conns, c)
