@@ -8,7 +8,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck prove tools clean
+.PHONY: help run test lint vet staticcheck mutate prove tools clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -52,6 +52,11 @@ staticcheck:
 
 # As for go.mod: a module that only tests of a dependency want (golang.org/x/exp,
 # for github.com/influxdata/tdigest) has moved, so it is `go mod tidy -e`.
+
+mutate: ## mistakes in the packages whose word counts: prints those that no test finds
+	GOFLAGS= GOBIN=$(CURDIR)/bin go install github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
+	@for p in catalog schedule check; do \
+	  bin/gremlins unleash --workers 2 --timeout-coefficient 30 --invert-logical --invert-loopctrl --invert-assignments ./internal/$$p | grep -v KILLED; done
 
 prove: tools ## what takes longer, and the reference results; an hour and a half
 	@.ci/prove
