@@ -61,7 +61,7 @@ func headOf(file string) (map[string]string, error) {
 	return head, nil
 }
 
-// foundBy says by which kind of program a mistake is found, and how.
+// foundBy says by what a mistake is found: explorer, test, equivalent or survives; and how.
 func foundBy(head map[string]string) (by, how string) {
 	switch {
 	case head["test"] != "":
