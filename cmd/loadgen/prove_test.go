@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 )
 
