@@ -2,8 +2,9 @@ package tap
 
 import (
 	"context"
-	"errors"
 	"slices"
+
+	"grablab/internal/redishook"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,50 +22,15 @@ func Redis(t Tap, instance, target string) redis.Hook {
 	})
 }
 
-// Commands returns a hook that has do make every command of a go-redis client,
-// by send, and every pipeline as the one round trip that it is. The error that
-// do returns is what the caller is told of each of the commands. What a client
-// says to set up a connection does not go through do.
-func Commands(do func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error) redis.Hook {
-	return redisHook{do}
-}
-
-type redisHook struct {
-	do func(context.Context, []redis.Cmder, func(context.Context) error) error
-}
-
-// DialHook leaves dialling as it is: it is no call of a grab.
-func (h redisHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook is for one command. go-redis stores the returned error in it.
-func (h redisHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if setsUp(cmd) {
-			return next(ctx, cmd)
-		}
-		return h.do(ctx, []redis.Cmder{cmd}, func(ctx context.Context) error { return next(ctx, cmd) })
-	}
-}
-
-// ProcessPipelineHook is for a pipeline.
-func (h redisHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
+// Commands is around, but what a client says to set up a connection does not go
+// through it.
+func Commands(around redishook.Hook) redis.Hook {
+	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		if !slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return !setsUp(cmd) }) {
-			return next(ctx, cmds)
+			return send(ctx)
 		}
-		var sent error
-		err := h.do(ctx, cmds, func(ctx context.Context) error {
-			sent = next(ctx, cmds)
-			return sent
-		})
-		// If the pipeline was refused, or its reply is lost, so is each command.
-		if err != nil && !errors.Is(err, sent) {
-			for _, cmd := range cmds {
-				cmd.SetErr(err)
-			}
-		}
-		return err
-	}
+		return around(ctx, cmds, send)
+	})
 }
 
 // setsUp says whether go-redis sends cmd by itself, to ready a connection for its

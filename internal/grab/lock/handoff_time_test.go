@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/redishook"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -43,7 +44,12 @@ func (b *bubble) client(hooks ...redis.Hook) *redis.Client {
 			return b.node.Dial()
 		},
 	})
-	client.AddHook(cutHook{&b.down})
+	client.AddHook(redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
+		if b.down.Load() {
+			return errDown
+		}
+		return send(ctx)
+	}))
 	for _, hook := range hooks {
 		client.AddHook(hook)
 	}
@@ -55,33 +61,6 @@ func (b *bubble) open(t *testing.T, ttl, wait time.Duration, hooks ...redis.Hook
 	client := b.client(hooks...)
 	l = newHandoffOn(t, client, ttl, wait)
 	return l, func() { _, _ = l.Close(), client.Close() }
-}
-
-// cutHook fails every call while the server is down.
-type cutHook struct{ down *atomic.Bool }
-
-func (h cutHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h cutHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.down.Load() {
-			cmd.SetErr(errDown)
-			return errDown
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h cutHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.down.Load() {
-			for _, cmd := range cmds {
-				cmd.SetErr(errDown)
-			}
-			return errDown
-		}
-		return next(ctx, cmds)
-	}
 }
 
 func TestHandoffKeptForAsLongAsItIsHeld(t *testing.T) {

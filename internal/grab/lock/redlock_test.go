@@ -12,6 +12,7 @@ import (
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/redishook"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -157,7 +158,7 @@ func TestMinorityLost(t *testing.T) {
 // meets has something stand around the commands of one name to one node.
 func meets(node int, name string, do step) func(*lock.Env) {
 	return func(e *lock.Env) {
-		e.Redlock[node].AddHook(locktest.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+		e.Redlock[node].AddHook(redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 			if cmds[0].Name() == name && strings.Contains(fmt.Sprint(cmds[0].Args()), theKey) {
 				return do(ctx, send)
 			}
@@ -235,7 +236,7 @@ func TestEachTryHasItsToken(t *testing.T) {
 		var values []string
 		wait := func(e *lock.Env) {
 			e.Wait = time.Second
-			e.Redlock[2].AddHook(locktest.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+			e.Redlock[2].AddHook(redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 				if args := cmds[0].Args(); cmds[0].Name() == "set" && args[1] == theKey {
 					values = append(values, fmt.Sprint(args[2]))
 				}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/redishook"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -86,7 +86,7 @@ func (s *simulation) actor(strategy string, change ...func(*lock.Env)) *actor {
 	}
 	for i, node := range s.nodes {
 		client := s.client(node)
-		client.AddHook(locktest.Hook(a.around))
+		client.AddHook(redishook.Hook(a.around))
 		env.Redlock = append(env.Redlock, client)
 		if i == 0 {
 			env.Redis = client

@@ -11,6 +11,7 @@ import (
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/redishook"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -76,7 +77,7 @@ func TestSameTokenAgain(t *testing.T) {
 
 // twice sends every command twice and returns the second reply, as a client does
 // that has lost the first.
-var twice = locktest.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
+var twice = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 	if err := send(ctx); err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func TestOneMessageWakesOne(t *testing.T) {
 
 // counting counts calls of scripts.
 func counting(calls *atomic.Int32) redis.Hook {
-	return locktest.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+	return redishook.Hook(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
 		err := send(ctx)
 		if cmds[0].Name() == "evalsha" {
 			calls.Add(1)
@@ -212,7 +213,7 @@ func TestLateCleanup(t *testing.T) {
 			client := locktest.NewClient(server.Addr())
 			defer client.Close()
 			var first sync.Once // its reply comes after the lease has run out
-			client.AddHook(locktest.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
+			client.AddHook(redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 				err := send(ctx)
 				first.Do(func() { time.Sleep(60 * time.Millisecond) })
 				return err
