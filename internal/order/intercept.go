@@ -2,6 +2,7 @@ package order
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -22,6 +23,7 @@ const (
 // one step of a schedule.
 type Call struct {
 	Kind CallKind
+	Over Tx // the session that it goes over; nil: one of the store's
 
 	// What was asked.
 	Fence uint64 // of a ReadCall
@@ -44,7 +46,7 @@ type Around func(ctx context.Context, c *Call, send func(context.Context) error)
 // client can tell whether a session has begun. Nor do Create and Ledger, which
 // belong to no grab.
 func Intercept(s Store, around Around) Store {
-	return interceptedStore{interceptedRows{s, around}, s}
+	return interceptedStore{interceptedRows{s, nil, around}, s}
 }
 
 type interceptedStore struct {
@@ -65,7 +67,7 @@ func (s interceptedStore) Begin(ctx context.Context) (Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return interceptedTx{interceptedRows{tx, s.around}, tx}, nil
+	return interceptedTx{interceptedRows{tx, tx, s.around}, tx}, nil
 }
 
 type interceptedTx struct {
@@ -74,7 +76,7 @@ type interceptedTx struct {
 }
 
 func (x interceptedTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
-	c := &Call{Kind: LockRowCall}
+	c := &Call{Kind: LockRowCall, Over: x.tx}
 	err := x.around.call(ctx, c, func(ctx context.Context) (err error) {
 		c.Locked, err = x.tx.LockRow(ctx, id, wait)
 		return err
@@ -83,7 +85,7 @@ func (x interceptedTx) LockRow(ctx context.Context, id int64, wait time.Duration
 }
 
 func (x interceptedTx) LockName(ctx context.Context, name string, wait time.Duration) (bool, error) {
-	c := &Call{Kind: LockNameCall, Name: name}
+	c := &Call{Kind: LockNameCall, Over: x.tx, Name: name}
 	err := x.around.call(ctx, c, func(ctx context.Context) (err error) {
 		c.Locked, err = x.tx.LockName(ctx, name, wait)
 		return err
@@ -92,17 +94,18 @@ func (x interceptedTx) LockName(ctx context.Context, name string, wait time.Dura
 }
 
 func (x interceptedTx) Close(ctx context.Context) error {
-	return x.around.call(ctx, &Call{Kind: CloseCall}, x.tx.Close)
+	return x.around.call(ctx, &Call{Kind: CloseCall, Over: x.tx}, x.tx.Close)
 }
 
 type interceptedRows struct {
 	rows   Rows
+	over   Tx // nil: none
 	around Around
 }
 
 // Read returns the order also with the error that says why it is of no use.
 func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
-	c := &Call{Kind: ReadCall, Fence: fence}
+	c := &Call{Kind: ReadCall, Over: r.over, Fence: fence}
 	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {
 		c.Order, err = r.rows.Read(ctx, id, fence)
 		return err
@@ -111,14 +114,18 @@ func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Orde
 }
 
 func (r interceptedRows) Claim(ctx context.Context, claim Claim, g Guard) error {
-	return r.around.call(ctx, &Call{Kind: ClaimCall, Claim: claim, Guard: g}, func(ctx context.Context) error {
+	return r.around.call(ctx, &Call{Kind: ClaimCall, Over: r.over, Claim: claim, Guard: g}, func(ctx context.Context) error {
 		return r.rows.Claim(ctx, claim, g)
 	})
 }
 
 func (a Around) call(ctx context.Context, c *Call, send func(context.Context) error) error {
-	return a(ctx, c, func(ctx context.Context) error {
+	err := a(ctx, c, func(ctx context.Context) error {
 		c.Err = send(ctx)
 		return c.Err
 	})
+	if err != nil && !errors.Is(err, c.Err) { // a reply that is lost brings no value
+		c.Order, c.Locked = Order{}, false
+	}
+	return err
 }

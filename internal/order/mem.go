@@ -243,6 +243,7 @@ func (t *memTx) Close(context.Context) error {
 		return errMemLost
 	}
 	t.m.sessions = slices.Delete(t.m.sessions, i, i+1)
+	close(t.lost) // also for a statement of it that still waits
 	t.release()
 	return nil
 }

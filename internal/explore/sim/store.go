@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -13,12 +14,16 @@ import (
 func (x *execution) storeOf(inst *instance) order.Store {
 	return order.Intercept(sessions{x.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
-		return x.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
+		err := x.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
 			if c.Kind == order.ClaimCall {
 				ctx = context.WithoutCancel(ctx) // as with a real one, a request that has arrived is carried out
 			}
 			return send(ctx)
 		})
+		if c.Over != nil && err != nil && (ctx.Err() != nil || !errors.Is(err, c.Err)) {
+			_ = c.Over.Close(context.WithoutCancel(ctx)) // a client drops the connection of a session whose state it does not know
+		}
+		return err
 	})
 }
 

@@ -191,6 +191,9 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 			r.value, err = call()
 			return err
 		})
+		if r.err != nil { // a reply that is lost brings no value
+			r.value = *new(T)
+		}
 		replies <- r
 		close(replies)
 	})
