@@ -195,13 +195,16 @@ func faults() (string, error) {
 		if f.Name == catalog.NoFault {
 			continue
 		}
-		struck, err := fault.Find(f.Name)
-		if err != nil {
-			return "", err
-		}
-		points := "all"
-		if struck.Reach != nil {
-			points = "some: " + struck.Reach.Why
+		points := "every step"
+		if f.By&catalog.Run != 0 {
+			struck, err := fault.Find(f.Name)
+			if err != nil {
+				return "", err
+			}
+			points = "all"
+			if struck.Reach != nil {
+				points = "some: " + struck.Reach.Why
+			}
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, cell(f.About), cell(points), programs(f.By))
 	}
@@ -322,6 +325,10 @@ func wider() (string, error) {
 			on = "Redlock's nodes"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", w.Fault, on, w.As, w.Why)
+	}
+	b.WriteString("\nAnd it does not reach as far here:\n\n| fault | of | because |\n|---|---|---|\n")
+	for _, n := range explore.Narrower {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", n.Fault, strings.Join(n.Strategies, ", "), n.Why)
 	}
 	return b.String(), nil
 }

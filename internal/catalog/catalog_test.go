@@ -88,10 +88,10 @@ func TestPrograms(t *testing.T) {
 	if run := catalog.FaultsBy(catalog.Run); len(run) != 23 || run[0] != catalog.NoFault {
 		t.Errorf("run plays %v", run)
 	}
-	if explored := catalog.FaultsBy(catalog.Explore); len(explored) != 10 || slices.Contains(explored, catalog.NoFault) {
+	if explored := catalog.FaultsBy(catalog.Explore); len(explored) != 19 || slices.Contains(explored, catalog.NoFault) {
 		t.Errorf("explore plays %v", explored)
 	}
-	if explored := catalog.PropertiesBy(catalog.Explore); len(explored) != 10 || slices.Contains(explored, catalog.Survives) {
+	if explored := catalog.PropertiesBy(catalog.Explore); len(explored) != 13 || slices.Contains(explored, catalog.Survives) {
 		t.Errorf("explore can be asked for %v", explored)
 	}
 	if replayed := catalog.PropertiesBy(catalog.Replay); len(replayed) != 6 {
@@ -100,63 +100,87 @@ func TestPrograms(t *testing.T) {
 }
 
 func TestModeOf(t *testing.T) {
-	type facts = catalog.Facts
 	setnx, redlock, miswired := []string{"F11", "F17"}, []string{"F15", "F18", "F19", "F21"}, []string{"F15", "F20"}
 	for _, tt := range []struct {
-		facts
-		want string
+		property string
+		shown    catalog.Facts
+		known    []string
+		want     string
 	}{
-		{facts{Property: catalog.OneWinner, Known: []string{"F1"}}, "F1"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Pause, Known: []string{"F1"}}, "F1"},
-		{facts{Property: catalog.OneWinner, Known: setnx}, ""}, // nothing explains that
-		{facts{Property: catalog.OneWinner, Fault: catalog.Pause, Known: setnx}, "F11"},
-		{facts{Property: catalog.HoldersExclusive, Fault: catalog.Slow, Known: setnx}, "F11"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Pause, Known: []string{"F13", "F15"}}, "F11"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Partition, Known: []string{"F13", "F15"}}, "F13"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Pause, Known: setnx, FenceWrite: true}, "F34"},
-		{facts{Property: catalog.WriteAfterExpiry, Fault: catalog.Pause, Known: setnx, FenceWrite: true}, "F34"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Slow, Known: []string{"F36"}, FreedAnother: true}, "F36"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Slow, Known: []string{"F36"}}, "F11"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Slow, Known: setnx, FreedAnother: true}, "F11"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Latency, Known: []string{"F5", "F12"}}, "F12"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Latency, Known: []string{"F12", "F37"}}, "F37"},
-		{facts{Property: catalog.HoldersExclusive, Fault: catalog.Latency, Known: []string{"F12", "F37"}}, "F12"},
-		{facts{Property: catalog.WriteAfterExpiry, Fault: catalog.Latency, Known: []string{"F5", "F12"}}, "F12"},
-		{facts{Property: catalog.OneWinner, Known: []string{"F31", "F32"}}, "F31"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.Pause, Known: []string{"F31", "F32"}}, "F31"},
-		{facts{Property: catalog.StuckOrder, Known: []string{"F31", "F32"}}, "F31"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.DBRestart, Known: []string{"F31", "F32"}}, "F32"},
-		{facts{Property: catalog.LeaseExclusive, Fault: catalog.Slow, Known: []string{"F36"}}, "F36"},
-		{facts{Property: catalog.LeaseExclusive, Fault: catalog.Slow}, "F5"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.NodeClock, Known: setnx}, "F19"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.NodeClock, Known: []string{"F37"}}, "F37"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.RedisRestart, Known: setnx}, "F17"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.RedisRestart, Known: redlock}, "F18"},
-		{facts{Property: catalog.LeaseExclusive, Fault: catalog.RedisRestart, Repeated: true, Known: redlock}, "F21"},
-		{facts{Property: catalog.LeaseExclusive, Fault: catalog.RedisRestart, Known: miswired}, "F20"},
-		{facts{Property: catalog.LossNotified, Fault: catalog.RedisRestart, Repeated: true, Known: []string{"F24"}}, "F24"},
-		{facts{Property: catalog.StuckOrder, Fault: catalog.Hang, Known: []string{"F3", "F5", "F15"}}, "F15"},
-		{facts{Property: catalog.StuckOrder, Fault: catalog.Crash, Known: []string{"F3", "F5", "F15"}}, "F3"},
-		{facts{Property: catalog.StuckOrder, Fault: catalog.Crash, Known: setnx}, ""},
-		{facts{Property: catalog.OneWinner, Fault: catalog.RedisFull, Known: setnx}, "F38"},
-		{facts{Property: catalog.HoldersExclusive, Fault: catalog.RedisFull, Known: miswired}, "F20"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.FailoverSplit, Known: setnx}, "F39"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.FailoverSplit, Known: miswired}, "F20"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.SlowDB, Known: setnx}, "F40"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.SlowDB, Known: []string{"F37"}}, "F37"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.SlowDB, Known: []string{"F34"}, FenceWrite: true}, "F34"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.ReplyLost, Known: []string{"F33"}}, "F33"},
-		{facts{Property: catalog.StuckOrder, Fault: catalog.ReplyLost, Known: []string{"F3"}}, "F25"},
-		{facts{Property: catalog.StuckOrder, Fault: catalog.Cancel, Known: []string{"F14"}}, "F14"},
-		{facts{Property: catalog.StuckOrder, Fault: catalog.Cancel, Known: []string{"F3"}}, "F22"},
-		{facts{Property: catalog.HoldersExclusive, Fault: catalog.LateRelease, Known: []string{"F35"}}, "F35"},
-		{facts{Property: catalog.OneWinner, Fault: catalog.LateRelease, Known: setnx}, "F11"},
-		{facts{Property: catalog.NoLostWakeup}, "F16"},
-		{facts{Property: catalog.NoLostWakeup, Fault: catalog.Crash}, ""},
-		{facts{Property: catalog.AnswersAgree, Fault: catalog.Pause, Known: setnx}, ""},
+		{catalog.OneWinner, 0, []string{"F1"}, "F1"},
+		{catalog.OneWinner, catalog.LeaseEnded, []string{"F1"}, "F1"},
+		{catalog.OneWinner, 0, setnx, ""}, // nothing explains that
+		{catalog.OneWinner, catalog.Pause.Shows(), setnx, "F11"},
+		{catalog.OneWinner, catalog.LeaseEnded | catalog.Died, setnx, "F11"},
+		{catalog.OneWinner, catalog.Died, setnx, ""},
+		{catalog.HoldersExclusive, catalog.Slow.Shows(), setnx, "F11"},
+		{catalog.OneWinner, catalog.Pause.Shows(), []string{"F13", "F15"}, "F11"},
+		{catalog.OneWinner, catalog.Partition.Shows(), []string{"F13", "F15"}, "F13"},
+		{catalog.OneWinner, catalog.Partition.Shows(), setnx, "F11"},
+		{catalog.OneWinner, catalog.CutOff, []string{"F13"}, ""}, // its lease has not ended
+		{catalog.OneWinner, catalog.LeaseEnded | catalog.FenceAtWrite, setnx, "F34"},
+		{catalog.WriteAfterExpiry, catalog.LeaseEnded | catalog.FenceAtWrite, setnx, "F34"},
+		{catalog.OneWinner, catalog.Forgotten | catalog.FenceFell | catalog.FenceAtWrite | catalog.Cancelled, []string{"F34"}, "F27"},
+		{catalog.OneWinner, catalog.LeaseEnded | catalog.FreedAnother, []string{"F36"}, "F36"},
+		{catalog.OneWinner, catalog.LeaseEnded, []string{"F36"}, "F11"},
+		{catalog.OneWinner, catalog.FreedAnother, setnx, "F5"}, // it is not known to, and has
+		{catalog.OneWinner, catalog.Latency.Shows(), []string{"F5", "F12"}, "F12"},
+		{catalog.OneWinner, catalog.Latency.Shows(), []string{"F12", "F37"}, "F37"},
+		{catalog.HoldersExclusive, catalog.Latency.Shows(), []string{"F12", "F37"}, "F12"},
+		{catalog.WriteAfterExpiry, catalog.GrantLate, []string{"F5", "F12"}, "F12"},
+		{catalog.OneWinner, catalog.Delayed, []string{"F5", "F12"}, ""}, // the grant was in time
+		{catalog.OneWinner, 0, []string{"F31", "F32"}, "F31"},
+		{catalog.OneWinner, catalog.LeaseEnded, []string{"F31", "F32"}, "F31"},
+		{catalog.StuckOrder, 0, []string{"F31", "F32"}, "F31"},
+		{catalog.OneWinner, catalog.DBRestart.Shows(), []string{"F31", "F32"}, "F32"},
+		{catalog.LeaseExclusive, catalog.LeaseEnded | catalog.FreedAnother, []string{"F36"}, "F36"},
+		{catalog.LeaseExclusive, catalog.FreedAnother, nil, "F5"},
+		{catalog.LeaseExclusive, catalog.Died, nil, ""},
+		{catalog.LeaseExclusive, catalog.TakenOver, []string{"F7"}, "F7"},
+		{catalog.LeaseExclusive, catalog.TakenOver, setnx, ""}, // no clock explains it
+		{catalog.LeaseExclusive, catalog.TakenOver | catalog.ClocksApart, nil, "F9"},
+		{catalog.LeaseExclusive, catalog.ClocksApart, setnx, ""}, // the lock was not taken over
+		{catalog.OneWinner, catalog.NodeClock.Shows(), setnx, "F19"},
+		{catalog.OneWinner, catalog.NodeClock.Shows(), []string{"F37"}, "F37"},
+		{catalog.OneWinner, catalog.RedisRestart.Shows(), setnx, "F17"},
+		{catalog.OneWinner, catalog.RedisRestart.Shows(), redlock, "F18"},
+		{catalog.OneWinner, catalog.Amnesia.Shows(), redlock, "F18"},
+		{catalog.LeaseExclusive, catalog.Forgotten | catalog.ForgottenTwice, redlock, "F21"},
+		{catalog.LeaseExclusive, catalog.RedisRestart.Shows(), miswired, "F20"},
+		{catalog.LossNotified, catalog.Forgotten | catalog.ForgottenTwice, []string{"F24"}, "F24"},
+		{catalog.StuckOrder, catalog.Hang.Shows(), []string{"F3", "F5", "F15"}, "F15"},
+		{catalog.StuckOrder, catalog.Crash.Shows(), []string{"F3", "F5", "F15"}, "F3"},
+		{catalog.StuckOrder, catalog.Crash.Shows(), setnx, ""},
+		{catalog.OneWinner, catalog.RedisFull.Shows(), setnx, "F38"},
+		{catalog.HoldersExclusive, catalog.RedisFull.Shows(), miswired, "F20"},
+		{catalog.OneWinner, catalog.FailoverSplit.Shows(), setnx, "F39"},
+		{catalog.OneWinner, catalog.FailoverSplit.Shows(), miswired, "F20"},
+		{catalog.OneWinner, catalog.SlowDB.Shows(), setnx, "F40"},
+		{catalog.OneWinner, catalog.SlowDB.Shows(), []string{"F37"}, "F37"},
+		{catalog.OneWinner, catalog.SlowDB.Shows() | catalog.FenceAtWrite, []string{"F34"}, "F34"},
+		{catalog.OneWinner, catalog.ReplyLost.Shows(), []string{"F33"}, "F33"},
+		{catalog.StuckOrder, catalog.ReplyLost.Shows(), []string{"F3"}, "F25"},
+		{catalog.StuckOrder, catalog.Cancel.Shows(), []string{"F14"}, "F14"},
+		{catalog.StuckOrder, catalog.Cancel.Shows(), []string{"F3"}, "F22"},
+		{catalog.HoldersExclusive, catalog.LateRelease.Shows(), []string{"F35"}, "F35"},
+		{catalog.OneWinner, catalog.LateRelease.Shows(), setnx, "F11"},
+		{catalog.FenceMonotone, catalog.LeaseEnded, nil, "F26"},
+		{catalog.FenceMonotone, catalog.Forgotten | catalog.FenceFell, nil, "F27"},
+		{catalog.NoLostWakeup, 0, nil, "F16"},
+		{catalog.NoLostWakeup, catalog.Died, nil, ""},
+		{catalog.AnswersAgree, catalog.LeaseEnded, setnx, ""},
 	} {
-		if m, _ := catalog.ModeOf(tt.facts); m.ID != tt.want {
-			t.Errorf("%+v: got %q, want %q", tt.facts, m.ID, tt.want)
+		if m, _ := catalog.ModeOf(tt.property, tt.shown, tt.known); m.ID != tt.want {
+			t.Errorf("%+v: got %q, want %q", tt, m.ID, tt.want)
+		}
+	}
+}
+
+// A fault shows something, or it explains nothing.
+func TestFaultsShow(t *testing.T) {
+	for _, f := range catalog.Faults {
+		if shows := f.Name.Shows() != 0; shows == (f.Name == catalog.NoFault) {
+			t.Errorf("%s shows something: %v", f.Name, shows)
 		}
 	}
 }

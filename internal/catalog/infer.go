@@ -2,26 +2,75 @@ package catalog
 
 import "slices"
 
-// Facts are what is known of a failure.
-type Facts struct {
-	Property string   // that is broken: a name of [Properties]
-	Fault    Fault    // that struck first; [NoFault] or "": none did
-	Repeated bool     // a lock server was restarted more than once
-	Known    []string // the modes that the strategy is known to break by
-	// FenceWrite: the winner was written under the guard that compares a fencing
-	// token at the write alone.
-	FenceWrite bool
-	// FreedAnother: a release freed the lock of another holder.
-	FreedAnother bool
+// Facts are what a schedule, or the record of a run, shows of a failure: a set.
+type Facts uint32
+
+// The facts. The first say how a second driver got in while one was inside.
+const (
+	LeaseEnded     Facts = 1 << iota // the lease ended, by its server's clock
+	GrantLate                        // the reply that granted the lock came when the lease had ended
+	FreedAnother                     // a release freed the lock of another holder
+	TakenOver                        // an acquire took a lock whose lease ran
+	Overwritten                      // an acquire that came to nothing changed what a holder had set
+	Forgotten                        // a server forgot a lease that ran
+	ForgottenTwice                   // and it, or another one, did so once more
+	Evicted                          // a server that was out of memory dropped the lock
+	TwoMasters                       // two servers took themselves for the master
+	ClockJumped                      // a server's clock jumped past the end of the lease
+	SessionClosed                    // the database closed the session that the lock lived in
+	WriteLate                        // a write was under way until the lease had ended
+	FenceFell                        // a later holder got a lower fencing token
+	FenceAtWrite                     // fencing tokens are compared at the write alone
+
+	// What else happened.
+	ClocksApart  // the wall clocks of two clients
+	CutOff       // a client did not reach a server that others reached
+	Hung         // the work of a holder never returned
+	Died         // a process did
+	Unreachable  // a server was, for all
+	ReplyWasLost // a call was carried out, and its caller told of an error
+	Cancelled    // a client hung up
+	Delayed      // a request arrived when its caller had given up
+	ReleasedLate // a holder released when its lease had ended
+	WakeUpLost   // a message to waiters did not reach them, or late
+)
+
+// implied is what a fault that has struck shows by itself, where run aims it.
+var implied = map[Fault]Facts{
+	Slow:             LeaseEnded,
+	Pause:            LeaseEnded,
+	Hang:             LeaseEnded | Hung,
+	Crash:            Died,
+	RedisRestart:     Forgotten,
+	RedisRestartMost: Forgotten,
+	Failover:         Forgotten,
+	Amnesia:          Forgotten,
+	RedisDown:        Unreachable,
+	RedisDownMost:    Unreachable,
+	Partition:        LeaseEnded | CutOff,
+	PartitionDB:      LeaseEnded | CutOff,
+	Latency:          GrantLate | Delayed,
+	ClientClock:      ClocksApart | TakenOver,
+	NodeClock:        ClockJumped,
+	DBRestart:        SessionClosed,
+	ReplyLost:        ReplyWasLost,
+	RedisFull:        Evicted,
+	FailoverSplit:    TwoMasters,
+	SlowDB:           LeaseEnded | WriteLate,
+	LateRelease:      LeaseEnded | ReleasedLate,
+	Cancel:           Cancelled,
+	MessageLost:      WakeUpLost,
 }
 
-// inference is one line of the table that goes from facts to a failure mode. It
+// Shows is what the fault shows by itself where it has struck.
+func (f Fault) Shows() Facts { return implied[f] }
+
+// inference is one line of the table that goes from what is shown to a failure mode. It
 // fits where all that it names does.
 type inference struct {
-	properties   []string // one of them is broken; nil: any
-	faults       []Fault  // one of them struck; nil: any, or none
-	repeated     bool
-	freedAnother bool
+	properties []string // one of them is broken; nil: any
+	shown      Facts    // all of them
+	not        Facts    // none of them
 
 	known     []string // the first of these that the strategy is known to break by
 	otherwise string   // the mode if none of them is; "": go on to the next line
@@ -31,64 +80,60 @@ type inference struct {
 var (
 	exclusion = []string{OneWinner, HoldersExclusive}
 	exclusive = []string{OneWinner, HoldersExclusive, LeaseExclusive}
-	pauses    = []Fault{Slow, Pause, Hang} // they stop a renewal too
-	cutOff    = []Fault{Partition, PartitionDB}
-	restarts  = []Fault{RedisRestart, RedisRestartMost, Failover}
+	blind     = []string{"F5", "F6", "F35", "F36"} // releases that free another's lock
 )
 
 // inferences are gone through in order; the first that fits and has an answer decides.
 var inferences = []inference{
-	{freedAnother: true, known: []string{"F5", "F6", "F35", "F36"}},
+	{shown: FreedAnother, known: blind},
+	{shown: ReleasedLate, known: blind},
 	// Without a lock that reaches across processes, no fault is needed.
 	{properties: exclusion, known: []string{"F1", "F2"}},
-	{properties: exclusion, faults: []Fault{DBRestart}, known: []string{"F32", "F33"}},
+	{properties: exclusion, shown: SessionClosed, known: []string{"F32", "F33"}},
 	{properties: exclusion, known: []string{"F31"}}, // two drivers of one process are enough
-	{properties: []string{OneWinner}, faults: []Fault{Cancel}, known: []string{"F5", "F6", "F35", "F36"}, otherwise: "F5"},
-	{properties: []string{OneWinner}, faults: []Fault{ReplyLost}, otherwise: "F33"},
-	{properties: exclusive, faults: []Fault{LateRelease}, known: []string{"F5", "F6", "F35", "F36"}, otherwise: "F11"},
-	{properties: exclusion, faults: []Fault{NodeClock}, known: []string{"F34", "F37"}},
-	{properties: exclusion, faults: pauses, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
-	{properties: exclusion, faults: cutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}, otherwise: "F11"},
-	{properties: exclusion, faults: []Fault{SlowDB}, known: []string{"F34", "F37", "F26"}, otherwise: "F40"},
+	{properties: []string{OneWinner, StaleWrite, FenceMonotone}, shown: FenceFell, otherwise: "F27"},
+	{properties: exclusive, shown: FreedAnother, otherwise: "F5"},
+	{properties: []string{OneWinner}, shown: ReplyWasLost, not: LeaseEnded, otherwise: "F33"},
+	{properties: exclusion, shown: ClockJumped, known: []string{"F34", "F37"}},
+	{properties: exclusion, shown: WriteLate, known: []string{"F34", "F37", "F26"}, otherwise: "F40"},
+	{properties: exclusion, shown: LeaseEnded | CutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}},
+	{properties: exclusion, shown: LeaseEnded, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
 	// Who asks once more is stopped after a late grant, and not by a late answer.
-	{properties: []string{OneWinner, WriteAfterExpiry}, faults: []Fault{Latency}, known: []string{"F37"}},
-	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, faults: []Fault{Latency}, otherwise: "F12"},
-	{properties: exclusion, faults: []Fault{Amnesia}, otherwise: "F18"},
-	{properties: []string{LeaseExclusive}, faults: []Fault{Slow, Pause}, known: []string{"F5", "F6", "F7", "F35", "F36"}, otherwise: "F5"},
-	{properties: []string{LeaseExclusive}, faults: []Fault{Crash}, otherwise: "F7"},
-	{properties: exclusive, faults: []Fault{ClientClock}, otherwise: "F9"},
-	{properties: exclusive, faults: []Fault{NodeClock}, otherwise: "F19"},
-	{properties: exclusive, faults: restarts, repeated: true, known: []string{"F21", "F17", "F24"}, otherwise: "F21"},
-	{properties: exclusive, faults: restarts, known: []string{"F20", "F18", "F24"}, otherwise: "F17"},
-	{properties: exclusive, faults: []Fault{RedisFull}, known: []string{"F20"}, otherwise: "F38"},
-	{properties: exclusive, faults: []Fault{FailoverSplit}, known: []string{"F20"}, otherwise: "F39"},
-	{properties: []string{WriteAfterExpiry}, faults: []Fault{Slow, Pause}, known: []string{"F34", "F37"}, otherwise: "F11"},
-	{properties: []string{StaleWrite}, faults: []Fault{Slow, Pause}, otherwise: "F11"},
-	{properties: []string{FenceMonotone}, faults: []Fault{Slow, Pause}, otherwise: "F26"},
-	{properties: []string{FenceMonotone}, faults: []Fault{RedisRestart}, otherwise: "F27"},
-	{properties: []string{StuckOrder}, faults: []Fault{Hang}, otherwise: "F15"},
-	{properties: []string{StuckOrder}, faults: []Fault{ReplyLost}, otherwise: "F25"},
-	{properties: []string{StuckOrder}, faults: []Fault{Cancel}, known: []string{"F14"}, otherwise: "F22"},
+	{properties: []string{OneWinner, WriteAfterExpiry}, shown: GrantLate, known: []string{"F37"}},
+	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, shown: GrantLate, otherwise: "F12"},
+	{properties: exclusive, shown: TakenOver | ClocksApart, otherwise: "F9"},
+	{properties: exclusive, shown: TakenOver, known: []string{"F7"}},
+	{properties: exclusive, shown: ClockJumped, otherwise: "F19"},
+	{properties: exclusive, shown: ForgottenTwice, known: []string{"F21", "F17", "F24"}, otherwise: "F21"},
+	{properties: exclusive, shown: Forgotten, known: []string{"F20", "F18", "F24"}, otherwise: "F17"},
+	{properties: exclusive, shown: Evicted, known: []string{"F20"}, otherwise: "F38"},
+	{properties: exclusive, shown: TwoMasters, known: []string{"F20"}, otherwise: "F39"},
+	{properties: []string{WriteAfterExpiry}, shown: LeaseEnded, known: []string{"F34", "F37"}, otherwise: "F11"},
+	{properties: []string{WriteAfterExpiry}, shown: ClockJumped, known: []string{"F37"}, otherwise: "F19"},
+	{properties: []string{StaleWrite}, shown: LeaseEnded, otherwise: "F11"},
+	{properties: []string{FenceMonotone}, shown: LeaseEnded, otherwise: "F26"},
+	{properties: []string{StuckOrder}, shown: Hung, otherwise: "F15"},
+	{properties: []string{StuckOrder}, shown: ReplyWasLost, otherwise: "F25"},
+	{properties: []string{StuckOrder}, shown: Cancelled, known: []string{"F14"}, otherwise: "F22"},
 	{properties: []string{StuckOrder}, known: []string{"F3", "F4", "F31"}},
-	{properties: []string{StuckOrder}, faults: []Fault{Latency}, known: []string{"F14"}},
-	{properties: []string{NoLostWakeup}, faults: []Fault{NoFault}, otherwise: "F16"},
-	{properties: []string{ReleaseEffective}, faults: []Fault{Slow, Pause, Crash}, otherwise: "F10"},
-	{properties: []string{NoResidue}, faults: []Fault{Cancel}, otherwise: "F22"},
-	{properties: []string{NoResidue}, faults: []Fault{ReplyLost}, otherwise: "F25"},
-	{properties: []string{NoResidue}, faults: []Fault{Slow, Pause, Crash}, otherwise: "F8"},
-	{properties: []string{LossNotified}, faults: []Fault{Slow}, otherwise: "F13"},
-	{properties: []string{LossNotified}, faults: []Fault{RedisRestart}, known: []string{"F24"}, otherwise: "F17"},
+	{properties: []string{StuckOrder}, shown: Delayed, known: []string{"F14"}},
+	{properties: []string{NoLostWakeup}, not: Died | Unreachable | ReplyWasLost | Delayed | WakeUpLost, otherwise: "F16"},
+	{properties: []string{ReleaseEffective}, shown: Overwritten, known: []string{"F10"}},
+	{properties: []string{ReleaseEffective}, shown: ReplyWasLost, known: []string{"F25"}},
+	{properties: []string{NoResidue}, shown: Cancelled, otherwise: "F22"},
+	{properties: []string{NoResidue}, shown: ReplyWasLost, otherwise: "F25"},
+	{properties: []string{NoResidue}, known: []string{"F8"}},
+	{properties: []string{LossNotified}, shown: LeaseEnded, otherwise: "F13"},
+	{properties: []string{LossNotified}, shown: Forgotten, known: []string{"F24"}, otherwise: "F17"},
 }
 
-// ModeOf infers the failure mode that explains the facts; false where none of
-// those that are known does.
-func ModeOf(f Facts) (Mode, bool) {
-	if f.Fault == "" {
-		f.Fault = NoFault
-	}
+// ModeOf infers the failure mode by which a property broke from what is shown and from
+// the modes that the strategy is known to break by; false where none explains it whose
+// facts are shown.
+func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 	for _, line := range inferences {
-		if line.fits(f) {
-			if m, ok := FindMode(line.answer(f)); ok {
+		if line.fits(property, shown) {
+			if m, ok := FindMode(line.answer(shown, known)); ok {
 				return m, true
 			}
 		}
@@ -96,17 +141,15 @@ func ModeOf(f Facts) (Mode, bool) {
 	return Mode{}, false
 }
 
-func (i inference) fits(f Facts) bool {
-	return (i.properties == nil || slices.Contains(i.properties, f.Property)) &&
-		(i.faults == nil || slices.Contains(i.faults, f.Fault)) &&
-		(f.Repeated || !i.repeated) && (f.FreedAnother || !i.freedAnother)
+func (i inference) fits(property string, shown Facts) bool {
+	return (i.properties == nil || slices.Contains(i.properties, property)) && shown&i.shown == i.shown && shown&i.not == 0
 }
 
 // answer is the mode that the line infers; "": none. The guard alone makes a
 // strategy one that breaks by F34.
-func (i inference) answer(f Facts) string {
+func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.known {
-		if slices.Contains(f.Known, id) || id == "F34" && f.FenceWrite {
+		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {
 			return id
 		}
 	}

@@ -18,6 +18,9 @@ const (
 	ReleaseEffective = "release-effective"
 	NoResidue        = "no-residue"
 	LossNotified     = "loss-notified"
+	RenewsOwn        = "renews-own"
+	WaitsAsTold      = "waits-as-told"
+	OrderOfService   = "order-of-service"
 	Survives         = "survives"
 )
 
@@ -42,10 +45,13 @@ var Properties = []Property{
 	{StaleWrite, []string{"no-stale-write"}, "no write carries a lower fencing token than one that the database had seen before", Run | Explore | Replay, false},
 	{FenceMonotone, []string{"fence-monotone"}, "every acquisition gets a higher fencing token than those that were over before it was asked for", Run | Explore | Replay, false},
 	{StuckOrder, []string{"nothing-stuck"}, "once all leases have run out, a fresh driver's grab is answered", Run | Explore | Replay, false},
-	{NoLostWakeup, []string{"progress"}, "a waiter for a lock that is free gets it soon", Explore, false},
+	{NoLostWakeup, []string{"progress"}, "a waiter for a lock that is free gets it within the time that its strategy promises", Explore, false},
 	{ReleaseEffective, []string{"prompt-release"}, "a lock that was released can be taken at once", Explore, false},
 	{NoResidue, []string{"left-over"}, "a grab that has ended leaves nothing in the lock servers", Explore, false},
-	{LossNotified, []string{"told"}, "a holder knows that its lease is lost before another gets the lock", Explore, false},
+	{LossNotified, []string{"told"}, "a holder knows that its lease is lost before another gets the lock, and once its renewal has found it gone; and not while it runs", Explore, false},
+	{RenewsOwn, nil, "a renewal lengthens the lease of its own holder, and no other, and none is sent after the release", Explore, false},
+	{WaitsAsTold, nil, "no waiter gives up before its wait is over", Explore, false},
+	{OrderOfService, nil, "waiters get the lock in the order in which they came, as far as their strategy promises it", Explore, false},
 	{Survives, nil, "the strategy neither ends nor hangs its process", Explore, true},
 }
 

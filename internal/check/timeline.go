@@ -68,10 +68,14 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	}
 	t = Timeline{Order: c.Order, Property: c.Property, Steps: b.steps(shown)}
 	first, last := actorOf(shown[0]), actorOf(shown[len(shown)-1])
-	if m, ok := catalog.ModeOf(catalog.Facts{
-		Property: c.Property, Fault: c.Fault, Known: c.Breaks, FenceWrite: c.Guard == order.FenceWrite,
-		FreedAnother: slices.ContainsFunc(shown, func(e history.Event) bool { return b.freesAnother(e, first, last) }),
-	}); ok {
+	facts := c.Fault.Shows()
+	if c.Guard == order.FenceWrite {
+		facts |= catalog.FenceAtWrite
+	}
+	if slices.ContainsFunc(shown, func(e history.Event) bool { return b.freesAnother(e, first, last) }) {
+		facts |= catalog.FreedAnother
+	}
+	if m, ok := catalog.ModeOf(c.Property, facts, c.Breaks); ok {
 		t.Mode, t.Name, t.Cure = m.ID, m.Name, m.Cure
 	}
 	return t, true

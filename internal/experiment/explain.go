@@ -167,9 +167,11 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	if property == "" {
 		return ""
 	}
-	mode, _ := catalog.ModeOf(catalog.Facts{
-		Property: property, Fault: in.fault.Name, Known: in.strategy.Breaks, FenceWrite: in.cell.Guard == order.FenceWrite,
-	})
+	shown := in.fault.Name.Shows()
+	if in.cell.Guard == order.FenceWrite {
+		shown |= catalog.FenceAtWrite
+	}
+	mode, _ := catalog.ModeOf(property, shown, in.strategy.Breaks)
 	return mode.ID
 }
 

@@ -22,10 +22,25 @@ var Wider = []struct {
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request is delayed, too, until its caller has given up: to the server that client is as good as dead; `run` delays replies alone"},
 }
 
+// Narrower is where a fault of a search does not reach as far as the fault of run that has
+// its name: what run claims of it, a search shows under another one alone.
+var Narrower = []struct {
+	Fault      catalog.Fault
+	Strategies []string
+	Why        string // in a sentence
+}{
+	{catalog.Partition, []string{"watchdog", "redlock", "redlock-miswired", "zookeeper", "etcd"}, "they learn of the loss in time, unless the driver is held behind its last look, too: in a search that is `pause`"},
+}
+
 // Claimed is what the registry claims of the order if a fault strikes anywhere in a
 // search. It is never [catalog.NA]: then nothing happens.
 func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
-	worst := worse(catalog.Safe, s.Expected(f))
+	for _, n := range Narrower {
+		if n.Fault == f && slices.Contains(n.Strategies, s.Name) {
+			return s.Expected(catalog.NoFault)
+		}
+	}
+	worst := worse(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
 		if w.Fault == f && s.Needs&w.Of != 0 {
 			worst = worse(worst, s.Expected(w.As))
@@ -44,8 +59,8 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	}
 	worst := s.Expected(catalog.NoFault)
 	for _, f := range faults {
-		if worst = worse(worst, Claimed(s, f)); forgets(s, f) {
-			worst = catalog.Unsafe
+		if worst = worse(worst, Claimed(s, f)); forgets(s, f) || f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") {
+			worst = catalog.Unsafe // by a property of the lock, whatever becomes of the order
 		}
 	}
 	return worst
@@ -66,10 +81,11 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 }
 
 // forgets says whether a server forgets a live lease and grants another. No guard
-// prevents that, whatever becomes of the order.
+// prevents that.
 func forgets(s lock.Strategy, f catalog.Fault) bool {
 	apart := s.Excludes == catalog.NoExclusion || slices.Contains(s.Survives, f)
-	return !apart && f == catalog.RedisRestart && s.Needs&lock.Redis != 0
+	forget := []catalog.Fault{catalog.RedisRestart, catalog.Failover, catalog.RedisFull}
+	return !apart && slices.Contains(forget, f) && s.Needs&lock.Redis != 0
 }
 
 // worse of two verdicts, as a cell's is the first that applies.

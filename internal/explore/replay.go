@@ -89,10 +89,7 @@ func kindOf(steps []schedule.Step) string {
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
-	sched.Mode = modeOf(f.Property, set, f.Steps)
-	failure := Failure{
-		Property: f.Property, Mode: sched.Mode, Why: f.Why, Schedule: sched, Stack: f.Stack, Kind: f.Kind, Shortest: f.Shortest,
-	}
+	failure := Failure{Property: f.Property, Why: f.Why, Schedule: sched, Stack: f.Stack, Kind: f.Kind, Shortest: f.Shortest}
 	if f.Property == catalog.Survives {
 		failure.Moments = momentsOf(f.Steps)
 		mark(failure.Moments, f.Step)
@@ -103,13 +100,23 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 		if err != nil {
 			return failure, err
 		}
-		if !slices.ContainsFunc(replayed.Broken, func(v search.Violation) bool { return v.Property == f.Property && v.Step == f.Step }) {
+		at := slices.IndexFunc(replayed.Broken, func(v search.Violation) bool { return v.Property == f.Property && v.Step == f.Step })
+		if at < 0 {
 			return failure, fmt.Errorf("%w: replay %d of what broke %s did not break it", errDiffers, i+1, f.Property)
 		}
 		failure.Moments = replayed.Moments
+		failure.Mode = modeOf(set, replayed.Broken[at])
+		failure.Schedule.Mode = failure.Mode
 	}
 	mark(failure.Moments, f.Step)
 	return failure, nil
+}
+
+// modeOf is the failure mode by which a property was broken, "F11"; "": none whose
+// facts the schedule has shown.
+func modeOf(set sim.Setting, v search.Violation) string {
+	mode, _ := catalog.ModeOf(v.Property, v.Facts, set.Strategy.Breaks)
+	return mode.ID
 }
 
 // mark says from which moment on the property is broken.
@@ -209,7 +216,7 @@ func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, wen
 		broken[0], broken[i] = broken[i], broken[0] // what is looked for comes first
 	}
 	for _, v := range broken {
-		f := Failure{Property: v.Property, Mode: modeOf(v.Property, set, sched.Steps), Why: v.Why, Schedule: sched, Stack: v.Stack}
+		f := Failure{Property: v.Property, Mode: modeOf(set, v), Why: v.Why, Schedule: sched, Stack: v.Stack}
 		f.Schedule.Strategy, f.Schedule.Guard, f.Schedule.Property, f.Schedule.Mode = strategy, string(set.Guard), f.Property, f.Mode
 		f.Moments = slices.Clone(went.Moments)
 		mark(f.Moments, v.Step)

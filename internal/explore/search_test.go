@@ -32,7 +32,7 @@ var modes = []struct {
 	{"F4", "setnx-expire", catalog.StuckOrder, 2, 1, []catalog.Fault{catalog.Crash}, 1, 0},
 	{"F5", "setnx-del", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Slow}, 1, 0},
 	{"F6", "setnx-getdel", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Pause}, 1, 0},
-	{"F7", "getset-blind-takeover", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Crash, catalog.Slow}, 1, 0},
+	{"F7", "getset-blind-takeover", catalog.LeaseExclusive, 3, 2, []catalog.Fault{catalog.Crash}, 1, 0},
 	{"F8", "getset-nil-busy", catalog.NoResidue, 3, 2, []catalog.Fault{catalog.Crash, catalog.Slow}, 1, 0},
 	{"F9", "setnx-getset", catalog.LeaseExclusive, 2, 1, []catalog.Fault{catalog.ClientClock}, 1, 0},
 	{"F10", "setnx-getset", catalog.ReleaseEffective, 3, 3, []catalog.Fault{catalog.Crash}, 1, 0},

@@ -214,8 +214,13 @@ func (cfg Config) check() error {
 		return fmt.Errorf("%w: %s needs servers that no step can name", ErrCannotForce, cfg.Strategy.Name)
 	}
 	for i, s := range cfg.Schedule.Steps {
-		if s.Kind == schedule.ArrivesLate {
+		switch s.Kind {
+		case schedule.ArrivesLate:
 			return cfg.cannot(i, "a client that has given up a call does not send it any more")
+		case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive:
+			return cfg.cannot(i, "the messages of a real server cannot be held one by one")
+		case schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.CutOff, schedule.Reaches:
+			return cfg.cannot(i, "such a step is forced by a cell of run, under its fault")
 		}
 	}
 	for i, a := range cfg.Schedule.Actors {

@@ -53,11 +53,14 @@ func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Node
 
 // arrows of the steps that are calls. A cross ends what does not arrive.
 var arrows = map[schedule.Kind]string{
-	schedule.Call:        "->>",
-	schedule.ReplyLost:   "-x",
-	schedule.ReplyLate:   "-)",
-	schedule.GivenUp:     "-)",
-	schedule.ArrivesLate: "-)",
+	schedule.Call:         "->>",
+	schedule.ReplyLost:    "-x",
+	schedule.ReplyLate:    "-)",
+	schedule.GivenUp:      "-)",
+	schedule.ArrivesLate:  "-)",
+	schedule.MessageLost:  "->>",
+	schedule.MessageTwice: "->>",
+	schedule.MessageLate:  "->>",
 }
 
 func mermaidStep(s schedule.Schedule, m explore.Moment) string {

@@ -82,7 +82,8 @@ func (s *Schedule) check(step Step) error {
 	if step.Actor != "" && s.InstanceOf(step.Actor) == 0 {
 		return fmt.Errorf("no actor %s; the actors line names %s", step.Actor, orNone(printActors(*s)))
 	}
-	if step.Target != "" && step.Target != DB && !slices.Contains(s.Nodes, step.Target) {
+	reached := step.Target == DB || step.Target == Locks && (step.Kind == CutOff || step.Kind == Reaches)
+	if step.Target != "" && !reached && !slices.Contains(s.Nodes, step.Target) {
 		return fmt.Errorf("no server %s; there are %s", step.Target, strings.Join(append(slices.Clone(s.Nodes), DB), ", "))
 	}
 	here := func(a Actor) bool { return a.Instance == step.Instance }

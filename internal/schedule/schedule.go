@@ -48,34 +48,47 @@ type Actor struct {
 	As       string // the actor before it whose driver tries once more; "": a driver of its own
 }
 
-// DB is the target of the calls that go to the database.
-const DB = "db"
+// DB is the target of the calls that go to the database, Locks in a CutOff all servers
+// but that.
+const (
+	DB    = "db"
+	Locks = "locks"
+)
 
 // Kind is what a step does.
 type Kind int
 
 // The kinds of steps.
 const (
-	Begins       Kind = iota + 1 // the actor's request arrives at its instance
-	Call                         // a call is sent, applied and answered
-	ReplyLost                    // a call is sent and applied; its caller is told of an error
-	ReplyLate                    // a call is sent and applied; its caller hears later
-	Hears                        // the late reply arrives
-	GivenUp                      // a call's caller is told of an error while it is still on its way
-	ArrivesLate                  // a call that its caller has given up is applied after all
-	Paused                       // the actor's process stops, as by SIGSTOP
-	Resumes                      // and goes on
-	Dies                         // nothing of the actor is sent any more
-	Cancelled                    // the actor's client hangs up
-	InstanceDies                 // every actor on the instance dies
-	ClientClock                  // the wall clock of an instance is off by so much
-	Passes                       // so much time passes
-	NextTimer                    // time passes until an actor has something to do
-	LeaseEnd                     // time passes until the next lease has just run out
-	Restarts                     // a server comes back with nothing of what it knew, but the database
-	Down                         // a server cannot be reached
-	Up                           // and can again
-	NodeClock                    // the clock of a server jumps by so much
+	Begins         Kind = iota + 1 // the actor's request arrives at its instance
+	Call                           // a call is sent, applied and answered
+	ReplyLost                      // a call is sent and applied; its caller is told of an error
+	ReplyLate                      // a call is sent and applied; its caller hears later
+	Hears                          // the late reply arrives
+	GivenUp                        // a call's caller is told of an error while it is still on its way
+	ArrivesLate                    // a call that its caller has given up is applied after all
+	MessageLost                    // a call is sent, applied and answered; the messages that it publishes reach no subscriber
+	MessageTwice                   // a call is sent, applied and answered; the messages that it publishes come twice
+	MessageLate                    // a call is sent, applied and answered; the messages that it publishes are held
+	Paused                         // the actor's process stops, as by SIGSTOP
+	Resumes                        // and goes on
+	Hangs                          // the actor's work does not return; its process goes on, and so do its renewals
+	Dies                           // nothing of the actor is sent any more
+	Cancelled                      // the actor's client hangs up
+	InstanceDies                   // every actor on the instance dies
+	ClientClock                    // the wall clock of an instance is off by so much
+	Passes                         // so much time passes
+	NextTimer                      // time passes until an actor has something to do
+	LeaseEnd                       // time passes until the next lease has just run out
+	Restarts                       // a server comes back with nothing of what it knew; the database without its sessions
+	FailsOver                      // a server's replica takes over, which has heard of nothing since the schedule began
+	Evicts                         // a server that is out of memory drops all keys
+	Down                           // a server cannot be reached
+	Up                             // and can again
+	MessagesArrive                 // the messages that a server has held reach its subscribers
+	CutOff                         // an instance\'s calls to the database, or to all "locks", do not get through
+	Reaches                        // and do again
+	NodeClock                      // the clock of a server jumps by so much
 )
 
 // Step is one line. Which fields count depends on the kind.
@@ -90,7 +103,7 @@ type Step struct {
 }
 
 // IsCall says whether the step is about one call.
-func (k Kind) IsCall() bool { return k >= Call && k <= ArrivesLate }
+func (k Kind) IsCall() bool { return k >= Call && k <= MessageLate }
 
 // CallName is the name of the call that the step is about, without its actor:
 // "acquire 1 redis".

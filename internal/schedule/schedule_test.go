@@ -31,16 +31,25 @@ A acquire 2 redlock-2 given up
 A acquire 2 redlock-2 arrives late
 A paused
 A resumes
+A claim 1 db message lost
+A claim 2 db message twice
+A claim 3 db message late
+A hangs
 A dies
 B cancelled
 instance 1 dies
+instance 1 cut off from locks
+instance 1 reaches locks
 instance 2 clock -1.5s
 time passes 10s
 time to next timer
 time to lease end
 redlock-3 restarts
+redlock-3 fails over
+redlock-3 evicts
 redlock-3 down
 redlock-3 up
+redlock-3 messages arrive
 redlock-3 clock +10s
 C claim 12 db
 `

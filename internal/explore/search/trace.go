@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 
+	"grablab/internal/catalog"
 	"grablab/internal/schedule"
 )
 
@@ -73,7 +74,8 @@ type BranchPointOf[S any] struct {
 // Violation is a property that an execution has broken.
 type Violation struct {
 	Property string
-	Step     int // how many steps had been made by then
+	Step     int           // how many steps had been made by then
+	Facts    catalog.Facts // that the schedule has shown by then
 	Why      string
 	Stack    string // of what ended the process; "": there is none
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +62,17 @@ type Cluster struct {
 	notifiesLoss bool     // its holder can be told of its loss
 	showsToken   bool     // its token is stored on the server
 	residue      []string // the keys that a released one leaves behind
+	counters     []counter
+}
+
+// counter is a number that a released lease leaves on a node, such as the last fencing
+// token. Every schedule begins with it, at the last number before one with a digit more:
+// those who compare numbers as text come to grief there.
+type counter struct {
+	server *redisServer
+	key    string
+	ttl    time.Duration // 0: for ever
+	last   string
 }
 
 // instance is one process.
@@ -78,9 +90,10 @@ type instance struct {
 	stopped   atomic.Bool  // its process is
 	service   *grab.Service
 	sessions  []order.Tx
-	ahead     time.Duration // of its wall clock
-	askedTime bool          // it has read its wall clock
-	tokens    int           // that it has drawn
+	ahead     time.Duration   // of its wall clock
+	askedTime bool            // it has read its wall clock
+	tokens    int             // that it has drawn
+	cut       map[string]bool // what it is cut off from: [schedule.DB], [schedule.Locks]
 }
 
 // Instances is how many instances the actors are spread over.
@@ -232,7 +245,43 @@ func (x *execution) learn() error {
 	for _, e := range x.entries() {
 		x.residue = append(x.residue, e.key)
 	}
+	for _, n := range x.nodes {
+		if r, ok := n.lockServer.(*redisServer); ok {
+			x.counters = append(x.counters, r.counters()...)
+		}
+	}
 	return err
+}
+
+// beginCounters sets the counters of a node.
+func (c *Cluster) beginCounters(n *node) {
+	for _, k := range c.counters {
+		if k.server.node == n {
+			k.begin()
+		}
+	}
+}
+
+// begin sets the counter.
+func (k counter) begin() {
+	_ = k.server.redis.Set(k.key, k.last) // fails only for a key of another type
+	if k.ttl > 0 {
+		k.server.redis.SetTTL(k.key, k.ttl)
+	}
+}
+
+// counters are those of a node.
+func (n *redisServer) counters() (all []counter) {
+	for _, key := range n.redis.Keys() {
+		if n.redis.Type(key) != "string" {
+			continue
+		}
+		text, _ := n.redis.Get(key)
+		if number, err := strconv.ParseUint(text, 10, 53); err == nil && number > 0 {
+			all = append(all, counter{n, key, n.redis.TTL(key), strings.Repeat("9", len(text)-1) + "8"})
+		}
+	}
+	return all
 }
 
 const soleToken = "sole"

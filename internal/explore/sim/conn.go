@@ -164,11 +164,17 @@ type sink conn
 
 func (s *sink) Write(b []byte) (int, error) {
 	c := (*conn)(s)
+	c.deliver(b, c.node.messages.outOf(c, b))
+	return len(b), nil
+}
+
+func (c *conn) deliver(b []byte, times int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out = append(c.out, b...)
+	for range times {
+		c.out = append(c.out, b...)
+	}
 	c.notifyLocked()
-	return len(b), nil
 }
 
 // Close ends the subscriptions of the connection with it.

@@ -5,7 +5,9 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
+	"grablab/internal/grab/lock"
 	"grablab/internal/schedule"
+	"grablab/internal/tap"
 )
 
 // enabledSteps collects the steps that could come next, with the execution's mu
@@ -51,9 +53,23 @@ func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	}
 }
 
+// canGo says whether a call can go through.
+func (c *call) canGo() bool {
+	a := c.actor
+	return !a.dead && !a.paused && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
+}
+
+// network is what the call's instance has to reach for it.
+func (c *call) network() string {
+	if c.target == schedule.DB {
+		return schedule.DB
+	}
+	return schedule.Locks
+}
+
 // enabledLocked says whether the actor has a call that can go through.
 func (x *execution) enabledLocked(a *actor) bool {
-	return a != nil && !a.dead && !a.paused && slices.ContainsFunc(x.waiting, func(c *call) bool { return c.actor == a && !c.unsent() })
+	return slices.ContainsFunc(x.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
 }
 
 // anyEnabledLocked says whether any actor has.
@@ -73,7 +89,7 @@ func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.waiting {
 			switch {
-			case (c.actor == m.current) != own || !m.enabledLocked(c.actor) || c.unsent():
+			case (c.actor == m.current) != own || !c.canGo():
 			case m.mirrored(c):
 			case m.commutes(c):
 				m.commuted = true
@@ -179,13 +195,13 @@ func (m *enabledSteps) begins() {
 
 func (m *enabledSteps) hears() {
 	for _, c := range m.late {
-		if !c.actor.dead && !c.actor.paused {
+		if c.canGo() {
 			m.add(m.switchCostLocked(c.actor), c.step(schedule.Hears))
 		}
 	}
 	for _, c := range m.inFlight {
 		switch {
-		case m.mirrored(c):
+		case c.actor.inst.cut[schedule.Locks] || m.mirrored(c):
 		case m.arrivesEarlier(c):
 			m.commuted = true
 		default:
@@ -212,6 +228,10 @@ func (m *enabledSteps) time() {
 	if slices.ContainsFunc(m.instances, m.renewalDueLocked) {
 		return
 	}
+	cut := slices.ContainsFunc(m.instances, func(inst *instance) bool { return len(inst.cut) > 0 })
+	if cut && m.elapsed() > m.cutAt+cutsLast*m.TTL {
+		return
+	}
 	timer, end := schedule.Step{Kind: schedule.NextTimer}, schedule.Step{Kind: schedule.LeaseEnd}
 	busy, cost := m.anyEnabledLocked(), search.Free
 	if busy {
@@ -220,16 +240,21 @@ func (m *enabledSteps) time() {
 	if m.sleepersLocked() {
 		m.add(cost, timer)
 	}
-	unfinished := slices.ContainsFunc(m.actors, func(a *actor) bool { return !a.done && !a.dead })
+	unfinished := slices.ContainsFunc(m.actors, func(a *actor) bool { return !a.done && !a.dead && !a.hung })
 	holder, _ := m.nextLeaseEnd()
 	switch {
 	case !unfinished || holder == nil:
+	case busy && cut: // for longer than the lease, as run has it
+		m.add(cost, end)
 	case busy:
 		m.fault(catalog.Slow, end)
 	default:
 		m.add(search.Free, end)
 	}
 }
+
+// cutsLast is for how many leases an instance is cut off at most.
+const cutsLast = 2
 
 // sleepersLocked says whether an actor waits for something other than a step; a
 // holder may have a renewal to make.
@@ -238,7 +263,8 @@ func (x *execution) sleepersLocked() bool {
 		if !a.begun || a.done || a.dead || a.paused {
 			return false
 		}
-		return !x.enabledLocked(a) || x.renews && a.granted && !a.releasing
+		renews := x.renews && a.granted && !a.releasing
+		return !x.enabledLocked(a) && !a.hung || renews
 	})
 }
 
@@ -246,6 +272,16 @@ func (m *enabledSteps) heals() {
 	for _, n := range m.nodes {
 		if n.down {
 			m.add(search.Free, schedule.Step{Kind: schedule.Up, Target: n.name})
+		}
+		if r, ok := n.lockServer.(*redisServer); ok && r.messages.late() > 0 {
+			m.add(search.Free, schedule.Step{Kind: schedule.MessagesArrive, Target: n.name})
+		}
+	}
+	for _, inst := range m.instances {
+		for _, target := range []string{schedule.DB, schedule.Locks} {
+			if inst.cut[target] {
+				m.add(search.Free, schedule.Step{Kind: schedule.Reaches, Instance: inst.number, Target: target})
+			}
 		}
 	}
 }
@@ -256,7 +292,7 @@ func (m *enabledSteps) failures() {
 		return
 	}
 	for _, c := range m.waiting {
-		if c.node == nil || !m.enabledLocked(c.actor) || c.unsent() || c.deliver != nil || m.mirrored(c) {
+		if c.node == nil || !c.canGo() || c.deliver != nil || m.mirrored(c) {
 			continue
 		}
 		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
@@ -264,9 +300,20 @@ func (m *enabledSteps) failures() {
 		if _, ok := c.node.lockServer.(latecomer); ok {
 			m.fault(catalog.Latency, c.step(schedule.GivenUp))
 		}
+		if r, ok := c.node.lockServer.(*redisServer); ok && r.subscriberCount() > 0 {
+			m.fault(catalog.MessageLost, c.step(schedule.MessageLost))
+			m.fault(catalog.MessageLost, c.step(schedule.MessageTwice))
+			m.fault(catalog.MessageLost, c.step(schedule.MessageLate))
+		}
 	}
 	for _, a := range m.actors {
 		m.actorFailures(a)
+	}
+	for _, inst := range m.instances {
+		m.networkFailures(inst)
+	}
+	if m.Strategy.Needs&lock.SQLLocks != 0 && slices.ContainsFunc(m.actors, func(a *actor) bool { return a.begun && !a.done && !a.dead }) {
+		m.fault(catalog.DBRestart, schedule.Step{Kind: schedule.Restarts, Target: schedule.DB})
 	}
 	for i, n := range m.nodes {
 		if !slices.ContainsFunc(m.nodes[:i], func(o *node) bool { return m.limits.Reduce && m.alikeLocked(o, n) }) {
@@ -276,8 +323,11 @@ func (m *enabledSteps) failures() {
 }
 
 func (m *enabledSteps) actorFailures(a *actor) {
-	if !a.begun || a.done || a.dead || a.paused {
+	if !a.begun || a.done || a.dead || a.paused || a.hung {
 		return
+	}
+	if slices.ContainsFunc(m.waiting, func(c *call) bool { return c.actor == a && c.canGo() && c.phase == tap.Claim }) {
+		m.fault(catalog.Hang, schedule.Step{Kind: schedule.Hangs, Actor: a.name})
 	}
 	if m.enabledLocked(a) {
 		m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
@@ -295,6 +345,25 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
+// networkFailures cut an instance off that has something to say.
+func (m *enabledSteps) networkFailures(inst *instance) {
+	waits := func(fits func(*call) bool) bool {
+		return slices.ContainsFunc(m.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
+	}
+	locks := schedule.Step{Kind: schedule.CutOff, Instance: inst.number, Target: schedule.Locks}
+	db := schedule.Step{Kind: schedule.CutOff, Instance: inst.number, Target: schedule.DB}
+	holds := slices.ContainsFunc(m.actors, func(a *actor) bool { return a.inst == inst && a.granted && !a.releasing && !a.done && !a.dead })
+	if len(m.nodes) > 0 && (holds || waits(func(c *call) bool { return c.network() == schedule.Locks })) && !inst.cut[schedule.Locks] {
+		m.fault(catalog.Partition, locks)
+	}
+	if waits(func(c *call) bool { return c.network() == schedule.DB }) {
+		m.fault(catalog.PartitionDB, db)
+	}
+	if waits(func(c *call) bool { return c.network() == schedule.DB && c.phase == tap.Claim }) && !slices.Contains(m.limits.Faults, catalog.PartitionDB) {
+		m.fault(catalog.SlowDB, db)
+	}
+}
+
 // nodeFailures are a restart and a jump of the clock of servers that forget, and a while
 // in which any cannot be reached.
 func (m *enabledSteps) nodeFailures(n *node) {
@@ -305,6 +374,11 @@ func (m *enabledSteps) nodeFailures(n *node) {
 	if holds && forgets {
 		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})
 		m.fault(catalog.NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.TTL})
+		m.fault(catalog.Failover, schedule.Step{Kind: schedule.FailsOver, Target: n.name})
+		m.fault(catalog.RedisFull, schedule.Step{Kind: schedule.Evicts, Target: n.name})
+		if len(m.nodes) > 1 && !slices.Contains(m.limits.Faults, catalog.RedisRestart) {
+			m.fault(catalog.Amnesia, schedule.Step{Kind: schedule.Restarts, Target: n.name})
+		}
 	}
 	if !n.down {
 		m.fault(catalog.RedisDown, schedule.Step{Kind: schedule.Down, Target: n.name})

@@ -82,14 +82,19 @@ type execution struct {
 	arrived  chan struct{}
 	events   []event
 
-	current      *actor  // who moved last
-	last         *call   // that the last step let through, or brought late
-	quiet        bool    // the last step did nothing that the properties look at
-	silent       bool    // nor anything else, but to its server
-	struck       *node   // that the last step did something to
-	alternatives []*call // that could have gone in place of the last step
-	underway     []*call // that could have arrived late in place of the last step
-	mayLeaveLock bool    // a step after which a lock may rightly stay behind
+	current      *actor        // who moved last
+	last         *call         // that the last step let through, or brought late
+	quiet        bool          // the last step did nothing that the properties look at
+	silent       bool          // nor anything else, but to its server
+	struck       *node         // that the last step did something to
+	alternatives []*call       // that could have gone in place of the last step
+	underway     []*call       // that could have arrived late in place of the last step
+	mayLeaveLock bool          // a step after which a lock may rightly stay behind
+	shown        catalog.Facts // by the steps
+	cutAt        time.Duration // when an instance was cut off last
+	grants       int           // acquires that have succeeded
+	strayRenewal string        // what a renewal did to another's lease
+	forgot       bool          // a server has restarted empty
 	steps        int
 	broken       []search.Violation
 
@@ -113,19 +118,31 @@ type actor struct {
 	observed search.Fingerprint // all that its code can know
 	before   uint8              // a bit for each actor that had the lock before this one began
 
-	begun, done, dead, paused, cancelled bool
+	begun, done, dead, paused, hung, cancelled bool
 
 	// What is known of its lease.
-	granted   bool // its acquire has succeeded
-	releasing bool // its release has begun
-	released  bool // its release has succeeded
-	knowsLoss bool // its lease's Lost has closed
-	inside    bool // its critical section: it has read an open order, and not yet released
-	inTime    bool // at the end of its release the lease still ran
-	fence     uint64
-	token     string
-	value     string // what a server stores for its lease
-	leases    []serverLease
+	granted     bool          // its acquire has succeeded
+	releasing   bool          // its release has begun
+	released    bool          // its release has succeeded
+	knowsLoss   bool          // its lease's Lost has closed
+	inside      bool          // its critical section: it has read an open order, and not yet released
+	inTime      bool          // at the end of its release the lease still ran
+	gone        []*node       // where its renewals have found its lease gone
+	behind      uint8         // a bit for each actor that waited in order when this one began
+	releaseCut  bool          // a call of its release has come to no reply
+	begin       time.Duration // when it began
+	arrivedLate bool          // a call of it has, that it had given up
+	fence       uint64
+	token       string
+	value       string // what a server stores for its lease
+	leases      []serverLease
+
+	// What names a failure, and decides nothing else.
+	grant     int                      // its acquire was the nth to succeed; 0: it has not
+	got       map[*actor]catalog.Facts // how it got the lock while another was inside
+	freed     bool                     // a release of another has freed its lock
+	forgotten int                      // so often a server has forgotten its lease
+	lostTo    catalog.Facts            // how else a server has lost it
 }
 
 // callName is what the calls of an actor are counted by.
@@ -153,12 +170,15 @@ func newExecution(c *Cluster) (*execution, error) {
 	for _, n := range c.nodes {
 		n.reset()
 	}
+	for _, n := range c.nodes {
+		c.beginCounters(n)
+	}
 	for i, a := range c.Actors {
 		x.actors = append(x.actors, newActor(a.Name, i, driverOf(c.Actors, i), c.instances[a.Instance-1]))
 	}
 	x.probe = newActor("probe", len(x.actors), int64(len(x.actors))+1, c.prober)
 	for _, inst := range c.instances {
-		inst.execution, inst.ahead, inst.askedTime, inst.tokens = x, 0, false, 0
+		inst.execution, inst.ahead, inst.askedTime, inst.tokens, inst.cut = x, 0, false, 0, map[string]bool{}
 		inst.stopped.Store(false)
 		if inst == c.prober {
 			continue // it starts when all others have ended
@@ -289,6 +309,9 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	made := x.do(s)
 	if made {
 		synctest.Wait()
+		made = x.messagesEnd(s)
+	}
+	if made {
 		x.numberCalls()
 		x.steps++
 		x.quiet = x.leasedActors() == leased && !slices.ContainsFunc(x.events, event.byLeases)

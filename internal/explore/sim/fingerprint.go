@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"grablab/internal/explore/search"
+	"grablab/internal/schedule"
 )
 
 // state is the fingerprint of all that decides how the execution can go on: what
@@ -23,18 +24,19 @@ func (x *execution) state() search.Fingerprint {
 	}
 	f = f.Number(int64(x.pendingLocked(nil)))
 	for _, inst := range x.instances {
-		f = f.Number(int64(inst.ahead)).Number(int64(inst.tokens))
+		f = f.Number(int64(inst.ahead)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
 	}
 	if x.enabledLocked(x.current) { // it matters who moved last only where another would preempt it
 		f = f.Text(x.current.name)
 	}
-	return f.Flag(x.mayLeaveLock)
+	return f.Flag(x.mayLeaveLock).Number(int64(x.cutAt))
 }
 
 func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	f = f.Number(int64(a.observed)).Number(int64(a.fence)).Number(int64(a.before))
+	f = f.Number(int64(len(a.gone))).Number(int64(a.behind)).Number(int64(a.begin))
 	for _, b := range []bool{
-		a.begun, a.done, a.dead, a.paused, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
+		a.arrivedLate, a.releaseCut, a.begun, a.done, a.dead, a.paused, a.hung, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
 	} {
 		f = f.Flag(b)
 	}

@@ -30,14 +30,16 @@ type call struct {
 	node   *node // nil: the database
 	ctx    context.Context
 
-	decided chan outcome
-	outcome outcome
-	deliver func()        // of a SUBSCRIBE, whose caller does not wait at the gate
-	sent    [][]any       // the commands, to be applied later if the caller gives up
-	request any           // to an etcd, likewise
-	awaits  bool          // its client waits for a connection before it sends it
-	lost    error         // what the client makes of a lost reply; nil: errLost
-	text    func() string // what was asked and answered, once it was
+	decided   chan outcome
+	outcome   outcome
+	deliver   func()        // of a SUBSCRIBE, whose caller does not wait at the gate
+	sent      [][]any       // the commands, to be applied later if the caller gives up
+	request   any           // to an etcd, likewise
+	awaits    bool          // its client waits for a connection before it sends it
+	lost      error         // what the client makes of a lost reply; nil: errLost
+	gone      []lookedFor   // whose leases a renewal was for
+	releasing bool          // when it was made, the actor's release had begun
+	text      func() string // what was asked and answered, once it was
 }
 
 // outcome is what a step does to a call.
@@ -154,7 +156,7 @@ func (x *execution) wait(c *call, line *[]*call) error {
 		x.mu.Unlock()
 		return nil
 	}
-	c.decided = make(chan outcome, 1)
+	c.decided, c.releasing = make(chan outcome, 1), c.actor.releasing
 	*line = append(*line, c)
 	x.mu.Unlock()
 	x.signal()
@@ -205,12 +207,12 @@ func (x *execution) abandon(c *call, line *[]*call) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i := slices.Index(*line, c)
-	if c.actor.paused || c.actor.dead || i < 0 {
+	if c.actor.paused || c.actor.dead || c.actor.hung && c.phase != tap.Renew || i < 0 {
 		return false
 	}
 	*line = slices.Delete(*line, i, i+1)
-	if line == &x.waiting && c.sent != nil {
-		x.inFlight = append(x.inFlight, c)
+	if line == &x.waiting {
+		x.giveUpLocked(c)
 	}
 	x.mayLeaveLock = true
 	x.signal()
@@ -228,12 +230,24 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
+// giveUpLocked leaves a call to arrive when it may. A transaction does not: what it depends
+// on is known to its connection, which the caller has closed.
+func (x *execution) giveUpLocked(c *call) {
+	if c.sent != nil && !c.isTransaction() {
+		x.inFlight = append(x.inFlight, c)
+	}
+}
+
+func (c *call) isTransaction() bool {
+	return slices.ContainsFunc(c.sent, func(args []any) bool { return strings.EqualFold(fmt.Sprint(args[0]), "exec") })
+}
+
 // decide gives a call that waits in line its outcome.
 func (x *execution) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	x.mu.Lock()
 	c := takeLocked(line, s)
 	if c != nil && o == givenUp {
-		x.inFlight = append(x.inFlight, c)
+		x.giveUpLocked(c)
 	}
 	x.mu.Unlock()
 	switch {
@@ -247,6 +261,11 @@ func (x *execution) decide(line *[]*call, s schedule.Step, o outcome) bool {
 		x.noteReply(c, nil)
 	}
 	return true
+}
+
+// isCut says whether an error takes the place of a reply.
+func isCut(err error) bool {
+	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // signal wakes nextTimer: a call has come to the gate, or a grab has ended.
@@ -266,6 +285,9 @@ func (x *execution) noteReply(c *call, err error) {
 	h := c.fingerprint().Number(int64(x.elapsed()))
 	if err != nil {
 		h = h.Text(err.Error())
+		c.actor.releaseCut = c.actor.releaseCut || c.phase == tap.Release && isCut(err)
+	} else {
+		c.answerLocked()
 	}
 	text := c.text()
 	if x.observe != nil {

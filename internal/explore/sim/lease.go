@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -37,19 +38,40 @@ func (x *execution) applied(c *call, err error) {
 // actor whose value the server stores, for a release may have brought one to
 // another actor. A lock that stores no token is believed.
 func (x *execution) noteLeasesLocked(c *call) {
+	x.noteFreedLocked(c)
 	if !x.showsToken {
+		x.noteOverwrittenLocked(c)
 		if c.phase == tap.Acquire || c.phase == tap.Renew {
 			c.actor.lease(serverLease{c.node, c.node.now().Add(x.TTL)})
 		}
 		return
 	}
 	c.actor.value = cmp.Or(tokenIn(c), c.actor.value)
+	if c.phase == tap.Renew {
+		x.noteRenewalLocked(c)
+	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
 		// A lock takes its place back by itself when it finds it lost, though the server's
 		// session may run on.
 		c.actor.leases = nil
 	}
 	x.findLeasesLocked(c.node)
+}
+
+// noteRenewalLocked notes what a renewal has done, before the leases are noted anew.
+func (x *execution) noteRenewalLocked(c *call) {
+	for _, a := range x.actors {
+		ttl, ok := c.node.leaseOf(a.value)
+		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, x.TTL))
+		switch own := c.names(a.value); {
+		case own && c.releasing:
+			x.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
+		case own:
+			c.gone = append(c.gone, lookedFor{a, !ok})
+		case ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
+			x.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
+		}
+	}
 }
 
 // findLeasesLocked notes the leases that a server has granted.
@@ -59,6 +81,27 @@ func (x *execution) findLeasesLocked(n *node) {
 			a.lease(serverLease{n, n.now().Add(cmp.Or(ttl, x.TTL))})
 		}
 	}
+}
+
+// names says whether a value is among what was sent.
+func (c *call) names(value string) bool {
+	return value != "" && slices.ContainsFunc(c.sent, func(args []any) bool {
+		return slices.ContainsFunc(args, func(arg any) bool {
+			text, ok := arg.(string)
+			return ok && strings.Contains(text, value)
+		})
+	})
+}
+
+// until is when the lease of the actor ends that a node has granted; the zero Time: it has
+// granted none.
+func (a *actor) until(n *node) time.Time {
+	for _, l := range a.leases {
+		if l.node == n {
+			return l.until
+		}
+	}
+	return time.Time{}
 }
 
 func (a *actor) lease(l serverLease) {
@@ -89,14 +132,16 @@ func (x *execution) quorum() int { return min(len(x.nodes), len(x.nodes)/2+1) }
 
 // leaseLeft is for how long the actor's lease still runs by the clocks of the
 // servers that granted it; with several, of a majority of them.
-func (x *execution) leaseLeft(a *actor) time.Duration {
+func (x *execution) leaseLeft(a *actor) time.Duration { return x.leaseLeftBy(a, (*node).now) }
+
+func (x *execution) leaseLeftBy(a *actor, now func(*node) time.Time) time.Duration {
 	quorum := min(x.quorum(), len(a.leases))
 	if quorum == 0 {
 		return 0
 	}
 	left := make([]time.Duration, len(a.leases))
 	for i, l := range a.leases {
-		left[i] = l.until.Sub(l.node.now())
+		left[i] = l.until.Sub(now(l.node))
 	}
 	slices.Sort(left)
 	return left[len(left)-quorum]
@@ -128,7 +173,7 @@ func (x *execution) keptAlive(a *actor) bool {
 // for one of its holders or for all.
 func (x *execution) renewalDueLocked(from *instance) bool {
 	return x.renews && slices.ContainsFunc(x.waiting, func(c *call) bool {
-		return c.phase == tap.Renew && c.actor.inst == from && x.enabledLocked(c.actor)
+		return c.phase == tap.Renew && c.actor.inst == from && c.canGo()
 	})
 }
 

@@ -17,11 +17,17 @@ import (
 	"grablab/internal/order"
 )
 
-// breaks notes a violation, the first of each property.
-func (x *execution) breaks(property, why string, args ...any) {
-	if !slices.ContainsFunc(x.broken, func(v search.Violation) bool { return v.Property == property }) {
-		x.broken = append(x.broken, search.Violation{Property: property, Step: x.steps, Why: fmt.Sprintf(why, args...)})
+// breaks notes a violation, the first of each property, and what is shown of it
+// beside what the steps have shown.
+func (x *execution) breaks(property string, shown catalog.Facts, why string, args ...any) {
+	if slices.ContainsFunc(x.broken, func(v search.Violation) bool { return v.Property == property }) {
+		return
 	}
+	shown |= x.shown
+	if x.Guard == order.FenceWrite {
+		shown |= catalog.FenceAtWrite
+	}
+	x.broken = append(x.broken, search.Violation{Property: property, Step: x.steps, Facts: shown, Why: fmt.Sprintf(why, args...)})
 }
 
 // judge checks the properties against what the instances recorded in the last step.
@@ -33,21 +39,38 @@ func (x *execution) judge() {
 	for _, e := range events {
 		x.judgeEvent(e.actor, e.Event)
 	}
+	if x.strayRenewal != "" {
+		x.breaks(catalog.RenewsOwn, 0, "%s", x.strayRenewal)
+	}
+	for _, a := range x.actors {
+		if x.notifiesLoss && a.granted && !a.releasing && !a.knowsLoss && !a.paused && !a.dead && len(a.gone) > len(x.nodes)-x.quorum() {
+			x.breaks(catalog.LossNotified, x.lost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
+		}
+	}
 }
 
 func (x *execution) judgeEvent(a *actor, e history.Event) {
 	switch {
 	case e.Op == history.Acquire && e.Kind == history.OK:
 		a.granted, a.fence, a.token = true, e.Fence, e.Token
-		a.releasing, a.released, a.knowsLoss = false, false, false
+		a.releasing, a.released, a.knowsLoss, a.gone = false, false, false, nil
 		x.inherit(a)
+		x.noteGrant(a)
 		x.judgeGrant(a)
+		x.judgeOrder(a)
 	case e.Op == history.Read && e.Kind == history.OK:
 		a.inside = len(x.ledger()) == 0
 	case e.Op == history.Claim && e.Kind == history.OK:
 		x.judgeClaim(a)
+	case e.Op == history.Acquire && e.Code == history.Busy:
+		if waited := x.elapsed() - a.begin; waited < x.Wait {
+			x.breaks(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), x.Wait)
+		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
+		if left := x.leaseLeft(a); x.leased() && left > x.TTL/4 && x.lost(a) == catalog.TakenOver {
+			x.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
+		}
 	case e.Op == history.Release && e.Kind == history.Invoke:
 		a.releasing, a.inside = true, false
 	case e.Op == history.Release:
@@ -67,16 +90,63 @@ func (x *execution) judgeGrant(a *actor) {
 			continue
 		}
 		if a.fence != 0 && (a.fence == b.fence || a.fence < b.fence && a.before&(1<<i) != 0) {
-			x.breaks(catalog.FenceMonotone, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
+			how := x.between(a, b)
+			if x.leaseLeft(a) <= 0 {
+				how |= x.lost(a)
+			}
+			x.breaks(catalog.FenceMonotone, how, "%s got token %d after %s had got %d", a.name, a.fence, b.name, b.fence)
 		}
 		if b.releasing {
 			continue
 		}
 		if x.leased() && x.leaseLeft(b) > 0 && x.leaseLeft(a) > 0 {
-			x.breaks(catalog.LeaseExclusive, "%s got the lock while %s's lease had %s to run", a.name, b.name, x.leaseLeft(b).Round(time.Millisecond))
+			x.breaks(catalog.LeaseExclusive, x.between(a, b), "%s got the lock while %s's lease had %s to run", a.name, b.name, x.leaseLeft(b).Round(time.Millisecond))
 		}
 		if x.notifiesLoss && !b.knowsLoss && !b.paused && !b.dead {
-			x.breaks(catalog.LossNotified, "%s got the lock while %s believed to hold it", a.name, b.name)
+			x.breaks(catalog.LossNotified, x.between(a, b), "%s got the lock while %s believed to hold it", a.name, b.name)
+		}
+	}
+}
+
+// judgeOrder is for an actor that has got the lock: those behind whom it came have had
+// it, or wait no longer. A queue that a fault has disturbed promises nothing.
+func (x *execution) judgeOrder(a *actor) {
+	disturbed := x.forgot || x.shown&(catalog.Unreachable|catalog.WakeUpLost|catalog.ReplyWasLost|catalog.Delayed) != 0
+	for i, b := range x.actors {
+		if !disturbed && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused && !b.cancelled {
+			x.breaks(catalog.OrderOfService, 0, "%s got the lock, and %s has waited for longer", a.name, b.name)
+		}
+	}
+}
+
+// queuesBehind are the actors that wait in order when another one comes, a bit each:
+// those who have nothing more to say to a server.
+func (x *execution) queuesBehind(a *actor) (behind uint8) {
+	among := x.Strategy.Promises.InOrder
+	for i, b := range x.actors {
+		if among != catalog.Global && (among != catalog.PerProcess || a.inst != b.inst) {
+			continue
+		}
+		busy := slices.ContainsFunc(slices.Concat(x.waiting, x.late, x.inFlight), func(c *call) bool { return c.actor.inst == b.inst })
+		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused && !busy {
+			behind |= 1 << i
+		}
+	}
+	return behind
+}
+
+// lookedFor is whose lease a renewal was for, and whether it was gone.
+type lookedFor struct {
+	actor *actor
+	gone  bool
+}
+
+// answerLocked notes what the reply to a renewal lets its actors know.
+func (c *call) answerLocked() {
+	for _, l := range c.gone {
+		l.actor.gone = slices.DeleteFunc(l.actor.gone, func(n *node) bool { return n == c.node })
+		if l.gone {
+			l.actor.gone = append(l.actor.gone, c.node)
 		}
 	}
 }
@@ -84,16 +154,22 @@ func (x *execution) judgeGrant(a *actor) {
 func (x *execution) judgeClaim(a *actor) {
 	ledger := x.ledger()
 	if check.CountGrabs(ledger).DoubleGrabs > 0 {
-		x.breaks(catalog.OneWinner, "the order was given to %s", strings.Join(x.winners(ledger), " and to "))
+		var shown catalog.Facts
+		for _, b := range x.actors {
+			if b != a && slices.ContainsFunc(ledger, b.won) {
+				shown |= x.between(a, b)
+			}
+		}
+		x.breaks(catalog.OneWinner, shown, "the order was given to %s", strings.Join(x.winners(ledger), " and to "))
 	}
 	for _, g := range ledger {
 		if g.Fence > a.fence && a.fence != 0 {
-			x.breaks(catalog.StaleWrite, "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
+			x.breaks(catalog.StaleWrite, x.lost(a), "%s wrote with token %d after token %d had been seen", a.name, a.fence, g.Fence)
 		}
 	}
 	for _, b := range x.actors {
 		if b != a && x.leased() && x.leaseLeft(a) <= 0 && b.granted && b.inside && !b.releasing {
-			x.breaks(catalog.WriteAfterExpiry, "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
+			x.breaks(catalog.WriteAfterExpiry, x.between(a, b), "%s wrote after its lease had run out, and %s was inside", a.name, b.name)
 		}
 	}
 }
@@ -121,7 +197,7 @@ func (x *execution) toWin(a *actor, ledger []order.Grab) int {
 	switch {
 	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
 		return 0
-	case a.done || a.dead || a.releasing:
+	case a.done || a.dead || a.hung || a.releasing:
 		return never
 	case a.inside:
 		return 1 // its claim
@@ -140,10 +216,14 @@ func (x *execution) toWin(a *actor, ledger []order.Grab) int {
 func (x *execution) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
-		won := func(a *actor) bool { return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance }
-		names[i] = cmp.Or(find(x.actors, won), x.probe).name
+		names[i] = cmp.Or(find(x.actors, func(a *actor) bool { return a.won(g) }), x.probe).name
 	}
 	return names
+}
+
+// won says whether the row of the ledger is the actor's.
+func (a *actor) won(g order.Grab) bool {
+	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
 // waitersForFreeLocked are the actors that wait for a lock which no actor has and
@@ -152,7 +232,7 @@ func (x *execution) waitersForFreeLocked() []*actor {
 	var waiters []*actor
 	for _, a := range x.actors {
 		own := func(c *call) bool { return c.actor == a }
-		if a.paused || !a.dead && slices.ContainsFunc(x.waiting, own) || slices.ContainsFunc(x.late, own) ||
+		if a.paused || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(x.waiting, own) || slices.ContainsFunc(x.late, own) ||
 			a.granted && !a.released || !a.granted && a.dead || x.leaseLeft(a) > 0 && !a.released {
 			return nil
 		}
@@ -163,16 +243,18 @@ func (x *execution) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
-// judgeWait is for actors that have waited so long for a lock that was free: no
-// poll is as rare as that.
+// judgeWait is for actors that have waited so long for a lock that was free.
 func (x *execution) judgeWait(waiters []*actor, d time.Duration) {
-	if len(waiters) > 0 && d >= x.TTL/2 {
-		x.breaks(catalog.NoLostWakeup, "%s waited %s for a lock that was free", waiters[0].name, d.Round(time.Millisecond))
+	bound := time.Duration(cmp.Or(x.Strategy.Promises.WakeUp, 0.5) * float64(x.TTL))
+	if len(waiters) > 0 && d >= bound {
+		x.breaks(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, d.Round(time.Millisecond))
 	}
 }
 
-// judgeEnd looks at what is left: at once, and when all leases have run out.
+// judgeEnd looks at what is left: at once, and when all leases have run out. A request
+// that was late, or was not sent, excuses what it leaves until then, and no longer.
 func (x *execution) judgeEnd() {
+	x.judgeReleases()
 	if !x.mayLeaveLock && !slices.ContainsFunc(x.actors, func(a *actor) bool { return a.dead && x.leaseLeft(a) > 0 }) {
 		x.judgeResidue()
 		if x.answered() {
@@ -184,10 +266,40 @@ func (x *execution) judgeEnd() {
 		time.Sleep(x.TTL)
 		x.timePassed()
 		if x.answered() {
+			x.judgeRemains()
 			return
 		}
 	}
-	x.breaks(catalog.StuckOrder, "all leases have run out, and a fresh grab is neither grabbed nor taken")
+	x.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
+}
+
+// judgeReleases is for a lock that a server still has for an actor which has released
+// it while its lease ran: it was told that it did, or its strategy promises to go on
+// until it has.
+func (x *execution) judgeReleases() {
+	for _, a := range x.actors {
+		tried := a.granted && a.inTime && !a.dead && !a.cancelled && !a.arrivedLate && x.showsToken
+		if tried && (a.released || x.Strategy.Promises.ReleaseRetried && x.leaseLeft(a) > 0) && x.stores(a.token) {
+			x.breaks(catalog.ReleaseEffective, 0, "%s has released its lock while the lease ran, and a server still has it", a.name)
+		}
+	}
+}
+
+// leftByCut says whether an entry is of an actor whose release came to no reply, and which
+// promised no other.
+func (x *execution) leftByCut(e entry) bool {
+	return !x.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(x.actors, func(a *actor) bool {
+		return a.releaseCut && !a.released && (!x.showsToken || strings.Contains(e.line, a.token))
+	})
+}
+
+// judgeRemains is for what still names an actor when all leases have run out.
+func (x *execution) judgeRemains() {
+	for _, e := range x.entries() {
+		if !slices.Contains(x.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
+			x.breaks(catalog.NoResidue, 0, "all leases have run out, and %s still holds %s", e.node, e.line)
+		}
+	}
 }
 
 // tries is for how many leases a fresh grab is tried.
@@ -205,14 +317,15 @@ func (x *execution) judgeBusy() {
 	stays, never, dead := false, false, false
 	for _, a := range x.actors {
 		dead = dead || a.dead
-		stays = stays || a.granted && a.inTime && (!a.released || x.showsToken && x.stores(a.token))
+		cut := a.releaseCut && !x.Strategy.Promises.ReleaseRetried // and its driver was told so
+		stays = stays || a.granted && a.inTime && (!a.released && !cut || x.showsToken && x.stores(a.token))
 		never = never || a.begun && !a.granted
 	}
 	switch {
 	case stays:
-		x.breaks(catalog.ReleaseEffective, "the lock was released while the lease ran, and cannot be had")
+		x.breaks(catalog.ReleaseEffective, 0, "the lock was released while the lease ran, and cannot be had")
 	case never && !dead:
-		x.breaks(catalog.NoResidue, "the lock cannot be had, and no actor has it")
+		x.breaks(catalog.NoResidue, 0, "the lock cannot be had, and no actor has it")
 	}
 }
 
@@ -224,8 +337,8 @@ func (x *execution) judgeResidue() {
 		return
 	}
 	for _, e := range x.entries() {
-		if !slices.Contains(x.residue, e.key) {
-			x.breaks(catalog.NoResidue, "%s still holds %s", e.node, e.line)
+		if !slices.Contains(x.residue, e.key) && !x.leftByCut(e) {
+			x.breaks(catalog.NoResidue, 0, "%s still holds %s", e.node, e.line)
 			return
 		}
 	}

@@ -20,10 +20,13 @@ type redisServer struct {
 	server *server.Server
 	lua    *luaHost // runs the scripts, and knows those that were sent
 
+	messages messages
+
 	mu          sync.Mutex // held during one command
 	subscribers []*conn
 	touched     map[*server.Peer]bool // for each peer with a WATCH, whether another may have written since
 	dirty       bool                  // data is not what the node holds
+	seen        string                // what it held after the last call, where that is followed
 	data        string
 }
 
@@ -49,7 +52,8 @@ func (n *redisServer) close() {
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
-	n.dirty, n.subscribers = true, nil
+	n.dirty, n.subscribers, n.seen = true, nil, ""
+	n.messages.reset()
 	clear(n.touched)
 }
 
@@ -98,7 +102,7 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 // state adds what EXECs depend on, and how many listen.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
-	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount()))
+	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.late()))
 }
 
 // watches counts the peers with a WATCH, and those of them whose EXEC may fail.
@@ -124,6 +128,12 @@ func (n *redisServer) restart() {
 	n.redis.FlushAll()
 	n.dirty = true
 	n.disconnect()
+}
+
+// evict drops all keys.
+func (n *redisServer) evict() {
+	n.redis.FlushAll()
+	n.dirty = true
 }
 
 // disconnect closes the connections with subscriptions.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
 	"grablab/internal/schedule"
@@ -25,10 +26,12 @@ func (x *execution) prepare(s schedule.Step) {
 	case schedule.ArrivesLate:
 		x.last = find(x.inFlight, func(c *call) bool { return c.is(s) })
 		x.underway = append(x.underway, x.inFlight...)
-	case schedule.Restarts, schedule.NodeClock:
-		x.struck = x.node(s.Target)
+	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
+		if x.struck = x.node(s.Target); x.struck == nil {
+			break // of the database, whatever commutes with that
+		}
 		for _, c := range x.waiting {
-			if x.enabledLocked(c.actor) && x.switchCostLocked(c.actor) == search.Free {
+			if c.canGo() && x.switchCostLocked(c.actor) == search.Free {
 				x.alternatives = append(x.alternatives, c)
 			}
 		}
@@ -47,6 +50,7 @@ func (x *execution) do(s schedule.Step) bool {
 	if n != nil {
 		n.past = n.past.Number(int64(s.Kind)).Number(int64(x.elapsed()))
 	}
+	x.shown |= shown[s.Kind]
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
@@ -59,6 +63,15 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.GivenUp:
 		x.mayLeaveLock = true
 		return x.decide(&x.waiting, s, givenUp)
+	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
+		r, ok := n.lockServer.(*redisServer)
+		if ok {
+			r.messages.begin(s.Kind)
+		}
+		return ok && x.decide(&x.waiting, s, delivered)
+	case schedule.MessagesArrive:
+		r, ok := n.lockServer.(*redisServer)
+		return ok && r.messages.arrive()
 	case schedule.Hears:
 		return x.decide(&x.late, s, delivered)
 	case schedule.ArrivesLate:
@@ -68,6 +81,8 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.Resumes:
 		defer x.timePassed() // and its clients go on
 		return a.paused && x.change(a, func() { a.paused = false })
+	case schedule.Hangs:
+		return x.change(a, func() { a.hung = true })
 	case schedule.Cancelled:
 		a.cancelled = true
 		a.cancel()
@@ -85,11 +100,34 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.LeaseEnd:
 		return x.leaseEnd()
 	case schedule.Restarts:
+		if s.Target == schedule.DB {
+			x.db.Restart()
+			x.dbState = 0
+			return true
+		}
 		f, ok := n.lockServer.(forgetter)
 		if ok {
+			x.noteForgotten(n, catalog.Forgotten)
 			f.restart()
 		}
 		return ok
+	case schedule.FailsOver, schedule.Evicts:
+		r, ok := n.lockServer.(*redisServer)
+		switch {
+		case !ok:
+		case s.Kind == schedule.Evicts:
+			x.noteForgotten(n, catalog.Evicted)
+			r.evict()
+		default:
+			x.noteForgotten(n, catalog.Forgotten)
+			r.restart()
+			x.beginCounters(n)
+		}
+		return ok
+	case schedule.CutOff:
+		x.instances[s.Instance-1].cut[s.Target], x.cutAt = true, x.elapsed()
+	case schedule.Reaches:
+		x.reaches(x.instances[s.Instance-1], s.Target)
 	case schedule.Down:
 		n.down, x.mayLeaveLock = true, true
 		n.disconnect()
@@ -102,6 +140,26 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
+// reaches ends what cuts an instance off. What was published for it meanwhile arrives.
+func (x *execution) reaches(inst *instance, target string) {
+	delete(inst.cut, target)
+	for _, n := range x.nodes {
+		if r, ok := n.lockServer.(*redisServer); ok {
+			r.messages.arriveAt(inst)
+		}
+	}
+}
+
+// messagesEnd says whether a step that was to do something to messages has met any.
+func (x *execution) messagesEnd(s schedule.Step) bool {
+	switch s.Kind {
+	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
+		return x.node(s.Target).lockServer.(*redisServer).messages.end()
+	default:
+		return true
+	}
+}
+
 // offset keeps the timers of two actors from falling due in the same instant,
 // where a select would pick at random.
 const offset = 17 * time.Nanosecond
@@ -112,12 +170,13 @@ func (x *execution) begin(a *actor) bool {
 	}
 	time.Sleep(time.Duration(a.index+1) * offset)
 	ctx, cancel := context.WithCancel(context.Background())
-	a.begun, a.cancel = true, cancel
+	a.begun, a.begin, a.cancel = true, x.elapsed(), cancel
 	for i, b := range x.actors {
 		if b.granted {
 			a.before |= 1 << i
 		}
 	}
+	a.behind = x.queuesBehind(a)
 	x.running.Go(func() {
 		unlessExited(func() { a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver}) })
 		x.mu.Lock()
@@ -182,7 +241,9 @@ func (x *execution) restart(inst *instance) bool {
 func (x *execution) arriveLate(s schedule.Step) bool {
 	x.mu.Lock()
 	c := takeLocked(&x.inFlight, s)
-	x.mayLeaveLock = x.mayLeaveLock || c != nil
+	if c != nil {
+		x.mayLeaveLock, c.actor.arrivedLate = true, true
+	}
 	x.mu.Unlock()
 	if c == nil || c.node.down {
 		return c != nil

@@ -18,7 +18,7 @@ var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Title:    "setnx-getset, taking over by DEL and SETNX",
 	Expect:   with(setnxGetSet.Expect, catalog.Unknown, catalog.Hang, catalog.Crash, catalog.RedisDown),
 	Survives: []catalog.Fault{catalog.NoFault, catalog.NodeClock},
-	Breaks:   []string{"F7"},
+	Breaks:   []string{"F7", "F35"},
 	New:      redisKeyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
@@ -36,7 +36,7 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, taking the nil of GETSET for busy",
-	Breaks: []string{"F8"},
+	Breaks: []string{"F8", "F35"},
 	New:    redisKeyLock{set: setStamp(takeOverUnlessNil), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 

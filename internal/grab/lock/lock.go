@@ -188,9 +188,24 @@ type Strategy struct {
 	// the winner has left, and is kept apart from it until the claim only.
 	UntilClaim bool
 	Breaks     []string // its known failure modes (F1 …)
+	Promises   Promises
 
 	// New checks that the Env has what the strategy needs, and makes a locker.
 	New func(Env) (Locker, error)
+}
+
+// Promises are what the lock of a strategy claims beside mutual exclusion. The
+// explorer holds it to them.
+type Promises struct {
+	// WakeUp is how much of a TTL a waiter needs at most to get a lock that was
+	// released, even if a message to it is lost, late or comes twice; 0: half of one,
+	// as do all that ask again and again.
+	WakeUp float64
+	// InOrder is among which clients those who wait get the lock in the order in
+	// which they came, while none of their calls fails; "": among none.
+	InOrder catalog.Exclusion
+	// ReleaseRetried: a release whose request fails is sent again while the lease runs.
+	ReleaseRetried bool
 }
 
 // GuardedBy is the guard with which the strategy writes where asked is asked for;

@@ -15,7 +15,11 @@ func infer(s lock.Strategy, g order.Guard, f catalog.Fault, v catalog.Verdict) s
 	if !ok {
 		return ""
 	}
-	m, _ := catalog.ModeOf(catalog.Facts{Property: property, Fault: f, Known: s.Breaks, FenceWrite: g == order.FenceWrite})
+	shown := f.Shows()
+	if g == order.FenceWrite {
+		shown |= catalog.FenceAtWrite
+	}
+	m, _ := catalog.ModeOf(property, shown, s.Breaks)
 	return m.ID
 }
 
