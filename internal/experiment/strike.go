@@ -420,10 +420,10 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 }
 
 // mustClaimFirst says whether the fault shows nothing unless the faulted driver claims
-// before a contender does: it has the lock, and the older token.
+// before a contender does: it has read that the order is open, and has the older token.
 func (s *strike) mustClaimFirst(c *contest) bool {
-	return s.cell.Guard == order.FenceWrite && s.fault.Course != fault.Released && c.point.Role == fault.Alone &&
-		(c.point.Phase == tap.Read || c.point.Phase == tap.Claim && !c.point.After)
+	return s.cell.Guard == order.FenceWrite && s.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
+		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
 // missed takes a strike back that has shown nothing.
