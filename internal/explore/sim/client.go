@@ -20,7 +20,7 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: "127.0.0.1:6379", // a literal, which is not looked up
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			if n.down {
+			if n.down.Load() {
 				return nil, errDown
 			}
 			return dial(n, inst), nil

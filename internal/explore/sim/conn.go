@@ -106,7 +106,7 @@ func (c *conn) subscribe() {
 		c.node.subscribers = append(c.node.subscribers, c)
 		c.node.mu.Unlock()
 	}
-	if c.node.down {
+	if c.node.down.Load() {
 		c.Close()
 		return
 	}

@@ -270,7 +270,7 @@ func (x *execution) sleepersLocked() bool {
 
 func (m *enabledSteps) heals() {
 	for _, n := range m.nodes {
-		if n.down {
+		if n.down.Load() {
 			m.add(search.Free, schedule.Step{Kind: schedule.Up, Target: n.name})
 		}
 		if r, ok := n.lockServer.(*redisServer); ok && r.messages.late() > 0 {
@@ -380,7 +380,7 @@ func (m *enabledSteps) nodeFailures(n *node) {
 			m.fault(catalog.Amnesia, schedule.Step{Kind: schedule.Restarts, Target: n.name})
 		}
 	}
-	if !n.down {
+	if !n.down.Load() {
 		m.fault(catalog.RedisDown, schedule.Step{Kind: schedule.Down, Target: n.name})
 	}
 }

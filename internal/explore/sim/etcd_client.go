@@ -61,7 +61,7 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case s.down:
+		case s.down.Load():
 			return errEtcdLost
 		}
 		answer, err := s.answer(request)
@@ -191,7 +191,7 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 // tellLocked tells of what the watch has not told of. A watch that nobody reads ends
 // the process.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
-	if s.down {
+	if s.down.Load() {
 		return
 	}
 	response := clientv3.WatchResponse{Header: s.headerLocked()}

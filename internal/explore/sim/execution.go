@@ -350,7 +350,7 @@ func (x *execution) onlyLastIsGone() bool {
 // finish heals the servers, and judges what is left when every actor has ended.
 func (x *execution) finish() {
 	for _, n := range x.nodes {
-		n.down = false
+		n.down.Store(false)
 	}
 	x.timePassed()
 	x.mu.Lock()

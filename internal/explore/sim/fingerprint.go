@@ -48,7 +48,7 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 // which go on in the same ways.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
-	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down)
+	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())
 	for _, a := range x.actors {
 		for _, l := range a.leases {
 			if l.node == n {

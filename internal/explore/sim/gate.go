@@ -83,7 +83,7 @@ func (x *execution) through(ctx context.Context, inst *instance, c *call, send f
 		return c.loss()
 	}
 	err := errDown
-	if c.node == nil || !c.node.down || c.lost != nil { // a client that makes of it what it will
+	if c.node == nil || !c.node.down.Load() || c.lost != nil { // a client that makes of it what it will
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // it was sent before: go-redis does not take it back
 		}
@@ -103,7 +103,7 @@ func (x *execution) through(ctx context.Context, inst *instance, c *call, send f
 }
 
 // unsent says whether the client waits for a server that cannot be reached.
-func (c *call) unsent() bool { return c.awaits && c.node.down }
+func (c *call) unsent() bool { return c.awaits && c.node.down.Load() }
 
 // loss is what the caller is told of a lost reply.
 func (c *call) loss() error { return cmp.Or(c.lost, errLost) }

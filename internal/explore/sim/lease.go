@@ -198,6 +198,8 @@ func (x *execution) inherit(a *actor) {
 
 // leasedActors has a bit for each actor whose lease runs.
 func (x *execution) leasedActors() (set uint8) {
+	x.mu.Lock() // a session may end by a timer of its own
+	defer x.mu.Unlock()
 	for i, a := range x.actors {
 		if x.leaseLeft(a) > 0 {
 			set |= 1 << i

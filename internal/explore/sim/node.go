@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"sync/atomic"
 	"time"
 
 	"grablab/internal/explore/search"
@@ -19,7 +20,7 @@ type node struct {
 	cancels bool
 
 	ahead   time.Duration      // of its clock
-	down    bool               // it cannot be reached
+	down    atomic.Bool        // it cannot be reached; clients look when they dial
 	past    search.Fingerprint // all that has happened to it
 	replies search.Fingerprint // all that it has replied
 }
@@ -70,7 +71,8 @@ func newNode(name string) (*node, error) {
 
 // reset makes the node as new.
 func (n *node) reset() {
-	n.ahead, n.down, n.past, n.replies = 0, false, search.EmptyFingerprint, 0
+	n.ahead, n.past, n.replies = 0, search.EmptyFingerprint, 0
+	n.down.Store(false)
 	n.lockServer.reset()
 }
 

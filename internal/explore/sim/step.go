@@ -129,10 +129,11 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.Reaches:
 		x.reaches(x.instances[s.Instance-1], s.Target)
 	case schedule.Down:
-		n.down, x.mayLeaveLock = true, true
+		n.down.Store(true)
+		x.mayLeaveLock = true
 		n.disconnect()
 	case schedule.Up:
-		n.down = false
+		n.down.Store(false)
 		n.timePassed()
 	case schedule.NodeClock:
 		n.jump(s.Duration)
@@ -245,7 +246,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 		x.mayLeaveLock, c.actor.arrivedLate = true, true
 	}
 	x.mu.Unlock()
-	if c == nil || c.node.down {
+	if c == nil || c.node.down.Load() {
 		return c != nil
 	}
 	c.node.lockServer.(latecomer).arrive(c)

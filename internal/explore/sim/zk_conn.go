@@ -98,7 +98,7 @@ func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 		time.Sleep(time.Duration(inst.number) * offset) // the clients' timers come one by one
 		c.process, c.over = inst.processes.Load(), x.ended
 	}
-	if s.down {
+	if s.down.Load() {
 		return nil, errDown
 	}
 	s.mu.Lock()
@@ -148,7 +148,7 @@ func (c *zkConn) takeInLocked() {
 // Read waits for what the server sends.
 func (c *zkConn) Read(b []byte) (int, error) {
 	for {
-		n, err, wait := c.poll(b)
+		n, wait, err := c.poll(b)
 		if n > 0 || err != nil {
 			return n, err
 		}
@@ -167,7 +167,7 @@ type zkWait struct {
 }
 
 // poll reads what is there. If nothing is, it says what to wait for.
-func (c *zkConn) poll(b []byte) (n int, err error, wait zkWait) {
+func (c *zkConn) poll(b []byte) (n int, wait zkWait, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
 	c.takeInLocked()
@@ -178,11 +178,11 @@ func (c *zkConn) poll(b []byte) (n int, err error, wait zkWait) {
 	case len(c.out) > 0:
 		n = copy(b, c.out)
 		c.out = c.out[n:]
-		return n, nil, wait
+		return n, wait, nil
 	case c.closed:
-		return 0, io.EOF, wait
+		return 0, wait, io.EOF
 	case !c.deadline.IsZero() && !now.Before(c.deadline):
-		return 0, os.ErrDeadlineExceeded, wait
+		return 0, wait, os.ErrDeadlineExceeded
 	case !c.deadline.IsZero():
 		wait.expired = time.After(c.deadline.Sub(now))
 	}
@@ -190,7 +190,7 @@ func (c *zkConn) poll(b []byte) (n int, err error, wait zkWait) {
 		c.news = make(chan struct{})
 	}
 	wait.news = c.news
-	return 0, nil, wait
+	return 0, wait, nil
 }
 
 func (c *zkConn) notifyLocked() {
