@@ -28,7 +28,6 @@ var commands = map[string]func(ctx context.Context, c *redis.Client) []redis.Cmd
 		return one(c.SetArgs(ctx, "text", "v", redis.SetArgs{Get: true}))
 	},
 	"GET":    func(ctx context.Context, c *redis.Client) []redis.Cmder { return one(c.Get(ctx, "text")) },
-	"GETSET": func(ctx context.Context, c *redis.Client) []redis.Cmder { return one(c.GetSet(ctx, "text", "v")) },
 	"DEL":    func(ctx context.Context, c *redis.Client) []redis.Cmder { return one(c.Del(ctx, "text")) },
 	"EXISTS": func(ctx context.Context, c *redis.Client) []redis.Cmder { return one(c.Exists(ctx, "text")) },
 	"INCR":   func(ctx context.Context, c *redis.Client) []redis.Cmder { return one(c.Incr(ctx, "number")) },

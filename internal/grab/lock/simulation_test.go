@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ const (
 type simulation struct {
 	*testing.T
 	nodes  []*miniredis.Miniredis // the first is the single Redis, too
-	tokens int
+	tokens atomic.Int64
 }
 
 func simulate(t *testing.T, schedule func(*simulation)) {
@@ -81,7 +82,7 @@ func (s *simulation) actor(strategy string, change ...func(*lock.Env)) *actor {
 	a := &actor{s: s, then: map[int]step{}}
 	env := lock.Env{
 		TTL: simulatedTTL, Now: time.Now,
-		Token: func() string { s.tokens++; return fmt.Sprint("token", s.tokens) },
+		Token: func() string { return fmt.Sprint("token", s.tokens.Add(1)) },
 		Rand:  func() float64 { return 0.5 },
 	}
 	for i, node := range s.nodes {
