@@ -11,7 +11,6 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
-	"grablab/internal/order"
 )
 
 // bounds are those within which the explorer is asked for its verdict on a cell.
@@ -161,10 +160,6 @@ func ofTheFault(s lock.Strategy, f catalog.Fault, v catalog.Verdict) bool {
 	if !ok {
 		return false
 	}
-	shown := f.Shows()
-	if s.Guard == order.FenceWrite {
-		shown |= catalog.FenceAtWrite
-	}
-	with, ok := catalog.ModeOf(property, shown, s.Breaks)
+	with, ok := catalog.ModeOf(property, f.Shows()|s.Guard.Shows(), s.Breaks)
 	return ok && slices.Contains(s.Breaks, with.ID)
 }

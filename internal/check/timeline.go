@@ -68,10 +68,7 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	}
 	t = Timeline{Order: c.Order, Property: c.Property, Steps: b.steps(shown)}
 	first, last := actorOf(shown[0]), actorOf(shown[len(shown)-1])
-	facts := c.Fault.Shows()
-	if c.Guard == order.FenceWrite {
-		facts |= catalog.FenceAtWrite
-	}
+	facts := c.Fault.Shows() | c.Guard.Shows()
 	if slices.ContainsFunc(shown, func(e history.Event) bool { return b.freesAnother(e, first, last) }) {
 		facts |= catalog.FreedAnother
 	}

@@ -167,11 +167,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	if property == "" {
 		return ""
 	}
-	shown := in.fault.Name.Shows()
-	if in.cell.Guard == order.FenceWrite {
-		shown |= catalog.FenceAtWrite
-	}
-	mode, _ := catalog.ModeOf(property, shown, in.strategy.Breaks)
+	mode, _ := catalog.ModeOf(property, in.fault.Name.Shows()|in.cell.Guard.Shows(), in.strategy.Breaks)
 	return mode.ID
 }
 

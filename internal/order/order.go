@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"grablab/internal/catalog"
 	"slices"
 	"strings"
 	"time"
@@ -104,6 +105,14 @@ func ParseGuard(name string) (Guard, error) {
 
 // NeedsFence says whether the guard is meaningless without a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
+
+// Shows is what the guard shows of an order that failed under it.
+func (g Guard) Shows() catalog.Facts {
+	if g == FenceWrite {
+		return catalog.FenceAtWrite
+	}
+	return 0
+}
 
 // Rows is what a critical section does to an order.
 type Rows interface {

@@ -23,10 +23,7 @@ func (x *execution) breaks(property string, shown catalog.Facts, why string, arg
 	if slices.ContainsFunc(x.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
 	}
-	shown |= x.shown
-	if x.Guard == order.FenceWrite {
-		shown |= catalog.FenceAtWrite
-	}
+	shown |= x.shown | x.Guard.Shows()
 	x.broken = append(x.broken, search.Violation{Property: property, Step: x.steps, Facts: shown, Why: fmt.Sprintf(why, args...)})
 }
 

@@ -15,11 +15,7 @@ func infer(s lock.Strategy, g order.Guard, f catalog.Fault, v catalog.Verdict) s
 	if !ok {
 		return ""
 	}
-	shown := f.Shows()
-	if g == order.FenceWrite {
-		shown |= catalog.FenceAtWrite
-	}
-	m, _ := catalog.ModeOf(property, shown, s.Breaks)
+	m, _ := catalog.ModeOf(property, f.Shows()|g.Shows(), s.Breaks)
 	return m.ID
 }
 
