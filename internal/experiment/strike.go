@@ -408,7 +408,7 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 		}
 		c.freed = true
 		if !over && s.mustClaimFirst(c) {
-			s.missed(c)
+			s.takeBack(c)
 		}
 		for _, h := range held[c] {
 			if err := h.in.RemoveHold(ctx, h.name(c)); err != nil {
@@ -426,8 +426,8 @@ func (s *strike) mustClaimFirst(c *contest) bool {
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
-// missed takes a strike back that has shown nothing.
-func (s *strike) missed(c *contest) {
+// takeBack takes a strike back that has shown nothing.
+func (s *strike) takeBack(c *contest) {
 	if c.struck {
 		c.struck = false
 		*s.cell.Struck--
@@ -606,7 +606,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	}
 	for _, c := range s.contests {
 		if s.isPending(c.faulted) {
-			s.missed(c)
+			s.takeBack(c)
 		}
 	}
 	return err

@@ -40,7 +40,7 @@ func init() {
 	}
 }
 
-// rough is a strategy that excludes nobody, and may take its process down.
+// rough is a strategy that excludes no other holder, and may take its process down.
 type rough struct {
 	name    string
 	alone   func() // in the first acquire, before there is any schedule

@@ -36,10 +36,8 @@ type etcdServer struct {
 }
 
 type etcdLease struct {
-	id     int64
-	ttl    time.Duration
-	until  time.Time
-	expiry *time.Timer
+	id int64
+	*expiry
 }
 
 // shortestEtcdLease is what an etcd grants whose elections take half a second.
@@ -131,30 +129,15 @@ func (s *etcdServer) headerLocked() *pb.ResponseHeader {
 
 func (s *etcdServer) grantLocked(seconds int64) *etcdLease {
 	s.granted++
-	l := &etcdLease{id: 0x1000 + s.granted, ttl: time.Duration(seconds) * time.Second}
-	l.expiry = time.AfterFunc(l.ttl+tick, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.leases[l.id] == l && !time.Now().Before(l.until) {
-			s.endLocked(l)
-		}
-	})
-	l.renew()
+	l := &etcdLease{id: 0x1000 + s.granted}
+	l.expiry = newExpiry(time.Duration(seconds)*time.Second, &s.mu, func() { s.endLocked(l) })
 	s.leases[l.id] = l
 	return l
 }
 
-// tick keeps the end of a lease apart from its client's timers.
-const tick = 11 * time.Nanosecond
-
-func (l *etcdLease) renew() {
-	l.until = time.Now().Add(l.ttl)
-	l.expiry.Reset(l.ttl + tick)
-}
-
 // endLocked ends a lease, and its keys with it.
 func (s *etcdServer) endLocked(l *etcdLease) {
-	l.expiry.Stop()
+	l.stop()
 	delete(s.leases, l.id)
 	s.commitLocked(func(revision int64) {
 		for _, key := range s.sortedLocked() {

@@ -188,7 +188,7 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked tells of what the watch has not told of. A watch that nobody reads ends
+// tellLocked tells of what the watch has not told of. A watch that is not read ends
 // the process.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
@@ -208,7 +208,7 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	select {
 	case w.responses <- response:
 	default:
-		panic("sim: nobody reads what a watch of etcd tells")
+		panic("sim: what a watch of etcd tells is not read")
 	}
 }
 

@@ -169,8 +169,6 @@ func newExecution(c *Cluster) (*execution, error) {
 	}
 	for _, n := range c.nodes {
 		n.reset()
-	}
-	for _, n := range c.nodes {
 		c.beginCounters(n)
 	}
 	for i, a := range c.Actors {

@@ -43,11 +43,9 @@ type zkNode struct {
 }
 
 type zkSession struct {
-	id      int64
-	timeout time.Duration
-	until   time.Time
-	expiry  *time.Timer
-	conn    *zkConn // nil: none
+	id int64
+	*expiry
+	conn *zkConn // nil: none
 }
 
 // zkAsked is what an instance asks about.
@@ -162,14 +160,8 @@ func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	case id == 0:
 		s.begun++
 		s.zxid++
-		session = &zkSession{id: s.begun, timeout: min(max(timeout, zkShortest), zkLongest)}
-		session.expiry = time.AfterFunc(session.timeout+tick, func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.sessions[session.id] == session && !time.Now().Before(session.until) {
-				s.endLocked(session)
-			}
-		})
+		session = &zkSession{id: s.begun}
+		session.expiry = newExpiry(min(max(timeout, zkShortest), zkLongest), &s.mu, func() { s.endLocked(session) })
 		s.sessions[session.id] = session
 	case !ok:
 		c.sendLocked(jute{}.int(0).int(0).long(0).bytes(make([]byte, 16)))
@@ -179,18 +171,13 @@ func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 		session.conn.closeLocked()
 	}
 	session.conn, c.session = c, session
-	session.touch()
-	c.sendLocked(jute{}.int(0).int(int32(session.timeout / time.Millisecond)).long(session.id).bytes(make([]byte, 16)))
-}
-
-func (session *zkSession) touch() {
-	session.until = time.Now().Add(session.timeout)
-	session.expiry.Reset(session.timeout + tick)
+	session.renew()
+	c.sendLocked(jute{}.int(0).int(int32(session.ttl / time.Millisecond)).long(session.id).bytes(make([]byte, 16)))
 }
 
 // endLocked ends a session, and its nodes with it.
 func (s *zkServer) endLocked(session *zkSession) {
-	session.expiry.Stop()
+	session.stop()
 	delete(s.sessions, session.id)
 	s.zxid++
 	for _, path := range s.sortedLocked() {
@@ -206,7 +193,7 @@ func (s *zkServer) endLocked(session *zkSession) {
 // requestLocked carries out one request of a session.
 func (s *zkServer) requestLocked(c *zkConn, r *juteReader) {
 	xid, op := r.int(), r.int()
-	c.session.touch()
+	c.session.renew()
 	if op == zkPing {
 		c.sendLocked(jute{}.int(xid).long(s.zxid).int(0))
 		return
