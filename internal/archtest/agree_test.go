@@ -163,3 +163,34 @@ func ofTheFault(s lock.Strategy, f catalog.Fault, v catalog.Verdict) bool {
 	with, ok := catalog.ModeOf(property, f.Shows()|s.Guard.Shows(), s.Breaks)
 	return ok && slices.Contains(s.Breaks, with.ID)
 }
+
+// Whatever a search finds of a lock, the registry expects: also of properties that the
+// order does not show.
+func TestExplorerFindsWhatIsExpected(t *testing.T) {
+	proving := os.Getenv("GRABLAB_PROVE") == "1"
+	for i, s := range lock.Strategies {
+		quorum := s.Needs&lock.RedisQuorum != 0 // not searched to the end in time
+		if !proving && (s.Needs != lock.Redis || i%4 != 2) {
+			continue
+		}
+		t.Run(s.Name, func(t *testing.T) {
+			for _, f := range explore.Faults {
+				results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
+					Strategies: []string{s.Name}, Seconds: agreeSeconds, Actors: 2, Faults: []catalog.Fault{f}, FaultCount: 1,
+				}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := results[0]
+				if !r.Complete && !quorum {
+					t.Errorf("%s: not searched to the end: %s", f, r.Reason)
+				}
+				for _, failure := range r.Failures {
+					if r.Expected == catalog.Safe {
+						t.Errorf("%s: %s: %s: %v", f, failure.Property, failure.Why, failure.Schedule.Steps)
+					}
+				}
+			}
+		})
+	}
+}

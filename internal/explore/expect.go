@@ -18,6 +18,8 @@ var Wider = []struct {
 	Why   string // in a sentence
 }{
 	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "a node forgets also while a contender has others, and then it alone is the majority; `run` has its holders on every node, and plays a bare majority as `amnesia`"},
+	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "as above"},
+	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "as above"},
 	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node jumps also while a contender has others; as above"},
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request is delayed, too, until its caller has given up: to the server that client is as good as dead; `run` delays replies alone"},
 }
@@ -29,7 +31,7 @@ var Narrower = []struct {
 	Strategies []string
 	Why        string // in a sentence
 }{
-	{catalog.Partition, []string{"watchdog", "redlock", "redlock-miswired", "zookeeper", "etcd"}, "they learn of the loss in time, unless the driver is held behind its last look, too: in a search that is `pause`"},
+	{catalog.Partition, []string{"zookeeper"}, "its client gives its session up before the server does, unless the driver is held behind its last look, too: in a search that is `pause`"},
 }
 
 // Claimed is what the registry claims of the order if a fault strikes anywhere in a
@@ -80,11 +82,11 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	return v
 }
 
-// forgets says whether a server forgets a live lease and grants another. No guard
+// forgets says whether a server forgets a live lease, or ends it early, and grants another. No guard
 // prevents that.
 func forgets(s lock.Strategy, f catalog.Fault) bool {
 	apart := s.Excludes == catalog.NoExclusion || slices.Contains(s.Survives, f)
-	forget := []catalog.Fault{catalog.RedisRestart, catalog.Failover, catalog.RedisFull}
+	forget := []catalog.Fault{catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.NodeClock}
 	return !apart && slices.Contains(forget, f) && s.Needs&lock.Redis != 0
 }
 

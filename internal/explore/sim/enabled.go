@@ -241,10 +241,10 @@ func (m *enabledSteps) time() {
 		m.add(cost, timer)
 	}
 	unfinished := slices.ContainsFunc(m.actors, func(a *actor) bool { return !a.done && !a.dead && !a.hung })
-	holder, _ := m.nextLeaseEnd()
+	holder, _ := m.nextLeaseEndLocked()
 	switch {
 	case !unfinished || holder == nil:
-	case busy && cut: // for longer than the lease, as run has it
+	case busy && len(holder.inst.cut) > 0: // for longer than the lease, as run has it
 		m.add(cost, end)
 	case busy:
 		m.fault(catalog.Slow, end)

@@ -230,10 +230,11 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked leaves a call to arrive when it may. A transaction does not: what it depends
-// on is known to its connection, which the caller has closed.
+// giveUpLocked leaves a call to arrive when it may. What was to go through a network that
+// is cut is lost with its connection, which the caller has closed; and so is a
+// transaction, for its connection alone knows what it depends on.
 func (x *execution) giveUpLocked(c *call) {
-	if c.sent != nil && !c.isTransaction() {
+	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		x.inFlight = append(x.inFlight, c)
 	}
 }

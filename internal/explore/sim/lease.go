@@ -64,11 +64,11 @@ func (x *execution) noteRenewalLocked(c *call) {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, x.TTL))
 		switch own := c.names(a.value); {
-		case own && c.releasing:
+		case own && c.releasing && !x.disturbed():
 			x.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.gone = append(c.gone, lookedFor{a, !ok})
-		case ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
+		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			x.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
 	}
@@ -147,9 +147,9 @@ func (x *execution) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// nextLeaseEnd is whose lease ends next, and for how long it still runs; nil: there
+// nextLeaseEndLocked is whose lease ends next, and for how long it still runs; nil: there
 // is none.
-func (x *execution) nextLeaseEnd() (holder *actor, left time.Duration) {
+func (x *execution) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range x.actors {
 		for _, l := range a.leases {
 			until := l.until.Sub(l.node.now())

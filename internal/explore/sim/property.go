@@ -65,7 +65,8 @@ func (x *execution) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		if left := x.leaseLeft(a); x.leased() && left > x.TTL/4 && x.lost(a) == catalog.TakenOver {
+		// A client that was not answered may go by its own count, which began earlier.
+		if left := x.leaseLeft(a); x.leased() && !x.disturbed() && left > x.TTL/4 && x.lost(a) == catalog.TakenOver {
 			x.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
 	case e.Op == history.Release && e.Kind == history.Invoke:
@@ -108,12 +109,17 @@ func (x *execution) judgeGrant(a *actor) {
 // judgeOrder is for an actor that has got the lock: those behind whom it came have had
 // it, or wait no longer. A queue that a fault has disturbed promises nothing.
 func (x *execution) judgeOrder(a *actor) {
-	disturbed := x.forgot || x.shown&(catalog.Unreachable|catalog.WakeUpLost|catalog.ReplyWasLost|catalog.Delayed) != 0
 	for i, b := range x.actors {
-		if !disturbed && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused && !b.cancelled {
+		if !x.disturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused && !b.cancelled {
 			x.breaks(catalog.OrderOfService, 0, "%s got the lock, and %s has waited for longer", a.name, b.name)
 		}
 	}
+}
+
+// disturbed says whether servers have forgotten what they stored, or messages were not
+// answered at once.
+func (x *execution) disturbed() bool {
+	return x.forgot || x.shown&(catalog.Unreachable|catalog.CutOff|catalog.WakeUpLost|catalog.ReplyWasLost|catalog.Delayed) != 0
 }
 
 // queuesBehind are the actors that wait in order when another one comes, a bit each:
@@ -252,7 +258,7 @@ func (x *execution) judgeWait(waiters []*actor, d time.Duration) {
 // that was late, or was not sent, excuses what it leaves until then, and no longer.
 func (x *execution) judgeEnd() {
 	x.judgeReleases()
-	if !x.mayLeaveLock && !slices.ContainsFunc(x.actors, func(a *actor) bool { return a.dead && x.leaseLeft(a) > 0 }) {
+	if !x.mayLeaveLock && !slices.ContainsFunc(x.actors, func(a *actor) bool { return a.hung || a.dead && x.leaseLeft(a) > 0 }) {
 		x.judgeResidue()
 		if x.answered() {
 			return
@@ -272,8 +278,11 @@ func (x *execution) judgeEnd() {
 
 // judgeReleases is for a lock that a server still has for an actor which has released
 // it while its lease ran: it was told that it did, or its strategy promises to go on
-// until it has.
+// until it has. What was down has it until it is asked again.
 func (x *execution) judgeReleases() {
+	if x.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
+		return
+	}
 	for _, a := range x.actors {
 		tried := a.granted && a.inTime && !a.dead && !a.cancelled && !a.arrivedLate && x.showsToken
 		if tried && (a.released || x.Strategy.Promises.ReleaseRetried && x.leaseLeft(a) > 0) && x.stores(a.token) {
@@ -311,14 +320,15 @@ func (x *execution) answered() bool {
 // judgeBusy is for a lock that cannot be had although all actors have ended:
 // either its holder has not released it, or it never had a holder.
 func (x *execution) judgeBusy() {
-	stays, never, dead := false, false, false
+	stays, never, dead, cut := false, false, false, false
 	for _, a := range x.actors {
 		dead = dead || a.dead
-		cut := a.releaseCut && !x.Strategy.Promises.ReleaseRetried // and its driver was told so
-		stays = stays || a.granted && a.inTime && (!a.released && !cut || x.showsToken && x.stores(a.token))
+		cut = cut || a.releaseCut && !a.released && !x.Strategy.Promises.ReleaseRetried // and its driver was told so
+		stays = stays || a.granted && a.inTime && (!a.released || x.showsToken && x.stores(a.token))
 		never = never || a.begun && !a.granted
 	}
 	switch {
+	case cut:
 	case stays:
 		x.breaks(catalog.ReleaseEffective, 0, "the lock was released while the lease ran, and cannot be had")
 	case never && !dead:

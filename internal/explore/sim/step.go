@@ -259,7 +259,7 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 func (x *execution) nextTimer() bool {
 	x.mu.Lock()
 	most, busy := horizon*x.TTL, x.anyEnabledLocked()
-	if holder, left := x.nextLeaseEnd(); busy && holder != nil {
+	if holder, left := x.nextLeaseEndLocked(); busy && holder != nil {
 		most = left - time.Nanosecond
 	}
 	waiters := x.waitersForFreeLocked()
@@ -289,7 +289,9 @@ const horizon = 8
 // leaseEnd lets time pass until the next lease has just run out. It is false if a
 // renewal of the holder comes on the way.
 func (x *execution) leaseEnd() bool {
-	holder, left := x.nextLeaseEnd()
+	x.mu.Lock()
+	holder, left := x.nextLeaseEndLocked()
+	x.mu.Unlock()
 	if holder == nil {
 		return false
 	}
