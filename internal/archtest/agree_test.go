@@ -175,9 +175,11 @@ func TestExplorerFindsWhatIsExpected(t *testing.T) {
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			for _, f := range explore.Faults {
-				results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
-					Strategies: []string{s.Name}, Seconds: agreeSeconds, Actors: 2, Faults: []catalog.Fault{f}, FaultCount: 1,
-				}, nil)
+				cfg := explore.Config{Strategies: []string{s.Name}, Seconds: agreeSeconds, Actors: 2, Faults: []catalog.Fault{f}, FaultCount: 1}
+				if quorum {
+					cfg.Seconds = agreeSeconds / 6
+				}
+				results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
