@@ -46,6 +46,7 @@ func (s *exploreSettings) options() []option {
 		{"strategies", "A,B,…", "strategies, also deliberately wrong ones by name; or core, or all", one(&s.names, parseList)},
 		{"file", "FILE", "a Go file of package lock, taken in for this call alone: its strategies are explored", one(&s.file, nonEmpty)},
 		{"actors", "N", "drivers after the one order", one(&s.Actors, wholeNumber(2, explore.MaxActors))},
+		{"instances", "N", "on how many instances they are", one(&s.Instances, wholeNumber(1, explore.MaxInstances))},
 		{"preemptions", "P", "how often another may go on although one could", one(&s.Preemptions, wholeNumber(0, explore.MaxPreemptions))},
 		{"faults", "A,B,…", "what may go wrong: " + listed(explore.Faults) + "; or none, or all (default " + listed(s.Faults) + ")", one(&s.Faults, s.parseFaults)},
 		{"fault-count", "K", "how many of them in one schedule", one(&s.FaultCount, wholeNumber(0, explore.MaxFaultCount))},
@@ -73,7 +74,7 @@ func newExploreSettings() *exploreSettings {
 	s := &exploreSettings{format: exploreFormats[0].name, out: filepath.Join(resultsDir, "explore")}
 	s.Config = explore.Config{
 		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
-		TTL: explore.DefaultTTL, Nodes: explore.DefaultNodes, OnLost: grab.Abort,
+		TTL: explore.DefaultTTL, Nodes: explore.DefaultNodes, Instances: explore.MaxInstances, OnLost: grab.Abort,
 		Faults: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, Properties: explore.Properties,
 	}
 	return s

@@ -61,7 +61,7 @@ func TestRushThreeTimes(t *testing.T) {
 // of an hour; with the reference run of make prove, that is five times.
 func TestMatrixFourTimes(t *testing.T) {
 	for i := range 4 {
-		code, stdout, stderr := output(t, loadgen(t, "run", "-stack", "local", "-strategies", "all", "-faults", "all", "-format", "json",
+		code, stdout, stderr := output(t, loadgen(t, "run", "-stack", "local", "-strategies", "all", "-faults", "all", "-format", "json", "-quiet",
 			"-assert", "expected"))
 		if code != exitDone {
 			t.Errorf("run %d: exit code %d\n%s", i+1, code, stderr)

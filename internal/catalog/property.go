@@ -50,7 +50,7 @@ var Properties = []Property{
 	{NoResidue, []string{"left-over"}, "a grab that has ended leaves nothing in the lock servers", Explore, false},
 	{LossNotified, []string{"told"}, "a holder knows that its lease is lost before another gets the lock, and once its renewal has found it gone; and not while it runs", Explore, false},
 	{RenewsOwn, nil, "a renewal lengthens the lease of its own holder, and no other, and none is sent after the release", Explore, false},
-	{WaitsAsTold, nil, "no waiter gives up before its wait is over", Explore, false},
+	{WaitsAsTold, nil, "no waiter gives up before its wait is over, and none waits for longer", Explore, false},
 	{OrderOfService, nil, "waiters get the lock in the order in which they came, as far as their strategy promises it", Explore, false},
 	{Survives, nil, "the strategy neither ends nor hangs its process", Explore, true},
 }

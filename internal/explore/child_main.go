@@ -24,20 +24,22 @@ const (
 )
 
 // Work is the body of a child process: it executes what it is asked for, and
-// answers, until there are no more requests.
-func Work(bubble sim.Bubble) error {
+// answers, until there are no more requests. The strategies of Config.Own are these, for
+// their code is not sent.
+func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	syscall.CloseOnExec(requestsFile)
 	syscall.CloseOnExec(repliesFile)
-	return work(bubble, os.NewFile(requestsFile, "requests"), os.NewFile(repliesFile, "replies"))
+	return work(bubble, os.NewFile(requestsFile, "requests"), os.NewFile(repliesFile, "replies"), own)
 }
 
-func work(bubble sim.Bubble, in io.Reader, out io.Writer) error {
+func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) error {
 	defer deepStacks()()
 	s := &server{in: gob.NewDecoder(in), out: gob.NewEncoder(out)}
 	var o opening
 	if err := s.in.Decode(&o); err != nil {
 		return err
 	}
+	o.Config.Own = own
 	if o.Describe != nil {
 		return s.describe(o.Describe)
 	}

@@ -75,6 +75,12 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	if cfg.FaultCount == 0 {
 		faults = nil
 	}
+	if cfg.Instances == 1 && set.Strategy.Excludes == catalog.PerProcess {
+		return "" // of several instances alone
+	}
+	if slices.ContainsFunc(cfg.Own, func(s lock.Strategy) bool { return s.Name == set.Strategy.Name }) {
+		return ""
+	}
 	v := Expected(set.Strategy, set.Guard, faults)
 	if v != catalog.Safe && len(cfg.Properties) < len(Properties) {
 		return ""

@@ -34,6 +34,7 @@ import (
 // default, unless it says otherwise.
 type Config struct {
 	Strategies  []string
+	Own         []lock.Strategy // that are not in the registry
 	Actors      int             // 2
 	Preemptions int             // 0 is none
 	Faults      []catalog.Fault // the kinds, of Faults
@@ -46,7 +47,8 @@ type Config struct {
 	Work   time.Duration // none
 	Wait   time.Duration // none: each actor tries once
 
-	Nodes int // 3: how many a Redlock has
+	Nodes     int // 3: how many a Redlock has
+	Instances int // 2: on how many the actors are
 
 	Seconds   float64 // how long the search may take for each strategy; 0: as long as it takes
 	Schedules int     // how many may be executed for each strategy; 0: as many as there are
@@ -79,6 +81,7 @@ const (
 const (
 	MaxActors      = 4
 	MaxNodes       = 7
+	MaxInstances   = sim.Instances
 	MaxPreemptions = search.MaxPreemptions
 	MaxFaultCount  = search.MaxFaults
 )
@@ -96,6 +99,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Nodes == 0 {
 		c.Nodes = DefaultNodes
 	}
+	if c.Instances == 0 {
+		c.Instances = sim.Instances
+	}
 	if c.OnLost == "" {
 		c.OnLost = grab.Abort
 	}
@@ -108,6 +114,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: %d actors, there can be 1 to %d", ErrConfig, c.Actors, MaxActors)
 	case c.Nodes < DefaultNodes || c.Nodes > MaxNodes:
 		return c, fmt.Errorf("%w: %d nodes, there can be %d to %d", ErrConfig, c.Nodes, DefaultNodes, MaxNodes)
+	case c.Instances < 1 || c.Instances > sim.Instances:
+		return c, fmt.Errorf("%w: %d instances, there can be 1 to %d", ErrConfig, c.Instances, sim.Instances)
 	case c.Preemptions < 0 || c.Preemptions > MaxPreemptions:
 		return c, fmt.Errorf("%w: %d preemptions, there can be 0 to %d", ErrConfig, c.Preemptions, MaxPreemptions)
 	case c.FaultCount < 0 || c.FaultCount > MaxFaultCount:
@@ -341,10 +349,18 @@ func verdictOf(broken func(property string) bool) catalog.Verdict {
 	return catalog.Safe
 }
 
+// find looks a strategy up, among one's own first.
+func (c Config) find(name string) (lock.Strategy, error) {
+	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
+		return c.Own[i], nil
+	}
+	return lock.Find(name)
+}
+
 // newSetting is what the schedules of one strategy have in common.
 func newSetting(cfg Config, name string) (sim.Setting, error) {
 	var set sim.Setting
-	st, err := lock.Find(name)
+	st, err := cfg.find(name)
 	if err != nil {
 		return set, err
 	}
@@ -353,7 +369,7 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 		return set, &unexplorableError{ErrConfig, fmt.Sprintf("guard %s needs fencing tokens, and %s has none", set.Guard, name)}
 	}
 	for i := range cfg.Actors {
-		set.Actors = append(set.Actors, schedule.Actor{Name: string(rune('A' + i)), Instance: i%sim.Instances + 1})
+		set.Actors = append(set.Actors, schedule.Actor{Name: string(rune('A' + i)), Instance: i%cfg.Instances + 1})
 	}
 	return set, nil
 }

@@ -112,6 +112,8 @@ func (m *mutant) set(key, value string) (err error) {
 		m.search.Properties = []string{value}
 	case "actors":
 		m.search.Actors, err = strconv.Atoi(value)
+	case "instances":
+		m.search.Instances, err = strconv.Atoi(value)
 	case "preemptions":
 		m.search.Preemptions, err = strconv.Atoi(value)
 	case "faults": // "1 of pause slow"

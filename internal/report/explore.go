@@ -55,7 +55,11 @@ func (e Exploration) account(b *strings.Builder) {
 
 // bounds says what was let happen.
 func bounds(c explore.Config) string {
-	line := fmt.Sprintf("%s, up to %s, ", plural(c.Actors, "actor", "actors"), plural(c.Preemptions, "preemption", "preemptions"))
+	actors := plural(c.Actors, "actor", "actors")
+	if c.Instances == 1 {
+		actors += " on one instance"
+	}
+	line := fmt.Sprintf("%s, up to %s, ", actors, plural(c.Preemptions, "preemption", "preemptions"))
 	if c.FaultCount == 0 || len(c.Faults) == 0 {
 		return line + "no faults"
 	}

@@ -12,6 +12,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/schedule"
@@ -89,6 +90,7 @@ type execution struct {
 	struck       *node         // that the last step did something to
 	alternatives []*call       // that could have gone in place of the last step
 	underway     []*call       // that could have arrived late in place of the last step
+	heldUp       bool          // time has passed while a call could have gone through, or an actor was paused
 	mayLeaveLock bool          // a step after which a lock may rightly stay behind
 	shown        catalog.Facts // by the steps
 	cutAt        time.Duration // when an instance was cut off last
@@ -215,6 +217,7 @@ func (x *execution) start(inst *instance) error {
 		Orders:   env.Orders,
 		Lock:     env,
 		Strategy: x.Strategy.Name,
+		Find:     func(string) (lock.Strategy, error) { return x.Strategy, nil },
 		Work:     x.Work,
 		Guard:    x.Guard,
 		OnLost:   x.OnLost,

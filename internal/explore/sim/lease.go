@@ -64,7 +64,7 @@ func (x *execution) noteRenewalLocked(c *call) {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, x.TTL))
 		switch own := c.names(a.value); {
-		case own && c.releasing && !x.disturbed():
+		case own && a == c.actor && c.releasing && !x.disturbed():
 			x.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.gone = append(c.gone, lookedFor{a, !ok})

@@ -60,13 +60,15 @@ func (x *execution) judgeEvent(a *actor, e history.Event) {
 	case e.Op == history.Claim && e.Kind == history.OK:
 		x.judgeClaim(a)
 	case e.Op == history.Acquire && e.Code == history.Busy:
-		if waited := x.elapsed() - a.begin; waited < x.Wait {
+		waited := x.elapsed() - a.begin
+		if waited < x.Wait || !x.heldUp && !x.disturbed() && waited > x.Wait+x.TTL/20 {
 			x.breaks(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), x.Wait)
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client that was not answered may go by its own count, which began earlier.
-		if left := x.leaseLeft(a); x.leased() && !x.disturbed() && left > x.TTL/4 && x.lost(a) == catalog.TakenOver {
+		// A client that was not answered may go by its own count, which began earlier; for
+		// one lost reply it has time to ask again.
+		if left := x.leaseLeft(a); x.leased() && (!x.disturbed() || x.oneReplyLost()) && left > x.TTL/4 && x.lost(a) == catalog.TakenOver {
 			x.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
 	case e.Op == history.Release && e.Kind == history.Invoke:
@@ -110,7 +112,8 @@ func (x *execution) judgeGrant(a *actor) {
 // it, or wait no longer. A queue that a fault has disturbed promises nothing.
 func (x *execution) judgeOrder(a *actor) {
 	for i, b := range x.actors {
-		if !x.disturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused && !b.cancelled {
+		waits := x.elapsed()-b.begin < x.Wait
+		if waits && !x.disturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused && !b.cancelled {
 			x.breaks(catalog.OrderOfService, 0, "%s got the lock, and %s has waited for longer", a.name, b.name)
 		}
 	}
@@ -118,8 +121,13 @@ func (x *execution) judgeOrder(a *actor) {
 
 // disturbed says whether servers have forgotten what they stored, or messages were not
 // answered at once.
-func (x *execution) disturbed() bool {
-	return x.forgot || x.shown&(catalog.Unreachable|catalog.CutOff|catalog.WakeUpLost|catalog.ReplyWasLost|catalog.Delayed) != 0
+func (x *execution) disturbed() bool { return x.forgot || x.shown&disturbances != 0 }
+
+const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
+
+// oneReplyLost says whether a reply was lost, and nothing else was in the clients' way.
+func (x *execution) oneReplyLost() bool {
+	return !x.forgot && !x.heldUp && x.shown&disturbances == catalog.ReplyWasLost
 }
 
 // queuesBehind are the actors that wait in order when another one comes, a bit each:

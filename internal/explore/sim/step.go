@@ -77,6 +77,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.ArrivesLate:
 		return x.arriveLate(s)
 	case schedule.Paused:
+		x.heldUp = true
 		return x.change(a, func() { a.paused = true })
 	case schedule.Resumes:
 		defer x.timePassed() // and its clients go on
@@ -262,6 +263,7 @@ func (x *execution) nextTimer() bool {
 	if holder, left := x.nextLeaseEndLocked(); busy && holder != nil {
 		most = left - time.Nanosecond
 	}
+	x.heldUp = x.heldUp || busy
 	waiters := x.waitersForFreeLocked()
 	x.mu.Unlock()
 	select {
@@ -291,6 +293,7 @@ const horizon = 8
 func (x *execution) leaseEnd() bool {
 	x.mu.Lock()
 	holder, left := x.nextLeaseEndLocked()
+	x.heldUp = x.heldUp || x.anyEnabledLocked()
 	x.mu.Unlock()
 	if holder == nil {
 		return false
@@ -305,6 +308,7 @@ func (x *execution) leaseEnd() bool {
 		select {
 		case <-x.arrived:
 			x.mu.Lock()
+			x.heldUp = true // what has arrived goes no further yet
 			renewed := x.renewalDueLocked(holder.inst)
 			x.mu.Unlock()
 			if renewed {
