@@ -18,7 +18,7 @@ run: ## the main job, on the embedded stack
 
 # A Redlock node has 50 ms to answer, and gets them only if the tests of others do
 # not take the processor meanwhile: those that look closely run one after the other.
-CLOSE := grablab/internal/replay grablab/internal/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
+CLOSE := grablab/locktest grablab/internal/replay grablab/internal/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
 LONG  := grablab/internal/experiment grablab/internal/archtest grablab/cmd/loadgen
 
 # One variant of every package: vet and staticcheck type-check against what the tests

@@ -31,6 +31,8 @@ type Config struct {
 	Guard    order.Guard      // "": each strategy's own
 	OnLost   OnLost           // "": Abort
 	History  history.Recorder // nil: nothing is recorded
+
+	Find func(name string) (lock.Strategy, error) // nil: lock.Find
 }
 
 // Service grabs orders. It is safe for concurrent use.
@@ -56,6 +58,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.History == nil {
 		cfg.History = history.Discard
+	}
+	if cfg.Find == nil {
+		cfg.Find = lock.Find
 	}
 	s := &Service{cfg: cfg, locks: map[string]*guardedLock{}}
 	return s, s.Switch(cfg.Strategy)
@@ -87,7 +92,7 @@ func (s *Service) lockOf(name string) (*guardedLock, error) {
 	if l, ok := s.locks[name]; ok {
 		return l, nil
 	}
-	st, err := lock.Find(name)
+	st, err := s.cfg.Find(name)
 	if err != nil {
 		return nil, err
 	}

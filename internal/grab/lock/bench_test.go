@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/stat"
 
 	"github.com/redis/go-redis/v9"
@@ -24,9 +24,9 @@ import (
 // commands sent raw on the same client. It may cost 1.05 times as much.
 func BenchmarkSetnx(b *testing.B) {
 	const rounds, ops, bound = 41, 1000, 1.05
-	client := locktest.NewClient(locktest.Servers(b).Single())
+	client := conformtest.NewClient(conformtest.Servers(b).Single())
 	defer client.Close()
-	env := locktest.EnvOf(client)
+	env := conformtest.EnvOf(client)
 	env.TTL = 30 * time.Second
 	locker, token := start(b, "setnx", env), env.Token()
 	ways := []func(ctx context.Context, key string) error{
@@ -84,14 +84,14 @@ func lockOnce(ctx context.Context, locker lock.Locker, key string) error {
 // has the lock, in round trips. It may take three.
 func BenchmarkWatchdogWake(b *testing.B) {
 	const rounds, handoffs, bound = 41, 100, 3
-	nodes := locktest.Servers(b)
-	pinger := locktest.NewClient(nodes.Single())
+	nodes := conformtest.Servers(b)
+	pinger := conformtest.NewClient(nodes.Single())
 	defer pinger.Close()
 	var lockers [2]lock.Locker
 	for i := range lockers {
-		client := locktest.NewClient(nodes.Single())
+		client := conformtest.NewClient(nodes.Single())
 		defer client.Close()
-		env := locktest.EnvOf(client)
+		env := conformtest.EnvOf(client)
 		env.TTL, env.Wait = 30*time.Second, 30*time.Second
 		lockers[i] = start(b, "watchdog", env)
 	}

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m, locktest.OpenRedis, lock.Find) }
+func TestMain(m *testing.M) { conformtest.Main(m, conformtest.OpenRedis, lock.Find) }
 
 // TestConformance holds every strategy that needs no more than Redis to its
 // contract. On the embedded server that is setnx, on a real one the first ones and
@@ -23,21 +23,21 @@ func TestConformance(t *testing.T) {
 	}
 	for _, stack := range []struct {
 		name  string
-		start func(testing.TB) locktest.Nodes
+		start func(testing.TB) conformtest.Nodes
 		names []string
 	}{
-		{"embedded", locktest.Embedded, few},
-		{"redis-server", locktest.Servers, most},
+		{"embedded", conformtest.Embedded, few},
+		{"redis-server", conformtest.Servers, most},
 	} {
 		t.Run(stack.name, func(t *testing.T) {
 			nodes := stack.start(t)
-			var subjects []locktest.Subject
+			var subjects []conformtest.Subject
 			for _, st := range lock.Strategies {
 				if st.Needs&^(lock.Redis|lock.RedisQuorum) == 0 && slices.Contains(stack.names, st.Name) {
 					subjects = append(subjects, nodes.Subject(st))
 				}
 			}
-			locktest.Conform(t, subjects...)
+			conformtest.Conform(t, subjects...)
 		})
 	}
 }

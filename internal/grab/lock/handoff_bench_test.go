@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -41,7 +41,7 @@ var rawRelease = redis.NewScript(`if redis.call('GET', KEYS[1]) == ARGV[1] then 
 // BenchmarkHandoffUncontended compares an acquire and its release with the two
 // commands of setnx, and with two PINGs, all on the same client.
 func BenchmarkHandoffUncontended(b *testing.B) {
-	addr := locktest.RedisServer(b)
+	addr := conformtest.RedisServer(b)
 	client := newClient(addr)
 	defer client.Close()
 	l := newHandoffOn(b, client, 30*time.Second, 10*time.Second)
@@ -116,7 +116,7 @@ func BenchmarkHandoffUncontended(b *testing.B) {
 // BenchmarkHandoffWaves has 16 workers in two processes arrive at once, and
 // compares the gap between a release and the next acquire with two PINGs.
 func BenchmarkHandoffWaves(b *testing.B) {
-	addr := locktest.RedisServer(b)
+	addr := conformtest.RedisServer(b)
 	client := newClient(addr)
 	defer client.Close()
 	ctx := context.Background()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -25,7 +25,7 @@ func startCluster(t *testing.T) (addrs []string) {
 		_, port, _ := net.SplitHostPort(bus.Addr().String())
 		_ = bus.Close()
 		buses = append(buses, port)
-		addrs = append(addrs, locktest.RedisServer(t, "--cluster-enabled", "yes", "--cluster-port", port))
+		addrs = append(addrs, conformtest.RedisServer(t, "--cluster-enabled", "yes", "--cluster-port", port))
 	}
 	ctx := t.Context()
 	for i, addr := range addrs {

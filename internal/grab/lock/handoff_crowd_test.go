@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -520,7 +520,7 @@ func TestHandoffCrowdForgotten(t *testing.T) {
 // The server was away, and comes back without a memory: a run ends then, and
 // not when it is renewed next.
 func TestHandoffCrowdReconnects(t *testing.T) {
-	addr := locktest.RedisServer(t)
+	addr := conformtest.RedisServer(t)
 	ctx := t.Context()
 	client := newClient(addr)
 	defer client.Close()

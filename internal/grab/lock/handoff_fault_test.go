@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // A killed holder's lease passes on within its TTL and one poll interval, to
 // the first in the queue.
 func TestHandoffKilledHolder(t *testing.T) {
-	addr := locktest.RedisServer(t)
+	addr := conformtest.RedisServer(t)
 	client := newClient(addr)
 	defer client.Close()
 	holder := startChild(t, childSetup{Addr: addr, TTL: faultTTL, Wait: time.Minute})
@@ -51,7 +51,7 @@ func TestHandoffKilledHolder(t *testing.T) {
 
 // A killed process with a hundred waiters delays nobody.
 func TestHandoffKilledWaiters(t *testing.T) {
-	addr := locktest.RedisServer(t)
+	addr := conformtest.RedisServer(t)
 	client := newClient(addr)
 	defer client.Close()
 	a, b := openHandoff(t, addr, time.Minute, time.Minute), openHandoff(t, addr, time.Minute, time.Minute)
@@ -73,7 +73,7 @@ func TestHandoffKilledWaiters(t *testing.T) {
 // when that has run out and somebody else has it: the wake-up that it then
 // finds is too old (F12).
 func TestHandoffLateWakeup(t *testing.T) {
-	addr := locktest.RedisServer(t)
+	addr := conformtest.RedisServer(t)
 	client := newClient(addr)
 	defer client.Close()
 	a, b := openHandoff(t, addr, faultTTL, time.Minute), openHandoff(t, addr, faultTTL, time.Minute)

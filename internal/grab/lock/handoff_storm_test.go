@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 
 	"go.uber.org/goleak"
 )
@@ -27,7 +27,7 @@ func TestHandoffTenThousandWaiters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	fifo(t, locktest.RedisServer(t), 10_000)
+	fifo(t, conformtest.RedisServer(t), 10_000)
 }
 
 func fifo(t *testing.T, addr string, waiters int) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -83,7 +83,7 @@ func onBoth(t *testing.T, test func(t *testing.T, addr string)) {
 		node.ClockTTL(true)
 		test(t, node.Addr())
 	})
-	t.Run("redis-server", func(t *testing.T) { test(t, locktest.RedisServer(t)) })
+	t.Run("redis-server", func(t *testing.T) { test(t, conformtest.RedisServer(t)) })
 }
 
 // onBothAtOnce is onBoth for tests that mostly wait, and count no goroutines.
@@ -223,7 +223,7 @@ func TestHandoffOneRoundTripEach(t *testing.T) {
 
 // Two commands for each contended acquisition, whoever hands it to whom.
 func TestHandoffTwoCommandsContended(t *testing.T) {
-	addr := locktest.RedisServer(t)
+	addr := conformtest.RedisServer(t)
 	var count traffic
 	var lockers []lock.Locker
 	for range 2 {

@@ -11,7 +11,7 @@
 // Each strategy is one file, named after it, which says first what the algorithm is
 // and which schedule breaks it. Begin with setnx.go. What several strategies share
 // has files of its own: rediskey.go (a lock that is one key in Redis), renewer.go,
-// notifier.go, poll.go, keyedmutex.go, mysql_session.go. Package locktest holds them
+// notifier.go, poll.go, keyedmutex.go, mysql_session.go. Package conformtest holds them
 // all to the contract.
 package lock
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/redishook"
 
 	"github.com/alicebob/miniredis/v2"
@@ -48,11 +48,11 @@ func redlockOver(t *testing.T, wait time.Duration, nodes ...node) lock.Locker {
 	t.Helper()
 	var clients []redis.UniversalClient
 	for _, n := range nodes {
-		client := locktest.NewClient(n(t))
+		client := conformtest.NewClient(n(t))
 		t.Cleanup(func() { _ = client.Close() })
 		clients = append(clients, client)
 	}
-	env := locktest.EnvOf(nil, clients...)
+	env := conformtest.EnvOf(nil, clients...)
 	env.TTL, env.Wait = 30*time.Second, wait
 	return start(t, "redlock", env)
 }
@@ -123,7 +123,7 @@ func TestTooFewNodes(t *testing.T) {
 	}
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
-	env := locktest.EnvOf(nil, client, client)
+	env := conformtest.EnvOf(nil, client, client)
 	env.TTL = time.Second
 	if _, err := st.New(env); err == nil || !strings.Contains(err.Error(), "3 independent nodes") {
 		t.Errorf("%v", err)

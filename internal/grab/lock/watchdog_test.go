@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/redishook"
 
 	"github.com/alicebob/miniredis/v2"
@@ -26,9 +26,9 @@ func onMiniredis(t *testing.T, wait time.Duration) (*miniredis.Miniredis, lock.L
 
 func watchdogAt(t *testing.T, server *miniredis.Miniredis, wait time.Duration) lock.Locker {
 	t.Helper()
-	client := locktest.NewClient(server.Addr())
+	client := conformtest.NewClient(server.Addr())
 	t.Cleanup(func() { _ = client.Close() })
-	env := locktest.EnvOf(client)
+	env := conformtest.EnvOf(client)
 	env.TTL, env.Wait = time.Hour, wait
 	return start(t, "watchdog", env)
 }
@@ -61,10 +61,10 @@ func eventually(t *testing.T, what string, is func() bool) {
 // TestSameTokenAgain: asking twice with one token is asking once (F25).
 func TestSameTokenAgain(t *testing.T) {
 	server := miniredis.RunT(t)
-	client := locktest.NewClient(server.Addr())
+	client := conformtest.NewClient(server.Addr())
 	defer client.Close()
 	client.AddHook(twice)
-	env := locktest.EnvOf(client)
+	env := conformtest.EnvOf(client)
 	env.TTL = time.Minute
 	lease := mustAcquire(t, t.Context(), start(t, "watchdog", env), "k")
 	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
@@ -94,11 +94,11 @@ func subscribers(server *miniredis.Miniredis, key string) int {
 func TestOneMessageWakesOne(t *testing.T) {
 	const waiters = 8
 	server, holder := onMiniredis(t, 0)
-	client := locktest.NewClient(server.Addr())
+	client := conformtest.NewClient(server.Addr())
 	defer client.Close()
 	var looks atomic.Int32
 	client.AddHook(counting(&looks))
-	env := locktest.EnvOf(client)
+	env := conformtest.EnvOf(client)
 	env.TTL, env.Wait = time.Minute, time.Minute
 	contender := start(t, "watchdog", env)
 	mustRelease(t, mustAcquire(t, t.Context(), contender, "another")) // the scripts are loaded now
@@ -185,10 +185,10 @@ func TestNoSubscriptionNoHang(t *testing.T) {
 func listeningAt(t *testing.T, server *miniredis.Miniredis, addr string) (lock.Locker, *atomic.Int32) {
 	t.Helper()
 	calls := new(atomic.Int32)
-	client, listener := locktest.NewClient(server.Addr()), locktest.NewClient(addr)
+	client, listener := conformtest.NewClient(server.Addr()), conformtest.NewClient(addr)
 	t.Cleanup(func() { _, _ = client.Close(), listener.Close() })
 	client.AddHook(counting(calls))
-	env := locktest.EnvOf(listening{client, listener})
+	env := conformtest.EnvOf(listening{client, listener})
 	env.TTL, env.Wait = time.Hour, time.Minute
 	l := start(t, "watchdog", env)
 	mustRelease(t, mustAcquire(t, t.Context(), l, "another")) // the scripts are loaded now
@@ -210,7 +210,7 @@ func TestLateCleanup(t *testing.T) {
 	for _, strategy := range []string{"setnx", "watchdog"} {
 		t.Run(strategy, func(t *testing.T) {
 			server := miniredis.RunT(t)
-			client := locktest.NewClient(server.Addr())
+			client := conformtest.NewClient(server.Addr())
 			defer client.Close()
 			var first sync.Once // its reply comes after the lease has run out
 			client.AddHook(redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
@@ -218,7 +218,7 @@ func TestLateCleanup(t *testing.T) {
 				first.Do(func() { time.Sleep(60 * time.Millisecond) })
 				return err
 			}))
-			env := locktest.EnvOf(client)
+			env := conformtest.EnvOf(client)
 			env.TTL, env.Wait = 50*time.Millisecond, 10*time.Second
 			var tokens []string
 			name := env.Token

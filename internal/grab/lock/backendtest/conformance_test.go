@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/order"
 	"grablab/internal/stack/stacktest"
 
@@ -35,9 +35,9 @@ func TestConformance(t *testing.T) {
 	ensemble := dialZooKeeper(t, at.ZooKeeper)
 	cluster := dialEtcd(t, at.Etcd)
 
-	inZooKeeper := locktest.Subject{Spec: servers{ZooKeeper: at.ZooKeeper}.spec(), Drop: ensemble.drop, Left: ensemble.left}
-	inEtcd := locktest.Subject{Spec: servers{Etcd: at.Etcd}.spec(), Drop: cluster.drop, Left: cluster.left}
-	subjects := map[string]locktest.Subject{
+	inZooKeeper := conformtest.Subject{Spec: servers{ZooKeeper: at.ZooKeeper}.spec(), Drop: ensemble.drop, Left: ensemble.left}
+	inEtcd := conformtest.Subject{Spec: servers{Etcd: at.Etcd}.spec(), Drop: cluster.drop, Left: cluster.left}
+	subjects := map[string]conformtest.Subject{
 		"mysql-getlock":    {Spec: servers{DSN: at.DSN}.spec(), Drop: dropName(db), Left: leftName(db), Settling: noticing},
 		"mysql-forupdate":  {Spec: servers{DSN: at.DSN}.spec(), Left: leftRow(db), Settling: noticing},
 		"mysql-cas":        {Spec: servers{DSN: at.DSN}.spec()},
@@ -46,7 +46,7 @@ func TestConformance(t *testing.T) {
 		"etcd":             inEtcd,
 		"etcd-fenced":      inEtcd,
 	}
-	var all []locktest.Subject
+	var all []conformtest.Subject
 	for _, st := range lock.Strategies {
 		if st.Needs&needs == 0 || slices.Contains(sameLocks, st.Name) && os.Getenv("GRABLAB_PROVE") != "1" {
 			continue
@@ -60,7 +60,7 @@ func TestConformance(t *testing.T) {
 		s.Open = open
 		all = append(all, s)
 	}
-	locktest.Conform(t, all...)
+	conformtest.Conform(t, all...)
 }
 
 // dropName ends the session that has the named lock.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/order"
 	"grablab/internal/stack"
 	"grablab/internal/stack/stacktest"
@@ -400,7 +400,7 @@ func TestCloseReleasesNoLease(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		st, err := lock.Find(name)
 		must(t, err)
-		env := lock.Env{TTL: 2 * time.Second, Token: locktest.Token, ZooKeeper: &lock.Ensemble{Servers: b.stack.ZooKeeper}}
+		env := lock.Env{TTL: 2 * time.Second, Token: conformtest.Token, ZooKeeper: &lock.Ensemble{Servers: b.stack.ZooKeeper}}
 		env.Etcd, err = lock.DialEtcd(b.stack.Etcd)
 		must(t, err)
 		defer env.Etcd.Close()

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/order"
 	"grablab/internal/stack"
 	"grablab/internal/stack/stacktest"
@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) {
 	stack.BeHelper()
-	locktest.BeChild(open, find)
+	conformtest.BeChild(open, find)
 	stacktest.Main(m)
 }
 
@@ -75,7 +75,7 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 	if err := json.Unmarshal([]byte(spec), &at); err != nil {
 		return env, nil, err
 	}
-	env = locktest.EnvOf(nil)
+	env = conformtest.EnvOf(nil)
 	var undo []func()
 	disconnect = func() {
 		for _, f := range undo {
@@ -123,7 +123,7 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 // replies is the tap by which the suite comes between a server and a lock.
 func replies(ctx context.Context, _ tap.Op, send func(context.Context) error) error {
 	err := send(ctx)
-	if lost := locktest.Replied(ctx); lost != nil {
+	if lost := conformtest.Replied(ctx); lost != nil {
 		return lost
 	}
 	return err

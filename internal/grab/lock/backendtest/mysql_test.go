@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/locktest"
+	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/order"
 	"grablab/internal/stack/stacktest"
 )
@@ -32,7 +32,7 @@ func newLocker(t *testing.T, strategy string, env lock.Env) lock.Locker {
 	t.Helper()
 	st, err := lock.Find(strategy)
 	must(t, err)
-	env.Now, env.Rand, env.Token = time.Now, func() float64 { return 0.5 }, locktest.Token
+	env.Now, env.Rand, env.Token = time.Now, func() float64 { return 0.5 }, conformtest.Token
 	if env.TTL == 0 {
 		env.TTL = 20 * time.Second
 	}

@@ -1,4 +1,4 @@
-// Package locktest holds a lock to its contract: one suite of checks, run against
+// Package conformtest holds a lock to its contract: one suite of checks, run against
 // any strategy on any kind of server.
 //
 // Conform is the entry: it takes Subjects, each a strategy, its servers, and how to
@@ -10,7 +10,7 @@
 //
 // The suite is itself tested: a lock that does nothing fails every check, and each
 // known flaw is found by the checks that are meant for it.
-package locktest
+package conformtest
 
 import (
 	"context"
@@ -33,6 +33,9 @@ type Subject struct {
 	Spec     string // handed to Open, also in child processes
 	Open     Opener
 
+	// Child are the arguments with which the test binary becomes a child, if its
+	// TestMain does not see to that.
+	Child []string
 	// Drop takes the lock of key away from its holder, as an expiry would. It
 	// may be nil where nothing can.
 	Drop func(ctx context.Context, key string) error

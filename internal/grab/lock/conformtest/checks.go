@@ -1,4 +1,4 @@
-package locktest
+package conformtest
 
 import (
 	"context"
@@ -127,7 +127,7 @@ func lossKnown(t *trial) {
 	t.want("release of the lost lease", lease.Release(t.ctx), lock.ErrLost)
 }
 
-var errCut = errors.New("locktest: the reply is lost")
+var errCut = errors.New("conformtest: the reply is lost")
 
 // unconfirmed: a lease whose renewals get no answer is lost when it has run
 // out, and not at the first silence.

@@ -1,4 +1,4 @@
-package locktest
+package conformtest
 
 import (
 	"cmp"
@@ -48,7 +48,7 @@ func (c check) run(ctx context.Context, s Subject) error {
 
 // addKey makes a key that no other check and no other subject uses.
 func (t *trial) addKey(name string) string {
-	key := fmt.Sprintf("locktest:%s:{%s}", t.Strategy.Name, name)
+	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
 	return key
 }

@@ -1,4 +1,4 @@
-package locktest
+package conformtest
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 )
 
 // childEnv carries the job of a child process.
-const childEnv = "GRABLAB_LOCKTEST_CHILD"
+const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
 // job is what a child does: contend for keys with several workers, hang up
 // some of the time, and then go.
@@ -29,6 +29,7 @@ type job struct {
 	Strategy, Spec string
 	Dir            string // where holders leave their marks
 	Keys           []string
+	Args           []string // of the child
 }
 
 const (
@@ -77,11 +78,11 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 // processes: the lock excludes a second holder across processes of the operating
 // system, and a process that ends its locker has no goroutine left of it.
 func processes(t *trial) {
-	dir, err := os.MkdirTemp("", "locktest")
+	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
 	t.stop = append(t.stop, func() { _ = os.RemoveAll(dir) })
 	t.addKey("another")
-	j := job{Strategy: t.Strategy.Name, Spec: t.Spec, Dir: dir, Keys: t.keys}
+	j := job{Strategy: t.Strategy.Name, Spec: t.Spec, Dir: dir, Keys: t.keys, Args: t.Child}
 	count := 2
 	if t.Strategy.Excludes == catalog.PerProcess {
 		count = 1
@@ -117,7 +118,7 @@ func (j job) inChild(ctx context.Context) (r report, err error) {
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd := exec.CommandContext(ctx, os.Args[0], j.Args...)
 	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

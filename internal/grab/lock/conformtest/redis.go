@@ -1,4 +1,4 @@
-package locktest
+package conformtest
 
 import (
 	"context"
@@ -52,21 +52,21 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		if os.Getenv("GRABLAB_REQUIRE_SERVERS") == "1" {
-			tb.Fatalf("locktest: %v", err)
+			tb.Fatalf("conformtest: %v", err)
 		}
-		tb.Skip("locktest: no redis-server on PATH (Debian: apt-get install redis-server)")
+		tb.Skip("conformtest: no redis-server on PATH (Debian: apt-get install redis-server)")
 	}
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			tb.Fatalf("locktest: %v", err)
+			tb.Fatalf("conformtest: %v", err)
 		}
 		addr := l.Addr().String()
 		_ = l.Close()
 		_, port, _ := net.SplitHostPort(addr)
 		cmd := exec.Command(path, append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", tb.TempDir(), "--save", "", "--appendonly", "no"}, args...)...)
 		if err := cmd.Start(); err != nil {
-			tb.Fatalf("locktest: %v", err)
+			tb.Fatalf("conformtest: %v", err)
 		}
 		if answers(addr, cmd.Process.Pid) {
 			tb.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
@@ -74,7 +74,7 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 		}
 		_, _ = cmd.Process.Kill(), cmd.Wait()
 	}
-	tb.Fatal("locktest: redis-server does not start")
+	tb.Fatal("conformtest: redis-server does not start")
 	return ""
 }
 

@@ -1,0 +1,92 @@
+package locktest_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// From another module, with go test alone: a lock that is right passes, and each of
+// three that are wrong fails with its schedule.
+func TestFromAnotherModule(t *testing.T) {
+	dir := outside(t)
+	out, err := goTest(t.Context(), dir)
+	if err == nil {
+		t.Errorf("three wrong locks pass:\n%s", out)
+	}
+	conforms := "PASS"
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		conforms = "SKIP"
+	}
+	for _, want := range []struct{ test, verdict, says string }{
+		{"TestFenced", "PASS", ""},
+		{"TestConform", conforms, ""},
+		{"TestForever", "FAIL", "the lock breaks stuck"},
+		{"TestLooks", "FAIL", "the lock breaks one-winner"},
+		{"TestBlind", "FAIL", "the lock breaks lease-exclusive"},
+	} {
+		section := sectionOf(out, want.test)
+		if !strings.Contains(out, "--- "+want.verdict+": "+want.test+" ") || !strings.Contains(section, want.says) {
+			t.Errorf("%s: want %s, %q:\n%s", want.test, want.verdict, want.says, section)
+		}
+		if want.verdict == "FAIL" {
+			schedules, _ := filepath.Glob(filepath.Join(dir, "testdata", "explore", want.test+"*.txt"))
+			if len(schedules) == 0 {
+				t.Errorf("%s leaves no schedule", want.test)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", out)
+	}
+}
+
+// outside is a copy of a module that requires this one.
+func outside(t *testing.T) (dir string) {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "outside"))); err != nil {
+		t.Fatal(err)
+	}
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	// Its requirements are ours, so that nothing has to be fetched.
+	_, requirements, _ := strings.Cut(read("go.mod"), "\n")
+	mod := "module example.com/outside\n" + requirements + "\nrequire grablab v0.0.0\n\nreplace grablab => " + root + "\n"
+	for name, text := range map[string]string{"go.mod": mod, "go.sum": read("go.sum")} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func goTest(ctx context.Context, dir string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "test", "-v", "./...")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// sectionOf is what go test -v prints between the start of a test and that of the next.
+func sectionOf(out, test string) string {
+	_, after, _ := strings.Cut(out, "=== RUN   "+test+"\n")
+	if next := regexp.MustCompile(`(?m)^=== RUN   [^/\n]+$`).FindStringIndex(after); next != nil {
+		return after[:next[0]]
+	}
+	return after
+}
