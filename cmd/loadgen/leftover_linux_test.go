@@ -21,8 +21,12 @@ func TestNothingIsLeft(t *testing.T) {
 			cmd := loadgen(t, "-only", "setnx/pause", "-only", "watchdog/slow", "-only", "mutex/slow", "-worker-stacks", "2", "-out", "x", "-seed", "1")
 			startUntil(t, cmd, "[3/3]") // so one cell has ended, and two are under way
 			children := childrenOf(t, cmd.Process.Pid)
-			if len(children) < 6 { // each lane has its reaper and two instances
-				t.Errorf("it has the children %v", children)
+			// Each worker has its reaper and two instances, once those of its cell have started.
+			for end := time.Now().Add(5 * time.Second); len(children) < 6; children = childrenOf(t, cmd.Process.Pid) {
+				if time.Now().After(end) {
+					t.Errorf("it has the children %v", children)
+					break
+				}
 			}
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
