@@ -26,8 +26,9 @@ type bounds struct {
 // search that is not complete within agreeSeconds has no verdict.
 var agreeWithin = []bounds{
 	{"redlock", []catalog.Fault{catalog.Pause}, 2, 0, false},
-	{"redlock", []catalog.Fault{catalog.RedisRestart, catalog.NodeClock}, 2, 1, true},
+	{"redlock", []catalog.Fault{catalog.RedisRestart, catalog.NodeClock, catalog.Failover, catalog.RedisFull, catalog.Amnesia, catalog.Partition}, 2, 1, true},
 	{"redlock", nil, 2, 0, true},
+	{"redlock-miswired", []catalog.Fault{catalog.Amnesia, catalog.Partition}, 2, 1, true},
 	{"redlock-miswired", nil, 2, 0, true},
 	{"handoff", []catalog.Fault{catalog.RedisDown}, 2, 0, true},
 	{"handoff", nil, 2, 1, true},

@@ -21,6 +21,7 @@ var Wider = []struct {
 	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "as above"},
 	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "as above"},
 	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node jumps also while a contender has others; as above"},
+	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "a node forgets, whoever has it"},
 	{catalog.Latency, lock.Redis, catalog.Crash, "a request is delayed, too, until its caller has given up: to the server that client is as good as dead; `run` delays replies alone"},
 }
 
@@ -31,6 +32,7 @@ var Narrower = []struct {
 	Strategies []string
 	Why        string // in a sentence
 }{
+	{catalog.Failover, []string{"setnx-fence-write"}, "the replica lacks the last token alone, so that the next is the same and one of the two is refused; a counter that begins again is `redis-restart` in a search"},
 	{catalog.Partition, []string{"zookeeper"}, "its client gives its session up before the server does, unless the driver is held behind its last look, too: in a search that is `pause`"},
 }
 
