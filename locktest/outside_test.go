@@ -40,6 +40,9 @@ func TestFromAnotherModule(t *testing.T) {
 			}
 		}
 	}
+	for _, cwd := range workingIn(dir) {
+		t.Errorf("a process is left, in %s", cwd)
+	}
 	if t.Failed() {
 		t.Logf("%s", out)
 	}
@@ -54,6 +57,9 @@ func outside(t *testing.T) (dir string) {
 	}
 	dir = t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "outside"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	read := func(name string) string {
@@ -74,10 +80,21 @@ func outside(t *testing.T) (dir string) {
 	return dir
 }
 
+// workingIn is where below dir processes still work; on Linux alone.
+func workingIn(dir string) (left []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, link := range all {
+		if cwd, err := os.Readlink(link); err == nil && strings.HasPrefix(cwd, dir) {
+			left = append(left, cwd)
+		}
+	}
+	return left
+}
+
 func goTest(ctx context.Context, dir string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-v", "./...")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
+	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(dir, "tmp"), "GOWORK=off", "GOPROXY=off", "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -mod=mod"))
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
