@@ -1,4 +1,4 @@
-// Package outside is a module of somebody's own, with a lock that is right and three
+// Package outside is of another module, with a lock that is right and three
 // that are not.
 package outside
 
