@@ -155,6 +155,7 @@ func TestModeOf(t *testing.T) {
 		{catalog.HoldersExclusive, catalog.RedisFull.Shows(), miswired, "F20"},
 		{catalog.OneWinner, catalog.FailoverSplit.Shows(), setnx, "F39"},
 		{catalog.OneWinner, catalog.FailoverSplit.Shows(), miswired, "F20"},
+		{catalog.OneWinner, catalog.FailoverSplit.Shows(), redlock, "F39"},
 		{catalog.OneWinner, catalog.SlowDB.Shows(), setnx, "F40"},
 		{catalog.OneWinner, catalog.SlowDB.Shows(), []string{"F37"}, "F37"},
 		{catalog.OneWinner, catalog.SlowDB.Shows() | catalog.FenceAtWrite, []string{"F34"}, "F34"},

@@ -63,7 +63,7 @@ var Faults = []FaultEntry{
 	{DBRestart, nil, "the database killed and started again under its holders", Run | Explore},
 	{ReplyLost, []string{"lost-reply"}, "a call is carried out, and its caller gets an error; run has it be a COMMIT, then every call to the locks' servers", Run | Explore},
 	{RedisFull, nil, "Redis, of Redlock a minority, out of memory: it evicts every key, then it refuses writes", Run | Explore},
-	{FailoverSplit, nil, "the master of Redis, or of one Redlock node, cut off: it goes on serving one instance while the replica that Sentinel promoted serves the other", Run},
+	{FailoverSplit, nil, "the master of Redis, or of one node of the holder's bare majority of Redlock's, cut off: it goes on serving one instance while the replica that Sentinel promoted serves the other", Run},
 	{SlowDB, nil, "the database takes longer for a claim than the lease lives", Run | Explore},
 	{LateRelease, nil, "a holder releases after its lease has run out, while another has the lock: a third driver comes", Run},
 	{Cancel, nil, "a client hangs up: its grab is cancelled", Run | Explore},

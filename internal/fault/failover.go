@@ -41,7 +41,8 @@ var failover = Fault{
 // the Sentinel, goes on serving the faulted drivers, who know its address; the
 // promoted replica, which does not have their locks, serves those who ask the
 // Sentinel. With its heal there is one master, the promoted one. Of Redlock's nodes
-// it is one. Leases outlive it by far.
+// it is one, and of the others the faulted drivers reach as many as make a bare
+// majority of them: both sides of the split count that node. Leases outlive it by far.
 var failoverSplit = Fault{
 	Name:       catalog.FailoverSplit,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -59,10 +60,24 @@ var failoverSplit = Fault{
 		if err != nil {
 			return Prepared{}, errors.Join(err, route.Close())
 		}
+		beyond, err := t.routes(t.Faulted, t.beyondBare())
+		if err != nil {
+			return Prepared{}, errors.Join(err, route.Close(), replica.Close(ctx))
+		}
 		return Prepared{
-			Faulted: []stack.Detour{route}, Contender: []stack.Detour{replica},
+			Faulted: append(beyond.Detours(), route), Contender: []stack.Detour{replica},
 			Strikes: []Strike{{
-				Before: func(context.Context, time.Duration) (stack.Heal, error) { return replica.Hold() },
+				Before: func(context.Context, time.Duration) (stack.Heal, error) {
+					reached, err := beyond.Each((*stack.Route).Refuse)
+					if err != nil {
+						return reached, err
+					}
+					arrives, err := replica.Hold()
+					if err != nil {
+						return reached, err
+					}
+					return stack.Heals{reached, arrives}.All, nil
+				},
 				Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 					if err := replica.Split(ctx); err != nil {
 						return nil, err
@@ -70,7 +85,9 @@ var failoverSplit = Fault{
 					return sync.OnceValue(func() error { _, err := route.Redirect(replica.Addr); return err }), nil
 				},
 			}},
-			Close: func(ctx context.Context) error { return errors.Join(route.Close(), replica.Close(ctx)) },
+			Close: func(ctx context.Context) error {
+				return errors.Join(route.Close(), beyond.Close(), replica.Close(ctx))
+			},
 		}, nil
 	},
 }

@@ -213,6 +213,12 @@ func (t Target) majority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
+// beyondBare are the nodes that a bare majority, the first of them, does without.
+func (t Target) beyondBare() []string {
+	nodes := t.servers()
+	return nodes[len(nodes)/2+1:]
+}
+
 // routes from an instance to some servers.
 func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	var routes stack.Routes

@@ -177,6 +177,26 @@ func TestFailoverSplit(t *testing.T) {
 	}
 }
 
+// Of five nodes three are on the side of the faulted instance, and three on the other:
+// one of them is two masters. It comes back as one, with all others.
+func TestFailoverSplitOfANode(t *testing.T) {
+	under, prepared := prepare(t, catalog.FailoverSplit, "redlock")
+	at := nodesOf(under.Via(prepared.Faulted...))
+	ping := func(c *redis.Client) error { return c.Ping(t.Context()).Err() }
+	heal := perform(t, t.Context(), prepared)
+	for node, addr := range at {
+		if ok, want := reaches(t, addr, ping), node < "redlock-4"; ok != want {
+			t.Errorf("%s is reached: %v", node, ok)
+		}
+	}
+	heal()
+	for node, addr := range at {
+		if !reaches(t, addr, ping) {
+			t.Errorf("%s, healed, is not reached", node)
+		}
+	}
+}
+
 // A claim waits, and a read does not.
 func TestSlowDB(t *testing.T) {
 	under, prepared := prepare(t, catalog.SlowDB, "mysql-cas")

@@ -52,13 +52,13 @@ var amnesia = Fault{
 	ContendFor: 0.3,
 	On:         OwnServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
-		nodes := t.servers()
-		if len(nodes) < 3 {
+		nodes, rest := t.servers(), t.beyondBare()
+		if len(rest) == 0 {
 			return Prepared{}, fmt.Errorf("fault: a bare majority of %d nodes is all of them", len(nodes))
 		}
-		bare := len(nodes)/2 + 1
-		return t.onRoutes(nodes[bare:], func(beyond stack.Routes) []Strike {
-			return []Strike{{Before: onEach(beyond, (*stack.Route).Refuse), Do: t.restart(nodes[bare-1 : bare])}}
+		last := len(nodes) - len(rest)
+		return t.onRoutes(rest, func(beyond stack.Routes) []Strike {
+			return []Strike{{Before: onEach(beyond, (*stack.Route).Refuse), Do: t.restart(nodes[last-1 : last])}}
 		})
 	},
 }

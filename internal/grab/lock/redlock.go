@@ -20,6 +20,8 @@ import (
 //
 // A holds the bare majority of nodes 1, 2 and 3; node 3 restarts empty, or its
 // clock jumps; B takes 3, 4 and 5 (F18, internal/explore/testdata/F18.txt; F19, F19.txt).
+// B does so, too, if a node has a replica that is promoted on its side of a partition
+// (F39).
 // An extension does not set a key again that a node has forgotten, so that any two
 // such losses, however far apart, end a lease (F21, F21.txt).
 //
@@ -39,10 +41,11 @@ var redlock = Strategy{
 		catalog.Partition:        catalog.Unsafe, // likewise
 		catalog.RedisRestartMost: catalog.Unsafe,
 		catalog.Amnesia:          catalog.Unsafe,
+		catalog.FailoverSplit:    catalog.Unsafe,
 	},
 	Excludes: catalog.Global,
-	Survives: allBut(catalog.Pause, catalog.RedisRestartMost, catalog.Amnesia, catalog.Partition),
-	Breaks:   []string{"F11", "F13", "F15", "F18", "F19", "F21"},
+	Survives: allBut(catalog.Pause, catalog.RedisRestartMost, catalog.Amnesia, catalog.Partition, catalog.FailoverSplit),
+	Breaks:   []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39"},
 	New:      func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
 }
 
