@@ -27,8 +27,9 @@ var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
 	Title:  "redlock, with a TTL of a day",
 	Breaks: []string{"F3", "F15", "F18", "F21", "F39"},
-	// A request that comes after its own clean-up stays, too: chance decides where
-	// requests or replies are late.
+	// A request that comes after its own clean-up stays, too, and so does a lock whose release
+	// had no time left: chance decides where requests or replies are late, and how long the
+	// database takes to start.
 	Expect: with(map[catalog.Fault]catalog.Verdict{
 		catalog.Hang:             catalog.Stuck,
 		catalog.Crash:            catalog.Stuck,
@@ -37,7 +38,7 @@ var redlockLongTTL = variant(redlock, Strategy{
 		catalog.Amnesia:          catalog.Unsafe,
 		catalog.FailoverSplit:    catalog.Unsafe,
 		catalog.Partition:        catalog.Stuck, // its release fails
-	}, catalog.Unknown, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.LateRelease),
+	}, catalog.Unknown, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),
 	Survives: allBut(catalog.RedisRestartMost, catalog.Amnesia, catalog.FailoverSplit),
 	New: func(env Env) (Locker, error) {
 		env.TTL = 24 * time.Hour
