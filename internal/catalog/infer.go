@@ -124,6 +124,8 @@ var inferences = []inference{
 	{properties: []string{NoResidue}, shown: ReplyWasLost, otherwise: "F25"},
 	{properties: []string{NoResidue}, known: []string{"F8"}},
 	{properties: []string{LossNotified}, shown: LeaseEnded, otherwise: "F13"},
+	{properties: []string{LossNotified}, shown: ClockJumped, otherwise: "F19"},
+	{properties: []string{LossNotified}, shown: Evicted, otherwise: "F38"},
 	{properties: []string{LossNotified}, shown: Forgotten, known: []string{"F24"}, otherwise: "F17"},
 }
 

@@ -18,6 +18,7 @@ const (
 	ReleaseEffective = "release-effective"
 	NoResidue        = "no-residue"
 	LossNotified     = "loss-notified"
+	LossHeeded       = "loss-heeded"
 	RenewsOwn        = "renews-own"
 	WaitsAsTold      = "waits-as-told"
 	OrderOfService   = "order-of-service"
@@ -48,9 +49,10 @@ var Properties = []Property{
 	{NoLostWakeup, []string{"progress"}, "a waiter for a lock that is free gets it within the time that its strategy promises", Explore, false},
 	{ReleaseEffective, []string{"prompt-release"}, "a lock that was released can be taken at once", Explore, false},
 	{NoResidue, []string{"left-over"}, "a grab that has ended leaves nothing in the lock servers", Explore, false},
-	{LossNotified, []string{"told"}, "a holder knows that its lease is lost before another gets the lock, and once its renewal has found it gone; and not while it runs", Explore, false},
+	{LossNotified, []string{"told"}, "a holder knows that its lease is lost when it runs out, before another gets the lock, and once its renewal has found it gone; and not while it runs", Explore, false},
+	{LossHeeded, nil, "a holder that was told that its lease is lost does not begin to write", Explore, false},
 	{RenewsOwn, nil, "a renewal lengthens the lease of its own holder, and no other, and none is sent after the release", Explore, false},
-	{WaitsAsTold, nil, "no waiter gives up before its wait is over, and none waits for longer", Explore, false},
+	{WaitsAsTold, nil, "no waiter gives up before its wait is over, or fails where nothing is in its way, and none waits for longer", Explore, false},
 	{OrderOfService, nil, "waiters get the lock in the order in which they came, as far as their strategy promises it", Explore, false},
 	{Survives, nil, "the strategy neither ends nor hangs its process", Explore, true},
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"strconv"
 	"time"
 
@@ -70,7 +69,7 @@ func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 		if t := n.redis.Type(key); t != "string" && t != "hash" {
 			continue
 		}
-		if bytes.Contains(appendValue(nil, n.redis, key), []byte(value)) {
+		if mentions(string(appendValue(nil, n.redis, key)), value) {
 			return n.redis.TTL(key), true
 		}
 	}

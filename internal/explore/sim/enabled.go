@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
@@ -240,6 +241,9 @@ func (m *enabledSteps) time() {
 	if m.sleepersLocked() {
 		m.add(cost, timer)
 	}
+	if len(m.late) > 0 && !m.stillLate {
+		m.add(cost, schedule.Step{Kind: schedule.Passes, Duration: shortDelay})
+	}
 	unfinished := slices.ContainsFunc(m.actors, func(a *actor) bool { return !a.done && !a.dead && !a.hung })
 	holder, _ := m.nextLeaseEndLocked()
 	switch {
@@ -252,6 +256,10 @@ func (m *enabledSteps) time() {
 		m.add(search.Free, end)
 	}
 }
+
+// shortDelay is how long a reply is late that comes in time for its caller, and too late to
+// count anything from it.
+const shortDelay = 10 * time.Millisecond
 
 // cutsLast is for how many leases an instance is cut off at most.
 const cutsLast = 2

@@ -91,10 +91,13 @@ type execution struct {
 	alternatives []*call       // that could have gone in place of the last step
 	underway     []*call       // that could have arrived late in place of the last step
 	heldUp       bool          // time has passed while a call could have gone through, or an actor was paused
+	faulted      bool          // a step was neither a call nor the passing of time
+	stillLate    bool          // a short delay has passed while a reply was late
 	mayLeaveLock bool          // a step after which a lock may rightly stay behind
 	shown        catalog.Facts // by the steps
 	cutAt        time.Duration // when an instance was cut off last
 	grants       int           // acquires that have succeeded
+	freeFor      time.Duration // actors have waited for a lock that was free
 	strayRenewal string        // what a renewal did to another's lease
 	forgot       bool          // a server has restarted empty
 	steps        int

@@ -29,6 +29,7 @@ var shown = map[schedule.Kind]catalog.Facts{
 // noteGrant notes how an actor got the lock while others had not released it.
 func (x *execution) noteGrant(a *actor) {
 	x.grants++
+	x.freeFor = 0
 	own := a.forgotten // of a majority that it has put together
 	a.grant, a.freed, a.forgotten, a.lostTo = x.grants, false, 0, 0
 	a.got = map[*actor]catalog.Facts{}

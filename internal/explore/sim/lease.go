@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"grablab/internal/tap"
 
 	"github.com/redis/go-redis/v9"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // serverLease is what one server has granted, until then on its own clock.
@@ -64,7 +66,7 @@ func (x *execution) noteRenewalLocked(c *call) {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, x.TTL))
 		switch own := c.names(a.value); {
-		case own && a == c.actor && c.releasing && !x.disturbed():
+		case own && a == c.actor && c.releasing && !x.disturbed() && x.lengthens(c):
 			x.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.gone = append(c.gone, lookedFor{a, !ok})
@@ -72,6 +74,20 @@ func (x *execution) noteRenewalLocked(c *call) {
 			x.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
 	}
+}
+
+// lengthens says whether a call asks for more time, as a clean-up does not.
+func (x *execution) lengthens(c *call) bool {
+	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
+		return true
+	}
+	millis, seconds := strconv.FormatInt(x.TTL.Milliseconds(), 10), strconv.FormatInt(int64(x.TTL.Seconds()), 10)
+	return slices.ContainsFunc(c.sent, func(args []any) bool {
+		return slices.ContainsFunc(args, func(arg any) bool {
+			text := fmt.Sprint(arg)
+			return text == millis || text == seconds
+		})
+	})
 }
 
 // findLeasesLocked notes the leases that a server has granted.
@@ -85,12 +101,27 @@ func (x *execution) findLeasesLocked(n *node) {
 
 // names says whether a value is among what was sent.
 func (c *call) names(value string) bool {
-	return value != "" && slices.ContainsFunc(c.sent, func(args []any) bool {
+	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		return slices.ContainsFunc(args, func(arg any) bool {
 			text, ok := arg.(string)
-			return ok && strings.Contains(text, value)
+			return ok && mentions(text, value)
 		})
 	})
+}
+
+// mentions says whether the whole of a value is in a text: token-1-1 is not in token-1-10.
+func mentions(text, value string) bool {
+	for value != "" {
+		_, rest, found := strings.Cut(text, value)
+		if !found {
+			return false
+		}
+		if rest == "" || rest[0] < '0' || rest[0] > '9' {
+			return true
+		}
+		text = rest
+	}
+	return false
 }
 
 // until is when the lease of the actor ends that a node has granted; the zero Time: it has

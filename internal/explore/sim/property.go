@@ -13,6 +13,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
@@ -34,7 +35,9 @@ func (x *execution) judge() {
 	x.events = x.events[len(x.events):]
 	x.mu.Unlock()
 	for _, e := range events {
-		x.judgeEvent(e.actor, e.Event)
+		if !e.actor.dead { // what its goroutines do in this process is not done any more
+			x.judgeEvent(e.actor, e.Event)
+		}
 	}
 	if x.strayRenewal != "" {
 		x.breaks(catalog.RenewsOwn, 0, "%s", x.strayRenewal)
@@ -43,7 +46,15 @@ func (x *execution) judge() {
 		if x.notifiesLoss && a.granted && !a.releasing && !a.knowsLoss && !a.paused && !a.dead && len(a.gone) > len(x.nodes)-x.quorum() {
 			x.breaks(catalog.LossNotified, x.lost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
 		}
+		if x.notifiesLoss && a.granted && !a.releasing && !a.knowsLoss && !a.dead && !a.inst.stopped.Load() && x.ranOut(a) {
+			x.breaks(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has run out, and %s was not told", a.name, a.name)
+		}
 	}
+}
+
+// ranOut says whether the actor's lease has ended by the passing of time alone.
+func (x *execution) ranOut(a *actor) bool {
+	return x.leased() && len(a.leases) > 0 && x.leaseLeft(a) <= 0 && x.lost(a) == catalog.LeaseEnded
 }
 
 func (x *execution) judgeEvent(a *actor, e history.Event) {
@@ -64,11 +75,19 @@ func (x *execution) judgeEvent(a *actor, e history.Event) {
 		if waited < x.Wait || !x.heldUp && !x.disturbed() && waited > x.Wait+x.TTL/20 {
 			x.breaks(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), x.Wait)
 		}
+	case e.Op == history.Acquire && e.Kind == history.Fail:
+		if !x.faulted && !x.heldUp {
+			x.breaks(catalog.WaitsAsTold, 0, "the acquire of %s failed, and nothing was in its way", a.name)
+		}
+	case e.Op == history.Claim && e.Kind == history.Invoke:
+		if a.knowsLoss && x.OnLost == grab.Abort {
+			x.breaks(catalog.LossHeeded, x.lost(a), "%s began to write, and had been told that its lease is lost", a.name)
+		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client that was not answered may go by its own count, which began earlier; for
-		// one lost reply it has time to ask again.
-		if left := x.leaseLeft(a); x.leased() && (!x.disturbed() || x.oneReplyLost()) && left > x.TTL/4 && x.lost(a) == catalog.TakenOver {
+		// A client that was held up or not answered may go by its own count, which began
+		// earlier; for one lost reply it has time to ask again.
+		if left := x.leaseLeft(a); x.leased() && !x.heldUp && (!x.disturbed() || x.oneReplyLost()) && left > x.TTL/4 && x.lost(a) == catalog.TakenOver {
 			x.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
 	case e.Op == history.Release && e.Kind == history.Invoke:
@@ -127,7 +146,7 @@ const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost |
 
 // oneReplyLost says whether a reply was lost, and nothing else was in the clients' way.
 func (x *execution) oneReplyLost() bool {
-	return !x.forgot && !x.heldUp && x.shown&disturbances == catalog.ReplyWasLost
+	return !x.forgot && x.shown&disturbances == catalog.ReplyWasLost
 }
 
 // queuesBehind are the actors that wait in order when another one comes, a bit each:
@@ -138,7 +157,9 @@ func (x *execution) queuesBehind(a *actor) (behind uint8) {
 		if among != catalog.Global && (among != catalog.PerProcess || a.inst != b.inst) {
 			continue
 		}
-		busy := slices.ContainsFunc(slices.Concat(x.waiting, x.late, x.inFlight), func(c *call) bool { return c.actor.inst == b.inst })
+		busy := slices.ContainsFunc(slices.Concat(x.waiting, x.late, x.inFlight), func(c *call) bool {
+			return c.actor == b || c.actor.inst == b.inst && c.node != nil // which may be for b
+		})
 		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused && !busy {
 			behind |= 1 << i
 		}
@@ -240,11 +261,14 @@ func (a *actor) won(g order.Grab) bool {
 // waitersForFreeLocked are the actors that wait for a lock which no actor has and
 // no call is about.
 func (x *execution) waitersForFreeLocked() []*actor {
+	if x.queues() && x.disturbed() {
+		return nil // a session that was cut off has to be taken up again first
+	}
 	var waiters []*actor
 	for _, a := range x.actors {
 		own := func(c *call) bool { return c.actor == a }
 		if a.paused || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(x.waiting, own) || slices.ContainsFunc(x.late, own) ||
-			a.granted && !a.released || !a.granted && a.dead || x.leaseLeft(a) > 0 && !a.released {
+			a.granted && !a.released || !a.granted && a.dead || x.leaseLeft(a) > 0 && !a.released && !x.isFirst(a) {
 			return nil
 		}
 		if a.begun && !a.done && !a.granted {
@@ -254,11 +278,22 @@ func (x *execution) waitersForFreeLocked() []*actor {
 	return waiters
 }
 
+// isFirst says whether a waiter is the first in the queue of a server, and does not know it.
+func (x *execution) isFirst(a *actor) bool {
+	return a.begun && !a.done && !a.granted && !a.dead && x.queues()
+}
+
+// queues says whether the strategy's waiters queue on a server: there the first has the
+// lock.
+func (x *execution) queues() bool {
+	return x.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
+}
+
 // judgeWait is for actors that have waited so long for a lock that was free.
-func (x *execution) judgeWait(waiters []*actor, d time.Duration) {
+func (x *execution) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(x.Strategy.Promises.WakeUp, 0.5) * float64(x.TTL))
-	if len(waiters) > 0 && d >= bound {
-		x.breaks(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, d.Round(time.Millisecond))
+	if len(waiters) > 0 && x.freeFor >= bound {
+		x.breaks(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, x.freeFor.Round(time.Millisecond))
 	}
 }
 
@@ -303,7 +338,7 @@ func (x *execution) judgeReleases() {
 // promised no other.
 func (x *execution) leftByCut(e entry) bool {
 	return !x.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(x.actors, func(a *actor) bool {
-		return a.releaseCut && !a.released && (!x.showsToken || strings.Contains(e.line, a.token))
+		return a.releaseCut && !a.released && (!x.showsToken || mentions(e.line, a.token))
 	})
 }
 
@@ -361,7 +396,7 @@ func (x *execution) judgeResidue() {
 
 // stores says whether a server has the token.
 func (x *execution) stores(token string) bool {
-	return slices.ContainsFunc(x.nodes, func(n *node) bool { return strings.Contains(n.contents(), token) })
+	return slices.ContainsFunc(x.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }
 
 // entry is a line of what a server holds.

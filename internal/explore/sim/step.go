@@ -44,6 +44,9 @@ func (x *execution) prepare(s schedule.Step) {
 	}
 }
 
+// undisturbed are the steps that happen on a good day.
+var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
+
 // do does what a step says. It is false if the step cannot be made.
 func (x *execution) do(s schedule.Step) bool {
 	a, n := x.named(s.Actor), x.node(s.Target)
@@ -51,6 +54,7 @@ func (x *execution) do(s schedule.Step) bool {
 		n.past = n.past.Number(int64(s.Kind)).Number(int64(x.elapsed()))
 	}
 	x.shown |= shown[s.Kind]
+	x.faulted = x.faulted || !slices.Contains(undisturbed, s.Kind)
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
@@ -94,6 +98,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.ClientClock:
 		x.instances[s.Instance-1].ahead += s.Duration
 	case schedule.Passes:
+		x.stillLate = len(x.late) > 0
 		time.Sleep(s.Duration)
 		x.timePassed()
 	case schedule.NextTimer:
@@ -281,7 +286,10 @@ func (x *execution) nextTimer() bool {
 		}
 	}
 	x.timePassed()
-	x.judgeWait(waiters, time.Since(began))
+	if x.freeFor += time.Since(began); len(waiters) == 0 {
+		x.freeFor = 0
+	}
+	x.judgeWait(waiters)
 	return true
 }
 
@@ -289,11 +297,12 @@ func (x *execution) nextTimer() bool {
 const horizon = 8
 
 // leaseEnd lets time pass until the next lease has just run out. It is false if a
-// renewal of the holder comes on the way.
+// renewal of the holder comes on the way, or the holder goes on by itself.
 func (x *execution) leaseEnd() bool {
 	x.mu.Lock()
 	holder, left := x.nextLeaseEndLocked()
 	x.heldUp = x.heldUp || x.anyEnabledLocked()
+	busy := holder != nil && x.enabledLocked(holder)
 	x.mu.Unlock()
 	if holder == nil {
 		return false
@@ -309,9 +318,9 @@ func (x *execution) leaseEnd() bool {
 		case <-x.arrived:
 			x.mu.Lock()
 			x.heldUp = true // what has arrived goes no further yet
-			renewed := x.renewalDueLocked(holder.inst)
+			goesOn := x.renewalDueLocked(holder.inst) || !busy && x.enabledLocked(holder)
 			x.mu.Unlock()
-			if renewed {
+			if goesOn {
 				return false
 			}
 		case <-timer.C:

@@ -47,6 +47,7 @@ var etcd = Strategy{
 	Excludes: catalog.Global,
 	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F28", "F29"},
+	Promises: Promises{InOrder: catalog.PerProcess}, // whose clients queue there first
 	New: func(env Env) (Locker, error) {
 		if env.Etcd == nil {
 			return nil, errors.New("lock: this strategy needs an etcd")

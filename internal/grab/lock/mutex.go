@@ -22,6 +22,7 @@ var mutex = Strategy{
 	Excludes: catalog.PerProcess,
 	Survives: catalog.RunFaults, // it has no lease to lose; its process is all it knows
 	Breaks:   []string{"F2"},
+	Promises: Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {
 		return &mutexLocker{env: env}, nil
 	},

@@ -27,6 +27,7 @@ var mysqlForUpdate = Strategy{
 	// Its commit lets go of the row. The next one reads what it wrote.
 	UntilClaim: true,
 	Breaks:     []string{"F15"},
+	Promises:   Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {
 		return newSessionLocker(env, func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
 			id, err := orderOf(key)

@@ -27,6 +27,7 @@ var mysqlGetLock = Strategy{
 	Excludes: catalog.Global,
 	Survives: sessionSurvives,
 	Breaks:   []string{"F15", "F32"},
+	Promises: Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {
 		return newSessionLocker(env, func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {
 			return tx.LockName(ctx, key, wait)

@@ -38,6 +38,7 @@ var zooKeeper = Strategy{
 	Excludes: catalog.Global,
 	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F29"},
+	Promises: Promises{InOrder: catalog.Global},
 	New: func(env Env) (Locker, error) {
 		if env.ZooKeeper == nil {
 			return nil, errors.New("lock: this strategy needs a ZooKeeper")
