@@ -276,7 +276,7 @@ func TestUnseenMutants(t *testing.T) {
 			test := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-overlay="+changed.overlay(t, t.TempDir()), "-run", "^"+name+"$", "./"+folder)
 			test.Dir = root
 			out, err := test.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "--- FAIL: "+name) {
+			if failed := strings.Contains(string(out), "--- FAIL: "+name) || strings.Contains(string(out), "\npanic: "); err == nil || !failed {
 				t.Errorf("%s does not fail: %v\n%s", m.test, err, out)
 			}
 		})

@@ -114,26 +114,28 @@ func TestHandoffCheckProvesAge(t *testing.T) {
 	}
 }
 
-// A number in the queue is a fence only if it is above the last one, as a number: both
-// have so many digits that Lua writes one with an exponent.
+// A number in the queue is a fence only if it is above the last one, as a number: as text 9
+// is above 10, and where both have many digits Lua writes one with an exponent.
 func TestHandoffPassDrawsAboveTheLast(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
 	defer client.Close()
-	const waiting, last = 1_700_000_000_000_001, 1_700_000_000_000_009
-	keys := handoffKeys("k")
-	for _, args := range [][]any{
-		{"set", keys[0], "queue"},
-		{"set", keys[1], "c:1000/1"},
-		{"zadd", keys[2], waiting, "c:1000/2"},
-		{"set", keys[3], last},
-	} {
-		if err := client.Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
+	for _, c := range []struct{ waiting, last uint64 }{{9, 10}, {1_700_000_000_000_001, 1_700_000_000_000_009}} {
+		server.FlushAll()
+		keys := handoffKeys("k")
+		for _, args := range [][]any{
+			{"set", keys[0], "queue"},
+			{"set", keys[1], "c:1000/1"},
+			{"zadd", keys[2], c.waiting, "c:1000/2"},
+			{"set", keys[3], c.last},
+		} {
+			if err := client.Do(t.Context(), args...).Err(); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	reply, err := handoffNext.run(t.Context(), client, keys, "c:1000/1", last).Text()
-	if w, ok := parseWakeup(reply); err != nil || !ok || w.name != "c:1000/2" || w.fence <= last {
-		t.Errorf("%q, %v; want a fence above %d", reply, err, last)
+		reply, err := handoffNext.run(t.Context(), client, keys, "c:1000/1", c.last).Text()
+		if w, ok := parseWakeup(reply); err != nil || !ok || w.name != "c:1000/2" || w.fence <= c.last {
+			t.Errorf("%q, %v; want a fence above %d", reply, err, c.last)
+		}
 	}
 }
