@@ -120,7 +120,7 @@ func TestHandoffPassDrawsAboveTheLast(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2})
 	defer client.Close()
-	for _, c := range []struct{ waiting, last uint64 }{{9, 10}, {1_700_000_000_000_001, 1_700_000_000_000_009}} {
+	for _, c := range []struct{ waiting, last int64 }{{9, 10}, {1_700_000_000_000_001, 1_700_000_000_000_009}} {
 		server.FlushAll()
 		keys := handoffKeys("k")
 		for _, args := range [][]any{
