@@ -61,7 +61,7 @@ func sqlitePath(path string) (string, error) {
 	switch {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
 		return "", fmt.Errorf("%w: SQLite needs a file that the instances can share: sqlite:/path/file.db", ErrBadDSN)
-	case strings.ContainsAny(path, "?\x00"):
+	case strings.Contains(filepath.Base(path), "?") || strings.Contains(path, "\x00"):
 		return "", fmt.Errorf("%w: a SQLite address is a path and nothing more: sqlite:/path/file.db", ErrBadDSN)
 	}
 	path, err := filepath.Abs(path)

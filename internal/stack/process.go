@@ -24,7 +24,9 @@ type Process struct {
 	server bool // part of the stack itself
 
 	mu    sync.Mutex // keeps a signal from following the pid to its next owner
+	asked bool       // to end
 	ended bool
+	at    time.Time // when it ended
 	err   error
 	done  chan struct{}
 }
@@ -52,7 +54,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	defer b.close()
 
 	p := &Process{Name: name, log: filepath.Join(s.Dir, name+".log"), server: server, done: make(chan struct{})}
-	if err := p.start(b, path, args, env, s.reaper); err != nil {
+	if err := p.start(b, path, args, env, s.reaper, s.thread); err != nil {
 		return nil, fmt.Errorf("stack: start %s: %w", name, err)
 	}
 	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
@@ -85,7 +87,7 @@ func (s *Stack) adopt(p *Process) error {
 	return nil
 }
 
-func (p *Process) start(b *barrier, path string, args, env []string, r *reaper) error {
+func (p *Process) start(b *barrier, path string, args, env []string, r *reaper, on *thread) error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -97,7 +99,8 @@ func (p *Process) start(b *barrier, path string, args, env []string, r *reaper) 
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.ExtraFiles = b.childEnds()
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in a terminal is not for it
-	if err := p.cmd.Start(); err != nil {
+	endWithParent(p.cmd.SysProcAttr)
+	if err := on.start(p.cmd); err != nil {
 		return err
 	}
 	go p.await(r)
@@ -109,7 +112,7 @@ func (p *Process) await(r *reaper) {
 	err := p.cmd.Wait()
 
 	p.mu.Lock()
-	p.ended, p.err = true, err
+	p.ended, p.at, p.err = true, time.Now(), err
 	// What it may have forked goes with it. While such a child lives, the number
 	// of the group is given to no other process.
 	_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
@@ -162,7 +165,36 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	if p.ended {
 		return os.ErrProcessDone
 	}
+	p.asked = p.asked || sig == syscall.SIGTERM || sig == syscall.SIGKILL
 	return syscall.Kill(-p.Pid(), sig)
+}
+
+// byItself says how and when the process ended without having been asked to; "": it did
+// not.
+func (p *Process) byItself() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended || p.asked {
+		return ""
+	}
+	how := "exit status 0"
+	if p.err != nil {
+		how = p.err.Error()
+	}
+	return fmt.Sprintf("%s ended at %s: %s", p.Name, p.at.Format(time.TimeOnly), how)
+}
+
+// Ended lists the servers of the stack that have ended by themselves, how and when.
+func (s *Stack) Ended() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ended []string
+	for _, p := range s.procs {
+		if how := p.byItself(); p.server && how != "" {
+			ended = append(ended, how)
+		}
+	}
+	return ended
 }
 
 // Stop asks the process to end, waking it if it is stopped, and kills it if it

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,8 @@ import (
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
+
+	reaperTitle = "grablab-reaper" // at most 15 bytes, the most that Linux keeps
 )
 
 var (
@@ -39,6 +42,7 @@ func BeHelper() {
 	}
 	switch os.Args[1] {
 	case reaperCommand:
+		_ = setTitle(reaperTitle) // else it is killed with its parent by name, and a later run does its work
 		err = reap(os.Stdin, os.Stdout)
 	case barrierCommand:
 		err = passBarrier(os.Args[2:])
@@ -75,6 +79,8 @@ func startReaper() (r *reaper, err error) {
 		}
 	}()
 	r = &reaper{cmd: exec.Command(self, reaperCommand)}
+	r.cmd.Args[0] = reaperTitle
+	r.cmd.Env = append(os.Environ(), "TMPDIR="+tempDir()) // which may be relative
 	r.cmd.Dir = "/"
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if r.requests, err = r.cmd.StdinPipe(); err != nil {
@@ -144,11 +150,14 @@ func reap(requests io.Reader, answers io.Writer) error {
 	// answer to a parent that has died must not kill the reaper either (SIGPIPE).
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
-	dir, err := makeDir()
+	base := tempDir()
+	cleared := clearLeftovers(base)
+	dir, lock, err := makeDir(base)
 	if err != nil {
 		fmt.Fprintln(answers, "error", err)
-		return err
+		return errors.Join(cleared, err)
 	}
+	defer lock.Close()
 	fmt.Fprintln(answers, "ok", dir)
 
 	watched := map[int]string{} // when each process was started
@@ -170,19 +179,23 @@ func reap(requests io.Reader, answers io.Writer) error {
 			}
 			watched[pid] = began
 		}
+		if err := noteChildren(dir, watched); err != nil {
+			fmt.Fprintln(answers, "error", err)
+			continue
+		}
 		fmt.Fprintln(answers, "ok")
 	}
-	return errors.Join(endAll(watched), removeDir(dir))
+	return errors.Join(cleared, endAll(watched), removeDir(dir))
 }
 
-// makeDir makes the folder. A socket's path in it must fit into 103 bytes, and
-// some systems' temporary folders do not leave room for that.
-func makeDir() (string, error) {
-	base := os.TempDir()
-	if len(base) > 60 {
-		base = "/tmp"
+// tempDir is where the folders of runs are made. A socket's path in one must fit into
+// 103 bytes, and some systems' temporary folders do not leave room for that.
+func tempDir() string {
+	dir, err := filepath.Abs(os.TempDir())
+	if err != nil || len(dir) > 60 {
+		return "/tmp"
 	}
-	return os.MkdirTemp(base, "grablab-")
+	return dir
 }
 
 const (

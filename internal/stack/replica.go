@@ -149,7 +149,7 @@ dir %[2]s
 sentinel monitor %[3]s %[4]s %[5]s 1
 sentinel down-after-milliseconds %[3]s %[6]d
 sentinel failover-timeout %[3]s %[7]d
-`, portOf(addr), rep.s.Dir, rep.Master, host, port, patient.Milliseconds(), patient.Milliseconds())
+`, portOf(addr), strconv.Quote(rep.s.Dir), rep.Master, host, port, patient.Milliseconds(), patient.Milliseconds())
 }
 
 func (rep *Replica) behave(ctx context.Context, downAfter, failover time.Duration) error {

@@ -82,6 +82,7 @@ type Stack struct {
 
 	log    *slog.Logger
 	reaper *reaper
+	thread *thread
 
 	mu      sync.Mutex
 	procs   []*Process
@@ -114,7 +115,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		return nil, err
 	}
 	s := &Stack{
-		Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, reaper: reaper,
+		Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, reaper: reaper, thread: newThread(),
 		servers: map[string]server{}, minis: map[string]*miniredis.Miniredis{},
 	}
 	if err := start(ctx, s, cfg); err != nil {
@@ -179,6 +180,7 @@ func (s *Stack) Close() error {
 	for _, halt := range s.halt {
 		halt()
 	}
+	s.thread.close()
 	s.err = s.reaper.close()
 	return s.err
 }

@@ -1,0 +1,116 @@
+package stack
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/gofrs/flock"
+)
+
+// A reaper holds the lock file in the folder of its run for as long as it lives, and
+// writes down beside it whom it watches. So a later run can tell that a reaper was
+// killed, and do its work.
+const (
+	dirPrefix    = "grablab-"
+	lockFile     = "reaper.lock"
+	childrenFile = "children"
+)
+
+// makeDir makes the folder of a run in base, locked. Nobody finds it before it is.
+func makeDir(base string) (dir string, lock *flock.Flock, err error) {
+	made, err := os.MkdirTemp(base, "."+dirPrefix)
+	if err != nil {
+		return "", nil, err
+	}
+	lock = flock.New(filepath.Join(made, lockFile))
+	dir = filepath.Join(base, strings.TrimPrefix(filepath.Base(made), "."))
+	_, err = lock.TryLock()
+	if err == nil {
+		err = os.Rename(made, dir)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, lock.Close(), os.RemoveAll(made))
+	}
+	return dir, lock, nil
+}
+
+// noteChildren writes down whom the reaper of the folder watches.
+func noteChildren(dir string, watched map[int]string) error {
+	var text strings.Builder
+	fmt.Fprintln(&text, bootID())
+	for pid, began := range watched {
+		fmt.Fprintln(&text, pid, began)
+	}
+	return os.WriteFile(filepath.Join(dir, childrenFile), []byte(text.String()), 0o600)
+}
+
+// children reads what noteChildren wrote; none if the system has been started since.
+func children(dir string) (map[int]string, error) {
+	f, err := os.Open(filepath.Join(dir, childrenFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	if !lines.Scan() || lines.Text() != bootID() {
+		return nil, lines.Err()
+	}
+	watched := map[int]string{}
+	for lines.Scan() {
+		var pid int
+		number, began, _ := strings.Cut(lines.Text(), " ")
+		if _, err := fmt.Sscan(number, &pid); err == nil && pid > 1 {
+			watched[pid] = began
+		}
+	}
+	return watched, lines.Err()
+}
+
+// clearLeftovers ends what runs have left in base that were killed together with their
+// reapers, and removes their folders. It goes by their lock files, and leaves alone
+// what is another user's.
+func clearLeftovers(base string) error {
+	dirs, err := filepath.Glob(filepath.Join(escapeGlob(base), dirPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, clearLeftover(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func clearLeftover(dir string) error {
+	info, err := os.Lstat(filepath.Join(dir, lockFile))
+	if err != nil || !info.Mode().IsRegular() || !isOwn(info) {
+		return nil
+	}
+	lock := flock.New(filepath.Join(dir, lockFile), flock.SetFlag(os.O_RDWR))
+	free, err := lock.TryLock()
+	if err != nil || !free {
+		return nil // its reaper lives, or it has just been cleared
+	}
+	defer lock.Close()
+	watched, err := children(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // then it had none yet
+		return err
+	}
+	return errors.Join(endAll(watched), removeDir(dir))
+}
+
+// isOwn says whether a file is this user's.
+func isOwn(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Getuid()
+}
+
+// escapeGlob has a path stand for itself in a pattern.
+func escapeGlob(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
