@@ -141,6 +141,9 @@ var Modes = []Mode{
 	{"F40", "the write outlasts the lease",
 		"a fencing token, raised before the read and compared at the write", "setnx-fenced",
 		"A looks, and its lease stands; A's write waits in the database until the lease has run out; B locks, reads open and writes behind A", "slow-db, partition-db", ""},
+	{"F41", "the host sleeps, and the clock by which the lease is counted with it",
+		"a fencing token, raised before the read and compared at the write", "watchdog-fenced",
+		"A locks; A's host is suspended, or its virtual machine frozen, for longer than the lease; Go's monotonic clock has stood still, so A's timers have time left when it goes on; B has locked meanwhile; A believes in its lease until its next renewal has failed, and writes", "suspending a host: no fault of ours does", "Go issue 24595"},
 }
 
 // FindMode looks a failure mode up by its ID, F1 ….

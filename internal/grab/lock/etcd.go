@@ -46,7 +46,7 @@ var etcd = Strategy{
 	Expect:   leaseExpect,
 	Excludes: catalog.Global,
 	Survives: leaseSurvives,
-	Breaks:   []string{"F15", "F28", "F29"},
+	Breaks:   []string{"F15", "F28", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.PerProcess}, // whose clients queue there first
 	New: func(env Env) (Locker, error) {
 		if env.Etcd == nil {

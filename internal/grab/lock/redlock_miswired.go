@@ -36,7 +36,7 @@ var redlockMiswired = variant(redlock, Strategy{
 		catalog.Amnesia:          catalog.NA, // a bare majority of it is one node
 	},
 	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.RedisRestartMost, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
-	Breaks:   []string{"F11", "F13", "F15", "F20"},
+	Breaks:   []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
 		if len(env.Redlock) < 2 {
 			return nil, fmt.Errorf("lock: redlock-miswired needs 2 nodes, not %d", len(env.Redlock))

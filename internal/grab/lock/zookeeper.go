@@ -37,7 +37,7 @@ var zooKeeper = Strategy{
 	Expect:   leaseExpect,
 	Excludes: catalog.Global,
 	Survives: leaseSurvives,
-	Breaks:   []string{"F15", "F29"},
+	Breaks:   []string{"F15", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.Global},
 	New: func(env Env) (Locker, error) {
 		if env.ZooKeeper == nil {
