@@ -3,14 +3,19 @@ package grab
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strings"
 
+	"grablab/internal/grab/lock"
+
 	"github.com/gin-gonic/gin"
+	"golang.org/x/net/http/httpguts"
 )
 
 // recover answers a panic with 500 and a log line. http.ErrAbortHandler is for
@@ -68,11 +73,28 @@ func (a api) admin(c *gin.Context) {
 		refuse(c, http.StatusForbidden, "this instance listens beyond loopback and has no -admin-token, so this call is refused")
 		return
 	}
-	token, ok := strings.CutPrefix(c.GetHeader("Authorization"), "Bearer ")
-	if !ok || !sameText(token, a.http.AdminToken) {
+	scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || !sameText(token, a.http.AdminToken) {
 		c.Header("WWW-Authenticate", `Bearer realm="grabsvc"`)
 		refuse(c, http.StatusUnauthorized, "this call needs the header Authorization: Bearer <admin token>")
 	}
+}
+
+// mayUse is nil for a strategy that a call may ask for. Of an instance that strangers
+// reach, none may ask for one that is known to be broken.
+func (a api) mayUse(name string) error {
+	if a.http.Public && !slices.Contains(lock.Names(), name) {
+		return badRequest("bad_strategy", "no strategy %.40q; there are %s", name, strings.Join(lock.Names(), ", "))
+	}
+	return nil
+}
+
+// CheckToken refuses an admin token that no header can carry. "" is none.
+func CheckToken(token string) error {
+	if !httpguts.ValidHeaderFieldValue(token) || strings.TrimSpace(token) != token {
+		return errors.New("want a text that a header can carry: without control characters, and without blanks around it")
+	}
+	return nil
 }
 
 // sameText compares in a time that tells nothing of the texts, nor of their lengths.

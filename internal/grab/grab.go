@@ -37,8 +37,23 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	}
 	a.record(history.Invoke, history.Grab, nil)
 	err := a.repairing(ctx)
+	if errors.Is(err, order.ErrNotFound) {
+		a.forget(ctx)
+	}
 	a.record(kindOf(err), history.Grab, err)
 	return a.answer(err)
+}
+
+// forget removes what the lock keeps of an order that does not exist, so that whoever
+// asks for such orders does not fill its server. What is left is left for a day.
+func (a *attempt) forget(ctx context.Context) {
+	forgetter, ok := a.lock.Locker.(lock.Forgetter)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_ = forgetter.Forget(ctx, a.key())
 }
 
 // attempt is one grab under way.

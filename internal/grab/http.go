@@ -37,8 +37,9 @@ type HTTPConfig struct {
 
 // Bounds on what a client may ask for.
 const (
-	maxBody   = 4 << 10         // bytes
-	maxOrders = order.MaxCreate // opened by one call
+	maxBody     = 4 << 10 // bytes
+	bodyTimeout = 5 * time.Second
+	maxOrders   = order.MaxCreate // opened by one call
 )
 
 //go:embed openapi.json
@@ -104,6 +105,11 @@ func (a api) json(status int, do func(context.Context, *gin.Context) (any, error
 
 // grab is the one call that load is made of.
 func (a api) grab(c *gin.Context) {
+	if c.Query("strategy") != "" {
+		if a.admin(c); c.IsAborted() {
+			return
+		}
+	}
 	req, err := a.readGrab(c)
 	if err != nil {
 		a.refuseGrab(c, req, err)
@@ -118,6 +124,11 @@ func (a api) grab(c *gin.Context) {
 
 func (a api) readGrab(c *gin.Context) (Request, error) {
 	req := Request{Strategy: c.Query("strategy")}
+	if req.Strategy != "" {
+		if err := a.mayUse(req.Strategy); err != nil {
+			return req, err
+		}
+	}
 	id, err := orderID(c)
 	if err != nil {
 		return req, err
@@ -247,6 +258,9 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	if err := readBody(c, &body); err != nil {
 		return nil, err
 	}
+	if err := a.mayUse(body.Name); err != nil {
+		return nil, err
+	}
 	if err := a.Switch(body.Name); err != nil {
 		return nil, badRequest("bad_strategy", "%s", oneLine(err))
 	}
@@ -339,8 +353,14 @@ func orderID(c *gin.Context) (int64, error) {
 // readBody reads one JSON object with no field that v has not. It reads to the
 // end: net/http tells a handler that its client has hung up only then.
 func readBody(c *gin.Context, v any) error {
+	conn := http.NewResponseController(c.Writer)
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder of tests has none
 	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
+	_ = conn.SetReadDeadline(time.Time{}) // it would cancel the request while that is answered
 	var tooLarge *http.MaxBytesError
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &requestError{http.StatusRequestTimeout, "bad_body", fmt.Sprintf("the body did not come within %v", bodyTimeout)}
+	}
 	if errors.As(err, &tooLarge) {
 		return &requestError{http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is over %d bytes", maxBody)}
 	}

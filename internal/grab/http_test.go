@@ -1,6 +1,7 @@
 package grab_test
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
@@ -662,6 +665,8 @@ func TestAccess(t *testing.T) {
 		{"page of another site, as browsers say", grab.HTTPConfig{}, "127.0.0.1:8004", [2]string{"Sec-Fetch-Site", "cross-site"}, 403},
 		{"its own page", grab.HTTPConfig{}, "127.0.0.1:8004", [2]string{"Origin", "http://127.0.0.1:8004"}, 200},
 		{"beyond loopback, token", public, "grab.example", [2]string{"Authorization", "Bearer secret"}, 200},
+		{"beyond loopback, in small letters", public, "grab.example", [2]string{"Authorization", "bearer secret"}, 200},
+		{"beyond loopback, in capital letters", public, "grab.example", [2]string{"Authorization", "BEARER secret"}, 200},
 		{"beyond loopback, no token", public, "grab.example", [2]string{}, 401},
 		{"beyond loopback, wrong token", public, "grab.example", [2]string{"Authorization", "Bearer secreT"}, 401},
 		{"beyond loopback, part of it", public, "grab.example", [2]string{"Authorization", "Bearer secre"}, 401},
@@ -694,6 +699,169 @@ func TestGrabNeedsNoToken(t *testing.T) {
 	if w := r.call(t, req); w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+}
+
+// Of an instance that strangers reach, only who may switch its strategy chooses that of a
+// grab, and nobody one that is known to be broken.
+func TestStrategyOfAGrabNeedsTheToken(t *testing.T) {
+	public := grab.HTTPConfig{Public: true, AdminToken: "secret"}
+	for _, tt := range []struct {
+		http     grab.HTTPConfig
+		strategy string
+		token    bool
+		status   int
+	}{
+		{grab.HTTPConfig{}, "none", false, 200},
+		{grab.HTTPConfig{}, "setnx-late-fence", false, 200},
+		{public, "none", false, 401},
+		{public, "none", true, 200},
+		{public, "setnx-late-fence", true, 400},
+		{grab.HTTPConfig{Public: true}, "none", true, 403},
+	} {
+		r := newRig(t, settings{http: tt.http})
+		for _, call := range [][3]string{
+			{"POST", "/orders/1/grab?strategy=" + tt.strategy, `{"driver_id":42}`},
+			{"PUT", "/strategy", `{"name":"` + tt.strategy + `"}`},
+		} {
+			req := request(call[0], call[1], call[2])
+			if tt.http.Public {
+				req.Host = "grab.example"
+			}
+			if tt.token {
+				req.Header.Set("Authorization", "Bearer secret")
+			}
+			if w := r.call(t, req); w.Code != tt.status {
+				t.Errorf("%+v %s: %d %s", tt, call[1], w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// slowToBuild is a strategy whose lock is built once it may be.
+func slowToBuild(building, may chan struct{}) lock.Strategy {
+	s, _ := lock.Find("none")
+	s.Name = "slow"
+	build := s.New
+	s.New = func(env lock.Env) (lock.Locker, error) {
+		close(building)
+		<-may
+		return build(env)
+	}
+	return s
+}
+
+// While the lock of one strategy is built, others are used.
+func TestBuildingHoldsUpNoOther(t *testing.T) {
+	building, may := make(chan struct{}), make(chan struct{})
+	slow := slowToBuild(building, may)
+	r := newRig(t, settings{grab: grab.Config{Find: func(name string) (lock.Strategy, error) {
+		if name == slow.Name {
+			return slow, nil
+		}
+		return lock.Find(name)
+	}}})
+	var waiting sync.WaitGroup
+	for driver := range 2 {
+		waiting.Go(func() {
+			if w := r.call(t, request("POST", "/orders/1/grab?strategy=slow", fmt.Sprintf(`{"driver_id":%d}`, driver+1))); w.Code != 200 && w.Code != 409 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
+	}
+	<-building
+	for _, name := range []string{"setnx", "mutex"} {
+		if w := r.call(t, request("POST", "/orders/2/grab?strategy="+name, `{"driver_id":42}`)); w.Code != 200 && w.Code != 409 {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+	close(may)
+	waiting.Wait()
+}
+
+// Whoever asks for orders that do not exist leaves nothing behind.
+func TestNoKeysOfOrdersThatDoNotExist(t *testing.T) {
+	r := newRig(t, settings{})
+	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
+		if s.Needs&^(lock.Redis|lock.SQL) != 0 {
+			continue
+		}
+		if w := r.call(t, request("POST", "/orders/999/grab?strategy="+s.Name, `{"driver_id":42}`)); w.Code != 404 {
+			t.Errorf("%s: %d %s", s.Name, w.Code, w.Body)
+		}
+		if keys := r.redis.Keys(); len(keys) != 0 {
+			t.Errorf("%s leaves %v", s.Name, keys)
+			r.redis.FlushAll()
+		}
+	}
+}
+
+// newMemRig is a rig without sockets, whose drivers work for so long.
+func newMemRig(t *testing.T, work time.Duration) http.Handler {
+	t.Helper()
+	store := new(order.Mem)
+	if _, err := store.Create(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	service, err := grab.New(grab.Config{
+		Instance: "8004", Orders: store, Strategy: "mutex", Work: work,
+		Lock: lock.Env{Orders: store, TTL: time.Minute, Now: time.Now, Token: rand.Text, Rand: mathrand.Float64},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newHandler(service, grab.HTTPConfig{})
+}
+
+// oneConn is a listener with one connection.
+type oneConn struct{ conn net.Conn }
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	if l.conn == nil {
+		return nil, net.ErrClosed
+	}
+	conn := l.conn
+	l.conn = nil
+	return conn, nil
+}
+
+func (l *oneConn) Close() error   { return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+// A body that does not come is not waited for, and one that comes late does not end what
+// is answered meanwhile.
+func TestSlowBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemRig(t, 20*time.Second)
+		for _, tt := range []struct {
+			pause  time.Duration
+			status string
+		}{{4 * time.Second, "200"}, {6 * time.Second, "408"}} {
+			here, there := net.Pipe()
+			served := make(chan struct{})
+			server := &http.Server{Handler: r, ReadTimeout: time.Hour}
+			go func() {
+				defer close(served)
+				_ = server.Serve(&oneConn{conn: there})
+			}()
+			body := `{"driver_id":42}`
+			fmt.Fprintf(here, "POST /orders/%s/grab HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", tt.status[:1], len(body))
+			go func() {
+				for i := range len(body) {
+					time.Sleep(tt.pause / time.Duration(len(body)))
+					if _, err := io.WriteString(here, body[i:i+1]); err != nil {
+						return
+					}
+				}
+			}()
+			answer, err := bufio.NewReader(here).ReadString('\n')
+			if err != nil || !strings.Contains(answer, " "+tt.status+" ") {
+				t.Errorf("after %v: %q, %v", tt.pause, answer, err)
+			}
+			_ = here.Close()
+			_ = server.Close()
+			<-served
+		}
+	})
 }
 
 type panickingStore struct{ *order.Mem }

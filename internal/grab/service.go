@@ -41,7 +41,14 @@ type Service struct {
 	current atomic.Pointer[guardedLock]
 
 	mu    sync.Mutex
-	locks map[string]*guardedLock // by strategy, built when first asked for
+	locks map[string]*building // by strategy, begun when first asked for
+}
+
+// building is a lock that is built, or will soon be.
+type building struct {
+	done chan struct{}
+	lock *guardedLock // nil: it could not be built
+	err  error
 }
 
 // guardedLock is a strategy at work: its lock, and the guard in force.
@@ -62,7 +69,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Find == nil {
 		cfg.Find = lock.Find
 	}
-	s := &Service{cfg: cfg, locks: map[string]*guardedLock{}}
+	s := &Service{cfg: cfg, locks: map[string]*building{}}
 	return s, s.Switch(cfg.Strategy)
 }
 
@@ -86,12 +93,34 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
+// lockOf builds the lock of a strategy once. Those who ask for another do not wait.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l, ok := s.locks[name]; ok {
-		return l, nil
+	b, begun := s.locks[name]
+	if !begun {
+		b = &building{done: make(chan struct{}), err: errNotBuilt}
+		s.locks[name] = b
 	}
+	s.mu.Unlock()
+	if begun {
+		<-b.done
+		return b.lock, b.err
+	}
+	defer func() {
+		if b.lock == nil { // who asks next tries again
+			s.mu.Lock()
+			delete(s.locks, name)
+			s.mu.Unlock()
+		}
+		close(b.done)
+	}()
+	b.lock, b.err = s.build(name)
+	return b.lock, b.err
+}
+
+var errNotBuilt = errors.New("grab: the strategy panicked")
+
+func (s *Service) build(name string) (*guardedLock, error) {
 	st, err := s.cfg.Find(name)
 	if err != nil {
 		return nil, err
@@ -107,9 +136,7 @@ func (s *Service) lockOf(name string) (*guardedLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("grab: strategy %s: %w", name, err)
 	}
-	l := &guardedLock{st, locker, guard}
-	s.locks[name] = l
-	return l, nil
+	return &guardedLock{st, locker, guard}, nil
 }
 
 // Close ends the background work of every lock that was used, once no grab is
@@ -118,8 +145,8 @@ func (s *Service) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	for _, l := range s.locks {
-		errs = append(errs, l.Close())
+	for _, b := range s.locks {
+		errs = append(errs, b.lock.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -68,7 +68,8 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.StringVar(&cfg.Addr, "addr", "127.0.0.1:8004", "listen on `HOST:PORT`; port 0 takes any")
 	fs.StringVar(&cfg.Instance, "instance", "", "`NAME` of this instance (default: its port)")
 	fs.StringVar(&cfg.DB, "db", DefaultDB, "database: `DSN` of MySQL or one that speaks like it, or sqlite:/path/file.db")
-	fs.IntVar(&cfg.MaxConns, "max-db-conns", 64, "at most `N` connections to the database")
+	cfg.MaxConns = 64
+	fs.Var((*connections)(&cfg.MaxConns), "max-db-conns", "at most `N` connections to the database")
 	fs.Func("redis", "Redis at `ADDR`; several, with commas, are nodes of one Cluster", addrs(&cfg.Redis, checkAddr))
 	fs.Func("sentinel", "Sentinels at `ADDR,ADDR,…`, instead of -redis", addrs(&cfg.Sentinel, checkAddr))
 	fs.StringVar(&cfg.SentinelMaster, "sentinel-master", "", "`NAME` of the master that the Sentinels watch")
@@ -87,6 +88,21 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
 	fs.BoolVar(&cfg.Control, hidden, false, "let a harness on this host hold calls and set the clock")
 	return fs
+}
+
+// connections is a number of them, with which an instance can work.
+type connections int
+
+func (n connections) String() string { return strconv.Itoa(int(n)) }
+
+// Set reads a flag.
+func (n *connections) Set(text string) error {
+	number, err := strconv.Atoi(text)
+	if err != nil || number < 2 {
+		return errors.New("want a whole number, at least 2")
+	}
+	*n = connections(number)
+	return nil
 }
 
 // hidden is the one flag that usage does not show: it serves experiments.
@@ -143,8 +159,8 @@ func (cfg Config) validate() error {
 			return fmt.Errorf("-%s %v: want at least %v", d.flag, d.value, d.min)
 		}
 	}
-	if cfg.MaxConns < 2 {
-		return fmt.Errorf("-max-db-conns %d: want at least 2", cfg.MaxConns)
+	if err := grab.CheckToken(cfg.AdminToken); err != nil {
+		return fmt.Errorf("-admin-token: %w", err)
 	}
 	return cfg.validateRedis()
 }

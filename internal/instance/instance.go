@@ -56,7 +56,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if err == nil {
 		var stop context.CancelFunc
-		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		ctx, stop = signal.NotifyContext(ctx, EndSignals()...)
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()
 		err = Run(ctx, cfg, stdout, newLogger(stderr))
@@ -73,6 +73,16 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	return 1
+}
+
+// EndSignals are those that ask a program to end: also that its terminal is gone, but
+// for one that was started to outlive it, as nohup does.
+func EndSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // newLogger writes text to a terminal and JSON to anything else.

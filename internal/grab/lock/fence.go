@@ -37,3 +37,7 @@ type fencedLocker struct {
 func (l fencedLocker) Raise(ctx context.Context, key string, fence uint64) error {
 	return fenceRaise.Run(ctx, l.redis, fenceKeys(key)[1:], fence, fenceKeep.Milliseconds()).Err()
 }
+
+func (l fencedLocker) Forget(ctx context.Context, key string) error {
+	return l.redis.Del(ctx, fenceKeys(key)[1:]...).Err()
+}

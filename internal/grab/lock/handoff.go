@@ -211,6 +211,10 @@ func (l *handoffLocker) Raise(ctx context.Context, key string, fence uint64) err
 	return nil
 }
 
+func (l *handoffLocker) Forget(ctx context.Context, key string) error {
+	return l.env.Redis.Del(ctx, handoffKeys(key)[3].(string)).Err()
+}
+
 // Close leaves the lines and ends the renewals.
 func (l *handoffLocker) Close() error {
 	l.mu.Lock()

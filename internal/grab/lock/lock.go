@@ -95,6 +95,13 @@ type FenceRaiser interface {
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
+// Forgetter is a Locker that keeps something of a key beyond its leases.
+type Forgetter interface {
+	// Forget removes that, of a key that nobody has a reason to lock again. If it is
+	// locked all the same, its fencing tokens begin anew.
+	Forget(ctx context.Context, key string) error
+}
+
 // Leaser is a Locker whose leases do not last for Env.TTL, because the servers
 // have bounds of their own.
 type Leaser interface {
