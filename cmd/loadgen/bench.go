@@ -121,6 +121,7 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}
+	defer out.release()
 	s.Begin = out.begin
 	res, err := lockbench.Run(ctx, s.Config, out.saveBench)
 	return s.conclude(res, err, out, stdout, stderr)
@@ -152,12 +153,14 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return exitDone
 }
 
+const benchFile = "bench.json"
+
 // saveBench writes bench.json, the slices that it is computed from, and the
 // benchmark lines, each whole or not at all.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{"slices.jsonl", lockbench.JSONLines},
-		{"bench.json", lockbench.JSON},
+		{benchFile, lockbench.JSON},
 		{"bench.txt", lockbench.Benchstat},
 	}, r)
 }

@@ -59,10 +59,10 @@ func (s *settings) topics() []topic {
 			{"instances", "N", "how many instances are started", one(&s.Instances, wholeNumber(1, 64))},
 			{"targets", "URL,URL", "drive these instances instead of starting any", one(&s.Targets, parseTargets)},
 			{"first-order", "ID", "where orders begin, for targets that cannot open any", one(&s.FirstOrder, parseID)},
-			{"admin-token", "TOKEN", "bearer token for the targets' control calls", one(&s.AdminToken, nonEmpty)},
+			{"admin-token", "TOKEN", "bearer token for the targets' control calls", one(&s.AdminToken, bearer)},
 		})},
 		{"The load (defaults: of scenario rush)", []option{
-			{"orders", "N", "orders of each cell", one(&s.Orders, wholeNumber(1, maxRequests))},
+			{"orders", "N", "orders of each cell", one(&s.Orders, wholeNumber(1, maxOrders))},
 			{"drivers", "N", "drivers after each order", one(&s.Drivers, wholeNumber(1, maxRequests))},
 			{"rate", "R", "requests a second over all instances", one(&s.Rate, parseRate)},
 			{"duration", "D", "instead of -orders: as many as fit at -rate", one(&s.Duration, atLeast(time.Millisecond))},
@@ -80,7 +80,7 @@ func (s *settings) topics() []topic {
 			{"clock-offset", "D", "added to the wall clock of the second instance", one(&s.ClockOffset, parseDuration)},
 		}},
 		{"What comes out", []option{
-			{"out", "DIR", "result folder; replaces an earlier run there (default: results/TIME-SCENARIO)", one(&s.Out, nonEmpty)},
+			{"out", "DIR", "result folder, without the results of another run (default: results/TIME-SCENARIO)", one(&s.Out, nonEmpty)},
 			{"resume", "DIR", "go on with the interrupted run in DIR, with the flags that it had", one(&s.resume, nonEmpty)},
 			{"format", "NAME", "of standard output: text, json", one(&s.format, oneOf("text", "json"))},
 			{"assert", "CLAIM", `exit 3 unless it holds (repeatable): [strategy[/fault]:]field OP number, as in double_grabs==0; or "expected"`, many(&s.asserts, parseAssert)},
@@ -89,8 +89,14 @@ func (s *settings) topics() []topic {
 	}
 }
 
-// maxRequests bounds orders x drivers.
-const maxRequests = 100_000_000
+// The bounds of what a cell can do: to open the orders, and to read their ledger, takes a
+// minute for a million of them.
+const (
+	maxOrders   = 1_000_000
+	maxRequests = 100_000_000 // orders x drivers
+	minRate     = 0.001       // requests/s
+	maxRate     = 1e6
+)
 
 func parseAt(text string) (*fault.Point, error) {
 	p, err := fault.ParsePoint(text)
@@ -208,8 +214,8 @@ func scenarioNames() []string {
 
 func parseRate(text string) (float64, error) {
 	r, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(r > 0 && r <= 1e6) {
-		return 0, errors.New("want a number of requests a second above 0, and no more than 1000000")
+	if err != nil || !(r >= minRate && r <= maxRate) {
+		return 0, fmt.Errorf("want a number of requests a second, from %g to %.0f", minRate, maxRate)
 	}
 	return r, nil
 }

@@ -2,27 +2,30 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"grablab/internal/experiment"
 	"grablab/internal/report"
 
+	"github.com/gofrs/flock"
 	"github.com/google/renameio/v2"
 )
 
 // folder is where a run is written down.
 type folder struct {
-	path string // absolute
-	made bool   // by us, so that it may go again
-	link string // points at it once there is something to see; "": none does
-	keep bool   // what an earlier run has left is this run's
+	path string       // absolute
+	made bool         // by us, so that it may go again
+	link string       // points at it once there is something to see; "": none does
+	lock *flock.Flock // for as long as this process writes in it
 
-	begun bool // by begin: what was there is replaced
+	begun bool // by begin
 }
 
 const resultsDir = "results"
@@ -33,66 +36,116 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
 	}
-	root, err := namedFolder(resultsDir)
+	root, _, err := makeFolder(resultsDir)
 	if err != nil {
 		return nil, err
 	}
 	id := now.UTC().Format("20060102T150405Z") + "-" + scenario
-	path := filepath.Join(root.path, id)
+	path := filepath.Join(root, id)
 	err = os.Mkdir(path, 0o755)
 	for n := 2; errors.Is(err, fs.ErrExist); n++ { // two runs may begin within one second
-		path = filepath.Join(root.path, fmt.Sprintf("%s-%d", id, n))
+		path = filepath.Join(root, fmt.Sprintf("%s-%d", id, n))
 		err = os.Mkdir(path, 0o755)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("result folder: %w", err)
 	}
-	return &folder{path: path, made: true, link: filepath.Join(root.path, "latest")}, nil
+	f := &folder{path: path, made: true, link: filepath.Join(root, "latest")}
+	return f, f.claim()
 }
 
-// namedFolder makes or takes the folder.
+// namedFolder makes or takes a folder that has no results yet.
 func namedFolder(out string) (*folder, error) {
-	path, err := filepath.Abs(out)
+	f, err := takeFolder(out)
 	if err != nil {
-		return nil, fmt.Errorf("result folder: %w", err)
+		return nil, err
 	}
-	_, err = os.Stat(path)
-	f := &folder{path: path, made: errors.Is(err, fs.ErrNotExist)}
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		return nil, fmt.Errorf("result folder: %w", err)
+	for _, pattern := range []string{report.File, benchFile, "events.jsonl", "*.vegeta.bin"} {
+		if names, err := fs.Glob(os.DirFS(f.path), pattern); err != nil || len(names) > 0 {
+			err = errors.Join(err, f.release())
+			return nil, errors.Join(fmt.Errorf("%w: %s has the results of another run: name an empty folder with -out, remove it, or go on with that run by -resume", errUsage, out), err)
+		}
 	}
-	return f, f.writable()
+	return f, nil
 }
 
-// begin makes room for the results of a run that is sure to begin: it removes
-// what an earlier one has left in the folder, if one has.
-func (f *folder) begin() error {
-	f.begun = true
-	if f.keep {
-		return nil
+// takeFolder makes or takes the folder, whatever it has.
+func takeFolder(out string) (*folder, error) {
+	path, made, err := makeFolder(out)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(f.path, report.File)); err != nil {
-		return nil
+	f := &folder{path: path, made: made}
+	return f, f.claim()
+}
+
+// makeFolder makes the folder, if there is none.
+func makeFolder(out string) (path string, made bool, err error) {
+	if path, err = filepath.Abs(out); err == nil {
+		_, statErr := os.Stat(path)
+		made = errors.Is(statErr, fs.ErrNotExist)
+		err = os.MkdirAll(path, 0o755)
 	}
-	for _, pattern := range []string{"*.vegeta.bin", "*.picture.html", report.File, markdownFile, htmlFile} {
-		names, err := fs.Glob(os.DirFS(f.path), pattern)
-		for _, name := range names {
-			err = errors.Join(err, os.Remove(filepath.Join(f.path, name)))
-		}
+	if err != nil {
+		return "", false, fmt.Errorf("result folder: %w", err)
+	}
+	return path, made, nil
+}
+
+// lockName is the file in a result folder by which the process that writes there keeps
+// others out. It says who that is.
+const lockName = ".loadgen.lock"
+
+// claim locks the folder, which also shows, before anything is started, that it can be
+// written.
+func (f *folder) claim() error {
+	for {
+		name := filepath.Join(f.path, lockName)
+		lock := flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDWR))
+		free, err := lock.TryLock()
 		if err != nil {
 			return fmt.Errorf("result folder: %w", err)
 		}
+		if !free {
+			owner, _ := os.ReadFile(name) // empty: it has just begun
+			return fmt.Errorf("result folder: %s is in use by %s", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
+		}
+		f.lock = lock
+		if current, err := f.isCurrent(name); err != nil || !current { // its owner has removed it meanwhile
+			if err := errors.Join(err, lock.Close()); err != nil {
+				return fmt.Errorf("result folder: %w", err)
+			}
+			continue
+		}
+		owner := fmt.Sprintf("process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
+		_ = os.WriteFile(name, []byte(owner), 0o644) // some systems let nobody write what is locked
+		return nil
 	}
-	return nil
 }
 
-// writable tries it, before anything is started whose results could not be kept.
-func (f *folder) writable() error {
-	probe, err := os.CreateTemp(f.path, ".probe-*")
-	if err != nil {
-		return fmt.Errorf("result folder: %w", err)
+// isCurrent says whether the lock file that is locked is the one that others find.
+func (f *folder) isCurrent(name string) (bool, error) {
+	found, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	locked, lockErr := f.lock.Stat()
+	return os.SameFile(found, locked), errors.Join(err, lockErr)
+}
+
+// release lets others write in the folder. A second call does nothing.
+func (f *folder) release() error {
+	if f.lock == nil {
+		return nil
+	}
+	defer func() { f.lock = nil }()
+	return errors.Join(os.Remove(filepath.Join(f.path, lockName)), f.lock.Close())
+}
+
+// begin is called when the run is sure to begin.
+func (f *folder) begin() error {
+	f.begun = true
+	return nil
 }
 
 const (
@@ -129,10 +182,11 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 	return nil
 }
 
-// discard removes the folder of a run that came to nothing.
+// discard removes the folder of a run that came to nothing, if the run made it.
 func (f *folder) discard() error {
 	if !f.made {
-		return nil
+		return f.release()
 	}
-	return os.RemoveAll(f.path)
+	defer func() { f.lock = nil }()
+	return errors.Join(os.RemoveAll(f.path), f.lock.Close())
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,8 +18,13 @@ import (
 // However a run ends while faults strike in several workers: its processes end,
 // and its folders go.
 func TestNothingIsLeft(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		t.Run(sig.String(), func(t *testing.T) {
+	alone := func(sig syscall.Signal) func(*exec.Cmd, []child) error {
+		return func(cmd *exec.Cmd, _ []child) error { return cmd.Process.Signal(sig) }
+	}
+	for name, end := range map[string]func(*exec.Cmd, []child) error{
+		"SIGINT": alone(syscall.SIGINT), "SIGHUP": alone(syscall.SIGHUP), "SIGKILL": alone(syscall.SIGKILL), "killall -9": killByName,
+	} {
+		t.Run(name, func(t *testing.T) {
 			cmd := loadgen(t, "-only", "setnx/pause", "-only", "watchdog/slow", "-only", "mutex/slow", "-worker-stacks", "2", "-out", "x", "-seed", "1")
 			startUntil(t, cmd, "[3/3]") // so one cell has ended, and two are under way
 			children := childrenOf(t, cmd.Process.Pid)
@@ -28,23 +35,76 @@ func TestNothingIsLeft(t *testing.T) {
 					break
 				}
 			}
-			if err := cmd.Process.Signal(sig); err != nil {
+			if err := end(cmd, children); err != nil {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-				left := leftOf(children)
-				if len(left) == 0 {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatalf("there are left %q", left)
-				}
-			}
+			awaitNone(t, children)
 			if run := fits(t, read(t, cmd.Dir, "x", report.File)); run.Complete || len(run.Cells) == 0 {
 				t.Errorf("kept are %d cells, complete %v", len(run.Cells), run.Complete)
 			}
 		})
+	}
+}
+
+// killByName kills all processes of the run that have the name of the program.
+func killByName(cmd *exec.Cmd, children []child) error {
+	name := commOf(fmt.Sprint(cmd.Process.Pid))
+	errs := []error{cmd.Process.Kill()}
+	for _, c := range children {
+		if pid, err := strconv.Atoi(c.pid); err == nil && commOf(c.pid) == name {
+			errs = append(errs, syscall.Kill(pid, syscall.SIGKILL))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func commOf(pid string) string {
+	name, _ := os.ReadFile(filepath.Join("/proc", pid, "comm"))
+	return string(name)
+}
+
+func awaitNone(t *testing.T, children []child) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		left := leftOf(children)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there are left %q", left)
+		}
+	}
+}
+
+// Where the reapers are killed, too, the children end with their parent, and the next run
+// removes the folders.
+func TestNextRunClears(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	cmd := loadgen(t, "-only", "setnx/pause", "-only", "watchdog/slow", "-only", "mutex/slow", "-worker-stacks", "2", "-out", "x", "-seed", "1")
+	startUntil(t, cmd, "[3/3]")
+	children := childrenOf(t, cmd.Process.Pid)
+	errs := []error{cmd.Process.Kill()}
+	for _, c := range children {
+		if commOf(c.pid) != commOf(fmt.Sprint(cmd.Process.Pid)) { // a reaper
+			pid, err := strconv.Atoi(c.pid)
+			errs = append(errs, err, syscall.Kill(pid, syscall.SIGKILL))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "grablab-*"))
+	if err != nil || len(left) == 0 {
+		t.Fatalf("nothing is left to be cleared: %v", err)
+	}
+	if code, _, stderr := output(t, loadgen(t, "-strategies", "none", "-orders", "1", "-drivers", "2", "-quiet", "-out", "y")); code != exitDone {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	awaitNone(t, children)
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "grablab-*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
 	}
 }
 
@@ -96,4 +156,27 @@ func leftOf(children []child) (left []string) {
 		}
 	}
 	return left
+}
+
+// The temporary folder may have any name, and may be relative.
+func TestTemporaryFolders(t *testing.T) {
+	for _, name := range []string{"with spaces", "what?", "relative"} {
+		t.Run(name, func(t *testing.T) {
+			cmd := loadgen(t, "-strategies", "mutex", "-orders", "1", "-drivers", "4", "-quiet", "-out", "x")
+			dir := filepath.Join(cmd.Dir, name)
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if name == "relative" {
+				dir = name
+			}
+			cmd.Env = append(cmd.Env, "TMPDIR="+dir)
+			if code, _, stderr := output(t, cmd); code != exitDone {
+				t.Errorf("exit %d: %s", code, stderr)
+			}
+			if left, err := os.ReadDir(filepath.Join(cmd.Dir, name)); err != nil || len(left) > 0 {
+				t.Errorf("left are %v, %v", left, err)
+			}
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -179,27 +180,56 @@ func TestJSONAlone(t *testing.T) {
 	}
 }
 
-// A run over an earlier one leaves nothing of that.
-func TestOutReplaces(t *testing.T) {
-	out := t.TempDir()
-	for _, name := range []string{report.File, markdownFile, htmlFile, "redlock-none.vegeta.bin", "redlock-none.picture.html", "my-notes.html"} {
+// A folder with the results of another run is refused, and stays as it is.
+func TestOutRefused(t *testing.T) {
+	for _, name := range []string{report.File, benchFile, "events.jsonl", "redlock-none.vegeta.bin"} {
+		out := t.TempDir()
 		if err := os.WriteFile(filepath.Join(out, name), []byte("old"), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		var stdout, stderr bytes.Buffer
+		if code := run(context.Background(), []string{"-strategies", "none", "-quiet", "-out", out}, &stdout, &stderr); code != exitUsage {
+			t.Errorf("%s: exit %d", name, code)
+		}
+		if want := out + " has the results of another run"; !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%s: said %q, want %q", name, &stderr, want)
+		}
+		entries, err := os.ReadDir(out)
+		if err != nil || len(entries) != 1 || string(read(t, out, name)) != "old" {
+			t.Errorf("%s: left are %v, %v", name, entries, err)
+		}
 	}
-	f, err := newFolder(out, "rush", time.Now())
+}
+
+// Of two runs in one folder the second is told who has it, and changes nothing.
+func TestOutInUse(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	first, err := newFolder(out, "rush", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept, _ := os.ReadDir(out); len(kept) != 6 {
-		t.Errorf("before anything has begun only %v are left", kept)
+	for _, args := range [][]string{{"-strategies", "none", "-quiet", "-out", out}, {"bench", "-strategies", "none", "-quiet", "-out", out}} {
+		var stdout, stderr bytes.Buffer
+		if code := run(context.Background(), args, &stdout, &stderr); code != exitFailed {
+			t.Errorf("%q: exit %d", args, code)
+		}
+		want := fmt.Sprintf("%s is in use by process %d since ", out, os.Getpid())
+		if !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%q: said %q, want %q", args, &stderr, want)
+		}
 	}
-	if err := errors.Join(f.begin(), f.discard()); err != nil { // it was not ours
+	if err := first.discard(); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := os.ReadDir(out)
-	if err != nil || len(entries) != 1 || entries[0].Name() != "my-notes.html" {
-		t.Errorf("left are %v, %v", entries, err)
+	second, err := newFolder(out, "rush", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.discard(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left is %s: %v", out, err)
 	}
 }
 

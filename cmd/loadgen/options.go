@@ -153,6 +153,15 @@ func nonEmpty(text string) (string, error) {
 	return text, nil
 }
 
+// bearer accepts what a header can carry.
+func bearer(text string) (string, error) {
+	text, err := nonEmpty(text)
+	if err == nil {
+		err = grab.CheckToken(text)
+	}
+	return text, err
+}
+
 // oneOf accepts these names alone.
 func oneOf(names ...string) func(string) (string, error) {
 	return func(text string) (string, error) {

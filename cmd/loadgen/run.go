@@ -10,10 +10,10 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"grablab/internal/experiment"
+	"grablab/internal/instance"
 	"grablab/internal/report"
 	"grablab/internal/stack"
 
@@ -46,6 +46,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}
+	defer out.release()
 	run, err := experiment.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
 }
@@ -55,17 +56,13 @@ func (s *settings) folder() (*folder, error) {
 	if s.Resume == nil {
 		return newFolder(s.Out, s.Scenario, time.Now())
 	}
-	f, err := namedFolder(s.Out)
-	if err == nil {
-		f.keep = true // the finished cells are part of this run
-	}
-	return f, err
+	return takeFolder(s.Out) // the finished cells are part of this run
 }
 
 // untilSignal ends ctx at the first signal, so that what runs winds up; the
 // second finds no handler, and ends the process at once.
 func untilSignal(ctx context.Context) (context.Context, func()) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)
 	return ctx, func() { forget(); stop() }
 }
@@ -119,6 +116,12 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 		return complain(stderr, err)
 	}
 	code := exitDone
+	for _, ended := range run.Ended {
+		fmt.Fprintf(stderr, "loadgen: %s\n", ended)
+	}
+	if !run.Measured() {
+		return complain(stderr, errors.New("no cell could be measured"))
+	}
 	for _, a := range s.asserts {
 		for _, miss := range a.Misses(run) {
 			fmt.Fprintf(stderr, "assert does not hold: %s\n", miss)
@@ -135,6 +138,9 @@ func (s *settings) print(run *experiment.Run, out *folder, stdout io.Writer) err
 	fmt.Fprintln(stdout)
 	if err := report.Text(stdout, run); err != nil {
 		return err
+	}
+	if _, err := os.Stat(filepath.Join(out.path, report.File)); err != nil {
+		return nil // it could not be written, as is said next
 	}
 	_, err := fmt.Fprintf(stdout, "\nresults in %s\n", relative(out.path))
 	return err

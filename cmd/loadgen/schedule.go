@@ -52,7 +52,7 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) in
 	s.notes.print(stderr)
 	cfg.Out, cfg.Log = stdout, stderr
 	if s.quiet {
-		cfg.Out, cfg.Log = io.Discard, io.Discard
+		cfg.Log = io.Discard
 	}
 	fmt.Fprintf(stdout, "%s on real servers, with %s\n\n", s.schedule, cfg.Strategy.Name)
 	forced, err := replay.Run(ctx, cfg)

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -30,16 +31,33 @@ func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 // ownName is the instance of our own events.
 const ownName = "loadgen"
 
-// open begins the file, or goes on with what an earlier part of the run has left.
-func (j *journal) open(resumed bool) (err error) {
+// open begins the file, or goes on with what an earlier part of the run has left. cut is
+// how many bytes of half a line were cut off that.
+func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !resumed {
 		mode |= os.O_TRUNC
 	}
-	if j.file, err = os.OpenFile(j.path(), mode, 0o644); err != nil {
-		return fmt.Errorf("experiment: %w", err)
+	if j.file, err = os.OpenFile(j.path(), mode, 0o644); err == nil {
+		cut, err = cutHalfLine(j.path())
 	}
-	return nil
+	if err != nil {
+		return cut, fmt.Errorf("experiment: %w", err)
+	}
+	return cut, nil
+}
+
+// cutHalfLine ends a file behind its last whole line.
+func cutHalfLine(path string) (cut int64, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if whole == len(text) {
+		return 0, nil
+	}
+	return int64(len(text) - whole), os.Truncate(path, int64(whole))
 }
 
 // close also ends a journal that was never opened.

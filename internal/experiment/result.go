@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"slices"
 	"time"
 
 	"grablab/internal/catalog"
@@ -24,6 +25,17 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	Config      RunConfig   `json:"config"`
 	Cells       []Cell      `json:"cells"`
+
+	// Ended is which servers of the stack ended by themselves, how and when. What they
+	// were needed for could not be measured.
+	Ended []string `json:"-"`
+}
+
+// Measured says whether any of its cells could be.
+func (r *Run) Measured() bool {
+	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
+		return c.Verdict == catalog.NA || c.Verdict != catalog.Unknown || c.DoubleGrabs != nil
+	})
 }
 
 // Environment says what a run ran on.

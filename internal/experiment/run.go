@@ -84,7 +84,11 @@ func (r *runner) open(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.journal.open(r.cfg.Resume != nil)
+	cut, err := r.journal.open(r.cfg.Resume != nil)
+	if cut > 0 {
+		r.progress.say("events.jsonl ended in half a line, of %d bytes, which is cut off", cut)
+	}
+	return err
 }
 
 // layOut makes the specs of the table, and fills in the cells that need not be
@@ -233,6 +237,10 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		c := r.runCell(w, ctx, s)
 		c.Interrupted = ctx.Err() != nil
 		w.progress.end()
+		if ended := w.ended(); len(ended) > 0 {
+			w.dirty = true // what comes next gets servers that run
+			r.noteEnded(ended)
+		}
 		if err := r.finish(s, c); err != nil {
 			return err
 		}
@@ -241,6 +249,12 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		}
 	}
 	return nil
+}
+
+func (r *runner) noteEnded(ended []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.run.Ended = append(r.run.Ended, ended...)
 }
 
 // finish keeps the cell, and saves the run.

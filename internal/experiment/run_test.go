@@ -290,8 +290,17 @@ func TestJournal(t *testing.T) {
 	own := filepath.Join(dir, "events-8004.jsonl")
 	for part, faults := range [][]catalog.Fault{{catalog.NoFault}, {catalog.Pause, catalog.Crash}} {
 		j := &journal{dir: dir}
-		if err := j.open(part > 0); err != nil {
-			t.Fatal(err)
+		if part > 0 {
+			half, err := os.OpenFile(j.path(), os.O_APPEND|os.O_WRONLY, 0)
+			if err == nil {
+				_, err = half.WriteString(`{"t":17,"ki`)
+			}
+			if err := errors.Join(err, half.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if cut, err := j.open(part > 0); err != nil || cut != int64(part*len(`{"t":17,"ki`)) {
+			t.Fatalf("cut off are %d bytes, %v", cut, err)
 		}
 		if err := os.RemoveAll(own); err != nil { // it goes with the stack
 			t.Fatal(err)

@@ -105,6 +105,14 @@ func (w *worker) close() error {
 	return errors.Join(errs...)
 }
 
+// ended lists the servers of the stack that have ended by themselves.
+func (w *worker) ended() []string {
+	if w.stack == nil {
+		return nil
+	}
+	return w.stack.Ended()
+}
+
 // run runs one cell.
 func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	switch {

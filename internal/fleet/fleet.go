@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -185,6 +186,9 @@ func (f *Fleet) Create(ctx context.Context, count int) (int64, error) {
 	}
 	var made grab.OrdersView
 	err := f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", map[string]int{"count": count}, &made)
+	if err == nil && (made.FirstID < 1 || made.Count != count || made.FirstID > math.MaxInt64-int64(count)) {
+		err = fmt.Errorf("fleet: %s was asked for %d orders, and answers with %d from id %d on", f.Instances[0].ID, count, made.Count, made.FirstID)
+	}
 	return made.FirstID, err
 }
 

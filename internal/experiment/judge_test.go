@@ -1,0 +1,186 @@
+package experiment
+
+import (
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+)
+
+// calmCell is one without a fault in which nothing was wrong, and what was measured of it.
+func calmCell() (Cell, measured) {
+	return Cell{
+			Strategy: "setnx", Fault: catalog.NoFault, Orders: 10, DoubleGrabs: new(0), OrdersDoubleGrabbed: new(0),
+			StuckOrders: new(0), Overlaps: new(0), ContendedOrders: new(10),
+		}, measured{accounting: &accounting{
+			tried: 10, competed: map[string]bool{"8004": true, "8005": true},
+		}}
+}
+
+// struckCell is one under a fault that struck at each point, and did no harm.
+func struckCell() (Cell, measured) {
+	c, m := calmCell()
+	c.Fault, c.Orders, m.tried = catalog.Pause, 4, 1
+	c.Points = []Point{
+		{Point: "after read", Strikes: 2, Struck: 2, Verdict: catalog.Safe},
+		{Point: "before claim 1", Strikes: 1, Struck: 1, Verdict: catalog.Safe},
+	}
+	return c, m
+}
+
+// Each reason that there is, alone, and which of two comes first.
+func TestJudge(t *testing.T) {
+	type change = func(*Cell, *measured)
+	double := func(c *Cell, _ *measured) { c.DoubleGrabs, c.OrdersDoubleGrabbed = new(3), new(2) }
+	stuck := func(c *Cell, _ *measured) { c.StuckOrders = new(1) }
+	invalid := func(_ *Cell, m *measured) { m.invalid = "events were lost: 3 are missing" }
+	missed := func(c *Cell, _ *measured) { c.Points[0].Struck = 1 }
+	unclear := func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Unknown }
+	for _, tt := range []struct {
+		name    string
+		of      func() (Cell, measured)
+		changes []change
+		want    catalog.Verdict
+		reason  string
+	}{
+		{"calm", calmCell, nil, catalog.Safe, ""},
+		{"struck", struckCell, nil, catalog.Safe, ""},
+		{"double", calmCell, []change{double}, catalog.Unsafe, "2 of 10 orders were grabbed more than once"},
+		{"double at a point", struckCell, []change{double, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Unsafe }}, catalog.Unsafe, "2 of 4 orders were grabbed more than once: before claim 1"},
+		{"double, and all else", struckCell, []change{double, stuck, invalid, missed, unclear}, catalog.Unsafe, "2 of 4 orders were grabbed more than once"},
+		{"stuck", calmCell, []change{stuck}, catalog.Stuck, "1 of 10 orders can no longer be grabbed"},
+		{"stuck, and nothing else is sure", struckCell, []change{stuck, invalid, missed, unclear}, catalog.Stuck, "1 of 4 orders can no longer be grabbed"},
+		{"invalid", calmCell, []change{invalid}, catalog.Unknown, "events were lost: 3 are missing"},
+		{"double-grabs not counted", calmCell, []change{func(c *Cell, _ *measured) { c.DoubleGrabs = nil }}, catalog.Unknown, "double-grabs could not be counted"},
+		{"stuck orders not counted", calmCell, []change{func(c *Cell, _ *measured) { c.StuckOrders = nil }}, catalog.Unknown, "stuck orders could not be counted"},
+		{"a point was missed once", struckCell, []change{missed}, catalog.Unknown, "the fault did not strike: after read"},
+		{"a point was never struck", struckCell, []change{func(c *Cell, _ *measured) { c.Points[1].Struck = 0 }}, catalog.Unknown, "the fault did not strike: before claim 1"},
+		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got as far as the lock: before claim 1"},
+		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "one instance alone served"},
+		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no order was contended"},
+		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was not tried: no driver got past the lock"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, m := tt.of()
+			for _, change := range tt.changes {
+				change(&c, &m)
+			}
+			if got, reason := judge(c, m); got != tt.want || reason != tt.reason {
+				t.Errorf("%s (%s), want %s (%s)", got, reason, tt.want, tt.reason)
+			}
+		})
+	}
+}
+
+// The lock is judged by its holders, and not at all where a strike was missed.
+func TestJudgeLock(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Cell, *measured)
+		want   *string
+	}{
+		{"apart", func(*Cell, *measured) {}, new(Yes)},
+		{"two inside", func(c *Cell, _ *measured) { c.Overlaps = new(1) }, new(No)},
+		{"two inside, and not all is known", func(c *Cell, m *measured) { c.Overlaps, m.invalid, c.Points[0].Struck = new(1), "x", 0 }, new(No)},
+		{"no lock", func(c *Cell, _ *measured) { c.Overlaps = nil }, nil},
+		{"not all is known", func(_ *Cell, m *measured) { m.invalid = "x" }, nil},
+		{"a point was missed", func(c *Cell, _ *measured) { c.Points[0].Struck = 1 }, nil},
+	} {
+		c, m := struckCell()
+		tt.change(&c, &m)
+		got := judgeLock(c, m)
+		if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A verdict that is better than what is claimed is none that was expected.
+func TestAsExpected(t *testing.T) {
+	for _, tt := range []struct {
+		verdict, expected catalog.Verdict
+		exclusive, claim  *string
+		want              bool
+	}{
+		{catalog.Safe, catalog.Safe, new(Yes), new(Yes), true},
+		{catalog.Unsafe, catalog.Unsafe, new(No), new(No), true},
+		{catalog.Safe, catalog.Unsafe, new(No), new(No), false},
+		{catalog.Unsafe, catalog.Safe, new(No), new(No), false},
+		{catalog.Unknown, catalog.Safe, new(Yes), new(Yes), false},
+		{catalog.Unknown, catalog.Unsafe, new(No), new(No), false},
+		{catalog.Safe, catalog.Safe, new(Yes), new(No), false},
+		{catalog.Safe, catalog.Safe, new(No), new(Yes), false},
+		{catalog.Safe, catalog.Safe, nil, new(Yes), false},
+		{catalog.Safe, catalog.Safe, nil, nil, true},
+	} {
+		c := Cell{Verdict: tt.verdict, Expected: &tt.expected, Exclusive: tt.exclusive, ExpectedExclusive: tt.claim}
+		if c.AsExpected() != tt.want {
+			t.Errorf("%s where %s is claimed: as expected is %v", c.Said(), c.Claimed(), !tt.want)
+		}
+	}
+	if !(Cell{Verdict: catalog.Unsafe}).AsExpected() {
+		t.Error("where nothing is claimed, a verdict was not expected")
+	}
+}
+
+func TestContradiction(t *testing.T) {
+	good := Cell{
+		Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Orders: 10, Requests: 200,
+		Outcomes: map[grab.Outcome]int{grab.Grabbed: 12, grab.Taken: 188},
+		Grabs:    new(12), OrdersGrabbed: new(10), DoubleGrabs: new(2), OrdersDoubleGrabbed: new(1), StuckOrders: new(0),
+		PhantomGrabs: new(0), UnacknowledgedGrabs: new(0), ContendedOrders: new(10),
+		Points: []Point{{Point: "after read", Strikes: 2, Struck: 2}},
+	}
+	if err := (&Run{Cells: []Cell{good}}).Contradiction(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Cell){
+		"orders_grabbed is 11, of 10 orders":                func(c *Cell) { c.OrdersGrabbed = new(11) },
+		"orders_grabbed is 10, of 9 grabs":                  func(c *Cell) { c.Grabs = new(9) },
+		"double_grabs is -1":                                func(c *Cell) { c.DoubleGrabs, c.OrdersDoubleGrabbed = new(-1), nil },
+		"orders_double_grabbed is 3, of 2 double_grabs":     func(c *Cell) { c.OrdersDoubleGrabbed = new(3) },
+		"stuck_orders is 11, of 10 orders":                  func(c *Cell) { c.StuckOrders = new(11) },
+		"outcomes is 201, of 200 requests":                  func(c *Cell) { c.Outcomes = map[grab.Outcome]int{grab.Taken: 201} },
+		"-1 requests were busy":                             func(c *Cell) { c.Outcomes = map[grab.Outcome]int{grab.Busy: -1} },
+		"requests is -5":                                    func(c *Cell) { c.Requests, c.Outcomes = -5, nil },
+		"struck of point after read is 3, of 2 strikes":     func(c *Cell) { c.Points = []Point{{Point: "after read", Strikes: 2, Struck: 3}} },
+		"it is safe with 2 double_grabs and 0 stuck_orders": func(c *Cell) { c.Verdict = catalog.Safe },
+		`there is no verdict "fine"`:                        func(c *Cell) { c.Verdict = "fine" },
+		"contended_orders is 11, of 10 orders":              func(c *Cell) { c.ContendedOrders = new(11) },
+		"phantom_grabs is 201, of 200 requests":             func(c *Cell) { c.PhantomGrabs = new(201) },
+		"unacknowledged_grabs is 13, of 12 grabs":           func(c *Cell) { c.UnacknowledgedGrabs = new(13) },
+	} {
+		c := good
+		change(&c)
+		if err := (&Run{Cells: []Cell{c}}).Contradiction(); err == nil || err.Error() != "cell setnx/none: "+want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestMeasured(t *testing.T) {
+	unknown, counted := Cell{Verdict: catalog.Unknown}, Cell{Verdict: catalog.Unknown, DoubleGrabs: new(0)}
+	for _, tt := range []struct {
+		cells []Cell
+		want  bool
+	}{
+		{nil, true}, {[]Cell{unknown}, false}, {[]Cell{unknown, unknown}, false}, {[]Cell{unknown, counted}, true},
+		{[]Cell{unknown, {Verdict: catalog.Stuck}}, true}, {[]Cell{{Verdict: catalog.NA}}, true},
+	} {
+		if got := (&Run{Cells: tt.cells}).Measured(); got != tt.want {
+			t.Errorf("%d cells: %v", len(tt.cells), got)
+		}
+	}
+}
+
+// What the registry claims holds for its own guard and settings alone.
+func TestExpectedIsClaimedOfTheRegistrysSettings(t *testing.T) {
+	setnx, err := lock.Find("setnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, exclusive := (Config{OnLost: grab.Ignore}).expected(setnx, catalog.Pause); v != nil || exclusive != nil {
+		t.Error("a claim is made where a loss is ignored")
+	}
+}
