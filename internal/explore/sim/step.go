@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"grablab/internal/catalog"
@@ -176,6 +177,7 @@ func (x *execution) begin(a *actor) bool {
 		return false
 	}
 	time.Sleep(time.Duration(a.index+1) * offset)
+	synctest.Wait() // for what fell due meanwhile
 	ctx, cancel := context.WithCancel(context.Background())
 	a.begun, a.begin, a.cancel = true, x.elapsed(), cancel
 	for i, b := range x.actors {
@@ -183,7 +185,9 @@ func (x *execution) begin(a *actor) bool {
 			a.before |= 1 << i
 		}
 	}
+	x.mu.Lock()
 	a.behind = x.queuesBehind(a)
+	x.mu.Unlock()
 	x.running.Go(func() {
 		unlessExited(func() { a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver}) })
 		x.mu.Lock()
