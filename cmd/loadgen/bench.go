@@ -122,7 +122,6 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 		return complain(stderr, err)
 	}
 	defer out.release()
-	s.Begin = out.begin
 	res, err := lockbench.Run(ctx, s.Config, out.saveBench)
 	return s.conclude(res, err, out, stdout, stderr)
 }

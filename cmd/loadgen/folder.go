@@ -61,9 +61,9 @@ func namedFolder(out string) (*folder, error) {
 		return nil, err
 	}
 	for _, pattern := range []string{report.File, benchFile, "events.jsonl", "*.vegeta.bin"} {
-		if names, err := fs.Glob(os.DirFS(f.path), pattern); err != nil || len(names) > 0 {
-			err = errors.Join(err, f.release())
-			return nil, errors.Join(fmt.Errorf("%w: %s has the results of another run: name an empty folder with -out, remove it, or go on with that run by -resume", errUsage, out), err)
+		if names, _ := fs.Glob(os.DirFS(f.path), pattern); len(names) > 0 { // it fails for a bad pattern alone
+			err := fmt.Errorf("%w: %s has the results of another run: name an empty folder with -out, remove it, or go on with that run by -resume", errUsage, out)
+			return nil, errors.Join(err, f.release())
 		}
 	}
 	return f, nil
@@ -143,10 +143,7 @@ func (f *folder) release() error {
 }
 
 // begin is called when the run is sure to begin.
-func (f *folder) begin() error {
-	f.begun = true
-	return nil
-}
+func (f *folder) begin() { f.begun = true }
 
 const (
 	markdownFile = "report.md"

@@ -63,11 +63,11 @@ type Config struct {
 	Resume *Run
 
 	Seed  uint64
-	Args  []string     // the flags that make the run what it is, for the record
-	Out   string       // the result folder, which exists
-	Begin func() error // called before anything is written there, once the run is sure to begin; nil: nothing is to be done
-	Log   io.Writer    // progress and whatever is said aloud
-	TTY   bool         // Log is a terminal: the progress line may overwrite itself
+	Args  []string  // the flags that make the run what it is, for the record
+	Out   string    // the result folder, which exists
+	Begin func()    // called before anything is written there, once the run is sure to begin; nil: it is not asked for
+	Log   io.Writer // progress and whatever is said aloud
+	TTY   bool      // Log is a terminal: the progress line may overwrite itself
 }
 
 // Asked says of some settings whether they were asked for.

@@ -34,7 +34,7 @@ type Run struct {
 // Measured says whether any of its cells could be.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
-		return c.Verdict == catalog.NA || c.Verdict != catalog.Unknown || c.DoubleGrabs != nil
+		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil
 	})
 }
 

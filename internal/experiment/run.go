@@ -80,9 +80,7 @@ func (r *runner) open(ctx context.Context) error {
 		return err
 	}
 	if r.cfg.Begin != nil {
-		if err := r.cfg.Begin(); err != nil {
-			return err
-		}
+		r.cfg.Begin()
 	}
 	cut, err := r.journal.open(r.cfg.Resume != nil)
 	if cut > 0 {

@@ -45,9 +45,6 @@ type Config struct {
 	Stack stack.Config // Local or External; Needs is filled in
 	Exe   string       // this program, which is also the worker
 
-	// Begin is called once the stack runs, before anything is saved; nil: not needed.
-	Begin func() error
-
 	Log io.Writer // progress
 	TTY bool      // Log is a terminal: the progress line may overwrite itself
 }
@@ -65,11 +62,6 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	res = newResult(cfg)
 	if err := b.open(ctx, res); err != nil {
 		return res, err
-	}
-	if cfg.Begin != nil {
-		if err := cfg.Begin(); err != nil {
-			return res, err
-		}
 	}
 	// Round 0 opens every connection and loads every script. It is not counted.
 	for round := range cfg.Rounds + 1 {

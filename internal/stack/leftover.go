@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -62,9 +63,8 @@ func children(dir string) (map[int]string, error) {
 	}
 	watched := map[int]string{}
 	for lines.Scan() {
-		var pid int
 		number, began, _ := strings.Cut(lines.Text(), " ")
-		if _, err := fmt.Sscan(number, &pid); err == nil && pid > 1 {
+		if pid, err := strconv.Atoi(number); err == nil && pid > 1 {
 			watched[pid] = began
 		}
 	}

@@ -7,21 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
 
 func TestReaperSparesTheNextOwnerOfAPid(t *testing.T) {
-	cmd := exec.Command("sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
+	cmd := sleeper(t)
 	if err := endAll(map[int]string{cmd.Process.Pid: "at another time"}); err != nil {
 		t.Fatal(err)
 	}

@@ -43,10 +43,13 @@ func (x *execution) judge() {
 		x.breaks(catalog.RenewsOwn, 0, "%s", x.strayRenewal)
 	}
 	for _, a := range x.actors {
-		if x.notifiesLoss && a.granted && !a.releasing && !a.knowsLoss && !a.paused && !a.dead && len(a.gone) > len(x.nodes)-x.quorum() {
+		if !x.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
+			continue
+		}
+		if !a.paused && len(a.gone) > len(x.nodes)-x.quorum() {
 			x.breaks(catalog.LossNotified, x.lost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
 		}
-		if x.notifiesLoss && a.granted && !a.releasing && !a.knowsLoss && !a.dead && !a.inst.stopped.Load() && x.ranOut(a) {
+		if !a.inst.stopped.Load() && x.ranOut(a) {
 			x.breaks(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has run out, and %s was not told", a.name, a.name)
 		}
 	}
@@ -54,7 +57,7 @@ func (x *execution) judge() {
 
 // ranOut says whether the actor's lease has ended by the passing of time alone.
 func (x *execution) ranOut(a *actor) bool {
-	return x.leased() && len(a.leases) > 0 && x.leaseLeft(a) <= 0 && x.lost(a) == catalog.LeaseEnded
+	return len(a.leases) > 0 && x.lost(a) == catalog.LeaseEnded
 }
 
 func (x *execution) judgeEvent(a *actor, e history.Event) {
