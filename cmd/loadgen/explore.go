@@ -45,7 +45,7 @@ func (s *exploreSettings) options() []option {
 	return []option{
 		{"strategies", "A,B,…", "strategies, also deliberately wrong ones by name; or core, or all", one(&s.names, parseList)},
 		{"file", "FILE", "a Go file of package lock, taken in for this call alone: its strategies are explored", one(&s.file, nonEmpty)},
-		{"actors", "N", "drivers after the one order", one(&s.Actors, wholeNumber(2, explore.MaxActors))},
+		{"actors", "N", "drivers after the one order", one(&s.Actors, wholeNumber(1, explore.MaxActors))},
 		{"instances", "N", "on how many instances they are", one(&s.Instances, wholeNumber(1, explore.MaxInstances))},
 		{"preemptions", "P", "how often another may go on although one could", one(&s.Preemptions, wholeNumber(0, explore.MaxPreemptions))},
 		{"faults", "A,B,…", "what may go wrong: " + listed(explore.Faults) + "; or none, or all (default " + listed(s.Faults) + ")", one(&s.Faults, s.parseFaults)},

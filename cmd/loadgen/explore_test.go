@@ -42,7 +42,7 @@ func TestExploreBadUsage(t *testing.T) {
 		"-strategies setnx,": "none of them empty",
 		"-faults expirey":    "want one of slow, pause",
 		"-property winner":   "want one of one-winner",
-		"-actors 5":          "want a whole number from 2 to 4",
+		"-actors 5":          "want a whole number from 1 to 4",
 		"-preemptions -1":    "want a whole number from 0",
 		"-seconds soon":      "want a duration",
 		"-guard none":        "want one of naive",

@@ -76,13 +76,13 @@ func foundBy(head map[string]string) (by, how string) {
 	if head["steps"] != "" {
 		how += " in " + head["steps"] + " steps"
 	}
-	bounds := []string{cmp.Or(head["actors"], "2") + " actors", "preemptions: " + cmp.Or(head["preemptions"], "0")}
+	bounds := []string{"actors: " + cmp.Or(head["actors"], "2"), "preemptions: " + cmp.Or(head["preemptions"], "0")}
 	if head["faults"] != "" {
 		bounds = append(bounds, "faults: "+head["faults"])
 	}
-	for _, key := range []string{"wait", "work"} {
+	for _, key := range []string{"instances", "ttl", "wait", "work"} {
 		if head[key] != "" {
-			bounds = append(bounds, key+" "+head[key])
+			bounds = append(bounds, key+": "+head[key])
 		}
 	}
 	return "explorer", how + " (" + strings.Join(bounds, ", ") + ")"

@@ -52,7 +52,7 @@ var Properties = []Property{
 	{LossNotified, []string{"told"}, "a holder knows that its lease is lost when it runs out, before another gets the lock, and once its renewal has found it gone; and not while it runs", Explore, false},
 	{LossHeeded, nil, "a holder that was told that its lease is lost does not begin to write", Explore, false},
 	{RenewsOwn, nil, "a renewal lengthens the lease of its own holder, and no other, and none is sent after the release", Explore, false},
-	{WaitsAsTold, nil, "no waiter gives up before its wait is over, or fails where nothing is in its way, and none waits for longer", Explore, false},
+	{WaitsAsTold, nil, "no waiter gives up before its wait is over, or fails where nothing is in its way, none waits for longer, and none asks without a pause", Explore, false},
 	{OrderOfService, nil, "waiters get the lock in the order in which they came, as far as their strategy promises it", Explore, false},
 	{Survives, nil, "the strategy neither ends nor hangs its process", Explore, true},
 }

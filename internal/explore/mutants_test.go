@@ -122,6 +122,8 @@ func (m *mutant) set(key, value string) (err error) {
 			m.search.Faults = append(m.search.Faults, catalog.Fault(kind))
 		}
 		m.search.FaultCount, err = strconv.Atoi(count)
+	case "ttl":
+		m.search.TTL, err = time.ParseDuration(value)
 	case "wait":
 		m.search.Wait, err = time.ParseDuration(value)
 	case "work":

@@ -141,6 +141,7 @@ func (c *Cluster) build() error {
 		if err != nil {
 			return err
 		}
+		n.drift = c.Strategy.Promises.Drift // the worst that it has to bear
 		c.nodes = append(c.nodes, n)
 	}
 	for i := range Instances + 1 {
@@ -282,7 +283,7 @@ func (n *redisServer) counters() (all []counter) {
 		}
 		text, _ := n.redis.Get(key)
 		if number, err := strconv.ParseUint(text, 10, 53); err == nil && number > 0 {
-			all = append(all, counter{n, key, n.redis.TTL(key), strings.Repeat("9", len(text)-1) + "8"})
+			all = append(all, counter{n, key, n.redis.TTL(key), strings.Repeat("9", len(text)) + "8"})
 		}
 	}
 	return all

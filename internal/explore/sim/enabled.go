@@ -265,14 +265,14 @@ const shortDelay = 10 * time.Millisecond
 const cutsLast = 2
 
 // sleepersLocked says whether an actor waits for something other than a step; a
-// holder may have a renewal to make.
+// holder may have a renewal to make, and who asks several servers does not wait for all.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused {
 			return false
 		}
 		renews := x.renews && a.granted && !a.releasing
-		return !x.enabledLocked(a) && !a.hung || renews
+		return !x.enabledLocked(a) && !a.hung || renews || x.quorum() > 1
 	})
 }
 

@@ -91,6 +91,7 @@ type execution struct {
 	alternatives []*call       // that could have gone in place of the last step
 	underway     []*call       // that could have arrived late in place of the last step
 	heldUp       bool          // time has passed while a call could have gone through, or an actor was paused
+	heldUpFor    time.Duration // such time, by timers alone
 	faulted      bool          // a step was neither a call nor the passing of time
 	stillLate    bool          // a short delay has passed while a reply was late
 	mayLeaveLock bool          // a step after which a lock may rightly stay behind
@@ -137,6 +138,8 @@ type actor struct {
 	releaseCut  bool          // a call of its release has come to no reply
 	begin       time.Duration // when it began
 	arrivedLate bool          // a call of it has, that it had given up
+	asked       time.Duration // when it last asked a server for the lock
+	rest        time.Duration // that it would have to make then, were it to ask every askEvery
 	fence       uint64
 	token       string
 	value       string // what a server stores for its lease

@@ -29,7 +29,7 @@ func (x *execution) state() search.Fingerprint {
 	if x.enabledLocked(x.current) { // it matters who moved last only where another would preempt it
 		f = f.Text(x.current.name)
 	}
-	return f.Flag(x.heldUp).Flag(x.faulted).Flag(x.stillLate).Flag(x.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.freeFor))
+	return f.Flag(x.heldUp).Flag(x.faulted).Flag(x.stillLate).Flag(x.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.freeFor)).Number(int64(x.heldUpFor))
 }
 
 func (a *actor) state(f search.Fingerprint) search.Fingerprint {

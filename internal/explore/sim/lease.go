@@ -49,8 +49,11 @@ func (x *execution) noteLeasesLocked(c *call) {
 		return
 	}
 	c.actor.value = cmp.Or(tokenIn(c), c.actor.value)
-	if c.phase == tap.Renew {
+	switch {
+	case c.phase == tap.Renew:
 		x.noteRenewalLocked(c)
+	case c.phase == tap.Acquire && x.lengthens(c):
+		c.actor.noteAsked(x.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
 		// A lock takes its place back by itself when it finds it lost, though the server's
@@ -58,6 +61,19 @@ func (x *execution) noteLeasesLocked(c *call) {
 		c.actor.leases = nil
 	}
 	x.findLeasesLocked(c.node)
+}
+
+// askEvery is how often a waiter may ask a server in the long run, and askAtOnce for how many
+// requests it may do so without any pause.
+const (
+	askEvery  = 20 * time.Millisecond
+	askAtOnce = 8
+)
+
+// noteAsked is for a request for the lock, as a leaky bucket counts them.
+func (a *actor) noteAsked(now time.Duration) {
+	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
+	a.asked = now
 }
 
 // noteRenewalLocked notes what a renewal has done, before the leases are noted anew.
@@ -183,7 +199,7 @@ func (x *execution) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 func (x *execution) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range x.actors {
 		for _, l := range a.leases {
-			until := l.until.Sub(l.node.now())
+			until := l.node.until(l.until)
 			if until > 0 && !a.released && (holder == nil || until < left) && !x.keptAlive(a) {
 				holder, left = a, until
 			}

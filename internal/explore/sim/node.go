@@ -19,7 +19,8 @@ type node struct {
 	// Redis heed a deadline alone.
 	cancels bool
 
-	ahead   time.Duration      // of its clock
+	drift   float64            // by what share its clock runs faster than the clients'
+	ahead   time.Duration      // of its clock, beside that
 	down    atomic.Bool        // it cannot be reached; clients look when they dial
 	past    search.Fingerprint // all that has happened to it
 	replies search.Fingerprint // all that it has replied
@@ -77,7 +78,15 @@ func (n *node) reset() {
 }
 
 // now is the node's clock.
-func (n *node) now() time.Time { return time.Now().Add(n.ahead) }
+func (n *node) now() time.Time {
+	now := time.Now()
+	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
+}
+
+// until is for how long it is until then, by the clients' clocks.
+func (n *node) until(then time.Time) time.Duration {
+	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
+}
 
 // jump sets the clock ahead.
 func (n *node) jump(d time.Duration) {

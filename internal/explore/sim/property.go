@@ -16,6 +16,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
+	"grablab/internal/tap"
 )
 
 // breaks notes a violation, the first of each property, and what is shown of it
@@ -39,6 +40,11 @@ func (x *execution) judge() {
 			x.judgeEvent(e.actor, e.Event)
 		}
 	}
+	for _, a := range x.actors {
+		if !x.heldUp && a.rest > askAtOnce*askEvery*time.Duration(len(x.nodes)) {
+			x.breaks(catalog.WaitsAsTold, 0, "%s asks for the lock again and again, with too short a pause", a.name)
+		}
+	}
 	if x.strayRenewal != "" {
 		x.breaks(catalog.RenewsOwn, 0, "%s", x.strayRenewal)
 	}
@@ -46,13 +52,22 @@ func (x *execution) judge() {
 		if !x.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
 			continue
 		}
-		if !a.paused && len(a.gone) > len(x.nodes)-x.quorum() {
+		if !a.paused && len(a.gone) > len(x.nodes)-x.quorum() && !x.unanswered(a, tap.Renew) {
 			x.breaks(catalog.LossNotified, x.lost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
 		}
 		if !a.inst.stopped.Load() && x.ranOut(a) {
 			x.breaks(catalog.LossNotified, catalog.LeaseEnded, "the lease of %s has run out, and %s was not told", a.name, a.name)
 		}
 	}
+}
+
+// unanswered says whether servers have calls of the actor yet to answer.
+func (x *execution) unanswered(a *actor, phase tap.Phase) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.ContainsFunc(slices.Concat(x.waiting, x.late), func(c *call) bool {
+		return c.actor == a && c.phase == phase && c.node != nil
+	})
 }
 
 // ranOut says whether the actor's lease has ended by the passing of time alone.
@@ -75,11 +90,15 @@ func (x *execution) judgeEvent(a *actor, e history.Event) {
 		x.judgeClaim(a)
 	case e.Op == history.Acquire && e.Code == history.Busy:
 		waited := x.elapsed() - a.begin
+		alone := !slices.ContainsFunc(x.actors, func(b *actor) bool { return b != a && b.begun })
+		if alone && x.nothingInTheWay() {
+			x.breaks(catalog.WaitsAsTold, 0, "%s was told that the lock is taken, and nobody else has come", a.name)
+		}
 		if waited < x.Wait || !x.heldUp && !x.disturbed() && waited > x.Wait+x.TTL/20 {
 			x.breaks(catalog.WaitsAsTold, 0, "%s gave up after %s, and was to wait for %s", a.name, waited.Round(time.Millisecond), x.Wait)
 		}
 	case e.Op == history.Acquire && e.Kind == history.Fail:
-		if !x.faulted && !x.heldUp {
+		if x.nothingInTheWay() {
 			x.breaks(catalog.WaitsAsTold, 0, "the acquire of %s failed, and nothing was in its way", a.name)
 		}
 	case e.Op == history.Claim && e.Kind == history.Invoke:
@@ -139,6 +158,13 @@ func (x *execution) judgeOrder(a *actor) {
 			x.breaks(catalog.OrderOfService, 0, "%s got the lock, and %s has waited for longer", a.name, b.name)
 		}
 	}
+}
+
+// nothingInTheWay says whether an acquire may be expected to have its answers: there was
+// no fault, and none was later than the strategy promises to wait for.
+func (x *execution) nothingInTheWay() bool {
+	patience := time.Duration(x.Strategy.Promises.Patience * float64(x.TTL))
+	return !x.faulted && (!x.heldUp || 0 < x.heldUpFor && x.heldUpFor < patience)
 }
 
 // disturbed says whether servers have forgotten what they stored, or messages were not
@@ -295,10 +321,17 @@ func (x *execution) queues() bool {
 // judgeWait is for actors that have waited so long for a lock that was free.
 func (x *execution) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(x.Strategy.Promises.WakeUp, 0.5) * float64(x.TTL))
+	if !x.disturbed() {
+		heard := cmp.Or(x.Strategy.Promises.Heard, 0.1)
+		bound = min(bound, max(longestPause, time.Duration(heard*float64(x.TTL))))
+	}
 	if len(waiters) > 0 && x.freeFor >= bound {
 		x.breaks(catalog.NoLostWakeup, 0, "%s waited %s for a lock that was free", waiters[0].name, x.freeFor.Round(time.Millisecond))
 	}
 }
+
+// longestPause is that of the strategies which ask again and again.
+const longestPause = 300 * time.Millisecond
 
 // judgeEnd looks at what is left: at once, and when all leases have run out. A request
 // that was late, or was not sent, excuses what it leaves until then, and no longer.

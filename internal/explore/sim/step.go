@@ -290,6 +290,9 @@ func (x *execution) nextTimer() bool {
 		}
 	}
 	x.timePassed()
+	if busy {
+		x.heldUpFor += time.Since(began)
+	}
 	if x.freeFor += time.Since(began); len(waiters) == 0 {
 		x.freeFor = 0
 	}

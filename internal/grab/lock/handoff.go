@@ -124,7 +124,7 @@ var handoff = Strategy{
 	Excludes: catalog.Global,
 	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
 	Breaks:   []string{"F15", "F17"},
-	Promises: Promises{InOrder: catalog.Global, ReleaseRetried: true},
+	Promises: Promises{InOrder: catalog.Global, Drift: 0.01, Heard: 0.5, ReleaseRetried: true},
 	New:      newHandoff,
 }
 

@@ -208,9 +208,18 @@ type Promises struct {
 	// released, even if a message to it is lost, late or comes twice; 0: half of one,
 	// as do all that ask again and again.
 	WakeUp float64
+	// Heard is the same where its messages come at once; 0: a tenth, or the longest pause
+	// of those that ask again and again.
+	Heard float64
 	// InOrder is among which clients those who wait get the lock in the order in
 	// which they came, while none of their calls fails; "": among none.
 	InOrder catalog.Exclusion
+	// Drift is by what share a server's clock may run faster than the clients': their
+	// leases end so much earlier for them.
+	Drift float64
+	// Patience is for how much of a TTL an acquire waits for an answer at the least; 0: it
+	// promises nothing.
+	Patience float64
 	// ReleaseRetried: a release whose request fails is sent again while the lease runs.
 	ReleaseRetried bool
 }

@@ -46,7 +46,7 @@ var redlock = Strategy{
 	Excludes: catalog.Global,
 	Survives: allBut(catalog.Pause, catalog.RedisRestartMost, catalog.Amnesia, catalog.Partition, catalog.FailoverSplit),
 	Breaks:   []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
-	Promises: Promises{InOrder: catalog.PerProcess},
+	Promises: Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare},
 	New:      func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
 }
 
