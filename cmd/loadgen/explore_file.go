@@ -22,6 +22,7 @@ import (
 
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
+	"grablab/internal/proc"
 )
 
 // ownStrategy is a variable of a file of one's own that declares a strategy.
@@ -153,12 +154,12 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	proc.Apart(cmd)
+	cmd.Cancel = func() error { return proc.Signal(cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 2 * time.Second
 	out, err := run(cmd)
 	if ctx.Err() != nil && cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // there may be none left
+		proc.KillRest(cmd.Process.Pid)
 	}
 	return out, err
 }

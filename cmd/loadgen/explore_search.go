@@ -15,8 +15,6 @@ import (
 
 	"grablab/internal/explore"
 	"grablab/internal/report"
-
-	"github.com/google/renameio/v2"
 )
 
 // exploreCommand is loadgen explore: flags, search, table, failures, schedules.
@@ -118,7 +116,7 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("schedules: %w", err)
 	}
-	if err := renameio.WriteFile(path, []byte(f.Schedule.String()), 0o644); err != nil {
+	if err := replaceFile(path, []byte(f.Schedule.String())); err != nil {
 		return fmt.Errorf("schedules: %w", err)
 	}
 	return nil

@@ -15,7 +15,6 @@ import (
 	"grablab/internal/report"
 
 	"github.com/gofrs/flock"
-	"github.com/google/renameio/v2"
 )
 
 // folder is where a run is written down.
@@ -139,7 +138,7 @@ func (f *folder) release() error {
 		return nil
 	}
 	defer func() { f.lock = nil }()
-	return errors.Join(os.Remove(filepath.Join(f.path, lockName)), f.lock.Close())
+	return removeLocked(filepath.Join(f.path, lockName), f.lock)
 }
 
 // begin is called when the run is sure to begin.
@@ -159,7 +158,7 @@ func (f *folder) save(run *experiment.Run) error {
 	if f.link == "" {
 		return nil
 	}
-	if err := renameio.Symlink(filepath.Base(f.path), f.link); err != nil {
+	if err := replaceLink(filepath.Base(f.path), f.link); err != nil {
 		return fmt.Errorf("result folder: %w", err)
 	}
 	return nil
@@ -172,7 +171,7 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 		if err := file.render(&b, result); err != nil {
 			return err
 		}
-		if err := renameio.WriteFile(filepath.Join(f.path, file.name), b.Bytes(), 0o644); err != nil {
+		if err := replaceFile(filepath.Join(f.path, file.name), b.Bytes()); err != nil {
 			return fmt.Errorf("result folder: %w", err)
 		}
 	}
@@ -185,5 +184,5 @@ func (f *folder) discard() error {
 		return f.release()
 	}
 	defer func() { f.lock = nil }()
-	return errors.Join(os.RemoveAll(f.path), f.lock.Close())
+	return removeLocked(f.path, f.lock)
 }

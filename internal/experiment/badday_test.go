@@ -10,6 +10,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/load"
+	"grablab/internal/proc"
 	"grablab/internal/stack"
 	"grablab/internal/stack/stacktest"
 )
@@ -74,9 +75,9 @@ func TestStoppedInstanceShowsInTheLatency(t *testing.T) {
 		l := openApart(t, cfg)
 		still := l.fleet.Instances[1].Process()
 		stop := time.AfterFunc(500*time.Millisecond, func() {
-			err := still.Signal(syscall.SIGSTOP)
+			err := still.Signal(proc.Stop)
 			time.Sleep(time.Second)
-			if err := errors.Join(err, still.Signal(syscall.SIGCONT)); err != nil {
+			if err := errors.Join(err, still.Signal(proc.Continue)); err != nil {
 				t.Error(err)
 			}
 		})

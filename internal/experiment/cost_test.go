@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"grablab/internal/load"
+	"grablab/internal/proc"
 	"grablab/internal/stat"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
-	"golang.org/x/sys/unix"
 )
 
 // stubCommand makes the test binary a service in a process of its own, whose
@@ -57,14 +57,6 @@ func startStub(b *testing.B) (url string) {
 		b.Fatal(err)
 	}
 	return "http://" + line[:len(line)-1]
-}
-
-func cpuTime(b *testing.B) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkCPU compares the CPU time of a request, sent and counted by us, with
@@ -109,9 +101,9 @@ func BenchmarkCPU(b *testing.B) {
 		return requests
 	}
 	measure := func(fire func() (requests int)) float64 {
-		before := cpuTime(b)
+		before := proc.CPUTime()
 		requests := fire()
-		return float64(cpuTime(b)-before) / float64(requests)
+		return float64(proc.CPUTime()-before) / float64(requests)
 	}
 	for b.Loop() {
 		var a, v []float64

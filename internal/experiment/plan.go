@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -66,7 +67,7 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 	if !f.Touches(s.strategy) {
 		return cfg.notRun(s, catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
 	}
-	if why := f.Refused(cfg.Stack.Kind); why != "" {
+	if why := f.Refused(cfg.Stack.Kind, runtime.GOOS); why != "" {
 		return cfg.notRun(s, catalog.Unknown, "not run: "+why)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab/lock"
+	"grablab/internal/proc"
 	"grablab/internal/schedule"
 )
 
@@ -95,7 +96,7 @@ func (c *child) start() error {
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
 	// See deepStacks. With one processor, it collects garbage less often than it could.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	proc.Apart(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
 	if err := c.connect(); err != nil {
 		return fmt.Errorf("explore: start a child: %w", err)
@@ -124,10 +125,12 @@ func (c *child) connect() error {
 		return errors.Join(err, toChild.Close())
 	}
 	defer replies.Close()
-	c.cmd.ExtraFiles = []*os.File{requests, replies} // requestsFile and repliesFile
 	c.pipes = [2]*os.File{toChild, fromChild}
 	c.out, c.in = gob.NewEncoder(toChild), gob.NewDecoder(fromChild)
-	if err := c.cmd.Start(); err != nil {
+	if err = proc.Pass(c.cmd, requests, replies); err == nil {
+		err = c.cmd.Start()
+	}
+	if err != nil {
 		c.disconnect()
 		return err
 	}

@@ -7,29 +7,25 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"syscall"
 	"time"
 
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
+	"grablab/internal/proc"
 	"grablab/internal/schedule"
-)
-
-// The descriptors of a child's requests and replies. Standard input and output are
-// not used for that: what a strategy prints would be taken for a reply.
-const (
-	requestsFile = 3
-	repliesFile  = 4
 )
 
 // Work is the body of a child process: it executes what it is asked for, and
 // answers, until there are no more requests. The strategies of Config.Own are these, for
-// their code is not sent.
+// their code is not sent. Standard input and output are not used for that: what a
+// strategy prints would be taken for a reply.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
-	syscall.CloseOnExec(requestsFile)
-	syscall.CloseOnExec(repliesFile)
-	return work(bubble, os.NewFile(requestsFile, "requests"), os.NewFile(repliesFile, "replies"), own)
+	pipes, err := proc.Passed(2) // see child.connect
+	if err != nil {
+		return err
+	}
+	return work(bubble, pipes[0], pipes[1], own)
 }
 
 func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) error {

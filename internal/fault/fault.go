@@ -15,6 +15,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/proc"
 	"grablab/internal/stack"
 )
 
@@ -44,6 +45,7 @@ type Fault struct {
 	// a fence that is compared at the write alone they always are.
 	HoldContenders bool
 	On             Ground
+	Stops          bool // it stops the instance's process, which not every system can
 
 	// Prepare prepares the fault before the instances start. Prepared.Close closes
 	// what it has opened; if it fails, it has closed that itself.
@@ -155,10 +157,12 @@ func (f Fault) Touches(s lock.Strategy) bool {
 // Reaches says whether the fault can strike at a point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
-// Refused says in one sentence why the fault cannot strike that kind of stack;
-// "": it can.
-func (f Fault) Refused(kind string) string {
+// Refused says in one sentence why the fault cannot strike that kind of stack on the
+// operating system; "": it can.
+func (f Fault) Refused(kind, goos string) string {
 	switch {
+	case f.Stops && !proc.CanStop(goos):
+		return fmt.Sprintf("%s stops a process by a signal, and %s has none for that; run it on Linux or macOS, or see slow, which holds up the work of a process that lives", f.Name, goos)
 	case kind == stack.External && f.On != Anywhere:
 		return fmt.Sprintf("%s strikes servers, and those of the external stack are run by others; use -stack local", f.Name)
 	case kind == stack.Embedded && f.On == RealServers:

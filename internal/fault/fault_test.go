@@ -64,13 +64,17 @@ func TestTouches(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	for kind, want := range map[string][]catalog.Fault{
-		stack.Local: nil,
-		stack.Embedded: {
-			catalog.Failover, catalog.PartitionDB, catalog.DBRestart,
-			catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
-		},
-		stack.External: {
+	embedded := []catalog.Fault{
+		catalog.Failover, catalog.PartitionDB, catalog.DBRestart,
+		catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
+	}
+	for on, want := range map[struct{ kind, goos string }][]catalog.Fault{
+		{stack.Local, "linux"}:      nil,
+		{stack.Local, "darwin"}:     nil,
+		{stack.Embedded, "linux"}:   embedded,
+		{stack.Embedded, "darwin"}:  embedded,
+		{stack.Embedded, "windows"}: append([]catalog.Fault{catalog.Pause}, embedded...),
+		{stack.External, "linux"}: {
 			catalog.RedisRestart, catalog.RedisRestartMost, catalog.RedisDown, catalog.RedisDownMost, catalog.Amnesia, catalog.Failover,
 			catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.NodeClock, catalog.DBRestart,
 			catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
@@ -78,12 +82,12 @@ func TestRefused(t *testing.T) {
 	} {
 		var refused []catalog.Fault
 		for _, f := range fault.Faults {
-			if f.Refused(kind) != "" {
+			if f.Refused(on.kind, on.goos) != "" {
 				refused = append(refused, f.Name)
 			}
 		}
 		if !slices.Equal(refused, want) {
-			t.Errorf("%s refuses %v, want %v", kind, refused, want)
+			t.Errorf("%s refuses %v, want %v", on, refused, want)
 		}
 	}
 }

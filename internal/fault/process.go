@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/proc"
 	"grablab/internal/stack"
 )
 
@@ -13,11 +14,12 @@ import (
 // hypervisor does (F11): it can renew nothing and learn nothing meanwhile.
 var pause = Fault{
 	Name:       catalog.Pause,
+	Stops:      true,
 	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
-			return func() error { return t.Faulted.Signal(syscall.SIGCONT) }, t.Faulted.Signal(syscall.SIGSTOP)
+			return func() error { return t.Faulted.Signal(proc.Continue) }, t.Faulted.Signal(proc.Stop)
 		}}}
 	}),
 }

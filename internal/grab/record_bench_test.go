@@ -12,9 +12,8 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
+	"grablab/internal/proc"
 	"grablab/internal/stat"
-
-	"golang.org/x/sys/unix"
 )
 
 // newGrabber returns what grabs one fresh order after the other over the store
@@ -60,15 +59,6 @@ func newEventFile(tb testing.TB) *history.File {
 	return f
 }
 
-func cpuTime(tb testing.TB) time.Duration {
-	tb.Helper()
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkRecording measures the CPU time that a grab costs more with its events
 // recorded than without, side by side. It has no bound in microseconds, which say as
 // much of the machine: docs/benchmark.md has the figure beside that of a whole grab.
@@ -79,11 +69,11 @@ func BenchmarkRecording(b *testing.B) {
 	perGrab := func(recorder history.Recorder) float64 {
 		next := newGrabber(b, recorder)
 		runtime.GC()
-		before := cpuTime(b)
+		before := proc.CPUTime()
 		for range grabs {
 			next()
 		}
-		return float64(cpuTime(b)-before) / grabs
+		return float64(proc.CPUTime()-before) / grabs
 	}
 	for b.Loop() {
 		var more, bare []float64

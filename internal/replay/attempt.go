@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/history"
+	"grablab/internal/proc"
 	"grablab/internal/schedule"
 	"grablab/internal/stack"
 	"grablab/internal/tap"
@@ -399,8 +401,11 @@ func (t *attempt) pause(i int, p *actor) (string, error) {
 			return "its calls stay held, because others go on in its process", nil
 		}
 	}
+	if !proc.CanStop(runtime.GOOS) {
+		return "its calls stay held, because " + runtime.GOOS + " has no signal that stops a process", nil
+	}
 	p.stopped = true
-	return "SIGSTOP", p.in.Signal(syscall.SIGSTOP)
+	return "SIGSTOP", p.in.Signal(proc.Stop)
 }
 
 func (t *attempt) resume(p *actor) (string, error) {
@@ -408,7 +413,7 @@ func (t *attempt) resume(p *actor) (string, error) {
 		return "", nil
 	}
 	p.stopped = false
-	return "SIGCONT", p.in.Signal(syscall.SIGCONT)
+	return "SIGCONT", p.in.Signal(proc.Continue)
 }
 
 // cancel has the client hang up, and returns once the instance knows.

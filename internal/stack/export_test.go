@@ -1,6 +1,10 @@
 package stack
 
-import "testing"
+import (
+	"testing"
+
+	"grablab/internal/proc"
+)
 
 // OnlyPATH has the local stack look for its programs nowhere else.
 func OnlyPATH(t *testing.T, path string) {
@@ -27,7 +31,7 @@ func (s *Stack) Pids() []int {
 // Alive says whether a process runs: one that has ended and merely waits for
 // its parent does not.
 func Alive(pid int) bool {
-	_, ok := startTime(pid)
+	_, ok := proc.StartTime(pid)
 	return ok
 }
 

@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"grablab/internal/proc"
 
 	"github.com/gofrs/flock"
 )
@@ -22,16 +25,25 @@ const (
 	childrenFile = "children"
 )
 
-// makeDir makes the folder of a run in base, locked. Nobody finds it before it is.
+// makeDir makes the folder of a run in base, locked. Nobody finds it before it is, but on
+// Windows, which renames no folder with an open file in it: there a run that begins at the
+// same moment may take it for a leftover, and this one fails.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
-	made, err := os.MkdirTemp(base, "."+dirPrefix)
+	hidden := "."
+	if runtime.GOOS == "windows" {
+		hidden = ""
+	}
+	made, err := os.MkdirTemp(base, hidden+dirPrefix)
 	if err != nil {
 		return "", nil, err
 	}
 	lock = flock.New(filepath.Join(made, lockFile))
 	dir = filepath.Join(base, strings.TrimPrefix(filepath.Base(made), "."))
-	_, err = lock.TryLock()
-	if err == nil {
+	free, err := lock.TryLock()
+	switch {
+	case err == nil && !free:
+		err = fmt.Errorf("%s is taken for a leftover by another run", made)
+	case err == nil && made != dir:
 		err = os.Rename(made, dir)
 	}
 	if err != nil {
@@ -43,7 +55,7 @@ func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 // noteChildren writes down whom the reaper of the folder watches.
 func noteChildren(dir string, watched map[int]string) error {
 	var text strings.Builder
-	fmt.Fprintln(&text, bootID())
+	fmt.Fprintln(&text, proc.BootID())
 	for pid, began := range watched {
 		fmt.Fprintln(&text, pid, began)
 	}
@@ -58,7 +70,7 @@ func children(dir string) (map[int]string, error) {
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
-	if !lines.Scan() || lines.Text() != bootID() {
+	if !lines.Scan() || lines.Text() != proc.BootID() {
 		return nil, lines.Err()
 	}
 	watched := map[int]string{}
@@ -75,20 +87,20 @@ func children(dir string) (map[int]string, error) {
 // reapers, and removes their folders. It goes by their lock files, and leaves alone
 // what is another user's.
 func clearLeftovers(base string) error {
-	dirs, err := filepath.Glob(filepath.Join(escapeGlob(base), dirPrefix+"*"))
+	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, dir := range dirs {
-		errs = append(errs, clearLeftover(dir))
+		errs = append(errs, clearLeftover(filepath.Join(base, dir)))
 	}
 	return errors.Join(errs...)
 }
 
 func clearLeftover(dir string) error {
 	info, err := os.Lstat(filepath.Join(dir, lockFile))
-	if err != nil || !info.Mode().IsRegular() || !isOwn(info) {
+	if err != nil || !info.Mode().IsRegular() || !proc.IsOwn(info) {
 		return nil
 	}
 	lock := flock.New(filepath.Join(dir, lockFile), flock.SetFlag(os.O_RDWR))
@@ -101,16 +113,5 @@ func clearLeftover(dir string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // then it had none yet
 		return err
 	}
-	return errors.Join(endAll(watched), removeDir(dir))
-}
-
-// isOwn says whether a file is this user's.
-func isOwn(info os.FileInfo) bool {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Getuid()
-}
-
-// escapeGlob has a path stand for itself in a pattern.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+	return errors.Join(endAll(watched), lock.Close(), removeDir(dir)) // Windows removes no file that is open
 }

@@ -9,13 +9,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"grablab/internal/proc"
 )
 
 // sleeper is a process that only a signal ends.
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	proc.Apart(cmd)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +36,7 @@ func TestLeftoversAreCleared(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, spared, living := sleeper(t), sleeper(t), sleeper(t)
-	began, ok := startTime(left.Process.Pid)
+	began, ok := proc.StartTime(left.Process.Pid)
 	if !ok {
 		t.Fatal("no start time")
 	}
@@ -53,7 +55,7 @@ func TestLeftoversAreCleared(t *testing.T) {
 	if err := die(); err != nil {
 		t.Fatal(err)
 	}
-	began, _ = startTime(living.Process.Pid)
+	began, _ = proc.StartTime(living.Process.Pid)
 	alive, end := folder(map[int]string{living.Process.Pid: began})
 	defer end()
 	foreign := filepath.Join(base, dirPrefix+"foreign") // without a lock file
@@ -114,5 +116,21 @@ func TestEnded(t *testing.T) {
 	}
 	if want := "redis ended at " + s.procs[0].at.Format(time.TimeOnly) + ": signal: terminated"; ended[0] != want {
 		t.Errorf("got %q, want %q", ended[0], want)
+	}
+}
+
+// Where there are no process groups there is no local stack, and it is said what would do.
+func TestRefusedByOS(t *testing.T) {
+	for _, tt := range []struct {
+		kind, goos string
+		refused    bool
+	}{
+		{Local, "linux", false}, {Local, "darwin", false}, {Local, "windows", true},
+		{Embedded, "windows", false}, {External, "windows", false},
+	} {
+		why := refused(tt.kind, tt.goos)
+		if (why != "") != tt.refused || tt.refused && !(strings.Contains(why, "windows") && strings.Contains(why, "-stack embedded")) {
+			t.Errorf("%s on %s: %q", tt.kind, tt.goos, why)
+		}
 	}
 }

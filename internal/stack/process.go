@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"grablab/internal/proc"
 )
 
 // Process is a child in a process group of its own, known to the reaper. Its
@@ -37,7 +39,8 @@ type Process struct {
 //
 // The child starts as this very program, which waits at a barrier until the
 // reaper knows its process id and only then becomes exe. So there is no moment
-// at which this process could die and leave the child behind.
+// at which this process could die and leave the child behind. Windows has no such
+// barrier: see [proc.Barrier].
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -47,11 +50,11 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	if err != nil {
 		return nil, fmt.Errorf("stack: start %s: %w", name, err)
 	}
-	b, err := newBarrier()
+	b, err := proc.NewBarrier()
 	if err != nil {
 		return nil, fmt.Errorf("stack: start %s: %w", name, err)
 	}
-	defer b.close()
+	defer b.Close()
 
 	p := &Process{Name: name, log: filepath.Join(s.Dir, name+".log"), server: server, done: make(chan struct{})}
 	if err := p.start(b, path, args, env, s.reaper, s.thread); err != nil {
@@ -60,7 +63,7 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
 	err = s.adopt(p)
 	if err == nil {
-		err = b.lift()
+		err = b.Lift()
 	}
 	if !abandon() {
 		err = errors.Join(context.Cause(ctx), err)
@@ -87,19 +90,20 @@ func (s *Stack) adopt(p *Process) error {
 	return nil
 }
 
-func (p *Process) start(b *barrier, path string, args, env []string, r *reaper, on *thread) error {
+func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *reaper, on *thread) error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 
-	p.cmd = exec.Command(self, append([]string{barrierCommand, path}, args...)...)
+	if p.cmd, err = b.Command(self, barrierCommand, path, args); err != nil {
+		return err
+	}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.ExtraFiles = b.childEnds()
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in a terminal is not for it
-	endWithParent(p.cmd.SysProcAttr)
+	proc.Apart(p.cmd)
+	proc.EndWithParent(p.cmd)
 	if err := on.start(p.cmd); err != nil {
 		return err
 	}
@@ -113,9 +117,7 @@ func (p *Process) await(r *reaper) {
 
 	p.mu.Lock()
 	p.ended, p.at, p.err = true, time.Now(), err
-	// What it may have forked goes with it. While such a child lives, the number
-	// of the group is given to no other process.
-	_ = syscall.Kill(-p.Pid(), syscall.SIGKILL)
+	proc.KillRest(p.Pid()) // what it may have forked
 	p.mu.Unlock()
 	r.forget(p.Pid())
 }
@@ -166,7 +168,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return os.ErrProcessDone
 	}
 	p.asked = p.asked || sig == syscall.SIGTERM || sig == syscall.SIGKILL
-	return syscall.Kill(-p.Pid(), sig)
+	return proc.Signal(p.Pid(), sig)
 }
 
 // byItself says how and when the process ended without having been asked to; "": it did
@@ -203,7 +205,7 @@ func (s *Stack) Ended() []string {
 func (p *Process) Stop(grace time.Duration) error {
 	if grace > 0 {
 		_ = p.Signal(syscall.SIGTERM)
-		_ = p.Signal(syscall.SIGCONT)
+		_ = p.Signal(proc.Continue)
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/proc"
 	"grablab/internal/stack"
 )
 
@@ -62,7 +63,7 @@ func TestStop(t *testing.T) {
 	})
 	t.Run("wakes a stopped process", func(t *testing.T) {
 		p := spawn(t, s, "sleep 600")
-		if err := p.Signal(syscall.SIGSTOP); err != nil {
+		if err := p.Signal(proc.Stop); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Stop(20 * time.Second); err != nil {
@@ -119,7 +120,7 @@ func TestReaperKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := spawn(t, s, "sleep 600")
-	if err := syscall.Kill(s.ReaperPid(), syscall.SIGKILL); err != nil {
+	if err := proc.Signal(s.ReaperPid(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Spawn(t.Context(), "orphan", "sleep", []string{"600"}, nil); err == nil {

@@ -9,11 +9,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"grablab/internal/proc"
 )
 
 // The hidden first arguments by which a program is one of a stack's helpers.
@@ -42,10 +45,10 @@ func BeHelper() {
 	}
 	switch os.Args[1] {
 	case reaperCommand:
-		_ = setTitle(reaperTitle) // else it is killed with its parent by name, and a later run does its work
+		_ = proc.SetTitle(reaperTitle) // else it is killed with its parent by name, and a later run does its work
 		err = reap(os.Stdin, os.Stdout)
 	case barrierCommand:
-		err = passBarrier(os.Args[2:])
+		err = proc.PassBarrier(os.Args[2:])
 	default:
 		return
 	}
@@ -82,7 +85,7 @@ func startReaper() (r *reaper, err error) {
 	r.cmd.Args[0] = reaperTitle
 	r.cmd.Env = append(os.Environ(), "TMPDIR="+tempDir()) // which may be relative
 	r.cmd.Dir = "/"
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	proc.Detached(r.cmd)
 	if r.requests, err = r.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -157,7 +160,6 @@ func reap(requests io.Reader, answers io.Writer) error {
 		fmt.Fprintln(answers, "error", err)
 		return errors.Join(cleared, err)
 	}
-	defer lock.Close()
 	fmt.Fprintln(answers, "ok", dir)
 
 	watched := map[int]string{} // when each process was started
@@ -172,7 +174,7 @@ func reap(requests io.Reader, answers io.Writer) error {
 		case verb == "forget":
 			delete(watched, pid)
 		default:
-			began, ok := startTime(pid)
+			began, ok := proc.StartTime(pid)
 			if !ok {
 				fmt.Fprintf(answers, "error process %d has ended\n", pid)
 				continue
@@ -185,14 +187,14 @@ func reap(requests io.Reader, answers io.Writer) error {
 		}
 		fmt.Fprintln(answers, "ok")
 	}
-	return errors.Join(cleared, endAll(watched), removeDir(dir))
+	return errors.Join(cleared, endAll(watched), lock.Close(), removeDir(dir)) // Windows removes no file that is open
 }
 
 // tempDir is where the folders of runs are made. A socket's path in one must fit into
 // 103 bytes, and some systems' temporary folders do not leave room for that.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
-	if err != nil || len(dir) > 60 {
+	if err != nil || len(dir) > 60 && runtime.GOOS != "windows" {
 		return "/tmp"
 	}
 	return dir
@@ -207,7 +209,7 @@ const (
 // left of them, for a group can outlive its leader.
 func endAll(watched map[int]string) error {
 	signalAll(watched, syscall.SIGTERM)
-	signalAll(watched, syscall.SIGCONT) // a stopped process cannot end
+	signalAll(watched, proc.Continue) // a stopped process cannot end
 	awaitEnd(watched, termTimeout)
 	signalAll(watched, syscall.SIGKILL)
 	if left := awaitEnd(watched, killTimeout); len(left) > 0 {
@@ -219,8 +221,8 @@ func endAll(watched map[int]string) error {
 // signalAll spares a group whose number has been given to another process since.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
-		if now, ok := startTime(pid); !ok || now == began {
-			_ = syscall.Kill(-pid, sig)
+		if now, ok := proc.StartTime(pid); !ok || now == began {
+			_ = proc.Signal(pid, sig)
 		}
 	}
 }
@@ -230,7 +232,7 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		var left []int
 		for pid, began := range watched {
-			if now, ok := startTime(pid); ok && now == began {
+			if now, ok := proc.StartTime(pid); ok && now == began {
 				left = append(left, pid)
 			}
 		}

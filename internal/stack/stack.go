@@ -16,11 +16,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/proc"
 
 	"github.com/alicebob/miniredis/v2"
 )
@@ -61,6 +63,16 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 
 // redlockNodes is how many an embedded or a local stack has.
 const redlockNodes = 5
+
+// refused says in one sentence why there is no such stack on the operating system; "":
+// there is.
+func refused(kind, goos string) string {
+	if kind == Local && !proc.CanStop(goos) {
+		return "-stack local starts servers that are made for Linux and macOS, and ends them by process groups, which " + goos +
+			" does not have: use -stack embedded, or -stack external with servers that run elsewhere"
+	}
+	return ""
+}
 
 // Kinds lists the names of the kinds, the one that needs least first.
 func Kinds() []string { return []string{Embedded, Local, External} }
@@ -107,6 +119,9 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	start, ok := starts[cfg.Kind]
 	if !ok {
 		return nil, fmt.Errorf("%w: no stack %q; there are %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
+	}
+	if why := refused(cfg.Kind, runtime.GOOS); why != "" {
+		return nil, fmt.Errorf("%w: %s", ErrRefused, why)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: not ready after %v", startTimeout))
 	defer cancel()

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/proc"
 	"grablab/internal/stack"
 	"grablab/internal/stack/stacktest"
 
@@ -531,7 +532,7 @@ func raiseChildren(ctx context.Context) (parentReport, error) {
 		}
 		pids = append(pids, pid)
 	}
-	return parentReport{s.Dir, pids}, children["stopped"].Signal(syscall.SIGSTOP)
+	return parentReport{s.Dir, pids}, children["stopped"].Signal(proc.Stop)
 }
 
 // However the parent dies, its children and its folder go with it.

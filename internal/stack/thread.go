@@ -7,7 +7,7 @@ import (
 )
 
 // thread is a thread of this process that stays until it is closed. The processes that it
-// starts can be ended by the system when it ends: see endWithParent.
+// starts can be ended by the system when it ends: see [proc.EndWithParent].
 type thread struct {
 	work   chan func()
 	closed chan struct{}

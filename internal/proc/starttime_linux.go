@@ -1,4 +1,4 @@
-package stack
+package proc
 
 import (
 	"bytes"
@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// startTime tells when a process was started, in a form that can be compared.
+// StartTime tells when a process was started, in a form that can be compared.
 // false: there is none, or it has ended and merely waits for its parent.
-func startTime(pid int) (string, bool) {
+func StartTime(pid int) (string, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return "", false

@@ -1,0 +1,159 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/windows"
+)
+
+// The signals that Windows has no name for, by the numbers that Linux gives them.
+// [Signal] refuses them.
+const (
+	Stop     = syscall.Signal(19)
+	Continue = syscall.Signal(18)
+)
+
+// Apart has cmd begin a console group of its own, so that Ctrl-C is not for it.
+func Apart(cmd *exec.Cmd) { attr(cmd).CreationFlags |= windows.CREATE_NEW_PROCESS_GROUP }
+
+// Detached has cmd run without a console, so that it outlives this one's.
+func Detached(cmd *exec.Cmd) { attr(cmd).CreationFlags |= windows.DETACHED_PROCESS }
+
+func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	return cmd.SysProcAttr
+}
+
+// Signal ends process pid: at once by SIGKILL, which spares what the process has
+// started; by SIGTERM and SIGINT as Ctrl-Break does, which Go hands to a program as
+// [os.Interrupt], and which reaches its console group, but only from the same console.
+func Signal(pid int, sig syscall.Signal) error {
+	switch sig {
+	case syscall.SIGKILL:
+		return kill(pid)
+	case syscall.SIGTERM, syscall.SIGINT:
+		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(pid))
+	default:
+		return fmt.Errorf("proc: no %v on Windows: %w", sig, errors.ErrUnsupported)
+	}
+}
+
+func kill(pid int) error {
+	h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, uint32(pid))
+	if err != nil {
+		return err
+	}
+	defer windows.CloseHandle(h)
+	return windows.TerminateProcess(h, 1)
+}
+
+// KillRest does nothing: the number may be another process's by now.
+func KillRest(int) {}
+
+// EndWithParent does nothing: Windows does not end a child with its parent.
+func EndWithParent(*exec.Cmd) {}
+
+// SetTitle does nothing: a process is called as its file is.
+func SetTitle(string) error { return nil }
+
+// BootID is not known. What was started before is told from its namesake by [StartTime].
+func BootID() string { return "" }
+
+// StartTime tells when a process was started, in a form that can be compared. false: there
+// is none, or it has ended.
+func StartTime(pid int) (string, bool) {
+	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION|windows.SYNCHRONIZE, false, uint32(pid))
+	if err != nil {
+		return "", false
+	}
+	defer windows.CloseHandle(h)
+	if event, err := windows.WaitForSingleObject(h, 0); err != nil || event == windows.WAIT_OBJECT_0 {
+		return "", false
+	}
+	var created, exited, kernel, user windows.Filetime
+	if windows.GetProcessTimes(h, &created, &exited, &kernel, &user) != nil {
+		return "", false
+	}
+	return strconv.FormatInt(created.Nanoseconds(), 10), true
+}
+
+// CPUTime is what this process has used so far.
+func CPUTime() time.Duration {
+	var created, exited, kernel, user windows.Filetime
+	if err := windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user); err != nil {
+		panic("proc: " + err.Error()) // of a process that lives it is always known
+	}
+	ticks := func(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) } // of 100 ns
+	return time.Duration(ticks(kernel)+ticks(user)) * 100
+}
+
+// IsOwn is true: the folder for temporary files is the user's own.
+func IsOwn(os.FileInfo) bool { return true }
+
+// passedEnv holds the handles that a process inherits, in hexadecimal.
+const passedEnv = "GRABLAB_PASSED"
+
+// Pass has cmd inherit files beside its standard ones.
+func Pass(cmd *exec.Cmd, files ...*os.File) error {
+	handles := make([]string, len(files))
+	for i, f := range files {
+		h := f.Fd()
+		if err := windows.SetHandleInformation(windows.Handle(h), windows.HANDLE_FLAG_INHERIT, windows.HANDLE_FLAG_INHERIT); err != nil {
+			return fmt.Errorf("proc: pass %s: %w", f.Name(), err)
+		}
+		attr(cmd).AdditionalInheritedHandles = append(attr(cmd).AdditionalInheritedHandles, syscall.Handle(h))
+		handles[i] = strconv.FormatUint(uint64(h), 16)
+	}
+	cmd.Env = append(cmd.Environ(), passedEnv+"="+strings.Join(handles, ","))
+	return nil
+}
+
+// Passed are the n files that this process was passed. What it starts does not inherit them.
+func Passed(n int) ([]*os.File, error) {
+	handles := strings.Split(os.Getenv(passedEnv), ",")
+	if len(handles) != n {
+		return nil, fmt.Errorf("proc: %s has %d handles, want %d", passedEnv, len(handles), n)
+	}
+	files := make([]*os.File, n)
+	for i, text := range handles {
+		h, err := strconv.ParseUint(text, 16, 64)
+		if err == nil {
+			err = windows.SetHandleInformation(windows.Handle(h), windows.HANDLE_FLAG_INHERIT, 0)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("proc: handle %q of %s: %w", text, passedEnv, err)
+		}
+		files[i] = os.NewFile(uintptr(h), "passed")
+	}
+	return files, nil
+}
+
+// Barrier holds nobody back: Windows lets no process become another program. If this
+// process dies in the moment before Lift, the child is left behind.
+type Barrier struct{}
+
+// NewBarrier is a Barrier for one child.
+func NewBarrier() (*Barrier, error) { return &Barrier{}, nil }
+
+// Command is the program itself.
+func (b *Barrier) Command(_, _, path string, args []string) (*exec.Cmd, error) {
+	return exec.Command(path, args...), nil
+}
+
+// Lift does nothing.
+func (b *Barrier) Lift() error { return nil }
+
+// Close does nothing.
+func (b *Barrier) Close() {}
+
+// PassBarrier fails: nobody is started at a barrier.
+func PassBarrier([]string) error { return errors.ErrUnsupported }
