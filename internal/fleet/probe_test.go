@@ -1,0 +1,84 @@
+package fleet
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// byHandler answers requests without a socket, and so in virtual time.
+type byHandler func(*http.Request) int
+
+func (h byHandler) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: h(r), Body: http.NoBody, Request: r}, nil
+}
+
+// An order is stuck if its lock stays for two leases: not before, for a lock may free
+// itself late, and not by the answers of others.
+func TestStuckOrders(t *testing.T) {
+	const lease = time.Second
+	answersFrom := func(since time.Duration, status int) func(time.Duration) int {
+		return func(now time.Duration) int {
+			if now < since {
+				return http.StatusLocked
+			}
+			return status
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		answer func(now time.Duration) int
+		stuck  bool
+	}{
+		{"free at once", answersFrom(0, http.StatusOK), false},
+		{"taken at once", answersFrom(0, http.StatusConflict), false},
+		{"frees itself after a lease", answersFrom(lease, http.StatusOK), false},
+		{"frees itself after 1.5 leases", answersFrom(lease*3/2, http.StatusOK), false},
+		{"frees itself after 1.9 leases", answersFrom(lease*19/10, http.StatusConflict), false},
+		{"frees itself after 2.5 leases", answersFrom(lease*5/2, http.StatusOK), true},
+		{"never", answersFrom(time.Hour, http.StatusOK), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				f := newFleet("")
+				f.client.Transport = byHandler(func(r *http.Request) int {
+					if r.URL.Path == "/orders/8/grab" { // beside it, one that is free
+						return http.StatusOK
+					}
+					return tt.answer(time.Since(began))
+				})
+				f.Instances = []*Instance{{ID: "a", URL: "http://a"}, {ID: "b", URL: "http://b"}}
+				probed := 0
+				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func() { probed++ })
+				if err != nil || probed != 2 {
+					t.Fatalf("%d probed, %v", probed, err)
+				}
+				var want []int64
+				if tt.stuck {
+					want = []int64{7}
+				}
+				if !slices.Equal(stuck, want) {
+					t.Errorf("stuck are %v, want %v", stuck, want)
+				}
+				if took := time.Since(began); tt.stuck && took > 2*lease+lease/10 {
+					t.Errorf("it took %v to say so, want two leases", took)
+				}
+			})
+		})
+	}
+}
+
+// Errors alone tell nothing of a lock.
+func TestStuckOrdersUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet("")
+		f.client.Transport = byHandler(func(*http.Request) int { return http.StatusServiceUnavailable })
+		f.Instances = []*Instance{{ID: "a", URL: "http://a"}}
+		if stuck, err := f.StuckOrders(t.Context(), 7, 1, time.Second, func() {}); err == nil || len(stuck) > 0 {
+			t.Errorf("got %v and %v, want an error", stuck, err)
+		}
+	})
+}
