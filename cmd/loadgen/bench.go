@@ -76,28 +76,31 @@ func parseBench(args []string) (*benchSettings, error) {
 		return nil, fmt.Errorf("%w: -stack external needs -redis or -sentinel, also for the floor", errUsage)
 	}
 	if s.Stack.Kind == stack.External && !given["strategies"] {
-		s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool { return c.Needs&^s.named() != 0 })
+		s.leaveOut()
 	}
 	return s, nil
 }
 
-// named is what the addresses that were given serve.
-func (s *benchSettings) named() (b lock.Backend) {
+// leaveOut leaves out what needs servers of which no address was given, and says so.
+func (s *benchSettings) leaveOut() {
 	for _, server := range []struct {
 		given  bool
 		serves lock.Backend
+		needed string
 	}{
-		{s.Stack.Redis != "" || s.Stack.Sentinel != nil, lock.Redis},
-		{len(s.Stack.Redlock) > 0, lock.RedisQuorum},
-		{s.Stack.DSN != "", lock.SQL | lock.SQLLocks},
-		{len(s.Stack.ZooKeeper) > 0, lock.ZooKeeper},
-		{len(s.Stack.Etcd) > 0, lock.Etcd},
+		{len(s.Stack.Redlock) > 0, lock.RedisQuorum, "it needs -redlock with independent servers, which the nodes of one Cluster are not: each key is on one of them alone"},
+		{s.Stack.DSN != "", lock.SQL | lock.SQLLocks, "it needs -db"},
+		{len(s.Stack.ZooKeeper) > 0, lock.ZooKeeper, "it needs -zk"},
+		{len(s.Stack.Etcd) > 0, lock.Etcd, "it needs -etcd"},
 	} {
-		if server.given {
-			b |= server.serves
-		}
+		s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
+			lacks := !server.given && c.Needs&server.serves != 0
+			if lacks {
+				s.LeftOut = append(s.LeftOut, lockbench.LeftOut{Strategy: c.Name, Reason: server.needed})
+			}
+			return lacks
+		})
 	}
-	return b
 }
 
 // benchCommand is loadgen bench: flags, folder, rounds, table.

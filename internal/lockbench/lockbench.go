@@ -37,6 +37,7 @@ import (
 type Config struct {
 	Subjects []Subject // the floor is measured whether it is named or not
 	Cases    []Case
+	LeftOut  []LeftOut // from the start, with the reason: not among the subjects
 
 	Rounds int
 	Slice  time.Duration // of each subject in each case and round

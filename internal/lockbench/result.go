@@ -77,7 +77,7 @@ func newResult(cfg Config) *Result {
 	res := &Result{
 		Schema: Schema, StartedAt: time.Now().UTC(), Environment: experiment.NewEnvironment(cfg.Stack.Kind),
 		Config: ResultConfig{Rounds: cfg.Rounds, SliceMS: ms(cfg.Slice), Seed: cfg.Seed},
-		Rows:   []Row{}, Bounds: []BoundRow{}, LeftOut: []LeftOut{},
+		Rows:   []Row{}, Bounds: []BoundRow{}, LeftOut: append([]LeftOut{}, cfg.LeftOut...),
 		subjects: []Subject{floor},
 		cases:    cfg.Cases,
 		failures: map[string]int{},

@@ -10,6 +10,7 @@ import (
 	"net/rpc"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"grablab/internal/grab/lock"
@@ -174,7 +175,7 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
 		if s.Redis != "" {
-			cfg.Redis = []string{s.Redis}
+			cfg.Redis = strings.Split(s.Redis, ",") // several: nodes of one Cluster
 		}
 	}
 	if needs&lock.RedisQuorum != 0 {

@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,12 +39,12 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("nothing within %v", pingTimeout))
 	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
+	g, asking := errgroup.WithContext(ctx)
 	askAll := func(addrs []string, ask func(context.Context, string) (serverInfo, error)) []serverInfo {
 		infos := make([]serverInfo, len(addrs))
 		for i, addr := range addrs {
 			g.Go(func() (err error) {
-				infos[i], err = ask(ctx, addr)
+				infos[i], err = ask(asking, addr)
 				return err
 			})
 		}
@@ -55,12 +56,48 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	}
 	redis, database := askAll(addrs, askNode), askAll(databases, askDatabase)
 	zooKeeper, etcd := askAll(s.ZooKeeper, askZooKeeper), askAll(s.Etcd, askEtcd)
-	if err := g.Wait(); err != nil {
+	err := g.Wait()
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	s.RedisVersion, s.DatabaseVersion = versions(redis), versions(database)
 	s.ZooKeeperVersion, s.EtcdVersion = versions(zooKeeper), versions(etcd)
-	return independent(s.Redlock, redis[len(redis)-len(s.Redlock):])
+	first := len(redis) - len(s.Redlock)
+	if s.Redis, err = clustered(ctx, s.Redis, redis[:first]); err != nil {
+		return err
+	}
+	return independent(s.Redlock, redis[first:])
+}
+
+// clustered is the address, or addresses, of a Redis. Of a Cluster a single node may have
+// been named: then it is those of its masters, for a client that knows one address takes
+// the node for all there is, and fails at every key of the others.
+func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
+	addrs := strings.Split(named, ",")
+	for i, node := range nodes {
+		if len(nodes) > 1 && named != "" && !node.cluster {
+			return "", fmt.Errorf("%w: -redis with several addresses names nodes of one Cluster, and the Redis at %s is in none", ErrRefused, addrs[i])
+		}
+	}
+	if len(nodes) != 1 || !nodes[0].cluster {
+		return named, nil
+	}
+	client := newRedis(named)
+	defer client.Close()
+	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
+	slots, err := client.ClusterSlots(ctx).Result()
+	if err != nil {
+		return "", fmt.Errorf("%w: the Cluster of %s: %w", ErrUnreachable, named, err)
+	}
+	if len(slots) == 0 {
+		return "", fmt.Errorf("%w: the Redis at %s is a node of a Cluster that has no slots yet: make one with redis-cli --cluster create", ErrRefused, named)
+	}
+	var masters []string
+	for _, part := range slots {
+		masters = append(masters, part.Nodes[0].Addr)
+	}
+	slices.Sort(masters)
+	return strings.Join(slices.Compact(masters), ","), nil
 }
 
 // redisAddrs are the nodes of a Cluster, or the master as each Sentinel knows it.
@@ -100,6 +137,9 @@ func unnamed(cfg Config) error {
 // quorum of those is none.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
+		if a.cluster {
+			return fmt.Errorf("%w: redlock needs independent Redis servers, and %s is a node of a Cluster, where each key is on one node alone: start servers without cluster-enabled", ErrRefused, addrs[i])
+		}
 		for j, b := range nodes[:i] {
 			if a.id != "" && a.id == b.id {
 				return fmt.Errorf("%w: the Redlock nodes %s and %s are one server", ErrRefused, addrs[j], addrs[i])

@@ -18,6 +18,7 @@ type serverInfo struct {
 	version string // "Redis 7.0.15"
 	id      string // tells a Redis or an etcd from any other; "": unknown
 	pid     string // of a Redis
+	cluster bool   // it is a node of a Redis Cluster
 }
 
 // versions lists the different ones, with commas.
@@ -122,7 +123,7 @@ func infoFields(text string) map[string]string {
 
 func parseInfo(text string) serverInfo {
 	field := infoFields(text)
-	info := serverInfo{id: field["run_id"], pid: field["process_id"]}
+	info := serverInfo{id: field["run_id"], pid: field["process_id"], cluster: field["redis_mode"] == "cluster"}
 	// Valkey says a Redis version too, for the clients that ask for one.
 	if v := field["valkey_version"]; v != "" {
 		info.version = "Valkey " + v

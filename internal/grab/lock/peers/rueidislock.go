@@ -16,21 +16,26 @@ import (
 
 // newRueidislock needs so many of a lock's keys; 0: the library's default. The
 // library comes with a client of its own. It connects through the dialer of the
-// client in Env: to the same server, and counted as that client is; behind
+// client in Env: to the same server or Cluster, and counted as that client is; behind
 // Sentinel that dialer goes to the master, whatever address it is asked for.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
-		client, ok := env.Redis.(*redis.Client)
-		if !ok {
-			return nil, errors.New("peers: rueidislock needs a single Redis")
+		var addrs []string
+		var dial func(ctx context.Context, network, addr string) (net.Conn, error)
+		switch client := env.Redis.(type) {
+		case *redis.Client:
+			addrs, dial = []string{client.Options().Addr}, client.Options().Dialer
+		case *redis.ClusterClient:
+			addrs, dial = client.Options().Addrs, client.Options().Dialer
+		default:
+			return nil, errors.New("peers: rueidislock needs a single Redis, a Sentinel or a Cluster")
 		}
-		opts := client.Options()
 		l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 			KeyMajority: majority,
 			ClientOption: rueidis.ClientOption{
-				InitAddress: []string{opts.Addr},
+				InitAddress: addrs,
 				DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-					return opts.Dialer(ctx, "tcp", addr)
+					return dial(ctx, "tcp", addr)
 				},
 			},
 		})
