@@ -283,7 +283,7 @@ func (n *redisServer) counters() (all []counter) {
 		}
 		text, _ := n.redis.Get(key)
 		if number, err := strconv.ParseUint(text, 10, 53); err == nil && number > 0 {
-			all = append(all, counter{n, key, n.redis.TTL(key), strings.Repeat("9", len(text)) + "8"})
+			all = append(all, counter{n, key, n.redis.TTL(key), strings.Repeat("9", max(1, len(text)-1)) + "8"})
 		}
 	}
 	return all
