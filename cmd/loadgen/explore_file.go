@@ -28,7 +28,7 @@ import (
 // ownStrategy is a variable of a file of one's own that declares a strategy.
 type ownStrategy struct{ variable, name string }
 
-// ownBuild is this program with the strategies of a file.
+// ownBuild is the worker of a search with the strategies of a file.
 type ownBuild struct {
 	dir, exe string
 	names    []string // of the strategies
@@ -36,7 +36,7 @@ type ownBuild struct {
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
-// takeIn builds this program again, with the file as one more of package lock and its
+// takeIn builds the worker of a search with the file as one more of package lock and its
 // strategies in lock.Strategies. The children of the search are that program; this one
 // knows the strategies from what a child says of them, without their code, which may
 // do as it likes. Nothing is written to the source tree: a build overlay puts the file
@@ -61,7 +61,7 @@ func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 
 // register adds what a child says of the strategies to those that are here.
 func (b ownBuild) register(file string) error {
-	described, err := explore.Describe([]string{b.exe, exploreWorkerCommand}, b.names)
+	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
 		return fmt.Errorf("%w: -file: %s ends the program before there is anything to explore: %w", errUsage, file, err)
 	}
@@ -130,7 +130,8 @@ const modulePath = "grablab"
 
 var errNoTree = errors.New("-file is compiled together with the locks that are here: call loadgen in its source tree, where go is installed")
 
-// buildWith builds loadgen in dir. What the compiler says is the error.
+// buildWith builds the worker in dir, without what debuggers need: that takes a fifth
+// of the time. What the compiler says is the error.
 func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
 	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
@@ -140,8 +141,8 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 	if err != nil {
 		return "", err
 	}
-	exe = filepath.Join(dir, "loadgen")
-	said, err := goCommand(ctx, dir, (*exec.Cmd).CombinedOutput, "build", "-overlay", overlay, "-o", exe, modulePath+"/cmd/loadgen")
+	exe = filepath.Join(dir, "worker")
+	said, err := goCommand(ctx, dir, (*exec.Cmd).CombinedOutput, "build", "-ldflags=-s -w", "-overlay", overlay, "-o", exe, modulePath+"/internal/explore/worker")
 	if err != nil {
 		return "", fmt.Errorf("%w: -file does not compile: %s", errUsage, strings.TrimSpace(string(said)))
 	}

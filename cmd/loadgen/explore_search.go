@@ -29,44 +29,56 @@ func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	results, err := s.explore(ctx, stderr)
+	if results == nil && err != nil {
+		return notSearched(err, stderr)
+	}
+	return s.conclude(results, err, stdout, stderr)
+}
+
+// explore searches, or replays. Without results nothing has begun.
+func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return complain(stderr, err)
+		return nil, err
 	}
+	s.Command = []string{exe, exploreWorkerCommand}
 	if err := s.readReplay(); err != nil {
-		return complain(stderr, err)
+		return nil, err
 	}
 	if s.file != "" {
 		own, err := takeIn(ctx, s.file)
 		if err != nil {
-			return s.notBegun(err, stderr)
+			return nil, err
 		}
 		defer own.remove()
-		exe = own.exe
+		s.Command = []string{own.exe}
 		if s.names == nil {
 			s.names = own.names
 		}
 	}
 	if err := s.choose(); err != nil {
-		return complain(stderr, err)
+		return nil, err
 	}
 	s.notes.print(stderr)
-	s.Command, s.Workers = []string{exe, exploreWorkerCommand}, runtime.GOMAXPROCS(0)
+	s.Workers = runtime.GOMAXPROCS(0)
 	if s.replay != "" {
-		return s.replayAll(ctx, stdout, stderr)
+		return s.replayAll(ctx)
 	}
-	results, err := explore.Search(ctx, nil, s.Config, s.progress(stderr))
-	return s.conclude(results, err, stdout, stderr)
+	return explore.Search(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notBegun says why a file of one's own cannot be explored.
-func (s *exploreSettings) notBegun(err error, stderr io.Writer) int {
+// notSearched says why nothing was explored.
+func notSearched(err error, stderr io.Writer) int {
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintln(stderr, "interrupted before the first schedule")
 		return exitInterrupted
 	}
 	if stack := explore.StackOf(err); stack != "" {
 		fmt.Fprintf(stderr, "%s\n\n", stack)
+	}
+	if errors.Is(err, explore.ErrConfig) {
+		err = fmt.Errorf("%w: %s", errUsage, strings.TrimPrefix(err.Error(), explore.ErrConfig.Error()+": "))
 	}
 	return complain(stderr, err)
 }
@@ -75,10 +87,7 @@ func (s *exploreSettings) notBegun(err error, stderr io.Writer) int {
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) int {
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
-		if errors.Is(err, explore.ErrConfig) {
-			err = fmt.Errorf("%w: %s", errUsage, strings.TrimPrefix(err.Error(), explore.ErrConfig.Error()+": "))
-		}
-		return complain(stderr, err)
+		return notSearched(err, stderr)
 	}
 	if s.replay == "" {
 		if err := s.save(results); err != nil {
@@ -167,16 +176,15 @@ func (s *exploreSettings) readReplay() error {
 }
 
 // replayAll runs one schedule with its own strategy, or with others.
-func (s *exploreSettings) replayAll(ctx context.Context, stdout, stderr io.Writer) int {
-	var results []explore.Result
+func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
 		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
 		if err != nil {
-			return s.conclude(results, err, stdout, stderr)
+			return results, err
 		}
 		results = append(results, r)
 	}
-	return s.conclude(results, nil, stdout, stderr)
+	return results, nil
 }
 
 // firstDiagram draws the shortest failure, if there is one.
