@@ -11,6 +11,8 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 )
 
 func bubbleOf(t *testing.T) explore.Bubble {
@@ -89,4 +91,33 @@ func TestFailureModes(t *testing.T) {
 		})
 	}
 	table.Flush()
+}
+
+// A lock that stores nothing on any server has no lease to overlap with another, and is
+// caught all the same.
+func TestLockThatLocksNothing(t *testing.T) {
+	for _, tt := range []struct {
+		excludes catalog.Exclusion
+		broken   []string
+	}{
+		{catalog.Global, []string{catalog.LeaseExclusive}},
+		{catalog.NoExclusion, nil},
+	} {
+		st := lock.Strategy{
+			Name: "locks-nothing", Needs: lock.Redis, Guard: order.Guarded, Excludes: tt.excludes,
+			New: func(lock.Env) (lock.Locker, error) { return rough{}, nil },
+		}
+		cfg := explore.Config{Strategies: []string{st.Name}, Own: []lock.Strategy{st}, Preemptions: 1, Properties: []string{catalog.OneWinner, catalog.LeaseExclusive}}
+		results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
+		if err != nil || !results[0].Complete {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		var broken []string
+		for _, f := range results[0].Failures {
+			broken = append(broken, f.Property)
+		}
+		if !slices.Equal(broken, tt.broken) {
+			t.Errorf("excludes %s: it breaks %v, want %v", tt.excludes, broken, tt.broken)
+		}
+	}
 }

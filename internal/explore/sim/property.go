@@ -143,10 +143,19 @@ func (x *execution) judgeGrant(a *actor) {
 		if x.leased() && x.leaseLeft(b) > 0 && x.leaseLeft(a) > 0 {
 			x.breaks(catalog.LeaseExclusive, x.between(a, b), "%s got the lock while %s's lease had %s to run", a.name, b.name, x.leaseLeft(b).Round(time.Millisecond))
 		}
+		if x.storesNothing(a) && x.storesNothing(b) {
+			x.breaks(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and no server stores anything of either", a.name, b.name)
+		}
 		if x.notifiesLoss && !b.knowsLoss && !b.paused && !b.dead {
 			x.breaks(catalog.LossNotified, x.between(a, b), "%s got the lock while %s believed to hold it", a.name, b.name)
 		}
 	}
+}
+
+// storesNothing says whether an actor holds a lock of which no server knows, although
+// nothing has gone wrong: it locks nothing. The database's own locks are not looked at.
+func (x *execution) storesNothing(a *actor) bool {
+	return x.Strategy.Excludes == catalog.Global && x.Strategy.Needs&lock.SQLLocks == 0 && !x.faulted && len(a.leases) == 0
 }
 
 // judgeOrder is for an actor that has got the lock: those behind whom it came have had
