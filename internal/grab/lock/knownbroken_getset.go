@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,7 +20,7 @@ var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Expect:   with(setnxGetSet.Expect, catalog.Unknown, catalog.Hang, catalog.Crash, catalog.RedisDown),
 	Survives: []catalog.Fault{catalog.NoFault, catalog.NodeClock},
 	Breaks:   []string{"F7", "F35"},
-	New:      redisKeyLock{set: setStamp(deleteAndSet), unset: watchAndDelete(lives), believesLate: true}.New,
+	New:      redisKeyLock{set: setStamp(deleteAndSet, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
@@ -37,7 +38,7 @@ var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, taking the nil of GETSET for busy",
 	Breaks: []string{"F8", "F35"},
-	New:    redisKeyLock{set: setStamp(takeOverUnlessNil), unset: watchAndDelete(lives), believesLate: true}.New,
+	New:    redisKeyLock{set: setStamp(takeOverUnlessNil, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
@@ -47,3 +48,16 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 	}
 	return err == nil && l.passed(held), err
 }
+
+// setnxGetSetSeconds stamps in whole seconds, as a program does whose clock has no finer
+// ones. That cuts up to a second off every lease: A locks, B finds that A's stamp has
+// passed, and takes over a lock that A has just got (F9: it is as if A's clock had been
+// behind). How much is left of a lease of a second, chance decides.
+var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
+	Name:     "setnx-getset-seconds",
+	Title:    "setnx-getset, with stamps in whole seconds",
+	Expect:   with(everywhere(catalog.Unknown), catalog.Unsafe, catalog.Slow, catalog.Pause, catalog.ClientClock),
+	Survives: []catalog.Fault{},
+	Breaks:   []string{"F9", "F10", "F12", "F25", "F35"},
+	New:      redisKeyLock{set: setStamp(takeOver, time.Second), unset: watchAndDelete(lives), believesLate: true}.New,
+})

@@ -33,6 +33,17 @@ func TestGetSetNil(t *testing.T) {
 	})
 }
 
+// F9: of a lease of one and a half seconds, one is left in whole seconds.
+func TestWholeSeconds(t *testing.T) {
+	compareVariants(t, "setnx-getset-seconds", "setnx-getset", func(s *simulation, strategy string) bool {
+		ttl := func(e *lock.Env) { e.TTL = 3 * time.Second / 2 }
+		a, b := s.actor(strategy, ttl), s.actor(strategy, ttl)
+		a.lock()
+		time.Sleep(6 * time.Second / 5)
+		return b.tries()
+	})
+}
+
 // F14: A's request is on its way when A's client hangs up, and arrives after the
 // clean-up.
 func TestStrayRenewal(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,15 +43,15 @@ var setnxGetSet = variant(setnx, Strategy{
 	},
 	Survives: allBut(catalog.Slow, catalog.Pause, catalog.Hang, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.ClientClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB, catalog.LateRelease),
 	Breaks:   []string{"F9", "F10", "F12", "F25", "F35"},
-	New:      redisKeyLock{set: setStamp(takeOver), unset: watchAndDelete(lives), believesLate: true}.New,
+	New:      redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 // setStamp sets the key if it is not there, and lets over take it over if its
-// stamp has passed. After an error, what is there may be another client's stamp of
+// stamp has passed. Stamps are whole units. After an error, what is there may be another client's stamp of
 // the same ms: nothing is undone then.
-func setStamp(over redisKeyCall) redisKeyCall {
+func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
-		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).UnixMilli(), 10)
+		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
 		ok, err := l.stamp(ctx, over)
 		if err != nil {
 			l.value = ""

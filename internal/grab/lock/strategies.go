@@ -44,6 +44,7 @@ var Strategies = []Strategy{
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
+	setnxGetSetSeconds,
 	watchdogStrayRenewal,
 	watchdogLateSubscribe,
 	setnxCancelledCleanup,
