@@ -47,7 +47,7 @@ func (t *attempt) judge(ctx context.Context, when string) (Result, error) {
 		return Result{}, err
 	}
 	broken, why, err := proofs[t.Schedule.Property](t, ctx, e)
-	return Result{Violated: broken, Why: why + ", " + when}, err
+	return Result{Violated: broken, Grabs: len(e.Ledger), Why: why + ", " + when}, err
 }
 
 // evidence is what ledger and events say of the order by now.

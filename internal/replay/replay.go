@@ -42,6 +42,7 @@ type Config struct {
 // Result is what a schedule has come to on real servers.
 type Result struct {
 	Violated bool
+	Grabs    int    // rows of the ledger
 	Why      string // what was seen, and by what: a sentence
 	LeftOut  int    // steps that another strategy never came to
 }

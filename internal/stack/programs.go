@@ -31,6 +31,13 @@ type databaseProgram struct {
 	mariadb bool
 }
 
+// Installed says whether a local stack could run what needs calls for. ErrMissing says
+// what is not there.
+func Installed(needs lock.Backend) error {
+	_, err := findPrograms(needs)
+	return err
+}
+
 // findPrograms finds those that needs calls for, and a database, or says what
 // is missing and how to install it.
 func findPrograms(needs lock.Backend) (programs, error) {
