@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"grablab/internal/report"
+	"grablab/internal/workshop"
 )
 
 // However a run ends while faults strike in several workers: its processes end,
@@ -181,5 +182,32 @@ func TestTemporaryFolders(t *testing.T) {
 				t.Errorf("left are %v, %v", left, err)
 			}
 		})
+	}
+}
+
+// Ctrl-C in the middle of an exercise of the workshop ends it with what it has started,
+// and keeps what was there before.
+func TestWorkshopInterrupted(t *testing.T) {
+	cmd := loadgen(t, "workshop", "1", "-predict", "a", "-seed", "7")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	children := childrenOf(t, cmd.Process.Pid)
+	for end := time.Now().Add(20 * time.Second); len(children) < 3; children = childrenOf(t, cmd.Process.Pid) { // a reaper and two instances
+		if time.Now().After(end) {
+			t.Fatalf("it has the children %v", children)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	awaitNone(t, children)
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	}
+	progress, err := workshop.ReadProgress(filepath.Join(cmd.Dir, resultsDir, progressFile), 0, replaceFile)
+	if err != nil || progress.Seed != 7 || progress.Exercises[1].Predicted == "" || progress.Exercises[1].Ran {
+		t.Errorf("%+v, %v", progress, err)
 	}
 }

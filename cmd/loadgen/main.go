@@ -4,7 +4,7 @@
 // run starts a stack and two instances, fires at every chosen strategy, audits the
 // ledger, and writes a result folder; explore searches for the shortest schedule
 // that breaks a lock; bench measures each lock by itself; report renders result
-// folders again. Each command is flags to settings (flags.go, bench.go, explore.go,
+// folders again; workshop teaches by exercises, explain says what a word means. Each command is flags to settings (flags.go, bench.go, explore.go,
 // over options.go), checks of how they go together (validate.go), one call of a
 // package, and an exit code. Begin at commands, then runCommand.
 package main
@@ -55,6 +55,8 @@ func commands() []command {
 		{"bench", "measure each lock by itself, against two PINGs and the libraries", benchCommand},
 		{"explore", "look for the shortest schedule that breaks a lock, or say how far was searched", exploreCommand},
 		{"report", "render result folders again", reportCommand},
+		{"explain", "what a failure mode, a fault, a property, a strategy or a word of the tables is", explainCommand},
+		{"workshop", "twelve exercises: predict, run, look, answer", workshopCommand},
 		{exploreWorkerCommand, "", exploreWorkerMain},
 		{fleet.Command, "", instance.Main},
 		{lockbench.WorkerCommand, "", lockbench.WorkerMain},

@@ -42,20 +42,7 @@ func (s *settings) checkSchedule() error {
 // runSchedule forces a schedule on real servers, and says whether its property
 // was violated there. It writes no result folder.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) int {
-	cfg, err := s.replayConfig()
-	if err != nil {
-		return complain(stderr, fmt.Errorf("%w: -schedule: %w", errUsage, err))
-	}
-	if cfg.Exe, err = os.Executable(); err != nil {
-		return complain(stderr, err)
-	}
-	s.notes.print(stderr)
-	cfg.Out, cfg.Log = stdout, stderr
-	if s.quiet {
-		cfg.Log = io.Discard
-	}
-	fmt.Fprintf(stdout, "%s on real servers, with %s\n\n", s.schedule, cfg.Strategy.Name)
-	forced, err := replay.Run(ctx, cfg)
+	cfg, forced, err := s.force(ctx, stdout, stderr)
 	switch {
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "interrupted: nothing is claimed of the schedule")
@@ -64,6 +51,24 @@ func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) in
 		return complain(stderr, err)
 	}
 	return concludeSchedule(stdout, cfg, forced)
+}
+
+// force is the replay, whose steps are printed as they happen.
+func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
+	if cfg, err = s.replayConfig(); err != nil {
+		return cfg, forced, fmt.Errorf("%w: -schedule: %w", errUsage, err)
+	}
+	if cfg.Exe, err = os.Executable(); err != nil {
+		return cfg, forced, err
+	}
+	s.notes.print(stderr)
+	cfg.Out, cfg.Log = stdout, stderr
+	if s.quiet {
+		cfg.Log = io.Discard
+	}
+	fmt.Fprintf(stdout, "%s on real servers, with %s\n\n", s.schedule, cfg.Strategy.Name)
+	forced, err = replay.Run(ctx, cfg)
+	return cfg, forced, err
 }
 
 // parseSchedule reads the text of a file. Its property gets its present name, and

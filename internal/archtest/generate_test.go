@@ -28,6 +28,9 @@ const updateCommand = "go test ./internal/archtest -run TestDocs -update"
 var generatedFiles = map[string]func() string{
 	"docs/failure-modes.md": failureModes,
 	"docs/strategies.md":    strategies,
+	"docs/handout.md":       func() string { return handout("en") },
+	"docs/handout.zh.md":    func() string { return handout("zh") },
+	"docs/handout.ja.md":    func() string { return handout("ja") },
 }
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
@@ -91,6 +94,30 @@ var blocks = map[string]func() (string, error){
 	"wider":        wider,
 	"bench-bounds": benchBounds,
 	"costs":        costs,
+	"verdicts":     verdicts,
+	"words":        words,
+
+	"workshop-times":   workshopTimes,
+	"workshop-answers": workshopAnswers,
+}
+
+// verdicts and words are the tables that loadgen explain reads, too.
+func verdicts() (string, error) {
+	var b strings.Builder
+	b.WriteString("| verdict | when |\n|---|---|\n")
+	for _, v := range catalog.Verdicts {
+		fmt.Fprintf(&b, "| **%s** | %s |\n", v.Verdict, v.When)
+	}
+	return b.String(), nil
+}
+
+func words() (string, error) {
+	var b strings.Builder
+	b.WriteString("| word | meaning |\n|---|---|\n")
+	for _, w := range catalog.Words {
+		fmt.Fprintf(&b, "| %s | %s |\n", w.Name, w.Meaning)
+	}
+	return b.String(), nil
 }
 
 func fenced(text string) string { return "```text\n" + strings.Trim(text, "\n") + "\n```\n" }

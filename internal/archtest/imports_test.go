@@ -39,6 +39,8 @@ var rules = []struct {
 	{"internal/explore/search", "internal/schedule", "which schedule comes next is decided by steps, costs and fingerprints alone"},
 	{"internal/explore/sim", "internal/explore/search internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/schedule", "the simulated world: what a step does, and what it breaks; no sockets and no real servers"},
 	{"internal/explore", "internal/explore/search internal/explore/sim internal/grab internal/grab/lock internal/order internal/tap internal/schedule internal/proc", "the two put together, in child processes; it knows no server, simulated or real"},
+	{"internal/explore/bubble", "internal/explore", "virtual time for a program that is no test"},
+	{"internal/explore/worker", "internal/explore internal/explore/bubble", "built with a lock of a user's own, so the less it links the sooner it is there"},
 	{"internal/wait", "", "sleeping and polling"},
 	{"internal/status", "", "a line on a terminal"},
 	{"internal/load", "internal/wait", "what is sent and when, whatever answers"},
@@ -47,6 +49,7 @@ var rules = []struct {
 	{"internal/replay", "internal/fleet internal/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/schedule internal/check internal/stack internal/wait internal/proc", "one schedule on real servers; it judges no cells"},
 	{"internal/lockbench", "internal/experiment internal/grab internal/grab/lock internal/grab/lock/peers internal/order internal/history internal/stack internal/instance internal/stat internal/wait internal/status", "the locks and their peers side by side; the clients they are measured with are those of an instance"},
 	{"internal/report", "internal/experiment internal/load internal/history internal/check internal/explore internal/schedule internal/grab internal/grab/lock internal/order", "results can be rendered again where nothing runs"},
+	{"internal/workshop", "internal/experiment internal/explore internal/replay internal/schedule", "it judges answers by what commands have come to, and runs none itself"},
 	{"cmd/grabsvc", "internal/instance", "a thin main"},
 	{"cmd/loadgen", "*", "the table of commands"},
 }

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"grablab/internal/fleet"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/stack"
+	"grablab/internal/workshop"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// flushScripts has one instance lock and unlock with the article's scripts, while Redis
+// is made to forget them in between. Each step is printed.
+func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	st, err := stack.Start(ctx, stack.Config{Kind: kind, Needs: lock.Redis})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	instances := fleet.New(fleet.Config{
+		Exe: exe, Instances: 1, OnLost: grab.Abort,
+		Say: func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) },
+	}, st, fleet.FirstPort)
+	defer func() { err = errors.Join(err, instances.Stop()) }()
+	if err := instances.Equip(ctx, fleet.Setup{TTL: time.Minute, Timeout: time.Minute}); err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(&redis.Options{Addr: st.Redis, Protocol: 2})
+	defer client.Close()
+	fmt.Fprintf(stdout, "one instance, on %s\n\n", st.RedisVersion)
+	return (&flush{url: instances.URLs()[0], redis: client, out: stdout}).play(ctx, unlockAs)
+}
+
+// flush is an instance and its Redis.
+type flush struct {
+	url   string
+	redis *redis.Client
+	out   io.Writer
+}
+
+func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, error) {
+	var first, locked grab.Locked
+	var before, released grab.Released
+	known, err := f.redis.ScriptLoad(ctx, "return 1").Result()
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(f.out, "SCRIPT LOAD \"return 1\"         %s\n", known)
+	for _, call := range []struct {
+		path   string
+		answer any
+	}{{"/distrLock/k/u0", &first}, {"/distrUnlock/k/u0", &before}, {"/distrLock/k/u1", &locked}} {
+		if err := f.post(ctx, call.path, call.answer); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.redis.ScriptFlush(ctx).Err(); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(f.out, "SCRIPT FLUSH                   OK\n")
+	said := f.redis.EvalSha(ctx, known, nil).Err()
+	if said == nil {
+		return nil, errors.New("EVALSHA found a script after SCRIPT FLUSH")
+	}
+	fmt.Fprintf(f.out, "EVALSHA %.8s… 0            %v\n", known, said)
+	if err := f.post(ctx, "/distrUnlock/k/"+unlockAs, &released); err != nil {
+		return nil, err
+	}
+	return &workshop.Scripts{Locked: locked.Locked, NoScript: said.Error(), Released: released.Released}, nil
+}
+
+// post calls the instance, and prints what it says.
+func (f *flush) post(ctx context.Context, path string, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(f.out, "POST %-25s %s\n", path, strings.TrimSpace(string(body)))
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("POST %s: %s", path, resp.Status)
+	}
+	return json.Unmarshal(body, answer)
+}

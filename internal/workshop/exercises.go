@@ -1,0 +1,175 @@
+package workshop
+
+import (
+	"math/rand/v2"
+	"strconv"
+)
+
+// figure draws a whole number from low to high for a slot.
+func figure(name string, low, high int) func(*rand.Rand, Facts) {
+	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
+}
+
+// The bounds within which a lock of one's own is searched.
+const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -seconds 40 " +
+	"-property one-winner,lease-exclusive,stale-write,fence,stuck,release-effective"
+
+// Exercises are the twelve, in the order in which they are told.
+var Exercises = []Exercise{
+	{
+		Number: 1, Minutes: 4, Options: "abcd", Right: "d", Draw: figure("drivers", 8, 18), Hints: 1,
+		Show:      []Step{{Run: "-scenario article -strategies none -seed {seed}", Measure: cell("shown", "none", "none")}},
+		Claims:    []Claim{{"shown.verdict", "unsafe"}, {"shown.grabs", "20"}, {"shown.double", "19"}},
+		Questions: []Question{{Points: 2, Judge: doubles}},
+		Check:     []Step{{Run: "-scenario article -strategies none -drivers {drivers} -seed {seed}", Measure: cell("check", "none", "none")}},
+	},
+	{
+		Number: 2, Minutes: 6, Options: "abcd", Right: "b", Draw: figure("instances", 3, 5), Hints: 1,
+		Show: []Step{
+			{Run: "-scenario article -strategies mutex -instances 1 -seed {seed}", Measure: cell("one", "mutex", "none")},
+			{Run: "-scenario article -strategies mutex -seed {seed}", Measure: cell("two", "mutex", "none")},
+		},
+		Claims:    []Claim{{"one.verdict", "unknown"}, {"one.grabs", "1"}, {"two.verdict", "unsafe"}, {"two.grabs", "2"}},
+		Questions: []Question{{Points: 1, Judge: winners}, {Points: 1, Judge: provesNothing}},
+		Check:     []Step{{Run: "-scenario article -strategies mutex -instances {instances} -seed {seed}", Measure: cell("check", "mutex", "none")}},
+	},
+	{
+		Number: 3, Minutes: 5, Options: "abcd", Right: "c", Draw: figure("ttl", 2, 4), Hints: 1,
+		Show: []Step{
+			{Run: "-strategies setnx-nottl,setnx -faults crash -seed {seed}", Needs: Signals,
+				Measure: all(cell("nottl", "setnx-nottl", "crash"), cell("shown", "setnx", "crash")), Instead: []Step{
+					{Run: "explore -strategies setnx-nottl,setnx -faults crash -property stuck", Measure: all(search("nottl", "setnx-nottl"), search("shown", "setnx"))},
+				}},
+		},
+		Claims:    []Claim{{"nottl.verdict", "stuck"}, {"shown.verdict", "safe"}},
+		Questions: []Question{{Points: 2, Judge: longestWait}},
+		Check: []Step{
+			{Run: "-strategies setnx -faults crash -ttl {ttl}s -wait 10s -seed {seed}", Needs: Signals, Measure: cell("check", "setnx", "crash"), Instead: []Step{
+				{Run: "explore -strategies setnx-nottl -faults crash -property stuck -ttl {ttl}s", Measure: search("lost", "setnx-nottl")},
+				{Run: "explore -replay {lost.file} -strategies setnx", Measure: expiry("check")},
+			}},
+		},
+	},
+	{
+		Number: 4, Minutes: 5, Options: "abcd", Right: "b", Hints: 1,
+		Show: []Step{{Run: "explore -strategies setnx-expire,setnx -faults crash -property stuck",
+			Measure: all(search("expire", "setnx-expire"), search("setnx", "setnx"))}},
+		Claims:    []Claim{{"expire.verdict", "stuck"}, {"expire.mode", "F4"}, {"expire.steps", "5"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"}},
+		Questions: []Question{{Points: 2, File: true, Judge: oneLineMore}},
+		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
+	},
+	{
+		Number: 5, Minutes: 6, Options: "abcd", Right: "c", Hints: 1,
+		Show: []Step{
+			{Run: "explore -strategies setnx-del -property lease-exclusive -faults slow -actors 2", Measure: search("two", "setnx-del")},
+			{Run: "explore -strategies setnx-del -property lease-exclusive -faults slow -actors 3", Measure: search("three", "setnx-del")},
+		},
+		Claims:    []Claim{{"two.verdict", "safe"}, {"two.complete", "true"}, {"three.verdict", "unsafe"}, {"three.mode", "F5"}},
+		Questions: []Question{{Points: 2, Judge: stepOfTwo}},
+	},
+	{
+		Number: 6, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
+		Show: []Step{
+			{Run: "explore -strategies setnx-getdel,setnx,setnx-watch -actors 3 -faults pause -property lease-exclusive",
+				Measure: all(search("getdel", "setnx-getdel"), search("setnx", "setnx"), search("watch", "setnx-watch"))},
+			{Run: "-strategies setnx-getdel -seed {seed}", Measure: cell("load", "setnx-getdel", "none")},
+			{Run: "workshop -script-flush", Measure: scripts("flushed")},
+		},
+		Claims: []Claim{
+			{"getdel.verdict", "unsafe"}, {"getdel.mode", "F6"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"},
+			{"watch.verdict", "safe"}, {"watch.complete", "true"}, {"load.verdict", "safe"}, {"flushed.noscript", "NOSCRIPT"}, {"flushed.released", "1"},
+		},
+		Questions: []Question{{Points: 1, Judge: pausedAfter}, {Points: 1, Judge: releasedOther}},
+		Check:     []Step{{Run: "workshop -script-flush -unlock-as u2", Measure: scripts("check")}},
+	},
+	{
+		Number: 7, Minutes: 7, Options: "abcd", Right: "c", Hints: 1,
+		Show: []Step{
+			{Run: clocks + " -strategies setnx-getset,setnx -clock-offset 200ms", Measure: all(cell("near", "setnx-getset", "none"), cell("near.setnx", "setnx", "none"))},
+			{Run: clocks + " -strategies setnx-getset,setnx -clock-offset 600ms", Measure: all(cell("far", "setnx-getset", "none"), cell("far.setnx", "setnx", "none"))},
+			{Run: "-strategies setnx-getset-seconds,setnx-getset -ttl 1s -work 600ms -orders 10 -drivers 10 -rate 200 -seed {seed}",
+				Measure: all(cell("seconds", "setnx-getset-seconds", "none"), cell("ms", "setnx-getset", "none"))},
+		},
+		Claims: []Claim{
+			{"near.verdict", "safe"}, {"near.setnx.verdict", "safe"}, {"far.verdict", "unsafe"}, {"far.setnx.verdict", "safe"},
+			{"seconds.verdict", "unsafe"}, {"ms.verdict", "safe"},
+		},
+		Questions: []Question{{Points: 2, Judge: smallestOffset}},
+		Check: []Step{
+			{Run: clocks + " -strategies setnx-getset -clock-offset {below}ms", Measure: cell("below", "setnx-getset", "none")},
+			{Run: clocks + " -strategies setnx-getset -clock-offset {above}ms", Measure: cell("above", "setnx-getset", "none")},
+		},
+	},
+	{
+		Number: 8, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
+		Show: []Step{
+			{Run: "explore -strategies watchdog -faults pause -property one-winner", Measure: search("search", "watchdog")},
+			{Run: "-strategies watchdog -faults pause -seed {seed}", Needs: Signals, Measure: cell("paused", "watchdog", "pause"), Instead: []Step{
+				{Run: "explore -replay {search.file}", Measure: search("paused", "watchdog")},
+			}},
+			{Run: "run -schedule {search.file} -stack local", Needs: Servers, Measure: forced("forced"), Instead: []Step{
+				{Run: "explore -replay {search.file}", Measure: rows("forced")},
+			}},
+		},
+		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"forced.rows", "2"}},
+		Questions: []Question{{Points: 1, Judge: whereStopped}, {Points: 1, Judge: rowsFenced}},
+		Check: []Step{
+			{Run: "run -schedule {search.file} -stack local -strategies watchdog-fenced", Needs: Servers, Measure: forced("check"), Instead: []Step{
+				{Run: "explore -replay {search.file} -strategies watchdog-fenced", Measure: rows("check")},
+			}},
+		},
+	},
+	{
+		Number: 9, Minutes: 8, Options: "abc", Right: "b", Hints: 1,
+		Show: []Step{
+			{Run: nodes + " -faults redis-restart", Measure: threeCells("redis-restart")},
+			{Run: "explore -strategies redlock-miswired -faults redis-restart -property lease-exclusive", Measure: search("twice", "redlock-miswired")},
+			{Run: "explore -replay {twice.file} -strategies redlock", Measure: search("thrice", "redlock")},
+			{Run: "-stack local -only watchdog/failover -only redlock/failover -seed {seed}", Needs: Servers,
+				Measure: all(cell("failover.watchdog", "watchdog", "failover"), cell("failover.redlock", "redlock", "failover")), Instead: []Step{
+					{Run: "explore -strategies watchdog -faults failover -property one-winner", Measure: search("failover.watchdog", "watchdog")},
+				}},
+		},
+		Claims: []Claim{
+			{"redis-restart.watchdog.verdict", "unsafe"}, {"redis-restart.redlock.verdict", "safe"}, {"redis-restart.redlock-miswired.verdict", "unsafe"},
+			{"twice.verdict", "unsafe"}, {"twice.mode", "F20"}, {"thrice.breaks", "0"}, {"failover.watchdog.verdict", "unsafe"},
+		},
+		Questions: []Question{{Points: 2, Words: 6, Judge: sixCells}},
+		Check:     []Step{{Run: nodes + " -faults amnesia", Measure: threeCells("amnesia")}},
+	},
+	{
+		Number: 10, Minutes: 8, Options: "abcd", Right: "c", Hints: 1,
+		Show: []Step{
+			{Run: "explore -strategies setnx-fence-write -faults pause -property one-winner", Measure: search("half", "setnx-fence-write")},
+			{Run: "-strategies setnx-fenced,setnx-fence-write -faults pause -seed {seed}", Needs: Signals,
+				Measure: all(cell("fenced", "setnx-fenced", "pause"), cell("write", "setnx-fence-write", "pause")), Instead: []Step{
+					{Run: "explore -replay {half.file} -strategies setnx-fenced", Measure: rows("fenced")},
+				}},
+			{Run: "explore -strategies setnx-fenced -faults pause", Measure: search("whole", "setnx-fenced")},
+		},
+		Claims: []Claim{
+			{"fenced.double", "0"}, {"half.verdict", "unsafe"}, {"half.mode", "F34"},
+			{"whole.verdict", "safe"}, {"whole.complete", "true"},
+		},
+		Questions: []Question{{Points: 1, File: true, Judge: linesMoved}, {Points: 1, Judge: overlapsRemain}},
+		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
+	},
+	{
+		Number: 11, Minutes: 6, Options: "abc", Right: "b", Hints: 1,
+		Show: []Step{{Run: "-strategies none,mysql-cas,setnx,redlock -orders 20 -drivers 10 -seed {seed}", Measure: all(
+			cell("none", "none", "none"), cell("cas", "mysql-cas", "none"), cell("setnx", "setnx", "none"), cell("redlock", "redlock", "none"))}},
+		Claims:    []Claim{{"none.verdict", "unsafe"}, {"cas.verdict", "safe"}, {"setnx.verdict", "safe"}, {"redlock.verdict", "safe"}},
+		Questions: []Question{{Points: 1, Judge: commandsOver}, {Points: 1, Judge: prevented}},
+	},
+	{
+		Number: 12, Minutes: 13, Options: "abc", Right: "b", Hints: 3,
+		Questions: []Question{{Points: 3, File: true, Judge: ownLock}},
+		Check:     []Step{{Run: "explore -file {file} " + ownBounds, Measure: own}},
+	},
+}
+
+// clocks is a load in which offsets of a clock decide, and not chance: the second
+// instance is ahead, and the first of two drivers comes to the first one.
+const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
+
+const nodes = "-strategies watchdog,redlock,redlock-miswired -seed {seed}"

@@ -1,0 +1,491 @@
+package workshop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Session leads through exercises in a terminal.
+type Session struct {
+	Texts    *Texts
+	Progress *Progress
+	Dir      string // where the commands of exercises write
+	Do       Do
+	Local    bool  // every run is on real servers
+	Servers  error // why there are none; nil: there are
+	Signals  bool  // the system can stop and kill a process
+	Program  string
+	Out      io.Writer
+}
+
+// columns is how wide text is set.
+const columns = 90
+
+// say prints sentences.
+func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
+
+func (s *Session) print(indent, text string) {
+	for i, line := range Wrap(text, columns-Width(indent)) {
+		if i == 1 {
+			indent = strings.Repeat(" ", Width(indent))
+		}
+		fmt.Fprintln(s.Out, strings.TrimRight(indent+line, " "))
+	}
+}
+
+// labelled prints a sentence behind a label, and a blank between them where the label ends
+// in no wide character, which has its own.
+func (s *Session) labelled(label, key string, f Facts) {
+	text := s.Texts.Say(label, f)
+	if last := []rune(text); Width(string(last[len(last)-1])) == 1 {
+		text += " "
+	}
+	s.print("", text+s.Texts.Say(key, f))
+}
+
+func (s *Session) blank() { fmt.Fprintln(s.Out) }
+
+// key is that of a sentence of an exercise.
+func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
+
+// with adds facts to those of an exercise.
+func (s *Session) with(e Exercise, more Facts) Facts {
+	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
+	for _, facts := range []Facts{s.Progress.of(e).Facts, more} {
+		for k, v := range facts {
+			f[k] = v
+		}
+	}
+	return f
+}
+
+// List prints the exercises, the score, and what is next.
+func (s *Session) List() {
+	titles, widest := make([]string, len(Exercises)), 0
+	for i, e := range Exercises {
+		titles[i] = s.Texts.Say(key(e, "title"), nil)
+		widest = max(widest, Width(titles[i]))
+	}
+	head := []string{s.Texts.Say("ui.exercise", nil), s.Texts.Say("ui.minutes", nil), s.Texts.Say("ui.points", nil), s.Texts.Say("ui.state", nil)}
+	widest = max(widest, Width(head[0]))
+	row := func(n, title, minutes, points, state string) {
+		line := fmt.Sprintf("%2s  %s  %s  %s  %s", n, pad(title, widest), padLeft(minutes, Width(head[1])), padLeft(points, Width(head[2])), state)
+		fmt.Fprintln(s.Out, strings.TrimRight(line, " "))
+	}
+	row("", head[0], head[1], head[2], head[3])
+	for i, e := range Exercises {
+		state := s.Progress.of(e)
+		word := "ui.todo"
+		switch {
+		case state.done():
+			word = "ui.done"
+		case state.Predicted != "":
+			word = "ui.begun"
+		}
+		row(strconv.Itoa(e.Number), titles[i], strconv.Itoa(e.Minutes), fmt.Sprintf("%d/%d", state.points(e), e.Points()), s.Texts.Say(word, nil))
+	}
+	s.blank()
+	points, of := s.Progress.Points()
+	f := Facts{"points": strconv.Itoa(points), "of": strconv.Itoa(of), "program": s.Program, "next": strconv.Itoa(s.Progress.Next())}
+	s.say("ui.score", f)
+	if s.Progress.Next() == 0 {
+		s.say("ui.all", f)
+		return
+	}
+	s.say("ui.next", f)
+}
+
+func padLeft(text string, columns int) string {
+	return strings.Repeat(" ", max(0, columns-Width(text))) + text
+}
+
+// Show prints the exercise, with its options until there is a prediction.
+func (s *Session) Show(e Exercise) {
+	f := s.with(e, Facts{"minutes": strconv.Itoa(e.Minutes), "of": strconv.Itoa(e.Points())})
+	fmt.Fprintf(s.Out, "%d  %s\n", e.Number, s.Texts.Say(key(e, "title"), f))
+	s.say("ui.worth", f)
+	s.blank()
+	s.say(key(e, "ask"), f)
+	s.blank()
+	options, _ := e.drawn(s.Progress.Seed)
+	for i, o := range options {
+		s.print("  "+letter(i)+"  ", s.Texts.Say(key(e, o), f))
+	}
+	s.blank()
+}
+
+// letter is by which an option is shown at a place.
+func letter(place int) string { return string(rune('a' + place)) }
+
+// Predicted says whether there is a prediction.
+func (s *Session) Predicted(e Exercise) bool { return s.Progress.of(e).Predicted != "" }
+
+// Done says whether nothing is left to answer.
+func (s *Session) Done(e Exercise) bool { return s.Progress.of(e).done() }
+
+// Ran says whether the commands of an exercise have been run.
+func (s *Session) Ran(e Exercise) bool { return s.Progress.of(e).Ran }
+
+// AskPrediction is how a prediction is asked for.
+func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
+
+// HowTo says which call goes on where nobody can be asked.
+func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.with(e, nil)) }
+
+// Predict keeps the first prediction, the letter of an option as it is shown.
+func (s *Session) Predict(e Exercise, shown string) error {
+	options, _ := e.drawn(s.Progress.Seed)
+	shown = strings.ToLower(strings.TrimSpace(shown))
+	if len(shown) != 1 || int(shown[0])-'a' < 0 || int(shown[0])-'a' >= len(options) {
+		return fmt.Errorf("%w: %q; want a letter from a to %s", ErrAnswer, shown, letter(len(options)-1))
+	}
+	state := s.Progress.of(e)
+	if state.Predicted != "" {
+		s.say("ui.predicted", nil)
+		return nil
+	}
+	state.Predicted = options[shown[0]-'a']
+	return s.Progress.Save()
+}
+
+// Folder is where, in the results folder, the commands of exercises write. Its name keeps
+// the go command out: a lock that is written there is no package of this module.
+const Folder = "_workshop"
+
+// folder is that of an exercise.
+func (s *Session) folder(e Exercise) string {
+	return filepath.Join(s.Dir, Folder, strconv.Itoa(e.Number))
+}
+
+// Run runs the commands of an exercise, and says whether the prediction was right and
+// what to look at.
+func (s *Session) Run(ctx context.Context, e Exercise) error {
+	state := s.Progress.of(e)
+	dir := s.folder(e)
+	if err := os.RemoveAll(filepath.Join(dir, "show")); err != nil {
+		return fmt.Errorf("workshop: %w", err)
+	}
+	state.Facts["dir"] = filepath.Join(dir, "show")
+	if err := s.steps(ctx, e.Show, state.Facts, s.Out); err != nil {
+		return err
+	}
+	if e.Number == ownExercise {
+		if err := s.template(dir, state.Facts); err != nil {
+			return err
+		}
+	}
+	state.Ran = true
+	if err := s.Progress.Save(); err != nil {
+		return err
+	}
+	f := s.with(e, nil)
+	for _, c := range e.Claims {
+		if got, measured := state.Facts[c.Fact]; measured && got != c.Value {
+			s.say("ui.differs", Facts{"fact": c.Fact, "got": got, "want": c.Value, "program": s.Program, "n": f["n"]})
+			s.blank()
+		}
+	}
+	s.verdict(e, f)
+	return nil
+}
+
+// verdict says what became of the prediction, and what to look at.
+func (s *Session) verdict(e Exercise, f Facts) {
+	predicted := s.Progress.of(e).Predicted
+	mark := "✗ "
+	if predicted == e.Right {
+		mark = "✓ "
+	}
+	s.print(mark, s.Texts.Say(key(e, "why."+predicted), f))
+	s.blank()
+	s.labelled("ui.look", key(e, "look"), f)
+	s.blank()
+}
+
+// steps runs commands, prints what they print to out, and takes their facts.
+func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer) error {
+	for _, step := range steps {
+		if why := s.lacks(step.Needs); why != "" {
+			s.print("", s.Texts.Say(why, Facts{"command": s.Program + " " + strings.Join(fill(step.Run, f), " ")}))
+			if step.Instead != nil {
+				s.say("ui.instead", nil)
+			}
+			s.blank()
+			if err := s.steps(ctx, step.Instead, f, out); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.step(ctx, step, f, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lacks is the key of the sentence that says what is not there; "": all is.
+func (s *Session) lacks(n Need) string {
+	switch {
+	case n == Servers && s.Servers != nil:
+		return "ui.noservers"
+	case n == Signals && !s.Signals:
+		return "ui.nosignals"
+	}
+	return ""
+}
+
+func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer) error {
+	args := s.arguments(step, f)
+	fmt.Fprintf(out, "$ %s %s\n\n", s.Program, strings.Join(args, " "))
+	o, err := s.Do(ctx, args, out)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	return step.Measure(o, f)
+}
+
+// arguments are the words of a command, with where it writes and on what it runs.
+func (s *Session) arguments(step Step, f Facts) []string {
+	args := fill(step.Run, f)
+	switch args[0] {
+	case "explore":
+		if !slices.Contains(args, "-replay") {
+			args = append(args, "-out", f["dir"])
+		}
+		args = append(args, "-quiet")
+	case "workshop", "run":
+		if args[0] == "workshop" && s.Local {
+			args = append(args, "-stack", "local")
+		}
+	default:
+		if s.Local && !slices.Contains(args, "-stack") {
+			args = append(args, "-stack", "local")
+		}
+		args = append(args, "-out", s.fresh(f["dir"]), "-quiet")
+	}
+	return args
+}
+
+// fresh is a folder in dir that no run has written to.
+func (s *Session) fresh(dir string) string {
+	for n := 1; ; n++ {
+		path := filepath.Join(dir, "run-"+strconv.Itoa(n))
+		if _, err := os.Stat(path); err != nil {
+			return path
+		}
+	}
+}
+
+// Questions are how each answer is asked for, nothing for one that is right already.
+func (s *Session) Questions(e Exercise) []string {
+	var asked []string
+	for i := range e.Questions {
+		text := ""
+		if !s.Progress.of(e).Answers[i].Right {
+			text = s.Texts.Say(key(e, question(i)+".ask"), s.with(e, nil))
+		}
+		asked = append(asked, text)
+	}
+	return asked
+}
+
+// Print prints what Questions returned, in lines.
+func (s *Session) Print(text string) { s.print("", text) }
+
+func question(i int) string { return "q" + strconv.Itoa(i+1) }
+
+// Leave, in place of an answer, leaves a question for later.
+const Leave = "-"
+
+// Answer judges the answers, one for each question or [Leave], and says why. Its errors
+// wrap ErrAnswer where one is neither right nor wrong.
+func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
+	state := s.Progress.of(e)
+	if len(answers) != len(e.Questions) {
+		return fmt.Errorf("%w: %d answers to %d questions; want one for each, - for one that is left", ErrAnswer, len(answers), len(e.Questions))
+	}
+	for i, q := range e.Questions {
+		if !left(answers[i]) && len(answers[i]) != q.words() {
+			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.words())
+		}
+	}
+	var shown bytes.Buffer // what the commands print would give a wrong answer its right one
+	if err := s.check(ctx, e, answers, &shown); err != nil {
+		return err
+	}
+	marks := make([]*Mark, len(answers))
+	allRight := true
+	for i, q := range e.Questions {
+		if left(answers[i]) || state.Answers[i].Right {
+			continue
+		}
+		m, err := q.Judge(answers[i], state.Facts)
+		if err != nil {
+			return err
+		}
+		marks[i] = &m
+		allRight = allRight && m.Why == right
+	}
+	if allRight {
+		_, _ = shown.WriteTo(s.Out)
+	}
+	for i, m := range marks {
+		if m != nil {
+			s.mark(e, i, *m)
+		}
+	}
+	if err := s.Progress.Save(); err != nil {
+		return err
+	}
+	s.Conclude(e)
+	return nil
+}
+
+func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
+
+// check runs what the answers are judged by. What is handed in is shown as it goes.
+func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
+	f := s.Progress.of(e).Facts
+	f["dir"] = filepath.Join(s.folder(e), "check")
+	if err := os.RemoveAll(f["dir"]); err != nil {
+		return fmt.Errorf("workshop: %w", err)
+	}
+	asked := false
+	for i, q := range e.Questions {
+		if left(answers[i]) || s.Progress.of(e).Answers[i].Right {
+			continue
+		}
+		asked = true
+		if !q.File {
+			if e.Number == clocksExercise {
+				if err := around(answers[i], f); err != nil {
+					return err
+				}
+			} else if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
+				return err
+			}
+			continue
+		}
+		text, err := os.ReadFile(answers[i][0])
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
+		f["file"], f["handed"] = answers[i][0], string(text)
+		return s.handedIn(ctx, e, f)
+	}
+	if !asked || slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
+		return nil
+	}
+	return s.steps(ctx, e.Check, f, shown)
+}
+
+// The exercises in which the answer makes the commands.
+const (
+	clocksExercise = 7
+	ownExercise    = 12
+)
+
+// around sets the offsets between which an answer must lie.
+func around(words []string, f Facts) error {
+	n, err := offset(words)
+	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
+	return err
+}
+
+// handedIn plays a file that was handed in.
+func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
+	if e.Number != ownExercise {
+		if _, _, err := handedIn(f, map[int]string{4: "expire.schedule", 10: "half.schedule"}[e.Number]); err != nil {
+			return err
+		}
+		return s.steps(ctx, e.Check, f, s.Out)
+	}
+	s.say("ui.building", nil)
+	s.blank()
+	f["own.refused"] = ""
+	err := s.steps(ctx, e.Check, f, s.Out)
+	if refused := (RefusedError{}); errors.As(err, &refused) {
+		f["own.refused"] = refused.Why
+		s.print("", refused.Why)
+		s.blank()
+		return nil
+	}
+	return err
+}
+
+// RefusedError says why a lock of one's own is none.
+type RefusedError struct{ Why string }
+
+// Error is that.
+func (e RefusedError) Error() string { return e.Why }
+
+// mark keeps what an answer was worth, and says why.
+func (s *Session) mark(e Exercise, i int, m Mark) {
+	a := &s.Progress.of(e).Answers[i]
+	a.Best = max(a.Best, m.Points)
+	f := s.with(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
+	why := key(e, question(i)+"."+m.Why)
+	if m.Why == other && !s.Texts.Has(why) {
+		why = "ui.wrong"
+	}
+	sign := "✗ "
+	if a.Right = m.Why == right; a.Right {
+		sign = "✓ "
+	} else if !e.Questions[i].File {
+		a.Wrong++
+	}
+	s.print(sign, s.Texts.Say(why, f))
+	s.blank()
+}
+
+// Conclude prints the moral once nothing is left, and the score.
+func (s *Session) Conclude(e Exercise) {
+	state := s.Progress.of(e)
+	points, of := s.Progress.Points()
+	f := s.with(e, Facts{"points": strconv.Itoa(state.points(e)), "of": strconv.Itoa(e.Points()),
+		"score": strconv.Itoa(points), "all": strconv.Itoa(of), "next": strconv.Itoa(s.Progress.Next())})
+	if !state.done() {
+		s.say("ui.again", f)
+		return
+	}
+	s.labelled("ui.moral", key(e, "moral"), f)
+	s.blank()
+	s.say("ui.earned", f)
+	if s.Progress.Next() != 0 {
+		s.say("ui.next", f)
+	}
+}
+
+// Recall says again what a prediction and a run have come to.
+func (s *Session) Recall(e Exercise) { s.verdict(e, s.with(e, nil)) }
+
+// Hint prints the next hint, which costs a point.
+func (s *Session) Hint(e Exercise) error {
+	state := s.Progress.of(e)
+	switch {
+	case state.done():
+		s.say("ui.hint.done", nil)
+		return nil
+	case state.Predicted == "":
+		s.say("ui.hint.early", nil)
+		return nil
+	case state.Hints < e.Hints:
+		state.Hints++
+	}
+	for i := range state.Hints {
+		s.print("• ", s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.with(e, nil)))
+	}
+	if state.Hints == e.Hints {
+		s.say("ui.hint.last", nil)
+	}
+	return s.Progress.Save()
+}

@@ -1,0 +1,161 @@
+package workshop
+
+import (
+	"embed"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"golang.org/x/text/language"
+	"golang.org/x/text/width"
+)
+
+//go:embed text
+var files embed.FS
+
+// Languages are those of the texts, the default first.
+var Languages = []string{"en", "zh", "ja"}
+
+// Texts are the sentences of one language by key. A sentence has named slots,
+// {double}.
+type Texts struct {
+	Language string
+	byKey    map[string]string
+}
+
+var slots = regexp.MustCompile(`\{[a-z][\w.-]*\}`)
+
+// Load reads the texts of a language.
+func Load(lang string) (*Texts, error) {
+	b, err := files.ReadFile("text/" + lang + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("workshop: there is no text in %q; there are %s", lang, strings.Join(Languages, ", "))
+	}
+	var tree map[string]any
+	if err := yaml.Unmarshal(b, &tree); err != nil {
+		return nil, fmt.Errorf("workshop: text/%s.yaml: %w", lang, err)
+	}
+	t := &Texts{lang, map[string]string{}}
+	return t, t.flatten("", tree)
+}
+
+func (t *Texts) flatten(prefix string, tree map[string]any) error {
+	for key, value := range tree {
+		switch v := value.(type) {
+		case string:
+			t.byKey[prefix+key] = strings.TrimRight(v, "\n")
+		case map[string]any:
+			if err := t.flatten(prefix+key+".", v); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("workshop: text/%s.yaml: %s%s is %T; want a sentence", t.Language, prefix, key, value)
+		}
+	}
+	return nil
+}
+
+// Keys are those of all sentences, sorted.
+func (t *Texts) Keys() []string { return slices.Sorted(maps.Keys(t.byKey)) }
+
+// Has says whether there is a sentence.
+func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
+
+// Say is a sentence with its slots filled. What is missing stays to be seen.
+func (t *Texts) Say(key string, f Facts) string {
+	text, ok := t.byKey[key]
+	if !ok {
+		return "{" + key + "}"
+	}
+	return slots.ReplaceAllStringFunc(text, func(slot string) string {
+		if value, ok := f[strings.Trim(slot, "{}")]; ok {
+			return value
+		}
+		return slot
+	})
+}
+
+// FromLocale is the language of the texts that fits a locale best, such as
+// zh_CN.UTF-8; the default where none fits.
+func FromLocale(locale string) string {
+	locale, _, _ = strings.Cut(locale, ".")
+	locale, _, _ = strings.Cut(locale, "@")
+	tag, err := language.Parse(strings.ReplaceAll(locale, "_", "-"))
+	if err != nil {
+		return Languages[0]
+	}
+	tags := make([]language.Tag, len(Languages))
+	for i, l := range Languages {
+		tags[i] = language.MustParse(l)
+	}
+	_, i, confidence := language.NewMatcher(tags).Match(tag)
+	if confidence == language.No {
+		return Languages[0]
+	}
+	return Languages[i]
+}
+
+// Width is how many columns of a terminal a text takes: wide characters take two.
+func Width(text string) int {
+	n := 0
+	for _, r := range text {
+		n++
+		if k := width.LookupRune(r).Kind(); k == width.EastAsianWide || k == width.EastAsianFullwidth {
+			n++
+		}
+	}
+	return n
+}
+
+// pad fills a text with blanks up to a width.
+func pad(text string, columns int) string {
+	return text + strings.Repeat(" ", max(0, columns-Width(text)))
+}
+
+// Wrap breaks a text into lines of so many columns at the most: between words, and
+// between wide characters, but before none that must not begin a line.
+func Wrap(text string, columns int) []string {
+	var lines []string
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		line := ""
+		for _, piece := range pieces(paragraph) {
+			if line != "" && Width(line)+Width(strings.TrimRight(piece, " ")) > columns {
+				lines = append(lines, strings.TrimRight(line, " "))
+				line = ""
+			}
+			line += piece
+		}
+		lines = append(lines, strings.TrimRight(line, " "))
+	}
+	return lines
+}
+
+// noStart are characters that must not begin a line.
+const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
+
+// pieces are what a line may be broken between.
+func pieces(text string) []string {
+	var all []string
+	var piece strings.Builder
+	end := func() {
+		if piece.Len() > 0 {
+			all = append(all, piece.String())
+			piece.Reset()
+		}
+	}
+	before := ' '
+	for _, r := range text {
+		wide := Width(string(r)) == 2
+		starts := before == ' ' && r != ' ' || (wide || Width(string(before)) == 2) && r != ' '
+		if starts && !strings.ContainsRune(noStart, r) && !strings.ContainsRune("（「『【〈《“‘", before) {
+			end()
+		}
+		piece.WriteRune(r)
+		before = r
+	}
+	end()
+	return all
+}
