@@ -91,7 +91,7 @@ type execution struct {
 	alternatives []*call       // that could have gone in place of the last step
 	underway     []*call       // that could have arrived late in place of the last step
 	heldUp       bool          // time has passed while a call could have gone through, or an actor was paused
-	heldUpFor    time.Duration // such time, by timers alone
+	heldUpFor    time.Duration // such time
 	faulted      bool          // a step was neither a call nor the passing of time
 	stillLate    bool          // a short delay has passed while a reply was late
 	mayLeaveLock bool          // a step after which a lock may rightly stay behind

@@ -171,6 +171,11 @@ func tokenIn(c *call) string {
 	return ""
 }
 
+// onAnyNode says whether a server has yet to free what it granted the actor.
+func (a *actor) onAnyNode() bool {
+	return slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.until.After(l.node.now()) })
+}
+
 // leased says whether the strategy's locks are leases of lock servers.
 func (x *execution) leased() bool { return len(x.nodes) > 0 }
 

@@ -346,7 +346,7 @@ const longestPause = 300 * time.Millisecond
 // that was late, or was not sent, excuses what it leaves until then, and no longer.
 func (x *execution) judgeEnd() {
 	x.judgeReleases()
-	if !x.mayLeaveLock && !slices.ContainsFunc(x.actors, func(a *actor) bool { return a.hung || a.dead && x.leaseLeft(a) > 0 }) {
+	if !x.mayLeaveLock && !slices.ContainsFunc(x.actors, func(a *actor) bool { return a.hung || a.dead && a.onAnyNode() }) {
 		x.judgeResidue()
 		if x.answered() {
 			return

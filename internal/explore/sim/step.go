@@ -318,6 +318,12 @@ func (x *execution) leaseEnd() bool {
 	case <-x.arrived: // an old signal
 	default:
 	}
+	began := time.Now()
+	defer func() {
+		if x.heldUp {
+			x.heldUpFor += time.Since(began)
+		}
+	}()
 	timer := time.NewTimer(left + time.Millisecond)
 	defer timer.Stop()
 	for {
