@@ -34,6 +34,8 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "no order was contended"
 	case len(c.Points) == 0 && m.tried < c.Orders: // what a fault strikes, the probes have tried
 		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
+	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // as if all were taken before
+		return catalog.Unknown, "no order was grabbed at all"
 	default:
 		return catalog.Safe, ""
 	}

@@ -59,6 +59,7 @@ func TestJudge(t *testing.T) {
 		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got as far as the lock: before claim 1"},
 		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "one instance alone served"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no order was contended"},
+		{"no order was grabbed", calmCell, []change{func(c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }}, catalog.Unknown, "no order was grabbed at all"},
 		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was not tried: no driver got past the lock"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
