@@ -200,3 +200,14 @@ func TestWriteErrors(t *testing.T) {
 		t.Errorf("Markdown: %v", err)
 	}
 }
+
+// How a service of others comes to grab an order twice is not known.
+func TestForeignCause(t *testing.T) {
+	var b bytes.Buffer
+	if err := report.Text(&b, run("rush", cell(experiment.Foreign, catalog.Unsafe, 611, 100, 98, 12.52))); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "98 of 100 orders were grabbed more than once, 511 grabs too many.") || strings.Contains(b.String(), "one driver reads") {
+		t.Errorf("said\n%s", &b)
+	}
+}

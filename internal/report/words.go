@@ -155,8 +155,12 @@ func moral(c experiment.Cell, instances int) string {
 	case instances == 2 && c.Requests > 2*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.Orders > 0:
 		return each(c.Orders) + " won by exactly 2 drivers, one for each instance, as if the lock reached no further than its own process."
 	case *c.DoubleGrabs > 0:
-		return fmt.Sprintf("%s grabbed more than once, %s too many: one driver reads that an order is free, and another does before the first has written.",
-			ofAll(*c.OrdersDoubleGrabbed, c.Orders), plural(*c.DoubleGrabs, "grab", "grabs"))
+		cause := ": one driver reads that an order is free, and another does before the first has written."
+		if c.Strategy == experiment.Foreign { // what it does is not known
+			cause = "."
+		}
+		return fmt.Sprintf("%s grabbed more than once, %s too many%s",
+			ofAll(*c.OrdersDoubleGrabbed, c.Orders), plural(*c.DoubleGrabs, "grab", "grabs"), cause)
 	case c.Verdict == catalog.Stuck && c.StuckOrders != nil:
 		return fmt.Sprintf("no order was grabbed twice, but %s left that no driver can grab any more.", ofAll(*c.StuckOrders, c.Orders))
 	case c.Verdict != catalog.Safe:
