@@ -103,7 +103,7 @@ func TestResumeContradicted(t *testing.T) {
 	write := func(name, commit string, args ...string) {
 		var b bytes.Buffer
 		err := report.JSON(&b, &experiment.Run{
-			Schema: experiment.Schema, Environment: experiment.Environment{Commit: commit}, Config: experiment.RunConfig{Args: args},
+			Schema: experiment.Schema, ID: name, Environment: experiment.Environment{Commit: commit}, Config: experiment.RunConfig{Args: args},
 		})
 		if err == nil {
 			err = os.Mkdir(name, 0o755)

@@ -42,6 +42,9 @@ func Load(dir string) (*experiment.Run, error) {
 	if run.Schema != experiment.Schema {
 		return nil, fmt.Errorf("%w: %s has schema %d, and this program reads %d", ErrNoRun, path, run.Schema, experiment.Schema)
 	}
+	if run.ID == "" && run.Config.Scenario == "" {
+		return nil, fmt.Errorf("%w: %s says neither id nor scenario, and is no record of a run", ErrNoRun, path)
+	}
 	if err := run.Contradiction(); err != nil {
 		return nil, fmt.Errorf("%w: %s contradicts itself: %w", ErrNoRun, path, err)
 	}

@@ -174,6 +174,7 @@ func TestLoadRefuses(t *testing.T) {
 		"[]":           "cannot unmarshal",
 		`{"schema":2}`: "has schema 2, and this program reads 1",
 		`{}`:           "has schema 0",
+		`{"schema":1}`: "says neither",
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, report.File), []byte(text), 0o644); err != nil {
