@@ -25,7 +25,7 @@ func Parse(text string) (Schedule, error) {
 			continue
 		}
 		if err := s.parseLine(words, seen); err != nil {
-			return Schedule{}, fmt.Errorf("%w: line %d: %q: %w", ErrSyntax, i+1, strings.Join(words, " "), err)
+			return Schedule{}, fmt.Errorf("%w: line %d: %q: %w", ErrSyntax, i+1, excerpt(strings.Join(words, " ")), err)
 		}
 	}
 	for _, h := range headers {
@@ -34,6 +34,16 @@ func Parse(text string) (Schedule, error) {
 		}
 	}
 	return s, nil
+}
+
+// excerpt is the beginning of a line that is too long to be a step: the file may be none
+// of text.
+func excerpt(line string) string {
+	const most = 80
+	if runes := []rune(line); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return line
 }
 
 // StepLines is the number of the line of each step, from 1, in a text that

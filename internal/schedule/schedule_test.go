@@ -102,6 +102,7 @@ func TestErrors(t *testing.T) {
 		"strategy setnx\nttl 3s":       `no line "actors" at the top, such as "actors A@1 B@2"`,
 		top + "A acquires":             `line 5: "A acquires": no such step; a step is one of "A begins"`,
 		top + "A acquire redis":        `no such step`,
+		top + strings.Repeat("x", 999): `line 5: "` + strings.Repeat("x", 80) + `…": no such step`,
 		top + "A aquire 1 redis":       `"aquire": a phase is one of acquire, read`,
 		top + "A acquire 0 redis":      `"0": want a number from 1 on`,
 		top + "B acquire 1 redis":      `no actor B; the actors line names A@1`,
