@@ -321,6 +321,9 @@ func parseTargets(text string) ([]string, error) {
 	}
 	for i, target := range list {
 		u, err := url.Parse(target)
+		if err == nil && u.Port() != "" {
+			_, err = strconv.ParseUint(u.Port(), 10, 16)
+		}
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
 			strings.TrimRight(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 			return nil, fmt.Errorf("%q: want the base URL of an instance, as in http://127.0.0.1:8004", target)

@@ -314,6 +314,7 @@ func TestBadUsage(t *testing.T) {
 		"-instances 0":                       "want a whole number from 1",
 		"-targets h:1":                       "want the base URL",
 		"-targets http://h:1/orders":         "want the base URL",
+		"-targets http://h:65536":            "want the base URL",
 		"-targets http://h:1?x=1":            "want the base URL",
 		"-targets http://h:1,http://h:1/":    "named twice",
 		"-targets http://h:1 -stack local":   "-stack cannot be combined with -targets",
