@@ -61,7 +61,11 @@ func namedFolder(out string) (*folder, error) {
 	}
 	for _, pattern := range []string{report.File, benchFile, "events.jsonl", "*.vegeta.bin"} {
 		if names, _ := fs.Glob(os.DirFS(f.path), pattern); len(names) > 0 { // it fails for a bad pattern alone
-			err := fmt.Errorf("%w: %s has the results of another run: name an empty folder with -out, remove it, or go on with that run by -resume", errUsage, out)
+			advice := "name an empty folder with -out, or remove it"
+			if pattern == report.File { // without it, there is nothing to go on with
+				advice += ", or go on with that run by loadgen run -resume"
+			}
+			err := fmt.Errorf("%w: %s has the results of another run: %s", errUsage, out, advice)
 			return nil, errors.Join(err, f.release())
 		}
 	}

@@ -194,6 +194,9 @@ func TestOutRefused(t *testing.T) {
 		if want := out + " has the results of another run"; !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%s: said %q, want %q", name, &stderr, want)
 		}
+		if resumable := name == report.File; strings.Contains(stderr.String(), "-resume") != resumable {
+			t.Errorf("%s: said %q, and it can be resumed: %v", name, &stderr, resumable)
+		}
 		entries, err := os.ReadDir(out)
 		if err != nil || len(entries) != 1 || string(read(t, out, name)) != "old" {
 			t.Errorf("%s: left are %v, %v", name, entries, err)
