@@ -23,7 +23,7 @@ func (s *settings) resumed() (*settings, error) {
 	}
 	r, err := parseWithScenario(append(slices.Clone(run.Config.Args), s.unrecorded...))
 	if err != nil {
-		return nil, fmt.Errorf("the flags that %s was run with: %w", s.resume, err)
+		return nil, fmt.Errorf("the flags that %s was run with: %s", s.resume, strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
 	}
 	r.Workers, r.Resume = s.Workers, run
 	r.Out, err = filepath.Abs(s.resume)

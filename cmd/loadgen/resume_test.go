@@ -119,6 +119,7 @@ func TestResumeContradicted(t *testing.T) {
 	write("x", commit, "-strategies=none", "-orders=5", "-seed=3")
 	write("old", commit)
 	write("other", "abc1234", "-seed=3")
+	write("changed", commit, "-orders=many")
 	for args, want := range map[string]string{
 		"-resume x -orders 6":         "-orders=6 contradicts x, which was run with -orders=5",
 		"-resume x -drivers 6":        "-drivers=6 contradicts x, which was run without -drivers",
@@ -127,6 +128,7 @@ func TestResumeContradicted(t *testing.T) {
 		"-resume nowhere":             "nowhere has no run.json",
 		"-resume old":                 "does not say with which flags",
 		"-resume other":               "it was run by commit abc1234",
+		"-resume changed":             `loadgen: the flags that changed was run with: invalid value "many" for flag -orders`,
 		"-resume x -assert setnx:x<1": "no field",
 	} {
 		var stdout, stderr bytes.Buffer
