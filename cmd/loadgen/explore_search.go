@@ -83,18 +83,18 @@ func notSearched(err error, stderr io.Writer) int {
 	return complain(stderr, err)
 }
 
-// conclude writes the schedules, prints what there is, and decides the exit code.
+// conclude writes the schedules, prints what there is, also where they could not be
+// written, and decides the exit code.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) int {
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
 		return notSearched(err, stderr)
 	}
+	var unsaved error
 	if s.replay == "" {
-		if err := s.save(results); err != nil {
-			return complain(stderr, err)
-		}
+		unsaved = s.save(results)
 	}
-	if err := s.render(stdout, results); err != nil {
+	if err := errors.Join(s.render(stdout, results), unsaved); err != nil {
 		return complain(stderr, err)
 	}
 	switch {

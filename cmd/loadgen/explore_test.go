@@ -14,6 +14,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
+	"grablab/internal/schedule"
 )
 
 func TestExploreBadUsage(t *testing.T) {
@@ -224,6 +225,24 @@ func TestExploreExitCodes(t *testing.T) {
 		if got := newExploreSettings().conclude(tt.results, tt.err, io.Discard, io.Discard); got != tt.want {
 			t.Errorf("%s: exit %d, want %d", tt.name, got, tt.want)
 		}
+	}
+}
+
+// A search is printed also where its schedules cannot be written.
+func TestExploreUnwritable(t *testing.T) {
+	s := newExploreSettings()
+	s.out = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(s.out, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := explore.Failure{Property: "one-winner", Schedule: schedule.Schedule{Strategy: "none"}}
+	var stdout, stderr bytes.Buffer
+	code := s.conclude([]explore.Result{{Strategy: "none", Verdict: catalog.Unsafe, Failures: []explore.Failure{f}}}, nil, &stdout, &stderr)
+	if code != exitFailed || !strings.Contains(stderr.String(), "loadgen: schedules: ") {
+		t.Errorf("exit %d, %q", code, &stderr)
+	}
+	if !strings.Contains(stdout.String(), "none breaks one-winner") {
+		t.Errorf("printed %q", &stdout)
 	}
 }
 
