@@ -21,6 +21,8 @@ func TestExploreBadUsage(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"broken.txt":   "strategy setnx\nactors A@1\nnodes redis\nttl 3s\nA acquires\n",
+		"property.txt": "strategy setnx\nactors A@1\nnodes redis\nttl 3s\nproperty fances\nA begins\n",
+		"mode.txt":     "strategy setnx\nactors A@1\nnodes redis\nttl 3s\nmode F999\nA begins\n",
 		"other.go":     "package main\n",
 		"nothing.go":   "package lock\n\nvar x = 1\n",
 		"noname.go":    "package lock\n\nvar x = Strategy{Title: \"x\"}\n",
@@ -51,6 +53,8 @@ func TestExploreBadUsage(t *testing.T) {
 		"-format mermaid -strategies setnx,mutex": "name one strategy",
 		"-replay none.txt":                        "no such file",
 		"-replay broken.txt":                      `broken.txt: line 5: "A acquires"`,
+		"-replay property.txt":                    `property.txt: there is no property "fances"; did you mean fence?`,
+		"-replay mode.txt":                        `mode.txt: there is no failure mode "F999"`,
 		"-replay broken.txt -faults pause":        "-faults cannot be combined with -replay",
 		"-shortest -everything":                   "give one of them",
 		"-nodes 2":                                "want a whole number from 3",

@@ -77,9 +77,17 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
 	}
-	if property, note, ok := catalog.FindProperty(s.Property); ok {
+	property, note, ok := catalog.FindProperty(s.Property)
+	switch {
+	case ok:
 		s.Property = property.Name
 		notes.add(note)
+	case s.Property != "":
+		known := namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name })
+		return s, fmt.Errorf("%s: %w", file, noSuch("property", s.Property, known))
+	}
+	if _, ok := catalog.FindMode(s.Mode); s.Mode != "" && !ok {
+		return s, fmt.Errorf("%s: %w", file, noSuch("failure mode", s.Mode, namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID })))
 	}
 	return s, nil
 }
