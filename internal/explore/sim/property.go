@@ -330,7 +330,7 @@ func (x *execution) queues() bool {
 // judgeWait is for actors that have waited so long for a lock that was free.
 func (x *execution) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(x.Strategy.Promises.WakeUp, 0.5) * float64(x.TTL))
-	if !x.disturbed() {
+	if !x.disturbed() && !(x.queues() && x.heldUp) { // a session may have to be taken up again
 		heard := cmp.Or(x.Strategy.Promises.Heard, 0.1)
 		bound = min(bound, max(longestPause, time.Duration(heard*float64(x.TTL))))
 	}
