@@ -162,12 +162,17 @@ func workshopCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		fmt.Fprintln(stderr, "interrupted: what was done before is kept")
 		return exitInterrupted
 	case errors.Is(err, workshop.ErrAnswer):
-		err = fmt.Errorf("%w: %s", errUsage, strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": "))
+		err = fmt.Errorf("%w: %s", errUsage, answerError(err))
 	}
 	if err != nil {
 		return complain(stderr, err)
 	}
 	return exitDone
+}
+
+// answerError is why an answer is neither right nor wrong.
+func answerError(err error) string {
+	return strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": ")
 }
 
 func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -244,7 +249,12 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	if !answers || !s.Ran(e) {
 		s.Show(e)
 	}
-	if !s.Predicted(e) && w.predict == "" {
+	if w.predict != "" {
+		if err := s.Predict(e, w.predict); err != nil {
+			return err
+		}
+	}
+	for !s.Predicted(e) {
 		if w.stdin == nil {
 			s.HowTo(e, "predict")
 			return nil
@@ -253,10 +263,10 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 		if err != nil {
 			return err
 		}
-		w.predict = line
-	}
-	if w.predict != "" {
-		if err := s.Predict(e, w.predict); err != nil {
+		switch err := s.Predict(e, line); {
+		case errors.Is(err, workshop.ErrAnswer):
+			fmt.Fprintln(s.Out, answerError(err))
+		case err != nil:
 			return err
 		}
 	}
@@ -268,11 +278,16 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	case !answers:
 		s.Recall(e)
 	}
-	given, err := w.answers(ctx, s, e)
-	if err != nil || given == nil {
-		return err
+	for {
+		given, err := w.answers(ctx, s, e)
+		if err != nil || given == nil {
+			return err
+		}
+		if err = s.Answer(ctx, e, given); answers || !errors.Is(err, workshop.ErrAnswer) {
+			return err
+		}
+		fmt.Fprintf(s.Out, "%s\n\n", answerError(err))
 	}
-	return s.Answer(ctx, e, given)
 }
 
 // answers takes those of the flags, or asks for them. nil: there are none.
@@ -307,8 +322,9 @@ func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e w
 	return all, nil
 }
 
+// splitWords splits at commas, those of Chinese and Japanese keyboards as well.
 func splitWords(line string) []string {
-	words := strings.Split(line, ",")
+	words := strings.Split(strings.NewReplacer("，", ",", "、", ",").Replace(line), ",")
 	for i := range words {
 		words[i] = strings.TrimSpace(words[i])
 	}
@@ -342,7 +358,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 		all, words = append(all, words[:n]), words[n:]
 	}
 	if len(words) > 0 || slices.ContainsFunc(all, func(a []string) bool { return len(a) == 0 }) {
-		return nil, fmt.Errorf("%w: -answer %q: want %d words, with commas between them", errUsage, w.answer, e.Words())
+		return nil, fmt.Errorf("%w: -answer %q: want %d, with commas between them; - leaves a question", errUsage, w.answer, e.Words())
 	}
 	return all, nil
 }

@@ -386,7 +386,7 @@ func TestWorkshopCommand(t *testing.T) {
 		{[]string{"5", "-predict", "a"}, exitDone, "After which step do two drivers hold", ""},
 		{[]string{"5", "-predict", "b"}, exitDone, "The first prediction counts", ""},
 		{[]string{"5", "-answer", "ten"}, exitUsage, "", `"ten" is no whole number`},
-		{[]string{"5", "-answer", "10,no"}, exitUsage, "", "want 1 word"},
+		{[]string{"5", "-answer", "10,no"}, exitUsage, "", "want 1, with commas"},
 		{[]string{"5", "my.txt"}, exitUsage, "", "has no answer that is a file"},
 		{[]string{"5", "-answer", "10"}, exitDone, "3 of 3 points here; 3 of 37 in all.", ""},
 		{[]string{"-lang", "ja"}, exitDone, "得点：37 点中 3 点。", ""},
@@ -401,6 +401,47 @@ func TestWorkshopCommand(t *testing.T) {
 		out, errs := call(tt.code, tt.args...)
 		if !strings.Contains(out, tt.out) || !strings.Contains(errs, tt.err) {
 			t.Errorf("workshop %v: want %q and %q, got\n%s%s", tt.args, tt.out, tt.err, out, errs)
+		}
+	}
+}
+
+// In a terminal, what is neither right nor wrong is asked for again, and costs nothing.
+func TestWorkshopAsksAgain(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	typed := func(lines string) (string, error) {
+		w, err := parseWorkshop([]string{"5", "-seed", "7", "-lang", "en"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.stdin = strings.NewReader(lines)
+		var out, errs bytes.Buffer
+		err = w.run(t.Context(), &out, &errs)
+		return out.String(), err
+	}
+	out, err := typed("q\n")
+	if want := `"q"; want a letter from a to d`; !errors.Is(err, context.Canceled) || strings.Count(out, "Your prediction") != 2 || !strings.Contains(out, want) {
+		t.Errorf("%v, want %s and to be asked again:\n%s", err, want, out)
+	}
+	cmd := loadgen(t, "workshop", "5", "-lang", "en", "-predict", "a")
+	cmd.Dir = dir
+	if code, out, errs := output(t, cmd); code != exitDone {
+		t.Fatalf("exit %d\n%s%s", code, out, errs)
+	}
+	out, err = typed("nine\nstep 10\n")
+	if err != nil || !strings.Contains(out, `"nine" is no whole number`) || !strings.Contains(out, "3 of 3 points here") {
+		t.Errorf("%v, want to be asked again, and all points:\n%s", err, out)
+	}
+	printed, err := os.ReadFile(filepath.Join(resultsDir, workshop.Folder, "5", "show", "printed.txt"))
+	if err != nil || !strings.Contains(string(printed), "breaks lease-exclusive in 10 steps") {
+		t.Errorf("%v; the commands printed %q", err, printed)
+	}
+}
+
+func TestSplitWords(t *testing.T) {
+	for line, want := range map[string][]string{"4, no": {"4", "no"}, "4，否": {"4", "否"}, "4、いいえ": {"4", "いいえ"}, "": {""}} {
+		if got := splitWords(line); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
 }

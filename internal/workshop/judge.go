@@ -27,20 +27,30 @@ const (
 func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
 func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
 
+// bare is a figure without what may be written beside it: 10 for "step 10", 4000 for
+// "4000 ms", 3.4 for "3.4x".
+func bare(word string) string {
+	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
+	for _, unit := range []string{"ms", "x", "×"} {
+		word = strings.TrimSuffix(word, unit)
+	}
+	return strings.TrimSpace(word)
+}
+
 // whole reads an answer that is a whole number.
 func whole(word string) (int, error) {
-	n, err := strconv.Atoi(strings.TrimSpace(word))
+	n, err := strconv.Atoi(bare(word))
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%w: %q is no whole number", ErrAnswer, word)
+		return 0, fmt.Errorf("%w: %q is no whole number; want one such as 12", ErrAnswer, word)
 	}
 	return n, nil
 }
 
 // decimal reads an answer that is a number.
 func decimal(word string) (float64, error) {
-	x, err := strconv.ParseFloat(strings.TrimSpace(word), 64)
+	x, err := strconv.ParseFloat(bare(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
-		return 0, fmt.Errorf("%w: %q is no number", ErrAnswer, word)
+		return 0, fmt.Errorf("%w: %q is no number; want one such as 12 or 0.5", ErrAnswer, word)
 	}
 	return x, nil
 }
@@ -54,7 +64,16 @@ func oneOf(word string, words ...string) (string, error) {
 	return word, nil
 }
 
-func yesOrNo(word string) (string, error) { return oneOf(word, "yes", "no") }
+// yesOrNo reads yes or no, in any of the languages.
+func yesOrNo(word string) (string, error) {
+	switch strings.ToLower(strings.TrimSpace(word)) {
+	case "y", "是", "はい":
+		return "yes", nil
+	case "n", "否", "不是", "いいえ":
+		return "no", nil
+	}
+	return oneOf(word, "yes", "no")
+}
 
 // missing says that the run has not measured what the question is judged by.
 func missing(fact string) (Mark, error) {
@@ -227,7 +246,7 @@ func smallestOffset(words []string, f Facts) (Mark, error) {
 }
 
 func offset(words []string) (int, error) {
-	n, err := whole(strings.TrimSuffix(strings.TrimSpace(words[0]), "ms"))
+	n, err := whole(words[0])
 	if err == nil && n > 10000 {
 		err = fmt.Errorf("%w: %d ms; want at most 10000", ErrAnswer, n)
 	}
@@ -270,7 +289,11 @@ func sixCells(words []string, f Facts) (Mark, error) {
 	for i := range words {
 		fault := []string{"redis-restart", "amnesia"}[i/3]
 		want := f[fault+"."+nineStrategies[i%3]+".verdict"]
-		got, err := oneOf(words[i], string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA))
+		word := words[i]
+		if strings.EqualFold(strings.TrimSpace(word), "na") {
+			word = string(catalog.NA)
+		}
+		got, err := oneOf(word, string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA))
 		switch {
 		case err != nil:
 			return Mark{}, err

@@ -75,9 +75,13 @@ var judgements = []struct {
 	{2, 1, "20", nil, "useless", 0},
 	{2, 1, "3", nil, other, 0},
 	{2, 2, "no", nil, right, 1},
+	{2, 2, "N", nil, right, 1},
+	{2, 2, "いいえ", nil, right, 1},
+	{2, 2, "是", nil, "passed", 0},
 	{2, 2, "yes", nil, "passed", 0},
 
 	{3, 1, "3000", nil, right, 2},
+	{3, 1, "3000 ms", nil, right, 2},
 	{3, 1, "2600", nil, right, 2},
 	{3, 1, "2500", nil, other, 0},
 	{3, 1, "0", nil, "freed", 0},
@@ -94,6 +98,7 @@ var judgements = []struct {
 	{4, 1, "my.txt", Facts{"handed": strings.Replace(foundExpire, "ttl 3s", "ttl 9s", 1)}, "header", 0},
 
 	{5, 1, "10", nil, right, 2},
+	{5, 1, "step 10", nil, right, 2},
 	{5, 1, "8", nil, "deleted", 0},
 	{5, 1, "5", nil, "second", 0},
 	{5, 1, "9", nil, other, 0},

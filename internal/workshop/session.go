@@ -115,6 +115,8 @@ func (s *Session) Show(e Exercise) {
 	s.blank()
 	s.say(key(e, "ask"), f)
 	s.blank()
+	s.say(key(e, "words"), f)
+	s.blank()
 	options, _ := e.drawn(s.Progress.Seed)
 	for i, o := range options {
 		s.print("  "+letter(i)+"  ", s.Texts.Say(key(e, o), f))
@@ -174,7 +176,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 		return fmt.Errorf("workshop: %w", err)
 	}
 	state.Facts["dir"] = filepath.Join(dir, "show")
-	if err := s.steps(ctx, e.Show, state.Facts, s.Out); err != nil {
+	if err := s.show(ctx, e, state.Facts); err != nil {
 		return err
 	}
 	if e.Number == ownExercise {
@@ -197,6 +199,26 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
+// show runs the commands of an exercise, and keeps what they print: it is longer than a
+// terminal, and the questions are about it.
+func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
+	if len(e.Show) == 0 {
+		return nil
+	}
+	if err := os.MkdirAll(f["dir"], 0o755); err != nil {
+		return fmt.Errorf("workshop: %w", err)
+	}
+	printed, err := os.Create(filepath.Join(f["dir"], printedFile))
+	if err != nil {
+		return fmt.Errorf("workshop: %w", err)
+	}
+	defer func() { err = errors.Join(err, printed.Close()) }()
+	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed))
+}
+
+// printedFile has what the commands of an exercise have printed.
+const printedFile = "printed.txt"
+
 // verdict says what became of the prediction, and what to look at.
 func (s *Session) verdict(e Exercise, f Facts) {
 	predicted := s.Progress.of(e).Predicted
@@ -208,6 +230,10 @@ func (s *Session) verdict(e Exercise, f Facts) {
 	s.blank()
 	s.labelled("ui.look", key(e, "look"), f)
 	s.blank()
+	if len(e.Show) > 0 {
+		s.say("ui.printed", Facts{"printed": filepath.Join(s.folder(e), "show", printedFile)})
+		s.blank()
+	}
 }
 
 // steps runs commands, prints what they print to out, and takes their facts.

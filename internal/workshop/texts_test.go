@@ -55,7 +55,7 @@ func difference(a, b []string) (only []string) {
 func TestTextsAreUsed(t *testing.T) {
 	used := map[string]bool{}
 	for _, e := range Exercises {
-		for _, k := range []string{"title", "ask", "look", "moral"} {
+		for _, k := range []string{"title", "ask", "words", "look", "moral"} {
 			used[key(e, k)] = true
 		}
 		for _, o := range strings.Split(e.Options, "") {
