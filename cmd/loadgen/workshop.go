@@ -18,6 +18,7 @@ import (
 
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
+	"grablab/internal/proc"
 	"grablab/internal/report"
 	"grablab/internal/stack"
 	"grablab/internal/workshop"
@@ -222,7 +223,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	}
 	s := &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,
-		Local: w.kind == stack.Local, Signals: runtime.GOOS != "windows",
+		Local: w.kind == stack.Local, Signals: proc.CanStop(runtime.GOOS),
 		Do: func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 			return doCommand(ctx, args, out, stderr)
 		},
