@@ -3,6 +3,7 @@ package fleet
 import (
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,10 +52,10 @@ func TestStuckOrders(t *testing.T) {
 					return tt.answer(time.Since(began))
 				})
 				f.Instances = []*Instance{{ID: "a", URL: "http://a"}, {ID: "b", URL: "http://b"}}
-				probed := 0
-				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func() { probed++ })
-				if err != nil || probed != 2 {
-					t.Fatalf("%d probed, %v", probed, err)
+				var probed atomic.Int32
+				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func() { probed.Add(1) })
+				if n := probed.Load(); err != nil || n != 2 {
+					t.Fatalf("%d probed, %v", n, err)
 				}
 				var want []int64
 				if tt.stuck {
