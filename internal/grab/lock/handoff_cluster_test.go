@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -13,50 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startCluster starts a Cluster of two masters, each with half of the slots.
-func startCluster(t *testing.T) (addrs []string) {
-	t.Helper()
-	var buses []string
-	for range 2 {
-		bus, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, port, _ := net.SplitHostPort(bus.Addr().String())
-		_ = bus.Close()
-		buses = append(buses, port)
-		addrs = append(addrs, conformtest.RedisServer(t, "--cluster-enabled", "yes", "--cluster-port", port))
-	}
-	ctx := t.Context()
-	for i, addr := range addrs {
-		node := newClient(addr)
-		defer node.Close()
-		must(0, node.ClusterAddSlotsRange(ctx, i*8192, i*8192+8191).Err())
-		host, port, _ := net.SplitHostPort(addrs[0])
-		must(0, node.Do(ctx, "cluster", "meet", host, port, buses[0]).Err())
-	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		ready := 0
-		for _, addr := range addrs {
-			node := newClient(addr)
-			info := node.ClusterInfo(ctx).Val()
-			_ = node.Close()
-			if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2") {
-				ready++
-			}
-		}
-		if ready == 2 {
-			return addrs
-		}
-	}
-	t.Fatal("the Cluster does not come up")
-	return nil
-}
-
 // On a Cluster every lock has its slot, and PUBLISH counts who listens on the
 // node of that slot alone. Handing over and passing over the dead work on each.
 func TestHandoffOnACluster(t *testing.T) {
-	addrs := startCluster(t)
+	addrs := conformtest.RedisCluster(t)
 	ctx := t.Context()
 	setup := childSetup{Addr: strings.Join(addrs, ","), TTL: time.Minute, Wait: time.Minute}
 	client := newUniversal(setup.Addr)
@@ -98,7 +57,7 @@ func TestHandoffOnACluster(t *testing.T) {
 // lock already there. The two commands of a take are not torn apart: a number that
 // was drawn before the lease would be no fence.
 func TestHandoffTakeOnAMovingSlot(t *testing.T) {
-	addrs := startCluster(t)
+	addrs := conformtest.RedisCluster(t)
 	ctx := t.Context()
 	from, to := newClient(addrs[0]), newClient(addrs[1])
 	defer from.Close()
