@@ -127,5 +127,5 @@ func (x *execution) noteFreedLocked(c *call) {
 
 // runs says whether the actor has a lease of a node that runs, by that node's clock.
 func (x *execution) runs(a *actor, n *node) bool {
-	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.until.After(n.now()) })
+	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 }

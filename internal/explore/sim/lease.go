@@ -21,6 +21,9 @@ type serverLease struct {
 	until time.Time
 }
 
+// runs says whether it does, by that server's clock.
+func (l serverLease) runs() bool { return l.until.After(l.node.now()) }
+
 // applied is called when a server has carried out a call, or has not: then with
 // the error.
 func (x *execution) applied(c *call, err error) {
@@ -173,7 +176,7 @@ func tokenIn(c *call) string {
 
 // onAnyNode says whether a server has yet to free what it granted the actor.
 func (a *actor) onAnyNode() bool {
-	return slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.until.After(l.node.now()) })
+	return slices.ContainsFunc(a.leases, serverLease.runs)
 }
 
 // leased says whether the strategy's locks are leases of lock servers.
