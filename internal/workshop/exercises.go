@@ -55,7 +55,7 @@ var Exercises = []Exercise{
 		Show: []Step{{Run: "explore -strategies setnx-expire,setnx -faults crash -property stuck",
 			Measure: all(search("expire", "setnx-expire"), search("setnx", "setnx"))}},
 		Claims:    []Claim{{"expire.verdict", "stuck"}, {"expire.mode", "F4"}, {"expire.steps", "5"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"}},
-		Questions: []Question{{Points: 2, File: true, Judge: oneLineMore}},
+		Questions: []Question{{Points: 2, File: true, Aim: edits("expire.schedule"), Judge: oneLineMore}},
 		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
 	},
 	{
@@ -94,7 +94,7 @@ var Exercises = []Exercise{
 			{"near.verdict", "safe"}, {"near.setnx.verdict", "safe"}, {"far.verdict", "unsafe"}, {"far.setnx.verdict", "safe"},
 			{"seconds.verdict", "unsafe"}, {"ms.verdict", "safe"},
 		},
-		Questions: []Question{{Points: 2, Judge: smallestOffset}},
+		Questions: []Question{{Points: 2, Aim: around, Judge: smallestOffset}},
 		Check: []Step{
 			{Run: clocks + " -strategies setnx-getset -clock-offset {below}ms", Measure: cell("below", "setnx-getset", "none")},
 			{Run: clocks + " -strategies setnx-getset -clock-offset {above}ms", Measure: cell("above", "setnx-getset", "none")},
@@ -151,7 +151,7 @@ var Exercises = []Exercise{
 			{"fenced.double", "0"}, {"half.verdict", "unsafe"}, {"half.mode", "F34"},
 			{"whole.verdict", "safe"}, {"whole.complete", "true"},
 		},
-		Questions: []Question{{Points: 1, File: true, Judge: linesMoved}, {Points: 1, Judge: overlapsRemain}},
+		Questions: []Question{{Points: 1, File: true, Aim: edits("half.schedule"), Judge: linesMoved}, {Points: 1, Judge: overlapsRemain}},
 		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
 	},
 	{
@@ -162,8 +162,8 @@ var Exercises = []Exercise{
 		Questions: []Question{{Points: 1, Judge: commandsOver}, {Points: 1, Judge: prevented}},
 	},
 	{
-		Number: 12, Minutes: 13, Options: "abc", Right: "b", Hints: 3,
-		Questions: []Question{{Points: 3, File: true, Judge: ownLock}},
+		Number: 12, Minutes: 13, Options: "abc", Right: "b", Hints: 3, Own: true,
+		Questions: []Question{{Points: 3, File: true, Aim: notRefused, Judge: ownLock}},
 		Check:     []Step{{Run: "explore -file {file} " + ownBounds, Measure: own}},
 	},
 }

@@ -253,6 +253,13 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
+// around sets the offsets between which an answer must lie.
+func around(words []string, f Facts) error {
+	n, err := offset(words)
+	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
+	return err
+}
+
 // Exercise 8: where the holder was stopped, and rows of a fenced order.
 func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
@@ -397,6 +404,12 @@ func prevented(words []string, f Facts) (Mark, error) {
 // besides the one that the ledger decides.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
+// notRefused forgets why an earlier lock was refused.
+func notRefused(_ []string, f Facts) error {
+	f["own.refused"] = ""
+	return nil
+}
+
 // Exercise 12: a point for what holds without a fault, one for the lock, and one for the
 // order.
 func ownLock(_ []string, f Facts) (Mark, error) {
@@ -452,6 +465,14 @@ func handedIn(f Facts, fact string) (was, is handed, err error) {
 		is, err = readHanded(f["handed"])
 	}
 	return was, is, err
+}
+
+// edits wants a schedule to be handed in, which is held against the one in fact.
+func edits(fact string) func([]string, Facts) error {
+	return func(_ []string, f Facts) error {
+		_, _, err := handedIn(f, fact)
+		return err
+	}
 }
 
 func readHanded(text string) (h handed, err error) {

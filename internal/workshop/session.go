@@ -179,7 +179,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	if err := s.show(ctx, e, state.Facts); err != nil {
 		return err
 	}
-	if e.Number == ownExercise {
+	if e.Own {
 		if err := s.template(dir, state.Facts); err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func (s *Session) verdict(e Exercise, f Facts) {
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer) error {
 	for _, step := range steps {
 		if why := s.lacks(step.Needs); why != "" {
-			s.print("", s.Texts.Say(why, Facts{"command": s.Program + " " + strings.Join(fill(step.Run, f), " ")}))
+			s.print("", s.Texts.Say(why, Facts{"command": s.Program + " " + strings.Join(arguments(step.Run, f), " ")}))
 			if step.Instead != nil {
 				s.say("ui.instead", nil)
 			}
@@ -281,7 +281,7 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer) e
 
 // arguments are the words of a command, with where it writes and on what it runs.
 func (s *Session) arguments(step Step, f Facts) []string {
-	args := fill(step.Run, f)
+	args := arguments(step.Run, f)
 	switch args[0] {
 	case "explore":
 		if !slices.Contains(args, "-replay") {
@@ -391,22 +391,26 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 			continue
 		}
 		asked = true
-		if !q.File {
-			if e.Number == clocksExercise {
-				if err := around(answers[i], f); err != nil {
-					return err
-				}
-			} else if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
+		if q.File {
+			text, err := os.ReadFile(answers[i][0])
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrAnswer, err)
+			}
+			f["file"], f["handed"] = answers[i][0], string(text)
+		}
+		switch {
+		case q.Aim != nil:
+			if err := q.Aim(answers[i], f); err != nil {
 				return err
 			}
-			continue
+		case !q.File: // nothing is run for what is no answer
+			if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
+				return err
+			}
 		}
-		text, err := os.ReadFile(answers[i][0])
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrAnswer, err)
+		if q.File {
+			return s.handedIn(ctx, e, f)
 		}
-		f["file"], f["handed"] = answers[i][0], string(text)
-		return s.handedIn(ctx, e, f)
 	}
 	if !asked || slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
 		return nil
@@ -414,30 +418,12 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	return s.steps(ctx, e.Check, f, shown)
 }
 
-// The exercises in which the answer makes the commands.
-const (
-	clocksExercise = 7
-	ownExercise    = 12
-)
-
-// around sets the offsets between which an answer must lie.
-func around(words []string, f Facts) error {
-	n, err := offset(words)
-	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
-	return err
-}
-
 // handedIn plays a file that was handed in.
 func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
-	if e.Number != ownExercise {
-		if _, _, err := handedIn(f, map[int]string{4: "expire.schedule", 10: "half.schedule"}[e.Number]); err != nil {
-			return err
-		}
-		return s.steps(ctx, e.Check, f, s.Out)
+	if e.Own {
+		s.say("ui.building", nil)
+		s.blank()
 	}
-	s.say("ui.building", nil)
-	s.blank()
-	f["own.refused"] = ""
 	err := s.steps(ctx, e.Check, f, s.Out)
 	if refused := (RefusedError{}); errors.As(err, &refused) {
 		f["own.refused"] = refused.Why

@@ -70,6 +70,11 @@ func (t *Texts) Say(key string, f Facts) string {
 	if !ok {
 		return "{" + key + "}"
 	}
+	return f.fill(text)
+}
+
+// fill puts the facts into the slots of a text.
+func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
 			return value

@@ -83,7 +83,9 @@ type Question struct {
 	Points int
 	Words  int  // of which an answer consists; 0: one
 	File   bool // the answer is a file, which may be handed in again and again
-	Judge  func(words []string, f Facts) (Mark, error)
+	// Aim notes what the commands of the check need of the answer. nil: nothing.
+	Aim   func(words []string, f Facts) error
+	Judge func(words []string, f Facts) (Mark, error)
 }
 
 func (q Question) words() int { return max(q.Words, 1) }
@@ -110,6 +112,7 @@ type Exercise struct {
 	Claims    []Claim
 	Questions []Question
 	Check     []Step // once there is an answer, to judge it by
+	Own       bool   // the answer is a lock of one's own, which is built, and begins with OwnLock
 	Hints     int
 }
 
@@ -152,16 +155,11 @@ func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// fill puts facts into the words of a command.
-func fill(command string, f Facts) []string {
+// arguments puts facts into the words of a command, each of which stays one.
+func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
-	for i := range words {
-		words[i] = slots.ReplaceAllStringFunc(words[i], func(slot string) string {
-			if value, ok := f[strings.Trim(slot, "{}")]; ok {
-				return value
-			}
-			return slot
-		})
+	for i, word := range words {
+		words[i] = f.fill(word)
 	}
 	return words
 }
