@@ -19,7 +19,7 @@ import (
 
 // sceneOf plays one cell, and checks what holds for each: it is as expected, its
 // fault struck as often as it says, by what the instances have recorded, and was
-// healed, and its verdict is the worst of its points.
+// healed, and its verdict is the worst of its points and of the calm orders beside them.
 func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell {
 	t.Helper()
 	s, err := lock.Find(strategy)
@@ -55,7 +55,10 @@ func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell 
 			worst = p.Verdict
 		}
 	}
-	if c.Verdict != worst || *c.DoubleGrabs < double { // where no fault has struck, there may be more
+	if *c.DoubleGrabs > double { // where no fault has struck
+		worst = catalog.Unsafe
+	}
+	if c.Verdict != worst || *c.DoubleGrabs < double {
 		t.Errorf("%s with %d double-grabs, and its points come to %s with %d", c.Verdict, *c.DoubleGrabs, worst, double)
 	}
 	if len(c.Points) == 0 {
