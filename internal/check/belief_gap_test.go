@@ -6,7 +6,6 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
-	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
@@ -29,7 +28,7 @@ func TestBeliefGap(t *testing.T) {
 			r.enter(5, "B", 7, 2, "b")
 			r.add(8, "A", history.Info, history.Lost, 7, 1, "a", "")
 			r.leave(9, "A", 7, 1, "a")
-			r.fails(10, "A", history.Release, 7, 1, "a", history.LeaseLost, lock.ErrLost.Error())
+			r.fails(10, "A", history.Release, 7, 1, "a", history.LeaseLost, "lost")
 		}, 3, true},
 		{"learned before another had it", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
@@ -40,7 +39,7 @@ func TestBeliefGap(t *testing.T) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")
 			r.leave(9, "A", 7, 1, "a")
-			r.fails(11, "A", history.Release, 7, 1, "a", history.LeaseLost, "release: "+lock.ErrLost.Error())
+			r.fails(11, "A", history.Release, 7, 1, "a", history.LeaseLost, "release: lost")
 		}, 6, true},
 		{"learned by a refused write", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")

@@ -56,12 +56,13 @@ func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 
 func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	slices.SortFunc(spans, func(a, b Span) int {
-		return cmp.Or(compareGroup(excludes, a, b), a.compare(b), cmp.Compare(a.To, b.To))
+		// Of those that begin together, one that ended at once was over before the others.
+		return cmp.Or(compareGroup(excludes, a, b), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Driver, b.Driver))
 	})
 	var found []Overlap
 	var last Span // to end, of those before in the group
-	for i, s := range spans {
-		same := i > 0 && compareGroup(excludes, s, last) == 0
+	for _, s := range spans {
+		same := compareGroup(excludes, s, last) == 0
 		if same && s.From < last.To {
 			found = append(found, Overlap{last, s})
 		}

@@ -1,0 +1,149 @@
+package check_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/history"
+)
+
+const never = time.Duration(1<<63 - 1)
+
+// span of driver 1 on order 7 at instance A, whose token is "a".
+func span(from, to time.Duration, token string) check.Span {
+	return check.Span{Order: 7, Driver: 1, Instance: "A", Token: token, From: from, To: to}
+}
+
+// What the events of an attempt come to.
+func TestRecord(t *testing.T) {
+	// does plays an event of driver 1 on order 7 at instance A.
+	does := func(r *tape, t int, kind history.Kind, op, token string) { r.add(t, "A", kind, op, 7, 1, token, "") }
+	for _, tt := range []struct {
+		name string
+		tape func(*tape)
+		want check.Record
+	}{
+		{"a grab that wins", func(r *tape) {
+			does(r, 1, history.Invoke, history.Grab, "")
+			does(r, 2, history.OK, history.Acquire, "a")
+			does(r, 3, history.OK, history.Read, "a")
+			does(r, 4, history.Invoke, history.Claim, "a")
+			does(r, 5, history.OK, history.Claim, "a")
+			does(r, 6, history.Invoke, history.Release, "a")
+			does(r, 7, history.OK, history.Release, "a")
+			does(r, 8, history.OK, history.Grab, "a")
+		}, check.Record{
+			Holds:   []check.Hold{{Span: span(2, 6, "a"), Asked: 1, Closed: true, Read: 3}},
+			Effects: []check.Effect{{Span: span(4, 5, "a"), Sure: true}},
+			Ops:     []check.Op{{Span: span(1, 8, ""), Outcome: check.Won}},
+		}},
+		{"all calls are missing", func(r *tape) {
+			does(r, 5, history.OK, history.Claim, "a")
+			does(r, 6, history.Invoke, history.Release, "a")
+			does(r, 8, history.OK, history.Grab, "a")
+		}, check.Record{
+			Effects:       []check.Effect{{Span: span(0, 5, "a"), Sure: true}},
+			Ops:           []check.Op{{Span: span(0, 8, "a"), Outcome: check.Won}},
+			MissingEvents: 1, // the acquire; of the others no event need be missing
+		}},
+		{"a claim without an answer", func(r *tape) {
+			does(r, 1, history.Invoke, history.Grab, "")
+			does(r, 4, history.Invoke, history.Claim, "a")
+			does(r, 5, history.Info, history.Claim, "a")
+			does(r, 8, history.Info, history.Grab, "a")
+		}, check.Record{
+			Effects: []check.Effect{{Span: span(4, 5, "a")}},
+			Ops:     []check.Op{{Span: span(1, never, ""), Outcome: check.MayHave}},
+		}},
+		{"what has not returned may yet write", func(r *tape) {
+			does(r, 1, history.Invoke, history.Grab, "")
+			does(r, 4, history.Invoke, history.Claim, "a")
+		}, check.Record{
+			Effects: []check.Effect{{Span: span(4, never, "a")}},
+			Ops:     []check.Op{{Span: span(1, never, ""), Outcome: check.MayHave}},
+		}},
+		{"two attempts of one token: the first to begin is the first to end", func(r *tape) {
+			does(r, 1, history.Invoke, history.Grab, "")
+			does(r, 2, history.Invoke, history.Grab, "")
+			does(r, 3, history.OK, history.Acquire, "a")
+			does(r, 4, history.OK, history.Acquire, "a")
+			does(r, 5, history.OK, history.Read, "a")
+			does(r, 6, history.Invoke, history.Claim, "a")
+			does(r, 7, history.Invoke, history.Claim, "a")
+			does(r, 8, history.OK, history.Claim, "a")
+			does(r, 9, history.OK, history.Claim, "a")
+			does(r, 10, history.Invoke, history.Release, "a")
+			does(r, 11, history.Invoke, history.Release, "a")
+			does(r, 12, history.OK, history.Grab, "a")
+			does(r, 13, history.OK, history.Grab, "a")
+		}, check.Record{
+			Holds: []check.Hold{
+				{Span: span(3, 10, "a"), Asked: 1, Closed: true, Read: 5},
+				{Span: span(4, 11, "a"), Asked: 1, Closed: true},
+			},
+			Effects: []check.Effect{{Span: span(6, 8, "a"), Sure: true}, {Span: span(7, 9, "a"), Sure: true}},
+			Ops:     []check.Op{{Span: span(1, 12, ""), Outcome: check.Won}, {Span: span(2, 13, ""), Outcome: check.Won}},
+		}},
+		{"of those who are told taken, the first", func(r *tape) {
+			for _, told := range []int{5, 3, 4} {
+				r.add(told-1, "A", history.Invoke, history.Grab, 7, 1, "", "")
+				r.fails(told, "A", history.Grab, 7, 1, "", history.Taken, "")
+			}
+		}, check.Record{Ops: []check.Op{{Span: span(2, 3, ""), Outcome: check.Taken}}}},
+		{"who fails for another reason tells nothing of the order", func(r *tape) {
+			does(r, 1, history.Invoke, history.Grab, "")
+			r.fails(2, "A", history.Acquire, 7, 1, "", history.Busy, "")
+			r.fails(3, "A", history.Grab, 7, 1, "", history.Busy, "")
+		}, check.Record{}},
+		{"a process that is started anew lets go at its last event", func(r *tape) {
+			does(r, 2, history.OK, history.Acquire, "a")
+			does(r, 4, history.Invoke, history.Claim, "a")
+			r.restart("A")
+			does(r, 9, history.OK, history.Acquire, "b")
+			does(r, 10, history.Invoke, history.Release, "b")
+		}, check.Record{
+			Holds:   []check.Hold{{Span: span(2, 4, "a"), Closed: true}, {Span: span(9, 10, "b"), Closed: true}},
+			Effects: []check.Effect{{Span: span(4, never, "a")}},
+		}},
+		{"a process that is started anew and whose first events are lost", func(r *tape) {
+			does(r, 2, history.OK, history.Acquire, "a")
+			does(r, 3, history.Invoke, history.Release, "a")
+			does(r, 4, history.OK, history.Release, "a")
+			r.restart("A")
+			r.lose("A")
+			r.lose("A")
+			does(r, 9, history.OK, history.Acquire, "b")
+		}, check.Record{
+			Holds:         []check.Hold{{Span: span(2, 3, "a"), Closed: true}, {Span: span(9, 9, "b")}},
+			MissingEvents: 2,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var r tape
+			tt.tape(&r)
+			got := r.scan.Record()
+			if got.CountNearMisses() != 0 {
+				t.Errorf("near misses %v, want none", got.NearMisses)
+			}
+			tt.want.NearMisses = got.NearMisses
+			if !reflect.DeepEqual(*got, tt.want) {
+				t.Errorf("got  %+v\nwant %+v", *got, tt.want)
+			}
+		})
+	}
+}
+
+// Another program may read a record while its scan goes on.
+func TestRecordIsACopy(t *testing.T) {
+	var r tape
+	r.enter(1, "A", 7, 1, "a")
+	before := r.scan.Record()
+	want := *before
+	want.Holds = []check.Hold{before.Holds[0]}
+	r.leave(5, "A", 7, 1, "a")
+	if !reflect.DeepEqual(before.Holds, want.Holds) {
+		t.Errorf("the record is %+v now, and was %+v", before.Holds, want.Holds)
+	}
+}
