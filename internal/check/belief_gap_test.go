@@ -35,6 +35,23 @@ func TestBeliefGap(t *testing.T) {
 			r.add(4, "A", history.Info, history.Lost, 7, 1, "a", "")
 			r.enter(5, "B", 7, 2, "b")
 		}, 0, false},
+		{"learned at the instant at which another had it", catalog.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(5, "B", 7, 2, "b")
+			r.add(5, "A", history.Info, history.Lost, 7, 1, "a", "")
+		}, 0, false},
+		{"learned twice: the first time counts", catalog.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(5, "B", 7, 2, "b")
+			r.add(7, "A", history.Info, history.Lost, 7, 1, "a", "")
+			r.leave(9, "A", 7, 1, "a")
+			r.fails(11, "A", history.Release, 7, 1, "a", history.LeaseLost, "lost")
+		}, 2, true},
+		{"another call that fails as the lease is lost teaches nothing", catalog.Global, func(r *tape) {
+			r.enter(1, "A", 7, 1, "a")
+			r.enter(5, "B", 7, 2, "b")
+			r.fails(7, "A", history.Read, 7, 1, "a", history.LeaseLost, "lost")
+		}, 0, false},
 		{"learned by the release alone", catalog.Global, func(r *tape) {
 			r.enter(1, "A", 7, 1, "a")
 			r.enter(5, "B", 7, 2, "b")

@@ -66,7 +66,26 @@ func TestVerdicts(t *testing.T) {
 		{"some stuck, some not probed", "stuck", check.Evidence{NoProbe: errGone, Stuck: []int64{4}}, check.Fail, "1 order gives"},
 
 		{"no lock", "holders-exclusive", check.Evidence{Excludes: catalog.NoExclusion, Record: &check.Record{}}, check.Unknown, "no lock"},
+		{"together", "holders-exclusive", check.Evidence{Excludes: catalog.Global, Record: &check.Record{Holds: []check.Hold{
+			{Span: check.Span{Order: 1, Driver: 1, Instance: "A", From: 10 * time.Millisecond, To: 40 * time.Millisecond}},
+			{Span: check.Span{Order: 1, Driver: 2, Instance: "B", From: 15 * time.Millisecond, To: 50 * time.Millisecond}},
+		}}}, check.Fail, "driver 2 (instance B) entered 25ms before driver 1 (instance A) left"},
 		{"no record", "holders-exclusive", check.Evidence{Excludes: catalog.Global}, check.Unknown, "not recorded"},
+
+		{"lower than two that were got before", "fence", check.Evidence{Record: &check.Record{Holds: []check.Hold{
+			{Span: check.Span{Order: 1, Driver: 1, Instance: "A", Fence: 7, From: 1}},
+			{Span: check.Span{Order: 1, Driver: 2, Instance: "A", Fence: 8, From: 2}},
+			{Span: check.Span{Order: 1, Driver: 3, Instance: "B", Fence: 6, From: 4}, Asked: 3},
+		}}}, check.Fail, "order 1 fall back: driver 2 (instance A) got 8, and driver 3 (instance B) after that 6"},
+
+		{"two won, and events were lost", "linearizable", check.Evidence{Record: &check.Record{MissingEvents: 1, Ops: []check.Op{
+			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 2}, Outcome: check.Won},
+			{Span: check.Span{Order: 1, Driver: 2, From: 3, To: 4}, Outcome: check.Won},
+		}}}, check.Fail, "1 order"},
+		{"taken before anybody grabbed it, or the events of who did were lost", "linearizable", check.Evidence{Record: &check.Record{MissingEvents: 2, Ops: []check.Op{
+			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 2}, Outcome: check.Taken},
+			{Span: check.Span{Order: 1, Driver: 2, From: 3, To: 4}, Outcome: check.Won},
+		}}}, check.Unknown, "2 events were lost"},
 	} {
 		t.Run(tt.checker+"/"+tt.name, func(t *testing.T) {
 			got := verdict(t, tt.checker, tt.e)
@@ -85,6 +104,27 @@ func TestCountGrabs(t *testing.T) {
 	want := check.Grabs{Rows: 7, Orders: 3, DoubleGrabs: 4, OrdersDouble: 2, Most: 1, MostRows: 3}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// A search on an order that takes too long ends, and the order is not decided.
+func TestSearchIsBounded(t *testing.T) {
+	if *check.LinearizeTimeout <= 0 {
+		t.Fatalf("a bound of %v is none to porcupine", *check.LinearizeTimeout)
+	}
+	defer func(d time.Duration) { *check.LinearizeTimeout = d }(*check.LinearizeTimeout)
+	*check.LinearizeTimeout = time.Millisecond
+	// Nobody knows which of the forty won, and one did before the last began.
+	ops := []check.Op{
+		{Span: check.Span{Order: 1, Driver: 41, From: 2, To: 3}, Outcome: check.Taken},
+		{Span: check.Span{Order: 1, Driver: 42, From: 4, To: 5}, Outcome: check.Won},
+	}
+	for driver := range int64(40) {
+		ops = append(ops, check.Op{Span: check.Span{Order: 1, Driver: driver + 1, From: 1, To: never}, Outcome: check.MayHave})
+	}
+	v := verdict(t, catalog.Linearizable, check.Evidence{Record: &check.Record{Ops: ops}})
+	if v.Result != check.Unknown || v.Why != "order 1 could not be decided" {
+		t.Errorf("got %+v, want unknown, as order 1 could not be decided", v)
 	}
 }
 

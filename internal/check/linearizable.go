@@ -42,7 +42,7 @@ func linearizable(e Evidence) Verdict {
 }
 
 // linearizeTimeout bounds the search on one order.
-const linearizeTimeout = 2 * time.Second
+var linearizeTimeout = 2 * time.Second
 
 // grabOnce is an order as it should be: the first driver has it. Its state is
 // the driver who has it, 0 for none. An operation's input is its driver, its

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"maps"
 	"slices"
 
 	"grablab/internal/order"
@@ -68,12 +69,13 @@ func CountGrabs(ledger []order.Grab) Grabs {
 		rows[g.Order]++
 	}
 	c.Orders = len(rows)
-	for id, n := range rows {
+	for _, id := range slices.Sorted(maps.Keys(rows)) {
+		n := rows[id]
 		if n > 1 {
 			c.OrdersDouble++
 			c.DoubleGrabs += n - 1
 		}
-		if n > c.MostRows || n == c.MostRows && id < c.Most {
+		if n > c.MostRows {
 			c.Most, c.MostRows = id, n
 		}
 	}

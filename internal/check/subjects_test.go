@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -331,6 +332,30 @@ func TestPicture(t *testing.T) {
 	for _, part := range []string{"driver 1: won", `src="http`, `href="http`} {
 		if strings.Contains(page.String(), part) {
 			t.Errorf("the picture has %q", part)
+		}
+	}
+}
+
+// Of many grabs a picture shows the first twelve, and what the order is in between.
+func TestPictureOfMany(t *testing.T) {
+	var rec check.Record
+	for n := range time.Duration(20) {
+		op := check.Op{Span: check.Span{Order: 2, Driver: int64(n) + 1, From: 2 * n, To: 2*n + 1}, Outcome: check.Taken}
+		if n == 0 {
+			op.Outcome = check.MayHave
+		}
+		rec.Ops = append(rec.Ops, op)
+	}
+	var page strings.Builder
+	if err := check.Picture(&page, &rec, 2); err != nil {
+		t.Fatal(err)
+	}
+	for part, want := range map[string]bool{
+		"driver 1: unknown": true, "driver 12: taken": true, "driver 13: taken": false,
+		"{open, driver 1 has it}": true, "{driver 1 has it}": true, "driver 0 has it": false,
+	} {
+		if strings.Contains(page.String(), part) != want {
+			t.Errorf("the picture has %s: %v, want %v", part, !want, want)
 		}
 	}
 }

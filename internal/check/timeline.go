@@ -270,12 +270,12 @@ func (b *builder) unreleased() (begins history.Event, ok bool) {
 	if len(holding) == 0 {
 		holding = asking
 	}
-	for _, e := range holding {
-		if !ok || e.T > begins.T {
-			begins, ok = e, true
+	for _, e := range slices.Backward(b.events) {
+		if begins, ok = holding[actorOf(e)]; ok && e == begins {
+			return begins, true
 		}
 	}
-	return begins, ok
+	return history.Event{}, false
 }
 
 // steps puts beside each event what its driver believed and what was true. All

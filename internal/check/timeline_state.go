@@ -62,6 +62,10 @@ func (s *state) belief(e history.Event) string {
 		return "the order is open"
 	case e.Op == history.Claim && e.Kind == history.OK:
 		return "has won the order"
+	case e.Op == history.Claim && e.Code == history.Taken:
+		return "the order is taken"
+	case !locks: // what follows is of a lock
+		return ""
 	case tellsOfLoss(e):
 		return "the lock is lost"
 	case e.Op == history.Release && e.Kind == history.OK && !slices.Contains(s.winners, actorOf(e)):

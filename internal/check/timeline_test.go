@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -179,5 +180,338 @@ order 2 stuck F3
 				t.Errorf("ok is %v for %d steps", ok, len(timeline.Steps))
 			}
 		})
+	}
+}
+
+// played reads events of order 2, a line for each: milliseconds, instance/driver,
+// operation, kind, and what is not usual. The token of a driver is his number. The claims
+// that are answered with ok stand in the ledger.
+func played(t *testing.T, script string) (events []history.Event, ledger []order.Grab) {
+	t.Helper()
+	for line := range strings.Lines(script) {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		e := history.Event{Order: 2}
+		var ms int
+		if _, err := fmt.Sscanf(line, "%d %1s/%d %s %s", &ms, &e.Instance, &e.Driver, &e.Op, &e.Kind); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		e.T, e.Token = stepsOf(ms), fmt.Sprint(e.Driver)
+		for _, field := range strings.Fields(line)[4:] {
+			switch name, value, _ := strings.Cut(field, "="); name {
+			case "token":
+				e.Token = value
+			case "code":
+				e.Code = history.Code(value)
+			case "incarnation":
+				e.Incarnation = int(value[0] - '0')
+			default:
+				t.Fatalf("%q: what is %q?", line, field)
+			}
+		}
+		events = append(events, e)
+	}
+	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.T, b.T) })
+	for i, e := range events {
+		events[i].Seq = uint64(i + 1) // with gaps, which a timeline does not look at
+		if e.Op == history.Claim && e.Kind == history.OK {
+			ledger = append(ledger, order.Grab{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token})
+		}
+	}
+	return events, ledger
+}
+
+// Where a timeline begins and ends, and who is in it.
+func TestTimelineShows(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		property string
+		excludes catalog.Exclusion
+		script   string
+		want     string // the steps: when, who, and what
+	}{
+		{"of three winners the first two, where the next two take as many steps", catalog.OneWinner, catalog.NoExclusion, `
+			0 A/1 read ok
+			1 B/2 read ok
+			2 C/3 read ok
+			10 A/1 claim ok
+			11 B/2 claim ok
+			12 C/3 claim ok`, `
+			0 A/1 reads the order
+			1 B/2 reads the order
+			10 A/1 writes itself as the winner
+			11 B/2 writes itself as the winner`},
+		{"of three winners the last two, where these take fewer steps", catalog.OneWinner, catalog.NoExclusion, `
+			0 A/1 read ok
+			1 B/2 read ok
+			2 C/3 read ok
+			3 A/1 strike info
+			10 A/1 claim ok
+			11 B/2 claim ok
+			12 C/3 claim ok`, `
+			0 B/2 reads the order
+			1 C/3 reads the order
+			10 B/2 writes itself as the winner
+			11 C/3 writes itself as the winner`},
+		{"a winner from his own acquire, where others have the same token", catalog.OneWinner, catalog.Global, `
+			0 A/1 acquire ok token=x
+			5 B/2 acquire ok token=x
+			10 A/1 claim ok token=x
+			11 B/2 claim ok token=x`, `
+			0 A/1 gets the lock
+			5 B/2 gets the lock
+			10 A/1 writes itself as the winner
+			11 B/2 writes itself as the winner`},
+		{"a winner from the acquire of the attempt that wrote", catalog.OneWinner, catalog.Global, `
+			0 A/1 acquire ok token=x
+			5 A/1 acquire ok token=y
+			6 B/2 acquire ok
+			10 A/1 claim ok token=x
+			11 B/2 claim ok`, `
+			0 A/1 gets the lock
+			5 A/1 gets the lock
+			6 B/2 gets the lock
+			10 A/1 writes itself as the winner
+			11 B/2 writes itself as the winner`},
+		{"a winner of one instant", catalog.OneWinner, catalog.Global, `
+			3 A/1 acquire ok
+			3 A/1 claim ok
+			4 B/2 acquire ok
+			5 B/2 claim ok`, `
+			0 A/1 gets the lock
+			0 A/1 writes itself as the winner
+			1 B/2 gets the lock
+			2 B/2 writes itself as the winner`},
+		{"nobody's call that was answered before anything else happened", catalog.OneWinner, catalog.NoExclusion, `
+			0 A/1 read ok
+			1 B/2 read ok
+			2 A/1 claim invoke
+			3 A/1 claim ok
+			4 B/2 claim invoke
+			5 C/3 read ok
+			6 B/2 strike info
+			7 B/2 claim ok`, `
+			0 A/1 reads the order
+			1 B/2 reads the order
+			3 A/1 writes itself as the winner
+			4 B/2 sends its write
+			6 B/2 the fault strikes
+			7 B/2 writes itself as the winner`},
+
+		{"the second holder's try that got the lock", catalog.HoldersExclusive, catalog.Global, `
+			0 A/1 acquire ok
+			1 B/2 acquire fail code=busy
+			3 C/3 acquire fail code=busy
+			3 B/2 acquire ok
+			4 B/2 read ok`, `
+			0 A/1 gets the lock
+			1 B/2 does not get the lock
+			3 B/2 gets the lock`},
+		{"holders that do not overlap: nothing", catalog.HoldersExclusive, catalog.Global, `
+			0 A/1 acquire ok
+			1 A/1 release invoke
+			2 B/2 acquire ok`, ``},
+
+		{"the first and the last who were refused, whatever came of them", catalog.StuckOrder, catalog.Global, `
+			0 B/6 acquire fail code=busy
+			1 A/1 acquire ok
+			1 B/7 acquire fail code=busy
+			2 B/7 grab fail code=busy
+			3 B/8 acquire fail code=busy
+			4 B/9 acquire fail code=busy
+			5 B/9 grab fail code=busy`, `
+			0 A/1 gets the lock
+			0 B/7 does not get the lock
+			3 B/9 does not get the lock`},
+		{"what the holder did at the instant of his acquire, and since", catalog.StuckOrder, catalog.Global, `
+			0 A/1 acquire fail code=busy
+			1 A/1 acquire ok
+			1 A/1 read ok
+			2 A/1 acquire fail code=busy`, `
+			0 A/1 gets the lock
+			0 A/1 reads the order
+			1 A/1 does not get the lock`},
+		{"the last of several who hold the lock", catalog.StuckOrder, catalog.Global, `
+			0 A/1 acquire ok
+			1 B/2 acquire ok
+			2 C/3 acquire ok
+			3 C/3 release invoke
+			4 C/3 release ok`, `
+			0 B/2 gets the lock`},
+		{"who holds the lock, before who only asked for it", catalog.StuckOrder, catalog.Global, `
+			0 A/1 grab invoke
+			1 B/2 grab invoke
+			2 A/1 acquire ok
+			3 C/3 grab invoke`, `
+			0 A/1 gets the lock`},
+		{"the last who asked for the lock and was not answered", catalog.StuckOrder, catalog.Global, `
+			0 A/1 grab invoke
+			1 B/2 grab invoke
+			2 C/3 grab invoke
+			3 C/3 grab fail code=busy
+			4 C/3 claim invoke`, `
+			0 B/2 asks for the order`},
+		{"nobody who was answered", catalog.StuckOrder, catalog.Global, `
+			0 A/1 grab invoke
+			1 A/1 grab ok`, ``},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got strings.Builder
+			events, ledger := played(t, tt.script)
+			timeline, _ := check.Explain(events, ledger, check.Case{Order: 2, Property: tt.property, Excludes: tt.excludes})
+			for _, step := range timeline.Steps {
+				fmt.Fprintf(&got, "\n\t\t\t%g %s/%d %s", step.TMS, step.Instance, step.Driver, step.Event)
+			}
+			if got.String() != tt.want {
+				t.Errorf("got%s\nwant%s", got.String(), tt.want)
+			}
+		})
+	}
+}
+
+// What a driver believes follows from what it was told, what is true from what was done.
+func TestBeliefs(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		excludes catalog.Exclusion
+		script   string
+		want     string // after each event
+	}{
+		{"of a lock", catalog.Global, `
+			0 A/1 acquire ok
+			1 A/1 read ok
+			2 B/2 acquire fail code=dependency
+			3 B/2 acquire fail code=busy
+			4 A/1 release invoke
+			5 A/1 release ok
+			6 B/2 acquire ok
+			7 B/2 read fail code=dependency
+			8 B/2 read ok
+			9 A/1 claim invoke
+			10 A/1 claim ok
+			11 B/2 lost info
+			12 C/3 acquire ok
+			13 C/3 read ok
+			14 C/3 claim ok
+			15 C/3 release invoke
+			16 C/3 release ok
+			17 B/2 release invoke
+			18 B/2 release fail code=dependency
+			19 B/2 grab fail code=busy`, `
+			0 has the lock | driver 1 inside; order open
+			1 has the lock, the order is open | driver 1 inside; order open
+			2 nothing yet | driver 1 inside; order open
+			3 another driver has the lock | driver 1 inside; order open
+			4 has the lock, the order is open | order open
+			5 has let go of the lock | order open
+			6 has the lock | driver 2 inside; order open
+			7 has the lock | driver 2 inside; order open
+			8 has the lock, the order is open | driver 2 inside; order open
+			9 has let go of the lock | driver 2 inside; order open
+			10 has won the order | driver 2 inside; order grabbed by driver 1
+			11 the lock is lost | driver 2 inside; order grabbed by driver 1
+			12 has the lock | driver 2 and driver 3 inside; order grabbed by driver 1
+			13 the order is taken | driver 2 and driver 3 inside; order grabbed by driver 1
+			14 has won the order | driver 2 and driver 3 inside; order grabbed 2 times: by driver 1 and driver 3
+			15 has won the order | driver 2 inside; order grabbed 2 times: by driver 1 and driver 3
+			16 has won the order | driver 2 inside; order grabbed 2 times: by driver 1 and driver 3
+			17 the lock is lost | order grabbed 2 times: by driver 1 and driver 3
+			18 the lock is lost | order grabbed 2 times: by driver 1 and driver 3
+			19 the lock is lost | order grabbed 2 times: by driver 1 and driver 3`},
+		{"without a lock", catalog.NoExclusion, `
+			0 A/1 acquire ok
+			1 A/1 read ok
+			2 B/2 claim ok
+			3 A/1 claim fail code=taken
+			4 A/1 release invoke
+			5 A/1 release ok`, `
+			0 nothing yet | order open
+			1 the order is open | order open
+			2 has won the order | order grabbed by driver 2
+			3 the order is taken | order grabbed by driver 2
+			4 the order is taken | order grabbed by driver 2
+			5 the order is taken | order grabbed by driver 2`},
+		{"of a lease of a second", catalog.Global, `
+			0 A/1 acquire ok
+			1000 B/2 acquire ok
+			1001 B/2 read ok
+			2001 B/2 strike info`, `
+			0 has the lock | driver 1 inside; order open
+			1000 has the lock | driver 1 and driver 2 inside; order open
+			1001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
+			2001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 and driver 2 for longer than a lease of 1s; order open`},
+		{"of a process that was started anew", catalog.Global, `
+			0 A/1 acquire ok
+			1 B/2 acquire ok
+			2 A/3 acquire ok incarnation=1
+			3 A/3 release invoke incarnation=1
+			4 A/4 acquire ok incarnation=2`, `
+			0 has the lock | driver 1 inside; order open
+			1 has the lock | driver 1 and driver 2 inside; order open
+			2 has the lock | driver 2 and driver 3 inside; driver 1 died inside; order open
+			3 has the lock | driver 2 inside; driver 1 died inside; order open
+			4 has the lock | driver 2 and driver 4 inside; driver 1 died inside; order open`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			events, ledger := played(t, tt.script)
+			var got strings.Builder
+			for _, s := range check.Steps(events, ledger, check.Case{Order: 2, Lease: time.Second, Excludes: tt.excludes}) {
+				fmt.Fprintf(&got, "\n\t\t\t%g %s | %s", s.TMS, s.Believed, s.True)
+			}
+			if got.String() != tt.want {
+				t.Errorf("got%s\nwant%s", got.String(), tt.want)
+			}
+		})
+	}
+}
+
+// A third driver's release lets another in if it frees the lock of one of the two who
+// won, who had entered later than the third and was inside when it came.
+func TestReleaseFreesAnother(t *testing.T) {
+	const freed, ranOut = "F5", "F11"
+	for _, tt := range []struct {
+		name     string
+		excludes catalog.Exclusion
+		third    string // what it does
+		entered  int    // the one whose lock may have been freed
+		left     int
+		want     string
+	}{
+		{"entered later, and is inside", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 20, 70, freed},
+		{"is inside for a moment longer", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 11, 31, freed},
+		{"had entered before", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 9, 70, ranOut},
+		{"had entered at the same instant", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 10, 70, ranOut},
+		{"enters as the release returns", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 30, 70, ranOut},
+		{"enters afterwards", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 31, 70, ranOut},
+		{"leaves as the release returns", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 20, 30, ranOut},
+		{"had left before", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 20, 25, ranOut},
+		{"the release is refused", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release fail code=lease_lost", 20, 70, ranOut},
+		{"it does not release", catalog.Global, "10 C/9 acquire ok \n 30 C/9 read ok", 20, 70, ranOut},
+		{"the release is of another attempt, which came later", catalog.Global, "10 C/9 acquire ok token=x \n 25 C/9 acquire ok token=y \n 30 C/9 release ok token=y", 20, 70, ranOut},
+		{"the release is of another driver with the same token, who came later", catalog.Global, "10 C/9 acquire ok token=x \n 25 C/8 acquire ok token=x \n 30 C/8 release ok token=x", 20, 70, ranOut},
+		{"the lock is that of another process", catalog.PerProcess, "10 C/9 acquire ok \n 30 C/9 release ok", 20, 70, ranOut},
+		{"the lock is that of the same process", catalog.PerProcess, "10 A/9 acquire ok \n 30 A/9 release ok", 20, 70, freed},
+	} {
+		for _, winners := range [][2]string{{"A/1", "B/2"}, {"B/2", "A/1"}} {
+			t.Run(tt.name+"/first "+winners[0], func(t *testing.T) {
+				events, ledger := played(t, fmt.Sprintf(`
+					%s
+					%d A/1 acquire ok
+					%d A/1 release invoke
+					40 B/2 acquire ok
+					80 %s claim ok
+					81 %s claim ok`, tt.third, tt.entered, tt.left, winners[0], winners[1]))
+				timeline, _ := check.Explain(events, ledger, check.Case{
+					Order: 2, Property: catalog.OneWinner, Fault: catalog.Pause, Excludes: tt.excludes, Breaks: []string{freed},
+				})
+				if timeline.Mode != tt.want {
+					t.Errorf("got %s, want %s:\n%s", timeline.Mode, tt.want, render(timeline))
+				}
+				if shown := strings.Contains(render(timeline), "lets go"); shown != (tt.want == freed) && tt.name != "the release is refused" {
+					t.Errorf("the third driver is shown: %v, in\n%s", shown, render(timeline))
+				}
+			})
+		}
 	}
 }
