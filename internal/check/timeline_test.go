@@ -206,6 +206,8 @@ func played(t *testing.T, script string) (events []history.Event, ledger []order
 				e.Code = history.Code(value)
 			case "incarnation":
 				e.Incarnation = int(value[0] - '0')
+			case "fence":
+				e.Fence = uint64(value[0] - '0')
 			default:
 				t.Fatalf("%q: what is %q?", line, field)
 			}
@@ -308,6 +310,16 @@ func TestTimelineShows(t *testing.T) {
 			0 A/1 gets the lock
 			1 B/2 does not get the lock
 			3 B/2 gets the lock`},
+		{"a token where it is got", catalog.HoldersExclusive, catalog.Global, `
+			0 A/1 acquire ok fence=3
+			1 A/1 read ok fence=3
+			2 B/2 acquire fail code=busy fence=4
+			3 B/2 acquire ok fence=5
+			4 B/2 read ok fence=5`, `
+			0 A/1 gets the lock, token 3
+			1 A/1 reads the order
+			2 B/2 does not get the lock
+			3 B/2 gets the lock, token 5`},
 		{"holders that do not overlap: nothing", catalog.HoldersExclusive, catalog.Global, `
 			0 A/1 acquire ok
 			1 A/1 release invoke
@@ -337,7 +349,8 @@ func TestTimelineShows(t *testing.T) {
 			1 B/2 acquire ok
 			2 C/3 acquire ok
 			3 C/3 release invoke
-			4 C/3 release ok`, `
+			4 C/3 release ok
+			5 A/1 strike info`, `
 			0 B/2 gets the lock`},
 		{"who holds the lock, before who only asked for it", catalog.StuckOrder, catalog.Global, `
 			0 A/1 grab invoke
@@ -375,10 +388,11 @@ func TestBeliefs(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		excludes catalog.Exclusion
+		lease    time.Duration
 		script   string
 		want     string // after each event
 	}{
-		{"of a lock", catalog.Global, `
+		{"of a lock", catalog.Global, time.Second, `
 			0 A/1 acquire ok
 			1 A/1 read ok
 			2 B/2 acquire fail code=dependency
@@ -419,7 +433,7 @@ func TestBeliefs(t *testing.T) {
 			17 the lock is lost | order grabbed 2 times: by driver 1 and driver 3
 			18 the lock is lost | order grabbed 2 times: by driver 1 and driver 3
 			19 the lock is lost | order grabbed 2 times: by driver 1 and driver 3`},
-		{"without a lock", catalog.NoExclusion, `
+		{"without a lock", catalog.NoExclusion, time.Second, `
 			0 A/1 acquire ok
 			1 A/1 read ok
 			2 B/2 claim ok
@@ -432,7 +446,7 @@ func TestBeliefs(t *testing.T) {
 			3 the order is taken | order grabbed by driver 2
 			4 the order is taken | order grabbed by driver 2
 			5 the order is taken | order grabbed by driver 2`},
-		{"of a lease of a second", catalog.Global, `
+		{"of a lease of a second", catalog.Global, time.Second, `
 			0 A/1 acquire ok
 			1000 B/2 acquire ok
 			1001 B/2 read ok
@@ -441,7 +455,12 @@ func TestBeliefs(t *testing.T) {
 			1000 has the lock | driver 1 and driver 2 inside; order open
 			1001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
 			2001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 and driver 2 for longer than a lease of 1s; order open`},
-		{"of a process that was started anew", catalog.Global, `
+		{"of a lease that may be of any length", catalog.Global, 0, `
+			0 A/1 acquire ok
+			5000 B/2 acquire ok`, `
+			0 has the lock | driver 1 inside; order open
+			5000 has the lock | driver 1 and driver 2 inside; order open`},
+		{"of a process that was started anew", catalog.Global, time.Second, `
 			0 A/1 acquire ok
 			1 B/2 acquire ok
 			2 A/3 acquire ok incarnation=1
@@ -456,7 +475,7 @@ func TestBeliefs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			events, ledger := played(t, tt.script)
 			var got strings.Builder
-			for _, s := range check.Steps(events, ledger, check.Case{Order: 2, Lease: time.Second, Excludes: tt.excludes}) {
+			for _, s := range check.Steps(events, ledger, check.Case{Order: 2, Lease: tt.lease, Excludes: tt.excludes}) {
 				fmt.Fprintf(&got, "\n\t\t\t%g %s | %s", s.TMS, s.Believed, s.True)
 			}
 			if got.String() != tt.want {

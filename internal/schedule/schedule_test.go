@@ -65,6 +65,9 @@ func TestRoundTrip(t *testing.T) {
 	kinds := map[schedule.Kind]bool{}
 	for _, step := range s.Steps {
 		kinds[step.Kind] = true
+		if names := step.Phase != ""; step.Kind.IsCall() != names {
+			t.Errorf("IsCall of %+v is %v, and that it names a call is %v", step, !names, names)
+		}
 	}
 	if len(kinds) != int(schedule.NodeClock) {
 		t.Errorf("%d kinds of steps, want all %d", len(kinds), schedule.NodeClock)
@@ -103,18 +106,33 @@ func TestErrors(t *testing.T) {
 		top + "A acquires":             `line 5: "A acquires": no such step; a step is one of "A begins"`,
 		top + "A acquire redis":        `no such step`,
 		top + strings.Repeat("x", 999): `line 5: "` + strings.Repeat("x", 80) + `…": no such step`,
+		top + strings.Repeat("x", 80):  `line 5: "` + strings.Repeat("x", 80) + `": no such step`,
+		top + "time":                   `"time passes 10s"`,
 		top + "A aquire 1 redis":       `"aquire": a phase is one of acquire, read`,
 		top + "A acquire 0 redis":      `"0": want a number from 1 on`,
 		top + "B acquire 1 redis":      `no actor B; the actors line names A@1`,
 		top + "A acquire 1 redlock-1":  `no server redlock-1; there are redis, db`,
 		top + "instance 2 dies":        `no actor is on instance 2`,
 		top + "time passes 10":         `"10": want a duration such as "10s"`,
+		top + "time passes 0s":         `want a duration`,
 		top + "time passes -10s":       `want a duration`,
 		top + "redis clock 10s":        `with a sign`,
+		top + "redis clock +0s":        `with a sign`,
+		top + "redis clock +10":        `with a sign`,
+		top + "A acquire 1 locks":      `no server locks; there are redis, db`,
 		top + "A begins\nguard naive":  `line 6: "guard naive": a header line after the first step`,
 		top + "ttl 4s":                 `a second line "ttl"`,
 		"strategy a b":                 `line 1: "strategy a b": want one word; want such as "strategy setnx"`,
 		"actors A":                     `"A" is no actor at an instance; want such as "actors A@1 B@2"`,
+		"actors a@1":                   `"a@1" is no actor`,
+		"actors [@1":                   `"[@1" is no actor`,
+		"actors AB@1":                  `"AB@1" is no actor`,
+		"nodes time":                   `"time" cannot name`,
+		"nodes instance":               `"instance" cannot name`,
+		"nodes Redis":                  `"Redis" cannot name`,
+		"nodes 1redis":                 `"1redis" cannot name`,
+		"nodes {":                      `"{" cannot name`,
+		"nodes redis_1":                `"redis_1" cannot name`,
 		"actors A@1 A@2":               `actor A stands there twice`,
 		"actors A@1 B@2/C":             `no actor before B is called "C"`,
 		"nodes db":                     `"db" cannot name another lock server`,
@@ -126,6 +144,14 @@ func TestErrors(t *testing.T) {
 		if !errors.Is(err, schedule.ErrSyntax) || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q): %v\nwant %s", text, err, want)
 		}
+	}
+}
+
+// Names go from the first letter to the last.
+func TestNames(t *testing.T) {
+	s, err := schedule.Parse("strategy setnx\nactors A@1 Z@2\nnodes a z\nttl 3s\nZ begins\nz restarts")
+	if err != nil || len(s.Actors) != 2 || len(s.Nodes) != 2 || len(s.Steps) != 2 {
+		t.Errorf("got %+v, %v", s, err)
 	}
 }
 
