@@ -53,10 +53,8 @@ staticcheck:
 # As for go.mod: a module that only tests of a dependency want (golang.org/x/exp,
 # for github.com/influxdata/tdigest) has moved, so it is `go mod tidy -e`.
 
-mutate: ## mistakes in the packages whose word counts: prints those that no test finds
-	GOFLAGS= GOBIN=$(CURDIR)/bin go install github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
-	@for p in catalog schedule check; do \
-	  bin/gremlins unleash --workers 2 --timeout-coefficient 30 --invert-logical --invert-loopctrl --invert-assignments ./internal/$$p | grep -v KILLED; done
+mutate: ## mistakes in the packages whose word counts: prints those that no test finds; ten minutes
+	@.ci/mutate
 
 # Tests of package lock signal processes of their own in ways that Windows lacks, so
 # there its files without tests are vetted.

@@ -91,6 +91,7 @@ var blocks = map[string]func() (string, error){
 	"faults":       faults,
 	"properties":   properties,
 	"mutants":      mutants,
+	"mutate":       mutate,
 	"wider":        wider,
 	"bench-bounds": benchBounds,
 	"costs":        costs,
@@ -118,6 +119,12 @@ func words() (string, error) {
 		fmt.Fprintf(&b, "| %s | %s |\n", w.Name, w.Meaning)
 	}
 	return b.String(), nil
+}
+
+// mutate is what make mutate printed.
+func mutate() (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, "results", "mutate.txt"))
+	return fenced(string(text)), err
 }
 
 func fenced(text string) string { return "```text\n" + strings.Trim(text, "\n") + "\n```\n" }
