@@ -53,7 +53,7 @@ staticcheck:
 # As for go.mod: a module that only tests of a dependency want (golang.org/x/exp,
 # for github.com/influxdata/tdigest) has moved, so it is `go mod tidy -e`.
 
-mutate: ## mistakes in the packages whose word counts: prints those that no test finds; ten minutes
+mutate: ## mistakes in the packages whose word counts: prints those that no test finds; five minutes
 	@.ci/mutate
 
 # Tests of package lock signal processes of their own in ways that Windows lacks, so
