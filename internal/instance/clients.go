@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/handoff"
 	"grablab/internal/grab/lock"
 	"grablab/internal/tap"
 
@@ -95,6 +96,7 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	if cfg.tap != nil {
 		client.AddHook(tap.Redis(cfg.tap, cfg.Instance, target))
 	}
+	handoff.Combine(client)
 	lock.Combine(client)
 	c.pings[target] = func(ctx context.Context) error { return client.Ping(ctx).Err() }
 	c.closers = append(c.closers, client.Close)

@@ -15,7 +15,7 @@ type crowd struct {
 }
 
 // crowd is called with mu held.
-func (l *handoffLocker) crowd(key string) *crowd {
+func (l *oldHandoffLocker) crowd(key string) *crowd {
 	c, ok := l.crowds[key]
 	if !ok {
 		c = &crowd{queued: map[int64]*place{}}
@@ -25,7 +25,7 @@ func (l *handoffLocker) crowd(key string) *crowd {
 }
 
 // tidy forgets a crowd that is none. It is called with mu held.
-func (l *handoffLocker) tidy(key string, c *crowd) {
+func (l *oldHandoffLocker) tidy(key string, c *crowd) {
 	if !c.crossing && len(c.ashore) == 0 && len(c.queued) == 0 {
 		delete(l.crowds, key)
 	}
@@ -104,7 +104,7 @@ func (p *place) disembark() bool {
 
 // nextAshore ends a crossing. It returns those who cross next; nil: nobody. It
 // is called with mu held.
-func (l *handoffLocker) nextAshore(key string) []*place {
+func (l *oldHandoffLocker) nextAshore(key string) []*place {
 	c := l.crowd(key)
 	n := min(len(c.ashore), handoffNames)
 	if n == 0 || l.closed {
@@ -118,7 +118,7 @@ func (l *handoffLocker) nextAshore(key string) []*place {
 }
 
 // ferry takes places across until nobody is left ashore.
-func (l *handoffLocker) ferry(together []*place) {
+func (l *oldHandoffLocker) ferry(together []*place) {
 	for together != nil {
 		first := together[0]
 		args := append(make([]any, 0, 1+len(together)), l.ttl)
@@ -134,7 +134,7 @@ func (l *handoffLocker) ferry(together []*place) {
 
 // land tells all who crossed what became of it, and returns those who are next.
 // The numbers are a row: n, or -n, is the first's. Only he can have the lease.
-func (l *handoffLocker) land(together []*place, a answer) []*place {
+func (l *oldHandoffLocker) land(together []*place, a answer) []*place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, p := range together {

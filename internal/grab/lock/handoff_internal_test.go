@@ -11,7 +11,7 @@ import (
 
 // Remembered is how many places and crowds a handoff locker knows.
 func Remembered(l Locker) (places, crowds int) {
-	h := l.(*handoffLocker)
+	h := l.(*oldHandoffLocker)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.places), len(h.crowds)
@@ -64,8 +64,8 @@ func TestHandoffBelievesOnlyAYoungWakeup(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &handoffLocker{env: Env{TTL: ttl}, check: time.Second, nudged: make(chan struct{}, 1), crowds: map[string]*crowd{}}
-				p := &place{handoffLocker: l, state: asking}
+				l := &oldHandoffLocker{env: Env{TTL: ttl}, check: time.Second, nudged: make(chan struct{}, 1), crowds: map[string]*crowd{}}
+				p := &place{oldHandoffLocker: l, state: asking}
 				sent := time.Now()
 				p.queue(sent, 7)
 				time.Sleep(c.passed)
@@ -97,8 +97,8 @@ func TestHandoffCheckProvesAge(t *testing.T) {
 		{"no reply", nil, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &handoffLocker{env: Env{TTL: time.Minute}, check: time.Second, nudged: make(chan struct{}, 1), places: map[uint64]*place{}, crowds: map[string]*crowd{}}
-			p := &place{handoffLocker: l, number: 1, name: "handoff:a:1/1", line: &line{channel: "handoff:a:1"}, wake: make(chan wakeup, 1)}
+			l := &oldHandoffLocker{env: Env{TTL: time.Minute}, check: time.Second, nudged: make(chan struct{}, 1), places: map[uint64]*place{}, crowds: map[string]*crowd{}}
+			p := &place{oldHandoffLocker: l, number: 1, name: "handoff:a:1/1", line: &line{channel: "handoff:a:1"}, wake: make(chan wakeup, 1)}
 			l.places[1] = p
 			joined := time.Now()
 			p.queue(joined, 7)

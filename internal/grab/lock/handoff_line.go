@@ -19,7 +19,7 @@ const (
 // line is the subscription on which the waiters of a locker are woken: one
 // channel, one connection. It is opened when somebody first has to wait.
 type line struct {
-	*handoffLocker
+	*oldHandoffLocker
 	redis   redis.UniversalClient
 	addr    string
 	channel string
@@ -36,9 +36,9 @@ type line struct {
 	pinging bool
 }
 
-func newLine(l *handoffLocker, client redis.UniversalClient, addr string) *line {
+func newLine(l *oldHandoffLocker, client redis.UniversalClient, addr string) *line {
 	n := &line{
-		handoffLocker: l, redis: client, addr: addr,
+		oldHandoffLocker: l, redis: client, addr: addr,
 		// Each node of a Cluster passes on every message, so each line has a channel of its own.
 		channel: fmt.Sprintf("handoff:%s%s:%v", l.id, addr, l.ttl),
 		up:      make(chan struct{}), ended: make(chan struct{}),

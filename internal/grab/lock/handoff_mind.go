@@ -20,7 +20,7 @@ const (
 // mind looks after all that the locker holds or waits for, on one timer: it
 // renews leases, checks places and closes Lost in time. What is due together
 // goes out together. While such a round is under way the leases are watched.
-func (l *handoffLocker) mind() {
+func (l *oldHandoffLocker) mind() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var round chan struct{} // closes when the round under way is over; nil: there is none
@@ -54,7 +54,7 @@ func (l *handoffLocker) mind() {
 }
 
 // wakeBy has the minder look by t. It is called with mu held.
-func (l *handoffLocker) wakeBy(t time.Time) {
+func (l *oldHandoffLocker) wakeBy(t time.Time) {
 	if earliest(l.alarm, t) == l.alarm {
 		return
 	}
@@ -79,7 +79,7 @@ func earliest(a, b time.Time) time.Time {
 // An alarm that is yet to come outlives the place that it was set for. If it
 // went with it, every acquire that is alone would have to wake the minder anew,
 // which takes as long as a fifth of the round trip and more.
-func (l *handoffLocker) look(now time.Time, mayBegin bool) (due []*errand, alarm time.Time) {
+func (l *oldHandoffLocker) look(now time.Time, mayBegin bool) (due []*errand, alarm time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var ends, dues time.Time
@@ -117,7 +117,7 @@ type errand struct {
 }
 
 // errands returns what is due by t. It is called with mu held.
-func (l *handoffLocker) errands(t time.Time) []*errand {
+func (l *oldHandoffLocker) errands(t time.Time) []*errand {
 	var held, waiting []*place
 	for _, p := range l.places {
 		switch {
@@ -154,7 +154,7 @@ func (l *handoffLocker) errands(t time.Time) []*errand {
 
 // run makes a round. A request for one place alone is made in the name of its
 // acquire; a batch belongs to none.
-func (l *handoffLocker) run(errands []*errand) {
+func (l *oldHandoffLocker) run(errands []*errand) {
 	for batch := range slices.Chunk(errands, handoffBatch) {
 		ctx := context.Background()
 		if len(batch) == 1 && len(batch[0].places) == 1 {
@@ -172,7 +172,7 @@ func (l *handoffLocker) run(errands []*errand) {
 
 // send is true if the server did not know a script: one that was restarted
 // has forgotten them.
-func (l *handoffLocker) send(ctx context.Context, batch []*errand, whole bool) (unknown bool) {
+func (l *oldHandoffLocker) send(ctx context.Context, batch []*errand, whole bool) (unknown bool) {
 	pipe := l.env.Redis.Pipeline()
 	for _, e := range batch {
 		e.reply = e.script.command(ctx, whole, e.keys, e.args...)
@@ -183,7 +183,7 @@ func (l *handoffLocker) send(ctx context.Context, batch []*errand, whole bool) (
 }
 
 // learn takes in what was sent no earlier than sent.
-func (l *handoffLocker) learn(batch []*errand, sent time.Time) {
+func (l *oldHandoffLocker) learn(batch []*errand, sent time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -218,7 +218,7 @@ func (p *place) renewed(now, sent time.Time, ok bool, err error) {
 
 // checked takes in the reply to a check; nil: there was none. It is called
 // with mu held.
-func (l *handoffLocker) checked(e *errand, now, sent time.Time, reply []any) {
+func (l *oldHandoffLocker) checked(e *errand, now, sent time.Time, reply []any) {
 	var holder string
 	if reply != nil {
 		holder, _ = reply[0].(string)

@@ -8,7 +8,7 @@ import (
 // place is one attempt on a lock, from the first request to the release: first
 // it asks, then perhaps it is queued, at last it may hold the lease.
 type place struct {
-	*handoffLocker
+	*oldHandoffLocker
 	ctx    context.Context // the acquire's values, without its end
 	wait   time.Duration
 	key    string

@@ -36,7 +36,8 @@ var Strategies = []Strategy{
 	zooKeeperFenced,
 	etcd,
 	etcdFenced,
-	handoff,
+	handoffStrategy,
+	handoffOld,
 }
 
 // KnownBroken lists deliberately wrong variants of correct strategies, which tests

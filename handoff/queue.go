@@ -1,0 +1,508 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// cleanupTimeout bounds the undoing of what an acquire may have done.
+const cleanupTimeout = time.Second
+
+// queue is all of one key in this process: those who wait for its lock, first come, first
+// served, and the one turn that stands for them in Redis.
+type queue struct {
+	*Locker
+	key  string
+	keys []any
+
+	// Guarded by the Locker's mu.
+	waiters []*waiter
+	state   state
+	turn    string          // its name in Redis; of each turn another
+	past    string          // the name of the last one that was given back
+	ctx     context.Context // of the caller for whom requests are made
+	since   time.Time       // no lease that the turn may be granted is older
+	others  bool            // wait for the lease
+	grant   *message        // that came before the turn is known to be queued, or to be young
+	looking bool            // a look is under way
+	due     time.Time       // when to look, ask or renew next
+	alarm   time.Time       // when the timer fires; zero: it does not
+	timer   *time.Timer
+
+	// Of the lease.
+	holder     *Lease
+	end        time.Time // when it must be taken for lost
+	next, last int64     // the tokens that are left
+	budget     int       // how many more may have it in this turn, if others wait
+	renewing   bool
+
+	// Of the fast path.
+	leftFree bool      // it was released here, when nobody waited
+	counted  time.Time // when a script has last set when the counter expires
+}
+
+type state int
+
+const (
+	idle   state = iota // nothing is in Redis, and nobody waits
+	asking              // a request is under way that decides how it goes on
+	apart               // somebody else has the lease, and a message could not come: ask again
+	queued              // the turn stands in the queue
+	held                // it has the lease
+)
+
+// waiter is a caller that waits.
+type waiter struct {
+	ctx   context.Context // its values, without its end
+	since time.Time
+	try   bool
+	done  chan struct{} // closes when one of these is set
+	lease *Lease
+	err   error
+}
+
+// startLocked begins a turn.
+func (q *queue) startLocked() {
+	q.turns++
+	q.state, q.turn = asking, fmt.Sprintf("%s/%d", q.channel, q.turns)
+	q.ctx, q.others, q.grant, q.looking = q.waiters[0].ctx, false, nil, false
+}
+
+// proceedLocked goes on when the process has nothing in Redis.
+func (q *queue) proceedLocked() {
+	if len(q.waiters) == 0 {
+		q.state, q.turn, q.ctx = idle, "", nil
+		q.retireLocked(q)
+		return
+	}
+	q.startLocked()
+	q.background(func() { q.ask(q.ctx) })
+}
+
+// dropLocked takes the turn out of Redis, for nobody waits any more.
+func (q *queue) dropLocked() {
+	ctx, turn := q.ctx, q.turn
+	q.state = asking
+	q.background(func() { q.abandon(ctx, turn) })
+}
+
+// abandon takes the turn out of Redis, and goes on.
+func (q *queue) abandon(ctx context.Context, turn string) {
+	q.undo(ctx, turn)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.proceedLocked()
+}
+
+// undo takes a name out of Redis: its place, or its lease, which goes to the next. If that fails
+// a message for the name undoes it again, or the lease expires.
+func (q *queue) undo(ctx context.Context, turn string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	for range 2 {
+		if _, err := releaseScript.run(ctx, q.client, nil, q.keys, turn, "", q.counts); err == nil {
+			return
+		}
+	}
+}
+
+// ask asks for the lease or a place, until that is decided.
+func (q *queue) ask(ctx context.Context) {
+	for q.askOnce(ctx) {
+	}
+}
+
+func (q *queue) askOnce(ctx context.Context) (again bool) {
+	q.mu.Lock()
+	turn, mode, fast := q.turn, "join", q.fastLocked()
+	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
+		mode = "try"
+	}
+	q.mu.Unlock()
+	sent := time.Now()
+	n, counted, err := q.request(ctx, turn, mode, fast)
+	late := granted(n) && !time.Now().Before(q.endOf(sent))
+	if err != nil || late {
+		q.undo(ctx, turn)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case err != nil:
+		q.failLocked(fmt.Errorf("handoff: acquire %s: %w", q.key, err), false)
+		q.proceedLocked()
+	case late, n == replyBusy:
+		q.failLocked(ErrBusy, true)
+		if len(q.waiters) == 0 {
+			q.proceedLocked()
+		} else if late || q.subscribed {
+			q.startLocked()
+			return true
+		} else {
+			q.state, q.due = apart, sent.Add(q.check)
+			q.wakeByLocked(q.due)
+			q.openLocked()
+		}
+	case granted(n):
+		if counted {
+			q.counted = sent
+		}
+		q.holdLocked(sent, n)
+	default:
+		q.queuedLocked(sent)
+	}
+	return false
+}
+
+// failLocked fails those who wait, or only those who try.
+func (q *queue) failLocked(err error, tries bool) {
+	q.waiters = slices.DeleteFunc(q.waiters, func(w *waiter) bool {
+		if tries && !w.try {
+			return false
+		}
+		w.err = err
+		close(w.done)
+		return true
+	})
+}
+
+// leave ends the waiting of a caller, unless it was served. Who leaves as the last takes the
+// turn out of Redis.
+func (q *queue) leave(w *waiter, err error) {
+	q.mu.Lock()
+	i := slices.Index(q.waiters, w)
+	if i < 0 {
+		q.mu.Unlock()
+		return
+	}
+	w.err = err
+	q.waiters = slices.Delete(q.waiters, i, i+1)
+	if len(q.waiters) > 0 || q.state != queued && q.state != apart {
+		q.mu.Unlock() // who asks finds out
+		return
+	}
+	turn := q.turn
+	q.state = asking
+	q.mu.Unlock()
+	q.abandon(w.ctx, turn)
+}
+
+func (q *queue) script(ctx context.Context, turn, mode string) (int64, error) {
+	return acquireScript.run(ctx, q.client, nil, q.keys, turn, q.ttl, mode, q.counts)
+}
+
+// request asks, and once more if that failed: the same name may ask again. counted: a script
+// has set when the counter expires.
+func (q *queue) request(ctx context.Context, turn, mode string, fast bool) (n int64, counted bool, err error) {
+	if fast {
+		n, err = q.take(ctx, turn)
+		q.flying.Add(-1)
+		if err == nil && granted(n) {
+			return n, false, nil
+		}
+	}
+	if n, err = q.script(ctx, turn, mode); err != nil {
+		n, err = q.script(ctx, turn, mode)
+	}
+	return n, true, err
+}
+
+// fastLocked says whether the lock is probably free, its counter there, and little under
+// way: otherwise a script is better, which may share its round trip.
+func (q *queue) fastLocked() bool {
+	fast := q.leftFree && q.single != nil && time.Since(q.counted) < fastFor && q.flying.Load() < direct
+	if q.leftFree = false; fast {
+		q.flying.Add(1)
+	}
+	return fast
+}
+
+// take tries for the lease with two plain commands, which cost less than a script. They are
+// not one step, but come in this order: if the lease ran out between them and others had it, the
+// reply comes too late to be believed. It may take a free lease past a queue whose holder has died.
+func (q *queue) take(ctx context.Context, turn string) (int64, error) {
+	set := redis.NewStatusCmd(ctx, "set", q.keys[0], turn, "px", q.ttl, "nx")
+	draw := redis.NewIntCmd(ctx, "incrby", q.keys[2], blockSize)
+	pipe := q.single.Pipeline()
+	_ = pipe.BatchProcess(ctx, set, draw)
+	_, _ = pipe.Exec(ctx) // each has its own error
+	if errors.Is(set.Err(), redis.Nil) {
+		return 0, nil
+	}
+	return draw.Val(), errors.Join(set.Err(), draw.Err())
+}
+
+// endOf is when a lease must be given up that cannot have begun before since: a hundredth
+// before its time, for clocks run at slightly different rates.
+func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
+
+// queuedLocked takes in that the turn stands in the queue, which was not so before since.
+func (q *queue) queuedLocked(since time.Time) {
+	if len(q.waiters) == 0 {
+		q.dropLocked()
+		return
+	}
+	q.state, q.since, q.due = queued, since, since.Add(q.check)
+	if q.grant != nil {
+		q.acceptLocked(*q.grant)
+	} else {
+		q.wakeByLocked(q.due)
+	}
+}
+
+// acceptLocked takes a lease that was granted by a message, if it is surely young: it was granted
+// after the last request that found the turn in the queue. If it may be old, that is looked at.
+func (q *queue) acceptLocked(m message) {
+	if time.Since(q.since) <= q.opt.TTL/2 {
+		q.holdLocked(q.since, m.block)
+		return
+	}
+	q.grant = &m
+	q.lookLocked()
+}
+
+// lookLocked finds out what became of the turn: a message may have been lost, or the holder
+// may have died.
+func (q *queue) lookLocked() {
+	if q.looking {
+		return
+	}
+	q.looking = true
+	ctx, turn, sent := q.ctx, q.turn, time.Now()
+	q.background(func() {
+		n, err := q.script(ctx, turn, "look")
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.state != queued || q.turn != turn {
+			return
+		}
+		q.looking = false
+		switch {
+		case err != nil:
+			q.due = time.Now().Add(q.check)
+			q.wakeByLocked(q.due)
+		case granted(n) && time.Now().Before(q.endOf(sent)):
+			q.holdLocked(sent, n)
+		case granted(n):
+			q.dropLocked() // and those who wait begin anew
+		case n == replyGone:
+			q.proceedLocked()
+		default:
+			q.queuedLocked(sent)
+		}
+	})
+}
+
+// holdLocked takes in that the turn has a lease that began no earlier than since, and n as the
+// last token of its block.
+func (q *queue) holdLocked(since time.Time, n int64) {
+	if len(q.waiters) == 0 {
+		q.dropLocked()
+		return
+	}
+	q.others = q.others || n < 0
+	q.last = max(n, -n)
+	q.state, q.grant, q.renewing = held, nil, false
+	q.next, q.end, q.due = q.last-blockSize+1, q.endOf(since), since.Add(q.opt.TTL/3)
+	q.budget = len(q.waiters)
+	q.serveLocked(false)
+	q.wakeByLocked(q.due)
+}
+
+// serveLocked makes the first who waits the holder.
+func (q *queue) serveLocked(local bool) {
+	w := q.waiters[0]
+	q.waiters[0] = nil
+	q.waiters = q.waiters[1:]
+	nth := blockSize - 1 - (q.last - q.next)
+	w.lease = &Lease{
+		queue: q, turn: q.turn, nth: nth, fence: q.next, ctx: w.ctx, since: time.Now(), local: local,
+		lost: make(chan struct{}),
+	}
+	q.next++
+	q.budget--
+	q.holder, q.ctx = w.lease, w.ctx
+	close(w.done)
+}
+
+// release ends the holder's lease, whose end is known to be yet to come. It is called
+// with mu held, and unlocks it.
+func (q *queue) release(ctx context.Context, now time.Time) error {
+	q.holder = nil
+	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
+		q.serveLocked(true)
+		q.mu.Unlock()
+		return nil
+	}
+	turn, next := q.turn, ""
+	q.past, q.turn, q.state = turn, "", asking
+	if len(q.waiters) > 0 {
+		q.startLocked()
+		next = q.turn
+	}
+	end := q.end
+	q.mu.Unlock()
+
+	var sends sendCounter
+	n, err := q.pass(ctx, end, &sends, turn, next)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n == replyGone && sends.n.Load() > 1 && time.Now().Before(end) {
+		n = replyQueued // an earlier sending has done it, whose reply was lost
+	}
+	switch {
+	case err != nil:
+		q.proceedLocked()
+		return fmt.Errorf("handoff: release %s: %w", q.key, err)
+	case n == replyGone:
+		q.proceedLocked()
+		return ErrLost
+	case granted(n) && time.Now().Before(q.endOf(now)):
+		q.holdLocked(now, n)
+	case granted(n):
+		q.dropLocked()
+	case next != "":
+		q.queuedLocked(now)
+	default:
+		q.leftFree = n == replyBusy
+		q.proceedLocked()
+	}
+	return nil
+}
+
+// pass asks for the lease of a turn to be passed on, again and again until the lease has ended.
+func (q *queue) pass(ctx context.Context, end time.Time, sends *sendCounter, turn, next string) (int64, error) {
+	request := context.WithoutCancel(ctx)
+	for pause := time.Millisecond; ; pause *= 2 {
+		n, err := releaseScript.run(request, q.client, sends, q.keys, turn, next, q.counts)
+		if err == nil || ctx.Err() != nil || !time.Now().Before(end) {
+			return n, err
+		}
+		sleep(ctx, min(pause, q.check))
+	}
+}
+
+// expireLocked loses a lease whose time is over.
+func (q *queue) expireLocked(now time.Time) {
+	if q.state == held && !now.Before(q.end) {
+		q.loseLocked("it could not be renewed in time")
+	}
+}
+
+func (q *queue) loseLocked(why string) {
+	q.opt.Logger.Warn("handoff: lease lost", "key", q.key, "turn", q.turn, "why", why)
+	q.holder.endLocked(ErrLost)
+	if f := q.opt.Hooks.Lost; f != nil {
+		go f(q.key)
+	}
+	q.holder = nil
+	q.proceedLocked()
+}
+
+func (q *queue) renewLocked() {
+	q.renewing = true
+	parent, turn, sent := q.ctx, q.turn, time.Now()
+	q.background(func() {
+		ctx, cancel := context.WithTimeout(parent, q.opt.TTL/3)
+		n, err := renewScript.run(ctx, q.client, nil, q.keys, turn, q.ttl)
+		cancel()
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.turn != turn || q.state != held {
+			return
+		}
+		q.renewing = false
+		now := time.Now()
+		switch {
+		case !now.Before(q.end): // a confirmation that comes after the end does not bring a lease back
+			q.expireLocked(now)
+			return
+		case err != nil:
+			q.opt.Logger.Warn("handoff: renewal failed", "key", q.key, "turn", turn, "error", err)
+			q.due = now.Add(q.opt.TTL / 10)
+		case n == replyGone:
+			q.loseLocked("the server does not have it")
+			return
+		default:
+			q.end, q.due = q.endOf(sent), sent.Add(q.opt.TTL/3)
+			if n < 0 {
+				q.othersLocked()
+			}
+		}
+		q.wakeByLocked(q.due)
+	})
+}
+
+// othersLocked takes in that others wait: from now on those who wait here may have the lease,
+// and no more.
+func (q *queue) othersLocked() {
+	if !q.others {
+		q.others, q.budget = true, len(q.waiters)
+	}
+}
+
+func (q *queue) deliverLocked(m message) {
+	switch {
+	case m.name != q.turn:
+		if m.name != q.past { // of a turn that was given up: what it has in Redis is nobody's
+			q.background(func() { q.undo(context.Background(), m.name) })
+		}
+	case q.state == held && m.block <= 0:
+		q.othersLocked()
+	case q.state == held: // it came twice
+	case m.block == 0:
+		q.others = true
+	case q.state == queued:
+		q.acceptLocked(m)
+	default:
+		q.grant = &m
+	}
+}
+
+// wakeByLocked has the timer fire by t. An alarm before t stays: setting it anew for each acquire
+// would cost more than to be woken for nothing.
+func (q *queue) wakeByLocked(t time.Time) {
+	if !q.alarm.IsZero() && !t.Before(q.alarm) {
+		return
+	}
+	q.alarm = t
+	if q.timer == nil {
+		q.timer = time.AfterFunc(time.Until(t), q.fire)
+	} else {
+		q.timer.Reset(time.Until(t))
+	}
+}
+
+func (q *queue) fire() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.alarm = time.Time{}
+	if !q.closed {
+		q.attendLocked(time.Now())
+	}
+}
+
+// attendLocked does what is due.
+func (q *queue) attendLocked(now time.Time) {
+	q.expireLocked(now)
+	due := !now.Before(q.due)
+	switch {
+	case q.state == held && due && !q.renewing:
+		q.renewLocked()
+		q.wakeByLocked(q.end)
+	case q.state == held && q.renewing:
+		q.wakeByLocked(q.end)
+	case q.state == queued && due:
+		q.lookLocked()
+	case q.state == apart && due:
+		q.state = asking
+		q.background(func() { q.ask(q.ctx) })
+	case q.state != idle && q.state != asking:
+		q.wakeByLocked(q.due)
+	}
+}

@@ -1,0 +1,22 @@
+-- The rest of acquire.lua, with the functions.
+local lease = call('GET', KEYS[1])
+if lease == name or lease == name .. '+' then -- a reply or a message was lost
+  call('PEXPIRE', KEYS[1], ttl)
+  call('ZREM', KEYS[2], name)
+  local n = draw(block)
+  return lease == name and n or -n
+end
+if mode == 'look' and not call('ZSCORE', KEYS[2], name) then return 2 end
+if mode ~= 'try' then enqueue(name) end
+if not lease then
+  local n = pass(name, ARGV[4])
+  if not n then -- only for one that tries: those who waited are gone
+    call('SET', KEYS[1], name, 'PX', ttl)
+    return draw(block)
+  end
+  if n ~= 0 then return n end
+elseif mode ~= 'try' and string.sub(lease, -1) ~= '+' then
+  call('APPEND', KEYS[1], '+')
+  publish(lease, 0, 1)
+end
+return mode == 'try' and 1 or 0

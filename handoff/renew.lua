@@ -1,0 +1,8 @@
+-- Lets the lease of a name live for a whole TTL from now.
+-- ARGV: 1 name, 2 TTL, ms
+-- Reply: 1 renewed, -1 and others wait, 2 it is not the name's
+local lease = redis.call('GET', KEYS[1])
+if lease ~= ARGV[1] and lease ~= ARGV[1] .. '+' then return 2 end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[3], counterTTL)
+return lease == ARGV[1] and 1 or -1
