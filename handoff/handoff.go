@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -66,7 +65,6 @@ type Locker struct {
 	ttl     any // in ms, as an argument
 	check   time.Duration
 	channel string
-	flying  atomic.Int32 // requests on the fast path
 
 	ctx     context.Context // done when it is closed
 	cancel  context.CancelFunc

@@ -28,6 +28,7 @@ type queue struct {
 	ctx     context.Context // of the caller for whom requests are made
 	since   time.Time       // no lease that the turn may be granted is older
 	others  bool            // wait for the lease
+	doubt   bool            // a request of the turn came to no reply: it may be carried out at any time
 	grant   *message        // that came before the turn is known to be queued, or to be young
 	looking bool            // a look is under way
 	due     time.Time       // when to look, ask or renew next
@@ -70,7 +71,7 @@ type waiter struct {
 func (q *queue) startLocked() {
 	q.turns++
 	q.state, q.turn = asking, fmt.Sprintf("%s/%d", q.channel, q.turns)
-	q.ctx, q.others, q.grant, q.looking = q.waiters[0].ctx, false, nil, false
+	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
 // proceedLocked goes on when the process has nothing in Redis.
@@ -201,24 +202,34 @@ func (q *queue) script(ctx context.Context, turn, mode string) (int64, error) {
 func (q *queue) request(ctx context.Context, turn, mode string, fast bool) (n int64, counted bool, err error) {
 	if fast {
 		n, err = q.take(ctx, turn)
-		q.flying.Add(-1)
 		if err == nil && granted(n) {
 			return n, false, nil
 		}
 	}
-	if n, err = q.script(ctx, turn, mode); err != nil {
+	if err == nil {
+		n, err = q.script(ctx, turn, mode)
+	}
+	if err != nil {
+		q.doubtful()
 		n, err = q.script(ctx, turn, mode)
 	}
 	return n, true, err
 }
 
+// doubtful takes in that a request of the turn came to no reply. If it is carried out when the
+// turn is over, what it takes is nobody's: others who wait say so, if the process listens.
+func (q *queue) doubtful() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.doubt = true
+	q.openLocked()
+}
+
 // fastLocked says whether the lock is probably free, its counter there, and little under
 // way: otherwise a script is better, which may share its round trip.
 func (q *queue) fastLocked() bool {
-	fast := q.leftFree && q.single != nil && time.Since(q.counted) < fastFor && q.flying.Load() < direct
-	if q.leftFree = false; fast {
-		q.flying.Add(1)
-	}
+	fast := q.leftFree && q.single != nil && time.Since(q.counted) < fastFor && len(q.queues) <= direct
+	q.leftFree = false
 	return fast
 }
 
@@ -340,7 +351,10 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	turn, next := q.turn, ""
-	q.past, q.turn, q.state = turn, "", asking
+	q.turn, q.state = "", asking
+	if q.past = turn; q.doubt {
+		q.past = ""
+	}
 	if len(q.waiters) > 0 {
 		q.startLocked()
 		next = q.turn

@@ -15,8 +15,10 @@ if not lease then
     return draw(block)
   end
   if n ~= 0 then return n end
-elseif mode ~= 'try' and string.sub(lease, -1) ~= '+' then
-  call('APPEND', KEYS[1], '+')
-  publish(lease, 0, 1)
+elseif mode ~= 'try' then
+  local holder = string.gsub(lease, '%+', '')
+  if holder == lease then call('APPEND', KEYS[1], '+') end
+  -- It is said again with every look: it may have been lost, and nobody may know of the lease.
+  if holder == lease or mode == 'look' then publish(holder, 0, 1) end
 end
 return mode == 'try' and 1 or 0

@@ -108,7 +108,11 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 		return err
 	}
 	b.redis = newCommandStats(b.stack)
-	b.pool, err = newPool(ctx, b.stack, b.cfg.Exe)
+	processes := 0
+	for _, c := range b.cfg.Cases {
+		processes = max(processes, c.Processes)
+	}
+	b.pool, err = newPool(ctx, b.stack, b.cfg.Exe, processes)
 	return err
 }
 

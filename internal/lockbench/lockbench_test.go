@@ -155,7 +155,7 @@ func TestWorkerDies(t *testing.T) {
 	}
 	for name, when := range map[string]time.Duration{"before": 0, "within": 100 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			p, err := newPool(t.Context(), st, exe)
+			p, err := newPool(t.Context(), st, exe, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +178,7 @@ func TestWorkerDies(t *testing.T) {
 
 // A program that is no worker is not waited for.
 func TestWorkerDoesNotJoin(t *testing.T) {
-	_, err := newPool(t.Context(), stacktest.Local(t), "/bin/false")
+	_, err := newPool(t.Context(), stacktest.Local(t), "/bin/false", 2)
 	if !errors.Is(err, errProcess) {
 		t.Errorf("got %v", err)
 	}

@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	processes   = 2
 	joinTimeout = 30 * time.Second
 	// ahead is how long before its start a job is sent: long enough to arrive
 	// everywhere, and so short that no worker process falls asleep again.
@@ -42,8 +41,8 @@ type process struct {
 	*rpc.Client
 }
 
-// newPool starts exe as worker processes over st, and returns once they answer.
-func newPool(ctx context.Context, st *stack.Stack, exe string) (*pool, error) {
+// newPool starts exe as so many worker processes over st, and returns once they answer.
+func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (*pool, error) {
 	p := &pool{clock: history.Clock()}
 	for i := range processes {
 		proc, err := startProcess(ctx, st, exe, fmt.Sprintf("worker-%d", i+1))
@@ -126,7 +125,7 @@ func (t *trace) add(u trace) {
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
-	before, err := p.do(processes, idle)
+	before, err := p.do(c.Processes, idle)
 	if err != nil {
 		return t, err
 	}
@@ -134,12 +133,12 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 	for i, id := range orders {
 		keys[i] = grab.Key(subject, id)
 	}
-	each := c.Workers / c.Processes
 	for end := p.clock() + long; t.span == 0 || c.Wave > 0 && p.clock() < end; {
 		at := p.clock() + ahead
 		until := at + long
 		r, err := p.do(c.Processes, func(i int) Job {
-			return Job{Subject: subject, Workers: each, First: i * each, Keys: keys, Held: c.Held, At: at, Times: c.Wave, Until: until}
+			workers, first := c.workersOf(i)
+			return Job{Subject: subject, Workers: workers, First: first, Keys: keys, Held: c.Held, At: at, Times: c.Wave, Until: until}
 		})
 		if err != nil {
 			return t, err
@@ -155,7 +154,7 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 		t.holds = append(t.holds, r.Holds...)
 		t.span += until - at
 	}
-	after, err := p.do(processes, idle)
+	after, err := p.do(c.Processes, idle)
 	t.sent = after.Sent - before.Sent
 	return t, err
 }

@@ -1,6 +1,7 @@
 package lockbench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,6 +71,7 @@ type Row struct {
 	GapHigh    *float64 `json:"handoff_gap_high_us"`
 	WaitP999MS *float64 `json:"wait_p999_ms"`
 	LongestMS  *float64 `json:"longest_wait_ms"`
+	Turns      *int     `json:"longest_wait_turns"`
 	GaveUp     *int     `json:"gave_up"` // how often an acquire did, and was called again at once
 }
 
@@ -140,6 +142,8 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	row.P50US, row.P99US = median(of, p50).Median, median(of, p99).Median
 	row.GapP50US, row.GapLow, row.GapHigh = known(median(of, gapP50))
 	row.GapP99US, _, _ = known(median(of, gapP99))
+	row.GapMeanUS, _, _ = known(median(of, gapMean))
+	row.GapCrossUS, _, _ = known(median(of, gapAcross))
 	row.SentPerOp, _, _ = known(median(of, sentPerOp))
 	row.InsidePerOp, _, _ = known(median(of, insidePerOp))
 	for _, s := range of {
@@ -156,6 +160,9 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	var waits []float64
 	for _, s := range of {
 		waits = append(waits, s.waits...)
+		if s.Turns != nil {
+			row.Turns = new(max(*s.Turns, *cmp.Or(row.Turns, new(int))))
+		}
 		*row.GaveUp += s.GaveUp
 		*row.Violations += *s.Violations
 	}
@@ -172,10 +179,19 @@ func p50(s Slice) *float64         { return &s.P50US }
 func p99(s Slice) *float64         { return &s.P99US }
 func gapP50(s Slice) *float64      { return s.GapP50US }
 func gapP99(s Slice) *float64      { return s.GapP99US }
+func gapMean(s Slice) *float64     { return s.GapMeanUS }
+func gapAcross(s Slice) *float64   { return s.GapCrossUS }
 func sentPerOp(s Slice) *float64   { return s.SentPerOp }
 func insidePerOp(s Slice) *float64 { return s.InsidePerOp }
 func jainIndex(s Slice) *float64   { return s.Jain }
 func retaken(s Slice) *float64     { return s.SelfRetake }
+
+func turns(s Slice) *float64 {
+	if s.Turns == nil {
+		return nil
+	}
+	return new(float64(*s.Turns))
+}
 
 // timePerOp is the time in which all workers together have had one acquisition.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }

@@ -21,11 +21,13 @@ type Figures struct {
 	P99US        float64  `json:"p99_us"`
 	GapP50US     *float64 `json:"handoff_gap_p50_us"` // from a release call to the next acquire's return, while a worker waited
 	GapP99US     *float64 `json:"handoff_gap_p99_us"`
-	SentPerOp    *float64 `json:"commands_per_op"`        // commands or statements that clients sent
-	InsidePerOp  *float64 `json:"script_commands_per_op"` // commands that scripts ran inside of Redis
-	Jain         *float64 `json:"jain"`                   // fairness over the workers: 1 if all got the same
-	SelfRetake   *float64 `json:"self_retake"`            // share of acquisitions by the worker that had just released
-	Violations   *int     `json:"violations"`             // holders that came in while another was inside
+	GapMeanUS    *float64 `json:"handoff_gap_mean_us"`
+	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // of those from one process to another
+	SentPerOp    *float64 `json:"commands_per_op"`           // commands or statements that clients sent
+	InsidePerOp  *float64 `json:"script_commands_per_op"`    // commands that scripts ran inside of Redis
+	Jain         *float64 `json:"jain"`                      // fairness over the workers: 1 if all got the same
+	SelfRetake   *float64 `json:"self_retake"`               // share of acquisitions by the worker that had just released
+	Violations   *int     `json:"violations"`                // holders that came in while another was inside
 }
 
 // Slice is what was measured of one subject in one case and one round.
@@ -36,6 +38,7 @@ type Slice struct {
 	GaveUp     int     `json:"gave_up"`
 	WaitP999MS float64 `json:"wait_p999_ms"`
 	LongestMS  float64 `json:"longest_wait_ms"`
+	Turns      *int    `json:"longest_wait_turns"` // how many others had the lock meanwhile
 
 	waits []float64 // ms, of every acquisition
 }
@@ -66,9 +69,16 @@ func measure(round int, t trace, subject Subject) Slice {
 	}
 	if t.contended() {
 		s.SelfRetake = new(selfRetake(holds))
-		if gaps := handoffGaps(holds); len(gaps) > 0 {
+		s.Turns = new(longestTurns(holds))
+		gaps, across := handoffGaps(holds, t.Case)
+		if len(gaps) > 0 {
+			s.GapMeanUS = new(mean(gaps))
 			slices.Sort(gaps)
 			s.GapP50US, s.GapP99US = new(percentile(gaps, 0.5)), new(percentile(gaps, 0.99))
+		}
+		if len(across) > 0 {
+			slices.Sort(across)
+			s.GapCrossUS = new(percentile(across, 0.5))
 		}
 	}
 	if subject.Excludes != catalog.NoExclusion {
@@ -85,23 +95,37 @@ func measure(round int, t trace, subject Subject) Slice {
 }
 
 // handoffGaps are the times, in µs, from a release call to the return of the next
-// acquire, for those releases at which a worker was waiting. All holds are of one
-// key, in the order of their acquires.
-func handoffGaps(holds []Hold) []float64 {
+// acquire, for those releases at which a worker was waiting; across: those of them
+// where the next holder is in another process. All holds are of one key, in the order of
+// their acquires.
+func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := make([]time.Duration, len(holds))
 	for i, h := range holds {
 		asked[i] = h.Asked
 	}
 	slices.Sort(asked)
-	var gaps []float64
 	for i := range len(holds) - 1 {
 		freed := holds[i].Released
 		wanted, _ := slices.BinarySearch(asked, freed+1)
 		if wanted > i+1 { // more have asked for it than have had it
-			gaps = append(gaps, us(max(0, holds[i+1].Acquired-freed)))
+			gap := us(max(0, holds[i+1].Acquired-freed))
+			gaps = append(gaps, gap)
+			if c.processOf(holds[i].Worker) != c.processOf(holds[i+1].Worker) {
+				across = append(across, gap)
+			}
 		}
 	}
-	return gaps
+	return gaps, across
+}
+
+// longestTurns is how often the lock was acquired, at the most, between an ask for it and
+// its acquire. All holds are of one key, in the order of their acquires.
+func longestTurns(holds []Hold) (longest int) {
+	for i, h := range holds {
+		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
+		longest = max(longest, i-had)
+	}
+	return longest
 }
 
 // selfRetake is the share of acquisitions by the worker that had just released.
@@ -137,7 +161,7 @@ func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	for _, h := range holds {
 		s := scope{key: h.Key}
 		if excludes == catalog.PerProcess {
-			s.process = h.Worker / (c.Workers / c.Processes)
+			s.process = c.processOf(h.Worker)
 		}
 		if h.Acquired < free[s] {
 			n++
@@ -145,6 +169,14 @@ func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 		free[s] = max(free[s], h.Released)
 	}
 	return n
+}
+
+func mean(x []float64) float64 {
+	var sum float64
+	for _, v := range x {
+		sum += v
+	}
+	return sum / float64(len(x))
 }
 
 // percentile of sorted values, by nearest rank.

@@ -30,9 +30,29 @@ func TestHandoffGaps(t *testing.T) {
 		"between two waves": {[]Hold{h(0, 0, 5, 9), h(1, 0, 15, 19), h(0, 100, 105, 109), h(1, 100, 111, 112)}, []float64{6, 2}},
 		"an overlap":        {[]Hold{h(0, 0, 5, 9), h(1, 0, 7, 12)}, []float64{0}},
 	} {
-		if got := handoffGaps(tt.holds); !slices.Equal(got, tt.want) {
+		if got, _ := handoffGaps(tt.holds, Case{Workers: 16, Processes: 16}); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
 		}
+	}
+}
+
+// Of 3 workers the first two are in one process.
+func TestAcrossProcesses(t *testing.T) {
+	c := Case{Workers: 3, Processes: 2, Spread: []int{2, 1}, Keys: 1}
+	for worker, want := range []int{0, 0, 1} {
+		if got := c.processOf(worker); got != want {
+			t.Errorf("worker %d is of process %d, want %d", worker, got, want)
+		}
+	}
+	if workers, first := c.workersOf(1); workers != 1 || first != 2 {
+		t.Errorf("process 1 has %d workers from %d on", workers, first)
+	}
+	holds := []Hold{h(0, 0, 5, 9), h(1, 0, 15, 19), h(2, 0, 30, 39), h(0, 10, 43, 44)}
+	if gaps, across := handoffGaps(holds, c); !slices.Equal(gaps, []float64{6, 11, 4}) || !slices.Equal(across, []float64{11, 4}) {
+		t.Errorf("gaps %v, across %v", gaps, across)
+	}
+	if got := longestTurns(holds); got != 2 {
+		t.Errorf("%d turns at the longest, want those of workers 1 and 2, or 0 and 1", got)
 	}
 }
 

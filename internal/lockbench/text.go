@@ -48,7 +48,8 @@ func Text(w io.Writer, r *Result) error {
 	}
 	_, err := fmt.Fprint(w, `
 p50 and p99: of an acquire and its release, without the time between them; gap: from one holder's release call to the next one's
-acquire return, while a worker waited, whether in the same process or in the other. Figures are medians of the rounds' own; overlaps
+acquire return, while a worker waited, whether in the same process or in another; mean: of all gaps; across: the median of those from one
+process to another; turns: how often others had the lock during the longest wait. Figures are medians of the rounds' own; overlaps
 and waits are of all rounds together. x floor compares, within each round, with two PINGs on the same client: p50 alone, 1/ops where
 there are many keys, the gap where many want one lock. sent/op: commands or statements sent; in scripts: what Redis ran beyond those.
 self: acquisitions taken straight back by the one that had just released. gave up: it returned without the lock, and was called again
@@ -80,6 +81,8 @@ func columns(row Row, c Case) (heads, texts []string) {
 	add("sent/op", show("%.2f", row.SentPerOp))
 	add("in scripts", show("%.2f", row.InsidePerOp))
 	if c.contended() {
+		add("mean", show("%.0f", row.GapMeanUS))
+		add("across", show("%.0f", row.GapCrossUS))
 		self := "-"
 		if row.SelfRetake != nil {
 			self = fmt.Sprintf("%.0f %%", *row.SelfRetake*100)
@@ -89,6 +92,9 @@ func columns(row Row, c Case) (heads, texts []string) {
 	}
 	add("wait p99.9 ms", show("%.1f", row.WaitP999MS))
 	add("longest", show("%.1f", row.LongestMS))
+	if c.contended() {
+		add("turns", show("%d", row.Turns))
+	}
 	add("gave up", show("%d", row.GaveUp))
 	add("overlaps", show("%d", row.Violations))
 	return heads, texts

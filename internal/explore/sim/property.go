@@ -302,6 +302,10 @@ func (x *execution) waitersForFreeLocked() []*actor {
 	if x.queues() && x.disturbed() {
 		return nil // a session that was cut off has to be taken up again first
 	}
+	up := slices.DeleteFunc(slices.Clone(x.nodes), func(n *node) bool { return n.down.Load() })
+	if len(up) < x.quorum() {
+		return nil
+	}
 	var waiters []*actor
 	for _, a := range x.actors {
 		own := func(c *call) bool { return c.actor == a }
