@@ -25,6 +25,10 @@ var (
 	ErrOptions = errors.New("handoff: bad options")
 )
 
+// maxCheck is how often a waiter looks at the lock, or three times in a TTL; a little more often, so
+// that it is not in the moment in which its caller gives up after so many seconds.
+const maxCheck = time.Second
+
 // DefaultTTL is for how long a lease lives without renewal, if Options does not say.
 const DefaultTTL = 30 * time.Second
 
@@ -101,7 +105,7 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 		return nil, fmt.Errorf("%w: an ID is without a space, / and +, not %q", ErrOptions, opt.ID)
 	}
 	l := &Locker{
-		client: client, opt: opt, ttl: opt.TTL.Milliseconds(), check: min(time.Second, opt.TTL/3),
+		client: client, opt: opt, ttl: opt.TTL.Milliseconds(), check: min(maxCheck, opt.TTL/3) - time.Millisecond,
 		channel: fmt.Sprintf("handoff:%s:%d", opt.ID, opt.TTL.Milliseconds()), queues: map[string]*queue{},
 	}
 	if l.single, _ = client.(*redis.Client); l.single != nil {

@@ -4,5 +4,4 @@
 local lease = redis.call('GET', KEYS[1])
 if lease ~= ARGV[1] and lease ~= ARGV[1] .. '+' then return 2 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
-redis.call('PEXPIRE', KEYS[3], counterTTL)
 return lease == ARGV[1] and 1 or -1
