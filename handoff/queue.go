@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,7 +25,7 @@ type queue struct {
 	waiters []*waiter
 	state   state
 	turn    string          // its name in Redis; of each turn another
-	past    string          // the name of the last one that was given back
+	past    string          // the name of the last one that was given back or lost
 	ctx     context.Context // of the caller for whom requests are made
 	since   time.Time       // no lease that the turn may be granted is older
 	others  bool            // wait for the lease
@@ -70,7 +71,7 @@ type waiter struct {
 // startLocked begins a turn.
 func (q *queue) startLocked() {
 	q.turns++
-	q.state, q.turn = asking, fmt.Sprintf("%s/%d", q.channel, q.turns)
+	q.state, q.turn = asking, q.channel+"/"+strconv.FormatUint(q.turns, 10)
 	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
@@ -82,7 +83,12 @@ func (q *queue) proceedLocked() {
 		return
 	}
 	q.startLocked()
-	q.background(func() { q.ask(q.ctx) })
+	q.askLocked()
+}
+
+func (q *queue) askLocked() {
+	ctx := q.ctx
+	q.background(func() { q.ask(ctx) })
 }
 
 // dropLocked takes the turn out of Redis, for nobody waits any more.
@@ -170,6 +176,21 @@ func (q *queue) failLocked(err error, tries bool) {
 		close(w.done)
 		return true
 	})
+}
+
+// await returns when a caller is served, or has left.
+func (q *queue) await(ctx context.Context, w *waiter, wait time.Duration) {
+	timer := time.NewTimer(wait - time.Since(w.since))
+	defer timer.Stop()
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		q.leave(w, ctx.Err())
+	case <-timer.C:
+		q.leave(w, ErrBusy)
+	case <-q.closing.Done():
+		q.leave(w, ErrClosed)
+	}
 }
 
 // leave ends the waiting of a caller, unless it was served. Who leaves as the last takes the
@@ -414,7 +435,7 @@ func (q *queue) loseLocked(why string) {
 	if f := q.opt.Hooks.Lost; f != nil {
 		go f(q.key)
 	}
-	q.holder = nil
+	q.holder, q.past = nil, q.turn // what is left of its time is the holder's, to find out
 	q.proceedLocked()
 }
 
@@ -515,7 +536,7 @@ func (q *queue) attendLocked(now time.Time) {
 		q.lookLocked()
 	case q.state == apart && due:
 		q.state = asking
-		q.background(func() { q.ask(q.ctx) })
+		q.askLocked()
 	case q.state != idle && q.state != asking:
 		q.wakeByLocked(q.due)
 	}

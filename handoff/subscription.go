@@ -29,18 +29,18 @@ func (l *Locker) openLocked() {
 }
 
 func (l *Locker) listen() {
-	for l.ctx.Err() == nil {
-		pubsub := l.client.Subscribe(l.ctx, l.channel) // its error comes again with Receive
-		unsubscribe := context.AfterFunc(l.ctx, func() { _ = pubsub.Close() })
+	for l.closing.Err() == nil {
+		pubsub := l.client.Subscribe(l.closing, l.channel) // its error comes again with Receive
+		unsubscribe := context.AfterFunc(l.closing, func() { _ = pubsub.Close() })
 		err := l.receive(pubsub)
 		unsubscribe()
 		_ = pubsub.Close()
 		l.mu.Lock()
 		l.subscribed = false
 		l.mu.Unlock()
-		if l.ctx.Err() == nil {
+		if l.closing.Err() == nil {
 			l.opt.Logger.Debug("handoff: subscription lost", "channel", l.channel, "error", err)
-			sleep(l.ctx, min(reopenPause, l.check))
+			sleep(l.closing, min(reopenPause, l.check))
 		}
 	}
 }
@@ -48,14 +48,14 @@ func (l *Locker) listen() {
 // receive returns when the subscription has failed.
 func (l *Locker) receive(pubsub *redis.PubSub) error {
 	for silent := false; ; {
-		msg, err := pubsub.ReceiveTimeout(l.ctx, silence)
+		msg, err := pubsub.ReceiveTimeout(l.closing, silence)
 		var timeout net.Error
 		switch {
 		case err == nil:
 			silent = false
 		case !silent && errors.As(err, &timeout) && timeout.Timeout():
 			silent = true
-			err = pubsub.Ping(l.ctx)
+			err = pubsub.Ping(l.closing)
 		}
 		if err != nil {
 			return err

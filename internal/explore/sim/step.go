@@ -260,7 +260,11 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 		return c != nil
 	}
 	c.node.lockServer.(latecomer).arrive(c)
+	value := c.actor.value
 	x.applied(c, nil)
+	if _, ok := c.node.leaseOf(c.actor.value); !ok {
+		c.actor.value = value // what it has taken back is not what its actor asks for by now
+	}
 	return true
 }
 

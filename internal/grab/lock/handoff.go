@@ -48,24 +48,15 @@ func (l handoffLocker) Raise(ctx context.Context, key string, fence uint64) erro
 	return l.RaiseFence(ctx, key, fence)
 }
 
-func (l handoffLocker) Acquire(ctx context.Context, key string) (lease Lease, err error) {
-	var got *handoff.Lease
-	if wait := l.env.wait(ctx); wait > 0 {
-		waiting, cancel := context.WithTimeoutCause(ctx, wait, ErrBusy)
-		defer cancel()
-		if got, err = l.Locker.Acquire(waiting, key); err != nil && context.Cause(waiting) == ErrBusy {
-			err = ErrBusy
-		}
-	} else {
-		got, err = l.TryAcquire(ctx, key)
-	}
+func (l handoffLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+	lease, err := l.AcquireWithin(ctx, key, l.env.wait(ctx))
 	switch {
 	case errors.Is(err, handoff.ErrBusy):
 		return nil, ErrBusy
 	case err != nil:
 		return nil, err
 	default:
-		return handoffLease{got}, nil
+		return handoffLease{lease}, nil
 	}
 }
 
