@@ -153,6 +153,8 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	q.waiters = append(q.waiters, w)
 	if first {
 		q.startLocked()
+	} else {
+		l.openLocked() // who waits behind its own process is to know if others wait, too
 	}
 	l.mu.Unlock()
 	if first {

@@ -376,7 +376,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	if q.past = turn; q.doubt {
 		q.past = ""
 	}
-	if len(q.waiters) > 0 {
+	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // else it would be passed over
 		q.startLocked()
 		next = q.turn
 	}

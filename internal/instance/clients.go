@@ -97,7 +97,6 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 		client.AddHook(tap.Redis(cfg.tap, cfg.Instance, target))
 	}
 	handoff.Combine(client)
-	lock.Combine(client)
 	c.pings[target] = func(ctx context.Context) error { return client.Ping(ctx).Err() }
 	c.closers = append(c.closers, client.Close)
 	return client

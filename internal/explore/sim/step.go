@@ -263,7 +263,10 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	value := c.actor.value
 	x.applied(c, nil)
 	if _, ok := c.node.leaseOf(c.actor.value); !ok {
+		x.mu.Lock()
 		c.actor.value = value // what it has taken back is not what its actor asks for by now
+		x.findLeasesLocked(c.node)
+		x.mu.Unlock()
 	}
 	return true
 }

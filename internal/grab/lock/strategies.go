@@ -37,7 +37,6 @@ var Strategies = []Strategy{
 	etcd,
 	etcdFenced,
 	handoffStrategy,
-	handoffOld,
 }
 
 // KnownBroken lists deliberately wrong variants of correct strategies, which tests

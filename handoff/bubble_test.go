@@ -1,0 +1,216 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/handoff"
+	"grablab/internal/redishook"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	key = "order:{1}"
+	ttl = 30 * time.Second
+)
+
+// bubble is a server in virtual time.
+type bubble struct {
+	*testing.T
+	node  *miniredis.Miniredis
+	count int
+}
+
+func inBubble(t *testing.T, test func(*bubble)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{T: t, node: miniredis.NewMiniRedis()}
+		b.node.ClockTTL(true)
+		defer b.node.Close()
+		test(b)
+	})
+}
+
+// process is one process's side of the lock, and what it sends.
+type process struct {
+	*handoff.Locker
+	*bubble
+	client *redis.Client
+	id     string
+	down   atomic.Bool // nothing reaches the server
+	deaf   atomic.Bool // no connection can be opened
+	trips  atomic.Int64
+
+	mu   sync.Mutex
+	next []func(send func() error) error // what happens to the next requests
+}
+
+var errDown = errors.New("down")
+
+func (b *bubble) process(change ...func(*handoff.Options)) *process {
+	b.Helper()
+	b.count++
+	p := &process{bubble: b, id: fmt.Sprint("p", b.count)}
+	p.client = redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", Protocol: 2, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			if p.down.Load() || p.deaf.Load() {
+				return nil, errDown
+			}
+			return b.node.Dial()
+		},
+	})
+	p.client.AddHook(redishook.Hook(p.around))
+	opt := handoff.Options{TTL: ttl, ID: p.id}
+	for _, f := range change {
+		f(&opt)
+	}
+	var err error
+	if p.Locker, err = handoff.New(p.client, opt); err != nil {
+		b.Fatal(err)
+	}
+	p.release(p.acquire(b.Context(), "warm:{up}")) // its scripts are known
+	b.Cleanup(p.end)
+	return p
+}
+
+// end ends the process as a crash does: it releases nothing.
+func (p *process) end() {
+	_ = p.Close()
+	_ = p.client.Close()
+}
+
+func (p *process) around(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
+	if name := cmds[0].Name(); name == "hello" || name == "client" {
+		return send(ctx)
+	}
+	if p.down.Load() {
+		return errDown
+	}
+	p.trips.Add(1)
+	p.mu.Lock()
+	var do func(func() error) error
+	if len(p.next) > 0 {
+		do, p.next = p.next[0], p.next[1:]
+	}
+	p.mu.Unlock()
+	if do == nil {
+		return send(ctx)
+	}
+	return do(func() error { return send(ctx) })
+}
+
+// meet says what happens to the next requests of the process.
+func (p *process) meet(next ...func(send func() error) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = next
+}
+
+var (
+	passes     = func(send func() error) error { return send() }
+	twice      = func(send func() error) error { _ = send(); return send() } // as a client repeats what it got no reply to
+	unanswered = func(send func() error) error { _ = send(); return errDown }
+)
+
+// sent counts the requests of f.
+func (p *process) sent(f func()) int {
+	before := p.trips.Load()
+	f()
+	return int(p.trips.Load() - before)
+}
+
+func (p *process) acquire(ctx context.Context, key string) *handoff.Lease {
+	p.Helper()
+	lease, err := p.Acquire(ctx, key)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return lease
+}
+
+func (p *process) take() *handoff.Lease { p.Helper(); return p.acquire(p.Context(), key) }
+
+func (b *bubble) release(lease *handoff.Lease) {
+	b.Helper()
+	if err := lease.Release(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// wait begins an acquire, and returns when it waits.
+func (p *process) wait() <-chan *handoff.Lease {
+	p.Helper()
+	got := make(chan *handoff.Lease, 1)
+	go func() {
+		if lease, err := p.Acquire(p.Context(), key); err == nil {
+			got <- lease
+		}
+		close(got)
+	}()
+	synctest.Wait()
+	return got
+}
+
+// served is the lease that must be there without time passing.
+func (b *bubble) served(got <-chan *handoff.Lease) *handoff.Lease {
+	b.Helper()
+	synctest.Wait()
+	select {
+	case lease := <-got:
+		if lease != nil {
+			return lease
+		}
+		b.Fatal("the acquire failed")
+	default:
+		b.Fatal("not served")
+	}
+	return nil
+}
+
+func (b *bubble) unserved(all ...<-chan *handoff.Lease) {
+	b.Helper()
+	synctest.Wait()
+	for i, got := range all {
+		if len(got) > 0 {
+			b.Fatalf("waiter %d is served", i)
+		}
+	}
+}
+
+// nothingLeft says that the server holds counters alone, and those not for ever.
+func (b *bubble) nothingLeft() {
+	b.Helper()
+	synctest.Wait()
+	for _, key := range b.node.Keys() {
+		if !strings.HasSuffix(key, ":fence") || b.node.TTL(key) <= 0 {
+			b.Errorf("left: %s, for %v", key, b.node.TTL(key))
+		}
+	}
+}
+
+func (b *bubble) queued() int {
+	members, _ := b.node.ZMembers(key + ":queue")
+	return len(members)
+}
+
+func isLost(lease *handoff.Lease) bool {
+	select {
+	case <-lease.Lost():
+		return true
+	default:
+		return false
+	}
+}

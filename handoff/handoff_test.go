@@ -1,0 +1,552 @@
+package handoff_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/handoff"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestOptions(t *testing.T) {
+	client := redis.NewClient(&redis.Options{})
+	defer client.Close()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	for name, tt := range map[string]struct {
+		client redis.UniversalClient
+		opt    handoff.Options
+		ok     bool
+	}{
+		"defaults":               {client, handoff.Options{}, true},
+		"no client":              {nil, handoff.Options{}, false},
+		"a Ring":                 {ring, handoff.Options{}, false},
+		"a fraction of a ms":     {client, handoff.Options{TTL: time.Second + time.Microsecond}, false},
+		"a TTL of nothing":       {client, handoff.Options{TTL: time.Millisecond}, false},
+		"a negative TTL":         {client, handoff.Options{TTL: -time.Second}, false},
+		"an ID that is no word":  {client, handoff.Options{ID: "a b"}, false},
+		"an ID that is no name/": {client, handoff.Options{ID: "a/b"}, false},
+	} {
+		l, err := handoff.New(tt.client, tt.opt)
+		if (err == nil) != tt.ok || err != nil && !errors.Is(err, handoff.ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// Nobody else wants the lock: a round trip each, and no subscription.
+func TestUncontended(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		for range 10 {
+			var lease *handoff.Lease
+			if n := p.sent(func() { lease = p.take() }); n != 1 {
+				b.Errorf("an acquire took %d requests", n)
+			}
+			if n := p.sent(func() { b.release(lease) }); n != 1 {
+				b.Errorf("a release took %d requests", n)
+			}
+		}
+		if n := len(b.node.PubSubChannels("*")); n != 0 {
+			b.Errorf("%d subscriptions, and nobody waited", n)
+		}
+		b.nothingLeft()
+	})
+}
+
+// Within a process the lease goes on without Redis, first come, first served.
+func TestCohort(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		lease := p.take()
+		var all []<-chan *handoff.Lease
+		for range 20 {
+			all = append(all, p.wait())
+		}
+		if n := b.queued(); n != 0 {
+			b.Errorf("%d in the queue behind their own process", n)
+		}
+		for i, got := range all {
+			fence := lease.Fence()
+			if n := p.sent(func() { b.release(lease); lease = b.served(got) }); n != 0 {
+				b.Errorf("hand-over %d took %d requests", i, n)
+			}
+			if lease.Fence() != fence+1 {
+				b.Errorf("token %d after %d", lease.Fence(), fence)
+			}
+			b.unserved(all[i+1:]...)
+		}
+		b.release(lease)
+		b.nothingLeft()
+	})
+}
+
+// While nobody else waits a process goes on without end, a request for each block of tokens.
+func TestCohortGoesOn(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		lease := p.take()
+		last := lease.Fence()
+		n := p.sent(func() {
+			for range 320 {
+				next := p.wait()
+				b.release(lease)
+				lease = b.served(next)
+				if lease.Fence() <= last {
+					b.Fatalf("token %d after %d", lease.Fence(), last)
+				}
+				last = lease.Fence()
+			}
+		})
+		if n < 10 || n > 12 { // and the subscription, in case that others come
+			b.Errorf("%d requests for 320 hand-overs", n)
+		}
+		b.release(lease)
+		b.nothingLeft()
+	})
+}
+
+// When others wait, those who waited by then are served, then the other process, and then those
+// who came later: their process stands in the queue again.
+func TestTurns(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		lease := p.take()
+		order := []<-chan *handoff.Lease{p.wait(), p.wait()}
+		other, also := q.wait(), q.wait()
+		if n := b.queued(); n != 1 {
+			b.Errorf("%d in the queue, want one for the process", n)
+		}
+		late := p.wait()
+		order = append(order, other, also, late)
+		for i, got := range order {
+			fence := lease.Fence()
+			b.release(lease)
+			lease = b.served(got)
+			b.unserved(order[i+1:]...)
+			if lease.Fence() <= fence {
+				b.Errorf("turn %d: token %d after %d", i, lease.Fence(), fence)
+			}
+		}
+		b.release(lease)
+		b.nothingLeft()
+	})
+}
+
+// The word that others wait may come before the reply to the acquire, or never: a process hears of
+// them with its next renewal.
+func TestOthersWait(t *testing.T) {
+	for name, lost := range map[string]bool{"early": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				p, q := b.process(), b.process()
+				b.release(b.served(q.subscribed(p)))
+				if p.deaf.Store(lost); !lost {
+					b.release(b.served(p.subscribed(q)))
+				}
+				reply := make(chan struct{})
+				p.meet(func(send func() error) error {
+					err := send()
+					if !lost {
+						<-reply
+					}
+					return err
+				})
+				first := p.wait()
+				other := q.wait()
+				second, third := p.wait(), p.wait()
+				close(reply)
+				lease := b.served(first)
+				if lost {
+					time.Sleep(ttl / 2) // renewed, and told
+				}
+				fourth := p.wait()
+				for _, got := range []<-chan *handoff.Lease{second, third, other} {
+					b.release(lease)
+					lease = b.served(got)
+				}
+				b.release(lease)
+				b.release(<-fourth)
+				b.nothingLeft()
+			})
+		})
+	}
+}
+
+// subscribed has a process wait once behind another, so that its subscription stands.
+func (p *process) subscribed(other *process) <-chan *handoff.Lease {
+	lease := other.take()
+	got := p.wait()
+	p.release(lease)
+	return got
+}
+
+func TestTryAcquire(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		lease := p.take()
+		for _, who := range []*process{p, q} {
+			if _, err := who.TryAcquire(b.Context(), key); !errors.Is(err, handoff.ErrBusy) {
+				b.Errorf("%s: %v, want ErrBusy", who.id, err)
+			}
+		}
+		b.release(lease)
+		b.nothingLeft()
+		got, err := q.TryAcquire(b.Context(), key)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.release(got)
+	})
+}
+
+// Nobody waits longer than it was told to, and leaves nothing.
+func TestGivesUp(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		lease := p.take()
+		ctx, cancel := context.WithTimeout(b.Context(), 500*time.Millisecond)
+		defer cancel()
+		for _, who := range []*process{p, q} {
+			for _, tt := range []struct {
+				acquire func() (*handoff.Lease, error)
+				want    error
+				after   time.Duration
+			}{
+				{func() (*handoff.Lease, error) { return who.AcquireWithin(b.Context(), key, 2*time.Second) }, handoff.ErrBusy, 2 * time.Second},
+				{func() (*handoff.Lease, error) { return who.Acquire(ctx, key) }, context.DeadlineExceeded, 0},
+			} {
+				began := time.Now()
+				_, err := tt.acquire()
+				if took := time.Since(began); !errors.Is(err, tt.want) || tt.after > 0 && took != tt.after {
+					b.Errorf("%s: %v after %v", who.id, err, took)
+				}
+			}
+			if n := b.queued(); n != 0 {
+				b.Errorf("%d are left in the queue", n)
+			}
+		}
+		waits := q.wait()
+		b.release(lease)
+		b.release(b.served(waits))
+		b.nothingLeft()
+	})
+}
+
+func TestKeptWhileHeld(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		lease := p.take()
+		work := lease.Context()
+		time.Sleep(time.Hour)
+		if isLost(lease) || work.Err() != nil {
+			b.Error("lost")
+		}
+		b.release(lease)
+		if isLost(lease) || !errors.Is(work.Err(), context.Canceled) || errors.Is(context.Cause(work), handoff.ErrLost) {
+			b.Errorf("after the release: lost %v, %v", isLost(lease), context.Cause(work))
+		}
+		if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
+			b.Errorf("a second release: %v", err)
+		}
+	})
+}
+
+// A holder knows of its loss before the server can have given the lease to another.
+func TestLostInTime(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		lost := make(chan string, 1)
+		p := b.process(func(o *handoff.Options) { o.Hooks.Lost = func(key string) { lost <- key } })
+		lease := p.take()
+		work := lease.Context()
+		time.Sleep(ttl / 2) // renewed once
+		p.down.Store(true)
+		<-work.Done()
+		if left := b.node.TTL(key); left <= 0 || left > ttl/50 {
+			b.Errorf("lost %v before its end", left)
+		}
+		if cause := context.Cause(work); cause != handoff.ErrLost || !isLost(lease) || <-lost != key {
+			b.Errorf("the cause is %v", cause)
+		}
+		p.down.Store(false)
+		if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
+			b.Error(err)
+		}
+		b.nothingLeft() // and yet it was given back
+	})
+}
+
+// A lease that the server has forgotten is known to be lost with the next renewal; what another
+// has by then is not released.
+func TestForgotten(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		lease := p.take()
+		b.node.FlushAll()
+		time.Sleep(time.Millisecond)
+		other := q.take()
+		if other.Fence() <= lease.Fence() {
+			b.Errorf("token %d after %d", other.Fence(), lease.Fence())
+		}
+		time.Sleep(ttl/3 + time.Millisecond)
+		if !isLost(lease) {
+			b.Error("the holder does not know")
+		}
+		if err := lease.Release(b.Context()); !errors.Is(err, handoff.ErrLost) {
+			b.Error(err)
+		}
+		if isLost(other) {
+			b.Error("the other lost it")
+		}
+		b.release(other)
+		b.nothingLeft()
+	})
+}
+
+// A holder that is gone costs those who wait its TTL and one look, however many of its process waited.
+func TestDeadHolder(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		p.take()
+		for range 10 {
+			p.wait()
+		}
+		began := time.Now()
+		waits := q.wait()
+		p.end()
+		lease := <-waits
+		if took := time.Since(began); took < ttl-time.Second || took > ttl+time.Second {
+			b.Errorf("it took %v", took)
+		}
+		b.release(lease)
+	})
+}
+
+// A process that is gone while it waits costs nothing: the server says that nobody listens.
+func TestDeadWaiter(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, dead, q := b.process(), b.process(), b.process()
+		lease := p.take()
+		dead.wait()
+		waits := q.wait()
+		dead.down.Store(true)
+		dead.end()
+		synctest.Wait() // the server has noticed
+		b.release(lease)
+		b.release(b.served(waits))
+		b.nothingLeft()
+	})
+}
+
+// The client sends a request again by itself: whatever it was, it does no harm.
+func TestRepeated(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		for range 3 { // by a script, then on the fast path
+			p.meet(twice, twice)
+			lease := p.take()
+			if b.queued() != 0 {
+				b.Error("the holder is queued behind itself")
+			}
+			b.release(lease)
+			b.nothingLeft()
+		}
+		b.release(b.served(p.subscribed(q)))
+		lease := p.take()
+		q.meet(twice, twice, twice)
+		waits := q.wait()
+		if n := b.queued(); n != 1 {
+			b.Errorf("%d in the queue", n)
+		}
+		again := p.wait()
+		p.meet(twice) // passed on, and queued again
+		b.release(lease)
+		lease = b.served(waits)
+		q.meet(twice)
+		b.release(lease)
+		b.release(b.served(again))
+		b.nothingLeft()
+	})
+}
+
+// A reply is lost: the request is made again, and what it did is not done twice.
+func TestUnanswered(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		p.meet(unanswered)
+		lease := p.take()
+		waits := q.wait()
+		p.meet(unanswered)
+		b.release(lease)
+		lease = b.served(waits)
+		waits = p.wait()
+		p.meet(unanswered) // the next look
+		time.Sleep(2 * time.Second)
+		b.release(lease)
+		b.release(b.served(waits))
+		b.nothingLeft()
+	})
+}
+
+// An acquire is carried out when its caller has given up and taken back what it may have done:
+// what it took is nobody's, and is given back as soon as somebody waits for it.
+func TestLateAcquire(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		var late func() error
+		p.meet(func(send func() error) error { late = send; return errDown }, unanswered)
+		if _, err := p.Acquire(b.Context(), key); !errors.Is(err, errDown) {
+			b.Fatal(err)
+		}
+		b.nothingLeft()
+		if err := late(); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		lease := <-q.wait()
+		if took := time.Since(began); took > 2*time.Second {
+			b.Errorf("it took %v", took)
+		}
+		b.release(lease)
+		b.nothingLeft()
+	})
+}
+
+// A waiter whose subscription cannot be opened looks again with every check.
+func TestNoSubscription(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		lease := p.take()
+		q.deaf.Store(true)
+		waits := q.wait()
+		time.Sleep(time.Minute)
+		b.release(lease)
+		began := time.Now()
+		lease = <-waits
+		if took := time.Since(began); lease == nil || took > time.Second {
+			b.Fatalf("%v after %v", lease, took)
+		}
+		b.release(lease)
+		b.nothingLeft()
+	})
+}
+
+// A renewal that hangs delays no other.
+func TestHungRenewal(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		hung := p.take()
+		time.Sleep(time.Second)
+		other := p.acquire(b.Context(), "another:{2}")
+		free := make(chan struct{})
+		p.meet(func(func() error) error { <-free; return errDown })
+		time.Sleep(2 * ttl)
+		if !isLost(hung) || isLost(other) {
+			b.Errorf("lost: %v, and the other: %v", isLost(hung), isLost(other))
+		}
+		close(free)
+		b.release(other)
+	})
+}
+
+// Tokens grow whatever becomes of the counter, which is kept for a day.
+func TestCounter(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p := b.process()
+		var last uint64
+		grows := func(when string) {
+			b.Helper()
+			lease := p.take()
+			if lease.Fence() <= last {
+				b.Errorf("%s: token %d after %d", when, lease.Fence(), last)
+			}
+			last = lease.Fence()
+			b.release(lease)
+		}
+		for _, step := range []struct {
+			when string
+			do   func() error
+		}{
+			{"first", func() error { return nil }},
+			{"again", func() error { return nil }},
+			{"after half a day", func() error { time.Sleep(12 * time.Hour); return nil }},
+			{"forgotten", func() error { b.node.FlushAll(); time.Sleep(time.Millisecond); return nil }},
+			{"told to forget", func() error { return p.Forget(b.Context(), key) }},
+			{"raised", func() error { last += 1e9; return p.RaiseFence(b.Context(), key, last) }},
+			{"raised to less", func() error { return p.RaiseFence(b.Context(), key, 5) }},
+		} {
+			time.Sleep(time.Millisecond)
+			if err := step.do(); err != nil {
+				b.Fatal(err)
+			}
+			grows(step.when)
+		}
+		for range 23 { // the fast path does not keep it, and is left in time
+			time.Sleep(time.Hour - time.Minute)
+			grows("every hour")
+			if left := b.node.TTL(key + ":fence"); left < 24*time.Hour {
+				b.Fatalf("the counter expires in %v", left)
+			}
+		}
+		time.Sleep(26 * time.Hour)
+		if keys := b.node.Keys(); len(keys) != 0 {
+			b.Errorf("after a day: %v", keys)
+		}
+		grows("after a day")
+	})
+}
+
+func TestClose(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		p, q := b.process(), b.process()
+		lease := p.take()
+		local, remote := p.wait(), q.wait()
+		for _, who := range []*process{p, q} {
+			if err := who.Close(); err != nil {
+				b.Error(err)
+			}
+		}
+		synctest.Wait()
+		if _, ok := <-local; ok {
+			b.Error("a closed Locker serves")
+		}
+		if _, ok := <-remote; ok {
+			b.Error("a closed Locker serves")
+		}
+		if _, err := p.Acquire(b.Context(), key); !errors.Is(err, handoff.ErrClosed) {
+			b.Error(err)
+		}
+		b.release(lease)
+		b.nothingLeft()
+	})
+}
+
+func TestHooks(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		var calls []string
+		p := b.process(func(o *handoff.Options) {
+			o.Hooks.Acquired = func(key string, waited time.Duration, local bool) {
+				calls = append(calls, "acquired "+key+" "+waited.String()+map[bool]string{true: " local"}[local])
+			}
+			o.Hooks.Released = func(key string, held time.Duration) { calls = append(calls, "released "+key+" "+held.String()) }
+		})
+		calls = nil
+		lease := p.take()
+		next := p.wait()
+		time.Sleep(3 * time.Second)
+		b.release(lease)
+		b.release(b.served(next))
+		want := []string{"acquired " + key + " 0s", "released " + key + " 3s", "acquired " + key + " 3s local", "released " + key + " 0s"}
+		if !slices.Equal(calls, want) {
+			b.Errorf("%q, want %q", calls, want)
+		}
+	})
+}
