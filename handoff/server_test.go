@@ -1,0 +1,95 @@
+package handoff_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/handoff"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// clientOf is a client of a server, or for several addresses of their Cluster.
+func clientOf(tb testing.TB, addr string) redis.UniversalClient {
+	tb.Helper()
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addr, ","), MaxRetries: -1})
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// open is one process's side of the lock, with a client of its own.
+func open(tb testing.TB, addr string, ttl time.Duration) *handoff.Locker {
+	tb.Helper()
+	l, err := handoff.New(clientOf(tb, addr), handoff.Options{TTL: ttl})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// must is for what cannot go wrong in a test.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+type outcome struct {
+	lease *handoff.Lease
+	err   error
+}
+
+// acquireAsync starts an acquire in the background.
+func acquireAsync(ctx context.Context, l *handoff.Locker, key string) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		lease, err := l.Acquire(ctx, key)
+		done <- outcome{lease, err}
+	}()
+	return done
+}
+
+// soon waits for an outcome that must be a lease.
+func soon(t *testing.T, within time.Duration, done <-chan outcome) *handoff.Lease {
+	t.Helper()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			t.Fatal(o.err)
+		}
+		return o.lease
+	case <-time.After(within):
+		t.Fatalf("no lease after %v", within)
+		return nil
+	}
+}
+
+// untilQueued waits until n processes are in the queue of key.
+func untilQueued(t *testing.T, client redis.UniversalClient, key string, n int64) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); client.ZCard(t.Context(), key+":queue").Val() != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never %d in the queue", n)
+		}
+	}
+}
+
+// nothingLeftOn checks that the server holds nothing but counters, and those not for ever.
+func nothingLeftOn(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	for _, key := range must(client.Keys(t.Context(), "*").Result()) {
+		if ttl := client.TTL(t.Context(), key).Val(); !strings.HasSuffix(key, ":fence") || ttl <= 0 {
+			t.Errorf("left behind: %s, for %v", key, ttl)
+		}
+	}
+}
+
+func init() { redis.SetLogger(silent{}) } // of connections that tests cut
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
