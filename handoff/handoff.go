@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -75,31 +76,23 @@ type Locker struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu         sync.Mutex // never held across anything that waits
-	closed     bool
-	opened     bool // the subscription is, or is being opened
-	subscribed bool // and stands
-	turns      uint64
-	queues     map[string]*queue // those that are not idle
-	cache      [256]*queue       // idle ones, each in the slot of its key
+	mu                 sync.Mutex // never held across anything that waits
+	closed             bool
+	opened, subscribed bool // the subscription is being opened, and stands
+	turns              uint64
+	queues             map[string]*queue // those that are not idle
+	cache              [256]*queue       // idle ones, each in the slot of its key
 }
 
 // New makes a Locker on a client of one Redis (with Sentinel or without) or of a Cluster. It
 // sends nothing. The client's own options hold: its time-outs bound each request, and
 // its retries do no harm. It is not closed with the Locker.
 func New(client redis.UniversalClient, opt Options) (*Locker, error) {
-	if opt.TTL == 0 {
-		opt.TTL = DefaultTTL
-	}
-	if opt.ID == "" {
-		opt.ID = rand.Text()
-	}
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
+	opt.TTL, opt.ID = cmp.Or(opt.TTL, DefaultTTL), cmp.Or(opt.ID, rand.Text())
+	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	switch _, ring := client.(*redis.Ring); {
 	case client == nil || ring:
-		return nil, fmt.Errorf("%w: a client of one Redis, of Sentinels or of a Cluster is needed, not %T", ErrOptions, client)
+		return nil, fmt.Errorf("%w: it needs a client of one Redis, of Sentinels or of a Cluster, not %T", ErrOptions, client)
 	case opt.TTL < 10*time.Millisecond || opt.TTL%time.Millisecond != 0:
 		return nil, fmt.Errorf("%w: a TTL is whole milliseconds, at least 10, not %v", ErrOptions, opt.TTL)
 	case strings.ContainsAny(opt.ID, " /+"):
@@ -137,8 +130,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	try := wait <= 0
-	w := &waiter{ctx: context.WithoutCancel(ctx), since: time.Now(), try: try, done: make(chan struct{})}
+	w := &waiter{ctx: context.WithoutCancel(ctx), since: time.Now(), try: wait <= 0, done: make(chan struct{})}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -146,7 +138,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	}
 	q := l.queueLocked(key)
 	first := q.state == idle
-	if try && !first {
+	if w.try && !first {
 		l.mu.Unlock()
 		return nil, ErrBusy
 	}
@@ -183,7 +175,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 // RaiseFence lifts the counter of key, so that its next fencing token is above fence. It is for a
 // store that was restored from an old copy: where the resource has seen a higher token, raise to that.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
-	if _, err := raiseScript.run(ctx, l.client, nil, keysOf(key), fence); err != nil {
+	if _, err := raiseScript.run(ctx, l.client, new(sendCounter), keysOf(key), fence); err != nil {
 		return fmt.Errorf("handoff: raise the fence of %s: %w", key, err)
 	}
 	return nil
@@ -245,13 +237,11 @@ func slotOf(key string) uint32 {
 func (l *Locker) deliver(m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q, ok := l.queues[m.key]
-	if !ok {
-		if q = l.cache[slotOf(m.key)]; q == nil || q.key != m.key {
-			q = &queue{Locker: l, key: m.key, keys: keysOf(m.key)}
-		}
-	}
+	q := l.queueLocked(m.key)
 	q.deliverLocked(m)
+	if q.state == idle {
+		l.retireLocked(q)
+	}
 }
 
 // background runs f, unless the locker is closed. It is called with mu held.

@@ -112,7 +112,7 @@ func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	for range 2 {
-		if _, err := releaseScript.run(ctx, q.client, nil, q.keys, turn, "", q.counts); err == nil {
+		if _, err := releaseScript.run(ctx, q.client, new(sendCounter), q.keys, turn, "", q.counts); err == nil {
 			return
 		}
 	}
@@ -215,7 +215,7 @@ func (q *queue) leave(w *waiter, err error) {
 }
 
 func (q *queue) script(ctx context.Context, turn, mode string) (int64, error) {
-	return acquireScript.run(ctx, q.client, nil, q.keys, turn, q.ttl, mode, q.counts)
+	return acquireScript.run(ctx, q.client, new(sendCounter), q.keys, turn, q.ttl, mode, q.counts)
 }
 
 // request asks, and once more if that failed: the same name may ask again. counted: a script
@@ -231,19 +231,13 @@ func (q *queue) request(ctx context.Context, turn, mode string, fast bool) (n in
 		n, err = q.script(ctx, turn, mode)
 	}
 	if err != nil {
-		q.doubtful()
+		q.mu.Lock()
+		q.doubt = true // it may be carried out when the turn is over: others who wait then say so
+		q.openLocked()
+		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode)
 	}
 	return n, true, err
-}
-
-// doubtful takes in that a request of the turn came to no reply. If it is carried out when the
-// turn is over, what it takes is nobody's: others who wait say so, if the process listens.
-func (q *queue) doubtful() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.doubt = true
-	q.openLocked()
 }
 
 // fastLocked says whether the lock is probably free, its counter there, and little under
@@ -318,10 +312,8 @@ func (q *queue) lookLocked() {
 		case err != nil:
 			q.due = time.Now().Add(q.check)
 			q.wakeByLocked(q.due)
-		case granted(n) && time.Now().Before(q.endOf(sent)):
-			q.holdLocked(sent, n)
 		case granted(n):
-			q.dropLocked() // and those who wait begin anew
+			q.holdLocked(sent, n)
 		case n == replyGone:
 			q.proceedLocked()
 		default:
@@ -331,9 +323,9 @@ func (q *queue) lookLocked() {
 }
 
 // holdLocked takes in that the turn has a lease that began no earlier than since, and n as the
-// last token of its block.
+// last token of its block. If it may be over by now, those who wait begin anew.
 func (q *queue) holdLocked(since time.Time, n int64) {
-	if len(q.waiters) == 0 {
+	if len(q.waiters) == 0 || !time.Now().Before(q.endOf(since)) {
 		q.dropLocked()
 		return
 	}
@@ -397,10 +389,8 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	case n == replyGone:
 		q.proceedLocked()
 		return ErrLost
-	case granted(n) && time.Now().Before(q.endOf(now)):
-		q.holdLocked(now, n)
 	case granted(n):
-		q.dropLocked()
+		q.holdLocked(now, n)
 	case next != "":
 		q.queuedLocked(now)
 	default:
@@ -440,11 +430,14 @@ func (q *queue) loseLocked(why string) {
 }
 
 func (q *queue) renewLocked() {
+	if q.renewing {
+		return
+	}
 	q.renewing = true
 	parent, turn, sent := q.ctx, q.turn, time.Now()
 	q.background(func() {
 		ctx, cancel := context.WithTimeout(parent, q.opt.TTL/3)
-		n, err := renewScript.run(ctx, q.client, nil, q.keys, turn, q.ttl)
+		n, err := renewScript.run(ctx, q.client, new(sendCounter), q.keys, turn, q.ttl)
 		cancel()
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -505,8 +498,7 @@ func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return
 	}
-	q.alarm = t
-	if q.timer == nil {
+	if q.alarm = t; q.timer == nil {
 		q.timer = time.AfterFunc(time.Until(t), q.fire)
 	} else {
 		q.timer.Reset(time.Until(t))
@@ -527,10 +519,8 @@ func (q *queue) attendLocked(now time.Time) {
 	q.expireLocked(now)
 	due := !now.Before(q.due)
 	switch {
-	case q.state == held && due && !q.renewing:
+	case q.state == held && (due || q.renewing):
 		q.renewLocked()
-		q.wakeByLocked(q.end)
-	case q.state == held && q.renewing:
 		q.wakeByLocked(q.end)
 	case q.state == queued && due:
 		q.lookLocked()

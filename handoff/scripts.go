@@ -74,24 +74,20 @@ func newScript(parts ...string) *script {
 	return &script{redis.NewScript(text).Hash(), text}
 }
 
-// run calls the script by its hash, and with the whole text on a server that does not
-// know it yet. sends counts how often it may have been carried out; it may be nil.
-func (s *script) run(ctx context.Context, client redis.UniversalClient, sends *sendCounter, keys []any, args ...any) (int64, error) {
+// run calls the script by its hash, and with the whole text on a server that does not know it
+// yet. sends counts how often it may have been carried out.
+func (s *script) run(
+	ctx context.Context, client redis.UniversalClient, sends *sendCounter, keys []any, args ...any,
+) (int64, error) {
 	call := func(command string, script any) *redis.Cmd {
 		all := append(make([]any, 0, 4+len(keys)+len(args)), command, script, len(keys))
-		all = append(append(all, keys...), args...)
-		if sends != nil {
-			all = append(all, sends)
-		}
-		cmd := redis.NewCmd(ctx, all...)
+		cmd := redis.NewCmd(ctx, append(append(append(all, keys...), args...), sends)...)
 		_ = client.Process(context.WithValue(ctx, mayCombine{}, true), cmd) // the command has its own error
 		return cmd
 	}
 	cmd := call("evalsha", s.hash)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		if sends != nil {
-			sends.n.Add(-1)
-		}
+		sends.n.Add(-1)
 		cmd = call("eval", s.text)
 	}
 	return cmd.Int64()
