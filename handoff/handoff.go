@@ -1,3 +1,38 @@
+// Package handoff is a lock in Redis for many processes: whoever releases it hands it to the next and
+// wakes it, and a fencing token comes with each acquisition.
+//
+//	locks, err := handoff.New(client, handoff.Options{})
+//	…
+//	lease, err := locks.Acquire(ctx, "order:7")
+//	if err != nil {
+//		return err
+//	}
+//	defer lease.Release(ctx)
+//
+// It guarantees, while the server keeps what it stores and clocks run at rates that differ by less than a
+// hundredth:
+//
+//   - No two hold the lock of a key at once. A lease that cannot be renewed is known to be lost
+//     before the server gives it to another; work that goes on all the same is the caller's.
+//   - Tokens of a key grow, also when the server loses its memory: they go on from its clock.
+//   - Nobody starves: processes have the lock in turns, and within a process it is first come, first
+//     served. A turn is for those who waited when it began, 32 at most.
+//   - A process that died or was stopped costs the others one TTL and one look (a second, or a third of
+//     a TTL), however many of it waited. If it is known to be gone, and waits, it costs nothing.
+//   - Nothing is left in Redis but a counter for each key, for a day after its last use.
+//
+// It does not guarantee:
+//
+//   - That there is one holder when the server forgets: a restart without persistence, FLUSHALL,
+//     eviction, or a fail-over to a replica that had not heard of the lease. Until its next renewal the old
+//     holder, and callers of its process to whom it is handed on, believe to have it. Fence the
+//     write (see the example of Lease.Fence): then the one with the lower token is refused.
+//   - That a process that was paused past its lease stops at once: it finds out when it looks at Lost
+//     or Context. Fence the write.
+//   - That tokens grow over a fail-over to a replica that lags. See RaiseFence.
+//   - Anything if the work hangs: the lease is renewed as long as the process lives.
+//
+// The protocol is in PROTOCOL.md.
 package handoff
 
 import (
