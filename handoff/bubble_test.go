@@ -120,7 +120,6 @@ func (p *process) meet(next ...func(send func() error) error) {
 }
 
 var (
-	passes     = func(send func() error) error { return send() }
 	twice      = func(send func() error) error { _ = send(); return send() } // as a client repeats what it got no reply to
 	unanswered = func(send func() error) error { _ = send(); return errDown }
 )
