@@ -2,7 +2,6 @@
 -- ARGV: 1 name
 --       2 TTL of the lease, ms
 --       3 "join": or a place at the tail; "look": or what place there is; "try": or nothing
---       4 "1": PUBLISH counts all who listen
 -- Reply: the last token of the block (negative: others wait), or 0 queued, 1 busy, 2 neither
 local name, ttl, mode = ARGV[1], ARGV[2], ARGV[3]
 if mode ~= 'look' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then

@@ -1,4 +1,5 @@
--- What several scripts use. Before it stand the constants block, first, queueTTL and counterTTL.
+-- What several scripts use. Before it stand the constants block, first, queueTTL, counterTTL and
+-- counts: PUBLISH counts all who listen.
 -- KEYS: 1 lease: the name of the turn that has it, and "+" behind it if others wait; expires
 --       2 queue: names of the turns that wait, by the ticket that each drew
 --       3 counter: the last number drawn, a fencing token or a ticket
@@ -22,27 +23,26 @@ local function enqueue(name)
   call('PEXPIRE', KEYS[2], queueTTL)
 end
 
--- publish tells the process of a name something of it: "name block others key". It returns how
--- many heard it.
-local function publish(name, n, others)
-  local text = name .. ' ' .. format('%d', n) .. ' ' .. others .. ' ' .. KEYS[1]
-  return call('PUBLISH', string.match(name, '^(.*)/'), text)
+-- publish tells the process of a name something of it: "name n key". It returns how many heard it.
+local function publish(name, n)
+  return call('PUBLISH', string.match(name, '^(.*)/'), name .. ' ' .. format('%d', n) .. ' ' .. KEYS[1])
 end
 
 -- pass gives the lease to the first in the queue, with a block of tokens. own is the caller's name, if
--- it may be first: the reply tells it. counts: PUBLISH knows who listens, and nobody means that
--- the process is gone. It returns own's block (negative: others wait), 0 if another has the
+-- it may be first: the reply tells it. A process that does not listen, where that is known, is
+-- gone. It returns own's block (negative: others wait), 0 if another has the
 -- lease, or nil if nobody is left.
-local function pass(own, counts)
+local function pass(own)
   while true do
     local name = call('ZPOPMIN', KEYS[2])[1]
     if not name then
       call('DEL', KEYS[1])
       return nil
     end
-    local n, others = draw(block), call('EXISTS', KEYS[2])
-    call('SET', KEYS[1], others == 1 and name .. '+' or name, 'PX', string.match(name, ':(%d+)/'))
-    if name == own then return others == 1 and -n or n end
-    if publish(name, n, others) > 0 or counts ~= '1' then return 0 end
+    local n, others = draw(block), call('EXISTS', KEYS[2]) == 1
+    call('SET', KEYS[1], others and name .. '+' or name, 'PX', string.match(name, ':(%d+)/'))
+    if others then n = -n end
+    if name == own then return n end
+    if publish(name, n) > 0 or not counts then return 0 end
   end
 end

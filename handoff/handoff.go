@@ -43,6 +43,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -60,11 +61,16 @@ var (
 	ErrClosed = errors.New("handoff: closed")
 	// ErrOptions says that a Locker cannot be made so.
 	ErrOptions = errors.New("handoff: bad options")
+
+	errReleased = errors.New("handoff: released")
 )
 
 // maxCheck is how often a waiter looks at the lock, or three times in a TTL; a little more often, so
 // that it is not in the moment in which its caller gives up after so many seconds.
 const maxCheck = time.Second
+
+// maxIdle is how many queues are kept of keys that nobody wants.
+const maxIdle = 256
 
 // DefaultTTL is for how long a lease lives without renewal, if Options does not say.
 const DefaultTTL = 30 * time.Second
@@ -101,7 +107,7 @@ type Hooks struct {
 type Locker struct {
 	client  redis.UniversalClient
 	single  *redis.Client // the same; nil: a Cluster
-	counts  string        // "1": PUBLISH counts all who listen
+	scripts scripts
 	opt     Options
 	ttl     any // in ms, as an argument
 	check   time.Duration
@@ -116,7 +122,7 @@ type Locker struct {
 	opened, subscribed bool // the subscription is being opened, and stands
 	turns              uint64
 	queues             map[string]*queue // those that are not idle
-	cache              [256]*queue       // idle ones, each in the slot of its key
+	idle               map[string]*queue // others, for when their key is locked again
 }
 
 // New makes a Locker on a client of one Redis (with Sentinel or without) or of a Cluster. It
@@ -134,11 +140,13 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 		return nil, fmt.Errorf("%w: an ID is without a space, / and +, not %q", ErrOptions, opt.ID)
 	}
 	l := &Locker{
-		client: client, opt: opt, ttl: opt.TTL.Milliseconds(), check: min(maxCheck, opt.TTL/3) - time.Millisecond,
-		channel: fmt.Sprintf("handoff:%s:%d", opt.ID, opt.TTL.Milliseconds()), queues: map[string]*queue{},
+		client: client, scripts: onCluster, opt: opt, ttl: opt.TTL.Milliseconds(),
+		check:   min(maxCheck, opt.TTL/3) - time.Millisecond,
+		channel: fmt.Sprintf("handoff:%s:%d", opt.ID, opt.TTL.Milliseconds()),
+		queues:  map[string]*queue{}, idle: map[string]*queue{},
 	}
 	if l.single, _ = client.(*redis.Client); l.single != nil {
-		l.counts = "1" // of a Cluster, PUBLISH counts those on one node alone
+		l.scripts = onOne
 	}
 	l.closing, l.cancel = context.WithCancel(context.Background())
 	return l, nil
@@ -165,7 +173,8 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	w := &waiter{ctx: context.WithoutCancel(ctx), since: time.Now(), try: wait <= 0, done: make(chan struct{})}
+	since := time.Now()
+	le := &Lease{ctx: context.WithoutCancel(ctx), since: since, try: wait <= 0, lost: make(chan struct{})}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -173,53 +182,56 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	}
 	q := l.queueLocked(key)
 	first := q.state == idle
-	if w.try && !first {
+	if le.try && !first {
 		l.mu.Unlock()
 		return nil, ErrBusy
 	}
-	q.waiters = append(q.waiters, w)
+	le.queue = q
+	q.waiters = append(q.waiters, le)
 	if first {
 		q.startLocked()
+		l.mu.Unlock()
+		q.ask()
+		l.mu.Lock()
 	} else {
 		l.openLocked() // who waits behind its own process is to know if others wait, too
 	}
+	decided := le.decided
+	if !decided {
+		le.done = make(chan struct{})
+	}
 	l.mu.Unlock()
-	if first {
-		q.ask(w.ctx)
+	if !decided {
+		select {
+		case <-le.done:
+		case <-ctx.Done():
+			q.leave(le, ctx.Err())
+		case <-time.After(wait - time.Since(since)):
+			q.leave(le, ErrBusy)
+		case <-l.closing.Done():
+			q.leave(le, ErrClosed)
+		}
 	}
-	select {
-	case <-w.done:
-	default:
-		q.await(ctx, w, wait)
-	}
-	if w.err != nil {
-		return nil, w.err
+	if le.err != nil {
+		return nil, le.err
 	}
 	if err := ctx.Err(); err != nil {
-		cleanup, cancel := context.WithTimeout(w.ctx, cleanupTimeout)
+		cleanup, cancel := context.WithTimeout(le.ctx, cleanupTimeout)
 		defer cancel()
-		_ = w.lease.Release(cleanup) // else it expires
+		_ = le.Release(cleanup) // else it expires
 		return nil, err
 	}
 	if f := l.opt.Hooks.Acquired; f != nil {
-		f(key, time.Since(w.since), w.lease.local)
+		f(key, le.waited, le.local)
 	}
-	return w.lease, nil
+	return le, nil
 }
 
 // RaiseFence lifts the counter of key, so that its next fencing token is above fence. It is for a
 // store that was restored from an old copy: where the resource has seen a higher token, raise to that.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
-	if _, err := raiseScript.run(ctx, l.client, new(sendCounter), keysOf(key), fence); err != nil {
-		return fmt.Errorf("handoff: raise the fence of %s: %w", key, err)
-	}
-	return nil
-}
-
-// Forget removes the counter of key, a day before it expires by itself: for a key that nobody has
-// a reason to lock again. If it is locked all the same, its tokens go on from the server's clock.
-func (l *Locker) Forget(ctx context.Context, key string) error {
-	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
+	_, err := l.run(ctx, l.scripts.raise, keysOf(key), &argument{text: strconv.FormatUint(fence, 10)})
+	return err
 }
 
 // Close ends the background work of the Locker: nothing is renewed any more, and who waits
@@ -238,45 +250,27 @@ func (l *Locker) queueLocked(key string) *queue {
 	if q, ok := l.queues[key]; ok {
 		return q
 	}
-	slot := &l.cache[slotOf(key)]
-	q := *slot
-	if q == nil || q.key != key {
+	q := l.idle[key]
+	if q == nil {
 		q = &queue{Locker: l, key: key, keys: keysOf(key)}
-	} else {
-		*slot = nil
+		q.timer = time.AfterFunc(math.MaxInt64, q.fire)
+		q.timer.Stop()
 	}
+	delete(l.idle, key)
 	l.queues[key] = q
 	return q
 }
 
-// retireLocked keeps an idle queue until another key takes its slot.
+// retireLocked keeps an idle queue for when its key is locked again, until there are too many.
 func (l *Locker) retireLocked(q *queue) {
+	if len(l.idle) == maxIdle {
+		for _, old := range l.idle {
+			old.timer.Stop()
+		}
+		clear(l.idle)
+	}
 	delete(l.queues, q.key)
-	slot := &l.cache[slotOf(q.key)]
-	if old := *slot; old != nil && old.timer != nil {
-		old.timer.Stop()
-	}
-	*slot = q
-}
-
-// slotOf is a hash without a seed, FNV-1a, so that runs can be repeated.
-func slotOf(key string) uint32 {
-	hash := uint32(2166136261)
-	for i := range len(key) {
-		hash = (hash ^ uint32(key[i])) * 16777619
-	}
-	return hash % 256
-}
-
-// deliver takes a message to the queue that it is for.
-func (l *Locker) deliver(m message) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.queueLocked(m.key)
-	q.deliverLocked(m)
-	if q.state == idle {
-		l.retireLocked(q)
-	}
+	l.idle[q.key] = q
 }
 
 // background runs f, unless the locker is closed. It is called with mu held.
@@ -284,4 +278,119 @@ func (l *Locker) background(f func()) {
 	if !l.closed {
 		l.running.Go(f)
 	}
+}
+
+// Lease is a lock that is held. It is renewed until it is released or lost.
+type Lease struct {
+	queue *queue
+	ctx   context.Context // the acquire's values, without its end
+	try   bool            // it does not wait
+
+	// Guarded by the Locker's mu until it is decided.
+	decided bool
+	done    chan struct{} // closes then, if there is one
+	err     error         // why it was not got
+	turn    string        // in Redis
+	nth     int64         // in the turn, from 0
+	fence   int64
+	since   time.Time // it waits, or is held
+	waited  time.Duration
+	local   bool
+
+	// Guarded by the Locker's mu.
+	lost   chan struct{}
+	ended  error // errReleased or ErrLost; nil: it is held
+	own    context.Context
+	cancel context.CancelCauseFunc
+}
+
+// decideLocked ends the wait: it is held, or failed.
+func (le *Lease) decideLocked(err error) {
+	le.decided, le.err = true, err
+	if le.done != nil {
+		close(le.done)
+	}
+}
+
+// Key is the key whose lock it is.
+func (le *Lease) Key() string { return le.queue.key }
+
+// Token names this acquisition and no other, for logs.
+func (le *Lease) Token() string {
+	if le.nth == 0 {
+		return le.turn
+	}
+	return fmt.Sprintf("%s.%d", le.turn, le.nth)
+}
+
+// Fence is the fencing token: that of each acquisition of a key is above those of all before. A
+// resource that refuses a write with a token below one that it has seen is safe whatever
+// becomes of the lock.
+func (le *Lease) Fence() uint64 { return uint64(le.fence) }
+
+// Lost closes when the lease is known to be lost, at the latest a hundredth of a TTL
+// before it can have ended. It looks at the clock itself, so that in a process that was
+// stopped it is right at once. It stays open if the lease is released.
+func (le *Lease) Lost() <-chan struct{} {
+	q := le.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.holder == le {
+		q.expireLocked(time.Now())
+	}
+	return le.lost
+}
+
+// Context is a context for the work under the lock. It carries the values of Acquire's, and is
+// cancelled when the lease is lost, with ErrLost as its cause, or released. It does not end with
+// Acquire's context, which bounds the wait.
+func (le *Lease) Context() context.Context {
+	q := le.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if le.own == nil {
+		le.own, le.cancel = context.WithCancelCause(le.ctx)
+		if le.ended != nil {
+			le.cancel(le.ended)
+		}
+	}
+	return le.own
+}
+
+// endLocked is called once.
+func (le *Lease) endLocked(why error) {
+	le.ended = why
+	if le.cancel != nil {
+		le.cancel(why)
+	}
+	if why == ErrLost {
+		close(le.lost)
+	}
+}
+
+// Release gives the lock back: to the next caller of this Locker without a request, or to the next
+// process, or to nobody, with one. ErrLost: the lease was lost before, or released already. A request
+// that fails is sent again until ctx is done or the lease has run out; any other error is of the
+// last one, and others may have to wait until the lease has run out. One request is made even if
+// ctx is done already.
+func (le *Lease) Release(ctx context.Context) error {
+	q := le.queue
+	q.mu.Lock()
+	now := time.Now()
+	if q.holder == le {
+		q.expireLocked(now)
+	}
+	if was := le.ended; was != nil {
+		q.mu.Unlock()
+		if was == ErrLost {
+			q.undo(ctx, le.turn) // the server may have it for a little longer
+		}
+		return ErrLost
+	}
+	le.endLocked(errReleased)
+	err := q.release(ctx, now) // and unlocks
+	if f := q.opt.Hooks.Released; f != nil {
+		f(q.key, now.Sub(le.since))
+	}
+	return err
 }

@@ -108,7 +108,7 @@ func TestCohortGoesOn(t *testing.T) {
 				last = lease.Fence()
 			}
 		})
-		if n < 10 || n > 12 { // and the subscription, in case that others come
+		if n < 10 || n > 13 { // and the subscription, in case that others come, and scripts that the server learns
 			b.Errorf("%d requests for 320 hand-overs", n)
 		}
 		b.release(lease)
@@ -481,7 +481,6 @@ func TestCounter(t *testing.T) {
 			{"again", func() error { return nil }},
 			{"after half a day", func() error { time.Sleep(12 * time.Hour); return nil }},
 			{"forgotten", func() error { b.node.FlushAll(); time.Sleep(time.Millisecond); return nil }},
-			{"told to forget", func() error { return p.Forget(b.Context(), key) }},
 			{"raised", func() error { last += 1e9; return p.RaiseFence(b.Context(), key, last) }},
 			{"raised to less", func() error { return p.RaiseFence(b.Context(), key, 5) }},
 		} {

@@ -2,13 +2,10 @@ package handoff
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // cleanupTimeout bounds the undoing of what an acquire may have done.
@@ -22,7 +19,7 @@ type queue struct {
 	keys []any
 
 	// Guarded by the Locker's mu.
-	waiters []*waiter
+	waiters []*Lease
 	state   state
 	turn    string          // its name in Redis; of each turn another
 	past    string          // the name of the last one that was given back or lost
@@ -58,16 +55,6 @@ const (
 	held                // it has the lease
 )
 
-// waiter is a caller that waits.
-type waiter struct {
-	ctx   context.Context // its values, without its end
-	since time.Time
-	try   bool
-	done  chan struct{} // closes when one of these is set
-	lease *Lease
-	err   error
-}
-
 // startLocked begins a turn.
 func (q *queue) startLocked() {
 	q.turns++
@@ -83,12 +70,7 @@ func (q *queue) proceedLocked() {
 		return
 	}
 	q.startLocked()
-	q.askLocked()
-}
-
-func (q *queue) askLocked() {
-	ctx := q.ctx
-	q.background(func() { q.ask(ctx) })
+	q.background(q.ask)
 }
 
 // dropLocked takes the turn out of Redis, for nobody waits any more.
@@ -111,30 +93,25 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
+	name := &argument{text: turn}
 	for range 2 {
-		if _, err := releaseScript.run(ctx, q.client, new(sendCounter), q.keys, turn, "", q.counts); err == nil {
+		if _, err := q.run(ctx, q.scripts.release, q.keys, name, ""); err == nil {
 			return
 		}
 	}
 }
 
-// ask asks for the lease or a place, until that is decided.
-func (q *queue) ask(ctx context.Context) {
-	for q.askOnce(ctx) {
-	}
-}
-
-func (q *queue) askOnce(ctx context.Context) (again bool) {
+// ask asks for the lease or a place.
+func (q *queue) ask() {
 	q.mu.Lock()
-	turn, mode, fast := q.turn, "join", q.fastLocked()
+	ctx, turn, mode, fast := q.ctx, q.turn, "join", q.fastLocked()
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
 		mode = "try"
 	}
 	q.mu.Unlock()
 	sent := time.Now()
-	n, counted, err := q.request(ctx, turn, mode, fast)
-	late := granted(n) && !time.Now().Before(q.endOf(sent))
-	if err != nil || late {
+	n, err := q.request(ctx, turn, mode, fast)
+	if err != nil {
 		q.undo(ctx, turn)
 	}
 	q.mu.Lock()
@@ -143,91 +120,65 @@ func (q *queue) askOnce(ctx context.Context) (again bool) {
 	case err != nil:
 		q.failLocked(fmt.Errorf("handoff: acquire %s: %w", q.key, err), false)
 		q.proceedLocked()
-	case late, n == replyBusy:
+	case n == replyBusy:
 		q.failLocked(ErrBusy, true)
-		if len(q.waiters) == 0 {
+		if q.subscribed || len(q.waiters) == 0 {
 			q.proceedLocked()
-		} else if late || q.subscribed {
-			q.startLocked()
-			return true
-		} else {
-			q.state, q.due = apart, sent.Add(q.check)
-			q.wakeByLocked(q.due)
-			q.openLocked()
+			return
 		}
+		q.state, q.due = apart, sent.Add(q.check)
+		q.wakeByLocked(q.due)
+		q.openLocked()
 	case granted(n):
-		if counted {
+		if !fast {
 			q.counted = sent
 		}
 		q.holdLocked(sent, n)
 	default:
 		q.queuedLocked(sent)
 	}
-	return false
 }
 
 // failLocked fails those who wait, or only those who try.
 func (q *queue) failLocked(err error, tries bool) {
-	q.waiters = slices.DeleteFunc(q.waiters, func(w *waiter) bool {
-		if tries && !w.try {
+	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
+		if tries && !le.try {
 			return false
 		}
-		w.err = err
-		close(w.done)
+		le.decideLocked(err)
 		return true
 	})
 }
 
-// await returns when a caller is served, or has left.
-func (q *queue) await(ctx context.Context, w *waiter, wait time.Duration) {
-	timer := time.NewTimer(wait - time.Since(w.since))
-	defer timer.Stop()
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		q.leave(w, ctx.Err())
-	case <-timer.C:
-		q.leave(w, ErrBusy)
-	case <-q.closing.Done():
-		q.leave(w, ErrClosed)
-	}
-}
-
 // leave ends the waiting of a caller, unless it was served. Who leaves as the last takes the
 // turn out of Redis.
-func (q *queue) leave(w *waiter, err error) {
+func (q *queue) leave(le *Lease, err error) {
 	q.mu.Lock()
-	i := slices.Index(q.waiters, w)
-	if i < 0 {
-		q.mu.Unlock()
-		return
+	i := slices.Index(q.waiters, le)
+	if i >= 0 {
+		le.err = err
+		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
-	w.err = err
-	q.waiters = slices.Delete(q.waiters, i, i+1)
-	if len(q.waiters) > 0 || q.state != queued && q.state != apart {
+	if i < 0 || len(q.waiters) > 0 || q.state != queued && q.state != apart {
 		q.mu.Unlock() // who asks finds out
 		return
 	}
 	turn := q.turn
 	q.state = asking
 	q.mu.Unlock()
-	q.abandon(w.ctx, turn)
+	q.abandon(le.ctx, turn)
 }
 
 func (q *queue) script(ctx context.Context, turn, mode string) (int64, error) {
-	return acquireScript.run(ctx, q.client, new(sendCounter), q.keys, turn, q.ttl, mode, q.counts)
+	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode)
 }
 
-// request asks, and once more if that failed: the same name may ask again. counted: a script
-// has set when the counter expires.
-func (q *queue) request(ctx context.Context, turn, mode string, fast bool) (n int64, counted bool, err error) {
+// request asks, and once more if that failed: the same name may ask again.
+func (q *queue) request(ctx context.Context, turn, mode string, fast bool) (n int64, err error) {
 	if fast {
 		n, err = q.take(ctx, turn)
-		if err == nil && granted(n) {
-			return n, false, nil
-		}
 	}
-	if err == nil {
+	if err == nil && !granted(n) {
 		n, err = q.script(ctx, turn, mode)
 	}
 	if err != nil {
@@ -237,7 +188,7 @@ func (q *queue) request(ctx context.Context, turn, mode string, fast bool) (n in
 		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode)
 	}
-	return n, true, err
+	return n, err
 }
 
 // fastLocked says whether the lock is probably free, its counter there, and little under
@@ -252,15 +203,12 @@ func (q *queue) fastLocked() bool {
 // not one step, but come in this order: if the lease ran out between them and others had it, the
 // reply comes too late to be believed. It may take a free lease past a queue whose holder has died.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
-	set := redis.NewStatusCmd(ctx, "set", q.keys[0], turn, "px", q.ttl, "nx")
-	draw := redis.NewIntCmd(ctx, "incrby", q.keys[2], blockSize)
 	pipe := q.single.Pipeline()
-	_ = pipe.BatchProcess(ctx, set, draw)
-	_, _ = pipe.Exec(ctx) // each has its own error
-	if errors.Is(set.Err(), redis.Nil) {
-		return 0, nil
+	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
+	if _, err := pipe.Exec(ctx); err != nil || !set.Val() {
+		return 0, err
 	}
-	return draw.Val(), errors.Join(set.Err(), draw.Err())
+	return draw.Val(), nil
 }
 
 // endOf is when a lease must be given up that cannot have begun before since: a hundredth
@@ -285,7 +233,7 @@ func (q *queue) queuedLocked(since time.Time) {
 // after the last request that found the turn in the queue. If it may be old, that is looked at.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
-		q.holdLocked(q.since, m.block)
+		q.holdLocked(q.since, m.n)
 		return
 	}
 	q.grant = &m
@@ -325,7 +273,8 @@ func (q *queue) lookLocked() {
 // holdLocked takes in that the turn has a lease that began no earlier than since, and n as the
 // last token of its block. If it may be over by now, those who wait begin anew.
 func (q *queue) holdLocked(since time.Time, n int64) {
-	if len(q.waiters) == 0 || !time.Now().Before(q.endOf(since)) {
+	now := time.Now()
+	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
 		q.dropLocked()
 		return
 	}
@@ -334,24 +283,20 @@ func (q *queue) holdLocked(since time.Time, n int64) {
 	q.state, q.grant, q.renewing = held, nil, false
 	q.next, q.end, q.due = q.last-blockSize+1, q.endOf(since), since.Add(q.opt.TTL/3)
 	q.budget = len(q.waiters)
-	q.serveLocked(false)
+	q.serveLocked(now, false)
 	q.wakeByLocked(q.due)
 }
 
 // serveLocked makes the first who waits the holder.
-func (q *queue) serveLocked(local bool) {
-	w := q.waiters[0]
-	q.waiters[0] = nil
-	q.waiters = q.waiters[1:]
-	nth := blockSize - 1 - (q.last - q.next)
-	w.lease = &Lease{
-		queue: q, turn: q.turn, nth: nth, fence: q.next, ctx: w.ctx, since: time.Now(), local: local,
-		lost: make(chan struct{}),
-	}
+func (q *queue) serveLocked(now time.Time, local bool) {
+	le := q.waiters[0]
+	q.waiters = slices.Delete(q.waiters, 0, 1)
+	le.turn, le.nth, le.fence = q.turn, blockSize-1-(q.last-q.next), q.next
+	le.waited, le.since, le.local = now.Sub(le.since), now, local
 	q.next++
 	q.budget--
-	q.holder, q.ctx = w.lease, w.ctx
-	close(w.done)
+	q.holder, q.ctx = le, le.ctx
+	le.decideLocked(nil)
 }
 
 // release ends the holder's lease, whose end is known to be yet to come. It is called
@@ -359,27 +304,26 @@ func (q *queue) serveLocked(local bool) {
 func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.holder = nil
 	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
-		q.serveLocked(true)
+		q.serveLocked(now, true)
 		q.mu.Unlock()
 		return nil
 	}
-	turn, next := q.turn, ""
+	turn, next := &argument{text: q.turn}, ""
 	q.turn, q.state = "", asking
-	if q.past = turn; q.doubt {
+	if q.past = turn.text; q.doubt {
 		q.past = ""
 	}
 	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // else it would be passed over
 		q.startLocked()
 		next = q.turn
 	}
-	end := q.end
+	end, free := q.end, next == "" && !q.others
 	q.mu.Unlock()
 
-	var sends sendCounter
-	n, err := q.pass(ctx, end, &sends, turn, next)
+	n, err := q.pass(ctx, end, turn, next, free)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n == replyGone && sends.n.Load() > 1 && time.Now().Before(end) {
+	if n == replyGone && turn.sent.Load() > 1 && time.Now().Before(end) {
 		n = replyQueued // an earlier sending has done it, whose reply was lost
 	}
 	switch {
@@ -400,11 +344,20 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass asks for the lease of a turn to be passed on, again and again until the lease has ended.
-func (q *queue) pass(ctx context.Context, end time.Time, sends *sendCounter, turn, next string) (int64, error) {
+// pass asks for the lease of a turn to be passed on, again and again until the lease has ended. free: nobody is
+// known to wait for it.
+func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
 	for pause := time.Millisecond; ; pause *= 2 {
-		n, err := releaseScript.run(request, q.client, sends, q.keys, turn, next, q.counts)
+		if free {
+			n, err = q.run(request, q.scripts.free, q.keys[:1], turn)
+			if free = err != nil; !free {
+				turn.sent.Add(-1) // this one is known
+			}
+		}
+		if !free && n != replyBusy {
+			n, err = q.run(request, q.scripts.release, q.keys, turn, next)
+		}
 		if err == nil || ctx.Err() != nil || !time.Now().Before(end) {
 			return n, err
 		}
@@ -437,7 +390,7 @@ func (q *queue) renewLocked() {
 	parent, turn, sent := q.ctx, q.turn, time.Now()
 	q.background(func() {
 		ctx, cancel := context.WithTimeout(parent, q.opt.TTL/3)
-		n, err := renewScript.run(ctx, q.client, new(sendCounter), q.keys, turn, q.ttl)
+		n, err := q.run(ctx, q.scripts.renew, q.keys[:1], &argument{text: turn}, q.ttl)
 		cancel()
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -474,21 +427,28 @@ func (q *queue) othersLocked() {
 	}
 }
 
-func (q *queue) deliverLocked(m message) {
+// deliver takes a message to the queue that it is for.
+func (l *Locker) deliver(m message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queueLocked(m.key)
 	switch {
 	case m.name != q.turn:
 		if m.name != q.past { // of a turn that was given up: what it has in Redis is nobody's
 			q.background(func() { q.undo(context.Background(), m.name) })
 		}
-	case q.state == held && m.block <= 0:
+	case q.state == held && m.n <= 0:
 		q.othersLocked()
 	case q.state == held: // it came twice
-	case m.block == 0:
+	case m.n == 0:
 		q.others = true
 	case q.state == queued:
 		q.acceptLocked(m)
 	default:
 		q.grant = &m
+	}
+	if q.state == idle {
+		l.retireLocked(q)
 	}
 }
 
@@ -498,11 +458,8 @@ func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return
 	}
-	if q.alarm = t; q.timer == nil {
-		q.timer = time.AfterFunc(time.Until(t), q.fire)
-	} else {
-		q.timer.Reset(time.Until(t))
-	}
+	q.alarm = t
+	q.timer.Reset(time.Until(t))
 }
 
 func (q *queue) fire() {
@@ -525,8 +482,7 @@ func (q *queue) attendLocked(now time.Time) {
 	case q.state == queued && due:
 		q.lookLocked()
 	case q.state == apart && due:
-		q.state = asking
-		q.askLocked()
+		q.proceedLocked()
 	case q.state != idle && q.state != asking:
 		q.wakeByLocked(q.due)
 	}

@@ -9,7 +9,7 @@ end
 if mode == 'look' and not call('ZSCORE', KEYS[2], name) then return 2 end
 if mode ~= 'try' then enqueue(name) end
 if not lease then
-  local n = pass(name, ARGV[4])
+  local n = pass(name)
   if not n then -- only for one that tries: those who waited are gone
     call('SET', KEYS[1], name, 'PX', ttl)
     return draw(block)
@@ -19,6 +19,6 @@ elseif mode ~= 'try' then
   local holder = string.gsub(lease, '%+', '')
   if holder == lease then call('APPEND', KEYS[1], '+') end
   -- It is said again with every look: it may have been lost, and nobody may know of the lease.
-  if holder == lease or mode == 'look' then publish(holder, 0, 1) end
+  if holder == lease or mode == 'look' then publish(holder, 0) end
 end
 return mode == 'try' and 1 or 0

@@ -3,7 +3,11 @@ package handoff
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,62 +52,69 @@ var (
 	acquireLua string
 	//go:embed queue.lua
 	queueLua string
+	//go:embed free.lua
+	freeLua string
 	//go:embed release.lua
 	releaseLua string
-	//go:embed pass.lua
-	passLua string
 	//go:embed renew.lua
 	renewLua string
 	//go:embed raise.lua
 	raiseLua string
 
-	constantsLua = fmt.Sprintf("local block, first, queueTTL, counterTTL = %d, %d, %d, %d",
-		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds())
-
-	// Where nobody else wants the lock, a script ends before the functions are made,
-	// which takes longer than all else in it.
-	acquireScript = newScript(acquireLua, functionsLua, queueLua)
-	releaseScript = newScript(releaseLua, functionsLua, passLua)
-	renewScript   = newScript(renewLua)
-	raiseScript   = newScript(functionsLua, raiseLua)
+	onOne, onCluster = newScripts(true), newScripts(false)
 )
 
-type script struct{ hash, text any }
+type (
+	script  struct{ hash, text any }
+	scripts struct{ acquire, free, release, renew, raise *script }
+)
 
-func newScript(parts ...string) *script {
-	text := constantsLua + "\n" + strings.Join(parts, "\n")
-	return &script{redis.NewScript(text).Hash(), text}
+// newScripts makes the scripts for a server of which PUBLISH counts all who listen, or not.
+func newScripts(counts bool) scripts {
+	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, counts = %d, %d, %d, %d, %t",
+		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), counts)
+	of := func(parts ...string) *script {
+		text := constants + "\n" + strings.Join(parts, "\n")
+		return &script{redis.NewScript(text).Hash(), text}
+	}
+	return scripts{ // acquire ends where the lock is free before it makes the functions: that takes longest
+		acquire: of(acquireLua, functionsLua, queueLua), free: of(freeLua), release: of(functionsLua, releaseLua),
+		renew: of(renewLua), raise: of(functionsLua, raiseLua),
+	}
 }
 
-// run calls the script by its hash, and with the whole text on a server that does not know it
-// yet. sends counts how often it may have been carried out.
-func (s *script) run(
-	ctx context.Context, client redis.UniversalClient, sends *sendCounter, keys []any, args ...any,
-) (int64, error) {
-	call := func(command string, script any) *redis.Cmd {
-		all := append(make([]any, 0, 4+len(keys)+len(args)), command, script, len(keys))
-		cmd := redis.NewCmd(ctx, append(append(append(all, keys...), args...), sends)...)
-		_ = client.Process(context.WithValue(ctx, mayCombine{}, true), cmd) // the command has its own error
-		return cmd
+// run calls a script by its hash, and with the whole text on a server that does not know it, or may not: one
+// that has not replied to name.
+func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
+	all := append(append(append(make([]any, 0, 9), "evalsha", s.hash, len(keys)), keys...), name)
+	all = append(all, more...)
+	if name.sent.Load() == 0 {
+		cmd := redis.NewCmd(ctx, all...)
+		if err := l.client.Process(ctx, cmd); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return cmd.Int64()
+		}
+		name.sent.Add(-1)
 	}
-	cmd := call("evalsha", s.hash)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		sends.n.Add(-1)
-		cmd = call("eval", s.text)
-	}
+	all[0], all[1] = "eval", s.text
+	cmd := redis.NewCmd(ctx, all...)
+	_ = l.client.Process(ctx, cmd) // the command has its own error
 	return cmd.Int64()
 }
 
-// sendCounter is an argument that counts how often it is written to a connection: the
+// argument is the first of a script, mostly a name. It counts how often it is written to a connection: the
 // client sends a command again by itself after a redirection, or when a connection fails.
-type sendCounter struct{ n atomic.Int32 }
-
-// MarshalBinary is called for each time that the command is sent.
-func (c *sendCounter) MarshalBinary() ([]byte, error) {
-	return strconv.AppendInt(nil, int64(c.n.Add(1)), 10), nil
+type argument struct {
+	text string
+	sent atomic.Int32
 }
 
-func (c *sendCounter) String() string { return "sent" }
+// MarshalBinary is called for each time that the command is sent.
+func (a *argument) MarshalBinary() ([]byte, error) {
+	a.sent.Add(1)
+	return []byte(a.text), nil
+}
+
+func (a *argument) String() string { return a.text }
 
 // keysOf are the keys of a lock, in the order of the scripts. All of them fall into the
 // same slot of a Cluster, if key has no stray closing brace.
@@ -115,24 +126,18 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// message is what functions.lua publishes: "name block others key". A block of 0 says that
-// others wait for the lease that the name has.
+// message is what functions.lua publishes: "name n key".
 type message struct {
-	name  string
-	block int64 // its last token, negative if others wait; 0: no lease
-	key   string
+	name string
+	n    int64 // the last token of its block, negative if others wait; 0: others wait for the lease that it has
+	key  string
 }
 
-func parseMessage(text string) (m message, ok bool) {
-	parts := strings.SplitN(text, " ", 4)
-	if len(parts) != 4 {
-		return m, false
-	}
-	block, err := strconv.ParseInt(parts[1], 10, 64)
-	if parts[2] == "1" {
-		block = -block
-	}
-	return message{parts[0], block, parts[3]}, err == nil
+func parseMessage(text string) (message, error) {
+	name, rest, _ := strings.Cut(text, " ")
+	number, key, _ := strings.Cut(rest, " ")
+	n, err := strconv.ParseInt(number, 10, 64)
+	return message{name, n, key}, err
 }
 
 // direct is how many requests of a process are under way one by one. Up to here
@@ -149,21 +154,18 @@ func Combine(client redis.UniversalClient) {
 	}
 }
 
-// mayCombine marks the context of a command that may go out with others.
-type mayCombine struct{}
-
-// combiner is the hook. A command that is not marked passes.
+// combiner is the hook. What is no script of ours passes.
 type combiner struct {
 	pipeline redis.ProcessPipelineHook // past all other hooks
 
-	mu      sync.Mutex
-	busy    int
-	waiting []*combined
+	mu   sync.Mutex
+	busy int    // round trips under way
+	next *batch // waits for one of them; nil: nothing waits
 }
 
-// combined is a request that goes out with others.
-type combined struct {
-	cmd  *redis.Cmd // a copy: its caller may have gone
+// batch is what goes out with one round trip.
+type batch struct {
+	cmds []redis.Cmder
 	done chan struct{}
 }
 
@@ -177,63 +179,128 @@ func (c *combiner) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 }
 
 func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	ours := func(arg any) bool { _, ok := arg.(*argument); return ok }
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		script, ok := cmd.(*redis.Cmd)
-		if !ok || ctx.Value(mayCombine{}) == nil {
+		if !ok || !slices.ContainsFunc(script.Args(), ours) {
 			return next(ctx, cmd)
 		}
-		s := c.enqueue(ctx, script)
-		if s == nil {
+		c.mu.Lock()
+		if c.busy < direct {
+			c.busy++
+			c.mu.Unlock()
 			defer c.complete()
 			return next(ctx, cmd)
 		}
+		if c.next == nil {
+			c.next = &batch{done: make(chan struct{})}
+		}
+		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // a copy: the caller may be gone when the reply comes
+		b.cmds = append(b.cmds, sent)
+		c.mu.Unlock()
 		select {
-		case <-s.done:
+		case <-b.done:
+			script.SetVal(sent.Val())
+			script.SetErr(sent.Err())
 		case <-ctx.Done():
 			script.SetErr(ctx.Err())
-			return ctx.Err()
 		}
-		script.SetVal(s.cmd.Val())
-		script.SetErr(s.cmd.Err())
 		return script.Err()
 	}
-}
-
-// enqueue has a request wait for the next round trip. It is nil if it need not.
-func (c *combiner) enqueue(ctx context.Context, script *redis.Cmd) *combined {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.busy < direct {
-		c.busy++
-		return nil
-	}
-	s := &combined{redis.NewCmd(ctx, script.Args()...), make(chan struct{})}
-	c.waiting = append(c.waiting, s)
-	return s
 }
 
 // complete ends a round trip, and begins another with all that wait.
 func (c *combiner) complete() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == 0 {
+	if c.next == nil {
 		c.busy--
 		return
 	}
-	together := c.waiting
-	c.waiting = nil
-	go c.send(together)
+	go c.send(c.next)
+	c.next = nil
 }
 
 // send belongs to no one caller: each is bound by the client's time-outs.
-func (c *combiner) send(together []*combined) {
+func (c *combiner) send(b *batch) {
 	defer c.complete()
-	cmds := make([]redis.Cmder, len(together))
-	for i, s := range together {
-		cmds[i] = s.cmd
+	_ = c.pipeline(context.Background(), b.cmds) // each has its own error
+	close(b.done)
+}
+
+const (
+	// silence is after how long without a message a sign of life is asked for, and how
+	// long that may take: a connection may be dead without an error.
+	silence = 3 * time.Second
+	// reopenPause is before a subscription is opened again that has failed.
+	reopenPause = 100 * time.Millisecond
+)
+
+// openLocked opens the subscription on which all waiters of the locker are told, when
+// somebody first has to wait.
+func (l *Locker) openLocked() {
+	if !l.opened && !l.closed {
+		l.opened = true
+		l.running.Go(l.listen)
 	}
-	_ = c.pipeline(context.Background(), cmds) // each has its own error
-	for _, s := range together {
-		close(s.done)
+}
+
+func (l *Locker) listen() {
+	for l.closing.Err() == nil {
+		pubsub := l.client.Subscribe(l.closing, l.channel) // its error comes again with Receive
+		unsubscribe := context.AfterFunc(l.closing, func() { _ = pubsub.Close() })
+		err := l.receive(pubsub)
+		unsubscribe()
+		_ = pubsub.Close()
+		l.mu.Lock()
+		l.subscribed = false
+		l.mu.Unlock()
+		if l.closing.Err() == nil {
+			l.opt.Logger.Debug("handoff: subscription lost", "channel", l.channel, "error", err)
+			sleep(l.closing, min(reopenPause, l.check))
+		}
+	}
+}
+
+// receive returns when the subscription has failed.
+func (l *Locker) receive(pubsub *redis.PubSub) error {
+	for silent := false; ; {
+		msg, err := pubsub.ReceiveTimeout(l.closing, silence)
+		if silent = !silent && errors.Is(err, os.ErrDeadlineExceeded); silent {
+			err = pubsub.Ping(l.closing)
+		}
+		if err != nil {
+			return err
+		}
+		switch msg := msg.(type) {
+		case *redis.Message:
+			if m, err := parseMessage(msg.Payload); err == nil {
+				l.deliver(m)
+			}
+		case *redis.Subscription:
+			l.confirmed()
+		}
+	}
+}
+
+// confirmed takes in that the subscription stands. What was published while it did not has
+// been missed, and who stood in a queue was passed over. If the server was away it may have
+// forgotten the leases.
+func (l *Locker) confirmed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subscribed = true
+	now := time.Now()
+	for _, key := range slices.Sorted(maps.Keys(l.queues)) {
+		q := l.queues[key]
+		q.due = now
+		q.attendLocked(now)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }

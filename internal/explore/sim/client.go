@@ -2,10 +2,13 @@ package sim
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"time"
 
 	"grablab/internal/tap"
 
@@ -84,10 +87,30 @@ func (n *redisServer) refuses(cmd redis.Cmder) bool {
 func (n *redisServer) call(cmds []redis.Cmder) *call {
 	c := &call{target: n.name, node: n.node, sent: make([][]any, len(cmds))}
 	for i, cmd := range cmds {
-		c.sent[i] = cmd.Args()
+		c.sent[i] = sentBy(cmd)
 	}
 	c.text = func() string { return textOf(cmds) }
 	return c
+}
+
+// sentBy are the arguments of a command, with the text of those that are sent as text. A marshaler may
+// count how often it is sent, so that it is asked only if it has no String.
+func sentBy(cmd redis.Cmder) []any {
+	args := slices.Clone(cmd.Args())
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case time.Time, time.Duration: // in the client's own form
+		case []byte:
+			args[i] = string(arg)
+		case fmt.Stringer:
+			args[i] = arg.String()
+		case encoding.BinaryMarshaler:
+			if text, err := arg.MarshalBinary(); err == nil {
+				args[i] = string(text)
+			}
+		}
+	}
+	return args
 }
 
 // textOf is what was asked and answered.
