@@ -2,13 +2,15 @@
 -- ARGV: 1 name
 --       2 TTL of the lease, ms
 --       3 "join": or a place at the tail; "look": or what place there is; "try": or nothing
+--       4 "fast": the lock is probably free, and its counter has long to live. It may take the
+--         lease past a queue whose holder has died
 -- Reply: the last token of the block (negative: others wait), or 0 queued, 1 busy, 2 neither
-local name, ttl, mode = ARGV[1], ARGV[2], ARGV[3]
-if mode ~= 'look' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
-  redis.call('SET', KEYS[1], name, 'PX', ttl)
+local name, ttl, mode, fast = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == 'fast'
+local free = fast or mode ~= 'look' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0
+if free and redis.call('SET', KEYS[1], name, 'PX', ttl, 'NX') then
   local n = redis.call('INCRBY', KEYS[3], block)
   if n > first then
-    redis.call('PEXPIRE', KEYS[3], counterTTL)
+    if not fast then redis.call('PEXPIRE', KEYS[3], counterTTL) end
     return n
   end
 end

@@ -196,12 +196,11 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	} else {
 		l.openLocked() // who waits behind its own process is to know if others wait, too
 	}
-	decided := le.decided
-	if !decided {
+	if le.decided {
+		l.mu.Unlock()
+	} else {
 		le.done = make(chan struct{})
-	}
-	l.mu.Unlock()
-	if !decided {
+		l.mu.Unlock()
 		select {
 		case <-le.done:
 		case <-ctx.Done():
@@ -315,13 +314,8 @@ func (le *Lease) decideLocked(err error) {
 // Key is the key whose lock it is.
 func (le *Lease) Key() string { return le.queue.key }
 
-// Token names this acquisition and no other, for logs.
-func (le *Lease) Token() string {
-	if le.nth == 0 {
-		return le.turn
-	}
-	return fmt.Sprintf("%s.%d", le.turn, le.nth)
-}
+// Token names this acquisition and no other, for logs: the name in Redis, and a number in its turn.
+func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 
 // Fence is the fencing token: that of each acquisition of a key is above those of all before. A
 // resource that refuses a write with a token below one that it has seen is safe whatever

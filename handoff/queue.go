@@ -40,7 +40,7 @@ type queue struct {
 	budget     int       // how many more may have it in this turn, if others wait
 	renewing   bool
 
-	// Of the fast path.
+	// Of the fast path: the lock is probably free, and its counter there.
 	leftFree bool      // it was released here, when nobody waited
 	counted  time.Time // when a script has last set when the counter expires
 }
@@ -104,13 +104,19 @@ func (q *queue) undo(ctx context.Context, turn string) {
 // ask asks for the lease or a place.
 func (q *queue) ask() {
 	q.mu.Lock()
-	ctx, turn, mode, fast := q.ctx, q.turn, "join", q.fastLocked()
+	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""
+	if q.leftFree && time.Since(q.counted) < fastFor {
+		fast = "fast"
+	}
+	// Where more is under way a script is better, which may share its round trip.
+	plain := fast != "" && q.single != nil && len(q.queues) <= direct
+	q.leftFree = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
 		mode = "try"
 	}
 	q.mu.Unlock()
 	sent := time.Now()
-	n, err := q.request(ctx, turn, mode, fast)
+	n, err := q.request(ctx, turn, mode, fast, plain)
 	if err != nil {
 		q.undo(ctx, turn)
 	}
@@ -130,7 +136,7 @@ func (q *queue) ask() {
 		q.wakeByLocked(q.due)
 		q.openLocked()
 	case granted(n):
-		if !fast {
+		if fast == "" {
 			q.counted = sent
 		}
 		q.holdLocked(sent, n)
@@ -169,39 +175,31 @@ func (q *queue) leave(le *Lease, err error) {
 	q.abandon(le.ctx, turn)
 }
 
-func (q *queue) script(ctx context.Context, turn, mode string) (int64, error) {
-	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode)
+func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, error) {
+	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
 // request asks, and once more if that failed: the same name may ask again.
-func (q *queue) request(ctx context.Context, turn, mode string, fast bool) (n int64, err error) {
-	if fast {
+func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
+	if plain {
 		n, err = q.take(ctx, turn)
 	}
 	if err == nil && !granted(n) {
-		n, err = q.script(ctx, turn, mode)
+		n, err = q.script(ctx, turn, mode, fast)
 	}
 	if err != nil {
 		q.mu.Lock()
 		q.doubt = true // it may be carried out when the turn is over: others who wait then say so
 		q.openLocked()
 		q.mu.Unlock()
-		n, err = q.script(ctx, turn, mode)
+		n, err = q.script(ctx, turn, mode, "")
 	}
 	return n, err
 }
 
-// fastLocked says whether the lock is probably free, its counter there, and little under
-// way: otherwise a script is better, which may share its round trip.
-func (q *queue) fastLocked() bool {
-	fast := q.leftFree && q.single != nil && time.Since(q.counted) < fastFor && len(q.queues) <= direct
-	q.leftFree = false
-	return fast
-}
-
 // take tries for the lease with two plain commands, which cost less than a script. They are
 // not one step, but come in this order: if the lease ran out between them and others had it, the
-// reply comes too late to be believed. It may take a free lease past a queue whose holder has died.
+// reply comes too late to be believed.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -249,7 +247,7 @@ func (q *queue) lookLocked() {
 	q.looking = true
 	ctx, turn, sent := q.ctx, q.turn, time.Now()
 	q.background(func() {
-		n, err := q.script(ctx, turn, "look")
+		n, err := q.script(ctx, turn, "look", "")
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.state != queued || q.turn != turn {

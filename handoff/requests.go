@@ -86,8 +86,7 @@ func newScripts(counts bool) scripts {
 // run calls a script by its hash, and with the whole text on a server that does not know it, or may not: one
 // that has not replied to name.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
-	all := append(append(append(make([]any, 0, 9), "evalsha", s.hash, len(keys)), keys...), name)
-	all = append(all, more...)
+	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
 		cmd := redis.NewCmd(ctx, all...)
 		if err := l.client.Process(ctx, cmd); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -158,9 +157,10 @@ func Combine(client redis.UniversalClient) {
 type combiner struct {
 	pipeline redis.ProcessPipelineHook // past all other hooks
 
-	mu   sync.Mutex
-	busy int    // round trips under way
-	next *batch // waits for one of them; nil: nothing waits
+	mu      sync.Mutex
+	single  int    // requests under way one by one
+	sending bool   // a batch is under way
+	next    *batch // waits for those; nil: nothing waits
 }
 
 // batch is what goes out with one round trip.
@@ -186,10 +186,10 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		c.mu.Lock()
-		if c.busy < direct {
-			c.busy++
+		if c.next == nil && !c.sending && c.single < direct {
+			c.single++
 			c.mu.Unlock()
-			defer c.complete()
+			defer c.complete(true)
 			return next(ctx, cmd)
 		}
 		if c.next == nil {
@@ -210,22 +210,26 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // complete ends a round trip, and begins another with all that wait.
-func (c *combiner) complete() {
+func (c *combiner) complete(single bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.next == nil {
-		c.busy--
-		return
+	if single {
+		c.single--
+	} else {
+		c.sending = false
 	}
-	go c.send(c.next)
-	c.next = nil
+	if c.next != nil && !c.sending {
+		c.sending = true
+		go c.send(c.next)
+		c.next = nil
+	}
 }
 
 // send belongs to no one caller: each is bound by the client's time-outs.
 func (c *combiner) send(b *batch) {
-	defer c.complete()
 	_ = c.pipeline(context.Background(), b.cmds) // each has its own error
 	close(b.done)
+	c.complete(false)
 }
 
 const (
