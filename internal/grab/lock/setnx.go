@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	_ "embed"
+	"errors"
 
 	"grablab/internal/catalog"
 	"grablab/internal/order"
@@ -40,9 +41,18 @@ var setnx = Strategy{
 	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
-// setPX sets the key if it is not there, and its expiry, in one step.
+// setPX sets the key if it is not there, and its expiry, in one step. The client of a Cluster sends a
+// command again by itself, after a redirection or a lost reply, and the second may find the key of the first.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
-	return l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
+	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
+	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {
+		return ok, err
+	}
+	held, err := l.env.Redis.Get(ctx, l.key).Result()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return held == l.value, err
 }
 
 //go:embed setnx_release.lua
