@@ -233,6 +233,12 @@ func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error
 	return err
 }
 
+// Forget removes the counter of key, a day before it expires by itself: for a key that nobody has
+// a reason to lock again. If it is locked all the same, its tokens go on from the server's clock.
+func (l *Locker) Forget(ctx context.Context, key string) error {
+	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
+}
+
 // Close ends the background work of the Locker: nothing is renewed any more, and who waits
 // gets ErrClosed. It releases no lease.
 func (l *Locker) Close() error {

@@ -481,6 +481,7 @@ func TestCounter(t *testing.T) {
 			{"again", func() error { return nil }},
 			{"after half a day", func() error { time.Sleep(12 * time.Hour); return nil }},
 			{"forgotten", func() error { b.node.FlushAll(); time.Sleep(time.Millisecond); return nil }},
+			{"told to forget", func() error { return p.Forget(b.Context(), key) }},
 			{"raised", func() error { last += 1e9; return p.RaiseFence(b.Context(), key, last) }},
 			{"raised to less", func() error { return p.RaiseFence(b.Context(), key, 5) }},
 		} {

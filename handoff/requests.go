@@ -189,7 +189,7 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if c.next == nil && !c.sending && c.single < direct {
 			c.single++
 			c.mu.Unlock()
-			defer c.complete(true)
+			defer c.complete(1)
 			return next(ctx, cmd)
 		}
 		if c.next == nil {
@@ -210,14 +210,11 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // complete ends a round trip, and begins another with all that wait.
-func (c *combiner) complete(single bool) {
+func (c *combiner) complete(single int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if single {
-		c.single--
-	} else {
-		c.sending = false
-	}
+	c.single -= single
+	c.sending = c.sending && single > 0 // else it was the batch
 	if c.next != nil && !c.sending {
 		c.sending = true
 		go c.send(c.next)
@@ -229,7 +226,7 @@ func (c *combiner) complete(single bool) {
 func (c *combiner) send(b *batch) {
 	_ = c.pipeline(context.Background(), b.cmds) // each has its own error
 	close(b.done)
-	c.complete(false)
+	c.complete(0)
 }
 
 const (
