@@ -11,6 +11,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/nearest"
 	"grablab/internal/workshop"
 )
 
@@ -95,7 +96,7 @@ func explain(name string) (found []explanation, err error) {
 		}
 	}
 	if found == nil {
-		if near := nearest(strings.ToLower(name), known); near != "" {
+		if near := nearest.Word(strings.ToLower(name), known); near != "" {
 			return nil, fmt.Errorf("there is no %q; did you mean %s?", name, near)
 		}
 		return nil, fmt.Errorf("there is no %q; -h lists what there is", name)

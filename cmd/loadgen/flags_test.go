@@ -460,13 +460,3 @@ func TestHelp(t *testing.T) {
 		t.Errorf("-h is %v", err)
 	}
 }
-
-func TestNearest(t *testing.T) {
-	for word, want := range map[string]string{
-		"setnxx": "setnx", "sentx": "setnx", "watchdgo": "watchdog", "redlok": "redlock", "nnoe": "none", "foo": "", "": "",
-	} {
-		if got := nearest(word, []string{"none", "setnx", "watchdog", "redlock"}); got != want {
-			t.Errorf("%q: got %q, want %q", word, got, want)
-		}
-	}
-}

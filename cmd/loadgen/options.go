@@ -14,6 +14,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/lockbench"
+	"grablab/internal/nearest"
 	"grablab/internal/order"
 	"grablab/internal/stack"
 )
@@ -84,7 +85,7 @@ func flagError(err error, fs *flag.FlagSet) string {
 	}
 	var known []string
 	fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
-	if near := nearest(name, known); near != "" {
+	if near := nearest.Word(name, known); near != "" {
 		return fmt.Sprintf("there is no flag -%s; did you mean -%s?", name, near)
 	}
 	return fmt.Sprintf("there is no flag -%s; -h lists them", name)
@@ -253,7 +254,7 @@ func parseEach[T any](text string, name func(T) string, find func(string) ([]T, 
 // noSuch is the error for a name that is not in known. It says what may have been
 // meant: one of those, or of the words that stand for several, as "all" does.
 func noSuch(kind, name string, known []string, words ...string) error {
-	if near := nearest(name, append(words, known...)); near != "" {
+	if near := nearest.Word(name, append(words, known...)); near != "" {
 		return fmt.Errorf("there is no %s %q; did you mean %s?", kind, name, near)
 	}
 	return fmt.Errorf("there is no %s %q; there are %s", kind, name, strings.Join(known, ", "))

@@ -1,7 +1,8 @@
-package main
+// Package nearest finds the word that may have been meant.
+package nearest
 
-// nearest is the word that may have been meant; "" if none is near.
-func nearest(word string, known []string) string {
+// Word is the one of known that may have been meant by word; "" if none is near.
+func Word(word string, known []string) string {
 	best, at := "", max(1, len(word)/2)+1
 	for _, k := range known {
 		if d := distance(word, k); d < at {

@@ -1,0 +1,84 @@
+package target
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"grablab/internal/catalog"
+	"grablab/internal/nearest"
+)
+
+// Expectation is the verdict that is expected of a cell.
+type Expectation struct {
+	Strategy string
+	Fault    catalog.Fault
+	Verdict  catalog.Verdict
+	Line     int
+}
+
+// ReadExpectations reads a file of what is expected of strategies: a verdict, of a cell
+// without a fault, or a verdict for each fault.
+func ReadExpectations(path string) ([]Expectation, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	all, err := parseExpectations(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w", path, err)
+	}
+	return all, nil
+}
+
+var verdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.Stuck), string(catalog.Unknown)}
+
+func parseExpectations(text []byte) ([]Expectation, error) {
+	root, err := parseYAML(text, expectationsSchema())
+	if err != nil {
+		return nil, err
+	}
+	var all []Expectation
+	add := func(strategy, fault string, v *value) error {
+		found, _, ok := catalog.FindFault(fault)
+		if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
+			return fmt.Errorf("%d: there is no fault %q%s", v.line, fault, meant(fault, faultNames()))
+		}
+		if !slices.Contains(verdicts, v.text()) {
+			return fmt.Errorf("%d: there is no verdict %q%s", v.line, v.text(), meant(v.text(), verdicts))
+		}
+		all = append(all, Expectation{strategy, found.Name, catalog.Verdict(v.text()), v.line})
+		return nil
+	}
+	for _, strategy := range root.keys {
+		v := root.members[strategy]
+		if v.members == nil {
+			if err := add(strategy, string(catalog.NoFault), v); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for _, fault := range v.keys {
+			if err := add(strategy, fault, v.members[fault]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+func faultNames() []string {
+	names := make([]string, len(catalog.RunFaults))
+	for i, f := range catalog.RunFaults {
+		names[i] = string(f)
+	}
+	return names
+}
+
+// meant is the word that may have been, as the end of a sentence.
+func meant(word string, known []string) string {
+	if near := nearest.Word(word, known); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
+}

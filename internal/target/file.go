@@ -1,0 +1,336 @@
+package target
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"grablab/internal/nearest"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// FileSchema is the JSON Schema (draft 2020-12) of a target file.
+//
+//go:embed target.schema.json
+var FileSchema string
+
+// ExpectationsSchema is that of a file of expectations.
+//
+//go:embed expectations.schema.json
+var ExpectationsSchema string
+
+// Setting is one line of a target file: a flag of run, and a value.
+type Setting struct {
+	Key, Value string
+	Line       int
+}
+
+// ReadFile reads a target file, in YAML or JSON. Its keys are flags of run, without the
+// hyphen in front. A key that may have several values has a setting for each.
+func ReadFile(path string) ([]Setting, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := parseFile(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%w", path, err)
+	}
+	return settings, nil
+}
+
+// parseFile has errors that begin with the line.
+func parseFile(text []byte) ([]Setting, error) {
+	root, err := parseYAML(text, fileSchema())
+	if err != nil {
+		return nil, err
+	}
+	var settings []Setting
+	for _, key := range root.keys {
+		m := root.members[key]
+		for _, v := range m.values() {
+			text := v.text()
+			if slices.Contains(secrets, key) {
+				if text, err = expand(text); err != nil {
+					return nil, fmt.Errorf("%d: %s: %w", v.line, key, err)
+				}
+			}
+			settings = append(settings, Setting{key, text, v.line})
+		}
+		if key == "targets" { // of which the flag takes a list
+			urls := settings[len(settings)-len(m.values()):]
+			for _, u := range urls[1:] {
+				urls[0].Value += "," + u.Value
+			}
+			settings = settings[:len(settings)-len(urls)+1]
+		}
+	}
+	return settings, nil
+}
+
+// secrets are keys whose values may name environment variables, as ${NAME}: such files are shared.
+var secrets = []string{"db", "header", "admin-token"}
+
+var variable = regexp.MustCompile(`\$\{(\w+)\}`)
+
+func expand(text string) (string, error) {
+	var missing error
+	text = variable.ReplaceAllStringFunc(text, func(ref string) string {
+		name := variable.FindStringSubmatch(ref)[1]
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			missing = fmt.Errorf("the environment has no %s", name)
+		}
+		return value
+	})
+	return text, missing
+}
+
+var (
+	fileSchema         = sync.OnceValue(func() *jsonschema.Schema { return compile(FileSchema) })
+	expectationsSchema = sync.OnceValue(func() *jsonschema.Schema { return compile(ExpectationsSchema) })
+)
+
+func compile(text string) *jsonschema.Schema {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	c := jsonschema.NewCompiler()
+	if err == nil {
+		err = c.AddResource("schema.json", doc)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c.MustCompile("schema.json")
+}
+
+// value is one of YAML, with the line that it stands on.
+type value struct {
+	line    int
+	scalar  any               // a string, number, bool or nil
+	list    []*value          // of a sequence
+	members map[string]*value // of a mapping
+	keys    []string          // of it, in their order
+}
+
+// values of a key that may have one or several.
+func (v *value) values() []*value {
+	if v.list != nil {
+		return v.list
+	}
+	return []*value{v}
+}
+
+func (v *value) text() string {
+	if v.scalar == nil {
+		return ""
+	}
+	return fmt.Sprint(v.scalar)
+}
+
+// plain is the value as a schema takes it.
+func (v *value) plain() any {
+	switch {
+	case v.members != nil:
+		m := map[string]any{}
+		for k, x := range v.members {
+			m[k] = x.plain()
+		}
+		return m
+	case v.list != nil:
+		l := make([]any, len(v.list))
+		for i, x := range v.list {
+			l[i] = x.plain()
+		}
+		return l
+	}
+	return v.scalar
+}
+
+// at is the value at a location of the schema's.
+func (v *value) at(location []string) *value {
+	for _, word := range location {
+		next := v.members[word]
+		if i, err := strconv.Atoi(word); err == nil && i < len(v.list) {
+			next = v.list[i]
+		}
+		if next == nil {
+			return v
+		}
+		v = next
+	}
+	return v
+}
+
+// parseYAML reads a mapping that fits the schema. Its errors begin with the line.
+func parseYAML(text []byte, schema *jsonschema.Schema) (*value, error) {
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, syntaxError(err)
+	}
+	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
+		return nil, errors.New("1: want one YAML document, a mapping")
+	}
+	root, err := valueOf(file.Docs[0].Body, 0)
+	if err != nil {
+		return nil, err
+	}
+	var invalid *jsonschema.ValidationError
+	if err := schema.Validate(root.plain()); errors.As(err, &invalid) {
+		return nil, explain(root, schema, invalid)
+	}
+	return root, nil
+}
+
+var yamlPosition = regexp.MustCompile(`^\[(\d+):\d+\] (.*)`)
+
+// syntaxError is the first line of the parser's error, behind the line in the file.
+func syntaxError(err error) error {
+	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf("%s: %s", m[1], m[2])
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return fmt.Errorf("1: %s", first)
+}
+
+const deepest = 8 // that any of the schemas go
+
+func valueOf(node ast.Node, depth int) (*value, error) {
+	v := &value{line: 1}
+	if t := node.GetToken(); t != nil && t.Position != nil {
+		v.line = t.Position.Line
+	}
+	if depth > deepest {
+		return nil, fmt.Errorf("%d: nested too deeply", v.line)
+	}
+	switch n := node.(type) {
+	case *ast.MappingNode:
+		v.members = map[string]*value{}
+		for _, pair := range n.Values {
+			if err := v.add(pair, depth); err != nil {
+				return nil, err
+			}
+		}
+	case *ast.MappingValueNode:
+		v.members = map[string]*value{}
+		return v, v.add(n, depth)
+	case *ast.SequenceNode:
+		v.list = []*value{}
+		for _, x := range n.Values {
+			element, err := valueOf(x, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			v.list = append(v.list, element)
+		}
+	case *ast.LiteralNode:
+		v.scalar = n.Value.Value
+	case *ast.StringNode:
+		v.scalar = n.Value
+	case *ast.NullNode:
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		v.scalar = node.(ast.ScalarNode).GetValue()
+		if x, isFloat := v.scalar.(float64); isFloat && (math.IsInf(x, 0) || math.IsNaN(x)) { // of which JSON has none
+			v.scalar = node.String()
+		}
+	default:
+		return nil, fmt.Errorf("%d: neither anchors, aliases nor tags are read here", v.line)
+	}
+	return v, nil
+}
+
+func (v *value) add(pair *ast.MappingValueNode, depth int) error {
+	key, err := valueOf(pair.Key, depth+1)
+	if err != nil {
+		return err
+	}
+	name := key.text()
+	if v.members[name] != nil {
+		return fmt.Errorf("%d: %s stands there twice", key.line, name)
+	}
+	member, err := valueOf(pair.Value, depth+1)
+	if err != nil {
+		return err
+	}
+	member.line = key.line
+	v.members[name], v.keys = member, append(v.keys, name)
+	return nil
+}
+
+var printer = message.NewPrinter(language.English)
+
+// explain says in a sentence what does not fit, and which name may have been meant.
+func explain(root *value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
+	for len(err.Causes) > 0 {
+		err = err.Causes[0]
+	}
+	where := root.at(err.InstanceLocation)
+	name := strings.Join(err.InstanceLocation, ".")
+	switch k := err.ErrorKind.(type) {
+	case *kind.AdditionalProperties:
+		key := slices.Min(k.Properties)
+		known := propertiesOf(schema, err.InstanceLocation)
+		if near := nearest.Word(key, known); near != "" {
+			return fmt.Errorf("%d: there is no key %q; did you mean %s?", where.members[key].line, key, near)
+		}
+		return fmt.Errorf("%d: there is no key %q; there are %s", where.members[key].line, key, strings.Join(known, ", "))
+	case *kind.Type:
+		hint := ""
+		if k.Got == "object" && slices.Contains(k.Want, "string") {
+			hint = ": put what begins with a brace in quotes"
+		}
+		return fmt.Errorf("%d: %s is %s, and must be %s%s", where.line, orTop(name), k.Got, strings.Join(k.Want, " or "), hint)
+	case *kind.Enum:
+		words := make([]string, len(k.Want))
+		for i, w := range k.Want {
+			words[i] = fmt.Sprint(w)
+		}
+		return fmt.Errorf("%d: %s is %v, and must be one of %s", where.line, orTop(name), k.Got, strings.Join(words, ", "))
+	default:
+		return fmt.Errorf("%d: %s: %s", where.line, orTop(name), err.ErrorKind.LocalizedString(printer))
+	}
+}
+
+func orTop(name string) string {
+	if name == "" {
+		return "the file"
+	}
+	return name
+}
+
+// propertiesOf an object that the schema describes at a location.
+func propertiesOf(schema *jsonschema.Schema, location []string) []string {
+	for _, word := range location {
+		next := schema.Properties[word]
+		if additional, ok := schema.AdditionalProperties.(*jsonschema.Schema); next == nil && ok {
+			next = additional
+		}
+		if next == nil {
+			return nil
+		}
+		schema = next
+		for _, s := range slices.Concat(schema.OneOf, schema.AnyOf) {
+			if s.Properties != nil {
+				schema = s
+			}
+		}
+	}
+	names := make([]string, 0, len(schema.Properties))
+	for name := range schema.Properties {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

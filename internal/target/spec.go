@@ -1,0 +1,188 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Spec is the calls of a service as flags or a file say them. What is empty has the
+// default, which is our own instances'.
+type Spec struct {
+	Method               string
+	Path                 string
+	Body                 *string // nil: not given
+	Headers              []string
+	Grabbed, Taken, Busy string   // rules
+	OpenOrders           []string // a call, or statements
+}
+
+// Compile makes the shape of the spec, and how orders are opened; nil: that is not said.
+// Its errors are *FieldError.
+func (spec Spec) Compile() (*Shape, *Opening, error) {
+	s, err := spec.shape()
+	if err != nil || len(spec.OpenOrders) == 0 {
+		return s, nil, err
+	}
+	open, err := parseOpening(spec.OpenOrders)
+	if err != nil {
+		return nil, nil, &FieldError{"open-orders", err}
+	}
+	return s, open, nil
+}
+
+// IsOwn says whether the spec leaves the shape as that of our own instances.
+func (spec Spec) IsOwn() bool {
+	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
+		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == ""
+}
+
+// ParseMethod reads the method of a call.
+func ParseMethod(text string) (string, error) {
+	text = strings.ToUpper(text)
+	if !httpguts.ValidHeaderFieldName(text) {
+		return "", fmt.Errorf("want a method, as %s or %s", http.MethodPost, http.MethodPut)
+	}
+	return text, nil
+}
+
+// CheckPath says whether text is a path of a grab.
+func CheckPath(text string) error {
+	_, err := parsePathTemplate(text, orderID, driverID)
+	return err
+}
+
+// CheckBody says whether text is a body of a grab.
+func CheckBody(text string) error {
+	_, err := ParseTemplate(text, orderID, driverID)
+	return err
+}
+
+// CheckHeader says whether text is a header.
+func CheckHeader(text string) error {
+	_, err := parseHeaders([]string{text})
+	return err
+}
+
+// CheckOpening says whether text is one of the ways to open orders.
+func CheckOpening(text string) error {
+	_, err := parseOpening([]string{text})
+	return err
+}
+
+func parsePathTemplate(text string, names ...string) (Template, error) {
+	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
+		return Template{}, fmt.Errorf("%q: want a path behind the base URL, as in %s", text, ownPath)
+	}
+	return ParseTemplate(text, names...)
+}
+
+func parseHeaders(texts []string) ([]Header, error) {
+	headers := make([]Header, len(texts))
+	for i, text := range texts {
+		name, value, ok := strings.Cut(text, ":")
+		value = strings.TrimSpace(value)
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // the value may be a secret
+		}
+		t, err := ParseTemplate(value, orderID, driverID)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		headers[i] = Header{http.CanonicalHeaderKey(name), t}
+	}
+	return headers, nil
+}
+
+const (
+	sqlPrefix    = "sql:"
+	ownOpenBody  = `{"count":{count}}`
+	ownFirstID   = ".first_id"
+	openingArrow = "->"
+)
+
+var errOpening = errors.New(`want a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
+	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
+
+// parseOpening reads one call, METHOD PATH BODY -> FIELD, of which all but the path has a
+// default, or statements behind sql:.
+func parseOpening(texts []string) (*Opening, error) {
+	open := &Opening{}
+	for _, text := range texts {
+		text = strings.TrimSpace(text)
+		if statement, ok := strings.CutPrefix(text, sqlPrefix); ok {
+			t, err := ParseTemplate(strings.TrimSpace(statement), orderID, firstID, lastID, count)
+			if err != nil {
+				return nil, err
+			}
+			if len(t.parts) == 0 || t.Has(orderID) && (t.Has(firstID) || t.Has(lastID) || t.Has(count)) {
+				return nil, errors.New("a statement has {order}, and is run for each of them, or {first} and {last}, and is run once")
+			}
+			open.SQL = append(open.SQL, t)
+			continue
+		}
+		if err := open.call(text); err != nil {
+			return nil, err
+		}
+	}
+	if len(texts) > 1 && len(open.SQL) < len(texts) {
+		return nil, errors.New("orders are opened by one call, or by statements, which may be several")
+	}
+	return open, nil
+}
+
+func (o *Opening) call(text string) (err error) {
+	id := ownFirstID
+	if i := strings.LastIndex(text, openingArrow); i >= 0 {
+		text, id = strings.TrimSpace(text[:i]), strings.TrimSpace(text[i+len(openingArrow):])
+	}
+	o.Method = http.MethodPost
+	if method, rest, ok := strings.Cut(text, " "); ok && !strings.HasPrefix(text, "/") {
+		if o.Method, err = ParseMethod(method); err != nil {
+			return errOpening
+		}
+		text = strings.TrimSpace(rest)
+	}
+	path, body, _ := strings.Cut(text, " ")
+	if body = strings.TrimSpace(body); body == "" {
+		body = ownOpenBody
+	}
+	if !strings.HasPrefix(path, "/") {
+		return errOpening
+	}
+	if o.Path, err = parsePathTemplate(path, count); err != nil {
+		return err
+	}
+	if o.Body, err = ParseTemplate(body, count); err != nil {
+		return err
+	}
+	o.FirstID, err = ParsePath(id)
+	return err
+}
+
+// ByCall says whether orders are opened by a call; else by statements.
+func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
+
+// Call is the body and the path of the call that opens so many orders.
+func (o *Opening) Call(n int) (path string, body []byte) {
+	v := Values{count: int64(n)}
+	return o.Path.Fill(v), []byte(o.Body.Fill(v))
+}
+
+// Statements open n orders, whose ids begin at first.
+func (o *Opening) Statements(first int64, n int) []string {
+	var all []string
+	for _, t := range o.SQL {
+		if !t.Has(orderID) {
+			all = append(all, t.Fill(Values{firstID: first, lastID: first + int64(n) - 1, count: int64(n)}))
+			continue
+		}
+		for id := first; id < first+int64(n); id++ {
+			all = append(all, t.Fill(Values{orderID: id}))
+		}
+	}
+	return all
+}

@@ -1,0 +1,405 @@
+package target
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+)
+
+func TestTemplate(t *testing.T) {
+	names := []string{"order", "driver"}
+	for _, tc := range []struct{ text, want, wrong string }{
+		{text: "/orders/{order}/grab", want: "/orders/7/grab"},
+		{text: `{"driverId":{driver},"of":[{order},{order}]}`, want: `{"driverId":42,"of":[7,7]}`},
+		{text: `{"driverId":"{driver}"}`, want: `{"driverId":"42"}`},
+		{text: "{}{ }{1}{", want: "{}{ }{1}{"},
+		{text: "", want: ""},
+		{text: "/{ordr}", wrong: "did you mean {order}?"},
+		{text: "/{xyzzyplugh}", wrong: "there are {order}, {driver}"},
+	} {
+		got, err := ParseTemplate(tc.text, names...)
+		if tc.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.wrong) {
+				t.Errorf("%q: %v; want …%s…", tc.text, err, tc.wrong)
+			}
+			continue
+		}
+		if err != nil || got.Fill(Values{"order": 7, "driver": 42}) != tc.want || got.String() != tc.text {
+			t.Errorf("%q: %q, %q, %v; want %q", tc.text, got.Fill(Values{"order": 7, "driver": 42}), got, err, tc.want)
+		}
+	}
+}
+
+func TestRules(t *testing.T) {
+	const ok, failed = `{"code":0,"data":{"ids":[3,5],"a b":true},"msg":"OK","none":null}`, `{"status":500,"error":"internal"}`
+	for _, tc := range []struct {
+		rule   string
+		status int
+		body   string
+		want   bool
+	}{
+		{"200", 200, "", true},
+		{"200", 201, "", false},
+		{"2xx", 299, "", true},
+		{"2XX", 300, "", false},
+		{"409,410", 410, "", true},
+		{"409, 410", 411, "", false},
+		{"json:.code==0", 200, ok, true},
+		{"json:.code == 0", 200, ok, true},
+		{"json:.code==0.0", 200, ok, true},
+		{"json:.code==1", 200, ok, false},
+		{"json:.code!=1", 200, ok, true},
+		{`json:.msg=="OK"`, 200, ok, true},
+		{`json:.msg=="O,K"`, 200, `{"msg":"O,K"}`, true},
+		{`json:.msg=="no",410`, 410, "", true},
+		{"json:.data.ids[1]==5", 200, ok, true},
+		{"json:.data.ids[2]==5", 200, ok, false},
+		{`json:.data."a b"==true`, 200, ok, true},
+		{"json:.none==null", 200, ok, true},
+		{"json:.data!=null", 200, ok, true},
+		{"json:.==true", 200, "true", true},
+		{`json:.=="won"`, 200, ` "won" `, true},
+		{"json:.[0]==1", 200, "[1]", true},
+		{"json:.big==9007199254740993", 200, `{"big":9007199254740992}`, false},
+		// What is not there is neither the same nor another.
+		{"json:.missing==null", 200, ok, false},
+		{"json:.code!=0", 200, `{"timestamp":1}`, false},
+		{"json:.code!=0", 200, "<html>", false},
+		{"json:.code!=0", 200, `{"code":1} and more`, false},
+		{"json:.code!=0", 200, "", false},
+		// What a service says that has failed is not what it did.
+		{"json:.status!=0", 500, failed, false},
+		{"json:.status!=0", 499, failed, true},
+		{"500&json:.status==500", 500, failed, true},
+		{"5xx&json:.status!=500", 503, failed, false},
+		{"200&json:.code==0", 201, ok, false},
+	} {
+		r, err := ParseRule(tc.rule)
+		if err != nil {
+			t.Errorf("%s: %v", tc.rule, err)
+			continue
+		}
+		shape := Shape{Grabbed: r}
+		shape.prepare()
+		if got := shape.Meaning(tc.status, []byte(tc.body)).Outcome == grab.Grabbed; got != tc.want {
+			t.Errorf("%s of %d %s: %v", tc.rule, tc.status, tc.body, got)
+		}
+		if again, err := ParseRule(r.String()); err != nil || !reflect.DeepEqual(again, r) {
+			t.Errorf("%s becomes %s: %v", tc.rule, r, err)
+		}
+	}
+}
+
+func TestBadRules(t *testing.T) {
+	for rule, want := range map[string]string{
+		"":                    "want statuses and fields",
+		"20":                  "want statuses and fields",
+		"600":                 "want statuses and fields",
+		"200,":                "want statuses and fields",
+		"200 409":             "commas",
+		"ok":                  "want statuses and fields",
+		"200&ok":              "want statuses and fields",
+		"json:code==0":        "begins with a dot",
+		"json:.code=0":        "want == or !=",
+		"json:.code":          "want == or !=",
+		"json:.code==":        "want a JSON value",
+		"json:.code==OK":      "want a JSON value",
+		"json:.code=={}":      "to compare with",
+		"json:.code==[1]":     "to compare with",
+		"json:.a..b==1":       "a name behind each dot",
+		"json:.a[x]==1":       "want [N]",
+		"json:.a[-1]==1":      "want [N]",
+		`json:."a==1`:         "JSON string",
+		"json:.code==0 409":   "commas",
+		"json:.code==0&200":   "commas",
+		"200&json:.code==0,x": "want statuses and fields",
+	} {
+		if r, err := ParseRule(rule); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v; want …%s…", rule, r, err, want)
+		}
+	}
+}
+
+// What an answer means, and whether a grab may hide behind it.
+func TestMeaning(t *testing.T) {
+	coded := Spec{Grabbed: "json:.code==0", Taken: "json:.code==1", Busy: "json:.code==2"}
+	both := Spec{Taken: "json:.code==1"}
+	for _, tc := range []struct {
+		name   string
+		spec   *Spec // nil: Own
+		status int
+		body   string
+		want   Meaning
+	}{
+		{"own grabbed", nil, 200, "", Meaning{grab.Grabbed, false, ""}},
+		{"own taken", nil, 409, "", Meaning{grab.Taken, false, ""}},
+		{"own busy", nil, 423, "", Meaning{grab.Busy, false, ""}},
+		{"own time-out", nil, 504, "", Meaning{grab.Timeout, true, "http 504"}},
+		{"own error wrote nothing", nil, 503, "", Meaning{grab.Failed, false, "http 503"}},
+		{"own panic", nil, 500, "", Meaning{grab.Failed, true, "http 500"}},
+		{"a service's 503", &Spec{}, 503, "", Meaning{grab.Failed, true, "http 503"}},
+		{"a service's 500", &Spec{}, 500, "", Meaning{grab.Failed, true, "http 500"}},
+		{"a service's 504", &Spec{}, 504, "", Meaning{grab.Timeout, true, "http 504"}},
+		{"refused", &Spec{}, 404, "", Meaning{grab.Failed, false, "http 404"}},
+		{"a success that no rule knows", &Spec{}, 202, "", Meaning{grab.Failed, true, "http 202"}},
+		{"a redirect", &Spec{}, 302, "", Meaning{grab.Failed, true, "http 302"}},
+		{"code 0", &coded, 200, `{"code":0}`, Meaning{grab.Grabbed, false, ""}},
+		{"code 1", &coded, 200, `{"code":1}`, Meaning{grab.Taken, false, ""}},
+		{"code 2", &coded, 200, `{"code":2}`, Meaning{grab.Busy, false, ""}},
+		{"a code that no rule knows", &coded, 200, `{"code":3}`, Meaning{grab.Failed, true, "http 200"}},
+		{"no code", &coded, 200, `oops`, Meaning{grab.Failed, true, "http 200"}},
+		{"code 1 of a failure", &coded, 500, `{"code":1}`, Meaning{grab.Failed, true, "http 500"}},
+		{"two rules at once", &both, 200, `{"code":1}`, Meaning{grab.Failed, true, "both grabbed and taken"}},
+		{"a given rule takes 423 from busy", &Spec{Taken: "409,423"}, 423, "", Meaning{grab.Taken, false, ""}},
+		{"a given rule takes 409 from taken", &Spec{Grabbed: "4xx"}, 409, "", Meaning{grab.Grabbed, false, ""}},
+	} {
+		shape := Own
+		if tc.spec != nil {
+			var err error
+			if shape, _, err = tc.spec.Compile(); err != nil {
+				t.Fatalf("%s: %v", tc.name, err)
+			}
+		}
+		if got := shape.Meaning(tc.status, []byte(tc.body)); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestRequest(t *testing.T) {
+	for _, tc := range []struct {
+		spec       Spec
+		path, body string
+		header     http.Header
+	}{
+		{Spec{}, "/orders/7/grab", `{"driver_id":42}`, http.Header{"Content-Type": {"application/json"}}},
+		{
+			Spec{Path: "/api/grab?id={order}", Body: new("d={driver}"), Headers: []string{"content-type: application/x-www-form-urlencoded", "X-User: u{driver}", "X-A: 1", "X-A: 2"}},
+			"/api/grab?id=7", "d=42",
+			http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "X-User": {"u42"}, "X-A": {"1", "2"}},
+		},
+		{Spec{Method: "GET", Path: "/grab/{order}/{driver}"}, "/grab/7/42", "", http.Header{}},
+		{Spec{Body: new(""), Path: "/grab/{order}/{driver}"}, "/grab/7/42", "", http.Header{}},
+	} {
+		s, _, err := tc.spec.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // what is shared stays as it is
+			path, body, header := s.Request(7, 42)
+			if string(path) != tc.path || string(body) != tc.body || !reflect.DeepEqual(header, tc.header) {
+				t.Errorf("%+v: %s %s %v", tc.spec, path, body, header)
+			}
+		}
+	}
+}
+
+func TestBadSpecs(t *testing.T) {
+	for _, tc := range []struct {
+		spec Spec
+		says string
+	}{
+		{Spec{Path: "grab"}, "path: \"grab\": want a path behind the base URL"},
+		{Spec{Path: "http://h/{order}"}, "want a path behind the base URL"},
+		{Spec{Path: "/a#b/{order}"}, "want a path behind the base URL"},
+		{Spec{Path: "/{ordre}"}, "path: there is no placeholder {ordre}; did you mean {order}?"},
+		{Spec{Path: "/grab"}, "every grab would be of the same order"},
+		{Spec{Body: new("{drivr}")}, "body: there is no placeholder"},
+		{Spec{Headers: []string{"no colon"}}, "header: want NAME: VALUE"},
+		{Spec{Headers: []string{"bad name: x"}}, "header: want NAME: VALUE"},
+		{Spec{Headers: []string{"A: {nobody}"}}, "header: A: there is no placeholder"},
+		{Spec{Grabbed: "ok"}, "grabbed: want statuses"},
+		{Spec{Taken: "409", Busy: "4xx"}, "busy: an answer of 409 would be both taken and busy"},
+		{Spec{Taken: "200"}, "grabbed: no answer is left"},
+		{Spec{OpenOrders: []string{"orders"}}, "open-orders: want a call"},
+		{Spec{OpenOrders: []string{"/a", "/b"}}, "open-orders: orders are opened by one call"},
+		{Spec{OpenOrders: []string{"/a -> id"}}, "begins with a dot"},
+		{Spec{OpenOrders: []string{"sql:"}}, "a statement has {order}"},
+		{Spec{OpenOrders: []string{"sql: x {order} {first}"}}, "a statement has {order}"},
+		{Spec{OpenOrders: []string{"sql: x {frist}"}}, "did you mean {first}?"},
+	} {
+		if _, _, err := tc.spec.Compile(); err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%+v: %v; want …%s…", tc.spec, err, tc.says)
+		}
+	}
+}
+
+func TestOpenings(t *testing.T) {
+	for _, tc := range []struct{ text, method, path, body, answer, id string }{
+		{"/orders", "POST", "/orders", `{"count":3}`, `{"first_id":9}`, "9"},
+		{`put /api/orders?n={count} {"n": {count}, "x": "->"} -> .data.ids[0]`, "PUT", "/api/orders?n=3", `{"n": 3, "x": "->"}`, `{"data":{"ids":[5,6]}}`, "5"},
+		{"/orders -> .", "POST", "/orders", `{"count":3}`, `7`, "7"},
+	} {
+		_, open, err := Spec{OpenOrders: []string{tc.text}}.Compile()
+		if err != nil {
+			t.Errorf("%s: %v", tc.text, err)
+			continue
+		}
+		path, body := open.Call(3)
+		id, _ := open.FirstID.In([]byte(tc.answer))
+		if !open.ByCall() || open.Method != tc.method || path != tc.path || string(body) != tc.body || fmt.Sprint(id) != tc.id {
+			t.Errorf("%s: %s %s %s, first %v", tc.text, open.Method, path, body, id)
+		}
+	}
+	_, open, err := Spec{OpenOrders: []string{"sql:DELETE FROM wins WHERE o BETWEEN {first} AND {last}", "sql: INSERT INTO o VALUES ({order})"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"DELETE FROM wins WHERE o BETWEEN 5 AND 6", "INSERT INTO o VALUES (5)", "INSERT INTO o VALUES (6)"}
+	if got := open.Statements(5, 2); open.ByCall() || !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestFile(t *testing.T) {
+	t.Setenv("SHOP_TOKEN", "s3cret")
+	path := filepath.Join(t.TempDir(), "my.yaml")
+	text := `# our shop
+targets: [http://a:1, http://b:1/shop]
+path: /api/orders/{order}/grab
+body: '{"driverId":{driver}}'
+header:
+  - 'Authorization: Bearer ${SHOP_TOKEN}'
+  - "X-Literal: {driver}"
+grabbed: 200
+taken: 409,410
+busy: json:.code==2
+first-order: 101
+open-orders: |
+  sql: UPDATE orders SET status = 0
+    WHERE id BETWEEN {first} AND {last}
+ledger-query: >-
+  SELECT order_id, driver_id
+  FROM wins WHERE order_id BETWEEN ? AND ?
+lease: 30s
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadFile(path)
+	want := []Setting{
+		{"targets", "http://a:1,http://b:1/shop", 2}, {"path", "/api/orders/{order}/grab", 3}, {"body", `{"driverId":{driver}}`, 4},
+		{"header", "Authorization: Bearer s3cret", 6}, {"header", "X-Literal: {driver}", 7},
+		{"grabbed", "200", 8}, {"taken", "409,410", 9}, {"busy", "json:.code==2", 10}, {"first-order", "101", 11},
+		{"open-orders", "sql: UPDATE orders SET status = 0\n  WHERE id BETWEEN {first} AND {last}\n", 12},
+		{"ledger-query", "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", 15}, {"lease", "30s", 18},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v\ngot  %+v\nwant %+v", err, got, want)
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                "1: want one YAML document",
+		"- a":                             "1: the file is array, and must be object",
+		"path: /a\nledger-qery: x":        `2: there is no key "ledger-qery"; did you mean ledger-query?`,
+		"path: /a\nxyzzyplugh: x":         `2: there is no key "xyzzyplugh"; there are admin-token, body,`,
+		"path: /a\n\nbody: {a: 1}":        "3: body is object, and must be string: put what begins with a brace in quotes",
+		"path: /a\npath: /b":              "2: ",
+		"first-order: many":               "1: first-order is string, and must be integer",
+		"first-order: 0":                  "1: first-order: ",
+		"grabbed: [200]":                  "1: grabbed is array, and must be integer or string",
+		"path: /a\nheader:\n- a: b\n- 7":  "header",
+		"path: [":                         "1: ",
+		"path: &a /x\nbody: *a":           "1: neither anchors",
+		"a: 1\n---\nb: 2":                 "1: want one YAML document",
+		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1: db: the environment has no GRABLAB_NO_SUCH_VARIABLE",
+	} {
+		if got, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %+v, %v; want …%s…", text, got, err, want)
+		}
+	}
+	if _, err := ReadFile(filepath.Join(t.TempDir(), "none.yaml")); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+}
+
+func TestExpectations(t *testing.T) {
+	got, err := parseExpectations([]byte("none: unsafe\nrlock:\n  none: safe\n  pause: unsafe\n"))
+	want := []Expectation{{"none", catalog.NoFault, catalog.Unsafe, 1}, {"rlock", catalog.NoFault, catalog.Safe, 3}, {"rlock", catalog.Pause, catalog.Unsafe, 4}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	for text, want := range map[string]string{
+		"none: unsave":                 `1: there is no verdict "unsave"; did you mean unsafe?`,
+		"none:\n  paus: safe":          `2: there is no fault "paus"; did you mean pause?`,
+		"none:\n  pause: 1":            "2: none.pause is number, and must be string",
+		"none: [safe]":                 "1: none is array",
+		"a: safe\nb:\n  earthquake: x": `3: there is no fault "earthquake"`,
+	} {
+		if got, err := parseExpectations([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v; want …%s…", text, got, err, want)
+		}
+	}
+}
+
+func FuzzTemplate(f *testing.F) {
+	for _, text := range []string{"/orders/{order}/grab", `{"a":{driver}}`, "{", "{}", "{{order}}", "{ordr}", "\xff{order}"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := ParseTemplate(text, "order", "driver")
+		if err != nil {
+			return
+		}
+		if got.String() != text {
+			t.Errorf("%q becomes %q", text, got)
+		}
+		want := strings.NewReplacer("{order}", "7", "{driver}", "42").Replace(text)
+		if filled := got.Fill(Values{"order": 7, "driver": 42}); filled != want {
+			t.Errorf("%q is filled to %q, not %q", text, filled, want)
+		}
+	})
+}
+
+func FuzzRule(f *testing.F) {
+	for _, text := range []string{"200", "2xx,409", "json:.code==0", `200&json:.a."b c"[3]!="x,y"`, "json:.==null", "json:.a==1e999999999", "json:.a[99999999999999999999]==1"} {
+		f.Add(text, 200, []byte(`{"code":0,"a":[{"b c":1}]}`))
+	}
+	f.Fuzz(func(t *testing.T, text string, status int, body []byte) {
+		r, err := ParseRule(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseRule(r.String())
+		if err != nil || again.String() != r.String() {
+			t.Fatalf("%q becomes %q, and that %q: %v", text, r, again, err)
+		}
+		a, b := Shape{Grabbed: r}, Shape{Grabbed: again}
+		a.prepare()
+		b.prepare()
+		if a.Meaning(status, body) != b.Meaning(status, body) {
+			t.Errorf("%q and %q part on %d %q", text, again, status, body)
+		}
+	})
+}
+
+func FuzzFile(f *testing.F) {
+	for _, text := range []string{"path: /a/{order}\ngrabbed: 200\n", "targets: [http://a:1]\nheader:\n- 'a: b'\n", "{", "a: &x 1", "? [a]\n: b", "body: |\n  x\n", "path: !!binary x", "first-order: .inf", "a:\n b:\n  c:\n   d: 1"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		settings, err := parseFile(text)
+		if err != nil {
+			var line int
+			if n, _ := fmt.Sscanf(err.Error(), "%d:", &line); n != 1 || line < 1 {
+				t.Errorf("%q: %v names no line", text, err)
+			}
+			return
+		}
+		for _, s := range settings {
+			if !strings.Contains(FileSchema, `"`+s.Key+`"`) || s.Line < 1 {
+				t.Errorf("%q: %+v", text, s)
+			}
+		}
+		_, _ = parseExpectations(text)
+	})
+}
