@@ -9,14 +9,16 @@
 package load
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
+
+	"grablab/internal/target"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -26,9 +28,11 @@ type Config struct {
 	Orders     int
 	Drivers    int           // of each order
 	Rate       float64       // requests/s over all instances; 0: all at once
+	Together   bool          // at that rate, but the drivers of an order at once
 	Duration   time.Duration // given instead of Orders: as many as fit at Rate
 	Timeout    time.Duration // of one request
 	MaxWorkers int           // requests in flight at most
+	Shape      *target.Shape // of a grab; nil: our own instances'
 }
 
 // Request is one planned grab.
@@ -91,7 +95,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	defer timer.close()
 	pacer := w.pacer(ctx, cfg, timer)
 	began := time.Now() // within microseconds of vegeta's own reading
-	for r := range attacker.Attack(targeter(w), pacer, 0, "") {
+	for r := range attacker.Attack(targeter(w, cmp.Or(cfg.Shape, target.Own)), pacer, 0, "") {
 		if r.URL == "" {
 			continue // a worker that found nothing left to send
 		}
@@ -103,36 +107,39 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 
 const maxBody = 16 << 10
 
-var jsonHeader = http.Header{"Content-Type": {"application/json"}}
-
-// targeter is the workload as vegeta asks for it. The driver is in the URL's
-// fragment, which no client sends: so the raw results tell which driver asked
-// for which order even where no answer came.
-func targeter(w Workload) vegeta.Targeter {
+// targeter is the workload as vegeta asks for it. What no client sends, the fragment of
+// the URL, says which driver asks for which order, and where in the URL the target ends:
+// so the raw results tell even where no answer came.
+func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
 		if !ok {
 			return vegeta.ErrNoTargets
 		}
-		id := strconv.FormatInt(r.Driver, 10)
-		t.Method = http.MethodPost
-		t.URL = r.Target + "/orders/" + strconv.FormatInt(r.Order, 10) + "/grab#" + id
-		t.Body = []byte(`{"driver_id":` + id + `}`)
-		t.Header = jsonHeader
+		path, body, header := shape.Request(r.Order, r.Driver)
+		t.Method, t.Body, t.Header = shape.Method, body, header
+		url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
+		url = strconv.AppendInt(append(url, '#'), r.Order, 10)
+		url = strconv.AppendInt(append(url, ','), r.Driver, 10)
+		t.URL = string(strconv.AppendInt(append(url, ','), int64(len(r.Target)), 10))
 		return nil
 	}
 }
 
 // ParseRequest reads the URL of a result back.
 func ParseRequest(url string) (Request, error) {
-	rest, driver, ok := strings.Cut(url, "/grab#")
-	at := strings.LastIndex(rest, "/orders/")
-	if !ok || at < 0 {
-		return Request{}, fmt.Errorf("load: not the URL of a grab: %q", url)
-	}
-	r := Request{Target: rest[:at]}
-	var e1, e2 error
-	r.Order, e1 = strconv.ParseInt(rest[at+len("/orders/"):], 10, 64)
+	var r Request
+	at := max(0, strings.LastIndexByte(url, '#'))
+	order, rest, _ := strings.Cut(url[at:], ",")
+	driver, length, _ := strings.Cut(rest, ",")
+	var e1, e2, e3 error
+	var n int
+	r.Order, e1 = strconv.ParseInt(strings.TrimPrefix(order, "#"), 10, 64)
 	r.Driver, e2 = strconv.ParseInt(driver, 10, 64)
-	return r, errors.Join(e1, e2)
+	n, e3 = strconv.Atoi(length)
+	if e1 != nil || e2 != nil || e3 != nil || n < 0 || n > at {
+		return r, fmt.Errorf("load: not the URL of a grab: %q", url)
+	}
+	r.Target = url[:n]
+	return r, nil
 }

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 
+	"grablab/internal/target"
+
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
@@ -30,9 +32,9 @@ func TestBursts(t *testing.T) {
 	}
 	w.Send([]Request{second})
 	waiting.Wait()
-	var target vegeta.Target
-	if err := targeter(w)(&target); err != nil || target.URL != "b/orders/2/grab#2" {
-		t.Errorf("%q, %v", target.URL, err)
+	var sent vegeta.Target
+	if err := targeter(w, target.Own)(&sent); err != nil || sent.URL != "b/orders/2/grab#2,2,1" {
+		t.Errorf("%q, %v", sent.URL, err)
 	}
 	if pace.due(1) < pace.due(0) || w.Requests() != 2 {
 		t.Errorf("due %v and %v of %d", pace.due(0), pace.due(1), w.Requests())

@@ -19,6 +19,7 @@ type Plan struct {
 	seed    uint64
 
 	mu    sync.Mutex
+	ended bool
 	next  int
 	queue []int // drivers of the current order, permuted
 }
@@ -39,12 +40,25 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 // Requests implements Workload.
 func (p *Plan) Requests() int { return len(p.orders) * p.drivers }
 
+// End says that no more of it is to be sent.
+func (p *Plan) End() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+}
+
+func (p *Plan) isEnded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended
+}
+
 func (p *Plan) through(next http.RoundTripper) http.RoundTripper { return next }
 
 func (p *Plan) take() (Request, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.next == p.Requests() {
+	if p.next == p.Requests() || p.ended {
 		return Request{}, false
 	}
 	i, k := p.next/p.drivers, p.next%p.drivers
@@ -66,7 +80,11 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	if cfg.Rate > 0 {
 		interval = time.Duration(float64(time.Second) / cfg.Rate)
 	}
-	return openLoop{noRate{}, ctx, timer, interval, uint64(p.Requests())}
+	together := 1
+	if cfg.Together {
+		together = p.drivers
+	}
+	return openLoop{noRate{}, ctx, timer, interval, uint64(together), uint64(p.Requests()), p.isEnded}
 }
 
 // openLoop gives every request a time at which it is due, counted from the
@@ -76,7 +94,9 @@ type openLoop struct {
 	ctx      context.Context
 	timer    *timer
 	interval time.Duration // 0: all at once
+	together uint64        // so many are due with the first of them
 	total    uint64
+	ended    func() bool
 }
 
 // tick is the finest schedule: above 500/s, what falls into one tick is due
@@ -85,7 +105,7 @@ type openLoop struct {
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
-	d := time.Duration(n) * p.interval
+	d := time.Duration(n-n%p.together) * p.interval
 	if p.interval < tick {
 		d = (d + tick - 1).Truncate(tick)
 	}
@@ -95,7 +115,7 @@ func (p openLoop) due(n uint64) time.Duration {
 // Pace waits by itself until the next request is due, because vegeta's own
 // sleep wakes up to a millisecond late, which would count as latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
-	if hits >= p.total || p.ctx.Err() != nil {
+	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
 		return 0, true
 	}
 	if ahead := p.due(hits) - elapsed; ahead > 0 {

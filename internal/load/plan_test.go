@@ -2,8 +2,12 @@ package load
 
 import (
 	"errors"
+	"net/http"
 	"reflect"
 	"testing"
+	"time"
+
+	"grablab/internal/target"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -51,21 +55,62 @@ func TestSeedDecidesThePlan(t *testing.T) {
 }
 
 func TestRequestSurvivesTheURL(t *testing.T) {
-	p := NewPlan([]string{"http://127.0.0.1:8004"}, 12, 1, 1, 1)
-	var target vegeta.Target
-	if err := targeter(p)(&target); err != nil {
+	foreign, _, err := target.Spec{Path: "/grab?o={order}&a=1", Method: "PUT", Headers: []string{"X-User: {driver}"}}.Compile()
+	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseRequest(target.URL)
-	if want := (Request{"http://127.0.0.1:8004", 12, 1}); err != nil || got != want {
-		t.Errorf("ParseRequest(%q) = %v, %v; want %v", target.URL, got, err, want)
-	}
-	if err := targeter(p)(&target); !errors.Is(err, vegeta.ErrNoTargets) {
-		t.Errorf("an empty plan answers %v", err)
-	}
-	for _, url := range []string{"", "http://a/orders/1/grab", "http://a/orders/x/grab#1", "http://a/orders/1/grab#"} {
-		if _, err := ParseRequest(url); err == nil {
-			t.Errorf("ParseRequest(%q) accepts", url)
+	for _, tc := range []struct {
+		base  string
+		shape *target.Shape
+		want  vegeta.Target
+	}{
+		{"http://127.0.0.1:8004", target.Own, vegeta.Target{
+			Method: "POST", URL: "http://127.0.0.1:8004/orders/12/grab#12,1,21", Body: []byte(`{"driver_id":1}`),
+			Header: http.Header{"Content-Type": {"application/json"}},
+		}},
+		{"http://h/shop", foreign, vegeta.Target{
+			Method: "PUT", URL: "http://h/shop/grab?o=12&a=1#12,1,13", Body: []byte(`{"driver_id":1}`),
+			Header: http.Header{"Content-Type": {"application/json"}, "X-User": {"1"}},
+		}},
+	} {
+		p := NewPlan([]string{tc.base}, 12, 1, 1, 1)
+		var got vegeta.Target
+		if err := targeter(p, tc.shape)(&got); err != nil || !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%+v, %v; want %+v", got, err, tc.want)
 		}
+		back, err := ParseRequest(got.URL)
+		if want := (Request{tc.base, 12, 1}); err != nil || back != want {
+			t.Errorf("ParseRequest(%q) = %v, %v; want %v", got.URL, back, err, want)
+		}
+		if err := targeter(p, tc.shape)(&got); !errors.Is(err, vegeta.ErrNoTargets) {
+			t.Errorf("an empty plan answers %v", err)
+		}
+	}
+	for _, url := range []string{"", "http://a/orders/1/grab", "http://a/grab#x,1,8", "http://a/grab#1,1", "http://a/grab#1,1,99", "#1,1,-1", "1,1,0#"} {
+		if r, err := ParseRequest(url); err == nil {
+			t.Errorf("ParseRequest(%q) is %v", url, r)
+		}
+	}
+}
+
+// The drivers of an order are due together, at the rate of all requests; and what is
+// ended sends no more.
+func TestTogether(t *testing.T) {
+	p := NewPlan([]string{"http://a"}, 1, 3, 4, 1)
+	pace := p.pacer(t.Context(), Config{Rate: 100, Together: true}, nil)
+	for n, want := range []time.Duration{0, 0, 0, 0, 40, 40, 40, 40, 80, 80, 80, 80} {
+		if got := pace.due(uint64(n)); got != want*time.Millisecond {
+			t.Errorf("request %d is due after %v, want %v", n, got, want*time.Millisecond)
+		}
+	}
+	if _, stop := pace.Pace(time.Hour, 11); stop {
+		t.Error("it ends before the last request")
+	}
+	p.End()
+	if _, stop := pace.Pace(time.Hour, 1); !stop {
+		t.Error("it goes on though it was ended")
+	}
+	if r, ok := p.take(); ok {
+		t.Errorf("%v is sent though the plan was ended", r)
 	}
 }

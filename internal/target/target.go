@@ -140,17 +140,19 @@ func (s *Shape) Meaning(status int, body []byte) Meaning {
 			doc = &x
 		}
 	}
-	var found []reading
+	var found [3]grab.Outcome
+	n := 0
 	for _, m := range [...]reading{{grab.Grabbed, s.Grabbed}, {grab.Taken, s.Taken}, {grab.Busy, s.Busy}} {
 		if m.rule.holds(status, doc) {
-			found = append(found, m)
+			found[n] = m.outcome
+			n++
 		}
 	}
 	switch {
-	case len(found) == 1:
-		return Meaning{Outcome: found[0].outcome}
-	case len(found) > 1:
-		return Meaning{grab.Failed, true, fmt.Sprintf("both %s and %s", found[0].outcome, found[1].outcome)}
+	case n == 1:
+		return Meaning{Outcome: found[0]}
+	case n > 1:
+		return Meaning{grab.Failed, true, fmt.Sprintf("both %s and %s", found[0], found[1])}
 	case status == http.StatusGatewayTimeout:
 		return Meaning{grab.Timeout, true, "http 504"}
 	}
