@@ -71,7 +71,7 @@ cross: ## builds and vets everything, tests too, for Windows and macOS; nothing 
 prove: tools ## what takes longer, and the reference results; an hour and a half
 	@.ci/prove
 
-tools: ## redis-server, mariadbd, zookeeper and etcd, and a C compiler for the race detector
+tools: ## redis-server, mariadbd, postgres, zookeeper and etcd, and a C compiler for the race detector
 	@.ci/tools
 
 clean: ## what was built; results stay

@@ -20,7 +20,7 @@ func TestProductOf(t *testing.T) {
 		"SQLite 3.46.0":                      "SQLite 3.46.0",
 		"":                                   "MySQL ",
 	} {
-		if got := productOf(text); got != want {
+		if got := ProductOf(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

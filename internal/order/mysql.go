@@ -106,8 +106,8 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count int) (int64, error) {
 	return first, nil
 }
 
-// productOf makes a name and a number of what a server calls its version.
-func productOf(text string) string {
+// ProductOf makes a name and a number of what a server calls its version.
+func ProductOf(text string) string {
 	// MariaDB once put a number before its own, for clients that knew MySQL only.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")
 	switch {

@@ -129,7 +129,7 @@ func (s *SQL) Version(ctx context.Context) (string, error) {
 	if err := s.reads.QueryRowContext(ctx, s.version).Scan(&text); err != nil {
 		return "", fmt.Errorf("order: version: %w", err)
 	}
-	return productOf(text), nil
+	return ProductOf(text), nil
 }
 
 // Read implements Rows. Without a fence it is one statement and takes no lock.

@@ -1,0 +1,109 @@
+package ledger
+
+import (
+	"database/sql"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"grablab/internal/order"
+
+	_ "github.com/glebarez/go-sqlite" // registers itself
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// kind is where the databases differ.
+type kind struct {
+	version string // query
+	product func(version string) string
+	// open makes the pool that reads, and says where is written.
+	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
+
+	backslash bool // escapes in strings
+	hash      bool // begins a comment
+	dollar    bool // quotes strings, and begins the placeholders
+}
+
+var (
+	mysqlKind = kind{
+		version: "SELECT VERSION()", open: openMySQL, backslash: true, hash: true,
+		product: order.ProductOf,
+	}
+	postgresKind = kind{
+		version: "SHOW server_version", open: openPostgres, dollar: true,
+		product: func(v string) string { number, _, _ := strings.Cut(v, " "); return "PostgreSQL " + number },
+	}
+	sqliteKind = kind{
+		version: "SELECT sqlite_version()", open: openSQLite,
+		product: func(v string) string { return "SQLite " + v },
+	}
+)
+
+const sqlitePrefix = "sqlite:"
+
+// errDSN has no detail: a parser's may be a piece of the password.
+var errDSN = fmt.Errorf("%w: want user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db", ErrDSN)
+
+func kindOf(dsn string) (kind, error) {
+	switch {
+	case strings.HasPrefix(dsn, sqlitePrefix):
+		return sqliteKind, nil
+	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
+		if _, err := pgx.ParseConfig(dsn); err != nil {
+			return kind{}, errDSN
+		}
+		return postgresKind, nil
+	}
+	if _, err := mysql.ParseDSN(dsn); err != nil {
+		return kind{}, errDSN
+	}
+	return mysqlKind, nil
+}
+
+func openMySQL(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, nil, errDSN
+	}
+	cfg.MultiStatements, cfg.AllowAllFiles, cfg.Logger = false, false, silent
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 5 * time.Second
+	}
+	c, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, nil, errDSN
+	}
+	db := sql.OpenDB(c)
+	return db, func() (*sql.DB, error) { return db, nil }, nil
+}
+
+func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, nil, errDSN
+	}
+	if cfg.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol { // which lets several statements through
+		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	db := stdlib.OpenDB(*cfg)
+	return db, func() (*sql.DB, error) { return db, nil }, nil
+}
+
+// openSQLite reads through connections that cannot write, because a transaction that only
+// reads is nothing that SQLite knows.
+func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
+	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
+	if err != nil {
+		return nil, nil, errDSN
+	}
+	pool := func(mode string) (*sql.DB, error) {
+		u := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: "mode=" + mode + "&_pragma=busy_timeout(5000)"}
+		return sql.Open("sqlite", u.String())
+	}
+	read, err := pool("ro")
+	return read, func() (*sql.DB, error) { return pool("rw") }, err
+}

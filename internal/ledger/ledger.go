@@ -1,0 +1,157 @@
+// Package ledger reads the ledger of a service that is not ours, with a query of its
+// owner's: which driver grabbed which order. It reads in a transaction that the database
+// holds to reading, and neither creates nor migrates anything. Begin at Open.
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"strings"
+	"time"
+
+	"grablab/internal/order"
+)
+
+// DB is a database of others.
+type DB struct {
+	kind  kind
+	query string
+	read  *sql.DB
+	write func() (*sql.DB, error)
+}
+
+// ErrDSN says that the text names no database, and ErrQuery that a query cannot be one of a
+// ledger. Nothing was connected to.
+var (
+	ErrDSN   = errors.New("ledger: bad database address")
+	ErrQuery = errors.New("ledger: bad query")
+)
+
+// Open opens the database of dsn, as
+//
+//	user:password@tcp(host:3306)/name
+//	postgres://user:password@host:5432/name
+//	sqlite:/path/file.db
+//
+// and asks it once. The query has two placeholders, the first order and the last, and
+// answers with two whole numbers a row: order and driver. An empty one is none; then only
+// Exec can be called.
+func Open(ctx context.Context, dsn, query string) (*DB, error) {
+	k, err := kindOf(dsn)
+	if err != nil {
+		return nil, err
+	}
+	d := &DB{kind: k}
+	if query != "" {
+		if d.query, err = k.prepare(query); err != nil {
+			return nil, err
+		}
+	}
+	if d.read, d.write, err = k.open(dsn); err != nil {
+		return nil, err
+	}
+	d.read.SetMaxOpenConns(2)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if err := d.read.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("ledger: no answer from the database: %w", err), d.Close())
+	}
+	if d.query != "" {
+		if _, err := d.Ledger(ctx, 1, 1); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	return d, nil
+}
+
+const openTimeout = 10 * time.Second
+
+// Check says whether dsn and query can be those of a ledger, as far as that can be seen
+// without asking. "": there is no query.
+func Check(dsn, query string) error {
+	k, err := kindOf(dsn)
+	if err == nil && query != "" {
+		_, err = k.prepare(query)
+	}
+	return err
+}
+
+// Close ends all connections.
+func (d *DB) Close() error { return d.read.Close() }
+
+// Version is the database's name and number.
+func (d *DB) Version(ctx context.Context) (string, error) {
+	var text string
+	if err := d.read.QueryRowContext(ctx, d.kind.version).Scan(&text); err != nil {
+		return "", fmt.Errorf("ledger: version: %w", err)
+	}
+	return d.kind.product(text), nil
+}
+
+// Ledger is the rows of count orders from first on.
+func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
+	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	defer tx.Rollback() // nothing was written
+	last := first + int64(count) - 1
+	rows, err := tx.QueryContext(ctx, d.query, first, last)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: the query failed: %w", err)
+	}
+	defer rows.Close()
+	if columns, err := rows.Columns(); err != nil || len(columns) != 2 {
+		return nil, errors.Join(err, fmt.Errorf("%w: it answers with columns %s; want two, order and driver", ErrQuery, strings.Join(columns, ", ")))
+	}
+	var grabs []order.Grab
+	for rows.Next() {
+		var id, driver sql.Null[int64]
+		if err := rows.Scan(&id, &driver); err != nil {
+			return nil, fmt.Errorf("%w: order and driver must be whole numbers: %w", ErrQuery, err)
+		}
+		switch {
+		case !id.Valid || !driver.Valid:
+			return nil, fmt.Errorf("%w: it answers with NULL, of order %d; leave rows without a driver out, by AND driver IS NOT NULL", ErrQuery, id.V)
+		case id.V < first || id.V > last:
+			return nil, fmt.Errorf("%w: it answers with order %d, asked for %d to %d; want WHERE order_id BETWEEN ? AND ?", ErrQuery, id.V, first, last)
+		}
+		grabs = append(grabs, order.Grab{Order: id.V, Driver: driver.V})
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("ledger: the query failed: %w", err)
+	}
+	return grabs, nil
+}
+
+// Exec runs the owner's statements in one transaction, as those that open orders.
+func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
+	db, err := d.write()
+	if err != nil {
+		return err
+	}
+	if db != d.read {
+		defer func() { err = errors.Join(err, db.Close()) }()
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	for _, s := range statements {
+		if _, err := tx.ExecContext(ctx, s); err != nil {
+			_ = tx.Rollback()
+			return fmt.Errorf("ledger: %.200s: %w", s, err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("ledger: commit: %w", err)
+	}
+	return nil
+}
+
+// silent takes what a driver has to say about broken connections: the errors are returned.
+var silent = log.New(io.Discard, "", 0)

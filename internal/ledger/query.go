@@ -1,0 +1,109 @@
+package ledger
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// prepare makes sure that a query is one statement that selects, with two placeholders, and
+// writes these as the database has them. What the query does besides is held back by the
+// transaction that it is run in.
+func (k kind) prepare(query string) (string, error) {
+	var out strings.Builder
+	placeholders, numbered := 0, k.dollar && strings.Contains(query, "$1")
+	first, ended := "", false
+	for rest := strings.TrimSpace(query); rest != ""; {
+		n := k.token(rest)
+		if n > len(rest) {
+			return "", fmt.Errorf("%w: what begins at %.20q does not end", ErrQuery, rest)
+		}
+		word := rest[:n]
+		rest = rest[n:]
+		blank := strings.TrimSpace(word) == "" || k.isComment(word)
+		switch {
+		case blank:
+		case ended:
+			return "", fmt.Errorf("%w: want one statement, and %.20q follows it", ErrQuery, word)
+		case word == ";":
+			ended = true
+			continue
+		case first == "":
+			first = strings.ToUpper(word)
+		}
+		switch {
+		case word == "?" && numbered: // an operator
+		case word == "?" && k.dollar:
+			placeholders++
+			word = "$" + strconv.Itoa(placeholders)
+		case word == "?", numbered && (word == "$1" || word == "$2"):
+			placeholders++
+		}
+		out.WriteString(word)
+	}
+	if first != "SELECT" && first != "WITH" {
+		return "", fmt.Errorf("%w: want one that begins with SELECT or WITH, as %s", ErrQuery, example)
+	}
+	if placeholders != 2 {
+		return "", fmt.Errorf("%w: it has %d placeholders; want two, the first order and the last, as in %s", ErrQuery, placeholders, example)
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
+
+// token is the length of the first token: a word, blanks, a comment, a string, or a sign. It
+// is longer than the text if that breaks off.
+func (k kind) token(text string) int {
+	never := len(text) + 1
+	end := func(from int, mark string) int {
+		if i := strings.Index(text[from:], mark); i >= 0 {
+			return from + i + len(mark)
+		}
+		return never
+	}
+	switch c := text[0]; {
+	case k.isComment(text) && strings.HasPrefix(text, "/*"):
+		return end(2, "*/")
+	case k.isComment(text):
+		return min(end(1, "\n"), len(text))
+	case c == '\'' || c == '"' || c == '`':
+		for i := 1; i < len(text); i++ {
+			switch {
+			case text[i] == '\\' && k.backslash && c != '`':
+				i++
+			case text[i] == c && i+1 < len(text) && text[i+1] == c:
+				i++
+			case text[i] == c:
+				return i + 1
+			}
+		}
+		return never
+	case c == '$' && k.dollar:
+		tag := 1
+		for tag < len(text) && isWord(text[tag]) {
+			tag++
+		}
+		if tag < len(text) && text[tag] == '$' && (tag == 1 || text[1] < '0' || text[1] > '9') {
+			return end(tag+1, text[:tag+1])
+		}
+		return tag
+	case isWord(c):
+		n := 1
+		for n < len(text) && (isWord(text[n]) || text[n] == '$') {
+			n++
+		}
+		return n
+	case strings.TrimSpace(text[:1]) == "":
+		return 1
+	}
+	return 1
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c >= 0x80 || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+func (k kind) isComment(text string) bool {
+	return strings.HasPrefix(text, "--") || strings.HasPrefix(text, "/*") || k.hash && strings.HasPrefix(text, "#")
+}
