@@ -46,3 +46,11 @@ func (l Histogram) Latency() *Latency {
 // Held says whether the load was held: counted from the schedule and from the
 // moment of sending, the 99th percentiles part by no more than a tenth.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
+
+// At is below which so many of the latencies lie.
+func (l Histogram) At(n float64) time.Duration {
+	if l.h.TotalCount() == 0 {
+		return 0
+	}
+	return time.Duration(l.h.ValueAtQuantile(100*n/float64(l.h.TotalCount()))) * time.Microsecond
+}

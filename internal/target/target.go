@@ -25,6 +25,7 @@ type Target struct {
 	FirstOrder int64
 	Open       *Opening // how orders are opened; nil: by POST /orders, or not at all
 	Database   Database
+	Lease      time.Duration // for how long its lock lives without renewal; 0: DefaultLease
 	// Strategies are those asked for, by the target's own names; nil: all that it has.
 	Strategies []string
 }
@@ -73,14 +74,21 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Own is the shape of our own instances.
-var Own = func() *Shape {
+// Plain is the shape of a service of which only the grab's call is known: that of our own
+// instances, but that nothing is believed of its failures.
+var Plain = func() *Shape {
 	s, err := Spec{}.shape()
 	if err != nil {
 		panic(err)
 	}
-	s.sure, s.probes = mustRule("503"), "?wait=0"
 	return s
+}()
+
+// Own is the shape of our own instances: with 503 they say that nothing was written.
+var Own = func() *Shape {
+	s := *Plain
+	s.sure, s.probes = mustRule("503"), "?wait=0"
+	return &s
 }()
 
 // prepare works out what follows from the fields.
@@ -119,6 +127,9 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 	}
 	return s.Path.grab(nil, order, driver), s.Body.grab(nil, order, driver), header
 }
+
+// Fixed is the headers that do not depend on the grab.
+func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
 // TryOnce is the query of a grab that does not wait for the lock; "": it cannot be asked for.
 func (s *Shape) TryOnce() string { return s.probes }

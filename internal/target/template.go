@@ -60,15 +60,6 @@ func ParseTemplate(text string, names ...string) (Template, error) {
 	return t, nil
 }
 
-// mustTemplate parses a template of this package's own.
-func mustTemplate(text string, names ...string) Template {
-	t, err := ParseTemplate(text, names...)
-	if err != nil {
-		panic(err)
-	}
-	return t
-}
-
 // Has says whether the placeholder stands in the template.
 func (t Template) Has(name string) bool {
 	return slices.ContainsFunc(t.parts, func(p part) bool { return p.name == name })
