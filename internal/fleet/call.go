@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -37,38 +39,55 @@ func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) 
 			return err
 		}
 	}
-	got, err := f.do(ctx, method, url, sent)
+	got, err := f.do(ctx, method, url, sent, jsonHeader)
+	if raw, ok := answer.(*json.RawMessage); ok {
+		*raw = got
+		return err
+	}
 	if err != nil || answer == nil {
 		return err
 	}
 	return json.Unmarshal(got, answer)
 }
 
+var jsonHeader = http.Header{"Content-Type": {"application/json"}}
+
 // do sends one request and returns the body of its answer. Its error is a
 // *StatusError for an answer outside of 2xx.
-func (f *Fleet) do(ctx context.Context, method, url string, body []byte) ([]byte, error) {
+func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) ([]byte, error) {
+	code, b, err := f.send(ctx, method, url, body, header)
+	if err == nil && code/100 != 2 {
+		err = statusError(code, b)
+	}
+	return b, err
+}
+
+func statusError(code int, body []byte) *StatusError {
+	var why struct {
+		Error string `json:"error"`
+	}
+	_ = json.Unmarshal(body, &why) // a foreign target may answer anything
+	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
+}
+
+// send sends one request, whatever the answer.
+func (f *Fleet) send(ctx context.Context, method, url string, body []byte, header http.Header) (code int, _ []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	if f.token != "" {
+	req.Header = header.Clone()
+	req.Host = header.Get("Host")
+	if f.token != "" && req.Header.Get("Authorization") == "" {
 		req.Header.Set("Authorization", "Bearer "+f.token)
 	}
 	resp, err := f.client.Do(req)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
-	if err == nil && resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated {
-		var why struct {
-			Error string `json:"error"`
-		}
-		_ = json.Unmarshal(b, &why) // a foreign target may answer anything
-		err = &StatusError{resp.StatusCode, OneLine(cmp.Or(why.Error, string(b)))}
-	}
-	return b, err
+	return resp.StatusCode, b, err
 }
 
 // OneLine cuts what a server says to what fits into a reason.
@@ -77,7 +96,8 @@ func OneLine(text string) string {
 	return text[:min(len(text), 200)]
 }
 
-// Counters are what the instances have counted since they were started, summed.
+// Counters are what the instances have counted since they were started, summed. What one of
+// them does not count is NaN.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
@@ -86,7 +106,7 @@ type Counters struct {
 	Epoch float64
 }
 
-// ErrNoMetrics says that foreign targets count nothing.
+// ErrNoMetrics says that targets do not count their grabs in flight.
 var ErrNoMetrics = errors.New("fleet: the targets count nothing")
 
 // Counters reads the metrics of every instance that runs.
@@ -100,6 +120,9 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 			continue // and its start time is missing in the epoch
 		}
 		families, err := f.scrape(ctx, in)
+		if unsent := (*url.Error)(nil); err != nil && !f.Ours && !errors.As(err, &unsent) {
+			return sum, ErrNoMetrics // a target may have anything there
+		}
 		if err != nil {
 			return sum, fmt.Errorf("fleet: metrics of %s: %w", in.ID, err)
 		}
@@ -119,6 +142,9 @@ func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Coun
 	defer cancel()
 	for {
 		now, err := f.Counters(ctx)
+		if err == nil && math.IsNaN(now.InFlight) {
+			return now, ErrNoMetrics
+		}
 		if errors.Is(err, ErrNoMetrics) || err == nil && now.InFlight <= float64(hung) {
 			return now, err
 		}
@@ -129,7 +155,7 @@ func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Coun
 }
 
 func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.MetricFamily, error) {
-	text, err := f.do(ctx, http.MethodGet, in.URL+"/metrics", nil)
+	text, err := f.do(ctx, http.MethodGet, in.URL+"/metrics", nil, http.Header{})
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +163,11 @@ func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.Metri
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
+// total of a metric; NaN: there is none.
 func total(f *dto.MetricFamily) float64 {
+	if f == nil {
+		return math.NaN()
+	}
 	var sum float64
 	for _, m := range f.GetMetric() {
 		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()

@@ -7,19 +7,17 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"grablab/internal/grab"
 	"grablab/internal/order"
 	"grablab/internal/stack"
+	"grablab/internal/target"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -32,13 +30,19 @@ const FirstPort = 8004
 type Fleet struct {
 	Instances []*Instance
 	Ours      bool          // they are processes of ours
-	Foreign   bool          // they answer the grab call and nothing else
-	Settings  grab.Settings // of the first target
+	Shape     *target.Shape // of a grab
+	Events    Events
+
+	// Of targets.
+	Foreign    bool          // they have no control API
+	Strategies []Strategy    // by their control API
+	Settings   grab.Settings // of the first; zero: it does not say
 
 	client    *http.Client
 	token     string
-	nextOrder int64 // of foreign targets, which cannot open orders
-	Events    Events
+	unlisted  bool            // targets have a control API that does not list their strategies
+	open      *target.Opening // how targets open orders; nil: by POST /orders
+	nextOrder int64           // where no call opens orders; 0: one does
 
 	// Of our own.
 	cfg   Config
@@ -65,8 +69,11 @@ type Setup struct {
 
 func newFleet(token string) *Fleet {
 	return &Fleet{
-		client: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}},
-		token:  token,
+		client: &http.Client{
+			Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // as load has it
+		},
+		token: token, Shape: target.Own,
 	}
 }
 
@@ -96,37 +103,6 @@ func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 		g.Go(func() error { return in.equip(ctx, u) })
 	}
 	return g.Wait()
-}
-
-// Attach takes instances that were started elsewhere, by their base URLs, and
-// finds out how much of the API they know. firstOrder is the id to begin at
-// where they cannot open orders; token is what PUT /strategy asks for.
-func Attach(ctx context.Context, targets []string, firstOrder int64, token string) (*Fleet, error) {
-	f := newFleet(token)
-	f.nextOrder = firstOrder
-	for i, base := range targets {
-		base = strings.TrimRight(base, "/")
-		in := f.newInstance(i)
-		in.URL, in.ID = base, strings.TrimPrefix(strings.TrimPrefix(base, "http://"), "https://")
-		var health grab.Health
-		err := f.call(ctx, http.MethodGet, base+"/healthz", nil, &health)
-		if sent := (*url.Error)(nil); errors.As(err, &sent) {
-			return f, fmt.Errorf("fleet: target %s does not answer: %w", base, err)
-		}
-		in.ID = cmp.Or(health.Instance, in.ID)
-		if len(f.Instances) == 0 {
-			f.Settings = health.Settings
-		}
-		f.Instances = append(f.Instances, in)
-		var current grab.CurrentStrategy
-		if f.call(ctx, http.MethodGet, base+"/strategy", nil, &current) != nil || current.Name == "" {
-			f.Foreign = true
-		}
-	}
-	if f.Foreign && firstOrder == 0 {
-		return f, errors.New("fleet: the targets cannot open orders: say with -first-order which id to begin at")
-	}
-	return f, nil
 }
 
 // Stop ends our instances gracefully. Equip starts fresh ones.
@@ -161,8 +137,8 @@ func (f *Fleet) IDs() map[string]string {
 }
 
 // Use switches every instance to the strategy, and returns for how long a lease
-// lives there, in ms; 0: they do not tell. Foreign targets have a strategy of
-// their own.
+// lives there, in ms; 0: they do not tell. Targets without a control API have one
+// that is not known.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil
@@ -177,15 +153,18 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders through the first instance, and returns the first id.
-func (f *Fleet) Create(ctx context.Context, count int) (int64, error) {
-	if f.Foreign {
-		first := f.nextOrder
-		f.nextOrder += int64(count)
+// Create opens orders through the first instance, or takes the next ids where no call
+// opens any, and returns the first id.
+func (f *Fleet) Create(ctx context.Context, count int) (first int64, err error) {
+	switch {
+	case f.open != nil && f.open.ByCall():
+		return f.openByCall(ctx, count)
+	case f.nextOrder > 0:
+		first, f.nextOrder = f.nextOrder, f.nextOrder+int64(count)
 		return first, nil
 	}
 	var made grab.OrdersView
-	err := f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", map[string]int{"count": count}, &made)
+	err = f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", map[string]int{"count": count}, &made)
 	if err == nil && (made.FirstID < 1 || made.Count != count || made.FirstID > math.MaxInt64-int64(count)) {
 		err = fmt.Errorf("fleet: %s was asked for %d orders, and answers with %d from id %d on", f.Instances[0].ID, count, made.Count, made.FirstID)
 	}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -225,8 +226,10 @@ func (in *Instance) askReady(ctx context.Context) error {
 // 0: it does not tell.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
+	var told json.RawMessage
+	err = in.Call(ctx, http.MethodPut, "/strategy", grab.StrategyName{Name: strategy}, &told)
 	var now grab.CurrentStrategy
-	err = in.Call(ctx, http.MethodPut, "/strategy", grab.StrategyName{Name: strategy}, &now)
+	_ = json.Unmarshal(told, &now) // a target may answer anything
 	return now.LeaseMS, err
 }
 

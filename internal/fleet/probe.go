@@ -2,9 +2,7 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -79,22 +77,16 @@ func (f *Fleet) isFree(ctx context.Context, id, driver int64, lease time.Duratio
 }
 
 // probe is a grab that does not wait for the lock, by a driver that no load
-// uses. The status code alone tells; an error comes with any that does not.
+// uses. An error comes with any outcome that does not tell.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
-	url := fmt.Sprintf("%s/orders/%d/grab", in.URL, id)
-	if !f.Foreign {
-		url += "?wait=0"
-	}
-	err := f.call(ctx, http.MethodPost, url, map[string]int64{"driver_id": driver}, nil)
-	var status *StatusError
-	switch {
-	case err == nil:
-		return grab.Grabbed, nil
-	case errors.As(err, &status) && status.Code == http.StatusConflict:
-		return grab.Taken, nil
-	case errors.As(err, &status) && status.Code == http.StatusLocked:
-		return grab.Busy, nil
-	default:
+	path, body, header := f.Shape.Request(id, driver)
+	code, answer, err := f.send(ctx, f.Shape.Method, in.URL+string(path)+f.Shape.TryOnce(), body, header)
+	if err != nil {
 		return grab.Failed, err
 	}
+	m := f.Shape.Meaning(code, answer)
+	if m.Outcome == grab.Failed || m.Outcome == grab.Timeout {
+		return m.Outcome, statusError(code, answer)
+	}
+	return m.Outcome, nil
 }
