@@ -34,6 +34,6 @@ var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses; it is not run"},
 	{Unsafe, "a double-grab in the ledger"},
 	{Stuck, "an order that no fresh driver can grab any more, although the load has ended and the fault is healed"},
-	{Unknown, "not measured, or the run could not have exposed a failure: one instance alone served, no order was contended, the fault did not strike at a point, events were lost, …; the reason stands below the table"},
+	{Unknown, "not measured, or the run could not have exposed a failure: one instance alone served, no order was contended or none was grabbed, the fault did not strike at a point, events were lost; of a service of others, an answer may hide a grab, or too few were served for a race, …; the reason stands below the table"},
 	{Safe, "none of these"},
 }

@@ -18,15 +18,15 @@ func answersAgree(e Evidence) Verdict {
 	if len(phantom) > 0 {
 		p := phantom[0]
 		return fail("%s that the ledger does not have: driver %d was told to have won order %d",
-			plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
+			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
 	// A row whose client got no answer at all contradicts none.
 	if denied := without(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to the driver who has it: driver %d stands in the ledger for order %d and was told otherwise",
-			plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, p.Order)
+			Plural(len(denied), "grab was denied", "grabs were denied"), p.Driver, p.Order)
 	}
-	return pass("%s in the ledger", plural(len(e.Told), "promised grab stands", "promised grabs stand"))
+	return pass("%s in the ledger", Plural(len(e.Told), "promised grab stands", "promised grabs stand"))
 }
 
 // CompareAnswers compares what clients were told with the ledger: phantom

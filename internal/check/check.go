@@ -101,14 +101,14 @@ func unknown(why string, args ...any) Verdict {
 
 // eventsLost is the verdict on what a record with gaps does not break.
 func eventsLost(r *Record) Verdict {
-	return unknown("%s", plural(r.MissingEvents, "event was lost", "events were lost"))
+	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
 // noLedger is the verdict where the ledger is needed.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
-// plural is n with the word that suits it.
-func plural(n int, one, many string) string {
+// Plural is n with the word that suits it.
+func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

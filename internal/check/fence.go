@@ -20,7 +20,7 @@ func fenceMonotone(e Evidence) Verdict {
 	case len(holds) == 0:
 		return unknown("this lock has no fencing tokens, or no driver got it")
 	default:
-		return pass("%s, each higher than those before it", plural(len(holds), "token", "tokens"))
+		return pass("%s, each higher than those before it", Plural(len(holds), "token", "tokens"))
 	}
 }
 

@@ -26,12 +26,12 @@ func holdersExclusive(e Evidence) Verdict {
 	case len(overlaps) > 0:
 		o := overlaps[0]
 		return fail("%s began while another of its order lasted: on order %d driver %d (instance %s) entered %s before driver %d (instance %s) left",
-			plural(len(overlaps), "hold", "holds"), o.First.Order, o.Second.Driver, o.Second.Instance,
+			Plural(len(overlaps), "hold", "holds"), o.First.Order, o.Second.Driver, o.Second.Instance,
 			(o.First.To - o.Second.From).Round(time.Microsecond), o.First.Driver, o.First.Instance)
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
-		return pass("%s, none at the same time as another of its order", plural(len(holds), "hold", "holds"))
+		return pass("%s, none at the same time as another of its order", Plural(len(holds), "hold", "holds"))
 	}
 }
 

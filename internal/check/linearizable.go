@@ -31,13 +31,13 @@ func linearizable(e Evidence) Verdict {
 	switch {
 	case len(wrong) > 0:
 		return fail("the grabs of %s have no sequence in which only the first wins, those of order %d among them",
-			plural(len(wrong), "order", "orders"), wrong[0])
+			Plural(len(wrong), "order", "orders"), wrong[0])
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	case len(undecided) > 0:
 		return unknown("order %d could not be decided", undecided[0])
 	default:
-		return pass("the grabs of %s each have a sequence in which only the first wins", plural(len(byOrder), "order", "orders"))
+		return pass("the grabs of %s each have a sequence in which only the first wins", Plural(len(byOrder), "order", "orders"))
 	}
 }
 

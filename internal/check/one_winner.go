@@ -20,16 +20,16 @@ func oneWinner(e Evidence) Verdict {
 	}
 	c := CountGrabs(e.Ledger)
 	if c.DoubleGrabs > 0 {
-		return fail("%s grabbed more than once, order %d by %d drivers", plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
+		return fail("%s grabbed more than once, order %d by %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
-	return pass("%s grabbed, each by one driver", plural(c.Orders, "order was", "orders were"))
+	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
 // oneWinnerTold judges by what the clients were told.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told))
 	if c.DoubleGrabs > 0 {
-		return fail("%s promised more than once, order %d to %d drivers", plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
+		return fail("%s promised more than once, order %d to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
 	// One more winner than was told would make two of one, or of none.
 	winners := map[int64]int{}
@@ -38,7 +38,7 @@ func oneWinnerTold(e Evidence) Verdict {
 			return unknown("order %d may have a second winner, whose answer was lost", p.Order)
 		}
 	}
-	return pass("%s promised, each to one driver", plural(c.Orders, "order was", "orders were"))
+	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
 // Rows is a ledger as the answers would have it.

@@ -37,7 +37,7 @@ func staleWrite(e Evidence) Verdict {
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	default:
-		return pass("%s, none with a token below one that had been seen", plural(len(e.Ledger), "claim was written", "claims were written"))
+		return pass("%s, none with a token below one that had been seen", Plural(len(e.Ledger), "claim was written", "claims were written"))
 	}
 }
 

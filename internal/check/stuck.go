@@ -6,7 +6,7 @@ func stuckOrder(e Evidence) Verdict {
 	switch {
 	case len(e.Stuck) > 0: // also where some probes could not tell
 		return fail("%s no fresh driver an answer, order %d among them",
-			plural(len(e.Stuck), "order gives", "orders give"), slices.Min(e.Stuck))
+			Plural(len(e.Stuck), "order gives", "orders give"), slices.Min(e.Stuck))
 	case e.NoProbe != nil:
 		return unknown("the orders could not be probed: %v", e.NoProbe)
 	default:

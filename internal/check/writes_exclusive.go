@@ -16,7 +16,7 @@ func writesExclusive(e Evidence) Verdict {
 	if found := overlaps(sure, catalog.Global); len(found) > 0 {
 		a, b := found[0].First, found[0].Second
 		return fail("%s another of its order was in flight: on order %d those of driver %d (instance %s) and driver %d (instance %s)",
-			plural(len(found), "claim wrote while", "claims wrote while"), a.Order, a.Driver, a.Instance, b.Driver, b.Instance)
+			Plural(len(found), "claim wrote while", "claims wrote while"), a.Order, a.Driver, a.Instance, b.Driver, b.Instance)
 	}
 	if e.Record.MissingEvents > 0 {
 		return eventsLost(e.Record)
@@ -26,5 +26,5 @@ func writesExclusive(e Evidence) Verdict {
 		return unknown("on order %d it is unknown whether driver %d or driver %d wrote, whose claims were in flight together",
 			a.Order, a.Driver, b.Driver)
 	}
-	return pass("%s, none while another of its order was in flight", plural(len(sure), "claim wrote", "claims wrote"))
+	return pass("%s, none while another of its order was in flight", Plural(len(sure), "claim wrote", "claims wrote"))
 }

@@ -3,14 +3,14 @@ package experiment
 import (
 	"bytes"
 	"cmp"
-	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
 	"grablab/internal/check"
+	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/load"
+	"grablab/internal/target"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -20,6 +20,8 @@ import (
 type accounting struct {
 	drivers int
 	names   map[string]string // instance by target, until an answer says better
+	shape   *target.Shape
+	began   time.Time
 
 	requests int
 	outcomes map[grab.Outcome]int
@@ -29,29 +31,42 @@ type accounting struct {
 
 	scheduled, sent load.Histogram
 	lastEnd         time.Time
+	lastDue         time.Time
+	served          load.Histogram // from the beginning to the answers that got as far as the lock
 
 	open      map[int64]*orderState // orders with drivers that are not answered
 	contended int
 	tried     int          // orders on which a driver got past the lock
+	unclaimed []int64      // orders that were told taken and that nobody was told to have
 	told      []check.Pair // drivers that were answered "grabbed"
 	unsure    []check.Pair // drivers that may have the order all the same
+
+	first   *orderState       // the first order whose drivers were all answered; nil: none was
+	hiding  map[string]int    // answers that may hide a grab, by kind
+	samples map[string]string // what an answer of that kind says
 }
 
 // orderState is what is known of one order while it has drivers that are not answered.
 type orderState struct {
-	left  int
-	spans []span
-	tried bool
+	id      int64
+	left    int
+	spans   []span
+	grabbed int
+	taken   int
+	unsure  int // answers, or none, that may hide a grab
+	refused int // answers that the grab has failed, and surely
 }
+
+func (f *orderState) tried() bool { return f.grabbed+f.taken > 0 }
 
 type span struct{ from, to time.Time }
 
-func newAccounting(drivers int, names map[string]string) *accounting {
+func newAccounting(drivers int, names map[string]string, shape *target.Shape) *accounting {
 	return &accounting{
-		drivers: drivers, names: names,
+		drivers: drivers, names: names, shape: shape, began: time.Now(),
 		outcomes: noOutcomes(), errors: map[string]int{}, servedBy: map[string]int{}, competed: map[string]bool{},
-		scheduled: load.NewHistogram(), sent: load.NewHistogram(),
-		open: map[int64]*orderState{},
+		scheduled: load.NewHistogram(), sent: load.NewHistogram(), served: load.NewHistogram(),
+		open: map[int64]*orderState{}, hiding: map[string]int{}, samples: map[string]string{},
 	}
 }
 
@@ -70,18 +85,21 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	if err != nil {
 		return err
 	}
-	outcome, kind := classify(r)
+	m := classify(r, a.shape)
 	if r.Code != 0 {
 		name := cmp.Or(field(r.Body, "instance"), a.names[s.Target])
 		a.servedBy[name]++
-		if reached(outcome) {
+		if reached(m.Outcome) {
 			a.competed[name] = true
 		}
 	}
 	a.requests++
-	a.outcomes[outcome]++
-	if kind != "" {
-		a.errors[kind]++
+	a.outcomes[m.Outcome]++
+	if m.Kind != "" {
+		a.errors[m.Kind]++
+		if len(r.Body) > 0 && a.samples[m.Kind] == "" {
+			a.samples[m.Kind] = fleet.OneLine(string(r.Body))
+		}
 	}
 
 	end := r.Timestamp.Add(r.Latency)
@@ -90,10 +108,17 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	if end.After(a.lastEnd) {
 		a.lastEnd = end
 	}
-	if outcome == grab.Timeout || kind == load.Reset || kind == load.Other || kind == load.Interrupted {
-		a.unsure = append(a.unsure, check.Pair{Order: s.Order, Driver: s.Driver})
+	if due.After(a.lastDue) {
+		a.lastDue = due
 	}
-	a.addToOrder(s, outcome, span{r.Timestamp, end})
+	if reached(m.Outcome) {
+		a.served.Add(end.Sub(a.began))
+	}
+	if m.Unsure {
+		a.unsure = append(a.unsure, check.Pair{Order: s.Order, Driver: s.Driver})
+		a.hiding[m.Kind]++
+	}
+	a.addToOrder(s, m, span{r.Timestamp, end})
 	return nil
 }
 
@@ -103,28 +128,21 @@ func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify turns a result into an outcome and, where there is one, the kind of
-// error. The status code alone decides: a foreign service need not send a body.
-// A request that timed out or broke off may have happened.
-func classify(r *vegeta.Result) (grab.Outcome, string) {
-	switch r.Code {
-	case 0:
-		kind := load.FailureOf(r.Error)
-		if kind == load.Timeout {
-			return grab.Timeout, kind
+// classify says what a result means. A request that timed out or broke off may have
+// happened.
+func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
+	if r.Code != 0 {
+		m := shape.Meaning(int(r.Code), r.Body)
+		if m.Kind != "" {
+			m.Kind = cmp.Or(field(r.Body, "reason"), m.Kind)
 		}
-		return grab.Failed, kind
-	case http.StatusOK:
-		return grab.Grabbed, ""
-	case http.StatusConflict:
-		return grab.Taken, ""
-	case http.StatusLocked:
-		return grab.Busy, ""
-	case http.StatusGatewayTimeout:
-		return grab.Timeout, cmp.Or(field(r.Body, "reason"), "http 504")
-	default:
-		return grab.Failed, cmp.Or(field(r.Body, "reason"), fmt.Sprintf("http %d", r.Code))
+		return m
 	}
+	m := target.Meaning{Outcome: grab.Failed, Kind: load.FailureOf(r.Error)}
+	if m.Unsure = m.Kind != load.Refused; m.Kind == load.Timeout {
+		m.Outcome = grab.Timeout
+	}
+	return m
 }
 
 // field is the plain string of that name in an answer, "" if there is none. It
@@ -141,42 +159,52 @@ func field(body []byte, name string) string {
 
 // addToOrder counts the result for its order, and closes the order when its
 // last driver has been answered.
-func (a *accounting) addToOrder(s load.Request, outcome grab.Outcome, sp span) {
+func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span) {
 	f := a.open[s.Order]
 	if f == nil {
-		f = &orderState{left: a.drivers}
+		f = &orderState{id: s.Order, left: a.drivers}
 		a.open[s.Order] = f
 	}
 	f.left--
-	if reached(outcome) {
+	if reached(m.Outcome) {
 		f.spans = append(f.spans, sp)
 	}
-	switch outcome {
-	case grab.Grabbed:
-		f.tried = true
+	switch {
+	case m.Outcome == grab.Grabbed:
+		f.grabbed++
 		a.told = append(a.told, check.Pair{Order: s.Order, Driver: s.Driver})
-	case grab.Taken:
-		f.tried = true
+	case m.Outcome == grab.Taken:
+		f.taken++
+	case m.Unsure:
+		f.unsure++
+	case m.Outcome == grab.Failed && m.Kind != load.Refused:
+		f.refused++
 	}
 	if f.left == 0 {
-		a.close(s.Order, f)
+		if a.first == nil {
+			a.first = f
+		}
+		a.close(f)
 	}
 }
 
-func (a *accounting) close(id int64, f *orderState) {
-	delete(a.open, id)
+func (a *accounting) close(f *orderState) {
+	delete(a.open, f.id)
 	if overlapping(f.spans) {
 		a.contended++
 	}
-	if f.tried {
+	if f.tried() {
 		a.tried++
+	}
+	if f.taken > 0 && f.grabbed == 0 {
+		a.unclaimed = append(a.unclaimed, f.id)
 	}
 }
 
 // finish closes the orders that an interruption left open.
 func (a *accounting) finish() {
-	for id, f := range a.open {
-		a.close(id, f)
+	for _, f := range a.open {
+		a.close(f)
 	}
 }
 

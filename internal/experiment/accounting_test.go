@@ -14,6 +14,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/load"
+	"grablab/internal/target"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -36,7 +37,7 @@ func fireAt(t *testing.T, ctx context.Context, orders int, size Load, servers ..
 		names[s.URL] = fmt.Sprint("stub", i+1)
 	}
 	p := load.NewPlan(urls, 1, orders, size.Drivers, 1)
-	ta := newAccounting(size.Drivers, names)
+	ta := newAccounting(size.Drivers, names, target.Own)
 	err := load.Attack(ctx, p, size, func(r *vegeta.Result, due time.Time) {
 		if err := ta.add(r, due); err != nil {
 			t.Error(err)

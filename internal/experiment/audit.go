@@ -11,10 +11,8 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
-	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
-	"grablab/internal/load"
 )
 
 // auditTimeout bounds what is done for a cell after its load, also when the
@@ -26,7 +24,7 @@ const auditTimeout = 30 * time.Second
 // interrupted: its results are kept.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
-		FromAnswers: w.fleet.Foreign, Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, Guard: c.Guard,
+		FromAnswers: !w.ledger, Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, Guard: c.Guard,
 	}
 	e.NoLedger = w.readLedger(context.WithoutCancel(ctx), c, a, first, &e)
 	reasons.add(e.NoLedger, "the ledger could not be read")
@@ -40,19 +38,14 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 // readLedger lets the database decide what happened; where there is none to
 // ask, the answers do.
 func (w *worker) readLedger(ctx context.Context, c *Cell, a *accounting, first int64, e *check.Evidence) (err error) {
-	if w.fleet.Foreign {
-		promised := check.CountGrabs(check.Rows(a.told))
-		c.DoubleGrabs, c.OrdersDoubleGrabbed, c.OrdersGrabbed = &promised.DoubleGrabs, &promised.OrdersDouble, &promised.Orders
-		// A driver without an answer may have won.
-		if n := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]; n > 0 {
-			return fmt.Errorf("experiment: there is none, and %d answers were lost", n)
-		}
+	if !w.ledger {
+		c.countAnswers(a)
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	c.CountedFrom = fromLedger
-	if e.Ledger, err = w.orders.Ledger(ctx, first, c.Orders); err != nil {
+	if e.Ledger, err = w.ledgerOf(ctx, a, first, c.Orders); err != nil {
 		return err
 	}
 	grabs := check.CountGrabs(e.Ledger)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"grablab/internal/catalog"
@@ -22,8 +23,12 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	c := w.blank(s, catalog.NoFault, size)
 	m := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
 		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
-		return w.send(ctx, &c, p, size, nil)
-	}})
+		return w.send(ctx, &c, p, size, func(a *accounting, _ *vegeta.Result) {
+			if w.cfg.attaches() && a.notOpen() != "" {
+				p.End()
+			}
+		})
+	}, warmup: func(ctx context.Context) error { return w.warmUp(ctx, size) }})
 	w.keep(&c, s, &m, nil)
 	c.conclude(m)
 	return c
@@ -37,9 +42,10 @@ func (c *Cell) conclude(m measured) {
 
 // workload is what is sent to the fresh orders of a cell.
 type workload struct {
-	setup fleet.Setup
-	send  func(ctx context.Context, first int64) (*accounting, error)
-	hung  int // grabs that never end, once it is over
+	setup  fleet.Setup
+	warmup func(ctx context.Context) error // nil: there is none
+	send   func(ctx context.Context, first int64) (*accounting, error)
+	hung   int // grabs that never end, once it is over
 }
 
 // blank is a cell that is about to be measured.
@@ -61,6 +67,8 @@ type measured struct {
 	*accounting                // nil: it could not begin
 	evidence    check.Evidence // what its properties were judged by
 	invalid     string         // the first reason not to trust the cell; "": there is none
+	vacuous     string         // why targets could not have failed in it; "": they could
+	note        string         // more to be said of double-grabs
 }
 
 // measure fills in every figure of the cell that can be counted.
@@ -69,10 +77,22 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 		return m
 	}
+	if of.warmup != nil {
+		if err := of.warmup(ctx); err != nil {
+			m.invalid = fmt.Sprintf("not measured: the warm-up broke off: %v", err)
+			return m
+		}
+	}
 	first, err := w.orders.Create(ctx, c.Orders)
 	if err != nil {
 		m.invalid = fmt.Sprintf("not measured: could not open orders: %v", err)
 		return m
+	}
+	if w.cfg.attaches() {
+		if err := w.lookFirst(ctx, first, c.Orders); err != nil {
+			m.invalid = fmt.Sprintf("not measured: %v", err)
+			return m
+		}
 	}
 	before, beforeErr := w.fleet.Counters(ctx)
 
@@ -83,14 +103,27 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	reasons := &invalidReasons{}
 	reasons.add(err, "interrupted")
+	if w.cfg.attaches() {
+		if m.invalid = m.notOpen(); m.invalid != "" {
+			c.answers(m.accounting)
+			c.countAnswers(m.accounting)
+			return m
+		}
+	}
 
 	after, err := w.fleet.Drain(context.WithoutCancel(ctx), of.hung, auditTimeout/2)
-	if !errors.Is(err, fleet.ErrNoMetrics) {
+	drained := !errors.Is(err, fleet.ErrNoMetrics)
+	if drained {
 		reasons.add(err, "grabs may still have been in flight")
 	}
 	c.answers(m.accounting)
 	c.count(before, after, errors.Join(beforeErr, err))
 	m.evidence = w.audit(ctx, s, c, m.accounting, first, reasons)
+	if w.cfg.attaches() {
+		if doubt := w.doubt(c, &m, drained); doubt != "" && ctx.Err() == nil {
+			reasons.first = doubt
+		}
+	}
 	m.invalid = reasons.first
 	return m
 }
@@ -127,25 +160,25 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 
 // send sends requests and accounts for every answer. answered, if it is not
 // nil, is called with each, one at a time.
-func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*vegeta.Result)) (*accounting, error) {
+func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c)
 	if err != nil {
 		return nil, err
 	}
-	a := newAccounting(size.Drivers, w.fleet.IDs())
-	began := time.Now()
+	size.Shape = w.fleet.Shape
+	a := newAccounting(size.Drivers, w.fleet.IDs(), size.Shape)
 	var accountErr error
 	err = load.Attack(ctx, requests, size, func(res *vegeta.Result, due time.Time) {
 		accountErr = errors.Join(accountErr, a.add(res, due), raw.Encode(res))
 		if answered != nil {
-			answered(res)
+			answered(a, res)
 		}
 		w.progress.step("%d/%d requests, %d grabbed, %d errors", a.requests, requests.Requests(),
 			a.outcomes[grab.Grabbed], a.outcomes[grab.Failed]+a.outcomes[grab.Timeout])
 	})
 	a.finish()
 	if a.requests > 0 {
-		c.DurationS = new(a.lastEnd.Sub(began).Seconds())
+		c.DurationS = new(a.lastEnd.Sub(a.began).Seconds())
 	}
 	return a, errors.Join(err, accountErr, raw.Close())
 }
@@ -166,11 +199,13 @@ func (c *Cell) answers(a *accounting) {
 // count fills in what the instances have counted between two looks. What
 // is unknown, because nothing counts or an instance was restarted, stays nil.
 func (c *Cell) count(before, after fleet.Counters, err error) {
-	if err != nil || before.Epoch != after.Epoch || c.Requests == 0 {
+	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
 		return
 	}
-	commands := int(after.RedisCommands - before.RedisCommands)
-	perRequest := float64(commands) / float64(c.Requests)
-	statements := (after.DBStatements - before.DBStatements) / float64(c.Requests)
-	c.RedisCommands, c.RedisCommandsPerRequest, c.DBStatementsPerRequest = &commands, &perRequest, &statements
+	if commands := after.RedisCommands - before.RedisCommands; !math.IsNaN(commands) {
+		c.RedisCommands, c.RedisCommandsPerRequest = new(int(commands)), new(commands/float64(c.Requests))
+	}
+	if statements := after.DBStatements - before.DBStatements; !math.IsNaN(statements) {
+		c.DBStatementsPerRequest = new(statements / float64(c.Requests))
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"grablab/internal/load"
 	"grablab/internal/order"
 	"grablab/internal/stack"
+	"grablab/internal/target"
 )
 
 // Config of one run. NewConfig fills in what a scenario sets.
@@ -46,12 +47,12 @@ type Config struct {
 	Instances int
 	Exe       string // this program, which is also the instance and the reaper
 
-	// Targets are base URLs of instances that were started elsewhere; with
-	// them no stack is started. FirstOrder is used where they cannot open
-	// orders: cells then take consecutive ids from it.
-	Targets    []string
-	FirstOrder int64
-	AdminToken string
+	// Target is a service that was started elsewhere; with it no stack is started.
+	Target target.Target
+	// Expect is what is expected instead of what the registry claims; nil: nothing is.
+	Expect []target.Expectation
+	// Warmup is for how long grabs are sent and forgotten before the load of a cell.
+	Warmup time.Duration
 
 	// Budget bounds a cell with a fault, and the search of scenario peak.
 	Budget time.Duration

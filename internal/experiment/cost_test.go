@@ -15,6 +15,7 @@ import (
 	"grablab/internal/load"
 	"grablab/internal/proc"
 	"grablab/internal/stat"
+	"grablab/internal/target"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -71,7 +72,7 @@ func BenchmarkCPU(b *testing.B) {
 
 	ours := func() (requests int) {
 		p := load.NewPlan([]string{url}, 1, orders, drivers, 1)
-		t := newAccounting(drivers, nil)
+		t := newAccounting(drivers, nil, target.Own)
 		enc := vegeta.NewEncoder(bufio.NewWriter(io.Discard))
 		err := load.Attack(b.Context(), p, size, func(r *vegeta.Result, due time.Time) {
 			if t.add(r, due) != nil || enc(r) != nil {

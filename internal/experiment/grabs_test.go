@@ -52,7 +52,7 @@ func BenchmarkGrabs(b *testing.B) {
 	}
 	ours := func() float64 {
 		p := load.NewPlan(instances.URLs(), create(), orders, 1, 1)
-		t := newAccounting(1, instances.IDs())
+		t := newAccounting(1, instances.IDs(), instances.Shape)
 		size := Load{Timeout: time.Minute, MaxWorkers: inFlight}
 		began := time.Now()
 		err := load.Attack(b.Context(), p, size, func(r *vegeta.Result, due time.Time) { t.add(r, due) })

@@ -184,12 +184,12 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 	return a, err
 }
 
-func (in *injection) noteAnswer(r *vegeta.Result) {
+func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	req, err := load.ParseRequest(r.URL)
 	if err != nil {
 		return // the accounting reports it
 	}
-	outcome, _ := classify(r)
+	outcome := classify(r, in.fleet.Shape).Outcome
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.answered[req] = outcome

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -82,7 +83,7 @@ func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Event
 
 // answers opens the file of one cell's raw results.
 func (j *journal) answers(c *Cell) (*answerFile, error) {
-	f, err := os.Create(filepath.Join(j.dir, fmt.Sprintf("%s-%s.vegeta.bin", c.Strategy, c.Fault)))
+	f, err := os.Create(filepath.Join(j.dir, fmt.Sprintf("%s-%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault)))
 	if err != nil {
 		return nil, fmt.Errorf("experiment: %w", err)
 	}

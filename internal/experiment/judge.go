@@ -15,7 +15,7 @@ import (
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
-		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once" + at(c.Points, is(catalog.Unsafe))
+		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once" + at(c.Points, is(catalog.Unsafe)) + m.note
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck))
 	case m.invalid != "":
@@ -28,6 +28,8 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "the fault did not strike" + at(c.Points, missed)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
 		return catalog.Unknown, "no contender got as far as the lock" + at(c.Points, is(catalog.Unknown))
+	case m.vacuous != "":
+		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:
 		return catalog.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:

@@ -8,6 +8,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/fault"
+	"grablab/internal/fleet"
 	"grablab/internal/grab/lock"
 )
 
@@ -24,7 +25,7 @@ func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
 // across; of these the ones that Only names, if it names any.
 func (cfg Config) Plan() []CellName {
 	var plan []CellName
-	for _, s := range cfg.specs(false) {
+	for _, s := range cfg.specs(nil) {
 		plan = append(plan, s.CellName)
 	}
 	return plan
@@ -37,15 +38,18 @@ type cellSpec struct {
 	cell     *Cell // nil: it has not run
 }
 
-// specs of the run. A foreign service has one strategy, which is not known.
-func (cfg Config) specs(foreign bool) []*cellSpec {
-	if foreign {
-		s := lock.Strategy{Name: Foreign, Title: "whatever the targets do", Excludes: catalog.NoExclusion}
-		return []*cellSpec{{CellName: CellName{s.Name, catalog.NoFault}, strategy: s}}
+// specs of the run. Which strategies targets have is known once they are attached.
+func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
+	strategies, faults := cfg.Strategies, cfg.Faults
+	if cfg.attaches() {
+		strategies = cfg.theirStrategies(at)
+	}
+	if len(faults) == 0 {
+		faults = []catalog.Fault{catalog.NoFault}
 	}
 	var specs []*cellSpec
-	for _, s := range cfg.Strategies {
-		for _, f := range cfg.Faults {
+	for _, s := range strategies {
+		for _, f := range faults {
 			name := CellName{s.Name, f}
 			if len(cfg.Only) == 0 || slices.Contains(cfg.Only, name) {
 				specs = append(specs, &cellSpec{CellName: name, strategy: s})
@@ -91,6 +95,12 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
 	}
 	c.Expected, c.ExpectedExclusive = cfg.expected(s, f)
+	if cfg.Expect != nil {
+		c.Expected, c.ExpectedExclusive = cfg.wanted(s.Name, f), nil
+	}
+	if cfg.attaches() { // what goes on inside is not seen from without
+		c.ExpectedExclusive = nil
+	}
 	if s.New != nil {
 		c.Guard, c.OnLost = s.GuardedBy(cfg.Guard), cfg.OnLost
 	}

@@ -9,6 +9,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/load"
 	"grablab/internal/order"
+	"grablab/internal/target"
 )
 
 // Schema is the version of run.json.
@@ -58,10 +59,13 @@ type RunConfig struct {
 	Scenario  string   `json:"scenario"`
 	Orders    int      `json:"orders"`
 	Drivers   int      `json:"drivers"`
-	Rate      float64  `json:"rate"` // requests/s; 0: all at once
+	Rate      float64  `json:"rate"`               // requests/s; 0: all at once
+	Together  bool     `json:"together,omitempty"` // at that rate, the drivers of an order at once
 	Instances int      `json:"instances"`
 	Seed      uint64   `json:"seed"`
 	Args      []string `json:"args,omitempty"` // the flags that make the run what it is, without secrets
+	// Rules are how the answers of targets were told apart; nil: of our own instances.
+	Rules *target.Rules `json:"rules,omitempty"`
 }
 
 // Cell is what became of one strategy under one fault. docs/results.md defines
@@ -98,6 +102,7 @@ type Cell struct {
 	Grabs               *int     `json:"grabs"`        // ledger rows
 	OrdersGrabbed       *int     `json:"orders_grabbed"`
 	DoubleGrabs         *int     `json:"double_grabs"`
+	LowerBound          bool     `json:"lower_bound,omitempty"` // of DoubleGrabs: some answers may hide a grab
 	OrdersDoubleGrabbed *int     `json:"orders_double_grabbed"`
 	StuckOrders         *int     `json:"stuck_orders"`
 	PhantomGrabs        *int     `json:"phantom_grabs"`

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/fleet"
 	"grablab/internal/grab/lock"
 
 	"golang.org/x/sync/errgroup"
@@ -64,7 +65,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 		Environment: NewEnvironment(cfg.Stack.Kind),
 		Config: RunConfig{
 			Scenario: cfg.Scenario, Orders: cfg.Orders, Drivers: cfg.Drivers,
-			Rate: cfg.Rate, Instances: cfg.Instances, Seed: cfg.Seed, Args: cfg.Args,
+			Rate: cfg.Rate, Together: cfg.Together, Instances: cfg.Instances, Seed: cfg.Seed, Args: cfg.Args,
 		},
 	}
 	if cfg.Resume != nil {
@@ -75,7 +76,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 
 // open makes ready whatever the first cell needs, and then room for the results.
 func (r *runner) open(ctx context.Context) error {
-	r.layOut(false)
+	r.layOut(nil)
 	if err := r.openFirst(ctx); err != nil {
 		return err
 	}
@@ -89,12 +90,12 @@ func (r *runner) open(ctx context.Context) error {
 	return err
 }
 
-// layOut makes the specs of the table, and fills in the cells that need not be
+// layOut makes the specs of the table, of targets once they are known, and fills in the cells that need not be
 // run: excused ones, and those of a resumed run that are finished.
-func (r *runner) layOut(foreign bool) {
+func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.specs = r.cfg.specs(foreign)
+	r.specs = r.cfg.specs(at)
 	for _, s := range r.specs {
 		if s.cell = r.cfg.excuse(s); s.cell == nil {
 			s.cell = r.cfg.Resume.finished(s.CellName)
@@ -131,7 +132,7 @@ func (r *runner) left(faulty bool) []*cellSpec {
 // describes what it runs on.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := append(r.left(false), r.left(true)...)
-	if len(all) == 0 && len(r.cfg.Targets) == 0 {
+	if len(all) == 0 && !r.cfg.attaches() {
 		if r.cfg.Resume != nil {
 			r.run.Environment, r.run.Config = r.cfg.Resume.Environment, r.cfg.Resume.Config
 		}
@@ -140,15 +141,18 @@ func (r *runner) openFirst(ctx context.Context) error {
 	for _, s := range all {
 		r.needs |= s.strategy.Needs
 	}
-	if len(r.cfg.Targets) == 0 {
+	if !r.cfg.attaches() {
 		r.progress.say("starting the %s stack", r.cfg.Stack.Kind)
 	}
 	w, err := r.worker(ctx, 0)
 	if err != nil {
 		return err
 	}
-	if w.fleet.Foreign {
-		r.layOut(true)
+	if r.cfg.attaches() {
+		r.layOut(w.fleet)
+		if err := r.cfg.checkExpectations(w.fleet); err != nil {
+			return err
+		}
 	}
 	if err := r.describe(ctx, w); err != nil {
 		return err
@@ -163,9 +167,10 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
 	if w.stack == nil {
 		env.Stack = "targets"
-		r.run.Config.Instances = len(r.cfg.Targets)
-		if w.store != nil {
-			env.Database, err = w.store.Version(ctx)
+		r.run.Config.Instances = len(r.cfg.Target.URLs)
+		r.run.Config.Rules = new(w.fleet.Shape.Says())
+		if w.theirs != nil {
+			env.Database, err = w.theirs.Version(ctx)
 		}
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/load"
 	"grablab/internal/order"
+	"grablab/internal/target"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -83,7 +84,7 @@ func schemaRun() experiment.Run {
 	return experiment.Run{
 		Schema: experiment.Schema, ID: "x", StartedAt: time.Now(),
 		Environment: experiment.Environment{Go: "go1", OS: "linux", Arch: "amd64", CPUs: 1, Stack: "embedded"},
-		Config:      experiment.RunConfig{Scenario: "rush"},
+		Config:      experiment.RunConfig{Scenario: "rush", Rules: &target.Rules{Grabbed: "200"}},
 		Cells:       []experiment.Cell{full, bare},
 	}
 }
@@ -113,6 +114,7 @@ func TestSchemaIsTheTypes(t *testing.T) {
 		{reflect.TypeFor[experiment.Run](), nil},
 		{reflect.TypeFor[experiment.Environment](), []any{"environment"}},
 		{reflect.TypeFor[experiment.RunConfig](), []any{"config"}},
+		{reflect.TypeFor[target.Rules](), []any{"config", "rules"}},
 		{reflect.TypeFor[experiment.Cell](), []any{"cells", 0}},
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_ms"}},
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_sent_ms"}},

@@ -81,7 +81,7 @@ func TestStragglersAreCounted(t *testing.T) {
 	for _, name := range []string{"late-1", "late-2"} {
 		server := httptest.NewServer(service.instance(name))
 		t.Cleanup(server.Close)
-		cfg.Targets = append(cfg.Targets, server.URL)
+		cfg.Target.URLs = append(cfg.Target.URLs, server.URL)
 	}
 	run, err := execute(t, t.Context(), cfg)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
+	"grablab/internal/ledger"
 	"grablab/internal/order"
 	"grablab/internal/stack"
 )
@@ -22,8 +23,11 @@ type worker struct {
 
 	stack  *stack.Stack // nil with -targets
 	fleet  *fleet.Fleet
-	store  *order.SQL // nil where the database cannot be reached directly
+	store  *order.SQL // nil where the database is not ours
 	orders orders
+	theirs *ledger.DB // of targets; nil: it is not known
+	// ledger says whether there is one, of the orders of the cell.
+	ledger bool
 
 	// dirty: a fault has left the servers otherwise than it found them.
 	dirty bool
@@ -45,7 +49,7 @@ func (cfg Config) setup() fleet.Setup {
 // run once a cell needs them. The worker is to be closed also after an error.
 func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
 	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
-	if len(cfg.Targets) > 0 {
+	if len(cfg.Target.URLs) > 0 {
 		return w, w.attach(ctx)
 	}
 	var err error
@@ -66,26 +70,11 @@ func (w *worker) newFleet(port int) *fleet.Fleet {
 	}, w.stack, port)
 }
 
-// attach uses instances that were started elsewhere.
-func (w *worker) attach(ctx context.Context) (err error) {
-	if w.fleet, err = fleet.Attach(ctx, w.cfg.Targets, w.cfg.FirstOrder, w.cfg.AdminToken); err != nil {
-		return err
-	}
-	if !w.fleet.Foreign {
-		w.cfg.asRunning(w.fleet.Settings)
-	}
-	w.orders = w.fleet
-	if w.cfg.Stack.DSN != "" && !w.fleet.Foreign {
-		return w.openStore(ctx, w.cfg.Stack.DSN)
-	}
-	return nil
-}
-
 func (w *worker) openStore(ctx context.Context, dsn string) (err error) {
 	if w.store, err = order.Connect(ctx, dsn, order.Options{MaxConns: 4}); err != nil {
 		return err
 	}
-	w.orders = w.store
+	w.orders, w.ledger = w.store, true
 	return w.store.Migrate(ctx)
 }
 
@@ -98,6 +87,9 @@ func (w *worker) close() error {
 	}
 	if w.store != nil {
 		errs = append(errs, w.store.Close())
+	}
+	if w.theirs != nil {
+		errs = append(errs, w.theirs.Close())
 	}
 	if w.stack != nil {
 		errs = append(errs, w.stack.Close())
