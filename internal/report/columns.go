@@ -32,7 +32,7 @@ var loadColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
 	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "double", func(c experiment.Cell) string { return count(c, c.DoubleGrabs) }),
+	number("ledger", "double", double),
 	number("ledger", "orders", func(c experiment.Cell) string { return count(c, c.OrdersGrabbed) }),
 	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
 	number("answers", "grabbed", outcome("grabbed")),
@@ -61,7 +61,7 @@ var peakColumns = []column{
 	}),
 	number("ms, schedule", "p50", func(c experiment.Cell) string { return figure(c, c.Latency, p50) }),
 	number("ms, schedule", "p99", func(c experiment.Cell) string { return figure(c, c.Latency, p99) + heldMark(c) }),
-	number("ledger", "double", func(c experiment.Cell) string { return count(c, c.DoubleGrabs) }),
+	number("ledger", "double", double),
 	number("redis", "/req", func(c experiment.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
 	text("rates tried, p99 in ms", steps),
 }
@@ -71,12 +71,44 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf the cells of a run that are under no fault.
-func columnsOf(run *experiment.Run) []column {
+// columnsOf the cells of a run that are under no fault. Where no cell has a ledger, the
+// columns say that they are of the answers.
+func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
+	columns := loadColumns
 	if isPeak(run) {
-		return peakColumns
+		columns = peakColumns
 	}
-	return loadColumns
+	if !answersAlone(cells) {
+		return columns
+	}
+	columns = slices.Clone(columns)
+	for i := range columns {
+		if columns[i].Group == "ledger" {
+			columns[i].Group = fromAnswers
+		}
+	}
+	return slices.DeleteFunc(columns, func(c column) bool { return c.Group == fromAnswers && c.Name == "grabs" }) // rows of a ledger
+}
+
+const fromAnswers = "answers"
+
+// answersAlone says whether some of the cells were counted from the answers, and none from
+// a ledger.
+func answersAlone(cells []experiment.Cell) bool {
+	return slices.ContainsFunc(cells, countedFromAnswers) &&
+		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers })
+}
+
+func countedFromAnswers(c experiment.Cell) bool {
+	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
+}
+
+// double is the double-grabs that were counted, of as many or more.
+func double(c experiment.Cell) string {
+	if c.LowerBound && c.DoubleGrabs != nil {
+		return atLeast + strconv.Itoa(*c.DoubleGrabs)
+	}
+	return count(c, c.DoubleGrabs)
 }
 
 func isPeak(run *experiment.Run) bool {
@@ -90,6 +122,7 @@ const (
 	notClaimed  = "°"
 	letIn       = "·" // the lock let two holders in
 	lockUnknown = letIn + "?"
+	atLeast     = "≥"
 )
 
 // verdict is that on the orders, with the mark of the lock's.

@@ -107,11 +107,11 @@ func compose(run *experiment.Run, full bool) document {
 			shown = slices.DeleteFunc(slices.Clone(faulty), func(c experiment.Cell) bool { return !surprising(c) })
 			named = slices.Concat(calm, shown)
 		}
-		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run), calm)}, section{Lines: legend(calm)})
+		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)}, section{Lines: legend(run, calm)})
 		d.add(section{Title: "Under the faults", Table: tableOf(detailColumns, shown)}, section{Lines: detailLegend(shown)})
 		d.add(points(shown))
 	} else {
-		d.add(section{Table: tableOf(columnsOf(run), run.Cells)}, section{Lines: legend(run.Cells)})
+		d.add(section{Table: tableOf(columnsOf(run, run.Cells), run.Cells)}, section{Lines: legend(run, run.Cells)})
 		calm = run.Cells
 	}
 	d.add(section{Lines: notes(named)}, section{Lines: morals(run, calm)})

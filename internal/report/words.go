@@ -37,6 +37,8 @@ func loadLine(run *experiment.Run) string {
 	switch {
 	case isPeak(run):
 		what = plural(c.Drivers, "driver", "drivers") + " an order at rising rates"
+	case c.Together:
+		what += " at " + rate(c.Rate) + "/s, the drivers of an order at once"
 	case c.Rate > 0:
 		what += " at " + rate(c.Rate) + "/s"
 	default:
@@ -55,10 +57,18 @@ func loadLine(run *experiment.Run) string {
 }
 
 // legend explains the marks that occur in the table of these cells.
-func legend(cells []experiment.Cell) []string {
+func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	var lines []string
-	if len(cells) > 0 {
-		lines = append(lines, "ledger: rows in the database; answers: what clients were told; ms: latency, from the schedule and from sending")
+	const ms = "ms: latency, from the schedule and from sending"
+	switch {
+	case answersAlone(cells):
+		lines = append(lines, "answers: what clients were told, and stuck by probes; "+ms)
+	case len(cells) > 0:
+		lines = append(lines, "ledger: rows in the database; answers: what clients were told; "+ms)
+	}
+	if r := run.Config.Rules; r != nil && len(cells) > 0 {
+		lines = append(lines, fmt.Sprintf("told apart by the answer: grabbed %s; taken %s, another driver has the order for good; busy %s, the lock was not obtained and the order may be open",
+			orNone(r.Grabbed), orNone(r.Taken), orNone(r.Busy)))
 	}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {
 		lines = append(lines, asExpected+" as expected of the strategy, "+notExpected+" not")
@@ -67,11 +77,24 @@ func legend(cells []experiment.Cell) []string {
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
 		lines = append(lines, notHeld+" the load could not be held: counted from the schedule, the p99 is more than a tenth higher")
 	}
-	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom == "answers" && c.DoubleGrabs != nil }) {
-		lines = append(lines, "double-grabs are counted from the answers: there was no ledger to read")
+	var said sayings
+	for _, c := range cells {
+		switch {
+		case !countedFromAnswers(c):
+		case c.PhantomGrabs != nil: // what was promised was compared with it
+			said.add(name(c), "double-grabs are counted from the answers: the ledger names fewer winners than were told")
+		default:
+			said.add(name(c), "double-grabs are counted from the answers: there was no ledger to read")
+		}
+	}
+	lines = append(lines, said.lines(": ")...)
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
+		lines = append(lines, atLeast+" or more: some answers may hide a grab")
 	}
 	return lines
 }
+
+func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
 // notes says of each cell why its verdict is what it is, and what else the
 // table has no column for.
