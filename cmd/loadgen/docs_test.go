@@ -49,7 +49,7 @@ var classes = []struct {
 	{`go run ./cmd/grabsvc -db .* &`, isRun, exitDone},
 	{`curl .*`, isRun, exitDone}, // to the instance of the same block
 
-	{`go run ./cmd/loadgen .*-(stack external|targets|out|resume) .*`, isParsed, exitDone},
+	{`go run ./cmd/loadgen .*-(stack external|targets|target-file|out|resume) .*`, isParsed, exitDone},
 	{`go run ./cmd/loadgen .*(-faults all|-strategies all|-scenario peak).*`, isParsed, exitDone},
 	{`go run ./cmd/loadgen bench( -format benchstat)?`, isParsed, exitDone},
 	{`go run ./cmd/loadgen( .*)?`, isProved, exitDone},
@@ -201,6 +201,10 @@ func wordsOf(command string) []string {
 // parse wants flags that make sense.
 func (s *shell) parse(t *testing.T, words []string) {
 	t.Helper()
+	t.Chdir(s.root) // where the files are that it names
+	for _, name := range []string{"SHOP_TOKEN", "SHOP_PASSWORD"} {
+		t.Setenv(name, "x")
+	}
 	words = words[3:]
 	if i := slices.Index(words, "|"); i >= 0 {
 		words = words[:i]

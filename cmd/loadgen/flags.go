@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/stack"
+	"grablab/internal/target"
 )
 
 // settings is a run as it was asked for.
@@ -29,6 +31,15 @@ type settings struct {
 	resume  string // the result folder to go on in; "": a new one
 
 	schedule string // the file to be forced, instead of a table; "": none
+
+	spec   target.Spec // the calls of targets
+	file   string      // that describes them too; "": none does
+	query  string      // of their ledger
+	expect string      // the file of expectations; "": there is none
+	// chosen are the strategies by the words of -strategies and -only, and unknown says
+	// which of them is none of ours: targets may have it.
+	chosen  []string
+	unknown error
 
 	given      map[string]bool // the flags that were
 	unrecorded []string        // those of them that are not in Args, as they were given
@@ -46,7 +57,7 @@ func (s *settings) topics() []topic {
 	return []topic{
 		{"What is run", []option{
 			{"scenario", "NAME", "sets the load; other flags override it: " + strings.Join(scenarioNames(), ", "), one(&s.Scenario, oneOf(scenarioNames()...))},
-			{"strategies", "A,B,…", "strategies, in this order; or core, or all", one(&s.Strategies, parseStrategies)},
+			{"strategies", "A,B,…", "strategies, in this order; or core, or all (with -targets: by their own names, default all)", one(&s.Strategies, s.chooseStrategies)},
 			{"faults", "A,B,…", "what goes wrong, each in cells of its own; or all (default none)", one(&s.Faults, s.parseFaults)},
 			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.Only, s.parseCell)},
 			{"at", "POINT", `faults strike at this point of a grab alone, as in "before claim 1", "waiting: after acquire 2" (a report names them)`, one(&s.At, parseAt)},
@@ -57,21 +68,20 @@ func (s *settings) topics() []topic {
 			{"stack", "KIND", "what runs underneath: " + strings.Join(stack.Kinds(), ", "), one(&s.Stack.Kind, oneOf(stack.Kinds()...))},
 		}, serverOptions(&s.Stack), []option{
 			{"instances", "N", "how many instances are started", one(&s.Instances, wholeNumber(1, 64))},
-			{"targets", "URL,URL", "drive these instances instead of starting any", one(&s.Targets, parseTargets)},
-			{"first-order", "ID", "where orders begin, for targets that cannot open any", one(&s.FirstOrder, parseID)},
-			{"admin-token", "TOKEN", "bearer token for the targets' control calls", one(&s.AdminToken, bearer)},
 		})},
+		{"A service that runs already, in any language (docs/your-service.md)", s.targetOptions()},
 		{"The load (defaults: of scenario rush)", []option{
 			{"orders", "N", "orders of each cell", one(&s.Orders, wholeNumber(1, maxOrders))},
 			{"drivers", "N", "drivers after each order", one(&s.Drivers, wholeNumber(1, maxRequests))},
 			{"rate", "R", "requests a second over all instances", one(&s.Rate, parseRate)},
 			{"duration", "D", "instead of -orders: as many as fit at -rate", one(&s.Duration, atLeast(time.Millisecond))},
 			{"timeout", "D", "a client gives up after this", one(&s.Timeout, between(time.Millisecond, time.Hour))},
+			{"warmup", "D", "grabs are sent for so long before each load, to orders of their own, and forgotten", one(&s.Warmup, atLeast(0))},
 			{"max-workers", "N", "at most so many requests in flight", one(&s.MaxWorkers, wholeNumber(1, 1_000_000))},
 			{"p99", "D", "scenario peak: bound on the 99th percentile from the schedule", one(&s.Peak.P99, atLeast(time.Millisecond))},
 			{"budget", "D", "bounds a cell with a fault, and the search of scenario peak", one(&s.Budget, atLeast(time.Millisecond))},
 		}},
-		{"The grab (defaults: of scenario rush; with -targets: what those were started with)", []option{
+		{"The grab, of instances that are started (defaults: of scenario rush)", []option{
 			{"work", "D", "what a driver does between read and write", one(&s.Work, atLeast(0))},
 			{"ttl", "D", "how long a lock lives without renewal", one(&s.TTL, atLeast(time.Millisecond))},
 			{"wait", "D", "how long a driver waits for the lock; 0 tries once", one(&s.Wait, atLeast(0))},
@@ -84,10 +94,39 @@ func (s *settings) topics() []topic {
 			{"resume", "DIR", "go on with the interrupted run in DIR, with the flags that it had", one(&s.resume, nonEmpty)},
 			{"format", "NAME", "of standard output: text, json", one(&s.format, oneOf("text", "json"))},
 			{"assert", "CLAIM", `exit 3 unless it holds (repeatable): [strategy[/fault]:]field OP number, as in double_grabs==0; or "expected"`, many(&s.asserts, parseAssert)},
+			{"expectations", "FILE", "what is expected, instead of what the registry claims: STRATEGY: VERDICT, or STRATEGY: {FAULT: VERDICT}", one(&s.expect, nonEmpty)},
 			{"quiet", "", "no progress", toggle{&s.quiet}},
 		}},
 	}
 }
+
+// targetOptions are the flags that describe a service of others. A target file has them
+// as its keys, those that stand in target.FileSchema.
+func (s *settings) targetOptions() []option {
+	return []option{
+		{"targets", "URL,URL", "drive these instances instead of starting any, by their base URLs", one(&s.Target.URLs, parseTargets)},
+		{"target-file", "FILE", "these flags from a file (YAML: targets, path, body, header, grabbed, …); those given override it", one(&s.file, nonEmpty)},
+		{"path", "TEMPLATE", "of the grab, with {order} and {driver} (default /orders/{order}/grab)", one(&s.spec.Path, checked(target.CheckPath))},
+		{"method", "NAME", "of the grab (default POST)", one(&s.spec.Method, target.ParseMethod)},
+		{"body", "TEMPLATE", `of the grab (default {"driver_id":{driver}})`, one(&s.spec.Body, parseBody)},
+		{"header", "NAME: VALUE", "of the grab, with {order} and {driver} (repeatable)", many(&s.spec.Headers, checked(target.CheckHeader))},
+		{"grabbed", "RULE", "answers of one who has won: statuses, or fields of JSON as json:.code==0 (default 200)", one(&s.spec.Grabbed, checked(checkRule))},
+		{"taken", "RULE", "answers of one who has lost for good (default 409)", one(&s.spec.Taken, checked(checkRule))},
+		{"busy", "RULE", "answers of one who did not get the lock (default 423)", one(&s.spec.Busy, checked(checkRule))},
+		{"first-order", "ID", "where orders begin, for targets that cannot open any", one(&s.Target.FirstOrder, parseID)},
+		{"open-orders", "CALL", `opens orders: METHOD PATH BODY -> FIELD, as 'POST /orders {"n":{count}} -> .first_id'; or sql: STATEMENT with {order}, or {first} and {last} (repeatable)`, many(&s.spec.OpenOrders, checked(target.CheckOpening))},
+		{"ledger-query", "SQL", "reads their ledger over -db: order and driver of each grab, as 'SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?'", one(&s.query, nonEmpty)},
+		{"lease", "D", "for how long a lock of theirs lives without renewal, by which a stuck order is told (default 30s)", one(&s.Target.Lease, atLeast(time.Millisecond))},
+		{"admin-token", "TOKEN", "bearer token for the targets' control calls", one(&s.Target.Token, bearer)},
+	}
+}
+
+func checkRule(text string) error {
+	_, err := target.ParseRule(text)
+	return err
+}
+
+func parseBody(text string) (*string, error) { return &text, target.CheckBody(text) }
 
 // The bounds of what a cell can do: to open the orders, and to read their ledger, takes a
 // minute for a million of them.
@@ -165,12 +204,46 @@ func (s *settings) parse(args []string) error {
 		}
 	}
 	fs.Var(one(&s.Workers, wholeNumber(1, 16)), "worker-stacks", "") // not in the help: it is for tests
-	return readFlags(fs, args, s.given)
+	if err := readFlags(fs, args, s.given); err != nil {
+		return err
+	}
+	if err := s.readFile(fs); err != nil {
+		return fmt.Errorf("%w: -target-file: %w", errUsage, err)
+	}
+	// A service that is slow to answer hides its races from drivers who come one by one.
+	s.Together = s.attaches() && !s.given["rate"] && s.Rate > 0
+	return nil
 }
+
+// readFile sets the flags of the target file that are not given. They are not written down
+// with the run: the file's name is.
+func (s *settings) readFile(fs *flag.FlagSet) error {
+	if s.file == "" {
+		return nil
+	}
+	lines, err := target.ReadFile(s.file)
+	if err != nil {
+		return err
+	}
+	given := maps.Clone(s.given)
+	for _, l := range lines {
+		if given[l.Key] {
+			continue
+		}
+		if err := fs.Lookup(l.Key).Value.(recorded).Value.Set(l.Value); err != nil {
+			return fmt.Errorf("%s:%d: %s: %w", s.file, l.Line, l.Key, err)
+		}
+		s.given[l.Key] = true
+	}
+	return nil
+}
+
+// attaches says whether the run is against a service that runs already.
+func (s *settings) attaches() bool { return len(s.Target.URLs) > 0 }
 
 // unrecorded flags do not make a run what it is, or hold secrets: they are not
 // written down with it, and may be given anew when it is resumed.
-var unrecorded = []string{"out", "resume", "format", "assert", "quiet", "schedule", "db", "admin-token"}
+var unrecorded = []string{"out", "resume", "format", "assert", "quiet", "schedule", "db", "admin-token", "header"}
 
 // argsOf is the list that the flag of the name is kept in.
 func (s *settings) argsOf(name string) *[]string {
@@ -249,6 +322,20 @@ func parseAssert(text string) (experiment.Assert, error) {
 	return a, nil
 }
 
+// chooseStrategies is parseStrategies, but that a name may be one of targets.
+func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
+	words, err := parseList(text)
+	if err != nil {
+		return nil, err
+	}
+	s.chosen = words
+	list, err := parseStrategies(text)
+	if err != nil {
+		s.unknown = fmt.Errorf("invalid value %q for flag -strategies: %w", text, err)
+	}
+	return list, nil
+}
+
 // parseStrategies reads names, core and all; each counts once.
 func parseStrategies(text string) ([]lock.Strategy, error) {
 	return parseEach(text, nameOf, func(word string) ([]lock.Strategy, error) {
@@ -308,7 +395,7 @@ func (s *settings) parseCell(text string) (experiment.CellName, error) {
 		return experiment.CellName{}, errors.New("want STRATEGY/FAULT, as in setnx/pause")
 	}
 	if _, err := findStrategy(strategy); err != nil {
-		return experiment.CellName{}, err
+		s.unknown = fmt.Errorf("invalid value %q for flag -only: %w", text, err)
 	}
 	f, err := s.findFault(fault)
 	return experiment.CellName{Strategy: strategy, Fault: f}, err
@@ -325,10 +412,10 @@ func parseTargets(text string) ([]string, error) {
 			_, err = strconv.ParseUint(u.Port(), 10, 16)
 		}
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
-			strings.TrimRight(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-			return nil, fmt.Errorf("%q: want the base URL of an instance, as in http://127.0.0.1:8004", target)
+			u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return nil, fmt.Errorf("%q: want the base URL of an instance, as in http://127.0.0.1:8004 or http://127.0.0.1:8080/shop", target)
 		}
-		list[i] = u.Scheme + "://" + u.Host
+		list[i] = u.Scheme + "://" + u.Host + strings.TrimRight(u.EscapedPath(), "/")
 		if slices.Contains(list[:i], list[i]) {
 			return nil, fmt.Errorf("%s is named twice", list[i])
 		}

@@ -39,7 +39,7 @@ func printOptions(w io.Writer, options []option) {
 // serverOptions are the flags that name servers which loadgen does not start.
 func serverOptions(c *stack.Config) []option {
 	return []option{
-		{"db", "DSN", "database, with -stack external or -targets", one(&c.DSN, nonEmpty)},
+		{"db", "DSN", "database, with -stack external, or with -targets and -ledger-query", one(&c.DSN, nonEmpty)},
 		{"redis", "ADDR", "the single Redis, with -stack external", one(&c.Redis, nonEmpty)},
 		{"redlock", "ADDR,ADDR,…", "the Redlock nodes, with -stack external; NAME@ADDR is the master NAME of the Sentinel at ADDR", one(&c.Redlock, parseList)},
 		{"sentinel", "ADDR,ADDR,…", "Sentinels that know the Redis, instead of -redis", one(&c.Sentinel, parseList)},
@@ -152,6 +152,11 @@ func nonEmpty(text string) (string, error) {
 		return "", errors.New("want something that is not empty")
 	}
 	return text, nil
+}
+
+// checked is a parser of text in which check finds nothing wrong.
+func checked(check func(string) error) func(string) (string, error) {
+	return func(text string) (string, error) { return text, check(text) }
 }
 
 // bearer accepts what a header can carry.

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"grablab/internal/experiment"
+	"grablab/internal/fleet"
 	"grablab/internal/instance"
+	"grablab/internal/ledger"
 	"grablab/internal/report"
 	"grablab/internal/stack"
 
@@ -91,7 +93,7 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) int {
 		return exitInterrupted
 	case errors.Is(err, context.Canceled):
 		return complain(stderr, failed)
-	case errors.Is(err, stack.ErrRefused):
+	case errors.Is(err, stack.ErrRefused), errors.Is(err, fleet.ErrRefused), errors.Is(err, ledger.ErrQuery):
 		err = fmt.Errorf("%w: %w", errUsage, err)
 		fallthrough
 	default:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,14 +9,16 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
+	"grablab/internal/ledger"
 	"grablab/internal/stack"
+	"grablab/internal/target"
 )
 
 // validate checks how the flags go together, and fills in what follows from
 // them. Its errors are one sentence each.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
-		s.checkSchedule, s.chooseCells, s.checkCombinations, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
+		s.checkSchedule, s.checkNames, s.chooseCells, s.checkCombinations, s.describeTarget, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -26,7 +29,7 @@ func (s *settings) validate() error {
 
 // checkCombinations rejects flags that conflict, or that need another flag.
 func (s *settings) checkCombinations() error {
-	targets, external := len(s.Targets) > 0, s.Stack.Kind == stack.External
+	targets, external := s.attaches(), s.Stack.Kind == stack.External
 	isPeak, faulty := s.Scenario == "peak", s.faulty()
 	for _, rule := range []struct {
 		flags []string
@@ -36,10 +39,17 @@ func (s *settings) checkCombinations() error {
 		{[]string{"stack", "redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd", "instances"}, targets, "cannot be combined with -targets, whose instances run already"},
 		{[]string{"redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd"}, !external, "goes with -stack external, for the other stacks start their own"},
 		{[]string{"db"}, !external && !targets, "goes with -stack external or -targets, for the other stacks start their own"},
+		{[]string{"db"}, targets && s.query == "" && !s.opensBySQL(), "has no effect without -ledger-query SQL, which reads the targets' ledger there"},
+		{[]string{"work", "ttl", "wait", "guard", "on-lost", "clock-offset"}, targets, "has no effect on -targets, which are set up already"},
+		{[]string{"ledger-query"}, targets && !s.given["db"], "needs -db DSN, where that ledger is"},
+		{[]string{"first-order"}, targets && s.opensByCall(), "has no effect with a call of -open-orders, which says where orders begin"},
+		{[]string{"open-orders"}, targets && s.opensBySQL() && !s.given["db"], "needs -db DSN with it, where its statements are run"},
+		{[]string{"open-orders"}, targets && s.opensBySQL() && !s.given["first-order"], "needs -first-order ID with it, where the orders begin that its statements open"},
+		{[]string{"warmup"}, isPeak, "cannot be combined with -scenario peak, whose every step warms up the next"},
 		{[]string{"sentinel"}, s.given["redis"], "cannot be combined with -redis, which it replaces"},
 		{[]string{"sentinel"}, !s.given["sentinel-master"], "needs -sentinel-master NAME with it"},
 		{[]string{"sentinel-master"}, !s.given["sentinel"], "needs -sentinel ADDR with it"},
-		{[]string{"first-order", "admin-token"}, !targets, "goes with -targets"},
+		{[]string{"first-order", "admin-token", "target-file", "path", "method", "body", "header", "grabbed", "taken", "busy", "open-orders", "ledger-query", "lease"}, !targets, "goes with -targets"},
 		{[]string{"rate", "orders", "duration"}, isPeak, "cannot be combined with -scenario peak, which searches the rate by itself"},
 		{[]string{"p99"}, !isPeak, "goes with -scenario peak"},
 		{[]string{"budget"}, !isPeak && !faulty, "goes with -scenario peak or with faults"},
@@ -61,8 +71,82 @@ func (s *settings) checkCombinations() error {
 	return nil
 }
 
+func (s *settings) opensBySQL() bool {
+	return slices.ContainsFunc(s.spec.OpenOrders, func(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "sql:") })
+}
+
+func (s *settings) opensByCall() bool { return len(s.spec.OpenOrders) > 0 && !s.opensBySQL() }
+
+// checkNames refuses strategies that are not there; those of targets are known once they
+// answer.
+func (s *settings) checkNames() error {
+	if !s.attaches() {
+		return s.unknown
+	}
+	for _, c := range s.Only {
+		if !slices.Contains(s.chosen, c.Strategy) {
+			s.chosen = append(s.chosen, c.Strategy)
+		}
+	}
+	for _, word := range s.chosen {
+		switch word {
+		case "all":
+			s.Target.Strategies = nil
+			return nil
+		case "core":
+			s.Target.Strategies = append(s.Target.Strategies, core...)
+		default:
+			s.Target.Strategies = append(s.Target.Strategies, word)
+		}
+	}
+	return nil
+}
+
+// describeTarget compiles what the flags say of targets.
+func (s *settings) describeTarget() (err error) {
+	if s.expect != "" {
+		if s.Expect, err = target.ReadExpectations(s.expect); err != nil {
+			return fmt.Errorf("-expectations: %w", err)
+		}
+	}
+	if !s.attaches() {
+		for _, e := range s.Expect {
+			if _, err := findStrategy(e.Strategy); err != nil {
+				return fmt.Errorf("-expectations: %s:%d: %w", s.expect, e.Line, err)
+			}
+		}
+		return nil
+	}
+	shape, open, err := s.spec.Compile()
+	if err != nil {
+		return fmt.Errorf("-%w", err)
+	}
+	if s.Target.Open = open; !s.spec.IsOwn() {
+		s.Target.Shape = shape
+	}
+	if !shape.TellsDrivers() {
+		s.notes.add("note: neither -path, -body nor a -header has {driver}: the service cannot tell one driver from another")
+	}
+	if s.Stack.DSN == "" {
+		return nil
+	}
+	s.Target.Database = target.Database{DSN: s.Stack.DSN, Query: s.query}
+	if err := ledger.Check(s.Stack.DSN, s.query); err != nil {
+		flag := "-db"
+		if errors.Is(err, ledger.ErrQuery) {
+			flag = "-ledger-query"
+		}
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	return nil
+}
+
 // faulty says whether any cell has a fault.
 func (s *settings) faulty() bool {
+	if s.attaches() { // whose cells are not known yet
+		return slices.ContainsFunc(s.Faults, func(f catalog.Fault) bool { return f != catalog.NoFault }) ||
+			slices.ContainsFunc(s.Only, func(c experiment.CellName) bool { return c.Fault != catalog.NoFault })
+	}
 	return slices.ContainsFunc(s.Plan(), func(c experiment.CellName) bool { return c.Fault != catalog.NoFault })
 }
 
@@ -73,7 +157,7 @@ func (s *settings) chooseCells() error {
 	if s.Stack.Kind == stack.External && !s.given["worker-stacks"] {
 		s.Workers = 1 // there is one stack
 	}
-	if len(s.Only) == 0 {
+	if len(s.Only) == 0 || s.attaches() {
 		return nil
 	}
 	if !s.given["strategies"] {
@@ -131,7 +215,7 @@ func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
 		s.Stack.Needs |= strategy.Needs
 	}
-	if len(s.Targets) > 0 || s.Stack.Kind != stack.External {
+	if s.attaches() || s.Stack.Kind != stack.External {
 		return nil
 	}
 	if s.Stack.DSN == "" {
@@ -163,10 +247,10 @@ func (s *settings) checkServers() error {
 // checkAsserts requires every -assert to name a cell that will be run.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
-	if len(s.Targets) > 0 { // they may turn out to know no strategies
-		plan = append(plan, experiment.CellName{Strategy: experiment.Foreign, Fault: catalog.NoFault})
-	}
 	for _, a := range s.asserts {
+		if s.attaches() && (a.Fault == "" || a.Fault == catalog.NoFault) { // which strategies they have is not known yet
+			continue
+		}
 		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {
 			return (a.Strategy == "" || a.Strategy == c.Strategy) && (a.Fault == "" || a.Fault == c.Fault)
 		}) {

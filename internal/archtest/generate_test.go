@@ -98,8 +98,17 @@ var blocks = map[string]func() (string, error){
 	"verdicts":     verdicts,
 	"words":        words,
 
+	"target-file":  func() (string, error) { return quoted("docs/target.yaml") },
+	"expectations": func() (string, error) { return quoted("docs/expectations.yaml") },
+
 	"workshop-times":   workshopTimes,
 	"workshop-answers": workshopAnswers,
+}
+
+// quoted is a file as it is.
+func quoted(path string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, path))
+	return "```text\n" + string(text) + "```\n", err
 }
 
 // verdicts and words are the tables that loadgen explain reads, too.

@@ -171,10 +171,10 @@ func TestBadLedgers(t *testing.T) {
 			execute(t, db, "CREATE TABLE wins (order_id BIGINT, driver_id BIGINT, note VARCHAR(20))")
 			execute(t, db, "INSERT INTO wins (order_id, driver_id, note) VALUES (1, NULL, 'me'), (2, 2, 'x')")
 			for q, want := range map[string]string{
-				"SELECT order_id, driver_id FROM nosuch WHERE order_id BETWEEN ? AND ?":               "the query failed",
-				"SELECT order_id FROM wins WHERE order_id BETWEEN ? AND ?":                            "want two, order and driver",
-				"SELECT order_id, note FROM wins WHERE order_id BETWEEN ? AND ?":                      "must be whole numbers",
-				"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?":                 "leave rows without a driver out",
+				"SELECT order_id, driver_id FROM nosuch WHERE order_id BETWEEN ? AND ?":                                   "the query failed",
+				"SELECT order_id FROM wins WHERE order_id BETWEEN ? AND ?":                                                "want two, order and driver",
+				"SELECT order_id, note FROM wins WHERE order_id BETWEEN ? AND ?":                                          "must be whole numbers",
+				"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?":                                     "leave rows without a driver out",
 				"SELECT order_id, driver_id FROM wins WHERE driver_id = 2 AND (order_id = 2 OR order_id BETWEEN ? AND ?)": "answers with order 2, asked for 1 to 1",
 				writes[name]: "read-only",
 			} {
