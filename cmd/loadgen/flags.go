@@ -57,7 +57,7 @@ func (s *settings) topics() []topic {
 	return []topic{
 		{"What is run", []option{
 			{"scenario", "NAME", "sets the load; other flags override it: " + strings.Join(scenarioNames(), ", "), one(&s.Scenario, oneOf(scenarioNames()...))},
-			{"strategies", "A,B,…", "strategies, in this order; or core, or all (with -targets: by their own names, default all)", one(&s.Strategies, s.chooseStrategies)},
+			{"strategies", "A,B,…", "strategies, in this order; or core, or all (with -targets: by their own names)", one(&s.Strategies, s.chooseStrategies)},
 			{"faults", "A,B,…", "what goes wrong, each in cells of its own; or all (default none)", one(&s.Faults, s.parseFaults)},
 			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.Only, s.parseCell)},
 			{"at", "POINT", `faults strike at this point of a grab alone, as in "before claim 1", "waiting: after acquire 2" (a report names them)`, one(&s.At, parseAt)},

@@ -133,7 +133,7 @@ func reached(o grab.Outcome) bool {
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Body)
-		if m.Kind != "" {
+		if m.Kind != "" && shape == target.Own { // others may call anything a reason
 			m.Kind = cmp.Or(field(r.Body, "reason"), m.Kind)
 		}
 		return m

@@ -46,8 +46,9 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	return nil
 }
 
-// theirStrategies are those of the targets that are to be run. Targets without a control
-// API have one, which is not known; before they are attached, neither are their names.
+// theirStrategies are those of the targets that are to be run: those that are asked for, or
+// all that they have; of grabsvc, whose are ours, our default. Targets without a control API
+// have one, which is not known; before they are attached, neither are their names.
 func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
@@ -56,6 +57,10 @@ func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 		switch {
 		case at.Foreign:
 			names = []string{Foreign}
+		case len(names) == 0 && known:
+			for _, s := range cfg.Strategies {
+				names = append(names, s.Name)
+			}
 		case len(names) == 0:
 			for _, s := range at.Strategies {
 				if s.Available {
@@ -313,7 +318,7 @@ func (a *accounting) tooSlow(c *Cell) string {
 	}
 	offered := a.lastDue.Sub(a.began)
 	quickest := time.Duration(a.sent.Latency().Min * float64(time.Millisecond))
-	if half := a.served.At(float64(a.requests) / 2); half <= offered+quickest {
+	if half := a.served.At(float64(a.requests) / 2); half <= offered+2*quickest {
 		return ""
 	}
 	return fmt.Sprintf("the targets served %.0f requests a second of the %.0f that were offered, less than half, and one that is so slow hides its races: "+

@@ -30,6 +30,20 @@ func serving(t *testing.T, answers map[string]string) string {
 
 const grabsvc = `{"instance":"8004","settings":{"work_ms":5,"ttl_ms":9,"wait_ms":0,"on_lost":"abort"}}`
 
+// What a target says is shown on terminals.
+func TestOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		" a\n\tb ": "a b", "\x1b[31mred": "?[31mred", strings.Repeat("é", 150): strings.Repeat("é", 100), "\xff": "", "取得": "取得",
+	} {
+		if got := OneLine(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := OneLine("a" + strings.Repeat("é", 150)); got != "a"+strings.Repeat("é", 99) {
+		t.Errorf("cut within a character: %q", got)
+	}
+}
+
 // How much of the API targets know decides what can be asked of them.
 func TestAttach(t *testing.T) {
 	_, byCall, err := target.Spec{OpenOrders: []string{"/o"}}.Compile()

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 
 	"grablab/internal/wait"
 
@@ -90,10 +91,16 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	return resp.StatusCode, b, err
 }
 
-// OneLine cuts what a server says to what fits into a reason.
+// OneLine cuts what a server says to what fits into a reason, and can be shown on a terminal.
 func OneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
-	return text[:min(len(text), 200)]
+	text = strings.ToValidUTF8(text[:min(len(text), 200)], "")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // Counters are what the instances have counted since they were started, summed. What one of
