@@ -67,14 +67,16 @@ func (s *shop) write(order, driver int64) {
 	if s.loses {
 		return
 	}
-	time.AfterFunc(s.late, func() {
+	insert := func() {
 		if s.last {
 			_, _ = s.db.Exec("DELETE FROM wins WHERE order_id = ?", order)
 		}
 		_, _ = s.db.Exec("INSERT INTO wins VALUES (?, ?)", order, driver)
-	})
-	if s.late == 0 {
-		time.Sleep(5 * time.Millisecond)
+	}
+	if s.late > 0 {
+		time.AfterFunc(s.late, insert)
+	} else {
+		insert()
 	}
 }
 
@@ -164,6 +166,7 @@ func TestServicesOfOthers(t *testing.T) {
 		{"fails behind its write", &shop{answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"5 answers may hide a grab: http 500 5", "-ledger-query"}},
 		{"fails behind its write, no lock", &shop{racy: true, work: 100 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"may hide a grab: http 500"}},
 		{"fails behind its write, no lock, by the ledger", &shop{racy: true, work: 100 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
+		{"fails, and writes late, no lock", &shop{racy: true, work: 100 * time.Millisecond, late: 200 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
 		{"fails behind its write, by the ledger", &shop{answer: failsBehindItsWrite}, target.Spec{}, wins, nil, catalog.Safe, nil},
 		{"breaks off behind its write", &shop{answer: resetsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"may hide a grab: reset"}},
 		{"breaks off behind its write, by the ledger", &shop{answer: resetsBehindItsWrite}, target.Spec{}, wins, nil, catalog.Unknown, []string{"5 requests were not answered", "-timeout"}},
@@ -311,5 +314,47 @@ func TestWarmup(t *testing.T) {
 	}
 	if warm == 0 {
 		t.Error("nothing was sent to warm up")
+	}
+}
+
+// Orders are opened by their owner's statements, in his database, before each load.
+func TestOpenOrdersBySQL(t *testing.T) {
+	s := &shop{}
+	cfg := small(t, "")
+	cfg.Target.Database = target.Database{DSN: s.open(t), Query: wins}
+	if _, err := s.db.Exec("INSERT INTO wins VALUES (103, 7), (200, 7)"); err != nil { // of an earlier run
+		t.Fatal(err)
+	}
+	cfg.Orders, cfg.Drivers, cfg.Rate, cfg.Target.FirstOrder = 5, 6, 0, 101
+	for range 2 {
+		server := httptest.NewServer(s)
+		t.Cleanup(server.Close)
+		cfg.Target.URLs = append(cfg.Target.URLs, server.URL)
+	}
+	for _, tc := range []struct {
+		sql  []string
+		want catalog.Verdict
+		says string
+	}{
+		{nil, catalog.Unknown, "the ledger has 1 row"},
+		{[]string{"sql: DELETE FROM nosuch"}, catalog.Unknown, "could not open orders"},
+		{[]string{"sql: DELETE FROM wins WHERE order_id BETWEEN {first} AND {last}"}, catalog.Safe, ""},
+	} {
+		var err error
+		if _, cfg.Target.Open, err = (target.Spec{OpenOrders: tc.sql}).Compile(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Out = t.TempDir()
+		run, err := execute(t, t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := run.Cells[0]; c.Verdict != tc.want || !strings.Contains(c.Reason, tc.says) {
+			t.Errorf("%q: %s (%s), want %s (…%s…)", tc.sql, c.Verdict, c.Reason, tc.want, tc.says)
+		}
+	}
+	var others int
+	if err := s.db.QueryRow("SELECT COUNT(*) FROM wins WHERE order_id = 200").Scan(&others); err != nil || others != 1 {
+		t.Errorf("%d rows of another order, %v; want the 1 that was there", others, err)
 	}
 }

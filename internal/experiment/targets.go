@@ -148,19 +148,30 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// slowLedger is how long rows may take to get into the ledger after the answer.
-const slowLedger = 5 * time.Second
+// How long rows may take to get into the ledger after the answer, and for how long it must
+// not change where nobody knows how many there will be.
+const (
+	slowLedger  = 5 * time.Second
+	quietLedger = 500 * time.Millisecond
+)
 
 // ledgerOf is the rows of a cell. A service may write them after it has answered: then they
 // are waited for.
 func (w *worker) ledgerOf(ctx context.Context, a *accounting, first int64, count int) ([]order.Grab, error) {
-	for deadline := time.Now().Add(slowLedger); ; {
+	uncertain := len(a.unsure)+len(a.unclaimed) > 0
+	known, changed := -1, time.Now()
+	for deadline := changed.Add(slowLedger); ; {
 		rows, err := w.orders.Ledger(ctx, first, count)
 		if err != nil || !w.cfg.attaches() {
 			return rows, err
 		}
+		now := time.Now()
+		if len(rows) != known {
+			known, changed = len(rows), now
+		}
 		missing, _ := check.CompareAnswers(a.told, rows)
-		if len(missing) == 0 || !time.Now().Before(deadline) || !wait.For(ctx, 200*time.Millisecond) {
+		settled := len(missing) == 0 && (!uncertain || now.Sub(changed) >= quietLedger)
+		if settled || !now.Before(deadline) || !wait.For(ctx, quietLedger/5) {
 			return rows, nil
 		}
 	}
@@ -310,6 +321,9 @@ func (a *accounting) said() string {
 	return strings.Join(words, ", ")
 }
 
+// hiccup is for how long a machine that is busy with other things may hold up a service.
+const hiccup = 100 * time.Millisecond
+
 // tooSlow says that the targets had served less than half of the load when the last of it was
 // due and could have been served: then drivers that came one by one may never have met.
 func (a *accounting) tooSlow(c *Cell) string {
@@ -318,7 +332,7 @@ func (a *accounting) tooSlow(c *Cell) string {
 	}
 	offered := a.lastDue.Sub(a.began)
 	quickest := time.Duration(a.sent.Latency().Min * float64(time.Millisecond))
-	if half := a.served.At(float64(a.requests) / 2); half <= offered+2*quickest {
+	if half := a.served.At(float64(a.requests) / 2); half <= offered+max(2*quickest, hiccup) {
 		return ""
 	}
 	return fmt.Sprintf("the targets served %.0f requests a second of the %.0f that were offered, less than half, and one that is so slow hides its races: "+
