@@ -120,7 +120,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	c.count(before, after, errors.Join(beforeErr, err))
 	m.evidence = w.audit(ctx, s, c, m.accounting, first, reasons)
 	if w.cfg.attaches() {
-		if doubt := w.doubt(c, &m, drained); doubt != "" && ctx.Err() == nil {
+		if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
 			reasons.first = doubt
 		}
 	}

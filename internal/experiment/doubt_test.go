@@ -30,13 +30,14 @@ type shop struct {
 	used    func(order int64) bool
 	before  func(w http.ResponseWriter, order, driver int64) (answered bool)
 	answer  func(w http.ResponseWriter, won bool)
+	repeats bool          // it tells a winner again that he has won
 	late    time.Duration // after which a win gets into the ledger
 	last    bool          // the ledger keeps the last writer alone
 	loses   bool          // no win gets there
 
 	db  *sql.DB
 	mu  sync.Mutex
-	won map[int64]bool
+	won map[int64]int64 // driver by order
 }
 
 func (s *shop) open(t *testing.T) (dsn string) {
@@ -50,19 +51,27 @@ func (s *shop) open(t *testing.T) (dsn string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	s.db, s.won = db, map[int64]bool{}
+	if s.db = db; s.won == nil {
+		s.won = map[int64]int64{}
+	}
 	return "sqlite:" + path
 }
 
 func (s *shop) taken(order int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.won[order] || s.used != nil && s.used(order)
+	return s.won[order] > 0 || s.used != nil && s.used(order)
+}
+
+func (s *shop) has(order int64) (driver int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.won[order]
 }
 
 func (s *shop) write(order, driver int64) {
 	s.mu.Lock()
-	s.won[order] = true
+	s.won[order] = driver
 	s.mu.Unlock()
 	if s.loses {
 		return
@@ -101,7 +110,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-s.capable }()
 	}
 	time.Sleep(s.each)
-	won := s.grab(order, driver)
+	won := s.grab(order, driver) || s.repeats && s.has(order) == driver
 	switch {
 	case s.answer != nil:
 		s.answer(w, won)
@@ -189,6 +198,14 @@ func TestServicesOfOthers(t *testing.T) {
 		{"orders that were used before, of another shape", &shop{used: func(int64) bool { return true }, answer: coded}, rules, "", nil, catalog.Unknown, []string{"is not open"}},
 		{"some orders were used before", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was told taken, and grabbed by nobody"}},
 		{"some orders were used before, by the ledger", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, wins, func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was told taken, and grabbed by nobody"}},
+		{"orders that were used before, and winners that are told again", func() *shop {
+			s := &shop{repeats: true, won: map[int64]int64{}}
+			for id := int64(101); id < 106; id++ {
+				s.won[id] = id % 7
+			}
+			return s
+		}(), target.Spec{}, "", nil, catalog.Unknown, []string{"asked again", "-open-orders"}},
+		{"fresh orders, and winners that are told again, by the ledger", &shop{repeats: true}, target.Spec{}, wins, nil, catalog.Safe, nil},
 		{"the ledger has rows before", &shop{}, target.Spec{}, wins, func(c *Config) { c.Target.FirstOrder = 99 }, catalog.Unknown, []string{"the ledger has 1 row of orders 99 to 103 before the load"}},
 		{"there are no such orders", &shop{before: func(w http.ResponseWriter, _, _ int64) bool {
 			w.WriteHeader(404)

@@ -252,7 +252,7 @@ func (c *Cell) countAnswers(a *accounting) {
 
 // doubt says what speaks against what was counted of targets, whose word is all there is;
 // "": nothing.
-func (w *worker) doubt(c *Cell, m *measured, drained bool) (reason string) {
+func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
 	promised := check.CountGrabs(check.Rows(a.told))
@@ -279,7 +279,9 @@ func (w *worker) doubt(c *Cell, m *measured, drained bool) (reason string) {
 	if a.requests > 0 && a.outcomes[grab.Grabbed] == a.requests && c.Requests > c.Orders && !w.ledger {
 		m.note += fmt.Sprintf("; every single answer was %s: if it is in the body that the service says who has lost, name the field, as in -grabbed 'json:.code==0'", w.fleet.Shape.Says().Grabbed)
 	}
-	m.vacuous = w.vacuous(c, a, m.evidence.Ledger)
+	if m.vacuous = w.vacuous(c, a, m.evidence.Ledger); m.vacuous == "" {
+		m.vacuous = w.askAgain(ctx, a)
+	}
 	return reason
 }
 
@@ -305,6 +307,21 @@ func (w *worker) vacuous(c *Cell, a *accounting, rows []order.Grab) string {
 		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s. If these have lost, say so with -taken", reachedLock, a.requests, a.kinds(a.errors))
 	}
 	return a.tooSlow(c)
+}
+
+// askAgain sends the grab of a winner once more, where neither a ledger nor a call that opens
+// orders tells that these were fresh: a service that tells him again that he has won would
+// have told the winners of an earlier run so, and nobody need have raced.
+func (w *worker) askAgain(ctx context.Context, a *accounting) string {
+	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
+		return ""
+	}
+	winner := a.told[0]
+	if !w.fleet.Wins(ctx, winner.Order, winner.Driver) {
+		return ""
+	}
+	return fmt.Sprintf("asked again, driver %d was told again that he has won order %d: so his may be a win of an earlier run, and from answers alone it cannot be known that these orders were fresh. "+
+		"Read the ledger (-db and -ledger-query), or open fresh orders (-open-orders)", winner.Driver, winner.Order)
 }
 
 // said is how often each outcome was the answer.

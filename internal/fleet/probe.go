@@ -76,8 +76,14 @@ func (f *Fleet) isFree(ctx context.Context, id, driver int64, lease time.Duratio
 	}
 }
 
-// probe is a grab that does not wait for the lock, by a driver that no load
-// uses. An error comes with any outcome that does not tell.
+// Wins says whether the driver who asks the first instance for the order is told to have won
+// it.
+func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
+	outcome, err := f.probe(ctx, f.Instances[0], id, driver)
+	return err == nil && outcome == grab.Grabbed
+}
+
+// probe is a grab that does not wait for the lock. An error comes with any outcome that does not tell.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	path, body, header := f.Shape.Request(id, driver)
 	code, answer, err := f.send(ctx, f.Shape.Method, in.URL+string(path)+f.Shape.TryOnce(), body, header)
