@@ -1,7 +1,9 @@
 package stack
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 )
@@ -28,6 +30,55 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 		d.detour(&a)
 	}
 	return a
+}
+
+// Way is a detour by an address that listens in the place of a server.
+type Way struct{ Server, Addr string }
+
+func (w Way) detour(a *Addresses) {
+	for _, p := range a.places() {
+		switch {
+		case p.server != w.Server:
+		case p.server == "db":
+			*p.addr = strings.Replace(*p.addr, dsnAddr(*p.addr), w.Addr, 1)
+		default:
+			*p.addr = w.Addr
+		}
+	}
+}
+
+// Of is where a server is found, by its name: its address, or NAME@ADDR for the master NAME
+// of the Sentinel at ADDR; "": nowhere.
+func (a Addresses) Of(server string) string {
+	if server == "redis" && len(a.Sentinel) > 0 {
+		return watched(a.SentinelMaster, a.Sentinel[0])
+	}
+	for _, p := range a.places() {
+		switch {
+		case p.server != server:
+		case server == "db":
+			return dsnAddr(*p.addr)
+		default:
+			return *p.addr
+		}
+	}
+	return ""
+}
+
+// Dial connects to a server, by its name, or to the master that its Sentinel names.
+func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
+	addr := a.Of(server)
+	if master, sentinel, ok := strings.Cut(addr, "@"); ok {
+		var err error
+		if addr, err = masterOf(ctx, sentinel, master); err != nil {
+			return nil, fmt.Errorf("stack: %w", err)
+		}
+	}
+	if addr == "" {
+		return nil, fmt.Errorf("%w: there is no server %q", ErrRefused, server)
+	}
+	d := net.Dialer{Timeout: dialTimeout}
+	return d.DialContext(ctx, "tcp", addr)
 }
 
 // place is where the address of one server stands.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"grablab/internal/order"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // databaseName is both the database and its user, which may do everything in it
@@ -55,6 +57,9 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
+// ErrInUse says that an open transaction has written to a table that was to be locked.
+var ErrInUse = errors.New("the table is in use")
+
 // LockTable has a table of the database take no write: a session of its own has
 // locked it for reading. Reads go on; writes wait until the heal, and with them
 // what their transactions have locked. It waits itself, lockTableWait at the most,
@@ -82,6 +87,10 @@ func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 		fmt.Sprintf("LOCK TABLES %s READ", table),
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			const lockWaitTimeout = 1205
+			if dbErr := (*mysql.MySQLError)(nil); errors.As(err, &dbErr) && dbErr.Number == lockWaitTimeout {
+				err = errors.Join(ErrInUse, err)
+			}
 			return nil, errors.Join(fmt.Errorf("stack: db: %s: %w", statement, err), unlock())
 		}
 	}

@@ -34,7 +34,7 @@ type Process struct {
 }
 
 // Spawn starts exe with args, and with env on top of this process's own
-// environment. Its output is appended to NAME.log in Dir. ctx bounds the start,
+// environment. Its output is appended to NAME.log in Config.Logs. ctx bounds the start,
 // not the life of the process: it runs until Stop or Close.
 //
 // The child starts as this very program, which waits at a barrier until the
@@ -56,7 +56,11 @@ func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, 
 	}
 	defer b.Close()
 
-	p := &Process{Name: name, log: filepath.Join(s.Dir, name+".log"), server: server, done: make(chan struct{})}
+	logs := s.logs
+	if server {
+		logs = s.Dir
+	}
+	p := &Process{Name: name, log: filepath.Join(logs, name+".log"), server: server, done: make(chan struct{})}
 	if err := p.start(b, path, args, env, s.reaper, s.thread); err != nil {
 		return nil, fmt.Errorf("stack: start %s: %w", name, err)
 	}
@@ -169,6 +173,13 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	}
 	p.asked = p.asked || sig == syscall.SIGTERM || sig == syscall.SIGKILL
 	return proc.Signal(p.Pid(), sig)
+}
+
+// wasToEnd is for a process that has done what it was started for.
+func (p *Process) wasToEnd() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = true
 }
 
 // byItself says how and when the process ended without having been asked to; "": it did

@@ -12,6 +12,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,9 @@ type Config struct {
 	Needs lock.Backend
 
 	Addresses // external: of the servers that are there; those not needed are left alone
+
+	// Logs is where the output of what is spawned is kept; "": in Dir, which goes.
+	Logs string
 
 	Log *slog.Logger // nil: silent
 }
@@ -93,6 +97,7 @@ type Stack struct {
 	Dir string
 
 	log    *slog.Logger
+	logs   string
 	reaper *reaper
 	thread *thread
 
@@ -130,7 +135,7 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 		return nil, err
 	}
 	s := &Stack{
-		Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, reaper: reaper, thread: newThread(),
+		Kind: cfg.Kind, Dir: reaper.dir, log: cfg.Log, logs: cmp.Or(cfg.Logs, reaper.dir), reaper: reaper, thread: newThread(),
 		servers: map[string]server{}, minis: map[string]*miniredis.Miniredis{},
 	}
 	if err := start(ctx, s, cfg); err != nil {

@@ -576,3 +576,10 @@ func TestParentDies(t *testing.T) {
 		})
 	}
 }
+
+// What a stack runs to set a server up is none that has ended by itself.
+func TestNothingHasEnded(t *testing.T) {
+	if ended := stacktest.Local(t).Ended(); len(ended) > 0 {
+		t.Errorf("ended: %q", ended)
+	}
+}
