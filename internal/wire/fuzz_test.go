@@ -1,0 +1,222 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"testing"
+)
+
+// chunks is a connection from which a stream comes in pieces, and which keeps what is
+// written.
+type chunks struct {
+	net.Conn
+	stream []byte
+	cut    func(most int) int
+	got    bytes.Buffer
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if len(c.stream) == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), len(c.stream), c.cut(len(c.stream)))
+	copy(p, c.stream[:n])
+	c.stream = c.stream[n:]
+	return n, nil
+}
+
+func (c *chunks) Write(p []byte) (int, error) { return c.got.Write(p) }
+func (c *chunks) Close() error                { return nil }
+
+// carry brings a stream through a carrier, and returns what came out and the messages
+// that were found, with where they begin.
+func carry(stream []byte, cut func(int) int, protocol Protocol, prepare func(*session), replies bool) (out []byte, found []string) {
+	from, to := &chunks{stream: slices.Clone(stream), cut: cut}, &chunks{}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	l := &link{proxy: &Proxy{cfg: Config{Say: func(string) {}}}, client: from, server: to, ctx: ctx, cancel: cancel}
+	up, down := protocol(&l.session)
+	prepare(&l.session)
+	c := &carrier{link: l, scan: up, from: from, to: to, buf: make([]byte, 1024)}
+	if replies {
+		c.scan = down
+	}
+	c.tell = func(m message, flush func() error, _ func() bool) (fate, error) {
+		if err := flush(); err != nil {
+			return isCut, err
+		}
+		text := fmt.Sprint(m.failed)
+		if m.text != nil {
+			text = m.text(m.raw)
+		}
+		found = append(found, fmt.Sprintf("%d: %s %d", to.got.Len(), text, m.kind))
+		return passes, nil
+	}
+	c.run()
+	return to.got.Bytes(), found
+}
+
+// compare holds a stream that comes at once against the same one in pieces. It passes
+// unchanged, but for a greeting of MySQL, whose length stays, and a client that is refused.
+func compare(t *testing.T, stream []byte, seed uint64, protocol Protocol, prepare func(*session), replies bool, unchanged func(in, out []byte) bool) {
+	t.Helper()
+	whole, want := carry(stream, func(most int) int { return most }, protocol, prepare, replies)
+	if !unchanged(stream, whole) {
+		t.Errorf("%q became %q", stream, whole)
+	}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for _, cut := range []func(int) int{
+		func(int) int { return 1 },
+		func(most int) int { return 1 + rng.IntN(most) },
+		func(int) int { return 1 + rng.IntN(9) },
+	} {
+		out, found := carry(stream, cut, protocol, prepare, replies)
+		if !bytes.Equal(out, whole) {
+			t.Errorf("in pieces %q became %q, at once %q", stream, out, whole)
+		}
+		if !slices.Equal(found, want) {
+			t.Errorf("%q\nin pieces %q\nat once   %q", stream, found, want)
+		}
+	}
+}
+
+// greeted: a greeting may have lost offers, which are no more than its capabilities.
+func greeted(in, out []byte) bool {
+	if len(in) != len(out) {
+		return false
+	}
+	differ := 0
+	for i := range in {
+		if in[i] != out[i] {
+			differ++
+		}
+	}
+	return differ <= 4
+}
+
+// admitted: a client that begins with TLS is not passed on, with what comes behind that.
+func admitted(in, out []byte) bool {
+	return bytes.Equal(in, out) || len(in) >= headerSize+32 && bytes.HasPrefix(in, out)
+}
+
+func FuzzRESPRequests(f *testing.F) {
+	for _, s := range []string{
+		"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nb\r\n*1\r\n$4\r\nPING\r\n",
+		"PING\r\nSET a b\r\n\r\n*0\r\n*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n",
+		"*2\r\n$4\r\nECHO\r\n$1500\r\n" + string(bytes.Repeat([]byte("x"), 1500)) + "\r\n*1\r\n$4\r\nPING\r\n",
+		"*3\r\n$6\r\nCLIENT\r\n$5\r\nREPLY\r\n$3\r\nOFF\r\nPING\r\n", "*1\r\n$-1\r\n", "*99999999999999999999\r\n",
+	} {
+		f.Add([]byte(s), uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
+		compare(t, stream, seed, RESP, func(*session) {}, false, bytes.Equal)
+	})
+}
+
+func FuzzRESPReplies(f *testing.F) {
+	for _, s := range []string{
+		"+OK\r\n$3\r\nabc\r\n$-1\r\n*2\r\n:1\r\n*1\r\n$1\r\nx\r\n-ERR no\r\n_\r\n",
+		"%2\r\n+a\r\n:1\r\n+b\r\n~2\r\n#t\r\n,1.5\r\n|1\r\n+ttl\r\n:9\r\n$1\r\nv\r\n=5\r\ntxt:x\r\n(123\r\n",
+		">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n+OK\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n",
+		"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nm\r\n*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n+OK\r\n",
+		"$1500\r\n" + string(bytes.Repeat([]byte("x"), 1500)) + "\r\n+OK\r\n", "*-1\r\n", "$?\r\n",
+	} {
+		f.Add([]byte(s), []byte{0, 1, 2, 0, 0}, uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, stream, kinds []byte, seed uint64) {
+		compare(t, stream, seed, RESP, func(s *session) {
+			for _, k := range kinds {
+				s.push(request{kind: k % 3, left: int(k / 3)})
+			}
+		}, true, bytes.Equal)
+	})
+}
+
+// packetsOf are payloads as packets.
+func packetsOf(seq byte, payloads ...string) (stream []byte) {
+	for _, p := range payloads {
+		stream = append(stream, byte(len(p)), byte(len(p)>>8), byte(len(p)>>16), seq)
+		stream = append(stream, p...)
+		seq++
+	}
+	return stream
+}
+
+func FuzzMySQLRequests(f *testing.F) {
+	login := make([]byte, 40)
+	binary.LittleEndian.PutUint32(login, clientProtocol41)
+	f.Add(append(packetsOf(1, string(login)), packetsOf(0, "\x03SELECT 1")...), uint64(1))
+	f.Add(slices.Concat(packetsOf(1, string(login)), packetsOf(0, "\x16UPDATE a SET b = ?"), packetsOf(0, "\x17\xff\xff\xff\xff\x00\x01\x00\x00\x00"), packetsOf(0, "\x01")), uint64(2))
+	f.Add(slices.Concat(packetsOf(1, string(login)), packetsOf(0, "\x03INSERT INTO a VALUES ('"+string(bytes.Repeat([]byte("x"), 3000))+"')"), packetsOf(0, "\x0e")), uint64(3))
+	binary.LittleEndian.PutUint32(login, clientProtocol41|clientSSL)
+	f.Add(packetsOf(1, string(login[:32])), uint64(4))
+	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
+		compare(t, stream, seed, MySQL, func(*session) {}, false, admitted)
+	})
+}
+
+func FuzzMySQLReplies(f *testing.F) {
+	hello := "\x0a8.0\x00\x01\x00\x00\x0012345678\x00\xff\xff\x21\x02\x00\xff\xff\x15" + string(make([]byte, 10)) + "901234567890\x00mysql_native_password\x00"
+	ok, eof := "\x00\x00\x00\x02\x00\x00\x00", "\xfe\x00\x00\x02\x00"
+	result := []string{"\x02", "column", "column", eof, "\x01a\x01b", "\xfb\x01c", eof}
+	f.Add(slices.Concat(packetsOf(0, hello), packetsOf(2, ok), packetsOf(1, ok), packetsOf(1, result...), packetsOf(1, "\xff\x26\x04#23000Duplicate")), []byte{3, 3, 3}, uint32(0), uint64(1))
+	f.Add(slices.Concat(packetsOf(0, hello), packetsOf(2, ok), packetsOf(1, "\x00\x01\x00\x00\x00\x01\x00\x01\x00\x00\x00\x00", "param", eof, "column", eof), packetsOf(1, result...)), []byte{0x16, 0x17}, uint32(0), uint64(2))
+	f.Add(slices.Concat(packetsOf(0, hello), packetsOf(2, ok), packetsOf(1, "\x01", "column", "\x01a", "\xfe\x00\x00\x0a\x00\x00\x00", ok), packetsOf(1, ok)), []byte{3, 0x0e}, uint32(clientDeprecateEOF), uint64(3))
+	f.Add(slices.Concat(packetsOf(0, hello), packetsOf(2, ok), packetsOf(1, "\xfbfile", ok), packetsOf(1, "statistics"), packetsOf(1, "field", eof)), []byte{3, 9, 4}, uint32(0), uint64(4))
+	f.Fuzz(func(t *testing.T, stream, kinds []byte, caps uint32, seed uint64) {
+		compare(t, stream, seed, MySQL, func(s *session) {
+			s.mysql.caps.Store(caps | clientProtocol41)
+			for _, k := range kinds {
+				s.push(request{kind: k})
+			}
+		}, true, greeted)
+	})
+}
+
+// A greeting loses what would hide statements, and nothing else.
+func TestGreeting(t *testing.T) {
+	hello := []byte("\x0a8.0\x00\x01\x00\x00\x0012345678\x00\xff\xff\x21\x02\x00\xff\xff\x15")
+	s := &mysqlReplies{session: new(session), state: greeting}
+	want := slices.Clone(hello)
+	lower := bytes.IndexByte(hello, 0) + 14
+	binary.LittleEndian.PutUint16(want[lower:], 0xffff&^(clientSSL|clientCompress))
+	binary.LittleEndian.PutUint16(want[lower+5:], 0xffff&^((clientOptionalMeta|clientZstd|clientQueryAttrs)>>16))
+	if err := s.greet(hello); err != nil || !bytes.Equal(hello, want) {
+		t.Errorf("%q, %v, want %q", hello, err, want)
+	}
+}
+
+func FuzzStatementText(f *testing.F) {
+	for _, s := range []string{"SELECT 1", "/* a */ select * from `a`.`b` where x = 'it''s' -- end", "INSERT IGNORE INTO a (b) VALUES (1)", "'", "((", "SET a='b'"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, sql []byte) { _ = statementText(sql) })
+}
+
+func TestStatementText(t *testing.T) {
+	for sql, want := range map[string]string{
+		"select o1_0.id,o1_0.status from orders o1_0 where o1_0.id=?": "SELECT orders",
+		"SELECT status FROM `shop`.`orders` WHERE id = 7 FOR UPDATE":  "SELECT orders",
+		"/* ApplicationName=x */ UPDATE orders SET status = 1":        "UPDATE orders",
+		"-- why\nDELETE FROM orders WHERE id = 1":                     "DELETE orders",
+		"insert ignore into grabs (order_id) values (1)":              "INSERT grabs",
+		"INSERT INTO grabs(order_id) VALUES (1)":                      "INSERT grabs",
+		"REPLACE INTO a SELECT * FROM b":                              "REPLACE a",
+		"SELECT GET_LOCK('grab:7', 1)":                                "SELECT GET_LOCK",
+		"SELECT @@session.transaction_isolation":                      "SELECT",
+		"SET autocommit=0":                                            "SET autocommit=0",
+		"SET NAMES utf8mb4":                                           "SET NAMES utf8mb4",
+		"set session transaction read only":                           "SET session transaction read",
+		"START TRANSACTION READ ONLY":                                 "START TRANSACTION", "commit;": "COMMIT", "begin": "BEGIN",
+		"(SELECT 1 FROM a) UNION (SELECT 2 FROM b)": "SELECT a", "": "?", "XA END 'x'": "XA END",
+	} {
+		if got := statementText([]byte(sql)); got != want {
+			t.Errorf("%s: %q, want %q", sql, got, want)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package wire
+
+import "sync"
+
+// session is what the two directions of a connection know of each other.
+type session struct {
+	mu      sync.Mutex
+	pending []request // sent or about to be, the oldest first
+	head    int       // of pending
+
+	mysql mysqlSession
+}
+
+func (s *session) push(r request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.head > 1024 && s.head > len(s.pending)/2 || s.head == len(s.pending) {
+		n := copy(s.pending, s.pending[s.head:])
+		clear(s.pending[n:])
+		s.pending, s.head = s.pending[:n], 0
+	}
+	s.pending = append(s.pending, r)
+}
+
+// first is the oldest request that waits for a reply.
+func (s *session) first() (r request, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.head == len(s.pending) {
+		return r, false
+	}
+	return s.pending[s.head], true
+}
+
+// pop takes the oldest request.
+func (s *session) pop() (r request, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.head == len(s.pending) {
+		return r, false
+	}
+	s.head++
+	return s.pending[s.head-1], true
+}
+
+// confirm counts one of the replies to the oldest request, and says whether it was the
+// last.
+func (s *session) confirm() (last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending[s.head].left--
+	return s.pending[s.head].left <= 0
+}
+
+// abandon takes all that wait.
+func (s *session) abandon() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rest := s.pending[s.head:]
+	s.pending, s.head = nil, 0
+	return rest
+}
