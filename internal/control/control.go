@@ -10,9 +10,11 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -158,3 +160,38 @@ func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
+// Client is the harness's end of a server in the same process.
+func (s *Server) Client() Client {
+	handler := s.Handler(http.NotFoundHandler())
+	return func(ctx context.Context, method, path string, body, answer any) error {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		req, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(text))
+		if err != nil {
+			return err
+		}
+		w := &page{header: http.Header{}, code: http.StatusOK}
+		handler.ServeHTTP(w, req)
+		switch w.code {
+		case http.StatusOK:
+		case http.StatusNotFound:
+			return ErrNoHold
+		default:
+			return fmt.Errorf("control: HTTP %d: %s", w.code, bytes.TrimSpace(w.Bytes()))
+		}
+		return json.Unmarshal(w.Bytes(), answer)
+	}
+}
+
+// page is an answer that is kept.
+type page struct {
+	bytes.Buffer
+	header http.Header
+	code   int
+}
+
+func (p *page) Header() http.Header  { return p.header }
+func (p *page) WriteHeader(code int) { p.code = code }

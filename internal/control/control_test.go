@@ -1,13 +1,9 @@
 package control_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -16,23 +12,6 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/tap"
 )
-
-// clientOf is the harness's end of a server, without a network between them.
-func clientOf(s *control.Server) control.Client {
-	handler := s.Handler(http.NotFoundHandler())
-	return func(ctx context.Context, method, path string, body, answer any) error {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path, bytes.NewReader(text)))
-		if w.Code != http.StatusOK {
-			return fmt.Errorf("HTTP %d: %s", w.Code, w.Body)
-		}
-		return json.Unmarshal(w.Body.Bytes(), answer)
-	}
-}
 
 // A harness learns what a call was answered, and from the code whether its
 // deadline had passed.
@@ -47,7 +26,7 @@ func TestAnswers(t *testing.T) {
 		{fmt.Errorf("read: %w", os.ErrDeadlineExceeded), control.Answer{Error: "read: i/o timeout", Code: control.Deadline}},
 	} {
 		s := control.NewServer("8004", 0, history.Discard)
-		c := clientOf(s)
+		c := s.Client()
 		if err := c.SetHold(t.Context(), "all", control.Hold{First: 7, Count: 1, Drivers: []int64{1}}); err != nil {
 			t.Fatal(err)
 		}

@@ -52,16 +52,23 @@ func (p Point) String() string {
 
 // ParsePoint reads what String writes.
 func ParsePoint(text string) (p Point, err error) {
-	words := strings.SplitN(text, " ", 3)
-	bad := fmt.Errorf("control: %q is no point of a grab; one is \"before claim 1\", or \"after read\"", text)
-	if len(words) < 2 || words[0] != "before" && words[0] != "after" || !slices.Contains(tap.Phases, tap.Phase(words[1])) {
+	side, rest, _ := strings.Cut(text, " ")
+	bad := fmt.Errorf("control: %q is no point of a grab; one is \"before claim 1\", or \"after read\", or of a service \"before mysql UPDATE orders 1\"", text)
+	if side != "before" && side != "after" {
 		return p, bad
 	}
-	p.After, p.Phase = words[0] == "after", tap.Phase(words[1])
-	if len(words) == 2 && p.After {
+	p.After = side == "after"
+	if p.Phase = tap.Phase(rest); p.After && slices.Contains(tap.Phases, p.Phase) {
 		return p, nil
 	}
-	if p.N, err = strconv.Atoi(words[len(words)-1]); err != nil || p.N < 1 {
+	end := strings.LastIndexByte(rest, ' ')
+	p.Phase = tap.Phase(rest[:max(end, 0)])
+	kind, name, _ := strings.Cut(string(p.Phase), " ")
+	onWire := name != "" && slices.Contains([]string{"redis", "redlock", "mysql"}, kind)
+	if !onWire && !slices.Contains(tap.Phases, p.Phase) {
+		return Point{}, bad
+	}
+	if p.N, err = strconv.Atoi(rest[end+1:]); err != nil || p.N < 1 {
 		return Point{}, bad
 	}
 	return p, nil

@@ -20,6 +20,8 @@ var failover = Fault{
 	TTL:        10 * time.Second,
 	ContendFor: 0.2,
 	On:         RealServers,
+	Once:       true,
+	Severs:     true,
 	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
 		replica, err := t.Stack.Replicate(ctx, t.minority()[0])
 		if err != nil {
@@ -50,6 +52,8 @@ var failoverSplit = Fault{
 	TTL:        10 * time.Second,
 	ContendFor: 0.2,
 	On:         RealServers,
+	Once:       true,
+	Severs:     true,
 	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
 		server := t.minority()[0]
 		route, err := t.Stack.Route(t.Faulted.Name(), server)

@@ -46,6 +46,8 @@ type Fault struct {
 	HoldContenders bool
 	On             Ground
 	Stops          bool // it stops the instance's process, which not every system can
+	Severs         bool // the connections of both instances are lost by it, and take a moment to be made anew
+	Once           bool // it can strike no more before it is prepared again
 
 	// Prepare prepares the fault before the instances start. Prepared.Close closes
 	// what it has opened; if it fails, it has closed that itself.
@@ -84,6 +86,11 @@ type Target struct {
 	Strategy  lock.Strategy
 	Faulted   Instance // where the faulted drivers grab
 	Contender Instance
+	// Wire: the faulted drivers' calls are held on the wire, where replies can be lost one
+	// by one.
+	Wire bool
+	// Ledger is the table to which a claim is written.
+	Ledger string
 }
 
 // Instance is one of the two under test. Both have their names before they run.
@@ -100,6 +107,7 @@ type Instance interface {
 type Prepared struct {
 	Faulted, Contender []stack.Detour // by which the instances reach the servers
 	Strikes            []Strike       // each is for a share of the orders
+	Loses              bool           // the calls that are held at the points lose their replies
 	Close              func(context.Context) error
 }
 

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -30,7 +31,16 @@ type Point struct {
 	control.Point
 	// Background: the grab does not wait for the call, a renewal.
 	Background bool
+	// Part is the phase to which a call of a service seems to belong, which itself is known
+	// by its name on the wire; "": the point's own.
+	Part tap.Phase
 }
+
+// part is the phase of the grab in which the point lies.
+func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
+
+// Work: between the read and the claim, in a part of its own: only a service has that.
+const Work tap.Phase = "work"
 
 // String is "before claim 1", "waiting: after acquire 2".
 func (p Point) String() string {
@@ -64,19 +74,21 @@ type Reach struct {
 
 // The reaches.
 var (
-	work       = &Reach{func(p Point) bool { return p.Point == AfterRead }, "the work lies between the read and the claim"}
+	work       = &Reach{func(p Point) bool { return p.Point == AfterRead || p.Part == Work && p.After }, "the work lies between the read and the claim"}
 	foreground = &Reach{func(p Point) bool { return !p.Background }, "the renewals of the holder come in time"}
 	replies    = &Reach{func(p Point) bool { return !p.After }, "it strikes the reply to a call that is yet to be sent"}
 	grants     = &Reach{
-		func(p Point) bool { return !p.After && p.Phase != tap.Read && p.Phase != tap.Claim },
+		func(p Point) bool {
+			return !p.After && p.part() != tap.Read && p.part() != tap.Claim && p.part() != Work
+		},
 		"it strikes the reply to a call to the lock's servers that is yet to be sent",
 	}
 	acquires = &Reach{
-		func(p Point) bool { return p.Phase == tap.Acquire && p.Role != HandingOver },
+		func(p Point) bool { return p.part() == tap.Acquire && p.Role != HandingOver },
 		"the client gives up while it acquires",
 	}
 	leaves = &Reach{
-		func(p Point) bool { return p.Role == Alone && p.Phase != tap.Claim && !p.Background },
+		func(p Point) bool { return p.Role == Alone && p.part() != tap.Claim && !p.Background },
 		"the first driver, whose claim is refused, comes alone",
 	}
 )

@@ -19,6 +19,9 @@ var replyLost = Fault{
 	ContendFor: 0.5,
 	On:         RealServers,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
+		if t.Wire {
+			return Prepared{Strikes: []Strike{{}}, Loses: true}, nil
+		}
 		return t.onRoutes(append([]string{"db"}, t.servers()...), func(routes stack.Routes) []Strike {
 			db, locks := routes[:1], routes[1:]
 			strikes := []Strike{{Do: onEach(db, (*stack.Route).LoseCommits)}}

@@ -18,6 +18,7 @@ var redisRestart = Fault{
 	TTL:        3 * time.Second,
 	ContendFor: 0.3,
 	On:         OwnServers,
+	Severs:     true,
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.minority())}} }),
 }
 
@@ -28,6 +29,7 @@ var redisRestartMost = Fault{
 	TTL:        3 * time.Second,
 	ContendFor: 0.3,
 	On:         OwnServers,
+	Severs:     true,
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
 }
 
@@ -51,6 +53,7 @@ var amnesia = Fault{
 	TTL:        3 * time.Second,
 	ContendFor: 0.3,
 	On:         OwnServers,
+	Severs:     true,
 	Prepare: func(_ context.Context, t Target) (Prepared, error) {
 		nodes, rest := t.servers(), t.beyondBare()
 		if len(rest) == 0 {
@@ -70,5 +73,6 @@ var dbRestart = Fault{
 	TTL:        10 * time.Second,
 	ContendFor: 0.1,
 	On:         RealServers,
+	Severs:     true,
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart([]string{"db"})}} }),
 }

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -18,7 +19,7 @@ var slowDB = Fault{
 	On:         RealServers,
 	Prepare: ready(func(t Target) []Strike {
 		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
-			return t.Stack.LockTable(ctx, "grabs")
+			return t.Stack.LockTable(ctx, cmp.Or(t.Ledger, "grabs"))
 		}}}
 	}),
 }
