@@ -49,10 +49,21 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 // they know.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
-	f.nextOrder, f.open = t.FirstOrder, t.Open
 	for i, base := range t.URLs {
-		if err := f.attach(ctx, i, strings.TrimRight(base, "/")); err != nil {
-			return f, err
+		in := f.newInstance(i)
+		in.URL = strings.TrimRight(base, "/")
+		in.ID = strings.TrimPrefix(strings.TrimPrefix(in.URL, "http://"), "https://")
+		f.Instances = append(f.Instances, in)
+	}
+	return f, f.Meet(ctx, t)
+}
+
+// Meet finds out how much of the API instances know that are not ours.
+func (f *Fleet) Meet(ctx context.Context, t target.Target) error {
+	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
+	for i, in := range f.Instances {
+		if err := f.meet(ctx, i, in); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -62,55 +73,43 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 		f.Shape = target.Plain
 	}
 	if err := f.checkStrategies(t.Strategies); err != nil {
-		return f, err
+		return err
 	}
 	if f.Foreign && t.Token != "" && (f.open == nil || !f.open.ByCall()) {
-		return f, fmt.Errorf("%w: -admin-token has no effect: the targets have no control API; a -header goes with every grab", ErrRefused)
+		return fmt.Errorf("%w: -admin-token has no effect: the targets have no control API; a -header goes with every grab", ErrRefused)
 	}
 	if f.Known() && t.Lease > 0 {
-		return f, fmt.Errorf("%w: -lease has no effect: the targets tell themselves for how long a lock lives (GET /healthz)", ErrRefused)
+		return fmt.Errorf("%w: -lease has no effect: the targets tell themselves for how long a lock lives (GET /healthz)", ErrRefused)
 	}
 	opened := f.open != nil && f.open.ByCall() || f.nextOrder > 0 || !f.Foreign && f.open == nil
 	if !opened {
-		return f, fmt.Errorf("%w: where do orders begin? Say with -first-order ID which is the first of those that are open, or with -open-orders how some are opened", ErrRefused)
+		return fmt.Errorf("%w: where do orders begin? Say with -first-order ID which is the first of those that are open, or with -open-orders how some are opened", ErrRefused)
 	}
-	return f, nil
-}
-
-// attach takes one instance.
-func (f *Fleet) attach(ctx context.Context, index int, base string) error {
-	in := f.newInstance(index)
-	in.URL, in.ID = base, strings.TrimPrefix(strings.TrimPrefix(base, "http://"), "https://")
-	var health grab.Health
-	err := f.call(ctx, http.MethodGet, base+"/healthz", nil, &health)
-	if sent := (*url.Error)(nil); errors.As(err, &sent) {
-		return fmt.Errorf("fleet: target %s does not answer: %w", base, err)
-	}
-	if name := health.Instance; name != "" && !slices.ContainsFunc(f.Instances, func(o *Instance) bool { return o.ID == name }) {
-		in.ID = name
-	}
-	strategies, listed := f.strategiesOf(ctx, base)
-	if index == 0 {
-		f.unlisted = !listed
-		f.Settings, f.Strategies, f.Foreign = health.Settings, strategies, len(strategies) == 0
-	}
-	if !slices.Equal(strategies, f.Strategies) {
-		return fmt.Errorf("%w: %s and %s have different strategies (GET /strategies); want instances of one service", ErrRefused, f.Instances[0].URL, base)
-	}
-	f.Instances = append(f.Instances, in)
 	return nil
 }
 
-// strategiesOf a target are those that it lists, or else the one that it has now.
-func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
-	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
-		return strategies, true
+// meet asks one instance.
+func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
+	var health grab.Health
+	err := f.call(ctx, http.MethodGet, in.URL+"/healthz", nil, &health)
+	if sent := (*url.Error)(nil); errors.As(err, &sent) {
+		return fmt.Errorf("fleet: target %s does not answer: %w", in.URL, err)
 	}
-	var current grab.CurrentStrategy
-	if f.call(ctx, http.MethodGet, base+"/strategy", nil, &current) == nil && current.Name != "" {
-		return []Strategy{{current.Name, true}}, false
+	named := slices.ContainsFunc(f.Instances, func(o *Instance) bool { return o.ID == health.Instance })
+	if health.Instance != "" && !named && !f.Started() {
+		in.ID = health.Instance
 	}
-	return nil, false
+	var strategies []Strategy
+	if f.call(ctx, http.MethodGet, in.URL+"/strategies", nil, &strategies) != nil {
+		strategies = nil
+	}
+	if index == 0 {
+		f.Settings, f.Strategies, f.Foreign = health.Settings, strategies, len(strategies) == 0
+	}
+	if !slices.Equal(strategies, f.Strategies) {
+		return fmt.Errorf("%w: %s and %s have different strategies (GET /strategies); want instances of one service", ErrRefused, f.Instances[0].URL, in.URL)
+	}
+	return nil
 }
 
 // Known says whether the targets are grabsvc: whose settings they tell.

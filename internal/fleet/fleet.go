@@ -44,9 +44,10 @@ type Fleet struct {
 	open      *target.Opening // how targets open orders; nil: by POST /orders
 	nextOrder int64           // where no call opens orders; 0: one does
 
-	// Of our own.
-	cfg   Config
-	stack *stack.Stack
+	// Of those that the fleet has started.
+	cfg     Config
+	stack   *stack.Stack
+	service *Service // nil: our own
 }
 
 // Config is what all instances of our own have in common.
@@ -92,10 +93,10 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes every instance of ours run with the settings u: it starts those
-// that have ended, and restarts those that run with others.
+// Equip makes every instance that is ours to start run with the settings u: it starts
+// those that have ended, and restarts those that run with others.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
-	if !f.Ours {
+	if !f.Started() {
 		return nil
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -110,12 +111,27 @@ func (f *Fleet) Stop() error {
 	var errs []error
 	for _, in := range f.Instances {
 		if in.proc != nil {
-			errs = append(errs, in.proc.Stop(stopGrace))
+			errs = append(errs, in.end())
 			in.args = nil
+		}
+		if in.wires != nil {
+			in.wires.lead(f.stack.Addresses)
 		}
 	}
 	f.client.CloseIdleConnections()
 	return errors.Join(errs...)
+}
+
+// Close ends the instances, as Stop does, and what stands between them and their servers.
+func (f *Fleet) Close() error {
+	err := f.Stop()
+	for _, in := range f.Instances {
+		if in.wires != nil {
+			err = errors.Join(err, in.wires.close())
+			in.wires = nil
+		}
+	}
+	return err
 }
 
 // URLs are the base URLs of the instances.

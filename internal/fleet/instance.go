@@ -36,7 +36,10 @@ type Instance struct {
 	addr     string         // that it has
 	events   string         // its event file
 	proc     *stack.Process // nil: it was never started
+	wires    *wires         // of a service; nil: they are not yet open
+	exe      string         // as it was started
 	args     []string
+	env      []string
 }
 
 func (f *Fleet) newInstance(index int) *Instance {
@@ -53,14 +56,21 @@ func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1
 func (in *Instance) Process() *stack.Process { return in.proc }
 
 func (in *Instance) equip(ctx context.Context, u Setup) error {
-	same := in.proc != nil && slices.Equal(in.args, in.arguments(u))
+	if err := in.connect(u); err != nil {
+		return err
+	}
+	exe, args, env, err := in.command(u)
+	if err != nil {
+		return err
+	}
+	same := in.proc != nil && in.exe == exe && slices.Equal(in.args, args) && slices.Equal(in.env, env)
 	switch {
 	case same && in.alive():
 		return nil
 	case same:
 		in.fleet.cfg.Say("instance %s has ended; starting it again\n%s", in.ID, in.proc.LogTail())
 	case in.proc != nil:
-		if err := in.proc.Stop(stopGrace); err != nil {
+		if err := in.end(); err != nil {
 			return err
 		}
 	}
@@ -68,12 +78,50 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 		if err := in.chooseAddr(); err != nil {
 			return err
 		}
-		in.args = in.arguments(u)
+		if in.exe, in.args, in.env, err = in.command(u); err != nil {
+			return err
+		}
 		err := in.start(ctx)
 		if !errors.Is(err, errPortTaken) || try == portTries {
 			return err
 		}
 	}
+}
+
+// connect has an instance of a service reach its servers as u says, through proxies.
+func (in *Instance) connect(u Setup) (err error) {
+	if in.fleet.service == nil {
+		return nil
+	}
+	if in.wires == nil {
+		if in.wires, err = newWires(in.fleet.stack, in.Name(), in.fleet.cfg.Say); err != nil {
+			return err
+		}
+		in.Client = in.wires.holds.Client()
+	}
+	to, routed := u.Routes[in.index]
+	if !routed {
+		to = in.fleet.stack.Addresses
+	}
+	in.wires.lead(to)
+	return nil
+}
+
+// end ends the process. A program that is not ours may take its time, and is killed.
+func (in *Instance) end() error {
+	err := in.proc.Stop(stopGrace)
+	if in.fleet.service != nil {
+		return nil
+	}
+	return err
+}
+
+// command is what the instance is started by at its address.
+func (in *Instance) command(u Setup) (exe string, args, env []string, err error) {
+	if in.fleet.service != nil {
+		return in.fleet.service.fill(in, in.wires.at, u)
+	}
+	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
 // portTries is how often a port may be taken by another process between our
@@ -107,6 +155,15 @@ func pickAddr(port int) (string, error) {
 	}
 	defer l.Close()
 	return l.Addr().String(), nil
+}
+
+func isTaken(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return true
+	}
+	_ = l.Close()
+	return false
 }
 
 // Command is the hidden subcommand by which this program is an instance.
@@ -151,7 +208,7 @@ func (in *Instance) arguments(u Setup) []string {
 }
 
 func (in *Instance) start(ctx context.Context) error {
-	proc, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.fleet.cfg.Exe, in.args, nil)
+	proc, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.exe, in.args, in.env)
 	if err != nil {
 		return fmt.Errorf("fleet: instance %s: %w", in.ID, err)
 	}
@@ -184,7 +241,11 @@ const (
 // awaitReady returns once the instance itself, and not another program on its
 // port, says that it is ready.
 func (in *Instance) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	within := readyTimeout
+	if in.fleet.service != nil {
+		within = serviceTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer cancel()
@@ -200,7 +261,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		switch {
 		case err == nil, errors.Is(err, errPortTaken):
 			return err
-		case !in.alive() && in.proc.ExitCode() == instance.ExitAddrInUse:
+		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && isTaken(in.addr)):
 			return errPortTaken
 		case !in.alive():
 			return errors.New("it ended while starting")
@@ -212,6 +273,9 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 
 // askReady is nil if the instance says that it is ready.
 func (in *Instance) askReady(ctx context.Context) error {
+	if in.fleet.service != nil {
+		return in.answers(ctx)
+	}
 	var health grab.Health
 	if err := in.Call(ctx, http.MethodGet, "/healthz", nil, &health); err != nil {
 		return err
@@ -243,7 +307,10 @@ func (in *Instance) Restart(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := in.start(ctx); err != nil {
+	if in.fleet.service != nil && isTaken(in.addr) {
+		return fmt.Errorf("fleet: instance %s: %w meanwhile", in.ID, errPortTaken)
+	}
+	if err := in.start(ctx); err != nil || in.fleet.Foreign {
 		return err
 	}
 	_, err := in.use(ctx, in.strategy)

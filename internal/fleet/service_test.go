@@ -1,0 +1,77 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/stack"
+	"grablab/internal/wire"
+)
+
+func TestParseService(t *testing.T) {
+	at := stack.Addresses{DSN: "grablab@tcp(127.0.0.1:3306)/grablab", Redis: "127.0.0.1:6379", Redlock: []string{"a:1", "b:2"}}
+	in := &Instance{ID: "8004"}
+	u := Setup{TTL: time.Second, Work: 5 * time.Millisecond}
+	for _, tt := range []struct {
+		text string
+		want string // words with | between them, variables first; or the error
+	}{
+		{"java -jar app.jar --server.port={port} --redis=redis://{redis}", "java|-jar|app.jar|--server.port=8004|--redis=redis://127.0.0.1:6379"},
+		{"PORT={port} NODE_ENV=test node 'my app.js' \"--lease {ttl_ms}\"", "PORT=8004|NODE_ENV=test|node|my app.js|--lease 1000"},
+		{`x {port} '' \"a\ b {work_ms}`, `x|8004||"a b|5`},
+		{"x {port} {db} {db_host} {db_port} {db_user} '{db_password}' {db_name} {redis_host} {redis_port} {redlock} {instance}", "x|8004|grablab@tcp(127.0.0.1:3306)/grablab|127.0.0.1|3306|grablab||grablab|127.0.0.1|6379|a:1,b:2|8004"},
+		{"x {port} {\"json\": 1}", "x|8004|{json:|1}"},
+		{"x {redsi} {port}", "there is no placeholder {redsi}; did you mean {redis}?"},
+		{"x {what} {port}", "there is no placeholder {what}; there are {port}, {instance}, "},
+		{"x {port} {sentinel}", "{redis} leads to whichever Redis the Sentinel names"},
+		{"x", "{port} does not stand in it"},
+		{"", "want a command"},
+		{"PORT={port}", "want a command"},
+		{"x '{port}", "a ' is not closed"},
+		{`x {port} \`, "nothing follows the last"},
+	} {
+		s, err := ParseService(tt.text)
+		if err != nil {
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: %v, want %q", tt.text, err, tt.want)
+			}
+			continue
+		}
+		exe, args, env, err := s.fill(in, at, u)
+		if got := strings.Join(slices.Concat(env, []string{exe}, args), "|"); got != tt.want || err != nil {
+			t.Errorf("%s: %s, %v, want %s", tt.text, got, err, tt.want)
+		}
+	}
+}
+
+// A request is named by what it does to the order of the grab; what reads and writes no
+// data is none of its calls.
+func TestCallsOfAGrab(t *testing.T) {
+	w := &wires{}
+	if _, ok := w.call(wire.Event{Server: "redis", Text: "SET grab:7 NX PX"}); ok {
+		t.Error("a call of no grab")
+	}
+	w.watch(7, 3)
+	for _, tt := range []struct{ server, text, want string }{
+		{"redis", "SET grab:7 NX PX", "redis SET grab:* NX PX"},
+		{"redis", "SET grab:77 NX PX", "redis SET grab:77 NX PX"},
+		{"redis", "EVAL c41f0d7 {order}:7", "redis EVALSHA c41f0d7 {order}:*"},
+		{"redlock-3", "DEL lock-7", "redlock DEL lock-*"},
+		{"redis", "DEL latch:{lock:7}:a3cbed1cb2287b85953403ea77d198a7", "redis DEL latch:{lock:*}:#"},
+		{"redis", "SET t-123e4567-e89b-12d3-a456-426614174000", "redis SET t-#"},
+		{"db", "UPDATE orders", "mysql UPDATE orders"},
+		{"db", "SELECT orders", "mysql SELECT orders"},
+		{"db", "SELECT", ""}, {"db", "SET autocommit=0", ""}, {"db", "PREPARE SELECT orders", ""},
+		{"redis", "HELLO", ""}, {"redis", "SELECT 1", ""}, {"redis", "CLIENT SETINFO", ""},
+	} {
+		op, ok := w.call(wire.Event{Server: tt.server, Text: tt.text})
+		if got := string(op.Phase); got != tt.want || ok != (tt.want != "") {
+			t.Errorf("%s: %q, %v, want %q", tt.text, got, ok, tt.want)
+		}
+		if ok && (op.Order != 7 || op.Driver != 3 || op.Target != tt.server) {
+			t.Errorf("%s: %+v", tt.text, op)
+		}
+	}
+}
