@@ -115,6 +115,8 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	drained := !errors.Is(err, fleet.ErrNoMetrics)
 	if drained {
 		reasons.add(err, "grabs may still have been in flight")
+	} else if w.fleet.IsService() {
+		drained = w.fleet.Quiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
 	}
 	c.answers(m.accounting)
 	c.count(before, after, errors.Join(beforeErr, err))

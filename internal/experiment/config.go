@@ -14,6 +14,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/fault"
+	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/load"
@@ -49,6 +50,9 @@ type Config struct {
 
 	// Target is a service that was started elsewhere; with it no stack is started.
 	Target target.Target
+	// Service is one that the run starts, on a stack of its own; nil: there is none. Its
+	// calls are described by Target, too.
+	Service *fleet.Service
 	// Expect is what is expected instead of what the registry claims; nil: nothing is.
 	Expect []target.Expectation
 	// Warmup is for how long grabs are sent and forgotten before the load of a cell.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
@@ -34,11 +35,14 @@ type injection struct {
 	*worker
 	strategy lock.Strategy
 	fault    fault.Fault
-	strikes  []fault.Strike
 	trail    trail
 	points   []fault.Point
 	cell     *Cell
 	workload workload
+
+	prepared fault.Prepared
+	loses    bool  // the calls at the points lose their replies
+	spare    int64 // an order that no cell counts, for a service to show that it works
 
 	struck, other *fleet.Instance // where the faulted drivers grab, and the other one
 	bursts        *load.Bursts
@@ -65,7 +69,7 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 func (w *worker) under(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
-	if !asked.TTL {
+	if !asked.TTL && (cfg.Service == nil || cfg.Service.Uses("ttl_ms")) {
 		cfg.TTL = f.TTL
 	}
 	if !asked.Wait { // contenders outlast any lease that was taken before
@@ -95,18 +99,39 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	if err == nil {
 		m, err = in.strikeAndMeasure(ctx)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errUntouched):
+		c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", f.Name, s.Name), nil, nil
+		return
+	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
+	m.vacuous = "" // each point is judged for itself
 	in.judgePoints(&m)
 	c.conclude(m)
 }
 
 // choosePoints finds out at which points the fault can strike the strategy.
 func (in *injection) choosePoints(ctx context.Context) (err error) {
-	in.trail, err = in.trails.get(in.strategy.Name, func() (trail, error) { return in.record(ctx, in.strategy) })
+	record := in.record
+	if in.cfg.Service != nil { // which opens the orders
+		record = in.recordService
+		if err := in.fleet.Equip(ctx, in.cfg.setup()); err != nil {
+			return err
+		}
+	}
+	in.trail, err = in.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if err != nil {
 		return err
+	}
+	if t := in.trail.service; t != nil {
+		in.strategy.Needs = t.needs
+		if in.fault.Hits != 0 && in.fault.Hits&t.needs == 0 {
+			return errUntouched
+		}
+		if in.spare, err = in.orders.Create(ctx, 1); err != nil {
+			return err
+		}
 	}
 	all := in.trail.points()
 	in.points = slices.DeleteFunc(slices.Clone(all), func(p fault.Point) bool { return !in.fault.Reaches(p) })
@@ -119,6 +144,9 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 	return nil
 }
 
+// errUntouched is why a cell is not run once the trail is known.
+var errUntouched = errors.New("it touches nothing that the service uses in a grab")
+
 func names(points []fault.Point) string {
 	texts := make([]string, len(points))
 	for i, p := range points {
@@ -129,24 +157,74 @@ func names(points []fault.Point) string {
 
 // strikeAndMeasure runs the cell. Its error says that it could not begin.
 func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err error) {
-	prepared, err := in.fault.Prepare(ctx, fault.Target{Stack: in.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other})
-	if err != nil {
+	if err := in.prepareFault(ctx); err != nil {
 		return m, err
 	}
-	in.strikes = prepared.Strikes
-	in.cell.Orders = len(in.strikes)*(1+len(in.points)) + 1
+	together := in.together()
+	in.cell.Orders = len(in.prepared.Strikes)*(len(together)+len(in.points)) + 1
 	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*injectionDrivers
 	in.workload.setup = in.cfg.setup()
 	in.workload.setup.Control = true
-	in.workload.setup.Routes = map[int]stack.Addresses{0: in.stack.Via(prepared.Faulted...), 1: in.stack.Via(prepared.Contender...)}
+	in.workload.setup.Routes = in.routes()
 	in.workload.send = in.send
 
 	m = in.measure(ctx, in.strategy, in.cell, &in.workload)
-	if err := in.clear(ctx, prepared); err != nil {
+	if err := in.clear(ctx, in.prepared); err != nil {
 		in.dirty = true
 		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault was not healed: %v", err))
 	}
 	return m, nil
+}
+
+// prepareFault has the fault ready to strike.
+func (in *injection) prepareFault(ctx context.Context) (err error) {
+	target := fault.Target{Stack: in.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other}
+	if t := in.trail.service; t != nil {
+		target.Wire, target.Ledger = true, t.table
+	}
+	in.prepared, err = in.fault.Prepare(ctx, target)
+	in.loses = in.prepared.Loses
+	return err
+}
+
+// prepareAgain is for a fault that has struck, and cannot a second time.
+func (in *injection) prepareAgain(ctx context.Context) error {
+	if in.prepared.Close != nil {
+		done := in.prepared.Close
+		in.prepared.Close = nil
+		if err := done(ctx); err != nil {
+			return err
+		}
+	}
+	if err := in.prepareFault(ctx); err != nil {
+		return err
+	}
+	in.lead(in.routes()[0], in.routes()[1])
+	return nil
+}
+
+// lead has the instances of a service reach their servers by these ways.
+func (in *injection) lead(faulted, contender stack.Addresses) {
+	in.struck.Lead(faulted)
+	in.other.Lead(contender)
+}
+
+// routes are the ways by which the instances reach the servers.
+func (in *injection) routes() map[int]stack.Addresses {
+	return map[int]stack.Addresses{0: in.stack.Via(in.prepared.Faulted...), 1: in.stack.Via(in.prepared.Contender...)}
+}
+
+// together are the points that are struck at once: all of them, or each alone where it is
+// not known which driver a held call belongs to, or what else waits behind it.
+func (in *injection) together() [][]fault.Point {
+	if in.trail.service == nil {
+		return [][]fault.Point{in.points}
+	}
+	var each [][]fault.Point
+	for _, p := range in.points {
+		each = append(each, []fault.Point{p})
+	}
+	return each
 }
 
 // clear ends the instance whose work hangs, and the routes that were opened,
@@ -157,7 +235,11 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 		errs = append(errs, in.struck.Process().Stop(0))
 	}
 	if prepared.Close != nil {
-		errs = append(errs, in.fleet.Stop())
+		if in.trail.service != nil {
+			in.lead(in.stack.Addresses, in.stack.Addresses)
+		} else {
+			errs = append(errs, in.fleet.Stop())
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 		defer cancel()
 		errs = append(errs, prepared.Close(ctx))
@@ -219,19 +301,32 @@ func (in *injection) strikeAll(ctx context.Context) error {
 		c := following(fault.Point{})
 		in.undisturbed = append(in.undisturbed, c)
 		s := strike{injection: in, contests: []*contest{c}}
+		if in.trail.service != nil {
+			in.struck.Watch(0, 0)
+			in.other.Watch(0, 0)
+		}
 		return s.withoutFault(ctx)
 	}
-	for _, of := range in.strikes {
-		if err := undisturbed(); err != nil {
-			return err
-		}
-		s := strike{injection: in}
-		for _, p := range in.points {
-			s.contests = append(s.contests, following(p))
-		}
-		in.contests = append(in.contests, s.contests...)
-		if err := s.run(ctx, of); err != nil {
-			return fmt.Errorf("experiment: the injection broke off: %w", err)
+	struck := false
+	for n := range in.prepared.Strikes {
+		for _, points := range in.together() {
+			if struck && in.fault.Once && in.trail.service != nil {
+				if err := in.prepareAgain(ctx); err != nil {
+					return err
+				}
+			}
+			if err := undisturbed(); err != nil {
+				return err
+			}
+			s := strike{injection: in}
+			for _, p := range points {
+				s.contests = append(s.contests, following(p))
+			}
+			in.contests = append(in.contests, s.contests...)
+			if err := s.run(ctx, in.prepared.Strikes[n]); err != nil {
+				return fmt.Errorf("experiment: the injection broke off: %w", err)
+			}
+			struck = true
 		}
 	}
 	return undisturbed()
@@ -273,6 +368,11 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.waiter = &r
 		default:
 			c.contenders = append(c.contenders, r)
+		}
+	}
+	if in.trail.service != nil && p.Phase != "" { // requests at the struck instance are the faulted driver's
+		for i := range c.contenders {
+			c.contenders[i].Target = in.other.URL
 		}
 	}
 	slices.SortStableFunc(c.contenders, func(a, b load.Request) int {

@@ -64,6 +64,9 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 	if s.Fault == catalog.NoFault {
 		return nil
 	}
+	if why := cannot[s.Fault]; why != "" && cfg.Service != nil {
+		return cfg.notRun(s, catalog.NA, why)
+	}
 	f, err := fault.Find(s.Fault)
 	if err != nil {
 		return cfg.notRun(s, catalog.Unknown, err.Error())

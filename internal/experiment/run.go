@@ -141,7 +141,10 @@ func (r *runner) openFirst(ctx context.Context) error {
 	for _, s := range all {
 		r.needs |= s.strategy.Needs
 	}
-	if !r.cfg.attaches() {
+	if r.cfg.Service != nil {
+		r.needs |= r.cfg.serviceNeeds()
+	}
+	if len(r.cfg.Target.URLs) == 0 {
 		r.progress.say("starting the %s stack", r.cfg.Stack.Kind)
 	}
 	w, err := r.worker(ctx, 0)
@@ -173,6 +176,9 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 			env.Database, err = w.theirs.Version(ctx)
 		}
 		return err
+	}
+	if r.cfg.Service != nil {
+		r.run.Config.Rules = new(w.fleet.Shape.Says())
 	}
 	env.Redis, env.Database = w.stack.RedisVersion, w.stack.DatabaseVersion
 	env.ZooKeeper, env.Etcd = w.stack.ZooKeeperVersion, w.stack.EtcdVersion

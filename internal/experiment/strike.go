@@ -61,7 +61,7 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 
 // withoutFault has all drivers come at once, when both instances reach all servers.
 func (s *strike) withoutFault(ctx context.Context) error {
-	if err := s.until(ctx, arrivalTimeout, func() (bool, error) { return reachesAll(ctx, s.struck) && reachesAll(ctx, s.other), nil }); err != nil {
+	if err := s.awaitAble(ctx, s.struck, s.other); err != nil {
 		return err
 	}
 	for _, c := range s.contests {
@@ -79,6 +79,12 @@ func doing(of fault.Step) step {
 		heal, err := of(ctx, s.lease(s.cell))
 		if heal != nil {
 			s.heals = append(s.heals, heal)
+		}
+		if errors.Is(err, stack.ErrInUse) { // by the faulted driver, at that point of its transaction
+			for _, c := range s.contests {
+				s.takeBack(c)
+			}
+			return nil
 		}
 		return err
 	}
@@ -122,7 +128,7 @@ func (s *strike) holds(c *contest) []hold {
 	case c.point.Role == fault.HandingOver:
 		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: beforeClaim}})
 	case c.point.Background:
-		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: fault.AfterRead}})
+		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: s.trail.beforeWork()}})
 	}
 	if c.before != nil {
 		all = append(all, hold{s.other, beforeHold, control.Hold{Drivers: []int64{c.before.Driver}, At: beforeRead}})
@@ -130,8 +136,14 @@ func (s *strike) holds(c *contest) []hold {
 			all = append(all, hold{s.struck, retryHold, control.Hold{Drivers: faulted, At: secondTry}})
 		}
 	}
-	if s.fault.Course == fault.BeforeHeal {
-		all = append(all, hold{s.struck, releaseHold, control.Hold{Drivers: faulted, At: beforeRelease, Outcome: control.Delivered}})
+	if at, ok := s.trail.beforeRelease(); ok && s.fault.Course == fault.BeforeHeal {
+		all = append(all, hold{s.struck, releaseHold, control.Hold{Drivers: faulted, At: at, Outcome: control.Delivered}})
+	}
+	if s.trail.service != nil {
+		if at, ok := s.trail.beforeClaim(); ok && s.holdsContenders(c) {
+			all = append(all, hold{s.other, contenderHold, control.Hold{Drivers: []int64{0}, At: at}}) // whose call it is, is not known there
+		}
+		return all
 	}
 	for _, r := range s.heldContenders(c) {
 		in := s.other
@@ -175,6 +187,10 @@ func (h hold) name(c *contest) string {
 }
 
 func (s *strike) setHolds(ctx context.Context) error {
+	if s.trail.service != nil {
+		s.struck.Watch(s.contests[0].order, s.contests[0].faulted.Driver)
+		s.other.Watch(s.contests[0].order, 0)
+	}
 	for _, c := range s.contests {
 		for _, h := range s.holds(c) {
 			h.First, h.Count = c.order, 1
@@ -338,7 +354,10 @@ func (s *strike) leadToRelease(ctx context.Context, c *contest, m met, sent map[
 	return nil
 }
 
-func (s *strike) sendContenders(context.Context) error {
+func (s *strike) sendContenders(ctx context.Context) error {
+	if err := s.awaitRecovery(ctx); err != nil {
+		return err
+	}
 	for _, c := range s.contests {
 		s.bursts.Send(c.contenders)
 	}
@@ -348,12 +367,46 @@ func (s *strike) sendContenders(context.Context) error {
 // sendLate sends a driver to every order when its instance reaches all servers again:
 // it finds an order that can be grabbed, or has been.
 func (s *strike) sendLate(ctx context.Context) error {
-	err := s.until(ctx, arrivalTimeout, func() (bool, error) { return reachesAll(ctx, s.other), nil })
+	err := s.awaitAble(ctx, s.other)
 	for _, c := range s.contests {
 		s.bursts.Send([]load.Request{c.late})
 	}
 	return err
 }
+
+// awaitRecovery has the other instance of a service get over a fault that has struck its
+// servers too, for half a lease at the most: it must be the lock's loss that lets a contender
+// in, no expiry. One that takes longer shows nothing, and its point was not struck.
+func (s *strike) awaitRecovery(ctx context.Context) error {
+	if s.trail.service == nil || !s.fault.Severs {
+		return nil
+	}
+	if err := s.other.Works(ctx, s.spare, s.lease(s.cell)/2); err != nil && ctx.Err() == nil {
+		for _, c := range s.contests {
+			s.takeBack(c)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// awaitAble returns once instances can grab again, as far as can be told; if they cannot in
+// time, the drivers who come will show it.
+func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
+	if s.trail.service == nil {
+		return s.until(ctx, arrivalTimeout, func() (bool, error) {
+			return !slices.ContainsFunc(all, func(in *fleet.Instance) bool { return !reachesAll(ctx, in) }), nil
+		})
+	}
+	for _, in := range all {
+		if err := in.Works(ctx, s.spare, serviceArrives); ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serviceArrives is for the connections of a service that a fault has ended.
+const serviceArrives = 10 * time.Second
 
 // reachesAll asks an instance whether it reaches all of its servers; that it is ready
 // would say it of a majority of Redlock's nodes.
@@ -484,6 +537,11 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 // releaseFaulted lets the calls go that are held at the points, and then the
 // drivers that do not wait for theirs.
 func (s *strike) releaseFaulted(ctx context.Context) error {
+	if s.loses {
+		if err := s.loseReplies(ctx); err != nil {
+			return err
+		}
+	}
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.remove(ctx, kind); err != nil {
 			return err
@@ -491,6 +549,24 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 	}
 	if s.fault.Course == fault.AtOnce && !wait.For(ctx, together) { // their calls are sent before those of contenders
 		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// loseReplies sends the calls that are held at the points, and loses what is replied.
+func (s *strike) loseReplies(ctx context.Context) error {
+	for _, c := range s.contests {
+		held, err := s.struck.Held(ctx, holdName(pointHold, c), 0, 0)
+		if err != nil {
+			return err
+		}
+		for _, h := range held {
+			if h.State == control.Waiting {
+				if _, err := s.struck.Release(ctx, holdName(pointHold, c), h.Call, control.ReplyLost); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }
@@ -530,7 +606,7 @@ func (s *strike) removeOf(ctx context.Context, c *contest, kind string) error {
 		}
 		var answered *fleet.StatusError
 		err := h.in.RemoveHold(ctx, h.name(c))
-		if err != nil && !(errors.As(err, &answered) && answered.Code == http.StatusNotFound) {
+		if err != nil && !errors.Is(err, control.ErrNoHold) && !(errors.As(err, &answered) && answered.Code == http.StatusNotFound) {
 			return err
 		}
 	}
@@ -619,6 +695,12 @@ func (s *strike) all(holds func(*contest) bool) bool {
 
 func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
 
+func (s *strike) isGrabbed(r load.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered[r] == grab.Grabbed
+}
+
 func (s *strike) isAnswered(r load.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -630,8 +712,14 @@ func (s *strike) isAnswered(r load.Request) bool {
 // ledger that cannot be read, because the database is what was struck, shows no
 // claim.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
-	rows, _ := s.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
+	var rows []order.Grab
+	if s.trail.service == nil || s.ledger && s.cfg.Target.Database.Query != "" { // else the struck instance would be asked
+		rows, _ = s.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
+	}
 	return func(r load.Request) bool {
+		if s.trail.service != nil && s.isGrabbed(r) { // a ledger of theirs may be late, or there is none
+			return true
+		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })
 	}
 }

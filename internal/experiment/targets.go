@@ -24,8 +24,9 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// attaches says whether the run is against a service that was started elsewhere.
-func (cfg Config) attaches() bool { return len(cfg.Target.URLs) > 0 }
+// attaches says whether the run is against a service that is not ours, started elsewhere or
+// by the run.
+func (cfg Config) attaches() bool { return len(cfg.Target.URLs) > 0 || cfg.Service != nil }
 
 // attach uses instances that were started elsewhere.
 func (w *worker) attach(ctx context.Context) (err error) {
@@ -76,6 +77,9 @@ func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 			s.Needs = 0 // the targets have it
 			strategies[i] = s
 		}
+		if cfg.Service != nil {
+			strategies[i].Needs = cfg.serviceNeeds()
+		}
 	}
 	return strategies
 }
@@ -119,6 +123,12 @@ type theirOrders struct {
 // Create opens orders, or takes the next.
 func (o theirOrders) Create(ctx context.Context, count int) (int64, error) {
 	first, err := o.Fleet.Create(ctx, count)
+	if err != nil && o.Fleet.IsService() { // a fault may have left it connections that are no more
+		_, _ = wait.Until(ctx, pollInterval, serviceArrives, func() (bool, error) {
+			first, err = o.Fleet.Create(ctx, count)
+			return err == nil, nil
+		})
+	}
 	if open := o.target.Open; err == nil && open != nil && !open.ByCall() {
 		err = o.db.Exec(ctx, open.Statements(first, count))
 	}

@@ -28,7 +28,8 @@ type trail struct {
 	// lock is free; 0: it asks again and again, or does not wait at all.
 	queued int
 	// renews: renewals are made in the background.
-	renews bool
+	renews  bool
+	service *serviceTrail // nil: of our own instances
 	// shares: one renewal may serve the grabs of several orders. Where it is held,
 	// it is held for all of them, and can be so but once.
 	shares bool
@@ -431,6 +432,9 @@ func (g *dryGrab) await(ctx context.Context) error {
 // points are all strike points, in the order in which a driver of each role comes
 // to them.
 func (t trail) points() []fault.Point {
+	if t.service != nil {
+		return t.service.points(t.calls[fault.Alone])
+	}
 	var all []fault.Point
 	add := func(p fault.Point) {
 		if !slices.Contains(all, p) {

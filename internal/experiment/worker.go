@@ -56,6 +56,9 @@ func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal)
 	if w.stack, err = stack.Start(ctx, cfg.Stack); err != nil {
 		return w, err
 	}
+	if cfg.Service != nil {
+		return w, w.startService(ctx, fleet.FirstPort+n*cfg.Instances)
+	}
 	if err := w.openStore(ctx, w.stack.DSN); err != nil {
 		return w, err
 	}
@@ -83,7 +86,7 @@ func (w *worker) openStore(ctx context.Context, dsn string) (err error) {
 func (w *worker) close() error {
 	var errs []error
 	if w.fleet != nil {
-		errs = append(errs, w.fleet.Stop())
+		errs = append(errs, w.fleet.Close())
 	}
 	if w.store != nil {
 		errs = append(errs, w.store.Close())
