@@ -15,6 +15,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/experiment"
 	"grablab/internal/fault"
+	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -32,6 +33,7 @@ type settings struct {
 
 	schedule string // the file to be forced, instead of a table; "": none
 
+	ready  string      // path by which a service says that it is
 	spec   target.Spec // the calls of targets
 	file   string      // that describes them too; "": none does
 	query  string      // of their ledger
@@ -69,7 +71,7 @@ func (s *settings) topics() []topic {
 		}, serverOptions(&s.Stack), []option{
 			{"instances", "N", "how many instances are started", one(&s.Instances, wholeNumber(1, 64))},
 		})},
-		{"A service that runs already, in any language (docs/your-service.md)", s.targetOptions()},
+		{"A service of yours, in any language (docs/your-service.md)", s.targetOptions()},
 		{"The load (defaults: of scenario rush)", []option{
 			{"orders", "N", "orders of each cell", one(&s.Orders, wholeNumber(1, maxOrders))},
 			{"drivers", "N", "drivers after each order", one(&s.Drivers, wholeNumber(1, maxRequests))},
@@ -104,6 +106,8 @@ func (s *settings) topics() []topic {
 // as its keys, those that stand in target.FileSchema.
 func (s *settings) targetOptions() []option {
 	return []option{
+		{"service", "COMMAND", "start it so, as often as -instances says, behind proxies, on the servers of -stack local. Filled in are " + fleet.Placeholders(), one(&s.Service, parseService)},
+		{"ready", "PATH", "with -service: an instance is ready once this answers 2xx (default: once it takes connections)", one(&s.ready, parseReady)},
 		{"targets", "URL,URL", "drive these instances instead of starting any, by their base URLs", one(&s.Target.URLs, parseTargets)},
 		{"target-file", "FILE", "these flags from a file (YAML: targets, path, body, header, grabbed, …); those given override it", one(&s.file, nonEmpty)},
 		{"path", "TEMPLATE", "of the grab, with {order} and {driver} (default /orders/{order}/grab)", one(&s.spec.Path, checked(target.CheckPath))},
@@ -119,6 +123,18 @@ func (s *settings) targetOptions() []option {
 		{"lease", "D", "for how long a lock of theirs lives without renewal, by which a stuck order is told (default 30s)", one(&s.Target.Lease, atLeast(time.Millisecond))},
 		{"admin-token", "TOKEN", "bearer token for the targets' control calls", one(&s.Target.Token, bearer)},
 	}
+}
+
+func parseService(text string) (*fleet.Service, error) {
+	s, err := fleet.ParseService(text)
+	return &s, err
+}
+
+func parseReady(text string) (string, error) {
+	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
+		return "", errors.New("want a path behind the base URL, as in /healthz")
+	}
+	return text, nil
 }
 
 func checkRule(text string) error {
@@ -239,7 +255,7 @@ func (s *settings) readFile(fs *flag.FlagSet) error {
 }
 
 // attaches says whether the run is against a service that runs already.
-func (s *settings) attaches() bool { return len(s.Target.URLs) > 0 }
+func (s *settings) attaches() bool { return len(s.Target.URLs) > 0 || s.Service != nil }
 
 // unrecorded flags do not make a run what it is, or hold secrets: they are not
 // written down with it, and may be given anew when it is resumed.

@@ -19,6 +19,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
+	"grablab/internal/stack"
 	"grablab/internal/tap"
 	"grablab/internal/target"
 )
@@ -47,6 +48,15 @@ var samples = map[string]sample{
 	"redlock":   {"h:1, h:2,h:3", external, func(s *settings) { s.Stack.Redlock = []string{"h:1", "h:2", "h:3"} }},
 	"sentinel":  {"h:1, h:2", external + " -sentinel-master m", func(s *settings) { s.Stack.Sentinel = []string{"h:1", "h:2"} }},
 	"instances": {"3", "", func(s *settings) { s.Instances = 3 }},
+	"service": {"x {port}", "", func(s *settings) {
+		service, _ := fleet.ParseService("x {port}")
+		s.Service, s.Together = &service, s.Rate > 0 && !s.given["rate"]
+		started(s)
+	}},
+	"ready": {"/up", "-service x{port}", func(s *settings) {
+		s.ready, s.Service.Ready = "/up", "/up"
+		started(s)
+	}},
 	"targets": {"http://h:1/,https://h:2/shop/", "", func(s *settings) {
 		s.Target.URLs, s.Together = []string{"http://h:1", "https://h:2/shop"}, s.Rate > 0 && !s.given["rate"]
 	}},
@@ -86,6 +96,14 @@ var samples = map[string]sample{
 	"zk":              {"z:1,y:2", external, func(s *settings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
 	"etcd":            {"e:1", external, func(s *settings) { s.Stack.Etcd = []string{"e:1"} }},
 	"quiet":           {"true", "", func(s *settings) { s.quiet = true }},
+}
+
+// started is what follows from a -service.
+func started(s *settings) {
+	s.Stack.Kind, s.Workers, s.TTL = stack.Local, 2, target.DefaultLease
+	if s.Scenario != "peak" {
+		s.Budget = serviceBudget
+	}
 }
 
 const (
@@ -323,31 +341,44 @@ func TestBadUsage(t *testing.T) {
 		"-stack external -db x -sentinel-master m":              "needs -sentinel ADDR",
 		"-schedule f -stack local -strategies all":              "one of -strategies at a time",
 		"-stack external -db x -redis h:1 -sentinel h:2":        "cannot be combined with -redis",
-		"-sentinel h:1":                       "goes with -stack external",
-		"-redis h:1":                          "goes with -stack external",
-		"-stack local -redlock h:1":           "goes with -stack external",
-		"-db x":                               "goes with -stack external or -targets",
-		"-instances 0":                        "want a whole number from 1",
-		"-targets h:1":                        "want the base URL",
-		"-targets ftp://h":                    "want the base URL",
-		"-targets http://h:65536":             "want the base URL",
-		"-targets http://h:1?x=1":             "want the base URL",
-		"-targets http://h:1,http://h:1/":     "named twice",
-		"-targets http://h:1 -stack local":    "-stack cannot be combined with -targets",
-		"-targets http://h:1 -instances 3":    "-instances cannot be combined with -targets",
-		"-first-order 5":                      "goes with -targets",
-		"-targets http://h:1 -first-order 0":  "want the id of an order",
-		"-admin-token x":                      "goes with -targets",
-		"-path /x/{order}":                    "-path goes with -targets",
-		"-ledger-query SELECT":                "-ledger-query goes with -targets",
-		"-target-file none.yaml":              "-target-file: open none.yaml",
-		"-expectations none.yaml":             "-expectations: open none.yaml",
-		"-targets http://h:1 -work 5ms":       "-work has no effect on -targets",
-		"-targets http://h:1 -ttl 5s":         "-ttl has no effect on -targets",
-		"-targets http://h:1 -wait 5s":        "-wait has no effect on -targets",
-		"-targets http://h:1 -guard naive":    "-guard has no effect on -targets",
-		"-targets http://h:1 -db u@tcp(h)/d":  "-db has no effect without -ledger-query",
-		"-targets http://h:1 -ledger-query x": "-ledger-query needs -db",
+		"-sentinel h:1":                                              "goes with -stack external",
+		"-redis h:1":                                                 "goes with -stack external",
+		"-stack local -redlock h:1":                                  "goes with -stack external",
+		"-db x":                                                      "goes with -stack external or -targets",
+		"-instances 0":                                               "want a whole number from 1",
+		"-targets h:1":                                               "want the base URL",
+		"-targets ftp://h":                                           "want the base URL",
+		"-targets http://h:65536":                                    "want the base URL",
+		"-targets http://h:1?x=1":                                    "want the base URL",
+		"-targets http://h:1,http://h:1/":                            "named twice",
+		"-targets http://h:1 -stack local":                           "-stack cannot be combined with -targets",
+		"-targets http://h:1 -instances 3":                           "-instances cannot be combined with -targets",
+		"-first-order 5":                                             "goes with -service or -targets",
+		"-targets http://h:1 -first-order 0":                         "want the id of an order",
+		"-admin-token x":                                             "goes with -service or -targets",
+		"-path /x/{order}":                                           "-path goes with -service or -targets",
+		"-ledger-query SELECT":                                       "-ledger-query goes with -service or -targets",
+		"-target-file none.yaml":                                     "-target-file: open none.yaml",
+		"-expectations none.yaml":                                    "-expectations: open none.yaml",
+		"-service x":                                                 "{port} does not stand in it",
+		"-service x{port}{redsi}":                                    "did you mean {redis}?",
+		"-service x{port} -targets http://h:1":                       "-targets cannot be combined with -service",
+		"-service x{port} -stack embedded":                           "-stack must be local with -service",
+		"-service x{port} -db u@tcp(h)/d":                            "-db cannot be combined with -service",
+		"-service x{port} -work 5ms":                                 "-work has no effect: {work_ms}",
+		"-service x{port} -ttl 5s":                                   "-ttl has no effect: {ttl_ms}",
+		"-service x{port}{ttl_ms} -lease 5s":                         "-lease has no effect: {ttl_ms}",
+		"-service x{port} -wait 5s":                                  "-wait has no effect on a -service",
+		"-service x{port} -instances 1 -faults pause":                "must be 2 or more",
+		"-service x{port} -ledger-query UPDATE":                      "want one that begins with SELECT",
+		"-ready /up":                                                 "-ready goes with -service",
+		"-service x{port} -ready up":                                 "want a path",
+		"-targets http://h:1 -work 5ms":                              "-work has no effect on -targets",
+		"-targets http://h:1 -ttl 5s":                                "-ttl has no effect on -targets",
+		"-targets http://h:1 -wait 5s":                               "-wait has no effect on -targets",
+		"-targets http://h:1 -guard naive":                           "-guard has no effect on -targets",
+		"-targets http://h:1 -db u@tcp(h)/d":                         "-db has no effect without -ledger-query",
+		"-targets http://h:1 -ledger-query x":                        "-ledger-query needs -db",
 		"-targets http://h:1 -db u@tcp(h)/d -ledger-query UPDATE":    "-ledger-query: ledger: bad query: want one that begins with SELECT",
 		"-targets http://h:1 -db x -ledger-query SELECT(?,?)":        "-db: ledger: bad database address",
 		"-targets http://h:1 -path /grab":                            "-path: {order} stands neither there",

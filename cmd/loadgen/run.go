@@ -44,7 +44,9 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	if err != nil {
 		return complain(stderr, err)
 	}
-	s.Out, s.Begin = out.path, out.begin
+	if s.Out, s.Begin = out.path, out.begin; s.Service != nil {
+		s.Stack.Logs = out.path
+	}
 	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/experiment"
@@ -29,27 +31,37 @@ func (s *settings) validate() error {
 
 // checkCombinations rejects flags that conflict, or that need another flag.
 func (s *settings) checkCombinations() error {
-	targets, external := s.attaches(), s.Stack.Kind == stack.External
+	service, foreign, external := s.Service != nil, s.attaches(), s.Stack.Kind == stack.External
+	targets := len(s.Target.URLs) > 0
+	knob := func(name string) bool { return service && s.Service.Uses(name) }
 	isPeak, faulty := s.Scenario == "peak", s.faulty()
 	for _, rule := range []struct {
 		flags []string
 		wrong bool
 		why   string
 	}{
+		{[]string{"targets"}, service, "cannot be combined with -service, which starts its own"},
+		{[]string{"ready"}, !service, "goes with -service"},
+		{[]string{"stack"}, service && s.Stack.Kind != stack.Local, "must be local with -service, which is to be struck at servers of its own"},
+		{[]string{"db"}, service, "cannot be combined with -service, which gets a database of its own ({db_host} and so on)"},
 		{[]string{"stack", "redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd", "instances"}, targets, "cannot be combined with -targets, whose instances run already"},
 		{[]string{"redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd"}, !external, "goes with -stack external, for the other stacks start their own"},
 		{[]string{"db"}, !external && !targets, "goes with -stack external or -targets, for the other stacks start their own"},
 		{[]string{"db"}, targets && s.query == "" && !s.opensBySQL(), "has no effect without -ledger-query SQL, which reads the targets' ledger there"},
 		{[]string{"work", "ttl", "wait", "guard", "on-lost", "clock-offset"}, targets, "has no effect on -targets, which are set up already"},
+		{[]string{"wait", "guard", "on-lost", "clock-offset"}, service, "has no effect on a -service, which does as it does"},
+		{[]string{"work"}, service && !knob("work_ms"), "has no effect: {work_ms} does not stand in the command of -service"},
+		{[]string{"ttl"}, service && !knob("ttl_ms"), "has no effect: {ttl_ms} does not stand in the command of -service; say with -lease for how long its lock lives"},
+		{[]string{"lease"}, knob("ttl_ms"), "has no effect: {ttl_ms} stands in the command of -service, and is -ttl"},
 		{[]string{"ledger-query"}, targets && !s.given["db"], "needs -db DSN, where that ledger is"},
-		{[]string{"first-order"}, targets && s.opensByCall(), "has no effect with a call of -open-orders, which says where orders begin"},
+		{[]string{"first-order"}, foreign && s.opensByCall(), "has no effect with a call of -open-orders, which says where orders begin"},
 		{[]string{"open-orders"}, targets && s.opensBySQL() && !s.given["db"], "needs -db DSN with it, where its statements are run"},
-		{[]string{"open-orders"}, targets && s.opensBySQL() && !s.given["first-order"], "needs -first-order ID with it, where the orders begin that its statements open"},
+		{[]string{"open-orders"}, foreign && s.opensBySQL() && !s.given["first-order"], "needs -first-order ID with it, where the orders begin that its statements open"},
 		{[]string{"warmup"}, isPeak, "cannot be combined with -scenario peak, whose every step warms up the next"},
 		{[]string{"sentinel"}, s.given["redis"], "cannot be combined with -redis, which it replaces"},
 		{[]string{"sentinel"}, !s.given["sentinel-master"], "needs -sentinel-master NAME with it"},
 		{[]string{"sentinel-master"}, !s.given["sentinel"], "needs -sentinel ADDR with it"},
-		{[]string{"first-order", "admin-token", "target-file", "path", "method", "body", "header", "grabbed", "taken", "busy", "open-orders", "ledger-query", "lease"}, !targets, "goes with -targets"},
+		{[]string{"first-order", "admin-token", "target-file", "path", "method", "body", "header", "grabbed", "taken", "busy", "open-orders", "ledger-query", "lease"}, !foreign, "goes with -service or -targets"},
 		{[]string{"rate", "orders", "duration"}, isPeak, "cannot be combined with -scenario peak, which searches the rate by itself"},
 		{[]string{"p99"}, !isPeak, "goes with -scenario peak"},
 		{[]string{"budget"}, !isPeak && !faulty, "goes with -scenario peak or with faults"},
@@ -60,7 +72,7 @@ func (s *settings) checkCombinations() error {
 		{[]string{"instances"}, faulty && s.Instances < 2, "must be 2 or more with a fault, which strikes one of them"},
 		{[]string{"duration"}, s.given["orders"], "cannot be combined with -orders, which it replaces"},
 		{[]string{"duration"}, s.Rate == 0, "needs -rate, for this scenario fires all at once"},
-		{[]string{"clock-offset"}, !targets && s.Instances < 2, "needs -instances 2 or more, for it sets the second one's clock"},
+		{[]string{"clock-offset"}, !foreign && s.Instances < 2, "needs -instances 2 or more, for it sets the second one's clock"},
 	} {
 		for _, name := range rule.flags {
 			if rule.wrong && s.given[name] {
@@ -127,11 +139,16 @@ func (s *settings) describeTarget() (err error) {
 	if !shape.TellsDrivers() {
 		s.notes.add("note: neither -path, -body nor a -header has {driver}: the service cannot tell one driver from another")
 	}
-	if s.Stack.DSN == "" {
+	dsn := s.Stack.DSN
+	if s.Service != nil {
+		s.startService()
+		dsn = "grablab@tcp(127.0.0.1:3306)/grablab" // as it will be
+	}
+	if dsn == "" {
 		return nil
 	}
 	s.Target.Database = target.Database{DSN: s.Stack.DSN, Query: s.query}
-	if err := ledger.Check(s.Stack.DSN, s.query); err != nil {
+	if err := ledger.Check(dsn, s.query); err != nil {
 		flag := "-db"
 		if errors.Is(err, ledger.ErrQuery) {
 			flag = "-ledger-query"
@@ -140,6 +157,23 @@ func (s *settings) describeTarget() (err error) {
 	}
 	return nil
 }
+
+// startService sets what follows from a service that is to be started.
+func (s *settings) startService() {
+	s.Service.Ready, s.Stack.Kind = s.ready, stack.Local
+	if !s.Service.Uses("ttl_ms") {
+		s.TTL = cmp.Or(s.Target.Lease, target.DefaultLease)
+	}
+	if !s.given["worker-stacks"] {
+		s.Workers = 2 // its instances may be large
+	}
+	if !s.given["budget"] && s.Scenario != "peak" {
+		s.Budget = serviceBudget
+	}
+}
+
+// serviceBudget is for a cell in which the points are struck one after the other.
+const serviceBudget = 15 * time.Minute
 
 // faulty says whether any cell has a fault.
 func (s *settings) faulty() bool {
