@@ -1,0 +1,44 @@
+package shop;
+
+import java.util.Arrays;
+import java.util.List;
+import org.redisson.Redisson;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+import org.springframework.beans.factory.annotation.Value;
+import org.springframework.boot.SpringApplication;
+import org.springframework.boot.autoconfigure.SpringBootApplication;
+import org.springframework.context.annotation.Bean;
+
+/** Drivers grab orders: a service to be tested from outside. It knows nothing of who tests it. */
+@SpringBootApplication
+public class App {
+    public static void main(String[] args) {
+        SpringApplication.run(App.class, args);
+    }
+
+    /** The client of the one Redis. Its watchdog renews a lock that was taken without a lease. */
+    @Bean(destroyMethod = "shutdown")
+    RedissonClient redisson(@Value("${spring.data.redis.host}:${spring.data.redis.port}") String address,
+                            @Value("${shop.ttl-ms}") long ttlMs) {
+        return connect(address, ttlMs);
+    }
+
+    /** Those of the independent nodes of a Redlock; none: there are no such nodes. */
+    @Bean
+    List<RedissonClient> nodes(@Value("${shop.redlock}") String addresses, @Value("${shop.ttl-ms}") long ttlMs) {
+        return Arrays.stream(addresses.split(",")).filter(a -> !a.isBlank()).map(a -> connect(a, ttlMs)).toList();
+    }
+
+    private static RedissonClient connect(String address, long ttlMs) {
+        Config config = new Config();
+        config.setLockWatchdogTimeout(ttlMs);
+        config.setThreads(4).setNettyThreads(4);
+        config.useSingleServer()
+            .setAddress("redis://" + address)
+            .setConnectionMinimumIdleSize(1)
+            .setConnectionPoolSize(16)
+            .setSubscriptionConnectionMinimumIdleSize(1);
+        return Redisson.create(config);
+    }
+}

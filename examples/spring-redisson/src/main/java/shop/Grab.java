@@ -1,0 +1,155 @@
+package shop;
+
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.Callable;
+import java.util.concurrent.TimeUnit;
+import org.redisson.RedissonMultiLock;
+import org.redisson.RedissonRedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.springframework.beans.factory.annotation.Value;
+import org.springframework.data.redis.core.StringRedisTemplate;
+import org.springframework.data.redis.core.script.DefaultRedisScript;
+import org.springframework.data.redis.core.script.RedisScript;
+import org.springframework.jdbc.core.JdbcTemplate;
+import org.springframework.stereotype.Service;
+import org.springframework.transaction.support.TransactionTemplate;
+
+/**
+ * The grab in the article's order of steps: read the order, work, look whether it is free, write. What stands
+ * around it is the strategy.
+ */
+@Service
+class Grab {
+    enum Outcome { GRABBED, TAKEN, BUSY, NONE }
+
+    interface Strategy {
+        Outcome grab(long order, long driver) throws Exception;
+    }
+
+    private static final RedisScript<Long> UNLOCK = new DefaultRedisScript<>(
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0", Long.class);
+
+    private final JdbcTemplate db;
+    private final TransactionTemplate transaction;
+    private final StringRedisTemplate redis;
+    private final RedissonClient redisson;
+    private final List<RedissonClient> nodes;
+    private final long ttlMs;
+    private final long workMs;
+    private final long waitMs;
+    private final Map<String, Strategy> strategies = new LinkedHashMap<>();
+    private volatile String current;
+
+    Grab(JdbcTemplate db, TransactionTemplate transaction, StringRedisTemplate redis, RedissonClient redisson,
+         List<RedissonClient> nodes, @Value("${shop.ttl-ms}") long ttlMs, @Value("${shop.work-ms}") long workMs,
+         @Value("${shop.wait-ms}") long waitMs, @Value("${shop.strategy}") String strategy) {
+        this.db = db;
+        this.transaction = transaction;
+        this.redis = redis;
+        this.redisson = redisson;
+        this.nodes = nodes;
+        this.ttlMs = ttlMs;
+        this.workMs = workMs;
+        this.waitMs = waitMs;
+        strategies.put("none", this::plain);
+        strategies.put("synchronized", this::inProcess);
+        strategies.put("setnx", this::setnx);
+        strategies.put("rlock", (o, d) -> under(redisson.getLock("lock:" + o), -1, o, d));
+        strategies.put("rlock-lease", (o, d) -> under(redisson.getLock("lease:" + o), ttlMs, o, d));
+        strategies.put("fair", (o, d) -> under(redisson.getFairLock("fair:" + o), -1, o, d));
+        if (!nodes.isEmpty()) {
+            strategies.put("redlock", (o, d) -> under(new RedissonRedLock(locks(o)), ttlMs, o, d));
+            strategies.put("multilock", (o, d) -> under(new RedissonMultiLock(locks(o)), ttlMs, o, d));
+        }
+        use(strategy);
+    }
+
+    Iterable<String> names() {
+        return strategies.keySet();
+    }
+
+    String current() {
+        return current;
+    }
+
+    long ttlMs() {
+        return ttlMs;
+    }
+
+    boolean use(String name) {
+        if (!strategies.containsKey(name)) {
+            return false;
+        }
+        current = name;
+        return true;
+    }
+
+    Outcome grab(long order, long driver) throws Exception {
+        return strategies.get(current).grab(order, driver);
+    }
+
+    /** Nothing protects the order. */
+    private Outcome plain(long order, long driver) throws Exception {
+        Integer status = read(order);
+        if (status == null) {
+            return Outcome.NONE;
+        }
+        Thread.sleep(workMs);
+        if (status != 0) {
+            return Outcome.TAKEN;
+        }
+        transaction.executeWithoutResult(s -> {
+            db.update("UPDATE orders SET status = 1, driver_id = ? WHERE id = ?", driver, order);
+            db.update("INSERT INTO wins (order_id, driver_id) VALUES (?, ?)", order, driver);
+        });
+        return Outcome.GRABBED;
+    }
+
+    private Integer read(long order) {
+        List<Integer> found = db.queryForList("SELECT status FROM orders WHERE id = ?", Integer.class, order);
+        return found.isEmpty() ? null : found.get(0);
+    }
+
+    private synchronized Outcome inProcess(long order, long driver) throws Exception {
+        return plain(order, driver);
+    }
+
+    /** SET NX PX, and an unlock that compares the token. */
+    private Outcome setnx(long order, long driver) throws Exception {
+        String key = "grab:" + order;
+        String token = UUID.randomUUID().toString();
+        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
+        while (!Boolean.TRUE.equals(redis.opsForValue().setIfAbsent(key, token, ttlMs, TimeUnit.MILLISECONDS))) {
+            if (System.nanoTime() > until) {
+                return Outcome.BUSY;
+            }
+            Thread.sleep(20);
+        }
+        return andThen(() -> plain(order, driver), () -> redis.execute(UNLOCK, List.of(key), token));
+    }
+
+    private RLock[] locks(long order) {
+        return nodes.stream().map(n -> n.getLock("node:" + order)).toArray(RLock[]::new);
+    }
+
+    /** A lock of Redisson. A lease of -1 is renewed for as long as the process lives. */
+    private Outcome under(RLock lock, long leaseMs, long order, long driver) throws Exception {
+        if (!lock.tryLock(waitMs, leaseMs, TimeUnit.MILLISECONDS)) {
+            return Outcome.BUSY;
+        }
+        return andThen(() -> plain(order, driver), lock::unlock);
+    }
+
+    /** As it is mostly written: if the lock has run out meanwhile, unlock throws, behind the write. */
+    private static Outcome andThen(Callable<Outcome> work, Runnable unlock) throws Exception {
+        try {
+            return work.call();
+        } finally {
+            unlock.run();
+        }
+    }
+}
