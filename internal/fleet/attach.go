@@ -99,17 +99,27 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	if health.Instance != "" && !named && !f.Started() {
 		in.ID = health.Instance
 	}
-	var strategies []Strategy
-	if f.call(ctx, http.MethodGet, in.URL+"/strategies", nil, &strategies) != nil {
-		strategies = nil
-	}
+	strategies, listed := f.strategiesOf(ctx, in.URL)
 	if index == 0 {
+		f.unlisted = !listed
 		f.Settings, f.Strategies, f.Foreign = health.Settings, strategies, len(strategies) == 0
 	}
 	if !slices.Equal(strategies, f.Strategies) {
 		return fmt.Errorf("%w: %s and %s have different strategies (GET /strategies); want instances of one service", ErrRefused, f.Instances[0].URL, in.URL)
 	}
 	return nil
+}
+
+// strategiesOf a target are those that it lists, or else the one that it has now.
+func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
+	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
+		return strategies, true
+	}
+	var current grab.CurrentStrategy
+	if f.call(ctx, http.MethodGet, base+"/strategy", nil, &current) == nil && current.Name != "" {
+		return []Strategy{{current.Name, true}}, false
+	}
+	return nil, false
 }
 
 // Known says whether the targets are grabsvc: whose settings they tell.

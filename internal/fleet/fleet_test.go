@@ -39,7 +39,9 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	in.args = in.arguments(u)
+	if in.exe, in.args, in.env, err = in.command(u); err != nil {
+		t.Fatal(err)
+	}
 	if err := in.start(t.Context()); !errors.Is(err, errPortTaken) {
 		t.Errorf("on a port that is taken: %v", err)
 	}
