@@ -177,14 +177,13 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 
 // row is what became of the orders on which the fault struck at a point.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
-	p := Point{Point: name}
+	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // also where it was interrupted before
 	var double, stuck, overlaps, misses int
 	competed := true
 	for _, c := range in.contests {
 		if c.point.String() != name {
 			continue
 		}
-		p.Strikes++
 		if c.struck {
 			p.Struck++
 		}

@@ -166,6 +166,13 @@ func isTaken(addr string) bool {
 	return false
 }
 
+// saysTaken says whether a service has ended because its port was taken, as runtimes print it. By now it may be free:
+// a connection from here may have had it for a moment.
+func saysTaken(log string) bool {
+	log = strings.ToLower(log)
+	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
+}
+
 // Command is the hidden subcommand by which this program is an instance.
 const Command = "instance"
 
@@ -261,7 +268,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 		switch {
 		case err == nil, errors.Is(err, errPortTaken):
 			return err
-		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && isTaken(in.addr)):
+		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && (isTaken(in.addr) || saysTaken(in.proc.LogTail()))):
 			return errPortTaken
 		case !in.alive():
 			return errors.New("it ended while starting")

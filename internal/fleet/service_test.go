@@ -75,3 +75,18 @@ func TestCallsOfAGrab(t *testing.T) {
 		}
 	}
 }
+
+// A service whose port was taken for a moment says so, in the words of its runtime.
+func TestSaysTaken(t *testing.T) {
+	for log, want := range map[string]bool{
+		"OSError: [Errno 98] Address already in use":                           true,
+		"java.net.BindException: Address already in use":                       true,
+		"Error: listen EADDRINUSE: address already in use 127.0.0.1:8004":      true,
+		"redis.exceptions.ConnectionError: Error 111 connecting to 127.0.0.1.": false,
+		"": false,
+	} {
+		if got := saysTaken(log); got != want {
+			t.Errorf("%q: %v", log, got)
+		}
+	}
+}
