@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -105,17 +104,10 @@ func (s *benchSettings) leaveOut() {
 
 // benchCommand is loadgen bench: flags, folder, rounds, table.
 func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parseBench(args)
-	if errors.Is(err, flag.ErrHelp) {
-		benchHelp(stdout)
-		return exitDone
-	}
-	if err != nil {
-		return complain(stderr, err)
-	}
-	ctx, stop := untilSignal(ctx)
-	defer stop()
+	return invoke(ctx, args, stdout, stderr, parseBench, benchHelp, (*benchSettings).execute)
+}
 
+func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) int {
 	s.Log, s.TTY = announce(s.Seed, s.format != "text", s.quiet, stdout, stderr)
 	out, err := newFolder(s.out, "bench", time.Now())
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -19,16 +18,10 @@ import (
 
 // exploreCommand is loadgen explore: flags, search, table, failures, schedules.
 func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parseExplore(args)
-	if errors.Is(err, flag.ErrHelp) {
-		exploreHelp(stdout)
-		return exitDone
-	}
-	if err != nil {
-		return complain(stderr, err)
-	}
-	ctx, stop := untilSignal(ctx)
-	defer stop()
+	return invoke(ctx, args, stdout, stderr, parseExplore, exploreHelp, (*exploreSettings).execute)
+}
+
+func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer) int {
 	results, err := s.explore(ctx, stderr)
 	if results == nil && err != nil {
 		return notSearched(err, stderr)

@@ -4,9 +4,10 @@
 // run starts a stack and two instances, fires at every chosen strategy, audits the
 // ledger, and writes a result folder; explore searches for the shortest schedule
 // that breaks a lock; bench measures each lock by itself; report renders result
-// folders again; workshop teaches by exercises, explain says what a word means. Each command is flags to settings (flags.go, bench.go, explore.go,
-// over options.go), checks of how they go together (validate.go), one call of a
-// package, and an exit code. Begin at commands, then runCommand.
+// folders again; workshop teaches by exercises, explain says what a word means. Each
+// command is flags to settings (flags.go, bench.go, explore.go, over options.go), checks
+// of how they go together (validate.go), one call of a package, and an exit code. Begin
+// at commands, then runCommand and invoke.
 package main
 
 import (

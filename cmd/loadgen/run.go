@@ -24,9 +24,16 @@ import (
 
 // runCommand is loadgen run: flags, folder, run, table, asserts.
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s, err := parseRun(args)
+	return invoke(ctx, args, stdout, stderr, parseRun, runHelp, (*settings).execute)
+}
+
+// invoke reads the settings of a command, or prints its help, and executes it until a signal comes.
+func invoke[S any](ctx context.Context, args []string, stdout, stderr io.Writer, parse func([]string) (S, error), help func(io.Writer),
+	execute func(S, context.Context, io.Writer, io.Writer) int,
+) int {
+	s, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
-		runHelp(stdout)
+		help(stdout)
 		return exitDone
 	}
 	if err != nil {
@@ -34,7 +41,10 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) in
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	return execute(s, ctx, stdout, stderr)
+}
 
+func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) int {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
 	}

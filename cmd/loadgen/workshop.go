@@ -144,20 +144,14 @@ const progressFile = "workshop.json"
 
 // workshopCommand is loadgen workshop: flags, and one call of a session.
 func workshopCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	w, err := parseWorkshop(args)
-	if errors.Is(err, flag.ErrHelp) {
-		workshopHelp(stdout)
-		return exitDone
-	}
-	if err != nil {
-		return complain(stderr, err)
-	}
-	ctx, stop := untilSignal(ctx)
-	defer stop()
+	return invoke(ctx, args, stdout, stderr, parseWorkshop, workshopHelp, (*workshopSettings).execute)
+}
+
+func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer) int {
 	if term.IsTerminal(int(os.Stdin.Fd())) {
 		w.stdin = os.Stdin
 	}
-	err = w.run(ctx, stdout, stderr)
+	err := w.run(ctx, stdout, stderr)
 	switch {
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "interrupted: what was done before is kept")
