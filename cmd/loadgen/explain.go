@@ -96,10 +96,7 @@ func explain(name string) (found []explanation, err error) {
 		}
 	}
 	if found == nil {
-		if near := nearest.Word(strings.ToLower(name), known); near != "" {
-			return nil, fmt.Errorf("there is no %q; did you mean %s?", name, near)
-		}
-		return nil, fmt.Errorf("there is no %q; -h lists what there is", name)
+		return nil, fmt.Errorf("there is no %q%s", name, nearest.Hint(strings.ToLower(name), known, "; -h lists what there is"))
 	}
 	return found, nil
 }

@@ -259,10 +259,7 @@ func parseEach[T any](text string, name func(T) string, find func(string) ([]T, 
 // noSuch is the error for a name that is not in known. It says what may have been
 // meant: one of those, or of the words that stand for several, as "all" does.
 func noSuch(kind, name string, known []string, words ...string) error {
-	if near := nearest.Word(name, append(words, known...)); near != "" {
-		return fmt.Errorf("there is no %s %q; did you mean %s?", kind, name, near)
-	}
-	return fmt.Errorf("there is no %s %q; there are %s", kind, name, strings.Join(known, ", "))
+	return fmt.Errorf("there is no %s %q%s", kind, name, nearest.Hint(name, append(words, known...), "; there are "+strings.Join(known, ", ")))
 }
 
 // format is one way to write a T down.

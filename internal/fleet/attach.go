@@ -135,13 +135,9 @@ func (f *Fleet) checkStrategies(names []string) error {
 	}
 	known := f.Names()
 	for _, name := range names {
-		if slices.Contains(known, name) {
-			continue
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("%w: the targets have no strategy %q%s", ErrRefused, name, nearest.Hint(name, known, "; they have "+strings.Join(known, ", ")))
 		}
-		if near := nearest.Word(name, known); near != "" {
-			return fmt.Errorf("%w: the targets have no strategy %q; did you mean %s?", ErrRefused, name, near)
-		}
-		return fmt.Errorf("%w: the targets have no strategy %q; they have %s", ErrRefused, name, strings.Join(known, ", "))
 	}
 	return nil
 }

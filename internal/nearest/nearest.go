@@ -12,6 +12,15 @@ func Word(word string, known []string) string {
 	return best
 }
 
+// Hint ends the sentence that there is no such word: with the one of known that may have been
+// meant, or else, if none is near, with otherwise.
+func Hint(word string, known []string, otherwise string) string {
+	if near := Word(word, known); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return otherwise
+}
+
 // distance of two words: how many bytes must be put in, left out or changed.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)

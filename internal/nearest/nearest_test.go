@@ -15,3 +15,13 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
+
+func TestHint(t *testing.T) {
+	known := []string{"none", "setnx"}
+	if got, want := nearest.Hint("setxn", known, "; there are two"), "; did you mean setnx?"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := nearest.Hint("zookeeper", known, "; there are two"), "; there are two"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -42,10 +42,10 @@ func parseExpectations(text []byte) ([]Expectation, error) {
 	add := func(strategy, fault string, v *value) error {
 		found, _, ok := catalog.FindFault(fault)
 		if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
-			return fmt.Errorf("%d: there is no fault %q%s", v.line, fault, meant(fault, faultNames()))
+			return fmt.Errorf("%d: there is no fault %q%s", v.line, fault, nearest.Hint(fault, faultNames(), ""))
 		}
 		if !slices.Contains(verdicts, v.text()) {
-			return fmt.Errorf("%d: there is no verdict %q%s", v.line, v.text(), meant(v.text(), verdicts))
+			return fmt.Errorf("%d: there is no verdict %q%s", v.line, v.text(), nearest.Hint(v.text(), verdicts, ""))
 		}
 		all = append(all, Expectation{strategy, found.Name, catalog.Verdict(v.text()), v.line})
 		return nil
@@ -73,12 +73,4 @@ func faultNames() []string {
 		names[i] = string(f)
 	}
 	return names
-}
-
-// meant is the word that may have been, as the end of a sentence.
-func meant(word string, known []string) string {
-	if near := nearest.Word(word, known); near != "" {
-		return "; did you mean " + near + "?"
-	}
-	return ""
 }

@@ -282,10 +282,7 @@ func explain(root *value, schema *jsonschema.Schema, err *jsonschema.ValidationE
 	case *kind.AdditionalProperties:
 		key := slices.Min(k.Properties)
 		known := propertiesOf(schema, err.InstanceLocation)
-		if near := nearest.Word(key, known); near != "" {
-			return fmt.Errorf("%d: there is no key %q; did you mean %s?", where.members[key].line, key, near)
-		}
-		return fmt.Errorf("%d: there is no key %q; there are %s", where.members[key].line, key, strings.Join(known, ", "))
+		return fmt.Errorf("%d: there is no key %q%s", where.members[key].line, key, nearest.Hint(key, known, "; there are "+strings.Join(known, ", ")))
 	case *kind.Type:
 		hint := ""
 		if k.Got == "object" && slices.Contains(k.Want, "string") {
