@@ -235,9 +235,9 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.trails.get("mysql-cas", func() (trail, error) {
-		return trail{calls: map[fault.Role][]control.Call{fault.Alone: {
+		return ourTrail(map[fault.Role][]control.Call{fault.Alone: {
 			{Phase: tap.Read, N: 1, Target: tap.DB}, {Phase: tap.Claim, N: 1, Target: tap.DB}, {Phase: tap.Release, N: 1000, Target: tap.DB},
-		}}}, nil
+		}}), nil
 	}); err != nil {
 		t.Fatal(err)
 	}

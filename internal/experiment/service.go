@@ -14,7 +14,6 @@ import (
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
 	"grablab/internal/grab/lock"
-	"grablab/internal/ledger"
 	"grablab/internal/tap"
 	"grablab/internal/wait"
 )
@@ -39,7 +38,7 @@ var cannot = map[catalog.Fault]string{
 }
 
 // startService starts a service, as often as there are instances.
-func (w *worker) startService(ctx context.Context, port int) (err error) {
+func (w *worker) startService(ctx context.Context, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
 		return err
@@ -49,11 +48,7 @@ func (w *worker) startService(ctx context.Context, port int) (err error) {
 		return err
 	}
 	t.Database.DSN = w.stack.DSN
-	if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query); err != nil {
-		return err
-	}
-	w.orders = theirOrders{w.fleet, t, w.theirs}
-	return nil
+	return w.useTheirOrders(ctx, t)
 }
 
 // serviceTrail is what the trail of a service has beyond that of our own instances: its
@@ -62,9 +57,6 @@ type serviceTrail struct {
 	parts   []tap.Phase    // of the calls
 	renewal []control.Call // that are made in the background, once each
 	needs   lock.Backend   // servers that the calls go to
-	work    control.Point  // where it begins: after the last read before the first write
-	claim   *control.Point // before the first write; nil: there is none
-	release *control.Point // before the first call behind it to the lock's servers; nil: there is none
 	table   string         // that is written to: a ledger, if there is one
 }
 
@@ -165,6 +157,21 @@ func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	return calls, err
 }
 
+// listedFor are the requests of a dry run so far, and those that come for so long from now.
+func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (before, meanwhile []control.Call, err error) {
+	if before, err = listed(ctx, in); err != nil {
+		return nil, nil, err
+	}
+	if !wait.For(ctx, long) {
+		return nil, nil, context.Cause(ctx)
+	}
+	all, err := listed(ctx, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	return before, all[len(before):], nil
+}
+
 // listCalls are the requests of one grab, in their order. Those that come behind its
 // answer are noted as late.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
@@ -176,15 +183,8 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 	if err := done(); err != nil {
 		return nil, fmt.Errorf("its grab failed: %w", err)
 	}
-	calls, err := listed(ctx, in)
-	if err == nil && !wait.For(ctx, quietFor) {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	all, err := listed(ctx, in)
-	for _, c := range all[len(calls):] {
+	calls, behind, err := listedFor(ctx, in, quietFor)
+	for _, c := range behind {
 		late[c.Phase] = true
 	}
 	return calls, err
@@ -194,7 +194,7 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 // another connection, since its own waits, and in the background, since the grab waits too.
 func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int64, t trail, lease time.Duration) (once []control.Call, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
-	done, err := w.dryGrabOf(ctx, in, order, &t.service.work)
+	done, err := w.dryGrabOf(ctx, in, order, &t.work)
 	if err != nil {
 		return nil, err
 	}
@@ -202,15 +202,8 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int
 	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
 		return nil, cmp.Or(err, errors.New("the grab did not come to its work"))
 	}
-	before, err := listed(ctx, in)
-	if err == nil && !wait.For(ctx, lease*2/3) {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	all, err := listed(ctx, in)
-	for _, c := range all[len(before):] {
+	_, meanwhile, err := listedFor(ctx, in, lease*2/3)
+	for _, c := range meanwhile {
 		if !slices.ContainsFunc(once, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target }) {
 			once = append(once, c)
 		}
@@ -229,14 +222,16 @@ func writes(c control.Call) bool {
 }
 
 // trailOf infers what the calls of a grab are for: what the lock's servers are asked before
-// the order is read takes the lock, what they are asked behind its write gives it back.
+// the order is read takes the lock, what they are asked behind its write gives it back, and
+// the work begins after the last read before the first write.
 func trailOf(calls []control.Call) trail {
 	t := &serviceTrail{}
+	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t}
 	write := slices.IndexFunc(calls, writes)
 	end := len(calls)
 	if write >= 0 {
 		end = write
-		t.claim = &control.Point{Phase: calls[write].Phase, N: calls[write].N}
+		all.claim = &control.Point{Phase: calls[write].Phase, N: calls[write].N}
 	}
 	work := max(0, end-1)
 	for i := end - 1; i >= 0; i-- {
@@ -250,7 +245,7 @@ func trailOf(calls []control.Call) trail {
 		switch {
 		case i == work:
 			part = fault.Work
-			t.work = control.Point{Phase: c.Phase, N: c.N, After: true}
+			all.work = control.Point{Phase: c.Phase, N: c.N, After: true}
 		case write >= 0 && i >= write && c.Target == tap.DB:
 			part = tap.Claim
 		case write >= 0 && i > write:
@@ -260,8 +255,8 @@ func trailOf(calls []control.Call) trail {
 		case i > work:
 			part = tap.Renew // a last look at the lock
 		}
-		if part == tap.Release && t.release == nil {
-			t.release = &control.Point{Phase: c.Phase, N: c.N}
+		if part == tap.Release && all.release == nil {
+			all.release = &control.Point{Phase: c.Phase, N: c.N}
 		}
 		t.parts = append(t.parts, part)
 		switch kind, _, _ := strings.Cut(string(c.Phase), " "); kind {
@@ -277,7 +272,7 @@ func trailOf(calls []control.Call) trail {
 			}
 		}
 	}
-	return trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t}
+	return all
 }
 
 // points are those of the calls of a grab, and of those that are made in the background
@@ -299,35 +294,4 @@ func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 		add(c, tap.Renew, true)
 	}
 	return all
-}
-
-// beforeClaim is where the first write of a grab is about to be sent; ok is false if it is
-// not known which that is.
-func (t trail) beforeClaim() (at control.Point, ok bool) {
-	switch {
-	case t.service == nil:
-		return beforeClaim, true
-	case t.service.claim == nil:
-		return at, false
-	}
-	return *t.service.claim, true
-}
-
-// beforeRelease likewise.
-func (t trail) beforeRelease() (at control.Point, ok bool) {
-	switch {
-	case t.service == nil:
-		return beforeRelease, true
-	case t.service.release == nil:
-		return at, false
-	}
-	return *t.service.release, true
-}
-
-// beforeWork is where a grab is held while calls in its background go on.
-func (t trail) beforeWork() control.Point {
-	if t.service == nil {
-		return fault.AfterRead
-	}
-	return t.service.work
 }

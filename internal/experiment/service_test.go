@@ -188,13 +188,11 @@ func TestTrailOf(t *testing.T) {
 		if text := strings.Join(parts, " "); text != tt.parts {
 			t.Errorf("%s: %s, want %s", callNames(tt.calls), text, tt.parts)
 		}
-		claim, hasClaim := got.beforeClaim()
-		release, hasRelease := got.beforeRelease()
-		if hasClaim != (tt.claim != "") || hasClaim && claim.String() != tt.claim || hasRelease != (tt.release != "") || hasRelease && release.String() != tt.release {
+		if claim, release := named(got.claim), named(got.release); claim != tt.claim || release != tt.release {
 			t.Errorf("%s: claim %q, release %q", callNames(tt.calls), claim, release)
 		}
-		if s := got.service; s.work.String() != tt.work || s.table != tt.table || s.needs != tt.needs {
-			t.Errorf("%s: work %q, table %q, needs %v", callNames(tt.calls), s.work, s.table, s.needs)
+		if s := got.service; got.work.String() != tt.work || s.table != tt.table || s.needs != tt.needs {
+			t.Errorf("%s: work %q, table %q, needs %v", callNames(tt.calls), got.work, s.table, s.needs)
 		}
 		for _, p := range got.points() {
 			if read, err := fault.ParsePoint(p.String()); err != nil || read.Point != p.Point {
@@ -202,4 +200,12 @@ func TestTrailOf(t *testing.T) {
 			}
 		}
 	}
+}
+
+// named is a point as text; "" of none.
+func named(p *control.Point) string {
+	if p == nil {
+		return ""
+	}
+	return p.String()
 }

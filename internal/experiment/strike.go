@@ -128,7 +128,7 @@ func (s *strike) holds(c *contest) []hold {
 	case c.point.Role == fault.HandingOver:
 		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: beforeClaim}})
 	case c.point.Background:
-		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: s.trail.beforeWork()}})
+		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: s.trail.work}})
 	}
 	if c.before != nil {
 		all = append(all, hold{s.other, beforeHold, control.Hold{Drivers: []int64{c.before.Driver}, At: beforeRead}})
@@ -136,12 +136,12 @@ func (s *strike) holds(c *contest) []hold {
 			all = append(all, hold{s.struck, retryHold, control.Hold{Drivers: faulted, At: secondTry}})
 		}
 	}
-	if at, ok := s.trail.beforeRelease(); ok && s.fault.Course == fault.BeforeHeal {
-		all = append(all, hold{s.struck, releaseHold, control.Hold{Drivers: faulted, At: at, Outcome: control.Delivered}})
+	if at := s.trail.release; at != nil && s.fault.Course == fault.BeforeHeal {
+		all = append(all, hold{s.struck, releaseHold, control.Hold{Drivers: faulted, At: *at, Outcome: control.Delivered}})
 	}
 	if s.trail.service != nil {
-		if at, ok := s.trail.beforeClaim(); ok && s.holdsContenders(c) {
-			all = append(all, hold{s.other, contenderHold, control.Hold{Drivers: []int64{0}, At: at}}) // whose call it is, is not known there
+		if at := s.trail.claim; at != nil && s.holdsContenders(c) {
+			all = append(all, hold{s.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // whose call it is, is not known there
 		}
 		return all
 	}

@@ -38,6 +38,11 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	if w.fleet.Known() {
 		w.cfg.asRunning(w.fleet.Settings)
 	}
+	return w.useTheirOrders(ctx, t)
+}
+
+// useTheirOrders has orders opened as their owner says, and their ledger read from the database if it is known.
+func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query); err != nil {
 			return err
@@ -101,13 +106,10 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 		known = at.Names()
 	}
 	for _, e := range cfg.Expect {
-		if slices.Contains(known, e.Strategy) {
-			continue
+		if !slices.Contains(known, e.Strategy) {
+			return fmt.Errorf("%w: -expectations, line %d: there is no strategy %q%s", fleet.ErrRefused, e.Line, e.Strategy,
+				nearest.Hint(e.Strategy, known, "; there are "+strings.Join(known, ", ")))
 		}
-		if near := nearest.Word(e.Strategy, known); near != "" {
-			return fmt.Errorf("%w: -expectations, line %d: there is no strategy %q; did you mean %s?", fleet.ErrRefused, e.Line, e.Strategy, near)
-		}
-		return fmt.Errorf("%w: -expectations, line %d: there is no strategy %q; there are %s", fleet.ErrRefused, e.Line, e.Strategy, strings.Join(known, ", "))
 	}
 	return nil
 }

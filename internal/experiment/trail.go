@@ -29,10 +29,18 @@ type trail struct {
 	queued int
 	// renews: renewals are made in the background.
 	renews  bool
-	service *serviceTrail // nil: of our own instances
+	service *serviceTrail  // nil: of our own instances
+	work    control.Point  // where it begins
+	claim   *control.Point // before the first write; nil: it is not known which that is
+	release *control.Point // before the first call that gives the lock back; nil likewise
 	// shares: one renewal may serve the grabs of several orders. Where it is held,
 	// it is held for all of them, and can be so but once.
 	shares bool
+}
+
+// ourTrail is that of our own instances, which name the phases of a grab.
+func ourTrail(calls map[fault.Role][]control.Call) trail {
+	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
 
 // trails keeps the trail of each strategy. It is safe for concurrent use.
@@ -146,7 +154,7 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	var last trail
 	for i := range dryRuns {
-		t := trail{calls: map[fault.Role][]control.Call{}}
+		t := ourTrail(map[fault.Role][]control.Call{})
 		for _, step := range []func(context.Context, *trail) error{d.alone, d.waiting, d.handingOver} {
 			if err := step(ctx, &t); err != nil {
 				return t, err
