@@ -94,8 +94,6 @@ func (k kind) token(text string) int {
 			n++
 		}
 		return n
-	case strings.TrimSpace(text[:1]) == "":
-		return 1
 	}
 	return 1
 }
