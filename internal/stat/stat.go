@@ -11,9 +11,12 @@ import (
 // Interval is a median with its 95 % confidence interval.
 type Interval struct{ Median, Low, High float64 }
 
+// Enough is how many values it takes for an interval of 95 %.
+const Enough = 6
+
 // Median of the values, with the interval between those order statistics that
 // hold the true median with at least 95 % (the sign test's; Hahn and Meeker,
-// Statistical Intervals, 5.2). Fewer than six values cannot promise that much:
+// Statistical Intervals, 5.2). Fewer than Enough values cannot promise that much:
 // their whole range is returned. No value at all gives NaN.
 func Median(values []float64) Interval {
 	n := len(values)

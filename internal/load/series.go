@@ -1,0 +1,119 @@
+package load
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// OverTime is how latencies went over time, in slices of equal length by when requests
+// were meant to be sent. A slice without a request has no latency.
+type OverTime struct {
+	SliceMS float64    `json:"slice_ms"`
+	N       []int      `json:"n"` // requests
+	P50     []*float64 `json:"p50"`
+	P99     []*float64 `json:"p99"`
+	SentP50 []*float64 `json:"sent_p50"` // from sending
+	SentP99 []*float64 `json:"sent_p99"`
+}
+
+// mostSlices is how many slices a series has: when there would be more, they get twice
+// as long.
+const mostSlices = 48
+
+// Series collects latencies over time in a fixed size, to a sixteenth.
+type Series struct {
+	slice  time.Duration
+	slices []slice
+}
+
+// slice counts the latencies of a slice, from the schedule and from sending.
+type slice struct {
+	n               int
+	scheduled, sent [512]uint32
+}
+
+// NewSeries returns an empty one.
+func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
+
+// Add adds the latencies of a request that was to be sent so long after the beginning.
+func (s *Series) Add(at, scheduled, sent time.Duration) {
+	at = max(at, 0)
+	for at/s.slice >= mostSlices {
+		s.halve()
+	}
+	i := int(at / s.slice)
+	for len(s.slices) <= i {
+		s.slices = append(s.slices, slice{})
+	}
+	here := &s.slices[i]
+	here.n++
+	here.scheduled[bucket(scheduled)]++
+	here.sent[bucket(sent)]++
+}
+
+// halve puts neighbours together.
+func (s *Series) halve() {
+	s.slice *= 2
+	for i := range s.slices {
+		if i%2 == 0 {
+			s.slices[i/2] = s.slices[i]
+			continue
+		}
+		to := &s.slices[i/2]
+		to.n += s.slices[i].n
+		for b := range to.scheduled {
+			to.scheduled[b] += s.slices[i].scheduled[b]
+			to.sent[b] += s.slices[i].sent[b]
+		}
+	}
+	s.slices = s.slices[:(len(s.slices)+1)/2]
+}
+
+// bucket of a latency: sixteen for each power of two of a microsecond.
+func bucket(d time.Duration) int {
+	us := uint64(min(max(d.Microseconds(), 0), math.MaxUint32))
+	if us < 16 {
+		return int(us)
+	}
+	e := bits.Len64(us) - 1
+	return (e-3)*16 + int(us>>(e-4)&15)
+}
+
+// upper is the longest latency of a bucket, in ms.
+func upper(bucket int) float64 {
+	if bucket < 16 {
+		return float64(bucket) / 1000
+	}
+	e := bucket/16 + 3
+	return float64(uint64(bucket%16+17)<<(e-4)-1) / 1000
+}
+
+// OverTime is nil when nothing was added.
+func (s *Series) OverTime() *OverTime {
+	if len(s.slices) == 0 {
+		return nil
+	}
+	o := &OverTime{SliceMS: float64(s.slice.Microseconds()) / 1000}
+	for i := range s.slices {
+		here := &s.slices[i]
+		o.N = append(o.N, here.n)
+		o.P50, o.P99 = append(o.P50, here.at(&here.scheduled, 0.5)), append(o.P99, here.at(&here.scheduled, 0.99))
+		o.SentP50, o.SentP99 = append(o.SentP50, here.at(&here.sent, 0.5)), append(o.SentP99, here.at(&here.sent, 0.99))
+	}
+	return o
+}
+
+// at is below which that share of the latencies lie; nil: there are none.
+func (s *slice) at(counts *[512]uint32, share float64) *float64 {
+	if s.n == 0 {
+		return nil
+	}
+	left := int(math.Ceil(share * float64(s.n)))
+	for b, n := range counts {
+		if left -= int(n); left <= 0 {
+			return new(upper(b))
+		}
+	}
+	return nil
+}
