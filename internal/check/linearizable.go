@@ -1,8 +1,6 @@
 package check
 
 import (
-	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -69,13 +67,6 @@ var grabOnce = porcupine.NondeterministicModel{
 			return []any{has, driver}
 		}
 	},
-	DescribeOperation: func(input, output any) string { return fmt.Sprintf("driver %d: %s", input, output) },
-	DescribeState: func(state any) string {
-		if state == int64(0) {
-			return "open"
-		}
-		return fmt.Sprintf("driver %d has it", state)
-	},
 }
 
 func winners(ops []Op) (n int) {
@@ -97,34 +88,13 @@ func linearize(ops []Op) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(grabOnce.ToModel(), operations(ops), linearizeTimeout)
 }
 
-// operations are ops as porcupine takes them, a line of its picture for each.
+// operations are ops as porcupine takes them.
 func operations(ops []Op) []porcupine.Operation {
 	list := make([]porcupine.Operation, len(ops))
 	for i, op := range ops {
 		list[i] = porcupine.Operation{
 			ClientId: i, Input: op.Driver, Output: op.Outcome, Call: int64(op.From), Return: int64(op.To),
-			Metadata: "instance " + op.Instance,
 		}
 	}
 	return list
-}
-
-// pictured bounds the grabs in a picture: a search that fails tries every order.
-const pictured = 12
-
-// Picture draws the grabs of one order, as far as they tell of it, as a page of
-// HTML that needs nothing else.
-func Picture(w io.Writer, r *Record, order int64) error {
-	var ops []Op
-	for _, op := range r.Ops {
-		if op.Order == order && len(ops) < pictured {
-			ops = append(ops, op)
-		}
-	}
-	model := grabOnce.ToModel()
-	_, info := porcupine.CheckOperationsVerbose(model, operations(ops), linearizeTimeout)
-	if err := porcupine.Visualize(model, info, w); err != nil {
-		return fmt.Errorf("check: picture of order %d: %w", order, err)
-	}
-	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -312,52 +311,6 @@ func tell(verdicts []check.Verdict) string {
 		fmt.Fprintf(&b, "\t%s %s: %s\n", v.Property, v.Result, v.Why)
 	}
 	return b.String()
-}
-
-// A picture is one page of HTML that stands alone and names every grab.
-func TestPicture(t *testing.T) {
-	s := sound()
-	s.enters(30, "A", 2, 77, 3)
-	s.claims(40, 44, "A", 2, 77, 3)
-	s.claims(41, 45, "B", 2, 78, 4)
-	var page strings.Builder
-	if err := check.Picture(&page, s.evidence().Record, 2); err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range []string{"<html", "driver 77: won", "driver 78: won", "instance B"} {
-		if !strings.Contains(page.String(), part) {
-			t.Errorf("the picture lacks %q", part)
-		}
-	}
-	for _, part := range []string{"driver 1: won", `src="http`, `href="http`} {
-		if strings.Contains(page.String(), part) {
-			t.Errorf("the picture has %q", part)
-		}
-	}
-}
-
-// Of many grabs a picture shows the first twelve, and what the order is in between.
-func TestPictureOfMany(t *testing.T) {
-	var rec check.Record
-	for n := range time.Duration(20) {
-		op := check.Op{Span: check.Span{Order: 2, Driver: int64(n) + 1, From: 2 * n, To: 2*n + 1}, Outcome: check.Taken}
-		if n == 0 {
-			op.Outcome = check.MayHave
-		}
-		rec.Ops = append(rec.Ops, op)
-	}
-	var page strings.Builder
-	if err := check.Picture(&page, &rec, 2); err != nil {
-		t.Fatal(err)
-	}
-	for part, want := range map[string]bool{
-		"driver 1: unknown": true, "driver 12: taken": true, "driver 13: taken": false,
-		"{open, driver 1 has it}": true, "{driver 1 has it}": true, "driver 0 has it": false,
-	} {
-		if strings.Contains(page.String(), part) != want {
-			t.Errorf("the picture has %s: %v, want %v", part, !want, want)
-		}
-	}
 }
 
 // Scanned in any interleaving of the instances, a history comes to the same.

@@ -37,8 +37,26 @@ type Timeline struct {
 	Name     string `json:"name,omitempty"`         // of the failure mode
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
-	Picture  string `json:"picture,omitempty"` // file beside run.json
+
+	// What a drawing of the order needs: its events in the order of time, without their
+	// strategy; how many there were beyond those that are kept; when the first step was;
+	// and its rows in the ledger.
+	Events  []history.Event `json:"events,omitempty"`
+	Further int             `json:"further_events,omitempty"`
+	Begins  time.Duration   `json:"begins_ns,omitempty"`
+	Rows    []Row           `json:"rows,omitempty"`
 }
+
+// Row is one of the ledger.
+type Row struct {
+	Driver   int64  `json:"driver"`
+	Instance string `json:"instance"`
+	Token    string `json:"token,omitempty"`
+}
+
+// mostEvents bounds those that a timeline keeps: three times what twenty drivers need who
+// try once.
+const mostEvents = 480
 
 // Step is one fact of a timeline.
 type Step struct {
@@ -66,7 +84,13 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	if len(shown) == 0 {
 		return Timeline{}, false
 	}
-	t = Timeline{Order: c.Order, Property: c.Property, Steps: b.steps(shown)}
+	t = Timeline{Order: c.Order, Property: c.Property, Steps: b.steps(shown), Begins: shown[0].T}
+	t.Events, t.Further = b.kept(shown)
+	for _, g := range ledger {
+		if g.Order == c.Order {
+			t.Rows = append(t.Rows, Row{g.Driver, g.Instance, g.Token})
+		}
+	}
 	first, last := actorOf(shown[0]), actorOf(shown[len(shown)-1])
 	facts := c.Fault.Shows() | c.Guard.Shows()
 	if slices.ContainsFunc(shown, func(e history.Event) bool { return b.freesAnother(e, first, last) }) {
@@ -76,6 +100,32 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 		t.Mode, t.Name, t.Cure = m.ID, m.Name, m.Cure
 	}
 	return t, true
+}
+
+// kept are the events of the order: of too many, all of those who did what was shown, and
+// the first of the others.
+func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
+	left := mostEvents
+	acts := func(e history.Event) bool {
+		return slices.ContainsFunc(shown, func(s history.Event) bool { return actorOf(s) == actorOf(e) })
+	}
+	for _, e := range b.events {
+		if acts(e) {
+			left--
+		}
+	}
+	for _, e := range b.events {
+		if !acts(e) {
+			left--
+		}
+		if acts(e) && len(events) < mostEvents || left >= 0 {
+			e.Strategy = ""
+			events = append(events, e)
+		} else {
+			further++
+		}
+	}
+	return events, further
 }
 
 // builder has what is known of one order.
@@ -176,23 +226,38 @@ func (b *builder) between(from time.Duration, last history.Event, one, other act
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother says whether e is a release while one of two actors is inside
-// who came in later.
+// freesAnother says whether e is a release that freed the lock of one of two actors, who had
+// come in later. A lock may be handed on before the answer to its release is there: the other
+// must have been inside when the release was called, or when the lease had ended.
 func (b *builder) freesAnother(e history.Event, one, other actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
 	}
+	called := b.called(e)
 	return slices.ContainsFunc(b.holds, func(h Hold) bool {
 		return h.actor() == actorOf(e) && h.Token == e.Token && slices.ContainsFunc(b.holds, func(v Hold) bool {
-			later := h.From < v.From && v.From < e.T && e.T < v.To
+			ended := b.Lease > 0 && v.From-h.From >= b.Lease
+			later := h.From < v.From && (v.From < called || ended) && v.From < e.T && e.T < v.To
 			return later && (v.actor() == one || v.actor() == other) && compareGroup(b.Excludes, h.Span, v.Span) == 0
 		})
 	})
 }
 
+// called is when the call was made that e answers; 0: it is not recorded.
+func (b *builder) called(e history.Event) (at time.Duration) {
+	for _, x := range b.events {
+		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
+			at = x.T
+		}
+	}
+	return at
+}
+
 // matters says whether e belongs in a timeline at all.
 func (b *builder) matters(e history.Event) bool {
 	switch e.Op {
+	case history.Renew:
+		return false
 	case history.Acquire, history.Release:
 		return b.Excludes != catalog.NoExclusion && e.Kind != history.Invoke
 	case history.Grab:
@@ -325,4 +390,5 @@ var descriptions = map[string]string{
 	"release info": "lets go of the lock, in vain",
 	"lost info":    "learns that its lease is lost",
 	"strike info":  "the fault strikes",
+	"strike ok":    "goes on",
 }

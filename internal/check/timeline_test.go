@@ -497,20 +497,23 @@ func TestReleaseFreesAnother(t *testing.T) {
 		left     int
 		want     string
 	}{
-		{"entered later, and is inside", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 20, 70, freed},
-		{"is inside for a moment longer", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 11, 31, freed},
-		{"had entered before", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 9, 70, ranOut},
-		{"had entered at the same instant", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 10, 70, ranOut},
-		{"enters as the release returns", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 30, 70, ranOut},
-		{"enters afterwards", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 31, 70, ranOut},
-		{"leaves as the release returns", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 20, 30, ranOut},
-		{"had left before", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release ok", 20, 25, ranOut},
-		{"the release is refused", catalog.Global, "10 C/9 acquire ok \n 30 C/9 release fail code=lease_lost", 20, 70, ranOut},
+		{"entered later, and is inside", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 20, 70, freed},
+		{"is inside for a moment longer", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 11, 31, freed},
+		{"enters before it is called", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 28, 70, freed},
+		{"is handed the lock before the answer", catalog.Global, "10 C/9 acquire ok \n 15 C/9 release invoke \n 30 C/9 release ok", 20, 70, ranOut},
+		{"enters before the answer, when the lease had ended", catalog.Global, "10 C/9 acquire ok \n 15 C/9 release invoke \n 36 C/9 release ok", 35, 70, freed},
+		{"had entered before", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 9, 70, ranOut},
+		{"had entered at the same instant", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 10, 70, ranOut},
+		{"enters as the release returns", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 30, 70, ranOut},
+		{"enters afterwards", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 31, 70, ranOut},
+		{"leaves as the release returns", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 20, 30, ranOut},
+		{"had left before", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 20, 25, ranOut},
+		{"the release is refused", catalog.Global, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release fail code=lease_lost", 20, 70, ranOut},
 		{"it does not release", catalog.Global, "10 C/9 acquire ok \n 30 C/9 read ok", 20, 70, ranOut},
-		{"the release is of another attempt, which came later", catalog.Global, "10 C/9 acquire ok token=x \n 25 C/9 acquire ok token=y \n 30 C/9 release ok token=y", 20, 70, ranOut},
-		{"the release is of another driver with the same token, who came later", catalog.Global, "10 C/9 acquire ok token=x \n 25 C/8 acquire ok token=x \n 30 C/8 release ok token=x", 20, 70, ranOut},
-		{"the lock is that of another process", catalog.PerProcess, "10 C/9 acquire ok \n 30 C/9 release ok", 20, 70, ranOut},
-		{"the lock is that of the same process", catalog.PerProcess, "10 A/9 acquire ok \n 30 A/9 release ok", 20, 70, freed},
+		{"the release is of another attempt, which came later", catalog.Global, "10 C/9 acquire ok token=x \n 25 C/9 acquire ok token=y \n 29 C/9 release invoke token=y \n 30 C/9 release ok token=y", 20, 70, ranOut},
+		{"the release is of another driver with the same token, who came later", catalog.Global, "10 C/9 acquire ok token=x \n 25 C/8 acquire ok token=x \n 29 C/8 release invoke token=x \n 30 C/8 release ok token=x", 20, 70, ranOut},
+		{"the lock is that of another process", catalog.PerProcess, "10 C/9 acquire ok \n 29 C/9 release invoke \n 30 C/9 release ok", 20, 70, ranOut},
+		{"the lock is that of the same process", catalog.PerProcess, "10 A/9 acquire ok \n 29 A/9 release invoke \n 30 A/9 release ok", 20, 70, freed},
 	} {
 		for _, winners := range [][2]string{{"A/1", "B/2"}, {"B/2", "A/1"}} {
 			t.Run(tt.name+"/first "+winners[0], func(t *testing.T) {
@@ -523,6 +526,7 @@ func TestReleaseFreesAnother(t *testing.T) {
 					81 %s claim ok`, tt.third, tt.entered, tt.left, winners[0], winners[1]))
 				timeline, _ := check.Explain(events, ledger, check.Case{
 					Order: 2, Property: catalog.OneWinner, Fault: catalog.Pause, Excludes: tt.excludes, Breaks: []string{freed},
+					Lease: 25 * time.Millisecond,
 				})
 				if timeline.Mode != tt.want {
 					t.Errorf("got %s, want %s:\n%s", timeline.Mode, tt.want, render(timeline))

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// ProbeDriver is the first driver that belongs to no load: a harness looks by those
+// whether an order can still be grabbed.
+const ProbeDriver = 1_000_000_000
+
 // Kind says how far an event's operation had come, in Jepsen's terms.
 type Kind string
 
@@ -22,12 +26,13 @@ const (
 const (
 	Grab    = "grab"    // the whole, from request to answer
 	Acquire = "acquire" // of the lock; its ok opens the hold
+	Renew   = "renew"   // of the lease, by its background work; only what was confirmed
 	Read    = "read"
 	Claim   = "claim"   // the write of the winner
 	Release = "release" // its invoke closes the hold
 	Lost    = "lost"    // the holder learns that its lease is gone
 	Cell    = "cell"    // in the file of a run: the events of one follow; its fault is the note
-	Strike  = "strike"  // a fault holds or hits a grab; the note says where
+	Strike  = "strike"  // a fault holds or hits a grab; the note says where. Its ok: the grab goes on
 )
 
 // Code says what came of an operation that did not succeed, for programs; the
@@ -42,6 +47,9 @@ const (
 	Stale     Code = "stale"      // the database has seen a newer fencing token
 	LeaseLost Code = "lease_lost" // the lock was no longer the holder's
 )
+
+// Endless is the Lease of a lock that does not end by itself.
+const Endless time.Duration = -1
 
 // Event is one fact.
 type Event struct {
@@ -59,7 +67,10 @@ type Event struct {
 	Token       string `json:"token,omitempty"` // of the attempt
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
-	Note        string `json:"note,omitempty"`
+	// Lease is for how long the lease lives from then on without renewal, as its holder
+	// counts; Endless: it does not end by itself; 0: not known.
+	Lease time.Duration `json:"lease_ns,omitempty"`
+	Note  string        `json:"note,omitempty"`
 }
 
 // Recorder takes events. It fills in Seq, T and Instance, and is safe for

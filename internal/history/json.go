@@ -41,6 +41,10 @@ func (e Event) AppendJSON(b []byte) []byte {
 		b = strconv.AppendUint(b, e.Fence, 10)
 	}
 	b = appendOptional(b, `,"code":`, string(e.Code))
+	if e.Lease != 0 {
+		b = append(b, `,"lease_ns":`...)
+		b = strconv.AppendInt(b, int64(e.Lease), 10)
+	}
 	b = appendOptional(b, `,"note":`, e.Note)
 	return append(b, '}')
 }
