@@ -139,6 +139,8 @@ type Holds struct {
 	// Note is called for each call that a hold with Strike meets, before it is held,
 	// by one goroutine at a time; nil: not at all.
 	Note func(Call, Point)
+	// Ended is likewise called when such a call goes on; not for one that is refused.
+	Ended func(Call, Point)
 
 	mu     sync.Mutex
 	set    []*hold
@@ -149,6 +151,7 @@ type Holds struct {
 type hold struct {
 	Hold
 	name    string
+	ended   func(Call, Point) // of a strike; nil: it is not asked for
 	calls   []*call
 	changed chan struct{} // closes when another call comes, or the hold is removed
 }
@@ -173,7 +176,7 @@ func (h *Holds) Set(name string, what Hold) {
 	if h.counts == nil {
 		h.counts, h.resent = map[Call]int{}, map[Call]*call{}
 	}
-	h.set = append(h.set, &hold{Hold: what, name: name, changed: make(chan struct{})})
+	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
 }
 
 // Remove removes a hold, and delivers what it holds. Its error is ErrNoHold.
@@ -285,6 +288,9 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 		return false
 	}
 	c.State, c.outcome = Released, as
+	if by.Strike && by.ended != nil && as != Refused {
+		by.ended(c.Call, by.At)
+	}
 	close(c.released)
 	return true
 }

@@ -29,6 +29,9 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 	s.Note = func(c Call, at Point) {
 		r.Record(history.Event{Kind: history.Info, Op: history.Strike, Order: c.Order, Driver: c.Driver, Note: at.String()})
 	}
+	s.Ended = func(c Call, at Point) {
+		r.Record(history.Event{Kind: history.OK, Op: history.Strike, Order: c.Order, Driver: c.Driver, Note: at.String()})
+	}
 	return s
 }
 
@@ -39,7 +42,7 @@ func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.L
 // phase can be held, too.
 func (s *Server) Record(e history.Event) {
 	s.recorder.Record(e)
-	if e.Kind == history.OK {
+	if e.Kind == history.OK && e.Op != history.Renew { // no step of the grab itself
 		s.PhaseEnded(tap.Phase(e.Op), e.Order, e.Driver)
 	}
 }

@@ -34,6 +34,8 @@ type Point struct {
 	// Part is the phase to which a call of a service seems to belong, which itself is known
 	// by its name on the wire; "": the point's own.
 	Part tap.Phase
+	// Moment is a time since the grab was sent, where its calls are not known; "": it is a point.
+	Moment string
 }
 
 // part is the phase of the grab in which the point lies.
@@ -44,6 +46,9 @@ const Work tap.Phase = "work"
 
 // String is "before claim 1", "waiting: after acquire 2".
 func (p Point) String() string {
+	if p.Moment != "" {
+		return p.Moment
+	}
 	if p.Role == Alone {
 		return p.Point.String()
 	}

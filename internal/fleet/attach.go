@@ -15,6 +15,8 @@ import (
 
 	"grablab/internal/grab"
 	"grablab/internal/nearest"
+	"grablab/internal/proc"
+	"grablab/internal/stack"
 	"grablab/internal/target"
 )
 
@@ -55,7 +57,24 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 		in.ID = strings.TrimPrefix(strings.TrimPrefix(in.URL, "http://"), "https://")
 		f.Instances = append(f.Instances, in)
 	}
+	if err := f.identify(t.PIDs); err != nil {
+		return f, err
+	}
 	return f, f.Meet(ctx, t)
+}
+
+// identify takes the processes by their ids, one for each instance. One that is stopped goes
+// on again however this program ends.
+func (f *Fleet) identify(pids []int) (err error) {
+	for i, pid := range pids {
+		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
+			return fmt.Errorf("%w: -target-pid %d, of %s: %w", ErrRefused, pid, f.Instances[i].URL, err)
+		}
+	}
+	if pids != nil {
+		f.restored, err = stack.ContinueAtEnd(pids)
+	}
+	return err
 }
 
 // Meet finds out how much of the API instances know that are not ours.

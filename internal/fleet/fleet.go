@@ -44,6 +44,9 @@ type Fleet struct {
 	open      *target.Opening // how targets open orders; nil: by POST /orders
 	nextOrder int64           // where no call opens orders; 0: one does
 
+	// restored has the processes of targets go on that were stopped; nil: none can be.
+	restored func() error
+
 	// Of those that the fleet has started.
 	cfg     Config
 	stack   *stack.Stack
@@ -57,6 +60,7 @@ type Config struct {
 	Guard       order.Guard // "": each strategy's own
 	OnLost      grab.OnLost
 	ClockOffset time.Duration        // added to the wall clock of the second instance
+	Lab         string               // the page that shows them; "": there is none
 	Say         func(string, ...any) // what is worth telling the user
 }
 
@@ -125,6 +129,10 @@ func (f *Fleet) Stop() error {
 // Close ends the instances, as Stop does, and what stands between them and their servers.
 func (f *Fleet) Close() error {
 	err := f.Stop()
+	if f.restored != nil {
+		err = errors.Join(err, f.restored())
+		f.restored = nil
+	}
 	for _, in := range f.Instances {
 		if in.wires != nil {
 			err = errors.Join(err, in.wires.close())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -36,6 +37,8 @@ type Instance struct {
 	addr     string         // that it has
 	events   string         // its event file
 	proc     *stack.Process // nil: it was never started
+	theirs   *os.Process    // that serves a target; nil: it is not known
+	killed   bool           // and has been
 	wires    *wires         // of a service; nil: they are not yet open
 	exe      string         // as it was started
 	args     []string
@@ -200,6 +203,7 @@ func (in *Instance) arguments(u Setup) []string {
 		{"-zk", strings.Join(to.ZooKeeper, ",")},
 		{"-etcd", strings.Join(to.Etcd, ",")},
 		{"-guard", string(cfg.Guard)},
+		{"-lab", cfg.Lab},
 	} {
 		if server.addr != "" {
 			args = append(args, server.flag, server.addr)
@@ -227,10 +231,11 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive says whether the instance runs; of a target it is not known, and true.
+// alive says whether the instance runs; of a target that we have not killed it is not
+// known, and true.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
-		return true
+		return !in.killed
 	}
 	select {
 	case <-in.proc.Done():
@@ -305,10 +310,21 @@ func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, 
 }
 
 // Signal sends sig to the process.
-func (in *Instance) Signal(sig syscall.Signal) error { return in.proc.Signal(sig) }
+func (in *Instance) Signal(sig syscall.Signal) error {
+	if in.theirs == nil {
+		return in.proc.Signal(sig)
+	}
+	err := in.theirs.Signal(sig)
+	in.killed = in.killed || err == nil && sig == syscall.SIGKILL
+	return err
+}
 
-// Restart starts the instance again once it has died, with the strategy it had.
+// Restart starts the instance again once it has died, with the strategy it had. How a target
+// is started is not known: it stays dead.
 func (in *Instance) Restart(ctx context.Context) error {
+	if in.theirs != nil {
+		return nil
+	}
 	select {
 	case <-in.proc.Done():
 	case <-ctx.Done():

@@ -3,17 +3,19 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"grablab/internal/grab"
+	"grablab/internal/history"
 	"grablab/internal/wait"
 
 	"golang.org/x/sync/errgroup"
 )
 
 // ProbeDriver is the first driver that belongs to no load.
-const ProbeDriver = 1_000_000_000
+const ProbeDriver = history.ProbeDriver
 
 const (
 	probesAtOnce = 256
@@ -56,8 +58,9 @@ func (f *Fleet) isFree(ctx context.Context, id, driver int64, lease time.Duratio
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
+	asked := slices.DeleteFunc(slices.Clone(f.Instances), func(in *Instance) bool { return in.killed })
 	for n := 0; ; n++ {
-		outcome, err := f.probe(ctx, f.Instances[n%len(f.Instances)], id, driver)
+		outcome, err := f.probe(ctx, asked[n%len(asked)], id, driver)
 		switch outcome {
 		case grab.Grabbed, grab.Taken:
 			return true, nil

@@ -20,6 +20,7 @@ var notEmbedded = []struct {
 	{lock.SQLLocks, "locks on rows or by name, for SQLite locks its whole file"},
 	{lock.ZooKeeper, "ZooKeeper"},
 	{lock.Etcd, "etcd"},
+	{lock.RedisTracking, "CLIENT TRACKING in its Redis (miniredis)"},
 }
 
 // startEmbedded serves miniredis from this process and names a file for SQLite.

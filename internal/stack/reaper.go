@@ -47,6 +47,8 @@ func BeHelper() {
 	case reaperCommand:
 		_ = proc.SetTitle(reaperTitle) // else it is killed with its parent by name, and a later run does its work
 		err = reap(os.Stdin, os.Stdout)
+	case continueCommand:
+		err = continueAtEnd(os.Args[2:], os.Stdin, os.Stdout)
 	case barrierCommand:
 		err = proc.PassBarrier(os.Args[2:])
 	default:

@@ -4,13 +4,16 @@ import (
 	"context"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 )
 
 // Etcd returns options for the connections of an etcd client that make its
 // calls go through t, each try of a read that is repeated by itself. One
 // request to keep a lease alive, which goes over a stream, is one call with its
-// answer. Watches are none, as subscriptions are none. nil, if t is.
+// answer. Watches are none, as subscriptions are none, nor is what a client sends by
+// itself to keep all of its leases alive. nil, if t is.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -32,10 +35,17 @@ func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *g
 
 func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := open(ctx, desc, cc, method, opts...)
-	if err != nil || method != pb.Lease_LeaseKeepAlive_FullMethodName {
+	if err != nil || method != pb.Lease_LeaseKeepAlive_FullMethodName || isOfClient(ctx) {
 		return stream, err
 	}
 	return &etcdKeepAlive{ClientStream: stream, etcdTap: e}, nil
+}
+
+// isOfClient says whether a stream to keep leases alive is the client's own: on that one
+// requests are not answered one at a time. It alone asks for a leader.
+func isOfClient(ctx context.Context) bool {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
 }
 
 // etcdKeepAlive is a stream on which one request is answered at a time. The

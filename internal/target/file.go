@@ -70,12 +70,12 @@ func parseFile(text []byte) ([]Setting, error) {
 			}
 			settings = append(settings, Setting{key, text, v.line})
 		}
-		if key == "targets" { // of which the flag takes a list
-			urls := settings[len(settings)-len(m.values()):]
-			for _, u := range urls[1:] {
-				urls[0].Value += "," + u.Value
+		if key == "targets" || key == "target-pid" { // of which the flag takes a list
+			all := settings[len(settings)-len(m.values()):]
+			for _, one := range all[1:] {
+				all[0].Value += "," + one.Value
 			}
-			settings = settings[:len(settings)-len(urls)+1]
+			settings = settings[:len(settings)-len(all)+1]
 		}
 	}
 	return settings, nil

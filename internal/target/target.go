@@ -18,6 +18,7 @@ import (
 // Target is a service that was started elsewhere.
 type Target struct {
 	URLs  []string // base URLs of its instances; none: there is no such target
+	PIDs  []int    // of their processes, one for each, which faults may strike; nil: none may
 	Shape *Shape   // nil: Own
 	Token string   // bearer token for its control calls
 	// FirstOrder is where orders begin if they are not opened by a call: cells take
