@@ -133,13 +133,41 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	defer end()
 
 	began := time.Now()
-	lease, err := a.lock.Acquire(a.patience(lock.WithDriver(ctx, a.Driver)), a.key())
+	a.record(history.Invoke, history.Acquire, nil)
+	ctx = lock.OnRenewal(lock.WithDriver(ctx, a.Driver), a.renewed())
+	lease, err := a.lock.Acquire(a.patience(ctx), a.key())
 	a.waited += time.Since(began)
-	if err == nil {
-		a.token, a.fence = lease.Token(), lease.Fence()
+	if err != nil {
+		a.record(kindOf(err), history.Acquire, err)
+		return nil, err
 	}
-	a.record(kindOf(err), history.Acquire, err)
-	return lease, err
+	a.token, a.fence = lease.Token(), lease.Fence()
+	granted := a.event(history.OK, history.Acquire)
+	if bounded, ok := lease.(lock.Bounded); ok {
+		granted.Lease = leaseLeft(bounded.Until())
+	}
+	a.cfg.History.Record(granted)
+	return lease, nil
+}
+
+// renewed records renewals, which may come before the acquire has returned: of whose
+// token, they do not say.
+func (a *attempt) renewed() func(until time.Time) {
+	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
+	e.Token, e.Fence = "", 0
+	return func(until time.Time) {
+		e := e
+		e.Lease = leaseLeft(until)
+		recorder.Record(e)
+	}
+}
+
+// leaseLeft is what an event says of a lease that lives until then.
+func leaseLeft(until time.Time) time.Duration {
+	if until.IsZero() {
+		return history.Endless
+	}
+	return max(time.Until(until), 1) // 0 is not known
 }
 
 // patience lets an acquire of ctx wait for as long as the grab still may.
@@ -299,11 +327,15 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (a *attempt) record(kind history.Kind, op string, err error) {
-	e := history.Event{
+func (a *attempt) event(kind history.Kind, op string) history.Event {
+	return history.Event{
 		Kind: kind, Op: op, Order: a.Order, Driver: a.Driver,
 		Strategy: a.lock.Name, Token: a.token, Fence: a.fence,
 	}
+}
+
+func (a *attempt) record(kind history.Kind, op string, err error) {
+	e := a.event(kind, op)
 	if err != nil {
 		v := verdictOn(err)
 		e.Code, e.Note = history.Code(cmp.Or(v.reason, string(v.outcome))), err.Error()

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,6 +34,7 @@ type HTTPConfig struct {
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
+	Lab     string // URL of a page that shows this instance; "": there is none
 }
 
 // Bounds on what a client may ask for.
@@ -67,6 +69,7 @@ func (a api) routes() *gin.Engine {
 		refuse(c, http.StatusMethodNotAllowed, "%s takes no %s", c.Request.URL.Path, c.Request.Method)
 	})
 
+	r.GET("/", a.index)
 	r.POST("/orders/:order_id/grab", a.grab)
 	r.GET("/orders/:order_id", a.json(http.StatusOK, a.order))
 	r.POST("/orders", a.admin, a.json(http.StatusCreated, a.open))
@@ -224,8 +227,9 @@ type StrategyView struct {
 }
 
 func (a api) strategies(context.Context, *gin.Context) (any, error) {
-	views := make([]StrategyView, len(lock.Strategies))
-	for i, st := range lock.Strategies {
+	all := slices.Concat(lock.Strategies, lock.Peers)
+	views := make([]StrategyView, len(all))
+	for i, st := range all {
 		expect := make(map[catalog.Fault]catalog.Verdict, len(catalog.RunFaults))
 		for _, f := range catalog.RunFaults {
 			expect[f] = st.Expected(f)

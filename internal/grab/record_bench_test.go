@@ -17,7 +17,7 @@ import (
 )
 
 // newGrabber returns what grabs one fresh order after the other over the store
-// in memory, each with a lock and a win: eight events, the most of any grab.
+// in memory, each with a lock and a win: nine events, the most of any grab.
 func newGrabber(tb testing.TB, recorder history.Recorder) func() {
 	tb.Helper()
 	store := new(order.Mem)

@@ -1,6 +1,7 @@
 package instance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 			return err
 		}
 	}
-	opts := redis.UniversalOptions{Addrs: cfg.Redis, MinIdleConns: minIdle}
+	opts := redis.UniversalOptions{Addrs: cfg.Redis, MinIdleConns: cmp.Or(cfg.MinIdle, minIdle)}
 	if len(cfg.Sentinel) > 0 {
 		opts.Addrs, opts.MasterName = cfg.Sentinel, cfg.SentinelMaster
 	}
@@ -71,7 +72,7 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 			master, addr = "", node
 		}
 		c.redlock = append(c.redlock, c.dialRedis(cfg, fmt.Sprintf("redlock-%d", i+1),
-			redis.UniversalOptions{Addrs: []string{addr}, MasterName: master, MinIdleConns: minIdleNode}, sent))
+			redis.UniversalOptions{Addrs: []string{addr}, MasterName: master, MinIdleConns: cmp.Or(cfg.MinIdle, minIdleNode)}, sent))
 	}
 	return c, nil
 }

@@ -29,6 +29,9 @@ type Config struct {
 	Instance string // name; "": the port
 	DB       string // as order.Connect reads it
 	MaxConns int    // to the database
+	// MinIdle is how many connections each client of Redis keeps open beside those that are in
+	// use; 0: as many as a burst needs.
+	MinIdle int
 
 	Redis          []string // one server, or several nodes of one Cluster
 	Sentinel       []string // instead: the master that these name
@@ -48,7 +51,8 @@ type Config struct {
 
 	Events     string // file; "": none is written
 	AdminToken string
-	Control    bool // a harness on its own host may hold its calls and set its clock
+	Lab        string // URL of the page that shows the instance; "": none does
+	Control    bool   // a harness on its own host may hold its calls and set its clock
 
 	tap tap.Tap // of the clients; nil: none
 }
@@ -86,6 +90,7 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.TextVar((*duration)(&cfg.ClockOffset), "clock-offset", duration(0), "strategies see a wall clock that is `DURATION` ahead")
 	fs.StringVar(&cfg.Events, "events", "", "append what happens, as JSON lines, to `FILE`")
 	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
+	fs.StringVar(&cfg.Lab, "lab", "", "`URL` of a page that shows this instance, for its own first page to link to")
 	fs.BoolVar(&cfg.Control, hidden, false, "let a harness on this host hold calls and set the clock")
 	return fs
 }
@@ -245,6 +250,7 @@ func usage(w io.Writer) {
 POST /orders/{order_id}/grab, and GET /openapi.json tells the rest.
 
 Usage: grabsvc [flags]
+       grabsvc -version
 
 Each flag is also an environment variable: -clock-offset is GRABSVC_CLOCK_OFFSET.
 

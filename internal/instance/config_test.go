@@ -13,6 +13,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/instance"
 	"grablab/internal/order"
+	"grablab/internal/version"
 )
 
 func TestParse(t *testing.T) {
@@ -169,6 +170,13 @@ func TestMainWithTakenAddress(t *testing.T) {
 	code := instance.Main(t.Context(), []string{"-addr", l.Addr().String()}, nil, &stderr)
 	if code != instance.ExitAddrInUse || !strings.Contains(stderr.String(), l.Addr().String()) || strings.Count(stderr.String(), "\n") != 1 {
 		t.Errorf("exit %d: %s", code, &stderr)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if code := instance.Main(t.Context(), []string{"-version"}, &stdout, &stderr); code != 0 || !strings.HasPrefix(stdout.String(), "grabsvc "+version.Release+", module ") {
+		t.Errorf("exit %d, %q, %q", code, stdout.String(), stderr.String())
 	}
 }
 

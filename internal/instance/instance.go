@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/tap"
+	"grablab/internal/version"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -49,6 +51,10 @@ const ExitAddrInUse = 98
 // code: 0 done, 1 failed, 2 bad usage, ExitAddrInUse. A second signal ends the
 // process at once.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
+		fmt.Fprintln(stdout, version.Line("grabsvc"))
+		return 0
+	}
 	cfg, err := Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		usage(stdout)
@@ -150,7 +156,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 
 	handler := grab.NewHandler(service, grab.HTTPConfig{
 		Timeout: cfg.Timeout, Public: !isLoopback(listener.Addr()), AdminToken: cfg.AdminToken,
-		Ready: readiness(store, clients), Metrics: newMetrics(&sent), Log: log,
+		Ready: readiness(store, clients), Metrics: newMetrics(&sent), Log: log, Lab: cfg.Lab,
 	})
 	if harness != nil {
 		clients.warm(ctx, minIdleNode)
@@ -237,7 +243,7 @@ func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *
 func newEnv(cfg Config, c *clients, store order.Store, now func() time.Time, log *slog.Logger) lock.Env {
 	return lock.Env{
 		Node: cfg.Instance, Redis: c.redis, Redlock: c.redlock, Orders: store,
-		ZooKeeper: c.zooKeeper, Etcd: c.etcd,
+		ZooKeeper: c.zooKeeper, Etcd: c.etcd, AroundRedis: tap.Around(cfg.tap, cfg.Instance, "redis"),
 		TTL: cfg.TTL, Wait: cfg.Wait,
 		Now:   now,
 		Token: rand.Text,

@@ -7,6 +7,7 @@ import (
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/conformtest"
+	_ "grablab/internal/grab/lock/peers" // as lock.Peers
 )
 
 func TestMain(m *testing.M) { conformtest.Main(m, conformtest.OpenRedis, lock.Find) }
@@ -21,6 +22,9 @@ func TestConformance(t *testing.T) {
 	if os.Getenv("GRABLAB_PROVE") == "1" {
 		few, most = lock.Names(), lock.Names()
 	}
+	for _, st := range lock.Peers {
+		most = append(most, st.Name)
+	}
 	for _, stack := range []struct {
 		name  string
 		start func(testing.TB) conformtest.Nodes
@@ -32,8 +36,8 @@ func TestConformance(t *testing.T) {
 		t.Run(stack.name, func(t *testing.T) {
 			nodes := stack.start(t)
 			var subjects []conformtest.Subject
-			for _, st := range lock.Strategies {
-				if st.Needs&^(lock.Redis|lock.RedisQuorum) == 0 && slices.Contains(stack.names, st.Name) {
+			for _, st := range slices.Concat(lock.Strategies, lock.Peers) {
+				if st.Needs&^(lock.Redis|lock.RedisQuorum|lock.RedisTracking) == 0 && slices.Contains(stack.names, st.Name) {
 					subjects = append(subjects, nodes.Subject(st))
 				}
 			}

@@ -45,8 +45,9 @@ var etcd = Strategy{
 	Fences:   true,
 	Expect:   leaseExpect,
 	Excludes: catalog.Global,
+	Waiter:   "watches the key before its own",
 	Survives: leaseSurvives,
-	Breaks:   []string{"F15", "F28", "F29", "F41"},
+	Breaks:   []string{"F15", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.PerProcess}, // whose clients queue there first
 	New: func(env Env) (Locker, error) {
 		if env.Etcd == nil {

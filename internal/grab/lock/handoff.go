@@ -26,8 +26,9 @@ var handoffStrategy = Strategy{
 		catalog.Hang: catalog.Stuck,
 	},
 	Excludes: catalog.Global,
+	Waiter:   "is told, in its turn",
 	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
-	Breaks:   []string{"F15", "F17"},
+	Breaks:   []string{"F15", "F17", "F27"},
 	Promises: Promises{InOrder: catalog.PerProcess, Drift: 0.01, Heard: 0.5, ReleaseRetried: true},
 	New: func(env Env) (Locker, error) {
 		if err := needRedis(env); err != nil {

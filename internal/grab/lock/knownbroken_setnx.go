@@ -41,7 +41,7 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Title:  "setnx-nottl, leaving its key after a lost reply",
 	Breaks: []string{"F3", "F5", "F15", "F22", "F25"},
 	Expect: with(setnxNoTTL.Expect, catalog.Stuck, catalog.ReplyLost, catalog.Cancel),
-	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, cleanup: cancelled}.New,
+	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelled}.New,
 })
 
 // cancelled is a context on which no clean-up is sent.

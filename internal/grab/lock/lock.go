@@ -72,6 +72,14 @@ type Lease interface {
 	Release(ctx context.Context) error
 }
 
+// Bounded is a Lease whose holder knows when it ends.
+type Bounded interface {
+	// Until is when the lease ends if it is not renewed, on the monotonic clock and
+	// counted from before it was asked for, as its holder must; the zero Time: it does
+	// not end by itself.
+	Until() time.Time
+}
+
 // Checker is a Lease that can ask its servers whether it still stands.
 type Checker interface {
 	// Check returns ErrLost if the lease does not stand, and any other error if
@@ -127,6 +135,9 @@ type Env struct {
 
 	ZooKeeper *Ensemble
 	Etcd      *clientv3.Client // as DialEtcd opens it
+	// AroundRedis stands around every command that a client other than Redis sends to that
+	// server; nil: nothing does.
+	AroundRedis func(ctx context.Context, key string, call func() error) error
 
 	TTL  time.Duration // how long a lease lives without renewal, at least 1 ms
 	Wait time.Duration // how long Acquire waits; 0 tries once
@@ -155,6 +166,14 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	return d
 }
 
+type renewalKey struct{}
+
+// OnRenewal has renewed be called whenever a lease that is acquired with ctx has been
+// renewed in the background, with its new end. It must not block.
+func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
+	return context.WithValue(ctx, renewalKey{}, renewed)
+}
+
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
 // Backend is what a strategy runs on. A fault that touches none of it is n/a.
@@ -168,6 +187,7 @@ const (
 	SQLLocks // locks of a database session, on rows and by name
 	ZooKeeper
 	Etcd
+	RedisTracking // that the single Redis tells its clients which keys have changed
 )
 
 // Strategy is one entry of the registry: a lock, its guard, and what is
@@ -194,8 +214,22 @@ type Strategy struct {
 	// UntilClaim: the claim releases the lock. The next holder may be inside before
 	// the winner has left, and is kept apart from it until the claim only.
 	UntilClaim bool
-	Breaks     []string // its known failure modes (F1 …)
-	Promises   Promises
+	// Waiter is what who finds the lock taken does until it is free, in a few words; "": there
+	// is no lock.
+	Waiter   string
+	Breaks   []string // its known failure modes (F1 …)
+	Promises Promises
+
+	// Of a library's lock (Peers):
+	Module string // the Go module that it is in
+	Lease  string // what Env.TTL is to it, in a sentence
+	// Fails are the checks of package conformtest that it fails, each with the reason: its
+	// author promises less than Locker does, or other than it keeps.
+	Fails map[string]string
+	// Flaky are the checks that it fails at times, likewise: chance decides, or the load.
+	Flaky map[string]string
+	// Unexplorable says why it cannot run in virtual time; "": it can.
+	Unexplorable string
 
 	// New checks that the Env has what the strategy needs, and makes a locker.
 	New func(Env) (Locker, error)
@@ -241,10 +275,10 @@ func (s Strategy) Expected(f catalog.Fault) catalog.Verdict {
 	return catalog.Safe
 }
 
-// Find looks a strategy up by name, in Strategies and then in KnownBroken.
+// Find looks a strategy up by name, in Strategies, in Peers and then in KnownBroken.
 func Find(name string) (Strategy, error) {
 	named := func(s Strategy) bool { return s.Name == name }
-	for _, list := range [][]Strategy{Strategies, KnownBroken} {
+	for _, list := range [][]Strategy{Strategies, Peers, KnownBroken} {
 		if i := slices.IndexFunc(list, named); i >= 0 {
 			return list[i], nil
 		}

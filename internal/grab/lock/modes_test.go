@@ -21,7 +21,7 @@ func infer(s lock.Strategy, g order.Guard, f catalog.Fault, v catalog.Verdict) s
 
 // Whatever the registry expects to go wrong has a failure mode that explains it.
 func TestEveryExpectedFailureHasAMode(t *testing.T) {
-	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
+	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
 		for _, f := range catalog.FaultsBy(catalog.Run) {
 			v := s.Expected(f)
 			if (v == catalog.Unsafe || v == catalog.Stuck) && infer(s, s.Guard, f, v) == "" {
@@ -77,7 +77,7 @@ func TestModeOf(t *testing.T) {
 // What a strategy says it breaks by stands in the catalogue, and who is said to
 // have a cure exists.
 func TestModes(t *testing.T) {
-	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
+	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
 		for _, id := range s.Breaks {
 			if _, ok := catalog.FindMode(id); !ok {
 				t.Errorf("%s breaks by %s, which is not in the catalogue", s.Name, id)

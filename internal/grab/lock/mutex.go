@@ -20,6 +20,7 @@ var mutex = Strategy{
 	Guard:    order.Naive,
 	Expect:   everywhere(catalog.Unsafe),
 	Excludes: catalog.PerProcess,
+	Waiter:   "waits in its process",
 	Survives: catalog.RunFaults, // it has no lease to lose; its process is all it knows
 	Breaks:   []string{"F2"},
 	Promises: Promises{InOrder: catalog.PerProcess},

@@ -23,10 +23,11 @@ var mysqlForUpdate = Strategy{
 	Guard:    order.Naive,
 	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
 	Excludes: catalog.Global,
+	Waiter:   "waits in the database",
 	Survives: append(slices.Clip(sessionSurvives), catalog.ReplyLost), // the commit that is not answered has ended the lock
 	// Its commit lets go of the row. The next one reads what it wrote.
 	UntilClaim: true,
-	Breaks:     []string{"F15"},
+	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {
 		return newSessionLocker(env, func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error) {

@@ -25,6 +25,7 @@ var mysqlGetLock = Strategy{
 	Guard:    order.Naive,
 	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
 	Excludes: catalog.Global,
+	Waiter:   "waits in the database",
 	Survives: sessionSurvives,
 	Breaks:   []string{"F15", "F32"},
 	Promises: Promises{InOrder: catalog.PerProcess},

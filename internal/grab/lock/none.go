@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/order"
@@ -77,3 +78,4 @@ type plainLease struct{ token string }
 func (l plainLease) Token() string       { return l.token }
 func (plainLease) Fence() uint64         { return 0 }
 func (plainLease) Lost() <-chan struct{} { return nil }
+func (plainLease) Until() time.Time      { return time.Time{} }

@@ -17,6 +17,8 @@ type redisKeyLock struct {
 	// believesLate: a grant counts however long its reply took, as in the articles,
 	// which ask whether SETNX has set the key and never when (F12).
 	believesLate bool
+	// endless: nothing runs out.
+	endless bool
 	// cleanup makes the context of a clean-up; nil: cleanupContext.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
@@ -77,7 +79,11 @@ type redisKeyLease struct {
 	key   string
 	value string // what the key holds while it is ours; the token, unless set says otherwise
 	fence uint64 // 0, unless set says otherwise
+	until time.Time
 }
+
+// Until is Bounded's.
+func (l *redisKeyLease) Until() time.Time { return l.until }
 
 func (l *redisKeyLease) rename() {
 	l.token = l.env.Token()
@@ -95,6 +101,9 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if err == nil && ctx.Err() == nil && (l.believesLate || time.Since(sent) < l.env.TTL) {
+		if !l.endless {
+			l.until = sent.Add(l.env.TTL)
+		}
 		return true, nil
 	}
 	l.undo(ctx)

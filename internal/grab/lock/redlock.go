@@ -44,6 +44,7 @@ var redlock = Strategy{
 		catalog.FailoverSplit:    catalog.Unsafe,
 	},
 	Excludes: catalog.Global,
+	Waiter:   "asks again, after 25 to 200 ms",
 	Survives: allBut(catalog.Pause, catalog.RedisRestartMost, catalog.Amnesia, catalog.Partition, catalog.FailoverSplit),
 	Breaks:   []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
 	Promises: Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare},

@@ -42,6 +42,13 @@ func (r *renewer) Lost() <-chan struct{} {
 	return r.lost
 }
 
+// Until is Bounded's.
+func (r *renewer) Until() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.end
+}
+
 func (r *renewer) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,6 +95,7 @@ func (r *renewer) isLost() bool {
 
 func (r *renewer) run(ttl time.Duration, renew renewal) {
 	end := r.end
+	told, _ := r.ctx.Value(renewalKey{}).(func(time.Time))
 	timer := time.NewTimer(untilRenewal(time.Now(), end, ttl, true))
 	defer timer.Stop()
 	for {
@@ -104,6 +112,9 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 		}
 		if !r.extend(end, errors.Is(err, ErrLost)) {
 			return
+		}
+		if told != nil && err == nil {
+			told(end)
 		}
 		timer.Reset(untilRenewal(time.Now(), end, ttl, err == nil))
 	}

@@ -36,6 +36,7 @@ var setnx = Strategy{
 		catalog.SlowDB:        catalog.Unsafe, // its claim waits past its lease
 	},
 	Excludes: catalog.Global,
+	Waiter:   "asks again, after 2 to 100 ms",
 	Survives: allBut(outlivingLease...),
 	Breaks:   []string{"F11", "F17", "F38", "F39", "F40"},
 	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,

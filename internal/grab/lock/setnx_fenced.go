@@ -22,7 +22,7 @@ var setnxFenced = variant(setnx, Strategy{
 	Guard:  order.Fenced,
 	Fences: true,
 	Expect: map[catalog.Fault]catalog.Verdict{}, // safe under each
-	Breaks: []string{"F27"},
+	Breaks: []string{"F17", "F27"},
 	New:    newSetnxFenced,
 })
 

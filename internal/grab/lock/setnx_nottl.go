@@ -28,7 +28,7 @@ var setnxNoTTL = variant(setnx, Strategy{
 	},
 	Survives: allBut(catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.FailoverSplit),
 	Breaks:   []string{"F3", "F5", "F15"},
-	New:      redisKeyLock{set: setForever, unset: del, believesLate: true}.New,
+	New:      redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true}.New,
 })
 
 func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {

@@ -39,6 +39,10 @@ var Strategies = []Strategy{
 	handoffStrategy,
 }
 
+// Peers are the locks of other people's libraries, in a program that links package
+// peers, which sets them; none in any other, as in an instance that is deployed.
+var Peers []Strategy
+
 // KnownBroken lists deliberately wrong variants of correct strategies, which tests
 // and the explorer must find unsafe. Find knows them by name; no other list has them.
 var KnownBroken = []Strategy{

@@ -15,6 +15,9 @@ func TestRegistry(t *testing.T) {
 		if s.Name == "" || s.Title == "" || s.Family == "" || s.Source == "" || s.New == nil || s.Excludes == "" || len(s.Breaks) == 0 {
 			t.Errorf("%s leaves something out: %+v", s.Name, s)
 		}
+		if (s.Waiter == "") != (s.Excludes == catalog.NoExclusion) {
+			t.Errorf("%s excludes %s, and a waiter %q", s.Name, s.Excludes, s.Waiter)
+		}
 		if seen[s.Name] {
 			t.Errorf("two are called %s", s.Name)
 		}

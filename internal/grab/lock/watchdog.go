@@ -34,6 +34,7 @@ var watchdog = Strategy{
 		catalog.FailoverSplit: catalog.Unsafe,
 	},
 	Excludes: catalog.Global,
+	Waiter:   "is told, and looks at the end of the lease",
 	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
 	Promises: Promises{WakeUp: 1}, // who missed a message asks again when the lease would have ended

@@ -15,7 +15,7 @@ var watchdogFenced = variant(watchdog, Strategy{
 	Guard:  order.Fenced,
 	Fences: true,
 	Expect: map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
-	Breaks: []string{"F15", "F27"},
+	Breaks: []string{"F15", "F17", "F27"},
 	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, fenceKeys)
 		return fencedLocker{l, env.Redis}, err

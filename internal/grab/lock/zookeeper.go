@@ -36,6 +36,7 @@ var zooKeeper = Strategy{
 	Fences:   true,
 	Expect:   leaseExpect,
 	Excludes: catalog.Global,
+	Waiter:   "watches the node before its own",
 	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.Global},

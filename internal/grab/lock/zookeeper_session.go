@@ -112,6 +112,17 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	}
 }
 
+// Connect opens a session for a client that takes its own locks, and returns once there
+// is one. expired is called when it is over, before the next one begins, and must not
+// wait. lease is for how long the session lives without a sign of life; close ends it.
+func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (conn *zk.Conn, lease func() time.Duration, close func(), err error) {
+	s, err := e.open(ctx, timeout, expired, log)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return s.conn, s.Lease, func() { s.close(true) }, nil
+}
+
 // list has elements of a type that cannot be named here.
 func list[T any](elements ...T) []T { return elements }
 
@@ -153,11 +164,16 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Write tells of an error by the end of the connection only: the client would answer the
+// request twice, once for its Write and once for the connection, and hang for ever at the
+// second answer to a caller that has left.
 func (c *zkWire) Write(p []byte) (int, error) {
-	if c.session.silent.Load() {
-		return 0, io.ErrClosedPipe
+	if !c.session.silent.Load() {
+		if _, err := c.Conn.Write(p); err == nil {
+			return len(p), nil
+		}
 	}
-	return c.Conn.Write(p)
+	return len(p), c.Close()
 }
 
 // zkLog hands on what the client would print. It is told again, by errors.

@@ -12,6 +12,7 @@ import (
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/conformtest"
+	_ "grablab/internal/grab/lock/peers" // as lock.Peers
 	"grablab/internal/order"
 	"grablab/internal/stack/stacktest"
 
@@ -37,6 +38,10 @@ func TestConformance(t *testing.T) {
 
 	inZooKeeper := conformtest.Subject{Spec: servers{ZooKeeper: at.ZooKeeper}.spec(), Drop: ensemble.drop, Left: ensemble.left}
 	inEtcd := conformtest.Subject{Spec: servers{Etcd: at.Etcd}.spec(), Drop: cluster.drop, Left: cluster.left}
+	unseen := func(s conformtest.Subject) conformtest.Subject {
+		s.Unseen = true
+		return s
+	}
 	subjects := map[string]conformtest.Subject{
 		"mysql-getlock":    {Spec: servers{DSN: at.DSN}.spec(), Drop: dropName(db), Left: leftName(db), Settling: noticing},
 		"mysql-forupdate":  {Spec: servers{DSN: at.DSN}.spec(), Left: leftRow(db), Settling: noticing},
@@ -45,9 +50,11 @@ func TestConformance(t *testing.T) {
 		"zookeeper-fenced": inZooKeeper,
 		"etcd":             inEtcd,
 		"etcd-fenced":      inEtcd,
+		"etcd-mutex":       unseen(inEtcd),
+		"zk-lock":          unseen(inZooKeeper),
 	}
 	var all []conformtest.Subject
-	for _, st := range lock.Strategies {
+	for _, st := range slices.Concat(lock.Strategies, lock.Peers) {
 		if st.Needs&needs == 0 || slices.Contains(sameLocks, st.Name) && os.Getenv("GRABLAB_PROVE") != "1" {
 			continue
 		}

@@ -61,6 +61,25 @@ func TestSuite(t *testing.T) {
 	}
 }
 
+// A check that is said to fail must fail, and every other pass.
+func TestAgainst(t *testing.T) {
+	failed := errors.New("left behind")
+	for _, tt := range []struct {
+		said, fails, wrong bool
+	}{{false, false, false}, {false, true, true}, {true, false, true}, {true, true, false}} {
+		r, said := result{check: check{name: "busy"}}, map[string]string{"crowd": "another one"}
+		if tt.fails {
+			r.err = failed
+		}
+		if tt.said {
+			said["busy"] = "it does not wait"
+		}
+		if err := r.against(said); (err != nil) != tt.wrong {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}
+
 // flaw is what is wrong with a lock, and which checks are to find it.
 type flaw struct {
 	does  func(*flawed) // nil: nothing is wrong

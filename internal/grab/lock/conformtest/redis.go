@@ -138,12 +138,22 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 // EnvOf is an Env over the clients; TTL and Wait are still to be set.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
-		Redis:   single,
-		Redlock: redlock,
-		Now:     time.Now,
-		Token:   Token,
-		Rand:    rand.Float64,
+		Redis:       single,
+		Redlock:     redlock,
+		AroundRedis: aroundRedis,
+		Now:         time.Now,
+		Token:       Token,
+		Rand:        rand.Float64,
 	}
+}
+
+// aroundRedis is Replied for another client of Redis.
+func aroundRedis(ctx context.Context, _ string, call func() error) error {
+	err := call()
+	if lost := Replied(ctx); lost != nil {
+		return lost
+	}
+	return err
 }
 
 // Token is for Env: a name that was never used before.
@@ -154,7 +164,13 @@ func (n Nodes) Subject(st lock.Strategy) Subject {
 	s := Subject{Strategy: st, Spec: strings.Join(n, ","), Open: OpenRedis, Left: n.left}
 	if st.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
 		s.Drop = func(ctx context.Context, key string) error {
-			return n.each(func(c *redis.Client) error { return c.Del(ctx, key).Err() })
+			return n.each(func(c *redis.Client) error {
+				keys := []string{key}
+				for i := range 3 { // as rueidislock calls them
+					keys = append(keys, fmt.Sprintf("rueidislock:%d:%s", i, key))
+				}
+				return c.Del(ctx, keys...).Err()
+			})
 		}
 	}
 	return s

@@ -4,87 +4,112 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"strings"
+	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// newEtcdMutex makes the lock of etcd's own package concurrency. Two acquisitions
-// that share a session share a key, and both succeed (F28): each has a session
-// to itself for as long as it waits and holds.
+// etcdMutex is the lock of etcd's own package concurrency: a session keeps a lease
+// alive, and the oldest key under the lock's prefix has it. Two acquisitions that share a
+// session share a key, and both succeed (F28): each has a session to itself, as in the
+// package's examples, which is closed behind the lock.
+//
+// A session that is over closes Done. A, which has looked a moment before, writes all the
+// same (F29); while A's process lives the session does, even if the work hangs (F15).
+var etcdMutex = lock.Strategy{
+	Name:   "etcd-mutex",
+	Title:  "etcd's concurrency.Mutex, each on a session of its own",
+	Family: "consensus",
+	Source: "https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency",
+	Module: "go.etcd.io/etcd/client/v3",
+	Needs:  lock.Etcd,
+	Guard:  order.Naive,
+	Fences: true, // the revision of Mutex.Header
+	Expect: func() map[catalog.Fault]catalog.Verdict {
+		expect := unsafeUnder(catalog.Pause, catalog.Partition)
+		expect[catalog.Hang] = catalog.Stuck
+		return expect
+	}(),
+	Excludes:     catalog.Global,
+	Survives:     allBut(catalog.Pause, catalog.Partition),
+	Waiter:       "watches the key before its own",
+	Breaks:       []string{"F15", "F28", "F29", "F41"},
+	Lease:        "WithTTL of the session, in whole seconds (its default is 60 s); kept alive by the client",
+	Unexplorable: "its leases are kept alive by goroutines of the client, which live on from one schedule to the next",
+	New:          newEtcdMutex,
+}
+
 func newEtcdMutex(env lock.Env) (lock.Locker, error) {
 	if env.Etcd == nil {
 		return nil, errors.New("peers: etcd-mutex needs an etcd")
 	}
-	s := &sessions{client: env.Etcd, ttl: int(env.TTL.Seconds())}
-	return locker{acquire: s.acquire, close: s.close}, nil
-}
-
-// sessions is a pool: they are opened when first needed and then kept, so that
-// the lock is measured and not the grant of an etcd lease.
-type sessions struct {
-	client *clientv3.Client
-	ttl    int // s
-
-	mu   sync.Mutex
-	idle []*concurrency.Session
-}
-
-func (s *sessions) acquire(ctx context.Context, key string) (func(context.Context) error, error) {
-	session, err := s.get()
+	l := &etcdLocker{env: env, seconds: int((env.TTL + time.Second - 1) / time.Second)}
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+	defer cancel()
+	session, err := l.session(ctx, ctx)
 	if err != nil {
-		return nil, fmt.Errorf("peers: session of etcd: %w", err)
+		return nil, fmt.Errorf("%w: etcd at %s: %w", lock.ErrUnreachable, strings.Join(env.Etcd.Endpoints(), ","), err)
 	}
-	m := concurrency.NewMutex(session, key)
-	if err := m.Lock(ctx); err != nil {
-		s.put(session)
-		return nil, err
+	granted, err := env.Etcd.TimeToLive(ctx, session.Lease())
+	if err == nil {
+		l.lease = time.Duration(granted.GrantedTTL) * time.Second
 	}
-	return func(ctx context.Context) error {
-		defer s.put(session)
-		return m.Unlock(ctx)
-	}, nil
+	return l, errors.Join(err, session.Close())
 }
 
-func (s *sessions) get() (*concurrency.Session, error) {
-	if session := s.take(); session != nil {
+// serverTimeout is what a server may take to answer when a Locker is made.
+const serverTimeout = 5 * time.Second
+
+type etcdLocker struct {
+	env     lock.Env
+	seconds int
+	lease   time.Duration // that the server grants
+}
+
+func (*etcdLocker) Close() error           { return nil }
+func (l *etcdLocker) Lease() time.Duration { return l.lease }
+
+// session begins one, unless waiting ends before. It outlives ctx, and keeps its values.
+func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session, error) {
+	living, end := context.WithCancel(context.WithoutCancel(ctx))
+	begun := context.AfterFunc(waiting, end)
+	session, err := concurrency.NewSession(l.env.Etcd, concurrency.WithTTL(l.seconds), concurrency.WithContext(living))
+	if begun() && err == nil {
 		return session, nil
 	}
-	return concurrency.NewSession(s.client, concurrency.WithTTL(s.ttl))
+	end()
+	return nil, errors.Join(err, waiting.Err())
 }
 
-// take takes an idle session that has not expired; nil: there is none.
-func (s *sessions) take() *concurrency.Session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(s.idle) > 0 {
-		last := len(s.idle) - 1
-		session := s.idle[last]
-		s.idle = s.idle[:last]
-		select {
-		case <-session.Done():
-		default:
-			return session
-		}
+func (l *etcdLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	waiting, wait := ctx, lock.WaitIn(ctx, l.env.Wait)
+	if wait > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
 	}
-	return nil
-}
-
-func (s *sessions) put(session *concurrency.Session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.idle = append(s.idle, session)
-}
-
-func (s *sessions) close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	for _, session := range s.idle {
-		errs = append(errs, session.Close())
+	session, err := l.session(ctx, waiting)
+	if err != nil {
+		return nil, notAcquired(ctx, waiting, false, err)
 	}
-	return errors.Join(errs...)
+	m := concurrency.NewMutex(session, key)
+	if wait > 0 {
+		err = m.Lock(waiting)
+	} else {
+		err = m.TryLock(ctx)
+	}
+	if err != nil {
+		return nil, notAcquired(ctx, waiting, errors.Is(err, concurrency.ErrLocked), errors.Join(err, session.Close()))
+	}
+	return &lease{token: m.Key(), fence: uint64(m.Header().Revision), lost: session.Done(), release: func(ctx context.Context) error {
+		lost := isClosed(session.Done())
+		err := errors.Join(m.Unlock(ctx), session.Close())
+		return lostIf(lost || errors.Is(err, concurrency.ErrLockReleased) || errors.Is(err, rpctypes.ErrLeaseNotFound), err)
+	}}, nil
 }

@@ -1,80 +1,106 @@
 // Package peers puts the lock libraries that one would otherwise take behind
-// lock.Locker, so that they can be measured beside our own locks.
+// lock.Locker, so that they can be struck and measured beside our own locks.
 //
 // In goes a lock.Env, as for any strategy; out comes a lock.Locker that calls
-// the library and adds nothing to it. Each library runs with its defaults, and
-// those that poll also with a retry every 5 ms. So the contract of lock.Locker is
-// kept only as far as a library keeps it: a peer waits for as long as the library
-// does, and its leases neither name themselves nor tell of their loss.
+// the library as its own documentation does, and adds nothing to it. Env.TTL is given
+// to each by the option that it has for that, Env.Wait by the context, and everything
+// else is its default. What a library says by an error, a context or a channel is mapped
+// to ErrBusy, ErrLost and Lost; what it does not say is not found out for it. So the
+// contract of lock.Locker is kept only as far as a library keeps it: Strategy.Fails
+// names the checks of package conformtest that it does not pass.
 //
-// Strategies is the table to begin with; each library has a file. The service
-// never links this package, as a test in archtest checks.
+// Strategies is the table to begin with; each library has a file. A program that
+// links this package has it as lock.Peers, too. The service never does, as a test in
+// archtest checks.
 package peers
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
-
-	"github.com/bsm/redislock"
-	"github.com/go-redsync/redsync/v4"
 )
 
-// Strategies is every peer. Of a lock.Strategy it has the name, the title, the
-// needs and the constructor: what faults do to a library is not claimed here.
+// Strategies is every library, with its defaults.
 var Strategies = []lock.Strategy{
-	{Name: "redsync", Title: "go-redsync, one node, its defaults: retries after 50 to 250 ms", Needs: lock.Redis, Excludes: catalog.Global, New: newRedsync()},
-	{Name: "redsync-5ms", Title: "go-redsync, one node, retries after 5 ms", Needs: lock.Redis, Excludes: catalog.Global,
-		New: newRedsync(redsync.WithRetryDelay(shortDelay), redsync.WithTries(int(longestWait/shortDelay)))},
-	{Name: "redislock", Title: "bsm/redislock, its defaults: no retry, so it is called again at once", Needs: lock.Redis, Excludes: catalog.Global, New: newRedislock(nil)},
-	{Name: "redislock-5ms", Title: "bsm/redislock, retries after 5 ms", Needs: lock.Redis, Excludes: catalog.Global,
-		New: newRedislock(func() redislock.RetryStrategy { return redislock.LinearBackoff(shortDelay) })},
-	{Name: "rueidislock", Title: "rueidislock, its defaults: two of three keys", Needs: lock.Redis, Excludes: catalog.Global, New: newRueidislock(0)},
-	{Name: "rueidislock-1", Title: "rueidislock, KeyMajority 1", Needs: lock.Redis, Excludes: catalog.Global, New: newRueidislock(1)},
-	{Name: "etcd-mutex", Title: "etcd's concurrency.Mutex, a session for each worker", Needs: lock.Etcd, Excludes: catalog.Global, New: newEtcdMutex},
+	redsyncOne,
+	redislockOnce,
+	rueidislockThree,
+	rueidislockOne,
+	etcdMutex,
+	zkLock,
 }
+
+// WithOptions are those that poll, with a pause of 5 ms between two tries: the benchmark
+// has them to part the pause from the lock.
+var WithOptions = []lock.Strategy{
+	redsync5ms,
+	redislock5ms,
+}
+
+func init() { lock.Peers = Strategies }
 
 const (
 	shortDelay  = 5 * time.Millisecond
 	longestWait = 10 * time.Second // of a peer that counts its tries
 )
 
-// locker is a library's lock as a lock.Locker.
-type locker struct {
-	acquire func(ctx context.Context, key string) (release func(context.Context) error, err error)
-	close   func() error // nil: there is nothing to close
+// lease is a library's lock that is held.
+type lease struct {
+	token   string
+	fence   uint64
+	lost    <-chan struct{} // the library's own signal; nil: it has none
+	release func(context.Context) error
 }
 
-func (l locker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
-	release, err := l.acquire(ctx, key)
-	if err != nil {
-		return nil, err
-	}
-	return lease{release}, nil
-}
+func (l *lease) Token() string                     { return l.token }
+func (l *lease) Fence() uint64                     { return l.fence }
+func (l *lease) Lost() <-chan struct{}             { return l.lost }
+func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-func (l locker) Close() error {
-	if l.close == nil {
-		return nil
-	}
-	return l.close()
-}
-
-// lease knows how to release, and nothing else.
-type lease struct{ release func(context.Context) error }
-
-func (lease) Token() string                       { return "" }
-func (lease) Fence() uint64                       { return 0 }
-func (lease) Lost() <-chan struct{}               { return nil }
-func (l lease) Release(ctx context.Context) error { return l.release(ctx) }
-
-// busyIf makes a library's error a lock.ErrBusy if it says that the lock was taken.
-func busyIf(taken bool, err error) error {
-	if taken {
+// notAcquired is the error of an acquire that came to err, by which the library says that
+// the lock was taken, or not. waiting is ctx with the end of the wait.
+func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", ctx.Err(), err)
+	case taken || waiting.Err() != nil:
 		return fmt.Errorf("%w: %w", lock.ErrBusy, err)
+	default:
+		return err
 	}
-	return err
+}
+
+// lostIf makes an error of a release a lock.ErrLost if it says that.
+func lostIf(lost bool, err error) error {
+	if !lost {
+		return err
+	}
+	return fmt.Errorf("%w: %w", lock.ErrLost, err)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// allBut are the faults of a run but for these.
+func allBut(faults ...catalog.Fault) []catalog.Fault {
+	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return slices.Contains(faults, f) })
+}
+
+// expect has the order grabbed twice under some faults.
+func unsafeUnder(faults ...catalog.Fault) map[catalog.Fault]catalog.Verdict {
+	expect := map[catalog.Fault]catalog.Verdict{}
+	for _, f := range faults {
+		expect[f] = catalog.Unsafe
+	}
+	return expect
 }

@@ -4,25 +4,86 @@ import (
 	"context"
 	"errors"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 
 	"github.com/bsm/redislock"
 )
 
+// redislockOnce is bsm/redislock as its README shows it: one key with an expiry, which is
+// not extended unless the program calls Refresh, and no retry. It does not look at how
+// long a grant was under way (F12), undoes nothing when a reply is lost or its caller has
+// gone (F22, F25), and a lease that has run out tells nobody (F11).
+var redislockOnce = lock.Strategy{
+	Name:   "redislock",
+	Title:  "bsm/redislock; does not wait for a lock that is taken",
+	Family: "redis",
+	Source: "https://github.com/bsm/redislock#examples",
+	Module: "github.com/bsm/redislock",
+	Needs:  lock.Redis,
+	Guard:  order.Naive,
+	Expect: unsafeUnder(catalog.Slow, catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB,
+		catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB, catalog.Latency),
+	Excludes: catalog.Global,
+	Survives: allBut(append(outlivingLease, catalog.Latency)...),
+	Waiter:   "is turned away",
+	Breaks:   []string{"F11", "F12", "F17", "F22", "F25", "F38", "F39", "F40"},
+	Lease:    "the ttl of Obtain; never extended",
+	Fails: map[string]string{
+		"busy":                    waitsNot,
+		"wakes a waiter":          waitsNot,
+		"expiry frees the key":    waitsNot,
+		"cancelled while waiting": waitsNot,
+		"cancelled in the middle": handedOver,
+		"lost reply":              "a key whose reply is lost stays for a whole ttl",
+		"late reply":              "a grant that was under way for longer than the ttl is a lock all the same",
+	},
+	New: newRedislock(nil),
+}
+
+const waitsNot = "its default retry strategy is none"
+
+var redislock5ms = func() lock.Strategy {
+	s := redislockOnce
+	s.Name, s.Title, s.Waiter = "redislock-5ms", "bsm/redislock; tries every 5 ms", "asks again, after 5 ms"
+	s.New = newRedislock(func() redislock.RetryStrategy { return redislock.LinearBackoff(shortDelay) })
+	return s
+}()
+
 // newRedislock retries as retry says; nil: never, which is the library's default.
 func newRedislock(retry func() redislock.RetryStrategy) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
-		client := redislock.New(env.Redis)
-		return locker{acquire: func(ctx context.Context, key string) (func(context.Context) error, error) {
-			var opts redislock.Options
-			if retry != nil {
-				opts.RetryStrategy = retry()
-			}
-			l, err := client.Obtain(ctx, key, env.TTL, &opts)
-			if err != nil {
-				return nil, busyIf(errors.Is(err, redislock.ErrNotObtained), err)
-			}
-			return l.Release, nil
-		}}, nil
+		if env.Redis == nil {
+			return nil, errors.New("peers: redislock needs a Redis")
+		}
+		return redislockLocker{env, redislock.New(env.Redis), retry}, nil
 	}
+}
+
+type redislockLocker struct {
+	env    lock.Env
+	client *redislock.Client
+	retry  func() redislock.RetryStrategy
+}
+
+func (redislockLocker) Close() error { return nil }
+
+func (l redislockLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	options := redislock.Options{Token: l.env.Token()}
+	waiting := ctx
+	if wait := lock.WaitIn(ctx, l.env.Wait); l.retry != nil && wait > 0 {
+		options.RetryStrategy = l.retry()
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
+	held, err := l.client.Obtain(waiting, key, l.env.TTL, &options)
+	if err != nil {
+		return nil, notAcquired(ctx, waiting, errors.Is(err, redislock.ErrNotObtained), err)
+	}
+	return &lease{token: held.Token(), release: func(ctx context.Context) error {
+		err := held.Release(ctx)
+		return lostIf(errors.Is(err, redislock.ErrLockNotHeld), err)
+	}}, nil
 }

@@ -3,28 +3,105 @@ package peers
 import (
 	"context"
 	"errors"
+	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 )
 
+// redsyncOne is go-redsync over one node, as its README begins: one key with an expiry,
+// which is not extended unless the program calls Extend. A grant that took longer than
+// the expiry is none. A lock says until when it is valid (Until) and does not tell when
+// that has passed: A outlives it, B locks and writes, A writes (F11). An acquire whose
+// context ends in the middle undoes it on that very context, so that the key stays for a
+// whole expiry (F22). Over five nodes it is our redlock.
+var redsyncOne = lock.Strategy{
+	Name:   "redsync",
+	Title:  "go-redsync over one node; tries 32 times, 50 to 250 ms apart",
+	Family: "redis",
+	Source: "https://github.com/go-redsync/redsync#usage",
+	Module: "github.com/go-redsync/redsync/v4",
+	Needs:  lock.Redis,
+	Guard:  order.Naive,
+	Expect: unsafeUnder(catalog.Slow, catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB,
+		catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB),
+	Excludes: catalog.Global,
+	Survives: allBut(outlivingLease...),
+	Waiter:   "asks again, after 50 to 250 ms",
+	Breaks:   []string{"F11", "F17", "F22", "F38", "F39", "F40"},
+	Lease:    "WithExpiry (its default is 8 s); never extended",
+	Fails: map[string]string{
+		"cancelled in the middle": handedOver,
+	},
+	New: newRedsync(),
+}
+
+// handedOver is why a lock does not pass a check of what becomes of a caller who hangs up.
+const handedOver = "a lock that is granted while its caller hangs up is handed to him, who has to look at his context"
+
+// outlivingLease are the faults under which a holder stays inside when its lease in
+// one Redis has ended, and is not told.
+var outlivingLease = []catalog.Fault{
+	catalog.Slow, catalog.Pause, catalog.Hang, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB,
+	catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB, catalog.LateRelease,
+}
+
+var redsync5ms = func() lock.Strategy {
+	s := redsyncOne
+	s.Name, s.Title, s.Waiter = "redsync-5ms", "go-redsync over one node; tries every 5 ms", "asks again, after 5 ms"
+	s.New = newRedsync(redsync.WithRetryDelay(shortDelay), redsync.WithTries(int(longestWait/shortDelay)))
+	return s
+}()
+
 // newRedsync makes a mutex of go-redsync for every acquisition, because a mutex
-// that goroutines share frees the locks of the others.
+// that goroutines share frees the locks of the others (F23). Its values and its pauses are
+// drawn as it draws them, from what Env has to draw from.
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
-		sync := redsync.New(goredis.NewPool(env.Redis))
-		return locker{acquire: func(ctx context.Context, key string) (func(context.Context) error, error) {
-			m := sync.NewMutex(key, options...)
-			if err := m.LockContext(ctx); err != nil {
-				var taken *redsync.ErrTaken // after its last try: how many nodes were taken
-				return nil, busyIf(errors.Is(err, redsync.ErrFailed) || errors.As(err, &taken), err)
-			}
-			return func(ctx context.Context) error {
-				_, err := m.UnlockContext(ctx)
-				return err
-			}, nil
-		}}, nil
+		if env.Redis == nil {
+			return nil, errors.New("peers: redsync needs a Redis")
+		}
+		all := append([]redsync.Option{
+			redsync.WithExpiry(env.TTL),
+			redsync.WithGenValueFunc(func() (string, error) { return env.Token(), nil }),
+			redsync.WithRetryDelayFunc(func(int) time.Duration {
+				return 50*time.Millisecond + time.Duration(env.Rand()*float64(200*time.Millisecond))
+			}),
+		}, options...)
+		return redsyncLocker{env, redsync.New(goredis.NewPool(env.Redis)), all}, nil
 	}
+}
+
+type redsyncLocker struct {
+	env     lock.Env
+	sync    *redsync.Redsync
+	options []redsync.Option
+}
+
+func (redsyncLocker) Close() error { return nil }
+
+func (l redsyncLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	m := l.sync.NewMutex(key, l.options...)
+	waiting, err := ctx, error(nil)
+	if wait := lock.WaitIn(ctx, l.env.Wait); wait <= 0 {
+		err = m.TryLockContext(ctx)
+	} else {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+		err = m.LockContext(waiting)
+	}
+	if err != nil {
+		var taken *redsync.ErrTaken // after its last try
+		return nil, notAcquired(ctx, waiting, errors.Is(err, redsync.ErrFailed) || errors.As(err, &taken), err)
+	}
+	return &lease{token: m.Value(), release: func(ctx context.Context) error {
+		_, err := m.UnlockContext(ctx)
+		var taken *redsync.ErrTaken // it has another's value
+		return lostIf(errors.Is(err, redsync.ErrLockAlreadyExpired) || errors.As(err, &taken), err)
+	}}, nil
 }

@@ -5,14 +5,79 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
+	"grablab/internal/order"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 )
+
+// rueidislockThree is rueidislock with its defaults: two of three keys of one Redis are
+// the lock. It is extended, and Redis tells (CLIENT TRACKING) those who wait that a key
+// has gone, and the holder, whose context ends. The lock also ends with the context that
+// it was taken with.
+//
+// The expiry is a point in time, on the client's clock (SET PXAT): a client whose clock is
+// behind the server's by more than the lease sets keys that are gone at once (F9).
+var rueidislockThree = lock.Strategy{
+	Name:   "rueidislock",
+	Title:  "rueidislock: two of three keys in one Redis, extended, watched",
+	Family: "redis",
+	Source: "https://github.com/redis/rueidis/tree/main/rueidislock#readme",
+	Module: "github.com/redis/rueidis",
+	Needs:  lock.Redis | lock.RedisTracking,
+	Guard:  order.Naive,
+	Expect: func() map[catalog.Fault]catalog.Verdict {
+		// The holder is told of each of these, and is stopped behind its last look. Work that
+		// hangs loses the lock with its caller, who has a time-out.
+		expect := unsafeUnder(rueidislockTold...)
+		// Extensions are due half a lease after the reply to the acquire, and the lease counts
+		// from the request: a grant that was under way for longer is not extended in time.
+		expect[catalog.SlowDB] = catalog.Unknown
+		expect[catalog.PartitionDB] = catalog.Unknown
+		return expect
+	}(),
+	Excludes:     catalog.Global,
+	Survives:     allBut(append(rueidislockTold, catalog.SlowDB, catalog.PartitionDB)...),
+	Waiter:       "is told, and asks again",
+	Breaks:       []string{"F9", "F11", "F12", "F13", "F17", "F19", "F38", "F39", "F40"},
+	Lease:        "KeyValidity (its default is 5 s); extended at every half of it",
+	Unexplorable: "its client is one of its own, over sockets: no step of it can be decided",
+	Fails: map[string]string{
+		"unconfirmed renewals": "one extension that is not answered ends the lock",
+		"two processes":        "the lock ends with the context that it was taken with, before it is released",
+	},
+	Flaky: map[string]string{
+		"crowd": "a waiter needs two of three keys, and waiters that have one each keep each other from the lock: of 20 on a loaded machine none had it for 5 s",
+	},
+	New: newRueidislock(0),
+}
+
+var rueidislockTold = []catalog.Fault{
+	catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.ClientClock, catalog.NodeClock,
+	catalog.RedisFull, catalog.FailoverSplit,
+}
+
+// rueidislockOne has one key, as the README advises for one Redis.
+var rueidislockOne = func() lock.Strategy {
+	s := rueidislockThree
+	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key, extended, watched", newRueidislock(1)
+	s.Fails = maps.Clone(s.Fails)
+	s.Fails["cancelled in the middle"] = handedOver
+	s.Flaky = nil // it has one key
+	return s
+}()
 
 // newRueidislock needs so many of a lock's keys; 0: the library's default. The
 // library comes with a client of its own. It connects through the dialer of the
@@ -30,8 +95,14 @@ func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 		default:
 			return nil, errors.New("peers: rueidislock needs a single Redis, a Sentinel or a Cluster")
 		}
+		var releases sync.Map
 		l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 			KeyMajority: majority,
+			KeyValidity: env.TTL,
+			ClientBuilder: func(options rueidis.ClientOption) (rueidis.Client, error) {
+				client, err := rueidis.NewClient(options)
+				return rueidisClient{client, env, &releases}, err
+			},
 			ClientOption: rueidis.ClientOption{
 				InitAddress: addrs,
 				DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
@@ -42,13 +113,111 @@ func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 		if err != nil {
 			return nil, fmt.Errorf("peers: rueidislock: %w", err)
 		}
-		return locker{
-			acquire: func(ctx context.Context, key string) (func(context.Context) error, error) {
-				_, cancel, err := l.WithContext(ctx, key)
-				// cancel returns once the keys are gone, and cannot fail.
-				return func(context.Context) error { cancel(); return nil }, err
-			},
-			close: func() error { l.Close(); return nil },
-		}, nil
+		return rueidisLocker{env, l, &releases}, nil
 	}
+}
+
+type rueidisLocker struct {
+	env       lock.Env
+	lock      rueidislock.Locker
+	releasing *sync.Map // those that are under way, by key
+}
+
+func (l rueidisLocker) Close() error {
+	l.lock.Close()
+	return nil
+}
+
+// Acquire does not give its context a deadline for the wait: to the library that is the
+// end of the lock.
+func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	waiting, giveUp := context.WithCancel(context.WithValue(ctx, ofLease{}, true))
+	acquire := l.lock.TryWithContext
+	if wait := lock.WaitIn(ctx, l.env.Wait); wait > 0 {
+		acquire = l.lock.WithContext
+		defer time.AfterFunc(wait, giveUp).Stop()
+	}
+	held, release, err := acquire(waiting, key)
+	if err != nil {
+		defer giveUp()
+		return nil, notAcquired(ctx, waiting, errors.Is(err, rueidislock.ErrNotLocked), err)
+	}
+	return &lease{token: l.env.Token(), lost: held.Done(), release: func(ctx context.Context) error {
+		defer giveUp()
+		r := &releasing{ctx: ctx}
+		l.releasing.Store(key, r)
+		defer l.releasing.CompareAndDelete(key, r) // the next holder may be releasing by now
+		err := lostIf(held.Err() != nil, held.Err())
+		release() // which returns once the keys are gone, and cannot fail
+		if err == nil && r.found.Load() == 0 {
+			err = lostIf(true, errNoKey)
+		}
+		return err
+	}}, nil
+}
+
+var errNoKey = errors.New("rueidislock: the release found no key of its own")
+
+// releasing is a release under way. Whether it finds keys the library does not say; the
+// replies to its scripts do.
+type releasing struct {
+	ctx   context.Context
+	found atomic.Int32
+}
+
+// rueidisClient is the library's client with what Env puts around commands and clocks.
+type rueidisClient struct {
+	rueidis.Client
+	env       lock.Env
+	releasing *sync.Map
+}
+
+// Do makes every script of the library go through Env.AroundRedis: those of a release,
+// which the library sends on a context of its own, with the context of that. The deadline
+// that a script ends with is shifted by as much as the clock of Env is ahead.
+func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp rueidis.RedisResult) {
+	args := slices.Clone(cmd.Commands())
+	if len(args) < 6 || args[0] != "EVALSHA" && args[0] != "EVAL" {
+		return c.Client.Do(ctx, cmd)
+	}
+	if ahead := time.Until(c.env.Now()).Round(time.Millisecond); ahead != 0 {
+		if at, err := strconv.ParseInt(args[5], 10, 64); err == nil {
+			args[5] = strconv.FormatInt(at+ahead.Milliseconds(), 10)
+			cmd = c.Client.B().Arbitrary(args[:3]...).Keys(args[3]).Args(args[4:]...).Build().ToRetryable()
+		}
+	}
+	sent := false
+	call := func() error {
+		sent, resp = true, c.Client.Do(ctx, cmd)
+		return resp.Error()
+	}
+	whose, around := ctx, c.env.AroundRedis
+	r := c.releaseOf(ctx, args[3])
+	if r != nil {
+		whose = r.ctx
+	}
+	if around == nil {
+		around = func(_ context.Context, _ string, call func() error) error { return call() }
+	}
+	err := around(whose, args[3], call)
+	if err != nil && (!sent || resp.Error() == nil) {
+		return rueidis.NewErrorResult(err)
+	}
+	if n, err := resp.AsInt64(); err == nil && r != nil {
+		r.found.Add(int32(n))
+	}
+	return resp
+}
+
+// ofLease marks the contexts of an acquire and of what it renews.
+type ofLease struct{}
+
+// releaseOf is the release that a script for a key of Redis is sent by; nil: none.
+func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *releasing {
+	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // behind its number
+	r, ok := c.releasing.Load(key)
+	if !ok || ctx.Value(ofLease{}) != nil {
+		return nil
+	}
+	return r.(*releasing)
 }

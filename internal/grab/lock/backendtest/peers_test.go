@@ -1,0 +1,109 @@
+package backendtest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/conformtest"
+	"grablab/internal/stack/stacktest"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+)
+
+// mended is said when a library no longer does what docs/libraries.md tells of it.
+const mended = "it does so no longer: take it out of docs/libraries.md, and out of its entry"
+
+// go-zookeeper's Lock leaves its node behind when a reply is lost, and with it nobody gets
+// the lock, until that session ends (F30).
+func TestZKLockLeavesItsNode(t *testing.T) {
+	servers := serversOf(t, stacktest.With(t, needs)).ZooKeeper
+	var cut atomic.Bool
+	first := zkLockOf(t, servers, &cut)
+	second := zkLockOf(t, servers, new(atomic.Bool))
+	cut.Store(true)
+	if _, err := first.Acquire(t.Context(), "ghost"); err == nil || errors.Is(err, lock.ErrBusy) || cut.Load() {
+		t.Fatalf("the reply was lost: %v; the acquire: %v", !cut.Load(), err)
+	}
+	if _, err := second.Acquire(t.Context(), "ghost"); !errors.Is(err, lock.ErrBusy) {
+		t.Errorf("while its session lives: %v: %s", err, mended)
+	}
+	must(t, first.Close())
+	lease, err := second.Acquire(t.Context(), "ghost")
+	must(t, err)
+	must(t, lease.Release(t.Context()))
+}
+
+func zkLockOf(t *testing.T, servers []string, cut *atomic.Bool) lock.Locker {
+	t.Helper()
+	st, err := lock.Find("zk-lock")
+	must(t, err)
+	env := conformtest.EnvOf(nil)
+	env.TTL, env.Wait = 10*time.Second, 3*time.Second
+	env.ZooKeeper = &lock.Ensemble{Servers: servers, Dial: func(network, addr string, timeout time.Duration) (net.Conn, error) {
+		conn, err := net.DialTimeout(network, addr, timeout)
+		return cutConn{conn, cut}, err
+	}}
+	l, err := st.New(env)
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// cutConn breaks once, when cut is set, behind a request for the children of a node: it
+// arrives, and its reply does not.
+type cutConn struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (c cutConn) Write(b []byte) (int, error) {
+	const getChildren = 12
+	n, err := c.Conn.Write(b)
+	if len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == getChildren && c.cut.CompareAndSwap(true, false) {
+		_ = c.Conn.Close()
+	}
+	return n, err
+}
+
+// etcd's Mutex does not clean up when its context is cancelled while the first request of
+// Lock is under way, although Lock says that it tries: the key stays as long as the session.
+func TestEtcdMutexLeavesItsKey(t *testing.T) {
+	endpoints := serversOf(t, stacktest.With(t, needs)).Etcd
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	hangUp := func(ctx context.Context, method string, request, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, request, reply, cc, opts...)
+		if _, ok := request.(*pb.TxnRequest); ok && err == nil {
+			cancel()
+			err = ctx.Err()
+		}
+		return err
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(hangUp)}})
+	must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	first, err := concurrency.NewSession(client, concurrency.WithTTL(10))
+	must(t, err)
+	if err := concurrency.NewMutex(first, "ghost").Lock(ctx); err == nil {
+		t.Fatal("it came to a lock, and its context is cancelled")
+	}
+	second, err := concurrency.NewSession(dialEtcd(t, endpoints).Client, concurrency.WithTTL(10))
+	must(t, err)
+	m := concurrency.NewMutex(second, "ghost")
+	if err := m.TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+		t.Errorf("while its session lives: %v: %s", err, mended)
+	}
+	must(t, first.Close())
+	must(t, m.Lock(t.Context()))
+	must(t, second.Close())
+}

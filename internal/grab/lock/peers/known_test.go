@@ -1,0 +1,169 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/conformtest"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+// mended is said when a library no longer does what docs/libraries.md tells of it.
+const mended = "it does so no longer: take it out of docs/libraries.md, and out of its entry"
+
+// rueidislock keeps no lock alive at an interval: its script to extend changes the key that
+// it has read, so that Redis tells it of its own change, upon which it extends again.
+func TestRueidislockExtendsWithoutPause(t *testing.T) {
+	for _, tt := range []struct {
+		noLoop   bool
+		majority int32
+	}{{false, 0}, {false, 1}, {true, 0}, {true, 1}} {
+		addr := conformtest.RedisServer(t)
+		l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+			KeyMajority: tt.majority, KeyValidity: time.Second, NoLoopTracking: tt.noLoop,
+			ClientOption: rueidis.ClientOption{InitAddress: []string{addr}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, release, err := l.WithContext(t.Context(), "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second) // four times its ExtendInterval
+		scripts := scriptsOf(t, addr)
+		release()
+		l.Close()
+		t.Logf("%+v: %d scripts for a lock that was held for four intervals", tt, scripts)
+		if !tt.noLoop && scripts < 1000 {
+			t.Errorf("%+v: %d scripts: %s", tt, scripts, mended)
+		}
+		if tt.noLoop && scripts > 100 {
+			t.Errorf("%+v: %d scripts, also with NoLoopTracking", tt, scripts)
+		}
+	}
+}
+
+// scriptsOf is how many scripts a server has run.
+func scriptsOf(t *testing.T, addr string) (n int) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	stats := client.InfoMap(t.Context(), "commandstats").Val()["Commandstats"]["cmdstat_evalsha"]
+	calls, _, _ := strings.Cut(strings.TrimPrefix(stats, "calls="), ",")
+	n, err := strconv.Atoi(calls)
+	if err != nil {
+		t.Fatalf("%q: %v", stats, err)
+	}
+	return n
+}
+
+// The lease of rueidislock counts from the request of an acquire, and its first extension
+// from the reply: a reply that takes more than half a lease ends it while its holder lives.
+func TestRueidislockExtendsALateGrantTooLate(t *testing.T) {
+	for _, s := range []lock.Strategy{rueidislockThree, rueidislockOne} {
+		var slow sync.Once
+		env, disconnect, err := conformtest.OpenRedis(conformtest.RedisServer(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(disconnect)
+		env.TTL = time.Second
+		env.AroundRedis = func(_ context.Context, key string, call func() error) error {
+			err := call()
+			if err == nil && strings.HasSuffix(key, ":late") {
+				slow.Do(func() { time.Sleep(env.TTL * 7 / 10) })
+			}
+			return err
+		}
+		l, err := s.New(env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		early, err := l.Acquire(t.Context(), "early") // the scripts are known from now on
+		if err == nil {
+			err = early.Release(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := l.Acquire(t.Context(), "late")
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-lease.Lost():
+		case <-time.After(env.TTL):
+			t.Errorf("%s: a grant that came after 0.7 leases is kept: %s", s.Name, mended)
+		}
+	}
+}
+
+// redislock hands out a lock whose ttl has passed, to a caller whose context lasts longer.
+func TestRedislockHandsOutWhatIsOver(t *testing.T) {
+	addr := conformtest.RedisServer(t)
+	env, disconnect, err := conformtest.OpenRedis(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(disconnect)
+	env.TTL = 200 * time.Millisecond
+	env.Redis.(*redis.Client).AddHook(lateReply{env.TTL * 2})
+	l, err := redislockOnce.New(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		deadline time.Duration // of the caller's context; 0: it has none
+		granted  bool
+	}{{0, false}, {time.Minute, true}} {
+		ctx := context.Background()
+		if tt.deadline > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+			defer cancel()
+		}
+		lease, err := l.Acquire(ctx, "key")
+		if granted := err == nil; granted != tt.granted {
+			t.Errorf("a caller with a deadline of %v: %v; %s", tt.deadline, err, mended)
+		}
+		if err != nil {
+			continue
+		}
+		if err := lease.Release(context.Background()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("its release: %v, want %v", err, lock.ErrLost)
+		}
+	}
+}
+
+// lateReply delays replies, as a network does.
+type lateReply struct{ by time.Duration }
+
+func (lateReply) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h lateReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		select {
+		case <-time.After(h.by):
+			return err
+		case <-ctx.Done():
+			cmd.SetErr(ctx.Err())
+			return ctx.Err()
+		}
+	}
+}
+
+func (lateReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}

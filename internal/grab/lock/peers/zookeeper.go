@@ -1,0 +1,140 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// zkLock is Lock of go-zookeeper: an ephemeral sequential node for everyone who wants the
+// lock, the first of which has it. It knows neither contexts nor a wait that ends: a caller
+// who gives up leaves a goroutine behind that waits on, and unlocks when its turn comes.
+//
+// An error on the way, such as a lost connection, leaves the node: nobody has the lock
+// until that process's session ends (F30). A session that is over is an event of the
+// connection, which is mapped to Lost; A, which has looked a moment before, writes all the
+// same (F29).
+var zkLock = lock.Strategy{
+	Name:   "zk-lock",
+	Title:  "go-zookeeper's Lock; takes no context",
+	Family: "consensus",
+	Source: "https://pkg.go.dev/github.com/go-zookeeper/zk#Lock",
+	Module: "github.com/go-zookeeper/zk",
+	Needs:  lock.ZooKeeper,
+	Guard:  order.Naive,
+	Expect: func() map[catalog.Fault]catalog.Verdict {
+		expect := unsafeUnder(catalog.Pause, catalog.Partition)
+		expect[catalog.Hang] = catalog.Stuck
+		return expect
+	}(),
+	Excludes:     catalog.Global,
+	Survives:     allBut(catalog.Pause, catalog.Partition),
+	Waiter:       "watches the node before its own",
+	Breaks:       []string{"F15", "F29", "F30", "F41"},
+	Lease:        "the session's time-out, within the bounds of the server; the connection keeps the session alive",
+	Unexplorable: "its calls go through a connection that shows none of them by itself",
+	Fails: map[string]string{
+		"loss is known": "it does not look at its node: the end of the session alone is told",
+		"lost reply":    "an error on the way leaves its node behind until the session ends",
+	},
+	New: newZKLock,
+}
+
+func newZKLock(env lock.Env) (lock.Locker, error) {
+	if env.ZooKeeper == nil {
+		return nil, errors.New("peers: zk-lock needs a ZooKeeper")
+	}
+	l := &zkLocker{env: env, lost: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+	defer cancel()
+	var err error
+	l.conn, l.lease, l.end, err = env.ZooKeeper.Connect(ctx, env.TTL, l.expired, env.Log)
+	return l, err
+}
+
+type zkLocker struct {
+	env   lock.Env
+	conn  *zk.Conn
+	lease func() time.Duration
+	end   func()
+	left  sync.WaitGroup // calls whose callers have gone
+
+	mu   sync.Mutex
+	lost chan struct{} // closes with the session
+}
+
+// Lease is the session's time-out.
+func (l *zkLocker) Lease() time.Duration { return l.lease() }
+
+func (l *zkLocker) Close() error {
+	l.end()
+	l.left.Wait()
+	return nil
+}
+
+func (l *zkLocker) expired() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.lost)
+	l.lost = make(chan struct{})
+}
+
+func (l *zkLocker) session() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+// oneTry is how long an acquire waits that is to try once, which Lock cannot.
+const oneTry = time.Second
+
+func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, max(oneTry, lock.WaitIn(ctx, l.env.Wait)))
+	defer cancel()
+	path := lock.ZooKeeperRoot + "/" + url.PathEscape(key)
+	lost, m := l.session(), zk.NewLock(l.conn, path, zk.WorldACL(zk.PermAll))
+	if err := l.call(waiting, ctx, path, m.Lock, func() { _ = m.Unlock() }); err != nil {
+		return nil, notAcquired(ctx, waiting, false, err)
+	}
+	return &lease{token: l.env.Token(), lost: lost, release: func(ctx context.Context) error {
+		err := l.call(ctx, ctx, path, m.Unlock, func() {})
+		return lostIf(errors.Is(err, zk.ErrNotLocked) || errors.Is(err, zk.ErrNoNode), err)
+	}}, nil
+}
+
+// call makes a call that takes no context, for as long as until lasts. If it succeeds
+// later, it is undone.
+func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
+	around := l.env.ZooKeeper.Around
+	if around == nil {
+		around = func(_ context.Context, _ string, call func() error) error { return call() }
+	}
+	done := make(chan error)
+	l.left.Go(func() {
+		err := around(ctx, path, call)
+		select {
+		case done <- err:
+		case <-until.Done():
+			if err == nil {
+				undo()
+			}
+		}
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-until.Done():
+		return until.Err()
+	}
+}

@@ -1,0 +1,91 @@
+package lock
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A session closes although its connection ends while requests come that are too late. The
+// client answers such a request up to three times, and has room for two answers if the
+// caller has left: which happens to every second one, so that there are some.
+func TestSessionClosesUnderRequests(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			asked := make(chan struct{})
+			client, server := net.Pipe()
+			e := Ensemble{
+				Servers: []string{"127.0.0.1:2181"}, // a literal, which is not looked up
+				Dial: func(string, string, time.Duration) (net.Conn, error) {
+					return &endingConn{Conn: client, until: asked}, nil
+				},
+			}
+			go acceptSession(t, server)
+			s, err := e.open(t.Context(), time.Second, func() {}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			closed := make(chan struct{})
+			go func() {
+				s.close(true)
+				close(closed)
+			}()
+			synctest.Wait() // the end of the session is being written
+			for range 8 {
+				go s.conn.Get("/an-order")
+			}
+			synctest.Wait()
+			close(asked)
+			select {
+			case <-closed:
+			case <-time.After(time.Minute):
+				t.Fatal("the session does not close")
+			}
+		})
+	}
+}
+
+// endingConn writes one message, swallows the second once until is closed, and fails from
+// then on.
+type endingConn struct {
+	net.Conn
+	until  <-chan struct{}
+	writes int
+}
+
+func (c *endingConn) Write(p []byte) (int, error) {
+	switch c.writes++; c.writes {
+	case 1:
+		return c.Conn.Write(p)
+	case 2:
+		<-c.until
+		return len(p), nil
+	default:
+		return 0, net.ErrClosed
+	}
+}
+
+// acceptSession answers a request for a session, and nothing that comes after.
+func acceptSession(t *testing.T, conn net.Conn) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		t.Error(err)
+		return
+	}
+	if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(head))); err != nil {
+		t.Error(err)
+		return
+	}
+	const timeout, session, password = 1000, 7, 16
+	answer := binary.BigEndian.AppendUint32(nil, 4+4+8+4+password)
+	answer = binary.BigEndian.AppendUint32(answer, 0) // version of the protocol
+	answer = binary.BigEndian.AppendUint32(answer, timeout)
+	answer = binary.BigEndian.AppendUint64(answer, session)
+	answer = binary.BigEndian.AppendUint32(answer, password)
+	if _, err := conn.Write(append(answer, make([]byte, password)...)); err != nil {
+		t.Error(err)
+	}
+}
