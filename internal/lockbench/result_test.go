@@ -3,8 +3,11 @@ package lockbench
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -156,6 +159,50 @@ func TestWrongNamesOverlaps(t *testing.T) {
 	}
 }
 
+// What is read back has the same costs, round by round; without slices, their medians.
+func TestLoad(t *testing.T) {
+	r := result(t, 7, []string{"setnx"}, drifting)
+	dir := t.TempDir()
+	for name, write := range map[string]func(io.Writer, *Result) error{File: JSON, SlicesFile: JSONLines} {
+		var b bytes.Buffer
+		if err := write(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Costs(), r.Costs()) {
+		t.Errorf("it has\n%+v\nof\n%+v", got.Costs(), r.Costs())
+	}
+	for _, c := range got.Costs() {
+		if len(c.Values) != 7 || c.Strategy != Floor && math.Abs(c.OverFloor[3]-1.2) > 1e-9 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, SlicesFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = Load(filepath.Join(dir, File)); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range got.Costs() {
+		if want := r.Costs()[i]; len(c.Values) > 0 || *c.Median != *want.Median || *c.MedianRatio != *want.MedianRatio {
+			t.Errorf("without slices: %+v", c)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, SlicesFile), []byte("{}\nhalf"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); !errors.Is(err, ErrNoBench) || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("half a line: %v", err)
+	}
+}
+
 func TestBenchstatReadsTheLines(t *testing.T) {
 	r := result(t, 7, []string{"setnx", "redsync-5ms"}, drifting)
 	var b bytes.Buffer
@@ -187,6 +234,11 @@ func TestBenchstatReadsTheLines(t *testing.T) {
 }
 
 func TestTextSaysEverything(t *testing.T) {
+	const fewRounds = "the range of all of them stands in place of every 95 % interval"
+	var few bytes.Buffer
+	if err := Text(&few, result(t, 5, []string{"setnx"}, drifting)); err != nil || !strings.Contains(few.String(), fewRounds) {
+		t.Errorf("%v: no %q in\n%s", err, fewRounds, few.String())
+	}
 	r := result(t, 6, []string{"setnx"}, drifting)
 	r.LeftOut = append(r.LeftOut, LeftOut{"redsync", "it broke"})
 	var b bytes.Buffer
@@ -197,6 +249,9 @@ func TestTextSaysEverything(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
+	}
+	if strings.Contains(b.String(), fewRounds) {
+		t.Errorf("%q of six rounds", fewRounds)
 	}
 }
 

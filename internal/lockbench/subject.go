@@ -2,6 +2,7 @@ package lockbench
 
 import (
 	"context"
+	"slices"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
@@ -38,7 +39,7 @@ func (pings) Fence() uint64                                               { retu
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
 // Subjects is everything that can be measured beside the floor: the strategies
-// that are locks, then the peers.
+// that are locks, then the peers, with their defaults and with options.
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {
@@ -46,7 +47,7 @@ func Subjects() []Subject {
 			all = append(all, Subject{Strategy: s})
 		}
 	}
-	for _, s := range peers.Strategies {
+	for _, s := range slices.Concat(peers.Strategies, peers.WithOptions) {
 		all = append(all, Subject{s, true})
 	}
 	return all

@@ -5,12 +5,16 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"grablab/internal/catalog"
+	"grablab/internal/stat"
 )
 
 // Text writes a table for each case, the bounds, and what the words mean.
 func Text(w io.Writer, r *Result) error {
 	fmt.Fprintf(w, "%s; %s; %d CPUs; %d of %d rounds of %g ms, seed %d\n",
 		r.Environment.Redis, r.Environment.Database, r.Environment.CPUs, r.Rounds, r.Config.Rounds, r.Config.SliceMS, r.Config.Seed)
+	fmt.Fprintln(w, catalog.Footnote)
 	acquisitions, overlaps := 0, 0
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, c := range r.cases {
@@ -41,6 +45,9 @@ func Text(w io.Writer, r *Result) error {
 		if err := tw.Flush(); err != nil {
 			return err
 		}
+	}
+	if r.Rounds < stat.Enough {
+		fmt.Fprintf(w, "\nWith fewer than %d rounds, the range of all of them stands in place of every 95 %% interval.\n", stat.Enough)
 	}
 	fmt.Fprintf(w, "\noverlaps: %d in %d acquisitions\n", overlaps, acquisitions)
 	for _, l := range r.LeftOut {

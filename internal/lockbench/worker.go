@@ -171,7 +171,8 @@ func (w *worker) subject(name string) (*opened, error) {
 
 // config is that of an instance with these needs.
 func (s Servers) config(needs lock.Backend) instance.Config {
-	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout}
+	// All subjects of all processes are open at once, and Redis takes 10,000 connections.
+	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
 		if s.Redis != "" {

@@ -1,0 +1,123 @@
+package lockbench
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// The names of a benchmark's records in its result folder: the result, and the slices
+// that it is computed from, one a line.
+const (
+	File       = "bench.json"
+	SlicesFile = "slices.jsonl"
+)
+
+// ErrNoBench says that there is no benchmark that can be read.
+var ErrNoBench = errors.New("lockbench: no benchmark")
+
+// Load reads a benchmark, from its folder or its bench.json, with the slices that stand
+// beside it; where none do, the result has none. Its errors wrap ErrNoBench.
+func Load(path string) (*Result, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, File)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoBench, err)
+	}
+	r := new(Result)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrNoBench, path, err)
+	}
+	if r.Schema != Schema {
+		return nil, fmt.Errorf("%w: %s has schema %d, and this program reads %d", ErrNoBench, path, r.Schema, Schema)
+	}
+	if len(r.Config.Cases) == 0 {
+		return nil, fmt.Errorf("%w: %s names no cases, and is no record of a benchmark", ErrNoBench, path)
+	}
+	for _, c := range Cases {
+		if slices.Contains(r.Config.Cases, c.Name) {
+			r.cases = append(r.cases, c)
+		}
+	}
+	if r.Slices, err = loadSlices(filepath.Join(filepath.Dir(path), SlicesFile)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoBench, err)
+	}
+	return r, nil
+}
+
+func loadSlices(path string) (of []Slice, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); ; {
+		if !lines.Scan() {
+			return of, lines.Err()
+		}
+		var s Slice
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", path, len(of)+1, err)
+		}
+		of = append(of, s)
+	}
+}
+
+// Cost is what a subject cost in a case: the figure by which subjects are compared there,
+// of every round. Without slices there are no rounds, only the median that was kept.
+type Cost struct {
+	Strategy, Case string
+	Figure         string // what it is, and its unit
+	Values         []float64
+	OverFloor      []float64 // the same as a ratio to the floor, within each round
+	Median         *float64
+	MedianRatio    *float64
+}
+
+// Costs lists what every subject cost in every case, by case.
+func (r *Result) Costs() []Cost {
+	var all []Cost
+	for _, row := range r.Rows {
+		i := slices.IndexFunc(Cases, func(c Case) bool { return c.Name == row.Case })
+		if i < 0 {
+			continue // of another version, which had it
+		}
+		c := Cases[i]
+		floored := c
+		if row.Strategy == Floor {
+			floored = c.forFloor()
+		}
+		own, floors := r.series(row.Strategy, c.Name), r.series(Floor, c.Name)
+		values, _ := within(own, own, cost(floored), cost(floored))
+		x := Cost{Strategy: row.Strategy, Case: c.Name, Figure: costName(c), Values: values, MedianRatio: row.Ratio}
+		over, under := within(own, floors, cost(floored), cost(c.forFloor()))
+		for k := range over {
+			x.OverFloor = append(x.OverFloor, over[k]/under[k])
+		}
+		x.Median = cost(floored)(Slice{Figures: row.Figures})
+		all = append(all, x)
+	}
+	return all
+}
+
+// costName says what cost is in a case.
+func costName(c Case) string {
+	switch {
+	case c.contended():
+		return "hand-off gap p50, µs"
+	case c.Workers > 1:
+		return "time per acquisition, µs"
+	default:
+		return "acquire and release p50, µs"
+	}
+}
