@@ -33,6 +33,7 @@ var Narrower = []struct {
 	Why        string // in a sentence
 }{
 	{catalog.Failover, []string{"setnx-fence-write"}, "the replica lacks the last token alone, so that the next is the same and one of the two is refused; a counter that begins again is `redis-restart` in a search"},
+	{catalog.Latency, []string{"redislock"}, "its callers have no deadline there, and then the library gives up after a lease by itself; a request to an instance has one"},
 	{catalog.Partition, []string{"zookeeper"}, "its client gives its session up before the server does, unless the driver is held behind its last look, too: in a search that is `pause`"},
 }
 

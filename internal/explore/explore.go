@@ -368,6 +368,9 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 	if set.Guard.NeedsFence() && !st.Fences {
 		return set, &unexplorableError{ErrConfig, fmt.Sprintf("guard %s needs fencing tokens, and %s has none", set.Guard, name)}
 	}
+	if st.Unexplorable != "" {
+		return set, &unexplorableError{ErrConfig, name + " cannot be explored: " + st.Unexplorable}
+	}
 	for i := range cfg.Actors {
 		set.Actors = append(set.Actors, schedule.Actor{Name: string(rune('A' + i)), Instance: i%cfg.Instances + 1})
 	}

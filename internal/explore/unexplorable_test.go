@@ -7,6 +7,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 )
 
@@ -25,6 +26,23 @@ func TestUnexplorable(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	cfg.Strategies = cfg.Strategies[:1]
+	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) {
+		t.Errorf("alone: %v", err)
+	}
+}
+
+// Of a library that cannot run in virtual time its entry says why.
+func TestUnexplorableLibrary(t *testing.T) {
+	library := lock.Strategy{Name: "library", Excludes: catalog.Global, Unexplorable: "it has sockets of its own"}
+	cfg := explore.Config{Strategies: []string{"setnx", "library"}, Own: []lock.Strategy{library}}
+	results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
+	if err != nil || len(results) != 2 {
+		t.Fatalf("%d rows, %v", len(results), err)
+	}
+	if r := results[1]; r.Verdict != catalog.Unknown || !strings.Contains(r.Reason, library.Unexplorable) {
+		t.Errorf("%+v", r)
+	}
+	cfg.Strategies = cfg.Strategies[1:]
 	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) {
 		t.Errorf("alone: %v", err)
 	}

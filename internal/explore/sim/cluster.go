@@ -182,12 +182,16 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
+// withinSecond: virtual time begins with a whole second, and a stamp that is cut to seconds
+// would be exact by chance.
+const withinSecond = 500 * time.Millisecond
+
 // env is what the strategy of an instance may touch, but for what is its alone.
 func (x *execution) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
 		Orders: x.storeOf(inst), TTL: x.TTL, Wait: x.Wait, Log: quiet,
-		Now:   func() time.Time { inst.askedTime = true; return time.Now().Add(inst.ahead) },
+		Now:   func() time.Time { inst.askedTime = true; return time.Now().Add(withinSecond + inst.ahead) },
 		Token: func() string { return x.newToken(inst) },
 		Rand:  func() float64 { return jitter(inst.number) },
 	}

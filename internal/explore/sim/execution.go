@@ -256,6 +256,9 @@ const tokenPrefix = "token-"
 type recorder struct{ inst *instance }
 
 func (r recorder) Record(e history.Event) {
+	if e.Op == history.Renew || e.Op == history.Acquire && e.Kind == history.Invoke {
+		return // no property looks at these, and a step with events counts as one that may matter
+	}
 	x := r.inst.execution
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -17,6 +17,7 @@ type Moment struct {
 	Store    []string      // what the servers now hold
 	Believes []string      // the actors that believe to hold the lock
 	Holds    []string      // the actors whose lease still runs, by the servers' clocks
+	Winners  []string      // the actors in the ledger, in the order of their rows
 	Skipped  bool          // the step could not be made
 	Broken   bool          // the property is broken from here on
 	Made     int           // how many steps had been made by then
@@ -43,7 +44,8 @@ func (x *execution) moment(s schedule.Step, made bool) Moment {
 	}
 	won := "open"
 	if ledger := x.ledger(); len(ledger) > 0 {
-		won = "won by " + strings.Join(x.winners(ledger), " and by ")
+		m.Winners = x.winners(ledger)
+		won = "won by " + strings.Join(m.Winners, " and by ")
 	}
 	m.Store = append(m.Store, "db: "+won)
 	for _, a := range x.actors {

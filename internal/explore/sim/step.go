@@ -99,7 +99,9 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.ClientClock:
 		x.instances[s.Instance-1].ahead += s.Duration
 	case schedule.Passes:
+		x.mu.Lock() // a caller may be giving up
 		x.stillLate = len(x.late) > 0
+		x.mu.Unlock()
 		time.Sleep(s.Duration)
 		x.timePassed()
 	case schedule.NextTimer:
