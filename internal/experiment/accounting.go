@@ -30,6 +30,7 @@ type accounting struct {
 	competed map[string]bool // instances of which an attempt got as far as the lock
 
 	scheduled, sent load.Histogram
+	series          *load.Series
 	lastEnd         time.Time
 	lastDue         time.Time
 	served          load.Histogram // from the beginning to the answers that got as far as the lock
@@ -65,7 +66,7 @@ func newAccounting(drivers int, names map[string]string, shape *target.Shape) *a
 	return &accounting{
 		drivers: drivers, names: names, shape: shape, began: time.Now(),
 		outcomes: noOutcomes(), errors: map[string]int{}, servedBy: map[string]int{}, competed: map[string]bool{},
-		scheduled: load.NewHistogram(), sent: load.NewHistogram(), served: load.NewHistogram(),
+		series: load.NewSeries(), scheduled: load.NewHistogram(), sent: load.NewHistogram(), served: load.NewHistogram(),
 		open: map[int64]*orderState{}, hiding: map[string]int{}, samples: map[string]string{},
 	}
 }
@@ -105,6 +106,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	end := r.Timestamp.Add(r.Latency)
 	a.scheduled.Add(end.Sub(due))
 	a.sent.Add(r.Latency)
+	a.series.Add(due.Sub(a.began), end.Sub(due), r.Latency)
 	if end.After(a.lastEnd) {
 		a.lastEnd = end
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -96,13 +94,4 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64, e *check.Ev
 		err = errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
 	}
 	return err
-}
-
-// draw makes a file of the result folder that shows the grabs of one order.
-func (j *journal) draw(name string, rec *check.Record, id int64) error {
-	f, err := os.Create(filepath.Join(j.dir, name))
-	if err != nil {
-		return fmt.Errorf("experiment: %w", err)
-	}
-	return errors.Join(check.Picture(f, rec, id), f.Close())
 }

@@ -1,8 +1,6 @@
 package experiment
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,11 +8,12 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
+	"grablab/internal/history"
 )
 
 // checkTold says whether the cell was held against every property, and whether
-// it has a timeline and a picture exactly where it failed.
-func checkTold(t *testing.T, dir string, c Cell) {
+// it has a timeline exactly where it failed, with the events of its order.
+func checkTold(t *testing.T, c Cell) {
 	t.Helper()
 	if n := len(catalog.PropertiesBy(catalog.Run)); len(c.Checks) != n {
 		t.Errorf("%d checks, want one for each of the %d properties", len(c.Checks), n)
@@ -40,8 +39,19 @@ func checkTold(t *testing.T, dir string, c Cell) {
 	if last.Believed != "has won the order" || !strings.Contains(last.True, " times: by driver ") {
 		t.Errorf("the timeline ends with %+v", last)
 	}
-	if _, err := os.Stat(filepath.Join(dir, c.Timeline.Picture)); err != nil || c.Timeline.Picture == "" {
-		t.Errorf("picture %q: %v", c.Timeline.Picture, err)
+	if len(c.Timeline.Rows) < 2 {
+		t.Errorf("the order has %d rows in the ledger", len(c.Timeline.Rows))
+	}
+	for _, e := range c.Timeline.Events {
+		if e.Order != c.Timeline.Order {
+			t.Errorf("an event of order %d in the timeline of order %d", e.Order, c.Timeline.Order)
+		}
+	}
+	for _, op := range []string{history.Grab, history.Acquire, history.Read, history.Claim} {
+		called := func(e history.Event) bool { return e.Op == op && (e.Kind == history.Invoke || op == history.Read) }
+		if !slices.ContainsFunc(c.Timeline.Events, called) {
+			t.Errorf("no %s among the %d events of the timeline", op, len(c.Timeline.Events))
+		}
 	}
 }
 

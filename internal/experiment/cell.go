@@ -45,7 +45,8 @@ type workload struct {
 	setup  fleet.Setup
 	warmup func(ctx context.Context) error // nil: there is none
 	send   func(ctx context.Context, first int64) (*accounting, error)
-	hung   int // grabs that never end, once it is over
+	hung   int  // grabs that never end, once it is over
+	killed bool // the instance is dead at which grabs were not answered
 }
 
 // blank is a cell that is about to be measured.
@@ -118,6 +119,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	} else if w.fleet.IsService() {
 		drained = w.fleet.Quiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
 	}
+	drained = drained || of.killed
 	c.answers(m.accounting)
 	c.count(before, after, errors.Join(beforeErr, err))
 	m.evidence = w.audit(ctx, s, c, m.accounting, first, reasons)
@@ -163,7 +165,7 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 // send sends requests and accounts for every answer. answered, if it is not
 // nil, is called with each, one at a time.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
-	raw, err := w.journal.answers(c)
+	raw, err := w.journal.answers(c, w.suffix())
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +191,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
-	c.Latency, c.LatencySent = a.scheduled.Latency(), a.sent.Latency()
+	c.Latency, c.LatencySent, c.OverTime = a.scheduled.Latency(), a.sent.Latency(), a.series.OverTime()
 	if c.Latency != nil {
 		ok := load.Held(c.Latency, c.LatencySent)
 		c.LoadHeld = &ok

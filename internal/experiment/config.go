@@ -58,6 +58,9 @@ type Config struct {
 	// Warmup is for how long grabs are sent and forgotten before the load of a cell.
 	Warmup time.Duration
 
+	// Repeat is how often cells without a fault are run, interleaved over the strategies;
+	// 0: once.
+	Repeat int
 	// Budget bounds a cell with a fault, and the search of scenario peak.
 	Budget time.Duration
 	// Workers is how many cells with a fault run at a time, each on a stack of

@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"grablab/internal/catalog"
@@ -83,8 +82,7 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 }
 
 // keep keeps the events of the cell, and what explains its verdict: the timeline
-// of the worst order, and a picture of it where two have won. It returns that and
-// the timelines of the failures that it is given.
+// of the worst order. It returns the timelines of the failures that it is given.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
 		return nil
@@ -96,24 +94,12 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	reasons := &invalidReasons{m.invalid}
 	timelines, err := w.explain(c, s, m.evidence, failures)
 	reasons.add(err, "its timelines could not be made")
-	reasons.add(w.tell(c, m.evidence, timelines, worst), "its picture could not be drawn")
+	if timeline, ok := timelines[worst.order]; ok && worst.property != "" {
+		c.Timeline = &timeline
+	}
 	reasons.add(w.journal.keep(c.Strategy, c.Fault, &w.fleet.Events), "events could not be kept")
 	m.invalid = reasons.first
 	return timelines
-}
-
-// tell gives the cell the timeline of one order.
-func (w *worker) tell(c *Cell, e check.Evidence, timelines map[int64]check.Timeline, of failed) error {
-	timeline, ok := timelines[of.order]
-	if !ok || of.property == "" {
-		return nil
-	}
-	c.Timeline = &timeline
-	if of.property != catalog.OneWinner {
-		return nil
-	}
-	timeline.Picture = fmt.Sprintf("%s-%s.picture.html", c.Strategy, c.Fault)
-	return w.journal.draw(timeline.Picture, e.Record, of.order)
 }
 
 // worstOf is the order that the cell's timeline is about: one that was grabbed too

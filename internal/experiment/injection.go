@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -40,6 +41,7 @@ type injection struct {
 	cell     *Cell
 	workload workload
 
+	moments  []time.Duration // of points that are struck by time
 	prepared fault.Prepared
 	loses    bool  // the calls at the points lose their replies
 	spare    int64 // an order that no cell counts, for a service to show that it works
@@ -47,7 +49,9 @@ type injection struct {
 	struck, other *fleet.Instance // where the faulted drivers grab, and the other one
 	bursts        *load.Bursts
 	first         int64      // order
+	next          int        // of the orders, from the first one on
 	contests      []*contest // that were struck, or were to be
+	windows       []window
 	undisturbed   []*contest
 
 	mu       sync.Mutex
@@ -69,7 +73,7 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 func (w *worker) under(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
-	if !asked.TTL && (cfg.Service == nil || cfg.Service.Uses("ttl_ms")) {
+	if !asked.TTL && !cfg.byTime() && (cfg.Service == nil || cfg.Service.Uses("ttl_ms")) {
 		cfg.TTL = f.TTL
 	}
 	if !asked.Wait { // contenders outlast any lease that was taken before
@@ -94,10 +98,15 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
 		bursts: load.NewBursts(), answered: map[load.Request]grab.Outcome{},
 	}
+	choose, strike := in.choosePoints, in.strikeAndMeasure
+	if w.cfg.byTime() {
+		in.struck, in.other = in.other, in.struck // the first one opens orders, and may tell the ledger
+		choose, strike = in.chooseMoments, in.strikeByTime
+	}
 	var m measured
-	err := in.choosePoints(ctx)
+	err := choose(ctx)
 	if err == nil {
-		m, err = in.strikeAndMeasure(ctx)
+		m, err = strike(ctx)
 	}
 	switch {
 	case errors.Is(err, errUntouched):
@@ -255,15 +264,43 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 	var striking sync.WaitGroup
 	striking.Go(func() {
 		defer in.bursts.End()
-		if err := in.strikeAll(ctx); err != nil {
+		strike := in.strikeAll
+		if in.cfg.byTime() {
+			strike = in.strikeAtMoments
+		}
+		if err := strike(ctx); err != nil {
 			// The calls that the instances hold must not go on in an order that is
 			// no longer controlled.
-			stop(errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0)))
+			if in.fleet.Started() {
+				err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
+			}
+			stop(err)
 		}
 	})
-	a, err := in.worker.send(ctx, in.cell, in.bursts, in.cfg.Load, in.noteAnswer)
+	size := in.cfg.Load
+	if !in.fleet.Ours {
+		size.Drivers = math.MaxInt // of an order: some come again and again
+	}
+	a, err := in.worker.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 	striking.Wait()
+	if a != nil {
+		in.cell.Strikes = windowsOf(in.windows, a.began)
+	}
 	return a, err
+}
+
+// window is from when to when a fault struck; to is zero while it does.
+type window struct{ from, to time.Time }
+
+func windowsOf(windows []window, began time.Time) (since []Window) {
+	for _, w := range windows {
+		s := Window{FromMS: millis(w.from.Sub(began))}
+		if !w.to.IsZero() {
+			s.ToMS = new(millis(w.to.Sub(began)))
+		}
+		since = append(since, s)
+	}
+	return since
 }
 
 func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
@@ -292,21 +329,6 @@ func (in *injection) competed(c *contest) bool {
 // and sessions are begun again that the strike before has ended. One comes after
 // them: whatever the fault has left behind, it must go well.
 func (in *injection) strikeAll(ctx context.Context) error {
-	next := 0
-	following := func(p fault.Point) *contest {
-		next++
-		return in.contest(next-1, p)
-	}
-	undisturbed := func() error {
-		c := following(fault.Point{})
-		in.undisturbed = append(in.undisturbed, c)
-		s := strike{injection: in, contests: []*contest{c}}
-		if in.trail.service != nil {
-			in.struck.Watch(0, 0)
-			in.other.Watch(0, 0)
-		}
-		return s.withoutFault(ctx)
-	}
 	struck := false
 	for n := range in.prepared.Strikes {
 		for _, points := range in.together() {
@@ -315,12 +337,12 @@ func (in *injection) strikeAll(ctx context.Context) error {
 					return err
 				}
 			}
-			if err := undisturbed(); err != nil {
+			if err := in.withoutFault(ctx); err != nil {
 				return err
 			}
 			s := strike{injection: in}
 			for _, p := range points {
-				s.contests = append(s.contests, following(p))
+				s.contests = append(s.contests, in.following(p))
 			}
 			in.contests = append(in.contests, s.contests...)
 			if err := s.run(ctx, in.prepared.Strikes[n]); err != nil {
@@ -329,7 +351,25 @@ func (in *injection) strikeAll(ctx context.Context) error {
 			struck = true
 		}
 	}
-	return undisturbed()
+	return in.withoutFault(ctx)
+}
+
+// following is the contest for the next order.
+func (in *injection) following(p fault.Point) *contest {
+	in.next++
+	return in.contest(in.next-1, p)
+}
+
+// withoutFault has the next order be grabbed undisturbed.
+func (in *injection) withoutFault(ctx context.Context) error {
+	c := in.following(fault.Point{})
+	in.undisturbed = append(in.undisturbed, c)
+	s := strike{injection: in, contests: []*contest{c}}
+	if in.trail.service != nil {
+		in.struck.Watch(0, 0)
+		in.other.Watch(0, 0)
+	}
+	return s.withoutFault(ctx)
 }
 
 // contest is the drivers of one order, one of whom is struck at a point.
@@ -345,16 +385,23 @@ type contest struct {
 	queued     time.Time      // the faulted driver has made its last call before it waits
 	gone       bool           // before has released
 	came       time.Time      // a call is held at the point since then
+	answered   time.Time      // the faulted driver has been since then
 	struck     bool
 	hangs      bool      // the faulted driver is not answered any more
 	held       time.Time // a contender is held since then
 	freed      bool      // and no longer
+	again      time.Time // a contender has come again, or the first have been answered
 }
 
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
 	drivers := rand.New(rand.NewPCG(in.cfg.Seed, uint64(n))).Perm(injectionDrivers)
-	targets := in.fleet.URLs()
+	targets := []string{in.struck.URL}
+	for _, o := range in.fleet.Instances {
+		if o != in.struck {
+			targets = append(targets, o.URL)
+		}
+	}
 	for k, driver := range drivers {
 		r := load.Request{Target: targets[k%len(targets)], Order: c.order, Driver: int64(driver) + 1}
 		switch {
@@ -370,7 +417,7 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	if in.trail.service != nil && p.Phase != "" { // requests at the struck instance are the faulted driver's
+	if !in.fleet.Ours && p != (fault.Point{}) { // requests at the struck instance are the faulted driver's
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
 		}

@@ -143,6 +143,13 @@ func TestFaults(t *testing.T) {
 			{"watchdog", catalog.Partition},
 			{"setnx-del", catalog.Latency},
 		}},
+		{lock.Redis | lock.RedisTracking | lock.SQL, []CellName{
+			{"redislock", catalog.Slow}, // which does not wait for a lock that is taken
+			{"rueidislock-1", catalog.RedisRestart},
+		}, []CellName{
+			{"redsync", catalog.Pause},
+			{"rueidislock", catalog.ClientClock}, // as the library's own clock
+		}},
 		{lock.RedisQuorum | lock.SQL | lock.SQLLocks, []CellName{
 			{"redlock", catalog.RedisRestartMost},
 			{"redlock", catalog.Amnesia},

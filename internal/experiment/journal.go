@@ -81,9 +81,17 @@ func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Event
 	return errors.Join(own.Close(), events.Keep(j.file))
 }
 
+// suffix of the names of a cell's files, by the repetition: "-2".
+func (w *worker) suffix() string {
+	if w.repetition <= 1 {
+		return ""
+	}
+	return fmt.Sprintf("-%d", w.repetition)
+}
+
 // answers opens the file of one cell's raw results.
-func (j *journal) answers(c *Cell) (*answerFile, error) {
-	f, err := os.Create(filepath.Join(j.dir, fmt.Sprintf("%s-%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault)))
+func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
+	f, err := os.Create(filepath.Join(j.dir, fmt.Sprintf("%s-%s%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault, suffix)))
 	if err != nil {
 		return nil, fmt.Errorf("experiment: %w", err)
 	}

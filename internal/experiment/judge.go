@@ -91,7 +91,7 @@ func share(n, of int, one, many string) string {
 // and nil of the lock where there is none.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
 	// A search for the peak may have no contention.
-	asDeclared := cfg.Scenario != "peak" && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
+	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
 		cfg.OnLost == grab.Abort && cfg.ClockOffset == 0 && cfg.Work < cfg.TTL
 	switch {
 	case s.New == nil || !asDeclared: // without New it is a foreign lock

@@ -44,6 +44,7 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	if cfg.attaches() {
 		strategies = cfg.theirStrategies(at)
 	}
+	strategies = cfg.withControl(strategies, at)
 	if len(faults) == 0 {
 		faults = []catalog.Fault{catalog.NoFault}
 	}
@@ -59,13 +60,33 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
+// withControl has the control among the strategies of a search for the peak, in front
+// where it was not asked for. Targets have it if they are ours.
+func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []lock.Strategy {
+	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
+	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 || cfg.attaches() && (at == nil || !at.Known()) {
+		return strategies
+	}
+	s, err := lock.Find(lockless)
+	if err != nil {
+		return strategies
+	}
+	if cfg.attaches() {
+		s.Needs = 0
+	}
+	return append([]lock.Strategy{s}, strategies...)
+}
+
 // excuse is the cell that is not run, with the reason; nil: it is to be run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if s.Fault == catalog.NoFault {
 		return nil
 	}
-	if why := cannot[s.Fault]; why != "" && cfg.Service != nil {
+	if why := cannot[s.Fault]; why != "" && cfg.attaches() {
 		return cfg.notRun(s, catalog.NA, why)
+	}
+	if cfg.byTime() && !slices.Contains(timed, s.Fault) {
+		return cfg.notRun(s, catalog.NA, "it strikes what stands around a service, and these targets were started elsewhere; -service starts one behind proxies")
 	}
 	f, err := fault.Find(s.Fault)
 	if err != nil {

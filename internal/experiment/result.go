@@ -26,6 +26,7 @@ type Run struct {
 	Environment Environment `json:"environment"`
 	Config      RunConfig   `json:"config"`
 	Cells       []Cell      `json:"cells"`
+	Bare        *Bare       `json:"bare,omitempty"` // scenario peak only; nil also where there is no such endpoint
 
 	// Ended is which servers of the stack ended by themselves, how and when. What they
 	// were needed for could not be measured.
@@ -63,7 +64,8 @@ type RunConfig struct {
 	Together  bool     `json:"together,omitempty"` // at that rate, the drivers of an order at once
 	Instances int      `json:"instances"`
 	Seed      uint64   `json:"seed"`
-	Args      []string `json:"args,omitempty"` // the flags that make the run what it is, without secrets
+	Args      []string `json:"args,omitempty"`   // the flags that make the run what it is, without secrets
+	Repeat    int      `json:"repeat,omitempty"` // how often cells without a fault are run; 0: once
 	// Rules are how the answers of targets were told apart; nil: of our own instances.
 	Rules *target.Rules `json:"rules,omitempty"`
 }
@@ -118,6 +120,9 @@ type Cell struct {
 	Latency     *load.Latency `json:"latency_ms"`      // from the schedule
 	LatencySent *load.Latency `json:"latency_sent_ms"` // from sending
 	LoadHeld    *bool         `json:"load_held"`
+	// OverTime is how both went; Strikes are from when to when the fault struck, on the same time.
+	OverTime *load.OverTime `json:"over_time,omitempty"`
+	Strikes  []Window       `json:"strikes,omitempty"`
 
 	OfferedRPS   *float64 `json:"offered_rps"` // nil: all at once
 	CompletedRPS *float64 `json:"completed_rps"`
@@ -132,6 +137,10 @@ type Cell struct {
 	Timeline *check.Timeline `json:"story,omitempty"` // of one order, where the cell failed
 
 	Peak *Peak `json:"peak,omitempty"` // scenario peak only
+	// Repetitions are each of the times that the cell was run; none: it was run once. With
+	// them, what was counted is of all together, latencies and rates are medians, and the
+	// verdict is the worst.
+	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
 
 // AsExpected says whether both verdicts, the order's and the lock's, are what the
@@ -169,6 +178,12 @@ const (
 	No  = "no"
 )
 
+// Window is a time since the load of a cell began.
+type Window struct {
+	FromMS float64  `json:"from_ms"`
+	ToMS   *float64 `json:"to_ms"` // nil: it had not ended when the cell was judged
+}
+
 // Point is what became of the orders on which the fault struck at one point.
 type Point struct {
 	Point       string          `json:"point"`
@@ -188,11 +203,22 @@ type Peak struct {
 	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil: not counted, or none held
 	P99MS     float64    `json:"p99_bound_ms"`
 	Steps     []PeakStep `json:"steps"`
+
+	LimitedBy   string `json:"limited_by"` // ByGenerator, ByInstances, ByLock; "": it is not known
+	LimitReason string `json:"limit_reason"`
+}
+
+// Bare is a search for the highest rate that an endpoint holds which does nothing.
+type Bare struct {
+	Endpoint string `json:"endpoint"`
+	Peak
 }
 
 // PeakStep is one rate that was tried.
 type PeakStep struct {
-	RPS   float64  `json:"rps"`
-	P99MS *float64 `json:"p99_ms"` // from the schedule; nil: nothing was answered
-	Held  bool     `json:"held"`
+	RPS       float64  `json:"rps"`
+	P99MS     *float64 `json:"p99_ms"` // from the schedule; nil: nothing was answered
+	P99SentMS *float64 `json:"p99_sent_ms"`
+	Failed    int      `json:"failed"` // requests with an error or a time-out
+	Held      bool     `json:"held"`
 }

@@ -4,18 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/fleet"
 	"grablab/internal/grab/lock"
+	"grablab/internal/version"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -66,6 +64,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 		Config: RunConfig{
 			Scenario: cfg.Scenario, Orders: cfg.Orders, Drivers: cfg.Drivers,
 			Rate: cfg.Rate, Together: cfg.Together, Instances: cfg.Instances, Seed: cfg.Seed, Args: cfg.Args,
+			Repeat: cfg.Repeat,
 		},
 	}
 	if cfg.Resume != nil {
@@ -117,15 +116,26 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left are the cells that have still to be run, with a fault or without.
+// left are the cells that have still to be run, with a fault or without; the latter as
+// often as they have to be.
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {
-		if s.cell == nil && (s.Fault != catalog.NoFault) == faulty {
+		if r.isLeft(s) && (s.Fault != catalog.NoFault) == faulty {
 			left = append(left, s)
 		}
 	}
+	if !faulty {
+		return rounds(left, r.cfg.Repeat, r.cfg.Seed)
+	}
 	return left
+}
+
+func (r *runner) isLeft(s *cellSpec) bool {
+	if s.cell == nil || s.cell.Interrupted {
+		return true
+	}
+	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
 }
 
 // openFirst opens the first worker, if there is anything for it to do, and
@@ -153,7 +163,7 @@ func (r *runner) openFirst(ctx context.Context) error {
 	}
 	if r.cfg.attaches() {
 		r.layOut(w.fleet)
-		if err := r.cfg.checkExpectations(w.fleet); err != nil {
+		if err := errors.Join(r.cfg.checkExpectations(w.fleet), r.cfg.checkMoments(w.fleet)); err != nil {
 			return err
 		}
 	}
@@ -219,6 +229,9 @@ func (r *runner) runAll(ctx context.Context) error {
 	calm, faulty := r.left(false), r.left(true)
 	workers := min(len(r.workers), len(faulty))
 	r.progress.expect(len(calm), len(faulty), workers)
+	if err := r.runBare(ctx, len(calm)); err != nil {
+		return err
+	}
 	if err := r.runWorker(ctx, 0, &queue{left: calm}); err != nil {
 		return err
 	}
@@ -234,6 +247,24 @@ func (r *runner) runAll(ctx context.Context) error {
 	return err
 }
 
+// runBare searches the peak of the bare endpoint, before that of so many strategies.
+func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
+	if r.cfg.Resume != nil {
+		r.run.Bare = r.cfg.Resume.Bare
+	}
+	if r.cfg.Scenario != "peak" || strategies == 0 || r.run.Bare != nil {
+		return nil
+	}
+	w, err := r.worker(ctx, 0)
+	if err == nil {
+		r.run.Bare, err = w.bare(ctx)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 // runWorker has the nth worker run cells of the queue for as long as there is one
 // that it can serve.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
@@ -242,6 +273,7 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		if err != nil {
 			return err
 		}
+		w.repetition = s.times() + 1
 		w.progress.begin(s)
 		c := r.runCell(w, ctx, s)
 		c.Interrupted = ctx.Err() != nil
@@ -270,6 +302,13 @@ func (r *runner) noteEnded(ended []string) {
 func (r *runner) finish(s *cellSpec, c Cell) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if s.Fault == catalog.NoFault && r.cfg.Repeat > 1 {
+		if s.times() > 0 {
+			c = s.cell.again(c)
+		} else if !c.Interrupted {
+			c = c.first()
+		}
+	}
 	s.cell = &c
 	r.publishLocked()
 	return r.save(r.run)
@@ -284,8 +323,9 @@ func (r *runner) publishLocked() {
 		if s.cell != nil {
 			r.run.Cells = append(r.run.Cells, *s.cell)
 		}
-		r.run.Complete = r.run.Complete && s.cell != nil && !s.cell.Interrupted
+		r.run.Complete = r.run.Complete && !r.isLeft(s)
 	}
+	r.run.limit()
 	r.run.DurationS = r.ran + time.Since(r.began).Seconds()
 }
 
@@ -308,7 +348,7 @@ func (r *runner) close() error {
 func NewEnvironment(stackKind string) Environment {
 	e := Environment{
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),
-		Stack: stackKind, Vegeta: "unknown", Commit: commit(),
+		Stack: stackKind, Vegeta: "unknown", Commit: version.Commit(),
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
@@ -318,34 +358,4 @@ func NewEnvironment(stackKind string) Environment {
 		}
 	}
 	return e
-}
-
-// commit is that of the source, by the build info, or else by git if the working
-// directory lies in this project. It ends in "-dirty" if the tree had changes.
-func commit() string {
-	settings := map[string]string{}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			settings[s.Key] = s.Value
-		}
-	}
-	if rev := settings["vcs.revision"]; len(rev) >= 7 {
-		if settings["vcs.modified"] == "true" {
-			return rev[:7] + "-dirty"
-		}
-		return rev[:7]
-	}
-	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
-	if err != nil {
-		return "unknown"
-	}
-	mod, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(top)), "go.mod"))
-	if err != nil || !strings.HasPrefix(string(mod), "module grablab\n") {
-		return "unknown"
-	}
-	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*").Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(out))
 }

@@ -16,6 +16,7 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/experiment"
 	"grablab/internal/grab"
+	"grablab/internal/history"
 	"grablab/internal/load"
 	"grablab/internal/order"
 	"grablab/internal/target"
@@ -67,14 +68,22 @@ func schemaRun() experiment.Run {
 		Grabs: new(1), OrdersGrabbed: new(1), DoubleGrabs: new(0), OrdersDoubleGrabbed: new(0), StuckOrders: new(0),
 		PhantomGrabs: new(0), UnacknowledgedGrabs: new(0), Overlaps: new(0), NearMisses: new(0), BeliefGapMS: new(0.5), Struck: new(1),
 		ServedBy: map[string]int{"8004": 1}, ContendedOrders: new(1), Latency: lat, LatencySent: lat, LoadHeld: new(true),
+		OverTime:      &load.OverTime{SliceMS: 1, N: []int{1}, P50: []*float64{nil}, P99: []*float64{new(1.0)}, SentP50: []*float64{nil}, SentP99: []*float64{nil}},
+		Strikes:       []experiment.Window{{FromMS: 1, ToMS: new(2.0)}},
 		RedisCommands: new(1), RedisCommandsPerRequest: new(0.5), DBStatementsPerRequest: new(0.5),
 		Exclusive: new(experiment.Yes), ExpectedExclusive: new(experiment.No),
-		Points: []experiment.Point{{Point: "before claim 1", Strikes: 1, Struck: 1, Verdict: catalog.Unsafe, Overlaps: new(1), DoubleGrabs: new(1), StuckOrders: new(0), NearMisses: new(0), FailureMode: "F11"}},
-		Peak:   &experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1}}},
-		Checks: []check.Verdict{{Property: "one-winner", Result: check.Fail, Why: "two won"}},
+		Points:      []experiment.Point{{Point: "before claim 1", Strikes: 1, Struck: 1, Verdict: catalog.Unsafe, Overlaps: new(1), DoubleGrabs: new(1), StuckOrders: new(0), NearMisses: new(0), FailureMode: "F11"}},
+		Repetitions: []experiment.Repetition{{Verdict: catalog.Unsafe, Exclusive: new(experiment.Yes), Latency: lat, LatencySent: lat, LoadHeld: new(true), CompletedRPS: new(1.0), GrabsPerS: new(1.0), RedisCommandsPerRequest: new(1.0), DBStatementsPerRequest: new(1.0)}},
+		Peak:        &experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1, P99MS: new(1.0), P99SentMS: new(1.0)}}},
+		Checks:      []check.Verdict{{Property: "one-winner", Result: check.Fail, Why: "two won"}},
 		Timeline: &check.Timeline{
-			Order: 1, Property: "one-winner", Mode: "F1", Name: "check, then act", Cure: "a lock", Picture: "none-none.html",
+			Order: 1, Property: "one-winner", Mode: "F1", Name: "check, then act", Cure: "a lock",
 			Steps: []check.Step{{Event: "writes", Believed: "has won", True: "grabbed"}},
+			Events: []history.Event{{
+				Seq: 1, T: 1, Instance: "8004", Incarnation: 1, Kind: history.OK, Op: history.Claim, Order: 1, Driver: 1,
+				Strategy: "none", Token: "a", Fence: 1, Code: history.Taken, Lease: 1, Note: "x",
+			}},
+			Further: 1, Begins: 1, Rows: []check.Row{{Driver: 1, Instance: "8004", Token: "a"}},
 		},
 	}
 	bare := experiment.Cell{
@@ -84,8 +93,9 @@ func schemaRun() experiment.Run {
 	return experiment.Run{
 		Schema: experiment.Schema, ID: "x", StartedAt: time.Now(),
 		Environment: experiment.Environment{Go: "go1", OS: "linux", Arch: "amd64", CPUs: 1, Stack: "embedded"},
-		Config:      experiment.RunConfig{Scenario: "rush", Rules: &target.Rules{Grabbed: "200"}},
+		Config:      experiment.RunConfig{Scenario: "rush", Repeat: 1, Rules: &target.Rules{Grabbed: "200"}},
 		Cells:       []experiment.Cell{full, bare},
+		Bare:        &experiment.Bare{Endpoint: "GET /healthz", Peak: experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1}}, LimitedBy: experiment.ByInstances}},
 	}
 }
 
@@ -113,16 +123,22 @@ func TestSchemaIsTheTypes(t *testing.T) {
 	}{
 		{reflect.TypeFor[experiment.Run](), nil},
 		{reflect.TypeFor[experiment.Environment](), []any{"environment"}},
+		{reflect.TypeFor[experiment.Bare](), []any{"bare"}},
 		{reflect.TypeFor[experiment.RunConfig](), []any{"config"}},
 		{reflect.TypeFor[target.Rules](), []any{"config", "rules"}},
 		{reflect.TypeFor[experiment.Cell](), []any{"cells", 0}},
+		{reflect.TypeFor[experiment.Repetition](), []any{"cells", 0, "repetitions", 0}},
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_ms"}},
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_sent_ms"}},
 		{reflect.TypeFor[experiment.Peak](), []any{"cells", 0, "peak"}},
 		{reflect.TypeFor[check.Verdict](), []any{"cells", 0, "checks", 0}},
+		{reflect.TypeFor[load.OverTime](), []any{"cells", 0, "over_time"}},
+		{reflect.TypeFor[experiment.Window](), []any{"cells", 0, "strikes", 0}},
 		{reflect.TypeFor[experiment.Point](), []any{"cells", 0, "points", 0}},
 		{reflect.TypeFor[check.Timeline](), []any{"cells", 0, "story"}},
 		{reflect.TypeFor[check.Step](), []any{"cells", 0, "story", "steps", 0}},
+		{reflect.TypeFor[history.Event](), []any{"cells", 0, "story", "events", 0}},
+		{reflect.TypeFor[check.Row](), []any{"cells", 0, "story", "rows", 0}},
 		{reflect.TypeFor[experiment.PeakStep](), []any{"cells", 0, "peak", "steps", 0}},
 	} {
 		// with changes one member of the part and asks the schema.
@@ -150,10 +166,9 @@ func TestSchemaIsTheTypes(t *testing.T) {
 		if err := with(func(m map[string]any) { m["of_no_type"] = 1 }); err == nil {
 			t.Errorf("%v takes a field that no type has", part.typ)
 		}
-		for i := range part.typ.NumField() {
-			f := part.typ.Field(i)
+		for _, f := range reflect.VisibleFields(part.typ) {
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name == "-" {
+			if name == "-" || f.Anonymous {
 				continue
 			}
 			if err := with(func(m map[string]any) { delete(m, name) }); (err == nil) != (options == "omitempty") {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/control"
 	"grablab/internal/fault"
 	"grablab/internal/fleet"
@@ -48,7 +49,7 @@ var courses = map[fault.Course][]step{
 // nothing unhealed.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
-	steps := []step{doing(of.Before), (*strike).setHolds, (*strike).sendFaulted, doing(of.Do)}
+	steps := []step{doing(of.Before), (*strike).setHolds, (*strike).sendFaulted, (*strike).strikes, doing(of.Do)}
 	steps = append(steps, courses[s.fault.Course]...)
 	steps = append(steps, (*strike).sendLate, (*strike).awaitAnswers, (*strike).removeHolds)
 	for _, step := range steps {
@@ -68,6 +69,21 @@ func (s *strike) withoutFault(ctx context.Context) error {
 		s.bursts.Send(c.all())
 	}
 	return s.awaitAnswers(ctx)
+}
+
+// strikes notes that the fault strikes from now on, if it has met anybody.
+func (s *strike) strikes(context.Context) error {
+	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
+		s.windows = append(s.windows, window{from: time.Now()})
+	}
+	return nil
+}
+
+// over notes that the fault is over, unless something else of it is to end.
+func (s *strike) over() {
+	if last := len(s.windows) - 1; last >= 0 {
+		s.windows[last].to = time.Now()
+	}
 }
 
 // doing is a step of the fault, whose heal is kept also if it fails midway.
@@ -94,6 +110,9 @@ func doing(of fault.Step) step {
 func (s *strike) heal(context.Context) error {
 	heals := s.heals
 	s.heals = nil
+	if len(heals) > 0 {
+		defer s.over()
+	}
 	return heals.All()
 }
 
@@ -262,7 +281,7 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 			}
 			c.struck = m.isAtPoint(c) && (c.before == nil || s.isAnswered(*c.before))
 		}
-		return s.all(func(c *contest) bool { return c.struck || s.isAnswered(c.faulted) }), err
+		return s.all(func(c *contest) bool { return c.struck || s.hasPassed(c) }), err
 	})
 	for _, c := range s.contests {
 		if c.struck {
@@ -276,6 +295,15 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// hasPassed says whether the faulted driver comes to its point no more: it has been answered
+// for a while. A client may make a call that its grab does not wait for, about the time of the answer.
+func (s *strike) hasPassed(c *contest) bool {
+	if s.isAnswered(c.faulted) && c.answered.IsZero() {
+		c.answered = time.Now()
+	}
+	return !c.answered.IsZero() && time.Since(c.answered) > together
 }
 
 // arriveFor is how long the faulted drivers have to come to their points: where it
@@ -358,10 +386,23 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	if err := s.awaitRecovery(ctx); err != nil {
 		return err
 	}
+	if err := s.awaitExpiry(ctx); err != nil {
+		return err
+	}
 	for _, c := range s.contests {
 		s.bursts.Send(c.contenders)
 	}
 	return nil
+}
+
+// awaitExpiry returns once the leases of the faulted drivers have run out, where a driver who
+// comes before is turned away at once, for the lock does not wait: he would show nothing.
+func (s *strike) awaitExpiry(ctx context.Context) error {
+	waits := s.trail.service != nil || len(s.trail.calls[fault.Waiting]) > 0
+	if waits || s.strategy.Excludes != catalog.Global || s.fault.ContendFor < 1 || wait.For(ctx, s.lease(s.cell)*11/10) {
+		return nil
+	}
+	return context.Cause(ctx)
 }
 
 // sendLate sends a driver to every order when its instance reaches all servers again:
@@ -392,7 +433,7 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 // awaitAble returns once instances can grab again, as far as can be told; if they cannot in
 // time, the drivers who come will show it.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
-	if s.trail.service == nil {
+	if s.fleet.Ours {
 		return s.until(ctx, arrivalTimeout, func() (bool, error) {
 			return !slices.ContainsFunc(all, func(in *fleet.Instance) bool { return !reachesAll(ctx, in) }), nil
 		})
@@ -428,7 +469,8 @@ func (s *strike) contendFor() time.Duration {
 
 // awaitContenders returns once a contender has claimed every order, or is held
 // before it, or those of the other instance have been answered, for the struck one
-// may be stopped; at the latest when they have had their time.
+// may be stopped; at the latest when they have had their time. Of a service of others they
+// come again: it may not have its drivers wait for the lock, and may call taken what is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -436,11 +478,32 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 			return false, err
 		}
 		return s.all(func(c *contest) bool {
-			return !c.held.IsZero() && !c.freed || slices.ContainsFunc(c.contenders, claimed) || !slices.ContainsFunc(c.contenders, func(r load.Request) bool {
-				return r.Target == s.other.URL && s.isPending(r)
-			})
+			switch {
+			case !c.held.IsZero() && !c.freed || slices.ContainsFunc(c.contenders, claimed):
+				return true
+			case slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.other.URL && s.isPending(r) }):
+				return false
+			case s.fleet.Ours || claimed(c.faulted):
+				return true
+			}
+			s.sendAgain(c)
+			return false
 		}), nil
 	})
+}
+
+// sendAgain sends another contender, a while after the last one was answered.
+func (s *strike) sendAgain(c *contest) {
+	if c.again.IsZero() {
+		c.again = time.Now()
+	}
+	if time.Since(c.again) < max(s.lease(s.cell)/20, together) {
+		return
+	}
+	c.again = time.Time{}
+	r := load.Request{Target: s.other.URL, Order: c.order, Driver: int64(injectionDrivers + len(c.contenders))}
+	c.contenders = append(c.contenders, r)
+	s.bursts.Send([]load.Request{r})
 }
 
 // freeContenders lets those claim that have been held until the faulted driver has
@@ -547,6 +610,7 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 			return err
 		}
 	}
+	s.over()
 	if s.fault.Course == fault.AtOnce && !wait.For(ctx, together) { // their calls are sent before those of contenders
 		return context.Cause(ctx)
 	}
@@ -637,7 +701,10 @@ func (s *strike) awaitAnswers(ctx context.Context) error {
 
 // sendSecond sends of each order the driver that comes while the lease of the
 // faulted one runs out.
-func (s *strike) sendSecond(context.Context) error {
+func (s *strike) sendSecond(ctx context.Context) error {
+	if err := s.awaitExpiry(ctx); err != nil {
+		return err
+	}
 	for _, c := range s.contests {
 		s.bursts.Send(c.contenders[:1])
 	}
@@ -713,11 +780,11 @@ func (s *strike) isAnswered(r load.Request) bool {
 // claim.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	var rows []order.Grab
-	if s.trail.service == nil || s.ledger && s.cfg.Target.Database.Query != "" { // else the struck instance would be asked
+	if s.ledger && (s.trail.service == nil || s.cfg.Target.Database.Query != "") { // else the struck instance would be asked
 		rows, _ = s.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
 	return func(r load.Request) bool {
-		if s.trail.service != nil && s.isGrabbed(r) { // a ledger of theirs may be late, or there is none
+		if !s.fleet.Ours && s.isGrabbed(r) { // a ledger of theirs may be late, or there is none
 			return true
 		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })

@@ -163,7 +163,7 @@ func TestTargetsOfOurs(t *testing.T) {
 	}
 	cfg.Target.URLs = instances.URLs()
 	cfg.Target.Strategies = []string{"none", "mutex", "setnx", "mysql-cas"}
-	cfg.Orders, cfg.Rate, cfg.Together = 5, 200, true
+	cfg.Orders, cfg.Rate, cfg.Together = 5, 60, true
 	run, err := execute(t, t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

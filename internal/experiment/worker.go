@@ -29,6 +29,8 @@ type worker struct {
 	// ledger says whether there is one, of the orders of the cell.
 	ledger bool
 
+	// repetition of the cell that is being run, from 1.
+	repetition int
 	// dirty: a fault has left the servers otherwise than it found them.
 	dirty bool
 }
