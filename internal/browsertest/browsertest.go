@@ -1,0 +1,235 @@
+// Package browsertest shows pages to tests in a real Chromium.
+package browsertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// programs that are a Chromium, by their names.
+var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"}
+
+// Browser is a Chromium without a window, for as long as its test.
+type Browser struct{ ctx context.Context }
+
+// New starts one. Without a Chromium on this machine the test is skipped, or fails if
+// GRABLAB_REQUIRE_SERVERS=1.
+func New(t *testing.T) *Browser {
+	t.Helper()
+	var path string
+	for _, name := range programs {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	switch {
+	case path != "":
+	case os.Getenv("GRABLAB_REQUIRE_SERVERS") == "1":
+		t.Fatal("there is no chromium: make tools")
+	default:
+		t.Skip("there is no chromium on PATH, which this test looks at pages with: make tools")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	allocator, closeAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, closeBrowser := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Errorf("chromium does not end: %v", err)
+		}
+		closeBrowser()
+		closeAllocator()
+	})
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("chromium: %v", err)
+	}
+	return &Browser{ctx}
+}
+
+// Look is how a page is looked at.
+type Look struct {
+	Width, Height int  // 1280 x 900
+	Dark          bool // as the user prefers
+	Calm          bool // the user prefers reduced motion
+}
+
+// Page is a page that is open.
+type Page struct {
+	ctx context.Context
+	t   *testing.T
+
+	mu   sync.Mutex
+	said []string
+}
+
+// actionTimeout is for anything that a test does or waits for on a page.
+const actionTimeout = 30 * time.Second
+
+// Open opens a page. The test fails if the page says anything on the console or throws, or
+// if it asks for anything beyond its own origin.
+func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
+	t.Helper()
+	ctx, closePage := chromedp.NewContext(b.ctx)
+	p := &Page{ctx: ctx, t: t}
+	t.Cleanup(func() {
+		closePage()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, s := range p.said {
+			t.Error(s)
+		}
+	})
+	own, _, _ := strings.Cut(url, "#")
+	if i := strings.Index(url[len("http://"):], "/"); i >= 0 && strings.HasPrefix(url, "http") {
+		own = url[:len("http://")+i]
+	}
+	err := chromedp.Listen(ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventConsoleAPICalled:
+			for _, a := range e.Args {
+				p.say("the page says %s: %s%s", e.Type, a.Value, a.Description)
+			}
+		case *runtime.EventExceptionThrown:
+			p.say("the page throws: %+v", e.ExceptionDetails.Exception)
+		case *log.EventEntryAdded:
+			p.say("the browser says of the page: %s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
+		case *network.EventRequestWillBeSent:
+			if u := e.Request.URL; !strings.HasPrefix(u, own) && !strings.HasPrefix(u, "data:") {
+				p.say("the page asks for %s", u)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if look.Width == 0 {
+		look.Width = 1280
+	}
+	if look.Height == 0 {
+		look.Height = 900
+	}
+	scheme, motion := "light", "no-preference"
+	if look.Dark {
+		scheme = "dark"
+	}
+	if look.Calm {
+		motion = "reduce"
+	}
+	call(p, network.Enable, network.EnableParams{})
+	call(p, runtime.Enable, cdp.Empty{})
+	call(p, log.Enable, cdp.Empty{})
+	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(look.Width), Height: int64(look.Height), DeviceScaleFactor: 1})
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion}},
+	})
+	p.Do(chromedp.Navigate(url))
+	return p
+}
+
+func (p *Page) say(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.said = append(p.said, fmt.Sprintf(format, args...))
+}
+
+func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
+	p.t.Helper()
+	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
+}
+
+// within is what something comes to that takes no longer than actionTimeout.
+func within[T any](p *Page, do func(context.Context) (T, error)) T {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
+	defer cancel()
+	got, err := do(ctx)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return got
+}
+
+// Do does what it is told to, one after the other.
+func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	within(p, func(ctx context.Context) (none struct{}, err error) { return none, chromedp.Do(ctx, actions...) })
+}
+
+// Focus gives an element the keyboard, which a CSS selector names.
+func (p *Page) Focus(selector string) {
+	p.t.Helper()
+	p.Do(chromedp.Focus(chromedp.CSS(selector)))
+}
+
+// Click clicks an element.
+func (p *Page) Click(selector string) {
+	p.t.Helper()
+	p.Do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// Eval is what an expression comes to in the page.
+func Eval[T any](p *Page, expression string) T {
+	p.t.Helper()
+	return within(p, func(ctx context.Context) (T, error) {
+		return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	})
+}
+
+// Await returns once an expression is true in the page; what says what that is.
+func (p *Page) Await(what, expression string) {
+	p.t.Helper()
+	for end := time.Now().Add(actionTimeout); ; time.Sleep(20 * time.Millisecond) {
+		if Eval[bool](p, "Boolean("+expression+")") {
+			return
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("%s: not within %v; the page has %q", what, actionTimeout, Eval[string](p, "document.body.innerText.slice(0, 600)"))
+		}
+	}
+}
+
+// Press presses keys, as chromedp's package kb names them.
+func (p *Page) Press(keys string) {
+	p.t.Helper()
+	p.Do(chromedp.KeyEvent(keys))
+}
+
+// Fits fails the test if the page can be scrolled sideways.
+func (p *Page) Fits() {
+	p.t.Helper()
+	if wide := Eval[string](p, `(() => { const w = document.documentElement; if (w.scrollWidth <= w.clientWidth) return "";
+		const out = [...document.querySelectorAll("body *")].find((e) => e.getBoundingClientRect().right > w.clientWidth + 1 && !e.closest(".scroll"));
+		return w.scrollWidth + " px in " + w.clientWidth + ": " + (out ? out.outerHTML.slice(0, 200) : "") })()`); wide != "" {
+		p.t.Errorf("the page is wider than its window: %s", wide)
+	}
+}
+
+// Screenshot writes what the whole page looks like to a file of the folder that
+// GRABLAB_SCREENSHOTS names, if it does.
+func (p *Page) Screenshot(name string) {
+	p.t.Helper()
+	dir := os.Getenv("GRABLAB_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	png := within(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.FullScreenshot(100)) })
+	if err := os.WriteFile(dir+"/"+name+".png", png, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}

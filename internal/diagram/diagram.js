@@ -1,0 +1,361 @@
+// Draws a space-time diagram (see diagram.go) as SVG: time runs to the right, or down
+// where there is little room. Everything is made as an element, never from text as HTML.
+
+const NS = "http://www.w3.org/2000/svg";
+
+// el makes an element of HTML; text and children are what it holds.
+export function el(name, attrs, ...children) {
+  const e = document.createElement(name);
+  for (const [k, v] of Object.entries(attrs || {})) {
+    if (typeof v === "function") e.addEventListener(k, v);
+    else if (v === true) e.setAttribute(k, "");
+    else if (v !== false && v !== undefined && v !== null) e.setAttribute(k, v);
+  }
+  e.append(...children.filter((c) => c !== undefined && c !== null));
+  return e;
+}
+
+function svg(name, attrs, ...children) {
+  const e = document.createElementNS(NS, name);
+  for (const [k, v] of Object.entries(attrs)) if (v !== undefined) e.setAttribute(k, typeof v === "number" ? Math.round(v * 10) / 10 : v);
+  e.append(...children);
+  return e;
+}
+
+const list = (x) => (Array.isArray(x) ? x : []);
+
+// Sizes in px.
+const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
+
+// positions maps those of the diagram to px: events at least LEAST apart, what is between
+// them to scale, and a long time without any folded.
+function positions(d, room) {
+  const at = new Set([0, d.end]);
+  const all = [...list(d.bands)];
+  for (const lane of list(d.lanes)) {
+    all.push(...list(lane.spans));
+    for (const row of list(lane.rows)) {
+      all.push(...list(row.spans));
+      for (const m of list(row.marks)) at.add(m.a);
+    }
+  }
+  for (const s of all) { at.add(s.f); at.add(s.t); }
+  for (const s of list(d.steps)) at.add(s.at);
+  const times = [...at].filter(Number.isFinite).sort((a, b) => a - b);
+  const px = [0], folds = [];
+  if (times.length < 2) return { x: () => 0, length: room, folds, times };
+  const gaps = times.slice(1).map((t, i) => t - times[i]);
+  const total = times[times.length - 1] - times[0];
+  const folded = (g) => d.scale === "ms" && g > total * 0.05 && g > 5;
+  const nFolds = gaps.filter(folded).length;
+  const least = Math.min(LEAST, (room * 0.7 - nFolds * FOLD) / gaps.length);
+  const linear = gaps.filter((g) => !folded(g)).reduce((a, b) => a + b, 0);
+  const spare = Math.max(0, room - nFolds * FOLD - (gaps.length - nFolds) * least);
+  const extra = linear > 0 ? 0 : spare / gaps.length;
+  gaps.forEach((g, i) => {
+    let w = folded(g) ? FOLD : Math.max(1, least) + (linear > 0 ? (spare * g) / linear : 0);
+    w += extra;
+    if (folded(g)) folds.push({ from: px[i], to: px[i] + w, ms: g });
+    px.push(px[i] + w);
+  });
+  const index = new Map(times.map((t, i) => [t, i]));
+  const x = (t) => {
+    const i = index.get(t);
+    if (i !== undefined) return px[i];
+    let k = times.findIndex((u) => u > t);
+    if (k < 0) return px[px.length - 1];
+    if (k === 0) return 0;
+    return px[k - 1] + ((px[k] - px[k - 1]) * (t - times[k - 1])) / (times[k] - times[k - 1]);
+  };
+  return { x, length: px[px.length - 1], folds, times };
+}
+
+const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const small = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+export const ms = (t) => (Math.abs(t) < 10 ? small : number).format(t) + " ms";
+
+// glyph is the shape of a mark around a point.
+function glyph(kind, x, y, n) {
+  const path = (cls, dd) => svg("path", { class: cls, d: dd });
+  const ring = (cls, text) => svg("g", {}, svg("circle", { class: cls, cx: x, cy: y, r: 7 }),
+    svg("text", { class: cls, x, y: y + 4, "text-anchor": "middle" }, text));
+  switch (kind) {
+    case "read": return path("ink", `M${x - 5} ${y - 4}h10l-5 9z`);
+    case "sent": return path("ink", `M${x} ${y - 6}l5 6l-5 6l-5-6z`);
+    case "won": return ring("won", n || "1");
+    case "second": { const g = ring("second", n || "2"); g.prepend(svg("circle", { class: "second", cx: x, cy: y, r: 10 })); return g; }
+    case "refused": return svg("g", {}, svg("circle", { class: "refused", cx: x, cy: y, r: 6 }), path("refused", `M${x - 4} ${y + 4}l8-8`));
+    case "unknown": return ring("grey", "?");
+    case "failed": return path("grey", `M${x - 4} ${y - 4}l8 8M${x + 4} ${y - 4}l-8 8`);
+    case "renewed": return path("blue", `M${x} ${y - 9}v18`);
+    case "released": return path("blue", `M${x - 4} ${y - 4}h8v8h-8z`);
+    case "leaseend": return path("blue", `M${x + 4} ${y - 6}v12l-8-6z`);
+    case "loss": return path("loss", `M${x} ${y - 7}v8M${x} ${y + 4}v3`);
+    case "dies": return path("ink", `M${x - 5} ${y - 5}l10 10M${x + 5} ${y - 5}l-10 10`);
+    default: return svg("circle", { class: "call", cx: x, cy: y, r: 3 });
+  }
+}
+
+const words = {
+  waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
+  gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", passes: "time passes",
+  read: "reads the order", sent: "sends its write", won: "first row of the ledger: has won", second: "second row: a double-grab",
+  refused: "refused", unknown: "not known", failed: "does not succeed", renewed: "lease renewed", leaseend: "lease runs out",
+  released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server",
+};
+
+// draw makes the SVG, and move, which puts a cursor at a position.
+function draw(d, width) {
+  const down = width < NARROW;
+  const lanes = list(d.lanes);
+  const used = new Set();
+  const nRows = lanes.reduce((n, l) => n + list(l.rows).length, 0);
+  // Across time: rows with their lanes' names above them, or columns.
+  let across = down ? 66 : TOP;
+  const tracks = [];
+  for (const lane of lanes) {
+    const from = across;
+    if (!down) across += LANE;
+    const rows = list(lane.rows).map((row) => {
+      const at = across;
+      across += down ? Math.min(COLUMN, (width - 70) / Math.max(1, nRows)) : ROW;
+      return { row, mid: (at + across) / 2, size: across - at };
+    });
+    if (down && rows.length === 0) across += 24;
+    tracks.push({ lane, rows, from, to: across });
+    across += 6;
+  }
+  const start = down ? 64 : LABEL, end = 26;
+  const room = down ? Math.max(300, Math.min(900, 26 * (list(d.steps).length + 8))) : width - start - end;
+  const { x, length, folds, times } = positions(d, room);
+  const P = (t, r) => (down ? [r, start + t] : [start + t, r]);
+  const W = down ? width : start + length + end, H = down ? start + length + end : across + 20;
+  const root = svg("svg", { width: W, height: H, viewBox: `0 0 ${Math.round(W)} ${Math.round(H)}`, role: "img", "aria-label": String(d.title || "diagram") });
+  const box = (cls, t0, t1, r0, r1, title, rx) => {
+    const [xa, ya] = P(t0, r0), [xb, yb] = P(t1, r1);
+    return svg("rect", { class: cls, x: Math.min(xa, xb), y: Math.min(ya, yb), width: Math.max(1, Math.abs(xb - xa)), height: Math.max(1, Math.abs(yb - ya)), rx },
+      svg("title", {}, title));
+  };
+  const line = (cls, t0, t1, r0, r1) => {
+    const [x1, y1] = P(t0, r0), [x2, y2] = P(t1, r1);
+    return svg("line", { class: cls, x1, y1, x2, y2 });
+  };
+  const label = (cls, t, r, text, anchor) => {
+    const [lx, ly] = P(t, r);
+    return svg("text", { class: cls, x: lx, y: ly, "text-anchor": anchor || "start" }, text);
+  };
+  const top = down ? 66 : TOP, bottom = across;
+  const band = (s, r0, r1) => {
+    const cls = s.k === "passes" ? "passes" : "fault";
+    used.add(cls);
+    const [f, t] = [x(s.f), x(s.t)];
+    root.append(box(cls, f, t, r0, r1, String(s.x || words[s.k] || "")));
+    if (cls === "fault") root.append(line("edge", f, f, r0, r1), line(s.o ? "edge open" : "edge", t, t, r0, r1));
+  };
+  for (const s of list(d.bands)) band(s, top, bottom);
+
+  // The axis: times where there is room for them; folds.
+  if (d.scale === "ms") {
+    const space = down ? 16 : 64;
+    let last = -Infinity;
+    for (const t of times) {
+      const at = x(t);
+      if (at - last < space || (!down && t !== d.end && length - at < space)) continue;
+      last = at;
+      root.append(down ? label("tick", at + 4, 4, ms(t)) : label("tick", at, 14, ms(t), at < 20 ? "start" : at > length - 30 ? "end" : "middle"));
+      root.append(line("rule", at, at, down ? 58 : 18, bottom));
+    }
+    for (const f of folds) {
+      const mid = (f.from + f.to) / 2, [fx, fy] = P(mid, down ? 56 : 24);
+      root.append(svg("path", { class: "fold", d: down ? `M${fx - 4} ${fy - 8}l8 4l-8 4l8 4l-8 4` : `M${fx - 8} ${fy + 4}l4-8l4 8l4-8l4 8` }, svg("title", {}, `${ms(f.ms)} without an event, drawn shorter`)));
+    }
+  } else {
+    list(d.steps).forEach((s, i) => root.append(down ? label("tick", x(s.at) + 4, 30, String(i + 1), "middle") : label("tick", x(s.at), 22, String(i + 1), "middle")));
+    root.append(down ? label("tick", -8, 30, "step", "middle") : label("tick", -12, 22, "step", "end"));
+  }
+
+  for (const { lane, rows, from, to } of tracks) {
+    const name = String(lane.name);
+    if (down) root.append(label("lane", -46, from, name.replace("instance ", "inst. ")));
+    else root.append(label("lane", -start + 2, from + 15, name), line("rule", -start, length, from, from));
+    for (const s of list(lane.spans)) band(s, from + (down ? 0 : LANE), to);
+    rows.forEach(({ row, mid, size }) => {
+      const short = String(row.name).replace("driver ", down ? "" : "driver ");
+      root.append(down ? label("", -28, mid, short.slice(0, 7), "middle") : label("", -start + 10, mid + 4, short.length > 15 ? short.slice(0, 14) + "…" : short));
+      root.append(line("rule", 0, length, mid, mid));
+      const order = ["fault", "dead", "waits", "inside", "holds", "believes", "gap"];
+      const spans = list(row.spans).slice().sort((a, b) => order.indexOf(a.k) - order.indexOf(b.k));
+      for (const s of spans) {
+        if (s.k === "fault") { band(s, mid - size / 2, mid + size / 2); continue; }
+        if (!order.includes(s.k)) continue;
+        used.add(s.k);
+        const f = x(s.f), t = Math.max(x(s.t), f + 1), title = `${row.name}: ${s.x || words[s.k]}`;
+        if (s.k === "waits" || s.k === "inside" || s.k === "dead") {
+          const l = line(s.k, f, t, mid, mid);
+          l.append(svg("title", {}, title));
+          root.append(l);
+          continue;
+        }
+        const h = s.k === "holds" ? 5 : 8;
+        const b = box(s.k, f, t, mid - h, mid + h, title, 2);
+        if (s.k === "holds" && s.o) b.setAttribute("fill", `url(#${down ? "fade-down" : "fade"})`), b.classList.add("open");
+        root.append(b);
+      }
+    });
+    if (lane.further) root.append(down ? svg("g", {}) : label("soft", length, from + 15, `${lane.further} more not drawn`, "end"));
+  }
+  root.prepend(svg("defs", {}, fade("fade", 1, 0), fade("fade-down", 0, 1)));
+
+  if (Number.isFinite(d.lost)) {
+    const at = x(d.lost);
+    root.append(line("loss", at, at, top - 6, bottom));
+    const [lx, ly] = P(at, bottom);
+    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, width - 70), y: ly + 4 }, "▶ lost here")
+      : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, "▶ lost here"));
+  }
+  for (const { rows } of tracks) for (const { row, mid } of rows) {
+    for (const m of list(row.marks)) {
+      const [gx, gy] = P(x(m.a), mid);
+      const g = glyph(m.k, gx, gy, m.n);
+      used.add(words[m.k] ? m.k : "call");
+      g.append(svg("title", {}, `${row.name}, ${d.scale === "ms" ? ms(m.a) : "step " + Math.ceil(m.a)}: ${m.x || words[m.k] || ""}`));
+      root.append(g);
+    }
+  }
+  const cursor = line("cursor", 0, 0, top - 6, bottom);
+  cursor.setAttribute("visibility", "hidden");
+  root.append(cursor);
+  const move = (t) => {
+    const [x1, y1] = P(x(t), top - 6), [x2, y2] = P(x(t), bottom);
+    for (const [k, v] of Object.entries({ x1, y1, x2, y2, visibility: "visible" })) cursor.setAttribute(k, v);
+  };
+  return { root, move, used };
+}
+
+function fade(id, dx, dy) {
+  return svg("linearGradient", { id, x1: 0, y1: 0, x2: dx, y2: dy },
+    svg("stop", { offset: 0, "stop-color": "var(--hold)", "stop-opacity": 0.55 }), svg("stop", { offset: 1, "stop-color": "var(--hold)", "stop-opacity": 0.05 }));
+}
+
+function legend(used) {
+  const ul = el("ul", { class: "legend", "aria-label": "legend" });
+  for (const k of Object.keys(words)) {
+    if (!used.has(k)) continue;
+    const s = svg("svg", { width: 26, height: 20, viewBox: "0 0 26 20", "aria-hidden": "true" });
+    const bar = { believes: 7, holds: 5, gap: 7, fault: 9, passes: 9 };
+    if (bar[k]) s.append(svg("rect", { class: k, x: 2, y: 10 - bar[k], width: 22, height: 2 * bar[k], rx: 2 }));
+    else if (k === "waits" || k === "inside" || k === "dead") s.append(svg("line", { class: k, x1: 2, y1: 10, x2: 24, y2: 10 }));
+    else s.append(glyph(k, 13, 10));
+    ul.append(el("li", {}, s, words[k]));
+  }
+  return ul;
+}
+
+// changed lists what is new, gone and kept between two lists.
+function changed(before, now) {
+  const ul = el("ul", {});
+  for (const x of now) ul.append(el("li", { class: before.includes(x) ? "kept" : "new" }, x));
+  for (const x of before) if (!now.includes(x)) ul.append(el("li", { class: "gone" }, x));
+  return ul;
+}
+
+const names = (all) => list(all).join(", ") || "nobody";
+
+// panel says what a step did, and what is so from then on.
+function panel(steps, i) {
+  const s = steps[i], before = i > 0 ? steps[i - 1] : {};
+  const p = [el("p", { class: "what" }, `${s.who ? s.who + " " : ""}${s.text}`)];
+  if (s.lost) p.push(el("p", { class: "second" }, "▶ here it is lost"));
+  if (s.believed !== undefined) p.push(el("p", {}, `believes: ${s.believed}`), el("p", {}, `true: ${s.true || ""}`));
+  if (s.stores) {
+    const mark = (key) => (names(s[key]) !== names(before[key]) && i > 0 ? " (changed)" : "");
+    p.push(el("p", {}, `believe to hold: ${names(s.believes)}${mark("believes")}; hold: ${names(s.holds)}${mark("holds")}; ${s.clock}`), changed(list(before.stores), list(s.stores)));
+  }
+  return p;
+}
+
+function table(d, steps) {
+  const run = steps.some((s) => s.believed !== undefined);
+  const heads = run ? ["at", "who", "what happened", "what the driver believed", "what was true"] : ["step", "time", "who", "what happened", "believe", "hold", "in the stores"];
+  const row = (s, i) => (run ? [s.clock, s.who, s.text, s.believed, s.true] : [i + 1, s.clock, s.who || "", s.text, list(s.believes).join(" "), list(s.holds).join(" "), list(s.stores).join("; ")]);
+  return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((h) => el("th", { scope: "col" }, h)))),
+    el("tbody", {}, ...steps.map((s, i) => el("tr", { class: s.lost ? "lost" : "" }, ...row(s, i).map((c) => el("td", {}, String(c ?? "")))))));
+}
+
+// picture is a drawing that can be shown anew, as often as there is something new.
+export function picture() {
+  const canvas = el("div", { class: "scroll" });
+  const legendBox = el("div", {});
+  const element = el("div", { class: "diagram" }, canvas, legendBox);
+  let d = null, width = 0, named = "";
+  const p = {
+    element, move: () => {},
+    show(next) {
+      d = next;
+      width = Math.floor(canvas.clientWidth);
+      if (width === 0) return;
+      const drawn = draw(d, width);
+      p.move = drawn.move;
+      canvas.replaceChildren(drawn.root);
+      const words = [...drawn.used].sort().join();
+      if (words !== named) legendBox.replaceChildren(legend(drawn.used));
+      named = words;
+      if (p.drawn) p.drawn();
+    },
+    clear() {
+      d = null;
+      canvas.replaceChildren();
+    },
+  };
+  new ResizeObserver(() => {
+    if (d && Math.floor(canvas.clientWidth) !== width) p.show(d);
+  }).observe(canvas);
+  return p;
+}
+
+// figure is the diagram with its steps: an element that draws itself anew when it gets
+// another width. Without a caption, its title is for screen readers alone. at is the step to begin with; stepped is told of every step.
+export function figure(d, { at = -1, caption = true, stepped } = {}) {
+  const steps = list(d.steps);
+  const pic = picture();
+  let now = at;
+  pic.drawn = () => {
+    if (now >= 0 && steps[now]) pic.move(steps[now].at);
+  };
+  const f = el("figure", { class: "diagram" }, el("figcaption", { class: caption ? "" : "hidden" }, String(d.title || "")));
+  if (list(d.lanes).length > 0) {
+    f.append(pic.element);
+    pic.show(d); // once it has a width
+  }
+  if (steps.length > 0) {
+    const lost = steps.findIndex((s) => s.lost);
+    const out = el("output", { "aria-live": "polite" });
+    const box = el("div", { class: "now", "aria-live": "polite" });
+    const all = table(d, steps);
+    const rows = [...all.tBodies[0].rows];
+    const go = (i) => {
+      now = Math.max(0, Math.min(steps.length - 1, i));
+      out.textContent = `step ${now + 1} of ${steps.length}`;
+      box.replaceChildren(...panel(steps, now));
+      box.classList.toggle("lost", Boolean(steps[now].lost));
+      rows.forEach((r, k) => r.classList.toggle("here", k === now));
+      pic.move(steps[now].at);
+      if (stepped) stepped(now);
+    };
+    const button = (text, name, to) => el("button", { type: "button", "aria-label": name, title: name, click: () => go(to()) }, text);
+    const bar = el("div", { class: "stepper", role: "group", "aria-label": "steps: arrow keys, Home, End, l for where it is lost", tabindex: 0 },
+      button("|◀", "first step", () => 0), button("◀", "step back", () => now - 1), out,
+      button("▶", "step forwards", () => now + 1), button("▶|", "last step", () => steps.length - 1));
+    if (lost >= 0) bar.append(button("▶ lost", "the step where it is lost", () => lost));
+    bar.addEventListener("keydown", (e) => {
+      const to = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: steps.length - 1, l: lost }[e.key];
+      if (to === undefined || to < -1 || e.ctrlKey || e.metaKey || e.altKey) return;
+      e.preventDefault();
+      go(to);
+    });
+    f.append(bar, box, el("details", {}, el("summary", {}, `all ${steps.length} steps as a table`), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "all steps" }, all)));
+    go(at >= 0 ? at : lost >= 0 ? lost : 0);
+  }
+  if (list(d.notes).length > 0) f.append(el("ul", { class: "notes" }, ...d.notes.map((n) => el("li", {}, String(n)))));
+  return f;
+}

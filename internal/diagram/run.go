@@ -1,0 +1,525 @@
+package diagram
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/history"
+)
+
+// Run is what a diagram of a run shows: one order, by what was recorded of it.
+type Run struct {
+	Title    string
+	Fault    catalog.Fault     // that struck, if one did
+	Excludes catalog.Exclusion // among whom the lock keeps holders apart
+	Property string            // that broke; "": none is known to have
+	Events   []history.Event   // of the order
+	Further  int               // events that are not among these
+	Rows     []check.Row       // of the ledger
+	Begins   time.Duration     // of the first of the steps
+	Steps    []check.Step
+	Until    time.Duration // the record goes on to then, and further; 0: it is complete
+}
+
+// OfTimeline is the diagram of a cell's timeline; false: its events were not kept.
+func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion) (Diagram, bool) {
+	if t == nil || len(t.Events) == 0 {
+		return Diagram{}, false
+	}
+	return OfRun(Run{
+		Title: title, Fault: fault, Excludes: excludes, Property: t.Property, Events: t.Events, Further: t.Further,
+		Rows: t.Rows, Begins: t.Begins, Steps: t.Steps,
+	}), true
+}
+
+// most is how many rows a lane has: a service of ten users shows all of them.
+const most = 10
+
+// OfRun makes the diagram of a run.
+func OfRun(r Run) Diagram {
+	b := &builder{Run: r, incarnation: map[string]int{}}
+	b.Events = slices.Clone(r.Events)
+	slices.SortStableFunc(b.Events, func(x, y history.Event) int { return cmp.Compare(x.T, y.T) })
+	b.ends = slices.ContainsFunc(b.Events, func(e history.Event) bool { return e.Op == history.Strike && e.Kind == history.OK })
+	for _, e := range b.Events {
+		if e.Driver >= history.ProbeDriver {
+			b.probes++
+			continue
+		}
+		if len(b.tracks) == 0 {
+			b.origin = e.T
+		}
+		b.end = b.at(e.T)
+		b.add(e)
+	}
+	if r.Until > 0 && len(b.tracks) > 0 {
+		b.end = max(b.end, b.at(r.Until))
+	}
+	return b.diagram()
+}
+
+// builder follows the drivers through the events of their order.
+type builder struct {
+	Run
+	origin      time.Duration
+	end         float64
+	ends        bool // the ends of strikes are recorded
+	tracks      []*track
+	incarnation map[string]int
+	winners     int
+	lost        *float64
+	probes      int
+	unknownEnds bool
+	openFaults  bool
+}
+
+// track is what is known of one driver at one instance.
+type track struct {
+	instance string
+	driver   int64
+	row      Row
+	weight   int // how much it matters
+	last     float64
+
+	asks, waits, believes, struck float64 // since when; NaN: it does not
+	struckAt                      string
+	held                          *held
+}
+
+// held is a lease. Its end is NaN if it is not known, and infinite if there is none.
+type held struct{ from, end float64 }
+
+var none = math.NaN()
+
+func is(since float64) bool { return !math.IsNaN(since) }
+
+// at is a time as a position, to the microsecond.
+func (b *builder) at(t time.Duration) float64 {
+	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
+}
+
+func (b *builder) track(e history.Event) *track {
+	for _, t := range b.tracks {
+		if t.instance == e.Instance && t.driver == e.Driver {
+			return t
+		}
+	}
+	t := &track{instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
+	t.row.Name = "driver " + strconv.FormatInt(e.Driver, 10)
+	b.tracks = append(b.tracks, t)
+	return t
+}
+
+func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
+
+// add follows one event.
+func (b *builder) add(e history.Event) {
+	now := b.at(e.T)
+	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
+		b.died(e.Instance, now)
+	}
+	b.incarnation[e.Instance] = e.Incarnation
+	t := b.track(e)
+	defer func() { t.last = now }()
+	if is(t.struck) && !b.ends && e.Op != history.Strike {
+		b.endFault(t, now, true)
+	}
+	switch e.Op {
+	case history.Grab:
+		b.grab(t, e, now)
+	case history.Acquire:
+		b.acquire(t, e, now)
+	case history.Renew:
+		if t.held != nil {
+			t.held.end = b.leaseEnd(e, now)
+			t.mark(Renewed, now, "its lease is renewed"+lasting(e))
+		}
+	case history.Read:
+		t.outcome(e, now, Read, "reads the order", "its read")
+	case history.Claim:
+		b.claim(t, e, now)
+	case history.Lost:
+		t.weigh(40)
+		t.mark(Loss, now, "learns that its lease is lost")
+		b.endBelief(t, now)
+	case history.Release:
+		b.release(t, e, now)
+	case history.Strike:
+		b.strike(t, e, now)
+	}
+}
+
+func (b *builder) grab(t *track, e history.Event, now float64) {
+	if e.Kind == history.Invoke {
+		t.asks = now
+		return
+	}
+	t.endWait(now)
+	b.endBelief(t, now)
+	t.asks = none
+}
+
+func (b *builder) acquire(t *track, e history.Event, now float64) {
+	switch e.Kind {
+	case history.Invoke:
+		t.waits = now
+		return
+	case history.OK:
+	default:
+		t.endWait(now)
+		t.mark(Failed, now, "does not get the lock"+why(e))
+		return
+	}
+	t.endWait(now)
+	t.believes = now
+	if !b.locks() {
+		return
+	}
+	for _, o := range b.tracks { // a lock that is granted is not another's any more
+		if o != t && o.held != nil && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
+			b.endHold(o, now, false)
+		}
+	}
+	t.held = &held{now, b.leaseEnd(e, now)}
+	b.unknownEnds = b.unknownEnds || !is(t.held.end)
+}
+
+// leaseEnd is until when the lease lives that e tells of.
+func (b *builder) leaseEnd(e history.Event, now float64) float64 {
+	switch {
+	case e.Lease > 0:
+		return now + float64(e.Lease.Microseconds())/1000
+	case e.Lease == history.Endless:
+		return math.Inf(1)
+	default:
+		return none
+	}
+}
+
+func lasting(e history.Event) string {
+	if e.Lease <= 0 {
+		return ""
+	}
+	return ", for " + e.Lease.Round(time.Millisecond).String()
+}
+
+func (b *builder) claim(t *track, e history.Event, now float64) {
+	written := e.Kind == history.OK ||
+		e.Kind == history.Info && slices.ContainsFunc(b.Rows, func(r check.Row) bool { return r.Driver == e.Driver && r.Instance == e.Instance && r.Token == e.Token })
+	switch {
+	case e.Kind == history.Invoke:
+		t.mark(Sent, now, "sends its write")
+	case written:
+		b.winners++
+		t.weigh(100)
+		if b.winners == 1 {
+			t.mark(Won, now, "its row is in the ledger: it has won")
+		} else {
+			t.mark(Second, now, fmt.Sprintf("its row is in the ledger, the order's %s: a double-grab", nth(b.winners)))
+		}
+		t.row.Marks[len(t.row.Marks)-1].N = b.winners
+		if b.lost == nil && b.winners == 2 && b.Property == catalog.OneWinner {
+			b.lost = &now
+		}
+	default:
+		t.outcome(e, now, Unknown, "", "its write")
+	}
+}
+
+// outcome marks what came of a read or a write.
+func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
+	switch {
+	case e.Kind == history.OK:
+		t.mark(good, now, did)
+	case e.Kind == history.Info:
+		t.weigh(60)
+		t.mark(Unknown, now, "it is not known what became of "+what+why(e))
+	case e.Code == history.Stale || e.Code == history.Taken:
+		t.weigh(30)
+		t.mark(Refused, now, what+" is refused"+why(e))
+	default:
+		t.mark(Failed, now, what+" fails"+why(e))
+	}
+}
+
+func (b *builder) release(t *track, e history.Event, now float64) {
+	switch {
+	case e.Kind == history.Invoke:
+		b.endBelief(t, now)
+	case !b.locks():
+	case e.Kind == history.OK:
+		t.mark(Released, now, "releases the lock")
+		b.endHold(t, now, true)
+	case e.Kind == history.Fail && e.Code == history.LeaseLost:
+		t.mark(Failed, now, "releases a lock that is not its own any more")
+		b.endHold(t, now, false)
+	}
+}
+
+func (b *builder) strike(t *track, e history.Event, now float64) {
+	t.weigh(50)
+	if e.Kind == history.OK {
+		b.endFault(t, now, false)
+		return
+	}
+	b.endFault(t, now, true) // one that goes on elsewhere
+	t.struck, t.struckAt = now, e.Note
+}
+
+func (b *builder) endFault(t *track, now float64, open bool) {
+	if !is(t.struck) {
+		return
+	}
+	text := fmt.Sprintf("%s strikes %s", cmp.Or(string(b.Fault), "the fault"), t.struckAt)
+	if open {
+		text += "; its end was not recorded"
+		b.openFaults = true
+	}
+	t.row.Spans = append(t.row.Spans, Span{Fault, t.struck, now, open, text})
+	t.struck = none
+}
+
+// died ends all that a process had open which has been started again since.
+func (b *builder) died(instance string, now float64) {
+	for _, t := range b.tracks {
+		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
+			continue
+		}
+		t.weigh(50)
+		b.endFault(t, t.last, false)
+		t.endWait(t.last)
+		b.endBelief(t, t.last)
+		t.mark(Dies, t.last, "its process dies; this is the last that it recorded")
+		t.row.Spans = append(t.row.Spans, Span{Dead, t.last, now, true, "its process is dead, and has been started again by the end of this"})
+		t.asks = none
+	}
+}
+
+func (t *track) mark(k MarkKind, at float64, text string) {
+	t.row.Marks = append(t.row.Marks, Mark{Kind: k, At: at, Text: text})
+}
+
+func (t *track) weigh(n int) { t.weight = max(t.weight, n) }
+
+func (t *track) endWait(now float64) {
+	from := t.waits
+	if !is(from) {
+		from = t.asks // an older record does not say when it asked for the lock
+	}
+	if is(from) && !is(t.believes) && now > from {
+		t.row.Spans = append(t.row.Spans, Span{Waits, from, now, false, fmt.Sprintf("waits for the lock, %s", forMS(now-from))})
+	}
+	t.waits, t.asks = none, none
+}
+
+// endBelief ends what a driver believes; what it did not hold meanwhile is a gap.
+func (b *builder) endBelief(t *track, now float64) {
+	if !is(t.believes) {
+		return
+	}
+	from := t.believes
+	t.believes = none
+	if !b.locks() {
+		t.row.Spans = append(t.row.Spans, Span{Inside, from, now, false, "is inside, without a lock, " + forMS(now-from)})
+		return
+	}
+	t.row.Spans = append(t.row.Spans, Span{Believes, from, now, false, "believes to hold the lock, " + forMS(now-from)})
+	if t.held != nil && is(t.held.end) && t.held.end < now {
+		b.endHold(t, now, false)
+	}
+	t.gap(from, now, false)
+}
+
+// gap marks where a driver that got the lock then still believed in it, and had it no more.
+func (t *track) gap(from, now float64, open bool) {
+	for _, s := range t.row.Spans {
+		if s.Kind == Holds && s.From == from && s.To < now {
+			t.row.Spans = append(t.row.Spans, Span{Gap, s.To, now, open, fmt.Sprintf("believes to hold the lock for %s after it was lost", forMS(now-s.To))})
+			return
+		}
+	}
+}
+
+// endHold ends a lease where it has run out, at the latest now.
+func (b *builder) endHold(t *track, now float64, released bool) {
+	h := t.held
+	if h == nil {
+		return
+	}
+	t.held = nil
+	switch {
+	case is(h.end) && h.end <= now:
+		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, h.end, false, "holds the lock, " + forMS(h.end-h.from)})
+		t.mark(LeaseEnd, h.end, "its lease runs out")
+	case released:
+		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, false, "holds the lock, " + forMS(now-h.from)})
+	default: // lost at some time before
+		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, true, "holds the lock until some time before this"})
+		t.weigh(40)
+	}
+}
+
+// diagram closes what is open, and puts the rows into their lanes.
+func (b *builder) diagram() Diagram {
+	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost}
+	for _, t := range b.tracks {
+		b.finish(t)
+	}
+	for _, t := range b.tracks {
+		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == t.instance })
+		if i < 0 {
+			i = len(d.Lanes)
+			d.Lanes = append(d.Lanes, Lane{Name: t.instance})
+		}
+		lane := &d.Lanes[i]
+		if !b.shown(t) {
+			lane.Further++
+			continue
+		}
+		if b.Fault == catalog.Pause { // which stops the whole process
+			t.row.Spans = slices.DeleteFunc(t.row.Spans, func(s Span) bool {
+				if s.Kind == Fault {
+					lane.Spans = append(lane.Spans, s)
+				}
+				return s.Kind == Fault
+			})
+		}
+		lane.Rows = append(lane.Rows, t.row)
+	}
+	slices.SortStableFunc(d.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
+	d.End = b.end
+	b.steps(&d)
+	b.notes(&d)
+	return d
+}
+
+// finish draws to the end what had none.
+func (b *builder) finish(t *track) {
+	open := func(k SpanKind, from float64, text string) {
+		t.row.Spans = append(t.row.Spans, Span{k, from, b.end, true, text})
+	}
+	if is(t.struck) {
+		open(Fault, t.struck, fmt.Sprintf("%s strikes %s; it goes on to the end of this", cmp.Or(string(b.Fault), "the fault"), t.struckAt))
+	}
+	if is(t.waits) || is(t.asks) && !is(t.believes) {
+		from := t.waits
+		if !is(from) {
+			from = t.asks
+		}
+		open(Waits, from, "waits for the lock to the end of this")
+	}
+	if h := t.held; h != nil {
+		switch {
+		case is(h.end) && h.end <= b.end:
+			b.endHold(t, b.end, false)
+		case is(h.end) && math.IsInf(h.end, 1):
+			open(Holds, h.from, "holds the lock, which does not end by itself")
+		case is(h.end):
+			open(Holds, h.from, "holds the lock to the end of this; its lease has "+forMS(h.end-b.end)+" left")
+		default:
+			open(Holds, h.from, "may hold the lock: when its lease ends is not known")
+		}
+	}
+	if is(t.believes) {
+		kind, text := Believes, "believes to hold the lock to the end of this"
+		if !b.locks() {
+			kind, text = Inside, "is inside, without a lock, to the end of this"
+		}
+		open(kind, t.believes, text)
+		t.gap(t.believes, b.end, true)
+	}
+}
+
+// shown says whether a driver has a row: of too many in a lane, those who matter most, and
+// of those the first to come.
+func (b *builder) shown(t *track) bool {
+	before, seen := 0, false
+	for _, o := range b.tracks {
+		seen = seen || o == t
+		if o.instance == t.instance && (o.weight > t.weight || o.weight == t.weight && !seen) {
+			before++
+		}
+	}
+	return before < most
+}
+
+func (b *builder) steps(d *Diagram) {
+	for i, s := range b.Steps {
+		step := Step{
+			At: round(b.at(b.Begins) + s.TMS), Clock: forMS(s.TMS), Who: fmt.Sprintf("driver %d (%s)", s.Driver, s.Instance), Text: s.Event,
+			Believed: s.Believed, True: s.True,
+		}
+		step.At = min(max(step.At, 0), d.End)
+		if b.Property == catalog.HoldersExclusive && i == len(b.Steps)-1 {
+			d.Lost = &step.At
+		}
+		step.Lost = d.Lost != nil && i == len(b.Steps)-1 && math.Abs(step.At-*d.Lost) < 0.01 // else an earlier pair has broken it
+		d.Steps = append(d.Steps, step)
+	}
+}
+
+func (b *builder) notes(d *Diagram) {
+	for _, l := range d.Lanes {
+		if l.Further > 0 {
+			d.Notes = append(d.Notes, fmt.Sprintf("%s more at %s, to whom less happened, are not drawn", drivers(l.Further), l.Name))
+		}
+	}
+	if b.Further > 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("%d more events of this order are in events.jsonl alone", b.Further))
+	}
+	if b.probes > 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("%d events of the audit's own drivers, who came afterwards, are not drawn", b.probes))
+	}
+	if b.unknownEnds {
+		d.Notes = append(d.Notes, "a filled bar that fades: when the lease ended is not recorded")
+	}
+	if b.openFaults {
+		d.Notes = append(d.Notes, "a band with a dashed end: when the fault ended is not recorded")
+	}
+}
+
+func drivers(n int) string {
+	if n == 1 {
+		return "1 driver"
+	}
+	return strconv.Itoa(n) + " drivers"
+}
+
+func why(e history.Event) string {
+	if e.Note == "" {
+		return ""
+	}
+	return ": " + e.Note
+}
+
+func nth(n int) string {
+	switch n {
+	case 2:
+		return "second"
+	case 3:
+		return "third"
+	default:
+		return strconv.Itoa(n) + "th"
+	}
+}
+
+func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
+
+// forMS is a time as it is read: of less than 10 ms to the hundredth, else to the
+// millisecond.
+func forMS(ms float64) string {
+	if ms < 10 {
+		return strconv.FormatFloat(ms, 'f', 2, 64) + " ms"
+	}
+	text := strconv.FormatFloat(ms, 'f', 0, 64)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text + " ms"
+}
