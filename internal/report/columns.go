@@ -10,6 +10,7 @@ import (
 	"grablab/internal/experiment"
 	"grablab/internal/grab"
 	"grablab/internal/load"
+	"grablab/internal/stat"
 )
 
 // column is one column of a table of cells.
@@ -27,9 +28,10 @@ func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns show what became of a load.
+// loadColumns show what became of a load. What it took is not among them: of a cell that
+// was run once it may be ten times more or less the next time.
 var loadColumns = []column{
-	strategyColumn,
+	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
 	text("verdict", verdict),
 	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
 	number("ledger", "double", double),
@@ -40,13 +42,49 @@ var loadColumns = []column{
 	number("answers", "busy", outcome("busy")),
 	number("answers", "error", outcome("error")),
 	number("answers", "timeout", outcome("timeout")),
-	number("ms, schedule", "p50", func(c experiment.Cell) string { return figure(c, c.Latency, p50) }),
-	number("ms, schedule", "p99", func(c experiment.Cell) string { return figure(c, c.Latency, p99) + heldMark(c) }),
-	number("ms, sent", "p50", func(c experiment.Cell) string { return figure(c, c.LatencySent, p50) }),
-	number("ms, sent", "p99", func(c experiment.Cell) string { return figure(c, c.LatencySent, p99) }),
-	number("per second", "done", func(c experiment.Cell) string { return figure(c, c.CompletedRPS, rate) }),
-	number("per second", "grabs", func(c experiment.Cell) string { return figure(c, grabsPerSecond(c), rate) }),
-	number("redis", "/req", func(c experiment.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
+}
+
+// costColumns show what a load took, over the repetitions of its cell.
+var costColumns = []column{
+	strategyColumn,
+	text("verdict", verdict),
+	number("", "runs", func(c experiment.Cell) string { return strconv.Itoa(len(c.Repetitions)) }),
+	number("ms, schedule", "p50", latencyOf(func(r experiment.Repetition) *load.Latency { return r.Latency }, func(l load.Latency) float64 { return l.P50 })),
+	number("ms, schedule", "p99", latencyOf(func(r experiment.Repetition) *load.Latency { return r.Latency }, func(l load.Latency) float64 { return l.P99 })),
+	number("ms, sent", "p50", latencyOf(func(r experiment.Repetition) *load.Latency { return r.LatencySent }, func(l load.Latency) float64 { return l.P50 })),
+	number("ms, sent", "p99", latencyOf(func(r experiment.Repetition) *load.Latency { return r.LatencySent }, func(l load.Latency) float64 { return l.P99 })),
+	number("per second", "done", over(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, rate)),
+	number("per second", "grabs", over(func(r experiment.Repetition) *float64 { return r.GrabsPerS }, rate)),
+	number("redis", "/req", over(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
+}
+
+// over is the median of a figure over the repetitions of a cell, with its interval.
+func over(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
+	return func(c experiment.Cell) string {
+		values := experiment.Over(c.Repetitions, of)
+		if len(values) == 0 {
+			return missing(c)
+		}
+		x := stat.Median(values)
+		if len(values) == 1 {
+			return format(x.Median)
+		}
+		return fmt.Sprintf("%s [%s, %s]", format(x.Median), format(x.Low), format(x.High))
+	}
+}
+
+func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latency) float64) func(experiment.Cell) string {
+	return over(func(r experiment.Repetition) *float64 {
+		if l := of(r); l != nil {
+			return new(at(*l))
+		}
+		return nil
+	}, millis)
+}
+
+// repeated are the cells that were run more than once.
+func repeated(cells []experiment.Cell) []experiment.Cell {
+	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
 }
 
 // peakColumns show how a search for the highest rate went.
@@ -59,10 +97,13 @@ var peakColumns = []column{
 	number("highest rate held", "grabs/s", func(c experiment.Cell) string {
 		return peak(c, func(p *experiment.Peak) *float64 { return p.GrabsPerS })
 	}),
-	number("ms, schedule", "p50", func(c experiment.Cell) string { return figure(c, c.Latency, p50) }),
-	number("ms, schedule", "p99", func(c experiment.Cell) string { return figure(c, c.Latency, p99) + heldMark(c) }),
+	text("limited by", func(c experiment.Cell) string {
+		if c.Peak == nil || c.Peak.LimitedBy == "" {
+			return "?"
+		}
+		return c.Peak.LimitedBy
+	}),
 	number("ledger", "double", double),
-	number("redis", "/req", func(c experiment.Cell) string { return figure(c, c.RedisCommandsPerRequest, ratio) }),
 	text("rates tried, p99 in ms", steps),
 }
 
@@ -155,7 +196,7 @@ func heldMark(c experiment.Cell) string {
 
 // missing is what stands in place of a figure that could not be counted.
 func missing(c experiment.Cell) string {
-	if c.Verdict == catalog.NA {
+	if c.Verdict == catalog.NA || c.Verdict == "" { // not a cell, but the bare endpoint
 		return "-"
 	}
 	return "?"
@@ -180,25 +221,23 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-func p50(l load.Latency) string { return millis(l.P50) }
-func p99(l load.Latency) string { return millis(l.P99) }
+// withBare has a row for the bare endpoint above those of the cells.
+func withBare(run *experiment.Run) []experiment.Cell {
+	if run.Bare == nil {
+		return run.Cells
+	}
+	bare := experiment.Cell{Strategy: run.Bare.Endpoint, Peak: &run.Bare.Peak}
+	return append([]experiment.Cell{bare}, run.Cells...)
+}
 
 func peak(c experiment.Cell, of func(*experiment.Peak) *float64) string {
 	switch {
 	case c.Peak == nil:
 		return missing(c)
 	case c.Peak.HeldRPS == 0:
-		return "none"
+		return "0"
 	}
 	return figure(c, of(c.Peak), rate)
-}
-
-func grabsPerSecond(c experiment.Cell) *float64 {
-	if c.Grabs == nil || c.DurationS == nil {
-		return nil
-	}
-	perSecond := float64(*c.Grabs) / *c.DurationS
-	return &perSecond
 }
 
 func steps(c experiment.Cell) string {

@@ -43,6 +43,15 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
+// excludes is among whom the lock of a strategy keeps holders apart.
+func excludes(strategy string) catalog.Exclusion {
+	s, err := lock.Find(strategy)
+	if err != nil {
+		return catalog.NoExclusion
+	}
+	return s.Excludes
+}
+
 // locks says whether a strategy has a lock, as far as it is known here.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
@@ -106,6 +115,10 @@ var timelineHeadings = []heading{
 	{Name: "what happened", Left: true}, {Name: "what the driver believed", Left: true}, {Name: "what was true", Left: true},
 }
 
+func timelineTitle(c experiment.Cell) string {
+	return fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), c.Timeline.Order)
+}
+
 // timeline of one order of a cell, with the failure mode that it shows.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
@@ -114,12 +127,9 @@ func timeline(c experiment.Cell) section {
 		explained = fmt.Sprintf("%s: %s; cure: %s", s.Mode, s.Name, s.Cure)
 	}
 	shown := section{
-		Title: fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), s.Order),
+		Title: timelineTitle(c),
 		Lines: []string{explained},
 		Table: table{Headings: timelineHeadings},
-	}
-	if s.Picture != "" {
-		shown.Link = link{"picture of its grabs", s.Picture}
 	}
 	for _, step := range s.Steps {
 		shown.Table.Rows = append(shown.Table.Rows, []field{

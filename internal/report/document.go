@@ -5,26 +5,28 @@ import (
 	"slices"
 
 	"grablab/internal/catalog"
+	"grablab/internal/diagram"
 	"grablab/internal/experiment"
 )
 
 // document is what a run comes to, whatever it is rendered as.
 type document struct {
 	Title    string
+	Answer   string // in a sentence; a page begins with it
 	Head     []string
 	Sections []section
 }
 
 // section is a table, or lines, or both.
 type section struct {
-	Title  string // "": it goes on where the one before ended
-	Table  table
-	Folded bool // a page shows the table when it is asked to
-	Lines  []string
-	Link   link // to what belongs to it; none: its Href is ""
+	Title string // "": it goes on where the one before ended
+	Table table
+	Lines []string
+	// Drawing shows what the table says; nil: there is none.
+	Drawing *diagram.Diagram
+	drawn   int // its number in the page
+	After   []string
 }
-
-type link struct{ Text, Href string }
 
 // table of fields that are text already.
 type table struct {
@@ -101,6 +103,7 @@ func compose(run *experiment.Run, full bool) document {
 	named := run.Cells
 	if isMatrix(run) {
 		d.add(matrix(run)...)
+		d.add(modesSeen(run))
 		d.add(section{Lines: matrixLegend(run)})
 		shown := faulty
 		if !full && len(faulty) > fewCells {
@@ -108,10 +111,12 @@ func compose(run *experiment.Run, full bool) document {
 			named = slices.Concat(calm, shown)
 		}
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)}, section{Lines: legend(run, calm)})
+		d.add(costSections(calm)...)
 		d.add(section{Title: "Under the faults", Table: tableOf(detailColumns, shown)}, section{Lines: detailLegend(shown)})
 		d.add(points(shown))
 	} else {
-		d.add(section{Table: tableOf(columnsOf(run, run.Cells), run.Cells)}, section{Lines: legend(run, run.Cells)})
+		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, section{Lines: legend(run, run.Cells)}, section{Lines: limits(run)})
+		d.add(costSections(run.Cells)...)
 		calm = run.Cells
 	}
 	d.add(section{Lines: notes(named)}, section{Lines: morals(run, calm)})
@@ -121,6 +126,12 @@ func compose(run *experiment.Run, full bool) document {
 		}
 	}
 	return d
+}
+
+// costSections are what the repeated ones of some cells took.
+func costSections(cells []experiment.Cell) []section {
+	cells = repeated(cells)
+	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
 // fewCells is how many cells under faults are shown one by one even in short.

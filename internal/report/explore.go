@@ -41,16 +41,20 @@ func replayed(r explore.Result) bool { return r.Replay }
 
 // account says what was let happen, what came of it, and how far was searched.
 func (e Exploration) account(b *strings.Builder) {
-	fmt.Fprintf(b, "%s\n\n", bounds(e.Config))
-	e.table(b)
-	fmt.Fprintln(b)
+	fmt.Fprintf(b, "%s\n%s\n\n", bounds(e.Config), catalog.Footnote)
+	e.table().text(b, 2)
+	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
+}
+
+// searched says how far each strategy was.
+func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
-		fmt.Fprintf(b, "%s: %s\n", r.Strategy, searched(r))
+		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
 	}
 	if slices.ContainsFunc(e.Results, func(r explore.Result) bool { return r.Reason == explore.TimeOver }) {
-		fmt.Fprintln(b, "where the time is over differs from search to search; -schedules N ends each at the same schedule")
+		lines = append(lines, "where the time is over differs from search to search; -schedules N ends each at the same schedule")
 	}
-	fmt.Fprintln(b)
+	return lines
 }
 
 // bounds says what was let happen.
@@ -68,7 +72,7 @@ func bounds(c explore.Config) string {
 
 // table has a line a strategy with the failure that matters most, and below it
 // a line for each other property that fails.
-func (e Exploration) table(b *strings.Builder) {
+func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
 		{Name: "property", Left: true}, {Name: "schedules"}, {Name: "states"}, {Name: "time"},
@@ -91,7 +95,7 @@ func (e Exploration) table(b *strings.Builder) {
 			t.Rows = append(t.Rows, mapped(row[:len(t.Headings)], func(s string) field { return field{Text: s} }))
 		}
 	}
-	t.text(b, 2)
+	return t
 }
 
 // against marks a verdict as the expected one, or says which that were.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -81,6 +79,7 @@ func TestExplored(t *testing.T) {
 	}{
 		{"explore.txt", exploration(), report.Explored},
 		{"explore.json", exploration(), report.ExploredJSON},
+		{"explore.html", exploration(), report.ExploredHTML},
 		{"explore.mmd", exploration(), func(w io.Writer, e report.Exploration) error { return report.Mermaid(w, e.Results[0].Failures[0]) }},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
@@ -88,19 +87,7 @@ func TestExplored(t *testing.T) {
 			if err := tt.render(&got, tt.of); err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", tt.file)
-			if *update {
-				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.String() != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", &got, want)
-			}
+			golden(t, tt.file, got.String())
 		})
 	}
 }

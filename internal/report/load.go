@@ -2,9 +2,9 @@
 // a page of HTML, and what the explorer found as text, JSON and a mermaid diagram.
 //
 // A run comes from run.json alone (Load), so that every report can be drawn again.
-// compose puts it together as a document of sections, lines and tables, which Text,
-// Markdown and HTML only print; columns.go, details.go and points.go say what the
-// columns are. Begin at compose. Of the explorer, begin at Explored.
+// compose puts it together as a document of sections, lines and tables, which Text and
+// Markdown only print; columns.go, details.go and points.go say what the columns are.
+// Begin at compose. A page of a run is put together by runPage, from the same columns. Of the explorer, begin at Explored.
 package report
 
 import (
@@ -25,9 +25,12 @@ const File = "run.json"
 // ErrNoRun says that a folder holds no run that can be read.
 var ErrNoRun = errors.New("report: no run")
 
-// Load reads the run of a result folder. Its errors wrap ErrNoRun.
+// Load reads the run of a result folder, or of a run.json. Its errors wrap ErrNoRun.
 func Load(dir string) (*experiment.Run, error) {
 	path := filepath.Join(dir, File)
+	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
+		path = dir
+	}
 	b, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

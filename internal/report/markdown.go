@@ -4,14 +4,18 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"grablab/internal/experiment"
 )
 
 // Markdown renders the run as a document of its own, with every timeline.
 func Markdown(w io.Writer, run *experiment.Run) error {
+	return compose(run, true).markdown(w)
+}
+
+func (d document) markdown(w io.Writer) error {
 	var b strings.Builder
-	d := compose(run, true)
 	fmt.Fprintf(&b, "# %s\n\n", d.Title)
 	markdownList(&b, d.Head)
 	for _, s := range d.Sections {
@@ -24,12 +28,27 @@ func Markdown(w io.Writer, run *experiment.Run) error {
 			fmt.Fprintln(&b)
 		}
 		markdownTable(&b, s.Table)
-		if s.Link.Href != "" {
-			fmt.Fprintf(&b, "\n[%s](%s)\n", escape(s.Link.Text), s.Link.Href)
-		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Anchor is where in the Markdown of a run the timeline of a cell is told, for the end of a
+// link; "": it is not. Headings become anchors as on GitHub and GitLab.
+func Anchor(c experiment.Cell) string {
+	if c.Timeline == nil {
+		return ""
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		default:
+			return -1
+		}
+	}, timelineTitle(c))
 }
 
 func markdownList(b *strings.Builder, lines []string) {

@@ -105,6 +105,33 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	return t
 }
 
+// ModesSeen are the failure modes by which something went wrong with a strategy in the run,
+// in the order of the catalogue.
+func ModesSeen(run *experiment.Run, strategy string) []string {
+	var seen []string
+	for _, m := range catalog.Modes {
+		shows := func(p experiment.Point) bool { return p.FailureMode == m.ID }
+		if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool {
+			return c.Strategy == strategy && (mode(c) == m.ID || slices.ContainsFunc(c.Points, shows))
+		}) {
+			seen = append(seen, m.ID)
+		}
+	}
+	return seen
+}
+
+// modesSeen tells strategies apart whose verdicts are the same.
+func modesSeen(run *experiment.Run) section {
+	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
+	for _, c := range run.Cells {
+		known := slices.ContainsFunc(s.Table.Rows, func(row []field) bool { return row[0].Text == c.Strategy })
+		if modes := ModesSeen(run, c.Strategy); !known && len(modes) > 0 {
+			s.Table.Rows = append(s.Table.Rows, []field{{Text: c.Strategy}, {Text: strings.Join(modes, " ")}})
+		}
+	}
+	return s
+}
+
 // inMatrix is both verdicts with their figures, and what was expected where either
 // is something else.
 func inMatrix(c experiment.Cell) string {
@@ -180,6 +207,9 @@ func matrixLegend(run *experiment.Run) []string {
 	lines := []string{"the word is what became of the orders: unsafe, and how many grabs were too many; stuck, and how many orders can no longer be grabbed; n/a: the fault touches nothing that the strategy uses"}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
 		lines = append(lines, "unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was grabbed more than once; so with stuck, and with unknown")
+	}
+	if momentary(run.Cells) {
+		lines = append(lines, momentLegend)
 	}
 	lines = append(lines, lockLegend(run.Cells)...)
 	expected, differ := 0, 0

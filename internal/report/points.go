@@ -61,16 +61,23 @@ func points(cells []experiment.Cell) section {
 	if len(s.Table.Rows) == 0 {
 		return section{}
 	}
-	s.Folded = len(s.Table.Rows) > mostUnfolded
 	s.Lines = []string{
 		`struck: how often the fault struck there, of how often it was to; a driver that is "waiting" has come while another had the lock, one that is "handing over" releases to a driver that waits`,
 		`"before claim 1" lies behind the last look that a holder takes at its lease`,
 	}
+	if momentary(cells) {
+		s.Lines = []string{momentLegend}
+	}
 	return s
 }
 
-// mostUnfolded is how many rows of points a page shows before it is asked to.
-const mostUnfolded = 24
+// momentary says whether cells were struck by time.
+func momentary(cells []experiment.Cell) bool {
+	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
+}
+
+const momentLegend = "these points are moments, times since a grab was sent, and no steps of it, which were not seen: of two moments a step may lie between; " +
+	"one at which no grab was in flight is unknown"
 
 // outcomesAt the points of a cell at which anything happened, those together that
 // came to the same.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,24 @@ func rush() *experiment.Run {
 	return run("rush", none, mutex, cell("setnx", catalog.Safe, 100, 100, 0, 11.2), watchdog, redlock, dead)
 }
 
+// repeated is rush with some cells that were run more than once.
+func repeated() *experiment.Run {
+	r := rush()
+	r.Config.Repeat = 6
+	for i, n := range []int{6, 6, 2, 1} {
+		c := &r.Cells[i]
+		for k := range n {
+			f := 1 + float64(k)/10
+			c.Repetitions = append(c.Repetitions, experiment.Repetition{
+				Verdict: c.Verdict, Latency: &load.Latency{P50: 7 * f, P99: 70 * f}, LatencySent: &load.Latency{P50: 6 * f, P99: 60 * f},
+				CompletedRPS: ptr(500 - f), GrabsPerS: ptr(24 + f), RedisCommandsPerRequest: ptr(2.41),
+			})
+		}
+	}
+	r.Cells[0].Repetitions[2].RedisCommandsPerRequest = nil
+	return r
+}
+
 func peak() *experiment.Run {
 	c := cell("setnx", catalog.Safe, 240, 240, 0, 88.1)
 	c.Orders = 240
@@ -80,7 +99,13 @@ func peak() *experiment.Run {
 	none := cell("none", catalog.Unsafe, 0, 0, 0, 140)
 	none.Peak = &experiment.Peak{P99MS: 100, Steps: []experiment.PeakStep{{RPS: 200, P99MS: ptr(140.0), Held: false}}}
 	none.DoubleGrabs = nil
-	return run("peak", c, none)
+	none.Peak.LimitedBy, none.Peak.LimitReason = experiment.ByInstances, "the bare endpoint held 3200/s, the grab without a lock failed at 200/s"
+	c.Peak.LimitReason = "there is no control without a lock"
+	r := run("peak", c, none)
+	r.Bare = &experiment.Bare{Endpoint: "GET /healthz", Peak: experiment.Peak{HeldRPS: 3200, P99MS: 100, Steps: []experiment.PeakStep{
+		{RPS: 3200, P99MS: ptr(3.2), P99SentMS: ptr(3.0), Held: true}, {RPS: 6400, P99MS: ptr(130.0), P99SentMS: ptr(12.0)},
+	}, LimitedBy: experiment.ByGenerator, LimitReason: "at 6400/s it sent too late: counted from sending, the p99 was 12.0 ms"}}
+	return r
 }
 
 // foreign is a run against a service that is not ours, interrupted, with a fault.
@@ -98,6 +123,31 @@ func foreign() *experiment.Run {
 	return r
 }
 
+var (
+	asset     = regexp.MustCompile(`(?s)(<style>|<script type="module">).*?(</)`)
+	assetHash = regexp.MustCompile(`sha256-[^ "]*`)
+)
+
+// golden compares with a file, but for what is the same in every page: its style sheet and
+// its script.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	got = assetHash.ReplaceAllString(asset.ReplaceAllString(got, "$1…$2"), "sha256-…")
+	path := filepath.Join("testdata", file)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestGolden(t *testing.T) {
 	for _, tt := range []struct {
 		file   string
@@ -106,6 +156,7 @@ func TestGolden(t *testing.T) {
 	}{
 		{"rush.txt", rush(), report.Text},
 		{"rush.md", rush(), report.Markdown},
+		{"repeated.txt", repeated(), report.Text},
 		{"peak.txt", peak(), report.Text},
 		{"foreign.txt", foreign(), report.Text},
 		{"foreign.md", foreign(), report.Markdown},
@@ -119,19 +170,7 @@ func TestGolden(t *testing.T) {
 			if err := tt.render(&got, tt.run); err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join("testdata", tt.file)
-			if *update {
-				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.String() != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", &got, want)
-			}
+			golden(t, tt.file, got.String())
 		})
 	}
 }

@@ -14,8 +14,11 @@ import (
 // verdicts are what they are, and what that means. Of a run with many cells it
 // shows in detail those that are not as expected.
 func Text(w io.Writer, run *experiment.Run) error {
+	return compose(run, false).text(w)
+}
+
+func (d document) text(w io.Writer) error {
 	var b strings.Builder
-	d := compose(run, false)
 	for _, line := range d.Head {
 		fmt.Fprintln(&b, line)
 	}
@@ -28,9 +31,6 @@ func Text(w io.Writer, run *experiment.Run) error {
 			fmt.Fprintln(&b, line)
 		}
 		s.Table.text(&b, 1)
-		if s.Link.Href != "" {
-			fmt.Fprintf(&b, "%s: %s\n", s.Link.Text, s.Link.Href)
-		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -10,6 +10,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/experiment"
+	"grablab/internal/stat"
 )
 
 // head says what was run, and on what.
@@ -23,7 +24,7 @@ func head(run *experiment.Run) []string {
 	if !run.Complete {
 		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, or still under way; %s here", plural(len(run.Cells), "cell is", "cells are")))
 	}
-	return lines
+	return append(lines, catalog.Footnote)
 }
 
 func servers(e experiment.Environment) string {
@@ -45,6 +46,9 @@ func loadLine(run *experiment.Run) string {
 		what += " all at once"
 	}
 	line := fmt.Sprintf("%s: %s over %s", c.Scenario, what, plural(c.Instances, "instance", "instances"))
+	if c.Repeat > 1 {
+		line += fmt.Sprintf(", %d times where there is no fault", c.Repeat)
+	}
 	if len(run.Cells) == 0 {
 		return line
 	}
@@ -56,15 +60,44 @@ func loadLine(run *experiment.Run) string {
 		ofMillis(*first.WorkMS), ofMillis(*first.TTLMS), ofMillis(*first.WaitMS), first.OnLost)
 }
 
+// limits says of each search for the highest rate what limited it.
+func limits(run *experiment.Run) []string {
+	if !isPeak(run) {
+		return nil
+	}
+	lines := []string{"limited by: what kept it from more; the lock if the same grab without one holds a rate at which it failed, the load generator if requests were sent too late or the bare endpoint does no better, else the instances, with their database"}
+	var said sayings
+	for _, c := range withBare(run) {
+		if c.Peak != nil && c.Peak.LimitReason != "" {
+			said.add(c.Strategy, strings.TrimPrefix(c.Peak.LimitedBy+": "+c.Peak.LimitReason, ": "))
+		}
+	}
+	return append(lines, said.lines(": ")...)
+}
+
+// costLegend says what the costs of repeated cells are.
+func costLegend(cells []experiment.Cell) []string {
+	if len(cells) == 0 {
+		return nil
+	}
+	lines := []string{"medians over the runs of a cell, interleaved over the strategies, with their 95 % intervals; ms: latency, from the schedule and from sending; done: answers"}
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }) {
+		lines = append(lines, fmt.Sprintf("with fewer than %d runs, the range of all of them stands in place of the interval", stat.Enough))
+	}
+	return lines
+}
+
 // legend explains the marks that occur in the table of these cells.
 func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	var lines []string
-	const ms = "ms: latency, from the schedule and from sending"
 	switch {
 	case answersAlone(cells):
-		lines = append(lines, "answers: what clients were told, and stuck by probes; "+ms)
+		lines = append(lines, "answers: what clients were told, and stuck by probes")
 	case len(cells) > 0:
-		lines = append(lines, "ledger: rows in the database; answers: what clients were told; "+ms)
+		lines = append(lines, "ledger: rows in the database; answers: what clients were told")
+	}
+	if !isPeak(run) && len(repeated(cells)) == 0 && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Latency != nil }) {
+		lines = append(lines, "latency, rate and commands of one run are no cost: they are in run.json; with -repeat 6 or more their medians are shown, with intervals")
 	}
 	if r := run.Config.Rules; r != nil && len(cells) > 0 {
 		lines = append(lines, fmt.Sprintf("told apart by the answer: grabbed %s; taken %s, another driver has the order for good; busy %s, the lock was not obtained and the order may be open",
@@ -74,7 +107,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 		lines = append(lines, asExpected+" as expected of the strategy, "+notExpected+" not")
 	}
 	lines = append(lines, lockLegend(cells)...)
-	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
+	if !isPeak(run) && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
 		lines = append(lines, notHeld+" the load could not be held: counted from the schedule, the p99 is more than a tenth higher")
 	}
 	var said sayings
