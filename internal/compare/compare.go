@@ -1,0 +1,231 @@
+// Package compare says what differs between two results of the same kind: two runs
+// cell by cell, or two benchmarks lock by lock.
+//
+// In go the records of an old and a new result; out comes a Comparison: which verdicts
+// changed, and of every cost whether it is slower, with benchstat's statistics. Whether
+// something is slower is asked of many costs at once, so that one in twenty would be by
+// chance alone: an answer holds for all of them together (Holm's method). Begin at Runs
+// and Benches, then judge.
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/perf/benchmath"
+)
+
+// Comparison is what differs between two results.
+type Comparison struct {
+	Schema int    `json:"schema"`
+	Kind   string `json:"kind"` // "run", "bench"
+	Old    Side   `json:"old"`
+	New    Side   `json:"new"`
+	// Unlike is what differs in environment and configuration, which may be why figures do.
+	Unlike  []string `json:"unlike"`
+	Cells   int      `json:"cells"`   // that both have, of runs
+	Changes []Change `json:"changes"` // of verdicts
+	OnlyOld []string `json:"only_old"`
+	OnlyNew []string `json:"only_new"`
+	Alpha   float64  `json:"alpha"` // the chance at which any answer "slower" or "faster" is wrong, all together
+	Costs   []Cost   `json:"costs"`
+}
+
+// Schema is the version of a Comparison as JSON.
+const Schema = 1
+
+// Side is one of the two results.
+type Side struct {
+	Path      string    `json:"path"`
+	StartedAt time.Time `json:"started_at"`
+	Commit    string    `json:"commit"`
+	Complete  bool      `json:"complete"`
+}
+
+// Change is a cell whose verdict, or the lock's own, is another.
+type Change struct {
+	Cell string `json:"cell"` // strategy/fault
+	Old  string `json:"old"`
+	New  string `json:"new"`
+	Why  string `json:"why"` // the new verdict is what it is; "": nothing is said
+}
+
+// Cost is a figure that both results have.
+type Cost struct {
+	Name   string   `json:"name"`   // of the cell or the lock
+	Where  string   `json:"where"`  // the benchmark's case; "": of runs
+	Figure string   `json:"figure"` // with its unit
+	Old    Measured `json:"old"`
+	New    Measured `json:"new"`
+	// Of benchmarks the ratios to the floor, within each round, are what is compared: a
+	// machine that has become slower does not count.
+	OldRatio *float64 `json:"old_ratio_to_floor"`
+	NewRatio *float64 `json:"new_ratio_to_floor"`
+	Change   *float64 `json:"change"` // new over old, of what is compared; nil: one is not known, or 0
+	P        *float64 `json:"p"`      // nil: nothing could be tested
+	Answer   Answer   `json:"answer"`
+	Why      string   `json:"why"` // there is no answer
+
+	old, new []float64 // what is compared, as often as it was measured
+	more     bool      // more of it is better
+}
+
+// Measured is a median over repetitions or rounds, with its 95 % interval.
+type Measured struct {
+	N      int      `json:"n"`
+	Median *float64 `json:"median"`
+	Low    *float64 `json:"low"` // nil: too few for an interval
+	High   *float64 `json:"high"`
+}
+
+// Answer says whether a cost has changed.
+type Answer string
+
+// The answers.
+const (
+	Slower   Answer = "slower"
+	Faster   Answer = "faster"
+	Same     Answer = "no difference"
+	NotShown Answer = "none shown" // there may be one
+	NotKnown Answer = "not known"
+)
+
+const (
+	alpha      = 0.05
+	noticeable = 0.01 // less of a change is none that matters
+)
+
+// Worse says whether a verdict changed, or anything is slower.
+func (c *Comparison) Worse() bool {
+	return len(c.Changes) > 0 || c.count(Slower) > 0
+}
+
+func (c *Comparison) count(a Answer) (n int) {
+	for _, x := range c.Costs {
+		if x.Answer == a {
+			n++
+		}
+	}
+	return n
+}
+
+// Summary is the whole of it in a sentence.
+func (c *Comparison) Summary() string {
+	slower, faster, unknown := c.count(Slower), c.count(Faster), c.count(NotKnown)
+	var parts []string
+	if c.Kind == ofRuns && len(c.Changes) > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d verdicts changed", len(c.Changes), c.Cells))
+	}
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{slower, "slower"}, {faster, "faster"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d of %d costs %s", part.n, len(c.Costs), part.what))
+		}
+	}
+	if len(parts) == 0 {
+		switch {
+		case c.Cells == 0 && len(c.Costs) == 0:
+			return "nothing in common"
+		case unknown+c.count(NotShown) == 0:
+			return "no difference"
+		case unknown == 0:
+			return "no difference shown"
+		case c.Kind == ofRuns:
+			parts = append(parts, "no verdict changed")
+		}
+	}
+	if unknown > 0 {
+		parts = append(parts, fmt.Sprintf("of %d of %d costs it is not known", unknown, len(c.Costs)))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// judge answers for every cost. The smallest p is held against alpha over the number of
+// tests, the next against alpha over one less, and so on (Holm 1979).
+func (c *Comparison) judge() {
+	c.Alpha = alpha
+	var tested []*Cost
+	for i := range c.Costs {
+		x := &c.Costs[i]
+		x.Answer = NotKnown
+		switch {
+		case len(x.old) == 0 || len(x.new) == 0:
+			x.Why = cmp.Or(x.Why, "it was not measured in both")
+		case slices.Equal(x.old, x.new):
+			x.Answer = Same
+		default:
+			a, b := sample(x.old), sample(x.new)
+			x.P = new(benchmath.AssumeNothing.Compare(a, b).P)
+			tested = append(tested, x)
+		}
+		if len(x.old) > 0 && len(x.new) > 0 && medianOf(x.old) != 0 {
+			x.Change = new(medianOf(x.new) / medianOf(x.old))
+		}
+	}
+	slices.SortStableFunc(tested, func(a, b *Cost) int { return cmp.Compare(*a.P, *b.P) })
+	holds := true
+	for i, x := range tested {
+		bound := alpha / float64(len(tested)-i)
+		holds = holds && *x.P <= bound
+		up := x.Change == nil || *x.Change > 1
+		switch {
+		case holds && x.Change != nil && math.Abs(*x.Change-1) < noticeable:
+			x.Answer = Same
+		case holds && up == x.more:
+			x.Answer = Faster
+		case holds:
+			x.Answer = Slower
+		case leastP(len(x.old), len(x.new)) > alpha/float64(len(tested)):
+			x.Why = cmp.Or(x.Why, fmt.Sprintf("%d and %d measurements cannot tell: among %d costs it takes %d each", len(x.old), len(x.new), len(tested), enough(len(tested))))
+			x.Answer = NotKnown
+		default:
+			x.Answer = NotShown
+		}
+	}
+}
+
+// leastP is the smallest p that the test gives samples of these sizes, that of samples
+// which do not overlap.
+func leastP(n, m int) float64 {
+	ways := 1.0 // binomial(n+m, n)
+	for i := 1; i <= n; i++ {
+		ways *= float64(m+i) / float64(i)
+	}
+	return 2 / ways
+}
+
+// enough is how many measurements each side must have for so many tests.
+func enough(tests int) int {
+	n := 1
+	for leastP(n, n) > alpha/float64(tests) {
+		n++
+	}
+	return n
+}
+
+func sample(values []float64) *benchmath.Sample {
+	return benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
+}
+
+func medianOf(values []float64) float64 {
+	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
+}
+
+// measure summarizes; of no value nothing is known.
+func measure(values []float64) Measured {
+	if len(values) == 0 {
+		return Measured{}
+	}
+	s := benchmath.AssumeNothing.Summary(sample(values), 0.95)
+	m := Measured{N: len(values), Median: &s.Center}
+	if !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0) {
+		m.Low, m.High = &s.Lo, &s.Hi
+	}
+	return m
+}
