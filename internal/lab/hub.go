@@ -1,0 +1,547 @@
+package lab
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/diagram"
+	"grablab/internal/fleet"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// Phase is how far the lab is.
+type Phase string
+
+// The phases.
+const (
+	Starting Phase = "starting"
+	Idle     Phase = "idle"
+	Running  Phase = "running"
+)
+
+// Tick is what changed since the one before, or everything.
+type Tick struct {
+	N      uint64 `json:"n"`
+	Whole  bool   `json:"whole,omitempty"`
+	Status Status `json:"status"`
+	Tiles  []Tile `json:"tiles,omitempty"` // that changed
+	Keys   []Key  `json:"keys"`
+	Events int    `json:"events"` // so many have been recorded since the lab began
+	Lost   int    `json:"lost"`   // so many could not be read
+
+	Outcomes map[string]int `json:"outcomes"` // answers of this run, by kind
+	Latency  *Latency       `json:"latency"`  // of the last seconds; nil: nothing was answered
+}
+
+// Status is what the lab does.
+type Status struct {
+	Phase     Phase             `json:"phase"`
+	Answer    string            `json:"answer"` // in a sentence
+	Alarm     bool              `json:"alarm"`  // some order has two rows
+	Error     string            `json:"error,omitempty"`
+	Settings  Settings          `json:"settings"`
+	Fault     string            `json:"fault,omitempty"` // that strikes right now
+	Instances []string          `json:"instances"`
+	Hand      int64             `json:"hand,omitempty"`  // the order that is grabbed by hand
+	Drivers   map[string]string `json:"drivers"`         // by hand: "", "asks", or the answer
+	Watch     int64             `json:"watch,omitempty"` // the order that is worth looking at
+	LeaseMS   float64           `json:"lease_ms"`
+}
+
+// Tile is an order.
+type Tile struct {
+	ID     int64    `json:"id"`
+	Rows   []string `json:"rows"`   // of the ledger: "driver 3 (8004)"
+	Events int      `json:"events"` // that were recorded
+	Open   int      `json:"open"`   // drivers who have not been answered
+	ByHand bool     `json:"by_hand,omitempty"`
+}
+
+// Key is one in a Redis.
+type Key struct {
+	Server string `json:"server"`
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	TTL    int64  `json:"ttl_ms"` // -1: it does not end
+}
+
+// Latency is in ms, from the schedule and from sending.
+type Latency struct {
+	N       int     `json:"n"`
+	P50     float64 `json:"p50"`
+	P99     float64 `json:"p99"`
+	SentP50 float64 `json:"sent_p50"`
+	SentP99 float64 `json:"sent_p99"`
+}
+
+// Bounds on what is kept.
+const (
+	mostTiles  = 60
+	mostTicks  = 600 // a minute
+	tickEvery  = 100 * time.Millisecond
+	latencyFor = 5 * time.Second
+	mostOfOne  = 2000 // events of one order
+)
+
+// hub keeps what is to be seen. Its ticks are written once, however many listen.
+type hub struct {
+	run   string // names this lab: another has ticks of its own
+	clock func() time.Duration
+
+	mu       sync.Mutex
+	status   Status
+	tiles    []*tile // the oldest first
+	keys     []Key
+	events   int
+	lost     int
+	outcomes map[string]int
+	answers  []answered
+	n        uint64
+	sent     []written // the last ticks
+	last     []byte    // of them, without its number: what does not change is not said again
+	listen   map[chan []byte]struct{}
+	closed   bool
+}
+
+type tile struct {
+	Tile
+	strategy lock.Strategy
+	fault    catalog.Fault
+	events   []history.Event
+	rows     []order.Grab
+	asked    int // grabs that were called, and that returned
+	returned int
+	changed  bool
+	struck   bool
+}
+
+type answered struct {
+	at              time.Time
+	scheduled, sent time.Duration
+}
+
+type written struct {
+	n    uint64
+	text []byte
+}
+
+func newHub() *hub {
+	return &hub{
+		run: rand.Text()[:8], clock: history.Clock(), outcomes: map[string]int{}, listen: map[chan []byte]struct{}{},
+		status: Status{Phase: Starting, Settings: first, Drivers: map[string]string{"a": "", "b": ""}},
+	}
+}
+
+func (h *hub) locked(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f()
+}
+
+// say changes the phase, and what is said of it.
+func (h *hub) say(p Phase, answer string) {
+	h.locked(func() { h.status.Phase, h.status.Answer, h.status.Error = p, answer, "" })
+}
+
+// settle is when nothing runs any more.
+func (h *hub) settle(s Settings, problem string) {
+	h.locked(func() { h.status.Phase, h.status.Settings, h.status.Error = Idle, s, problem })
+}
+
+// fail shows an error, unless it comes from the end of all.
+func (h *hub) fail(ctx interface{ Err() error }, problem string) {
+	if ctx.Err() == nil {
+		h.locked(func() { h.status.Error = problem })
+	}
+}
+
+// clear forgets the orders.
+func (h *hub) clear() {
+	h.locked(func() { h.tiles, h.status.Watch, h.status.Hand, h.status.Fault = nil, 0, 0, "" })
+}
+
+func (h *hub) begin(s Settings) {
+	h.locked(func() {
+		h.status.Phase, h.status.Settings, h.status.Error, h.status.Watch = Running, s, "", 0
+		h.status.LeaseMS = float64(times(s).TTL.Milliseconds())
+		h.tiles, h.answers, h.outcomes = nil, nil, map[string]int{}
+	})
+}
+
+func (h *hub) end() { h.locked(func() { h.status.Phase = Idle }) }
+
+func (h *hub) instances(f *fleet.Fleet) {
+	h.locked(func() {
+		h.status.Instances = nil
+		for _, in := range f.Instances {
+			h.status.Instances = append(h.status.Instances, in.ID)
+		}
+	})
+}
+
+func (h *hub) strikes(what string, id int64) {
+	h.locked(func() {
+		h.status.Fault = what
+		if t := h.tileLocked(id); t != nil {
+			t.struck, t.changed = true, true
+			h.status.Watch = id
+		}
+	})
+}
+
+// open shows orders that were opened.
+func (h *hub) open(id int64, count int) {
+	h.locked(func() {
+		for i := range int64(count) {
+			h.addLocked(id+i, false)
+		}
+	})
+}
+
+func (h *hub) addLocked(id int64, byHand bool) {
+	s, err := lock.Find(h.status.Settings.Strategy)
+	if err != nil {
+		s.Excludes = catalog.NoExclusion
+	}
+	fault := h.status.Settings.Fault
+	if byHand {
+		fault = ""
+	}
+	h.tiles = append(h.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, ByHand: byHand}, strategy: s, fault: fault, changed: true})
+	if extra := len(h.tiles) - mostTiles; extra > 0 {
+		h.tiles = slices.Delete(h.tiles, 0, extra)
+	}
+}
+
+func (h *hub) openByHand(id int64) {
+	h.locked(func() {
+		h.addLocked(id, true)
+		h.status.Hand, h.status.Watch = id, id
+		h.status.Drivers = map[string]string{"a": "", "b": ""}
+	})
+}
+
+// handAsks is false if the driver is grabbing already.
+func (h *hub) handAsks(who string) (ok bool) {
+	h.locked(func() {
+		if ok = h.status.Drivers[who] != asks; ok {
+			h.driverLocked(who, asks)
+			h.status.Watch = h.status.Hand
+		}
+	})
+	return ok
+}
+
+// asks is what a driver by hand does who has not been answered.
+const asks = "asks"
+
+func (h *hub) handAnswered(who, answer string) { h.locked(func() { h.driverLocked(who, answer) }) }
+
+func (h *hub) driverLocked(who, does string) {
+	drivers := map[string]string{}
+	for k, v := range h.status.Drivers {
+		drivers[k] = v
+	}
+	drivers[who] = does
+	h.status.Drivers = drivers
+}
+
+// post is one call, and the outcome that it is answered with.
+func post(client *http.Client, url string, body []byte, header http.Header) (string, error) {
+	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header = header.Clone()
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var a struct{ Outcome, Reason string }
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&a); err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(a.Outcome + " " + a.Reason), nil
+}
+
+// answer counts an answer.
+func (h *hub) answer(r *vegeta.Result, due time.Time) {
+	end := r.Timestamp.Add(r.Latency)
+	h.locked(func() {
+		h.outcomes[outcomeOf(r)]++
+		h.answers = append(h.answers, answered{end, end.Sub(due), r.Latency})
+	})
+}
+
+// tileLocked is an order's; nil: it is not shown, or not any more.
+func (h *hub) tileLocked(id int64) *tile {
+	i := slices.IndexFunc(h.tiles, func(t *tile) bool { return t.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return h.tiles[i]
+}
+
+// record takes an event of an instance.
+func (h *hub) record(e history.Event) {
+	h.locked(func() {
+		t := h.tileLocked(e.Order)
+		if t == nil || len(t.events) >= mostOfOne {
+			return
+		}
+		h.events++
+		if e.Op == history.Grab {
+			if e.Kind == history.Invoke {
+				t.asked++
+			} else {
+				t.returned++
+			}
+		}
+		e.Strategy = ""
+		t.events, t.changed = append(t.events, e), true
+		t.Events, t.Open = len(t.events), max(0, t.asked-t.returned)
+	})
+}
+
+// ledger takes the rows of an order. The second turns its tile.
+func (h *hub) ledger(id int64, rows []order.Grab) {
+	h.locked(func() {
+		t := h.tileLocked(id)
+		if t == nil || len(rows) == len(t.rows) {
+			return
+		}
+		t.rows, t.changed, t.Rows = rows, true, []string{}
+		for _, g := range rows {
+			t.Rows = append(t.Rows, fmt.Sprintf("driver %d (%s)", g.Driver, g.Instance))
+		}
+		if len(rows) > 1 {
+			h.status.Watch = id
+		}
+	})
+}
+
+// unsettled are the orders whose ledgers may still change: the first of them, and how many
+// there are from there on; 0: none.
+func (h *hub) unsettled() (id int64, count int) {
+	h.locked(func() {
+		if len(h.tiles) == 0 {
+			return
+		}
+		id = h.tiles[0].ID
+		count = int(h.tiles[len(h.tiles)-1].ID-id) + 1
+	})
+	return id, count
+}
+
+// drawing is the diagram of an order, up to now while it goes on.
+func (h *hub) drawing(id int64) (d diagram.Diagram, ok bool) {
+	var r diagram.Run
+	h.locked(func() {
+		t := h.tileLocked(id)
+		if ok = t != nil; !ok {
+			return
+		}
+		r = diagram.Run{
+			Title: fmt.Sprintf("Order %d, %s", id, t.strategy.Name), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
+			Events: slices.Clone(t.events),
+		}
+		if t.struck {
+			r.Fault = t.fault
+		}
+		if t.Open > 0 {
+			r.Until = h.clock()
+		}
+		for _, g := range t.rows {
+			r.Rows = append(r.Rows, check.Row{Driver: g.Driver, Instance: g.Instance, Token: g.Token})
+		}
+	})
+	if !ok {
+		return d, false
+	}
+	return diagram.OfRun(r), true
+}
+
+// answerLocked says in a sentence what is so.
+func (h *hub) answerLocked() (text string, alarm bool) {
+	if h.status.Phase == Starting {
+		return h.status.Answer, false
+	}
+	double, won := 0, 0
+	var last *tile
+	for _, t := range h.tiles {
+		switch len(t.rows) {
+		case 0:
+		case 1:
+			won++
+		default:
+			double++
+			last = t
+		}
+	}
+	s := h.status.Settings
+	switch {
+	case last != nil && double > 1:
+		return fmt.Sprintf("%d of the last %d orders have more than one row. Order %d: %s won.", double, len(h.tiles), last.ID, and(last.Rows)), true
+	case last != nil:
+		return fmt.Sprintf("Order %d has %d rows: %s won.", last.ID, len(last.rows), and(last.Rows)), true
+	case len(h.tiles) == 0:
+		under := "no fault strikes"
+		if s.Fault != catalog.NoFault {
+			under = s.Fault.About()
+		}
+		return fmt.Sprintf("Nothing runs. Start sends %d drivers after each order, %v grabs a second, with %s and the guard %s; %s.", driversEach, s.Rate, s.Strategy, guardOf(s), under), false
+	default:
+		return fmt.Sprintf("%d of the last %d orders are won, each by one driver.", won, len(h.tiles)), false
+	}
+}
+
+func and(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+// latencyLocked is of the last seconds.
+func (h *hub) latencyLocked() *Latency {
+	since := time.Now().Add(-latencyFor)
+	h.answers = slices.DeleteFunc(h.answers, func(a answered) bool { return a.at.Before(since) })
+	if len(h.answers) == 0 {
+		return nil
+	}
+	scheduled, sent := make([]time.Duration, 0, len(h.answers)), make([]time.Duration, 0, len(h.answers))
+	for _, a := range h.answers {
+		scheduled, sent = append(scheduled, a.scheduled), append(sent, a.sent)
+	}
+	at := func(all []time.Duration, share float64) float64 {
+		return float64(all[int(math.Ceil(share*float64(len(all))))-1].Microseconds()) / 1000
+	}
+	slices.Sort(scheduled)
+	slices.Sort(sent)
+	return &Latency{len(scheduled), at(scheduled, 0.5), at(scheduled, 0.99), at(sent, 0.5), at(sent, 0.99)}
+}
+
+// tickLocked is what has changed, or all that there is.
+func (h *hub) tickLocked(whole bool) Tick {
+	h.status.Answer, h.status.Alarm = h.answerLocked()
+	t := Tick{
+		N: h.n, Whole: whole, Status: h.status, Keys: h.keys, Events: h.events, Lost: h.lost,
+		Outcomes: h.outcomes, Latency: h.latencyLocked(),
+	}
+	for _, tile := range h.tiles {
+		if tile.changed || whole {
+			t.Tiles = append(t.Tiles, tile.Tile)
+		}
+	}
+	return t
+}
+
+// tick hands what has changed to all who listen. One who does not keep up is let go, and
+// comes again.
+func (h *hub) tick() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	t := h.tickLocked(false)
+	t.N = 0
+	text, err := json.Marshal(t)
+	if err != nil || bytes.Equal(text, h.last) {
+		return
+	}
+	h.last = text
+	h.n++
+	t.N = h.n
+	if text, err = json.Marshal(t); err != nil {
+		return
+	}
+	for _, tile := range h.tiles {
+		tile.changed = false
+	}
+	message := h.message(text)
+	h.sent = append(h.sent, written{h.n, message})
+	if extra := len(h.sent) - mostTicks; extra > 0 {
+		h.sent = slices.Delete(h.sent, 0, extra)
+	}
+	for c := range h.listen {
+		select {
+		case c <- message:
+		default:
+			delete(h.listen, c)
+			close(c)
+		}
+	}
+}
+
+// message is the last tick as one of a stream.
+func (h *hub) message(data []byte) []byte {
+	return fmt.Appendf(nil, "id: %s.%d\nevent: tick\ndata: %s\n\n", h.run, h.n, data)
+}
+
+// subscribe returns what is to be said at once to somebody whose last message had that id
+// ("": there was none), and a channel of what follows, which closes when the lab ends or the
+// listener does not keep up.
+func (h *hub) subscribe(id string) (now []byte, next chan []byte, stop func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next = make(chan []byte, 64)
+	if h.closed {
+		close(next)
+		return nil, next, func() {}
+	}
+	h.listen[next] = struct{}{}
+	stop = func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if _, listens := h.listen[next]; listens {
+			delete(h.listen, next)
+			close(next)
+		}
+	}
+	run, number, _ := strings.Cut(id, ".")
+	since, err := strconv.ParseUint(number, 10, 64)
+	known := err == nil && run == h.run
+	i := slices.IndexFunc(h.sent, func(w written) bool { return w.n == since+1 })
+	switch {
+	case known && since == h.n:
+		return nil, next, stop
+	case known && i >= 0:
+		for _, w := range h.sent[i:] {
+			now = append(now, w.text...)
+		}
+		return now, next, stop
+	}
+	text, err := json.Marshal(h.tickLocked(true))
+	if err != nil {
+		return nil, next, stop
+	}
+	return h.message(text), next, stop
+}
+
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for c := range h.listen {
+		delete(h.listen, c)
+		close(c)
+	}
+}

@@ -1,0 +1,313 @@
+package lab_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/browsertest"
+	"grablab/internal/diagram"
+	"grablab/internal/fleet"
+	"grablab/internal/instance"
+	"grablab/internal/lab"
+	"grablab/internal/report"
+	"grablab/internal/stack"
+	"grablab/internal/stack/stacktest"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+func TestMain(m *testing.M) {
+	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
+}
+
+// start serves a lab for as long as the test, and returns where.
+func start(t *testing.T, explore func(context.Context, lab.Search) (report.Found, error)) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		ended <- lab.Serve(ctx, lab.Config{
+			Exe: exe, Stack: stack.Config{Kind: stack.Embedded}, Addr: "127.0.0.1:0", Explore: explore,
+			Ready: func(url string) { ready <- url }, Say: t.Logf,
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("the lab ends with %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the lab does not end")
+		}
+	})
+	select {
+	case url := <-ready:
+		return url
+	case err := <-ended:
+		ended <- err
+		t.Fatal(err)
+	}
+	return ""
+}
+
+// stream hands on the ticks that a listener hears, whose last message had an id, until the
+// test ends.
+func stream(t *testing.T, url, last string) <-chan lab.Tick {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Last-Event-ID", last)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticks := make(chan lab.Tick, 4096)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(ticks)
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 1<<22)
+		id := ""
+		for lines.Scan() {
+			tick := lab.Tick{}
+			if after, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				id = after
+			}
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && json.Unmarshal([]byte(data), &tick) == nil {
+				ids.Store(tick.N, id)
+				ticks <- tick
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); resp.Body.Close(); reading.Wait() })
+	return ticks
+}
+
+// ids are those of the messages, by the numbers of the ticks in them.
+var ids sync.Map
+
+// await returns the first tick of which something holds.
+func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick) bool) lab.Tick {
+	t.Helper()
+	var last lab.Tick
+	for timeout := time.After(time.Minute); ; {
+		select {
+		case tick, ok := <-ticks:
+			if !ok {
+				t.Fatalf("%s: the stream has ended; last was %+v", what, last)
+			}
+			if last = tick; holds(tick) {
+				return tick
+			}
+		case <-timeout:
+			t.Fatalf("%s: not within a minute; last was %+v", what, last)
+		}
+	}
+}
+
+func isIdle(tick lab.Tick) bool { return tick.Status.Phase == lab.Idle }
+
+// token is the page's own.
+func token(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	_, after, _ := strings.Cut(string(text), `name="lab-token" content="`)
+	tok, _, _ := strings.Cut(after, `"`)
+	if tok == "" {
+		t.Fatalf("the page has no token: %s", text)
+	}
+	return tok
+}
+
+func post(t *testing.T, url, body string, header map[string]string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	if host := header["Host"]; host != "" {
+		req.Host = host
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text)
+}
+
+// One lab, and what is asked of it without a browser.
+func TestLab(t *testing.T) {
+	url := start(t, nil)
+	ticks := stream(t, url+"/api/events", "")
+	await(t, "ready", ticks, isIdle)
+	tok := map[string]string{"X-Lab-Token": token(t, url)}
+
+	t.Run("refuses", func(t *testing.T) {
+		for _, tt := range []struct {
+			name, path, body string
+			header           map[string]string
+			status           int
+			says             string
+		}{
+			{"no token", "/api/start", `{}`, nil, 403, "another run of the lab"},
+			{"another origin", "/api/start", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Origin": "http://evil.example"}, 403, "cross-origin"},
+			{"another host", "/api/stop", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Host": "evil.example"}, 403, "is not served as"},
+			{"no strategy", "/api/start", `{"strategy":"x","fault":"none","rate":1}`, tok, 400, "there is no strategy"},
+			{"no server for it", "/api/start", `{"strategy":"etcd","fault":"none","rate":1}`, tok, 400, "needs servers"},
+			{"real locks", "/api/start", `{"strategy":"mysql-getlock","fault":"none","rate":1}`, tok, 400, "needs -stack local"},
+			{"no fence", "/api/start", `{"strategy":"setnx","guard":"fenced","fault":"none","rate":1}`, tok, 400, "needs fencing tokens"},
+			{"no rate", "/api/start", `{"strategy":"setnx","fault":"none","rate":0}`, tok, 400, "want 1 to"},
+			{"no fault", "/api/start", `{"strategy":"setnx","fault":"partition","rate":1}`, tok, 400, "does not strike here"},
+			{"untouched", "/api/start", `{"strategy":"mysql-cas","fault":"redis-restart","rate":1}`, tok, 400, "touches nothing"},
+			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "no such request"},
+			{"no order", "/api/hand", `{"do":"grab","who":"a"}`, tok, 400, "open an order first"},
+			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "drivers a and b"},
+			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "explores nothing"},
+		} {
+			if status, text := post(t, url+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
+				t.Errorf("%s: %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
+			}
+		}
+	})
+	t.Run("a listener who comes again", func(t *testing.T) {
+		seen := await(t, "some tick", ticks, func(lab.Tick) bool { return true })
+		if status, text := post(t, url+"/api/hand", `{"do":"order","who":""}`, tok); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		tick := await(t, "the order", ticks, func(tick lab.Tick) bool { return tick.Status.Hand > 0 })
+		last, _ := ids.Load(seen.N)
+		again := stream(t, url+"/api/events", last.(string))
+		if first := await(t, "what was missed", again, func(lab.Tick) bool { return true }); first.N != seen.N+1 || first.Whole {
+			t.Errorf("who has seen %d is told %d, whole: %v", seen.N, first.N, first.Whole)
+		}
+		await(t, "the order once more", again, func(missed lab.Tick) bool { return missed.Status.Hand == tick.Status.Hand })
+		for who, last := range map[string]string{"who comes for the first time": "", "who has heard another lab": "another." + fmt.Sprint(seen.N)} {
+			whole := await(t, "everything", stream(t, url+"/api/events", last), func(lab.Tick) bool { return true })
+			if !whole.Whole || len(whole.Tiles) != 1 || whole.Tiles[0].ID != tick.Status.Hand {
+				t.Errorf("%s is told %+v", who, whole)
+			}
+		}
+	})
+	t.Run("by hand", func(t *testing.T) { // F11, with two hands
+		do := func(what, who string) {
+			t.Helper()
+			if status, text := post(t, url+"/api/hand", `{"do":"`+what+`","who":"`+who+`"}`, tok); status != 200 {
+				t.Fatalf("%s %s: %d %s", what, who, status, text)
+			}
+		}
+		do("grab", "a")
+		await(t, "the key of driver A", ticks, func(tick lab.Tick) bool {
+			return len(tick.Keys) == 1 && tick.Keys[0].TTL > 0 && tick.Keys[0].Value != ""
+		})
+		await(t, "its lease to end", ticks, func(tick lab.Tick) bool { return len(tick.Keys) == 0 })
+		do("grab", "b")
+		await(t, "the key of driver B", ticks, func(tick lab.Tick) bool { return len(tick.Keys) == 1 })
+		do("write", "b")
+		await(t, "B to win", ticks, func(tick lab.Tick) bool { return tick.Status.Drivers["b"] == "grabbed" })
+		do("write", "a")
+		tick := await(t, "A to win, too", ticks, func(tick lab.Tick) bool { return tick.Status.Alarm })
+		if !strings.Contains(tick.Status.Answer, "has 2 rows: driver 9002") || !strings.Contains(tick.Status.Answer, "and driver 9001") {
+			t.Errorf("it says %q", tick.Status.Answer)
+		}
+		resp, err := http.Get(fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		for _, want := range []string{`"k":"second"`, `"k":"gap"`, `"lost":`} {
+			if !bytes.Contains(text, []byte(want)) {
+				t.Errorf("the drawing has no %s: %s", want, text)
+			}
+		}
+	})
+}
+
+// What a user does: choose, start, see orders turn red, draw one, stop, grab by hand,
+// search, and come back.
+func TestPage(t *testing.T) {
+	browser := browsertest.New(t)
+	url := start(t, func(_ context.Context, s lab.Search) (report.Found, error) {
+		if s.Strategy != "setnx" {
+			return report.Found{}, errors.New("it was not to be searched")
+		}
+		drawn := diagram.Diagram{
+			Title: "F11", Scale: diagram.InSteps, End: 2, Lanes: []diagram.Lane{{Name: "instance 1", Rows: []diagram.Row{{Name: "A", Marks: []diagram.Mark{{Kind: diagram.Read, At: 0.5}}}}}},
+			Steps: []diagram.Step{{At: 0.5, Text: "reads", Stores: []string{"db: open"}}, {At: 1.5, Text: "writes", Stores: []string{"db: won by A"}, Lost: true}},
+		}
+		return report.Found{
+			Answer: "setnx breaks one-winner in 2 steps.", Searched: []string{"2 actors"},
+			Failures: []report.FoundPath{{Title: "setnx breaks one-winner", Lines: []string{"F11"}, Drawing: &drawn}},
+		}, nil
+	})
+	p := browser.Open(t, url, browsertest.Look{})
+	p.Await("the lab", `!document.getElementById("start").disabled`)
+	p.Fits()
+	p.Focus(`#controls [name="rate"]`)
+	p.Press(kb.Enter) // starts
+	p.Await("orders", `document.querySelectorAll("#tiles button").length >= 20`)
+	p.Await("a double-grab", `document.querySelector("#tiles .double")`)
+	p.Await("its drawing", `document.querySelector("#drawing svg .second")`)
+	if got := browsertest.Eval[bool](p, `document.getElementById("live-answer").classList.contains("alarm")`); !got {
+		t.Errorf("the answer is not alarming: %s", browsertest.Eval[string](p, `document.getElementById("live-answer").textContent`))
+	}
+	p.Await("latency", `/ms/.test(document.querySelector("#latency tbody td").textContent)`)
+	p.Screenshot("live")
+	p.Focus(`#tiles button[tabindex="0"]`)
+	p.Press(kb.End)
+	p.Press(kb.Enter)
+	p.Await("the last order chosen", `document.querySelector('#tiles [aria-pressed="true"]') === document.activeElement`)
+	p.Click("#stop")
+	p.Await("the end of the run", `document.getElementById("stop").disabled && !document.getElementById("start").disabled`)
+
+	p.Click("#new-order")
+	p.Await("an order for two hands", `/order \d+: driver A/.test(document.getElementById("hand-order").textContent)`)
+	p.Click(`#hand div:nth-child(1) button:nth-of-type(1)`)
+	p.Await("driver A inside", `/held before it writes/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds") && document.querySelectorAll("#keys tbody tr").length > 0`)
+	p.Click(`#hand div:nth-child(1) button:nth-of-type(2)`)
+	p.Await("driver A has won", `/grabbed/.test(document.querySelector("#hand div").textContent)`)
+
+	browsertest.Eval[bool](p, `(location.hash = "#schedules", true)`)
+	p.Click("#explore")
+	p.Await("what was found", `document.getElementById("schedules-answer").textContent === "setnx breaks one-winner in 2 steps."`)
+	p.Await("the step where it is lost", `document.querySelector("#found .stepper output").textContent === "step 2 of 2" && document.activeElement.className === "stepper"`)
+	p.Press(kb.ArrowLeft)
+	p.Await("the step before", `document.querySelector("#found .stepper output").textContent === "step 1 of 2"`)
+
+	p.Screenshot("schedules")
+
+	narrow := browser.Open(t, url, browsertest.Look{Width: 390, Height: 844, Dark: true, Calm: true})
+	narrow.Await("what had happened before it came", `document.querySelectorAll("#tiles button").length > 0 && document.querySelector("#drawing svg")`)
+	narrow.Fits()
+	narrow.Screenshot("live-390-dark")
+}

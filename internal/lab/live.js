@@ -1,0 +1,186 @@
+// The live view: what the stream of ticks says, drawn.
+
+import { el, picture, ms } from "./diagram.js";
+
+const $ = (id) => document.getElementById(id);
+const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
+
+export function live(menu, ask) {
+  const form = $("controls");
+  const problem = (text) => setText($("problem"), text || "");
+  form.strategy.append(...menu.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}: ${s.refused}` : s.title }, s.name)));
+  form.fault.append(...menu.faults.map((f) => el("option", { value: f.name, title: f.about }, f.name)));
+  form.rate.max = menu.max_rate;
+  const guards = () => {
+    const s = menu.strategies.find((c) => c.name === form.strategy.value);
+    const before = form.guard.value;
+    form.guard.replaceChildren(el("option", { value: "" }, `${s.guard}, its own`),
+      ...menu.guards.filter((g) => g !== s.guard).map((g) => el("option", { value: g, disabled: g.startsWith("fence") && !s.fences }, g)));
+    form.guard.value = [...form.guard.options].some((o) => o.value === before && !o.disabled) ? before : "";
+  };
+  form.strategy.addEventListener("change", guards);
+  form.strategy.value = menu.first.strategy;
+  form.fault.value = menu.first.fault;
+  form.rate.value = menu.first.rate;
+  guards();
+
+  // What starts something says what went wrong, in the page.
+  const doing = async (button, path, body) => {
+    button.disabled = true;
+    try {
+      await ask(path, body);
+      problem();
+    } catch (e) {
+      problem(e.message);
+    }
+    button.disabled = false;
+    buttons();
+  };
+  form.addEventListener("submit", (e) => {
+    e.preventDefault();
+    chosen = 0;
+    doing($("start"), "api/start", { strategy: form.strategy.value, guard: form.guard.value, fault: form.fault.value, rate: Number(form.rate.value), slow: form.slow.checked });
+  });
+  $("stop").addEventListener("click", () => doing($("stop"), "api/stop", {}));
+  $("new-order").addEventListener("click", () => { chosen = 0; doing($("new-order"), "api/hand", { do: "order", who: "" }); });
+  const drivers = {};
+  for (const who of ["a", "b"]) {
+    const name = who.toUpperCase();
+    const grab = el("button", { type: "button", click: () => { chosen = 0; doing(grab, "api/hand", { do: "grab", who }); } }, "Grab");
+    const write = el("button", { type: "button", click: () => doing(write, "api/hand", { do: "write", who }) }, "Write");
+    const says = el("span", { "aria-live": "polite" });
+    drivers[who] = { grab, write, says };
+    $("hand").append(el("div", { role: "group", "aria-label": "driver " + name }, el("b", {}, "Driver " + name), " ", grab, " ", write, " ", says));
+  }
+
+  // The stream. When it was cut off, the browser says which tick it has heard last.
+  let status = { phase: "starting", drivers: {}, settings: menu.first }, tiles = new Map(), chosen = 0, shown = 0, seen = "", away = 0;
+  const buttons = () => {
+    const ready = status.phase !== "starting";
+    $("start").disabled = !ready;
+    setText($("start"), status.phase === "running" ? "Start anew" : "Start");
+    $("stop").disabled = status.phase !== "running";
+    $("new-order").disabled = !ready;
+    for (const [who, d] of Object.entries(drivers)) {
+      const asks = status.drivers[who] === "asks";
+      d.grab.disabled = !status.hand || asks;
+      d.write.disabled = !asks;
+      setText(d.says, asks ? "grabs; is held before it writes" : status.drivers[who] || "");
+    }
+  };
+  const source = new EventSource("api/events");
+  source.addEventListener("error", () => {
+    away = away || performance.now();
+    document.body.classList.add("away");
+    problem("The lab does not answer. If it was ended, start it again: loadgen lab. What is below is the last that was seen.");
+  });
+  source.addEventListener("open", () => {
+    document.body.classList.remove("away");
+    problem(away ? `Reconnected: away for ${((performance.now() - away) / 1000).toFixed(1)} s, and caught up.` : "");
+    away = 0;
+  });
+  source.addEventListener("tick", (e) => take(JSON.parse(e.data)));
+
+  function take(t) {
+    status = t.status;
+    if (t.whole) tiles = new Map();
+    for (const x of t.tiles || []) tiles.set(x.id, x);
+    if (status.phase === "starting" || (t.tiles || []).length > 0) trim();
+    setText($("live-answer"), status.answer);
+    $("live-answer").classList.toggle("alarm", status.alarm);
+    if (status.error) problem(status.error);
+    setText($("strike"), status.fault || "");
+    buttons();
+    setText($("hand-order"), status.hand ? `order ${status.hand}: driver A at ${status.instances[0]}, B at ${status.instances[1]}` : "opens an order for the two drivers");
+    if (t.lost > 0) setText($("stack"), `${menu.stack} stack; ${t.lost} times events could not be read`);
+    drawTiles();
+    drawKeys(t.keys || []);
+    drawOutcomes(t.outcomes || {});
+    drawLatency(t.latency);
+    follow();
+  }
+
+  // The order that is drawn: the one that was chosen, or the one that is worth looking at.
+  const pic = picture();
+  $("drawing").append(pic.element);
+  let asking = false, drawnAt = 0;
+  async function follow() {
+    const ids = [...tiles.keys()];
+    shown = tiles.has(chosen) ? chosen : tiles.has(status.watch) ? status.watch : shown && tiles.has(shown) ? shown : ids[0] || 0;
+    const tile = tiles.get(shown);
+    if (!tile) { setText($("watched"), "No order is drawn"); pic.clear(); seen = ""; return; }
+    const now = `${shown}/${tile.events}/${tile.rows.length}`;
+    const goesOn = tile.open > 0 && performance.now() - drawnAt > 150;
+    if (asking || (now === seen && !goesOn)) return;
+    asking = true;
+    try {
+      const d = await ask("api/orders/" + shown);
+      seen = now;
+      drawnAt = performance.now();
+      setText($("watched"), `Order ${shown}: ${tile.rows.length === 0 ? "nobody has it" : tile.rows.join(", ") + (tile.rows.length > 1 ? " all won" : " won")}`);
+      pic.show(d);
+    } catch {
+      seen = ""; // it is not among the last any more
+    }
+    asking = false;
+  }
+
+  function trim() {
+    const ids = [...tiles.keys()].sort((a, b) => a - b);
+    for (const id of ids.slice(0, Math.max(0, ids.length - 60))) tiles.delete(id);
+  }
+  const boxes = new Map();
+  function drawTiles() {
+    for (const [id, b] of boxes) if (!tiles.has(id)) { b.remove(); boxes.delete(id); }
+    for (const [id, t] of tiles) {
+      let b = boxes.get(id);
+      if (!b) {
+        b = el("button", { type: "button", tabindex: -1, click: () => { chosen = id; seen = ""; follow(); drawTiles(); } });
+        boxes.set(id, b);
+        $("tiles").append(b);
+      }
+      const kind = t.rows.length > 1 ? "double" : t.rows.length === 1 ? "won" : "open";
+      const sign = { double: "✗", won: "✓", open: "·" }[kind];
+      setText(b, `${sign} ${id}${t.by_hand ? " by hand" : ""}`);
+      b.className = kind;
+      b.setAttribute("aria-label", `order ${id}: ${t.rows.length === 0 ? "open" : t.rows.join(" and ") + (t.rows.length > 1 ? " both won" : " won")}`);
+      b.setAttribute("aria-pressed", String(id === shown));
+    }
+    const all = [...boxes.values()];
+    if (all.length > 0 && !all.some((b) => b.tabIndex === 0)) all[0].tabIndex = 0;
+  }
+  $("tiles").addEventListener("keydown", (e) => {
+    const all = [...$("tiles").children], i = all.indexOf(document.activeElement);
+    const to = all[{ ArrowRight: i + 1, ArrowDown: i + 1, ArrowLeft: i - 1, ArrowUp: i - 1, Home: 0, End: all.length - 1 }[e.key]];
+    if (i < 0 || !to) return;
+    e.preventDefault();
+    all[i].tabIndex = -1;
+    to.tabIndex = 0;
+    to.focus();
+  });
+
+  const drawKeys = (keys) => {
+    const body = $("keys").tBodies[0];
+    const rows = keys.map((k) => [k.server === "redis" ? k.name : `${k.server} ${k.name}`, k.value, k.ttl_ms < 0 ? "∞" : ms(k.ttl_ms)]);
+    while (body.rows.length > rows.length) body.deleteRow(-1);
+    rows.forEach((r, i) => {
+      const row = body.rows[i] || body.appendChild(el("tr", {}, el("td"), el("td"), el("td", { class: "number" })));
+      r.forEach((text, c) => setText(row.cells[c], text));
+    });
+    $("keys").classList.toggle("none", rows.length === 0);
+  };
+  const drawOutcomes = (o) => {
+    const names = ["grabbed", "taken", "busy", "error", "timeout"];
+    const dl = $("outcomes");
+    if (dl.children.length === 0) dl.append(...names.map((n) => el("div", {}, el("dt", {}, n), el("dd", {}, "0"))));
+    names.forEach((n, i) => setText(dl.children[i].lastChild, String(o[n] || 0)));
+  };
+  const drawLatency = (l) => {
+    const rows = [["from the schedule", l ? ms(l.p50) : "?", l ? ms(l.p99) : "?"], ["from sending", l ? ms(l.sent_p50) : "?", l ? ms(l.sent_p99) : "?"]];
+    const body = $("latency").tBodies[0];
+    rows.forEach((r, i) => {
+      const row = body.rows[i] || body.appendChild(el("tr", {}, el("th", { scope: "row" }), el("td", { class: "number" }), el("td", { class: "number" })));
+      r.forEach((text, c) => setText(row.cells[c], text));
+    });
+  };
+}

@@ -1,0 +1,39 @@
+// The view of schedules: search, and step through what was found.
+
+import { el, figure } from "./diagram.js";
+
+const $ = (id) => document.getElementById(id);
+
+export function schedules(menu, ask) {
+  const form = $("search");
+  form.strategy.append(...menu.explored.map((s) => el("option", { value: s, selected: s === "setnx" }, s)));
+  $("searched").append(...menu.searched.map((f) => el("label", { class: "check", title: f.about },
+    el("input", { type: "checkbox", name: "fault", value: f.name, checked: ["slow", "pause", "crash"].includes(f.name) }), " " + f.name)));
+  form.addEventListener("submit", async (e) => {
+    e.preventDefault();
+    const faults = [...form.querySelectorAll("[name=fault]:checked")].map((i) => i.value);
+    $("explore").disabled = true;
+    $("search-problem").textContent = "";
+    $("schedules-answer").textContent = `Searching the schedules of ${form.strategy.value}: at most 20 seconds.`;
+    $("found").replaceChildren();
+    try {
+      show(await ask("api/explore", { strategy: form.strategy.value, actors: Number(form.actors.value), faults }));
+    } catch (problem) {
+      $("schedules-answer").textContent = "Nothing was searched.";
+      $("search-problem").textContent = problem.message;
+    }
+    $("explore").disabled = false;
+  });
+}
+
+function show(found) {
+  $("schedules-answer").textContent = found.answer;
+  for (const s of found.failures) {
+    const section = el("section", {}, el("h2", {}, s.title), el("ul", {}, ...s.lines.map((l) => el("li", {}, l))));
+    if (s.drawing) section.append(figure(s.drawing, { caption: false }));
+    $("found").append(section);
+  }
+  $("found").append(el("ul", { class: "notes" }, ...found.searched.map((l) => el("li", {}, l))));
+  const stepper = $("found").querySelector(".stepper");
+  if (stepper) stepper.focus();
+}

@@ -1,0 +1,218 @@
+package lab
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/diagram"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+)
+
+var (
+	//go:embed index.html lab.css live.js schedules.js lab.js
+	files embed.FS
+
+	index = template.Must(template.ParseFS(files, "index.html"))
+)
+
+// policy: the page has what it is served from here, and nothing else of anybody.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// tokenHeader is what a call bears that starts something.
+const tokenHeader = "X-Lab-Token"
+
+// menu is what the page offers.
+type menu struct {
+	Strategies []Choice `json:"strategies"`
+	Guards     []string `json:"guards"`
+	Faults     []choice `json:"faults"`
+	Explored   []string `json:"explored"` // strategies whose schedules can be searched; none: there is no such view
+	Searched   []choice `json:"searched"` // faults of a search
+	First      Settings `json:"first"`
+	MaxRate    int      `json:"max_rate"`
+	Drivers    int      `json:"drivers"`
+	Stack      string   `json:"stack"`
+}
+
+type choice struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+}
+
+// handler serves the page and what it asks for.
+func (l *Lab) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", l.page)
+	for name, kind := range map[string]string{"lab.css": "text/css", "lab.js": "text/javascript", "live.js": "text/javascript", "schedules.js": "text/javascript"} {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		mux.HandleFunc("GET /"+name, asset(kind, text))
+	}
+	mux.HandleFunc("GET /diagram.js", asset("text/javascript", []byte(diagram.Script)))
+	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
+	mux.HandleFunc("GET /api/menu", l.menu)
+	mux.HandleFunc("GET /api/events", l.events)
+	mux.HandleFunc("GET /api/orders/{id}", l.drawing)
+	mux.HandleFunc("POST /api/start", starts(l, func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
+	mux.HandleFunc("POST /api/stop", starts(l, func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
+	mux.HandleFunc("POST /api/hand", starts(l, func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
+	mux.HandleFunc("POST /api/explore", starts(l, func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
+	return l.guarded(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// guarded refuses what does not come from a page of this host: another site that has
+// found out the port has its own name in Host, or in Origin.
+func (l *Lab) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, port, err := net.SplitHostPort(r.Host)
+		_, own, _ := net.SplitHostPort(l.url[len("http://"):])
+		if err != nil || port != own || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, host) {
+			refuse(w, http.StatusForbidden, fmt.Sprintf("this page is %s, and is not served as %.80q", l.url, r.Host))
+			return
+		}
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+func asset(kind string, text []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind+"; charset=utf-8")
+		_, _ = w.Write(text) // whoever asked may have gone
+	}
+}
+
+func (l *Lab) page(w http.ResponseWriter, _ *http.Request) {
+	var b bytes.Buffer
+	if err := index.Execute(&b, map[string]string{"Token": l.token}); err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	asset("text/html", b.Bytes())(w, nil)
+}
+
+// refuse answers with what is wrong.
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": why})
+}
+
+func reply(w http.ResponseWriter, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// starts is a call that starts something: it bears the page's token, and its body is In.
+func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(tokenHeader) != l.token {
+			refuse(w, http.StatusForbidden, "the page is of another run of the lab: load it anew")
+			return
+		}
+		var in In
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&in); err != nil {
+			refuse(w, http.StatusBadRequest, "the body is no such request: "+err.Error())
+			return
+		}
+		body, err := do(r, in)
+		switch {
+		case errors.Is(err, errBad):
+			refuse(w, http.StatusBadRequest, err.Error())
+		case err != nil:
+			refuse(w, http.StatusServiceUnavailable, err.Error())
+		default:
+			reply(w, body)
+		}
+	}
+}
+
+func (l *Lab) menu(w http.ResponseWriter, _ *http.Request) {
+	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}}
+	for _, f := range Faults {
+		m.Faults = append(m.Faults, choice{string(f), f.About()})
+	}
+	if l.cfg.Explore != nil {
+		m.Explored = slices.Concat(l.cfg.Own, lock.Names())
+		for _, f := range catalog.FaultsBy(catalog.Explore) {
+			m.Searched = append(m.Searched, choice{string(f), f.About()})
+		}
+	}
+	reply(w, m)
+}
+
+// events is the stream of ticks. One that was cut off says which it has heard last.
+func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	now, next, stop := l.hub.subscribe(r.Header.Get("Last-Event-ID"))
+	defer stop()
+	write := func(text []byte) bool {
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		_, err := w.Write(text)
+		return err == nil && out.Flush() == nil
+	}
+	if !write(append([]byte("retry: 500\n\n"), now...)) {
+		return
+	}
+	for {
+		select {
+		case text, ok := <-next:
+			if !ok || !write(text) {
+				return
+			}
+		case <-time.After(15 * time.Second): // so that a listener which has gone is noticed
+			if !write([]byte(": still here\n\n")) {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	d, ok := l.hub.drawing(id)
+	if err != nil || !ok {
+		refuse(w, http.StatusNotFound, fmt.Sprintf("order %.20s is not among the last %d", r.PathValue("id"), mostTiles))
+		return
+	}
+	reply(w, d)
+}
+
+func (l *Lab) explore(r *http.Request, s Search) (any, error) {
+	if l.cfg.Explore == nil {
+		return nil, fmt.Errorf("%w: this lab explores nothing", errBad)
+	}
+	if !slices.Contains(slices.Concat(l.cfg.Own, lock.Names()), s.Strategy) {
+		return nil, fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
+	}
+	if s.Actors < 2 || s.Actors > 3 {
+		return nil, fmt.Errorf("%w: %d actors: want 2 or 3", errBad, s.Actors)
+	}
+	for _, f := range s.Faults {
+		if !slices.Contains(catalog.FaultsBy(catalog.Explore), f) {
+			return nil, fmt.Errorf("%w: the explorer does not play %.40q", errBad, f)
+		}
+	}
+	return l.cfg.Explore(r.Context(), s)
+}
