@@ -147,13 +147,13 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return exitDone
 }
 
-const benchFile = "bench.json"
+const benchFile = lockbench.File
 
 // saveBench writes bench.json, the slices that it is computed from, and the
 // benchmark lines, each whole or not at all.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
-		{"slices.jsonl", lockbench.JSONLines},
+		{lockbench.SlicesFile, lockbench.JSONLines},
 		{benchFile, lockbench.JSON},
 		{"bench.txt", lockbench.Benchstat},
 	}, r)

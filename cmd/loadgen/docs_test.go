@@ -38,10 +38,13 @@ var classes = []struct {
 	exit    int
 }{
 	{`go run ./cmd/(loadgen|grabsvc)( \w+)? -h`, isRun, exitDone},
+	{`go run ./cmd/(loadgen|grabsvc) -version`, isRun, exitDone},
 	{`go run ./cmd/loadgen report .*`, isRun, exitDone},
+	{`go run ./cmd/loadgen compare .*`, isRun, exitDone},
 	{`go run ./cmd/loadgen explain .*`, isRun, exitDone},
 	{`go run ./cmd/loadgen workshop( \d+)?`, isRun, exitDone},
 	{`go run ./cmd/loadgen workshop .*`, isParsed, exitDone},
+	{`go run ./cmd/loadgen lab( .*)?`, isParsed, exitDone}, // it ends when it is told to: TestLab
 	{`go run ./cmd/loadgen explore -file .*`, isProved, exitAssert},
 	{`go run ./cmd/loadgen explore .*watchdog-late-subscribe.*`, isRun, exitDone},
 	{`go run ./cmd/loadgen explore .*`, isRun, exitDone},
@@ -215,6 +218,8 @@ func (s *shell) parse(t *testing.T, words []string) {
 		_, err = parseBench(words[1:])
 	case len(words) > 0 && words[0] == "workshop":
 		_, err = parseWorkshop(words[1:])
+	case len(words) > 0 && words[0] == "lab":
+		_, err = parseLab(words[1:])
 	case len(words) > 0 && words[0] == "explore":
 		_, err = parseExplore(words[1:])
 	case slices.Contains(words, "-resume"): // what it goes on with is not there; TestResume does it

@@ -6,11 +6,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"grablab/internal/catalog"
+	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
+	"grablab/internal/lockbench"
 	"grablab/internal/nearest"
 	"grablab/internal/workshop"
 )
@@ -33,10 +38,14 @@ var explainers = []struct {
 	}, explainFault},
 	{"property", func() []string { return namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name }) }, explainProperty},
 	{"strategy", strategyNames, explainStrategy},
+	{"library", libraryNames, explainLibrary},
+	{"case", caseNames, explainCase},
 	{"verdict", func() []string {
 		return namesOf(catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) })
 	}, explainVerdict},
-	{"word", wordNames, explainWord},
+	{"word", wordNames(catalog.Words), explainWord(catalog.Words)},
+	{"heading or mark", wordNames(catalog.Columns), explainWord(catalog.Columns)},
+	{"strike point", func() []string { return nil }, explainPoint},
 }
 
 // explainCommand is loadgen explain ID….
@@ -75,10 +84,14 @@ func explainCommand(_ context.Context, args []string, stdout, stderr io.Writer) 
 func explainHelp(w io.Writer) {
 	fmt.Fprint(w, `Usage: loadgen explain ID…
 
-Says what a failure mode, a fault, a property, a strategy, a verdict or a word of
-the tables is. A name that is several of them is explained as each.
+Says what a failure mode, a fault, a property, a strategy, a verdict, a strike point,
+a word, a heading or a mark of the tables is. A name that is several of them is
+explained as each, a whole entry of a table, as 'unsafe 3/11·2 ✗safe', by its parts.
 `)
 	for _, k := range explainers {
+		if len(k.all()) == 0 {
+			continue
+		}
 		fmt.Fprintln(w)
 		for _, line := range workshop.Wrap(k.what+": "+strings.Join(k.all(), ", "), 90) {
 			fmt.Fprintln(w, line)
@@ -96,9 +109,44 @@ func explain(name string) (found []explanation, err error) {
 		}
 	}
 	if found == nil {
+		found = explainParts(cellPart.FindAllString(name, -1))
+	}
+	if found == nil {
 		return nil, fmt.Errorf("there is no %q%s", name, nearest.Hint(strings.ToLower(name), known, "; -h lists what there is"))
 	}
 	return found, nil
+}
+
+// cellPart is a mark of an entry of a table, a fraction, or a word.
+var (
+	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
+	fraction = regexp.MustCompile(`^\d+/\d+$`)
+	number   = regexp.MustCompile(`^\d[\d.,]*$`)
+)
+
+// explainParts explains an entry of a table by its parts, as many of them together as
+// have a name; nil: one has none.
+func explainParts(parts []string) (found []explanation) {
+	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
+	for len(parts) > 0 {
+		most, here := 0, []explanation(nil)
+		for n := len(parts); n > 0 && most == 0; n-- {
+			name := strings.Join(parts[:n], " ")
+			if fraction.MatchString(name) {
+				name = "n/m"
+			}
+			for _, k := range explainers {
+				if e, ok := k.find(name); ok {
+					most, here = n, append(here, e)
+				}
+			}
+		}
+		if most == 0 {
+			return nil
+		}
+		found, parts = append(found, here...), parts[most:]
+	}
+	return found
 }
 
 func (e explanation) print(w io.Writer) {
@@ -128,7 +176,7 @@ func explainMode(name string) (e explanation, ok bool) {
 	if !ok {
 		return e, false
 	}
-	breaks := slices.DeleteFunc(slices.Concat(lock.Strategies, lock.KnownBroken), func(s lock.Strategy) bool { return !slices.Contains(s.Breaks, m.ID) })
+	breaks := slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken), func(s lock.Strategy) bool { return !slices.Contains(s.Breaks, m.ID) })
 	return explanation{m.ID + ", a failure mode: " + m.Name, [][2]string{
 		{"steps", m.Steps},
 		{"cure", m.Cure + " (" + m.In + ")"},
@@ -144,7 +192,7 @@ func explainFault(name string) (e explanation, ok bool) {
 		return e, false
 	}
 	expected := func(v catalog.Verdict) string {
-		return strings.Join(namesOf(slices.DeleteFunc(slices.Clone(lock.Strategies), func(s lock.Strategy) bool { return s.Expected(f.Name) != v }), nameOf), ", ")
+		return strings.Join(namesOf(slices.DeleteFunc(slices.Concat(lock.Strategies, lock.Peers), func(s lock.Strategy) bool { return s.Expected(f.Name) != v }), nameOf), ", ")
 	}
 	return explanation{string(f.Name) + ", a fault: " + f.About, [][2]string{
 		{"name", note},
@@ -197,6 +245,10 @@ func explainStrategy(name string) (e explanation, ok bool) {
 		m, _ := catalog.FindMode(id)
 		breaks = append(breaks, id+" ("+m.Name+")")
 	}
+	var fails []string
+	for _, check := range slices.Sorted(maps.Keys(st.Fails)) {
+		fails = append(fails, fmt.Sprintf("%q (%s)", check, st.Fails[check]))
+	}
 	return explanation{st.Name + ", a strategy: " + st.Title, [][2]string{
 		{"guard", string(st.Guard)},
 		{"excludes", string(st.Excludes)},
@@ -204,12 +256,15 @@ func explainStrategy(name string) (e explanation, ok bool) {
 		{"stuck under", under(catalog.Stuck)},
 		{"by chance under", under(catalog.Unknown)},
 		{"breaks by", strings.Join(breaks, "; ")},
+		{"-ttl is", st.Lease},
+		{"fails checks", strings.Join(fails, "; ")},
+		{"not explored", st.Unexplorable},
 		{"source", st.Source},
 	}}, true
 }
 
 func strategyNames() []string {
-	return namesOf(slices.Concat(lock.Strategies, lock.KnownBroken), nameOf)
+	return namesOf(slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken), nameOf)
 }
 
 func explainVerdict(name string) (e explanation, ok bool) {
@@ -221,19 +276,64 @@ func explainVerdict(name string) (e explanation, ok bool) {
 	return e, false
 }
 
-func explainWord(name string) (e explanation, ok bool) {
-	for _, w := range catalog.Words {
-		if w.Name == name || slices.Contains(w.Aliases, name) {
-			return explanation{w.Name + ", a word of the tables: " + w.Meaning, nil}, true
+func explainWord(words []catalog.Word) func(name string) (explanation, bool) {
+	return func(name string) (e explanation, ok bool) {
+		for _, w := range words {
+			if w.Name == name || slices.Contains(w.Aliases, name) {
+				what := ", a word of the tables: "
+				if !strings.ContainsFunc(w.Name, unicode.IsLetter) {
+					what = ", a mark of the tables: "
+				}
+				return explanation{w.Name + what + w.Meaning, nil}, true
+			}
+		}
+		return e, false
+	}
+}
+
+func wordNames(words []catalog.Word) func() []string {
+	return func() (names []string) {
+		for _, w := range words {
+			names = append(append(names, w.Name), w.Aliases...)
+		}
+		return names
+	}
+}
+
+// libraryNames are those of the locks that a benchmark compares ours with.
+func libraryNames() []string {
+	return namesOf(slices.DeleteFunc(lockbench.Subjects(), func(s lockbench.Subject) bool { return !s.Peer }), func(s lockbench.Subject) string { return s.Name })
+}
+
+func explainLibrary(name string) (e explanation, ok bool) {
+	if !slices.Contains(libraryNames(), name) {
+		return e, false
+	}
+	s, err := lockbench.Find(name)
+	return explanation{name + ", a library's lock: " + s.Title, [][2]string{{"source", s.Source}}}, err == nil
+}
+
+func explainCase(name string) (e explanation, ok bool) {
+	for _, c := range lockbench.Cases {
+		if c.Name == name {
+			return explanation{name + ", a case of the benchmark: " + c.About, nil}, true
 		}
 	}
 	return e, false
 }
 
-func wordNames() []string {
-	var names []string
-	for _, w := range catalog.Words {
-		names = append(append(names, w.Name), w.Aliases...)
+func explainPoint(name string) (e explanation, ok bool) {
+	p, err := fault.ParsePoint(name)
+	if err != nil {
+		return e, false
 	}
-	return names
+	who := map[fault.Role]string{
+		fault.Alone:       "no other driver has come yet",
+		fault.Waiting:     "the driver has come while another had the lock",
+		fault.HandingOver: "the driver releases to another that waits",
+	}[p.Role]
+	return explanation{name + ", a strike point: a place in a grab at which a fault strikes", [][2]string{
+		{"driver", who},
+		{"place", strings.TrimPrefix(name, string(p.Role)+": ") + ": the number counts the remote calls of that phase of a grab; before, it is not sent yet; after, its reply has come; before claim 1 lies behind the last look at the lease"},
+	}}, true
 }

@@ -39,11 +39,12 @@ var exploreFormats = []format[report.Exploration]{
 	{"text", report.Explored},
 	{"mermaid", firstDiagram},
 	{"json", report.ExploredJSON},
+	{"html", report.ExploredHTML},
 }
 
 func (s *exploreSettings) options() []option {
 	return []option{
-		{"strategies", "A,B,…", "strategies, also deliberately wrong ones by name; or core, or all", one(&s.names, parseList)},
+		{"strategies", "A,B,…", "strategies, also deliberately wrong ones by name; or core, or all, or peers: the libraries", one(&s.names, parseList)},
 		{"file", "FILE", "a Go file of package lock, taken in for this call alone: its strategies are explored", one(&s.file, nonEmpty)},
 		{"actors", "N", "drivers after the one order", one(&s.Actors, wholeNumber(1, explore.MaxActors))},
 		{"instances", "N", "on how many instances they are", one(&s.Instances, wholeNumber(1, explore.MaxInstances))},
@@ -64,7 +65,7 @@ func (s *exploreSettings) options() []option {
 		{"seed", "N", "nothing is drawn: the same flags search the same schedules whatever it is", one(&s.seed, parseSeed)},
 		{"replay", "FILE", "run this schedule, and show its steps; with -strategies, another strategy through it", one(&s.replay, nonEmpty)},
 		{"out", "DIR", "where the schedules are written that break something", one(&s.out, nonEmpty)},
-		{"format", "NAME", "of standard output: text, mermaid, json", one(&s.format, oneOf("text", "mermaid", "json"))},
+		{"format", "NAME", "of standard output: text, mermaid, json, html", one(&s.format, oneOf("text", "mermaid", "json", "html"))},
 		{"no-timing", "", "leave out what differs from call to call", toggle{&s.noTiming}},
 		{"quiet", "", "no progress", toggle{&s.quiet}},
 	}

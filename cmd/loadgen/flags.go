@@ -59,7 +59,7 @@ func (s *settings) topics() []topic {
 	return []topic{
 		{"What is run", []option{
 			{"scenario", "NAME", "sets the load; other flags override it: " + strings.Join(scenarioNames(), ", "), one(&s.Scenario, oneOf(scenarioNames()...))},
-			{"strategies", "A,B,…", "strategies, in this order; or core, or all (with -targets: by their own names)", one(&s.Strategies, s.chooseStrategies)},
+			{"strategies", "A,B,…", "strategies, in this order; or core, or all, or peers: the libraries (with -targets: by their own names)", one(&s.Strategies, s.chooseStrategies)},
 			{"faults", "A,B,…", "what goes wrong, each in cells of its own; or all (default none)", one(&s.Faults, s.parseFaults)},
 			{"only", "STRATEGY/FAULT", "run this cell alone (repeatable)", many(&s.Only, s.parseCell)},
 			{"at", "POINT", `faults strike at this point of a grab alone, as in "before claim 1", "waiting: after acquire 2" (a report names them)`, one(&s.At, parseAt)},
@@ -78,6 +78,7 @@ func (s *settings) topics() []topic {
 			{"rate", "R", "requests a second over all instances", one(&s.Rate, parseRate)},
 			{"duration", "D", "instead of -orders: as many as fit at -rate", one(&s.Duration, atLeast(time.Millisecond))},
 			{"timeout", "D", "a client gives up after this", one(&s.Timeout, between(time.Millisecond, time.Hour))},
+			{"repeat", "N", "cells without a fault are run so often, interleaved over the strategies: only then are costs printed, as medians with intervals", one(&s.Repeat, wholeNumber(1, 1000))},
 			{"warmup", "D", "grabs are sent for so long before each load, to orders of their own, and forgotten", one(&s.Warmup, atLeast(0))},
 			{"max-workers", "N", "at most so many requests in flight", one(&s.MaxWorkers, wholeNumber(1, 1_000_000))},
 			{"p99", "D", "scenario peak: bound on the 99th percentile from the schedule", one(&s.Peak.P99, atLeast(time.Millisecond))},
@@ -109,6 +110,7 @@ func (s *settings) targetOptions() []option {
 		{"service", "COMMAND", "start it so, as often as -instances says, behind proxies, on the servers of -stack local. Filled in are " + fleet.Placeholders(), one(&s.Service, parseService)},
 		{"ready", "PATH", "with -service: an instance is ready once this answers 2xx (default: once it takes connections)", one(&s.ready, parseReady)},
 		{"targets", "URL,URL", "drive these instances instead of starting any, by their base URLs", one(&s.Target.URLs, parseTargets)},
+		{"target-pid", "PID,PID", "with -targets: the process of each of them, in their order, which -faults pause,crash may strike; crash kills it for good", one(&s.Target.PIDs, parsePIDs)},
 		{"target-file", "FILE", "these flags from a file (YAML: targets, path, body, header, grabbed, …); those given override it", one(&s.file, nonEmpty)},
 		{"path", "TEMPLATE", "of the grab, with {order} and {driver} (default /orders/{order}/grab)", one(&s.spec.Path, checked(target.CheckPath))},
 		{"method", "NAME", "of the grab (default POST)", one(&s.spec.Method, target.ParseMethod)},
@@ -352,7 +354,7 @@ func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	return list, nil
 }
 
-// parseStrategies reads names, core and all; each counts once.
+// parseStrategies reads names, core, all and peers; each counts once.
 func parseStrategies(text string) ([]lock.Strategy, error) {
 	return parseEach(text, nameOf, func(word string) ([]lock.Strategy, error) {
 		switch word {
@@ -360,6 +362,8 @@ func parseStrategies(text string) ([]lock.Strategy, error) {
 			return parseStrategies(strings.Join(core, ","))
 		case "all":
 			return lock.Strategies, nil
+		case "peers":
+			return lock.Peers, nil
 		}
 		s, err := findStrategy(word)
 		return []lock.Strategy{s}, err
@@ -371,7 +375,7 @@ func nameOf(s lock.Strategy) string { return s.Name }
 func findStrategy(name string) (lock.Strategy, error) {
 	s, err := lock.Find(name)
 	if err != nil {
-		return s, noSuch("strategy", name, lock.Names(), "core", "all")
+		return s, noSuch("strategy", name, namesOf(slices.Concat(lock.Strategies, lock.Peers), nameOf), "core", "all", "peers")
 	}
 	return s, nil
 }
@@ -415,6 +419,23 @@ func (s *settings) parseCell(text string) (experiment.CellName, error) {
 	}
 	f, err := s.findFault(fault)
 	return experiment.CellName{Strategy: strategy, Fault: f}, err
+}
+
+func parsePIDs(text string) ([]int, error) {
+	list, err := parseList(text)
+	if err != nil {
+		return nil, err
+	}
+	pids := make([]int, len(list))
+	for i, word := range list {
+		if pids[i], err = strconv.Atoi(word); err != nil || pids[i] < 2 {
+			return nil, fmt.Errorf("%q: want the id of a process, 2 or more, as ps and pgrep tell it", word)
+		}
+		if slices.Contains(pids[:i], pids[i]) {
+			return nil, fmt.Errorf("%d is named twice: a process that is all of the targets leaves none to go on", pids[i])
+		}
+	}
+	return pids, nil
 }
 
 func parseTargets(text string) ([]string, error) {

@@ -17,6 +17,7 @@ order was grabbed twice. Without arguments it does so on an embedded stack.
 
 Usage: loadgen [run] [flags]
        loadgen COMMAND [arguments]
+       loadgen -version
 
 Commands
 `)
@@ -40,6 +41,10 @@ Commands
 	for _, st := range lock.Strategies {
 		fmt.Fprintf(tw, "  %s\t%s\n", st.Name, st.Title)
 	}
+	fmt.Fprintf(tw, "\nPeers: libraries with their defaults, by name or as peers; never in all\n")
+	for _, st := range lock.Peers {
+		fmt.Fprintf(tw, "  %s\t%s\n", st.Name, st.Title)
+	}
 	fmt.Fprintf(tw, "\nFaults\n")
 	for _, f := range catalog.Faults {
 		if f.By&catalog.Run != 0 {
@@ -52,6 +57,7 @@ Exit codes
   1	loadgen itself failed
   2	bad usage
   3	an -assert did not hold; explore: a verdict is not the expected one;
+  	compare: a verdict changed, or something is slower;
   	-schedule: its property was kept, or by another strategy violated
   130	interrupted; results so far are written
 `)

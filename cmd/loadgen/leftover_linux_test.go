@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/fleet"
 	"grablab/internal/report"
 	"grablab/internal/workshop"
 )
@@ -209,5 +213,82 @@ func TestWorkshopInterrupted(t *testing.T) {
 	progress, err := workshop.ReadProgress(filepath.Join(cmd.Dir, resultsDir, progressFile), 0, replaceFile)
 	if err != nil || progress.Seed != 7 || progress.Exercises[1].Predicted == "" || progress.Exercises[1].Ran {
 		t.Errorf("%+v, %v", progress, err)
+	}
+}
+
+// A process of targets that is stopped goes on, however the run ends that has stopped it.
+func TestTargetGoesOn(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sig := range map[string]syscall.Signal{"SIGINT": syscall.SIGINT, "SIGKILL": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			var urls, pids []string
+			db := "sqlite:" + filepath.Join(t.TempDir(), "grab.db")
+			for range 2 {
+				addr := freeAddr(t)
+				in := exec.Command(exe, fleet.Command, "-addr", addr, "-db", db, "-strategy", "none", "-work", "300ms")
+				if err := in.Start(); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = in.Process.Kill(); _ = in.Wait() })
+				urls, pids = append(urls, "http://"+addr), append(pids, fmt.Sprint(in.Process.Pid))
+				awaitHealthy(t, urls[len(urls)-1])
+			}
+			cmd := loadgen(t, "-targets", strings.Join(urls, ","), "-target-pid", strings.Join(pids, ","), "-only", "none/pause", "-out", "x", "-seed", "1")
+			var said bytes.Buffer
+			cmd.Stderr = &said
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			isStopped := func() bool { return statOf("/proc/" + pids[1])[0] == "T" }
+			awaited := func(within time.Duration, stopped bool) bool {
+				for end := time.Now().Add(within); isStopped() != stopped; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						return false
+					}
+				}
+				return true
+			}
+			if !awaited(20*time.Second, true) {
+				t.Error("it is not stopped")
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait()
+			if t.Failed() {
+				t.Log(said.String())
+			}
+			if !awaited(5*time.Second, false) {
+				t.Fatal("it is left stopped")
+			}
+			awaitHealthy(t, urls[1])
+		})
+	}
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func awaitHealthy(t *testing.T, url string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		answer, err := http.Get(url + "/healthz")
+		if err == nil {
+			answer.Body.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
 }

@@ -4,10 +4,11 @@
 // run starts a stack and two instances, fires at every chosen strategy, audits the
 // ledger, and writes a result folder; explore searches for the shortest schedule
 // that breaks a lock; bench measures each lock by itself; report renders result
-// folders again; workshop teaches by exercises, explain says what a word means. Each
-// command is flags to settings (flags.go, bench.go, explore.go, over options.go), checks
-// of how they go together (validate.go), one call of a package, and an exit code. Begin
-// at commands, then runCommand and invoke.
+// folders again, compare says what differs between two; lab serves a live page, workshop
+// teaches by exercises, explain says what a word means. Each command is flags to settings
+// (flags.go, bench.go, explore.go, over options.go), checks of how they go together
+// (validate.go), one call of a package, and an exit code. Begin at commands, then
+// runCommand and invoke.
 package main
 
 import (
@@ -16,12 +17,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"grablab/internal/fleet"
+	_ "grablab/internal/grab/lock/peers" // as lock.Peers
 	"grablab/internal/instance"
 	"grablab/internal/lockbench"
 	"grablab/internal/stack"
+	"grablab/internal/version"
 )
 
 func main() {
@@ -56,7 +60,9 @@ func commands() []command {
 		{"bench", "measure each lock by itself, against two PINGs and the libraries", benchCommand},
 		{"explore", "look for the shortest schedule that breaks a lock, or say how far was searched", exploreCommand},
 		{"report", "render result folders again", reportCommand},
+		{"compare", "what differs between two results: verdicts, and whether anything is slower", compareCommand},
 		{"explain", "what a failure mode, a fault, a property, a strategy or a word of the tables is", explainCommand},
+		{"lab", "a live page: grabs at a rate or by hand, faults, drawings, schedules", labCommand},
 		{"workshop", "twelve exercises: predict, run, look, answer", workshopCommand},
 		{exploreWorkerCommand, "", exploreWorkerMain},
 		{fleet.Command, "", instance.Main},
@@ -65,6 +71,10 @@ func commands() []command {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
+		fmt.Fprintln(stdout, version.Line("loadgen"))
+		return exitDone
+	}
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return commands()[0].run(ctx, args, stdout, stderr)
 	}

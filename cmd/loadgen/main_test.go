@@ -21,6 +21,7 @@ import (
 	"grablab/internal/fleet"
 	"grablab/internal/report"
 	"grablab/internal/stack"
+	"grablab/internal/version"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -130,7 +131,7 @@ func TestRun(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if want := []string{"events.jsonl", "none-none.picture.html", "none-none.vegeta.bin", "report.html", "report.md", "run.json", "setnx-none.vegeta.bin"}; !slices.Equal(names, want) {
+	if want := []string{"events.jsonl", "none-none.vegeta.bin", "report.html", "report.md", "run.json", "setnx-none.vegeta.bin"}; !slices.Equal(names, want) {
 		t.Errorf("the folder has %q, want %q", names, want)
 	}
 
@@ -331,5 +332,17 @@ func TestInterrupt(t *testing.T) {
 	r := fits(t, read(t, out, report.File))
 	if r.Complete || len(r.Cells) != 1 || r.Cells[0].Requests == 0 {
 		t.Errorf("kept %+v", r)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"-version", "--version"} {
+		var out, errs bytes.Buffer
+		if code := run(context.Background(), []string{arg}, &out, &errs); code != exitDone {
+			t.Errorf("%s: exit %d, %s", arg, code, errs.String())
+		}
+		if want := "loadgen " + version.Release + ", module "; !strings.HasPrefix(out.String(), want) || !strings.HasSuffix(out.String(), "\n") {
+			t.Errorf("%s prints %q", arg, out.String())
+		}
 	}
 }

@@ -41,7 +41,7 @@ func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 	for i, dir := range dirs {
 		run, err := report.Load(dir)
 		if err != nil {
-			return complain(stderr, fmt.Errorf("%w: %s", errUsage, strings.TrimPrefix(err.Error(), report.ErrNoRun.Error()+": ")))
+			return complain(stderr, fmt.Errorf("%w: %w", errUsage, withoutPrefix(err, report.ErrNoRun)))
 		}
 		if i > 0 && format != "json" {
 			fmt.Fprintln(stdout)

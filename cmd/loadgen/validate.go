@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
 	"grablab/internal/ledger"
+	"grablab/internal/proc"
 	"grablab/internal/stack"
 	"grablab/internal/target"
 )
@@ -32,7 +34,7 @@ func (s *settings) validate() error {
 // checkCombinations rejects flags that conflict, or that need another flag.
 func (s *settings) checkCombinations() error {
 	service, foreign, external := s.Service != nil, s.attaches(), s.Stack.Kind == stack.External
-	targets := len(s.Target.URLs) > 0
+	targets, pids := len(s.Target.URLs) > 0, s.given["target-pid"]
 	knob := func(name string) bool { return service && s.Service.Uses(name) }
 	isPeak, faulty := s.Scenario == "peak", s.faulty()
 	for _, rule := range []struct {
@@ -58,6 +60,8 @@ func (s *settings) checkCombinations() error {
 		{[]string{"open-orders"}, targets && s.opensBySQL() && !s.given["db"], "needs -db DSN with it, where its statements are run"},
 		{[]string{"open-orders"}, foreign && s.opensBySQL() && !s.given["first-order"], "needs -first-order ID with it, where the orders begin that its statements open"},
 		{[]string{"warmup"}, isPeak, "cannot be combined with -scenario peak, whose every step warms up the next"},
+		{[]string{"repeat"}, isPeak, "cannot be combined with -scenario peak, which searches once"},
+		{[]string{"repeat"}, !s.calm(), "has no effect: no cell is without a fault"},
 		{[]string{"sentinel"}, s.given["redis"], "cannot be combined with -redis, which it replaces"},
 		{[]string{"sentinel"}, !s.given["sentinel-master"], "needs -sentinel-master NAME with it"},
 		{[]string{"sentinel-master"}, !s.given["sentinel"], "needs -sentinel ADDR with it"},
@@ -66,7 +70,12 @@ func (s *settings) checkCombinations() error {
 		{[]string{"p99"}, !isPeak, "goes with -scenario peak"},
 		{[]string{"budget"}, !isPeak && !faulty, "goes with -scenario peak or with faults"},
 		{[]string{"faults", "only"}, isPeak && faulty, "cannot be combined with -scenario peak, unless the fault is none"},
-		{[]string{"faults", "only"}, targets && faulty, "cannot be combined with -targets, which are not ours to strike, unless the fault is none"},
+		{[]string{"faults", "only"}, targets && faulty && !pids, "cannot be combined with -targets, which are not ours to strike, unless the fault is none or -target-pid names their processes"},
+		{[]string{"target-pid"}, !targets, "goes with -targets, whose processes it names"},
+		{[]string{"target-pid"}, !faulty, "has no effect without -faults pause or crash, which strike what it names"},
+		{[]string{"target-pid"}, !proc.CanStop(runtime.GOOS), "needs signals by which a process is stopped and goes on, and " + runtime.GOOS + " has none"},
+		{[]string{"target-pid"}, len(s.Target.PIDs) != len(s.Target.URLs), fmt.Sprintf("needs one process for each of -targets, in their order: %d for %d are named", len(s.Target.PIDs), len(s.Target.URLs))},
+		{[]string{"target-pid"}, len(s.Target.URLs) < 2, "needs two -targets or more: a fault strikes one of them, and what it has left open another one must find"},
 		{[]string{"at"}, targets, "cannot be combined with -targets, whose grabs cannot be held"},
 		{[]string{"at"}, !faulty, "needs -faults, or -only with a fault: it says where they strike"},
 		{[]string{"instances"}, faulty && s.Instances < 2, "must be 2 or more with a fault, which strikes one of them"},
@@ -107,6 +116,8 @@ func (s *settings) checkNames() error {
 			return nil
 		case "core":
 			s.Target.Strategies = append(s.Target.Strategies, core...)
+		case "peers":
+			s.Target.Strategies = append(s.Target.Strategies, namesOf(lock.Peers, nameOf)...)
 		default:
 			s.Target.Strategies = append(s.Target.Strategies, word)
 		}
@@ -135,6 +146,10 @@ func (s *settings) describeTarget() (err error) {
 	}
 	if s.Target.Open = open; !s.spec.IsOwn() {
 		s.Target.Shape = shape
+	}
+	if s.Target.PIDs != nil {
+		s.Workers = 1 // there is one fleet
+		s.lengthenBudget()
 	}
 	if !shape.TellsDrivers() {
 		s.notes.add("note: neither -path, -body nor a -header has {driver}: the service cannot tell one driver from another")
@@ -167,6 +182,10 @@ func (s *settings) startService() {
 	if !s.given["worker-stacks"] {
 		s.Workers = 2 // its instances may be large
 	}
+	s.lengthenBudget()
+}
+
+func (s *settings) lengthenBudget() {
 	if !s.given["budget"] && s.Scenario != "peak" {
 		s.Budget = serviceBudget
 	}
@@ -184,6 +203,14 @@ func (s *settings) faulty() bool {
 	return slices.ContainsFunc(s.Plan(), func(c experiment.CellName) bool { return c.Fault != catalog.NoFault })
 }
 
+// calm says whether any cell is without a fault.
+func (s *settings) calm() bool {
+	if s.attaches() {
+		return slices.Contains(s.Faults, catalog.NoFault)
+	}
+	return slices.ContainsFunc(s.Plan(), func(c experiment.CellName) bool { return c.Fault == catalog.NoFault })
+}
+
 // chooseCells has strategies and faults follow from what -only names, where they
 // are not given beside it, and says which settings a fault must leave alone.
 func (s *settings) chooseCells() error {
@@ -191,7 +218,15 @@ func (s *settings) chooseCells() error {
 	if s.Stack.Kind == stack.External && !s.given["worker-stacks"] {
 		s.Workers = 1 // there is one stack
 	}
-	if len(s.Only) == 0 || s.attaches() {
+	if len(s.Only) == 0 {
+		return nil
+	}
+	if s.attaches() { // whose strategies are not known yet
+		if !s.given["faults"] {
+			s.Faults = slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
+				return !slices.ContainsFunc(s.Only, func(c experiment.CellName) bool { return c.Fault == f })
+			})
+		}
 		return nil
 	}
 	if !s.given["strategies"] {

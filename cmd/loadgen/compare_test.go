@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"grablab/internal/compare"
+)
+
+const references = "../../results/"
+
+// changed is a copy of a result's record with some text replaced, in a folder of its own.
+func changed(t *testing.T, path, old, now string) string {
+	t.Helper()
+	text := string(read(t, references+path))
+	if !strings.Contains(text, old) {
+		t.Fatalf("%s has no %q", path, old)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, filepath.Base(path)), []byte(strings.Replace(text, old, now, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestCompare(t *testing.T) {
+	const rush, bench = references + "reference-rush-local", references + "reference-bench-local"
+	unsafe := changed(t, "reference-rush-local/run.json", `"verdict": "unsafe"`, `"verdict": "unknown"`)
+	for name, tt := range map[string]struct {
+		args []string
+		exit int
+		want []string
+	}{
+		"a run with itself":       {[]string{rush, rush}, exitDone, []string{"\nno difference\n"}},
+		"by its file":             {[]string{rush + "/run.json", rush}, exitDone, []string{"\nno difference\n"}},
+		"a benchmark with itself": {[]string{bench, bench + "/bench.json"}, exitDone, []string{"\nno difference\n", "uncontended: acquire and release p50"}},
+		"a changed verdict":       {[]string{rush, unsafe}, exitAssert, []string{"1 of 5 verdicts changed", "none/none unsafe unknown"}},
+		"several":                 {[]string{rush, rush, unsafe}, exitAssert, []string{"\nno difference\n", "1 of 5 verdicts changed"}},
+		"unlike": {
+			[]string{rush, references + "reference-article-local"}, exitDone,
+			[]string{"UNLIKE", "scenario: rush, now article", "work ms: 5, now 1000", "not known of none, mutex, setnx, watchdog and redlock: 1 and 1 measurements"},
+		},
+		"markdown": {[]string{"-format", "markdown", rush, unsafe}, exitAssert, []string{"# Comparison", "| none/none | unsafe | unknown |"}},
+	} {
+		var out, errs bytes.Buffer
+		if code := run(context.Background(), append([]string{"compare"}, tt.args...), &out, &errs); code != tt.exit {
+			t.Errorf("%s: exit %d, want %d: %s", name, code, tt.exit, errs.String())
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: no %q in\n%s", name, want, out.String())
+			}
+		}
+	}
+	var out bytes.Buffer
+	var c compare.Comparison
+	run(context.Background(), []string{"compare", rush, unsafe, "-format", "json"}, &out, &out)
+	if err := json.Unmarshal(out.Bytes(), &c); err != nil || len(c.Changes) != 1 || c.Changes[0].New != "unknown" {
+		t.Errorf("%v: %+v", err, c.Changes)
+	}
+}
+
+func TestCompareBadInput(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	rush := references + "reference-rush-local"
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "needs two results"},
+		{[]string{rush}, "needs two results"},
+		{[]string{rush, "nowhere"}, "nowhere: no such file"},
+		{[]string{rush, t.TempDir()}, "has neither run.json nor bench.json"},
+		{[]string{rush, references + "reference-bench-local"}, "is of run and"},
+		{[]string{references + "reference-bench-local", rush}, "is of bench and"},
+		{[]string{rush, file("text.json", "hello")}, "is neither a run.json nor a bench.json"},
+		{[]string{rush, file("other.json", "{}")}, "for it has no cells"},
+		{[]string{rush, file("old.json", `{"schema":99,"cells":[]}`)}, "has schema 99, and this program reads 1"},
+		{[]string{rush, changed(t, "reference-rush-local/run.json", `"verdict": "unsafe"`, `"verdict": "fine"`)}, `there is no verdict "fine"`},
+		{[]string{rush, file("bench.json", `{"schema":1,"rows":[],"config":{}}`)}, "names no cases"},
+		{[]string{"-format", "html", rush, rush}, "want one of text, markdown, json"},
+		{[]string{"-formt", "json", rush, rush}, "did you mean -format?"},
+	} {
+		var out, errs bytes.Buffer
+		code := run(context.Background(), append([]string{"compare"}, tt.args...), &out, &errs)
+		if code != exitUsage || !strings.Contains(errs.String(), tt.want) || strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 {
+			t.Errorf("%q: exit %d, %q, want %q", tt.args, code, errs.String(), tt.want)
+		}
+	}
+}
+
+func TestCompareHelp(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(context.Background(), []string{"compare", "-h"}, &out, &errs); code != exitDone {
+		t.Fatalf("exit %d, %s", code, errs.String())
+	}
+	for _, want := range []string{"-format NAME", "text, markdown, json", "3    a verdict changed, or something is slower", "2    bad usage"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
