@@ -24,10 +24,15 @@ public class App {
         return connect(address, ttlMs);
     }
 
-    /** Those of the independent nodes of a Redlock; none: there are no such nodes. */
+    /**
+     * The clients of the independent nodes of a Redlock; none: there are no such nodes. A type of its own, because
+     * Spring fills a list of clients with all beans that are one: with that of the one Redis.
+     */
+    record Nodes(List<RedissonClient> all) {}
+
     @Bean
-    List<RedissonClient> nodes(@Value("${shop.redlock}") String addresses, @Value("${shop.ttl-ms}") long ttlMs) {
-        return Arrays.stream(addresses.split(",")).filter(a -> !a.isBlank()).map(a -> connect(a, ttlMs)).toList();
+    Nodes nodes(@Value("${shop.redlock}") String addresses, @Value("${shop.ttl-ms}") long ttlMs) {
+        return new Nodes(Arrays.stream(addresses.split(",")).filter(a -> !a.isBlank()).map(a -> connect(a, ttlMs)).toList());
     }
 
     private static RedissonClient connect(String address, long ttlMs) {

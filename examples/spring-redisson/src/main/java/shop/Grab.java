@@ -45,13 +45,13 @@ class Grab {
     private volatile String current;
 
     Grab(JdbcTemplate db, TransactionTemplate transaction, StringRedisTemplate redis, RedissonClient redisson,
-         List<RedissonClient> nodes, @Value("${shop.ttl-ms}") long ttlMs, @Value("${shop.work-ms}") long workMs,
+         App.Nodes nodes, @Value("${shop.ttl-ms}") long ttlMs, @Value("${shop.work-ms}") long workMs,
          @Value("${shop.wait-ms}") long waitMs, @Value("${shop.strategy}") String strategy) {
         this.db = db;
         this.transaction = transaction;
         this.redis = redis;
         this.redisson = redisson;
-        this.nodes = nodes;
+        this.nodes = nodes.all();
         this.ttlMs = ttlMs;
         this.workMs = workMs;
         this.waitMs = waitMs;
@@ -61,7 +61,7 @@ class Grab {
         strategies.put("rlock", (o, d) -> under(redisson.getLock("lock:" + o), -1, o, d));
         strategies.put("rlock-lease", (o, d) -> under(redisson.getLock("lease:" + o), ttlMs, o, d));
         strategies.put("fair", (o, d) -> under(redisson.getFairLock("fair:" + o), -1, o, d));
-        if (!nodes.isEmpty()) {
+        if (!this.nodes.isEmpty()) {
             strategies.put("redlock", (o, d) -> under(new RedissonRedLock(locks(o)), ttlMs, o, d));
             strategies.put("multilock", (o, d) -> under(new RedissonMultiLock(locks(o)), ttlMs, o, d));
         }
