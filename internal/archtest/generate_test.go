@@ -2,9 +2,9 @@ package archtest
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,7 +17,9 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
+	"grablab/internal/lockbench"
 	"grablab/internal/report"
+	"grablab/internal/whichlock"
 )
 
 var update = flag.Bool("update", false, "write what is generated in README.md and docs/ anew")
@@ -25,12 +27,13 @@ var update = flag.Bool("update", false, "write what is generated in README.md an
 const updateCommand = "go test ./internal/archtest -run TestDocs -update"
 
 // generatedFiles are those without a word typed by hand.
-var generatedFiles = map[string]func() string{
-	"docs/failure-modes.md": failureModes,
-	"docs/strategies.md":    strategies,
-	"docs/handout.md":       func() string { return handout("en") },
-	"docs/handout.zh.md":    func() string { return handout("zh") },
-	"docs/handout.ja.md":    func() string { return handout("ja") },
+var generatedFiles = map[string]func() (string, error){
+	"docs/failure-modes.md": func() (string, error) { return failureModes(), nil },
+	"docs/strategies.md":    func() (string, error) { return strategies(), nil },
+	"docs/handout.md":       func() (string, error) { return handout("en"), nil },
+	"docs/handout.zh.md":    func() (string, error) { return handout("zh"), nil },
+	"docs/handout.ja.md":    func() (string, error) { return handout("ja"), nil },
+	"docs/which-lock.md":    whichLock,
 }
 
 var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-- end -->`)
@@ -39,7 +42,12 @@ var generatedBlock = regexp.MustCompile(`(?s)<!-- generated: (\S+) -->\n(.*?)<!-
 // documents as it follows. With -update it is written there.
 func TestDocsAreGenerated(t *testing.T) {
 	for path, generate := range generatedFiles {
-		compareOrWrite(t, path, "<!-- Generated from the catalogues by: "+updateCommand+" -->\n\n"+generate())
+		text, err := generate()
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		compareOrWrite(t, path, "<!-- Generated from the catalogues by: "+updateCommand+" -->\n\n"+text)
 	}
 	used := map[string]bool{}
 	for _, path := range documents(t) {
@@ -97,9 +105,11 @@ var blocks = map[string]func() (string, error){
 	"costs":        costs,
 	"verdicts":     verdicts,
 	"words":        words,
+	"libraries":    libraries,
 
 	"target-file":  func() (string, error) { return quoted("docs/target.yaml") },
 	"expectations": func() (string, error) { return quoted("docs/expectations.yaml") },
+	"spring":       beside,
 
 	"workshop-times":   workshopTimes,
 	"workshop-answers": workshopAnswers,
@@ -136,6 +146,25 @@ func mutate() (string, error) {
 	return fenced(string(text)), err
 }
 
+// libraries are the locks of others, at the versions that go.mod names.
+func libraries() (string, error) {
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	versions := whichlock.Versions(string(mod))
+	var b strings.Builder
+	b.WriteString("| strategy | is | module | version | used as in |\n|---|---|---|---|---|\n")
+	for _, s := range lock.Peers {
+		version, ok := versions[s.Module]
+		if !ok {
+			return "", fmt.Errorf("go.mod names no module of %s", s.Name)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | [its documentation](%s) |\n", s.Name, cell(s.Title), s.Module, version, s.Source)
+	}
+	return b.String(), nil
+}
+
 func fenced(text string) string { return "```text\n" + strings.Trim(text, "\n") + "\n```\n" }
 
 // rendered is a reference run as loadgen prints it.
@@ -167,68 +196,28 @@ func matrix() (string, error) {
 	return fenced(text), nil
 }
 
-// recommended are the strategies that one may reasonably choose among.
-var recommended = []string{"mysql-cas", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "redlock", "zookeeper", "zookeeper-fenced", "etcd", "etcd-fenced", "handoff"}
-
-// choose has a line for each of those: what breaks it, and what it costs.
+// choose has a line for each strategy that one may reasonably take.
 func choose() (string, error) {
 	run, err := loadRun("reference-matrix-local")
 	if err != nil {
 		return "", err
 	}
-	rows, err := benchRows()
+	bench, err := lockbench.Load(filepath.Join(root, "results", "reference-bench-local"))
 	if err != nil {
 		return "", err
 	}
-	figure := func(strategy, column, format string, of float64) string {
-		x, ok := rows[strategy][column].(float64)
-		if !ok {
-			return "-"
-		}
-		return fmt.Sprintf(format, x*of)
+	return whichlock.Short(run, bench), nil
+}
+
+// whichLock is docs/which-lock.md.
+func whichLock() (string, error) {
+	sources, err := whichlock.Load(root)
+	if err != nil {
+		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, x 2 PINGs |\n|---|---|---|--:|\n")
-	for _, name := range recommended {
-		if _, err := lock.Find(name); err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, under(run, name, catalog.Unsafe), under(run, name, catalog.Stuck),
-			figure(name, "ratio_to_floor", "%.2f", 1))
-	}
-	return b.String(), nil
-}
-
-// under lists the faults under which a strategy had the verdict.
-func under(run *experiment.Run, strategy string, v catalog.Verdict) string {
-	var faults []string
-	for _, c := range run.Cells {
-		if c.Strategy == strategy && c.Verdict == v {
-			faults = append(faults, string(c.Fault))
-		}
-	}
-	return strings.Join(faults, ", ")
-}
-
-// benchRows are the uncontended rows of the reference benchmark by strategy.
-func benchRows() (map[string]map[string]any, error) {
-	b, err := os.ReadFile(filepath.Join(root, "results", "reference-bench-local", "bench.json"))
-	if err != nil {
-		return nil, err
-	}
-	var bench struct {
-		Rows []map[string]any `json:"rows"`
-	}
-	if err := json.Unmarshal(b, &bench); err != nil {
-		return nil, err
-	}
-	rows := map[string]map[string]any{}
-	for _, row := range bench.Rows {
-		if row["case"] == "uncontended" {
-			rows[row["strategy"].(string)] = row
-		}
-	}
-	return rows, nil
+	err = whichlock.Write(&b, sources)
+	return b.String(), err
 }
 
 func faults() (string, error) {
@@ -336,7 +325,7 @@ func failureModes() string {
 			fmt.Fprintf(&b, "- Source: %s.\n", strings.TrimSuffix(m.Source, "."))
 		}
 		var known []string
-		for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
+		for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
 			if slices.Contains(s.Breaks, m.ID) {
 				known = append(known, "`"+s.Name+"`")
 			}
@@ -386,8 +375,24 @@ func strategies() string {
 	}
 	b.WriteString("\n## Known-broken variants\n\nDeliberately wrong variants of correct locks, found by name only: what a test or the\nexplorer must catch.\n\n")
 	strategyTable(&b, lock.KnownBroken)
+	b.WriteString("\n## Libraries\n\nOther people's locks with their defaults: `-strategies peers`, or by name; never in `all`.\nWhat they fall short of, with the steps: [libraries.md](libraries.md).\n\n")
+	strategyTable(&b, lock.Peers)
+	b.WriteString("\n| name | order grabbed twice | order can no longer be grabbed | chance decides | `-ttl` is |\n|---|---|---|---|---|\n")
+	for _, s := range lock.Peers {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", s.Name,
+			expected(s, catalog.Unsafe), expected(s, catalog.Stuck), expected(s, catalog.Unknown), cell(s.Lease))
+	}
+	b.WriteString("\nChecks of the contract of a lock (package `conformtest`) that they fail:\n\n| name | check | because |\n|---|---|---|\n")
+	for _, s := range lock.Peers {
+		for _, check := range slices.Sorted(maps.Keys(s.Fails)) {
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, check, cell(s.Fails[check]))
+		}
+		for _, check := range slices.Sorted(maps.Keys(s.Flaky)) {
+			fmt.Fprintf(&b, "| `%s` | %s, at times | %s |\n", s.Name, check, cell(s.Flaky[check]))
+		}
+	}
 	b.WriteString("\n## Sources\n\n")
-	for _, s := range lock.Strategies {
+	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
 		fmt.Fprintf(&b, "- `%s`: %s\n", s.Name, s.Source)
 	}
 	return b.String()

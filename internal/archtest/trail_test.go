@@ -16,6 +16,7 @@ import (
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	_ "grablab/internal/grab/lock/peers" // as lock.Peers
 	"grablab/internal/instance"
 	"grablab/internal/schedule"
 	"grablab/internal/stack"
@@ -35,10 +36,10 @@ func bubbleOf(t *testing.T) explore.Bubble {
 // through: a call that the dry runs missed would be struck by no fault.
 func TestTrailsAreTheExplorers(t *testing.T) {
 	t.Parallel()
-	kind, strategies := stack.Embedded, []string{"setnx-expire", "watchdog", "redlock"}
+	kind, strategies := stack.Embedded, []string{"setnx-expire", "watchdog", "redlock", "redsync", "redislock"}
 	if os.Getenv("GRABLAB_PROVE") == "1" {
 		kind, strategies = stack.Local, nil
-		for _, s := range lock.Strategies {
+		for _, s := range slices.Concat(lock.Strategies, explorablePeers()) {
 			strategies = append(strategies, s.Name)
 		}
 	}
@@ -81,8 +82,12 @@ func TestTrailsAreTheExplorers(t *testing.T) {
 
 // partings are trails that differ with what an instance has met before. The explorer's
 // handoff has never waited: its first call does not queue before it has subscribed, and
-// the release asks once more how to hand over. The dry run's has waited before.
-var partings = map[string][]fault.Role{"handoff": {fault.Waiting, fault.HandingOver}}
+// the release asks once more how to hand over. The dry run's has waited before. redislock
+// does not wait, so that a dry run has no driver who does.
+var partings = map[string][]fault.Role{
+	"handoff":   {fault.Waiting, fault.HandingOver},
+	"redislock": {fault.Waiting, fault.HandingOver},
+}
 
 func recordedTrail(calls []control.Call) []string {
 	var trail []string
