@@ -8,7 +8,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck mutate cross prove tools clean
+.PHONY: help run test lint vet staticcheck mutate cross claims prove tools clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -68,10 +68,13 @@ cross: ## builds and vets everything, tests too, for Windows and macOS; nothing 
 	  go build -o bin/$$GOOS-$$GOARCH/ ./cmd/...; go vet $$tested; \
 	done
 
-prove: tools ## what takes longer, and the reference results; an hour and a half
+claims: ## what docs/which-lock.md says of claims about commands and scripts, measured
+	@.ci/claims
+
+prove: tools ## what takes longer, and the reference results; two hours and a quarter
 	@.ci/prove
 
-tools: ## redis-server, mariadbd, postgres, zookeeper and etcd, and a C compiler for the race detector
+tools: ## redis-server, mariadbd, postgres, zookeeper, etcd and chromium, and a C compiler for the race detector
 	@.ci/tools
 
 clean: ## what was built; results stay
