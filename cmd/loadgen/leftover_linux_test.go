@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"grablab/internal/fleet"
+	"grablab/internal/freeport"
 	"grablab/internal/report"
 	"grablab/internal/workshop"
 )
@@ -227,7 +227,10 @@ func TestTargetGoesOn(t *testing.T) {
 			var urls, pids []string
 			db := "sqlite:" + filepath.Join(t.TempDir(), "grab.db")
 			for range 2 {
-				addr := freeAddr(t)
+				addr, err := freeport.Addr()
+				if err != nil {
+					t.Fatal(err)
+				}
 				in := exec.Command(exe, fleet.Command, "-addr", addr, "-db", db, "-strategy", "none", "-work", "300ms")
 				if err := in.Start(); err != nil {
 					t.Fatal(err)
@@ -267,16 +270,6 @@ func TestTargetGoesOn(t *testing.T) {
 			awaitHealthy(t, urls[1])
 		})
 	}
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func awaitHealthy(t *testing.T, url string) {

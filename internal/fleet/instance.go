@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"grablab/internal/control"
+	"grablab/internal/freeport"
 	"grablab/internal/grab"
 	"grablab/internal/instance"
 	"grablab/internal/stack"
@@ -140,7 +141,7 @@ func (in *Instance) chooseAddr() error {
 		return err
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	if want := strconv.Itoa(in.port); port != want && in.ID == "" {
+	if want := strconv.Itoa(in.port); in.port != 0 && port != want && in.ID == "" {
 		in.fleet.cfg.Say("port %s is taken: %s listens on %s", want, in.Name(), port)
 	}
 	in.ID, in.addr, in.URL = port, addr, "http://"+addr
@@ -148,16 +149,12 @@ func (in *Instance) chooseAddr() error {
 	return nil
 }
 
-// pickAddr is the wanted loopback port if it is free, else any.
+// pickAddr is the wanted loopback port if it is free, else any that is.
 func pickAddr(port int) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			return "", fmt.Errorf("fleet: no free port: %w", err)
-		}
+	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port)); port != 0 && !isTaken(addr) {
+		return addr, nil
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return freeport.Addr()
 }
 
 func isTaken(addr string) bool {

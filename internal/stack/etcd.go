@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/freeport"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 )
@@ -19,7 +21,7 @@ func etcdServer(exe, dir string) server {
 		name: "etcd",
 		exe:  exe,
 		args: func(addr string) ([]string, error) {
-			peer, err := freeAddr()
+			peer, err := freeport.Addr()
 			return []string{
 				"--name", name, "--data-dir", filepath.Join(dir, "etcd"),
 				"--listen-client-urls", "http://" + addr, "--advertise-client-urls", "http://" + addr,

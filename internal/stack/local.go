@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/freeport"
 	"grablab/internal/grab/lock"
 
 	"golang.org/x/sync/errgroup"
@@ -87,7 +88,7 @@ const portTries = 5
 // serve starts a server of the stack, and returns once it is ready.
 func (s *Stack) serve(ctx context.Context, srv server) (addr string, info serverInfo, err error) {
 	for range portTries {
-		if addr, err = freeAddr(); err != nil {
+		if addr, err = freeport.Addr(); err != nil {
 			return "", info, err
 		}
 		if info, err = s.serveAt(ctx, srv, addr); !errors.Is(err, errPortTaken) {
@@ -168,15 +169,6 @@ func (s *Stack) run(ctx context.Context, name, exe string, args []string) error 
 	}
 	p.wasToEnd()
 	return nil
-}
-
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("stack: no free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 func portOf(addr string) string {

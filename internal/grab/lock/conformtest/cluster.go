@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/freeport"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -22,10 +24,9 @@ func RedisCluster(tb testing.TB) (addrs []string) {
 	var nodes []*redis.Client
 	var buses []string
 	for range 2 {
-		bus, err := net.Listen("tcp", "127.0.0.1:0")
+		bus, err := freeport.Addr()
 		check(err)
-		_, port, _ := net.SplitHostPort(bus.Addr().String())
-		_ = bus.Close()
+		_, port, _ := net.SplitHostPort(bus)
 		addr := RedisServer(tb, "--cluster-enabled", "yes", "--cluster-port", port)
 		addrs, buses, nodes = append(addrs, addr), append(buses, port), append(nodes, redis.NewClient(options(addr)))
 		defer nodes[len(nodes)-1].Close()

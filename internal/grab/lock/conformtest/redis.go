@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/freeport"
 	"grablab/internal/grab/lock"
 
 	"github.com/alicebob/miniredis/v2"
@@ -57,12 +58,10 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 		tb.Skip("conformtest: no redis-server on PATH (Debian: apt-get install redis-server)")
 	}
 	for range 5 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		addr, err := freeport.Addr()
 		if err != nil {
 			tb.Fatalf("conformtest: %v", err)
 		}
-		addr := l.Addr().String()
-		_ = l.Close()
 		_, port, _ := net.SplitHostPort(addr)
 		cmd := exec.Command(path, append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", tb.TempDir(), "--save", "", "--appendonly", "no"}, args...)...)
 		if err := cmd.Start(); err != nil {
