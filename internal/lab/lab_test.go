@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -239,15 +240,21 @@ func TestLab(t *testing.T) {
 		if !strings.Contains(tick.Status.Answer, "has 2 rows: driver 9002") || !strings.Contains(tick.Status.Answer, "and driver 9001") {
 			t.Errorf("it says %q", tick.Status.Answer)
 		}
-		resp, err := http.Get(fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(resp.Body)
-		for _, want := range []string{`"k":"second"`, `"k":"gap"`, `"lost":`} {
-			if !bytes.Contains(text, []byte(want)) {
-				t.Errorf("the drawing has no %s: %s", want, text)
+		want := []string{`"k":"second"`, `"k":"gap"`, `"lost":`}
+		var text []byte
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // events follow the ledger
+			resp, err := http.Get(fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ = io.ReadAll(resp.Body)
+			resp.Body.Close()
+			lacks := func(part string) bool { return !bytes.Contains(text, []byte(part)) }
+			if !slices.ContainsFunc(want, lacks) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the drawing has not all of %s: %s", want, text)
 			}
 		}
 	})
