@@ -28,16 +28,13 @@ var compareFormats = []format[*compare.Comparison]{
 func compareCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
 	names := formatNames(compareFormats)
 	format := names[0]
-	fs := flag.NewFlagSet("loadgen compare", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.Var(one(&format, oneOf(names...)), "format", "")
-	paths, err := interspersed(fs, args)
+	paths, _, err := readArgs("compare", []option{{name: "format", value: one(&format, oneOf(names...))}}, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		compareHelp(stdout, names)
 		return exitDone
 	case err != nil:
-		return complain(stderr, fmt.Errorf("%w: %s", errUsage, flagError(err, fs)))
+		return complain(stderr, err)
 	case len(paths) < 2:
 		return complain(stderr, fmt.Errorf("%w: compare needs two results, the old one first, as in loadgen compare results/reference-rush-local results/latest", errUsage))
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -39,17 +38,10 @@ func (s *labSettings) options() []option {
 // flag.ErrHelp.
 func parseLab(args []string) (*labSettings, error) {
 	s := newLabSettings()
-	fs := flag.NewFlagSet("loadgen lab", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	for _, o := range s.options() {
-		fs.Var(o.value, o.name, o.about)
-	}
-	rest, err := interspersed(fs, args)
+	rest, _, err := readArgs("lab", s.options(), args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("%w: %s", errUsage, flagError(err, fs))
+		return nil, err
 	case len(rest) > 1:
 		return nil, fmt.Errorf("%w: lab takes one file of package lock, not %q", errUsage, rest)
 	case len(rest) == 1:

@@ -52,28 +52,51 @@ func serverOptions(c *stack.Config) []option {
 // readFlags reads args, and says in given which flags are there. Its errors wrap
 // errUsage, or flag.ErrHelp.
 func readFlags(fs *flag.FlagSet, args []string, given map[string]bool) error {
-	fs.SetOutput(io.Discard) // the caller says what is wrong, in one line
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return err
-	case err != nil:
-		return fmt.Errorf("%w: %s", errUsage, flagError(err, fs))
-	case fs.NArg() > 0:
-		return fmt.Errorf("%w: %q is no flag; flags begin with -", errUsage, fs.Arg(0))
+	rest, err := interspersed(fs, args, given)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%w: %q is no flag; flags begin with -", errUsage, rest[0])
 	}
-	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	return nil
+	return err
 }
 
 // readOptions is readFlags over the options of the named command.
 func readOptions(command string, options []option, args []string) (given map[string]bool, err error) {
+	given = map[string]bool{}
+	return given, readFlags(flagSet(command, options), args, given)
+}
+
+// readArgs is readOptions for a command that takes other arguments, too, before, between
+// and after its flags.
+func readArgs(command string, options []option, args []string) (rest []string, given map[string]bool, err error) {
+	given = map[string]bool{}
+	rest, err = interspersed(flagSet(command, options), args, given)
+	return rest, given, err
+}
+
+func flagSet(command string, options []option) *flag.FlagSet {
 	fs := flag.NewFlagSet("loadgen "+command, flag.ContinueOnError)
 	for _, o := range options {
 		fs.Var(o.value, o.name, o.about)
 	}
-	given = map[string]bool{}
-	return given, readFlags(fs, args, given)
+	return fs
+}
+
+// interspersed reads flags also between and after the other arguments, which it returns.
+func interspersed(fs *flag.FlagSet, args []string, given map[string]bool) (rest []string, err error) {
+	fs.SetOutput(io.Discard) // the caller says what is wrong, in one line
+	for {
+		err := fs.Parse(args)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return nil, err
+		case err != nil:
+			return nil, fmt.Errorf("%w: %s", errUsage, flagError(err, fs))
+		case fs.NArg() == 0:
+			fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+			return rest, nil
+		}
+		rest, args = append(rest, fs.Arg(0)), fs.Args()[1:]
+	}
 }
 
 // flagError is the text for an error of fs.Parse: for an unknown flag it names the

@@ -24,17 +24,14 @@ var runFormats = []format[*experiment.Run]{
 func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
 	names := formatNames(runFormats)
 	format := names[0]
-	fs := flag.NewFlagSet("loadgen report", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.Var(one(&format, oneOf(names...)), "format", "")
-	dirs, err := interspersed(fs, args)
+	dirs, _, err := readArgs("report", []option{{name: "format", value: one(&format, oneOf(names...))}}, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprintf(stdout, "Usage: loadgen report [-format NAME] DIR…\n\nRenders result folders again.\n\n  -format NAME  %s (default %s)\n",
 			strings.Join(names, ", "), names[0])
 		return exitDone
 	case err != nil:
-		return complain(stderr, fmt.Errorf("%w: %s", errUsage, flagError(err, fs)))
+		return complain(stderr, err)
 	case len(dirs) == 0:
 		return complain(stderr, fmt.Errorf("%w: report needs a result folder, as in loadgen report results/latest", errUsage))
 	}
@@ -51,19 +48,4 @@ func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) i
 		}
 	}
 	return exitDone
-}
-
-// interspersed parses flags also between and after the other arguments, which
-// it returns.
-func interspersed(fs *flag.FlagSet, args []string) (rest []string, err error) {
-	for {
-		if err := fs.Parse(args); err != nil {
-			return nil, err
-		}
-		if fs.NArg() == 0 {
-			return rest, nil
-		}
-		rest = append(rest, fs.Arg(0))
-		args = fs.Args()[1:]
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -76,20 +75,11 @@ func localeLanguage(getenv func(string) string) string {
 // them. Its errors wrap errUsage, or flag.ErrHelp.
 func parseWorkshop(args []string) (*workshopSettings, error) {
 	w := newWorkshopSettings()
-	fs := flag.NewFlagSet("loadgen workshop", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	for _, o := range w.options() {
-		fs.Var(o.value, o.name, o.about)
-	}
-	rest, err := interspersed(fs, args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
+	rest, given, err := readArgs("workshop", w.options(), args)
+	if err != nil {
 		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("%w: %s", errUsage, flagError(err, fs))
 	}
-	w.given = map[string]bool{}
-	fs.Visit(func(f *flag.Flag) { w.given[f.Name] = true })
+	w.given = given
 	return w, w.take(rest)
 }
 
