@@ -15,6 +15,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/peers"
 	"grablab/internal/lockbench"
 	"grablab/internal/nearest"
 	"grablab/internal/workshop"
@@ -38,7 +39,7 @@ var explainers = []struct {
 	}, explainFault},
 	{"property", func() []string { return namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name }) }, explainProperty},
 	{"strategy", strategyNames, explainStrategy},
-	{"library", libraryNames, explainLibrary},
+	{"library with options", optionNames, explainOptions},
 	{"case", caseNames, explainCase},
 	{"verdict", func() []string {
 		return namesOf(catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) })
@@ -50,15 +51,13 @@ var explainers = []struct {
 
 // explainCommand is loadgen explain ID….
 func explainCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("loadgen explain", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	ids, err := interspersed(fs, args)
+	ids, _, err := readArgs("explain", nil, args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		explainHelp(stdout)
 		return exitDone
 	case err != nil:
-		return complain(stderr, fmt.Errorf("%w: %s", errUsage, flagError(err, fs)))
+		return complain(stderr, err)
 	case len(ids) == 0:
 		return complain(stderr, fmt.Errorf("%w: explain needs a name, as in loadgen explain F11; -h lists them", errUsage))
 	}
@@ -245,10 +244,6 @@ func explainStrategy(name string) (e explanation, ok bool) {
 		m, _ := catalog.FindMode(id)
 		breaks = append(breaks, id+" ("+m.Name+")")
 	}
-	var fails []string
-	for _, check := range slices.Sorted(maps.Keys(st.Fails)) {
-		fails = append(fails, fmt.Sprintf("%q (%s)", check, st.Fails[check]))
-	}
 	return explanation{st.Name + ", a strategy: " + st.Title, [][2]string{
 		{"guard", string(st.Guard)},
 		{"excludes", string(st.Excludes)},
@@ -257,10 +252,20 @@ func explainStrategy(name string) (e explanation, ok bool) {
 		{"by chance under", under(catalog.Unknown)},
 		{"breaks by", strings.Join(breaks, "; ")},
 		{"-ttl is", st.Lease},
-		{"fails checks", strings.Join(fails, "; ")},
+		{"fails checks", checks(st.Fails)},
+		{"at times fails", checks(st.Flaky)},
 		{"not explored", st.Unexplorable},
 		{"source", st.Source},
 	}}, true
+}
+
+// checks of package conformtest, each with the reason why it fails.
+func checks(failing map[string]string) string {
+	var all []string
+	for _, check := range slices.Sorted(maps.Keys(failing)) {
+		all = append(all, fmt.Sprintf("%q (%s)", check, failing[check]))
+	}
+	return strings.Join(all, "; ")
 }
 
 func strategyNames() []string {
@@ -300,17 +305,16 @@ func wordNames(words []catalog.Word) func() []string {
 	}
 }
 
-// libraryNames are those of the locks that a benchmark compares ours with.
-func libraryNames() []string {
-	return namesOf(slices.DeleteFunc(lockbench.Subjects(), func(s lockbench.Subject) bool { return !s.Peer }), func(s lockbench.Subject) string { return s.Name })
-}
+func optionNames() []string { return namesOf(peers.WithOptions, nameOf) }
 
-func explainLibrary(name string) (e explanation, ok bool) {
-	if !slices.Contains(libraryNames(), name) {
+// explainOptions is for what the benchmark alone measures.
+func explainOptions(name string) (e explanation, ok bool) {
+	i := slices.IndexFunc(peers.WithOptions, func(s lock.Strategy) bool { return s.Name == name })
+	if i < 0 {
 		return e, false
 	}
-	s, err := lockbench.Find(name)
-	return explanation{name + ", a library's lock: " + s.Title, [][2]string{{"source", s.Source}}}, err == nil
+	s := peers.WithOptions[i]
+	return explanation{name + ", a library's lock with options: " + s.Title, [][2]string{{"source", s.Source}}}, true
 }
 
 func explainCase(name string) (e explanation, ok bool) {
