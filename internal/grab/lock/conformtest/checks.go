@@ -225,32 +225,32 @@ func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() e
 	return err
 }
 
-// The crowd.
+// Contention.
 const (
-	crowdSize = 1000
-	crowdKeys = 50
-	crowdWait = 5 * time.Second
+	contenders    = 1000
+	contendedKeys = 50
+	contendedWait = 5 * time.Second
 )
 
-// crowdHold is how long the ith acquirer holds: of the 20 of one key all can be
+// contendedHold is how long the ith acquirer holds: of the 20 of one key all can be
 // served within the wait, and no two keys go in step.
-func crowdHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
+func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// crowd: many acquirers of few keys at once, on two processes. Each gets a
+// contention: many acquirers of few keys at once, on two processes. Each gets a
 // lease or ErrBusy a second after the wait at the latest, no two hold one key,
 // and every key is had.
-func crowd(t *trial) {
+func contention(t *trial) {
 	var lockers [2]lock.Locker
-	lockers[0], lockers[1] = t.pair(longTTL, crowdWait)
+	lockers[0], lockers[1] = t.pair(longTTL, contendedWait)
 	t.keys = nil
-	for key := range crowdKeys {
-		t.addKey(fmt.Sprintf("crowd%d", key))
+	for key := range contendedKeys {
+		t.addKey(fmt.Sprintf("contended%d", key))
 	}
-	var inside, had [crowdKeys]atomic.Int32
+	var inside, had [contendedKeys]atomic.Int32
 	acquireOnce := func(i int) error {
-		key, began := i%crowdKeys, time.Now()
-		lease, err := lockers[i/crowdKeys%2].Acquire(t.ctx, t.keys[key])
-		if took := time.Since(began); took > crowdWait+time.Second {
+		key, began := i%contendedKeys, time.Now()
+		lease, err := lockers[i/contendedKeys%2].Acquire(t.ctx, t.keys[key])
+		if took := time.Since(began); took > contendedWait+time.Second {
 			return fmt.Errorf("an acquire took %v", took)
 		}
 		if errors.Is(err, lock.ErrBusy) {
@@ -261,7 +261,7 @@ func crowd(t *trial) {
 		}
 		overlap := inside[key].Add(1) != 1
 		had[key].Add(1)
-		time.Sleep(crowdHold(i))
+		time.Sleep(contendedHold(i))
 		inside[key].Add(-1)
 		if err := lease.Release(t.ctx); err != nil {
 			return fmt.Errorf("release: %w", err)
@@ -272,14 +272,14 @@ func crowd(t *trial) {
 		return nil
 	}
 	var all sync.WaitGroup
-	errs := make([]error, crowdSize)
+	errs := make([]error, contenders)
 	for i := range errs {
 		all.Go(func() { errs[i] = acquireOnce(i) })
 	}
 	all.Wait()
 	t.stopAll() // what a lock still has to undo, it has undone now
 	if failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(failed) > 0 {
-		t.fatalf("%d of %d acquirers; one: %w", len(failed), crowdSize, failed[0])
+		t.fatalf("%d of %d acquirers; one: %w", len(failed), contenders, failed[0])
 	}
 	for key := range had {
 		if had[key].Load() == 0 {

@@ -74,7 +74,7 @@ var checks = []check{
 	{"lost reply", both(undoes, remote), lostReply, false},
 	{"late reply", both(both(expires, timed), both(both(doubts, remote), seen)), lateReply, false},
 	{"two processes", locks, processes, true},
-	{"crowd", locks, crowd, true},
+	{"contention", locks, contention, true},
 }
 
 // Conform holds each subject to every check that applies to it, as subtests. A check that

@@ -67,7 +67,7 @@ func TestAgainst(t *testing.T) {
 	for _, tt := range []struct {
 		said, fails, wrong bool
 	}{{false, false, false}, {false, true, true}, {true, false, true}, {true, true, false}} {
-		r, said := result{check: check{name: "busy"}}, map[string]string{"crowd": "another one"}
+		r, said := result{check: check{name: "busy"}}, map[string]string{"contention": "another one"}
 		if tt.fails {
 			r.err = failed
 		}

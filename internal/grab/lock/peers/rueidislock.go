@@ -59,7 +59,7 @@ var rueidislockThree = lock.Strategy{
 		"two processes":        "the lock ends with the context that it was taken with, before it is released",
 	},
 	Flaky: map[string]string{
-		"crowd": "a waiter needs two of three keys, and waiters that have one each keep each other from the lock: of 20 on a loaded machine none had it for 5 s",
+		"contention": "a waiter needs two of three keys, and waiters that have one each keep each other from the lock: of 20 on a loaded machine none had it for 5 s",
 	},
 	New: newRueidislock(0),
 }
