@@ -253,7 +253,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		data.Facts = append(data.Facts, capital(m))
 	}
 	if len(c.Errors) > 0 {
-		data.Facts = append(data.Facts, "Errors: "+tally(c.Errors)+".")
+		data.Facts = append(data.Facts, "Errors: "+counts(c.Errors)+".")
 	}
 	for _, k := range c.Checks {
 		if k.Result == check.Fail {

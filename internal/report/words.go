@@ -161,7 +161,7 @@ func facts(c experiment.Cell) []string {
 	}
 	facts = append(facts, otherFailures(c)...)
 	if len(c.Errors) > 0 {
-		facts = append(facts, "errors: "+tally(c.Errors))
+		facts = append(facts, "errors: "+counts(c.Errors))
 	}
 	return facts
 }
@@ -251,13 +251,13 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// tally lists counts, the largest first.
-func tally(counts map[string]int) string {
-	kinds := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(counts[b]-counts[a], strings.Compare(a, b))
+// counts lists counts, the largest first.
+func counts(of map[string]int) string {
+	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
 	})
 	for i, k := range kinds {
-		kinds[i] = fmt.Sprintf("%s %d", k, counts[k])
+		kinds[i] = fmt.Sprintf("%s %d", k, of[k])
 	}
 	return strings.Join(kinds, ", ")
 }
