@@ -26,10 +26,13 @@ import (
 	"grablab/internal/lockbench"
 	"grablab/internal/stack"
 	"grablab/internal/version"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
 func main() {
 	stack.BeHelper()
+	logging.Disable() // of go-redis, which cannot know that a server is meant to be down
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
