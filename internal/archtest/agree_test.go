@@ -41,6 +41,7 @@ var agreeWithin = []bounds{
 	{"etcd", nil, 2, 1, true},
 	{"etcd-fenced", []catalog.Fault{catalog.RedisDown}, 2, 0, true},
 	{"etcd-fenced", nil, 2, 1, true},
+	{"watchdog", []catalog.Fault{catalog.RedisDown, catalog.Latency}, 2, 2, true},
 	{"", nil, 2, 2, false},
 }
 

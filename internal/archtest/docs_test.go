@@ -43,6 +43,7 @@ var (
 	link     = regexp.MustCompile(`\[([^\]]+)\]\(([^)\s]+)\)`)
 	modeID   = regexp.MustCompile(`\bF\d+\b`)
 	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	noAnchor = regexp.MustCompile(`[^\w\- ]`)
 	ourPaths = regexp.MustCompile(`\b(?:internal|cmd|docs|migrations|results)/[\w./*-]*\w`)
 )
 
@@ -83,17 +84,22 @@ func checkLink(t *testing.T, from, to string) {
 	}
 	if _, err := os.Stat(filepath.Join(root, path)); err != nil {
 		t.Errorf("%s: link to %s: %v", from, to, err)
-	} else if anchor != "" && !slices.Contains(anchors(readDocument(t, path)), anchor) {
+	} else if anchor != "" && !slices.Contains(anchorsOf(t, path), anchor) {
 		t.Errorf("%s: %s has no heading #%s", from, path, anchor)
 	}
 }
 
-// anchors of a document's headings, as GitHub makes them.
-func anchors(text string) []string {
-	var all []string
-	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
-		name := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(h[1]), "")
-		all = append(all, strings.ReplaceAll(name, " ", "-"))
+// anchors of the documents that links lead to.
+var anchors = map[string][]string{}
+
+// anchorsOf are those of a document's headings, as GitHub makes them.
+func anchorsOf(t *testing.T, path string) []string {
+	t.Helper()
+	if anchors[path] == nil {
+		for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(readDocument(t, path), ""), -1) {
+			name := noAnchor.ReplaceAllString(strings.ToLower(h[1]), "")
+			anchors[path] = append(anchors[path], strings.ReplaceAll(name, " ", "-"))
+		}
 	}
-	return all
+	return anchors[path]
 }
