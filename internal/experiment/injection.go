@@ -26,6 +26,7 @@ import (
 const (
 	injectionDrivers = 5
 	injectionWork    = 5 * time.Millisecond
+	outlasting       = 6 * time.Second // a lease that outlasts what a service needs to reach its servers again
 )
 
 // injection is a cell under a fault: no rush, but an order for each point of a
@@ -75,6 +76,9 @@ func (w *worker) under(f fault.Fault) *worker {
 	cfg := &under.cfg
 	if !asked.TTL && !cfg.byTime() && (cfg.Service == nil || cfg.Service.Uses("ttl_ms")) {
 		cfg.TTL = f.TTL
+		if cfg.Service != nil && f.Severs {
+			cfg.TTL = max(f.TTL, outlasting)
+		}
 	}
 	if !asked.Wait { // contenders outlast any lease that was taken before
 		cfg.Wait = 2 * cfg.TTL

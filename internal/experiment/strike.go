@@ -390,7 +390,36 @@ func (s *strike) sendContenders(ctx context.Context) error {
 		return err
 	}
 	for _, c := range s.contests {
+		if s.isTooLate(c) {
+			if err := s.giveUp(ctx, c); err != nil {
+				return err
+			}
+		}
 		s.bursts.Send(c.contenders)
+	}
+	return nil
+}
+
+// giveUp takes a strike back, and lets the faulted driver go on.
+func (s *strike) giveUp(ctx context.Context, c *contest) error {
+	s.takeBack(c)
+	return s.letGo(ctx, c)
+}
+
+// isTooLate says whether the lease of a faulted driver of a service may run out before
+// contenders have had their time, under a fault that shows nothing then: a restart took long.
+func (s *strike) isTooLate(c *contest) bool {
+	held := s.fault.Course == fault.AfterHeal || s.fault.Course == fault.BeforeHeal
+	return s.trail.service != nil && held && s.fault.ContendFor < 1 && c.struck &&
+		time.Since(c.came)+s.contendFor() > s.lease(s.cell)*9/10
+}
+
+// letGo has a faulted driver go on.
+func (s *strike) letGo(ctx context.Context, c *contest) error {
+	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
+		if err := s.removeOf(ctx, c, kind); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -424,7 +453,9 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	}
 	if err := s.other.Works(ctx, s.spare, s.lease(s.cell)/2); err != nil && ctx.Err() == nil {
 		for _, c := range s.contests {
-			s.takeBack(c)
+			if err := s.giveUp(ctx, c); err != nil {
+				return err
+			}
 		}
 	}
 	return context.Cause(ctx)
@@ -605,8 +636,8 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
-		if err := s.remove(ctx, kind); err != nil {
+	for _, c := range s.contests {
+		if err := s.letGo(ctx, c); err != nil {
 			return err
 		}
 	}
