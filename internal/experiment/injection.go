@@ -26,7 +26,7 @@ import (
 const (
 	injectionDrivers = 5
 	injectionWork    = 5 * time.Millisecond
-	outlasting       = 6 * time.Second // a lease that outlasts what a service needs to reach its servers again
+	outlasting       = 12 * time.Second // a lease that outlasts what a service needs to reach its servers again
 )
 
 // injection is a cell under a fault: no rush, but an order for each point of a

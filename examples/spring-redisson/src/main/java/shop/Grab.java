@@ -33,6 +33,9 @@ class Grab {
     private static final RedisScript<Long> UNLOCK = new DefaultRedisScript<>(
         "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0", Long.class);
 
+    /** A lock of several nodes waits at each that another has, one after the other, for its share of this. */
+    private static final long NODES_WAIT_MS = 1000;
+
     private final JdbcTemplate db;
     private final TransactionTemplate transaction;
     private final StringRedisTemplate redis;
@@ -58,12 +61,12 @@ class Grab {
         strategies.put("none", this::plain);
         strategies.put("synchronized", this::inProcess);
         strategies.put("setnx", this::setnx);
-        strategies.put("rlock", (o, d) -> under(redisson.getLock("lock:" + o), -1, o, d));
-        strategies.put("rlock-lease", (o, d) -> under(redisson.getLock("lease:" + o), ttlMs, o, d));
-        strategies.put("fair", (o, d) -> under(redisson.getFairLock("fair:" + o), -1, o, d));
+        strategies.put("rlock", (o, d) -> under(redisson.getLock("lock:" + o), waitMs, -1, o, d));
+        strategies.put("rlock-lease", (o, d) -> under(redisson.getLock("lease:" + o), waitMs, ttlMs, o, d));
+        strategies.put("fair", (o, d) -> under(redisson.getFairLock("fair:" + o), waitMs, -1, o, d));
         if (!this.nodes.isEmpty()) {
-            strategies.put("redlock", (o, d) -> under(new RedissonRedLock(locks(o)), ttlMs, o, d));
-            strategies.put("multilock", (o, d) -> under(new RedissonMultiLock(locks(o)), ttlMs, o, d));
+            strategies.put("redlock", (o, d) -> under(new RedissonRedLock(locks(o)), NODES_WAIT_MS, ttlMs, o, d));
+            strategies.put("multilock", (o, d) -> under(new RedissonMultiLock(locks(o)), NODES_WAIT_MS, ttlMs, o, d));
         }
         use(strategy);
     }
@@ -137,7 +140,7 @@ class Grab {
     }
 
     /** A lock of Redisson. A lease of -1 is renewed for as long as the process lives. */
-    private Outcome under(RLock lock, long leaseMs, long order, long driver) throws Exception {
+    private Outcome under(RLock lock, long waitMs, long leaseMs, long order, long driver) throws Exception {
         if (!lock.tryLock(waitMs, leaseMs, TimeUnit.MILLISECONDS)) {
             return Outcome.BUSY;
         }
