@@ -68,6 +68,9 @@ func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell 
 	if len(c.Points) == 0 {
 		t.Error("no point was struck")
 	}
+	if c.Latency.P50 < c.LatencySent.P50 {
+		t.Errorf("half were answered after %v ms, and within %v ms of being sent", c.Latency.P50, c.LatencySent.P50)
+	}
 	if l.dirty {
 		t.Error("not healed")
 	}

@@ -10,11 +10,9 @@ import (
 // Bursts is a workload that is not known beforehand: each burst is sent, all at
 // once, when Send is called. It is safe for concurrent use.
 type Bursts struct {
-	began time.Time
-
 	mu       sync.Mutex
 	requests []Request
-	sent     []time.Duration // since began, by request
+	sent     []time.Time // by request
 	next     int
 	ended    bool
 	change   chan struct{}                  // closes at the next burst, and at the end
@@ -23,14 +21,14 @@ type Bursts struct {
 
 // NewBursts returns a workload without a burst.
 func NewBursts() *Bursts {
-	return &Bursts{began: time.Now(), change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
+	return &Bursts{change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
 }
 
 // Send sends one burst.
 func (b *Bursts) Send(requests []Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := time.Since(b.began)
+	now := time.Now()
 	for _, r := range requests {
 		b.requests, b.sent = append(b.requests, r), append(b.sent, now)
 	}
@@ -98,13 +96,14 @@ func (b *Bursts) take() (Request, bool) {
 }
 
 func (b *Bursts) pacer(ctx context.Context, _ Config, _ *timer) pacer {
-	return burstPacer{noRate{}, b, ctx}
+	return burstPacer{noRate{}, b, ctx, time.Now()}
 }
 
 type burstPacer struct {
 	noRate
 	*Bursts
-	ctx context.Context
+	ctx   context.Context
+	began time.Time // the attack
 }
 
 // Pace waits for the burst of the next request.
@@ -131,5 +130,5 @@ func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
 func (p burstPacer) due(n uint64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.sent[n]
+	return p.sent[n].Sub(p.began)
 }

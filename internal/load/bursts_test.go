@@ -3,6 +3,8 @@ package load
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"grablab/internal/target"
 
@@ -43,4 +45,19 @@ func TestBursts(t *testing.T) {
 	if _, stop := pace.Pace(0, 2); !stop {
 		t.Error("it does not end")
 	}
+}
+
+// A request is due when it was sent, counted from the attack, however long before that the
+// workload was made: else it would have been answered before it was due.
+func TestBurstsAreDueFromTheAttack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewBursts()
+		time.Sleep(time.Minute)
+		pace := w.pacer(t.Context(), Config{}, nil)
+		time.Sleep(time.Second)
+		w.Send([]Request{{"a", 1, 1}})
+		if due := pace.due(0); due != time.Second {
+			t.Errorf("due after %v, want a second", due)
+		}
+	})
 }
