@@ -342,14 +342,15 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
       pic.move(steps[now].at);
       if (stepped) stepped(now);
     };
+    const nextHolder = () => steps.findIndex((s, i) => i > now && names(s.holds) !== names(steps[i - 1].holds));
     const button = (text, name, to) => el("button", { type: "button", "aria-label": name, title: name, click: () => go(to()) }, text);
-    const bar = el("div", { class: "stepper", role: "group", "aria-label": "steps: arrow keys, Home, End, l for where it is lost", tabindex: 0 },
+    const bar = el("div", { class: "stepper", role: "group", "aria-label": "steps: arrow keys, Home, End, l for where it is lost, n for the next change of the holder", tabindex: 0 },
       button("|◀", "first step", () => 0), button("◀", "step back", () => now - 1), out,
       button("▶", "step forwards", () => now + 1), button("▶|", "last step", () => steps.length - 1));
     if (lost >= 0) bar.append(button("▶ lost", "the step where it is lost", () => lost));
     bar.addEventListener("keydown", (e) => {
-      const to = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: steps.length - 1, l: lost }[e.key];
-      if (to === undefined || to < -1 || e.ctrlKey || e.metaKey || e.altKey) return;
+      const to = { ArrowRight: now + 1, ArrowLeft: now - 1, Home: 0, End: steps.length - 1, l: lost, n: nextHolder() }[e.key];
+      if (to === undefined || (to < 0 && e.key.length === 1) || e.ctrlKey || e.metaKey || e.altKey) return;
       e.preventDefault();
       go(to);
     });

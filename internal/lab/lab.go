@@ -99,6 +99,7 @@ type Lab struct {
 	fleet   *fleet.Fleet
 	guard   order.Guard // that the fleet runs with
 	stop    func()      // ends the run; nil: none is under way
+	busy    occupation
 	running sync.WaitGroup
 	hand    int64 // the order that is grabbed by hand; 0: there is none
 	inHand  sync.WaitGroup
@@ -307,13 +308,20 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 		return fmt.Errorf("%w: the servers are still being started", errBad)
 	}
 	l.endRun()
+	release, err := l.occupy("a live run (view Live)")
+	if err != nil {
+		return err
+	}
 	l.hub.say(Starting, "switching to "+s.Strategy)
 	if err := errors.Join(l.releaseHand(ctx), l.equip(ctx, s)); err != nil {
 		l.hub.settle(s, err.Error())
+		release()
 		return err
 	}
 	l.hub.begin(s)
 	l.run(s)
+	stop := l.stop
+	l.stop = func() { stop(); l.running.Wait(); release() }
 	return nil
 }
 
@@ -327,7 +335,6 @@ func (l *Lab) Stop() {
 func (l *Lab) endRun() {
 	if l.stop != nil {
 		l.stop()
-		l.running.Wait()
 		l.stop = nil
 		l.hub.end()
 	}

@@ -1,8 +1,19 @@
-// The page of the lab: its views, and how it asks.
+// The page of the lab: its views, the keys that it has everywhere, and how it asks.
 
+import { el } from "./diagram.js";
 import { live } from "./live.js";
 import { schedules } from "./schedules.js";
 
+// The views, in the order of the navigation and of the keys 1 to 5. Each is a section of
+// index.html with that id. begin fills it once the lab has answered; what it returns may
+// have follow(rest), which is called with what the address has behind the view's name each
+// time that the view is shown, and key(k), which says whether a key of one letter was its own.
+const views = [
+  { id: "live", name: "Live", begin: live },
+  { id: "schedules", name: "Schedules", begin: schedules, isThere: (menu) => menu.explored.length > 0 },
+];
+
+const $ = (id) => document.getElementById(id);
 const token = document.querySelector("meta[name=lab-token]").content;
 
 // ask makes one call; what is wrong is thrown as an error that can be shown.
@@ -18,25 +29,56 @@ export async function ask(path, body) {
   return says;
 }
 
-const views = ["live", "schedules"];
-function show() {
-  const view = views.includes(location.hash.slice(1)) ? location.hash.slice(1) : "live";
-  for (const v of views) {
-    document.getElementById(v).hidden = v !== view;
-    const link = document.querySelector(`nav a[href="#${v}"]`);
-    if (v === view) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+// The address says which view is shown, and what in it: #live, #schedules.
+function address() {
+  const [view, ...rest] = location.hash.slice(1).split("/");
+  return [shown.find((v) => v.id === view) || shown[0], rest.join("/")];
 }
-addEventListener("hashchange", show);
-show();
+let shown = [views[0]];
+function show() {
+  const [view, rest] = address();
+  for (const v of shown) {
+    $(v.id).hidden = v !== view;
+    if (v === view) v.link.setAttribute("aria-current", "page");
+    else v.link.removeAttribute("aria-current");
+  }
+  document.title = `${view.name} – Grab Lab`;
+  if (view.part && view.part.follow) view.part.follow(rest);
+}
+function navigate(all) {
+  shown = all;
+  for (const [i, v] of all.entries()) v.link = el("a", { href: "#" + v.id, "aria-keyshortcuts": String(i + 1) }, v.name);
+  $("views").replaceChildren(...all.map((v) => v.link));
+}
 
-const menu = await ask("api/menu").catch((e) => {
-  document.getElementById("problem").textContent = e.message;
+// Keys of one letter or digit. They can be switched off: a voice, or an assistive device,
+// may type them by mistake.
+const letters = $("letters"), stored = "lab-letters";
+letters.checked = localStorage.getItem(stored) !== "off";
+letters.addEventListener("change", () => localStorage.setItem(stored, letters.checked ? "on" : "off"));
+$("open-keys").addEventListener("click", () => $("key-list").showModal());
+const isTyping = (e) => e.target.closest("input:not([type=checkbox]):not([type=radio]), select, textarea, [contenteditable]");
+addEventListener("keydown", (e) => {
+  if (e.key.length !== 1 || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || !letters.checked || isTyping(e) || $("key-list").open) return;
+  const [view] = address();
+  const to = shown[Number(e.key) - 1];
+  if (e.key === "?") $("key-list").showModal();
+  else if (to) {
+    location.hash = "#" + to.id;
+    show(); // before the browser tells of it, so that it can have the keyboard
+    $(to.id).focus({ preventScroll: true });
+    scrollTo(0, 0);
+  } else if (!view.part || !view.part.key || !view.part.key(e.key, e)) return;
+  e.preventDefault();
 });
+
+navigate(shown);
+show();
+addEventListener("hashchange", show);
+const menu = await ask("api/menu").catch((e) => { $("problem").textContent = e.message; });
 if (menu) {
-  document.getElementById("stack").textContent = `${menu.stack} stack`;
-  live(menu, ask);
-  if (menu.explored.length > 0) schedules(menu, ask);
-  else document.querySelector('nav a[href="#schedules"]').remove();
+  $("stack").textContent = `${menu.stack} stack`;
+  navigate(views.filter((v) => !v.isThere || v.isThere(menu)));
+  for (const v of shown) v.part = v.begin(menu, ask);
+  show();
 }

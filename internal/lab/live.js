@@ -183,4 +183,17 @@ export function live(menu, ask) {
       r.forEach((text, c) => setText(row.cells[c], text));
     });
   };
+
+  // Keys press buttons, so that they do what can be seen and nothing else.
+  const press = (button) => (button.disabled ? false : (button.click(), true));
+  return {
+    key(k, e) {
+      const driver = drivers[k];
+      switch (k) {
+        case " ": return !e.target.closest("button, a, summary, input, [tabindex='0']") && press(status.phase === "running" ? $("stop") : $("start"));
+        case "s": form.slow.click(); return true;
+        default: return Boolean(driver) && (status.hand ? press(driver.write.disabled ? driver.grab : driver.write) : press($("new-order")));
+      }
+    },
+  };
 }

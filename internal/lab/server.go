@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"net"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"time"
@@ -20,11 +22,14 @@ import (
 )
 
 var (
-	//go:embed index.html lab.css live.js schedules.js lab.js
+	//go:embed index.html *.css *.js
 	files embed.FS
 
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
+
+// kinds of files, by their ends.
+var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
 // policy: the page has what it is served from here, and nothing else of anybody.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -54,12 +59,16 @@ type choice struct {
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", l.page)
-	for name, kind := range map[string]string{"lab.css": "text/css", "lab.js": "text/javascript", "live.js": "text/javascript", "schedules.js": "text/javascript"} {
+	names, err := fs.Glob(files, "*.*s") // scripts and style sheets
+	if err != nil {
+		panic(err) // of the pattern
+	}
+	for _, name := range names {
 		text, err := files.ReadFile(name)
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		mux.HandleFunc("GET /"+name, asset(kind, text))
+		mux.HandleFunc("GET /"+name, asset(kinds[path.Ext(name)], text))
 	}
 	mux.HandleFunc("GET /diagram.js", asset("text/javascript", []byte(diagram.Script)))
 	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
@@ -137,6 +146,8 @@ func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.Handle
 		switch {
 		case errors.Is(err, errBad):
 			refuse(w, http.StatusBadRequest, err.Error())
+		case errors.Is(err, errBusy):
+			refuse(w, http.StatusConflict, err.Error())
 		case err != nil:
 			refuse(w, http.StatusServiceUnavailable, err.Error())
 		default:
@@ -214,5 +225,10 @@ func (l *Lab) explore(r *http.Request, s Search) (any, error) {
 			return nil, fmt.Errorf("%w: the explorer does not play %.40q", errBad, f)
 		}
 	}
+	release, err := l.occupy("a search (view Schedules)")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	return l.cfg.Explore(r.Context(), s)
 }
