@@ -15,14 +15,14 @@ export function el(name, attrs, ...children) {
   return e;
 }
 
-function svg(name, attrs, ...children) {
+export function svg(name, attrs, ...children) {
   const e = document.createElementNS(NS, name);
   for (const [k, v] of Object.entries(attrs)) if (v !== undefined) e.setAttribute(k, typeof v === "number" ? Math.round(v * 10) / 10 : v);
   e.append(...children);
   return e;
 }
 
-const list = (x) => (Array.isArray(x) ? x : []);
+export const list = (x) => (Array.isArray(x) ? x : []);
 
 // Sizes in px.
 const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;

@@ -2,20 +2,22 @@ package report
 
 import (
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
+	"regexp"
+	"strings"
 
 	"grablab/internal/diagram"
 	"grablab/internal/experiment"
 )
 
 var (
-	//go:embed page.html
-	pageText string
+	//go:embed page.html cells.html
+	pageTexts embed.FS
 	//go:embed page.css
 	pageStyle string
 	//go:embed explore.js
@@ -23,7 +25,17 @@ var (
 	//go:embed run.js
 	runScript string
 
-	page = template.Must(template.New("page").Parse(pageText))
+	page = template.Must(template.ParseFS(pageTexts, "page.html", "cells.html"))
+)
+
+// CellsScript is an ES module, beside [diagram.Script] as diagram.js, whose function heatMap
+// looks after what Heat.HTML writes and shows what its cells open. CellsStyle is the style sheet of
+// both.
+var (
+	//go:embed cells.js
+	CellsScript string
+	//go:embed cells.css
+	CellsStyle string
 )
 
 // HTML renders the run as one page that needs nothing else and no network: the answer, the
@@ -71,8 +83,8 @@ func encodeData(data any) (template.JS, error) {
 }
 
 func (p pageOf) write(w io.Writer) error {
-	style, script := diagram.Style+pageStyle, diagram.Script+p.script
-	err := page.Execute(w, struct {
+	style, script := diagram.Style+pageStyle+CellsStyle, inOne(diagram.Script, CellsScript, p.script)
+	err := page.ExecuteTemplate(w, "page.html", struct {
 		pageOf
 		Policy string
 		Style  template.CSS
@@ -83,6 +95,13 @@ func (p pageOf) write(w io.Writer) error {
 	}
 	return nil
 }
+
+// inOne makes one module of several. What they import of each other is there, then.
+func inOne(modules ...string) string {
+	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
+}
+
+var imports = regexp.MustCompile(`(?m)^import \{[^}]*\} from "\./\w+\.js";$`)
 
 // policy lets a page have this style sheet and this script, and nothing else of anybody.
 func policy(style, script string) string {

@@ -78,22 +78,22 @@ func TestPages(t *testing.T) {
 	})
 	t.Run("cells of a run by keys", func(t *testing.T) {
 		p := browser.Open(t, pageOf(t, htmlOf(badDay())), browsertest.Look{Calm: true})
-		p.Await("the filters", `!document.getElementById("filters").hidden`)
+		p.Await("the filters", `!document.querySelector(".filters").hidden`)
 		at := func() string {
 			return browsertest.Eval[string](p, `decodeURIComponent(document.activeElement.hash || "")`)
 		}
-		if n := browsertest.Eval[int](p, `document.querySelectorAll("#matrix a[tabindex='0']").length`); n != 1 {
+		if n := browsertest.Eval[int](p, `document.querySelectorAll(".matrix a[tabindex='0']").length`); n != 1 {
 			t.Errorf("%d cells are in the order of the Tab key, want 1", n)
 		}
-		p.Focus(`#matrix a[tabindex="0"]`)
+		p.Focus(`.matrix a[tabindex="0"]`)
 		p.Press(kb.ArrowDown)
 		if got := at(); got != "#setnx/none" {
 			t.Errorf("down: %s", got)
 		}
 		p.Press(kb.ArrowRight)
 		p.Press(kb.Enter)
-		p.Await("its drawing", `document.querySelector("#cell figure.diagram svg .gap")`)
-		text := browsertest.Eval[string](p, `document.getElementById("cell").innerText`)
+		p.Await("its drawing", `document.querySelector(".cell figure.diagram svg .gap")`)
+		text := browsertest.Eval[string](p, `document.querySelector(".cell").innerText`)
 		for _, want := range []string{
 			"setnx under pause", "Unsafe, 6 grabs too many", "as expected", "F11: the lease runs out under its holder", "cure", "a fencing token",
 			"loadgen run '-out=a folder' -strategies=setnx -faults=pause", "writes itself as the winner: <b>|",
@@ -102,15 +102,15 @@ func TestPages(t *testing.T) {
 				t.Errorf("the cell does not say %q:\n%s", want, text)
 			}
 		}
-		if got := browsertest.Eval[string](p, `document.querySelector("#cell figure.diagram svg").getAttribute("aria-label")`); got != "setnx/pause: order 3" {
+		if got := browsertest.Eval[string](p, `document.querySelector(".cell figure.diagram svg").getAttribute("aria-label")`); got != "setnx/pause: order 3" {
 			t.Errorf("the drawing's name is %q", got)
 		}
 		p.Press(kb.Escape)
-		p.Await("the cell closed", `document.getElementById("cell").hidden && decodeURIComponent(document.activeElement.hash) === "#setnx/pause"`)
+		p.Await("the cell closed", `document.querySelector(".cell").hidden && decodeURIComponent(document.activeElement.hash) === "#setnx/pause"`)
 
 		p.Focus(`[data-filter="stuck"]`)
 		p.Press(kb.Enter)
-		if got := browsertest.Eval[string](p, `[...document.querySelectorAll("#matrix td:not(.off) a")].map((a) => decodeURIComponent(a.hash)).join()`); got != "#setnx-nottl/crash" {
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".matrix td:not(.off) a")].map((a) => decodeURIComponent(a.hash)).join()`); got != "#setnx-nottl/crash" {
 			t.Errorf("the filter leaves %s", got)
 		}
 	})
@@ -123,14 +123,14 @@ func TestPages(t *testing.T) {
 			SentP50: []*float64{ptr(0.5), nil, ptr(2.0)}, SentP99: []*float64{ptr(8.0), nil, ptr(10.0)},
 		}
 		p := browser.Open(t, pageOf(t, htmlOf(r))+"#watchdog/pause", browsertest.Look{})
-		p.Await("charts", `document.querySelectorAll("#cell .charts figure").length === 2`)
-		if got := browsertest.Eval[string](p, `[...document.querySelectorAll("#cell tbody tr")].slice(0, 3).map((r) => r.innerText.replace(/\s+/g, " ")).join("; ")`); !strings.Contains(got, "1 unsafe 1/1 1 0 1 0") {
+		p.Await("charts", `document.querySelectorAll(".cell .charts figure").length === 2`)
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell tbody tr")].slice(0, 3).map((r) => r.innerText.replace(/\s+/g, " ")).join("; ")`); !strings.Contains(got, "1 unsafe 1/1 1 0 1 0") {
 			t.Errorf("points: %s", got)
 		}
-		if n := browsertest.Eval[int](p, `document.querySelectorAll("#cell .charts rect.fault").length`); n != 3 { // and one in the legend
+		if n := browsertest.Eval[int](p, `document.querySelectorAll(".cell .charts rect.fault").length`); n != 3 { // and one in the legend
 			t.Errorf("%d bands of the fault, want 2 and the legend's", n)
 		}
-		if n := browsertest.Eval[int](p, `document.querySelectorAll("#cell .charts circle").length`); n != 4*2+2*6 {
+		if n := browsertest.Eval[int](p, `document.querySelectorAll(".cell .charts circle").length`); n != 4*2+2*6 {
 			t.Errorf("%d points of curves, want %d: where there was no request there is none", n, 4*2+2*6)
 		}
 	})
@@ -212,10 +212,10 @@ func TestHostileRun(t *testing.T) {
 		}
 		url := pageOf(t, htmlOf(r))
 		p := browser.Open(t, url, browsertest.Look{Width: 390})
-		p.Await("the matrix", `document.querySelector("#matrix td a")`)
+		p.Await("the matrix", `document.querySelector(".matrix td a")`)
 		for i := range len(r.Cells) {
-			browsertest.Eval[bool](p, fmt.Sprintf(`(location.hash = (document.querySelectorAll("#matrix td a")[%d] || document.querySelector("#matrix td a")).hash, true)`, i))
-			p.Await("the cell", `!document.getElementById("cell").hidden && document.querySelector("#cell h2")`)
+			browsertest.Eval[bool](p, fmt.Sprintf(`(location.hash = (document.querySelectorAll(".matrix td a")[%d] || document.querySelector(".matrix td a")).hash, true)`, i))
+			p.Await("the cell", `!document.querySelector(".cell").hidden && document.querySelector(".cell h2")`)
 			p.Fits()
 		}
 		if got := browsertest.Eval[string](p, `[document.images.length, document.scripts.length, document.querySelectorAll("style").length, document.title === "run"].join()`); got != "0,2,1,false" {

@@ -20,6 +20,7 @@ import (
 
 // heatMap is the matrix of a page: strategies down, faults across, a link in each cell.
 type heatMap struct {
+	Prefix  string // of the addresses of its cells
 	Faults  []catalog.Fault
 	Rows    []heatRow
 	Filters []filter
@@ -58,8 +59,17 @@ const (
 	unexpected = "≠"
 )
 
-func newHeatMap(run *experiment.Run) heatMap {
-	m := heatMap{Faults: faultsOf(run.Cells)}
+// newHeatMap also has room for strategies and faults that are still to come.
+func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
+	m := heatMap{Faults: slices.Clone(faults)}
+	for _, f := range faultsOf(run.Cells) {
+		if !slices.Contains(m.Faults, f) {
+			m.Faults = append(m.Faults, f)
+		}
+	}
+	for _, name := range strategies {
+		m.Rows = append(m.Rows, heatRow{Strategy: name, Broken: isKnownBroken(name), Cells: make([]*heatCell, len(m.Faults))})
+	}
 	for _, c := range run.Cells {
 		if !slices.Contains(m.Faults, c.Fault) { // of a newer program, or of somebody's own making
 			m.Faults = append(m.Faults, c.Fault)
@@ -368,7 +378,7 @@ func (d *runData) encode(most int) (template.JS, error) {
 // runPage is the page of a run.
 func runPage(run *experiment.Run) (pageOf, error) {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
-	p := pageOf{Map: newHeatMap(run), script: runScript}
+	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
 	calm, _ := split(run)
 	if len(run.Cells) > 0 {
 		d.add(section{Title: "What the signs say", Lines: signLegend(run)})

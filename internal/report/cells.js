@@ -1,0 +1,240 @@
+// The heat map of a run (cells.html), filtered and walked by keys, and what a cell of it
+// opens: figures, points, latencies, the drawing, the failure mode and the command.
+
+import { el, svg, list, ms, figure } from "./diagram.js";
+
+const arrows = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+
+// named is what an address names, however it is escaped.
+function named(hash) {
+  try {
+    return decodeURIComponent(hash);
+  } catch {
+    return hash;
+  }
+}
+
+// heatMap looks after the heat map in root, and after the place beside it that a cell is
+// opened in. find is asked for the cell of a link, and the run that it is of; home is the
+// address at which no cell is open.
+export function heatMap(root, { find, home = "" }) {
+  const place = root.querySelector(".cell");
+  let address = home;
+  const table = () => root.querySelector(".matrix table");
+  const on = new Set(); // the classes of the filters that are pressed
+
+  // One cell at a time is in the order of the Tab key, arrow keys go to others.
+  const linkAt = (td) => td && !td.classList.contains("off") && td.querySelector("a");
+  function beside(from, dx, dy) {
+    const td = from.closest("td"), rows = [...table().tBodies[0].rows];
+    for (let r = rows.indexOf(td.parentElement) + dy, c = td.cellIndex + dx; rows[r] && c >= 1 && c < rows[r].cells.length; r += dy, c += dx) {
+      if (!rows[r].hidden && linkAt(rows[r].cells[c])) return linkAt(rows[r].cells[c]);
+    }
+    return null;
+  }
+  function reachable(link) {
+    for (const a of table().querySelectorAll("td a")) a.tabIndex = -1;
+    const first = link || [...table().querySelectorAll("td:not(.off) a")].find((a) => !a.closest("tr").hidden);
+    if (first) first.tabIndex = 0;
+  }
+  function filter() {
+    table().classList.toggle("filtered", on.size > 0);
+    for (const b of root.querySelectorAll(".filters button")) b.setAttribute("aria-pressed", String(on.has(b.dataset.filter)));
+    for (const row of table().tBodies[0].rows) {
+      let any = false;
+      for (const td of row.querySelectorAll("td")) {
+        const shown = on.size === 0 || [...on].some((f) => td.classList.contains(f));
+        td.classList.toggle("off", !shown);
+        any = any || shown;
+      }
+      row.hidden = !any;
+    }
+    reachable();
+  }
+  root.addEventListener("click", (e) => {
+    const b = e.target.closest(".filters button");
+    if (!b) return;
+    if (!on.delete(b.dataset.filter)) on.add(b.dataset.filter);
+    filter();
+  });
+  root.addEventListener("keydown", (e) => {
+    const step = arrows[e.key], link = e.target.closest(".matrix td a");
+    if (!step || !link) return;
+    e.preventDefault();
+    const to = beside(link, ...step);
+    if (to) {
+      reachable(to);
+      to.focus();
+    }
+  });
+
+  // fresh is to be called once the heat map is there, and each time that it was put there anew.
+  function fresh() {
+    if (!table()) return;
+    for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
+    root.querySelector(".filters").hidden = false;
+    for (const a of table().querySelectorAll("td a")) a.title = a.getAttribute("aria-label");
+    filter();
+    if (place.hidden) follow(address); // its cell may be there by now
+    else mark(linkOf(address));
+  }
+  const linkOf = (hash) => table() && [...table().querySelectorAll("td a")].find((a) => named(a.hash) === named(hash));
+  function mark(link) {
+    for (const a of root.querySelectorAll(".matrix a[aria-current]")) a.removeAttribute("aria-current");
+    if (!link) return;
+    link.setAttribute("aria-current", "true");
+    reachable(link);
+  }
+
+  // follow opens the cell that an address names, or none.
+  async function follow(hash) {
+    address = hash;
+    const link = linkOf(hash), found = link && (await find(link));
+    if (address !== hash) return; // another was chosen meanwhile
+    mark(found ? link : null);
+    place.hidden = !found;
+    if (!found) return;
+    open(place, found[0], found[1], home);
+    place.focus({ preventScroll: true });
+    place.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "start" });
+  }
+  addEventListener("keydown", (e) => {
+    if (e.key !== "Escape" || place.offsetParent === null || e.defaultPrevented) return;
+    const here = root.querySelector(".matrix a[aria-current]");
+    history.pushState(null, "", location.pathname + location.search + home);
+    follow(home);
+    if (here) here.focus();
+  });
+  fresh();
+  return { fresh, follow };
+}
+
+// Figures of a cell.
+const shown = (x) => (x === null || x === undefined ? "?" : String(x));
+function pointTables(run, c) {
+  const calm = ([, struck, strikes, verdict, , , overlaps, misses]) => run.words[verdict] === "safe" && struck >= strikes && !overlaps && !misses;
+  const eventful = c.points.filter((p) => !calm(p)), rest = c.points.filter(calm);
+  const all = [];
+  if (eventful.length > 0) all.push(pointTable(run, eventful));
+  if (rest.length > 0) all.push(el("details", {}, el("summary", {}, `${rest.length} ${rest.length === 1 ? "point" : "points"} at which nothing happened`), pointTable(run, rest)));
+  return all;
+}
+function pointTable(run, points) {
+  const heads = ["point", "verdict", "struck", "double", "stuck", "overlaps", "near misses", "explained by"];
+  const rows = points.map(([name, struck, strikes, verdict, double, stuck, overlaps, misses, mode]) => {
+    const v = run.words[verdict];
+    return el("tr", {}, el("td", {}, run.words[name]), el("td", { class: v }, v),
+      ...[`${struck}/${strikes}`, shown(double), shown(stuck), overlaps === null ? "-" : shown(overlaps), shown(misses)].map((x) => el("td", { class: "number" }, x)), el("td", {}, mode));
+  });
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "points" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((h, i) => el("th", { scope: "col", class: i > 1 && i < 7 ? "number" : "" }, h)))), el("tbody", {}, ...rows)));
+}
+
+function figures(run, c) {
+  const dl = el("dl", { class: "figures" });
+  c.figures.forEach((f, i) => { if (f !== "-") dl.append(el("div", {}, el("dt", {}, run.figures[i]), el("dd", {}, f))); });
+  return dl;
+}
+
+// Charts. A latency axis is logarithmic, from the lowest to the highest power of ten that is needed.
+const drawable = (v) => Number.isFinite(v) && v >= 0 && v < 1e9;
+const H = 190, LEFT = 62, BASE = 30, HEAD = 12;
+function axes(w, low, high, name) {
+  const from = Math.floor(Math.log10(Math.min(Math.max(low, 0.01), Math.max(high, 0.01)))), to = Math.max(from + 1, Math.ceil(Math.log10(Math.max(high, 0.011))));
+  const y = (v) => HEAD + (H - HEAD - BASE) * (1 - (Math.log10(Math.max(v, 0.01)) - from) / (to - from));
+  const root = svg("svg", { width: w, height: H, viewBox: `0 0 ${w} ${H}`, role: "img", "aria-label": name });
+  for (let p = from; p <= to; p++) {
+    const at = y(10 ** p);
+    root.append(svg("line", { class: "rule", x1: LEFT, x2: w - 8, y1: at, y2: at }), svg("text", { class: "tick", x: LEFT - 6, y: at + 4, "text-anchor": "end" }, ms(10 ** p)));
+  }
+  return { root, y };
+}
+function curve(cls, xs, ys, x, y, name) {
+  const g = svg("g", { class: cls });
+  let d = "", pen = false;
+  ys.forEach((v, i) => {
+    if (!drawable(v)) { pen = false; return; }
+    d += `${pen ? "L" : "M"}${x(xs[i]).toFixed(1)} ${y(v).toFixed(1)}`;
+    pen = true;
+    g.append(svg("circle", { cx: x(xs[i]), cy: y(v), r: 2.5 }, svg("title", {}, `${name}: ${ms(v)}`)));
+  });
+  g.prepend(svg("path", { d }));
+  return g;
+}
+const curves = [["p50 schedule", "one", "p50"], ["p99 schedule", "two", "p99"], ["p50 sent", "one sent", "sent_p50"], ["p99 sent", "two sent", "sent_p99"]];
+function chartLegend(entries, band) {
+  const ul = el("ul", { class: "legend" });
+  for (const [name, cls] of entries) ul.append(el("li", {}, svg("svg", { width: 26, height: 12, "aria-hidden": "true" }, svg("g", { class: "curve " + cls }, svg("path", { d: "M1 6H25" }))), name));
+  if (band) ul.append(el("li", {}, svg("svg", { width: 26, height: 14, "aria-hidden": "true" }, svg("rect", { class: "fault", width: 26, height: 14 })), "the fault"));
+  return ul;
+}
+function overTime(c, w) {
+  const o = c.over, ends = list(o.n).map((_, i) => (i + 0.5) * o.slice_ms);
+  const strikes = list(c.strikes).filter((s) => drawable(s[0])).map(([f, t]) => [f, drawable(t) ? Math.max(f, t) : null]);
+  const end = Math.max(o.n.length * o.slice_ms, ...strikes.map((s) => s[1] ?? s[0] ?? 0));
+  const values = curves.flatMap(([, , key]) => list(o[key])).filter(drawable);
+  const { root, y } = axes(w, Math.min(...values, 1e9), Math.max(...values, 0), "latency over time: p50 and p99, from the schedule and from sending");
+  const x = (t) => LEFT + ((w - LEFT - 8) * t) / end;
+  for (const [f, t] of strikes) {
+    const to = Number.isFinite(t) ? t : end;
+    root.append(svg("rect", { class: "fault", x: x(f), y: HEAD, width: Math.max(1, x(to) - x(f)), height: H - HEAD - BASE }, svg("title", {}, `the fault, from ${ms(f)} ${Number.isFinite(t) ? "to " + ms(t) : "on"}`)),
+      svg("line", { class: "edge", x1: x(f), x2: x(f), y1: HEAD, y2: H - BASE }), svg("line", { class: Number.isFinite(t) ? "edge" : "edge open", x1: x(to), x2: x(to), y1: HEAD, y2: H - BASE }));
+  }
+  for (let i = 0; i <= 4; i++) root.append(svg("text", { class: "tick", x: x((end * i) / 4), y: H - 10, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, ms((end * i) / 4)));
+  for (const [name, cls, key] of curves) root.append(curve("curve " + cls, ends, list(o[key]), x, y, name));
+  return el("figure", { class: "diagram" }, el("figcaption", {}, "Latency over time"), root, chartLegend(curves, strikes.length > 0));
+}
+const quantiles = [["min", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p999", 0.999], ["max", 0.9999]];
+function distribution(c, w) {
+  const both = [["from the schedule", "two", c.latency[0]], ["from sending", "two sent", c.latency[1]]].filter((b) => b[2]);
+  const values = both.flatMap(([, , l]) => quantiles.map(([k]) => l[k])).filter(drawable);
+  const { root, y } = axes(w, Math.min(...values.filter((v) => v > 0), 1000), Math.max(...values, 0), "distribution of latencies");
+  const x = (i) => LEFT + 16 + ((w - LEFT - 50) * i) / (quantiles.length - 1);
+  quantiles.forEach(([k], i) => root.append(svg("text", { class: "tick", x: x(i), y: H - 10, "text-anchor": "middle" }, k.replace("p999", "p99.9"))));
+  for (const [name, cls, l] of both) root.append(curve("curve " + cls, quantiles.map((_, i) => i), quantiles.map(([k]) => l[k]), x, y, name));
+  return el("figure", { class: "diagram" }, el("figcaption", {}, "Distribution of latencies"), root, chartLegend(both.map(([n, cls]) => [n, cls])));
+}
+
+function modeCard(run, id) {
+  const m = Object.hasOwn(run.modes, id) && run.modes[id];
+  if (!m) return el("p", {}, `${id}: this page knows no failure mode of that name.`);
+  const [name, steps, cure, by, shows, source] = m;
+  const dl = el("dl", {}, el("dt", {}, "how"), el("dd", {}, steps), el("dt", {}, "cure"), el("dd", {}, `${cure} (${by})`), el("dt", {}, "seen by"), el("dd", {}, shows));
+  if (source) dl.append(el("dt", {}, "source"), el("dd", {}, source));
+  return el("div", { class: "mode" }, el("h3", {}, `${id}: ${name}`), dl);
+}
+
+function commandLine(text) {
+  const code = el("code", {}, text);
+  const copy = el("button", { type: "button", click: async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copy.textContent = "copied";
+    } catch {
+      getSelection().selectAllChildren(code); // a page from a file may not write to the clipboard
+      copy.textContent = "selected";
+    }
+  } }, "copy");
+  return el("p", {}, code, " ", copy);
+}
+
+function open(place, run, c, home) {
+  const width = Math.max(280, Math.min(620, place.parentElement.clientWidth - 8));
+  const close = el("a", { href: home || "#", class: "close" }, "close (Esc)");
+  const parts = [el("h2", {}, c.id.replace("/", " under ")), el("p", { class: "answer" }, c.sentence)];
+  if (c.reason) parts.push(el("p", {}, c.reason));
+  for (const f of list(c.facts)) parts.push(el("p", {}, f));
+  parts.push(el("h3", {}, "What happened"), el("p", {}, c.explains || ""));
+  if (c.drawing) parts.push(figure(c.drawing, { caption: false }));
+  if (c.mode) parts.push(modeCard(run, c.mode));
+  else if (c.drawing) parts.push(el("p", {}, "This is none of the failure modes that have a name."));
+  if (list(c.points).length > 0) parts.push(el("h3", {}, `Points at which the fault was to strike: ${c.points.length}`), ...pointTables(run, c));
+  if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were not kept"), el("ul", {}, ...c.checks.map((x) => el("li", {}, x))));
+  parts.push(el("h3", {}, "Figures"), figures(run, c));
+  const charts = el("div", { class: "charts" });
+  if (c.over && list(c.over.n).length > 0 && drawable(c.over.slice_ms) && c.over.slice_ms > 0) charts.append(overTime(c, width));
+  if (c.latency[0] || c.latency[1]) charts.append(distribution(c, width));
+  parts.push(charts);
+  parts.push(el("h3", {}, "Again"), commandLine(c.command));
+  place.replaceChildren(close, ...parts);
+  place.hidden = false;
+}
