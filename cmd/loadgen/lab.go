@@ -7,11 +7,15 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"text/tabwriter"
 
+	"grablab/internal/experiment"
 	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
 	"grablab/internal/lab"
 	"grablab/internal/order"
+	"grablab/internal/replay"
 	"grablab/internal/report"
 	"grablab/internal/stack"
 )
@@ -55,8 +59,9 @@ func labHelp(w io.Writer) {
 
 Starts a stack and two instances, and serves a page that shows them: grabs at a rate or by
 hand, a fault that strikes, who believes to hold the lock and who does, orders that turn
-red at their second row, the keys in Redis, and the schedules of every strategy. FILE is a
-Go file of package lock, whose strategies can be explored there, too. Ctrl-C ends all of it.
+red at their second row, the keys in Redis, the matrix of strategies and faults as it is
+filled, and the schedules of every strategy. FILE is a Go file of package lock, whose
+strategies can be explored there, too. Ctrl-C ends all of it.
 
 `)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -92,6 +97,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) int
 		worker, cfg.Own = []string{own.exe}, own.names
 	}
 	cfg.Explore = func(ctx context.Context, asked lab.Search) (report.Found, error) { return s.search(ctx, worker, asked) }
+	cfg.Fill, cfg.Replay = s.fill, replayFound
 	err = lab.Serve(ctx, cfg)
 	switch {
 	case errors.Is(err, order.ErrBadDSN), errors.Is(err, stack.ErrRefused):
@@ -114,4 +120,55 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	return report.Exploration{Config: of.Config, Results: results, Replay: func(f explore.Failure) string {
 		return fmt.Sprintf("%s explore -strategies %s -property %s", program(), f.Schedule.Strategy, f.Property)
 	}}.Found(), nil
+}
+
+// fill is loadgen run for a table of the page.
+func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
+	var faults []string
+	for _, f := range t.Faults {
+		faults = append(faults, string(f))
+	}
+	of, err := parseRun([]string{"-stack", s.kind, "-strategies", strings.Join(t.Strategies, ","), "-faults", strings.Join(faults, ",")})
+	if err != nil {
+		return err
+	}
+	of.Log = to.Progress
+	out, err := of.open()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if out.begun {
+			err = errors.Join(err, out.release())
+		} else {
+			err = errors.Join(err, out.discard())
+		}
+	}()
+	_, err = experiment.Execute(ctx, of.Config, func(run *experiment.Run) error {
+		to.Cell(relative(out.path), run)
+		return out.save(run)
+	})
+	return err
+}
+
+// replayFound is loadgen run -schedule for a schedule that was found from the page.
+func replayFound(ctx context.Context, text string, steps io.Writer) (f lab.Forced, err error) {
+	var notes notes
+	cfg, err := configOf("the schedule", []byte(text), &notes)
+	if err != nil {
+		return f, err
+	}
+	if cfg.Strategy, err = lock.Find(cfg.Schedule.Strategy); err != nil {
+		return f, fmt.Errorf("real instances have the strategies of this program alone: %w", err)
+	}
+	if cfg.Exe, err = os.Executable(); err != nil {
+		return f, err
+	}
+	cfg.Out, cfg.Log = steps, steps
+	f.Config = cfg
+	if f.Result, err = replay.Run(ctx, cfg); err != nil {
+		return f, err
+	}
+	f.Says, _ = conclusion(cfg, f.Result)
+	return f, nil
 }

@@ -50,19 +50,28 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) int {
 	}
 	s.notes.print(stderr)
 	s.Log, s.TTY = announce(s.Seed, s.format == "json", s.quiet, stdout, stderr)
-	out, err := s.folder()
+	out, err := s.open()
 	if err != nil {
-		return complain(stderr, err)
-	}
-	if s.Out, s.Begin = out.path, out.begin; s.Service != nil {
-		s.Stack.Logs = out.path
-	}
-	if s.Exe, err = os.Executable(); err != nil {
 		return complain(stderr, err)
 	}
 	defer out.release()
 	run, err := experiment.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
+}
+
+// open makes ready where the run is written down, which is to be released.
+func (s *settings) open() (*folder, error) {
+	out, err := s.folder()
+	if err != nil {
+		return nil, err
+	}
+	if s.Out, s.Begin = out.path, out.begin; s.Service != nil {
+		s.Stack.Logs = out.path
+	}
+	if s.Exe, err = os.Executable(); err != nil {
+		return nil, errors.Join(err, out.release())
+	}
+	return out, nil
 }
 
 // folder is where the run is written down.

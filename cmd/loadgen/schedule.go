@@ -98,10 +98,9 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Schedule, err = parseSchedule(s.schedule, text, &s.notes); err != nil {
+	if cfg, err = configOf(s.schedule, text, &s.notes); err != nil {
 		return cfg, err
 	}
-	cfg.Lines = schedule.StepLines(string(text))
 	if s.given["strategies"] {
 		cfg.Strategy = s.Strategies[0]
 		return cfg, nil
@@ -110,23 +109,37 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
+// configOf is a replay of the text of a file, without a strategy.
+func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
+	cfg.Schedule, err = parseSchedule(file, text, notes)
+	cfg.Lines = schedule.StepLines(string(text))
+	return cfg, err
+}
+
 // concludeSchedule prints what came of it. It exits with 0 if the strategy of the
 // schedule violates the property, or another one keeps it.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) int {
+	says, asFound := conclusion(cfg, f)
+	fmt.Fprintf(w, "\n%s\n", strings.Join(says, "\n"))
+	if !asFound {
+		return exitAssert
+	}
+	return exitDone
+}
+
+// conclusion is what came of it in sentences, and whether that is as the schedule wants it.
+func conclusion(cfg replay.Config, f replay.Result) (says []string, asFound bool) {
 	own := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"
 	if f.Violated {
 		verb = "violates"
 	}
-	fmt.Fprintf(w, "\n%s %s %s: %s\n", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why)
+	says = append(says, fmt.Sprintf("%s %s %s: %s", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why))
 	if f.LeftOut > 0 {
-		fmt.Fprintf(w, "%d of %d steps were left out: %s does not come to them\n", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name)
+		says = append(says, fmt.Sprintf("%d of %d steps were left out: %s does not come to them", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name))
 	}
 	if mode, ok := catalog.FindMode(cfg.Schedule.Mode); ok && own && f.Violated {
-		fmt.Fprintf(w, "%s: %s\ncure: %s (%s)\n", mode.ID, mode.Name, mode.Cure, mode.In)
+		says = append(says, fmt.Sprintf("%s: %s", mode.ID, mode.Name), fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In))
 	}
-	if own != f.Violated {
-		return exitAssert
-	}
-	return exitDone
+	return says, own == f.Violated
 }

@@ -96,8 +96,9 @@ func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 		}
 	})
 	own, _, _ := strings.Cut(url, "#")
-	if i := strings.Index(url[len("http://"):], "/"); i >= 0 && strings.HasPrefix(url, "http") {
-		own = url[:len("http://")+i]
+	if rest, web := strings.CutPrefix(own, "http://"); web {
+		host, _, _ := strings.Cut(rest, "/")
+		own = "http://" + host
 	}
 	err := chromedp.Listen(ctx, func(event any) {
 		switch e := event.(type) {

@@ -276,10 +276,13 @@ function panel(steps, i) {
 
 function table(d, steps) {
   const run = steps.some((s) => s.believed !== undefined);
-  const heads = run ? ["at", "who", "what happened", "what the driver believed", "what was true"] : ["step", "time", "who", "what happened", "believe", "hold", "in the stores"];
-  const row = (s, i) => (run ? [s.clock, s.who, s.text, s.believed, s.true] : [i + 1, s.clock, s.who || "", s.text, list(s.believes).join(" "), list(s.holds).join(" "), list(s.stores).join("; ")]);
-  return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((h) => el("th", { scope: "col" }, h)))),
-    el("tbody", {}, ...steps.map((s, i) => el("tr", { class: s.lost ? "lost" : "" }, ...row(s, i).map((c) => el("td", {}, String(c ?? "")))))));
+  const columns = run
+    ? [["at", (s) => s.clock], ["who", (s) => s.who], ["what happened", (s) => s.text], ["what the driver believed", (s) => s.believed], ["what was true", (s) => s.true]]
+    : [["step", (s, i) => i + 1], ["time", (s) => s.clock], ["who", (s) => s.who], ["what happened", (s) => s.text],
+      ["believe", (s) => list(s.believes).join(" ")], ["hold", (s) => list(s.holds).join(" ")], ["in the stores", (s) => list(s.stores).join("; ")]]
+      .filter(([, text]) => steps.some((s, i) => text(s, i)));
+  return el("table", {}, el("thead", {}, el("tr", {}, ...columns.map(([head]) => el("th", { scope: "col" }, head)))),
+    el("tbody", {}, ...steps.map((s, i) => el("tr", { class: s.lost ? "lost" : "" }, ...columns.map(([, text]) => el("td", {}, String(text(s, i) ?? "")))))));
 }
 
 // picture is a drawing that can be shown anew, as often as there is something new.
@@ -314,7 +317,8 @@ export function picture() {
 }
 
 // figure is the diagram with its steps: an element that draws itself anew when it gets
-// another width. Without a caption, its title is for screen readers alone. at is the step to begin with; stepped is told of every step.
+// another width. Without a caption, its title is for screen readers alone. at is the step
+// to begin with; stepped is told of every step; the element's go goes to one.
 export function figure(d, { at = -1, caption = true, stepped } = {}) {
   const steps = list(d.steps);
   const pic = picture();
@@ -356,6 +360,7 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
     });
     f.append(bar, box, el("details", {}, el("summary", {}, `all ${steps.length} steps as a table`), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "all steps" }, all)));
     go(at >= 0 ? at : lost >= 0 ? lost : 0);
+    f.go = (i) => { if (i !== now) go(i); };
   }
   if (list(d.notes).length > 0) f.append(el("ul", { class: "notes" }, ...d.notes.map((n) => el("li", {}, String(n)))));
   return f;

@@ -25,6 +25,17 @@ type Run struct {
 	Begins   time.Duration     // of the first of the steps
 	Steps    []check.Step
 	Until    time.Duration // the record goes on to then, and further; 0: it is complete
+
+	// Actors are the drivers by other names, in the order of their rows; nil: they are named
+	// and come as in the events.
+	Actors []Actor
+}
+
+// Actor is a driver at an instance.
+type Actor struct {
+	Name, Lane string
+	Instance   string
+	Driver     int64
 }
 
 // OfTimeline is the diagram of a cell's timeline; false: its events were not kept.
@@ -46,19 +57,22 @@ func OfRun(r Run) Diagram {
 	b := &builder{Run: r, incarnation: map[string]int{}}
 	b.Events = slices.Clone(r.Events)
 	slices.SortStableFunc(b.Events, func(x, y history.Event) int { return cmp.Compare(x.T, y.T) })
+	for _, a := range r.Actors {
+		b.track(history.Event{Instance: a.Instance, Driver: a.Driver})
+	}
 	b.ends = slices.ContainsFunc(b.Events, func(e history.Event) bool { return e.Op == history.Strike && e.Kind == history.OK })
 	for _, e := range b.Events {
 		if e.Driver >= history.ProbeDriver {
 			b.probes++
 			continue
 		}
-		if len(b.tracks) == 0 {
-			b.origin = e.T
+		if !b.begun {
+			b.origin, b.begun = e.T, true
 		}
 		b.end = b.at(e.T)
 		b.add(e)
 	}
-	if r.Until > 0 && len(b.tracks) > 0 {
+	if r.Until > 0 && b.begun {
 		b.end = max(b.end, b.at(r.Until))
 	}
 	return b.diagram()
@@ -68,6 +82,7 @@ func OfRun(r Run) Diagram {
 type builder struct {
 	Run
 	origin      time.Duration
+	begun       bool // there was an event
 	end         float64
 	ends        bool // the ends of strikes are recorded
 	tracks      []*track
@@ -81,6 +96,7 @@ type builder struct {
 
 // track is what is known of one driver at one instance.
 type track struct {
+	lane     string
 	instance string
 	driver   int64
 	row      Row
@@ -110,10 +126,22 @@ func (b *builder) track(e history.Event) *track {
 			return t
 		}
 	}
-	t := &track{instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
+	t := &track{lane: e.Instance, instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
 	t.row.Name = "driver " + strconv.FormatInt(e.Driver, 10)
+	if a := b.actor(e.Driver, e.Instance); a != nil {
+		t.lane, t.row.Name = a.Lane, a.Name
+	}
 	b.tracks = append(b.tracks, t)
 	return t
+}
+
+// actor is the one that a driver at an instance is named as; nil: it has no other name.
+func (b *builder) actor(driver int64, instance string) *Actor {
+	i := slices.IndexFunc(b.Actors, func(a Actor) bool { return a.Driver == driver && a.Instance == instance })
+	if i < 0 {
+		return nil
+	}
+	return &b.Actors[i]
 }
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
@@ -372,10 +400,10 @@ func (b *builder) diagram() Diagram {
 		b.finish(t)
 	}
 	for _, t := range b.tracks {
-		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == t.instance })
+		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == t.lane })
 		if i < 0 {
 			i = len(d.Lanes)
-			d.Lanes = append(d.Lanes, Lane{Name: t.instance})
+			d.Lanes = append(d.Lanes, Lane{Name: t.lane})
 		}
 		lane := &d.Lanes[i]
 		if !b.shown(t) {
@@ -392,7 +420,9 @@ func (b *builder) diagram() Diagram {
 		}
 		lane.Rows = append(lane.Rows, t.row)
 	}
-	slices.SortStableFunc(d.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
+	if b.Actors == nil {
+		slices.SortStableFunc(d.Lanes, func(x, y Lane) int { return cmp.Compare(x.Name, y.Name) })
+	}
 	d.End = b.end
 	b.steps(&d)
 	b.notes(&d)
@@ -455,12 +485,24 @@ func (b *builder) steps(d *Diagram) {
 			At: round(b.at(b.Begins) + s.TMS), Clock: forMS(s.TMS), Who: fmt.Sprintf("driver %d (%s)", s.Driver, s.Instance), Text: s.Event,
 			Believed: s.Believed, True: s.True,
 		}
+		if b.Actors != nil {
+			step.Who = ""
+			if a := b.actor(s.Driver, s.Instance); a != nil {
+				step.Who = a.Name
+			}
+		}
 		step.At = min(max(step.At, 0), d.End)
-		if b.Property == catalog.HoldersExclusive && i == len(b.Steps)-1 {
+		last := i == len(b.Steps)-1
+		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
-		step.Lost = d.Lost != nil && i == len(b.Steps)-1 && math.Abs(step.At-*d.Lost) < 0.01 // else an earlier pair has broken it
+		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // else an earlier pair has broken it
 		d.Steps = append(d.Steps, step)
+	}
+	if b.Actors != nil && d.Lost != nil { // it is seen just before its step is answered
+		if i := slices.IndexFunc(d.Steps, func(s Step) bool { return s.At >= *d.Lost }); i >= 0 {
+			d.Steps[i].Lost = true
+		}
 	}
 }
 

@@ -34,5 +34,8 @@ func (l *Lab) occupy(what string) (release func(), err error) {
 
 func (l *Lab) setBusyLocked(what string) {
 	l.busy.what = what
-	l.hub.locked(func() { l.hub.status.Busy = what })
+	l.hub.locked(func() { l.hub.status.Busy, l.hub.status.Doing = what, "" })
 }
+
+// doing says how far what runs is.
+func (l *Lab) doing(line string) { l.hub.locked(func() { l.hub.status.Doing = line }) }

@@ -62,7 +62,9 @@ type Status struct {
 	Drivers   map[string]string `json:"drivers"`         // by hand: "", "asks", or the answer
 	Watch     int64             `json:"watch,omitempty"` // the order that is worth looking at
 	LeaseMS   float64           `json:"lease_ms"`
-	Busy      string            `json:"busy,omitempty"` // what runs that nothing may run beside
+	Busy      string            `json:"busy,omitempty"`  // what runs that nothing may run beside
+	Doing     string            `json:"doing,omitempty"` // how far that is
+	Matrix    MatrixStatus      `json:"matrix"`
 }
 
 // Tile is an order.

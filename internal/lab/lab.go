@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -38,6 +39,12 @@ type Config struct {
 	// Explore searches the schedules of a strategy; nil: the page has no such view.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // strategies of the user's own, which can be explored alone
+	// Fill runs the cells of a table on a stack of its own, until ctx is done; nil: the page
+	// has no such view.
+	Fill func(context.Context, Table, Filling) error
+	// Replay forces the text of a schedule on real servers, and writes its steps as they
+	// happen; nil: the page cannot.
+	Replay func(ctx context.Context, schedule string, steps io.Writer) (Forced, error)
 
 	Ready func(url string)              // called once the page is served
 	Say   func(format string, a ...any) // what is worth telling the user
@@ -100,6 +107,7 @@ type Lab struct {
 	guard   order.Guard // that the fleet runs with
 	stop    func()      // ends the run; nil: none is under way
 	busy    occupation
+	matrix  matrix
 	running sync.WaitGroup
 	hand    int64 // the order that is grabbed by hand; 0: there is none
 	inHand  sync.WaitGroup
@@ -190,6 +198,7 @@ func (l *Lab) close() error {
 	l.op.Lock()
 	defer l.op.Unlock()
 	l.endRun()
+	l.StopFilling()
 	var errs []error
 	if l.fleet != nil {
 		errs = append(errs, l.releaseHand(context.Background()), l.fleet.Close())

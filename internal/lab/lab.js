@@ -1,15 +1,19 @@
 // The page of the lab: its views, the keys that it has everywhere, and how it asks.
 
 import { el } from "./diagram.js";
+import { named } from "./cells.js";
 import { live } from "./live.js";
+import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
 
 // The views, in the order of the navigation and of the keys 1 to 5. Each is a section of
 // index.html with that id. begin fills it once the lab has answered; what it returns may
 // have follow(rest), which is called with what the address has behind the view's name each
-// time that the view is shown, and key(k), which says whether a key of one letter was its own.
+// time that the view is shown; tick(t), which is told what has changed;
+// and key(k), which says whether a key of one letter was its own.
 const views = [
   { id: "live", name: "Live", begin: live },
+  { id: "matrix", name: "Matrix", begin: matrix, isThere: (menu) => Boolean(menu.table) },
   { id: "schedules", name: "Schedules", begin: schedules, isThere: (menu) => menu.explored.length > 0 },
 ];
 
@@ -31,7 +35,7 @@ export async function ask(path, body) {
 
 // The address says which view is shown, and what in it: #live, #schedules.
 function address() {
-  const [view, ...rest] = location.hash.slice(1).split("/");
+  const [view, ...rest] = named(location.hash).slice(1).split("/");
   return [shown.find((v) => v.id === view) || shown[0], rest.join("/")];
 }
 let shown = [views[0]];
@@ -75,10 +79,32 @@ addEventListener("keydown", (e) => {
 navigate(shown);
 show();
 addEventListener("hashchange", show);
-const menu = await ask("api/menu").catch((e) => { $("problem").textContent = e.message; });
+const menu = await ask("api/menu").catch((e) => { $("connection").textContent = e.message; });
 if (menu) {
   $("stack").textContent = `${menu.stack} stack`;
   navigate(views.filter((v) => !v.isThere || v.isThere(menu)));
   for (const v of shown) v.part = v.begin(menu, ask);
   show();
+  listen();
+}
+
+// The stream of what changes. When it was cut off, the browser says which tick it has heard last.
+function listen() {
+  let away = 0;
+  const source = new EventSource("api/events");
+  source.addEventListener("error", () => {
+    away = away || performance.now();
+    document.body.classList.add("away");
+    $("connection").textContent = "The lab does not answer. If it was ended, start it again: loadgen lab. What is below is the last that was seen.";
+  });
+  source.addEventListener("open", () => {
+    document.body.classList.remove("away");
+    $("connection").textContent = away ? `Reconnected: away for ${((performance.now() - away) / 1000).toFixed(1)} s, and caught up.` : "";
+    away = 0;
+  });
+  source.addEventListener("tick", (e) => {
+    const t = JSON.parse(e.data);
+    $("stack").textContent = `${menu.stack} stack${t.lost > 0 ? `; ${t.lost} times events could not be read` : ""}`;
+    for (const v of shown) if (v.part && v.part.tick) v.part.tick(t);
+  });
 }

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // start serves a lab for as long as the test, and returns where.
-func start(t *testing.T, explore func(context.Context, lab.Search) (report.Found, error)) string {
+func start(t *testing.T, cfg lab.Config) string {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -42,10 +42,9 @@ func start(t *testing.T, explore func(context.Context, lab.Search) (report.Found
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- lab.Serve(ctx, lab.Config{
-			Exe: exe, Stack: stack.Config{Kind: stack.Embedded}, Addr: "127.0.0.1:0", Explore: explore,
-			Ready: func(url string) { ready <- url }, Say: t.Logf,
-		})
+		cfg.Exe, cfg.Stack, cfg.Addr = exe, stack.Config{Kind: stack.Embedded}, "127.0.0.1:0"
+		cfg.Ready, cfg.Say = func(url string) { ready <- url }, t.Logf
+		ended <- lab.Serve(ctx, cfg)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -145,6 +144,12 @@ func token(t *testing.T, url string) string {
 	return tok
 }
 
+func body(resp *http.Response) string {
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return string(text)
+}
+
 func post(t *testing.T, url, body string, header map[string]string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
@@ -168,7 +173,7 @@ func post(t *testing.T, url, body string, header map[string]string) (int, string
 
 // One lab, and what is asked of it without a browser.
 func TestLab(t *testing.T) {
-	url := start(t, nil)
+	url := start(t, lab.Config{})
 	ticks := stream(t, url+"/api/events", "")
 	await(t, "ready", ticks, isIdle)
 	tok := map[string]string{"X-Lab-Token": token(t, url)}
@@ -193,6 +198,7 @@ func TestLab(t *testing.T) {
 			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "no such request"},
 			{"no order", "/api/hand", `{"do":"grab","who":"a"}`, tok, 400, "open an order first"},
 			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "drivers a and b"},
+			{"no matrix", "/api/matrix/start", `{"strategies":["setnx"],"faults":["none"]}`, tok, 400, "fills no matrix"},
 			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "explores nothing"},
 		} {
 			if status, text := post(t, url+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
@@ -264,7 +270,7 @@ func TestLab(t *testing.T) {
 // search, and come back.
 func TestPage(t *testing.T) {
 	browser := browsertest.New(t)
-	url := start(t, func(_ context.Context, s lab.Search) (report.Found, error) {
+	url := start(t, lab.Config{Explore: func(_ context.Context, s lab.Search) (report.Found, error) {
 		if s.Strategy != "setnx" {
 			return report.Found{}, errors.New("it was not to be searched")
 		}
@@ -276,7 +282,7 @@ func TestPage(t *testing.T) {
 			Answer: "setnx breaks one-winner in 2 steps.", Searched: []string{"2 actors"},
 			Failures: []report.FoundPath{{Title: "setnx breaks one-winner", Lines: []string{"F11"}, Drawing: &drawn}},
 		}, nil
-	})
+	}})
 	p := browser.Open(t, url, browsertest.Look{})
 	p.Await("the lab", `!document.getElementById("start").disabled`)
 	p.Fits()

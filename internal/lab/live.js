@@ -53,8 +53,7 @@ export function live(menu, ask) {
     $("hand").append(el("div", { role: "group", "aria-label": "driver " + name }, el("b", {}, "Driver " + name), " ", grab, " ", write, " ", says));
   }
 
-  // The stream. When it was cut off, the browser says which tick it has heard last.
-  let status = { phase: "starting", drivers: {}, settings: menu.first }, tiles = new Map(), chosen = 0, shown = 0, seen = "", away = 0;
+  let status = { phase: "starting", drivers: {}, settings: menu.first }, tiles = new Map(), chosen = 0, shown = 0, seen = "";
   const buttons = () => {
     const ready = status.phase !== "starting";
     $("start").disabled = !ready;
@@ -68,19 +67,6 @@ export function live(menu, ask) {
       setText(d.says, asks ? "grabs; is held before it writes" : status.drivers[who] || "");
     }
   };
-  const source = new EventSource("api/events");
-  source.addEventListener("error", () => {
-    away = away || performance.now();
-    document.body.classList.add("away");
-    problem("The lab does not answer. If it was ended, start it again: loadgen lab. What is below is the last that was seen.");
-  });
-  source.addEventListener("open", () => {
-    document.body.classList.remove("away");
-    problem(away ? `Reconnected: away for ${((performance.now() - away) / 1000).toFixed(1)} s, and caught up.` : "");
-    away = 0;
-  });
-  source.addEventListener("tick", (e) => take(JSON.parse(e.data)));
-
   function take(t) {
     status = t.status;
     if (t.whole) tiles = new Map();
@@ -92,7 +78,6 @@ export function live(menu, ask) {
     setText($("strike"), status.fault || "");
     buttons();
     setText($("hand-order"), status.hand ? `order ${status.hand}: driver A at ${status.instances[0]}, B at ${status.instances[1]}` : "opens an order for the two drivers");
-    if (t.lost > 0) setText($("stack"), `${menu.stack} stack; ${t.lost} times events could not be read`);
     drawTiles();
     drawKeys(t.keys || []);
     drawOutcomes(t.outcomes || {});
@@ -187,6 +172,7 @@ export function live(menu, ask) {
   // Keys press buttons, so that they do what can be seen and nothing else.
   const press = (button) => (button.disabled ? false : (button.click(), true));
   return {
+    tick: take,
     key(k, e) {
       const driver = drivers[k];
       switch (k) {

@@ -17,23 +17,65 @@ export function schedules(menu, ask) {
     $("schedules-answer").textContent = `Searching the schedules of ${form.strategy.value}: at most 20 seconds.`;
     $("found").replaceChildren();
     try {
-      show(await ask("api/explore", { strategy: form.strategy.value, actors: Number(form.actors.value), faults }));
+      show(await ask("api/explore", { strategy: form.strategy.value, actors: Number(form.actors.value), faults }), menu, ask);
     } catch (problem) {
       $("schedules-answer").textContent = "Nothing was searched.";
       $("search-problem").textContent = problem.message;
     }
     $("explore").disabled = false;
   });
+  return {
+    key(k) {
+      const run = k === "r" && $("found").querySelector(".on-servers");
+      if (!run || run.disabled) return false;
+      run.click();
+      return true;
+    },
+    tick({ status }) {
+      $("explore").disabled = status.phase === "starting" || Boolean(status.busy);
+      for (const b of $("found").querySelectorAll(".on-servers")) b.disabled = Boolean(status.busy);
+      $("doing").textContent = !status.busy ? "" : /Schedules/.test(status.busy) ? status.doing || "" : `Not now: ${status.busy} is under way.`;
+    },
+  };
 }
 
-function show(found) {
+function show(found, menu, ask) {
   $("schedules-answer").textContent = found.answer;
-  for (const s of found.failures) {
-    const section = el("section", {}, el("h2", {}, s.title), el("ul", {}, ...s.lines.map((l) => el("li", {}, l))));
-    if (s.drawing) section.append(figure(s.drawing, { caption: false }));
+  for (const f of found.failures) {
+    const section = el("section", {}, el("h2", {}, f.title), el("ul", {}, ...f.lines.map((l) => el("li", {}, l))));
+    if (f.drawing) section.append(drawn(f, menu, ask));
     $("found").append(section);
   }
   $("found").append(el("ul", { class: "notes" }, ...found.searched.map((l) => el("li", {}, l))));
   const stepper = $("found").querySelector(".stepper");
   if (stepper) stepper.focus();
+}
+
+// drawn is a schedule in virtual time, and beneath it what came of it on real servers: both
+// go to the same step.
+function drawn(f, menu, ask) {
+  let real = null, following = false;
+  const follow = (other, i) => { // who is followed does not follow in turn
+    if (!other || following) return;
+    following = true;
+    other.go(i);
+    following = false;
+  };
+  const virtual = figure(f.drawing, { caption: false, stepped: (i) => follow(real, i) });
+  const box = el("div", {}, virtual);
+  if (!menu.replays) return box;
+  const says = el("div", { "aria-live": "polite" });
+  const run = el("button", { type: "button", class: "on-servers", click: async () => {
+    says.replaceChildren(el("p", {}, "Forcing it on real servers: a few seconds, of which most is for starting them."));
+    real = null;
+    try {
+      const r = await ask("api/replay", { schedule: f.schedule });
+      real = figure(r.drawing, { at: r.drawing.steps.length - 1, stepped: (i) => follow(virtual, i) });
+      says.replaceChildren(...r.says.map((text, i) => el("p", { class: i === 0 ? "answer " + (r.violated ? "alarm" : "") : "" }, text)), real);
+    } catch (e) {
+      says.replaceChildren(el("p", { class: "problem", role: "alert" }, e.message));
+    }
+  } }, "Run on real servers");
+  box.append(el("p", {}, run, " ", el("span", { class: "notes" }, "loadgen run -schedule, with servers of its own")), says);
+  return box;
 }

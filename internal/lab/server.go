@@ -19,6 +19,7 @@ import (
 	"grablab/internal/diagram"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
+	"grablab/internal/report"
 )
 
 var (
@@ -43,7 +44,10 @@ type menu struct {
 	Guards     []string `json:"guards"`
 	Faults     []choice `json:"faults"`
 	Explored   []string `json:"explored"` // strategies whose schedules can be searched; none: there is no such view
+	Replays    bool     `json:"replays"`  // found schedules can be forced on real servers
 	Searched   []choice `json:"searched"` // faults of a search
+	Table      []choice `json:"table"`    // strategies that a matrix can have; none: there is no such view
+	Struck     []choice `json:"struck"`   // faults of a matrix
 	First      Settings `json:"first"`
 	MaxRate    int      `json:"max_rate"`
 	Drivers    int      `json:"drivers"`
@@ -51,8 +55,9 @@ type menu struct {
 }
 
 type choice struct {
-	Name  string `json:"name"`
-	About string `json:"about"`
+	Name    string `json:"name"`
+	About   string `json:"about"`
+	Refused string `json:"refused,omitempty"` // why it cannot be chosen
 }
 
 // handler serves the page and what it asks for.
@@ -72,12 +77,26 @@ func (l *Lab) handler() http.Handler {
 	}
 	mux.HandleFunc("GET /diagram.js", asset("text/javascript", []byte(diagram.Script)))
 	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
+	mux.HandleFunc("GET /cells.js", asset("text/javascript", []byte(report.CellsScript)))
+	mux.HandleFunc("GET /cells.css", asset("text/css", []byte(report.CellsStyle)))
 	mux.HandleFunc("GET /api/menu", l.menu)
 	mux.HandleFunc("GET /api/events", l.events)
 	mux.HandleFunc("GET /api/orders/{id}", l.drawing)
 	mux.HandleFunc("POST /api/start", starts(l, func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
 	mux.HandleFunc("POST /api/stop", starts(l, func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
 	mux.HandleFunc("POST /api/hand", starts(l, func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
+	mux.HandleFunc("GET /api/matrix", shows(func(*http.Request) (any, error) { return l.matrixView() }))
+	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", shows(func(r *http.Request) (any, error) {
+		name := r.PathValue("strategy") + "/" + r.PathValue("fault")
+		cell, ok := l.matrixCell(name)
+		if !ok {
+			return nil, fmt.Errorf("%w: %.80q has not been run", errNone, name)
+		}
+		return cell, nil
+	}))
+	mux.HandleFunc("POST /api/matrix/start", starts(l, func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
+	mux.HandleFunc("POST /api/matrix/stop", starts(l, func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
+	mux.HandleFunc("POST /api/replay", starts(l, func(r *http.Request, s Replay) (any, error) { return l.replay(r.Context(), s) }))
 	mux.HandleFunc("POST /api/explore", starts(l, func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
 	return l.guarded(http.NewCrossOriginProtection().Handler(mux))
 }
@@ -128,6 +147,36 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
+// errNone marks that there is no such thing.
+var errNone = errors.New("there is none")
+
+// answer is what a call is answered with.
+func answer(w http.ResponseWriter, body any, err error) {
+	switch {
+	case errors.Is(err, errBad):
+		refuse(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, errBusy):
+		refuse(w, http.StatusConflict, err.Error())
+	case errors.Is(err, errNone):
+		refuse(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+	default:
+		reply(w, body)
+	}
+}
+
+// shows is a call that changes nothing.
+func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := do(r)
+		answer(w, body, err)
+	}
+}
+
+// mostAsked is more than any schedule has.
+const mostAsked = 64 << 10
+
 // starts is a call that starts something: it bears the page's token, and its body is In.
 func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -136,35 +185,27 @@ func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.Handle
 			return
 		}
 		var in In
-		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10))
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostAsked))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&in); err != nil {
 			refuse(w, http.StatusBadRequest, "the body is no such request: "+err.Error())
 			return
 		}
 		body, err := do(r, in)
-		switch {
-		case errors.Is(err, errBad):
-			refuse(w, http.StatusBadRequest, err.Error())
-		case errors.Is(err, errBusy):
-			refuse(w, http.StatusConflict, err.Error())
-		case err != nil:
-			refuse(w, http.StatusServiceUnavailable, err.Error())
-		default:
-			reply(w, body)
-		}
+		answer(w, body, err)
 	}
 }
 
 func (l *Lab) menu(w http.ResponseWriter, _ *http.Request) {
-	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}}
+	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil}
+	m.Table, m.Struck = l.matrixMenu()
 	for _, f := range Faults {
-		m.Faults = append(m.Faults, choice{string(f), f.About()})
+		m.Faults = append(m.Faults, choice{Name: string(f), About: f.About()})
 	}
 	if l.cfg.Explore != nil {
 		m.Explored = slices.Concat(l.cfg.Own, lock.Names())
 		for _, f := range catalog.FaultsBy(catalog.Explore) {
-			m.Searched = append(m.Searched, choice{string(f), f.About()})
+			m.Searched = append(m.Searched, choice{Name: string(f), About: f.About()})
 		}
 	}
 	reply(w, m)

@@ -38,6 +38,7 @@ type attempt struct {
 	killed  map[int]bool          // instances that do not run
 	seen    map[string]uint64     // last event of each instance before this attempt
 	events  []history.Event
+	steps   []Step
 	leftOut int // steps that another strategy never came to
 }
 
@@ -71,7 +72,10 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 		return f, err
 	}
 	t.assign()
-	defer func() { err = errors.Join(err, t.clear(context.WithoutCancel(ctx))) }()
+	defer func() {
+		err = errors.Join(err, t.clear(context.WithoutCancel(ctx)))
+		t.record(&f)
+	}()
 	for n := range r.fleet.Instances {
 		if err := t.hold(ctx, n+1); err != nil {
 			return f, err
@@ -84,8 +88,22 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 		}
 	}
 	f, err = t.conclude(ctx)
-	f.LeftOut = t.leftOut
+	f.Until, f.LeftOut = t.clock(), t.leftOut
 	return f, err
+}
+
+// record puts into a result what was recorded until it was judged. An event may be written
+// a moment after the answer that it is of, so that this is done last.
+func (t *attempt) record(f *Result) {
+	f.Steps = t.steps
+	for _, p := range t.actors {
+		f.Actors = append(f.Actors, Actor{p.Actor, p.in.ID, p.driver})
+	}
+	for _, e := range t.events {
+		if e.Order == t.order && e.T <= f.Until {
+			f.Events = append(f.Events, e)
+		}
+	}
 }
 
 // assign gives every actor a driver, from 1, and its instance.
@@ -139,6 +157,7 @@ func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	if err != nil {
 		return err
 	}
+	t.steps = append(t.steps, Step{s, t.clock(), seen})
 	t.say("%s", strings.TrimRight(fmt.Sprintf("%7d ms  %-32s %s", time.Since(t.began).Milliseconds(), s, seen), " "))
 	return t.inTime(i)
 }
@@ -507,7 +526,7 @@ func (t *attempt) clear(ctx context.Context) error {
 			errs = append(errs, t.fleet.Instances[n-1].SetClock(ctx, 0))
 		}
 	}
-	return errors.Join(append(errs, t.fleet.ReadEvents(func(history.Event) {}))...)
+	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
 // releaseAll heals what is not healed, has every process go on, and releases every call.

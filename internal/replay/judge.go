@@ -47,13 +47,19 @@ func (t *attempt) judge(ctx context.Context, when string) (Result, error) {
 		return Result{}, err
 	}
 	broken, why, err := proofs[t.Schedule.Property](t, ctx, e)
-	return Result{Violated: broken, Grabs: len(e.Ledger), Why: why + ", " + when}, err
+	f := Result{Violated: broken, Grabs: len(e.Ledger), Why: why + ", " + when}
+	for _, g := range e.Ledger {
+		f.Rows = append(f.Rows, check.Row{Driver: g.Driver, Instance: g.Instance, Token: g.Token})
+	}
+	return f, err
 }
+
+func (t *attempt) keep(e history.Event) { t.events = append(t.events, e) }
 
 // evidence is what ledger and events say of the order by now.
 func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	e := check.Evidence{Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.guard())}
-	if err := t.fleet.ReadEvents(func(x history.Event) { t.events = append(t.events, x) }); err != nil {
+	if err := t.fleet.ReadEvents(t.keep); err != nil {
 		return e, fmt.Errorf("replay: events were lost: %w", err)
 	}
 	scan := check.Scan{Since: t.seen, UntilClaim: t.Strategy.UntilClaim}

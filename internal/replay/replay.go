@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/check"
 	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
@@ -45,6 +46,27 @@ type Result struct {
 	Grabs    int    // rows of the ledger
 	Why      string // what was seen, and by what: a sentence
 	LeftOut  int    // steps that another strategy never came to
+
+	// What was recorded of the order, up to when it was judged.
+	Actors []Actor
+	Steps  []Step // all of the schedule's
+	Events []history.Event
+	Rows   []check.Row // of the ledger
+	Until  time.Duration
+}
+
+// Actor is one of the schedule's, as events name it.
+type Actor struct {
+	schedule.Actor
+	ID     string // of its instance
+	Driver int64
+}
+
+// Step is one of the schedule's, as it was forced.
+type Step struct {
+	schedule.Step
+	At   time.Duration // CLOCK_MONOTONIC, as events have it
+	Seen string        // what came of it; "": nothing to be said
 }
 
 var (

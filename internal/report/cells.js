@@ -6,7 +6,7 @@ import { el, svg, list, ms, figure } from "./diagram.js";
 const arrows = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
 // named is what an address names, however it is escaped.
-function named(hash) {
+export function named(hash) {
   try {
     return decodeURIComponent(hash);
   } catch {
@@ -137,7 +137,7 @@ function figures(run, c) {
 
 // Charts. A latency axis is logarithmic, from the lowest to the highest power of ten that is needed.
 const drawable = (v) => Number.isFinite(v) && v >= 0 && v < 1e9;
-const H = 190, LEFT = 62, BASE = 30, HEAD = 12;
+const H = 190, LEFT = 70, BASE = 30, HEAD = 12;
 function axes(w, low, high, name) {
   const from = Math.floor(Math.log10(Math.min(Math.max(low, 0.01), Math.max(high, 0.01)))), to = Math.max(from + 1, Math.ceil(Math.log10(Math.max(high, 0.011))));
   const y = (v) => HEAD + (H - HEAD - BASE) * (1 - (Math.log10(Math.max(v, 0.01)) - from) / (to - from));

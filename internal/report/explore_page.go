@@ -80,6 +80,8 @@ type FoundPath struct {
 	Title   string           `json:"title"`
 	Lines   []string         `json:"lines"`
 	Drawing *diagram.Diagram `json:"drawing,omitempty"`
+	// Schedule is its text, as a file has it.
+	Schedule string `json:"schedule"`
 }
 
 // Found is the exploration as that.
@@ -88,7 +90,7 @@ func (e Exploration) Found() Found {
 	for _, r := range e.Results {
 		for _, failure := range r.Failures {
 			s := e.failure(failure)
-			f.Failures = append(f.Failures, FoundPath{s.Title, append(s.Lines, s.After...), s.Drawing})
+			f.Failures = append(f.Failures, FoundPath{s.Title, append(s.Lines, s.After...), s.Drawing, failure.Schedule.String()})
 		}
 	}
 	return f
