@@ -49,6 +49,11 @@ func TestDocsAreGenerated(t *testing.T) {
 		}
 		compareOrWrite(t, path, "<!-- Generated from the catalogues by: "+updateCommand+" -->\n\n"+text)
 	}
+	text, err := facts()
+	if err != nil {
+		t.Error(err)
+	}
+	compareOrWrite(t, "internal/whichlock/facts.json", text)
 	used := map[string]bool{}
 	for _, path := range documents(t) {
 		compareOrWrite(t, path, generatedBlock.ReplaceAllStringFunc(readDocument(t, path), func(block string) string {
@@ -207,6 +212,16 @@ func choose() (string, error) {
 		return "", err
 	}
 	return whichlock.Short(run, bench), nil
+}
+
+// facts are what the program itself knows of docs/which-lock.md.
+func facts() (string, error) {
+	sources, err := whichlock.Load(root)
+	if err != nil {
+		return "", err
+	}
+	text, err := whichlock.FactsOf(sources)
+	return string(text), err
 }
 
 // whichLock is docs/which-lock.md.

@@ -58,9 +58,9 @@ var rules = []struct {
 	{"internal/compare", "internal/experiment internal/load internal/lockbench", "what differs between records that are there already; it runs nothing"},
 	{"internal/diagram", "internal/history internal/check internal/explore internal/schedule internal/tap", "what is to be seen of one order, in a run or in a schedule; it judges nothing, and knows no page"},
 	{"internal/report", "internal/compare internal/diagram internal/experiment internal/load internal/history internal/check internal/explore internal/schedule internal/grab internal/grab/lock internal/order internal/stat", "results can be rendered again where nothing runs"},
-	{"internal/lab", "internal/diagram internal/report internal/experiment internal/replay internal/explore internal/schedule internal/load internal/fleet internal/target internal/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/stack internal/fault internal/wait", "a live page over what a run is made of; it judges nothing"},
+	{"internal/lab", "internal/whichlock internal/diagram internal/report internal/experiment internal/replay internal/explore internal/schedule internal/load internal/fleet internal/target internal/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/stack internal/fault internal/wait", "a live page over what a run is made of; it judges nothing"},
 	{"internal/workshop", "internal/experiment internal/explore internal/replay internal/schedule", "it judges answers by what commands have come to, and runs none itself"},
-	{"internal/whichlock", "internal/experiment internal/grab/lock internal/lockbench internal/report", "what results say to somebody who chooses a lock"},
+	{"internal/whichlock", "internal/experiment internal/grab/lock internal/lockbench internal/order internal/report", "what results say to somebody who chooses a lock"},
 	{"cmd/grabsvc", "internal/instance", "a thin main"},
 	{"cmd/loadgen", "*", "the table of commands"},
 }

@@ -2,6 +2,7 @@
 
 import { el } from "./diagram.js";
 import { named } from "./cells.js";
+import { choose } from "./choose.js";
 import { live } from "./live.js";
 import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
@@ -15,6 +16,7 @@ const views = [
   { id: "live", name: "Live", begin: live },
   { id: "matrix", name: "Matrix", begin: matrix, isThere: (menu) => Boolean(menu.table) },
   { id: "schedules", name: "Schedules", begin: schedules, isThere: (menu) => menu.explored.length > 0 },
+  { id: "choose", name: "Choose", begin: choose },
 ];
 
 const $ = (id) => document.getElementById(id);

@@ -20,6 +20,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/report"
+	"grablab/internal/whichlock"
 )
 
 var (
@@ -40,18 +41,19 @@ const tokenHeader = "X-Lab-Token"
 
 // menu is what the page offers.
 type menu struct {
-	Strategies []Choice `json:"strategies"`
-	Guards     []string `json:"guards"`
-	Faults     []choice `json:"faults"`
-	Explored   []string `json:"explored"` // strategies whose schedules can be searched; none: there is no such view
-	Replays    bool     `json:"replays"`  // found schedules can be forced on real servers
-	Searched   []choice `json:"searched"` // faults of a search
-	Table      []choice `json:"table"`    // strategies that a matrix can have; none: there is no such view
-	Struck     []choice `json:"struck"`   // faults of a matrix
-	First      Settings `json:"first"`
-	MaxRate    int      `json:"max_rate"`
-	Drivers    int      `json:"drivers"`
-	Stack      string   `json:"stack"`
+	Strategies []Choice             `json:"strategies"`
+	Guards     []string             `json:"guards"`
+	Faults     []choice             `json:"faults"`
+	Explored   []string             `json:"explored"`  // strategies whose schedules can be searched; none: there is no such view
+	Replays    bool                 `json:"replays"`   // found schedules can be forced on real servers
+	Searched   []choice             `json:"searched"`  // faults of a search
+	Table      []choice             `json:"table"`     // strategies that a matrix can have; none: there is no such view
+	Struck     []choice             `json:"struck"`    // faults of a matrix
+	Questions  []whichlock.Question `json:"questions"` // that lead to a lock
+	First      Settings             `json:"first"`
+	MaxRate    int                  `json:"max_rate"`
+	Drivers    int                  `json:"drivers"`
+	Stack      string               `json:"stack"`
 }
 
 type choice struct {
@@ -96,6 +98,7 @@ func (l *Lab) handler() http.Handler {
 	}))
 	mux.HandleFunc("POST /api/matrix/start", starts(l, func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
 	mux.HandleFunc("POST /api/matrix/stop", starts(l, func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
+	mux.HandleFunc(choosePath(), shows(choose))
 	mux.HandleFunc("POST /api/replay", starts(l, func(r *http.Request, s Replay) (any, error) { return l.replay(r.Context(), s) }))
 	mux.HandleFunc("POST /api/explore", starts(l, func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
 	return l.guarded(http.NewCrossOriginProtection().Handler(mux))
@@ -199,6 +202,7 @@ func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.Handle
 func (l *Lab) menu(w http.ResponseWriter, _ *http.Request) {
 	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil}
 	m.Table, m.Struck = l.matrixMenu()
+	m.Questions = whichlock.Questions
 	for _, f := range Faults {
 		m.Faults = append(m.Faults, choice{Name: string(f), About: f.About()})
 	}

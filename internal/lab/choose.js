@@ -1,0 +1,56 @@
+// The view that helps to choose a lock: three questions, and what the reference runs say.
+
+import { el } from "./diagram.js";
+
+const $ = (id) => document.getElementById(id);
+
+export function choose(menu, ask) {
+  const form = $("questions");
+  for (const q of menu.questions) {
+    form.append(el("fieldset", {}, el("legend", {}, q.asks), ...q.answers.map((a) => el("label", { class: "check" }, el("input", { type: "radio", name: q.name, value: a.name }), " " + a.text))));
+  }
+  const answers = () => menu.questions.map((q) => form.elements[q.name].value);
+  form.addEventListener("submit", (e) => e.preventDefault());
+  form.addEventListener("change", () => {
+    if (answers().every(Boolean)) location.hash = ["#choose", ...answers()].join("/");
+  });
+
+  let asked = "";
+  async function look(path) {
+    asked = path;
+    $("choose-problem").textContent = "";
+    try {
+      const v = await ask("api/choose/" + path);
+      if (asked === path) show(v);
+    } catch (e) {
+      $("choose-problem").textContent = e.message;
+    }
+  }
+  return {
+    // The address names the answers, so that a choice can be sent to somebody.
+    follow(rest) {
+      const given = rest.split("/");
+      menu.questions.forEach((q, i) => { if (q.answers.some((a) => a.name === given[i])) form.elements[q.name].value = given[i]; });
+      if (rest && rest !== asked) look(rest);
+    },
+  };
+}
+
+const figure = (x) => (x === null ? "?" : x.toLocaleString("en", { maximumFractionDigits: 2 }));
+function show(v) {
+  $("choose-answer").textContent = v.answer;
+  $("options").replaceChildren(...v.options.map((o, i) => {
+    const breaks = [["grabbed twice under", o.twice, "second"], ["no order twice, but two inside the lock under", o.inside, ""], ["an order that nobody can grab any more under", o.stuck, "fault"]].filter(([, f]) => f.length > 0);
+    return el("section", { class: "option", "aria-label": o.strategy },
+      el("h2", {}, `${i + 1}. ${o.strategy}`), el("p", {}, o.title),
+      o.but ? el("p", { class: "but" }, o.but) : null,
+      el("dl", {},
+        el("dt", {}, "guard"), el("dd", {}, o.guard),
+        el("dt", {}, "a grab takes"), el("dd", {}, `${figure(o.commands)} commands of Redis, ${figure(o.statements)} statements`),
+        el("dt", {}, "the lock alone"), el("dd", {}, o.interval === "?" ? (o.trips === null && o.guard === "guarded" ? "there is none" : "not measured") : `${o.interval} round trips`),
+        el("dt", {}, "what breaks it"), el("dd", {}, ...(breaks.length === 0 ? ["nothing of what was tried"] : breaks.map(([what, faults, cls]) => el("p", { class: cls }, `${what} ${faults.join(", ")}`)))),
+        el("dt", {}, "seen"), el("dd", {}, o.named.length === 0 ? "no failure mode" : el("details", {}, el("summary", {}, o.named.map((m) => m.id).join(" ")), el("ul", {}, ...o.named.map((m) => el("li", {}, `${m.id}: ${m.name}`))))),
+        el("dt", {}, "again"), el("dd", {}, el("code", {}, o.again))));
+  }));
+  $("choose-sources").replaceChildren(...v.sources.map((s) => el("li", {}, s)));
+}

@@ -1,0 +1,70 @@
+package whichlock
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestAdvise(t *testing.T) {
+	f, err := KnownFacts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		answers string
+		want    string // what is advised
+		but     string // of the first; "": it does all that was asked for
+	}{
+		{"update database shorter", "mysql-cas mysql-getlock mysql-forupdate", ""},
+		{"never database longer", "mysql-getlock mysql-forupdate", ""},
+		{"never redis shorter", "handoff setnx-fenced watchdog-fenced", ""},
+		{"never redis longer", "handoff watchdog-fenced mysql-getlock", ""},
+		{"never redis endless", "setnx-fenced handoff watchdog-fenced", ""},
+		{"may redis longer", "handoff watchdog watchdog-fenced", ""},
+		{"never etcd shorter", "mysql-getlock mysql-forupdate etcd-fenced", ""},
+		{"never database endless", "mysql-getlock mysql-forupdate", "keeps the lock for ever"},
+	} {
+		answers := strings.Fields(tt.answers)
+		fit, err := f.Advise(answers)
+		var names []string
+		for _, o := range fit {
+			names = append(names, o.Strategy)
+		}
+		if err != nil || strings.Join(names, " ") != tt.want {
+			t.Errorf("%s: %v, %v, want %s", tt.answers, names, err, tt.want)
+			continue
+		}
+		if but := fit[0].But(answers); (but == "") != (tt.but == "") || !strings.Contains(but, tt.but) {
+			t.Errorf("%s: %s, but %q, want %q", tt.answers, names[0], but, tt.but)
+		}
+	}
+	for _, answers := range [][]string{nil, {"never", "redis"}, {"never", "redis", "x"}} {
+		if _, err := f.Advise(answers); !errors.Is(err, ErrAnswer) {
+			t.Errorf("%q: %v", answers, err)
+		}
+	}
+}
+
+// Whatever is answered, nothing is advised under which an order was grabbed twice where it
+// never may be, and something always is.
+func TestAdviceKeepsOrders(t *testing.T) {
+	f, err := KnownFacts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rows := range Questions[0].Answers {
+		for _, runs := range Questions[1].Answers {
+			for _, work := range Questions[2].Answers {
+				fit, err := f.Advise([]string{rows.Name, runs.Name, work.Name})
+				if err != nil || len(fit) == 0 || len(fit) > mostAdvised {
+					t.Errorf("%s %s %s: %v, %v", rows.Name, runs.Name, work.Name, fit, err)
+				}
+				if rows.Name != "may" && slices.ContainsFunc(fit, func(o Option) bool { return len(o.Twice) > 0 }) {
+					t.Errorf("%s %s %s: %v", rows.Name, runs.Name, work.Name, fit)
+				}
+			}
+		}
+	}
+}
