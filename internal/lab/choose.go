@@ -53,7 +53,7 @@ func choose(r *http.Request) (any, error) {
 	}}
 	for i, o := range fit {
 		if i == 0 {
-			v.Answer = fmt.Sprintf("%s: %s.", o.Strategy, o.Title)
+			v.Answer = fmt.Sprintf("Take %s, with the guard %s: %s.", o.Strategy, o.Guard, o.Title)
 		}
 		view := optionView{Option: o, But: o.But(answers), Named: []modeName{}, Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
 		for _, id := range o.Modes {
