@@ -104,6 +104,10 @@ const words = {
   released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server",
 };
 
+// recurs are marks of which many may come; those nearer than NEAR px are drawn as one that
+// says how many it is.
+const recurs = new Set(["read", "sent", "failed", "renewed", "released", "call"]), NEAR = 3;
+
 // draw makes the SVG, and move, which puts a cursor at a position.
 function draw(d, width) {
   const down = width < NARROW;
@@ -214,13 +218,25 @@ function draw(d, width) {
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, "▶ lost here"));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {
-    for (const m of list(row.marks)) {
-      const [gx, gy] = P(x(m.a), mid);
-      const g = glyph(m.k, gx, gy, m.n);
+    let near = []; // marks of one kind that are too near to each other
+    const when = (m) => (d.scale === "ms" ? ms(m.a) : "step " + Math.ceil(m.a));
+    const mark = () => {
+      if (near.length === 0) return;
+      const [m] = near, n = near.length, last = near[n - 1];
+      const glyphs = near.map((o) => { const [gx, gy] = P(x(o.a), mid); return glyph(o.k, gx, gy, o.n); });
+      if (glyphs[0].hasAttribute("d")) glyphs[0].setAttribute("d", glyphs.map((g) => g.getAttribute("d")).join(""));
+      const what = n > 1 ? `${n} times from ${when(m)} to ${when(last)}: ${words[m.k] || words.call}` : `${when(m)}: ${m.x || words[m.k] || ""}`;
+      glyphs[0].append(svg("title", {}, `${row.name}, ${what}`));
       used.add(words[m.k] ? m.k : "call");
-      g.append(svg("title", {}, `${row.name}, ${d.scale === "ms" ? ms(m.a) : "step " + Math.ceil(m.a)}: ${m.x || words[m.k] || ""}`));
-      root.append(g);
+      root.append(glyphs[0]);
+      near = [];
+    };
+    for (const m of list(row.marks)) {
+      const last = near[near.length - 1];
+      if (last && !(last.k === m.k && recurs.has(m.k) && x(m.a) - x(last.a) < NEAR)) mark();
+      near.push(m);
     }
+    mark();
   }
   const cursor = line("cursor", 0, 0, top - 6, bottom);
   cursor.setAttribute("visibility", "hidden");
