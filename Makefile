@@ -8,7 +8,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck mutate cross claims prove tools clean
+.PHONY: help run test lint vet staticcheck mutate cross claims pictures prove tools clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -70,6 +70,9 @@ cross: ## builds and vets everything, tests too, for Windows and macOS; nothing 
 
 claims: ## what docs/which-lock.md says of claims about commands and scripts, measured
 	@.ci/claims
+
+pictures: ## those of the README, taken anew in a real Chromium
+	GRABLAB_PICTURES=$(CURDIR)/docs/pictures go test ./internal/lab -run TestPictures -count=1 -v
 
 prove: tools ## what takes longer, and the reference results; two hours and a quarter
 	@.ci/prove

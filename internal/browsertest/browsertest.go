@@ -135,6 +135,7 @@ func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 	call(p, network.Enable, network.EnableParams{})
 	call(p, runtime.Enable, cdp.Empty{})
 	call(p, log.Enable, cdp.Empty{})
+	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}) // other pages are open beside it
 	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(look.Width), Height: int64(look.Height), DeviceScaleFactor: 1})
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: motion}},

@@ -164,7 +164,7 @@ function draw(d, width) {
     let last = -Infinity;
     for (const t of times) {
       const at = x(t);
-      if (at - last < space || (!down && t !== d.end && length - at < space)) continue;
+      if (at - last < space || (!down && t !== d.end && length - at < space * 1.5)) continue;
       last = at;
       root.append(down ? label("tick", at + 4, 4, ms(t)) : label("tick", at, 14, ms(t), at < 20 ? "start" : at > length - 30 ? "end" : "middle"));
       root.append(line("rule", at, at, down ? 58 : 18, bottom));

@@ -11,9 +11,7 @@ import (
 )
 
 // Three answers by keyboard lead to locks, and to an address that leads there, too.
-func TestChoose(t *testing.T) {
-	t.Parallel()
-	browser := browsertest.New(t)
+func testChoose(t *testing.T, browser *browsertest.Browser) {
 	url := start(t, lab.Config{})
 	p := browser.Open(t, url+"#choose", browsertest.Look{})
 	p.Await("the questions", `document.querySelectorAll("#questions fieldset").length === 3`)

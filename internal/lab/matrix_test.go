@@ -54,8 +54,7 @@ func fill(t *testing.T) func(context.Context, lab.Table, lab.Filling) error {
 }
 
 // A matrix is filled cell by cell, by keyboard alone, and each cell opens what there is of it.
-func TestMatrix(t *testing.T) {
-	browser := browsertest.New(t)
+func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	url := start(t, lab.Config{Fill: fill(t)})
 	p := browser.Open(t, url+"#matrix/setnx/pause", browsertest.Look{})
 	p.Await("the lab", `!document.getElementById("fill").disabled && /Nothing was filled/.test(document.getElementById("matrix-answer").textContent)`)

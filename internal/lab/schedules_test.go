@@ -45,12 +45,13 @@ func explored(t *testing.T, strategy, property string, actors int, f catalog.Fau
 	if err != nil {
 		t.Fatal(err)
 	}
-	return report.Exploration{Config: cfg, Results: results, Replay: func(explore.Failure) string { return "loadgen explore" }}.Found()
+	return report.Exploration{Config: cfg, Results: results, Replay: func(f explore.Failure) string {
+		return fmt.Sprintf("loadgen explore -strategies %s -property %s", f.Schedule.Strategy, f.Property)
+	}}.Found()
 }
 
 // Steps of what the explorer found: where it is lost, and one back, with what each changes.
-func TestSteps(t *testing.T) {
-	browser := browsertest.New(t)
+func testSteps(t *testing.T, browser *browsertest.Browser) {
 	found := map[string]report.Found{}
 	for _, s := range searches {
 		found[s.strategy] = explored(t, s.strategy, s.property, s.actors, s.fault)
@@ -65,10 +66,9 @@ func TestSteps(t *testing.T) {
 			steps := found[s.strategy].Failures[0].Drawing.Steps
 			lost := slices.IndexFunc(steps, func(s diagram.Step) bool { return s.Lost })
 			p.Await("the form", `!document.getElementById("explore").disabled`)
-			p.Focus("#search [name=strategy]")
 			browsertest.Eval[bool](p, `(document.querySelector("#search [name=strategy]").value = "`+s.strategy+`", true)`)
+			p.Focus("#explore")
 			p.Press(kb.Enter)
-			p.Click("#explore")
 			p.Await("what was found", fmt.Sprintf(`document.getElementById("schedules-answer").textContent.startsWith("%s breaks ") && document.activeElement.className === "stepper"`, s.strategy))
 
 			cursor := func() float64 {
@@ -120,9 +120,7 @@ func TestSteps(t *testing.T) {
 
 // A schedule that was found is forced on real servers, and drawn beneath, with the same
 // actors in the same order; both go to the same step.
-func TestRunOnServers(t *testing.T) {
-	t.Parallel()
-	browser := browsertest.New(t)
+func testRunOnServers(t *testing.T, browser *browsertest.Browser) {
 	text, err := os.ReadFile("../explore/testdata/F11.txt")
 	if err != nil {
 		t.Fatal(err)

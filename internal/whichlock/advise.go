@@ -157,7 +157,9 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 			fit = append(fit, o)
 		}
 	}
-	slices.SortStableFunc(fit, func(a, b Option) int { return cmp.Or(cmp.Compare(a.fails(work), b.fails(work)), cmp.Compare(a.trips(), b.trips())) })
+	slices.SortStableFunc(fit, func(a, b Option) int {
+		return cmp.Or(cmp.Compare(a.fails(work), b.fails(work)), cmp.Compare(a.trips(), b.trips()))
+	})
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
