@@ -214,7 +214,7 @@ function draw(d, width) {
     const at = x(d.lost);
     root.append(line("loss", at, at, top - 6, bottom));
     const [lx, ly] = P(at, bottom);
-    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, width - 70), y: ly + 4 }, "▶ lost here")
+    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, width - 78), y: ly + 4 }, "▶ lost here")
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, "▶ lost here"));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {

@@ -90,23 +90,33 @@ if (menu) {
   listen();
 }
 
-// The stream of what changes. When it was cut off, the browser says which tick it has heard last.
+// The stream of what changes. A browser has but six connections to a server, for all of its
+// pages: one that is hidden lets its own go. Whoever comes again says what it has heard last.
 function listen() {
-  let away = 0;
-  const source = new EventSource("api/events");
-  source.addEventListener("error", () => {
-    away = away || performance.now();
-    document.body.classList.add("away");
-    $("connection").textContent = "The lab does not answer. If it was ended, start it again: loadgen lab. What is below is the last that was seen.";
+  let source, last = "", away = 0;
+  const open = () => {
+    source = new EventSource("api/events?last=" + encodeURIComponent(last));
+    source.addEventListener("error", () => {
+      away = away || performance.now();
+      document.body.classList.add("away");
+      $("connection").textContent = "The lab does not answer. If it was ended, start it again: loadgen lab. What is below is the last that was seen.";
+    });
+    source.addEventListener("open", () => {
+      document.body.classList.remove("away");
+      $("connection").textContent = away ? `Reconnected: away for ${((performance.now() - away) / 1000).toFixed(1)} s, and caught up.` : "";
+      if (away) setTimeout(() => { $("connection").textContent = away ? $("connection").textContent : ""; }, 5000);
+      away = 0;
+    });
+    source.addEventListener("tick", (e) => {
+      last = e.lastEventId;
+      const t = JSON.parse(e.data);
+      $("stack").textContent = `${menu.stack} stack${t.lost > 0 ? `; ${t.lost} times events could not be read` : ""}`;
+      for (const v of shown) if (v.part && v.part.tick) v.part.tick(t);
+    });
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) source.close();
+    else if (source.readyState === EventSource.CLOSED) open();
   });
-  source.addEventListener("open", () => {
-    document.body.classList.remove("away");
-    $("connection").textContent = away ? `Reconnected: away for ${((performance.now() - away) / 1000).toFixed(1)} s, and caught up.` : "";
-    away = 0;
-  });
-  source.addEventListener("tick", (e) => {
-    const t = JSON.parse(e.data);
-    $("stack").textContent = `${menu.stack} stack${t.lost > 0 ? `; ${t.lost} times events could not be read` : ""}`;
-    for (const v of shown) if (v.part && v.part.tick) v.part.tick(t);
-  });
+  open();
 }

@@ -376,6 +376,13 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(2)`)
 	p.Await("driver A has won", `/grabbed/.test(document.querySelector("#hand div").textContent)`)
 
+	browsertest.Eval[bool](p, `(Object.defineProperty(document, "hidden", { value: true, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
+	was := browsertest.Eval[string](p, `document.getElementById("hand-order").textContent`)
+	p.Click("#new-order")
+	p.Await("the order to be opened", `!document.getElementById("new-order").disabled`)
+	browsertest.Eval[bool](p, `(Object.defineProperty(document, "hidden", { value: false, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
+	p.Await("what happened while the page was hidden", fmt.Sprintf(`document.getElementById("hand-order").textContent !== %q`, was))
+
 	p.Press("2")
 	p.Await("the next view", `!document.getElementById("schedules").hidden && document.getElementById("live").hidden && document.activeElement.id === "schedules" && /^Schedules/.test(document.title)`)
 	p.Press("?")

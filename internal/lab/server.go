@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -219,7 +220,7 @@ func (l *Lab) menu(w http.ResponseWriter, _ *http.Request) {
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
-	now, next, stop := l.hub.subscribe(r.Header.Get("Last-Event-ID"))
+	now, next, stop := l.hub.subscribe(cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("last")))
 	defer stop()
 	write := func(text []byte) bool {
 		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
