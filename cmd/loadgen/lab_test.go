@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -56,20 +57,56 @@ func TestLab(t *testing.T) {
 	_, rest, _ := strings.Cut(page, `name="lab-token" content="`)
 	token, _, _ := strings.Cut(rest, `"`)
 
-	req, err := http.NewRequest(http.MethodPost, url[0]+"/api/explore", strings.NewReader(`{"strategy":"setnx","actors":2,"faults":["pause"]}`))
-	if err != nil {
-		t.Fatal(err)
+	ask := func(path, body string) string {
+		t.Helper()
+		req, err := http.NewRequest(http.MethodPost, url[0]+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Lab-Token", token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
-	req.Header.Set("X-Lab-Token", token)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var found report.Found
-	if err := json.NewDecoder(resp.Body).Decode(&found); err != nil || !strings.HasPrefix(found.Answer, "setnx breaks one-winner in 11 steps.") ||
-		len(found.Failures) == 0 || found.Failures[0].Drawing == nil {
-		t.Errorf("%s: found %+v, %v", resp.Status, found, err)
+	if text := ask("/api/explore", `{"strategy":"setnx","actors":2,"faults":["pause"]}`); json.Unmarshal([]byte(text), &found) != nil ||
+		!strings.HasPrefix(found.Answer, "setnx breaks one-winner in 11 steps.") || len(found.Failures) == 0 || found.Failures[0].Drawing == nil ||
+		!strings.Contains(found.Failures[0].Schedule, "property one-winner") {
+		t.Errorf("found %s", text)
+	}
+	for schedule, want := range map[string]string{
+		"strategy mine\nactors A@1\nnodes redis\nttl 3s\nproperty one-winner\n\nA begins\n":  "real instances have the strategies of this program alone",
+		"strategy zookeeper\nactors A@1\nttl 3s\nproperty one-winner\n\nA begins\n":          "the schedule cannot be forced: zookeeper needs servers that no step can name",
+		"strategy setnx\nactors A@1\nnodes redis\nttl 3s\nproperty one-winner\n\nA dances\n": "dances",
+	} {
+		body, err := json.Marshal(map[string]string{"schedule": schedule})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := ask("/api/replay", string(body)); !strings.Contains(text, want) {
+			t.Errorf("forcing %q: %s, want %s", schedule, text, want)
+		}
+	}
+
+	// A matrix of one cell, in a result folder as of any run.
+	if text := ask("/api/matrix/start", `{"strategies":["mysql-cas"],"faults":["none"]}`); strings.Contains(text, "error") {
+		t.Fatal(text)
+	}
+	var filled struct{ Answer, Folder string }
+	for end := time.Now().Add(time.Minute); filled.Answer != "The one cell is as expected. 1 kept every order to one driver."; time.Sleep(50 * time.Millisecond) {
+		if err := json.Unmarshal([]byte(get(t, url[0]+"/api/matrix")), &filled); err != nil || time.Now().After(end) {
+			t.Fatalf("the matrix is %+v, %v", filled, err)
+		}
+	}
+	if run, err := report.Load(filepath.Join(cmd.Dir, filled.Folder)); err != nil || len(run.Cells) != 1 || !run.Complete {
+		t.Errorf("%s has %+v, %v", filled.Folder, run, err)
 	}
 
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
