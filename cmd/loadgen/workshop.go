@@ -335,7 +335,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	}
 	var all [][]string
 	for _, q := range e.Questions {
-		n := max(q.Words, 1)
+		n := q.Words()
 		if len(words) > 0 && words[0] == workshop.Leave {
 			n = 1
 		}

@@ -30,7 +30,7 @@ var Exercises = []Exercise{
 			{Run: "-scenario article -strategies mutex -seed {seed}", Measure: cell("two", "mutex", "none")},
 		},
 		Claims:    []Claim{{"one.verdict", "unknown"}, {"one.grabs", "1"}, {"two.verdict", "unsafe"}, {"two.grabs", "2"}},
-		Questions: []Question{{Points: 1, Judge: winners}, {Points: 1, Judge: provesNothing}},
+		Questions: []Question{{Points: 1, Judge: winners}, {Points: 1, Choices: yesNo, Judge: provesNothing}},
 		Check:     []Step{{Run: "-scenario article -strategies mutex -instances {instances} -seed {seed}", Measure: cell("check", "mutex", "none")}},
 	},
 	{
@@ -55,7 +55,7 @@ var Exercises = []Exercise{
 		Show: []Step{{Run: "explore -strategies setnx-expire,setnx -faults crash -property stuck",
 			Measure: all(search("expire", "setnx-expire"), search("setnx", "setnx"))}},
 		Claims:    []Claim{{"expire.verdict", "stuck"}, {"expire.mode", "F4"}, {"expire.steps", "5"}, {"setnx.verdict", "safe"}, {"setnx.complete", "true"}},
-		Questions: []Question{{Points: 2, File: true, Aim: edits("expire.schedule"), Judge: oneLineMore}},
+		Questions: []Question{{Points: 2, File: true, Edits: "expire.schedule", Judge: oneLineMore}},
 		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
 	},
 	{
@@ -112,7 +112,7 @@ var Exercises = []Exercise{
 			}},
 		},
 		Claims:    []Claim{{"paused.verdict", "unsafe"}, {"search.verdict", "unsafe"}, {"search.mode", "F11"}, {"forced.rows", "2"}},
-		Questions: []Question{{Points: 1, Judge: whereStopped}, {Points: 1, Judge: rowsFenced}},
+		Questions: []Question{{Points: 1, Choices: pointsOfGrab, Judge: whereStopped}, {Points: 1, Judge: rowsFenced}},
 		Check: []Step{
 			{Run: "run -schedule {search.file} -stack local -strategies watchdog-fenced", Needs: Servers, Measure: forced("check"), Instead: []Step{
 				{Run: "explore -replay {search.file} -strategies watchdog-fenced", Measure: rows("check")},
@@ -134,7 +134,7 @@ var Exercises = []Exercise{
 			{"redis-restart.watchdog.verdict", "unsafe"}, {"redis-restart.redlock.verdict", "safe"}, {"redis-restart.redlock-miswired.verdict", "unsafe"},
 			{"twice.verdict", "unsafe"}, {"twice.mode", "F20"}, {"thrice.breaks", "0"}, {"failover.watchdog.verdict", "unsafe"},
 		},
-		Questions: []Question{{Points: 2, Words: 6, Judge: sixCells}},
+		Questions: []Question{{Points: 2, Fields: nineFields, Choices: nineVerdicts, Judge: sixCells}},
 		Check:     []Step{{Run: nodes + " -faults amnesia", Measure: threeCells("amnesia")}},
 	},
 	{
@@ -151,7 +151,7 @@ var Exercises = []Exercise{
 			{"fenced.double", "0"}, {"half.verdict", "unsafe"}, {"half.mode", "F34"},
 			{"whole.verdict", "safe"}, {"whole.complete", "true"},
 		},
-		Questions: []Question{{Points: 1, File: true, Aim: edits("half.schedule"), Judge: linesMoved}, {Points: 1, Judge: overlapsRemain}},
+		Questions: []Question{{Points: 1, File: true, Edits: "half.schedule", Judge: linesMoved}, {Points: 1, Choices: yesNo, Judge: overlapsRemain}},
 		Check:     []Step{{Run: "explore -replay {file}", Measure: replayed}},
 	},
 	{

@@ -72,8 +72,10 @@ func yesOrNo(word string) (string, error) {
 	case "n", "否", "不是", "いいえ":
 		return "no", nil
 	}
-	return oneOf(word, "yes", "no")
+	return oneOf(word, yesNo...)
 }
+
+var yesNo = []string{"yes", "no"}
 
 // missing says that the run has not measured what the question is judged by.
 func missing(fact string) (Mark, error) {
@@ -260,6 +262,9 @@ func around(words []string, f Facts) error {
 	return err
 }
 
+// pointsOfGrab are the points at which the holder is stopped in exercise 8.
+var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
+
 // Exercise 8: where the holder was stopped, and rows of a fenced order.
 func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
@@ -289,18 +294,34 @@ func rowsFenced(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "check.rows", f, known{2, "same"}, known{0, "nobody"})
 }
 
+// The six cells of exercise 9, and what each may be.
+var (
+	nineFaults   = []string{"redis-restart", "amnesia"}
+	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
+	nineFields   = cellsOfNine()
+)
+
+func cellsOfNine() (all []string) {
+	for _, fault := range nineFaults {
+		for _, strategy := range nineStrategies {
+			all = append(all, fault+" "+strategy)
+		}
+	}
+	return all
+}
+
 // Exercise 9: six cells, redis-restart first.
 func sixCells(words []string, f Facts) (Mark, error) {
 	var cells [2][3]string
 	wrong := ""
 	for i := range words {
-		fault := []string{"redis-restart", "amnesia"}[i/3]
+		fault := nineFaults[i/3]
 		want := f[fault+"."+nineStrategies[i%3]+".verdict"]
 		word := words[i]
 		if strings.EqualFold(strings.TrimSpace(word), "na") {
 			word = string(catalog.NA)
 		}
-		got, err := oneOf(word, string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA))
+		got, err := oneOf(word, nineVerdicts...)
 		switch {
 		case err != nil:
 			return Mark{}, err
@@ -465,14 +486,6 @@ func handedIn(f Facts, fact string) (was, is handed, err error) {
 		is, err = readHanded(f["handed"])
 	}
 	return was, is, err
-}
-
-// edits wants a schedule to be handed in, which is held against the one in fact.
-func edits(fact string) func([]string, Facts) error {
-	return func(_ []string, f Facts) error {
-		_, _, err := handedIn(f, fact)
-		return err
-	}
 }
 
 func readHanded(text string) (h handed, err error) {

@@ -176,7 +176,7 @@ func TestJudge(t *testing.T) {
 		f := maps.Clone(measured)
 		maps.Copy(f, tt.more)
 		words := []string{tt.answer}
-		if e.Questions[tt.question-1].Words > 1 {
+		if e.Questions[tt.question-1].Words() > 1 {
 			words = strings.Split(tt.answer, ",")
 		}
 		got, err := e.Questions[tt.question-1].Judge(words, f)
@@ -231,7 +231,7 @@ func TestJudgeRefuses(t *testing.T) {
 	} {
 		e, _ := Find(tt.exercise)
 		words := []string{tt.answer}
-		if e.Questions[tt.question-1].Words > 1 {
+		if e.Questions[tt.question-1].Words() > 1 {
 			words = strings.Split(tt.answer, ",")
 		}
 		if m, err := e.Questions[tt.question-1].Judge(words, tt.facts); !errors.Is(err, tt.want) {
@@ -253,14 +253,15 @@ func TestPoints(t *testing.T) {
 		state State
 		want  int
 	}{
-		{one, State{Predicted: "d", Answers: []Answer{{true, 2, 0}}}, 3},
-		{one, State{Predicted: "a", Answers: []Answer{{true, 2, 0}}}, 2},
-		{one, State{Predicted: "d", Answers: []Answer{{true, 2, 1}}}, 2},
-		{one, State{Predicted: "d", Answers: []Answer{{true, 2, 5}}}, 1},
-		{one, State{Predicted: "d", Answers: []Answer{{true, 2, 0}}, Hints: 1}, 2},
-		{two, State{Predicted: "b", Answers: []Answer{{true, 1, 1}, {true, 1, 0}}}, 2},
-		{own, State{Predicted: "b", Answers: []Answer{{true, 3, 0}}, Hints: 3}, 1},
-		{own, State{Predicted: "b", Answers: []Answer{{false, 2, 0}}}, 3},
+		{one, State{Predicted: "d", Ran: true, Answers: []Answer{{Right: true, Best: 2, Wrong: 0}}}, 3},
+		{one, State{Predicted: "a", Ran: true, Answers: []Answer{{Right: true, Best: 2, Wrong: 0}}}, 2},
+		{one, State{Predicted: "d", Ran: true, Answers: []Answer{{Right: true, Best: 2, Wrong: 1}}}, 2},
+		{one, State{Predicted: "d", Ran: true, Answers: []Answer{{Right: true, Best: 2, Wrong: 5}}}, 1},
+		{one, State{Predicted: "d", Ran: true, Answers: []Answer{{Right: true, Best: 2, Wrong: 0}}, Hints: 1}, 2},
+		{two, State{Predicted: "b", Ran: true, Answers: []Answer{{Right: true, Best: 1, Wrong: 1}, {Right: true, Best: 1, Wrong: 0}}}, 2},
+		{own, State{Predicted: "b", Ran: true, Answers: []Answer{{Right: true, Best: 3, Wrong: 0}}, Hints: 3}, 1},
+		{one, State{Predicted: "d", Answers: []Answer{{}}}, 0},
+		{own, State{Predicted: "b", Ran: true, Answers: []Answer{{Right: false, Best: 2, Wrong: 0}}}, 3},
 	} {
 		if got := tt.state.points(tt.e); got != tt.want {
 			t.Errorf("%d %+v: %d points, want %d", tt.e.Number, tt.state, got, tt.want)

@@ -15,11 +15,14 @@ import (
 //go:embed own_lock.go.txt
 var OwnLock string
 
+// ownFile is a lock of one's own, in the folder of its exercise.
+const ownFile = "my.go"
+
 // template writes the file to begin with, unless there is one.
-func (s *Session) template(dir string, f Facts) error {
-	path := filepath.Join(dir, "my.go")
+func (s *Session) template(e Exercise, f Facts) error {
+	path := s.Path(e, ownFile)
 	f["template"] = path
-	err := os.MkdirAll(dir, 0o755)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
 		if _, err = os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			err = os.WriteFile(path, []byte(OwnLock), 0o644)

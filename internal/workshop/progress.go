@@ -33,9 +33,11 @@ type State struct {
 
 // Answer is what became of one question.
 type Answer struct {
-	Right bool `json:"right"`
-	Best  int  `json:"best"`  // points that an answer has brought so far
-	Wrong int  `json:"wrong"` // answers that were wrong; of a file none counts
+	Right bool     `json:"right"`
+	Best  int      `json:"best"`            // points that an answer has brought so far
+	Wrong int      `json:"wrong"`           // answers that were wrong; of a file none counts
+	Given []string `json:"given,omitempty"` // the last answer
+	Last  *Mark    `json:"last,omitempty"`  // what that was worth; nil: there was none
 }
 
 // ReadProgress reads the file, or begins with a seed where there is none. write is how
@@ -97,6 +99,17 @@ func (s *State) done() bool {
 	return s.Predicted != ""
 }
 
+// word is the name of how far it has come.
+func (s *State) word() string {
+	switch {
+	case s.done():
+		return "done"
+	case s.Predicted != "":
+		return "begun"
+	}
+	return "todo"
+}
+
 // points are those of an exercise so far: one for a right first prediction, and what the
 // answers brought, one less for each that was wrong before and for each hint.
 func (s *State) points(e Exercise) int {
@@ -105,7 +118,7 @@ func (s *State) points(e Exercise) int {
 		points += max(0, s.Answers[i].Best-s.Answers[i].Wrong)
 	}
 	points = max(0, points-s.Hints)
-	if s.Predicted == e.Right {
+	if s.Ran && s.Predicted == e.Right { // before, the score would give the answer away
 		points++
 	}
 	return points

@@ -2,6 +2,7 @@ package workshop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,17 +14,20 @@ import (
 	"strings"
 )
 
-// Session leads through exercises in a terminal.
+// Session leads through exercises: it prints them for a terminal, or is asked for a [View]
+// by a page.
 type Session struct {
 	Texts    *Texts
-	Progress *Progress
 	Dir      string // where the commands of exercises write
 	Do       Do
 	Local    bool  // every run is on real servers
 	Servers  error // why there are none; nil: there are
 	Signals  bool  // the system can stop and kill a process
 	Program  string
-	Out      io.Writer
+	Out      io.Writer // what the commands print
+	Told     io.Writer // the sentences; nil: they go to Out
+	Progress *Progress
+	Loud     bool // the commands of Run say how far they are
 }
 
 // columns is how wide text is set.
@@ -32,26 +36,30 @@ const columns = 90
 // say prints sentences.
 func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
 
-func (s *Session) print(indent, text string) {
+func (s *Session) print(indent, text string) { s.printTo(cmp.Or(s.Told, s.Out), indent, text) }
+
+func (s *Session) printTo(w io.Writer, indent, text string) {
 	for i, line := range Wrap(text, columns-Width(indent)) {
 		if i == 1 {
 			indent = strings.Repeat(" ", Width(indent))
 		}
-		fmt.Fprintln(s.Out, strings.TrimRight(indent+line, " "))
+		fmt.Fprintln(w, strings.TrimRight(indent+line, " "))
 	}
 }
 
-// labelled prints a sentence behind a label, and a blank between them where the label ends
-// in no wide character, which has its own.
-func (s *Session) labelled(label, key string, f Facts) {
-	text := s.Texts.Say(label, f)
-	if last := []rune(text); Width(string(last[len(last)-1])) == 1 {
-		text += " "
+// labelled prints a sentence behind a label.
+func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
+
+// join puts a blank between two sentences where the first one ends in no wide character,
+// which has its own.
+func join(first, second string) string {
+	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
+		first += " "
 	}
-	s.print("", text+s.Texts.Say(key, f))
+	return first + second
 }
 
-func (s *Session) blank() { fmt.Fprintln(s.Out) }
+func (s *Session) blank() { s.print("", "") }
 
 // key is that of a sentence of an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
@@ -83,14 +91,7 @@ func (s *Session) List() {
 	row("", head[0], head[1], head[2], head[3])
 	for i, e := range Exercises {
 		state := s.Progress.of(e)
-		word := "ui.todo"
-		switch {
-		case state.done():
-			word = "ui.done"
-		case state.Predicted != "":
-			word = "ui.begun"
-		}
-		row(strconv.Itoa(e.Number), titles[i], strconv.Itoa(e.Minutes), fmt.Sprintf("%d/%d", state.points(e), e.Points()), s.Texts.Say(word, nil))
+		row(strconv.Itoa(e.Number), titles[i], strconv.Itoa(e.Minutes), fmt.Sprintf("%d/%d", state.points(e), e.Points()), s.Texts.Say("ui."+state.word(), nil))
 	}
 	s.blank()
 	points, of := s.Progress.Points()
@@ -142,6 +143,15 @@ func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil)
 // HowTo says which call goes on where nobody can be asked.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.with(e, nil)) }
 
+// predicted is the letter of the first prediction; "": there is none.
+func (s *Session) predicted(e Exercise) string {
+	options, _ := e.drawn(s.Progress.Seed)
+	if i := slices.Index(options, s.Progress.of(e).Predicted); i >= 0 {
+		return letter(i)
+	}
+	return ""
+}
+
 // Predict keeps the first prediction, the letter of an option as it is shown.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.drawn(s.Progress.Seed)
@@ -162,25 +172,33 @@ func (s *Session) Predict(e Exercise, shown string) error {
 // the go command out: a lock that is written there is no package of this module.
 const Folder = "_workshop"
 
-// folder is that of an exercise.
-func (s *Session) folder(e Exercise) string {
-	return filepath.Join(s.Dir, Folder, strconv.Itoa(e.Number))
+// Path is that of an exercise's folder, or of what is in it.
+func (s *Session) Path(e Exercise, names ...string) string {
+	return filepath.Join(append([]string{s.Dir, Folder, strconv.Itoa(e.Number)}, names...)...)
 }
 
+// The folders within an exercise's.
+const (
+	Shown   = "show"  // what its commands have written
+	Checked = "check" // what an answer was judged by
+)
+
 // Run runs the commands of an exercise, and says whether the prediction was right and
-// what to look at.
+// what to look at. Its error wraps ErrEarly if there is no prediction.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.of(e)
-	dir := s.folder(e)
-	if err := os.RemoveAll(filepath.Join(dir, "show")); err != nil {
+	if state.Predicted == "" {
+		return fmt.Errorf("%w: exercise %d has no prediction yet, and it would know the answer after its commands have run", ErrEarly, e.Number)
+	}
+	if err := os.RemoveAll(s.Path(e, Shown)); err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
-	state.Facts["dir"] = filepath.Join(dir, "show")
+	state.Facts["dir"] = s.Path(e, Shown)
 	if err := s.show(ctx, e, state.Facts); err != nil {
 		return err
 	}
 	if e.Own {
-		if err := s.template(dir, state.Facts); err != nil {
+		if err := s.template(e, state.Facts); err != nil {
 			return err
 		}
 	}
@@ -188,15 +206,23 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	if err := s.Progress.Save(); err != nil {
 		return err
 	}
-	f := s.with(e, nil)
+	for _, text := range s.differs(e) {
+		s.print("", join(text, s.Texts.Say("ui.how.again", s.with(e, nil))))
+		s.blank()
+	}
+	s.Recall(e)
+	return nil
+}
+
+// differs says in which facts a run has come to something else than the texts say.
+func (s *Session) differs(e Exercise) (all []string) {
+	facts := s.Progress.of(e).Facts
 	for _, c := range e.Claims {
-		if got, measured := state.Facts[c.Fact]; measured && got != c.Value {
-			s.say("ui.differs", Facts{"fact": c.Fact, "got": got, "want": c.Value, "program": s.Program, "n": f["n"]})
-			s.blank()
+		if got, measured := facts[c.Fact]; measured && got != c.Value {
+			all = append(all, s.Texts.Say("ui.differs", Facts{"fact": c.Fact, "got": got, "want": c.Value}))
 		}
 	}
-	s.verdict(e, f)
-	return nil
+	return all
 }
 
 // show runs the commands of an exercise, and keeps what they print: it is longer than a
@@ -213,44 +239,53 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 		return fmt.Errorf("workshop: %w", err)
 	}
 	defer func() { err = errors.Join(err, printed.Close()) }()
-	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed))
+	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed), !s.Loud)
 }
 
 // printedFile has what the commands of an exercise have printed.
 const printedFile = "printed.txt"
 
-// verdict says what became of the prediction, and what to look at.
-func (s *Session) verdict(e Exercise, f Facts) {
-	predicted := s.Progress.of(e).Predicted
-	mark := "✗ "
-	if predicted == e.Right {
-		mark = "✓ "
-	}
-	s.print(mark, s.Texts.Say(key(e, "why."+predicted), f))
+// Recall says what became of the prediction, and what to look at.
+func (s *Session) Recall(e Exercise) {
+	state := s.Progress.of(e)
+	s.print(sign(state.Predicted == e.Right), s.why(e))
 	s.blank()
-	s.labelled("ui.look", key(e, "look"), f)
+	s.labelled("ui.look", s.look(e))
 	s.blank()
 	if len(e.Show) > 0 {
-		s.say("ui.printed", Facts{"printed": filepath.Join(s.folder(e), "show", printedFile)})
+		s.say("ui.printed", Facts{"printed": s.Path(e, Shown, printedFile)})
 		s.blank()
 	}
 }
 
+func sign(right bool) string {
+	if right {
+		return "✓ "
+	}
+	return "✗ "
+}
+
+func (s *Session) why(e Exercise) string {
+	return s.Texts.Say(key(e, "why."+s.Progress.of(e).Predicted), s.with(e, nil))
+}
+
+func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.with(e, nil)) }
+
 // steps runs commands, prints what they print to out, and takes their facts.
-func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer) error {
+func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		if why := s.lacks(step.Needs); why != "" {
-			s.print("", s.Texts.Say(why, Facts{"command": s.Program + " " + strings.Join(arguments(step.Run, f), " ")}))
+			s.printTo(out, "", s.Texts.Say(why, Facts{"command": s.command(step, f)}))
 			if step.Instead != nil {
-				s.say("ui.instead", nil)
+				s.printTo(out, "", s.Texts.Say("ui.instead", nil))
 			}
-			s.blank()
-			if err := s.steps(ctx, step.Instead, f, out); err != nil {
+			fmt.Fprintln(out)
+			if err := s.steps(ctx, step.Instead, f, out, quiet); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := s.step(ctx, step, f, out); err != nil {
+		if err := s.step(ctx, step, f, out, quiet); err != nil {
 			return err
 		}
 	}
@@ -268,9 +303,12 @@ func (s *Session) lacks(n Need) string {
 	return ""
 }
 
-func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer) error {
+func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, quiet bool) error {
 	args := s.arguments(step, f)
-	fmt.Fprintf(out, "$ %s %s\n\n", s.Program, strings.Join(args, " "))
+	if quiet && !slices.Contains([]string{"workshop", "run"}, args[0]) {
+		args = append(args, "-quiet")
+	}
+	fmt.Fprintf(out, "%s%s %s\n\n", Prompt, s.Program, strings.Join(args, " "))
 	o, err := s.Do(ctx, args, out)
 	if err != nil {
 		return err
@@ -279,26 +317,51 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer) e
 	return step.Measure(o, f)
 }
 
-// arguments are the words of a command, with where it writes and on what it runs.
-func (s *Session) arguments(step Step, f Facts) []string {
+// Prompt is before a command, where it stands in what the commands print.
+const Prompt = "$ "
+
+// command is a step as it would be typed. What only a command before it can say is left
+// open.
+func (s *Session) command(step Step, f Facts) string {
+	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
+	return slots.ReplaceAllString(text, "…")
+}
+
+// commands are those that steps run.
+func (s *Session) commands(steps []Step, f Facts) (all []string) {
+	for _, step := range steps {
+		if s.lacks(step.Needs) != "" {
+			all = append(all, s.commands(step.Instead, f)...)
+			continue
+		}
+		all = append(all, s.command(step, f))
+	}
+	return all
+}
+
+// words are those of a command, with on what it runs.
+func (s *Session) words(step Step, f Facts) []string {
 	args := arguments(step.Run, f)
-	switch args[0] {
-	case "explore":
-		if !slices.Contains(args, "-replay") {
-			args = append(args, "-out", f["dir"])
-		}
-		args = append(args, "-quiet")
-	case "workshop", "run":
-		if args[0] == "workshop" && s.Local {
-			args = append(args, "-stack", "local")
-		}
-	default:
-		if s.Local && !slices.Contains(args, "-stack") {
-			args = append(args, "-stack", "local")
-		}
-		args = append(args, "-out", s.fresh(f["dir"]), "-quiet")
+	if s.Local && !slices.Contains([]string{"explore", "run"}, args[0]) && !slices.Contains(args, "-stack") {
+		args = append(args, "-stack", "local")
 	}
 	return args
+}
+
+// arguments are the words of a command, with where it writes.
+func (s *Session) arguments(step Step, f Facts) []string {
+	args := s.words(step, f)
+	switch args[0] {
+	case "workshop", "run":
+		return args
+	case "explore":
+		if slices.Contains(args, "-replay") {
+			return args
+		}
+		return append(args, "-out", f["dir"])
+	default:
+		return append(args, "-out", s.fresh(f["dir"]))
+	}
 }
 
 // fresh is a folder in dir that no run has written to.
@@ -317,11 +380,18 @@ func (s *Session) Questions(e Exercise) []string {
 	for i := range e.Questions {
 		text := ""
 		if !s.Progress.of(e).Answers[i].Right {
-			text = s.Texts.Say(key(e, question(i)+".ask"), s.with(e, nil))
+			text = s.asks(e, i)
+			if e.Questions[i].Edits != "" {
+				text = join(text, s.Texts.Say("ui.how.file", nil))
+			}
 		}
 		asked = append(asked, text)
 	}
 	return asked
+}
+
+func (s *Session) asks(e Exercise, i int) string {
+	return s.Texts.Say(key(e, question(i)+".ask"), s.with(e, nil))
 }
 
 // Print prints what Questions returned, in lines.
@@ -333,15 +403,18 @@ func question(i int) string { return "q" + strconv.Itoa(i+1) }
 const Leave = "-"
 
 // Answer judges the answers, one for each question or [Leave], and says why. Its errors
-// wrap ErrAnswer where one is neither right nor wrong.
+// wrap ErrAnswer where one is neither right nor wrong, and ErrEarly where nothing has run.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.of(e)
+	if !state.Ran {
+		return fmt.Errorf("%w: the commands of exercise %d have not run yet, and its answers are judged by what they measure", ErrEarly, e.Number)
+	}
 	if len(answers) != len(e.Questions) {
 		return fmt.Errorf("%w: %d answers to %d questions; want one for each, - for one that is left", ErrAnswer, len(answers), len(e.Questions))
 	}
 	for i, q := range e.Questions {
-		if !left(answers[i]) && len(answers[i]) != q.words() {
-			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.words())
+		if !left(answers[i]) && len(answers[i]) != q.Words() {
+			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.Words())
 		}
 	}
 	var shown bytes.Buffer // what the commands print would give a wrong answer its right one
@@ -366,7 +439,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 	}
 	for i, m := range marks {
 		if m != nil {
-			s.mark(e, i, *m)
+			s.mark(e, i, answers[i], *m)
 		}
 	}
 	if err := s.Progress.Save(); err != nil {
@@ -381,7 +454,7 @@ func left(words []string) bool { return len(words) == 1 && (words[0] == Leave ||
 // check runs what the answers are judged by. What is handed in is shown as it goes.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.of(e).Facts
-	f["dir"] = filepath.Join(s.folder(e), "check")
+	f["dir"] = s.Path(e, Checked)
 	if err := os.RemoveAll(f["dir"]); err != nil {
 		return fmt.Errorf("workshop: %w", err)
 	}
@@ -397,6 +470,11 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 				return fmt.Errorf("%w: %w", ErrAnswer, err)
 			}
 			f["file"], f["handed"] = answers[i][0], string(text)
+		}
+		if q.Edits != "" {
+			if _, _, err := handedIn(f, q.Edits); err != nil {
+				return err
+			}
 		}
 		switch {
 		case q.Aim != nil:
@@ -415,7 +493,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	if !asked || slices.ContainsFunc(e.Questions, func(q Question) bool { return q.File }) {
 		return nil
 	}
-	return s.steps(ctx, e.Check, f, shown)
+	return s.steps(ctx, e.Check, f, shown, true)
 }
 
 // handedIn plays a file that was handed in.
@@ -424,7 +502,7 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 		s.say("ui.building", nil)
 		s.blank()
 	}
-	err := s.steps(ctx, e.Check, f, s.Out)
+	err := s.steps(ctx, e.Check, f, s.Out, true)
 	if refused := (RefusedError{}); errors.As(err, &refused) {
 		f["own.refused"] = refused.Why
 		s.print("", refused.Why)
@@ -441,22 +519,24 @@ type RefusedError struct{ Why string }
 func (e RefusedError) Error() string { return e.Why }
 
 // mark keeps what an answer was worth, and says why.
-func (s *Session) mark(e Exercise, i int, m Mark) {
+func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	a := &s.Progress.of(e).Answers[i]
-	a.Best = max(a.Best, m.Points)
+	a.Best, a.Given, a.Last = max(a.Best, m.Points), given, &m
+	if a.Right = m.Why == right; !a.Right && !e.Questions[i].File {
+		a.Wrong++
+	}
+	s.print(sign(a.Right), s.said(e, i, m))
+	s.blank()
+}
+
+// said is why an answer was right or wrong.
+func (s *Session) said(e Exercise, i int, m Mark) string {
 	f := s.with(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
 	if m.Why == other && !s.Texts.Has(why) {
 		why = "ui.wrong"
 	}
-	sign := "✗ "
-	if a.Right = m.Why == right; a.Right {
-		sign = "✓ "
-	} else if !e.Questions[i].File {
-		a.Wrong++
-	}
-	s.print(sign, s.Texts.Say(why, f))
-	s.blank()
+	return s.Texts.Say(why, f)
 }
 
 // Conclude prints the moral once nothing is left, and the score.
@@ -469,7 +549,7 @@ func (s *Session) Conclude(e Exercise) {
 		s.say("ui.again", f)
 		return
 	}
-	s.labelled("ui.moral", key(e, "moral"), f)
+	s.labelled("ui.moral", s.moral(e))
 	s.blank()
 	s.say("ui.earned", f)
 	if s.Progress.Next() != 0 {
@@ -477,8 +557,7 @@ func (s *Session) Conclude(e Exercise) {
 	}
 }
 
-// Recall says again what a prediction and a run have come to.
-func (s *Session) Recall(e Exercise) { s.verdict(e, s.with(e, nil)) }
+func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.with(e, nil)) }
 
 // Hint prints the next hint, which costs a point.
 func (s *Session) Hint(e Exercise) error {
@@ -493,11 +572,19 @@ func (s *Session) Hint(e Exercise) error {
 	case state.Hints < e.Hints:
 		state.Hints++
 	}
-	for i := range state.Hints {
-		s.print("• ", s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.with(e, nil)))
+	for _, text := range s.hints(e) {
+		s.print("• ", text)
 	}
 	if state.Hints == e.Hints {
 		s.say("ui.hint.last", nil)
 	}
 	return s.Progress.Save()
+}
+
+// hints are those that were asked for.
+func (s *Session) hints(e Exercise) (all []string) {
+	for i := range s.Progress.of(e).Hints {
+		all = append(all, s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.with(e, nil)))
+	}
+	return all
 }

@@ -23,9 +23,13 @@ import (
 	"grablab/internal/replay"
 )
 
-// ErrAnswer says that what was given is no answer to the question, so that it is
-// neither right nor wrong.
-var ErrAnswer = errors.New("workshop: no answer")
+var (
+	// ErrAnswer says that what was given is no answer to the question, so that it is
+	// neither right nor wrong.
+	ErrAnswer = errors.New("workshop: no answer")
+	// ErrEarly says that something else comes first.
+	ErrEarly = errors.New("workshop: too early")
+)
 
 // Outcome is what a command has come to: one of these.
 type Outcome struct {
@@ -80,21 +84,24 @@ type Step struct {
 // Question is what is asked after the run. Judge holds the words of an answer
 // against the facts.
 type Question struct {
-	Points int
-	Words  int  // of which an answer consists; 0: one
-	File   bool // the answer is a file, which may be handed in again and again
+	Points  int
+	Fields  []string // what each word of an answer is about; nil: it consists of one
+	Choices []string // what a word may be; nil: a figure, or a file
+	File    bool     // the answer is a file, which may be handed in again and again
+	Edits   string   // the fact that has the schedule which is to be edited; "": the file is a lock
 	// Aim notes what the commands of the check need of the answer. nil: nothing.
 	Aim   func(words []string, f Facts) error
 	Judge func(words []string, f Facts) (Mark, error)
 }
 
-func (q Question) words() int { return max(q.Words, 1) }
+// Words is of how many an answer consists.
+func (q Question) Words() int { return max(len(q.Fields), 1) }
 
 // Mark is what an answer is worth, and the key of the sentence that says why, after
 // that of the question.
 type Mark struct {
-	Points int
-	Why    string
+	Points int    `json:"points"`
+	Why    string `json:"why"`
 }
 
 // Claim is what the sentences of an exercise take for granted of its facts.
@@ -129,7 +136,7 @@ func (e Exercise) Points() int {
 func (e Exercise) Words() int {
 	n := 0
 	for _, q := range e.Questions {
-		n += q.words()
+		n += q.Words()
 	}
 	return n
 }
