@@ -98,6 +98,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) int
 	}
 	cfg.Explore = func(ctx context.Context, asked lab.Search) (report.Found, error) { return s.search(ctx, worker, asked) }
 	cfg.Fill, cfg.Replay = s.fill, replayFound
+	cfg.Workshop = s.workshopOf()
 	err = lab.Serve(ctx, cfg)
 	switch {
 	case errors.Is(err, order.ErrBadDSN), errors.Is(err, stack.ErrRefused):

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -283,5 +284,43 @@ func awaitHealthy(t *testing.T, url string) {
 		if time.Now().After(end) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Stop, and Ctrl-C of the lab, in the middle of an exercise end it with what it has
+// started.
+func TestLabWorkshopInterrupted(t *testing.T) {
+	l := startLab(t)
+	l.awaitIdle()
+	l.post("1/predict", `{"lang":"en","letter":"a"}`)
+	for _, how := range []struct {
+		name string
+		end  func()
+	}{{"Stop", func() { l.post("stop", `{}`) }}, {"Ctrl-C", l.end}} {
+		before := childrenOf(t, l.cmd.Process.Pid)
+		l.post("1/run", `{"lang":"en"}`)
+		var children []child
+		for end := time.Now().Add(20 * time.Second); len(children) < 4; { // the step, its reaper and two instances
+			if time.Now().After(end) {
+				t.Fatalf("%s: it has the children %v: %+v", how.name, children, l.job())
+			}
+			children = nil
+			for _, c := range childrenOf(t, l.cmd.Process.Pid) {
+				if pid, err := strconv.Atoi(c.pid); err == nil && !slices.Contains(before, c) {
+					children = append(append(children, c), childrenOf(t, pid)...)
+				}
+			}
+		}
+		how.end()
+		awaitNone(t, children)
+		if how.name == "Stop" {
+			if j := l.job(); j.Running || !j.Stopped || j.Problem != "" {
+				t.Errorf("the job is %+v", j)
+			}
+		}
+	}
+	progress, err := workshop.ReadProgress(filepath.Join(l.cmd.Dir, resultsDir, progressFile), 0, replaceFile)
+	if err != nil || progress.Exercises[1].Predicted == "" || progress.Exercises[1].Ran {
+		t.Errorf("%+v, %v", progress, err)
 	}
 }

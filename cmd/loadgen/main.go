@@ -68,6 +68,7 @@ func commands() []command {
 		{"lab", "a live page: grabs at a rate or by hand, faults, drawings, schedules", labCommand},
 		{"workshop", "twelve exercises: predict, run, look, answer", workshopCommand},
 		{exploreWorkerCommand, "", exploreWorkerMain},
+		{stepCommand, "", stepMain},
 		{fleet.Command, "", instance.Main},
 		{lockbench.WorkerCommand, "", lockbench.WorkerMain},
 	}

@@ -172,6 +172,9 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	if err := s.Progress.Save(); err != nil { // what was drawn stays
+		return err
+	}
 	if w.number == 0 {
 		s.List()
 		return nil
@@ -201,9 +204,6 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	}
 	if w.given["seed"] && progress.Seed != w.seed {
 		return nil, fmt.Errorf("%w: -seed %d: the progress in %s has begun with %d; begin anew with -reset", errUsage, w.seed, path, progress.Seed)
-	}
-	if err := progress.Save(); err != nil {
-		return nil, err
 	}
 	s := &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,

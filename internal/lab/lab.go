@@ -26,6 +26,7 @@ import (
 	"grablab/internal/order"
 	"grablab/internal/report"
 	"grablab/internal/stack"
+	"grablab/internal/workshop"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -45,6 +46,10 @@ type Config struct {
 	// Replay forces the text of a schedule on real servers, and writes its steps as they
 	// happen; nil: the page cannot.
 	Replay func(ctx context.Context, schedule string, steps io.Writer) (Forced, error)
+
+	// Workshop is a session of it in a language, whose commands say to progress how far
+	// they are; nil: the page has no such view.
+	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
 	Say   func(format string, a ...any) // what is worth telling the user
@@ -108,6 +113,7 @@ type Lab struct {
 	stop    func()      // ends the run; nil: none is under way
 	busy    occupation
 	matrix  matrix
+	lessons lessons
 	running sync.WaitGroup
 	hand    int64 // the order that is grabbed by hand; 0: there is none
 	inHand  sync.WaitGroup
@@ -199,6 +205,7 @@ func (l *Lab) close() error {
 	defer l.op.Unlock()
 	l.endRun()
 	l.StopFilling()
+	l.lessons.ending.Wait() // ctx is done
 	var errs []error
 	if l.fleet != nil {
 		errs = append(errs, l.releaseHand(context.Background()), l.fleet.Close())

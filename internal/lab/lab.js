@@ -6,6 +6,7 @@ import { choose } from "./choose.js";
 import { live } from "./live.js";
 import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
+import { workshop } from "./workshop.js";
 
 // The views, in the order of the navigation and of the keys 1 to 5. Each is a section of
 // index.html with that id. begin fills it once the lab has answered; what it returns may
@@ -16,6 +17,7 @@ const views = [
   { id: "live", name: "Live", begin: live },
   { id: "matrix", name: "Matrix", begin: matrix, isThere: (menu) => Boolean(menu.table) },
   { id: "schedules", name: "Schedules", begin: schedules, isThere: (menu) => menu.explored.length > 0 },
+  { id: "workshop", name: "Workshop", begin: workshop, isThere: (menu) => menu.workshop },
   { id: "choose", name: "Choose", begin: choose },
 ];
 

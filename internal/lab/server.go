@@ -51,6 +51,7 @@ type menu struct {
 	Table      []choice             `json:"table"`     // strategies that a matrix can have; none: there is no such view
 	Struck     []choice             `json:"struck"`    // faults of a matrix
 	Questions  []whichlock.Question `json:"questions"` // that lead to a lock
+	Workshop   bool                 `json:"workshop"`  // there is one
 	First      Settings             `json:"first"`
 	MaxRate    int                  `json:"max_rate"`
 	Drivers    int                  `json:"drivers"`
@@ -102,6 +103,7 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc(choosePath(), shows(choose))
 	mux.HandleFunc("POST /api/replay", starts(l, func(r *http.Request, s Replay) (any, error) { return l.replay(r.Context(), s) }))
 	mux.HandleFunc("POST /api/explore", starts(l, func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
+	l.handleWorkshop(mux)
 	return l.guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
@@ -178,7 +180,7 @@ func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// mostAsked is more than any schedule has.
+// mostAsked is more than any schedule has, or a lock of one's own.
 const mostAsked = 64 << 10
 
 // starts is a call that starts something: it bears the page's token, and its body is In.
@@ -201,7 +203,7 @@ func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.Handle
 }
 
 func (l *Lab) menu(w http.ResponseWriter, _ *http.Request) {
-	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil}
+	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
 	m.Table, m.Struck = l.matrixMenu()
 	m.Questions = whichlock.Questions
 	for _, f := range Faults {

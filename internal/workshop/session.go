@@ -131,6 +131,22 @@ func letter(place int) string { return string(rune('a' + place)) }
 // Predicted says whether there is a prediction.
 func (s *Session) Predicted(e Exercise) bool { return s.Progress.of(e).Predicted != "" }
 
+// MayRun says why the commands of an exercise must not run yet. Its error wraps ErrEarly.
+func (s *Session) MayRun(e Exercise) error {
+	if s.Predicted(e) {
+		return nil
+	}
+	return fmt.Errorf("%w: exercise %d is predicted before its commands run", ErrEarly, e.Number)
+}
+
+// MayAnswer says why an exercise must not be answered yet. Its error wraps ErrEarly.
+func (s *Session) MayAnswer(e Exercise) error {
+	if s.Ran(e) {
+		return nil
+	}
+	return fmt.Errorf("%w: exercise %d is answered after its commands have run", ErrEarly, e.Number)
+}
+
 // Done says whether nothing is left to answer.
 func (s *Session) Done(e Exercise) bool { return s.Progress.of(e).done() }
 
@@ -187,8 +203,8 @@ const (
 // what to look at. Its error wraps ErrEarly if there is no prediction.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.of(e)
-	if state.Predicted == "" {
-		return fmt.Errorf("%w: exercise %d has no prediction yet, and it would know the answer after its commands have run", ErrEarly, e.Number)
+	if err := s.MayRun(e); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(s.Path(e, Shown)); err != nil {
 		return fmt.Errorf("workshop: %w", err)
@@ -406,8 +422,8 @@ const Leave = "-"
 // wrap ErrAnswer where one is neither right nor wrong, and ErrEarly where nothing has run.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.of(e)
-	if !state.Ran {
-		return fmt.Errorf("%w: the commands of exercise %d have not run yet, and its answers are judged by what they measure", ErrEarly, e.Number)
+	if err := s.MayAnswer(e); err != nil {
+		return err
 	}
 	if len(answers) != len(e.Questions) {
 		return fmt.Errorf("%w: %d answers to %d questions; want one for each, - for one that is left", ErrAnswer, len(answers), len(e.Questions))
@@ -546,7 +562,7 @@ func (s *Session) Conclude(e Exercise) {
 	f := s.with(e, Facts{"points": strconv.Itoa(state.points(e)), "of": strconv.Itoa(e.Points()),
 		"score": strconv.Itoa(points), "all": strconv.Itoa(of), "next": strconv.Itoa(s.Progress.Next())})
 	if !state.done() {
-		s.say("ui.again", f)
+		s.print("", join(s.Texts.Say("ui.again", f), s.Texts.Say("ui.how.ask", f)))
 		return
 	}
 	s.labelled("ui.moral", s.moral(e))

@@ -61,6 +61,17 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 // Keys are those of all sentences, sorted.
 func (t *Texts) Keys() []string { return slices.Sorted(maps.Keys(t.byKey)) }
 
+// Under are the sentences whose keys begin with a prefix, by the rest of their keys.
+func (t *Texts) Under(prefix string) map[string]string {
+	all := map[string]string{}
+	for key, text := range t.byKey {
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			all[rest] = text
+		}
+	}
+	return all
+}
+
 // Has says whether there is a sentence.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 

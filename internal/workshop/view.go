@@ -84,7 +84,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	f := s.with(e, nil)
 	v := View{
 		Line: s.Overview().Exercises[e.Number-1], Ask: s.Texts.Say(key(e, "ask"), f), Words: s.Texts.Say(key(e, "words"), f),
-		Predicted: s.predicted(e), Commands: s.commands(e.Show, state.Facts), Own: e.Own, Ran: state.Ran,
+		Predicted: s.predicted(e), Commands: append([]string{}, s.commands(e.Show, state.Facts)...), Own: e.Own, Ran: state.Ran,
 		Questions: []Asked{}, Hints: []string{},
 	}
 	options, _ := e.drawn(s.Progress.Seed)

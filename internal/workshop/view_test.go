@@ -40,6 +40,9 @@ func viewed(t *testing.T, s *Session, e Exercise) (v View, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(string(b), "null") {
+		t.Errorf("%d: a list is missing: %s", e.Number, b)
+	}
 	return v, string(b)
 }
 
@@ -191,9 +194,9 @@ func TestKeep(t *testing.T) {
 func TestLocated(t *testing.T) {
 	for text, want := range map[string]string{
 		"-file does not compile: # grablab/internal/grab/lock\n/tmp/a/my.go:30:17: undefined: foo\nmy.go:31: too": "30 undefined: foo; 31 too",
-		"workshop: no answer: line 12: \"A flies\": want a step": `12 "A flies": want a step`,
-		"-file: results/my.go:1:1: expected 'package'":          "1 expected 'package'",
-		"mine: does not lock what nobody has":                   "",
+		"workshop: no answer: line 12: \"A flies\": want a step":                                                  `12 "A flies": want a step`,
+		"-file: results/my.go:1:1: expected 'package'":                                                            "1 expected 'package'",
+		"mine: does not lock what nobody has":                                                                     "",
 	} {
 		var got []string
 		for _, p := range Located(text) {

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"grablab/internal/proc"
+	"grablab/internal/stack"
+	"grablab/internal/workshop"
+)
+
+// stepCommand is the hidden subcommand by which this program is a child of a lab, which
+// runs one command of an exercise.
+const stepCommand = "workshop-step"
+
+// stepDone is what a child writes to the file that it is given.
+type stepDone struct {
+	Outcome workshop.Outcome
+	Refused string // why a lock of one's own is none
+}
+
+// workshopOf returns how the page of the lab gets a session: with the progress that
+// loadgen workshop keeps, and commands in a child each. There a lock that was handed in
+// meets none of the lab's own strategies, and the lab outlives whatever a command does.
+func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
+	seed := newWorkshopSettings().seed // of a progress that begins: one, however often the page looks
+	return func(lang string, progress io.Writer) (*workshop.Session, error) {
+		w := newWorkshopSettings()
+		if w.lang, w.seed = lang, seed; s.kind == stack.Local {
+			w.kind = stack.Local
+		}
+		session, err := w.session(io.Discard, progress)
+		if err != nil {
+			return nil, err
+		}
+		session.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
+			return doInChild(ctx, args, out, progress)
+		}
+		return session, nil
+	}
+}
+
+// cleanUpTime is how long a command that was stopped may take to end what it has started.
+const cleanUpTime = 30 * time.Second
+
+// doInChild runs a command of this program in a child, which ends with this process, or
+// when ctx does: it reads its standard input to the end.
+func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return o, err
+	}
+	dir, err := os.MkdirTemp("", "loadgen-step-")
+	if err != nil {
+		return o, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "outcome.json")
+	var said strings.Builder
+	cmd := exec.CommandContext(ctx, exe, append([]string{stepCommand, file}, args...)...)
+	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(stderr, &said)
+	proc.Apart(cmd) // a Ctrl-C is for the lab, which ends it
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return o, err
+	}
+	cmd.Cancel, cmd.WaitDelay = stdin.Close, cleanUpTime
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return o, ctx.Err()
+	case err != nil && said.Len() > 0:
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		return o, errors.New(strings.TrimPrefix(lines[len(lines)-1], "loadgen: "))
+	case err != nil:
+		return o, fmt.Errorf("that command ended with %w", err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return o, err
+	}
+	var done stepDone
+	if err := json.Unmarshal(text, &done); err != nil {
+		return o, err
+	}
+	if done.Refused != "" {
+		return o, workshop.RefusedError{Why: done.Refused}
+	}
+	return done.Outcome, nil
+}
+
+// stepMain is the child.
+func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) < 2 {
+		return complain(stderr, fmt.Errorf("%w: %s is for a lab", errUsage, stepCommand))
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // until the lab closes it, or has ended
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	var done stepDone
+	var err error
+	done.Outcome, err = doCommand(ctx, args[1:], stdout, stderr)
+	if refused := (workshop.RefusedError{}); errors.As(err, &refused) {
+		done.Refused, err = refused.Why, nil
+	}
+	if err == nil {
+		var text []byte
+		if text, err = json.Marshal(done); err == nil {
+			err = os.WriteFile(args[0], text, 0o600)
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case err != nil:
+		return complain(stderr, err)
+	}
+	return exitDone
+}
