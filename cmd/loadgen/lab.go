@@ -60,8 +60,8 @@ func labHelp(w io.Writer) {
 Starts a stack and two instances, and serves a page that shows them: grabs at a rate or by
 hand, a fault that strikes, who believes to hold the lock and who does, orders that turn
 red at their second row, the keys in Redis, the matrix of strategies and faults as it is
-filled, and the schedules of every strategy. FILE is a Go file of package lock, whose
-strategies can be explored there, too. Ctrl-C ends all of it.
+filled, the schedules of every strategy, and the workshop. FILE is a Go file of package
+lock, whose strategies can be explored there, too. Ctrl-C ends all of it.
 
 `)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -65,7 +65,7 @@ func commands() []command {
 		{"report", "render result folders again", reportCommand},
 		{"compare", "what differs between two results: verdicts, and whether anything is slower", compareCommand},
 		{"explain", "what a failure mode, a fault, a property, a strategy or a word of the tables is", explainCommand},
-		{"lab", "a live page: grabs at a rate or by hand, faults, drawings, schedules", labCommand},
+		{"lab", "a live page: grabs at a rate or by hand, faults, drawings, schedules, the workshop", labCommand},
 		{"workshop", "twelve exercises: predict, run, look, answer", workshopCommand},
 		{exploreWorkerCommand, "", exploreWorkerMain},
 		{stepCommand, "", stepMain},

@@ -239,7 +239,7 @@ export function workshop(menu, ask) {
       const fresh = own && job.printed && !refused && (checks || goes || job.problem || job.stopped);
       const printed = fresh ? job.printed : checks ? "" : view.printed || "";
       const pre = exercise.querySelector(output);
-      pre.hidden = checks && printed === "";
+      pre.hidden = printed === "" && (checks || !view.predicted);
       if (pre.textContent === printed) continue;
       pre.textContent = printed;
       pre.scrollTop = goes ? pre.scrollHeight : 0;
