@@ -25,7 +25,7 @@ export function svg(name, attrs, ...children) {
 export const list = (x) => (Array.isArray(x) ? x : []);
 
 // Sizes in px.
-const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
+const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, COLUMN_LEAST = 26, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
 
 // positions maps those of the diagram to px: events at least LEAST apart, what is between
 // them to scale, and a long time without any folded.
@@ -122,7 +122,7 @@ function draw(d, width) {
     if (!down) across += LANE;
     const rows = list(lane.rows).map((row) => {
       const at = across;
-      across += down ? Math.min(COLUMN, (width - 70) / Math.max(1, nRows)) : ROW;
+      across += down ? Math.max(COLUMN_LEAST, Math.min(COLUMN, (width - 70) / Math.max(1, nRows))) : ROW;
       return { row, mid: (at + across) / 2, size: across - at };
     });
     if (down && rows.length === 0) across += 24;
@@ -133,7 +133,7 @@ function draw(d, width) {
   const room = down ? Math.max(300, Math.min(900, 26 * (list(d.steps).length + 8))) : width - start - end;
   const { x, length, folds, times } = positions(d, room);
   const P = (t, r) => (down ? [r, start + t] : [start + t, r]);
-  const W = down ? width : start + length + end, H = down ? start + length + end : across + 20;
+  const W = down ? Math.max(width, across + 20) : start + length + end, H = down ? start + length + end : across + 20;
   const root = svg("svg", { width: W, height: H, viewBox: `0 0 ${Math.round(W)} ${Math.round(H)}`, role: "img", "aria-label": String(d.title || "diagram") });
   const box = (cls, t0, t1, r0, r1, title, rx) => {
     const [xa, ya] = P(t0, r0), [xb, yb] = P(t1, r1);
@@ -214,7 +214,7 @@ function draw(d, width) {
     const at = x(d.lost);
     root.append(line("loss", at, at, top - 6, bottom));
     const [lx, ly] = P(at, bottom);
-    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, width - 78), y: ly + 4 }, "▶ lost here")
+    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + 4 }, "▶ lost here")
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, "▶ lost here"));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {
@@ -314,6 +314,12 @@ export function picture() {
       width = Math.floor(canvas.clientWidth);
       if (width === 0) return;
       const drawn = draw(d, width);
+      const wide = Number(drawn.root.getAttribute("width")) > width + 1; // then it can be scrolled, by keys too
+      drawn.root.classList.toggle("wide", wide);
+      for (const [name, value] of Object.entries({ tabindex: 0, role: "region", "aria-label": String(d.title || "diagram") })) {
+        if (wide) canvas.setAttribute(name, value);
+        else canvas.removeAttribute(name);
+      }
       p.move = drawn.move;
       canvas.replaceChildren(drawn.root);
       const words = [...drawn.used].sort().join();
