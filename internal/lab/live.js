@@ -5,6 +5,9 @@ import { el, picture, ms } from "./diagram.js";
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
+// winners says who has won an order, if any driver has.
+const winners = ({ rows }, none) => (rows.length === 0 ? none : `${rows.slice(0, -1).join(", ")}${rows.length > 1 ? " and " : ""}${rows.at(-1)} won`);
+
 export function live(menu, ask) {
   const form = $("controls");
   const problem = (text) => setText($("problem"), text || "");
@@ -102,7 +105,7 @@ export function live(menu, ask) {
       const d = await ask("api/orders/" + shown);
       seen = now;
       drawnAt = performance.now();
-      setText($("watched"), `Order ${shown}: ${tile.rows.length === 0 ? "nobody has it" : tile.rows.join(", ") + (tile.rows.length > 1 ? " all won" : " won")}`);
+      setText($("watched"), `Order ${shown}: ${winners(tile, "nobody has it")}`);
       pic.show(d);
     } catch {
       seen = ""; // it is not among the last any more
@@ -128,7 +131,7 @@ export function live(menu, ask) {
       const sign = { double: "✗", won: "✓", open: "·" }[kind];
       setText(b, `${sign} ${id}${t.by_hand ? " by hand" : ""}`);
       b.className = kind;
-      b.setAttribute("aria-label", `order ${id}: ${t.rows.length === 0 ? "open" : t.rows.join(" and ") + (t.rows.length > 1 ? " both won" : " won")}`);
+      b.setAttribute("aria-label", `order ${id}: ${winners(t, "open")}`);
       b.setAttribute("aria-pressed", String(id === shown));
     }
     const all = [...boxes.values()];
