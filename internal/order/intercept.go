@@ -16,6 +16,7 @@ const (
 	LockRowCall  CallKind = "lock row"
 	LockNameCall CallKind = "lock name"
 	CloseCall    CallKind = "close"
+	HeldCall     CallKind = "held"
 )
 
 // Call is one call that a grab makes to its store: what was asked and, once it
@@ -33,6 +34,7 @@ type Call struct {
 
 	// What came of it.
 	Order  Order // of a ReadCall
+	Held   int   // of a HeldCall
 	Locked bool  // of a LockRowCall or a LockNameCall
 	Err    error
 }
@@ -56,6 +58,10 @@ type interceptedStore struct {
 
 func (s interceptedStore) Create(ctx context.Context, count int) (int64, error) {
 	return s.s.Create(ctx, count)
+}
+
+func (s interceptedStore) CreateStock(ctx context.Context, count, units int) (int64, error) {
+	return s.s.CreateStock(ctx, count, units)
 }
 
 func (s interceptedStore) Ledger(ctx context.Context, first int64, count int) ([]Grab, error) {
@@ -113,6 +119,15 @@ func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Orde
 	return c.Order, err
 }
 
+func (r interceptedRows) Held(ctx context.Context, id, driver int64) (int, error) {
+	c := &Call{Kind: HeldCall, Over: r.over}
+	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {
+		c.Held, err = r.rows.Held(ctx, id, driver)
+		return err
+	})
+	return c.Held, err
+}
+
 func (r interceptedRows) Claim(ctx context.Context, claim Claim, g Guard) error {
 	return r.around.call(ctx, &Call{Kind: ClaimCall, Over: r.over, Claim: claim, Guard: g}, func(ctx context.Context) error {
 		return r.rows.Claim(ctx, claim, g)
@@ -125,7 +140,7 @@ func (a Around) call(ctx context.Context, c *Call, send func(context.Context) er
 		return c.Err
 	})
 	if err != nil && !errors.Is(err, c.Err) { // a reply that is lost brings no value
-		c.Order, c.Locked = Order{}, false
+		c.Order, c.Held, c.Locked = Order{}, 0, false
 	}
 	return err
 }

@@ -27,14 +27,24 @@ type memOrder struct {
 
 // Create implements Store.
 func (m *Mem) Create(ctx context.Context, count int) (int64, error) {
-	if err := errors.Join(checkCount(count), ctx.Err()); err != nil {
+	return m.CreateStock(ctx, count, 1)
+}
+
+// CreateStock implements Store.
+func (m *Mem) CreateStock(ctx context.Context, count, units int) (int64, error) {
+	if err := errors.Join(checkCount(count, units), ctx.Err()); err != nil {
 		return 0, err
+	}
+	var fresh Order
+	if units > 1 {
+		fresh.Units, fresh.Stock = int64(units), int64(units)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	first := int64(len(m.orders)) + 1
 	for i := range count {
-		m.orders = append(m.orders, &memOrder{Order: Order{ID: first + int64(i)}})
+		fresh.ID = first + int64(i)
+		m.orders = append(m.orders, &memOrder{Order: fresh})
 	}
 	return first, nil
 }
@@ -60,6 +70,11 @@ func (m *Mem) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 // Claim implements Rows.
 func (m *Mem) Claim(ctx context.Context, c Claim, g Guard) error {
 	return (&memTx{m: m}).Claim(ctx, c, g)
+}
+
+// Held implements Rows.
+func (m *Mem) Held(ctx context.Context, id, driver int64) (int, error) {
+	return (&memTx{m: m}).Held(ctx, id, driver)
 }
 
 // Begin implements Store.
@@ -196,6 +211,22 @@ func (t *memTx) Read(ctx context.Context, id int64, fence uint64) (Order, error)
 	return read, err
 }
 
+func (t *memTx) Held(ctx context.Context, id, driver int64) (int, error) {
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	return len(t.m.rowsOf(id, driver)), t.alive(ctx)
+}
+
+// rowsOf is what the ledger has of one driver and one order.
+func (m *Mem) rowsOf(id, driver int64) (his []Grab) {
+	for _, g := range m.grabs {
+		if g.Order == id && g.Driver == driver {
+			his = append(his, g)
+		}
+	}
+	return his
+}
+
 func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
 	if err := c.validate(g); err != nil {
 		return err
@@ -213,13 +244,19 @@ func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
 	row := t.row(c.Order)
 	now := row.Order
 	now.Fence = row.fence
+	if c.Stock > 0 && !g.LooksFirst() && g != Decrement {
+		if err := c.judgeLimit(t.m.rowsOf(c.Order, c.Driver)); err != nil {
+			return err
+		}
+	}
 	if err := c.judge(now, g); err != nil {
 		return err
 	}
 	for _, r := range t.rows {
 		r.Fence = r.fence
 	}
-	row.Status, row.Driver = Grabbed, c.Driver
+	row.sell(c, g)
+	row.Driver = c.Driver
 	if g == FenceWrite {
 		row.Fence = c.Fence
 	}

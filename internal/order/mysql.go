@@ -83,9 +83,12 @@ func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.S
 // says how many they are get consecutive ids from InnoDB in every lock mode,
 // those of several statements do not. A cluster that steps its ids by more than
 // one is found out by the look at what was written.
-func createMySQL(ctx context.Context, tx *sql.Conn, count int) (int64, error) {
-	values := strings.Repeat(",(UTC_TIMESTAMP(6))", count)[1:]
-	res, err := tx.ExecContext(ctx, "INSERT INTO orders (created_at) VALUES "+values)
+func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
+	columns, value := "created_at", ",(UTC_TIMESTAMP(6))"
+	if units > 1 {
+		columns, value = "created_at, units, stock", fmt.Sprintf(",(UTC_TIMESTAMP(6),%d,%d)", units, units)
+	}
+	res, err := tx.ExecContext(ctx, "INSERT INTO orders ("+columns+") VALUES "+strings.Repeat(value, count)[1:])
 	if err != nil {
 		return 0, err
 	}

@@ -28,6 +28,9 @@ var (
 	ErrNotFound = errors.New("order: not found")
 	// ErrTaken says that a claim wrote nothing, because a driver has the order.
 	ErrTaken = errors.New("order: taken")
+	// ErrLimit is an ErrTaken for a driver who has as many units of the order as
+	// one may have.
+	ErrLimit = fmt.Errorf("%w: the driver has as many units as one may have", ErrTaken)
 	// ErrStale says that the database has seen a newer fencing token than the
 	// one presented. Nothing was written: a near miss.
 	ErrStale = errors.New("order: stale fencing token")
@@ -42,10 +45,28 @@ type Order struct {
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
 	// Fence is the highest fencing token that the row has seen.
 	Fence uint64 `json:"fence"`
+	// Units is how many of the item the order was opened with, and Stock how many are
+	// left by its counter: below 0, it was sold too often. Both are 0 of an order of
+	// one unit, whose status says whether it is left.
+	Units int64 `json:"units,omitempty"`
+	Stock int64 `json:"-"`
 }
 
-// Grab is one row of the ledger. Two of them on one order are a double-grab;
-// no unique key prevents it, so that it is recorded as the fact that it is.
+// Left is how many units the row says are left.
+func (o Order) Left() int64 {
+	switch {
+	case o.Units > 0:
+		return o.Stock
+	case o.Status == Open:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// Grab is one row of the ledger: one unit of an order. More of them than the order has
+// units are double-grabs; no unique key prevents them, so that they are recorded as the
+// fact that they are.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
 	Order    int64     `gorm:"column:order_id" json:"-"` // the order that shows it names it
@@ -65,26 +86,41 @@ type Claim struct {
 	Strategy string
 	Token    string // unique to the attempt, so that its own row can be told from any other
 	Fence    uint64 // fencing token of the lease; 0 where the lock has none
+
+	// Of an order of several units: how many were left when it was read, which is at
+	// least 1, and how many of them one driver may have; 0: 1. Of an order of one unit
+	// Stock is 0.
+	Stock     int64
+	PerDriver int
 }
+
+// limit is how many units of an order the driver may have.
+func (c Claim) limit() int { return max(c.PerDriver, 1) }
 
 // Guard is the condition under which a claim writes.
 type Guard string
 
-// The guards, from the article's to the one that stops a paused holder.
+// The guards, from the article's to the one that stops a paused holder. Of an order of
+// several units, those that compare nothing but tokens write what was read less one.
 const (
-	// Naive writes by primary key alone, as the article does.
+	// Naive writes by primary key alone, as the article does. What was read less one
+	// may be what another driver has written meanwhile: a lost update.
 	Naive Guard = "naive"
-	// Guarded writes only while the order is open.
+	// Guarded writes only while the order is open: takes one off where there is one.
 	Guarded Guard = "guarded"
 	// FenceWrite compares the token at the write alone. It looks fenced and is
 	// not: a read that raises nothing protects blind writes only.
 	FenceWrite Guard = "fence-write"
 	// Fenced raises the row's token before the read and compares it at the write.
 	Fenced Guard = "fenced"
+	// Decrement takes one off the counter, whatever it says: no update is lost, and
+	// nothing is refused. It looks at no driver's units either: it is for those who have
+	// decided elsewhere. Of an order of one unit it is Naive.
+	Decrement Guard = "decrement"
 )
 
 // Guards lists every guard.
-var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced}
+var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced, Decrement}
 
 // GuardNames lists the names of all guards.
 func GuardNames() []string {
@@ -105,6 +141,14 @@ func ParseGuard(name string) (Guard, error) {
 
 // NeedsFence says whether the guard is meaningless without a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
+
+// LooksFirst says whether how many units the driver has is looked at when the order is
+// read, and not in the transaction that writes: two requests of one driver may then both
+// find that he has none.
+func (g Guard) LooksFirst() bool { return g == Naive }
+
+// absolute says whether the guard writes what was read less one.
+func (g Guard) absolute() bool { return g != Decrement && g != Guarded }
 
 // Shows is what the guard shows of an order that failed under it.
 func (g Guard) Shows() catalog.Facts {
@@ -127,6 +171,9 @@ type Rows interface {
 	// unless it wraps ErrNotWritten. A claim whose commit was not answered is
 	// looked for in the ledger first, for as long as LookAgain.
 	Claim(ctx context.Context, c Claim, g Guard) error
+
+	// Held is how many units of the order the driver has, by the ledger.
+	Held(ctx context.Context, id, driver int64) (int, error)
 }
 
 // ErrNotWritten marks the error of a claim that surely wrote nothing.
@@ -136,8 +183,12 @@ var ErrNotWritten = errors.New("order: not written")
 type Store interface {
 	Rows
 
-	// Create opens count fresh orders with consecutive ids and returns the first.
+	// Create opens count fresh orders of one unit, with consecutive ids, and returns
+	// the first.
 	Create(ctx context.Context, count int) (first int64, err error)
+
+	// CreateStock is Create for orders of so many units each.
+	CreateStock(ctx context.Context, count, units int) (first int64, err error)
 
 	// Ledger returns the ledger rows of count orders from first on, in the
 	// order in which they were written.

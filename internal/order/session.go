@@ -149,22 +149,32 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 // write sets the order's winner and appends to the ledger. Whether the guard
 // let it is told by the number of rows; what stood in the way, by a second look.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
-	set, args := "", []any{Grabbed, c.Driver}
+	sold, args := c.sold(g)
+	set, args := "", append(args, c.Driver)
 	if g == FenceWrite {
 		set, args = ", fence = ?", append(args, c.Fence)
 	}
 	where, more := c.condition(g)
-	up := tx.Exec("UPDATE orders SET status = ?, driver_id = ?, grabbed_at = "+x.now+set+" WHERE id = ?"+where,
+	up := tx.Exec("UPDATE orders SET "+sold+", driver_id = ?, grabbed_at = "+x.now+set+" WHERE id = ?"+where,
 		append(append(args, c.Order), more...)...)
 	if up.Error != nil {
 		return fmt.Errorf("order: claim: %w", up.Error)
+	}
+	if c.Stock > 0 && !g.LooksFirst() && g != Decrement {
+		his, err := rowsOf(tx, c.Order, c.Driver)
+		if err == nil {
+			err = c.judgeLimit(his)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if up.RowsAffected == 0 {
 		o, err := find(tx.Clauses(forUpdate), c.Order)
 		if err == nil {
 			err = c.judge(o, g)
 		}
-		if err == nil && g != Naive {
+		if err == nil && g != Naive && g != Decrement {
 			err = fmt.Errorf("order: guard %s let nothing through, for no reason to be seen", g)
 		}
 		if err != nil {

@@ -34,7 +34,7 @@ type dialect struct {
 	version  string // query for name and number
 	begin    string // statement
 
-	create func(ctx context.Context, tx *sql.Conn, count int) (first int64, err error)
+	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }
 
 // Options of Connect. The zero value of a field is its default.
@@ -155,9 +155,20 @@ func (s *SQL) Claim(ctx context.Context, c Claim, g Guard) error {
 	return x.Claim(ctx, c, g)
 }
 
+// Held implements Rows.
+func (s *SQL) Held(ctx context.Context, id, driver int64) (int, error) {
+	his, err := rowsOf(s.gorm.WithContext(ctx), id, driver)
+	return len(his), err
+}
+
 // Create implements Store.
 func (s *SQL) Create(ctx context.Context, count int) (first int64, err error) {
-	if err := checkCount(count); err != nil {
+	return s.CreateStock(ctx, count, 1)
+}
+
+// CreateStock implements Store.
+func (s *SQL) CreateStock(ctx context.Context, count, units int) (first int64, err error) {
+	if err := checkCount(count, units); err != nil {
 		return 0, err
 	}
 	x, err := s.session(ctx)
@@ -166,7 +177,7 @@ func (s *SQL) Create(ctx context.Context, count int) (first int64, err error) {
 	}
 	defer x.close()
 	err = x.transact(ctx, func(*gorm.DB) error {
-		first, err = s.create(ctx, x.conn, count)
+		first, err = s.create(ctx, x.conn, count, units)
 		return err
 	})
 	if err != nil {
@@ -198,6 +209,19 @@ func find(db *gorm.DB, id int64) (Order, error) {
 		return o, fmt.Errorf("order: read: %w", because(db.Statement.Context, err))
 	}
 	return o, nil
+}
+
+// rowsOf is what the ledger has of one driver and one order. In the transaction that has
+// the order's row locked it is the newest state: InnoDB takes its snapshot with the first
+// plain read. A locking read would lock the gap behind the order's rows as well, where
+// the claims of its neighbours append: they would block each other for good. TiDB, which
+// alone reads what stands in the comment, takes its snapshot earlier and locks no gaps.
+func rowsOf(db *gorm.DB, id, driver int64) (his []Grab, err error) {
+	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&his).Error
+	if err != nil {
+		return nil, fmt.Errorf("order: the driver's units: %w", because(db.Statement.Context, err))
+	}
+	return his, nil
 }
 
 // forUpdate reads as a transaction must: the newest state, locked. A plain read

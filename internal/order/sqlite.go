@@ -100,9 +100,10 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 
 // createSQLite opens count orders. There is no other writer meanwhile, so the ids
 // are consecutive.
-func createSQLite(ctx context.Context, tx *sql.Conn, count int) (int64, error) {
+func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
+	stock := sql.NullInt64{Int64: int64(units), Valid: units > 1}
 	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+
-		" INSERT INTO orders (created_at) SELECT "+sqliteNow+" FROM n", count)
+		" INSERT INTO orders (created_at, units, stock) SELECT "+sqliteNow+", ?, ? FROM n", count, stock, stock)
 	if err != nil {
 		return 0, err
 	}

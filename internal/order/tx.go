@@ -142,6 +142,14 @@ func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error)
 	}
 }
 
+func (t *sqlTx) Held(ctx context.Context, id, driver int64) (int, error) {
+	his, err := rowsOf(t.db(ctx), id, driver)
+	if err != nil && t.begun {
+		t.discard(err)
+	}
+	return len(his), err
+}
+
 func (t *sqlTx) Close(ctx context.Context) error {
 	defer t.unpin()
 	defer t.close()

@@ -3,6 +3,7 @@ package storetest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -97,6 +98,10 @@ var wrong = []struct {
 	{"opens any number", opensAny, []string{"create refuses"}},
 	{"cannot be cancelled", uncancelled, []string{"cancelled", "row lock and writers", "session cancelled"}},
 	{"refuses without a word", mute, []string{"session or refusal"}},
+	{"sells from the counter of others", relative, []string{"lost update", "stock guards"}},
+	{"forgets whose units they are", forgetsHolders, []string{"per driver", "two requests of one driver"}},
+	{"opens one unit", opensOne, []string{"stock", "stock refuses", "stock together"}},
+	{"knows no retry", renames, []string{"stock retried"}},
 	{"locks nothing", locksNothing, []string{"row lock", "row lock handed on", "row lock and writers", "name lock", "name lock handed on", "session rolls back"}},
 }
 
@@ -242,6 +247,52 @@ type muter struct{ order.Store }
 func mute(s order.Store) order.Store { return muter{s} }
 
 func (s muter) Begin(context.Context) (order.Tx, error) { return nil, order.ErrUnsupported }
+
+type relativeStore struct{ order.Store }
+
+func relative(s order.Store) order.Store { return relativeStore{s} }
+
+// Claim takes one off the counter under every guard that compares nothing.
+func (s relativeStore) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
+	if g == order.Naive && c.Stock > 0 {
+		g = order.Decrement
+	}
+	return s.Store.Claim(ctx, c, g)
+}
+
+type holderForgetter struct{ order.Store }
+
+func forgetsHolders(s order.Store) order.Store { return holderForgetter{s} }
+
+func (s holderForgetter) Held(context.Context, int64, int64) (int, error) { return 0, nil }
+
+func (s holderForgetter) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
+	c.PerDriver = 1000
+	return s.Store.Claim(ctx, c, g)
+}
+
+type oneOpener struct{ order.Store }
+
+func opensOne(s order.Store) order.Store { return oneOpener{s} }
+
+func (s oneOpener) CreateStock(ctx context.Context, count, _ int) (int64, error) {
+	return s.Store.Create(ctx, count)
+}
+
+type renamer struct {
+	order.Store
+	claims *atomic.Int64
+}
+
+func renames(s order.Store) order.Store { return renamer{s, new(atomic.Int64)} }
+
+// Claim gives each claim a token of its own, so that none is known again.
+func (s renamer) Claim(ctx context.Context, c order.Claim, g order.Guard) error {
+	if c.Stock > 0 && c.Token != "" {
+		c.Token = fmt.Sprint(c.Token, s.claims.Add(1))
+	}
+	return s.Store.Claim(ctx, c, g)
+}
 
 type unlocked struct{ order.Store }
 

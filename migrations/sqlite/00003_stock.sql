@@ -1,0 +1,8 @@
+-- +goose Up
+-- NULL, both: the order has one unit, and its status says whether it is left.
+ALTER TABLE orders ADD COLUMN units INTEGER; -- opened with
+ALTER TABLE orders ADD COLUMN stock INTEGER; -- left; below 0: sold once too often
+
+-- +goose Down
+ALTER TABLE orders DROP COLUMN stock;
+ALTER TABLE orders DROP COLUMN units;
