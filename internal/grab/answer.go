@@ -51,10 +51,15 @@ type verdict struct {
 	reason  string // "": the outcome says it all
 }
 
+// PerDriver is the reason of a Taken to a driver who has as many units of the order as
+// one may have. It says nothing of how many are left.
+const PerDriver = "per_driver"
+
 // verdicts go by what ended a grab: the first whose error matches.
 var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
+	{order.ErrLimit, http.StatusConflict, Taken, PerDriver},
 	{order.ErrTaken, http.StatusConflict, Taken, ""},
 	{lock.ErrBusy, http.StatusLocked, Busy, ""},
 	{order.ErrNotFound, http.StatusNotFound, Failed, "not_found"},

@@ -110,10 +110,13 @@ func (a *attempt) underLock(ctx context.Context) error {
 	if row.Status != order.Open {
 		return order.ErrTaken
 	}
+	if err := a.mayHave(holding, rows, row); err != nil {
+		return err
+	}
 	if err := sleep(holding, a.cfg.Work); err != nil {
 		return err
 	}
-	return a.claim(holding, rows, lease)
+	return a.claim(holding, rows, lease, row.Stock)
 }
 
 // How long the steps may take that must not be cut short: undoing a lock for a
@@ -231,10 +234,27 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, err
 }
 
+// mayHave looks how many units of an order of several the driver has, under a guard that
+// does not when it writes.
+func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order) error {
+	if row.Units == 0 || !a.lock.guard.LooksFirst() {
+		return nil
+	}
+	ctx, end := a.scope.Enter(ctx, tap.Read)
+	defer end()
+
+	held, err := rows.Held(ctx, a.Order, a.Driver)
+	if err == nil && held >= max(a.cfg.PerDriver, 1) {
+		err = order.ErrLimit
+	}
+	return err
+}
+
 // claim looks once more whether the lease still stands, and writes on a
 // context that neither its loss nor a client that hangs up can cancel: the
 // outcome would be unknown.
-func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease) error {
+// stock is what was read to be left of an order of several units.
+func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.lastLook(ctx, lease); err != nil {
 		return err
 	}
@@ -246,7 +266,7 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease) 
 	a.record(history.Invoke, history.Claim, nil)
 	err := rows.Claim(ctx, order.Claim{
 		Order: a.Order, Driver: a.Driver, Fence: a.fence, Token: a.token,
-		Instance: a.cfg.Instance, Strategy: a.lock.Name,
+		Instance: a.cfg.Instance, Strategy: a.lock.Name, Stock: stock, PerDriver: a.cfg.PerDriver,
 	}, a.lock.guard)
 	switch {
 	case err == nil, errors.Is(err, order.ErrTaken), errors.Is(err, order.ErrStale), errors.Is(err, order.ErrNotWritten):

@@ -176,6 +176,7 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 // the order in which it was written.
 type OrderView struct {
 	order.Order
+	Stock *int64       `json:"stock,omitempty"` // units left, by the counter; absent: an order of one unit
 	Grabs []order.Grab `json:"grabs"`
 }
 
@@ -189,18 +190,24 @@ func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 		return nil, err
 	}
 	ledger, err := a.cfg.Orders.Ledger(ctx, id, 1)
-	return OrderView{row, append([]order.Grab{}, ledger...)}, err // [] and not null
+	view := OrderView{Order: row, Grabs: append([]order.Grab{}, ledger...)} // [] and not null
+	if row.Units > 0 {
+		view.Stock = &row.Stock
+	}
+	return view, err
 }
 
 // OrdersView is the body of the answer to POST /orders.
 type OrdersView struct {
 	FirstID int64 `json:"first_id"`
 	Count   int   `json:"count"`
+	Stock   int   `json:"stock,omitempty"` // units of each; absent: one
 }
 
 func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
 	var body struct {
-		Count int `json:"count"`
+		Count int  `json:"count"`
+		Stock *int `json:"stock"`
 	}
 	if err := readBody(c, &body); err != nil {
 		return nil, err
@@ -208,8 +215,19 @@ func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
 	if body.Count < 1 || body.Count > maxOrders {
 		return nil, badRequest("bad_body", "count must be from 1 to %d, as in {\"count\": 100}", maxOrders)
 	}
-	first, err := a.cfg.Orders.Create(ctx, body.Count)
-	return OrdersView{first, body.Count}, err
+	if body.Stock == nil {
+		body.Stock = new(1)
+	}
+	if *body.Stock < 1 || *body.Stock > order.MaxStock {
+		return nil, badRequest("bad_body", "stock must be from 1 to %d units, as in {\"count\": 100, \"stock\": 5}", order.MaxStock)
+	}
+	view := OrdersView{Count: body.Count}
+	if *body.Stock > 1 {
+		view.Stock = *body.Stock
+	}
+	var err error
+	view.FirstID, err = a.cfg.Orders.CreateStock(ctx, body.Count, *body.Stock)
+	return view, err
 }
 
 // StrategyView is one strategy, as GET /strategies tells of it.

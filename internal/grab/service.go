@@ -31,6 +31,8 @@ type Config struct {
 	Guard    order.Guard      // "": each strategy's own
 	OnLost   OnLost           // "": Abort
 	History  history.Recorder // nil: nothing is recorded
+	// PerDriver is how many units of an order of several one driver may have; 0: 1.
+	PerDriver int
 
 	Find func(name string) (lock.Strategy, error) // nil: lock.Find
 }

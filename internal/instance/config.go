@@ -47,6 +47,7 @@ type Config struct {
 	Timeout     time.Duration // of a request
 	Guard       order.Guard   // "": each strategy's own
 	OnLost      grab.OnLost
+	PerDriver   int           // units of an order of several that one driver may have
 	ClockOffset time.Duration // how far the wall clock that strategies see is ahead
 
 	Events     string // file; "": none is written
@@ -87,6 +88,7 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.TextVar((*duration)(&cfg.Timeout), "timeout", duration(time.Minute), "give up a request after `DURATION`")
 	fs.StringVar((*string)(&cfg.Guard), "guard", "", "write under guard `NAME`: "+strings.Join(order.GuardNames(), ", ")+" (default: the strategy's own)")
 	fs.StringVar((*string)(&cfg.OnLost), "on-lost", string(grab.Abort), "when a lease is lost, `abort` the grab or ignore it")
+	fs.IntVar(&cfg.PerDriver, "per-driver", 1, "a driver may have `N` units of an order that has several")
 	fs.TextVar((*duration)(&cfg.ClockOffset), "clock-offset", duration(0), "strategies see a wall clock that is `DURATION` ahead")
 	fs.StringVar(&cfg.Events, "events", "", "append what happens, as JSON lines, to `FILE`")
 	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
@@ -153,6 +155,9 @@ func (cfg Config) validate() error {
 	}
 	if cfg.OnLost != grab.Abort && cfg.OnLost != grab.Ignore {
 		return fmt.Errorf("-on-lost %q: want %s or %s", cfg.OnLost, grab.Abort, grab.Ignore)
+	}
+	if cfg.PerDriver < 1 {
+		return fmt.Errorf("-per-driver %d: want at least 1", cfg.PerDriver)
 	}
 	for _, d := range []struct {
 		flag       string

@@ -19,7 +19,7 @@ import (
 func TestParse(t *testing.T) {
 	defaults := instance.Config{
 		Addr: "127.0.0.1:8004", DB: instance.DefaultDB, MaxConns: 64, Strategy: "setnx",
-		Work: time.Second, TTL: 30 * time.Second, Timeout: time.Minute, OnLost: grab.Abort,
+		Work: time.Second, TTL: 30 * time.Second, Timeout: time.Minute, OnLost: grab.Abort, PerDriver: 1,
 	}
 	tests := []struct {
 		name string
@@ -30,13 +30,13 @@ func TestParse(t *testing.T) {
 		{"defaults", nil, nil, func(*instance.Config) {}},
 		{
 			"flags", strings.Fields(`-addr :9000 -instance a -db sqlite:x -max-db-conns 8 -redis r:1 -redlock a:1,m@b:2 -zk z:1,y:2 -etcd e:1
-				-strategy none -work 0 -ttl 1m30s -wait 2s -timeout 5s -guard guarded -on-lost ignore -clock-offset -3s -events e -admin-token t`),
+				-strategy none -work 0 -ttl 1m30s -wait 2s -timeout 5s -guard guarded -on-lost ignore -per-driver 2 -clock-offset -3s -events e -admin-token t`),
 			nil, func(c *instance.Config) {
 				*c = instance.Config{
 					Addr: ":9000", Instance: "a", DB: "sqlite:x", MaxConns: 8, Redis: []string{"r:1"}, Redlock: []string{"a:1", "m@b:2"},
 					ZooKeeper: []string{"z:1", "y:2"}, Etcd: []string{"e:1"},
 					Strategy: "none", TTL: 90 * time.Second, Wait: 2 * time.Second, Timeout: 5 * time.Second,
-					Guard: order.Guarded, OnLost: grab.Ignore, ClockOffset: -3 * time.Second, Events: "e", AdminToken: "t",
+					Guard: order.Guarded, OnLost: grab.Ignore, PerDriver: 2, ClockOffset: -3 * time.Second, Events: "e", AdminToken: "t",
 				}
 			},
 		},
@@ -110,6 +110,7 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-redis a:1 -sentinel b:1 -sentinel-master m", []string{"-redis and -sentinel", "one of the two"}},
 		{"-strategy nope", []string{"-strategy", `"nope"`, "none, mutex, setnx"}},
 		{"-guard nope", []string{"-guard", `"nope"`, "naive, guarded"}},
+		{"-per-driver 0", []string{"-per-driver", "at least 1"}},
 		{"-on-lost nope", []string{"-on-lost", `"nope"`, "abort or ignore"}},
 		{"-instance " + strings.Repeat("a", 65), []string{"-instance aaa", "at most 64"}},
 		{"-max-db-conns 1", []string{"-max-db-conns", `"1"`, "at least 2"}},

@@ -144,7 +144,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 
 	service, err := grab.New(grab.Config{
 		Instance: cfg.Instance, Orders: orders, Lock: newEnv(cfg, clients, orders, now, log),
-		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, History: recorder,
+		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, PerDriver: cfg.PerDriver, History: recorder,
 	})
 	if errors.Is(err, lock.ErrUnreachable) {
 		return err

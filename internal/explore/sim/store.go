@@ -49,9 +49,18 @@ func textOfCall(c *order.Call) string {
 		if c.Order.Status != order.Open {
 			status = fmt.Sprintf("grabbed by driver %d", c.Order.Driver)
 		}
+		if c.Order.Units > 0 {
+			status = fmt.Sprintf("%d of %d left", c.Order.Stock, c.Order.Units)
+		}
 		return "read the order" + withFence(c.Fence) + ": " + status + withFence(c.Order.Fence) + refused(c.Err)
 	case order.ClaimCall:
-		return fmt.Sprintf("write driver %d as the winner, %s", c.Claim.Driver, c.Guard) + withFence(c.Claim.Fence) + refused(c.Err)
+		what := fmt.Sprintf("write driver %d as the winner, %s", c.Claim.Driver, c.Guard)
+		if c.Claim.Stock > 0 {
+			what = fmt.Sprintf("sell a unit to driver %d, %s", c.Claim.Driver, c.Guard)
+		}
+		return what + withFence(c.Claim.Fence) + refused(c.Err)
+	case order.HeldCall:
+		return fmt.Sprintf("count the units of the driver: %d", c.Held) + refused(c.Err)
 	case order.LockRowCall:
 		return fmt.Sprintf("lock the row: %t", c.Locked)
 	case order.LockNameCall:

@@ -1,0 +1,90 @@
+package grab_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/order"
+)
+
+// An order of several units is sold until none is left, one unit to a driver. The answers
+// and what GET shows are as the API's description has them.
+func TestSellsItsStock(t *testing.T) {
+	for _, strategy := range []string{"setnx", "mysql-cas", "setnx-fenced", "setnx-fence-write"} {
+		t.Run(strategy, func(t *testing.T) {
+			r := newRig(t, settings{grab: grab.Config{Strategy: strategy}})
+			if w := r.call(t, request("POST", "/orders", `{"count":1,"stock":2}`)); w.Body.String() != `{"first_id":101,"count":1,"stock":2}` {
+				t.Fatal(w.Body)
+			}
+			for i, want := range []struct {
+				driver  int
+				outcome grab.Outcome
+				reason  string
+				shown   string
+			}{
+				{1, grab.Grabbed, "", `"status":0,"driver_id":1,`},
+				{1, grab.Taken, grab.PerDriver, `"units":2,"stock":1`},
+				{2, grab.Grabbed, "", `"units":2,"stock":0`},
+				{3, grab.Taken, "", `"status":1,"driver_id":2,`},
+			} {
+				a := answerOf(t, r.call(t, request("POST", "/orders/101/grab", fmt.Sprintf(`{"driver_id":%d}`, want.driver))))
+				if a.Outcome != want.outcome || a.Reason != want.reason {
+					t.Errorf("grab %d: %+v, want %s %s", i+1, a, want.outcome, want.reason)
+				}
+				if w := r.call(t, request("GET", "/orders/101", "")); !strings.Contains(w.Body.String(), want.shown) {
+					t.Errorf("after grab %d: %s, want …%s…", i+1, w.Body, want.shown)
+				}
+			}
+		})
+	}
+}
+
+// The naive guard looks how many units a driver has before the work: two requests of his
+// both find none. A guard that looks when it writes gives him one.
+func TestTwoRequestsOfOneDriver(t *testing.T) {
+	for strategy, want := range map[string]int{"none": 2, "mysql-cas": 1} {
+		t.Run(strategy, func(t *testing.T) {
+			r := newRig(t, settings{grab: grab.Config{Strategy: strategy, Work: 200 * time.Millisecond}})
+			id, err := r.store.CreateStock(t.Context(), 1, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan struct{})
+			for range 2 {
+				go func() {
+					r.ServeHTTP(httptest.NewRecorder(), request("POST", fmt.Sprintf("/orders/%d/grab", id), `{"driver_id":42}`))
+					done <- struct{}{}
+				}()
+			}
+			<-done
+			<-done
+			if held, err := r.store.Held(t.Context(), id, 42); err != nil || held != want {
+				t.Errorf("the driver has %d units, %v, want %d", held, err, want)
+			}
+		})
+	}
+}
+
+// With -per-driver 2 a driver has two units, and no third.
+func TestPerDriver(t *testing.T) {
+	for _, strategy := range []string{"setnx", "mysql-cas"} {
+		r := newRig(t, settings{grab: grab.Config{Strategy: strategy, PerDriver: 2}})
+		id, err := r.store.CreateStock(t.Context(), 1, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{"", "", grab.PerDriver} {
+			a := answerOf(t, r.call(t, request("POST", fmt.Sprintf("/orders/%d/grab", id), `{"driver_id":42}`)))
+			if a.Reason != want {
+				t.Errorf("%s, grab %d: %+v, want reason %q", strategy, i+1, a, want)
+			}
+		}
+		if o, err := r.store.Read(t.Context(), id, 0); err != nil || o.Stock != 3 || o.Status != order.Open {
+			t.Errorf("%s: the row is %+v, %v", strategy, o, err)
+		}
+	}
+}
