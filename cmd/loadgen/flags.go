@@ -75,6 +75,7 @@ func (s *settings) topics() []topic {
 		{"The load (defaults: of scenario rush)", []option{
 			{"orders", "N", "orders of each cell", one(&s.Orders, wholeNumber(1, maxOrders))},
 			{"drivers", "N", "drivers after each order", one(&s.Drivers, wholeNumber(1, maxRequests))},
+			{"stock", "N", "units of each order; more than one only without faults", one(&s.Stock, wholeNumber(1, order.MaxStock))},
 			{"rate", "R", "requests a second over all instances", one(&s.Rate, parseRate)},
 			{"duration", "D", "instead of -orders: as many as fit at -rate", one(&s.Duration, atLeast(time.Millisecond))},
 			{"timeout", "D", "a client gives up after this", one(&s.Timeout, between(time.Millisecond, time.Hour))},
@@ -89,6 +90,7 @@ func (s *settings) topics() []topic {
 			{"ttl", "D", "how long a lock lives without renewal", one(&s.TTL, atLeast(time.Millisecond))},
 			{"wait", "D", "how long a driver waits for the lock; 0 tries once", one(&s.Wait, atLeast(0))},
 			{"guard", "NAME", "how the winner is written: " + strings.Join(order.GuardNames(), ", ") + " (default: the strategy's own)", one(&s.Guard, parseGuard)},
+			{"per-driver", "N", "units that one driver may have of an order that has several", one(&s.PerDriver, wholeNumber(1, order.MaxStock))},
 			{"on-lost", "ACTION", "when a lease is lost: abort, ignore", one(&s.OnLost, parseOnLost)},
 			{"clock-offset", "D", "added to the wall clock of the second instance", one(&s.ClockOffset, parseDuration)},
 		}},
@@ -180,6 +182,7 @@ func defaults(scenario string) *settings {
 	s.Strategies, _ = parseStrategies("core")
 	s.Faults = []catalog.Fault{catalog.NoFault}
 	s.OnLost = grab.Abort
+	s.Stock, s.PerDriver = max(s.Stock, 1), 1
 	return s
 }
 

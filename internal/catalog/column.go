@@ -51,6 +51,12 @@ var Columns = []Word{
 	{"cost", []string{"costs"}, "what a strategy takes: time, or requests that are answered in a second"},
 	{"commands", nil, "sent to the lock's servers by its clients"},
 
+	// A sale: orders of several units.
+	{"sold", nil, "rows of the ledger: units of orders that have several"},
+	{"sold out", []string{"sold_out_ms"}, "time since the load began until the last unit was answered for; ?: not every order was sold out"},
+	{"in order", []string{"in_order"}, "share of the units sold that went to one of the first drivers to come, of whom there is one a unit: 100 % is first come, first served"},
+	{"per_driver", []string{"per driver", "over_limit"}, "a reason of taken: the driver has as many units of the order as -per-driver lets one have"},
+
 	// The highest rate.
 	{"highest rate held", []string{"highest rate held, a second", "held"}, "requests a second at which all were answered, in time as p99 bounds it; 0: not even the least that was tried"},
 	{"req/s", nil, "requests a second"},

@@ -10,7 +10,10 @@ type Word struct {
 // Words are those whose meaning a reader has to know.
 var Words = []Word{
 	{"grab", []string{"grabs"}, "in a table, a row of the ledger `grabs`, written in the transaction that sets the order's status. The ledger has no unique key on the order, so that a double-grab is recorded as the fact that it is"},
-	{"double", []string{"double-grab", "double_grabs"}, "rows in the ledger beyond the first of their order"},
+	{"double", []string{"double-grab", "double_grabs"}, "rows in the ledger beyond the first of their order, or, where it has several units, beyond these: oversold"},
+	{"oversold", nil, "of an order of several units: rows of the ledger beyond its units. With one unit it is the word double"},
+	{"undersold", nil, "units left at the end of an order although drivers were refused after its last sale, by `taken` or by an error"},
+	{"lost update", []string{"lost updates", "lost_updates"}, "the ledger has a row, and the counter of the order has not gone down by it: two drivers read the same number, and both wrote it less one"},
 	{"phantom grab", []string{"phantom", "phantom_grabs"}, "a client was told `grabbed`, and the ledger has no such row"},
 	{"unacknowledged grab", []string{"unacknowledged", "unacknowledged_grabs"}, "a row of the ledger whose client got no such answer"},
 	{"overlap", []string{"overlaps"}, "two holders of one order's lock inside their critical sections at once, as the instances recorded it. A lock can overlap without a double-grab: a guard or a fence may refuse the second write"},
@@ -32,8 +35,8 @@ type VerdictEntry struct {
 // Verdicts are those of a cell, the first that applies.
 var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses; it is not run"},
-	{Unsafe, "a double-grab in the ledger"},
-	{Stuck, "an order that no fresh driver can grab any more, although the load has ended and the fault is healed"},
+	{Unsafe, "a double-grab in the ledger, or more units to a driver than one may have"},
+	{Stuck, "an order, or a unit of it, that no fresh driver can grab any more, although the load has ended and the fault is healed"},
 	{Unknown, "not measured, or the run could not have exposed a failure: one instance alone served, no order was contended or none was grabbed, the fault did not strike at a point, events were lost; of a service of others, an answer may hide a grab, or too few were served for a race, …; the reason stands below the table"},
 	{Safe, "none of these"},
 }

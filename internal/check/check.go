@@ -83,6 +83,9 @@ type Evidence struct {
 	Record   *Record           // what the instances recorded; nil: nothing
 	Excludes catalog.Exclusion // how far the lock promises to exclude
 	Guard    order.Guard       // with which the winners were written
+	Units    int               // of each order; 0: 1
+	// UntilClaim: a claim releases the lock before its answer is there.
+	UntilClaim bool
 
 	Stuck []int64 // orders on which a probe never got an answer
 	// NoProbe says why the probes could not tell; nil: they did.

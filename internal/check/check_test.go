@@ -50,6 +50,40 @@ func TestVerdicts(t *testing.T) {
 		{"foreign, two may have won", "one-winner", check.Evidence{FromAnswers: true, Unsure: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "order 1"},
 		{"foreign, doubt on another order", "one-winner", check.Evidence{FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(2, 2)}}, check.Pass, "1 order"},
 
+		{"as many as there are", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(1, 2), p(2, 1))}, check.Pass, "2 orders were sold, none more often than its 2 units"},
+		{"one unit too many", "one-winner", check.Evidence{Units: 2, Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 of 2 units 3 times"},
+		{"several units, no doubt by the answers", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Unknown, "the database is gone"},
+		{"several units, one too many was told", "one-winner", check.Evidence{Units: 2, NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2), p(1, 3)}}, check.Fail, "promised more often"},
+		{"foreign, one more may have won", "one-winner", check.Evidence{Units: 2, FromAnswers: true, Told: []check.Pair{p(1, 1), p(1, 2)}, Unsure: []check.Pair{p(1, 3)}}, check.Unknown, "order 1 of 2 units"},
+		{"foreign, one of several may have won", "one-winner", check.Evidence{Units: 2, FromAnswers: true, Told: []check.Pair{p(1, 1)}, Unsure: []check.Pair{p(1, 3)}}, check.Pass, "1 order"},
+
+		{"one after the other, two units", "linearizable", check.Evidence{Units: 2, Record: &check.Record{Ops: []check.Op{
+			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 2}, Outcome: check.Won},
+			{Span: check.Span{Order: 1, Driver: 2, From: 3, To: 4}, Outcome: check.Won},
+			{Span: check.Span{Order: 1, Driver: 3, From: 3, To: 5}, Outcome: check.Taken},
+		}}}, check.Pass, "the first 2 win"},
+		{"three won two units", "linearizable", check.Evidence{Units: 2, Record: &check.Record{MissingEvents: 1, Ops: []check.Op{
+			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 9}, Outcome: check.Won},
+			{Span: check.Span{Order: 1, Driver: 2, From: 1, To: 9}, Outcome: check.Won},
+			{Span: check.Span{Order: 1, Driver: 3, From: 1, To: 9}, Outcome: check.Won},
+		}}}, check.Fail, "order 1"},
+		{"refused while a unit was left", "linearizable", check.Evidence{Units: 2, Record: &check.Record{Ops: []check.Op{
+			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 2}, Outcome: check.Won},
+			{Span: check.Span{Order: 1, Driver: 2, From: 3, To: 4}, Outcome: check.Taken},
+			{Span: check.Span{Order: 1, Driver: 3, From: 5, To: 6}, Outcome: check.Won},
+		}}}, check.Fail, "order 1"},
+		{"refused while a unit may have been sold", "linearizable", check.Evidence{Units: 2, Record: &check.Record{Ops: []check.Op{
+			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 2}, Outcome: check.Won},
+			{Span: check.Span{Order: 1, Driver: 2, From: 3, To: 4}, Outcome: check.Taken},
+			{Span: check.Span{Order: 1, Driver: 3, From: 1, To: never}, Outcome: check.MayHave},
+		}}}, check.Pass, "1 order"},
+		{"claims of several units", "writes-exclusive", check.Evidence{Units: 2, Excludes: catalog.NoExclusion, Record: &check.Record{Effects: []check.Effect{
+			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 3}, Sure: true}, {Span: check.Span{Order: 1, Driver: 2, From: 2, To: 4}, Sure: true},
+		}}}, check.Unknown, "several units"},
+		{"claims of several units under a lock", "writes-exclusive", check.Evidence{Units: 2, Excludes: catalog.Global, Record: &check.Record{Effects: []check.Effect{
+			{Span: check.Span{Order: 1, Driver: 1, From: 1, To: 3}, Sure: true}, {Span: check.Span{Order: 1, Driver: 2, From: 2, To: 4}, Sure: true},
+		}}}, check.Fail, "1 claim wrote"},
+
 		{"as told", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 1)}}, check.Pass, "1 promised grab"},
 		{"a service that writes nothing", "answers-agree", check.Evidence{Told: []check.Pair{p(1, 1), p(2, 3)}}, check.Fail, "driver 1 was told to have won order 1"},
 		{"the wrong driver was told", "answers-agree", check.Evidence{Ledger: rows(p(1, 1)), Told: []check.Pair{p(1, 2)}}, check.Fail, "driver 2"},
@@ -97,13 +131,19 @@ func TestVerdicts(t *testing.T) {
 }
 
 func TestCountGrabs(t *testing.T) {
-	got := check.CountGrabs(rows(
+	ledger := rows(
 		check.Pair{Order: 3, Driver: 1}, check.Pair{Order: 3, Driver: 2}, check.Pair{Order: 3, Driver: 3},
 		check.Pair{Order: 1, Driver: 1}, check.Pair{Order: 1, Driver: 4}, check.Pair{Order: 1, Driver: 5},
-		check.Pair{Order: 2, Driver: 1}))
-	want := check.Grabs{Rows: 7, Orders: 3, DoubleGrabs: 4, OrdersDouble: 2, Most: 1, MostRows: 3}
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+		check.Pair{Order: 2, Driver: 1})
+	for units, want := range map[int]check.Grabs{
+		0: {Rows: 7, Orders: 3, DoubleGrabs: 4, OrdersDouble: 2, Most: 1, MostRows: 3},
+		1: {Rows: 7, Orders: 3, DoubleGrabs: 4, OrdersDouble: 2, Most: 1, MostRows: 3},
+		2: {Rows: 7, Orders: 3, DoubleGrabs: 2, OrdersDouble: 2, Most: 1, MostRows: 3},
+		3: {Rows: 7, Orders: 3, Most: 1, MostRows: 3},
+	} {
+		if got := check.CountGrabs(ledger, units); got != want {
+			t.Errorf("of %d units: got %+v, want %+v", units, got, want)
+		}
 	}
 }
 

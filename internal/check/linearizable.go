@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -19,23 +20,27 @@ func linearizable(e Evidence) Verdict {
 	var wrong, undecided []int64
 	for _, order := range slices.Sorted(maps.Keys(byOrder)) {
 		ops := byOrder[order]
-		switch result := linearize(ops); {
-		case result == porcupine.Illegal && (e.Record.MissingEvents == 0 || winners(ops) > 1):
+		switch result := linearize(ops, max(e.Units, 1)); {
+		case result == porcupine.Illegal && (e.Record.MissingEvents == 0 || winners(ops) > max(e.Units, 1)):
 			wrong = append(wrong, order)
 		case result != porcupine.Ok:
 			undecided = append(undecided, order)
 		}
 	}
+	first := "the first wins"
+	if e.Units > 1 {
+		first = fmt.Sprintf("the first %d win", e.Units)
+	}
 	switch {
 	case len(wrong) > 0:
-		return fail("the grabs of %s have no sequence in which only the first wins, those of order %d among them",
-			Plural(len(wrong), "order", "orders"), wrong[0])
+		return fail("the grabs of %s have no sequence in which only %s, those of order %d among them",
+			Plural(len(wrong), "order", "orders"), first, wrong[0])
 	case e.Record.MissingEvents > 0:
 		return eventsLost(e.Record)
 	case len(undecided) > 0:
 		return unknown("order %d could not be decided", undecided[0])
 	default:
-		return pass("the grabs of %s each have a sequence in which only the first wins", Plural(len(byOrder), "order", "orders"))
+		return pass("the grabs of %s each have a sequence in which only %s", Plural(len(byOrder), "order", "orders"), first)
 	}
 }
 
@@ -69,6 +74,29 @@ var grabOnce = porcupine.NondeterministicModel{
 	},
 }
 
+// grabUnits is an order of several units as it should be: the first so many have one
+// each. Its state is how many are sold.
+func grabUnits(units int) porcupine.NondeterministicModel {
+	return porcupine.NondeterministicModel{
+		Init: func() []any { return []any{0} },
+		Step: func(state, _, output any) []any {
+			sold := state.(int)
+			switch outcome := output.(Outcome); {
+			case outcome == Won && sold < units:
+				return []any{sold + 1}
+			case outcome == Taken && sold == units:
+				return []any{sold}
+			case outcome == Won, outcome == Taken:
+				return nil
+			case sold < units: // may have won, and may have done nothing
+				return []any{sold, sold + 1}
+			default:
+				return []any{sold}
+			}
+		},
+	}
+}
+
 func winners(ops []Op) (n int) {
 	for _, op := range ops {
 		if op.Outcome == Won {
@@ -81,7 +109,14 @@ func winners(ops []Op) (n int) {
 // linearize looks for a sequence of one order's grabs. Two drivers who surely won have
 // none, whatever the others did: then those two are enough, and a search among
 // many that cannot succeed is spared.
-func linearize(ops []Op) porcupine.CheckResult {
+func linearize(ops []Op, units int) porcupine.CheckResult {
+	if units > 1 {
+		if winners(ops) > units {
+			return porcupine.Illegal
+		}
+		model := grabUnits(units)
+		return porcupine.CheckOperationsTimeout(model.ToModel(), operations(ops), linearizeTimeout)
+	}
 	if winners(ops) > 1 {
 		ops = slices.DeleteFunc(slices.Clone(ops), func(op Op) bool { return op.Outcome != Won })[:2]
 	}

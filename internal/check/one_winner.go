@@ -18,7 +18,10 @@ func oneWinner(e Evidence) Verdict {
 		}
 		return noLedger(e)
 	}
-	c := CountGrabs(e.Ledger)
+	c := CountGrabs(e.Ledger, e.Units)
+	if e.Units > 1 {
+		return oversold(e, c, "sold")
+	}
 	if c.DoubleGrabs > 0 {
 		return fail("%s grabbed more than once, order %d by %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
@@ -27,18 +30,37 @@ func oneWinner(e Evidence) Verdict {
 
 // oneWinnerTold judges by what the clients were told.
 func oneWinnerTold(e Evidence) Verdict {
-	c := CountGrabs(Rows(e.Told))
+	c := CountGrabs(Rows(e.Told), e.Units)
+	if e.Units > 1 && c.DoubleGrabs > 0 {
+		return oversold(e, c, "promised")
+	}
 	if c.DoubleGrabs > 0 {
 		return fail("%s promised more than once, order %d to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
 	// One more winner than was told would make two of one, or of none.
 	winners := map[int64]int{}
 	for _, p := range slices.Concat(e.Told, e.Unsure) {
-		if winners[p.Order]++; winners[p.Order] > 1 {
+		switch winners[p.Order]++; {
+		case winners[p.Order] <= max(e.Units, 1):
+		case e.Units > 1:
+			return unknown("order %d of %d units may have one winner more, whose answer was lost", p.Order, e.Units)
+		default:
 			return unknown("order %d may have a second winner, whose answer was lost", p.Order)
 		}
 	}
+	if e.Units > 1 {
+		return oversold(e, c, "promised")
+	}
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
+}
+
+// oversold is the verdict on orders of several units.
+func oversold(e Evidence, c Grabs, done string) Verdict {
+	if c.DoubleGrabs > 0 {
+		return fail("%s %s more often than it has units, order %d of %d units %d times",
+			Plural(c.OrdersDouble, "order was", "orders were"), done, c.Most, e.Units, c.MostRows)
+	}
+	return pass("%s %s, none more often than its %d units", Plural(c.Orders, "order was", "orders were"), done, e.Units)
 }
 
 // Rows is a ledger as the answers would have it.
@@ -54,15 +76,16 @@ func Rows(told []Pair) []order.Grab {
 type Grabs struct {
 	Rows         int
 	Orders       int // with at least one row
-	DoubleGrabs  int // rows beyond the first of their order
-	OrdersDouble int // with more than one row
+	DoubleGrabs  int // rows beyond the units of their order: oversold
+	OrdersDouble int // with more rows than units
 
 	Most     int64 // the order with the most rows, the first of several; 0: there are none
 	MostRows int
 }
 
-// CountGrabs counts a ledger.
-func CountGrabs(ledger []order.Grab) Grabs {
+// CountGrabs counts a ledger of orders that have so many units each; 0: 1.
+func CountGrabs(ledger []order.Grab, units int) Grabs {
+	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}
 	rows := map[int64]int{}
 	for _, g := range ledger {
@@ -71,9 +94,9 @@ func CountGrabs(ledger []order.Grab) Grabs {
 	c.Orders = len(rows)
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		n := rows[id]
-		if n > 1 {
+		if n > units {
 			c.OrdersDouble++
-			c.DoubleGrabs += n - 1
+			c.DoubleGrabs += n - units
 		}
 		if n > c.MostRows {
 			c.Most, c.MostRows = id, n

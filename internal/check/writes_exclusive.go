@@ -6,6 +6,9 @@ func writesExclusive(e Evidence) Verdict {
 	if e.Record == nil {
 		return unknown("the claims were not recorded")
 	}
+	if e.Units > 1 && (e.UntilClaim || e.Excludes == catalog.NoExclusion) {
+		return unknown("of an order of several units, claims that no lock keeps apart until they are answered may be in flight together")
+	}
 	var sure, all []Span
 	for _, effect := range e.Record.Effects {
 		all = append(all, effect.Span)

@@ -19,6 +19,7 @@ import (
 // with the orders that are open and with the grabs, not with the requests.
 type accounting struct {
 	drivers int
+	units   int               // of each order
 	names   map[string]string // instance by target, until an answer says better
 	shape   *target.Shape
 	began   time.Time
@@ -42,6 +43,12 @@ type accounting struct {
 	told      []check.Pair // drivers that were answered "grabbed"
 	unsure    []check.Pair // drivers that may have the order all the same
 
+	// Of orders of several units:
+	refusedLast []int64   // orders of which a driver was refused after the last sale
+	soldOut     int       // orders whose every unit was answered for
+	soldOutBy   time.Time // when the last of these was
+	inOrder     int       // units that went to one of the first drivers to come, of whom there is one a unit
+
 	first   *orderState       // the first order whose drivers were all answered; nil: none was
 	hiding  map[string]int    // answers that may hide a grab, by kind
 	samples map[string]string // what an answer of that kind says
@@ -56,6 +63,17 @@ type orderState struct {
 	taken   int
 	unsure  int // answers, or none, that may hide a grab
 	refused int // answers that the grab has failed, and surely
+
+	// Of several units:
+	arrivals            []arrival
+	sales               []time.Time
+	lastSale, lastNever time.Time // of the answers: that the driver has a unit, and that he gets none
+}
+
+// arrival is a driver who came at that time.
+type arrival struct {
+	at  time.Time
+	won bool
 }
 
 func (f *orderState) tried() bool { return f.grabbed+f.taken > 0 }
@@ -64,7 +82,7 @@ type span struct{ from, to time.Time }
 
 func newAccounting(drivers int, names map[string]string, shape *target.Shape) *accounting {
 	return &accounting{
-		drivers: drivers, names: names, shape: shape, began: time.Now(),
+		drivers: drivers, units: 1, names: names, shape: shape, began: time.Now(),
 		outcomes: noOutcomes(), errors: map[string]int{}, servedBy: map[string]int{}, competed: map[string]bool{},
 		series: load.NewSeries(), scheduled: load.NewHistogram(), sent: load.NewHistogram(), served: load.NewHistogram(),
 		open: map[int64]*orderState{}, hiding: map[string]int{}, samples: map[string]string{},
@@ -120,8 +138,51 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 		a.unsure = append(a.unsure, check.Pair{Order: s.Order, Driver: s.Driver})
 		a.hiding[m.Kind]++
 	}
+	if a.units > 1 {
+		limited := a.shape == target.Own && m.Outcome == grab.Taken && field(r.Body, "reason") == grab.PerDriver
+		a.stateOf(s.Order).addSale(m, r.Timestamp, end, limited)
+	}
 	a.addToOrder(s, m, span{r.Timestamp, end})
 	return nil
+}
+
+// addSale counts the result for an order of several units. limited: the driver was refused
+// for what he has, and not for what is left.
+func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
+	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
+	switch {
+	case m.Outcome == grab.Grabbed:
+		f.sales = append(f.sales, answered)
+		f.lastSale = latest(f.lastSale, answered)
+	case m.Outcome == grab.Busy, limited, m.Kind == load.Refused, m.Kind == load.Interrupted: // he may ask again, or never asked
+	default:
+		f.lastNever = latest(f.lastNever, answered)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// closeSale adds up an order of several units.
+func (a *accounting) closeSale(f *orderState) {
+	if f.lastNever.After(f.lastSale) {
+		a.refusedLast = append(a.refusedLast, f.id)
+	}
+	if len(f.sales) >= a.units {
+		slices.SortFunc(f.sales, time.Time.Compare)
+		a.soldOut++
+		a.soldOutBy = latest(a.soldOutBy, f.sales[a.units-1])
+	}
+	slices.SortStableFunc(f.arrivals, func(x, y arrival) int { return x.at.Compare(y.at) })
+	for _, came := range f.arrivals[:min(a.units, len(f.arrivals))] {
+		if came.won {
+			a.inOrder++
+		}
+	}
 }
 
 // reached says whether an attempt got as far as the lock. One that failed
@@ -162,11 +223,7 @@ func field(body []byte, name string) string {
 // addToOrder counts the result for its order, and closes the order when its
 // last driver has been answered.
 func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span) {
-	f := a.open[s.Order]
-	if f == nil {
-		f = &orderState{id: s.Order, left: a.drivers}
-		a.open[s.Order] = f
-	}
+	f := a.stateOf(s.Order)
 	f.left--
 	if reached(m.Outcome) {
 		f.spans = append(f.spans, sp)
@@ -190,8 +247,21 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span) {
 	}
 }
 
+// stateOf an order that has drivers yet to be answered.
+func (a *accounting) stateOf(id int64) *orderState {
+	f := a.open[id]
+	if f == nil {
+		f = &orderState{id: id, left: a.drivers}
+		a.open[id] = f
+	}
+	return f
+}
+
 func (a *accounting) close(f *orderState) {
 	delete(a.open, f.id)
+	if a.units > 1 {
+		a.closeSale(f)
+	}
 	if overlapping(f.spans) {
 		a.contended++
 	}

@@ -65,7 +65,7 @@ func TestAccountingCountsEveryAnswer(t *testing.T) {
 	if ta.requests != 60 || ta.outcomes[grab.Grabbed] != 10 || ta.outcomes[grab.Taken] != 50 {
 		t.Errorf("%d requests: %v", ta.requests, ta.outcomes)
 	}
-	told := check.CountGrabs(check.Rows(ta.told))
+	told := check.CountGrabs(check.Rows(ta.told), 1)
 	if told.DoubleGrabs != 0 || told.Orders != 10 || ta.tried != 10 || len(ta.open) != 0 {
 		t.Errorf("doubles %d, won %d, tried %d, open %d", told.DoubleGrabs, told.Orders, ta.tried, len(ta.open))
 	}
@@ -77,7 +77,7 @@ func TestAccountingCountsEveryAnswer(t *testing.T) {
 func TestDoubleGrabsByTheAnswers(t *testing.T) {
 	all := func(w http.ResponseWriter, _ *http.Request) {}
 	ta, err := fireAt(t, t.Context(), 3, Load{Drivers: 5, Timeout: 5 * time.Second, MaxWorkers: 100}, stub(t, all))
-	told := check.CountGrabs(check.Rows(ta.told))
+	told := check.CountGrabs(check.Rows(ta.told), 1)
 	if err != nil || told.DoubleGrabs != 12 || told.OrdersDouble != 3 || len(ta.told) != 15 {
 		t.Errorf("err %v, doubles %d, orders %d, grabs %d; want 12, 3, 15", err, told.DoubleGrabs, told.OrdersDouble, len(ta.told))
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 )
@@ -22,7 +24,7 @@ const auditTimeout = 30 * time.Second
 // interrupted: its results are kept.
 func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
-		FromAnswers: !w.ledger, Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, Guard: c.Guard,
+		Units: w.cfg.units(), FromAnswers: !w.ledger, Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard,
 	}
 	e.NoLedger = w.readLedger(context.WithoutCancel(ctx), c, a, first, &e)
 	reasons.add(e.NoLedger, "the ledger could not be read")
@@ -46,9 +48,12 @@ func (w *worker) readLedger(ctx context.Context, c *Cell, a *accounting, first i
 	if e.Ledger, err = w.ledgerOf(ctx, a, first, c.Orders); err != nil {
 		return err
 	}
-	grabs := check.CountGrabs(e.Ledger)
+	grabs := check.CountGrabs(e.Ledger, e.Units)
 	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
 	c.DoubleGrabs, c.OrdersDoubleGrabbed = &grabs.DoubleGrabs, &grabs.OrdersDouble
+	if c.Sale != nil {
+		w.readSale(ctx, c, a, first, e.Ledger)
+	}
 	phantom, unacknowledged := check.CompareAnswers(a.told, e.Ledger)
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
 	return nil
@@ -84,10 +89,23 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64, e *check.Ev
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var probed atomic.Int64
-	if e.Stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func() {
+	var (
+		probed  atomic.Int64
+		mu      sync.Mutex
+		refused []int64
+	)
+	if e.Stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func(id int64, outcome grab.Outcome) {
 		w.progress.step("probed %d of %d orders", probed.Add(1), c.Orders)
+		if outcome == grab.Taken {
+			mu.Lock()
+			defer mu.Unlock()
+			refused = append(refused, id)
+		}
 	}); err == nil {
+		limbo, failed := w.inLimbo(ctx, first, c.Orders, refused, e)
+		e.Stuck, err = append(e.Stuck, limbo...), failed
+	}
+	if err == nil {
 		c.StuckOrders = new(len(e.Stuck))
 	}
 	if w.fleet.Ours {

@@ -53,6 +53,9 @@ type workload struct {
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
+	if units := w.cfg.units(); units > 1 {
+		c.Sale = &Sale{Stock: units}
+	}
 	if size.Rate > 0 {
 		c.OfferedRPS = &size.Rate
 	}
@@ -84,7 +87,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 			return m
 		}
 	}
-	first, err := w.orders.Create(ctx, c.Orders)
+	first, err := w.orders.CreateStock(ctx, c.Orders, w.cfg.units())
 	if err != nil {
 		m.invalid = fmt.Sprintf("not measured: could not open orders: %v", err)
 		return m
@@ -171,6 +174,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	}
 	size.Shape = w.fleet.Shape
 	a := newAccounting(size.Drivers, w.fleet.IDs(), size.Shape)
+	a.units = w.cfg.units()
 	var accountErr error
 	err = load.Attack(ctx, requests, size, func(res *vegeta.Result, due time.Time) {
 		accountErr = errors.Join(accountErr, a.add(res, due), raw.Encode(res))
@@ -191,6 +195,9 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
+	if c.Sale != nil {
+		c.Sale.sold(a, c.Orders)
+	}
 	c.Latency, c.LatencySent, c.OverTime = a.scheduled.Latency(), a.sent.Latency(), a.series.OverTime()
 	if c.Latency != nil {
 		ok := load.Held(c.Latency, c.LatencySent)

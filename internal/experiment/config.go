@@ -33,6 +33,9 @@ type Config struct {
 
 	Load
 	Peak PeakConfig
+	// Stock is how many units each order has, and PerDriver how many of them one driver
+	// may have; 0: 1.
+	Stock, PerDriver int
 
 	Work   time.Duration
 	TTL    time.Duration
@@ -110,7 +113,14 @@ var Scenarios = []Scenario{
 		TTL:  30 * time.Second, Wait: 2 * time.Second,
 		Peak: PeakConfig{P99: 100 * time.Millisecond}, Budget: 20 * time.Second,
 	}},
+	{"sale", "one item of 100 units, 2,000 drivers as fast as they come, work 5 ms", Config{
+		Load: Load{Orders: 1, Drivers: 2000, Timeout: 60 * time.Second, MaxWorkers: 10_000}, Stock: 100,
+		Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 10 * time.Second, Budget: time.Minute,
+	}},
 }
+
+// units is how many each order has.
+func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
 // asRunning takes over the settings of instances that were started elsewhere.
 func (cfg *Config) asRunning(s grab.Settings) {

@@ -106,10 +106,13 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 // often, or else one that is stuck, or else one whose holders the lock was to keep
 // apart; of those the first of the failures that it is given. The zero value: none.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
+	if c.Sale != nil { // among so many drivers, who of them sold a unit too many is no one's
+		return worst
+	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
 	switch {
 	case e.NoLedger == nil && c.DoubleGrabs != nil && *c.DoubleGrabs > 0 && len(e.Ledger) > 0:
-		worst = failed{check.CountGrabs(e.Ledger).Most, catalog.OneWinner}
+		worst = failed{check.CountGrabs(e.Ledger, e.Units).Most, catalog.OneWinner}
 	case len(e.Stuck) > 0:
 		worst = failed{slices.Min(e.Stuck), catalog.StuckOrder}
 	case surprise && c.Overlaps != nil && *c.Overlaps > 0:

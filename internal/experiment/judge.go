@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"grablab/internal/catalog"
+	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 )
@@ -15,7 +16,11 @@ import (
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
-		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + " grabbed more than once" + at(c.Points, is(catalog.Unsafe)) + m.note
+		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + c.tooOften() + at(c.Points, is(catalog.Unsafe)) + m.note
+	case c.Sale != nil && value(c.Sale.OverLimit) > 0:
+		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who had as many as one may have"
+	case c.Sale != nil && value(c.Sale.Undersold) > 0:
+		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck))
 	case m.invalid != "":
@@ -36,11 +41,21 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "no order was contended"
 	case len(c.Points) == 0 && m.tried < c.Orders: // what a fault strikes, the probes have tried
 		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
+	case c.Sale != nil && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
+		return catalog.Unknown, "not sold out: nobody raced for the last unit"
 	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // as if all were taken before
 		return catalog.Unknown, "no order was grabbed at all"
 	default:
 		return catalog.Safe, ""
 	}
+}
+
+// tooOften says how often is too often.
+func (c Cell) tooOften() string {
+	if c.Sale != nil {
+		return fmt.Sprintf(" sold more than %d times", c.Sale.Stock)
+	}
+	return " grabbed more than once"
 }
 
 // at names the points of which something holds, after a colon; "" if of none.

@@ -60,6 +60,13 @@ func TestJudge(t *testing.T) {
 		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "one instance alone served"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no order was contended"},
 		{"no order was grabbed", calmCell, []change{func(c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }}, catalog.Unknown, "no order was grabbed at all"},
+		{"sold out", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(0)}, new(50) }}, catalog.Safe, ""},
+		{"oversold", calmCell, []change{func(c *Cell, _ *measured) {
+			c.Sale, c.Grabs, c.DoubleGrabs, c.OrdersDoubleGrabbed = &Sale{Stock: 5, Undersold: new(3)}, new(52), new(2), new(1)
+		}}, catalog.Unsafe, "1 of 10 orders was sold more than 5 times"},
+		{"undersold", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(3)}, new(47) }}, catalog.Stuck, "3 units were left, and drivers were refused after the last sale"},
+		{"too many to one driver", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, OverLimit: new(1)}, new(50) }}, catalog.Unsafe, "1 unit was sold to drivers who had as many as one may have"},
+		{"not sold out", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(0)}, new(49) }}, catalog.Unknown, "not sold out: nobody raced for the last unit"},
 		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was not tried: no driver got past the lock"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

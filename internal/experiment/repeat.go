@@ -26,12 +26,13 @@ type Repetition struct {
 	GrabsPerS               *float64        `json:"grabs_per_s"` // ledger rows
 	RedisCommandsPerRequest *float64        `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64        `json:"db_statements_per_request"`
+	Sale                    *Sale           `json:"sale,omitempty"` // of orders of several units only
 }
 
 func (c Cell) repetition() Repetition {
 	r := Repetition{
 		Verdict: c.Verdict, Exclusive: c.Exclusive, Latency: c.Latency, LatencySent: c.LatencySent, LoadHeld: c.LoadHeld, CompletedRPS: c.CompletedRPS,
-		RedisCommandsPerRequest: c.RedisCommandsPerRequest, DBStatementsPerRequest: c.DBStatementsPerRequest,
+		RedisCommandsPerRequest: c.RedisCommandsPerRequest, DBStatementsPerRequest: c.DBStatementsPerRequest, Sale: c.Sale,
 	}
 	if c.Grabs != nil && c.DurationS != nil && *c.DurationS > 0 {
 		r.GrabsPerS = new(float64(*c.Grabs) / *c.DurationS)
@@ -133,6 +134,7 @@ func (c Cell) again(next Cell) Cell {
 		}
 	}
 	sum.Checks = worstChecks(c.Checks, next.Checks)
+	sum.Sale = c.Sale.again(next.Sale, sum.Repetitions)
 	return sum
 }
 

@@ -64,8 +64,10 @@ type RunConfig struct {
 	Together  bool     `json:"together,omitempty"` // at that rate, the drivers of an order at once
 	Instances int      `json:"instances"`
 	Seed      uint64   `json:"seed"`
-	Args      []string `json:"args,omitempty"`   // the flags that make the run what it is, without secrets
-	Repeat    int      `json:"repeat,omitempty"` // how often cells without a fault are run; 0: once
+	Args      []string `json:"args,omitempty"`       // the flags that make the run what it is, without secrets
+	Stock     int      `json:"stock,omitempty"`      // units of each order; 0: 1
+	PerDriver int      `json:"per_driver,omitempty"` // units of an order that one driver may have; 0: 1
+	Repeat    int      `json:"repeat,omitempty"`     // how often cells without a fault are run; 0: once
 	// Rules are how the answers of targets were told apart; nil: of our own instances.
 	Rules *target.Rules `json:"rules,omitempty"`
 }
@@ -136,6 +138,7 @@ type Cell struct {
 	Checks   []check.Verdict `json:"checks,omitempty"`
 	Timeline *check.Timeline `json:"story,omitempty"` // of one order, where the cell failed
 
+	Sale *Sale `json:"sale,omitempty"` // of orders of several units only
 	Peak *Peak `json:"peak,omitempty"` // scenario peak only
 	// Repetitions are each of the times that the cell was run; none: it was run once. With
 	// them, what was counted is of all together, latencies and rates are medians, and the
@@ -195,6 +198,23 @@ type Point struct {
 	StuckOrders *int            `json:"stuck_orders"`
 	NearMisses  *int            `json:"near_misses"`
 	FailureMode string          `json:"failure_mode"` // "F11"; "": none, or none that is known
+}
+
+// Sale is what became of orders of several units. How many were sold are the cell's
+// Grabs, and how many too many its DoubleGrabs.
+type Sale struct {
+	Stock int `json:"stock"` // units of each order
+	// Undersold are units left although drivers were refused after the last sale.
+	Undersold *int `json:"undersold"`
+	// LostUpdates is how many rows more the ledger has than the counters have gone down.
+	LostUpdates *int `json:"lost_updates"`
+	OverLimit   *int `json:"over_limit"` // units of drivers beyond what one may have
+	// SoldOutMS is since the load began, until the last unit of the last order was answered
+	// for; nil: not every order was sold out.
+	SoldOutMS *float64 `json:"sold_out_ms"`
+	// InOrder is the share of the units sold that went to one of the first drivers to come,
+	// of whom there is one a unit: 1 is first come, first served.
+	InOrder *float64 `json:"in_order"`
 }
 
 // Peak is the outcome of a stepped search for the highest rate that is held.

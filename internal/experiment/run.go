@@ -64,13 +64,21 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 		Config: RunConfig{
 			Scenario: cfg.Scenario, Orders: cfg.Orders, Drivers: cfg.Drivers,
 			Rate: cfg.Rate, Together: cfg.Together, Instances: cfg.Instances, Seed: cfg.Seed, Args: cfg.Args,
-			Repeat: cfg.Repeat,
+			Repeat: cfg.Repeat, Stock: moreThanOne(cfg.Stock), PerDriver: moreThanOne(cfg.PerDriver),
 		},
 	}
 	if cfg.Resume != nil {
 		r.run.StartedAt, r.ran = cfg.Resume.StartedAt, cfg.Resume.DurationS
 	}
 	return r
+}
+
+// moreThanOne is n, or 0 where that is what is so without being said.
+func moreThanOne(n int) int {
+	if n > 1 {
+		return n
+	}
+	return 0
 }
 
 // open makes ready whatever the first cell needs, and then room for the results.

@@ -74,6 +74,7 @@ func schemaRun() experiment.Run {
 		Exclusive: new(experiment.Yes), ExpectedExclusive: new(experiment.No),
 		Points:      []experiment.Point{{Point: "before claim 1", Strikes: 1, Struck: 1, Verdict: catalog.Unsafe, Overlaps: new(1), DoubleGrabs: new(1), StuckOrders: new(0), NearMisses: new(0), FailureMode: "F11"}},
 		Repetitions: []experiment.Repetition{{Verdict: catalog.Unsafe, Exclusive: new(experiment.Yes), Latency: lat, LatencySent: lat, LoadHeld: new(true), CompletedRPS: new(1.0), GrabsPerS: new(1.0), RedisCommandsPerRequest: new(1.0), DBStatementsPerRequest: new(1.0)}},
+		Sale:        &experiment.Sale{Stock: 2, Undersold: new(1), LostUpdates: new(1), OverLimit: new(1), SoldOutMS: new(1.0), InOrder: new(0.5)},
 		Peak:        &experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1, P99MS: new(1.0), P99SentMS: new(1.0)}}},
 		Checks:      []check.Verdict{{Property: "one-winner", Result: check.Fail, Why: "two won"}},
 		Timeline: &check.Timeline{
@@ -93,7 +94,7 @@ func schemaRun() experiment.Run {
 	return experiment.Run{
 		Schema: experiment.Schema, ID: "x", StartedAt: time.Now(),
 		Environment: experiment.Environment{Go: "go1", OS: "linux", Arch: "amd64", CPUs: 1, Stack: "embedded"},
-		Config:      experiment.RunConfig{Scenario: "rush", Repeat: 1, Rules: &target.Rules{Grabbed: "200"}},
+		Config:      experiment.RunConfig{Scenario: "rush", Stock: 2, PerDriver: 2, Repeat: 1, Rules: &target.Rules{Grabbed: "200"}},
 		Cells:       []experiment.Cell{full, bare},
 		Bare:        &experiment.Bare{Endpoint: "GET /healthz", Peak: experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1}}, LimitedBy: experiment.ByInstances}},
 	}

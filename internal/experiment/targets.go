@@ -124,10 +124,15 @@ type theirOrders struct {
 
 // Create opens orders, or takes the next.
 func (o theirOrders) Create(ctx context.Context, count int) (int64, error) {
-	first, err := o.Fleet.Create(ctx, count)
+	return o.CreateStock(ctx, count, 1)
+}
+
+// CreateStock is Create for orders of so many units, as far as the targets can be told.
+func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, error) {
+	first, err := o.Fleet.CreateStock(ctx, count, units)
 	if err != nil && o.Fleet.IsService() { // a fault may have left it connections that are no more
 		_, _ = wait.Until(ctx, pollInterval, serviceArrives, func() (bool, error) {
-			first, err = o.Fleet.Create(ctx, count)
+			first, err = o.Fleet.CreateStock(ctx, count, units)
 			return err == nil, nil
 		})
 	}
@@ -195,7 +200,7 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
 	}
-	first, err := w.orders.Create(ctx, size.Orders)
+	first, err := w.orders.CreateStock(ctx, size.Orders, w.cfg.units())
 	if err != nil {
 		return err
 	}
@@ -256,7 +261,7 @@ func shorten(text string) string {
 // countAnswers counts double-grabs from the answers, where there is no ledger, or where that
 // has not all that was promised.
 func (c *Cell) countAnswers(a *accounting) {
-	promised := check.CountGrabs(check.Rows(a.told))
+	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
 	c.DoubleGrabs, c.OrdersDoubleGrabbed, c.OrdersGrabbed = &promised.DoubleGrabs, &promised.OrdersDouble, &promised.Orders
 	c.LowerBound = len(a.unsure) > 0
@@ -267,7 +272,7 @@ func (c *Cell) countAnswers(a *accounting) {
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
-	promised := check.CountGrabs(check.Rows(a.told))
+	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	switch {
 	case c.DoubleGrabs == nil: // the ledger could not be read
 		if promised.DoubleGrabs > 0 {

@@ -39,6 +39,7 @@ type worker struct {
 // itself, or an instance's API.
 type orders interface {
 	Create(ctx context.Context, count int) (first int64, err error)
+	CreateStock(ctx context.Context, count, units int) (first int64, err error)
 	Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error)
 }
 
@@ -70,7 +71,7 @@ func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal)
 
 func (w *worker) newFleet(port int) *fleet.Fleet {
 	return fleet.New(fleet.Config{
-		Exe: w.cfg.Exe, Instances: w.cfg.Instances, Guard: w.cfg.Guard, OnLost: w.cfg.OnLost, ClockOffset: w.cfg.ClockOffset,
+		Exe: w.cfg.Exe, Instances: w.cfg.Instances, Guard: w.cfg.Guard, OnLost: w.cfg.OnLost, PerDriver: w.cfg.PerDriver, ClockOffset: w.cfg.ClockOffset,
 		Say: w.progress.say,
 	}, w.stack, port)
 }

@@ -59,6 +59,7 @@ type Config struct {
 	Instances   int
 	Guard       order.Guard // "": each strategy's own
 	OnLost      grab.OnLost
+	PerDriver   int                  // units of an order of several that one driver may have; 0: 1
 	ClockOffset time.Duration        // added to the wall clock of the second instance
 	Lab         string               // the page that shows them; "": there is none
 	Say         func(string, ...any) // what is worth telling the user
@@ -180,6 +181,12 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 // Create opens orders through the first instance, or takes the next ids where no call
 // opens any, and returns the first id.
 func (f *Fleet) Create(ctx context.Context, count int) (first int64, err error) {
+	return f.CreateStock(ctx, count, 1)
+}
+
+// CreateStock is Create for orders of so many units each. Where orders are not opened by
+// the call of our own instances, they have as many as they have.
+func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():
 		return f.openByCall(ctx, count)
@@ -188,7 +195,11 @@ func (f *Fleet) Create(ctx context.Context, count int) (first int64, err error) 
 		return first, nil
 	}
 	var made grab.OrdersView
-	err = f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", map[string]int{"count": count}, &made)
+	body := map[string]int{"count": count}
+	if units > 1 {
+		body["stock"] = units
+	}
+	err = f.call(ctx, http.MethodPost, f.Instances[0].URL+"/orders", body, &made)
 	if err == nil && (made.FirstID < 1 || made.Count != count || made.FirstID > math.MaxInt64-int64(count)) {
 		err = fmt.Errorf("fleet: %s was asked for %d orders, and answers with %d from id %d on", f.Instances[0].ID, count, made.Count, made.FirstID)
 	}

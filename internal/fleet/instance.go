@@ -206,6 +206,9 @@ func (in *Instance) arguments(u Setup) []string {
 			args = append(args, server.flag, server.addr)
 		}
 	}
+	if cfg.PerDriver > 1 {
+		args = append(args, "-per-driver", strconv.Itoa(cfg.PerDriver))
+	}
 	if cfg.ClockOffset != 0 && in.index == 1 {
 		args = append(args, "-clock-offset", cfg.ClockOffset.String())
 	}

@@ -23,10 +23,10 @@ const (
 )
 
 // StuckOrders finds the orders on which a fresh driver gets neither grabbed
-// nor taken until two leases have passed. probed is told after each order; it
-// may be called by several goroutines at a time. The error says that it could
+// nor taken until two leases have passed. probed is told after each order, with the
+// outcome that told, if any did; it may be called by several goroutines at a time. The error says that it could
 // not be found out, because the instances answered with errors.
-func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func()) ([]int64, error) {
+func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func(id int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
 	var (
@@ -37,9 +37,9 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	g.SetLimit(probesAtOnce)
 	for i := range count {
 		g.Go(func() error {
-			free, err := f.isFree(ctx, first+int64(i), ProbeDriver+int64(i), lease)
-			probed()
-			if err == nil && !free {
+			outcome, err := f.askUntilTold(ctx, first+int64(i), ProbeDriver+int64(i), lease)
+			probed(first+int64(i), outcome)
+			if err == nil && outcome == "" {
 				mu.Lock()
 				defer mu.Unlock()
 				stuck = append(stuck, first+int64(i))
@@ -51,10 +51,10 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return stuck, err
 }
 
-// isFree asks one instance after the other for the order, until the first
-// answer that tells, or until two leases have passed. Busy says that the lock is
-// held; errors to the end say nothing of it.
-func (f *Fleet) isFree(ctx context.Context, id, driver int64, lease time.Duration) (free bool, err error) {
+// askUntilTold asks one instance after the other for the order, until the first
+// answer that tells, or until two leases have passed: then it is "". Busy says that the
+// lock is held; errors to the end say nothing of it.
+func (f *Fleet) askUntilTold(ctx context.Context, id, driver int64, lease time.Duration) (told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
@@ -63,18 +63,18 @@ func (f *Fleet) isFree(ctx context.Context, id, driver int64, lease time.Duratio
 		outcome, err := f.probe(ctx, asked[n%len(asked)], id, driver)
 		switch outcome {
 		case grab.Grabbed, grab.Taken:
-			return true, nil
+			return outcome, nil
 		case grab.Busy:
 			heard = time.Now()
 		}
 		if err != nil && time.Since(heard) > probeGivesUp {
-			return false, fmt.Errorf("fleet: probe of order %d: %w", id, err)
+			return "", fmt.Errorf("fleet: probe of order %d: %w", id, err)
 		}
 		if err == nil && !time.Now().Before(deadline) {
-			return false, nil
+			return "", nil
 		}
 		if !wait.For(ctx, every) {
-			return false, context.Cause(ctx)
+			return "", context.Cause(ctx)
 		}
 	}
 }

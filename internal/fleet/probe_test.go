@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"grablab/internal/grab"
 )
 
 // byHandler answers requests without a socket, and so in virtual time.
@@ -53,7 +55,7 @@ func TestStuckOrders(t *testing.T) {
 				})
 				f.Instances = []*Instance{{ID: "a", URL: "http://a"}, {ID: "b", URL: "http://b"}}
 				var probed atomic.Int32
-				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func() { probed.Add(1) })
+				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func(int64, grab.Outcome) { probed.Add(1) })
 				if n := probed.Load(); err != nil || n != 2 {
 					t.Fatalf("%d probed, %v", n, err)
 				}
@@ -78,7 +80,7 @@ func TestStuckOrdersUnknown(t *testing.T) {
 		f := newFleet("")
 		f.client.Transport = byHandler(func(*http.Request) int { return http.StatusServiceUnavailable })
 		f.Instances = []*Instance{{ID: "a", URL: "http://a"}}
-		if stuck, err := f.StuckOrders(t.Context(), 7, 1, time.Second, func() {}); err == nil || len(stuck) > 0 {
+		if stuck, err := f.StuckOrders(t.Context(), 7, 1, time.Second, func(int64, grab.Outcome) {}); err == nil || len(stuck) > 0 {
 			t.Errorf("got %v and %v, want an error", stuck, err)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
+	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
@@ -137,7 +138,7 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	if err := t.end(ctx); err != nil {
 		return false, "", err
 	}
-	stuck, err := t.fleet.StuckOrders(ctx, t.order, 1, t.Schedule.TTL, func() {})
+	stuck, err := t.fleet.StuckOrders(ctx, t.order, 1, t.Schedule.TTL, func(int64, grab.Outcome) {})
 	if len(stuck) > 0 {
 		return true, "all leases had run out, and a fresh grab was neither grabbed nor taken (seen by probes)", err
 	}

@@ -44,6 +44,45 @@ var loadColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
+// saleColumns show what became of orders of several units. Of a cell that was run once, what
+// it took is that of this once.
+var saleColumns = []column{
+	loadColumns[0],
+	loadColumns[1],
+	number("ledger", "sold", func(c experiment.Cell) string { return count(c, c.Grabs) }),
+	number("ledger", "oversold", double),
+	number("ledger", "undersold", sale(func(s *experiment.Sale) *int { return s.Undersold }, strconv.Itoa)),
+	number("ledger", "lost updates", sale(func(s *experiment.Sale) *int { return s.LostUpdates }, strconv.Itoa)),
+	number("ms", "sold out", sale(func(s *experiment.Sale) *float64 { return s.SoldOutMS }, millis)),
+	number("ms", "p99", func(c experiment.Cell) string {
+		return figure(c, c.Latency, func(l load.Latency) string { return millis(l.P99) })
+	}),
+	number("", "in order", sale(func(s *experiment.Sale) *float64 { return s.InOrder }, percent)),
+	number("answers", "grabbed", outcome("grabbed")),
+	number("answers", "taken", outcome("taken")),
+	number("answers", "busy", outcome("busy")),
+	number("answers", "error", outcome("error")),
+	number("answers", "timeout", outcome("timeout")),
+}
+
+// sale is a figure of orders of several units.
+func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
+	return func(c experiment.Cell) string {
+		if c.Sale == nil {
+			return missing(c)
+		}
+		return figure(c, of(c.Sale), format)
+	}
+}
+
+// percent is a share.
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 0, 64) + " %" }
+
+// isSale says whether the orders of a run had several units.
+func isSale(run *experiment.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
+}
+
 // costColumns show what a load took, over the repetitions of its cell.
 var costColumns = []column{
 	strategyColumn,
@@ -116,8 +155,11 @@ var (
 // columns say that they are of the answers.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
-	if isPeak(run) {
+	switch {
+	case isPeak(run):
 		columns = peakColumns
+	case isSale(run):
+		columns = saleColumns
 	}
 	if !answersAlone(cells) {
 		return columns
@@ -128,7 +170,9 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 			columns[i].Group = fromAnswers
 		}
 	}
-	return slices.DeleteFunc(columns, func(c column) bool { return c.Group == fromAnswers && c.Name == "grabs" }) // rows of a ledger
+	return slices.DeleteFunc(columns, func(c column) bool {
+		return c.Group == fromAnswers && (c.Name == "grabs" || c.Name == "sold" || c.Name == "lost updates")
+	}) // rows of a ledger
 }
 
 const fromAnswers = "answers"

@@ -108,6 +108,30 @@ func peak() *experiment.Run {
 	return r
 }
 
+// sale is a run of orders of several units: one sells too much, one what there is, one less,
+// and one was not measured.
+func sale() *experiment.Run {
+	none := cell("none", catalog.Unsafe, 2000, 1, 1, 842.3)
+	none.Reason, none.DoubleGrabs = "1 of 1 orders was sold more than 100 times", ptr(1900)
+	none.Sale = &experiment.Sale{Stock: 100, Undersold: ptr(0), LostUpdates: ptr(1997), OverLimit: ptr(0), SoldOutMS: ptr(226.4), InOrder: ptr(0.05)}
+	cas := cell("mysql-cas", catalog.Safe, 100, 1, 0, 458.1)
+	cas.DoubleGrabs, cas.Guard = ptr(0), order.Guarded
+	cas.Sale = &experiment.Sale{Stock: 100, Undersold: ptr(0), LostUpdates: ptr(0), OverLimit: ptr(0), SoldOutMS: ptr(370.2), InOrder: ptr(0.47)}
+	under := cell("redis-stock", catalog.Stuck, 97, 1, 0, 60.1)
+	under.Expected, under.DoubleGrabs, under.Reason = ptr(catalog.Safe), ptr(0), "3 units were left, and drivers were refused after the last sale"
+	under.Sale = &experiment.Sale{Stock: 100, Undersold: ptr(3), LostUpdates: ptr(0), OverLimit: ptr(0), InOrder: ptr(1.0)}
+	dead := experiment.Cell{
+		Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Unknown, Reason: "not measured: could not open orders: connection refused", OnLost: grab.Abort,
+		Sale: &experiment.Sale{Stock: 100},
+	}
+	r := run("sale", none, cas, under, dead)
+	r.Config.Orders, r.Config.Drivers, r.Config.Rate, r.Config.Stock = 1, 2000, 0, 100
+	for i := range r.Cells {
+		r.Cells[i].Orders = 1
+	}
+	return r
+}
+
 // foreign is a run against a service that is not ours, interrupted, with a fault.
 func foreign() *experiment.Run {
 	c := cell("foreign", catalog.Unsafe, 0, 100, 1, 12)
@@ -157,6 +181,7 @@ func TestGolden(t *testing.T) {
 		{"rush.txt", rush(), report.Text},
 		{"rush.md", rush(), report.Markdown},
 		{"repeated.txt", repeated(), report.Text},
+		{"sale.txt", sale(), report.Text},
 		{"peak.txt", peak(), report.Text},
 		{"foreign.txt", foreign(), report.Text},
 		{"foreign.md", foreign(), report.Markdown},

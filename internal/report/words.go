@@ -34,7 +34,11 @@ func servers(e experiment.Environment) string {
 
 func loadLine(run *experiment.Run) string {
 	c := run.Config
-	what := fmt.Sprintf("%s x %s", plural(c.Orders, "order", "orders"), plural(c.Drivers, "driver", "drivers"))
+	orders := plural(c.Orders, "order", "orders")
+	if c.Stock > 1 {
+		orders += fmt.Sprintf(" of %d units", c.Stock)
+	}
+	what := orders + " x " + plural(c.Drivers, "driver", "drivers")
 	switch {
 	case isPeak(run):
 		what = plural(c.Drivers, "driver", "drivers") + " an order at rising rates"
@@ -207,6 +211,9 @@ func moral(c experiment.Cell, instances int) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
 	}
+	if c.Sale != nil {
+		return saleMoral(c)
+	}
 	switch {
 	case instances == 2 && c.Requests > 2*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.Orders > 0:
 		return each(c.Orders) + " won by exactly 2 drivers, one for each instance, as if the lock reached no further than its own process."
@@ -225,6 +232,25 @@ func moral(c experiment.Cell, instances int) string {
 		return fmt.Sprintf("%s grabbed exactly once.", each(c.Orders))
 	default:
 		return fmt.Sprintf("no order was grabbed twice; %s grabbed under this load.", ofAll(*c.OrdersGrabbed, c.Orders))
+	}
+}
+
+// saleMoral is that of a cell whose orders have several units.
+func saleMoral(c experiment.Cell) string {
+	units := c.Orders * c.Sale.Stock
+	lost := ""
+	if n := c.Sale.LostUpdates; n != nil && *n > 0 {
+		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote it less one.", plural(*n, "sale", "sales"))
+	}
+	switch {
+	case *c.DoubleGrabs > 0:
+		return fmt.Sprintf("%s of %s sold, %d too many.%s", plural(*c.Grabs, "unit", "units"), plural(units, "was", "were"), *c.DoubleGrabs, lost)
+	case c.Sale.Undersold != nil && *c.Sale.Undersold > 0:
+		return fmt.Sprintf("%d of %s left, and drivers were refused.", *c.Sale.Undersold, plural(units, "unit was", "units were"))
+	case c.Verdict != catalog.Safe:
+		return ""
+	default:
+		return fmt.Sprintf("exactly %s sold.", plural(units, "unit was", "units were"))
 	}
 }
 

@@ -29,6 +29,7 @@ type Setting struct {
 	Work     time.Duration
 	Wait     time.Duration
 	Nodes    int // of a Redlock
+	Stock    int // units of the order; 0: 1
 }
 
 // Schedule has the setting, and no steps.

@@ -223,7 +223,7 @@ func (c *call) answerLocked() {
 
 func (x *execution) judgeClaim(a *actor) {
 	ledger := x.ledger()
-	if check.CountGrabs(ledger).DoubleGrabs > 0 {
+	if check.CountGrabs(ledger, x.Stock).DoubleGrabs > 0 {
 		var shown catalog.Facts
 		for _, b := range x.actors {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
