@@ -57,6 +57,7 @@ func (s *exploreSettings) options() []option {
 		{"ttl", "D", "how long a lock lives without renewal, in virtual time", one(&s.TTL, atLeast(time.Millisecond))},
 		{"work", "D", "what a driver does between read and write, in virtual time", one(&s.Work, atLeast(0))},
 		{"nodes", "N", "how many nodes a Redlock has", one(&s.Nodes, wholeNumber(explore.DefaultNodes, explore.MaxNodes))},
+		{"stock", "N", "units of the order", one(&s.Stock, wholeNumber(1, explore.MaxActors))},
 		{"wait", "D", "how long a driver waits for the lock, in virtual time; 0 tries once", one(&s.Wait, atLeast(0))},
 		{"shortest", "", "stop where nothing shorter is left to find (the default)", toggle{&s.shortest}},
 		{"everything", "", "go on, and show the shortest failure for each combination of faults", toggle{&s.Everything}},
@@ -75,7 +76,7 @@ func newExploreSettings() *exploreSettings {
 	s := &exploreSettings{format: exploreFormats[0].name, out: filepath.Join(resultsDir, "explore")}
 	s.Config = explore.Config{
 		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
-		TTL: explore.DefaultTTL, Nodes: explore.DefaultNodes, Instances: explore.MaxInstances, OnLost: grab.Abort,
+		TTL: explore.DefaultTTL, Nodes: explore.DefaultNodes, Stock: 1, Instances: explore.MaxInstances, OnLost: grab.Abort,
 		Faults: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, Properties: explore.Properties,
 	}
 	return s
@@ -88,7 +89,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "nodes", "wait", "shortest", "everything", "seconds", "schedules", "seed", "out"} {
+	for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "nodes", "stock", "wait", "shortest", "everything", "seconds", "schedules", "seed", "out"} {
 		if s.replay != "" && given[name] {
 			return nil, fmt.Errorf("%w: -%s cannot be combined with -replay, whose file says what happens", errUsage, name)
 		}

@@ -5,6 +5,7 @@ import "slices"
 // The properties.
 const (
 	OneWinner        = "one-winner"
+	NoOversell       = "no-oversell" // what OneWinner is of orders of several units
 	AnswersAgree     = "answers-agree"
 	LeaseExclusive   = "lease-exclusive"
 	HoldersExclusive = "holders-exclusive"
@@ -36,7 +37,7 @@ type Property struct {
 
 // Properties is every property, the one that matters most first.
 var Properties = []Property{
-	{OneWinner, nil, "no order is grabbed more than once: the ledger has one row for it at most", Run | Explore | Replay, false},
+	{OneWinner, []string{NoOversell}, "no order is grabbed more than once: the ledger has one row for it at most", Run | Explore | Replay, false},
 	{AnswersAgree, nil, "the drivers who were told that they won are those in the ledger", Run, false},
 	{LeaseExclusive, []string{"live-overlap"}, "no lease is granted while another one runs, by the servers' clocks, that was not released", Explore | Replay, false},
 	{HoldersExclusive, []string{"holders-apart"}, "no two holders of one lock are inside their critical sections at once, as the instances observed", Run, false},
@@ -60,7 +61,23 @@ var Properties = []Property{
 // FindProperty looks a property up by its name or an old one. note says in one
 // line what an old name is called now; "" where name is the present one.
 func FindProperty(name string) (p Property, note string, ok bool) {
-	return find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
+	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
+	if name == NoOversell {
+		note = NoOversell + " is " + OneWinner + " of an order that has several units"
+	}
+	return p, note, ok
+}
+
+// Promise is what the property comes to of an order that has so many units.
+func (p Property) Promise(units int) string {
+	switch {
+	case units > 1 && p.Name == OneWinner:
+		return "no order is sold more often than it has units: the ledger has a row a unit at most"
+	case units > 1 && p.Name == StuckOrder:
+		return "once all leases have run out, a fresh driver gets one of the units that are left, and is told taken where none is"
+	default:
+		return p.About
+	}
 }
 
 // PropertiesBy lists the names of those that a program can be asked to check, in

@@ -48,6 +48,7 @@ type Config struct {
 	Wait   time.Duration // none: each actor tries once
 
 	Nodes     int // 3: how many a Redlock has
+	Stock     int // 1: units of the order
 	Instances int // 2: on how many the actors are
 
 	Seconds   float64 // how long the search may take for each strategy; 0: as long as it takes
@@ -114,6 +115,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("%w: %d actors, there can be 1 to %d", ErrConfig, c.Actors, MaxActors)
 	case c.Nodes < DefaultNodes || c.Nodes > MaxNodes:
 		return c, fmt.Errorf("%w: %d nodes, there can be %d to %d", ErrConfig, c.Nodes, DefaultNodes, MaxNodes)
+	case c.Stock < 0 || c.Stock > MaxActors:
+		return c, fmt.Errorf("%w: %d units, there can be 1 to %d", ErrConfig, c.Stock, MaxActors)
 	case c.Instances < 1 || c.Instances > sim.Instances:
 		return c, fmt.Errorf("%w: %d instances, there can be 1 to %d", ErrConfig, c.Instances, sim.Instances)
 	case c.Preemptions < 0 || c.Preemptions > MaxPreemptions:
@@ -364,7 +367,7 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 	if err != nil {
 		return set, err
 	}
-	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait, Nodes: cfg.Nodes}
+	set = sim.Setting{Strategy: st, Guard: st.GuardedBy(cfg.Guard), OnLost: cfg.OnLost, TTL: cfg.TTL, Work: cfg.Work, Wait: cfg.Wait, Nodes: cfg.Nodes, Stock: cfg.Stock}
 	if set.Guard.NeedsFence() && !st.Fences {
 		return set, &unexplorableError{ErrConfig, fmt.Sprintf("guard %s needs fencing tokens, and %s has none", set.Guard, name)}
 	}

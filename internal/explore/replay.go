@@ -128,7 +128,7 @@ func mark(moments []Moment, step int) {
 
 func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	cfg := Config{
-		Actors: len(sched.Actors), TTL: sched.TTL, Work: sched.Work, Wait: sched.Wait, OnLost: grab.OnLost(sched.OnLost),
+		Actors: len(sched.Actors), TTL: sched.TTL, Work: sched.Work, Wait: sched.Wait, OnLost: grab.OnLost(sched.OnLost), Stock: sched.Stock,
 	}
 	if sched.Guard != "" && strategy == sched.Strategy {
 		guard, err := order.ParseGuard(sched.Guard)

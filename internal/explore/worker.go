@@ -41,7 +41,7 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	case cluster.TokenIsDriver && cfg.Actors > 2:
+	case cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1: // of several units, the one who tries once more gets none
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
 	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Properties: cfg.Properties, Reduce: !cfg.NoReduce}

@@ -59,7 +59,7 @@ func (t *attempt) keep(e history.Event) { t.events = append(t.events, e) }
 
 // evidence is what ledger and events say of the order by now.
 func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
-	e := check.Evidence{Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.guard())}
+	e := check.Evidence{Units: t.Schedule.Stock, Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.guard())}
 	if err := t.fleet.ReadEvents(t.keep); err != nil {
 		return e, fmt.Errorf("replay: events were lost: %w", err)
 	}
@@ -138,7 +138,14 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	if err := t.end(ctx); err != nil {
 		return false, "", err
 	}
-	stuck, err := t.fleet.StuckOrders(ctx, t.order, 1, t.Schedule.TTL, func(int64, grab.Outcome) {})
+	var told grab.Outcome
+	stuck, err := t.fleet.StuckOrders(ctx, t.order, 1, t.Schedule.TTL, func(_ int64, outcome grab.Outcome) { told = outcome })
+	if err == nil && told == grab.Taken {
+		ledger, err := t.store.Ledger(ctx, t.order, 1)
+		if left := max(t.Schedule.Stock, 1) - len(ledger); err != nil || left > 0 {
+			return left > 0, fmt.Sprintf("a fresh grab was told taken, and %s not in the ledger (seen by probes)", check.Plural(left, "unit is", "units are")), err
+		}
+	}
 	if len(stuck) > 0 {
 		return true, "all leases had run out, and a fresh grab was neither grabbed nor taken (seen by probes)", err
 	}

@@ -63,6 +63,9 @@ func bounds(c explore.Config) string {
 	if c.Instances == 1 {
 		actors += " on one instance"
 	}
+	if c.Stock > 1 {
+		actors += fmt.Sprintf(", %d units", c.Stock)
+	}
 	line := fmt.Sprintf("%s, up to %s, ", actors, plural(c.Preemptions, "preemption", "preemptions"))
 	if c.FaultCount == 0 || len(c.Faults) == 0 {
 		return line + "no faults"

@@ -105,7 +105,7 @@ func remedy(f explore.Failure) []string {
 // contradiction is what was promised, and what came of it.
 func contradiction(f explore.Failure) string {
 	promise, _, _ := catalog.FindProperty(f.Property)
-	return fmt.Sprintf("Promised: %s. But %s.", promise.About, f.Why)
+	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
 }
 
 // stepTable has one column an actor, and one row a step.

@@ -26,6 +26,7 @@ type explorationJSON struct {
 
 type boundsJSON struct {
 	Actors      int      `json:"actors"`
+	Stock       int      `json:"stock,omitempty"` // 0: 1
 	Preemptions int      `json:"preemptions"`
 	Faults      []string `json:"faults"`
 	FaultCount  int      `json:"fault_count"`
@@ -81,11 +82,19 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
+// stock is how many units the order has; 0: one.
+func stock(c explore.Config) int {
+	if c.Stock > 1 {
+		return c.Stock
+	}
+	return 0
+}
+
 // ExploredJSON writes the exploration for programs.
 func ExploredJSON(w io.Writer, e Exploration) error {
 	doc := explorationJSON{
 		Schema:     exploreSchema,
-		Bounds:     boundsJSON{e.Config.Actors, e.Config.Preemptions, list(e.Config.Faults), e.Config.FaultCount},
+		Bounds:     boundsJSON{e.Config.Actors, stock(e.Config), e.Config.Preemptions, list(e.Config.Faults), e.Config.FaultCount},
 		Strategies: mapped(e.Results, e.resultJSON),
 	}
 	return encode(w, doc)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -27,6 +28,7 @@ var headers = []header{
 	{"ttl", "3s", true, func(s Schedule) string { return s.TTL.String() }, span(func(s *Schedule) *time.Duration { return &s.TTL })},
 	{"work", "1s", false, func(s Schedule) string { return positive(s.Work) }, span(func(s *Schedule) *time.Duration { return &s.Work })},
 	{"wait", "10s", false, func(s Schedule) string { return positive(s.Wait) }, span(func(s *Schedule) *time.Duration { return &s.Wait })},
+	{"stock", "2", false, printStock, parseStock},
 	{"property", "one-winner", false, func(s Schedule) string { return s.Property }, word(func(s *Schedule) *string { return &s.Property })},
 	{"mode", "F11", false, func(s Schedule) string { return s.Mode }, word(func(s *Schedule) *string { return &s.Mode })},
 }
@@ -94,6 +96,21 @@ func parseActors(s *Schedule, words []string) error {
 		s.Actors = append(s.Actors, Actor{Name: name, Instance: n, As: as})
 	}
 	return nil
+}
+
+func printStock(s Schedule) string {
+	if s.Stock <= 1 {
+		return ""
+	}
+	return strconv.Itoa(s.Stock)
+}
+
+func parseStock(s *Schedule, words []string) (err error) {
+	if len(words) != 1 {
+		return errors.New("want one number")
+	}
+	s.Stock, err = parseCount(words[0])
+	return err
 }
 
 func parseNodes(s *Schedule, words []string) error {

@@ -36,6 +36,7 @@ type Schedule struct {
 	TTL      time.Duration
 	Work     time.Duration // between the read and the claim
 	Wait     time.Duration // how long an acquire waits; 0 tries once
+	Stock    int           // units of the order; 0: 1
 	Property string        // the one that is violated; "": none is
 	Mode     string        // the failure mode that shows, "F11"; "": none is named
 	Steps    []Step

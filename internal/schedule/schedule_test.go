@@ -19,6 +19,7 @@ nodes redlock-1 redlock-2 redlock-3
 ttl 3s
 work 1s
 wait 10s
+stock 2
 property live-overlap
 mode F18
 
@@ -177,7 +178,7 @@ func TestStepLines(t *testing.T) {
 	if got := schedule.StepLines(text); !slices.Equal(got, []int{6, 8}) {
 		t.Errorf("%v, want 6 and 8", got)
 	}
-	if got := schedule.StepLines(everything); len(got) != strings.Count(everything, "\n")-11 {
+	if got := schedule.StepLines(everything); len(got) != strings.Count(everything, "\n")-12 {
 		t.Errorf("%d steps, want one a line below the headers", len(got))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -37,8 +38,15 @@ func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
 		Nodes: set.nodeNames(), TTL: set.TTL, Work: set.Work, Wait: set.Wait,
+		Stock: set.Stock,
 	}
 }
+
+// locks says whether the strategy is a lock at all.
+func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
+
+// units is how many the order has.
+func (set Setting) units() int { return max(set.Stock, 1) }
 
 // Bubble runs f in a bubble of testing/synctest, and returns when everything in
 // it has ended.
@@ -248,10 +256,13 @@ func (x *execution) learn() error {
 		time.Sleep(x.TTL * 2 / 3)
 		x.renews = x.callsPassed() > before
 	})
-	if errors.Is(err, errNotTaken) {
+	switch {
+	case errors.Is(err, order.ErrTaken): // the first has the only unit
+		err = nil
+	case errors.Is(err, errNotTaken):
 		return nil // the first release frees nothing, as every schedule will show
 	}
-	x.TokenIsDriver = first != second
+	x.TokenIsDriver = first != second && x.locks()
 	for _, e := range x.entries() {
 		x.residue = append(x.residue, e.key)
 	}

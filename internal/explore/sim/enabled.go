@@ -377,7 +377,8 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(forgetter)
 	holds := slices.ContainsFunc(m.actors, func(a *actor) bool {
-		return slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
+		setAside := !m.locks() && a.granted && !a.releasing && !a.done && !a.dead
+		return setAside || slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 	})
 	if holds && forgets {
 		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})

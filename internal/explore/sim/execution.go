@@ -102,6 +102,7 @@ type execution struct {
 	strayRenewal string        // what a renewal did to another's lease
 	forgot       bool          // a server has restarted empty
 	steps        int
+	probes       int // fresh drivers who have grabbed at the end
 	broken       []search.Violation
 
 	begun   []schedule.Step                  // the steps, with the one under way
@@ -172,7 +173,7 @@ func newExecution(c *Cluster) (*execution, error) {
 		ungated: true, // setting up is no step
 	}
 	defer func() { x.ungated = false }()
-	if _, err := x.db.Create(context.Background(), 1); err != nil {
+	if _, err := x.db.CreateStock(context.Background(), 1, x.units()); err != nil {
 		return x, err
 	}
 	for _, n := range c.nodes {

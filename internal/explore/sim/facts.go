@@ -84,6 +84,9 @@ func (x *execution) between(a, b *actor) catalog.Facts {
 // noteForgotten is called before a node loses what it has.
 func (x *execution) noteForgotten(n *node, to catalog.Facts) {
 	x.forgot = true
+	if !x.locks() {
+		x.shown |= to
+	}
 	for _, a := range x.actors {
 		switch {
 		case !x.runs(a, n):

@@ -63,7 +63,7 @@ func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 func (x *execution) stateOfDB() search.Fingerprint {
 	if x.dbState == 0 {
 		o, _ := x.db.Read(context.Background(), theOrder, 0)
-		f := search.EmptyFingerprint.Number(int64(o.Status)).Number(o.Driver).Number(int64(o.Fence))
+		f := search.EmptyFingerprint.Number(int64(o.Status)).Number(o.Driver).Number(int64(o.Fence)).Number(o.Stock)
 		for _, g := range x.ledger() {
 			f = f.Number(g.Driver).Number(int64(g.Fence))
 		}

@@ -43,6 +43,9 @@ func (x *execution) applied(c *call, err error) {
 // actor whose value the server stores, for a release may have brought one to
 // another actor. A lock that stores no token is believed.
 func (x *execution) noteLeasesLocked(c *call) {
+	if !x.locks() {
+		return
+	}
 	x.noteFreedLocked(c)
 	if !x.showsToken {
 		x.noteOverwrittenLocked(c)
@@ -183,7 +186,7 @@ func (a *actor) onAnyNode() bool {
 }
 
 // leased says whether the strategy's locks are leases of lock servers.
-func (x *execution) leased() bool { return len(x.nodes) > 0 }
+func (x *execution) leased() bool { return len(x.nodes) > 0 && x.locks() }
 
 // quorum is how many servers have to grant a lease; 0: there are no leases.
 func (x *execution) quorum() int { return min(len(x.nodes), len(x.nodes)/2+1) }

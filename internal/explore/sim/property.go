@@ -85,9 +85,10 @@ func (x *execution) judgeEvent(a *actor, e history.Event) {
 		x.judgeGrant(a)
 		x.judgeOrder(a)
 	case e.Op == history.Read && e.Kind == history.OK:
-		a.inside = len(x.ledger()) == 0
+		a.inside = x.row().Status == order.Open
 	case e.Op == history.Claim && e.Kind == history.OK:
 		x.judgeClaim(a)
+	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // it was told of the order, and not of a lock
 	case e.Op == history.Acquire && e.Code == history.Busy:
 		waited := x.elapsed() - a.begin
 		alone := !slices.ContainsFunc(x.actors, func(b *actor) bool { return b != a && b.begun })
@@ -123,6 +124,12 @@ func (x *execution) judgeEvent(a *actor, e history.Event) {
 func (x *execution) ledger() []order.Grab {
 	grabs, _ := x.db.Ledger(context.Background(), theOrder, 1) // fails only on a context that has ended
 	return grabs
+}
+
+// row is the order as the database has it.
+func (x *execution) row() order.Order {
+	o, _ := x.db.Read(context.Background(), theOrder, 0) // fails only on a context that has ended
+	return o
 }
 
 func (x *execution) judgeGrant(a *actor) {
@@ -225,12 +232,21 @@ func (x *execution) judgeClaim(a *actor) {
 	ledger := x.ledger()
 	if check.CountGrabs(ledger, x.Stock).DoubleGrabs > 0 {
 		var shown catalog.Facts
-		for _, b := range x.actors {
+		for i, b := range x.actors {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= x.between(a, b)
 			}
+			for _, c := range x.actors[:i] { // of several units, who was inside with whom is between two others
+				if x.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
+					shown |= x.between(b, c)
+				}
+			}
 		}
-		x.breaks(catalog.OneWinner, shown, "the order was given to %s", strings.Join(x.winners(ledger), " and to "))
+		what := "the order was given"
+		if x.units() > 1 {
+			what = fmt.Sprintf("of %d units %d were sold,", x.units(), len(ledger))
+		}
+		x.breaks(catalog.OneWinner, shown, "%s to %s", what, strings.Join(x.winners(ledger), " and to "))
 	}
 	for _, g := range ledger {
 		if g.Fence > a.fence && a.fence != 0 {
@@ -248,7 +264,8 @@ func (x *execution) judgeClaim(a *actor) {
 const never = search.MaxSteps + 1
 
 // toGo is a lower bound of how many steps it takes until one of the properties can
-// break. There is one for one-winner alone: until a second actor can have won.
+// break. There is one for one-winner alone: until an actor more can have won than there
+// are units.
 func (x *execution) toGo(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
@@ -259,7 +276,11 @@ func (x *execution) toGo(properties []string) int {
 		toWin = append(toWin, x.toWin(a, ledger))
 	}
 	slices.Sort(toWin)
-	return min(toWin[0]+toWin[1], never)
+	steps := 0
+	for i := range x.units() + 1 {
+		steps = min(steps+toWin[min(i, len(toWin)-1)], never)
+	}
+	return steps
 }
 
 // toWin is a lower bound of how many steps it takes until an actor has won: 0 if it has.
@@ -350,22 +371,39 @@ const longestPause = 300 * time.Millisecond
 // that was late, or was not sent, excuses what it leaves until then, and no longer.
 func (x *execution) judgeEnd() {
 	x.judgeReleases()
+	left := 0
 	if !x.mayLeaveLock && !slices.ContainsFunc(x.actors, func(a *actor) bool { return a.hung || a.dead && a.onAnyNode() }) {
 		x.judgeResidue()
-		if x.answered() {
+		told := false
+		if told, left = x.answered(); told {
 			return
 		}
-		x.judgeBusy()
+		if left == 0 {
+			x.judgeBusy()
+		}
 	}
 	for range tries {
 		time.Sleep(x.TTL)
 		x.timePassed()
-		if x.answered() {
+		told := false
+		if told, left = x.answered(); told {
 			x.judgeRemains()
 			return
 		}
 	}
+	if left > 0 {
+		x.breaks(catalog.StuckOrder, 0, "a fresh driver is told that the order is taken, and the ledger has %d of its %s", x.units()-left, plural(x.units(), "unit", "units"))
+		return
+	}
 	x.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
+}
+
+// plural is n with the word that suits it.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // judgeReleases is for a lock that a server still has for an actor which has released
@@ -403,10 +441,23 @@ func (x *execution) judgeRemains() {
 // tries is for how many leases a fresh grab is tried.
 const tries = 3
 
-// answered says whether a fresh grab gets an answer.
-func (x *execution) answered() bool {
-	answer := x.prober.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: x.probe.driver, TryOnce: true})
-	return answer.Outcome == grab.Grabbed || answer.Outcome == grab.Taken
+// answered says whether a fresh grab gets an answer, and one that is true: fresh drivers
+// are grabbed until one is told that the order is taken, and then none of its units may be
+// left. How many are is returned with a false.
+func (x *execution) answered() (told bool, left int) {
+	for range x.units() {
+		x.probes++
+		answer := x.prober.service.Grab(context.Background(), grab.Request{Order: theOrder, Driver: x.probe.driver + int64(x.probes-1), TryOnce: true})
+		switch answer.Outcome {
+		case grab.Grabbed:
+		case grab.Taken:
+			left = max(0, x.units()-len(x.ledger()))
+			return left == 0, left
+		default:
+			return false, 0
+		}
+	}
+	return true, 0
 }
 
 // judgeBusy is for a lock that cannot be had although all actors have ended:

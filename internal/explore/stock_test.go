@@ -1,0 +1,52 @@
+package explore_test
+
+import (
+	"fmt"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+)
+
+// Two units and three drivers: the shortest way to sell too much, and to leave a unit that
+// nobody can have, of each strategy that has one; the others are searched to the end.
+// testdata has the schedules.
+func TestStock(t *testing.T) {
+	expiring := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}
+	for _, tt := range []struct {
+		strategy string
+		faults   []catalog.Fault
+		property string // that breaks; "": none of the two does
+		mode     string
+	}{
+		{"none", nil, catalog.OneWinner, "F1"},
+		{"mutex", nil, catalog.OneWinner, "F2"},
+		{"setnx", []catalog.Fault{catalog.Slow}, catalog.OneWinner, "F11"},
+		{"setnx-fence-write", []catalog.Fault{catalog.Slow}, catalog.OneWinner, "F34"},
+		{"setnx-fenced", expiring, "", ""},
+		{"mysql-forupdate", expiring, "", ""},
+		{"mysql-cas", expiring, "", ""},
+	} {
+		t.Run(fmt.Sprint(tt.strategy, tt.faults), func(t *testing.T) {
+			results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
+				Strategies: []string{tt.strategy}, Actors: 3, Stock: 2, Preemptions: 2, Faults: tt.faults, FaultCount: 1,
+				Properties: []string{catalog.OneWinner, catalog.StuckOrder},
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := results[0]
+			switch {
+			case !r.Complete:
+				t.Errorf("not searched to the end: %s", r.Reason)
+			case tt.property == "" && r.Verdict != catalog.Safe:
+				t.Errorf("%s: %+v", r.Verdict, r.Failures)
+			case tt.property == "":
+			case len(r.Failures) != 1 || r.Failures[0].Property != tt.property || r.Failures[0].Mode != tt.mode || r.Failures[0].Schedule.Stock != 2:
+				t.Errorf("%s: %+v, want one failure of %s by %s", r.Verdict, r.Failures, tt.property, tt.mode)
+			default:
+				golden(t, "stock-"+tt.strategy, r.Failures[0])
+			}
+		})
+	}
+}
