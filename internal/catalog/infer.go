@@ -87,6 +87,13 @@ var (
 var inferences = []inference{
 	{shown: FreedAnother, known: blind},
 	{shown: ReleasedLate, known: blind},
+	// What Redis has set aside, and the database does not know yet.
+	{properties: []string{StuckOrder}, known: []string{"F42"}},
+	{properties: []string{OneWinner}, shown: ReplyWasLost, known: []string{"F44"}},
+	{properties: []string{OneWinner}, shown: CutOff, known: []string{"F44"}},
+	{properties: []string{OneWinner}, shown: Forgotten, known: []string{"F43"}},
+	{properties: []string{OneWinner}, shown: Evicted, known: []string{"F43"}},
+	{properties: []string{OneWinner}, shown: TwoMasters, known: []string{"F43"}},
 	// Without a lock that reaches across processes, no fault is needed.
 	{properties: exclusion, known: []string{"F1", "F2"}},
 	{properties: exclusion, shown: SessionClosed, known: []string{"F32", "F33"}},

@@ -144,6 +144,15 @@ var Modes = []Mode{
 	{"F41", "the host sleeps, and the clock by which the lease is counted with it",
 		"a fencing token, raised before the read and compared at the write", "watchdog-fenced",
 		"A locks; A's host is suspended, or its virtual machine frozen, for longer than the lease; Go's monotonic clock has stood still, so A's timers have time left when it goes on; B has locked meanwhile; A believes in its lease until its next renewal has failed, and writes", "suspending a host: no fault of ours does", "Go issue 24595"},
+	{"F42", "a unit is set aside in Redis, and never sold: it is in limbo",
+		"decide where it is written, or compare Redis with the ledger and give back", "mysql-cas",
+		"A's script takes the last unit; A dies, hangs up or never hears of it; nothing is written, and every other driver is told taken", "crash, hang, cancel, partition, reply-lost, db-restart, explorer", ""},
+	{"F43", "Redis has forgotten what it has set aside, and counts anew by a database that does not know of it yet",
+		"take the unit off in the database only where there is one", "mysql-cas",
+		"A's script takes the last unit; Redis restarts; B's script finds none known, and one left by the database; A writes; B writes", "redis-restart, failover, redis-full, failover-split, explorer", ""},
+	{"F44", "a unit is given back whose write has not been answered, and arrives",
+		"give back what was surely not written, and look for one's own row for as long as it may be under way", "mysql-cas",
+		"A's script takes the last unit; A's write has no answer, and A gives the unit back; B's script takes it, and B reads that one is left; A's write is committed; B writes", "conformance", ""},
 }
 
 // FindMode looks a failure mode up by its ID, F1 ….

@@ -16,13 +16,18 @@ var Wider = []struct {
 	Of    lock.Backend // of the strategies that keep their locks there
 	As    catalog.Fault
 	Why   string // in a sentence
+	// Strategies are those of them that it is so for; nil: all.
+	Strategies []string
 }{
-	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "a node forgets also while a contender has others, and then it alone is the majority; `run` has its holders on every node, and plays a bare majority as `amnesia`"},
-	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "as above"},
-	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "as above"},
-	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node jumps also while a contender has others; as above"},
-	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "a node forgets, whoever has it"},
-	{catalog.Latency, lock.Redis, catalog.Crash, "a request is delayed, too, until its caller has given up: to the server that client is as good as dead; `run` delays replies alone"},
+	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "a node forgets also while a contender has others, and then it alone is the majority; `run` has its holders on every node, and plays a bare majority as `amnesia`", nil},
+	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "as above", nil},
+	{catalog.RedisFull, lock.RedisQuorum, catalog.Amnesia, "as above", nil},
+	{catalog.NodeClock, lock.RedisQuorum, catalog.Amnesia, "the clock of a node jumps also while a contender has others; as above", nil},
+	{catalog.Amnesia, lock.RedisQuorum, catalog.RedisRestart, "a node forgets, whoever has it", nil},
+	{catalog.Partition, lock.Redis, catalog.Crash, "a client is cut off until it has given up, and what was set aside for it is nobody's; `run` heals before", []string{"redis-stock"}},
+	{catalog.PartitionDB, lock.Redis, catalog.Crash, "as above", []string{"redis-stock"}},
+	{catalog.SlowDB, lock.Redis, catalog.Crash, "as above", []string{"redis-stock"}},
+	{catalog.Latency, lock.Redis, catalog.Crash, "a request is delayed, too, until its caller has given up: to the server that client is as good as dead; `run` delays replies alone", nil},
 }
 
 // Narrower is where a fault of a search does not reach as far as the fault of run that has
@@ -47,7 +52,7 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	}
 	worst := worse(s.Expected(catalog.NoFault), s.Expected(f))
 	for _, w := range Wider {
-		if w.Fault == f && s.Needs&w.Of != 0 {
+		if w.Fault == f && s.Needs&w.Of != 0 && (w.Strategies == nil || slices.Contains(w.Strategies, s.Name)) {
 			worst = worse(worst, s.Expected(w.As))
 		}
 	}

@@ -2,6 +2,7 @@ package explore_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -26,6 +27,12 @@ func TestStock(t *testing.T) {
 		{"setnx-fenced", expiring, "", ""},
 		{"mysql-forupdate", expiring, "", ""},
 		{"mysql-cas", expiring, "", ""},
+		{"redis-stock", []catalog.Fault{catalog.RedisRestart}, catalog.OneWinner, "F43"},
+		{"redis-stock", []catalog.Fault{catalog.Crash}, catalog.StuckOrder, "F42"},
+		{"redis-stock", []catalog.Fault{catalog.Cancel}, catalog.StuckOrder, "F42"},
+		{"redis-stock-returned", []catalog.Fault{catalog.RedisRestart}, catalog.OneWinner, "F43"},
+		{"redis-stock-returned", []catalog.Fault{catalog.Crash}, catalog.StuckOrder, "F42"},
+		{"redis-stock-returned", []catalog.Fault{catalog.Cancel, catalog.ReplyLost}, "", ""},
 	} {
 		t.Run(fmt.Sprint(tt.strategy, tt.faults), func(t *testing.T) {
 			results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
@@ -45,7 +52,11 @@ func TestStock(t *testing.T) {
 			case len(r.Failures) != 1 || r.Failures[0].Property != tt.property || r.Failures[0].Mode != tt.mode || r.Failures[0].Schedule.Stock != 2:
 				t.Errorf("%s: %+v, want one failure of %s by %s", r.Verdict, r.Failures, tt.property, tt.mode)
 			default:
-				golden(t, "stock-"+tt.strategy, r.Failures[0])
+				id := "stock-" + tt.strategy
+				if strings.HasPrefix(tt.strategy, "redis-stock") {
+					id += "-" + string(tt.faults[0])
+				}
+				golden(t, id, r.Failures[0])
 			}
 		})
 	}

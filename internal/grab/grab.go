@@ -116,7 +116,11 @@ func (a *attempt) underLock(ctx context.Context) error {
 	if err := sleep(holding, a.cfg.Work); err != nil {
 		return err
 	}
-	return a.claim(holding, rows, lease, row.Stock)
+	err = a.claim(holding, rows, lease, row.Stock)
+	if unit, ok := lease.(lock.Reservation); ok && err == nil {
+		unit.Sold()
+	}
+	return err
 }
 
 // How long the steps may take that must not be cut short: undoing a lock for a

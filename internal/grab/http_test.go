@@ -76,6 +76,8 @@ func newRig(t *testing.T, set settings) rig {
 	case brokenStore:
 		broken.Mem = store
 		cfg.Orders = broken
+	case *lateClaims:
+		broken.Mem = store
 	}
 	if cfg.Strategy == "" {
 		cfg.Strategy = "setnx"

@@ -246,9 +246,9 @@ func newEnv(cfg Config, c *clients, store order.Store, now func() time.Time, log
 		ZooKeeper: c.zooKeeper, Etcd: c.etcd, AroundRedis: tap.Around(cfg.tap, cfg.Instance, "redis"),
 		TTL: cfg.TTL, Wait: cfg.Wait,
 		Now:   now,
-		Token: rand.Text,
-		Rand:  mathrand.Float64,
-		Log:   log,
+		Token: rand.Text, PerDriver: cfg.PerDriver,
+		Rand: mathrand.Float64,
+		Log:  log,
 	}
 }
 

@@ -95,6 +95,13 @@ type TxLease interface {
 	Rows() order.Rows
 }
 
+// Reservation is a lease that is a unit set aside, and not a lock.
+type Reservation interface {
+	// Sold says before the release that the claim was written. What is released
+	// without it was not, or it is not known.
+	Sold()
+}
+
 // FenceRaiser is a Locker whose fencing tokens come from a counter that can be
 // forgotten.
 type FenceRaiser interface {
@@ -138,6 +145,8 @@ type Env struct {
 	// AroundRedis stands around every command that a client other than Redis sends to that
 	// server; nil: nothing does.
 	AroundRedis func(ctx context.Context, key string, call func() error) error
+
+	PerDriver int // units of an order of several that one driver may have; 0: 1
 
 	TTL  time.Duration // how long a lease lives without renewal, at least 1 ms
 	Wait time.Duration // how long Acquire waits; 0 tries once

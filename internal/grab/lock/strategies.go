@@ -37,6 +37,8 @@ var Strategies = []Strategy{
 	etcd,
 	etcdFenced,
 	handoffStrategy,
+	redisStock,
+	redisStockReturned,
 }
 
 // Peers are the locks of other people's libraries, in a program that links package

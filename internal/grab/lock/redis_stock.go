@@ -1,0 +1,149 @@
+package lock
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/order"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// redisStock is no lock. Redis keeps how many units of an order are left and who has one,
+// and one script decides on both; the database is written after, whatever its counter
+// says. Those who get none never reach the database, which is why it is fast. Between
+// the two a unit is nobody's: A's script takes the last one, A dies, and every other
+// driver is told that it is taken (F42). A Redis that has forgotten counts anew by a
+// database which does not know yet what was decided: A's script takes the last one, Redis
+// restarts, B's script finds one left, both write (F43).
+var redisStock = Strategy{
+	Name:   "redis-stock",
+	Title:  "no lock: a script decides in Redis, the database is written after",
+	Family: "redis",
+	Source: "redis.io: Scripting with Lua; as flash sales mostly do it",
+	Needs:  Redis | SQL,
+	Guard:  order.Decrement,
+	Expect: map[catalog.Fault]catalog.Verdict{
+		catalog.Hang:          catalog.Stuck,
+		catalog.Crash:         catalog.Stuck,
+		catalog.RedisRestart:  catalog.Unsafe,
+		catalog.Failover:      catalog.Unsafe,
+		catalog.ReplyLost:     catalog.Stuck,
+		catalog.RedisFull:     catalog.Unsafe,
+		catalog.FailoverSplit: catalog.Unsafe,
+		catalog.LateRelease:   catalog.Stuck, // its client gives up
+		catalog.Cancel:        catalog.Stuck,
+	},
+	Excludes: catalog.NoExclusion,
+	Breaks:   []string{"F42", "F43"},
+	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
+}
+
+// stockKeep is for how long Redis keeps an item that nobody asks for.
+const stockKeep = 24 * time.Hour
+
+//go:embed redis_stock.lua
+var redisStockLua string
+
+var stockScript = redis.NewScript(redisStockLua)
+
+// stockLocker sets units aside in Redis.
+type stockLocker struct {
+	env     Env
+	returns bool // what was not sold is given back
+}
+
+func newStockLocker(env Env, returns bool) (Locker, error) {
+	if err := needRedis(env); err != nil {
+		return nil, err
+	}
+	if env.Orders == nil {
+		return nil, errNoDatabase
+	}
+	return stockLocker{env, returns}, nil
+}
+
+// Acquire sets a unit aside, or says at once that there is none: nobody waits.
+func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
+	lease := &stockLease{plainLease{l.env.Token()}, l, key, false}
+	if err := lease.take(ctx); err != nil {
+		if l.returns {
+			cleanUp(ctx, lease.Release)
+		}
+		return nil, err
+	}
+	return lease, nil
+}
+
+func (stockLocker) Close() error { return nil }
+
+// Forget removes the item.
+func (l stockLocker) Forget(ctx context.Context, key string) error {
+	return l.env.Redis.Del(ctx, key).Err()
+}
+
+// stockLease is a unit that was set aside for a driver.
+type stockLease struct {
+	plainLease
+	stockLocker
+	key  string
+	sold bool
+}
+
+// take asks Redis, and where that does not know the item, once more with what the database
+// says is left.
+func (l *stockLease) take(ctx context.Context) error {
+	reply, err := l.ask(ctx, "")
+	if err == nil && reply < 0 {
+		var left int64
+		if left, err = l.leftInDatabase(ctx); err == nil {
+			reply, err = l.ask(ctx, left)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case reply == 0:
+		return order.ErrTaken
+	case reply == 2:
+		return order.ErrLimit
+	default:
+		return nil
+	}
+}
+
+func (l *stockLease) ask(ctx context.Context, left any) (int, error) {
+	driver := any(l.token) // without a driver each acquire is that of another
+	if id, ok := ctx.Value(driverKey{}).(int64); ok {
+		driver = id
+	}
+	return stockScript.Run(ctx, l.env.Redis, []string{l.key}, driver, max(l.env.PerDriver, 1), l.token, stockKeep.Milliseconds(), left).Int()
+}
+
+func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
+	id, err := orderOf(l.key)
+	if err != nil {
+		return 0, err
+	}
+	o, err := l.env.Orders.Read(ctx, id, 0)
+	if err != nil {
+		return 0, fmt.Errorf("lock: units left in the database: %w", err)
+	}
+	return o.Left(), nil
+}
+
+// Sold implements Reservation.
+func (l *stockLease) Sold() { l.sold = true }
+
+// Release gives the unit back if it was not sold and the strategy gives back.
+func (l *stockLease) Release(ctx context.Context) error {
+	if l.sold || !l.returns {
+		return nil
+	}
+	return stockReturn.Run(ctx, l.env.Redis, []string{l.key}, l.token).Err()
+}
