@@ -187,6 +187,24 @@ func loadRun(folder string) (*experiment.Run, error) {
 	return report.Load(filepath.Join(root, "results", folder))
 }
 
+// loadMatrix is the reference matrix, with the strategies that have one of their own.
+func loadMatrix() (*experiment.Run, error) {
+	run, err := loadRun("reference-matrix-local")
+	if err != nil {
+		return nil, err
+	}
+	stock, err := loadRun("reference-stock-local")
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range stock.Cells {
+		if !slices.ContainsFunc(run.Cells, func(o experiment.Cell) bool { return o.Strategy == c.Strategy && o.Fault == c.Fault }) {
+			run.Cells = append(run.Cells, c)
+		}
+	}
+	return run, nil
+}
+
 // matrix is the table of verdicts with its legend, of all that is printed.
 func matrix() (string, error) {
 	text, err := rendered("reference-matrix-local")
@@ -370,6 +388,9 @@ func wider() (string, error) {
 		on := "one Redis"
 		if w.Of == lock.RedisQuorum {
 			on = "Redlock's nodes"
+		}
+		if w.Strategies != nil {
+			on = strings.Join(w.Strategies, ", ")
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", w.Fault, on, w.As, w.Why)
 	}

@@ -60,7 +60,7 @@ var rules = []struct {
 	{"internal/report", "internal/compare internal/diagram internal/experiment internal/load internal/history internal/check internal/explore internal/schedule internal/grab internal/grab/lock internal/order internal/stat", "results can be rendered again where nothing runs"},
 	{"internal/lab", "internal/whichlock internal/diagram internal/report internal/experiment internal/replay internal/explore internal/schedule internal/load internal/fleet internal/target internal/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/stack internal/fault internal/wait internal/workshop", "a live page over what a run is made of; it judges nothing"},
 	{"internal/workshop", "internal/experiment internal/explore internal/replay internal/schedule", "it judges answers by what commands have come to, and runs none itself"},
-	{"internal/whichlock", "internal/experiment internal/grab/lock internal/lockbench internal/order internal/report", "what results say to somebody who chooses a lock"},
+	{"internal/whichlock", "internal/experiment internal/grab/lock internal/lockbench internal/order internal/report internal/stat", "what results say to somebody who chooses a lock"},
 	{"cmd/grabsvc", "internal/instance", "a thin main"},
 	{"cmd/loadgen", "*", "the table of commands"},
 }

@@ -15,7 +15,7 @@ import (
 // of the reference matrix: by a verdict, the order's or the lock's, or by a failure mode
 // that was seen. Counts, which chance decides, are no part of that.
 func TestRowsTellApart(t *testing.T) {
-	run, err := loadRun("reference-matrix-local")
+	run, err := loadMatrix()
 	if err != nil {
 		t.Fatal(err)
 	}

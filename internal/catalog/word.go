@@ -22,7 +22,7 @@ var Words = []Word{
 	{"struck", nil, "points at which the cell's fault struck, of those that it can reach; in `run.json`, and where a run has no points, requests that it hit"},
 	{"exclusive", nil, "`yes`: no overlap; `no`: there was one; `?`: not known; `-`: there is no lock"},
 	{"belief gap", []string{"belief_gap_ms"}, "the longest time from the moment at which a lease was lost to the moment at which its holder knew"},
-	{"stuck", []string{"stuck_orders"}, "orders on which a fresh driver got neither `grabbed` nor `taken` until two leases had passed"},
+	{"stuck", []string{"stuck_orders"}, "orders on which a fresh driver got neither `grabbed` nor `taken` until two leases had passed, or `taken` although the ledger has fewer rows than units"},
 	{"taken, busy", []string{"taken", "busy"}, "answers: the order was won by another driver; the lock was not obtained within the wait"},
 }
 

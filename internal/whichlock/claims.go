@@ -109,6 +109,8 @@ func (p *page) sources() {
 		{"our strategies under all faults", matrixFolder, p.Matrix.Environment.Commit},
 		{"the libraries under all faults", librariesFolder, p.Libraries.Environment.Commit},
 		{"with `-on-lost ignore`", ignoringFolder, p.Ignoring.Environment.Commit},
+		{"an item of many units", saleFolder, p.Sale.Environment.Commit},
+		{"deciding in Redis, under all faults", stockFolder, p.Stock.Environment.Commit},
 	} {
 		fmt.Fprintf(&p.b, "| %s | [%s](../results/%s/report.md) | %s |\n", s.what, s.folder, s.folder, s.commit)
 	}

@@ -29,6 +29,8 @@ type Sources struct {
 	Matrix    *experiment.Run   // the strategies under all faults
 	Libraries *experiment.Run   // those of others, likewise
 	Ignoring  *experiment.Run   // those that can tell of a loss, with -on-lost ignore
+	Sale      *experiment.Run   // an item of many units
+	Stock     *experiment.Run   // the strategies that decide in Redis, under all faults
 	Bench     *lockbench.Result // each lock by itself
 	Claims    string            // what .ci/claims printed
 	Versions  map[string]string // of the libraries, by module
@@ -39,6 +41,8 @@ const (
 	matrixFolder    = "reference-matrix-local"
 	librariesFolder = "reference-peers-local"
 	ignoringFolder  = "reference-ignore-local"
+	saleFolder      = "reference-sale-local"
+	stockFolder     = "reference-stock-local"
 	benchFolder     = "reference-bench-local"
 	claimsFile      = "claims.txt"
 )
@@ -47,7 +51,8 @@ const (
 func Load(root string) (Sources, error) {
 	results := filepath.Join(root, "results")
 	var s Sources
-	for folder, run := range map[string]**experiment.Run{matrixFolder: &s.Matrix, librariesFolder: &s.Libraries, ignoringFolder: &s.Ignoring} {
+	for folder, run := range map[string]**experiment.Run{matrixFolder: &s.Matrix, librariesFolder: &s.Libraries, ignoringFolder: &s.Ignoring,
+		saleFolder: &s.Sale, stockFolder: &s.Stock} {
 		var err error
 		if *run, err = report.Load(filepath.Join(results, folder)); err != nil {
 			return s, fmt.Errorf("whichlock: %w", err)
@@ -108,6 +113,7 @@ func Write(w io.Writer, s Sources) error {
 	p.decision()
 	p.breaks()
 	p.costs()
+	p.sale()
 	p.notLooking()
 	p.claims()
 	p.sources()
