@@ -19,14 +19,27 @@ var besides = []struct{ theirs, ours string }{
 // differences say why a verdict on theirs is another one than on ours: by the fault and
 // theirs, or by the fault alone.
 var differences = map[string]string{
-	"slow-db":                "`unknown`: behind its INSERT the driver itself holds the table that the fault is to hold, so two points could not be struck; the other points are safe, as ours are.",
-	"rlock-lease/crash":      latch,
-	"rlock-lease/redis-down": latch,
+	"slow-db": "`unknown`: behind its INSERT the driver itself holds the table that the fault is to hold, so two points could not be struck; the other points are safe, as ours are.",
+	"redlock/none": "`unknown`: on this machine, beside others, it served less than half of the grabs a second that were offered, and one that is so slow hides its races. " +
+		"RedissonRedLock asks five nodes one after the other, and waits at each that another driver has; ours asks all at once.",
+	"redlock/hang":                 leased,
+	"multilock/hang":               leased,
+	"redlock/partition-db":         notRenewed,
+	"multilock/partition-db":       notRenewed,
+	"redlock/slow-db":              notRenewed,
+	"multilock/slow-db":            notRenewed,
+	"multilock/redis-restart-most": "a MultiLock needs all five nodes: the two that still have the lock keep the others out. A majority, as of Redlock, is gone with three.",
+	"multilock/amnesia":            allNodes,
+	"multilock/failover-split":     allNodes,
 	"latency": "the reply that grants the lock comes when its lease is over ([F12](failure-modes.md#f12)). Ours takes off what the acquire took, and refuses; " +
 		"neither Redisson nor the code around Spring's template looks at the clock.",
 }
 
-const latch = "`unknown`: one point was not struck, the DEL of Redisson's latch, which its unlock sends without waiting for it, so that the answer may come first; the others are safe, as ours are."
+const (
+	notRenewed = "its lease runs out while the write cannot reach the database, or waits there, and the write comes through afterwards: Redisson renews no lock that was taken with a lease, and nothing looks at it before the write. Ours is renewed."
+	leased     = "the example takes it with a lease, which Redisson does not renew then: it runs out under what hangs, and the next driver gets in. Ours is renewed for as long as its process lives, and what hangs keeps everybody out."
+	allNodes   = "`unknown`: the fault lets the faulted driver reach a bare majority of the nodes. A MultiLock needs all of them, so that it has no lock to lose there."
+)
 
 // beside is the matrix of the Spring example beside ours, where both have a verdict, and a
 // sentence for each difference.
