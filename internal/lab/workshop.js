@@ -22,7 +22,7 @@ export function workshop(menu, ask) {
   const section = document.getElementById("workshop");
   const ofBrowser = list(navigator.languages).map((l) => l.slice(0, 2)).find((l) => names[l]);
   let lang = names[kept(stored)] ? kept(stored) : ofBrowser || "en";
-  let room = null, view = null, number = 0, job = null, loads = 0, polling = 0, drawn = 0, shown = 0, busy = false;
+  let room = null, view = null, number = 0, job = null, loads = 0, newest = null, polling = 0, drawn = 0, shown = 0, busy = false;
 
   const say = (key, slots) => String(room && room.labels[key] || "").replace(/\{([\w.-]+)\}/g, (slot, name) => (slots && name in slots ? String(slots[name]) : slot));
   const page = (key, slots) => say("page." + key, slots);
@@ -55,8 +55,13 @@ export function workshop(menu, ask) {
     return done;
   }
 
-  async function load() {
-    const turn = ++loads;
+  // load shows the exercise as it is now, and returns once the newest of several is shown.
+  function load() {
+    newest = loadAs(++loads);
+    return newest;
+  }
+
+  async function loadAs(turn) {
     let next;
     try {
       const q = "?lang=" + lang;
@@ -67,7 +72,7 @@ export function workshop(menu, ask) {
       if (turn === loads) problem.textContent = e.message;
       return;
     }
-    if (turn !== loads) return; // something else was asked for meanwhile
+    if (turn !== loads) return newest; // something else was asked for meanwhile
     [room, view] = next;
     job = room.job;
     show();
