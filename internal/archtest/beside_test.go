@@ -20,7 +20,7 @@ var besides = []struct{ theirs, ours string }{
 // theirs, or by the fault alone.
 var differences = map[string]string{
 	"slow-db": "`unknown`: behind its INSERT the driver itself holds the table that the fault is to hold, so two points could not be struck; the other points are safe, as ours are.",
-	"redlock/none": "`unknown`: on this machine, beside others, it served less than half of the grabs a second that were offered, and one that is so slow hides its races. " +
+	"redlock/none": "`unknown`: beside other work on this machine it served less than half of the grabs a second that were offered, and one that is so slow hides its races. " +
 		"RedissonRedLock asks five nodes one after the other, and waits at each that another driver has; ours asks all at once.",
 	"redlock/hang":                 leased,
 	"multilock/hang":               leased,
@@ -32,7 +32,7 @@ var differences = map[string]string{
 	"multilock/amnesia":            allNodes,
 	"multilock/failover-split":     allNodes,
 	"latency": "the reply that grants the lock comes when its lease is over ([F12](failure-modes.md#f12)). Ours takes off what the acquire took, and refuses; " +
-		"neither Redisson nor the code around Spring's template looks at the clock.",
+		"neither RLock and the fair lock, once they are granted, nor the code around Spring's template looks at the clock.",
 }
 
 const (

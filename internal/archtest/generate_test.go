@@ -435,6 +435,7 @@ func strategies() string {
 }
 
 func strategyTable(b *strings.Builder, strategies []lock.Strategy) {
+	b.WriteString("The failure modes are those that the code is known for. What a run has shown, of the lock as well as of the\norder, is in [which-lock.md](which-lock.md) and may be more.\n\n")
 	b.WriteString("| name | is | guard of its write | known failure modes |\n|---|---|---|---|\n")
 	for _, s := range strategies {
 		var modes []string

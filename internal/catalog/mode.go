@@ -146,7 +146,7 @@ var Modes = []Mode{
 		"A locks; A's host is suspended, or its virtual machine frozen, for longer than the lease; Go's monotonic clock has stood still, so A's timers have time left when it goes on; B has locked meanwhile; A believes in its lease until its next renewal has failed, and writes", "suspending a host: no fault of ours does", "Go issue 24595"},
 	{"F42", "a unit is set aside in Redis, and never sold: it is in limbo",
 		"decide where it is written, or compare Redis with the ledger and give back", "mysql-cas",
-		"A's script takes the last unit; A dies, hangs up or never hears of it; nothing is written, and every other driver is told taken", "crash, hang, cancel, partition, reply-lost, db-restart, explorer", ""},
+		"A's script takes the last unit; A dies, hangs up or never hears of it; nothing is written, and every other driver is told taken", "crash, hang, cancel, reply-lost, late-release, explorer", ""},
 	{"F43", "Redis has forgotten what it has set aside, and counts anew by a database that does not know of it yet",
 		"take the unit off in the database only where there is one", "mysql-cas",
 		"A's script takes the last unit; Redis restarts; B's script finds none known, and one left by the database; A writes; B writes", "redis-restart, failover, redis-full, failover-split, explorer", ""},

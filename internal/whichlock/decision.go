@@ -56,7 +56,7 @@ func (p *page) oneProcess() advice {
 		double = *mutex.DoubleGrabs
 	}
 	return advice{
-		fmt.Sprintf("**A lock of one process is none** once there are two (`mutex`, `synchronized`): %d of %d orders were grabbed twice under plain load.", double, mutex.Orders),
+		fmt.Sprintf("**A lock of one process is none** once there are two instances: with `mutex`, %d of %d orders were grabbed twice under plain load. Java's `synchronized` is one.", double, mutex.Orders),
 		grabbedTwice(mutex) && double > 0,
 	}
 }

@@ -210,7 +210,7 @@ func (p *page) ignorers() (names []string) {
 func Short(matrix *experiment.Run, bench *lockbench.Result) string {
 	p := &page{Sources: Sources{Matrix: matrix, Libraries: new(experiment.Run), Bench: bench}}
 	var b strings.Builder
-	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, round trips |\n|---|---|---|--:|\n")
+	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, as round trips |\n|---|---|---|--:|\n")
 	plain := func(cells []experiment.Cell) string { return strings.ReplaceAll(faults(cells), "`", "") }
 	for _, name := range Choices {
 		cost := "-"
