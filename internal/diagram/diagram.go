@@ -24,6 +24,7 @@ type Diagram struct {
 	Scale Scale  `json:"scale"`
 	// End is where the diagram ends; it begins at 0.
 	End   float64  `json:"end"`
+	Units int      `json:"units,omitempty"` // of the order; 0: 1
 	Lanes []Lane   `json:"lanes"`
 	Bands []Span   `json:"bands,omitempty"` // across all lanes
 	Lost  *float64 `json:"lost,omitempty"`  // where the property was lost; nil: nowhere, or it is not known where
@@ -95,7 +96,7 @@ type MarkKind string
 const (
 	Read     MarkKind = "read"
 	Sent     MarkKind = "sent"   // a write, on its way
-	Won      MarkKind = "won"    // the first row of the ledger
+	Won      MarkKind = "won"    // the first row of the ledger, or one of as many as the order has units
 	Second   MarkKind = "second" // a later one
 	Refused  MarkKind = "refused"
 	Unknown  MarkKind = "unknown"

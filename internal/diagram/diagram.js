@@ -253,7 +253,10 @@ function fade(id, dx, dy) {
     svg("stop", { offset: 0, "stop-color": "var(--hold)", "stop-opacity": 0.55 }), svg("stop", { offset: 1, "stop-color": "var(--hold)", "stop-opacity": 0.05 }));
 }
 
-function legend(used) {
+// Of an order of several units, what rows of the ledger are.
+const ofUnits = { won: "a row of the ledger: has won a unit", second: "a row beyond the units: oversold" };
+
+function legend(used, units) {
   const ul = el("ul", { class: "legend", "aria-label": "legend" });
   for (const k of Object.keys(words)) {
     if (!used.has(k)) continue;
@@ -262,7 +265,7 @@ function legend(used) {
     if (bar[k]) s.append(svg("rect", { class: k, x: 2, y: 10 - bar[k], width: 22, height: 2 * bar[k], rx: 2 }));
     else if (k === "waits" || k === "inside" || k === "dead") s.append(svg("line", { class: k, x1: 2, y1: 10, x2: 24, y2: 10 }));
     else s.append(glyph(k, 13, 10));
-    ul.append(el("li", {}, s, words[k]));
+    ul.append(el("li", {}, s, (units > 1 && ofUnits[k]) || words[k]));
   }
   return ul;
 }
@@ -322,8 +325,8 @@ export function picture() {
       }
       p.move = drawn.move;
       canvas.replaceChildren(drawn.root);
-      const words = [...drawn.used].sort().join();
-      if (words !== named) legendBox.replaceChildren(legend(drawn.used));
+      const words = [...drawn.used, d.units > 1].sort().join();
+      if (words !== named) legendBox.replaceChildren(legend(drawn.used, d.units));
       named = words;
       if (p.drawn) p.drawn();
     },

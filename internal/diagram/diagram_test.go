@@ -160,6 +160,38 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// Of an order of several units, only rows beyond them are one too many.
+func TestUnits(t *testing.T) {
+	events := record(t,
+		"8004 1 claim invoke 0", "8004 1 claim ok 1", "8005 2 claim invoke 2", "8005 2 claim ok 3",
+		"8004 3 claim invoke 4", "8004 3 claim ok 5", "8005 4 claim invoke 6", "8005 4 claim ok 7")
+	for _, tt := range []struct {
+		units int
+		lost  float64 // -1: it is not
+		want  [4]diagram.MarkKind
+	}{
+		{0, 3, [4]diagram.MarkKind{diagram.Won, diagram.Second, diagram.Second, diagram.Second}},
+		{1, 3, [4]diagram.MarkKind{diagram.Won, diagram.Second, diagram.Second, diagram.Second}},
+		{3, 7, [4]diagram.MarkKind{diagram.Won, diagram.Won, diagram.Won, diagram.Second}},
+		{4, -1, [4]diagram.MarkKind{diagram.Won, diagram.Won, diagram.Won, diagram.Won}},
+	} {
+		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Property: catalog.OneWinner, Events: events, Units: tt.units})
+		lost := -1.0
+		if d.Lost != nil {
+			lost = *d.Lost
+		}
+		if lost != tt.lost {
+			t.Errorf("%d units: lost at %v, want %v", tt.units, lost, tt.lost)
+		}
+		for i, want := range tt.want {
+			written := text(d, fmt.Sprintf("driver %d", i+1))
+			if want := fmt.Sprintf("%s %d", want, 2*i+1); !slices.Contains(written, want) {
+				t.Errorf("%d units: driver %d has %q, want %s", tt.units, i+1, written, want)
+			}
+		}
+	}
+}
+
 // Of more drivers than there are rows for, those are drawn to whom something happened.
 func TestManyDrivers(t *testing.T) {
 	var lines []string
@@ -210,7 +242,7 @@ A claim 1 db
 		}
 		moments = append(moments, m)
 	}
-	d := diagram.OfSchedule("F11", s.Actors, moments, func(m explore.Moment) string { return m.Step.String() })
+	d := diagram.OfSchedule("F11", s.Actors, 0, moments, func(m explore.Moment) string { return m.Step.String() })
 	for row, want := range map[string][]string{
 		"A": {"holds 1.5-4.5", "believes 1.5-11 open", "gap 4.5-11 open", "waits 0.5-1.5", "fault 3.5-9.5", "call 1.5", "read 2.5", "second 10.5"},
 		"B": {"holds 6.5-11 open", "believes 6.5-11 open", "waits 5.5-6.5", "call 6.5", "read 7.5", "won 8.5"},
@@ -218,6 +250,10 @@ A claim 1 db
 		if got := text(d, row); !slices.Equal(got, want) {
 			t.Errorf("%s: got  %q\nwant %q", row, got, want)
 		}
+	}
+	ofTwo := diagram.OfSchedule("F11", s.Actors, 2, moments, func(m explore.Moment) string { return m.Step.String() })
+	if got := text(ofTwo, "A"); !slices.Contains(got, "won 10.5") {
+		t.Errorf("of two units, the second row is drawn as %q", got)
 	}
 	if d.Lost == nil || *d.Lost != 10.5 || len(d.Bands) != 1 || d.Bands[0].Kind != diagram.Passes {
 		t.Errorf("lost %v, bands %+v", d.Lost, d.Bands)

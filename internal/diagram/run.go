@@ -22,6 +22,7 @@ type Run struct {
 	Events   []history.Event   // of the order
 	Further  int               // events that are not among these
 	Rows     []check.Row       // of the ledger
+	Units    int               // of the order; 0: 1
 	Begins   time.Duration     // of the first of the steps
 	Steps    []check.Step
 	Until    time.Duration // the record goes on to then, and further; 0: it is complete
@@ -246,13 +247,19 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	case written:
 		b.winners++
 		t.weigh(100)
-		if b.winners == 1 {
-			t.mark(Won, now, "its row is in the ledger: it has won")
-		} else {
+		units := max(b.Units, 1)
+		switch {
+		case units > 1 && b.winners > units:
+			t.mark(Second, now, fmt.Sprintf("its row is in the ledger, the order's %s, of %d units: oversold", nth(b.winners), units))
+		case b.winners > units:
 			t.mark(Second, now, fmt.Sprintf("its row is in the ledger, the order's %s: a double-grab", nth(b.winners)))
+		case units > 1:
+			t.mark(Won, now, fmt.Sprintf("its row is in the ledger, %d of %d units: it has won one", b.winners, units))
+		default:
+			t.mark(Won, now, "its row is in the ledger: it has won")
 		}
 		t.row.Marks[len(t.row.Marks)-1].N = b.winners
-		if b.lost == nil && b.winners == 2 && b.Property == catalog.OneWinner {
+		if b.lost == nil && b.winners == units+1 && b.Property == catalog.OneWinner {
 			b.lost = &now
 		}
 	default:
@@ -395,7 +402,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 
 // diagram closes what is open, and puts the rows into their lanes.
 func (b *builder) diagram() Diagram {
-	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost}
+	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
 	for _, t := range b.tracks {
 		b.finish(t)
 	}

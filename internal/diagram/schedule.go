@@ -9,10 +9,10 @@ import (
 	"grablab/internal/tap"
 )
 
-// OfSchedule makes the diagram of a schedule, in steps: a moment each. say puts a moment
-// into words.
-func OfSchedule(title string, actors []schedule.Actor, moments []explore.Moment, say func(explore.Moment) string) Diagram {
-	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments))}
+// OfSchedule makes the diagram of a schedule, in steps: a moment each. The order has so many
+// units; 0: 1. say puts a moment into words.
+func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
+	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
 		name := fmt.Sprintf("instance %d", a.Instance)
 		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == name })
@@ -20,7 +20,7 @@ func OfSchedule(title string, actors []schedule.Actor, moments []explore.Moment,
 			i = len(d.Lanes)
 			d.Lanes = append(d.Lanes, Lane{Name: name})
 		}
-		d.Lanes[i].Rows = append(d.Lanes[i].Rows, rowOf(a, moments, say))
+		d.Lanes[i].Rows = append(d.Lanes[i].Rows, rowOf(a, units, moments, say))
 	}
 	d.Bands = bands(moments, say)
 	for i, m := range moments {
@@ -41,7 +41,7 @@ func OfSchedule(title string, actors []schedule.Actor, moments []explore.Moment,
 func at(i int) float64 { return float64(i) + 0.5 }
 
 // rowOf is one actor's.
-func rowOf(a schedule.Actor, moments []explore.Moment, say func(explore.Moment) string) Row {
+func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
 	r := Row{Name: a.Name}
 	if a.As != "" {
 		r.Name += ", again for " + a.As
@@ -62,7 +62,7 @@ func rowOf(a schedule.Actor, moments []explore.Moment, say func(explore.Moment) 
 	r.Spans = append(r.Spans, struckOf(a, moments)...)
 	var before explore.Moment
 	for i, m := range moments {
-		if k, ok := markOf(a, m, before); ok && !m.Skipped {
+		if k, ok := markOf(a, units, m, before); ok && !m.Skipped {
 			mark := Mark{Kind: k, At: at(i), Text: say(m)}
 			if k == Won || k == Second {
 				mark.N = len(m.Winners)
@@ -132,7 +132,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 }
 
 // markOf is how a moment is marked in the row of an actor.
-func markOf(a schedule.Actor, m, before explore.Moment) (k MarkKind, ok bool) {
+func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
 		return "", false
@@ -142,7 +142,7 @@ func markOf(a schedule.Actor, m, before explore.Moment) (k MarkKind, ok bool) {
 	switch {
 	case dies, m.Step.Kind == schedule.Dies:
 		return Dies, true
-	case won && len(m.Winners) > 1:
+	case won && len(m.Winners) > max(units, 1):
 		return Second, true
 	case won:
 		return Won, true

@@ -56,7 +56,7 @@ func (f Forced) drawing() diagram.Diagram {
 	r := diagram.Run{
 		Title:    fmt.Sprintf("%s on real servers", f.Config.Strategy.Name),
 		Excludes: f.Config.Strategy.Excludes, Property: f.Config.Schedule.Property,
-		Events: f.Result.Events, Rows: f.Result.Rows, Until: f.Result.Until,
+		Events: f.Result.Events, Rows: f.Result.Rows, Units: f.Config.Schedule.Stock, Until: f.Result.Until,
 	}
 	slices.SortStableFunc(f.Result.Actors, func(a, b replay.Actor) int { return a.Instance - b.Instance })
 	for _, a := range f.Result.Actors {
