@@ -18,8 +18,10 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/diagram"
 	"grablab/internal/fleet"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/load"
 	"grablab/internal/order"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
@@ -53,7 +55,7 @@ type Tick struct {
 type Status struct {
 	Phase     Phase             `json:"phase"`
 	Answer    string            `json:"answer"` // in a sentence
-	Alarm     bool              `json:"alarm"`  // some order has two rows
+	Alarm     bool              `json:"alarm"`  // some order has more rows than units
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
 	Fault     string            `json:"fault,omitempty"` // that strikes right now
@@ -70,11 +72,24 @@ type Status struct {
 // Tile is an order.
 type Tile struct {
 	ID     int64    `json:"id"`
-	Rows   []string `json:"rows"`   // of the ledger: "driver 3 (8004)"
+	Rows   []string `json:"rows"`  // of the ledger: "driver 3 (8004)"
+	Units  int      `json:"units"` // that it was opened with
+	State  State    `json:"state"`
 	Events int      `json:"events"` // that were recorded
 	Open   int      `json:"open"`   // drivers who have not been answered
 	ByHand bool     `json:"by_hand,omitempty"`
 }
+
+// State is what became of an order so far.
+type State string
+
+// The states of orders.
+const (
+	Open      State = "open"      // units are left
+	Won       State = "won"       // there is a row a unit
+	Double    State = "double"    // there are rows beyond the units
+	Undersold State = "undersold" // of several units some are left, and drivers were refused after the last sale
+)
 
 // Key is one in a Redis.
 type Key struct {
@@ -132,6 +147,24 @@ type tile struct {
 	returned int
 	changed  bool
 	struck   bool
+
+	// What the drivers were told last: that one has a unit, and that one has none, for good.
+	sold, refused time.Time
+	all           bool // of them have been answered
+}
+
+// judge says what became of the order, by its rows and by what its drivers were told.
+func (t *tile) judge() {
+	switch {
+	case len(t.rows) > t.Units:
+		t.State = Double
+	case len(t.rows) == t.Units:
+		t.State = Won
+	case t.Units > 1 && t.all && t.refused.After(t.sold):
+		t.State = Undersold
+	default:
+		t.State = Open
+	}
 }
 
 type answered struct {
@@ -222,11 +255,11 @@ func (h *hub) addLocked(id int64, byHand bool) {
 	if err != nil {
 		s.Excludes = catalog.NoExclusion
 	}
-	fault := h.status.Settings.Fault
+	fault, units := h.status.Settings.Fault, h.status.Settings.units()
 	if byHand {
-		fault = ""
+		fault, units = "", 1
 	}
-	h.tiles = append(h.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, ByHand: byHand}, strategy: s, fault: fault, changed: true})
+	h.tiles = append(h.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, Units: units, State: Open, ByHand: byHand}, strategy: s, fault: fault, changed: true})
 	if extra := len(h.tiles) - mostTiles; extra > 0 {
 		h.tiles = slices.Delete(h.tiles, 0, extra)
 	}
@@ -290,6 +323,40 @@ func (h *hub) answer(r *vegeta.Result, due time.Time) {
 	h.locked(func() {
 		h.outcomes[outcomeOf(r)]++
 		h.answers = append(h.answers, answered{end, end.Sub(due), r.Latency})
+		asked, err := load.ParseRequest(r.URL)
+		t := h.tileLocked(asked.Order)
+		switch {
+		case err != nil || t == nil:
+		case outcomeOf(r) == string(grab.Grabbed):
+			t.sold = end
+		case isRefusal(r):
+			t.refused = end
+		}
+	})
+}
+
+// isRefusal says whether the driver of an answer has no unit, and is not to ask again.
+func isRefusal(r *vegeta.Result) bool {
+	if r.Code != 0 {
+		return outcomeOf(r) != string(grab.Busy)
+	}
+	kind := load.FailureOf(r.Error)
+	return kind != load.Refused && kind != load.Interrupted // which has not asked, or was not waited for
+}
+
+// allAnswered is when all drivers of some orders have been answered, and their ledgers read
+// since.
+func (h *hub) allAnswered(id int64, count int) {
+	h.locked(func() {
+		for _, t := range h.tiles {
+			if t.ID < id || t.ID >= id+int64(count) || t.ByHand {
+				continue
+			}
+			t.all, t.changed = true, true
+			if t.judge(); t.State == Undersold {
+				h.status.Watch = t.ID
+			}
+		}
 	})
 }
 
@@ -323,18 +390,18 @@ func (h *hub) record(e history.Event) {
 	})
 }
 
-// ledger takes the rows of an order. The second turns its tile.
+// ledger takes the rows of an order. One more than it has units turns its tile.
 func (h *hub) ledger(id int64, rows []order.Grab) {
 	h.locked(func() {
 		t := h.tileLocked(id)
-		if t == nil || len(rows) == len(t.rows) {
+		if t == nil || len(rows) <= len(t.rows) { // two may look at the same time
 			return
 		}
 		t.rows, t.changed, t.Rows = rows, true, []string{}
 		for _, g := range rows {
 			t.Rows = append(t.Rows, fmt.Sprintf("driver %d (%s)", g.Driver, g.Instance))
 		}
-		if len(rows) > 1 {
+		if t.judge(); t.State == Double {
 			h.status.Watch = id
 		}
 	})
@@ -363,7 +430,10 @@ func (h *hub) drawing(id int64) (d diagram.Diagram, ok bool) {
 		}
 		r = diagram.Run{
 			Title: fmt.Sprintf("Order %d, %s", id, t.strategy.Name), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
-			Events: slices.Clone(t.events),
+			Events: slices.Clone(t.events), Units: t.Units,
+		}
+		if t.Units > 1 {
+			r.Title += fmt.Sprintf(", %d units", t.Units)
 		}
 		if t.struck {
 			r.Fault = t.fault
@@ -386,20 +456,36 @@ func (h *hub) answerLocked() (text string, alarm bool) {
 	if h.status.Phase == Starting {
 		return h.status.Answer, false
 	}
-	double, won := 0, 0
-	var last *tile
+	double, won, several := 0, 0, 0
+	var last, under *tile
 	for _, t := range h.tiles {
-		switch len(t.rows) {
-		case 0:
-		case 1:
+		switch t.State {
+		case Open:
+		case Won:
 			won++
-		default:
+		case Undersold:
+			under = t
+		case Double:
 			double++
 			last = t
 		}
+		if t.Units > 1 {
+			several++
+		}
 	}
 	s := h.status.Settings
+	oversold := func() string {
+		drivers := make([]string, len(last.Rows))
+		for i, row := range last.Rows {
+			drivers[i] = strings.TrimPrefix(row, "driver ")
+		}
+		return fmt.Sprintf("Order %d has %d rows and %d units: drivers %s won.", last.ID, len(last.rows), last.Units, and(drivers))
+	}
 	switch {
+	case last != nil && last.Units > 1 && double > 1:
+		return fmt.Sprintf("%d of the last %d orders have more rows than units. %s", double, len(h.tiles), oversold()), true
+	case last != nil && last.Units > 1:
+		return oversold(), true
 	case last != nil && double > 1:
 		return fmt.Sprintf("%d of the last %d orders have more than one row. Order %d: %s won.", double, len(h.tiles), last.ID, and(last.Rows)), true
 	case last != nil:
@@ -409,7 +495,15 @@ func (h *hub) answerLocked() (text string, alarm bool) {
 		if s.Fault != catalog.NoFault {
 			under = s.Fault.About()
 		}
-		return fmt.Sprintf("Nothing runs. Start sends %d drivers after each order, %v grabs a second, with %s and the guard %s; %s.", driversEach, s.Rate, s.Strategy, guardOf(s), under), false
+		of := "each order"
+		if s.units() > 1 {
+			of += fmt.Sprintf(" of %d units", s.units())
+		}
+		return fmt.Sprintf("Nothing runs. Start sends %d drivers after %s, %v grabs a second, with %s and the guard %s; %s.", s.drivers(), of, s.Rate, s.Strategy, guardOf(s), under), false
+	case under != nil:
+		return fmt.Sprintf("Order %d is undersold: %d of %d units went, and drivers were refused after the last sale.", under.ID, len(under.rows), under.Units), false
+	case several > 0:
+		return fmt.Sprintf("%d of the last %d orders are sold out, none beyond its units.", won, len(h.tiles)), false
 	default:
 		return fmt.Sprintf("%d of the last %d orders are won, each by one driver.", won, len(h.tiles)), false
 	}

@@ -67,18 +67,26 @@ type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // "": the strategy's own
 	Fault    catalog.Fault `json:"fault"`
-	Rate     float64       `json:"rate"` // grabs a second
-	Slow     bool          `json:"slow"` // everything takes ten times as long
+	Rate     float64       `json:"rate"`            // grabs a second
+	Units    int           `json:"units,omitempty"` // of an order; 0: 1
+	Slow     bool          `json:"slow"`            // everything takes ten times as long
 }
 
 // Faults are those that can strike in a lab: they need no other way from an instance to
 // its servers.
 var Faults = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Crash, catalog.RedisRestart}
 
+// units of an order.
+func (s Settings) units() int { return max(s.Units, 1) }
+
+// drivers of an order: four more than it has units.
+func (s Settings) drivers() int { return s.units() - 1 + driversEach }
+
 // What a run of the lab is made of: so many orders at a time, with so many drivers each.
 const (
 	ordersAtOnce  = 20
-	driversEach   = 5
+	driversEach   = 5 // where an order has one unit
+	maxUnits      = 20
 	maxRate       = 1000
 	slowFactor    = 10
 	leaseFor      = time.Second
@@ -89,7 +97,7 @@ const (
 	maxConcurrent = 2000
 )
 
-var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100}
+var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 1}
 
 // errBad marks what the page has asked for wrongly.
 var errBad = errors.New("cannot be")
@@ -299,6 +307,8 @@ func (l *Lab) check(s Settings) error {
 		return fmt.Errorf("%w: the fault %.40q does not strike here", errBad, s.Fault)
 	case s.Rate < 1 || s.Rate > maxRate:
 		return fmt.Errorf("%w: %v grabs a second: want 1 to %d", errBad, s.Rate, maxRate)
+	case s.Units < 0 || s.Units > maxUnits:
+		return fmt.Errorf("%w: orders of %d units: want 1 to %d", errBad, s.Units, maxUnits)
 	}
 	strategy, _ := lock.Find(s.Strategy)
 	if s.Fault != catalog.NoFault {

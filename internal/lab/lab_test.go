@@ -212,6 +212,8 @@ func TestLab(t *testing.T) {
 			{"real locks", "/api/start", `{"strategy":"mysql-getlock","fault":"none","rate":1}`, tok, 400, "needs -stack local"},
 			{"no fence", "/api/start", `{"strategy":"setnx","guard":"fenced","fault":"none","rate":1}`, tok, 400, "needs fencing tokens"},
 			{"no rate", "/api/start", `{"strategy":"setnx","fault":"none","rate":0}`, tok, 400, "want 1 to"},
+			{"too many units", "/api/start", `{"strategy":"setnx","fault":"none","rate":1,"units":21}`, tok, 400, "orders of 21 units: want 1 to 20"},
+			{"no units", "/api/start", `{"strategy":"setnx","fault":"none","rate":1,"units":-1}`, tok, 400, "orders of -1 units: want 1 to 20"},
 			{"no fault", "/api/start", `{"strategy":"setnx","fault":"partition","rate":1}`, tok, 400, "does not strike here"},
 			{"untouched", "/api/start", `{"strategy":"mysql-cas","fault":"redis-restart","rate":1}`, tok, 400, "touches nothing"},
 			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "no such request"},
@@ -281,6 +283,33 @@ func TestLab(t *testing.T) {
 			if time.Now().After(deadline) {
 				t.Fatalf("the drawing has not all of %s: %s", want, text)
 			}
+		}
+	})
+	t.Run("several units", func(t *testing.T) {
+		if status, text := post(t, url+"/api/start", `{"strategy":"mysql-cas","fault":"none","rate":1000,"units":3}`, tok); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		soldOut := map[int64]bool{}
+		tick := await(t, "orders to be sold out", ticks, func(tick lab.Tick) bool {
+			for _, x := range tick.Tiles {
+				if won := x.State == lab.Won; x.Units == 3 && won {
+					soldOut[x.ID] = len(x.Rows) == 3
+				} else if x.Units == 3 && (x.State != lab.Open || len(x.Rows) > 2) {
+					t.Fatalf("order %d with %d rows is %s", x.ID, len(x.Rows), x.State)
+				}
+			}
+			return len(soldOut) >= 20
+		})
+		for id, exactly := range soldOut {
+			if !exactly {
+				t.Errorf("order %d is won without 3 rows", id)
+			}
+		}
+		if tick.Status.Alarm || !strings.HasSuffix(tick.Status.Answer, "are sold out, none beyond its units.") {
+			t.Errorf("it says %q", tick.Status.Answer)
+		}
+		if status, text := post(t, url+"/api/stop", `{}`, tok); status != 200 {
+			t.Fatalf("%d %s", status, text)
 		}
 	})
 }
@@ -382,6 +411,25 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Await("the order to be opened", `!document.getElementById("new-order").disabled`)
 	browsertest.Eval[bool](p, `(Object.defineProperty(document, "hidden", { value: false, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
 	p.Await("what happened while the page was hidden", fmt.Sprintf(`document.getElementById("hand-order").textContent !== %q`, was))
+
+	browsertest.Eval[bool](p, `(() => {
+		const f = document.getElementById("controls");
+		f.strategy.value = f.fault.value = "none";
+		f.units.value = 2;
+		f.strategy.dispatchEvent(new Event("change"));
+		return true;
+	})()`)
+	p.Click("#start")
+	p.Await("an order sold beyond its two units", `/✗ \d+ ([3-9])\/2/.test(document.querySelector("#tiles .double")?.textContent) && / rows and 2 units: drivers /.test(document.getElementById("live-answer").textContent)`)
+	p.Click("#stop")
+	p.Await("the end of that", `document.getElementById("start").textContent === "Start"`)
+	for _, text := range browsertest.Eval[[]string](p, `[...document.querySelectorAll("#tiles button")].filter((b) => /\//.test(b.textContent)).map((b) => b.className + " " + b.textContent)`) {
+		var state, sign string
+		var id, rows int
+		if _, err := fmt.Sscanf(text, "%s %s %d %d/2", &state, &sign, &id, &rows); err != nil || (rows > 2) != (state == "double") || (rows == 2) != (state == "won") {
+			t.Errorf("of two units: %q, %v", text, err)
+		}
+	}
 
 	p.Press("2")
 	p.Await("the next view", `!document.getElementById("schedules").hidden && document.getElementById("live").hidden && document.activeElement.id === "schedules" && /^Schedules/.test(document.title)`)

@@ -8,12 +8,16 @@ const setText = (e, text) => { if (e.textContent !== text) e.textContent = text;
 // winners says who has won an order, if any driver has.
 const winners = ({ rows }, none) => (rows.length === 0 ? none : `${rows.slice(0, -1).join(", ")}${rows.length > 1 ? " and " : ""}${rows.at(-1)} won`);
 
+// sold says how many of its units an order has sold, where it has several.
+const sold = (t) => (t.units > 1 ? `${t.rows.length} of ${t.units} units sold${t.state === "undersold" ? ", undersold" : ""}: ` : "");
+
 export function live(menu, ask) {
   const form = $("controls");
   const problem = (text) => setText($("problem"), text || "");
   form.strategy.append(...menu.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}: ${s.refused}` : s.title }, s.name)));
   form.fault.append(...menu.faults.map((f) => el("option", { value: f.name, title: f.about }, f.name)));
   form.rate.max = menu.max_rate;
+  form.units.max = menu.max_units;
   const guards = () => {
     const s = menu.strategies.find((c) => c.name === form.strategy.value);
     const before = form.guard.value;
@@ -25,6 +29,7 @@ export function live(menu, ask) {
   form.strategy.value = menu.first.strategy;
   form.fault.value = menu.first.fault;
   form.rate.value = menu.first.rate;
+  form.units.value = menu.first.units;
   guards();
 
   // What starts something says what went wrong, in the page.
@@ -42,7 +47,7 @@ export function live(menu, ask) {
   form.addEventListener("submit", (e) => {
     e.preventDefault();
     chosen = 0;
-    doing($("start"), "api/start", { strategy: form.strategy.value, guard: form.guard.value, fault: form.fault.value, rate: Number(form.rate.value), slow: form.slow.checked });
+    doing($("start"), "api/start", { strategy: form.strategy.value, guard: form.guard.value, fault: form.fault.value, rate: Number(form.rate.value), units: Number(form.units.value), slow: form.slow.checked });
   });
   $("stop").addEventListener("click", () => doing($("stop"), "api/stop", {}));
   $("new-order").addEventListener("click", () => { chosen = 0; doing($("new-order"), "api/hand", { do: "order", who: "" }); });
@@ -97,7 +102,7 @@ export function live(menu, ask) {
     shown = tiles.has(chosen) ? chosen : tiles.has(status.watch) ? status.watch : shown && tiles.has(shown) ? shown : ids[0] || 0;
     const tile = tiles.get(shown);
     if (!tile) { setText($("watched"), "No order is drawn"); pic.clear(); seen = ""; return; }
-    const now = `${shown}/${tile.events}/${tile.rows.length}`;
+    const now = `${shown}/${tile.events}/${tile.rows.length}/${tile.state}`;
     const goesOn = tile.open > 0 && performance.now() - drawnAt > 150;
     if (asking || (now === seen && !goesOn)) return;
     asking = true;
@@ -105,7 +110,7 @@ export function live(menu, ask) {
       const d = await ask("api/orders/" + shown);
       seen = now;
       drawnAt = performance.now();
-      setText($("watched"), `Order ${shown}: ${winners(tile, "nobody has it")}`);
+      setText($("watched"), `Order ${shown}: ${sold(tile)}${winners(tile, "nobody has it")}`);
       pic.show(d);
     } catch {
       seen = ""; // it is not among the last any more
@@ -127,13 +132,13 @@ export function live(menu, ask) {
         boxes.set(id, b);
         $("tiles").append(b);
       }
-      const kind = t.rows.length > 1 ? "double" : t.rows.length === 1 ? "won" : "open";
-      const sign = { double: "✗", won: "✓", open: "·" }[kind];
-      setText(b, `${sign} ${id}${t.by_hand ? " by hand" : ""}`);
-      b.className = kind;
-      b.setAttribute("aria-label", `order ${id}: ${winners(t, "open")}`);
+      const sign = { double: "✗", won: "✓", open: "·", undersold: "∞" }[t.state];
+      setText(b, `${sign} ${id}${t.by_hand ? " by hand" : ""}${t.units > 1 ? ` ${t.rows.length}/${t.units}` : ""}`);
+      b.className = t.state;
+      b.setAttribute("aria-label", `order ${id}: ${sold(t)}${winners(t, "open")}`);
       b.setAttribute("aria-pressed", String(id === shown));
     }
+    $("tiles").classList.toggle("several", [...tiles.values()].some((t) => t.units > 1));
     const all = [...boxes.values()];
     if (all.length > 0 && !all.some((b) => b.tabIndex === 0)) all[0].tabIndex = 0;
   }

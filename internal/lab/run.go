@@ -61,7 +61,7 @@ func (l *Lab) run(s Settings) {
 	l.running.Go(func() {
 		defer cancel()
 		for seed := uint64(1); !isEnded(); seed++ {
-			id, err := l.fleet.Create(ctx, ordersAtOnce)
+			id, err := l.fleet.CreateStock(ctx, ordersAtOnce, s.units())
 			if err != nil {
 				l.hub.fail(ctx, "orders cannot be opened: "+err.Error())
 				if !wait.For(ctx, time.Second) {
@@ -70,7 +70,7 @@ func (l *Lab) run(s Settings) {
 				continue
 			}
 			l.hub.open(id, ordersAtOnce)
-			next := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, driversEach, seed)
+			next := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, s.drivers(), seed)
 			mu.Lock()
 			plan = next
 			mu.Unlock()
@@ -85,11 +85,13 @@ func (l *Lab) run(s Settings) {
 				}
 			}()
 			err = load.Attack(ctx, next, load.Config{
-				Orders: ordersAtOnce, Drivers: driversEach, Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
+				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
 			}, l.hub.answer)
 			<-struck
 			if err != nil {
 				l.hub.fail(ctx, err.Error())
+			} else if l.lookAtLedger(ctx) {
+				l.hub.allAnswered(id, ordersAtOnce)
 			}
 		}
 	})

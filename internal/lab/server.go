@@ -54,6 +54,7 @@ type menu struct {
 	Workshop   bool                 `json:"workshop"`  // there is one
 	First      Settings             `json:"first"`
 	MaxRate    int                  `json:"max_rate"`
+	MaxUnits   int                  `json:"max_units"` // of an order
 	Drivers    int                  `json:"drivers"`
 	Stack      string               `json:"stack"`
 }
@@ -203,7 +204,7 @@ func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.Handle
 }
 
 func (l *Lab) menu(w http.ResponseWriter, _ *http.Request) {
-	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
+	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
 	m.Table, m.Struck = l.matrixMenu()
 	m.Questions = whichlock.Questions
 	for _, f := range Faults {

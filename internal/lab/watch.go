@@ -37,7 +37,7 @@ func (l *Lab) watch(ctx context.Context) {
 		})
 	}
 	every(lookEvery, l.lookAtEvents)
-	every(lookEvery, l.lookAtLedger)
+	every(lookEvery, func(ctx context.Context) { l.lookAtLedger(ctx) })
 	every(keysEvery, l.lookAtKeys)
 	every(tickEvery, func(context.Context) { l.hub.tick() })
 }
@@ -53,15 +53,16 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-func (l *Lab) lookAtLedger(ctx context.Context) {
+// lookAtLedger is false if it cannot be read.
+func (l *Lab) lookAtLedger(ctx context.Context) bool {
 	id, count := l.hub.unsettled()
 	if count == 0 {
-		return
+		return true
 	}
 	rows, err := l.store.Ledger(ctx, id, count)
 	if err != nil {
 		l.hub.fail(ctx, "the ledger cannot be read: "+err.Error())
-		return
+		return false
 	}
 	by := map[int64][]order.Grab{}
 	for _, g := range rows {
@@ -70,6 +71,7 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	for id, rows := range by {
 		l.hub.ledger(id, rows)
 	}
+	return true
 }
 
 // lookAtKeys reads what the Redis servers have of the locks.
