@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -47,5 +48,22 @@ func TestPortTaken(t *testing.T) {
 	}
 	if err := f.Equip(t.Context(), u); err != nil || in.addr == other.Addr().String() {
 		t.Errorf("it listens on %s: %v", in.addr, err)
+	}
+}
+
+// An instance that is started again under load serves no grab by the strategy that a fresh
+// one begins with, which is no lock at all.
+func TestStartedAgainWithItsStrategy(t *testing.T) {
+	f := New(Config{Instances: 1}, &stack.Stack{Dir: t.TempDir()}, 0)
+	in := f.Instances[0]
+	fresh := in.arguments(Setup{})
+	again := withStrategy(fresh, "setnx")
+	at := slices.Index(again, "-strategy")
+	if fresh[at+1] != firstStrategy || again[at+1] != "setnx" || len(again) != len(fresh) {
+		t.Errorf("fresh %q, again %q", fresh, again)
+	}
+	service := []string{"app.jar", "--server.port=1"}
+	if got := withStrategy(service, "rlock"); !slices.Equal(got, service) {
+		t.Errorf("a service is started again by %q", got)
 	}
 }

@@ -333,11 +333,27 @@ func (in *Instance) Restart(ctx context.Context) error {
 	if in.fleet.service != nil && isTaken(in.addr) {
 		return fmt.Errorf("fleet: instance %s: %w meanwhile", in.ID, errPortTaken)
 	}
-	if err := in.start(ctx); err != nil || in.fleet.Foreign {
+	args := in.args
+	in.args = withStrategy(args, in.strategy)
+	err := in.start(ctx)
+	in.args = args
+	if err != nil || in.fleet.Foreign {
 		return err
 	}
-	_, err := in.use(ctx, in.strategy)
+	_, err = in.use(ctx, in.strategy)
 	return err
+}
+
+// withStrategy has an instance of ours serve its first grab by that strategy, where it is
+// started again under load.
+func withStrategy(args []string, strategy string) []string {
+	i := slices.Index(args, "-strategy")
+	if i < 0 || strategy == "" {
+		return args
+	}
+	args = slices.Clone(args)
+	args[i+1] = strategy
+	return args
 }
 
 // Call makes one call to the instance's API. body and answer may be nil.
