@@ -59,10 +59,13 @@ var rueidislockThree = lock.Strategy{
 		"two processes":        "the lock ends with the context that it was taken with, before it is released",
 	},
 	Flaky: map[string]string{
-		"contention": "a waiter needs two of three keys, and waiters that have one each keep each other from the lock: of 20 on a loaded machine none had it for 5 s",
+		"contention":     "a waiter needs two of three keys, and waiters that have one each keep each other from the lock: of 20 on a loaded machine none had it for 5 s",
+		"wakes a waiter": untold,
 	},
 	New: newRueidislock(0),
 }
+
+const untold = "a waiter asks again when the client's tracking tells it of the key, and never by itself: on a loaded machine one had not been told 2 s after the release"
 
 var rueidislockTold = []catalog.Fault{
 	catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.ClientClock, catalog.NodeClock,
@@ -75,7 +78,7 @@ var rueidislockOne = func() lock.Strategy {
 	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key, extended, watched", newRueidislock(1)
 	s.Fails = maps.Clone(s.Fails)
 	s.Fails["cancelled in the middle"] = handedOver
-	s.Flaky = nil // it has one key
+	s.Flaky = map[string]string{"wakes a waiter": untold} // it has one key
 	return s
 }()
 
