@@ -269,7 +269,9 @@ func TestLab(t *testing.T) {
 		}
 		do("grab", "a")
 		// A key lives for a second: on a machine that stalls no look may fall into it.
-		glimpse(ticks, func(tick lab.Tick) bool { return len(tick.Keys) == 1 && tick.Keys[0].TTL > 0 && tick.Keys[0].Value != "" })
+		glimpse(ticks, func(tick lab.Tick) bool {
+			return len(tick.Keys) == 1 && tick.Keys[0].TTL > 0 && tick.Keys[0].Value != ""
+		})
 		glimpse(ticks, func(tick lab.Tick) bool { return len(tick.Keys) == 0 })
 		do("grab", "b")
 		glimpse(ticks, func(tick lab.Tick) bool { return len(tick.Keys) == 1 })
