@@ -59,7 +59,7 @@ const core = 5
 
 // coreFaults are those under which every test run asks it.
 var coreFaults = []catalog.Fault{
-	catalog.Slow, catalog.Pause, catalog.Crash, catalog.RedisRestart, catalog.RedisDown, catalog.Latency, catalog.Cancel, catalog.Hang,
+	catalog.Pause, catalog.Crash, catalog.RedisRestart, catalog.Latency, catalog.Cancel,
 }
 
 // Every cell that the explorer can play comes to what the registry claims of the order.
@@ -188,7 +188,7 @@ func TestExplorerFindsWhatIsExpected(t *testing.T) {
 	proving := os.Getenv("GRABLAB_PROVE") == "1"
 	for i, s := range slices.Concat(lock.Strategies, explorablePeers()) {
 		quorum := s.Needs&lock.RedisQuorum != 0 // not searched to the end in time
-		if !proving && (s.Needs != lock.Redis || i%4 != 2 && i < len(lock.Strategies)) {
+		if !proving && (s.Needs != lock.Redis || i%8 != 2 && i < len(lock.Strategies)) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {

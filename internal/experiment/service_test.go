@@ -107,7 +107,11 @@ func TestPythonService(t *testing.T) {
 // the read to the write if its process is paused, and only there; a crash and a lost reply
 // do no harm to it. What cannot be done to it is said.
 func TestPythonFaults(t *testing.T) {
-	cfg := pythonRun(t, []string{"setnx"}, catalog.Slow, catalog.Pause, catalog.Crash, catalog.Amnesia, catalog.ReplyLost)
+	faults := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Amnesia, catalog.ReplyLost}
+	if proving {
+		faults = append(faults, catalog.Crash)
+	}
+	cfg := pythonRun(t, []string{"setnx"}, faults...)
 	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
 	if err != nil {
 		t.Fatal(err)
