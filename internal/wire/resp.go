@@ -152,7 +152,7 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 var errNoEnd = fmt.Errorf("%w: a line without end", errRESP)
 
 // arrayText and inlineText name a command by how it was written.
-func arrayText(raw []byte) string  { return commandText(argsIn(raw)) }
+func arrayText(raw []byte) string  { return commandText(argsIn(raw, maxArgs)) }
 func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 
 // inline is a command as a person types it.
@@ -234,8 +234,8 @@ func firstArgs(data []byte) (first, second []byte) {
 const maxArgs = 16
 
 // argsIn are the first arguments of a command, as far as they have come.
-func argsIn(data []byte) (args [][]byte) {
-	for rest := behindLine(data); len(args) < maxArgs; {
+func argsIn(data []byte, most int) (args [][]byte) {
+	for rest := behindLine(data); len(args) < most; {
 		var arg []byte
 		if arg, rest = argIn(rest); arg == nil {
 			break

@@ -10,6 +10,7 @@
 //
 // Begin at Listen. proxy.go and link.go carry bytes; resp.go and mysql.go find out
 // where a request and a reply begin and end; text.go gives requests their names.
+// sentinel.go has clients that ask a Sentinel for their Redis find a proxy.
 package wire
 
 import (
