@@ -20,7 +20,7 @@ import (
 
 // serviceNeeds is what a service is given to run on, besides the database.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
-	if cfg.Service.Uses("redis") {
+	if cfg.Service.Uses("redis") || cfg.Service.Uses("sentinel") {
 		needs |= lock.Redis
 	}
 	if cfg.Service.Uses("redlock") {

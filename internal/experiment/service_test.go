@@ -54,11 +54,11 @@ func python(t *testing.T) string {
 	return exe
 }
 
-// pythonRun is a run against the example, which loadgen starts.
-func pythonRun(t *testing.T, strategies []string, faults ...catalog.Fault) Config {
+// pythonRun is a run against the example, which loadgen starts, with what it finds its Redis by.
+func pythonRun(t *testing.T, redis string, strategies []string, faults ...catalog.Fault) Config {
 	t.Helper()
 	exe := python(t)
-	s, err := fleet.ParseService(exe + " " + pythonExample + "service.py --port {port} --redis {redis} " +
+	s, err := fleet.ParseService(exe + " " + pythonExample + "service.py --port {port} " + redis + " " +
 		"--db {db_user}@{db_host}:{db_port}/{db_name} --ttl {ttl_ms} --work {work_ms} --wait 25000")
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func pythonRun(t *testing.T, strategies []string, faults ...catalog.Fault) Confi
 
 // A service in another language is started, driven and stopped as our own instances are.
 func TestPythonService(t *testing.T) {
-	cfg := pythonRun(t, nil, catalog.NoFault)
+	cfg := pythonRun(t, "--redis {redis}", nil, catalog.NoFault)
 	cfg.Rate, cfg.Together = 0, true
 	run, err := execute(t, t.Context(), cfg)
 	if err != nil {
@@ -111,7 +111,7 @@ func TestPythonFaults(t *testing.T) {
 	if proving {
 		faults = append(faults, catalog.Crash)
 	}
-	cfg := pythonRun(t, []string{"setnx"}, faults...)
+	cfg := pythonRun(t, "--redis {redis}", []string{"setnx"}, faults...)
 	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
 	if err != nil {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func (in *Instance) connect(u Setup) (err error) {
 		return nil
 	}
 	if in.wires == nil {
-		if in.wires, err = newWires(in.fleet.stack, in.Name(), in.fleet.cfg.Say); err != nil {
+		if in.wires, err = newWires(in.fleet.stack, in.Name(), in.fleet.service.Uses("sentinel"), in.fleet.cfg.Say); err != nil {
 			return err
 		}
 		in.Client = in.wires.holds.Client()

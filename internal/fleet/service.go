@@ -32,7 +32,7 @@ type Service struct {
 
 // placeholders are what may stand in the command of a service, in braces.
 var placeholders = []string{
-	"port", "instance", "redis", "redis_host", "redis_port", "redlock",
+	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"db", "db_host", "db_port", "db_user", "db_password", "db_name", "ttl_ms", "work_ms",
 }
 
@@ -47,9 +47,6 @@ func ParseService(text string) (s Service, err error) {
 		return s, err
 	}
 	for _, w := range words {
-		if strings.Contains(w, "{sentinel}") {
-			return s, errors.New("{sentinel} is not filled in: {redis} leads to whichever Redis the Sentinel names")
-		}
 		if _, err := target.ParseTemplate(w, placeholders...); err != nil {
 			return s, err
 		}
@@ -123,10 +120,13 @@ func (s Service) fill(in *Instance, at stack.Addresses, u Setup) (exe string, ar
 	}
 	dbHost, dbPort, _ := net.SplitHostPort(db.Addr)
 	redisHost, redisPort, _ := net.SplitHostPort(at.Redis)
+	sentinel := strings.Join(at.Sentinel, ",")
+	sentinelHost, sentinelPort, _ := net.SplitHostPort(sentinel)
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	values := map[string]string{
 		"port": in.ID, "instance": in.ID,
-		"redis": at.Redis, "redis_host": redisHost, "redis_port": redisPort, "redlock": strings.Join(at.Redlock, ","),
+		"redis": at.Redis, "redis_host": redisHost, "redis_port": redisPort,
+		"sentinel": sentinel, "sentinel_host": sentinelHost, "sentinel_port": sentinelPort, "redlock": strings.Join(at.Redlock, ","),
 		"db": at.DSN, "db_host": dbHost, "db_port": dbPort, "db_user": db.User, "db_password": db.Passwd, "db_name": db.DBName,
 		"ttl_ms": ms(u.TTL), "work_ms": ms(u.Work),
 	}

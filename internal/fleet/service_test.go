@@ -11,7 +11,7 @@ import (
 )
 
 func TestParseService(t *testing.T) {
-	at := stack.Addresses{DSN: "grablab@tcp(127.0.0.1:3306)/grablab", Redis: "127.0.0.1:6379", Redlock: []string{"a:1", "b:2"}}
+	at := stack.Addresses{DSN: "grablab@tcp(127.0.0.1:3306)/grablab", Redis: "127.0.0.1:6379", Sentinel: []string{"127.0.0.1:26379"}, Redlock: []string{"a:1", "b:2"}}
 	in := &Instance{ID: "8004"}
 	u := Setup{TTL: time.Second, Work: 5 * time.Millisecond}
 	for _, tt := range []struct {
@@ -25,7 +25,7 @@ func TestParseService(t *testing.T) {
 		{"x {port} {\"json\": 1}", "x|8004|{json:|1}"},
 		{"x {redsi} {port}", "there is no placeholder {redsi}; did you mean {redis}?"},
 		{"x {what} {port}", "there is no placeholder {what}; there are {port}, {instance}, "},
-		{"x {port} {sentinel}", "{redis} leads to whichever Redis the Sentinel names"},
+		{"x {port} {sentinel} {sentinel_host} {sentinel_port}", "x|8004|127.0.0.1:26379|127.0.0.1|26379"},
 		{"x", "{port} does not stand in it"},
 		{"", "want a command"},
 		{"PORT={port}", "want a command"},

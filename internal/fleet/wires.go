@@ -23,10 +23,10 @@ import (
 // wires are the proxies between an instance of a service and its servers. They stay while
 // the instance and the ways behind them change.
 type wires struct {
-	say     func(string, ...any)
-	proxies []*wire.Proxy
-	at      stack.Addresses // of the proxies
-	holds   *control.Server // of the requests that pass
+	proxies   []*wire.Proxy
+	sentinels *wire.Sentinels // that name the proxy before the Redis; nil: none are asked
+	at        stack.Addresses // of the proxies, and of a Sentinel
+	holds     *control.Server // of the requests that pass
 
 	statements    atomic.Int64 // that the database works at
 	lastStatement atomic.Int64 // when it answered one, in ns of Unix
@@ -37,8 +37,11 @@ type wires struct {
 	id            *regexp.Regexp  // of the order, where it stands alone in a text
 }
 
-func newWires(st *stack.Stack, name string, say func(string, ...any)) (*wires, error) {
-	w := &wires{say: say, to: st.Addresses, holds: control.NewServer(name, 0, history.Discard)}
+// newWires opens them, with Sentinels if the service asks one for its Redis. The Sentinel
+// that a failover has started stands behind the proxy, and says where that leads to.
+func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
+	tell := func(text string) { say("%s: %s", name, text) }
+	w := &wires{to: st.Addresses, holds: control.NewServer(name, 0, history.Discard)}
 	var ways []stack.Detour
 	for _, server := range st.Servers() {
 		protocol := wire.RESP
@@ -49,7 +52,7 @@ func newWires(st *stack.Stack, name string, say func(string, ...any)) (*wires, e
 			continue // no service that we start can be told of it
 		}
 		p, err := wire.Listen(wire.Config{
-			Server: server, Protocol: protocol, Say: func(text string) { say("%s: %s", name, text) },
+			Server: server, Protocol: protocol, Say: tell,
 			Dial: func(ctx context.Context) (net.Conn, error) { return w.leadsTo().Dial(ctx, server) },
 		})
 		if err != nil {
@@ -60,6 +63,13 @@ func newWires(st *stack.Stack, name string, say func(string, ...any)) (*wires, e
 		ways = append(ways, stack.Way{Server: server, Addr: p.Addr()})
 	}
 	w.at = st.Via(ways...)
+	if sentinels {
+		var err error
+		if w.sentinels, err = wire.ListenSentinels(w.at.Redis, tell); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+		w.at.Sentinel, w.at.SentinelMaster = []string{w.sentinels.Addr()}, wire.SentinelMaster
+	}
 	return w, nil
 }
 
@@ -85,6 +95,9 @@ func (w *wires) lead(to stack.Addresses) {
 func (w *wires) close() error {
 	w.holds.Close()
 	var errs []error
+	if w.sentinels != nil {
+		errs = append(errs, w.sentinels.Close())
+	}
 	for _, p := range w.proxies {
 		errs = append(errs, p.Close())
 	}
@@ -152,7 +165,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 // setup are the verbs of such requests, by server.
 var setup = map[string][]string{
 	"redis": {
-		"AUTH", "CLIENT", "COMMAND", "HELLO", "INFO", "PING", "QUIT", "RESET", "SCRIPT", "CLUSTER", "READONLY", "SELECT",
+		"AUTH", "CLIENT", "COMMAND", "HELLO", "INFO", "PING", "QUIT", "RESET", "SCRIPT", "CLUSTER", "READONLY", "ROLE", "SELECT",
 		"SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE",
 	},
 	"mysql": {"CHANGE", "FIELDS", "PREPARE", "RESET", "SET", "SHOW", "STATISTICS", "USE"},
