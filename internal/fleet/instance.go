@@ -107,6 +107,9 @@ func (in *Instance) connect(u Setup) (err error) {
 	if !routed {
 		to = in.fleet.stack.Addresses
 	}
+	if was := in.wires.leadsTo(); in.wires.sentinels != nil && was.Of("redis") != to.Of("redis") {
+		in.args = nil // it starts anew: a client may count a master's replicas once, and wait for none that come later
+	}
 	in.wires.lead(to)
 	return nil
 }

@@ -1,12 +1,14 @@
 package fleet
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"grablab/internal/stack"
+	"grablab/internal/stack/stacktest"
 	"grablab/internal/wire"
 )
 
@@ -88,5 +90,53 @@ func TestSaysTaken(t *testing.T) {
 		if got := saysTaken(log); got != want {
 			t.Errorf("%q: %v", log, got)
 		}
+	}
+}
+
+// A service that asks a Sentinel has some of its own, and starts anew when its Redis becomes
+// another, for there may be a replica now; one that does not ask any has none, and goes on.
+func TestSentinelsOfAService(t *testing.T) {
+	st := stacktest.Local(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for redis, asks := range map[string]bool{"-redis {redis}": false, "-sentinel {sentinel} -sentinel-master " + wire.SentinelMaster: true} {
+		t.Run(redis, func(t *testing.T) {
+			s, err := ParseService(exe + " " + Command + " -addr 127.0.0.1:{port} -db {db} " + redis)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Ready = "/readyz"
+			f := NewService(Config{Instances: 1, Say: t.Logf}, s, st, 0)
+			defer func() {
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			route, err := st.Route("instance 1", "redis")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer route.Close()
+			in := f.Instances[0]
+			pid := func(u Setup) int {
+				t.Helper()
+				if err := f.Equip(t.Context(), u); err != nil {
+					t.Fatal(err)
+				}
+				return in.Process().Pid()
+			}
+			first := pid(Setup{})
+			if again := pid(Setup{}); again != first {
+				t.Error("it was started anew without a reason")
+			}
+			if (in.wires.sentinels != nil) != asks {
+				t.Errorf("it has Sentinels: %v", in.wires.sentinels != nil)
+			}
+			if routed := pid(Setup{Routes: map[int]stack.Addresses{0: st.Via(route)}}); (routed != first) != asks {
+				t.Errorf("started anew with another way to its Redis: %v", routed != first)
+			}
+		})
 	}
 }
