@@ -17,11 +17,26 @@ public class App {
         SpringApplication.run(App.class, args);
     }
 
-    /** The client of the one Redis. Its watchdog renews a lock that was taken without a lease. */
+    /**
+     * The client of the one Redis, at its address or as Sentinels name it. Its watchdog renews a lock that was taken
+     * without a lease.
+     */
     @Bean(destroyMethod = "shutdown")
-    RedissonClient redisson(@Value("${spring.data.redis.host}:${spring.data.redis.port}") String address,
+    RedissonClient redisson(@Value("${spring.data.redis.host:}:${spring.data.redis.port:}") String address,
+                            @Value("${spring.data.redis.sentinel.nodes:}") List<String> sentinels,
+                            @Value("${spring.data.redis.sentinel.master:}") String master,
                             @Value("${shop.ttl-ms}") long ttlMs) {
-        return connect(address, ttlMs);
+        if (sentinels.isEmpty()) {
+            return connect(address, ttlMs);
+        }
+        Config config = config(ttlMs);
+        config.useSentinelServers()
+            .setMasterName(master)
+            .addSentinelAddress(sentinels.stream().map(s -> "redis://" + s).toArray(String[]::new))
+            .setMasterConnectionMinimumIdleSize(1)
+            .setMasterConnectionPoolSize(16)
+            .setSubscriptionConnectionMinimumIdleSize(1);
+        return Redisson.create(config);
     }
 
     /**
@@ -36,14 +51,18 @@ public class App {
     }
 
     private static RedissonClient connect(String address, long ttlMs) {
-        Config config = new Config();
-        config.setLockWatchdogTimeout(ttlMs);
-        config.setThreads(4).setNettyThreads(4);
+        Config config = config(ttlMs);
         config.useSingleServer()
             .setAddress("redis://" + address)
             .setConnectionMinimumIdleSize(1)
             .setConnectionPoolSize(16)
             .setSubscriptionConnectionMinimumIdleSize(1);
         return Redisson.create(config);
+    }
+
+    private static Config config(long ttlMs) {
+        Config config = new Config();
+        config.setLockWatchdogTimeout(ttlMs);
+        return config.setThreads(4).setNettyThreads(4);
     }
 }
