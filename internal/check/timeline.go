@@ -26,7 +26,12 @@ type Case struct {
 	Excludes   catalog.Exclusion
 	UntilClaim bool
 	Breaks     []string
+
+	Units int // of the order; 0: 1
 }
+
+// units of the order.
+func (c Case) units() int { return max(c.Units, 1) }
 
 // Timeline is the shortest stretch of history that shows what went wrong on one
 // order.
@@ -45,6 +50,7 @@ type Timeline struct {
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
 	Rows    []Row           `json:"rows,omitempty"`
+	Units   int             `json:"units,omitempty"` // of the order; 0: 1
 }
 
 // Row is one of the ledger.
@@ -75,7 +81,7 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	var shown []history.Event
 	switch c.Property {
 	case catalog.OneWinner:
-		shown = b.twoWinners()
+		shown = b.tooManyWinners()
 	case catalog.HoldersExclusive:
 		shown = b.twoHolders()
 	case catalog.StuckOrder:
@@ -86,14 +92,22 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	}
 	t = Timeline{Order: c.Order, Property: c.Property, Steps: b.steps(shown), Begins: shown[0].T}
 	t.Events, t.Further = b.kept(shown)
+	if c.Units > 1 {
+		t.Units = c.Units
+	}
 	for _, g := range ledger {
 		if g.Order == c.Order {
 			t.Rows = append(t.Rows, Row{g.Driver, g.Instance, g.Token})
 		}
 	}
-	first, last := actorOf(shown[0]), actorOf(shown[len(shown)-1])
+	who := []actor{actorOf(shown[0]), actorOf(shown[len(shown)-1])}
+	for _, e := range shown {
+		if c.Units > 1 && !slices.Contains(who, actorOf(e)) {
+			who = append(who, actorOf(e))
+		}
+	}
 	facts := c.Fault.Shows() | c.Guard.Shows()
-	if slices.ContainsFunc(shown, func(e history.Event) bool { return b.freesAnother(e, first, last) }) {
+	if slices.ContainsFunc(shown, func(e history.Event) bool { return b.freesAnother(e, who...) }) {
 		facts |= catalog.FreedAnother
 	}
 	if m, ok := catalog.ModeOf(c.Property, facts, c.Breaks); ok {
@@ -178,12 +192,15 @@ func actorOf(e history.Event) actor { return actor{e.Driver, e.Instance} }
 
 func (s Span) actor() actor { return actor{s.Driver, s.Instance} }
 
-// twoWinners is the stretch from where the first of two neighbouring winners
-// begins to the write of the second, of those the shortest.
-func (b *builder) twoWinners() (shortest []history.Event) {
-	for i := 1; i < len(b.writes); i++ {
-		first, second := b.writes[i-1], b.writes[i]
-		shown := b.between(min(b.begin(first), b.begin(second)), second, actorOf(first), actorOf(second))
+// tooManyWinners is the stretch from where the first of neighbouring winners, one more than
+// there are units, begins to the write of the last, of those the shortest.
+func (b *builder) tooManyWinners() (shortest []history.Event) {
+	for i := b.units(); i < len(b.writes); i++ {
+		begin, winners := b.writes[i].T, []actor{}
+		for _, write := range b.writes[i-b.units() : i+1] {
+			begin, winners = min(begin, b.begin(write)), append(winners, actorOf(write))
+		}
+		shown := b.between(begin, b.writes[i], winners...)
 		if shortest == nil || len(shown) < len(shortest) {
 			shortest = shown
 		}
@@ -207,15 +224,15 @@ func (b *builder) begin(e history.Event) time.Duration {
 	return begin
 }
 
-// between is what two actors did from the given instant to the last event, and
+// between is what some actors did from the given instant to the last event, and
 // the releases that freed their lock meanwhile. What an actor did once it had
 // written changed nothing.
-func (b *builder) between(from time.Duration, last history.Event, one, other actor) []history.Event {
+func (b *builder) between(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
 	for _, e := range b.events {
 		a := actorOf(e)
-		if e.T >= from && b.matters(e) && !wrote[a] && (a == one || a == other || b.freesAnother(e, one, other)) {
+		if e.T >= from && b.matters(e) && !wrote[a] && (slices.Contains(who, a) || b.freesAnother(e, who...)) {
 			shown = append(shown, e)
 		}
 		if e == last {
@@ -226,10 +243,10 @@ func (b *builder) between(from time.Duration, last history.Event, one, other act
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother says whether e is a release that freed the lock of one of two actors, who had
+// freesAnother says whether e is a release that freed the lock of one of some actors, who had
 // come in later. A lock may be handed on before the answer to its release is there: the other
 // must have been inside when the release was called, or when the lease had ended.
-func (b *builder) freesAnother(e history.Event, one, other actor) bool {
+func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
 	}
@@ -238,7 +255,7 @@ func (b *builder) freesAnother(e history.Event, one, other actor) bool {
 		return h.actor() == actorOf(e) && h.Token == e.Token && slices.ContainsFunc(b.holds, func(v Hold) bool {
 			ended := b.Lease > 0 && v.From-h.From >= b.Lease
 			later := h.From < v.From && (v.From < called || ended) && v.From < e.T && e.T < v.To
-			return later && (v.actor() == one || v.actor() == other) && compareGroup(b.Excludes, h.Span, v.Span) == 0
+			return later && slices.Contains(who, v.actor()) && compareGroup(b.Excludes, h.Span, v.Span) == 0
 		})
 	})
 }

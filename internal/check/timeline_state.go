@@ -54,14 +54,14 @@ func (s *state) belief(e history.Event) string {
 		return "has the lock"
 	case e.Op == history.Acquire && e.Code == history.Busy:
 		return "another driver has the lock"
-	case e.Op == history.Read && e.Kind == history.OK && len(s.winners) > 0:
-		return "the order is taken"
-	case e.Op == history.Read && e.Kind == history.OK && locks:
-		return "has the lock, the order is open"
 	case e.Op == history.Read && e.Kind == history.OK:
-		return "the order is open"
+		return s.readBelief(e, locks)
+	case e.Op == history.Claim && e.Kind == history.OK && s.units() > 1:
+		return "has a unit"
 	case e.Op == history.Claim && e.Kind == history.OK:
 		return "has won the order"
+	case e.Op == history.Claim && e.Code == history.Taken && s.units() > 1:
+		return "no unit is left"
 	case e.Op == history.Claim && e.Code == history.Taken:
 		return "the order is taken"
 	case !locks: // what follows is of a lock
@@ -75,16 +75,44 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
+// readBelief is what a read lets its actor believe. What it has read of the units is not
+// recorded: who then goes on to write has read that one is left, whatever the ledger says.
+func (s *state) readBelief(e history.Event, locks bool) string {
+	left, open, taken := len(s.winners) < s.units(), "the order is open", "the order is taken"
+	if s.units() > 1 {
+		left, open, taken = left || s.writesAfter(e), "a unit is left", "no unit is left"
+	}
+	switch {
+	case !left:
+		return taken
+	case locks:
+		return "has the lock, " + open
+	default:
+		return open
+	}
+}
+
+// writesAfter says whether the attempt that e belongs to went on to send its write.
+func (b *builder) writesAfter(e history.Event) bool {
+	return slices.ContainsFunc(b.events, func(x history.Event) bool {
+		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
+	})
+}
+
 // truth is who is inside, and who stands in the ledger.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
 		facts = s.holders(now)
 	}
-	switch len(s.winners) {
-	case 0:
+	switch {
+	case s.units() > 1 && len(s.winners) == 0:
+		facts = append(facts, fmt.Sprintf("none of %d units sold", s.units()))
+	case s.units() > 1:
+		facts = append(facts, fmt.Sprintf("%d of %d units sold: to %s", len(s.winners), s.units(), names(s.winners)))
+	case len(s.winners) == 0:
 		facts = append(facts, "order open")
-	case 1:
+	case len(s.winners) == 1:
 		facts = append(facts, "order grabbed by "+names(s.winners))
 	default:
 		facts = append(facts, fmt.Sprintf("order grabbed %d times: by %s", len(s.winners), names(s.winners)))

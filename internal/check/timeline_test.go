@@ -158,6 +158,36 @@ order 2 stuck F3
 5 A/1 is refused its write: not written | has the lock, the order is open | driver 1 inside; order open
 7 A/1 lets go of the lock, in vain: refused | has the lock, the order is open | order open
 `},
+		{"one unit too many", "one-winner", catalog.Global, "F11 F17 F38", catalog.Pause, func(s *scene) {
+			s.Units = 2
+			s.enters(0, "A", 2, 1, 0)
+			s.event(5, "A", history.Info, history.Strike, 2, 1, 0, "read 1 after")
+			s.enters(1200, "B", 2, 2, 0)
+			s.claims(1210, 1212, "B", 2, 2, 0)
+			s.claims(1500, 1502, "A", 2, 1, 0) // writes what it has read less one: one is left
+			s.enters(1600, "B", 2, 3, 0)
+			s.claims(1610, 1612, "B", 2, 3, 0)
+			s.enters(1700, "B", 2, 4, 0)
+		}, `
+order 2 one-winner F11
+0 A/1 gets the lock | has the lock | driver 1 inside; none of 2 units sold
+1 A/1 reads the order | has the lock, a unit is left | driver 1 inside; none of 2 units sold
+4 A/1 the fault strikes: read 1 after | has the lock, a unit is left | driver 1 inside; none of 2 units sold
+1200 B/2 gets the lock | has the lock | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; none of 2 units sold
+1201 B/2 reads the order | has the lock, a unit is left | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; none of 2 units sold
+1211 B/2 writes itself as the winner | has a unit | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; 1 of 2 units sold: to driver 2
+1501 A/1 writes itself as the winner | has a unit | driver 1 inside; driver 1 for longer than a lease of 1s; 2 of 2 units sold: to driver 2 and driver 1
+1600 B/3 gets the lock | has the lock | driver 3 inside; 2 of 2 units sold: to driver 2 and driver 1
+1601 B/3 reads the order | has the lock, a unit is left | driver 3 inside; 2 of 2 units sold: to driver 2 and driver 1
+1611 B/3 writes itself as the winner | has a unit | driver 3 inside; 3 of 2 units sold: to driver 2 and driver 1 and driver 3
+`},
+		{"as many winners as units", "one-winner", catalog.Global, "F11 F17 F38", catalog.Pause, func(s *scene) {
+			s.Units = 2
+			s.enters(0, "A", 2, 1, 0)
+			s.claims(10, 12, "A", 2, 1, 0)
+			s.enters(20, "B", 2, 2, 0)
+			s.claims(30, 32, "B", 2, 2, 0)
+		}, "\norder 0  \n"},
 		{"too little is known", "one-winner", catalog.Global, "F11 F17 F38", catalog.Pause, func(s *scene) {
 			s.enters(0, "A", 2, 1, 0)
 			s.claims(10, 12, "A", 2, 1, 0)
@@ -171,7 +201,7 @@ order 2 stuck F3
 			tt.scene(s)
 			timeline, ok := check.Explain(slices.Clone(s.events), s.Ledger, check.Case{
 				Order: 2, Property: tt.property, Guard: order.Naive, Fault: tt.fault, Lease: time.Second,
-				Excludes: tt.excludes, Breaks: strings.Fields(tt.breaks),
+				Excludes: tt.excludes, Breaks: strings.Fields(tt.breaks), Units: s.Units,
 			})
 			if got := "\n" + render(timeline); got != tt.want {
 				t.Errorf("got %s\nwant %s", got, tt.want)
@@ -391,6 +421,7 @@ func TestBeliefs(t *testing.T) {
 		lease    time.Duration
 		script   string
 		want     string // after each event
+		units    int
 	}{
 		{"of a lock", catalog.Global, time.Second, `
 			0 A/1 acquire ok
@@ -432,7 +463,7 @@ func TestBeliefs(t *testing.T) {
 			16 has won the order | driver 2 inside; order grabbed 2 times: by driver 1 and driver 3
 			17 the lock is lost | order grabbed 2 times: by driver 1 and driver 3
 			18 the lock is lost | order grabbed 2 times: by driver 1 and driver 3
-			19 the lock is lost | order grabbed 2 times: by driver 1 and driver 3`},
+			19 the lock is lost | order grabbed 2 times: by driver 1 and driver 3`, 1},
 		{"without a lock", catalog.NoExclusion, time.Second, `
 			0 A/1 acquire ok
 			1 A/1 read ok
@@ -445,7 +476,34 @@ func TestBeliefs(t *testing.T) {
 			2 has won the order | order grabbed by driver 2
 			3 the order is taken | order grabbed by driver 2
 			4 the order is taken | order grabbed by driver 2
-			5 the order is taken | order grabbed by driver 2`},
+			5 the order is taken | order grabbed by driver 2`, 1},
+		{"of two units", catalog.NoExclusion, time.Second, `
+			0 A/1 read ok
+			1 B/2 read ok
+			2 C/3 read ok
+			3 A/1 claim invoke
+			4 A/1 claim ok
+			5 B/2 claim invoke
+			6 B/2 claim ok
+			7 C/4 read ok
+			8 C/5 read ok
+			9 C/5 claim invoke
+			10 C/5 claim fail code=taken
+			11 C/3 claim invoke
+			12 C/3 claim ok`, `
+			0 a unit is left | none of 2 units sold
+			1 a unit is left | none of 2 units sold
+			2 a unit is left | none of 2 units sold
+			3 a unit is left | none of 2 units sold
+			4 has a unit | 1 of 2 units sold: to driver 1
+			5 a unit is left | 1 of 2 units sold: to driver 1
+			6 has a unit | 2 of 2 units sold: to driver 1 and driver 2
+			7 no unit is left | 2 of 2 units sold: to driver 1 and driver 2
+			8 a unit is left | 2 of 2 units sold: to driver 1 and driver 2
+			9 a unit is left | 2 of 2 units sold: to driver 1 and driver 2
+			10 no unit is left | 2 of 2 units sold: to driver 1 and driver 2
+			11 a unit is left | 2 of 2 units sold: to driver 1 and driver 2
+			12 has a unit | 3 of 2 units sold: to driver 1 and driver 2 and driver 3`, 2},
 		{"of a lease of a second", catalog.Global, time.Second, `
 			0 A/1 acquire ok
 			1000 B/2 acquire ok
@@ -454,12 +512,12 @@ func TestBeliefs(t *testing.T) {
 			0 has the lock | driver 1 inside; order open
 			1000 has the lock | driver 1 and driver 2 inside; order open
 			1001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 for longer than a lease of 1s; order open
-			2001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 and driver 2 for longer than a lease of 1s; order open`},
+			2001 has the lock, the order is open | driver 1 and driver 2 inside; driver 1 and driver 2 for longer than a lease of 1s; order open`, 1},
 		{"of a lease that may be of any length", catalog.Global, 0, `
 			0 A/1 acquire ok
 			5000 B/2 acquire ok`, `
 			0 has the lock | driver 1 inside; order open
-			5000 has the lock | driver 1 and driver 2 inside; order open`},
+			5000 has the lock | driver 1 and driver 2 inside; order open`, 1},
 		{"of a process that was started anew", catalog.Global, time.Second, `
 			0 A/1 acquire ok
 			1 B/2 acquire ok
@@ -470,12 +528,12 @@ func TestBeliefs(t *testing.T) {
 			1 has the lock | driver 1 and driver 2 inside; order open
 			2 has the lock | driver 2 and driver 3 inside; driver 1 died inside; order open
 			3 has the lock | driver 2 inside; driver 1 died inside; order open
-			4 has the lock | driver 2 and driver 4 inside; driver 1 died inside; order open`},
+			4 has the lock | driver 2 and driver 4 inside; driver 1 died inside; order open`, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			events, ledger := played(t, tt.script)
 			var got strings.Builder
-			for _, s := range check.Steps(events, ledger, check.Case{Order: 2, Lease: tt.lease, Excludes: tt.excludes}) {
+			for _, s := range check.Steps(events, ledger, check.Case{Order: 2, Lease: tt.lease, Excludes: tt.excludes, Units: tt.units}) {
 				fmt.Fprintf(&got, "\n\t\t\t%g %s | %s", s.TMS, s.Believed, s.True)
 			}
 			if got.String() != tt.want {

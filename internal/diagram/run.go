@@ -46,7 +46,7 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}
 	return OfRun(Run{
 		Title: title, Fault: fault, Excludes: excludes, Property: t.Property, Events: t.Events, Further: t.Further,
-		Rows: t.Rows, Begins: t.Begins, Steps: t.Steps,
+		Rows: t.Rows, Begins: t.Begins, Steps: t.Steps, Units: t.Units,
 	}), true
 }
 
