@@ -46,6 +46,7 @@ var classes = []struct {
 	{`go run ./cmd/loadgen workshop .*`, isParsed, exitDone},
 	{`go run ./cmd/loadgen lab( .*)?`, isParsed, exitDone}, // it ends when it is told to: TestLab
 	{`go run ./cmd/loadgen explore -file .*`, isProved, exitAssert},
+	{`go run ./cmd/loadgen explore .*zookeeper-fenced.*`, isProved, exitDone},
 	{`go run ./cmd/loadgen explore .*watchdog-late-subscribe.*`, isRun, exitDone},
 	{`go run ./cmd/loadgen explore .*`, isRun, exitDone},
 	{`go run ./cmd/loadgen -strategies setnx -orders 50 .*`, isRun, exitDone},
