@@ -75,7 +75,7 @@ func (s *settings) topics() []topic {
 		{"The load (defaults: of scenario rush)", []option{
 			{"orders", "N", "orders of each cell", one(&s.Orders, wholeNumber(1, maxOrders))},
 			{"drivers", "N", "drivers after each order", one(&s.Drivers, wholeNumber(1, maxRequests))},
-			{"stock", "N", "units of each order; more than one only without faults", one(&s.Stock, wholeNumber(1, order.MaxStock))},
+			{"stock", "N", "units of each order", one(&s.Stock, wholeNumber(1, order.MaxStock))},
 			{"rate", "R", "requests a second over all instances", one(&s.Rate, parseRate)},
 			{"duration", "D", "instead of -orders: as many as fit at -rate", one(&s.Duration, atLeast(time.Millisecond))},
 			{"timeout", "D", "a client gives up after this", one(&s.Timeout, between(time.Millisecond, time.Hour))},

@@ -68,7 +68,9 @@ func (s *settings) checkCombinations() error {
 		{[]string{"first-order", "admin-token", "target-file", "path", "method", "body", "header", "grabbed", "taken", "busy", "open-orders", "ledger-query", "lease"}, !foreign, "goes with -service or -targets"},
 		{[]string{"rate", "orders", "duration"}, isPeak, "cannot be combined with -scenario peak, which searches the rate by itself"},
 		{[]string{"stock"}, isPeak, "cannot be combined with -scenario peak, which asks for orders of one unit"},
-		{[]string{"faults", "only", "at"}, s.Stock > 1 && faulty, "cannot be combined with -stock 2 or more, nor with -scenario sale, unless the fault is none: faults strike orders of one unit"},
+		{[]string{"faults", "only", "at"}, s.Scenario == "sale" && faulty, "cannot be combined with -scenario sale, unless the fault is none: a fault strikes orders after which few drivers come, each in its turn, and of the sale all 2,000 come at once; -stock 2 gives such orders more units"},
+		{[]string{"faults", "only", "at"}, s.Stock > 1 && faulty && foreign, "cannot be combined with -stock 2 or more of a -service or -targets, unless the fault is none: their faults strike orders of one unit"},
+		{[]string{"faults", "only", "at"}, s.Stock > maxStruckUnits && faulty, fmt.Sprintf("cannot be combined with -stock %d or more, unless the fault is none: a fault strikes many orders at once, and after each come as many drivers as it has units and more", maxStruckUnits+1)},
 		{[]string{"per-driver"}, s.Stock == 1, "has no effect without -stock 2 or more"},
 		{[]string{"p99"}, !isPeak, "goes with -scenario peak"},
 		{[]string{"budget"}, !isPeak && !faulty, "goes with -scenario peak or with faults"},
@@ -94,6 +96,9 @@ func (s *settings) checkCombinations() error {
 	}
 	return nil
 }
+
+// maxStruckUnits bounds the units of an order that a fault strikes.
+const maxStruckUnits = 20
 
 func (s *settings) opensBySQL() bool {
 	return slices.ContainsFunc(s.spec.OpenOrders, func(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "sql:") })

@@ -61,6 +61,7 @@ func TestWorst(t *testing.T) {
 	overlap := check.Evidence{Record: &check.Record{Holds: []check.Hold{
 		{Span: check.Span{Order: 7, Driver: 1, From: 1, To: 9}}, {Span: check.Span{Order: 7, Driver: 2, From: 5, To: 10}},
 	}}}
+	sold := check.Evidence{Units: 2, Ledger: check.Rows([]check.Pair{{Order: 5, Driver: 1}, {Order: 5, Driver: 2}, {Order: 6, Driver: 1}, {Order: 6, Driver: 2}, {Order: 6, Driver: 3}})}
 	stuck := overlap
 	stuck.Stuck = []int64{9, 8}
 	setnx, err := lock.Find("setnx")
@@ -75,6 +76,8 @@ func TestWorst(t *testing.T) {
 		want failed
 	}{
 		{"nothing", Cell{DoubleGrabs: new(0), Overlaps: new(0), StuckOrders: new(0)}, check.Evidence{}, nil, failed{}},
+		{"a unit too many under a fault", Cell{Fault: catalog.Pause, Sale: &Sale{Stock: 2}, DoubleGrabs: new(1)}, sold, []failed{{6, catalog.OneWinner}}, failed{6, catalog.OneWinner}},
+		{"a unit too many of many drivers at once", Cell{Fault: catalog.NoFault, Sale: &Sale{Stock: 2}, DoubleGrabs: new(1)}, sold, nil, failed{}},
 		{"nothing was counted", Cell{}, check.Evidence{}, nil, failed{}},
 		{"a double-grab before all", Cell{DoubleGrabs: new(1), Overlaps: new(1), StuckOrders: new(2)}, double, nil, failed{5, catalog.OneWinner}},
 		{"a stuck order before an overlap", Cell{DoubleGrabs: new(0), Overlaps: new(1), ExpectedExclusive: new(Yes)}, stuck, nil, failed{8, catalog.StuckOrder}},
@@ -85,5 +88,33 @@ func TestWorst(t *testing.T) {
 		if got := worstOf(&tt.cell, setnx, tt.e, tt.of); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
+	}
+}
+
+// An order has failed where it has more rows than units, whatever their number.
+func TestFailureOf(t *testing.T) {
+	setnx, err := lock.Find("setnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := check.Evidence{Units: 2, Stuck: []int64{2}, Ledger: check.Rows([]check.Pair{
+		{Order: 1, Driver: 1}, {Order: 1, Driver: 2}, {Order: 2, Driver: 1}, {Order: 3, Driver: 1}, {Order: 3, Driver: 2}, {Order: 3, Driver: 3},
+	})}
+	for _, tt := range []struct {
+		order        int64
+		double, left int
+		property     string
+	}{{1, 0, 0, ""}, {2, 0, 1, catalog.StuckOrder}, {3, 1, 0, catalog.OneWinner}, {4, 0, 2, ""}} {
+		f := failureOf(tt.order, setnx, e)
+		if f.property != tt.property || doubleGrabs(e, tt.order) != tt.double || unsoldOf(e, tt.order) != tt.left {
+			t.Errorf("order %d: %q, %d too many, %d left", tt.order, f.property, doubleGrabs(e, tt.order), unsoldOf(e, tt.order))
+		}
+	}
+	e.Units = 0
+	if n := doubleGrabs(e, 1); n != 1 {
+		t.Errorf("of one unit: %d too many, want 1", n)
+	}
+	if n := unsoldOf(e, 4); n != 1 {
+		t.Errorf("of one unit that nobody has: %d left", n)
 	}
 }

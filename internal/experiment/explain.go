@@ -8,7 +8,6 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
-	"grablab/internal/order"
 )
 
 // failed is an order on which a property was not kept.
@@ -31,7 +30,13 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-func doubleGrabs(e check.Evidence, id int64) (n int) {
+// doubleGrabs are the grabs of an order beyond its units.
+func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
+
+// unsoldOf are the units of an order that were not grabbed.
+func unsoldOf(e check.Evidence, id int64) int { return max(0, max(e.Units, 1)-grabsOf(e, id)) }
+
+func grabsOf(e check.Evidence, id int64) (n int) {
 	rows := e.Ledger
 	if e.FromAnswers {
 		rows = check.Rows(e.Told)
@@ -41,7 +46,7 @@ func doubleGrabs(e check.Evidence, id int64) (n int) {
 			n++
 		}
 	}
-	return max(0, n-1)
+	return n
 }
 
 // overlapsOf an order; none where there is no lock, or nothing was recorded.
@@ -72,7 +77,7 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	for _, f := range failures {
 		timeline, ok := check.Explain(events[f.order], e.Ledger, check.Case{
 			Order: f.order, Property: f.property, Guard: c.Guard, Fault: c.Fault, Lease: w.lease(c),
-			Excludes: s.Excludes, UntilClaim: s.UntilClaim, Breaks: s.Breaks,
+			Excludes: s.Excludes, UntilClaim: s.UntilClaim, Breaks: s.Breaks, Units: e.Units,
 		})
 		if ok {
 			timelines[f.order] = timeline
@@ -106,7 +111,7 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 // often, or else one that is stuck, or else one whose holders the lock was to keep
 // apart; of those the first of the failures that it is given. The zero value: none.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
-	if c.Sale != nil { // among so many drivers, who of them sold a unit too many is no one's
+	if c.Sale != nil && c.Fault == catalog.NoFault { // among so many drivers, who of them sold a unit too many is no one's
 		return worst
 	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
@@ -141,8 +146,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 	timelines := in.keep(in.cell, in.strategy, m, failures)
 	for _, c := range in.undisturbed {
-		if m.evidence.NoLedger == nil && !m.evidence.FromAnswers && !slices.ContainsFunc(m.evidence.Ledger, func(g order.Grab) bool { return g.Order == c.order }) {
-			m.invalid = cmp.Or(m.invalid, "an order that no fault has struck was not grabbed")
+		if m.evidence.NoLedger == nil && !m.evidence.FromAnswers && unsoldOf(m.evidence, c.order) > 0 {
+			m.invalid = cmp.Or(m.invalid, "an order that no fault has struck was not "+in.cell.grabbed())
 		}
 	}
 	for _, p := range in.points {
@@ -167,7 +172,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 // row is what became of the orders on which the fault struck at a point.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // also where it was interrupted before
-	var double, stuck, overlaps, misses int
+	var double, left, stuck, overlaps, misses int
 	competed := true
 	for _, c := range in.contests {
 		if c.point.String() != name {
@@ -177,6 +182,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 			p.Struck++
 		}
 		double += doubleGrabs(e, c.order)
+		left += unsoldOf(e, c.order)
 		overlaps += len(overlapsOf(e, in.strategy, c.order))
 		if slices.Contains(e.Stuck, c.order) {
 			stuck++
@@ -189,6 +195,9 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 	}
 	if e.NoLedger == nil {
 		p.DoubleGrabs = &double
+		if in.cfg.units() > 1 {
+			p.Unsold = &left
+		}
 	}
 	if e.NoProbe == nil {
 		p.StuckOrders = &stuck
@@ -204,7 +213,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		p.Verdict = catalog.Unsafe
 	case stuck > 0:
 		p.Verdict = catalog.Stuck
-	case missed(p) || !competed || p.DoubleGrabs == nil || p.StuckOrders == nil:
+	case missed(p) || !competed || p.DoubleGrabs == nil || p.StuckOrders == nil || value(p.Unsold) > 0:
 		p.Verdict = catalog.Unknown
 	default:
 		p.Verdict = catalog.Safe

@@ -18,13 +18,14 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/load"
+	"grablab/internal/order"
 	"grablab/internal/stack"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
 const (
-	injectionDrivers = 5
+	injectionDrivers = 5 // after an order of one unit
 	injectionWork    = 5 * time.Millisecond
 	outlasting       = 12 * time.Second // a lease that outlasts what a service needs to reach its servers again
 )
@@ -90,9 +91,14 @@ func (w *worker) under(f fault.Fault) *worker {
 	if f.Course == fault.Never && !asked.Timeout { // only the client's time-out ends what hangs
 		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
 	}
-	cfg.Load = Load{Drivers: injectionDrivers, Timeout: timeout}
+	cfg.Load = Load{Drivers: cfg.strikeDrivers(), Timeout: timeout}
 	return &under
 }
+
+// strikeDrivers is how many drivers come for each order under a fault: for each unit beyond
+// the first one more while it lasts and one more in the end, so that one more can be sold
+// than there are, whether those who came before have failed or not.
+func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
 // prepareAndStrike prepares the fault, measures the cell while it strikes, clears
 // up in any case, and judges.
@@ -175,7 +181,7 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 	}
 	together := in.together()
 	in.cell.Orders = len(in.prepared.Strikes)*(len(together)+len(in.points)) + 1
-	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*injectionDrivers
+	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.cfg.Load.Drivers
 	in.workload.setup = in.cfg.setup()
 	in.workload.setup.Control = true
 	in.workload.setup.Routes = in.routes()
@@ -318,14 +324,25 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.answered[req] = outcome
 }
 
-// competed says whether any of the drivers that came after the faulted one got as
-// far as the lock: if all had failed, the order could not have been grabbed twice.
+// competed says whether as many drivers as there are units got as far as the lock beside
+// the faulted one: if fewer had, no unit too many could have been sold.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return slices.ContainsFunc(c.all(), func(r load.Request) bool {
+	return in.atLeastUnits(c.all(), func(r load.Request) bool {
 		return r != c.faulted && reached(in.answered[r])
 	})
+}
+
+// atLeastUnits says whether something holds of as many requests as an order has units.
+func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
+	n := 0
+	for _, r := range requests {
+		if holds(r) {
+			n++
+		}
+	}
+	return n >= in.cfg.units()
 }
 
 // strikeAll strikes at every point, in each way that the fault has. An order goes
@@ -385,6 +402,7 @@ type contest struct {
 	waiter     *load.Request  // to which it hands over, at the other instance; nil: there is none
 	contenders []load.Request // that come once the fault has struck, those at the other instance first
 	late       load.Request   // that comes when all is well again, at the other instance
+	last       []load.Request // that come when all others are answered, where there are several units
 	calls      int            // that are held at the point
 	queued     time.Time      // the faulted driver has made its last call before it waits
 	gone       bool           // before has released
@@ -399,7 +417,7 @@ type contest struct {
 
 func (in *injection) contest(n int, p fault.Point) *contest {
 	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
-	drivers := rand.New(rand.NewPCG(in.cfg.Seed, uint64(n))).Perm(injectionDrivers)
+	drivers := rand.New(rand.NewPCG(in.cfg.Seed, uint64(n))).Perm(in.cfg.strikeDrivers())
 	targets := []string{in.struck.URL}
 	for _, o := range in.fleet.Instances {
 		if o != in.struck {
@@ -411,8 +429,10 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		switch {
 		case k == 0:
 			c.faulted = r
-		case k == injectionDrivers-1:
+		case k == len(drivers)-1:
 			c.late = load.Request{Target: in.other.URL, Order: c.order, Driver: r.Driver}
+		case k >= len(drivers)-in.cfg.units():
+			c.last = append(c.last, load.Request{Target: in.other.URL, Order: c.order, Driver: r.Driver})
 		case k == 1 && p.Role == fault.Waiting:
 			c.before = &r
 		case k == 1 && p.Role == fault.HandingOver:
@@ -421,7 +441,9 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 			c.contenders = append(c.contenders, r)
 		}
 	}
-	if !in.fleet.Ours && p != (fault.Point{}) { // requests at the struck instance are the faulted driver's
+	// Requests at the struck instance are the faulted driver's: of others they cannot be told
+	// apart, and where several drivers write their calls would be struck, too.
+	if (!in.fleet.Ours || in.cfg.units() > 1) && p != (fault.Point{}) {
 		for i := range c.contenders {
 			c.contenders[i].Target = in.other.URL
 		}
@@ -429,10 +451,22 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	slices.SortStableFunc(c.contenders, func(a, b load.Request) int {
 		return strings.Compare(in.place(a), in.place(b))
 	})
+	if in.tokensDecide(p) {
+		c.last = append(c.last, c.contenders[1:]...)
+		c.contenders = c.contenders[:1:1]
+	}
 	if in.fault.Course == fault.Released { // the same driver once more: a double tap
 		c.contenders[0].Driver = c.faulted.Driver
 	}
 	return c
+}
+
+// tokensDecide says whether a driver who has waited must go on when one contender alone has
+// claimed: his token is higher than the first one of a lock that has forgotten its counter, and
+// under a fence that is compared at the write alone not higher than a second one. With one unit
+// no second contender claims.
+func (in *injection) tokensDecide(p fault.Point) bool {
+	return in.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
 // place sorts requests: those to the struck instance come last.
@@ -444,7 +478,10 @@ func (in *injection) place(r load.Request) string {
 }
 
 // all are the drivers of the order.
-func (c *contest) all() []load.Request {
+func (c *contest) all() []load.Request { return append(c.others(), c.last...) }
+
+// others are those who do not come last.
+func (c *contest) others() []load.Request {
 	all := append([]load.Request{c.faulted, c.late}, c.contenders...)
 	for _, r := range []*load.Request{c.before, c.waiter} {
 		if r != nil {

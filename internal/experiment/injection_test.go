@@ -4,16 +4,22 @@ import (
 	"context"
 	"errors"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/check"
 	"grablab/internal/control"
 	"grablab/internal/fault"
+	"grablab/internal/fleet"
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/load"
+	"grablab/internal/order"
 	"grablab/internal/stack"
 	"grablab/internal/tap"
 )
@@ -276,5 +282,132 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 		if missing := strings.Contains(p.Point, "release"); missing != (p.Verdict == catalog.Unknown) {
 			t.Errorf("%+v", p)
 		}
+	}
+}
+
+// Orders of two units are struck likewise: the same cells break, and each that is not safe
+// shows one unit too many, or one that nobody can have.
+func TestFaultsOfSeveralUnits(t *testing.T) {
+	t.Parallel()
+	cells := []CellName{{"mysql-cas", catalog.Pause}, {"redis-stock", catalog.Crash}, {"redis-stock", catalog.RedisRestart}}
+	if os.Getenv("GRABLAB_PROVE") == "1" {
+		cells = append(cells, CellName{"none", catalog.Slow}, CellName{"setnx", catalog.Pause}, CellName{"setnx-fenced", catalog.Pause},
+			CellName{"setnx-fence-write", catalog.Slow}, CellName{"handoff", catalog.RedisRestart}, CellName{"redis-stock-returned", catalog.Crash})
+	}
+	oversold := regexp.MustCompile("[3-9] of 2 units sold")
+	cfg := small(t, stack.Embedded, "setnx")
+	cfg.Stock = 2
+	l := openApart(t, cfg)
+	for _, cell := range cells {
+		t.Run(cell.String(), func(t *testing.T) {
+			c := sceneOf(t, l, cell.Strategy, cell.Fault)
+			if c.Sale == nil || c.Sale.SoldOutMS != nil || c.Sale.InOrder != nil {
+				t.Fatalf("of the sale is known %+v", c.Sale)
+			}
+			for _, p := range c.Points {
+				switch {
+				case p.Unsold == nil:
+					t.Errorf("%s: how many were left is not known", p.Point)
+				case p.Verdict == catalog.Safe && *p.Unsold > 0, p.Verdict == catalog.Stuck && *p.Unsold != *p.StuckOrders:
+					t.Errorf("%s is %s with %d left", p.Point, p.Verdict, *p.Unsold)
+				case p.Verdict != catalog.Safe && p.FailureMode == "":
+					t.Errorf("%s is %s, and nothing explains it", p.Point, p.Verdict)
+				}
+			}
+			if c.Verdict == catalog.Safe {
+				return
+			}
+			switch story := c.Timeline; {
+			case story == nil || story.Units != 2:
+				t.Errorf("%s is explained by %+v", c.Verdict, story)
+			case c.Verdict == catalog.Unsafe && !oversold.MatchString(story.Steps[len(story.Steps)-1].True):
+				t.Errorf("the timeline ends with %+v", story.Steps[len(story.Steps)-1])
+			}
+		})
+	}
+}
+
+// Where fewer drivers come than could buy a unit too many, no verdict is given; nor where a
+// unit is left that a fresh driver would get.
+func TestFewerDriversThanUnits(t *testing.T) {
+	in := &injection{worker: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, answered: map[load.Request]grab.Outcome{}}
+	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, faulted: load.Request{Order: 1, Driver: 1}, late: load.Request{Order: 1, Driver: 2}}
+	c.contenders = []load.Request{{Order: 1, Driver: 3}, {Order: 1, Driver: 4}}
+	in.contests = []*contest{c}
+	for _, tt := range []struct {
+		reached, rows int
+		stuck         []int64
+		want          catalog.Verdict
+	}{
+		{3, 2, nil, catalog.Safe}, {2, 2, nil, catalog.Safe}, {1, 2, nil, catalog.Unknown}, {3, 1, nil, catalog.Unknown},
+		{3, 1, []int64{1}, catalog.Stuck}, {1, 3, nil, catalog.Unsafe}, {0, 0, nil, catalog.Unknown},
+	} {
+		clear(in.answered)
+		in.answered[c.faulted] = grab.Grabbed
+		for i, r := range append([]load.Request{c.late}, c.contenders...) {
+			in.answered[r] = grab.Failed
+			if i < tt.reached {
+				in.answered[r] = grab.Taken
+			}
+		}
+		e := check.Evidence{Units: 2, Stuck: tt.stuck}
+		for i := range tt.rows {
+			e.Ledger = append(e.Ledger, order.Grab{Order: 1, Driver: int64(i) + 1})
+		}
+		if p := in.row("after read", e, nil); p.Verdict != tt.want {
+			t.Errorf("%d drivers came and %d rows: %s, want %s", tt.reached, tt.rows, p.Verdict, tt.want)
+		}
+	}
+}
+
+// Who comes for an order: with one unit five drivers, some at the struck instance; with each
+// further one two more, and all but the faulted driver at the other instance.
+func TestDriversOfAContest(t *testing.T) {
+	struck, other := &fleet.Instance{URL: "http://struck"}, &fleet.Instance{URL: "http://other"}
+	alone, waiting := fault.Point{Point: fault.AfterRead}, fault.Point{Role: fault.Waiting, Point: fault.AfterRead}
+	for _, tt := range []struct {
+		name              string
+		units             int
+		point             fault.Point
+		guard             order.Guard
+		course            fault.Course
+		contenders, atOne int // of them, at the struck instance
+		last              int
+	}{
+		{"one unit", 1, alone, order.Naive, fault.AfterHeal, 3, 1, 0},
+		{"one unit, one who waits", 1, waiting, order.FenceWrite, fault.AfterHeal, 2, 1, 0},
+		{"two units", 2, alone, order.Naive, fault.AfterHeal, 4, 0, 1},
+		{"two units, one who waits", 2, waiting, order.Naive, fault.AfterHeal, 3, 0, 1},
+		{"two units, and the tokens decide", 2, waiting, order.FenceWrite, fault.AfterHeal, 1, 0, 3},
+		{"two units, and the first token writes first", 2, alone, order.FenceWrite, fault.AfterHeal, 4, 0, 1},
+		{"three units, released late", 3, alone, order.FenceWrite, fault.Released, 5, 0, 2},
+		{"twenty units", 20, alone, order.Fenced, fault.Killed, 22, 0, 19},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := &injection{
+				worker: &worker{cfg: Config{Stock: tt.units, Seed: 7}, fleet: &fleet.Fleet{Instances: []*fleet.Instance{struck, other}, Ours: true}},
+				struck: struck, other: other, cell: &Cell{Guard: tt.guard}, fault: fault.Fault{Course: tt.course}, first: 1,
+			}
+			c := in.contest(0, tt.point)
+			atStruck, seen := 0, map[int64]bool{}
+			for _, r := range c.contenders {
+				if r.Target == struck.URL {
+					atStruck++
+				}
+			}
+			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.last) != tt.last || c.faulted.Target != struck.URL || c.late.Target != other.URL {
+				t.Errorf("%d contenders, %d of them at the struck instance, %d last, of %+v", len(c.contenders), atStruck, len(c.last), c)
+			}
+			for _, r := range c.all() {
+				seen[r.Driver] = true
+			}
+			want := in.cfg.strikeDrivers()
+			if tt.course == fault.Released { // one of them comes twice
+				want--
+			}
+			if len(c.all()) != in.cfg.strikeDrivers() || len(seen) != want {
+				t.Errorf("%d requests of %d drivers, want %d of %d", len(c.all()), len(seen), in.cfg.strikeDrivers(), want)
+			}
+		})
 	}
 }

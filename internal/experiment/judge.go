@@ -19,7 +19,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + c.tooOften() + at(c.Points, is(catalog.Unsafe)) + m.note
 	case c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who had as many as one may have"
-	case c.Sale != nil && value(c.Sale.Undersold) > 0:
+	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // what a fault has left, the probes tell
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck))
@@ -31,8 +31,10 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "stuck orders could not be counted"
 	case slices.ContainsFunc(c.Points, missed):
 		return catalog.Unknown, "the fault did not strike" + at(c.Points, missed)
+	case slices.ContainsFunc(c.Points, unsold):
+		return catalog.Unknown, "not sold out: nobody raced for the last unit" + at(c.Points, unsold)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
-		return catalog.Unknown, "no contender got as far as the lock" + at(c.Points, is(catalog.Unknown))
+		return catalog.Unknown, c.tooFew() + " got as far as the lock" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
 		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:
@@ -41,7 +43,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "no order was contended"
 	case len(c.Points) == 0 && m.tried < c.Orders: // what a fault strikes, the probes have tried
 		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
-	case c.Sale != nil && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
+	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
 		return catalog.Unknown, "not sold out: nobody raced for the last unit"
 	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // as if all were taken before
 		return catalog.Unknown, "no order was grabbed at all"
@@ -56,6 +58,22 @@ func (c Cell) tooOften() string {
 		return fmt.Sprintf(" sold more than %d times", c.Sale.Stock)
 	}
 	return " grabbed more than once"
+}
+
+// grabbed is what becomes of an order that no fault strikes.
+func (c Cell) grabbed() string {
+	if c.Sale != nil {
+		return "sold out"
+	}
+	return "grabbed"
+}
+
+// tooFew says how many contenders are too few for a unit too many to be sold.
+func (c Cell) tooFew() string {
+	if c.Sale != nil {
+		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
+	}
+	return "no contender"
 }
 
 // at names the points of which something holds, after a colon; "" if of none.
@@ -76,6 +94,9 @@ func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return
 
 // missed says whether the fault did not strike at the point each time.
 func missed(p Point) bool { return p.Struck < p.Strikes }
+
+// unsold says whether units were left at a point of which nothing worse is known.
+func unsold(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
 // judgeLock says whether the lock kept its holders apart; nil: it is not known, or
 // there is no lock.

@@ -37,6 +37,12 @@ func TestJudge(t *testing.T) {
 	invalid := func(_ *Cell, m *measured) { m.invalid = "events were lost: 3 are missing" }
 	missed := func(c *Cell, _ *measured) { c.Points[0].Struck = 1 }
 	unclear := func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Unknown }
+	units := func(left int) change { // two of each order, of which so many were left in all
+		return func(c *Cell, _ *measured) {
+			c.Sale, c.Grabs = &Sale{Stock: 2, Undersold: &left}, new(2*c.Orders-left)
+			c.Points[0].Unsold, c.Points[1].Unsold = new(0), &left
+		}
+	}
 	for _, tt := range []struct {
 		name    string
 		of      func() (Cell, measured)
@@ -67,6 +73,12 @@ func TestJudge(t *testing.T) {
 		{"undersold", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(3)}, new(47) }}, catalog.Stuck, "3 units were left, and drivers were refused after the last sale"},
 		{"too many to one driver", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, OverLimit: new(1)}, new(50) }}, catalog.Unsafe, "1 unit was sold to drivers who had as many as one may have"},
 		{"not sold out", calmCell, []change{func(c *Cell, _ *measured) { c.Sale, c.Grabs = &Sale{Stock: 5, Undersold: new(0)}, new(49) }}, catalog.Unknown, "not sold out: nobody raced for the last unit"},
+		{"sold out under a fault", struckCell, []change{units(0)}, catalog.Safe, ""},
+		{"oversold at a point", struckCell, []change{units(0), double, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Unsafe }}, catalog.Unsafe, "2 of 4 orders were sold more than 2 times: before claim 1"},
+		{"a unit left at a point, which a fresh driver gets", struckCell, []change{units(1), unclear}, catalog.Unknown, "not sold out: nobody raced for the last unit: before claim 1"},
+		{"a unit left at a point, which nobody gets", struckCell, []change{units(1), stuck, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Stuck }}, catalog.Stuck, "1 of 4 orders can no longer be grabbed: before claim 1"},
+		{"a unit left where the fault did not strike", struckCell, []change{units(1), unclear, missed}, catalog.Unknown, "the fault did not strike: after read"},
+		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got as far as the lock: before claim 1"},
 		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was not tried: no driver got past the lock"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

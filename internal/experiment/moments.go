@@ -146,7 +146,7 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 		return m, err
 	}
 	in.cell.Orders = 2*momentTries*len(in.points) + 1
-	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*injectionDrivers
+	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.cfg.Load.Drivers
 	in.workload.setup, in.workload.send = in.cfg.setup(), in.send
 	in.workload.killed = in.fault.Course == fault.Killed
 	return in.measure(ctx, in.strategy, in.cell, &in.workload), nil

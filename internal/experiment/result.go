@@ -196,6 +196,7 @@ type Point struct {
 	Overlaps    *int            `json:"overlaps"`
 	DoubleGrabs *int            `json:"double_grabs"`
 	StuckOrders *int            `json:"stuck_orders"`
+	Unsold      *int            `json:"unsold,omitempty"` // units left by those who came; of orders of several units only
 	NearMisses  *int            `json:"near_misses"`
 	FailureMode string          `json:"failure_mode"` // "F11"; "": none, or none that is known
 }
@@ -210,7 +211,7 @@ type Sale struct {
 	LostUpdates *int `json:"lost_updates"`
 	OverLimit   *int `json:"over_limit"` // units of drivers beyond what one may have
 	// SoldOutMS is since the load began, until the last unit of the last order was answered
-	// for; nil: not every order was sold out.
+	// for; nil: not every order was sold out, or a fault has arranged who comes when.
 	SoldOutMS *float64 `json:"sold_out_ms"`
 	// InOrder is the share of the units sold that went to one of the first drivers to come,
 	// of whom there is one a unit: 1 is first come, first served.

@@ -51,7 +51,7 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{doing(of.Before), (*strike).setHolds, (*strike).sendFaulted, (*strike).strikes, doing(of.Do)}
 	steps = append(steps, courses[s.fault.Course]...)
-	steps = append(steps, (*strike).sendLate, (*strike).awaitAnswers, (*strike).removeHolds)
+	steps = append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast, (*strike).removeHolds)
 	for _, step := range steps {
 		if err := step(s, ctx); err != nil {
 			return err
@@ -444,6 +444,18 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
+// sendLast sends the drivers who come for what the others have left, also for a unit that one of
+// them gave back when the rest had been refused, and returns once they are answered.
+func (s *strike) sendLast(ctx context.Context) error {
+	if s.cfg.units() == 1 {
+		return nil
+	}
+	for _, c := range s.contests {
+		s.bursts.Send(c.last)
+	}
+	return s.awaitAnswers(ctx)
+}
+
 // awaitRecovery has the other instance of a service get over a fault that has struck its
 // servers too, for half a lease at the most: it must be the lock's loss that lets a contender
 // in, no expiry. One that takes longer shows nothing, and its point was not struck.
@@ -498,8 +510,8 @@ func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.fault.ContendFor * float64(s.lease(s.cell)))
 }
 
-// awaitContenders returns once a contender has claimed every order, or is held
-// before it, or those of the other instance have been answered, for the struck one
+// awaitContenders returns once contenders have claimed every unit of every order, or one is
+// held before it, or those of the other instance have been answered, for the struck one
 // may be stopped; at the latest when they have had their time. Of a service of others they
 // come again: it may not have its drivers wait for the lock, and may call taken what is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
@@ -510,7 +522,7 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 		}
 		return s.all(func(c *contest) bool {
 			switch {
-			case !c.held.IsZero() && !c.freed || slices.ContainsFunc(c.contenders, claimed):
+			case !c.held.IsZero() && !c.freed || s.atLeastUnits(c.contenders, claimed):
 				return true
 			case slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.other.URL && s.isPending(r) }):
 				return false
@@ -582,10 +594,10 @@ func (s *strike) takeBack(c *contest) {
 }
 
 // isOver says whether what contenders are held for has come about: the claim of the
-// faulted driver, or of the third one.
+// faulted driver, or of the third one, and of as many more as there are units.
 func (s *strike) isOver(c *contest, claimed func(load.Request) bool) bool {
 	if s.fault.Course == fault.Released {
-		return slices.ContainsFunc(c.contenders[1:], claimed)
+		return s.atLeastUnits(c.contenders[1:], claimed)
 	}
 	return claimed(c.faulted) || s.isAnswered(c.faulted)
 }
@@ -720,10 +732,17 @@ func (s *strike) awaitReleases(ctx context.Context) error {
 	})
 }
 
-func (s *strike) awaitAnswers(ctx context.Context) error {
+func (s *strike) awaitAnswers(ctx context.Context) error { return s.awaitThose(ctx, (*contest).all) }
+
+func (s *strike) awaitOthers(ctx context.Context) error {
+	return s.awaitThose(ctx, (*contest).others)
+}
+
+// awaitThose returns once those drivers of every order have been answered who still will be.
+func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
 	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
 		return s.all(func(c *contest) bool {
-			return !slices.ContainsFunc(c.all(), func(r load.Request) bool {
+			return !slices.ContainsFunc(those(c), func(r load.Request) bool {
 				return s.isPending(r) && !(c.hangs && r == c.faulted)
 			})
 		}), nil

@@ -41,17 +41,21 @@ func answer(run *experiment.Run) string {
 		return "Nothing has been measured."
 	}
 	sentences := []string{asExpectedSentence(run, measured, differ)}
+	twice, kept := "let an order be grabbed twice", "kept every order to one driver"
+	if isSale(run) {
+		twice, kept = "sold an order more often than it has units", "sold no order more often than it has units"
+	}
 	var parts []string
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{unsafe, "let an order be grabbed twice"}, {stuck, "left an order that nobody can grab"}, {unknown, "could not be judged"}} {
+	}{{unsafe, twice}, {stuck, "left an order that nobody can grab"}, {unknown, "could not be judged"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
 	}
 	if safe > 0 {
-		text := fmt.Sprintf("%d kept every order to one driver", safe)
+		text := fmt.Sprintf("%d %s", safe, kept)
 		if let > 0 {
 			text += fmt.Sprintf(" (in %d of these the lock let two in all the same)", let)
 		}

@@ -206,7 +206,7 @@ func class(c experiment.Cell) string {
 func matrixLegend(run *experiment.Run) []string {
 	lines := []string{"the word is what became of the orders: unsafe, and how many grabs were too many; stuck, and how many orders can no longer be grabbed; n/a: the fault touches nothing that the strategy uses"}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
-		lines = append(lines, "unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was grabbed more than once; so with stuck, and with unknown")
+		lines = append(lines, fmt.Sprintf("unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was %s; so with stuck, and with unknown", tooOften(run)))
 	}
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)
@@ -231,6 +231,14 @@ func matrixLegend(run *experiment.Run) []string {
 		lines = append(lines, notClaimed+" nothing is claimed: the flags change what the registry speaks of, or chance decides")
 	}
 	return lines
+}
+
+// tooOften is what an order was where a cell is unsafe.
+func tooOften(run *experiment.Run) string {
+	if isSale(run) {
+		return "sold more often than it has units"
+	}
+	return "grabbed more than once"
 }
 
 // lockLegend explains the marks of the lock that occur.
