@@ -44,10 +44,11 @@ type accounting struct {
 	unsure    []check.Pair // drivers that may have the order all the same
 
 	// Of orders of several units:
-	refusedLast []int64   // orders of which a driver was refused after the last sale
-	soldOut     int       // orders whose every unit was answered for
-	soldOutBy   time.Time // when the last of these was
-	inOrder     int       // units that went to one of the first drivers to come, of whom there is one a unit
+	refusedLast []int64         // orders of which a driver was refused after the last sale
+	soldOut     int             // orders whose every unit was answered for
+	soldOutBy   time.Time       // when the last of these was
+	sales       []time.Duration // since the beginning, until each unit was answered for
+	inOrder     int             // units that went to one of the first drivers to come, of whom there is one a unit
 
 	first   *orderState       // the first order whose drivers were all answered; nil: none was
 	hiding  map[string]int    // answers that may hide a grab, by kind
@@ -171,6 +172,9 @@ func latest(a, b time.Time) time.Time {
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)
+	}
+	for _, answered := range f.sales {
+		a.sales = append(a.sales, answered.Sub(a.began))
 	}
 	if len(f.sales) >= a.units {
 		slices.SortFunc(f.sales, time.Time.Compare)

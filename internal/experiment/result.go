@@ -216,6 +216,17 @@ type Sale struct {
 	// InOrder is the share of the units sold that went to one of the first drivers to come,
 	// of whom there is one a unit: 1 is first come, first served.
 	InOrder *float64 `json:"in_order"`
+	// OverTime is when the units were answered for; nil: none was, or a fault has arranged
+	// who comes when.
+	OverTime *SoldOverTime `json:"over_time,omitempty"`
+}
+
+// SoldOverTime is how many units were answered for in slices of equal length, since the load
+// began. Requests that are all due at once show so what Cell.OverTime, in which they are one
+// slice, does not.
+type SoldOverTime struct {
+	SliceMS float64 `json:"slice_ms"`
+	Sold    []int   `json:"sold"`
 }
 
 // Peak is the outcome of a stepped search for the highest rate that is held.

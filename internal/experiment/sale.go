@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"slices"
+	"time"
 
 	"grablab/internal/check"
 	"grablab/internal/order"
@@ -56,6 +57,25 @@ func (s *Sale) sold(a *accounting, orders int) {
 	if len(a.told) > 0 {
 		s.InOrder = new(float64(a.inOrder) / float64(len(a.told)))
 	}
+	s.OverTime = soldOverTime(a.sales)
+}
+
+// mostSoldSlices is how many slices a sale has: when there would be more, they are twice as long.
+const mostSoldSlices = 48
+
+func soldOverTime(sales []time.Duration) *SoldOverTime {
+	if len(sales) == 0 {
+		return nil
+	}
+	slice, last := time.Millisecond, max(slices.Max(sales), 0)
+	for last/slice >= mostSoldSlices {
+		slice *= 2
+	}
+	o := &SoldOverTime{SliceMS: millis(slice), Sold: make([]int, last/slice+1)}
+	for _, at := range sales {
+		o.Sold[max(at, 0)/slice]++
+	}
+	return o
 }
 
 // again is the sale of several repetitions, with one more.

@@ -99,13 +99,20 @@ func TestSale(t *testing.T) {
 				t.Errorf("written down are %d units, %d to a driver", run.Config.Stock, run.Config.PerDriver)
 			}
 			for _, c := range run.Cells {
-				if !c.AsExpected() || c.Sale == nil || c.Sale.LostUpdates == nil || c.Sale.Undersold == nil || c.Sale.SoldOutMS == nil || c.Sale.InOrder == nil {
+				if !c.AsExpected() || c.Sale == nil || c.Sale.LostUpdates == nil || c.Sale.Undersold == nil || c.Sale.SoldOutMS == nil || c.Sale.InOrder == nil || c.Sale.OverTime == nil {
 					t.Errorf("%s: %s (%s), %+v", c.Strategy, c.Verdict, c.Reason, c.Sale)
 					continue
 				}
 				too := c.Verdict == catalog.Unsafe
 				if *c.Grabs != 40+*c.DoubleGrabs || (*c.DoubleGrabs > 0) != too || (*c.Sale.LostUpdates > 0) != too || *c.Sale.Undersold != 0 || *c.Sale.OverLimit != 0 {
 					t.Errorf("%s: %d sold, %d too many, %d updates lost, %d left, %d over the limit", c.Strategy, *c.Grabs, *c.DoubleGrabs, *c.Sale.LostUpdates, *c.Sale.Undersold, *c.Sale.OverLimit)
+				}
+				told := 0
+				for _, n := range c.Sale.OverTime.Sold {
+					told += n
+				}
+				if last := float64(len(c.Sale.OverTime.Sold)) * c.Sale.OverTime.SliceMS; told != c.Outcomes[grab.Grabbed] || last <= *c.Sale.SoldOutMS {
+					t.Errorf("%s: %d answers that one has a unit, in %g ms; want %d, until %g ms", c.Strategy, told, last, c.Outcomes[grab.Grabbed], *c.Sale.SoldOutMS)
 				}
 				if ms := *c.Sale.SoldOutMS; ms <= 0 || ms > 1000**c.DurationS {
 					t.Errorf("%s: sold out after %g ms, of %g s", c.Strategy, ms, *c.DurationS)
@@ -120,6 +127,39 @@ func TestSale(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Units are counted in slices of a length that suits the last of them.
+func TestSoldOverTime(t *testing.T) {
+	if o := soldOverTime(nil); o != nil {
+		t.Errorf("of none: %+v", o)
+	}
+	for _, tt := range []struct {
+		ms    []int
+		slice float64
+		want  map[int]int // units by slice; none in the others
+		n     int
+	}{
+		{[]int{0}, 1, map[int]int{0: 1}, 1},
+		{[]int{47, 3, 3}, 1, map[int]int{3: 2, 47: 1}, 48},
+		{[]int{48, 1}, 2, map[int]int{0: 1, 24: 1}, 25},
+		{[]int{1000, 31, 32, -1}, 32, map[int]int{0: 2, 1: 1, 31: 1}, 32},
+	} {
+		var sales []time.Duration
+		for _, ms := range tt.ms {
+			sales = append(sales, time.Duration(ms)*time.Millisecond)
+		}
+		o := soldOverTime(sales)
+		if o.SliceMS != tt.slice || len(o.Sold) != tt.n {
+			t.Errorf("%v: %d slices of %g ms, want %d of %g", tt.ms, len(o.Sold), o.SliceMS, tt.n, tt.slice)
+			continue
+		}
+		for i, n := range o.Sold {
+			if n != tt.want[i] {
+				t.Errorf("%v: %d in slice %d, want %d", tt.ms, n, i, tt.want[i])
+			}
+		}
 	}
 }
 

@@ -183,6 +183,21 @@ function overTime(c, w) {
   for (const [name, cls, key] of curves) root.append(curve("curve " + cls, ends, list(o[key]), x, y, name));
   return el("figure", { class: "diagram" }, el("figcaption", {}, "Latency over time"), root, chartLegend(curves, strikes.length > 0));
 }
+function soldOverTime(c, w) {
+  const sold = list(c.sold.sold).filter(drawable), end = sold.length * c.sold.slice_ms;
+  let sum = 0;
+  const total = [0, ...sold.map((n) => (sum += n))], most = Math.max(sum, 1);
+  const x = (i) => LEFT + ((w - LEFT - 8) * i) / sold.length, y = (n) => HEAD + (H - HEAD - BASE) * (1 - n / most);
+  const root = svg("svg", { width: w, height: H, viewBox: `0 0 ${w} ${H}`, role: "img", "aria-label": "units that drivers were told to have, since the load began" });
+  for (const n of new Set([0, Math.round(most / 2), most])) {
+    root.append(svg("line", { class: "rule", x1: LEFT, x2: w - 8, y1: y(n), y2: y(n) }), svg("text", { class: "tick", x: LEFT - 6, y: y(n) + 4, "text-anchor": "end" }, String(n)));
+  }
+  for (let i = 0; i <= 4; i++) root.append(svg("text", { class: "tick", x: x((sold.length * i) / 4), y: H - 10, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, ms((end * i) / 4)));
+  const g = svg("g", { class: "curve two" }, svg("path", { d: total.map((n, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(n).toFixed(1)}`).join("") }));
+  total.forEach((n, i) => g.append(svg("circle", { cx: x(i), cy: y(n), r: 2.5 }, svg("title", {}, `${n} by ${ms(i * c.sold.slice_ms)}`))));
+  root.append(g);
+  return el("figure", { class: "diagram" }, el("figcaption", {}, "Units sold over time"), root);
+}
 const quantiles = [["min", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p999", 0.999], ["max", 0.9999]];
 function distribution(c, w) {
   const both = [["from the schedule", "two", c.latency[0]], ["from sending", "two sent", c.latency[1]]].filter((b) => b[2]);
@@ -231,7 +246,8 @@ function open(place, run, c, home) {
   if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were not kept"), el("ul", {}, ...c.checks.map((x) => el("li", {}, x))));
   parts.push(el("h3", {}, "Figures"), figures(run, c));
   const charts = el("div", { class: "charts" });
-  if (c.over && list(c.over.n).length > 0 && drawable(c.over.slice_ms) && c.over.slice_ms > 0) charts.append(overTime(c, width));
+  if (c.sold && list(c.sold.sold).length > 0 && drawable(c.sold.slice_ms) && c.sold.slice_ms > 0) charts.append(soldOverTime(c, width));
+  if (c.over && list(c.over.n).length > (c.sold ? 1 : 0) && drawable(c.over.slice_ms) && c.over.slice_ms > 0) charts.append(overTime(c, width));
   if (c.latency[0] || c.latency[1]) charts.append(distribution(c, width));
   parts.push(charts);
   parts.push(el("h3", {}, "Again"), commandLine(c.command));

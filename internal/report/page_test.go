@@ -134,6 +134,20 @@ func TestPages(t *testing.T) {
 			t.Errorf("%d points of curves, want %d: where there was no request there is none", n, 4*2+2*6)
 		}
 	})
+	t.Run("a sale over time", func(t *testing.T) {
+		r := badDay()
+		c := &r.Cells[slices.IndexFunc(r.Cells, func(c experiment.Cell) bool { return c.Strategy == "watchdog" })]
+		c.OverTime = &load.OverTime{SliceMS: 10, N: []int{9}, P50: []*float64{ptr(1.0)}, P99: []*float64{ptr(9.0)}, SentP50: []*float64{nil}, SentP99: []*float64{nil}}
+		c.Sale = &experiment.Sale{Stock: 5, OverTime: &experiment.SoldOverTime{SliceMS: 2, Sold: []int{3, 0, 2}}}
+		p := browser.Open(t, pageOf(t, htmlOf(r))+"#watchdog/pause", browsertest.Look{})
+		p.Await("charts", `document.querySelectorAll(".cell .charts figure").length === 2`)
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell .charts figure")[0].querySelectorAll("circle title")].map((t) => t.textContent).join("; ")`); got != "0 by 0 ms; 3 by 2 ms; 3 by 4 ms; 5 by 6 ms" {
+			t.Errorf("sold: %s", got)
+		}
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell .charts figcaption")].map((f) => f.textContent).join("; ")`); got != "Units sold over time; Distribution of latencies" {
+			t.Errorf("charts: %s", got)
+		}
+	})
 	looks := []browsertest.Look{{Width: 390, Height: 844, Dark: true}}
 	if os.Getenv("GRABLAB_SCREENSHOTS") != "" {
 		looks = append(looks, browsertest.Look{}, browsertest.Look{Dark: true}, browsertest.Look{Width: 390, Height: 844})

@@ -185,21 +185,22 @@ func sentence(c experiment.Cell) string {
 // cellData is what a page's script is given of a cell. Words that recur are numbers in
 // tables of runData.
 type cellData struct {
-	ID       string           `json:"id"`
-	Verdict  catalog.Verdict  `json:"verdict"`
-	Sentence string           `json:"sentence"`
-	Reason   string           `json:"reason,omitempty"`
-	Figures  []string         `json:"figures"` // as runData has their names
-	Facts    []string         `json:"facts,omitempty"`
-	Checks   []string         `json:"checks,omitempty"` // of those that were not kept
-	Points   [][]any          `json:"points,omitempty"` // name, struck, strikes, verdict, double, stuck, overlaps, near misses, failure mode
-	Latency  [2]*load.Latency `json:"latency"`          // from the schedule, from sending
-	Over     *load.OverTime   `json:"over,omitempty"`
-	Strikes  [][2]*float64    `json:"strikes,omitempty"`
-	Mode     string           `json:"mode,omitempty"`
-	Explains string           `json:"explains,omitempty"` // what the drawing is of, or why there is none
-	Drawing  *diagram.Diagram `json:"drawing,omitempty"`
-	Command  string           `json:"command"`
+	ID       string                   `json:"id"`
+	Verdict  catalog.Verdict          `json:"verdict"`
+	Sentence string                   `json:"sentence"`
+	Reason   string                   `json:"reason,omitempty"`
+	Figures  []string                 `json:"figures"` // as runData has their names
+	Facts    []string                 `json:"facts,omitempty"`
+	Checks   []string                 `json:"checks,omitempty"` // of those that were not kept
+	Points   [][]any                  `json:"points,omitempty"` // name, struck, strikes, verdict, double, stuck, overlaps, near misses, failure mode
+	Latency  [2]*load.Latency         `json:"latency"`          // from the schedule, from sending
+	Over     *load.OverTime           `json:"over,omitempty"`
+	Strikes  [][2]*float64            `json:"strikes,omitempty"`
+	Sold     *experiment.SoldOverTime `json:"sold,omitempty"`
+	Mode     string                   `json:"mode,omitempty"`
+	Explains string                   `json:"explains,omitempty"` // what the drawing is of, or why there is none
+	Drawing  *diagram.Diagram         `json:"drawing,omitempty"`
+	Command  string                   `json:"command"`
 	expected bool
 }
 
@@ -255,6 +256,9 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	data := cellData{
 		ID: id(c), Verdict: c.Verdict, Sentence: capital(sentence(c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
 		Over: c.OverTime, Command: command(run, c), expected: !differs(c), Mode: mode(c),
+	}
+	if c.Sale != nil {
+		data.Sold = c.Sale.OverTime
 	}
 	for _, col := range figureColumns {
 		data.Figures = append(data.Figures, col.value(c))
@@ -336,6 +340,7 @@ var leaveOut = []struct {
 	{"the points of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && dropAll(&c.Points) }},
 	{"the drawings of cells that are as expected", func(c *cellData) bool { return c.expected && drop(&c.Drawing) }},
 	{"the latency over time", func(c *cellData) bool { return drop(&c.Over) }},
+	{"the units sold over time", func(c *cellData) bool { return drop(&c.Sold) }},
 	{"the points", func(c *cellData) bool { return dropAll(&c.Points) }},
 	{"the drawings", func(c *cellData) bool { return drop(&c.Drawing) }},
 	{"what the checks say", func(c *cellData) bool { return dropAll(&c.Checks) }},
