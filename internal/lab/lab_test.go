@@ -2,7 +2,6 @@ package lab_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,13 +164,8 @@ func isIdle(tick lab.Tick) bool { return tick.Status.Phase == lab.Idle }
 // token is the page's own.
 func token(t *testing.T, url string) string {
 	t.Helper()
-	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, _ := io.ReadAll(resp.Body)
-	_, after, _ := strings.Cut(string(text), `name="lab-token" content="`)
+	_, text := get(t, url)
+	_, after, _ := strings.Cut(text, `name="lab-token" content="`)
 	tok, _, _ := strings.Cut(after, `"`)
 	if tok == "" {
 		t.Fatalf("the page has no token: %s", text)
@@ -179,13 +173,31 @@ func token(t *testing.T, url string) string {
 	return tok
 }
 
-func body(resp *http.Response) string {
+// ask makes a call, and returns what it is answered with.
+func ask(t *testing.T, req *http.Request) (status int, text string) {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(resp.Body)
-	return string(text)
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
 }
 
-func post(t *testing.T, url, body string, header map[string]string) (int, string) {
+func get(t *testing.T, url string) (status int, text string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ask(t, req)
+}
+
+func post(t *testing.T, url, body string, header map[string]string) (status int, text string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -197,13 +209,7 @@ func post(t *testing.T, url, body string, header map[string]string) (int, string
 	if host := header["Host"]; host != "" {
 		req.Host = host
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, _ := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(text)
+	return ask(t, req)
 }
 
 // One lab, and what is asked of it without a browser.
@@ -294,15 +300,9 @@ func TestLab(t *testing.T) {
 			t.Errorf("it says %q", tick.Status.Answer)
 		}
 		want := []string{`"k":"second"`, `"k":"gap"`, `"lost":`}
-		var text []byte
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // events follow the ledger
-			resp, err := http.Get(fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, _ = io.ReadAll(resp.Body)
-			resp.Body.Close()
-			lacks := func(part string) bool { return !bytes.Contains(text, []byte(part)) }
+			_, text := get(t, fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
+			lacks := func(part string) bool { return !strings.Contains(text, part) }
 			if !slices.ContainsFunc(want, lacks) {
 				break
 			}
@@ -356,16 +356,13 @@ func turnWithinASecond(t *testing.T, p *browsertest.Page, url string) {
 	tick := await(t, "the instances", stream(t, url+"/api/events", ""), func(tick lab.Tick) bool { return len(tick.Status.Instances) > 0 })
 	var all []time.Duration
 	for id, turned := range browsertest.Eval[map[string]float64](p, `window.turned`) {
-		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%s/orders/%s", tick.Status.Instances[1], id))
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, text := get(t, fmt.Sprintf("http://127.0.0.1:%s/orders/%s", tick.Status.Instances[1], id))
 		var order struct {
 			Grabs []struct {
 				At time.Time `json:"at"`
 			} `json:"grabs"`
 		}
-		if err := json.Unmarshal([]byte(body(resp)), &order); err != nil || len(order.Grabs) < 2 {
+		if err := json.Unmarshal([]byte(text), &order); err != nil || len(order.Grabs) < 2 {
 			t.Fatalf("order %s, whose tile is red: %+v, %v", id, order, err)
 		}
 		all = append(all, time.UnixMilli(int64(turned)).Sub(order.Grabs[1].At))

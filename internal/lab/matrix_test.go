@@ -137,25 +137,21 @@ func TestMatrixIsAlone(t *testing.T) {
 	await(t, "the first cell", ticks, func(tick lab.Tick) bool { return tick.Status.Doing == "a cell is done" })
 	do("/api/matrix/stop", `{}`, http.StatusOK, "")
 	await(t, "the end", ticks, func(tick lab.Tick) bool { return !tick.Status.Matrix.Running && tick.Status.Busy == "" })
-	resp, err := http.Get(url + "/api/matrix")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := body(resp)
-	if !strings.Contains(text, `"answer":"Stopped after `) || !strings.Contains(text, `setnx%2fnone`) {
-		t.Errorf("what is kept of a matrix that was stopped: %s", text)
-	}
-	if resp, err = http.Get(url + "/api/matrix/setnx/none"); err != nil {
-		t.Fatal(err)
-	}
-	if text := body(resp); !strings.Contains(text, `"sentence":"Safe`) {
-		t.Errorf("its cell: %s", text)
-	}
-	if resp, err = http.Get(url + "/api/matrix/setnx/crash"); err != nil {
-		t.Fatal(err)
-	}
-	if text := body(resp); resp.StatusCode != http.StatusNotFound || !strings.Contains(text, "has not been run") {
-		t.Errorf("a cell that was not run: %s %s", resp.Status, text)
+	for _, tt := range []struct {
+		path   string
+		status int
+		says   []string
+	}{
+		{"", http.StatusOK, []string{`"answer":"Stopped after `, `setnx%2fnone`}},
+		{"/setnx/none", http.StatusOK, []string{`"sentence":"Safe`}},
+		{"/setnx/crash", http.StatusNotFound, []string{"has not been run"}},
+	} {
+		status, text := get(t, url+"/api/matrix"+tt.path)
+		for _, says := range tt.says {
+			if status != tt.status || !strings.Contains(text, says) {
+				t.Errorf("what is kept of a matrix that was stopped, %q: %d %s, want %d …%s…", tt.path, status, text, tt.status, says)
+			}
+		}
 	}
 	do("/api/start", live, http.StatusOK, "")
 }

@@ -71,13 +71,9 @@ func TestWorkshopCalls(t *testing.T) {
 	await(t, "the lab", ticks, func(tick lab.Tick) bool { return tick.Status.Phase == lab.Idle })
 	read := func(path string, into any) {
 		t.Helper()
-		resp, err := http.Get(url + "/api/workshop" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if err := json.NewDecoder(resp.Body).Decode(into); err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s, %v", path, resp.Status, err)
+		status, text := get(t, url+"/api/workshop"+path)
+		if err := json.Unmarshal([]byte(text), into); err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d, %v", path, status, err)
 		}
 	}
 	view := func(n int, lang string) (e exercise) {
@@ -123,14 +119,8 @@ func TestWorkshopCalls(t *testing.T) {
 		{"too long", "5/answer", `{"text":"` + strings.Repeat("x", 1<<17) + `"}`, tok, 400, "too large"},
 	})
 	for path, says := range map[string]string{"/13?lang=en": "they go from 1 to 12", "/5?lang=fr": "there are en, zh, ja", "?lang=": "there are en, zh, ja"} {
-		resp, err := http.Get(url + "/api/workshop" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusNotFound || !strings.Contains(string(text), says) {
-			t.Errorf("%s: %s %s", path, resp.Status, text)
+		if status, text := get(t, url+"/api/workshop"+path); status != http.StatusNotFound || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %s", path, status, text)
 		}
 	}
 	if len(began) > 0 {
