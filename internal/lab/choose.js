@@ -4,12 +4,12 @@ import { el } from "./diagram.js";
 
 const $ = (id) => document.getElementById(id);
 
-export function choose(menu, ask) {
+export function choose(choices, ask) {
   const form = $("questions");
-  for (const q of menu.questions) {
+  for (const q of choices.questions) {
     form.append(el("fieldset", {}, el("legend", {}, q.asks), ...q.answers.map((a) => el("label", { class: "check" }, el("input", { type: "radio", name: q.name, value: a.name }), " " + a.text))));
   }
-  const answers = () => menu.questions.map((q) => form.elements[q.name].value);
+  const answers = () => choices.questions.map((q) => form.elements[q.name].value);
   form.addEventListener("submit", (e) => e.preventDefault());
   form.addEventListener("change", () => {
     if (answers().every(Boolean)) location.hash = ["#choose", ...answers()].join("/");
@@ -30,7 +30,7 @@ export function choose(menu, ask) {
     // The address names the answers, so that a choice can be sent to somebody.
     follow(rest) {
       const given = rest.split("/");
-      menu.questions.forEach((q, i) => { if (q.answers.some((a) => a.name === given[i])) form.elements[q.name].value = given[i]; });
+      choices.questions.forEach((q, i) => { if (q.answers.some((a) => a.name === given[i])) form.elements[q.name].value = given[i]; });
       if (rest && rest !== asked) look(rest);
     },
   };

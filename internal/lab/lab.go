@@ -271,7 +271,7 @@ type Choice struct {
 	Refused string      `json:"refused,omitempty"`
 }
 
-func (l *Lab) choices() (all []Choice) {
+func (l *Lab) strategies() (all []Choice) {
 	for _, s := range lock.Strategies {
 		c := Choice{Name: s.Name, Title: s.Title, Guard: s.Guard, Fences: s.Fences}
 		served := lock.Redis | lock.RedisQuorum | lock.SQL
@@ -291,11 +291,11 @@ func (l *Lab) choices() (all []Choice) {
 
 // check refuses settings that make no sense. Its errors wrap errBad.
 func (l *Lab) check(s Settings) error {
-	i := slices.IndexFunc(l.choices(), func(c Choice) bool { return c.Name == s.Strategy })
+	i := slices.IndexFunc(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
 	if i < 0 {
 		return fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
 	}
-	c := l.choices()[i]
+	c := l.strategies()[i]
 	switch {
 	case c.Refused != "":
 		return fmt.Errorf("%w: %s %s", errBad, c.Name, c.Refused)

@@ -15,9 +15,9 @@ import { workshop } from "./workshop.js";
 // and key(k), which says whether a key of one letter was its own.
 const views = [
   { id: "live", name: "Live", begin: live },
-  { id: "matrix", name: "Matrix", begin: matrix, isThere: (menu) => Boolean(menu.table) },
-  { id: "schedules", name: "Schedules", begin: schedules, isThere: (menu) => menu.explored.length > 0 },
-  { id: "workshop", name: "Workshop", begin: workshop, isThere: (menu) => menu.workshop },
+  { id: "matrix", name: "Matrix", begin: matrix, isThere: (choices) => Boolean(choices.table) },
+  { id: "schedules", name: "Schedules", begin: schedules, isThere: (choices) => choices.explored.length > 0 },
+  { id: "workshop", name: "Workshop", begin: workshop, isThere: (choices) => choices.workshop },
   { id: "choose", name: "Choose", begin: choose },
 ];
 
@@ -83,11 +83,11 @@ addEventListener("keydown", (e) => {
 navigate(shown);
 show();
 addEventListener("hashchange", show);
-const menu = await ask("api/menu").catch((e) => { $("connection").textContent = e.message; });
-if (menu) {
-  $("stack").textContent = `${menu.stack} stack`;
-  navigate(views.filter((v) => !v.isThere || v.isThere(menu)));
-  for (const v of shown) v.part = v.begin(menu, ask);
+const choices = await ask("api/choices").catch((e) => { $("connection").textContent = e.message; });
+if (choices) {
+  $("stack").textContent = `${choices.stack} stack`;
+  navigate(views.filter((v) => !v.isThere || v.isThere(choices)));
+  for (const v of shown) v.part = v.begin(choices, ask);
   show();
   listen();
 }
@@ -112,7 +112,7 @@ function listen() {
     source.addEventListener("tick", (e) => {
       last = e.lastEventId;
       const t = JSON.parse(e.data);
-      $("stack").textContent = `${menu.stack} stack${t.lost > 0 ? `; ${t.lost} times events could not be read` : ""}`;
+      $("stack").textContent = `${choices.stack} stack${t.lost > 0 ? `; ${t.lost} times events could not be read` : ""}`;
       for (const v of shown) if (v.part && v.part.tick) v.part.tick(t);
     });
   };

@@ -11,25 +11,25 @@ const winners = ({ rows }, none) => (rows.length === 0 ? none : `${rows.slice(0,
 // sold says how many of its units an order has sold, where it has several.
 const sold = (t) => (t.units > 1 ? `${t.rows.length} of ${t.units} units sold${t.state === "undersold" ? ", undersold" : ""}: ` : "");
 
-export function live(menu, ask) {
+export function live(choices, ask) {
   const form = $("controls");
   const problem = (text) => setText($("problem"), text || "");
-  form.strategy.append(...menu.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}: ${s.refused}` : s.title }, s.name)));
-  form.fault.append(...menu.faults.map((f) => el("option", { value: f.name, title: f.about }, f.name)));
-  form.rate.max = menu.max_rate;
-  form.units.max = menu.max_units;
+  form.strategy.append(...choices.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}: ${s.refused}` : s.title }, s.name)));
+  form.fault.append(...choices.faults.map((f) => el("option", { value: f.name, title: f.about }, f.name)));
+  form.rate.max = choices.max_rate;
+  form.units.max = choices.max_units;
   const guards = () => {
-    const s = menu.strategies.find((c) => c.name === form.strategy.value);
+    const s = choices.strategies.find((c) => c.name === form.strategy.value);
     const before = form.guard.value;
     form.guard.replaceChildren(el("option", { value: "" }, `${s.guard}, its own`),
-      ...menu.guards.filter((g) => g !== s.guard).map((g) => el("option", { value: g, disabled: g.startsWith("fence") && !s.fences }, g)));
+      ...choices.guards.filter((g) => g !== s.guard).map((g) => el("option", { value: g, disabled: g.startsWith("fence") && !s.fences }, g)));
     form.guard.value = [...form.guard.options].some((o) => o.value === before && !o.disabled) ? before : "";
   };
   form.strategy.addEventListener("change", guards);
-  form.strategy.value = menu.first.strategy;
-  form.fault.value = menu.first.fault;
-  form.rate.value = menu.first.rate;
-  form.units.value = menu.first.units;
+  form.strategy.value = choices.first.strategy;
+  form.fault.value = choices.first.fault;
+  form.rate.value = choices.first.rate;
+  form.units.value = choices.first.units;
   guards();
 
   // What starts something says what went wrong, in the page.
@@ -61,7 +61,7 @@ export function live(menu, ask) {
     $("hand").append(el("div", { role: "group", "aria-label": "driver " + name }, el("b", {}, "Driver " + name), " ", grab, " ", write, " ", says));
   }
 
-  let status = { phase: "starting", drivers: {}, settings: menu.first }, tiles = new Map(), chosen = 0, shown = 0, seen = "";
+  let status = { phase: "starting", drivers: {}, settings: choices.first }, tiles = new Map(), chosen = 0, shown = 0, seen = "";
   const buttons = () => {
     const ready = status.phase !== "starting";
     $("start").disabled = !ready;

@@ -164,8 +164,8 @@ func (l *Lab) matrixCell(name string) (any, bool) {
 	}))
 }
 
-// matrixMenu are the strategies and the faults that a table can have.
-func (l *Lab) matrixMenu() (strategies, faults []choice) {
+// matrixChoices are the strategies and the faults that a table can have.
+func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	if l.cfg.Fill == nil {
 		return nil, nil
 	}
@@ -188,7 +188,7 @@ func (l *Lab) matrixMenu() (strategies, faults []choice) {
 
 // checkTable refuses what cannot be filled. Its errors wrap errBad.
 func (l *Lab) checkTable(t Table) error {
-	strategies, faults := l.matrixMenu()
+	strategies, faults := l.matrixChoices()
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
 		return fmt.Errorf("%w: choose a strategy and a fault at the least; none is one of the faults", errBad)
 	}

@@ -5,13 +5,13 @@ import { heatMap, named } from "./cells.js";
 
 const $ = (id) => document.getElementById(id);
 
-export function matrix(menu, ask) {
+export function matrix(choices, ask) {
   const root = $("matrix"), form = $("table");
   const chosen = (name) => [...form.querySelectorAll(`[name=${name}]:checked`)].map((i) => i.value);
-  const choices = (name, all, first) => all.map((c) => el("label", { class: "check", title: c.refused ? `${c.about}: ${c.refused}` : c.about },
+  const boxes = (name, all, first) => all.map((c) => el("label", { class: "check", title: c.refused ? `${c.about}: ${c.refused}` : c.about },
     el("input", { type: "checkbox", name, value: c.name, disabled: Boolean(c.refused), checked: first.includes(c.name) }), " " + c.name + (c.refused && c.refused.length < 30 ? ` (${c.refused})` : "")));
-  $("row-choices").append(...choices("row", menu.table, ["none", "setnx", "setnx-fenced", "watchdog"]));
-  $("column-choices").append(...choices("column", menu.struck, ["none", "pause", "crash"]));
+  $("row-choices").append(...boxes("row", choices.table, ["none", "setnx", "setnx-fenced", "watchdog"]));
+  $("column-choices").append(...boxes("column", choices.struck, ["none", "pause", "crash"]));
   const summary = () => {
     for (const [id, name] of [["rows", "row"], ["columns", "column"]]) $(id).textContent = chosen(name).join(", ") || "none is chosen";
     const n = chosen("row").length * chosen("column").length;

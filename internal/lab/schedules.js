@@ -4,10 +4,10 @@ import { el, figure } from "./diagram.js";
 
 const $ = (id) => document.getElementById(id);
 
-export function schedules(menu, ask) {
+export function schedules(choices, ask) {
   const form = $("search");
-  form.strategy.append(...menu.explored.map((s) => el("option", { value: s, selected: s === "setnx" }, s)));
-  $("searched").append(...menu.searched.map((f) => el("label", { class: "check", title: f.about },
+  form.strategy.append(...choices.explored.map((s) => el("option", { value: s, selected: s === "setnx" }, s)));
+  $("searched").append(...choices.searched.map((f) => el("label", { class: "check", title: f.about },
     el("input", { type: "checkbox", name: "fault", value: f.name, checked: ["slow", "pause", "crash"].includes(f.name) }), " " + f.name)));
   form.addEventListener("submit", async (e) => {
     e.preventDefault();
@@ -17,7 +17,7 @@ export function schedules(menu, ask) {
     $("schedules-answer").textContent = `Searching the schedules of ${form.strategy.value}: at most 20 seconds.`;
     $("found").replaceChildren();
     try {
-      show(await ask("api/explore", { strategy: form.strategy.value, actors: Number(form.actors.value), faults }), menu, ask);
+      show(await ask("api/explore", { strategy: form.strategy.value, actors: Number(form.actors.value), faults }), choices, ask);
     } catch (problem) {
       $("schedules-answer").textContent = "Nothing was searched.";
       $("search-problem").textContent = problem.message;
@@ -39,11 +39,11 @@ export function schedules(menu, ask) {
   };
 }
 
-function show(found, menu, ask) {
+function show(found, choices, ask) {
   $("schedules-answer").textContent = found.answer;
   for (const f of found.failures) {
     const section = el("section", {}, el("h2", {}, f.title), el("ul", {}, ...f.lines.map((l) => el("li", {}, l))));
-    if (f.drawing) section.append(drawn(f, menu, ask));
+    if (f.drawing) section.append(drawn(f, choices, ask));
     $("found").append(section);
   }
   $("found").append(el("ul", { class: "notes" }, ...found.searched.map((l) => el("li", {}, l))));
@@ -53,7 +53,7 @@ function show(found, menu, ask) {
 
 // drawn is a schedule in virtual time, and beneath it what came of it on real servers: both
 // go to the same step.
-function drawn(f, menu, ask) {
+function drawn(f, choices, ask) {
   let real = null, following = false;
   const follow = (other, i) => { // who is followed does not follow in turn
     if (!other || following) return;
@@ -63,7 +63,7 @@ function drawn(f, menu, ask) {
   };
   const virtual = figure(f.drawing, { caption: false, stepped: (i) => follow(real, i) });
   const box = el("div", {}, virtual);
-  if (!menu.replays) return box;
+  if (!choices.replays) return box;
   const says = el("div", { "aria-live": "polite" });
   const run = el("button", { type: "button", class: "on-servers", click: async () => {
     says.replaceChildren(el("p", {}, "Forcing it on real servers: a few seconds, of which most is for starting them."));

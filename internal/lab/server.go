@@ -40,8 +40,8 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect
 // tokenHeader is what a call bears that starts something.
 const tokenHeader = "X-Lab-Token"
 
-// menu is what the page offers.
-type menu struct {
+// choices are what the page offers.
+type choices struct {
 	Strategies []Choice             `json:"strategies"`
 	Guards     []string             `json:"guards"`
 	Faults     []choice             `json:"faults"`
@@ -84,7 +84,7 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
 	mux.HandleFunc("GET /cells.js", asset("text/javascript", []byte(report.CellsScript)))
 	mux.HandleFunc("GET /cells.css", asset("text/css", []byte(report.CellsStyle)))
-	mux.HandleFunc("GET /api/menu", l.menu)
+	mux.HandleFunc("GET /api/choices", l.choices)
 	mux.HandleFunc("GET /api/events", l.events)
 	mux.HandleFunc("GET /api/orders/{id}", l.drawing)
 	mux.HandleFunc("POST /api/start", starts(l, func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
@@ -203,20 +203,20 @@ func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.Handle
 	}
 }
 
-func (l *Lab) menu(w http.ResponseWriter, _ *http.Request) {
-	m := menu{Strategies: l.choices(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
-	m.Table, m.Struck = l.matrixMenu()
-	m.Questions = whichlock.Questions
+func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
+	c := choices{Strategies: l.strategies(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
+	c.Table, c.Struck = l.matrixChoices()
+	c.Questions = whichlock.Questions
 	for _, f := range Faults {
-		m.Faults = append(m.Faults, choice{Name: string(f), About: f.About()})
+		c.Faults = append(c.Faults, choice{Name: string(f), About: f.About()})
 	}
 	if l.cfg.Explore != nil {
-		m.Explored = slices.Concat(l.cfg.Own, lock.Names())
+		c.Explored = slices.Concat(l.cfg.Own, lock.Names())
 		for _, f := range catalog.FaultsBy(catalog.Explore) {
-			m.Searched = append(m.Searched, choice{Name: string(f), About: f.About()})
+			c.Searched = append(c.Searched, choice{Name: string(f), About: f.About()})
 		}
 	}
-	reply(w, m)
+	reply(w, c)
 }
 
 // events is the stream of ticks. One that was cut off says which it has heard last.

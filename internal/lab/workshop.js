@@ -18,7 +18,7 @@ function kept(key) {
   try { return localStorage.getItem(key); } catch { return null; }
 }
 
-export function workshop(menu, ask) {
+export function workshop(choices, ask) {
   const section = document.getElementById("workshop");
   const ofBrowser = list(navigator.languages).map((l) => l.slice(0, 2)).find((l) => names[l]);
   let lang = names[kept(stored)] ? kept(stored) : ofBrowser || "en";
