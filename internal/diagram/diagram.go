@@ -78,6 +78,7 @@ const (
 	Gap      SpanKind = "gap" // believes, and does not hold
 	Fault    SpanKind = "fault"
 	Dead     SpanKind = "dead"
+	Kept     SpanKind = "kept"   // the key of a driver that is dead, on its server
 	Passes   SpanKind = "passes" // time, in a schedule
 )
 

@@ -98,7 +98,7 @@ function glyph(kind, x, y, n) {
 
 const words = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
-  gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", passes: "time passes",
+  gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays, and it is dead", passes: "time passes",
   read: "reads the order", sent: "sends its write", won: "first row of the ledger: has won", second: "second row: a double-grab",
   refused: "refused", unknown: "not known", failed: "does not succeed", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server",
@@ -187,7 +187,7 @@ function draw(d, width) {
       const short = String(row.name).replace("driver ", down ? "" : "driver ");
       root.append(down ? label("", -28, mid, short.slice(0, 7), "middle") : label("", -start + 10, mid + 4, short.length > 15 ? short.slice(0, 14) + "…" : short));
       root.append(line("rule", 0, length, mid, mid));
-      const order = ["fault", "dead", "waits", "inside", "holds", "believes", "gap"];
+      const order = ["fault", "dead", "waits", "inside", "kept", "holds", "believes", "gap"];
       const spans = list(row.spans).slice().sort((a, b) => order.indexOf(a.k) - order.indexOf(b.k));
       for (const s of spans) {
         if (s.k === "fault") { band(s, mid - size / 2, mid + size / 2); continue; }
@@ -200,7 +200,7 @@ function draw(d, width) {
           root.append(l);
           continue;
         }
-        const h = s.k === "holds" ? 5 : 8;
+        const h = s.k === "holds" || s.k === "kept" ? 5 : 8;
         const b = box(s.k, f, t, mid - h, mid + h, title, 2);
         if (s.k === "holds" && s.o) b.setAttribute("fill", `url(#${down ? "fade-down" : "fade"})`), b.classList.add("open");
         root.append(b);
@@ -261,7 +261,7 @@ function legend(used, units) {
   for (const k of Object.keys(words)) {
     if (!used.has(k)) continue;
     const s = svg("svg", { width: 26, height: 20, viewBox: "0 0 26 20", "aria-hidden": "true" });
-    const bar = { believes: 7, holds: 5, gap: 7, fault: 9, passes: 9 };
+    const bar = { believes: 7, holds: 5, kept: 5, gap: 7, fault: 9, passes: 9 };
     if (bar[k]) s.append(svg("rect", { class: k, x: 2, y: 10 - bar[k], width: 22, height: 2 * bar[k], rx: 2 }));
     else if (k === "waits" || k === "inside" || k === "dead") s.append(svg("line", { class: k, x1: 2, y1: 10, x2: 24, y2: 10 }));
     else s.append(glyph(k, 13, 10));
@@ -303,6 +303,9 @@ function table(d, steps) {
   return el("table", {}, el("thead", {}, el("tr", {}, ...columns.map(([head]) => el("th", { scope: "col" }, head)))),
     el("tbody", {}, ...steps.map((s, i) => el("tr", { class: s.lost ? "lost" : "" }, ...columns.map(([, text]) => el("td", {}, String(text(s, i) ?? "")))))));
 }
+
+// notes are what is not shown, and what is not known.
+export const notes = (d) => el("ul", { class: "notes" }, ...list(d.notes).map((n) => el("li", {}, String(n))));
 
 // picture is a drawing that can be shown anew, as often as there is something new.
 export function picture() {
@@ -387,6 +390,6 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
     go(at >= 0 ? at : lost >= 0 ? lost : 0);
     f.go = (i) => { if (i !== now) go(i); };
   }
-  if (list(d.notes).length > 0) f.append(el("ul", { class: "notes" }, ...d.notes.map((n) => el("li", {}, String(n)))));
+  if (list(d.notes).length > 0) f.append(notes(d));
   return f;
 }

@@ -150,6 +150,76 @@ func TestOfRun(t *testing.T) {
 	}
 }
 
+// What is known of the locks of processes that die, and of keys that were seen on a server.
+func TestDeathsAndKeys(t *testing.T) {
+	ms := func(n int) time.Duration { return 5*time.Hour + time.Duration(n)*time.Millisecond }
+	endless := []string{"8004 1 grab invoke 0", "8004 1 acquire invoke 1", "8004 1 acquire ok 2 endless token=a", "8004 1 strike info 3", "8005 2 grab invoke 50", "8005 2 acquire invoke 51"}
+	leased := []string{"8004 1 grab invoke 0", "8004 1 acquire invoke 1", "8004 1 acquire ok 2 lease=1s token=a", "8005 2 acquire invoke 51"}
+	unknown := []string{"8004 1 grab invoke 0", "8004 1 acquire invoke 1", "8004 1 acquire ok 2 token=x/7.0", "8004 1 read ok 3"}
+	anew := []diagram.Death{{Instance: "8004", At: ms(900)}}
+	for _, tt := range []struct {
+		name string
+		run  diagram.Run
+		want []string
+	}{
+		{"a key without an end", diagram.Run{Events: record(t, endless...), Outlives: true, Deaths: anew, Until: ms(2000)}, []string{
+			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "kept 3-2000 open", "dies 3",
+		}},
+		{"one that was removed", diagram.Run{Events: record(t, endless...), Outlives: true, Deaths: anew, Until: ms(2000), Keys: []diagram.Key{{Holders: []string{"a"}, Last: ms(1200), Until: history.Endless, Gone: ms(1450)}}}, []string{
+			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "kept 3-1200 open", "dies 3",
+		}},
+		{"one that another has got", diagram.Run{Events: record(t, append(endless[:4:4], "8005 2 acquire ok 1500 endless token=b")...), Outlives: true, Deaths: anew}, []string{
+			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "kept 3-1500 open", "dies 3",
+		}},
+		{"one that is not on a server", diagram.Run{Events: record(t, endless...), Deaths: anew, Until: ms(2000)}, []string{
+			"waits 1-2", "fault 3-3", "believes 2-3", "dead 3-900 open", "holds 2-2000 open", "dies 3",
+		}},
+		{"a mutex, which goes with its process", diagram.Run{Excludes: catalog.PerProcess, Events: record(t, endless...), Deaths: anew, Until: ms(2000)}, []string{
+			"waits 1-2", "fault 3-3", "believes 2-3", "holds 2-3", "dead 3-900 open", "dies 3",
+		}},
+		{"a key that runs out", diagram.Run{Events: record(t, leased...), Outlives: true, Deaths: anew, Until: ms(2000)}, []string{
+			"waits 1-2", "believes 2-2", "holds 2-2", "dead 2-900 open", "kept 2-1002", "dies 2", "leaseend 1002",
+		}},
+		{"a process that was killed", diagram.Run{Events: record(t, leased...), Outlives: true, Deaths: []diagram.Death{{Instance: "8004", At: ms(40), Killed: true}}, Until: ms(500)}, []string{
+			"waits 1-2", "believes 2-40", "holds 2-40", "dead 40-500 open", "kept 40-500 open", "dies 40",
+		}},
+		{"a lease whose end was seen to come", diagram.Run{Events: record(t, unknown...), Until: ms(2000), Keys: []diagram.Key{{Holders: []string{"x/7"}, Last: ms(700), Until: ms(1000), Gone: ms(1100)}}}, []string{
+			"waits 1-2", "holds 2-1000", "believes 2-2000 open", "gap 1000-2000 open", "read 3", "leaseend 1000",
+		}},
+		{"one that goes on", diagram.Run{Events: record(t, unknown...), Until: ms(800), Keys: []diagram.Key{{Holders: []string{"x/7"}, Last: ms(700), Until: ms(1000)}}}, []string{
+			"waits 1-2", "holds 2-800 open", "believes 2-800 open", "read 3",
+		}},
+		{"one that may have been renewed since", diagram.Run{Events: record(t, unknown...), Until: ms(2000), Keys: []diagram.Key{{Holders: []string{"x/7"}, Last: ms(700), Until: ms(1000)}}}, []string{
+			"waits 1-2", "holds 2-2000 open", "believes 2-2000 open", "read 3",
+		}},
+		{"one that was removed before its end", diagram.Run{Events: record(t, unknown...), Until: ms(2000), Keys: []diagram.Key{{Holders: []string{"x/7"}, Last: ms(700), Until: ms(1000), Gone: ms(900)}}}, []string{
+			"waits 1-2", "holds 2-2000 open", "believes 2-2000 open", "read 3",
+		}},
+		{"a key of another", diagram.Run{Events: record(t, unknown...), Until: ms(2000), Keys: []diagram.Key{{Holders: []string{"x/70"}, Last: ms(700), Until: ms(1000), Gone: ms(1100)}}}, []string{
+			"waits 1-2", "holds 2-2000 open", "believes 2-2000 open", "read 3",
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.run.Excludes == "" {
+				tt.run.Excludes = catalog.Global
+			}
+			if got := text(diagram.OfRun(tt.run), "driver 1"); !slices.Equal(got, tt.want) {
+				t.Errorf("got  %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// What is not among the events is counted, and it is said where it is.
+func TestFurtherEvents(t *testing.T) {
+	for elsewhere, want := range map[string]string{"": "not drawn: 3 more events of this order", "events.jsonl": "not drawn: 3 more events of this order, which are in events.jsonl"} {
+		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t, pausedHolder...), Further: 3, Elsewhere: elsewhere})
+		if !slices.Contains(d.Notes, want) {
+			t.Errorf("notes %q, want %q", d.Notes, want)
+		}
+	}
+}
+
 func TestLost(t *testing.T) {
 	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Property: catalog.OneWinner, Events: record(t, pausedHolder...)})
 	if d.Lost == nil || *d.Lost != 1502 || d.End != 1505 {
@@ -250,6 +320,12 @@ A claim 1 db
 		if got := text(d, row); !slices.Equal(got, want) {
 			t.Errorf("%s: got  %q\nwant %q", row, got, want)
 		}
+	}
+	for i := range moments[5:] { // A is dead instead, and its key stays
+		moments[i+5].Kept = []string{"A"}
+	}
+	if got := text(diagram.OfSchedule("F4", s.Actors, 0, moments, func(m explore.Moment) string { return m.Step.String() }), "A"); !slices.Contains(got, "kept 5.5-11 open") {
+		t.Errorf("the key of a dead actor is drawn as %q", got)
 	}
 	ofTwo := diagram.OfSchedule("F11", s.Actors, 2, moments, func(m explore.Moment) string { return m.Step.String() })
 	if got := text(ofTwo, "A"); !slices.Contains(got, "won 10.5") {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -15,17 +16,21 @@ import (
 
 // Run is what a diagram of a run shows: one order, by what was recorded of it.
 type Run struct {
-	Title    string
-	Fault    catalog.Fault     // that struck, if one did
-	Excludes catalog.Exclusion // among whom the lock keeps holders apart
-	Property string            // that broke; "": none is known to have
-	Events   []history.Event   // of the order
-	Further  int               // events that are not among these
-	Rows     []check.Row       // of the ledger
-	Units    int               // of the order; 0: 1
-	Begins   time.Duration     // of the first of the steps
-	Steps    []check.Step
-	Until    time.Duration // the record goes on to then, and further; 0: it is complete
+	Title     string
+	Fault     catalog.Fault     // that struck, if one did
+	Excludes  catalog.Exclusion // among whom the lock keeps holders apart
+	Property  string            // that broke; "": none is known to have
+	Events    []history.Event   // of the order
+	Further   int               // events that are not among these
+	Elsewhere string            // where those are; "": nowhere
+	Rows      []check.Row       // of the ledger
+	Units     int               // of the order; 0: 1
+	Begins    time.Duration     // of the first of the steps
+	Steps     []check.Step
+	Until     time.Duration // the record goes on to then, and further; 0: it is complete
+	Outlives  bool          // the lock is a key on a server, which stays there when its holder's process dies
+	Deaths    []Death       // that the events of the order do not tell of
+	Keys      []Key         // that were seen on the servers
 
 	// Actors are the drivers by other names, in the order of their rows; nil: they are named
 	// and come as in the events.
@@ -39,14 +44,38 @@ type Actor struct {
 	Driver     int64
 }
 
+// Death is the end of a process. Killed: it ended then; else it was running anew by then.
+type Death struct {
+	Instance string
+	At       time.Duration
+	Killed   bool
+}
+
+// Key is what was seen of a key on a server by looking now and then, on the clock of the
+// events.
+type Key struct {
+	Holders []string      // the tokens that it has, or what all tokens of its holder begin with before a dot
+	Last    time.Duration // when it was seen last
+	Until   time.Duration // when it was to expire then; history.Endless: never
+	Gone    time.Duration // when it was found to have gone; 0: it was not
+}
+
+// isOf says whether the key is that of an acquisition.
+func (k Key) isOf(token string) bool {
+	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
+}
+
+// removed says whether it has gone before it was to.
+func (k Key) removed() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
+
 // OfTimeline is the diagram of a cell's timeline; false: its events were not kept.
-func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion) (Diagram, bool) {
+func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
 	}
 	return OfRun(Run{
-		Title: title, Fault: fault, Excludes: excludes, Property: t.Property, Events: t.Events, Further: t.Further,
-		Rows: t.Rows, Begins: t.Begins, Steps: t.Steps, Units: t.Units,
+		Title: title, Fault: fault, Excludes: excludes, Property: t.Property, Events: t.Events, Further: t.Further, Elsewhere: "events.jsonl",
+		Rows: t.Rows, Begins: t.Begins, Steps: t.Steps, Units: t.Units, Outlives: outlives,
 	}), true
 }
 
@@ -62,11 +91,21 @@ func OfRun(r Run) Diagram {
 		b.track(history.Event{Instance: a.Instance, Driver: a.Driver})
 	}
 	b.ends = slices.ContainsFunc(b.Events, func(e history.Event) bool { return e.Op == history.Strike && e.Kind == history.OK })
+	deaths := slices.SortedFunc(slices.Values(r.Deaths), func(x, y Death) int { return cmp.Compare(x.At, y.At) })
+	die := func(by time.Duration) {
+		for len(deaths) > 0 && deaths[0].At <= by {
+			if b.begun {
+				b.died(deaths[0].Instance, b.at(deaths[0].At), deaths[0].Killed)
+			}
+			deaths = deaths[1:]
+		}
+	}
 	for _, e := range b.Events {
 		if e.Driver >= history.ProbeDriver {
 			b.probes++
 			continue
 		}
+		die(e.T)
 		if !b.begun {
 			b.origin, b.begun = e.T, true
 		}
@@ -75,6 +114,7 @@ func OfRun(r Run) Diagram {
 	}
 	if r.Until > 0 && b.begun {
 		b.end = max(b.end, b.at(r.Until))
+		die(r.Until)
 	}
 	return b.diagram()
 }
@@ -104,13 +144,17 @@ type track struct {
 	weight   int // how much it matters
 	last     float64
 
-	asks, waits, believes, struck float64 // since when; NaN: it does not
-	struckAt                      string
-	held                          *held
+	asks, waits, believes, struck, dead float64 // since when; NaN: it does not
+	struckAt                            string
+	held                                *held
+	kept                                *held // from its death on
 }
 
 // held is a lease. Its end is NaN if it is not known, and infinite if there is none.
-type held struct{ from, end float64 }
+type held struct {
+	from, end float64
+	token     string
+}
 
 var none = math.NaN()
 
@@ -127,7 +171,7 @@ func (b *builder) track(e history.Event) *track {
 			return t
 		}
 	}
-	t := &track{lane: e.Instance, instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none}
+	t := &track{lane: e.Instance, instance: e.Instance, driver: e.Driver, asks: none, waits: none, believes: none, struck: none, dead: none}
 	t.row.Name = "driver " + strconv.FormatInt(e.Driver, 10)
 	if a := b.actor(e.Driver, e.Instance); a != nil {
 		t.lane, t.row.Name = a.Lane, a.Name
@@ -151,7 +195,7 @@ func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
-		b.died(e.Instance, now)
+		b.died(e.Instance, now, false)
 	}
 	b.incarnation[e.Instance] = e.Incarnation
 	t := b.track(e)
@@ -211,12 +255,45 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 		return
 	}
 	for _, o := range b.tracks { // a lock that is granted is not another's any more
-		if o != t && o.held != nil && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
+		if o != t && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
 			b.endHold(o, now, false)
+			b.endKept(o, now)
 		}
 	}
-	t.held = &held{now, b.leaseEnd(e, now)}
-	b.unknownEnds = b.unknownEnds || !is(t.held.end)
+	t.held = &held{now, b.leaseEnd(e, now), e.Token}
+	if !is(t.held.end) {
+		t.held.end = b.seenEnd(e.Token)
+	}
+}
+
+// seenEnd is when the lease ended of which a key was seen: NaN if it is not known, for it may
+// have been renewed, or removed, after it was seen last.
+func (b *builder) seenEnd(token string) float64 {
+	k := b.key(token)
+	switch {
+	case k == nil || k.removed():
+		return none
+	case k.Until == history.Endless:
+		return math.Inf(1)
+	case k.Gone > 0, k.Until > max(b.Until, b.Events[len(b.Events)-1].T):
+		return b.at(k.Until)
+	default:
+		return none
+	}
+}
+
+// key is the one that was seen of an acquisition; nil: none was, or of several servers.
+func (b *builder) key(token string) (found *Key) {
+	for i, k := range b.Keys {
+		switch {
+		case !k.isOf(token):
+		case found != nil:
+			return nil
+		default:
+			found = &b.Keys[i]
+		}
+	}
+	return found
 }
 
 // leaseEnd is until when the lease lives that e tells of.
@@ -320,20 +397,66 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died ends all that a process had open which has been started again since.
-func (b *builder) died(instance string, now float64) {
+// died ends all that a process had open which was killed then, or has been started again by
+// then.
+func (b *builder) died(instance string, now float64, killed bool) {
 	for _, t := range b.tracks {
+		if t.instance == instance && is(t.dead) && !killed {
+			t.row.Spans = append(t.row.Spans, Span{Dead, t.dead, now, true, "its process is dead, and has been started again by the end of this"})
+			t.dead = none
+		}
 		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
 			continue
 		}
 		t.weigh(50)
-		b.endFault(t, t.last, false)
-		t.endWait(t.last)
-		b.endBelief(t, t.last)
-		t.mark(Dies, t.last, "its process dies; this is the last that it recorded")
-		t.row.Spans = append(t.row.Spans, Span{Dead, t.last, now, true, "its process is dead, and has been started again by the end of this"})
+		last, text := t.last, "its process dies; this is the last that it recorded"
+		if killed {
+			last, text = now, "its process is killed"
+		}
+		b.endFault(t, last, false)
+		t.endWait(last)
+		b.endBelief(t, last)
+		t.mark(Dies, last, text)
+		b.keep(t, last)
+		if killed {
+			t.dead = now
+		} else {
+			t.row.Spans = append(t.row.Spans, Span{Dead, last, now, true, "its process is dead, and has been started again by the end of this"})
+		}
 		t.asks = none
 	}
+}
+
+// keep is what becomes of the lock of a driver that is dead: on a server its key stays, for
+// its lease; a lock of its process goes with that; and of any other lock it is not known.
+func (b *builder) keep(t *track, now float64) {
+	h := t.held
+	switch {
+	case h == nil || is(h.end) && h.end <= now:
+		b.endHold(t, now, false)
+	case b.Excludes == catalog.PerProcess:
+		b.endHold(t, now, true)
+	case !b.Outlives:
+		h.end = none
+	case is(h.end):
+		b.endHold(t, now, true)
+		t.kept = &held{now, h.end, h.token}
+	}
+}
+
+// endKept ends the key of a dead driver where it has run out, at the latest now.
+func (b *builder) endKept(t *track, now float64) {
+	h := t.kept
+	if h == nil {
+		return
+	}
+	t.kept = nil
+	if h.end <= now {
+		t.row.Spans = append(t.row.Spans, Span{Kept, h.from, h.end, false, "its key stays on the server, " + forMS(h.end-h.from)})
+		t.mark(LeaseEnd, h.end, "its key runs out")
+		return
+	}
+	t.row.Spans = append(t.row.Spans, Span{Kept, h.from, now, true, "its key stays on the server until some time before this"})
 }
 
 func (t *track) mark(k MarkKind, at float64, text string) {
@@ -396,6 +519,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, false, "holds the lock, " + forMS(now-h.from)})
 	default: // lost at some time before
 		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, true, "holds the lock until some time before this"})
+		b.unknownEnds = true
 		t.weigh(40)
 	}
 }
@@ -451,6 +575,22 @@ func (b *builder) finish(t *track) {
 		}
 		open(Waits, from, "waits for the lock to the end of this")
 	}
+	if is(t.dead) {
+		open(Dead, t.dead, "its process is dead to the end of this")
+	}
+	if h := t.kept; h != nil {
+		k := b.key(h.token)
+		switch {
+		case k != nil && k.removed():
+			t.row.Spans = append(t.row.Spans, Span{Kept, h.from, max(h.from, b.at(k.Last)), true, "its key was seen on the server, and was removed some time after this"})
+		case h.end <= b.end:
+			b.endKept(t, b.end)
+		case math.IsInf(h.end, 1):
+			open(Kept, h.from, "its key stays on the server, and does not end by itself: nobody can get the lock")
+		default:
+			open(Kept, h.from, "its key stays on the server; it has "+forMS(h.end-b.end)+" left at the end of this")
+		}
+	}
 	if h := t.held; h != nil {
 		switch {
 		case is(h.end) && h.end <= b.end:
@@ -461,6 +601,7 @@ func (b *builder) finish(t *track) {
 			open(Holds, h.from, "holds the lock to the end of this; its lease has "+forMS(h.end-b.end)+" left")
 		default:
 			open(Holds, h.from, "may hold the lock: when its lease ends is not known")
+			b.unknownEnds = true
 		}
 	}
 	if is(t.believes) {
@@ -516,11 +657,15 @@ func (b *builder) steps(d *Diagram) {
 func (b *builder) notes(d *Diagram) {
 	for _, l := range d.Lanes {
 		if l.Further > 0 {
-			d.Notes = append(d.Notes, fmt.Sprintf("%s more at %s, to whom less happened, are not drawn", drivers(l.Further), l.Name))
+			d.Notes = append(d.Notes, fmt.Sprintf("not drawn at %s: %s more, to whom less happened", l.Name, drivers(l.Further)))
 		}
 	}
 	if b.Further > 0 {
-		d.Notes = append(d.Notes, fmt.Sprintf("%d more events of this order are in events.jsonl alone", b.Further))
+		note := fmt.Sprintf("not drawn: %d more events of this order", b.Further)
+		if b.Elsewhere != "" {
+			note += ", which are in " + b.Elsewhere
+		}
+		d.Notes = append(d.Notes, note)
 	}
 	if b.probes > 0 {
 		d.Notes = append(d.Notes, fmt.Sprintf("%d events of the audit's own drivers, who came afterwards, are not drawn", b.probes))

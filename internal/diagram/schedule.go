@@ -53,7 +53,9 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 			r.Spans = append(r.Spans, Span{Kind: k, From: s[0], To: s[1], Open: s[1] == float64(len(moments)), Text: a.Name + " " + text})
 		}
 	}
-	add(Holds, "holds the lock, by the servers' clocks", holds)
+	kept := func(m explore.Moment) bool { return slices.Contains(m.Kept, a.Name) }
+	add(Kept, "is dead, and its key stays", kept)
+	add(Holds, "holds the lock, by the servers' clocks", func(m explore.Moment) bool { return holds(m) && !kept(m) })
 	add(Believes, "believes to hold the lock", believes)
 	add(Gap, "believes to hold a lock that it does not hold", func(m explore.Moment) bool { return believes(m) && !holds(m) })
 	if s, ok := waitOf(a, moments); ok {

@@ -70,6 +70,13 @@ func TestGoldenSchedules(t *testing.T) {
 			if broken < len(s.Steps)-1 {
 				t.Errorf("%s is broken by step %d of %d", s.Property, broken+1, len(s.Steps))
 			}
+			if s.Mode == "F3" || s.Mode == "F4" { // its key has no end, and stays
+				for j, m := range r.Failures[i].Moments {
+					if want := j >= slices.IndexFunc(s.Steps, func(s schedule.Step) bool { return s.Kind == schedule.Dies }); slices.Equal(m.Kept, []string{"A"}) != want {
+						t.Errorf("at step %d servers still store what %q had, who are dead", j+1, m.Kept)
+					}
+				}
+			}
 			if r.Expected != r.Verdict {
 				t.Errorf("it is %s, and %s is expected", r.Verdict, r.Expected)
 			}

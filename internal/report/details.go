@@ -43,15 +43,6 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// excludes is among whom the lock of a strategy keeps holders apart.
-func excludes(strategy string) catalog.Exclusion {
-	s, err := lock.Find(strategy)
-	if err != nil {
-		return catalog.NoExclusion
-	}
-	return s.Excludes
-}
-
 // locks says whether a strategy has a lock, as far as it is known here.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)

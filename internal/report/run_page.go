@@ -293,7 +293,11 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		data.Explains = "There is no drawing: no order went wrong."
 	default:
 		data.Explains = fmt.Sprintf("Order %d, on which %s was broken.", t.Order, t.Property)
-		if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, excludes(c.Strategy)); ok {
+		known, err := lock.Find(c.Strategy)
+		if err != nil {
+			known.Excludes = catalog.NoExclusion
+		}
+		if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
 			data.Drawing = &drawn
 		} else { // of an older run the steps are there, and no more
 			data.Explains += " Its events were not kept, so that its steps are in the table alone."

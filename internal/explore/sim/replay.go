@@ -17,6 +17,7 @@ type Moment struct {
 	Store    []string      // what the servers now hold
 	Believes []string      // the actors that believe to hold the lock
 	Holds    []string      // the actors whose lease still runs, by the servers' clocks
+	Kept     []string      // the dead actors whose value a server still stores
 	Winners  []string      // the actors in the ledger, in the order of their rows
 	Skipped  bool          // the step could not be made
 	Broken   bool          // the property is broken from here on
@@ -49,6 +50,9 @@ func (x *execution) moment(s schedule.Step, made bool) Moment {
 	}
 	m.Store = append(m.Store, "db: "+won)
 	for _, a := range x.actors {
+		if a.dead && slices.ContainsFunc(x.nodes, func(n *node) bool { _, ok := n.leaseOf(a.value); return ok }) {
+			m.Kept = append(m.Kept, a.name)
+		}
 		if !a.granted || a.releasing {
 			continue
 		}

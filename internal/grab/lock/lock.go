@@ -267,6 +267,10 @@ type Promises struct {
 	ReleaseRetried bool
 }
 
+// OutlivesHolder says whether the lock is a key in Redis, which stays there, for its lease or
+// for ever, when the process of its holder dies.
+func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
+
 // GuardedBy is the guard with which the strategy writes where asked is asked for;
 // "" asks for none.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
