@@ -97,6 +97,8 @@ type Key struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 	TTL    int64  `json:"ttl_ms"` // -1: it does not end
+
+	holders []string // of its value: tokens, or fields of a hash, which are tokens
 }
 
 // Latency is in ms, from the schedule and from sending.
@@ -126,6 +128,8 @@ type hub struct {
 	status   Status
 	tiles    []*tile // the oldest first
 	keys     []Key
+	started  map[string]int // incarnations of the instances
+	deaths   []diagram.Death
 	events   int
 	lost     int
 	outcomes map[string]int
@@ -142,15 +146,25 @@ type tile struct {
 	strategy lock.Strategy
 	fault    catalog.Fault
 	events   []history.Event
+	further  int // events beyond those
+	seen     []seenKey
 	rows     []order.Grab
 	asked    int // grabs that were called, and that returned
 	returned int
+	drivers  int // that are sent after it, and that have been answered
+	answers  int
 	changed  bool
 	struck   bool
 
 	// What the drivers were told last: that one has a unit, and that one has none, for good.
 	sold, refused time.Time
 	all           bool // of them have been answered
+}
+
+// seenKey is what was seen of a key, and where.
+type seenKey struct {
+	server, name string
+	diagram.Key
 }
 
 // judge says what became of the order, by its rows and by what its drivers were told.
@@ -179,7 +193,7 @@ type written struct {
 
 func newHub() *hub {
 	return &hub{
-		run: rand.Text()[:8], clock: history.Clock(), outcomes: map[string]int{}, listen: map[chan []byte]struct{}{},
+		run: rand.Text()[:8], clock: history.Clock(), outcomes: map[string]int{}, started: map[string]int{}, listen: map[chan []byte]struct{}{},
 		status: Status{Phase: Starting, Settings: first, Drivers: map[string]string{"a": "", "b": ""}},
 	}
 }
@@ -209,7 +223,10 @@ func (h *hub) fail(ctx interface{ Err() error }, problem string) {
 
 // clear forgets the orders.
 func (h *hub) clear() {
-	h.locked(func() { h.tiles, h.status.Watch, h.status.Hand, h.status.Fault = nil, 0, 0, "" })
+	h.locked(func() {
+		h.tiles, h.status.Watch, h.status.Hand, h.status.Fault = nil, 0, 0, ""
+		h.started, h.deaths = map[string]int{}, nil
+	})
 }
 
 func (h *hub) begin(s Settings) {
@@ -259,7 +276,7 @@ func (h *hub) addLocked(id int64, byHand bool) {
 	if byHand {
 		fault, units = "", 1
 	}
-	h.tiles = append(h.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, Units: units, State: Open, ByHand: byHand}, strategy: s, fault: fault, changed: true})
+	h.tiles = append(h.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, Units: units, State: Open, ByHand: byHand}, strategy: s, fault: fault, drivers: h.status.Settings.drivers(), changed: true})
 	if extra := len(h.tiles) - mostTiles; extra > 0 {
 		h.tiles = slices.Delete(h.tiles, 0, extra)
 	}
@@ -325,8 +342,11 @@ func (h *hub) answer(r *vegeta.Result, due time.Time) {
 		h.answers = append(h.answers, answered{end, end.Sub(due), r.Latency})
 		asked, err := load.ParseRequest(r.URL)
 		t := h.tileLocked(asked.Order)
+		if err != nil || t == nil {
+			return
+		}
+		t.answers++
 		switch {
-		case err != nil || t == nil:
 		case outcomeOf(r) == string(grab.Grabbed):
 			t.sold = end
 		case isRefusal(r):
@@ -344,17 +364,29 @@ func isRefusal(r *vegeta.Result) bool {
 	return kind != load.Refused && kind != load.Interrupted // which has not asked, or was not waited for
 }
 
-// allAnswered is when all drivers of some orders have been answered, and their ledgers read
-// since.
-func (h *hub) allAnswered(id int64, count int) {
+// noMore is when nobody more is sent after some orders, and who was has been answered.
+func (h *hub) noMore(id int64, count int) {
 	h.locked(func() {
 		for _, t := range h.tiles {
-			if t.ID < id || t.ID >= id+int64(count) || t.ByHand {
+			if t.ID >= id && t.ID < id+int64(count) {
+				t.drivers = t.answers
+			}
+		}
+	})
+}
+
+// allAnswered is when all drivers of some orders have been answered, and their ledgers read
+// since.
+func (h *hub) allAnswered(ids []int64) {
+	h.locked(func() {
+		for _, id := range ids {
+			t := h.tileLocked(id)
+			if t == nil || t.all || t.ByHand {
 				continue
 			}
 			t.all, t.changed = true, true
 			if t.judge(); t.State == Undersold {
-				h.status.Watch = t.ID
+				h.status.Watch = id
 			}
 		}
 	})
@@ -372,8 +404,13 @@ func (h *hub) tileLocked(id int64) *tile {
 // record takes an event of an instance.
 func (h *hub) record(e history.Event) {
 	h.locked(func() {
+		if was, known := h.started[e.Instance]; known && e.Incarnation > was {
+			h.deaths = append(h.deaths, diagram.Death{Instance: e.Instance, At: e.T})
+			h.deaths = h.deaths[max(0, len(h.deaths)-mostTiles):] // each strikes an order
+		}
+		h.started[e.Instance] = e.Incarnation
 		t := h.tileLocked(e.Order)
-		if t == nil || len(t.events) >= mostOfOne {
+		if t == nil {
 			return
 		}
 		h.events++
@@ -384,10 +421,69 @@ func (h *hub) record(e history.Event) {
 				t.returned++
 			}
 		}
-		e.Strategy = ""
-		t.events, t.changed = append(t.events, e), true
-		t.Events, t.Open = len(t.events), max(0, t.asked-t.returned)
+		if t.changed = true; len(t.events) < mostOfOne {
+			e.Strategy = ""
+			t.events = append(t.events, e)
+		} else {
+			t.further++
+		}
+		t.Events, t.Open = len(t.events)+t.further, max(0, t.asked-t.returned)
 	})
+}
+
+// key takes that a lock was seen on a server.
+func (h *hub) key(k Key, at time.Duration) {
+	h.locked(func() {
+		t := h.tileLocked(orderOf(k.Name))
+		if t == nil {
+			return
+		}
+		seen := diagram.Key{Holders: tokensOf(k.holders), Last: at, Until: history.Endless}
+		if k.TTL >= 0 {
+			seen.Until = at + time.Duration(k.TTL)*time.Millisecond
+		}
+		i := slices.IndexFunc(t.seen, func(o seenKey) bool { return o.server == k.Server && o.name == k.Name && o.Gone == 0 })
+		switch {
+		case i >= 0 && slices.Equal(t.seen[i].Holders, seen.Holders):
+			t.seen[i].Key = seen
+			return
+		case i >= 0: // it is another's now
+			t.seen[i].Gone = at
+		}
+		t.seen = append(t.seen, seenKey{k.Server, k.Name, seen})
+	})
+}
+
+// keyGone takes that a server has no lock of a name.
+func (h *hub) keyGone(server, name string, at time.Duration) {
+	h.locked(func() {
+		if t := h.tileLocked(orderOf(name)); t != nil {
+			for i, o := range t.seen {
+				if o.server == server && o.name == name && o.Gone == 0 {
+					t.seen[i].Gone = at
+				}
+			}
+		}
+	})
+}
+
+// orderOf is whose lock has such a name, as in grab:setnx:{7}; 0: it is no order's.
+func orderOf(name string) int64 {
+	_, rest, _ := strings.Cut(name, "{")
+	number, _, _ := strings.Cut(rest, "}")
+	id, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return id
+}
+
+// tokensOf are holders without the mark of handoff that others wait.
+func tokensOf(holders []string) (all []string) {
+	for _, h := range holders {
+		all = append(all, strings.TrimSuffix(h, "+"))
+	}
+	return all
 }
 
 // ledger takes the rows of an order. One more than it has units turns its tile.
@@ -408,16 +504,21 @@ func (h *hub) ledger(id int64, rows []order.Grab) {
 }
 
 // unsettled are the orders whose ledgers may still change: the first of them, and how many
-// there are from there on; 0: none.
-func (h *hub) unsettled() (id int64, count int) {
+// there are from there on; 0: none. Of those in answered all drivers have been answered.
+func (h *hub) unsettled() (id int64, count int, answered []int64) {
 	h.locked(func() {
 		if len(h.tiles) == 0 {
 			return
 		}
 		id = h.tiles[0].ID
 		count = int(h.tiles[len(h.tiles)-1].ID-id) + 1
+		for _, t := range h.tiles {
+			if !t.all && !t.ByHand && t.answers >= t.drivers {
+				answered = append(answered, t.ID)
+			}
+		}
 	})
-	return id, count
+	return id, count, answered
 }
 
 // drawing is the diagram of an order, up to now while it goes on.
@@ -430,7 +531,11 @@ func (h *hub) drawing(id int64) (d diagram.Diagram, ok bool) {
 		}
 		r = diagram.Run{
 			Title: fmt.Sprintf("Order %d, %s", id, t.strategy.Name), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
-			Events: slices.Clone(t.events), Units: t.Units,
+			Events: slices.Clone(t.events), Further: t.further, Units: t.Units,
+			Outlives: t.strategy.OutlivesHolder(), Deaths: slices.Clone(h.deaths),
+		}
+		for _, k := range t.seen {
+			r.Keys = append(r.Keys, k.Key)
 		}
 		if t.Units > 1 {
 			r.Title += fmt.Sprintf(", %d units", t.Units)
@@ -438,7 +543,7 @@ func (h *hub) drawing(id int64) (d diagram.Diagram, ok bool) {
 		if t.struck {
 			r.Fault = t.fault
 		}
-		if t.Open > 0 {
+		if t.Open > 0 && t.further == 0 { // else what it goes on with is not among the events
 			r.Until = h.clock()
 		}
 		for _, g := range t.rows {

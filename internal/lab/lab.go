@@ -131,6 +131,7 @@ type Lab struct {
 type server struct {
 	name   string
 	client *redis.Client
+	seen   []string // names of the locks that it had when it was looked at last
 }
 
 // Serve runs a lab until ctx is done, and leaves nothing behind. The page is there before
@@ -197,7 +198,7 @@ func (l *Lab) open(ctx context.Context) error {
 			name = fmt.Sprintf("redlock-%d", i)
 		}
 		c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
-		l.redis, l.closers = append(l.redis, server{name, c}), append(l.closers, c.Close)
+		l.redis, l.closers = append(l.redis, server{name: name, client: c}), append(l.closers, c.Close)
 	}
 	l.hub.say(Starting, "starting two instances")
 	if err := l.equip(ctx, first); err != nil {

@@ -1,6 +1,6 @@
 // The live view: what the stream of ticks says, drawn.
 
-import { el, picture, ms } from "./diagram.js";
+import { el, notes, picture, ms } from "./diagram.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
@@ -95,13 +95,14 @@ export function live(choices, ask) {
 
   // The order that is drawn: the one that was chosen, or the one that is worth looking at.
   const pic = picture();
-  $("drawing").append(pic.element);
+  const said = el("div", { class: "diagram" });
+  $("drawing").append(pic.element, said);
   let asking = false, drawnAt = 0;
   async function follow() {
     const ids = [...tiles.keys()];
     shown = tiles.has(chosen) ? chosen : tiles.has(status.watch) ? status.watch : shown && tiles.has(shown) ? shown : ids[0] || 0;
     const tile = tiles.get(shown);
-    if (!tile) { setText($("watched"), "No order is drawn"); pic.clear(); seen = ""; return; }
+    if (!tile) { setText($("watched"), "No order is drawn"); pic.clear(); said.replaceChildren(); seen = ""; return; }
     const now = `${shown}/${tile.events}/${tile.rows.length}/${tile.state}`;
     const goesOn = tile.open > 0 && performance.now() - drawnAt > 150;
     if (asking || (now === seen && !goesOn)) return;
@@ -112,6 +113,8 @@ export function live(choices, ask) {
       drawnAt = performance.now();
       setText($("watched"), `Order ${shown}: ${sold(tile)}${winners(tile, "nobody has it")}`);
       pic.show(d);
+      const fresh = notes(d);
+      if (fresh.textContent !== said.textContent) said.replaceChildren(fresh);
     } catch {
       seen = ""; // it is not among the last any more
     }

@@ -62,6 +62,15 @@ func (f Forced) drawing() diagram.Diagram {
 	for _, a := range f.Result.Actors {
 		r.Actors = append(r.Actors, diagram.Actor{Name: a.Name, Lane: fmt.Sprintf("instance %d", a.Instance), Instance: a.ID, Driver: a.Driver})
 	}
+	r.Outlives = f.Config.Strategy.OutlivesHolder()
+	for _, s := range f.Result.Steps {
+		i := slices.IndexFunc(f.Result.Actors, func(a replay.Actor) bool {
+			return s.Kind == schedule.Dies && a.Name == s.Actor || s.Kind == schedule.InstanceDies && a.Instance == s.Instance
+		})
+		if i >= 0 {
+			r.Deaths = append(r.Deaths, diagram.Death{Instance: f.Result.Actors[i].ID, At: s.At, Killed: true})
+		}
+	}
 	if len(f.Result.Steps) > 0 {
 		r.Begins = f.Result.Steps[0].At
 	}

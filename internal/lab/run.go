@@ -90,9 +90,10 @@ func (l *Lab) run(s Settings) {
 			<-struck
 			if err != nil {
 				l.hub.fail(ctx, err.Error())
-			} else if l.lookAtLedger(ctx) {
-				l.hub.allAnswered(id, ordersAtOnce)
+				continue
 			}
+			l.hub.noMore(id, ordersAtOnce)
+			l.lookAtLedger(ctx)
 		}
 	})
 }

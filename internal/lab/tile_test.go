@@ -1,11 +1,15 @@
 package lab
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"grablab/internal/diagram"
 	"grablab/internal/grab"
+	"grablab/internal/history"
 	"grablab/internal/order"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
@@ -53,9 +57,17 @@ func TestTileState(t *testing.T) {
 			for i := range tt.rows {
 				rows = append(rows, order.Grab{Order: 7, Driver: int64(i + 1), Instance: "8004"})
 			}
-			h.ledger(7, rows)
+			look := func() {
+				_, _, answered := h.unsettled()
+				h.ledger(7, rows)
+				h.allAnswered(answered)
+			}
+			if look(); h.tiles[0].State == Undersold {
+				t.Error("it is undersold before all drivers have been answered")
+			}
 			if !tt.partly {
-				h.allAnswered(7, 1)
+				h.noMore(7, 1)
+				look()
 			}
 			tick := h.tickLocked(true)
 			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
@@ -72,5 +84,98 @@ func TestTileState(t *testing.T) {
 				t.Errorf("the answers are counted as %v", tick.Outcomes)
 			}
 		})
+	}
+}
+
+// An order is judged once its own drivers have been answered, whatever others still wait for.
+func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
+	h := newHub()
+	s := Settings{Strategy: "redis-stock", Units: 3}
+	h.begin(s)
+	h.open(7, 20)
+	for i := range s.drivers() {
+		_, _, answered := h.unsettled()
+		if h.allAnswered(answered); h.tiles[0].State != Open {
+			t.Fatalf("it is %s after %d of %d answers", h.tiles[0].State, i, s.drivers())
+		}
+		r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", i+1), Timestamp: time.Unix(int64(i), 0), Code: 409, Body: []byte(`{"outcome":"taken"}`)}
+		h.answer(r, r.Timestamp)
+	}
+	_, _, answered := h.unsettled()
+	if h.allAnswered(answered); h.tiles[0].State != Undersold || h.tiles[1].State != Open {
+		t.Errorf("they are %s and %s", h.tiles[0].State, h.tiles[1].State)
+	}
+}
+
+// Of an order with more events than are kept it is said how many are not drawn, and nothing
+// is drawn as if it went on.
+func TestMoreEventsThanAreKept(t *testing.T) {
+	h := newHub()
+	h.begin(Settings{Strategy: "watchdog"})
+	h.open(7, 1)
+	event := func(n int, kind history.Kind, op string) {
+		h.record(history.Event{T: time.Duration(n) * time.Millisecond, Kind: kind, Op: op, Order: 7, Driver: 1, Instance: "8004", Incarnation: 1, Lease: time.Second})
+	}
+	event(0, history.Invoke, history.Grab)
+	event(1, history.OK, history.Acquire)
+	for n := 2; n < mostOfOne+40; n++ {
+		event(n, history.OK, history.Renew)
+	}
+	event(mostOfOne+40, history.OK, history.Grab)
+	d, ok := h.drawing(7)
+	if want := "not drawn: 41 more events of this order"; !ok || !slices.Contains(d.Notes, want) {
+		t.Errorf("notes %q, want %q", d.Notes, want)
+	}
+	if tile := h.tiles[0]; tile.Events != mostOfOne+41 || tile.Open != 0 || d.End != mostOfOne-1 {
+		t.Errorf("%d events, %d drivers are not answered, drawn to %v", tile.Events, tile.Open, d.End)
+	}
+}
+
+// Keys that were seen in Redis say what events do not: when a lease ends, and that the key of a
+// dead driver stays.
+func TestKeysAreDrawn(t *testing.T) {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	for _, tt := range []struct {
+		strategy, token string
+		lease           time.Duration
+		look            func(*hub)
+		want            diagram.Span
+	}{
+		{"handoff", "lab/3.1", 0, func(h *hub) {
+			h.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
+			h.keyGone("redis", "grab:handoff:{7}", ms(1050))
+		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 1000}},
+		{"handoff", "lab/3.1", 0, func(h *hub) { // another turn's
+			h.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
+			h.keyGone("redis", "grab:handoff:{7}", ms(1050))
+		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 2000, Open: true}},
+		{"setnx-nottl", "u", history.Endless, func(h *hub) {
+			h.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
+		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 2000, Open: true}},
+		{"setnx-nottl", "u", history.Endless, func(h *hub) {
+			h.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
+			h.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"u"}}, ms(1200))
+			h.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"v"}}, ms(1450))
+		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 1200, Open: true}},
+	} {
+		h := newHub()
+		h.clock = func() time.Duration { return ms(2000) }
+		h.begin(Settings{Strategy: tt.strategy})
+		h.open(7, 2)
+		for n, e := range []history.Event{{Kind: history.Invoke, Op: history.Grab}, {Kind: history.OK, Op: history.Acquire, Token: tt.token, Lease: tt.lease}, {Kind: history.OK, Op: history.Read}} {
+			e.T, e.Order, e.Driver, e.Instance, e.Incarnation = ms(n), 7, 1, "8004", 1
+			h.record(e)
+		}
+		tt.look(h)
+		d, _ := h.drawing(7)
+		spans := d.Lanes[0].Rows[0].Spans
+		i := slices.IndexFunc(spans, func(s diagram.Span) bool { return s.Kind == tt.want.Kind })
+		if i < 0 {
+			t.Errorf("%s: %+v, want %+v", tt.strategy, spans, tt.want)
+			continue
+		}
+		if spans[i].Text = ""; spans[i] != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.strategy, spans[i], tt.want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -37,7 +38,7 @@ func (l *Lab) watch(ctx context.Context) {
 		})
 	}
 	every(lookEvery, l.lookAtEvents)
-	every(lookEvery, func(ctx context.Context) { l.lookAtLedger(ctx) })
+	every(lookEvery, l.lookAtLedger)
 	every(keysEvery, l.lookAtKeys)
 	every(tickEvery, func(context.Context) { l.hub.tick() })
 }
@@ -53,16 +54,16 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger is false if it cannot be read.
-func (l *Lab) lookAtLedger(ctx context.Context) bool {
-	id, count := l.hub.unsettled()
+// lookAtLedger reads it. An order whose drivers had all been answered before is judged by it.
+func (l *Lab) lookAtLedger(ctx context.Context) {
+	id, count, answered := l.hub.unsettled()
 	if count == 0 {
-		return true
+		return
 	}
 	rows, err := l.store.Ledger(ctx, id, count)
 	if err != nil {
 		l.hub.fail(ctx, "the ledger cannot be read: "+err.Error())
-		return false
+		return
 	}
 	by := map[int64][]order.Grab{}
 	for _, g := range rows {
@@ -71,58 +72,74 @@ func (l *Lab) lookAtLedger(ctx context.Context) bool {
 	for id, rows := range by {
 		l.hub.ledger(id, rows)
 	}
-	return true
+	l.hub.allAnswered(answered)
 }
 
-// lookAtKeys reads what the Redis servers have of the locks.
+// lookAtKeys reads what the Redis servers have of the locks. What was seen there is looked at
+// again by its name until it has gone.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	keys := []Key{}
-	for _, s := range l.redis {
+	shown := []Key{}
+	for i := range l.redis {
+		s := &l.redis[i]
 		found, _, err := s.client.Scan(ctx, 0, "grab:*", 10*mostKeys).Result()
 		if err != nil {
 			continue // it is being restarted, or gone: what it has is not known
 		}
+		found = append(found, s.seen...)
 		slices.Sort(found)
-		for _, name := range found {
+		s.seen = s.seen[:0]
+		for _, name := range slices.Compact(found) {
 			if strings.HasSuffix(name, ":fence") { // a counter, which outlives its lock
 				continue
 			}
-			if k, ok := s.look(ctx, name); ok && len(keys) < mostKeys {
-				keys = append(keys, k)
+			at := l.hub.clock()
+			k, err := s.look(ctx, name)
+			switch {
+			case err == nil:
+				l.hub.key(k, at)
+				s.seen = append(s.seen, name)
+				if k.Value = strings.Join(k.holders, " "); len(k.Value) > 60 {
+					k.Value = k.Value[:60] + "…"
+				}
+				if len(shown) < mostKeys {
+					shown = append(shown, k)
+				}
+			case errors.Is(err, errNoLock):
+				l.hub.keyGone(s.name, name, l.hub.clock())
+			default: // it is not known
+				s.seen = append(s.seen, name)
 			}
 		}
 	}
-	l.hub.locked(func() { l.hub.keys = keys })
+	l.hub.locked(func() { l.hub.keys = shown })
 }
 
-// look reads one key; false: it has gone, or is no lock.
-func (s server) look(ctx context.Context, name string) (k Key, ok bool) {
-	ttl, err := s.client.PTTL(ctx, name).Result()
-	if err != nil || ttl == -2 {
-		return k, false
-	}
+// errNoLock says that a key has gone, or is no lock.
+var errNoLock = errors.New("there is no such lock")
+
+// look reads one key at one instant. Its error is errNoLock, or of the server.
+func (s *server) look(ctx context.Context, name string) (k Key, err error) {
+	all := s.client.TxPipeline()
+	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // of a hash they are the owners
+	_, _ = all.Exec(ctx)                                                               // each says what became of it
+	other := func(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 	k = Key{Server: s.name, Name: name, TTL: -1}
-	if ttl > 0 {
-		k.TTL = ttl.Milliseconds()
-	}
-	text, err := s.client.Get(ctx, name).Result()
 	switch {
-	case err == nil:
-		k.Value = text
-	case err == redis.Nil:
-		return k, false
-	default: // of another type: the fields of a hash are the owners
-		fields, err := s.client.HKeys(ctx, name).Result()
-		if err != nil {
-			return k, false
-		}
-		slices.Sort(fields)
-		k.Value = strings.Join(fields, " ")
+	case ttl.Err() != nil:
+		return k, ttl.Err()
+	case ttl.Val() == -2, other(text.Err()) && other(fields.Err()): // a queue, if it is there
+		return k, errNoLock
+	case text.Err() == nil:
+		k.holders = []string{text.Val()}
+	case other(text.Err()) && fields.Err() == nil:
+		k.holders = slices.Sorted(slices.Values(fields.Val()))
+	default:
+		return k, errors.Join(text.Err(), fields.Err())
 	}
-	if len(k.Value) > 60 {
-		k.Value = k.Value[:60] + "…"
+	if ttl.Val() >= 0 {
+		k.TTL = ttl.Val().Milliseconds()
 	}
-	return k, true
+	return k, nil
 }
