@@ -32,7 +32,8 @@ type lessons struct {
 // Job is what is seen of the commands of an exercise while they run, and how they ended.
 type Job struct {
 	Number   int                `json:"number"` // of the exercise
-	Checks   bool               `json:"checks"` // an answer
+	Checks   bool               `json:"checks"` // an answer, or tries to find one
+	Tries    bool               `json:"tries"`
 	Running  bool               `json:"running"`
 	Seconds  float64            `json:"seconds"`
 	Step     int                `json:"step"` // the command that runs
@@ -194,6 +195,7 @@ type Lesson struct {
 	Letter  string     `json:"letter"`  // of a prediction
 	Answers [][]string `json:"answers"` // one for each question; none: it is left
 	Text    string     `json:"text"`    // of the file that is handed in
+	Try     string     `json:"try"`     // a figure to find an answer by
 }
 
 // asLesson makes errors of the workshop those of a request that makes no sense.
@@ -236,7 +238,7 @@ func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
 }
 
 // inTurn runs commands of an exercise, and returns once they have begun.
-func (l *Lab) inTurn(r *http.Request, in Lesson, checks bool, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
+func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
 	ready := false
@@ -256,8 +258,12 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, checks bool, may func(*workshop
 	if err != nil {
 		return nil, err
 	}
-	j.seen = Job{Number: e.Number, Checks: checks, Running: true, Problems: []workshop.Problem{}}
-	if !checks {
+	j.seen = as
+	j.seen.Number, j.seen.Running, j.seen.Problems = e.Number, true, []workshop.Problem{}
+	switch {
+	case as.Tries:
+		j.seen.Of = 1
+	case !as.Checks:
 		j.seen.Of = len(e.Show)
 	}
 	s.Out, s.Told, s.Loud = writer(j.print), io.Discard, true
@@ -265,7 +271,7 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, checks bool, may func(*workshop
 	s.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
 		j.locked(func() { j.seen.Step++; j.seen.Progress = "" })
 		o, err := command(ctx, args, out)
-		if err == nil && (!checks || handsIn(e)) {
+		if err == nil && (!as.Checks || handsIn(e)) {
 			drawn := report.Drawings(o.Run, o.Explored)
 			j.locked(func() { j.drawings = append(j.drawings, drawn...) })
 		}
@@ -325,13 +331,13 @@ func (j *job) ended(ctx context.Context, err error) {
 }
 
 func (l *Lab) runExercise(r *http.Request, in Lesson) (any, error) {
-	return l.inTurn(r, in, false, (*workshop.Session).MayRun, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
+	return l.inTurn(r, in, Job{}, (*workshop.Session).MayRun, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 		return s.Run(ctx, e)
 	})
 }
 
 func (l *Lab) answerExercise(r *http.Request, in Lesson) (any, error) {
-	return l.inTurn(r, in, true, (*workshop.Session).MayAnswer, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
+	return l.inTurn(r, in, Job{Checks: true}, (*workshop.Session).MayAnswer, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 		answers := make([][]string, len(in.Answers))
 		for i, words := range in.Answers {
 			if answers[i] = words; len(words) == 0 {
@@ -346,6 +352,12 @@ func (l *Lab) answerExercise(r *http.Request, in Lesson) (any, error) {
 			}
 		}
 		return s.Answer(ctx, e, answers)
+	})
+}
+
+func (l *Lab) tryExercise(r *http.Request, in Lesson) (any, error) {
+	return l.inTurn(r, in, Job{Checks: true, Tries: true}, (*workshop.Session).MayTry, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
+		return s.Try(ctx, e, in.Try)
 	})
 }
 
@@ -384,5 +396,6 @@ func (l *Lab) handleWorkshop(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/workshop/{n}/predict", starts(l, l.predict))
 	mux.HandleFunc("POST /api/workshop/{n}/run", starts(l, l.runExercise))
 	mux.HandleFunc("POST /api/workshop/{n}/answer", starts(l, l.answerExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/try", starts(l, l.tryExercise))
 	mux.HandleFunc("POST /api/workshop/{n}/hint", starts(l, l.hint))
 }

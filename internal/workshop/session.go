@@ -147,6 +147,37 @@ func (s *Session) MayAnswer(e Exercise) error {
 	return fmt.Errorf("%w: exercise %d is answered after its commands have run", ErrEarly, e.Number)
 }
 
+// MayTry says why nothing of an exercise can be tried yet, or at all. Its error wraps ErrEarly,
+// or ErrAnswer.
+func (s *Session) MayTry(e Exercise) error {
+	if e.Try == nil {
+		return fmt.Errorf("%w: nothing of exercise %d is to be tried", ErrAnswer, e.Number)
+	}
+	return s.MayAnswer(e)
+}
+
+// Try runs the command of an exercise that takes a figure of one's own, and keeps the verdict. It
+// counts for nothing.
+func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
+	if err := s.MayTry(e); err != nil {
+		return err
+	}
+	n, err := offset([]string{word})
+	if err != nil {
+		return err
+	}
+	f := s.with(e, Facts{"try": strconv.Itoa(n), "dir": s.Path(e, tried)})
+	if err := os.RemoveAll(f["dir"]); err != nil {
+		return fmt.Errorf("workshop: %w", err)
+	}
+	if err := s.steps(ctx, []Step{*e.Try}, f, s.Out, true); err != nil {
+		return err
+	}
+	all := s.Progress.of(e).Facts
+	all["tried"] = strings.TrimPrefix(fmt.Sprintf("%s; %d %s", all["tried"], n, f["try.verdict"]), "; ")
+	return s.Progress.Save()
+}
+
 // Done says whether nothing is left to answer.
 func (s *Session) Done(e Exercise) bool { return s.Progress.of(e).done() }
 
@@ -197,6 +228,7 @@ func (s *Session) Path(e Exercise, names ...string) string {
 const (
 	Shown   = "show"  // what its commands have written
 	Checked = "check" // what an answer was judged by
+	tried   = "try"   // what was tried last
 )
 
 // Run runs the commands of an exercise, and says whether the prediction was right and

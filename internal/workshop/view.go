@@ -57,6 +57,8 @@ type View struct {
 	Printed   string   `json:"printed,omitempty"` // by the commands
 	Look      string   `json:"look,omitempty"`    // at what
 	Questions []Asked  `json:"questions"`         //
+	Try       string   `json:"try,omitempty"`     // a command that takes a figure of one's own; "": there is none
+	Tried     string   `json:"tried,omitempty"`   // what came of those that were tried
 	Hints     []string `json:"hints"`             // that were asked for
 	More      bool     `json:"more"`              // there are further ones
 	Moral     string   `json:"moral,omitempty"`   // once nothing is left
@@ -108,6 +110,9 @@ func (s *Session) View(e Exercise) (View, error) {
 			return v, err
 		}
 		v.Questions = append(v.Questions, q)
+	}
+	if e.Try != nil {
+		v.Try, v.Tried = s.command(*e.Try, state.Facts), state.Facts["tried"]
 	}
 	v.Hints, v.More = append(v.Hints, s.hints(e)...), state.Hints < e.Hints && !state.done()
 	if state.done() {

@@ -7,9 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/experiment"
 )
 
 // paged is a session of a page, whose commands come to nothing unless do says to what.
@@ -158,6 +162,46 @@ func TestViewAfterAnAnswer(t *testing.T) {
 		if want := again.Texts.Say("5.q1.deleted", nil); v.Questions[0].Said != want || v.Questions[0].Right || v.Questions[0].Given[0] != "8" {
 			t.Errorf("%s: %+v, want it to say %q", lang, v.Questions[0], want)
 		}
+	}
+}
+
+// Figures that are tried lead to an answer by bisection, and are none.
+func TestTry(t *testing.T) {
+	e, _ := Find(7)
+	var ran []string
+	s := paged(t, "en", func(_ context.Context, args []string, _ io.Writer) (Outcome, error) {
+		at := args[slices.Index(args, "-clock-offset")+1]
+		ran = append(ran, at)
+		c := experiment.Cell{Strategy: "setnx-getset", Fault: catalog.NoFault, Verdict: catalog.Safe}
+		if at == "500ms" {
+			c.Verdict = catalog.Unsafe
+		}
+		return Outcome{Run: &experiment.Run{Cells: []experiment.Cell{c}}}, nil
+	})
+	if err := s.Try(t.Context(), e, "400"); !errors.Is(err, ErrEarly) {
+		t.Errorf("before the run: %v", err)
+	}
+	s.Progress.of(e).Ran = true
+	other, _ := Find(5)
+	if err := s.Try(t.Context(), other, "400"); !errors.Is(err, ErrAnswer) {
+		t.Errorf("of an exercise without such a command: %v", err)
+	}
+	for word, want := range map[string]string{"x": "no whole number", "20000": "at most", "": "no whole number"} {
+		if err := s.Try(t.Context(), e, word); !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want …%s…", word, err, want)
+		}
+	}
+	for _, word := range []string{"400", "500"} {
+		if err := s.Try(t.Context(), e, word); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(ran, []string{"400ms", "500ms"}) {
+		t.Errorf("it has run with %q", ran)
+	}
+	v, _ := viewed(t, s, e)
+	if v.Tried != "400 safe; 500 unsafe" || !strings.HasSuffix(v.Try, " -clock-offset …ms") || v.Questions[0].Said != "" || v.Points != 0 {
+		t.Errorf("%+v", v)
 	}
 }
 

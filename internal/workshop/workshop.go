@@ -118,6 +118,7 @@ type Exercise struct {
 	Show      []Step // once there is a prediction
 	Claims    []Claim
 	Questions []Question
+	Try       *Step  // with a figure of one's own, {try}, to find an answer by; nil: there is none
 	Check     []Step // once there is an answer, to judge it by
 	Own       bool   // the answer is a lock of one's own, which is built, and begins with OwnLock
 	Hints     int
