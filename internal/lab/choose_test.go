@@ -5,14 +5,12 @@ import (
 	"testing"
 
 	"grablab/internal/browsertest"
-	"grablab/internal/lab"
 
 	"github.com/chromedp/chromedp/kb"
 )
 
 // Three answers by keyboard lead to locks, and to an address that leads there, too.
-func testChoose(t *testing.T, browser *browsertest.Browser) {
-	url := start(t, lab.Config{})
+func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 	p := browser.Open(t, url+"#choose", browsertest.Look{})
 	p.Await("the questions", `document.querySelectorAll("#questions fieldset").length === 3`)
 	p.Focus("#questions [name=rows]")

@@ -39,9 +39,7 @@ func TestMain(m *testing.M) {
 func TestViews(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.New(t)
-	for name, test := range map[string]func(*testing.T, *browsertest.Browser){
-		"live": testPage, "matrix": testMatrix, "steps": testSteps, "servers": testRunOnServers, "choose": testChoose,
-	} {
+	for name, test := range map[string]func(*testing.T, *browsertest.Browser){"live": testPage, "matrix": testMatrix, "schedules": testSchedules} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, browser)

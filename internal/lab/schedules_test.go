@@ -50,13 +50,60 @@ func explored(t *testing.T, strategy, property string, actors int, f catalog.Fau
 	}}.Found()
 }
 
-// Steps of what the explorer found: where it is lost, and one back, with what each changes.
-func testSteps(t *testing.T, browser *browsertest.Browser) {
+// Schedules, and the choice of a lock, in one lab: they change nothing in it.
+func testSchedules(t *testing.T, browser *browsertest.Browser) {
+	text, err := os.ReadFile("../explore/testdata/F11.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
 	found := map[string]report.Found{}
 	for _, s := range searches {
 		found[s.strategy] = explored(t, s.strategy, s.property, s.actors, s.fault)
+		if s.mode == "F11" && len(found[s.strategy].Failures) > 0 {
+			found[s.strategy].Failures[0].Schedule = string(text) // the same failure; it is pinned, and has its lease of 3 s
+		}
 	}
-	url := start(t, lab.Config{Explore: func(_ context.Context, s lab.Search) (report.Found, error) { return found[s.Strategy], nil }})
+	var forced error
+	url := start(t, lab.Config{
+		Explore: func(_ context.Context, s lab.Search) (report.Found, error) { return found[s.Strategy], nil },
+		Replay: func(ctx context.Context, text string, steps io.Writer) (f lab.Forced, err error) {
+			defer func() { forced = err }()
+			return force(ctx, t, text, steps)
+		},
+	})
+	t.Run("choose", func(t *testing.T) {
+		t.Parallel()
+		testChoose(t, browser, url)
+	})
+	t.Run("steps and servers", func(t *testing.T) { // one after the other, for each search is alone
+		t.Parallel()
+		testSteps(t, browser, url, found)
+		testRunOnServers(t, browser, url, &forced)
+	})
+}
+
+// force is what loadgen lab does with a schedule.
+func force(ctx context.Context, t *testing.T, text string, steps io.Writer) (f lab.Forced, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return f, err
+	}
+	s, err := schedule.Parse(text)
+	if err != nil {
+		return f, err
+	}
+	st, err := lock.Find(s.Strategy)
+	if err != nil {
+		return f, err
+	}
+	f.Config = replay.Config{Schedule: s, Lines: schedule.StepLines(text), Strategy: st, Exe: exe, Log: t.Output(), Out: io.MultiWriter(steps, t.Output())}
+	f.Result, err = replay.Run(ctx, f.Config)
+	f.Says = []string{"setnx: " + f.Result.Why}
+	return f, err
+}
+
+// Steps of what the explorer found: where it is lost, and one back, with what each changes.
+func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map[string]report.Found) {
 	p := browser.Open(t, url+"#schedules", browsertest.Look{})
 	for _, s := range searches {
 		t.Run(s.mode, func(t *testing.T) {
@@ -120,36 +167,7 @@ func testSteps(t *testing.T, browser *browsertest.Browser) {
 
 // A schedule that was found is forced on real servers, and drawn beneath, with the same
 // actors in the same order; both go to the same step.
-func testRunOnServers(t *testing.T, browser *browsertest.Browser) {
-	text, err := os.ReadFile("../explore/testdata/F11.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := explored(t, "setnx", catalog.OneWinner, 2, catalog.Pause)
-	found.Failures[0].Schedule = string(text) // the same failure; it is pinned, and has its lease of 3 s
-	var failed error
-	url := start(t, lab.Config{
-		Explore: func(context.Context, lab.Search) (report.Found, error) { return found, nil },
-		Replay: func(ctx context.Context, text string, steps io.Writer) (f lab.Forced, err error) {
-			defer func() { failed = err }()
-			s, err := schedule.Parse(text)
-			if err != nil {
-				return f, err
-			}
-			st, err := lock.Find(s.Strategy)
-			if err != nil {
-				return f, err
-			}
-			f.Config = replay.Config{Schedule: s, Lines: schedule.StepLines(text), Strategy: st, Exe: exe, Log: t.Output(), Out: io.MultiWriter(steps, t.Output())}
-			f.Result, err = replay.Run(ctx, f.Config)
-			f.Says = []string{"setnx: " + f.Result.Why}
-			return f, err
-		},
-	})
+func testRunOnServers(t *testing.T, browser *browsertest.Browser, url string, forced *error) {
 	p := browser.Open(t, url+"#schedules", browsertest.Look{})
 	p.Await("the lab", `!document.getElementById("explore").disabled`)
 	p.Click("#explore")
@@ -157,7 +175,7 @@ func testRunOnServers(t *testing.T, browser *browsertest.Browser) {
 	p.Focus("#schedules")
 	p.Press("r")
 	p.Await("what came of it", `document.querySelectorAll("#found figure svg[role=img]").length === 2 || document.querySelector("#found .problem")`)
-	stacktest.Check(t, failed)
+	stacktest.Check(t, *forced)
 	if got := browsertest.Eval[string](p, `document.querySelector("#found .answer.alarm").textContent`); !strings.Contains(got, "1 order was grabbed more than once") || !strings.Contains(got, "seen in the ledger") {
 		t.Errorf("it says %q", got)
 	}

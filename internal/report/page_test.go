@@ -153,21 +153,26 @@ func TestPages(t *testing.T) {
 		looks = append(looks, browsertest.Look{}, browsertest.Look{Dark: true}, browsertest.Look{Width: 390, Height: 844})
 	}
 	for _, look := range looks {
-		for name, url := range map[string]string{"schedule": pageOf(t, schedule), "run": pageOf(t, htmlOf(badDay())), "cell": pageOf(t, htmlOf(badDay())) + "#setnx/pause"} {
-			p := browser.Open(t, url, look)
-			if name != "run" {
-				p.Await("a drawing", `document.querySelector("figure.diagram svg")`)
-			}
-			p.Fits()
-			if look.Width > 0 {
-				name += "-390"
-			}
-			if look.Dark {
-				name += "-dark"
-			}
-			p.Screenshot(name)
+		of := ""
+		if look.Width > 0 {
+			of += "-390"
 		}
+		if look.Dark {
+			of += "-dark"
+		}
+		drawn := func(p *browsertest.Page, name string) {
+			p.Await("a drawing", `document.querySelector("figure.diagram svg")`)
+			p.Fits()
+			p.Screenshot(name + of)
+		}
+		drawn(browser.Open(t, pageOf(t, schedule), look), "schedule")
+		p := browser.Open(t, pageOf(t, htmlOf(badDay())), look)
+		p.Fits()
+		p.Screenshot("run" + of)
+		browsertest.Eval[bool](p, `(location.hash = "#setnx/pause", true)`)
+		drawn(p, "cell")
 	}
+	t.Run("a hostile run", func(t *testing.T) { testHostileRun(t, browser) })
 }
 
 // hostile fills whatever is in v with text that wants to be more than text, and with the
@@ -210,8 +215,7 @@ func hostile(v reflect.Value, n *int) {
 
 // A result file that somebody has tampered with breaks no page, and nothing in it is more
 // than text.
-func TestHostileRun(t *testing.T) {
-	browser := browsertest.New(t)
+func testHostileRun(t *testing.T, browser *browsertest.Browser) {
 	for seed := range 2 {
 		r := new(experiment.Run)
 		hostile(reflect.ValueOf(r).Elem(), &seed)
