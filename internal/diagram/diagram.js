@@ -98,7 +98,7 @@ function glyph(kind, x, y, n) {
 
 const words = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
-  gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays, and it is dead", passes: "time passes",
+  gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
   read: "reads the order", sent: "sends its write", won: "first row of the ledger: has won", second: "second row: a double-grab",
   refused: "refused", unknown: "not known", failed: "does not succeed", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server",
@@ -214,7 +214,7 @@ function draw(d, width) {
     const at = x(d.lost);
     root.append(line("loss", at, at, top - 6, bottom));
     const [lx, ly] = P(at, bottom);
-    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + 4 }, "▶ lost here")
+    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + (bottom + 6 > W - 78 ? 15 : 4) }, "▶ lost here") // below the line, if it does not fit behind it
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, "▶ lost here"));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {
@@ -335,7 +335,9 @@ export function picture() {
     },
     clear() {
       d = null;
+      named = "";
       canvas.replaceChildren();
+      legendBox.replaceChildren();
     },
   };
   new ResizeObserver(() => {

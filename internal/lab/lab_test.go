@@ -475,4 +475,16 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	narrow.Await("what had happened before it came", `document.querySelectorAll("#tiles button").length > 0 && document.querySelector("#drawing svg")`)
 	narrow.Fits()
 	narrow.Screenshot("live-390-dark")
+	if got := browsertest.Eval[string](narrow, `(() => { const f = document.getElementById("controls"); return [f.strategy.value, f.fault.value, f.units.value].join(); })()`); got != "none,none,2" {
+		t.Errorf("the form has %s, and what ran last was none,none,2", got)
+	}
+	const page = `getComputedStyle(document.body).backgroundColor`
+	if got := browsertest.Eval[string](narrow, page); got != "rgb(22, 22, 22)" {
+		t.Errorf("dark as the system, the page is %s", got)
+	}
+	narrow.Focus("#theme")
+	narrow.Press("l") // light
+	narrow.Await("light", page+` === "rgb(255, 255, 255)"`)
+	browsertest.Eval[bool](narrow, `(document.documentElement.id = "before", location.reload(), true)`)
+	narrow.Await("light again", `document.documentElement.id !== "before" && document.getElementById("theme")?.value === "light" && `+page+` === "rgb(255, 255, 255)"`)
 }

@@ -1,6 +1,6 @@
 // The live view: what the stream of ticks says, drawn.
 
-import { el, notes, picture, ms } from "./diagram.js";
+import { el, list, notes, picture, ms } from "./diagram.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
@@ -26,11 +26,6 @@ export function live(choices, ask) {
     form.guard.value = [...form.guard.options].some((o) => o.value === before && !o.disabled) ? before : "";
   };
   form.strategy.addEventListener("change", guards);
-  form.strategy.value = choices.first.strategy;
-  form.fault.value = choices.first.fault;
-  form.rate.value = choices.first.rate;
-  form.units.value = choices.first.units;
-  guards();
 
   // What starts something says what went wrong, in the page.
   const doing = async (button, path, body) => {
@@ -61,7 +56,7 @@ export function live(choices, ask) {
     $("hand").append(el("div", { role: "group", "aria-label": "driver " + name }, el("b", {}, "Driver " + name), " ", grab, " ", write, " ", says));
   }
 
-  let status = { phase: "starting", drivers: {}, settings: choices.first }, tiles = new Map(), chosen = 0, shown = 0, seen = "";
+  let status = { phase: "starting", drivers: {} }, tiles = new Map(), chosen = 0, shown = 0, seen = "";
   const buttons = () => {
     const ready = status.phase !== "starting";
     $("start").disabled = !ready;
@@ -75,8 +70,21 @@ export function live(choices, ask) {
       setText(d.says, asks ? "grabs; is held before it writes" : status.drivers[who] || "");
     }
   };
+  // set shows settings in the form: what runs, or ran last, on a page that is opened.
+  const set = (s) => {
+    form.strategy.value = s.strategy;
+    guards();
+    form.guard.value = s.guard;
+    form.fault.value = s.fault;
+    form.rate.value = s.rate;
+    form.units.value = s.units || 1;
+    form.slow.checked = s.slow;
+  };
+  let opened = false;
   function take(t) {
     status = t.status;
+    if (!opened) set(status.settings);
+    opened = true;
     if (t.whole) tiles = new Map();
     for (const x of t.tiles || []) tiles.set(x.id, x);
     if (status.phase === "starting" || (t.tiles || []).length > 0) trim();
@@ -100,9 +108,9 @@ export function live(choices, ask) {
   let asking = false, drawnAt = 0;
   async function follow() {
     const ids = [...tiles.keys()];
-    shown = tiles.has(chosen) ? chosen : tiles.has(status.watch) ? status.watch : shown && tiles.has(shown) ? shown : ids[0] || 0;
+    shown = tiles.has(chosen) ? chosen : tiles.has(status.watch) ? status.watch : shown && tiles.has(shown) ? shown : ids.find((id) => tiles.get(id).events > 0) || ids[0] || 0;
     const tile = tiles.get(shown);
-    if (!tile) { setText($("watched"), "No order is drawn"); pic.clear(); said.replaceChildren(); seen = ""; return; }
+    if (!tile) { setText($("watched"), "No order is drawn"); pic.clear(); setText(said, "Start, or open an order by hand: who waits, holds the lock, reads and writes is drawn here as it happens."); seen = ""; return; }
     const now = `${shown}/${tile.events}/${tile.rows.length}/${tile.state}`;
     const goesOn = tile.open > 0 && performance.now() - drawnAt > 150;
     if (asking || (now === seen && !goesOn)) return;
@@ -112,8 +120,10 @@ export function live(choices, ask) {
       seen = now;
       drawnAt = performance.now();
       setText($("watched"), `Order ${shown}: ${sold(tile)}${winners(tile, "nobody has it")}`);
-      pic.show(d);
-      const fresh = notes(d);
+      const came = list(d.lanes).length > 0;
+      if (came) pic.show(d);
+      else pic.clear();
+      const fresh = came ? notes(d) : el("p", {}, "No driver has come to it yet.");
       if (fresh.textContent !== said.textContent) said.replaceChildren(fresh);
     } catch {
       seen = ""; // it is not among the last any more
@@ -162,6 +172,7 @@ export function live(choices, ask) {
     rows.forEach((r, i) => {
       const row = body.rows[i] || body.appendChild(el("tr", {}, el("td"), el("td"), el("td", { class: "number" })));
       r.forEach((text, c) => setText(row.cells[c], text));
+      row.cells[1].title = r[1];
     });
     $("keys").classList.toggle("none", rows.length === 0);
   };

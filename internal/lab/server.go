@@ -52,7 +52,6 @@ type choices struct {
 	Struck     []choice             `json:"struck"`    // faults of a matrix
 	Questions  []whichlock.Question `json:"questions"` // that lead to a lock
 	Workshop   bool                 `json:"workshop"`  // there is one
-	First      Settings             `json:"first"`
 	MaxRate    int                  `json:"max_rate"`
 	MaxUnits   int                  `json:"max_units"` // of an order
 	Drivers    int                  `json:"drivers"`
@@ -204,7 +203,7 @@ func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.Handle
 }
 
 func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
-	c := choices{Strategies: l.strategies(), Guards: order.GuardNames(), First: first, MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
+	c := choices{Strategies: l.strategies(), Guards: order.GuardNames(), MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
 	c.Table, c.Struck = l.matrixChoices()
 	c.Questions = whichlock.Questions
 	for _, f := range Faults {

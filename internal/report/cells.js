@@ -179,7 +179,8 @@ function overTime(c, w) {
     root.append(svg("rect", { class: "fault", x: x(f), y: HEAD, width: Math.max(1, x(to) - x(f)), height: H - HEAD - BASE }, svg("title", {}, `the fault, from ${ms(f)} ${Number.isFinite(t) ? "to " + ms(t) : "on"}`)),
       svg("line", { class: "edge", x1: x(f), x2: x(f), y1: HEAD, y2: H - BASE }), svg("line", { class: Number.isFinite(t) ? "edge" : "edge open", x1: x(to), x2: x(to), y1: HEAD, y2: H - BASE }));
   }
-  for (let i = 0; i <= 4; i++) root.append(svg("text", { class: "tick", x: x((end * i) / 4), y: H - 10, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, ms((end * i) / 4)));
+  const parts = w < 480 ? 2 : 4; // so that no label meets the next
+  for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: x((end * i) / parts), y: H - 10, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));
   for (const [name, cls, key] of curves) root.append(curve("curve " + cls, ends, list(o[key]), x, y, name));
   return el("figure", { class: "diagram" }, el("figcaption", {}, "Latency over time"), root, chartLegend(curves, strikes.length > 0));
 }
