@@ -214,7 +214,7 @@ function draw(d, width) {
     const at = x(d.lost);
     root.append(line("loss", at, at, top - 6, bottom));
     const [lx, ly] = P(at, bottom);
-    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + (bottom + 6 > W - 78 ? 15 : 4) }, "▶ lost here") // below the line, if it does not fit behind it
+    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + (bottom + 6 > W - 78 ? 22 : 4) }, "▶ lost here") // below the line, if it does not fit behind it
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, "▶ lost here"));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {

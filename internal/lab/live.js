@@ -5,8 +5,8 @@ import { el, list, notes, picture, ms } from "./diagram.js";
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
-// winners says who has won an order, if any driver has.
-const winners = ({ rows }, none) => (rows.length === 0 ? none : `${rows.slice(0, -1).join(", ")}${rows.length > 1 ? " and " : ""}${rows.at(-1)} won`);
+// winners says who has won an order, if any driver has; of many, how many have.
+const winners = ({ rows }, none) => (rows.length > 4 ? `${rows.length} drivers won` : rows.length === 0 ? none : `${rows.slice(0, -1).join(", ")}${rows.length > 1 ? " and " : ""}${rows.at(-1)} won`);
 
 // sold says how many of its units an order has sold, where it has several.
 const sold = (t) => (t.units > 1 ? `${t.rows.length} of ${t.units} units sold${t.state === "undersold" ? ", undersold" : ""}: ` : "");
@@ -106,6 +106,17 @@ export function live(choices, ask) {
   const said = el("div", { class: "diagram" });
   $("drawing").append(pic.element, said);
   let asking = false, drawnAt = 0;
+  function draw(tile, d, now) {
+    seen = d ? now : ""; // it may not be among the last any more
+    if (!d) return;
+    drawnAt = performance.now();
+    setText($("watched"), `Order ${tile.id}: ${sold(tile)}${winners(tile, "nobody has it")}`);
+    const came = list(d.lanes).length > 0;
+    if (came) pic.show(d);
+    else pic.clear();
+    const fresh = came ? notes(d) : el("p", {}, "No driver has come to it yet.");
+    if (fresh.textContent !== said.textContent) said.replaceChildren(fresh);
+  }
   async function follow() {
     const ids = [...tiles.keys()];
     shown = tiles.has(chosen) ? chosen : tiles.has(status.watch) ? status.watch : shown && tiles.has(shown) ? shown : ids.find((id) => tiles.get(id).events > 0) || ids[0] || 0;
@@ -116,17 +127,9 @@ export function live(choices, ask) {
     if (asking || (now === seen && !goesOn)) return;
     asking = true;
     try {
-      const d = await ask("api/orders/" + shown);
-      seen = now;
-      drawnAt = performance.now();
-      setText($("watched"), `Order ${shown}: ${sold(tile)}${winners(tile, "nobody has it")}`);
-      const came = list(d.lanes).length > 0;
-      if (came) pic.show(d);
-      else pic.clear();
-      const fresh = came ? notes(d) : el("p", {}, "No driver has come to it yet.");
-      if (fresh.textContent !== said.textContent) said.replaceChildren(fresh);
+      draw(tile, await ask("api/orders/" + shown), now);
     } catch {
-      seen = ""; // it is not among the last any more
+      seen = "";
     }
     asking = false;
   }

@@ -116,7 +116,7 @@ func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map
 			browsertest.Eval[bool](p, `(document.querySelector("#search [name=strategy]").value = "`+s.strategy+`", true)`)
 			p.Focus("#explore")
 			p.Press(kb.Enter)
-			p.Await("what was found", fmt.Sprintf(`document.getElementById("schedules-answer").textContent.startsWith("%s breaks ") && document.activeElement.className === "stepper"`, s.strategy))
+			p.Await("what was found", fmt.Sprintf(`document.getElementById("schedules-answer").textContent.startsWith("%s breaks ") && document.activeElement.className === "stepper" && document.querySelector("#found svg .cursor")`, s.strategy))
 
 			cursor := func() float64 {
 				return browsertest.Eval[float64](p, `Number(document.querySelector("#found svg .cursor").getAttribute("x1"))`)

@@ -248,11 +248,17 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// drawing answers null for an order that is not among the last any more: a page cannot know
+// that yet, and a browser calls every 404 an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		refuse(w, http.StatusNotFound, fmt.Sprintf("%.20q is no order", r.PathValue("id")))
+		return
+	}
 	d, ok := l.hub.drawing(id)
-	if err != nil || !ok {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("order %.20s is not among the last %d", r.PathValue("id"), mostTiles))
+	if !ok {
+		reply(w, nil)
 		return
 	}
 	reply(w, d)

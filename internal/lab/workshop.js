@@ -289,7 +289,7 @@ export function workshop(choices, ask) {
         e.preventDefault();
         begin(`${number}/try`, { lang, try: own.value.trim() });
       },
-    }, el("p", { class: "commands" }, el("code", { tabindex: 0 }, view.try)), el("p", {}, own, " ", el("button", { type: "submit", id: "w-try" }, page("try"))), view.tried ? el("p", { class: "notes" }, page("tried", view)) : undefined) : undefined;
+    }, el("ol", { class: "commands" }, el("li", {}, el("code", { tabindex: 0 }, view.try))), el("p", {}, own, " ", el("button", { type: "submit", id: "w-try" }, page("try"))), view.tried ? el("p", { class: "notes" }, page("tried", view)) : undefined) : undefined;
     const hints = el("ul", { class: "hints" }, ...view.hints.map((h) => el("li", {}, h)));
     const form = el("form", {
       class: "questions",
