@@ -519,7 +519,7 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, false, "holds the lock, " + forMS(now-h.from)})
 	default: // lost at some time before
 		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, true, "holds the lock until some time before this"})
-		b.unknownEnds = true
+		b.unknownEnds = b.unknownEnds || !is(h.end)
 		t.weigh(40)
 	}
 }
