@@ -109,7 +109,7 @@ func stream(t *testing.T, url, last string) <-chan lab.Tick {
 				id = after
 			}
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && json.Unmarshal([]byte(data), &tick) == nil {
-				ids.Store(tick.N, id)
+				ids.Store(heard{url, tick.N}, id)
 				ticks <- tick
 			}
 		}
@@ -118,8 +118,14 @@ func stream(t *testing.T, url, last string) <-chan lab.Tick {
 	return ticks
 }
 
-// ids are those of the messages, by the numbers of the ticks in them.
+// ids are those of the messages, by where they were heard and the numbers of their ticks: several
+// labs run side by side.
 var ids sync.Map
+
+type heard struct {
+	url string
+	n   uint64
+}
 
 // await returns the first tick of which something holds.
 func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick) bool) lab.Tick {
@@ -254,7 +260,7 @@ func TestLab(t *testing.T) {
 			t.Fatalf("%d %s", status, text)
 		}
 		tick := await(t, "the order", ticks, func(tick lab.Tick) bool { return tick.Status.Hand > 0 })
-		last, _ := ids.Load(seen.N)
+		last, _ := ids.Load(heard{url + "/api/events", seen.N})
 		again := stream(t, url+"/api/events", last.(string))
 		if first := await(t, "what was missed", again, func(lab.Tick) bool { return true }); first.N != seen.N+1 || first.Whole {
 			t.Errorf("who has seen %d is told %d, whole: %v", seen.N, first.N, first.Whole)
