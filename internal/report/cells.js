@@ -167,6 +167,11 @@ function chartLegend(entries, band) {
   if (band) ul.append(el("li", {}, svg("svg", { width: 26, height: 14, "aria-hidden": "true" }, svg("rect", { class: "fault", width: 26, height: 14 })), "the fault"));
   return ul;
 }
+// times are written below a chart that goes from 0 to end, so far apart that none meets the next.
+function times(root, w, end) {
+  const parts = w < 480 ? 2 : 4;
+  for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: LEFT + ((w - LEFT - 8) * i) / parts, y: H - 10, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));
+}
 function overTime(c, w) {
   const o = c.over, ends = list(o.n).map((_, i) => (i + 0.5) * o.slice_ms);
   const strikes = list(c.strikes).filter((s) => drawable(s[0])).map(([f, t]) => [f, drawable(t) ? Math.max(f, t) : null]);
@@ -179,8 +184,7 @@ function overTime(c, w) {
     root.append(svg("rect", { class: "fault", x: x(f), y: HEAD, width: Math.max(1, x(to) - x(f)), height: H - HEAD - BASE }, svg("title", {}, `the fault, from ${ms(f)} ${Number.isFinite(t) ? "to " + ms(t) : "on"}`)),
       svg("line", { class: "edge", x1: x(f), x2: x(f), y1: HEAD, y2: H - BASE }), svg("line", { class: Number.isFinite(t) ? "edge" : "edge open", x1: x(to), x2: x(to), y1: HEAD, y2: H - BASE }));
   }
-  const parts = w < 480 ? 2 : 4; // so that no label meets the next
-  for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: x((end * i) / parts), y: H - 10, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));
+  times(root, w, end);
   for (const [name, cls, key] of curves) root.append(curve("curve " + cls, ends, list(o[key]), x, y, name));
   return el("figure", { class: "diagram" }, el("figcaption", {}, "Latency over time"), root, chartLegend(curves, strikes.length > 0));
 }
@@ -193,7 +197,7 @@ function soldOverTime(c, w) {
   for (const n of new Set([0, Math.round(most / 2), most])) {
     root.append(svg("line", { class: "rule", x1: LEFT, x2: w - 8, y1: y(n), y2: y(n) }), svg("text", { class: "tick", x: LEFT - 6, y: y(n) + 4, "text-anchor": "end" }, String(n)));
   }
-  for (let i = 0; i <= 4; i++) root.append(svg("text", { class: "tick", x: x((sold.length * i) / 4), y: H - 10, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, ms((end * i) / 4)));
+  times(root, w, end);
   const g = svg("g", { class: "curve two" }, svg("path", { d: total.map((n, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(n).toFixed(1)}`).join("") }));
   total.forEach((n, i) => g.append(svg("circle", { cx: x(i), cy: y(n), r: 2.5 }, svg("title", {}, `${n} by ${ms(i * c.sold.slice_ms)}`))));
   root.append(g);
@@ -247,7 +251,7 @@ function open(place, run, c, home) {
   if (list(c.checks).length > 0) parts.push(el("h3", {}, "Properties that were not kept"), el("ul", {}, ...c.checks.map((x) => el("li", {}, x))));
   parts.push(el("h3", {}, "Figures"), figures(run, c));
   const charts = el("div", { class: "charts" });
-  if (c.sold && list(c.sold.sold).length > 0 && drawable(c.sold.slice_ms) && c.sold.slice_ms > 0) charts.append(soldOverTime(c, width));
+  if (c.sold && list(c.sold.sold).some(drawable) && drawable(c.sold.slice_ms) && c.sold.slice_ms > 0) charts.append(soldOverTime(c, width));
   if (c.over && list(c.over.n).length > (c.sold ? 1 : 0) && drawable(c.over.slice_ms) && c.over.slice_ms > 0) charts.append(overTime(c, width));
   if (c.latency[0] || c.latency[1]) charts.append(distribution(c, width));
   parts.push(charts);
