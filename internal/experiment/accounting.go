@@ -42,6 +42,7 @@ type accounting struct {
 	unclaimed []int64      // orders that were told taken and that nobody was told to have
 	told      []check.Pair // drivers that were answered "grabbed"
 	unsure    []check.Pair // drivers that may have the order all the same
+	again     int          // of told: probes, who came when every unit had its winner
 
 	// Of orders of several units:
 	refusedLast []int64         // orders of which a driver was refused after the last sale

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
+	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
@@ -29,7 +31,7 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	e.NoLedger = w.readLedger(context.WithoutCancel(ctx), c, a, first, &e)
 	reasons.add(e.NoLedger, "the ledger could not be read")
 	reasons.add(w.readEvents(c, s, &e), "events were lost")
-	e.NoProbe = w.probeAll(ctx, c, first, &e)
+	e.NoProbe = w.probeAll(ctx, c, a, first, &e)
 	reasons.add(e.NoProbe, "stuck orders could not be counted")
 	c.Checks = check.Judge(e)
 	return e
@@ -48,6 +50,12 @@ func (w *worker) readLedger(ctx context.Context, c *Cell, a *accounting, first i
 	if e.Ledger, err = w.ledgerOf(ctx, a, first, c.Orders); err != nil {
 		return err
 	}
+	w.countLedger(ctx, c, a, first, e)
+	return nil
+}
+
+// countLedger counts in the ledger that was read.
+func (w *worker) countLedger(ctx context.Context, c *Cell, a *accounting, first int64, e *check.Evidence) {
 	grabs := check.CountGrabs(e.Ledger, e.Units)
 	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
 	c.DoubleGrabs, c.OrdersDoubleGrabbed = &grabs.DoubleGrabs, &grabs.OrdersDouble
@@ -56,7 +64,6 @@ func (w *worker) readLedger(ctx context.Context, c *Cell, a *accounting, first i
 	}
 	phantom, unacknowledged := check.CompareAnswers(a.told, e.Ledger)
 	c.PhantomGrabs, c.UnacknowledgedGrabs = new(len(phantom)), new(len(unacknowledged))
-	return nil
 }
 
 // readEvents takes over what our instances have recorded, and counts in it.
@@ -84,8 +91,8 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 }
 
 // probeAll counts the stuck orders. What the instances record of the probes is
-// kept, and counts in no figure.
-func (w *worker) probeAll(ctx context.Context, c *Cell, first int64, e *check.Evidence) (err error) {
+// kept, and counts in no figure, but for one that has won what was not to be had any more.
+func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, e *check.Evidence) (err error) {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -93,13 +100,17 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64, e *check.Ev
 		probed  atomic.Int64
 		mu      sync.Mutex
 		refused []int64
+		won     []check.Pair
 	)
 	if e.Stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func(id int64, outcome grab.Outcome) {
 		w.progress.step("probed %d of %d orders", probed.Add(1), c.Orders)
-		if outcome == grab.Taken {
-			mu.Lock()
-			defer mu.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
+		switch outcome {
+		case grab.Taken:
 			refused = append(refused, id)
+		case grab.Grabbed:
+			won = append(won, check.Pair{Order: id, Driver: fleet.ProbeDriver + id - first})
 		}
 	}); err == nil {
 		limbo, failed := w.inLimbo(ctx, first, c.Orders, refused, e)
@@ -108,8 +119,47 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64, e *check.Ev
 	if err == nil {
 		c.StuckOrders = new(len(e.Stuck))
 	}
+	err = errors.Join(err, w.countAgain(ctx, c, a, first, won, e))
 	if w.fleet.Ours {
 		err = errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
 	}
 	return err
+}
+
+// countAgain counts the probes that have won an order of which every unit had its winner, as
+// where a winner is forgotten after a while: by the ledger, or by the answers. Of an order
+// that had more winners than units the load has told all.
+func (w *worker) countAgain(ctx context.Context, c *Cell, a *accounting, first int64, won []check.Pair, e *check.Evidence) error {
+	had, told := map[int64]int{}, map[int64]int{}
+	for _, g := range e.Ledger {
+		had[g.Order]++
+	}
+	for _, p := range a.told {
+		told[p.Order]++
+	}
+	again := slices.DeleteFunc(won, func(p check.Pair) bool { return max(had[p.Order], told[p.Order]) != e.Units })
+	if len(again) == 0 {
+		return nil
+	}
+	a.again = len(again)
+	a.told = append(a.told, again...)
+	e.Told = a.told
+	switch {
+	case !w.ledger:
+		c.countAnswers(a)
+		return nil
+	case e.NoLedger != nil:
+		return nil
+	}
+	rows, err := w.ledgerOf(ctx, a, first, c.Orders)
+	if err != nil {
+		return err
+	}
+	for _, g := range rows {
+		if slices.Contains(again, check.Pair{Order: g.Order, Driver: g.Driver}) {
+			e.Ledger = append(e.Ledger, g)
+		}
+	}
+	w.countLedger(ctx, c, a, first, e)
+	return nil
 }

@@ -131,6 +131,9 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 			reasons.first = doubt
 		}
 	}
+	if again := m.accounting.again; again > 0 {
+		m.note += fmt.Sprintf(", %d of them also by a driver who came when all others had been answered", again)
+	}
 	m.invalid = reasons.first
 	return m
 }

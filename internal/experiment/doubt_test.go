@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/target"
 
@@ -150,6 +151,19 @@ func resetsBehindItsWrite(w http.ResponseWriter, won bool) {
 	w.WriteHeader(http.StatusConflict)
 }
 
+// forgets is a shop that has forgotten its winners by the time a probe comes.
+func forgets(s *shop) *shop {
+	s.before = func(_ http.ResponseWriter, order, driver int64) bool {
+		if driver >= fleet.ProbeDriver {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.won, order)
+		}
+		return false
+	}
+	return s
+}
+
 const wins = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
 // Whatever a service does, it is not called safe unless it is.
@@ -171,6 +185,12 @@ func TestServicesOfOthers(t *testing.T) {
 		{"right, and slow by nature", &shop{each: 300 * time.Millisecond}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 1000, true }, catalog.Safe, nil},
 		{"no lock", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once"}},
 		{"no lock, by the ledger", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
+
+		{"forgets its winners", forgets(&shop{}), target.Spec{}, "", nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once", "5 of them also by a driver who came when"}},
+		{"forgets its winners, by the ledger", forgets(&shop{late: 200 * time.Millisecond}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once, 5 of them also"}},
+		{"forgets its winners, by a ledger of the last writer", forgets(&shop{last: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
+		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers"}},
+		{"forgets its winners, which are told an error", forgets(&shop{answer: failsBehindItsWrite}), target.Spec{}, wins, nil, catalog.Unknown, []string{"stuck orders could not be counted"}},
 
 		{"fails behind its write", &shop{answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"5 answers may hide a grab: http 500 5", "-ledger-query"}},
 		{"fails behind its write, no lock", &shop{racy: true, work: 100 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"may hide a grab: http 500"}},
