@@ -2,8 +2,11 @@ package grab_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	mathrand "math/rand/v2"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -11,6 +14,8 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // sellTo is driver n's grab of an order.
@@ -57,6 +62,137 @@ func TestRedisStock(t *testing.T) {
 				t.Error("Redis keeps an order that is not there")
 			}
 		})
+	}
+}
+
+// Once no grab is under way, what Redis keeps of an item is what the ledger says: the units
+// that are left, also where Redis had forgotten, and what each driver and each attempt has
+// had since. That is so too where a claim has failed and its unit is given back.
+func TestRedisStockAgreesWithTheLedger(t *testing.T) {
+	const units, drivers, perDriver = 6, 5, 2
+	for _, strategy := range []string{"redis-stock", "redis-stock-returned"} {
+		t.Run(strategy, func(t *testing.T) {
+			failing := &lateClaims{}
+			r := newRig(t, settings{env: lock.Env{PerDriver: perDriver}, grab: grab.Config{Strategy: strategy, PerDriver: perDriver, Orders: failing}})
+			random := mathrand.New(mathrand.NewPCG(1, 2))
+			for range 8 {
+				id, err := r.store.CreateStock(t.Context(), 1, units)
+				if err != nil {
+					t.Fatal(err)
+				}
+				key, forgot := fmt.Sprintf("grab:%s:{%d}", strategy, id), 0
+				for step := range 15 {
+					driver := random.IntN(drivers) + 1
+					failing.driver = 0
+					switch what := random.IntN(5); {
+					case what == 0:
+						r.redis.FlushAll()
+						ledger, err := r.store.Ledger(t.Context(), id, 1)
+						if forgot = len(ledger); err != nil {
+							t.Fatal(err)
+						}
+					case what == 1 && strategy == "redis-stock-returned":
+						failing.driver = int64(driver)
+					}
+					a := r.sellTo(t, id, driver)
+					ledger, err := r.store.Ledger(t.Context(), id, 1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := map[string]string{"stock": fmt.Sprint(units - len(ledger))}
+					had := map[int64]int{}
+					for _, g := range ledger[forgot:] {
+						had[g.Driver]++
+						want[g.Token] = fmt.Sprint(g.Driver)
+					}
+					for driver, n := range had {
+						want[fmt.Sprint("driver:", driver)] = fmt.Sprint(n)
+					}
+					fields, err := r.redis.HKeys(key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got := map[string]string{}
+					for _, field := range fields {
+						if v := r.redis.HGet(key, field); v != "0" || field == "stock" {
+							got[field] = v
+						}
+					}
+					if !maps.Equal(got, want) {
+						t.Fatalf("step %d, driver %d was told %+v: Redis has %v, the ledger %v", step, driver, a, got, want)
+					}
+					if kept := r.redis.TTL(key); kept < time.Hour {
+						t.Fatalf("Redis keeps the item for %v: a unit that was set aside is forgotten", kept)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A unit is given back once, however often its lease is released, and also where the
+// client has gone before it was told of it. One that was sold is not.
+func TestRedisStockIsReturnedOnce(t *testing.T) {
+	r, id := stockRig(t, settings{}, 3)
+	key := grab.Key("redis-stock-returned", id)
+	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr(), MaxRetries: -1})
+	defer client.Close()
+	strategy, err := lock.Find("redis-stock-returned")
+	if err != nil {
+		t.Fatal(err)
+	}
+	locker, err := strategy.New(lock.Env{Redis: client, Orders: r.store, TTL: time.Second, Token: rand.Text, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locker.Close()
+	left := func(what, want string) {
+		t.Helper()
+		if got := r.redis.HGet(key, "stock"); got != want {
+			t.Errorf("%s: %s left, want %s", what, got, want)
+		}
+	}
+	acquire := func(driver int64) lock.Lease {
+		t.Helper()
+		lease, err := locker.Acquire(lock.WithDriver(t.Context(), driver), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	other, lease := acquire(1), acquire(2)
+	left("two are set aside", "1")
+	for range 2 {
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left("one is given back", "2")
+	}
+	other.(lock.Reservation).Sold()
+	if err := other.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left("the other was sold", "2")
+
+	ctx, cancel := context.WithCancel(lock.WithDriver(t.Context(), 3))
+	client.AddHook(afterEach(cancel))
+	if _, err := locker.Acquire(ctx, key); !errors.Is(err, context.Canceled) {
+		t.Errorf("an acquire whose client has gone: %v", err)
+	}
+	left("the client has gone", "2")
+}
+
+// afterEach is a hook that is called when a command has been answered.
+type afterEach func()
+
+func (afterEach) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (afterEach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (f afterEach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		defer f()
+		return next(ctx, cmd)
 	}
 }
 
