@@ -163,6 +163,68 @@ func TestSoldOverTime(t *testing.T) {
 	}
 }
 
+// What the ledger and the counters tell of orders of 3 units. A unit is undersold only where
+// drivers were refused for good; orders make up for nothing that is wrong with others.
+func TestReadSale(t *testing.T) {
+	store, err := order.Connect(t.Context(), "sqlite:"+t.TempDir()+"/orders.db", order.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name            string
+		guard           order.Guard
+		drivers         [][]int64 // of each order, as they write: all have read that 3 are left
+		refused         []int     // orders that refused drivers after their last sale
+		perDriver       int
+		left, over, too int // undersold, over the limit, lost updates
+	}{
+		{"sold out", order.Decrement, [][]int64{{1, 2, 3}}, []int{0}, 0, 0, 0, 0},
+		{"some are left", order.Decrement, [][]int64{{1}, {1, 2}}, nil, 0, 0, 0, 0},
+		{"some are left, and drivers were refused", order.Decrement, [][]int64{{1}, {1, 2}, {1, 2, 3}}, []int{0, 2}, 0, 2, 0, 0},
+		{"too many of one, and one is left of the other", order.Decrement, [][]int64{{1, 2, 3, 4, 5}, {1, 2}}, []int{0, 1}, 0, 1, 0, 0},
+		{"all to one driver", order.Decrement, [][]int64{{1, 1, 1}, {1, 2, 1}}, nil, 1, 0, 3, 0},
+		{"two to a driver", order.Decrement, [][]int64{{1, 1, 1}, {1, 2, 1}}, nil, 2, 0, 1, 0},
+		{"three to a driver", order.Decrement, [][]int64{{1, 1, 1}, {1, 2, 1}}, nil, 3, 0, 0, 0},
+		{"updates are lost", order.Naive, [][]int64{{1, 2, 3}, {1}, {1, 2}}, []int{2}, 0, 1, 0, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const units = 3
+			first, err := store.CreateStock(t.Context(), len(tt.drivers), units)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, drivers := range tt.drivers {
+				for n, driver := range drivers {
+					c := order.Claim{Order: first + int64(i), Driver: driver, Token: fmt.Sprint(first, i, n), Stock: units}
+					if err := store.Claim(t.Context(), c, tt.guard); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			ledger, err := store.Ledger(t.Context(), first, len(tt.drivers))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := newAccounting(1, nil, target.Own)
+			a.units = units
+			for _, i := range tt.refused {
+				a.refusedLast = append(a.refusedLast, first+int64(i))
+			}
+			c := Cell{Orders: len(tt.drivers), Sale: &Sale{Stock: units}}
+			w := &worker{store: store, cfg: Config{Stock: units, PerDriver: tt.perDriver}}
+			w.readSale(t.Context(), &c, a, first, ledger)
+			if *c.Sale.Undersold != tt.left || *c.Sale.OverLimit != tt.over || *c.Sale.LostUpdates != tt.too {
+				t.Errorf("%d left, %d over the limit, %d updates lost; want %d, %d, %d",
+					*c.Sale.Undersold, *c.Sale.OverLimit, *c.Sale.LostUpdates, tt.left, tt.over, tt.too)
+			}
+		})
+	}
+}
+
 // A unit of which the ledger knows nothing, and that a fresh driver is refused: nobody can
 // have it any more.
 func TestInLimbo(t *testing.T) {
