@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"grablab/internal/grab"
 	"grablab/internal/instance"
+	"grablab/internal/order"
 	"grablab/internal/stack"
 	"grablab/internal/stack/stacktest"
 )
@@ -48,6 +50,25 @@ func TestPortTaken(t *testing.T) {
 	}
 	if err := f.Equip(t.Context(), u); err != nil || in.addr == other.Addr().String() {
 		t.Errorf("it listens on %s: %v", in.addr, err)
+	}
+}
+
+// An instance has the settings that its fleet was given.
+func TestArguments(t *testing.T) {
+	cfg := Config{Instances: 2, Guard: order.Guarded, OnLost: grab.Ignore, PerDriver: 3, ClockOffset: 5 * time.Second}
+	f := New(cfg, &stack.Stack{Dir: t.TempDir(), Addresses: stack.Addresses{DSN: "sqlite:t.db", Redis: "127.0.0.1:1"}}, 0)
+	u := Setup{Work: time.Second, TTL: 2 * time.Second, Wait: 3 * time.Second, Timeout: 4 * time.Second, Control: true}
+	for i, offset := range []time.Duration{0, cfg.ClockOffset} {
+		in := f.Instances[i]
+		in.addr, in.ID = "127.0.0.1:0", fmt.Sprint(i)
+		got, err := instance.Parse(in.arguments(u)[1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Guard != cfg.Guard || got.OnLost != cfg.OnLost || got.PerDriver != cfg.PerDriver || got.ClockOffset != offset ||
+			got.Work != u.Work || got.TTL != u.TTL || got.Wait != u.Wait || got.Timeout != u.Timeout || !got.Control {
+			t.Errorf("instance %d is told %+v", i, got)
+		}
 	}
 }
 

@@ -295,6 +295,23 @@ func TestInstanceWithoutRedis(t *testing.T) {
 	}
 }
 
+// Whoever decides how many units a driver has, the database or Redis, is told how many one
+// may have.
+func TestPerDriver(t *testing.T) {
+	redis := miniredis.RunT(t)
+	url, _ := run(t, configOf(t, "-redis", redis.Addr(), "-per-driver", "2"))
+	for id, strategy := range []string{"setnx", "mysql-cas", "redis-stock"} {
+		if code, body := ask(t, http.MethodPost, url+"/orders", `{"count":1,"stock":5}`); code != http.StatusCreated {
+			t.Fatal(code, string(body))
+		}
+		for n, want := range []string{"", "", grab.PerDriver} {
+			if a := <-grabbing(t, url, fmt.Sprintf("/orders/%d/grab?strategy=%s", id+1, strategy)); a.Reason != want {
+				t.Errorf("%s, grab %d: %+v, want reason %q", strategy, n+1, a, want)
+			}
+		}
+	}
+}
+
 // A majority of the Redlock nodes is enough to be ready; the one Redis is not
 // to be missed. readyz names each server that does not answer.
 func TestReadyz(t *testing.T) {
