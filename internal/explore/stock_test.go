@@ -65,3 +65,28 @@ func TestStock(t *testing.T) {
 		})
 	}
 }
+
+// A search for the shortest oversell alone, which leaves out what cannot come to one in
+// time, finds what a search for more than that finds.
+func TestStockOversellAlone(t *testing.T) {
+	for strategy, faults := range map[string][]catalog.Fault{"none": nil, "mutex": nil, "setnx": {catalog.Slow}} {
+		t.Run(strategy, func(t *testing.T) {
+			var steps []int
+			for _, properties := range [][]string{{catalog.OneWinner}, {catalog.OneWinner, catalog.StuckOrder}} {
+				results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{
+					Strategies: []string{strategy}, Actors: 3, Stock: 2, Preemptions: 2, Faults: faults, FaultCount: 1, Properties: properties,
+				}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := results[0]; len(r.Failures) != 1 {
+					t.Fatalf("%v: %s, %d failures, want one", properties, r.Verdict, len(r.Failures))
+				}
+				steps = append(steps, len(results[0].Failures[0].Schedule.Steps))
+			}
+			if steps[0] != steps[1] {
+				t.Errorf("alone it takes %d steps, and %d beside others", steps[0], steps[1])
+			}
+		})
+	}
+}
