@@ -151,8 +151,7 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf the cells of a run that are under no fault. Where no cell has a ledger, the
-// columns say that they are of the answers.
+// columnsOf the cells of a run that are under no fault.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	switch {
@@ -161,6 +160,11 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	case isSale(run):
 		columns = saleColumns
 	}
+	return namedAfter(cells, columns)
+}
+
+// namedAfter are the columns, which say that they are of the answers where no cell has a ledger.
+func namedAfter(cells []experiment.Cell, columns []column) []column {
 	if !answersAlone(cells) {
 		return columns
 	}
@@ -181,7 +185,7 @@ const fromAnswers = "answers"
 // a ledger.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
-		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers })
+		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
 }
 
 func countedFromAnswers(c experiment.Cell) bool {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/check"
@@ -21,7 +22,7 @@ var detailColumns = []column{
 	text("exclusive", exclusive),
 	number("", "struck", struck),
 	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
-	number("ledger", "double", func(c experiment.Cell) string { return count(c, c.DoubleGrabs) }),
+	number("ledger", "double", double),
 	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
 	number("events", "overlaps", func(c experiment.Cell) string { return optional(c.Overlaps, strconv.Itoa) }),
 	number("events", "near misses", func(c experiment.Cell) string { return count(c, c.NearMisses) }),
@@ -67,6 +68,12 @@ func detailLegend(cells []experiment.Cell) []string {
 		"verdict: on the orders, by the ledger alone; exclusive: on the lock, whether it kept two holders from being inside at once, - where there is no lock, ? where that is not known",
 		"struck: points of a grab at which the fault struck, of all that it can reach; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
 		"belief gap: the longest time for which a holder believed in a lock that another had, - where no holder lost it or learned of it",
+	}
+	if answersAlone(cells) {
+		lines[0] = strings.Replace(lines[0], "by the ledger alone", "by the answers, for there was no ledger to read", 1)
+	}
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
+		lines = append(lines, atLeast+" or more: some answers may hide a grab")
 	}
 	if !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
 		lines[1] = "struck: grabs that the fault hit; overlaps: holders inside at once; near misses: writes that a guard or a fence refused"

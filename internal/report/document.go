@@ -112,7 +112,7 @@ func compose(run *experiment.Run, full bool) document {
 		}
 		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)}, section{Lines: legend(run, calm)})
 		d.add(costSections(calm)...)
-		d.add(section{Title: "Under the faults", Table: tableOf(detailColumns, shown)}, section{Lines: detailLegend(shown)})
+		d.add(section{Title: "Under the faults", Table: tableOf(namedAfter(shown, detailColumns), shown)}, section{Lines: detailLegend(shown)})
 		d.add(points(shown))
 	} else {
 		d.add(section{Table: tableOf(columnsOf(run, run.Cells), withBare(run))}, section{Lines: legend(run, run.Cells)}, section{Lines: limits(run)})

@@ -140,7 +140,10 @@ func foreign() *experiment.Run {
 	c.RedisCommands, c.RedisCommandsPerRequest = nil, nil
 	c.Reason = "1 of 100 orders was *grabbed* | more than once"
 	na := experiment.Cell{Strategy: "mysql-cas", Fault: catalog.RedisRestart, Verdict: catalog.NA, Reason: "it uses no Redis"}
-	r := run("rush", c, na)
+	crash := c
+	crash.Fault, crash.Verdict, crash.Reason = catalog.Crash, catalog.Unknown, "1 answer may hide a grab: reset 1"
+	crash.LowerBound, crash.DoubleGrabs, crash.OrdersDoubleGrabbed, crash.Struck = true, ptr(0), ptr(0), ptr(1)
+	r := run("rush", c, na, crash)
 	r.Complete = false
 	r.Environment.Redis, r.Environment.Database, r.Environment.Stack = "", "", "targets"
 	r.Config.Rate = 0
