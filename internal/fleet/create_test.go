@@ -9,23 +9,29 @@ import (
 
 // A target that claims to have opened other orders than it was asked for is not believed.
 func TestCreateBelievesNoAbsurdAnswer(t *testing.T) {
-	for answer, ok := range map[string]bool{
-		`{"first_id":1,"count":3}`:                   true,
-		`{"first_id":9223372036854775804,"count":3}`: true,
-		`{"first_id":-1,"count":3}`:                  false,
-		`{"first_id":0,"count":3}`:                   false,
-		`{"first_id":1,"count":300}`:                 false,
-		`{"first_id":1,"count":2}`:                   false,
-		`{"first_id":1,"count":-3}`:                  false,
-		`{"first_id":9223372036854775807,"count":3}`: false,
-		`{}`: false,
+	for answer, wanted := range map[string]struct {
+		units int
+		ok    bool
+	}{
+		`{"first_id":1,"count":3}`:                   {1, true},
+		`{"first_id":9223372036854775804,"count":3}`: {1, true},
+		`{"first_id":-1,"count":3}`:                  {1, false},
+		`{"first_id":0,"count":3}`:                   {1, false},
+		`{"first_id":1,"count":300}`:                 {1, false},
+		`{"first_id":1,"count":2}`:                   {1, false},
+		`{"first_id":1,"count":-3}`:                  {1, false},
+		`{"first_id":9223372036854775807,"count":3}`: {1, false},
+		`{}`:                                 {1, false},
+		`{"first_id":1,"count":3,"stock":5}`: {5, true},
+		`{"first_id":2,"count":3}`:           {5, false}, // it knows of no units
+		`{"first_id":1,"count":3,"stock":1}`: {5, false},
 	} {
 		target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprint(w, answer)
 		}))
 		f := &Fleet{client: target.Client(), Instances: []*Instance{{ID: "target", URL: target.URL}}}
-		if first, err := f.Create(t.Context(), 3); (err == nil) != ok {
+		if first, err := f.CreateStock(t.Context(), 3, wanted.units); (err == nil) != wanted.ok {
 			t.Errorf("%s: %d, %v", answer, first, err)
 		}
 		target.Close()
