@@ -3,6 +3,7 @@
 import { el } from "./diagram.js";
 import { named } from "./cells.js";
 import { choose } from "./choose.js";
+import { keep, kept } from "./kept.js";
 import { live } from "./live.js";
 import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
@@ -62,8 +63,8 @@ function navigate(all) {
 // Keys of one letter or digit. They can be switched off: a voice, or an assistive device,
 // may type them by mistake.
 const letters = $("letters"), stored = "lab-letters";
-letters.checked = localStorage.getItem(stored) !== "off";
-letters.addEventListener("change", () => localStorage.setItem(stored, letters.checked ? "on" : "off"));
+letters.checked = kept(stored) !== "off";
+letters.addEventListener("change", () => keep(stored, letters.checked ? "on" : "off"));
 $("open-keys").addEventListener("click", () => $("key-list").showModal());
 const isTyping = (e) => e.target.closest("input:not([type=checkbox]):not([type=radio]), select, textarea, [contenteditable]");
 addEventListener("keydown", (e) => {

@@ -2,21 +2,11 @@
 // how it is judged comes from the lab; the page shows it, and keeps the language alone.
 
 import { el, figure } from "./diagram.js";
+import { keep, kept } from "./kept.js";
 
 const names = { en: "English", zh: "中文", ja: "日本語" };
 const stored = "lab-language", POLL = 150;
 const list = (x) => (Array.isArray(x) ? x : []);
-
-// keep and kept are what this browser keeps; where it keeps nothing, the page does without.
-function keep(key, value) {
-  try {
-    if (value === null) localStorage.removeItem(key);
-    else localStorage.setItem(key, value);
-  } catch { /* it is switched off */ }
-}
-function kept(key) {
-  try { return localStorage.getItem(key); } catch { return null; }
-}
 
 export function workshop(choices, ask) {
   const section = document.getElementById("workshop");
