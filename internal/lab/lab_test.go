@@ -494,5 +494,5 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	narrow.Press("l") // light
 	narrow.Await("light", page+` === "rgb(255, 255, 255)"`)
 	browsertest.Eval[bool](narrow, `(document.documentElement.id = "before", location.reload(), true)`)
-	narrow.Await("light again", `document.documentElement.id !== "before" && document.getElementById("theme")?.value === "light" && `+page+` === "rgb(255, 255, 255)"`)
+	narrow.Await("light again", `document.documentElement?.id !== "before" && document.getElementById("theme")?.value === "light" && `+page+` === "rgb(255, 255, 255)"`)
 }
