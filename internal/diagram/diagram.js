@@ -74,24 +74,33 @@ const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const small = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 export const ms = (t) => (Math.abs(t) < 10 ? small : number).format(t) + " ms";
 
-// glyph is the shape of a mark around a point.
-function glyph(kind, x, y, n) {
-  const path = (cls, dd) => svg("path", { class: cls, d: dd });
+// strokes are the marks that are one path: its class, and how it is drawn around a point.
+const strokes = {
+  read: ["ink", (x, y) => `M${x - 5} ${y - 4}h10l-5 9z`],
+  sent: ["ink", (x, y) => `M${x} ${y - 6}l5 6l-5 6l-5-6z`],
+  failed: ["grey", (x, y) => `M${x - 4} ${y - 4}l8 8M${x + 4} ${y - 4}l-8 8`],
+  renewed: ["blue", (x, y) => `M${x} ${y - 9}v18`],
+  released: ["blue", (x, y) => `M${x - 4} ${y - 4}h8v8h-8z`],
+  leaseend: ["blue", (x, y) => `M${x + 4} ${y - 6}v12l-8-6z`],
+  loss: ["loss", (x, y) => `M${x} ${y - 7}v8M${x} ${y + 4}v3`],
+  dies: ["ink", (x, y) => `M${x - 5} ${y - 5}l10 10M${x + 5} ${y - 5}l-10 10`],
+};
+
+// glyph is the shape of a mark around points: of one of several paths around each of them,
+// of any other around the first.
+function glyph(kind, points, n) {
+  if (strokes[kind]) {
+    const [cls, path] = strokes[kind];
+    return svg("path", { class: cls, d: points.map(([x, y]) => path(Math.round(x * 10) / 10, Math.round(y * 10) / 10)).join("") });
+  }
+  const [[x, y]] = points;
   const ring = (cls, text) => svg("g", {}, svg("circle", { class: cls, cx: x, cy: y, r: 7 }),
     svg("text", { class: cls, x, y: y + 4, "text-anchor": "middle" }, text));
   switch (kind) {
-    case "read": return path("ink", `M${x - 5} ${y - 4}h10l-5 9z`);
-    case "sent": return path("ink", `M${x} ${y - 6}l5 6l-5 6l-5-6z`);
     case "won": return ring("won", n || "1");
     case "second": { const g = ring("second", n || "2"); g.prepend(svg("circle", { class: "second", cx: x, cy: y, r: 10 })); return g; }
-    case "refused": return svg("g", {}, svg("circle", { class: "refused", cx: x, cy: y, r: 6 }), path("refused", `M${x - 4} ${y + 4}l8-8`));
+    case "refused": return svg("g", {}, svg("circle", { class: "refused", cx: x, cy: y, r: 6 }), svg("path", { class: "refused", d: `M${x - 4} ${y + 4}l8-8` }));
     case "unknown": return ring("grey", "?");
-    case "failed": return path("grey", `M${x - 4} ${y - 4}l8 8M${x + 4} ${y - 4}l-8 8`);
-    case "renewed": return path("blue", `M${x} ${y - 9}v18`);
-    case "released": return path("blue", `M${x - 4} ${y - 4}h8v8h-8z`);
-    case "leaseend": return path("blue", `M${x + 4} ${y - 6}v12l-8-6z`);
-    case "loss": return path("loss", `M${x} ${y - 7}v8M${x} ${y + 4}v3`);
-    case "dies": return path("ink", `M${x - 5} ${y - 5}l10 10M${x + 5} ${y - 5}l-10 10`);
     default: return svg("circle", { class: "call", cx: x, cy: y, r: 3 });
   }
 }
@@ -223,12 +232,11 @@ function draw(d, width) {
     const mark = () => {
       if (near.length === 0) return;
       const [m] = near, n = near.length, last = near[n - 1];
-      const glyphs = near.map((o) => { const [gx, gy] = P(x(o.a), mid); return glyph(o.k, gx, gy, o.n); });
-      if (glyphs[0].hasAttribute("d")) glyphs[0].setAttribute("d", glyphs.map((g) => g.getAttribute("d")).join(""));
+      const g = glyph(m.k, near.map((o) => P(x(o.a), mid)), m.n);
       const what = n > 1 ? `${n} times from ${when(m)} to ${when(last)}: ${words[m.k] || words.call}` : `${when(m)}: ${m.x || words[m.k] || ""}`;
-      glyphs[0].append(svg("title", {}, `${row.name}, ${what}`));
+      g.append(svg("title", {}, `${row.name}, ${what}`));
       used.add(words[m.k] ? m.k : "call");
-      root.append(glyphs[0]);
+      root.append(g);
       near = [];
     };
     for (const m of list(row.marks)) {
@@ -264,7 +272,7 @@ function legend(used, units) {
     const bar = { believes: 7, holds: 5, kept: 5, gap: 7, fault: 9, passes: 9 };
     if (bar[k]) s.append(svg("rect", { class: k, x: 2, y: 10 - bar[k], width: 22, height: 2 * bar[k], rx: 2 }));
     else if (k === "waits" || k === "inside" || k === "dead") s.append(svg("line", { class: k, x1: 2, y1: 10, x2: 24, y2: 10 }));
-    else s.append(glyph(k, 13, 10));
+    else s.append(glyph(k, [[13, 10]]));
     ul.append(el("li", {}, s, (units > 1 && ofUnits[k]) || words[k]));
   }
   return ul;
