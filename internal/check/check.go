@@ -92,6 +92,9 @@ type Evidence struct {
 	NoProbe error
 }
 
+// units of each order.
+func (e Evidence) units() int { return max(e.Units, 1) }
+
 func pass(why string, args ...any) Verdict {
 	return Verdict{Result: Pass, Why: fmt.Sprintf(why, args...)}
 }

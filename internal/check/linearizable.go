@@ -20,8 +20,8 @@ func linearizable(e Evidence) Verdict {
 	var wrong, undecided []int64
 	for _, order := range slices.Sorted(maps.Keys(byOrder)) {
 		ops := byOrder[order]
-		switch result := linearize(ops, max(e.Units, 1)); {
-		case result == porcupine.Illegal && (e.Record.MissingEvents == 0 || winners(ops) > max(e.Units, 1)):
+		switch result := linearize(ops, e.units()); {
+		case result == porcupine.Illegal && (e.Record.MissingEvents == 0 || winners(ops) > e.units()):
 			wrong = append(wrong, order)
 		case result != porcupine.Ok:
 			undecided = append(undecided, order)
@@ -47,35 +47,8 @@ func linearizable(e Evidence) Verdict {
 // linearizeTimeout bounds the search on one order.
 var linearizeTimeout = 2 * time.Second
 
-// grabOnce is an order as it should be: the first driver has it. Its state is
-// the driver who has it, 0 for none. An operation's input is its driver, its
-// output its Outcome.
-var grabOnce = porcupine.NondeterministicModel{
-	Init: func() []any { return []any{int64(0)} },
-	Step: func(state, input, output any) []any {
-		has, driver := state.(int64), input.(int64)
-		switch output.(Outcome) {
-		case Won:
-			if has != 0 {
-				return nil
-			}
-			return []any{driver}
-		case Taken:
-			if has == 0 {
-				return nil
-			}
-			return []any{has}
-		default: // may have won, and may have done nothing
-			if has != 0 {
-				return []any{has}
-			}
-			return []any{has, driver}
-		}
-	},
-}
-
-// grabUnits is an order of several units as it should be: the first so many have one
-// each. Its state is how many are sold.
+// grabUnits is an order of so many units as it should be: the first drivers have one each.
+// Its state is how many are sold. An operation's output is its Outcome.
 func grabUnits(units int) porcupine.NondeterministicModel {
 	return porcupine.NondeterministicModel{
 		Init: func() []any { return []any{0} },
@@ -106,21 +79,15 @@ func winners(ops []Op) (n int) {
 	return n
 }
 
-// linearize looks for a sequence of one order's grabs. Two drivers who surely won have
-// none, whatever the others did: then those two are enough, and a search among
-// many that cannot succeed is spared.
+// linearize looks for a sequence of one order's grabs. More drivers who surely won than
+// there are units have none, whatever the others did: a search among many that cannot
+// succeed is spared.
 func linearize(ops []Op, units int) porcupine.CheckResult {
-	if units > 1 {
-		if winners(ops) > units {
-			return porcupine.Illegal
-		}
-		model := grabUnits(units)
-		return porcupine.CheckOperationsTimeout(model.ToModel(), operations(ops), linearizeTimeout)
+	if winners(ops) > units {
+		return porcupine.Illegal
 	}
-	if winners(ops) > 1 {
-		ops = slices.DeleteFunc(slices.Clone(ops), func(op Op) bool { return op.Outcome != Won })[:2]
-	}
-	return porcupine.CheckOperationsTimeout(grabOnce.ToModel(), operations(ops), linearizeTimeout)
+	model := grabUnits(units)
+	return porcupine.CheckOperationsTimeout(model.ToModel(), operations(ops), linearizeTimeout)
 }
 
 // operations are ops as porcupine takes them.
@@ -128,7 +95,7 @@ func operations(ops []Op) []porcupine.Operation {
 	list := make([]porcupine.Operation, len(ops))
 	for i, op := range ops {
 		list[i] = porcupine.Operation{
-			ClientId: i, Input: op.Driver, Output: op.Outcome, Call: int64(op.From), Return: int64(op.To),
+			ClientId: i, Output: op.Outcome, Call: int64(op.From), Return: int64(op.To),
 		}
 	}
 	return list

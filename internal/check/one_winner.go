@@ -41,7 +41,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	winners := map[int64]int{}
 	for _, p := range slices.Concat(e.Told, e.Unsure) {
 		switch winners[p.Order]++; {
-		case winners[p.Order] <= max(e.Units, 1):
+		case winners[p.Order] <= e.units():
 		case e.Units > 1:
 			return unknown("order %d of %d units may have one winner more, whose answer was lost", p.Order, e.Units)
 		default:
@@ -72,6 +72,15 @@ func Rows(told []Pair) []order.Grab {
 	return rows
 }
 
+// RowsByOrder are how many rows a ledger has of each order.
+func RowsByOrder(ledger []order.Grab) map[int64]int {
+	rows := map[int64]int{}
+	for _, g := range ledger {
+		rows[g.Order]++
+	}
+	return rows
+}
+
 // Grabs are the figures of a ledger.
 type Grabs struct {
 	Rows         int
@@ -87,10 +96,7 @@ type Grabs struct {
 func CountGrabs(ledger []order.Grab, units int) Grabs {
 	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}
-	rows := map[int64]int{}
-	for _, g := range ledger {
-		rows[g.Order]++
-	}
+	rows := RowsByOrder(ledger)
 	c.Orders = len(rows)
 	for _, id := range slices.Sorted(maps.Keys(rows)) {
 		n := rows[id]

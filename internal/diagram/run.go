@@ -400,9 +400,12 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 // died ends all that a process had open which was killed then, or has been started again by
 // then.
 func (b *builder) died(instance string, now float64, killed bool) {
+	dead := func(t *track, from float64) {
+		t.row.Spans = append(t.row.Spans, Span{Dead, from, now, true, "its process is dead, and has been started again by the end of this"})
+	}
 	for _, t := range b.tracks {
 		if t.instance == instance && is(t.dead) && !killed {
-			t.row.Spans = append(t.row.Spans, Span{Dead, t.dead, now, true, "its process is dead, and has been started again by the end of this"})
+			dead(t, t.dead)
 			t.dead = none
 		}
 		if t.instance != instance || !is(t.asks) && !is(t.believes) && !is(t.waits) {
@@ -421,7 +424,7 @@ func (b *builder) died(instance string, now float64, killed bool) {
 		if killed {
 			t.dead = now
 		} else {
-			t.row.Spans = append(t.row.Spans, Span{Dead, last, now, true, "its process is dead, and has been started again by the end of this"})
+			dead(t, last)
 		}
 		t.asks = none
 	}

@@ -130,13 +130,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int
 // where a winner is forgotten after a while: by the ledger, or by the answers. Of an order
 // that had more winners than units the load has told all.
 func (w *worker) countAgain(ctx context.Context, c *Cell, a *accounting, first int64, won []check.Pair, e *check.Evidence) error {
-	had, told := map[int64]int{}, map[int64]int{}
-	for _, g := range e.Ledger {
-		had[g.Order]++
-	}
-	for _, p := range a.told {
-		told[p.Order]++
-	}
+	had, told := check.RowsByOrder(e.Ledger), check.RowsByOrder(check.Rows(a.told))
 	again := slices.DeleteFunc(won, func(p check.Pair) bool { return max(had[p.Order], told[p.Order]) != e.Units })
 	if len(again) == 0 {
 		return nil

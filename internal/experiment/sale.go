@@ -13,10 +13,9 @@ import (
 // readSale fills in what the ledger, the counters and the answers tell of orders of several
 // units. What could not be counted stays nil.
 func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
-	rows, held := map[int64]int{}, map[check.Pair]int{}
+	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
 	for _, g := range ledger {
-		rows[g.Order]++
 		p := check.Pair{Order: g.Order, Driver: g.Driver}
 		if held[p]++; held[p] > max(w.cfg.PerDriver, 1) {
 			over++
@@ -117,10 +116,7 @@ func (w *worker) inLimbo(ctx context.Context, first int64, count int, refused []
 		return nil, nil
 	}
 	short := func(ledger []order.Grab) []int64 {
-		rows := map[int64]int{}
-		for _, g := range ledger {
-			rows[g.Order]++
-		}
+		rows := check.RowsByOrder(ledger)
 		return slices.DeleteFunc(slices.Clone(refused), func(id int64) bool { return rows[id] >= e.Units })
 	}
 	if refused = short(e.Ledger); len(refused) == 0 {

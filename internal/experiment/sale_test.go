@@ -163,17 +163,24 @@ func TestSoldOverTime(t *testing.T) {
 	}
 }
 
-// What the ledger and the counters tell of orders of 3 units. A unit is undersold only where
-// drivers were refused for good; orders make up for nothing that is wrong with others.
-func TestReadSale(t *testing.T) {
+// emptyStore has no orders.
+func emptyStore(t *testing.T) *order.SQL {
+	t.Helper()
 	store, err := order.Connect(t.Context(), "sqlite:"+t.TempDir()+"/orders.db", order.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	t.Cleanup(func() { store.Close() })
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return store
+}
+
+// What the ledger and the counters tell of orders of 3 units. A unit is undersold only where
+// drivers were refused for good; orders make up for nothing that is wrong with others.
+func TestReadSale(t *testing.T) {
+	store := emptyStore(t)
 	for _, tt := range []struct {
 		name            string
 		guard           order.Guard
@@ -228,14 +235,7 @@ func TestReadSale(t *testing.T) {
 // A unit of which the ledger knows nothing, and that a fresh driver is refused: nobody can
 // have it any more.
 func TestInLimbo(t *testing.T) {
-	store, err := order.Connect(t.Context(), "sqlite:"+t.TempDir()+"/orders.db", order.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	store := emptyStore(t)
 	first, err := store.CreateStock(t.Context(), 3, 2)
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ func spring(t *testing.T) Config {
 		t.Skip("the Spring example is not tested: there is no JVM (java); on Debian and Ubuntu: apt-get install openjdk-17-jdk-headless maven")
 	}
 	if _, err := os.Stat(springJar); err != nil {
-		if os.Getenv("GRABLAB_PROVE") == "" {
+		if !proving {
 			t.Skipf("the Spring example is not tested: there is no %s; %s, or GRABLAB_PROVE=1, builds it", springJar, springBuild)
 		}
 		if _, err := exec.LookPath("mvn"); err != nil {

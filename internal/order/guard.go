@@ -87,6 +87,9 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
+// limits says whether the write looks at how many units the driver has.
+func (c Claim) limits(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
+
 // judgeLimit says whether the driver may have one more unit, given the ledger's rows of
 // his. ErrTaken: one of them is this very claim's, which is a blind retry (F33).
 func (c Claim) judgeLimit(his []Grab) error {

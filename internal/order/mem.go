@@ -244,7 +244,7 @@ func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
 	row := t.row(c.Order)
 	now := row.Order
 	now.Fence = row.fence
-	if c.Stock > 0 && !g.LooksFirst() && g != Decrement {
+	if c.limits(g) {
 		if err := c.judgeLimit(t.m.rowsOf(c.Order, c.Driver)); err != nil {
 			return err
 		}

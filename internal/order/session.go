@@ -160,7 +160,7 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	if up.Error != nil {
 		return fmt.Errorf("order: claim: %w", up.Error)
 	}
-	if c.Stock > 0 && !g.LooksFirst() && g != Decrement {
+	if c.limits(g) {
 		his, err := rowsOf(tx, c.Order, c.Driver)
 		if err == nil {
 			err = c.judgeLimit(his)
