@@ -18,8 +18,8 @@ run: ## the main job, on the embedded stack
 
 # A Redlock node has 50 ms to answer, and gets them only if the tests of others do
 # not take the processor meanwhile: those that look closely run one after the other.
-CLOSE := grablab/locktest grablab/internal/replay grablab/internal/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
-LONG  := grablab/internal/experiment grablab/internal/archtest grablab/cmd/loadgen
+CLOSE := grablab/locktest grablab/internal/measure/replay grablab/internal/measure/lockbench grablab/internal/grab/lock grablab/internal/grab/lock/backendtest
+LONG  := grablab/internal/measure/experiment grablab/internal/archtest grablab/cmd/loadgen
 
 # One variant of every package: vet and staticcheck type-check against what the tests
 # are compiled to anyway, and tests that run go themselves have the same flags. gin's
@@ -76,7 +76,7 @@ claims: ## what docs/which-lock.md says of claims about commands and scripts, me
 	@.ci/claims
 
 pictures: ## those of the README, taken anew in a real Chromium
-	GRABLAB_PICTURES=$(CURDIR)/docs/pictures go test ./internal/lab -run TestPictures -count=1 -v
+	GRABLAB_PICTURES=$(CURDIR)/docs/pictures go test ./internal/present/lab -run TestPictures -count=1 -v
 
 prove: tools ## what takes longer, and the reference results; two hours and a quarter
 	@.ci/prove

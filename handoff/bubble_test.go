@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"grablab/handoff"
-	"grablab/internal/redishook"
+	"grablab/internal/tap/redishook"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"

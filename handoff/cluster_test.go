@@ -15,7 +15,7 @@ import (
 	"grablab/handoff"
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/conformtest"
-	"grablab/internal/redishook"
+	"grablab/internal/tap/redishook"
 
 	"github.com/redis/go-redis/v9"
 )

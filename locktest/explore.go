@@ -14,7 +14,7 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
-	"grablab/internal/report"
+	"grablab/internal/present/report"
 )
 
 // Bounds say how far Explore searches. The zero value of a field is its default.

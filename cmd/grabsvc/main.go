@@ -5,7 +5,7 @@ import (
 	"context"
 	"os"
 
-	"grablab/internal/instance"
+	"grablab/internal/service/instance"
 )
 
 func main() {

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/lockbench"
-	"grablab/internal/stack"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/testbed/stack"
 )
 
 // benchSettings is a benchmark as it was asked for.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/lockbench"
-	"grablab/internal/stack"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
 
 	"golang.org/x/perf/benchfmt"
 )

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"grablab/internal/compare"
-	"grablab/internal/experiment"
-	"grablab/internal/lockbench"
-	"grablab/internal/report"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/present/compare"
+	"grablab/internal/present/report"
 )
 
 // compareFormats is what a comparison can be rendered as, the default first.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/compare"
+	"grablab/internal/present/compare"
 )
 
 const references = "../../results/"

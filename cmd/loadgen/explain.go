@@ -13,12 +13,12 @@ import (
 	"unicode"
 
 	"grablab/internal/catalog"
-	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/peers"
-	"grablab/internal/lockbench"
+	"grablab/internal/measure/lockbench"
 	"grablab/internal/nearest"
-	"grablab/internal/workshop"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/fault"
 )
 
 // explanation is what there is to say of a name: a head, and lines of a label and a text.

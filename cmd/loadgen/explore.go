@@ -13,9 +13,9 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/grab"
-	"grablab/internal/report"
-	"grablab/internal/schedule"
+	"grablab/internal/present/report"
 )
 
 // exploreSettings is a search as it was asked for.

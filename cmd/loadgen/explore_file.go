@@ -22,7 +22,7 @@ import (
 
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
-	"grablab/internal/proc"
+	"grablab/internal/testbed/proc"
 )
 
 // ownStrategy is a variable of a file of one's own that declares a strategy.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"grablab/internal/explore"
-	"grablab/internal/report"
+	"grablab/internal/present/report"
 )
 
 // exploreCommand is loadgen explore: flags, search, table, failures, schedules.

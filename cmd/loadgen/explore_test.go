@@ -14,7 +14,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
-	"grablab/internal/schedule"
+	"grablab/internal/explore/schedule"
 )
 
 func TestExploreBadUsage(t *testing.T) {

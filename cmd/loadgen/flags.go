@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/experiment"
-	"grablab/internal/fault"
-	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
 	"grablab/internal/order"
-	"grablab/internal/stack"
-	"grablab/internal/target"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
 )
 
 // settings is a run as it was asked for.

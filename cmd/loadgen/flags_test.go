@@ -12,16 +12,16 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/control"
-	"grablab/internal/experiment"
-	"grablab/internal/fault"
-	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
 	"grablab/internal/order"
-	"grablab/internal/stack"
+	"grablab/internal/service/control"
 	"grablab/internal/tap"
-	"grablab/internal/target"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
 )
 
 // sample is a flag with what it must change in a run of scenario rush.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/experiment"
-	"grablab/internal/report"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
 
 	"github.com/gofrs/flock"
 )

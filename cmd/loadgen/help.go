@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 
 	"grablab/internal/catalog"
-	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
 )
 
 // runHelp lists the commands, and the flags of run by topic.

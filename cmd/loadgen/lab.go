@@ -10,14 +10,14 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"grablab/internal/experiment"
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
-	"grablab/internal/lab"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/replay"
 	"grablab/internal/order"
-	"grablab/internal/replay"
-	"grablab/internal/report"
-	"grablab/internal/stack"
+	"grablab/internal/present/lab"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/stack"
 )
 
 // labSettings is a lab as it was asked for.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/report"
+	"grablab/internal/present/report"
 )
 
 func TestLabUsage(t *testing.T) {

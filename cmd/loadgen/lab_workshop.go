@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/proc"
-	"grablab/internal/stack"
-	"grablab/internal/workshop"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
 )
 
 // stepCommand is the hidden subcommand by which this program is a child of a lab, which

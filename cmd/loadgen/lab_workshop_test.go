@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/browsertest"
-	"grablab/internal/lab"
-	"grablab/internal/stack"
-	"grablab/internal/workshop"
+	"grablab/internal/present/browsertest"
+	"grablab/internal/present/lab"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/stack"
 
 	"github.com/chromedp/chromedp/kb"
 )

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/fleet"
 	"grablab/internal/freeport"
-	"grablab/internal/report"
-	"grablab/internal/workshop"
+	"grablab/internal/present/report"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/fleet"
 )
 
 // However a run ends while faults strike in several workers: its processes end,

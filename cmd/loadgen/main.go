@@ -20,12 +20,12 @@ import (
 	"slices"
 	"strings"
 
-	"grablab/internal/fleet"
 	_ "grablab/internal/grab/lock/peers" // as lock.Peers
-	"grablab/internal/instance"
-	"grablab/internal/lockbench"
-	"grablab/internal/stack"
-	"grablab/internal/version"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/service/instance"
+	"grablab/internal/service/version"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
 
 	"github.com/redis/go-redis/v9/logging"
 )

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/experiment"
-	"grablab/internal/fleet"
-	"grablab/internal/report"
-	"grablab/internal/stack"
-	"grablab/internal/version"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+	"grablab/internal/service/version"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )

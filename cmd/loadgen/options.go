@@ -13,10 +13,10 @@ import (
 
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/lockbench"
+	"grablab/internal/measure/lockbench"
 	"grablab/internal/nearest"
 	"grablab/internal/order"
-	"grablab/internal/stack"
+	"grablab/internal/testbed/stack"
 )
 
 // option is one flag, as it is parsed and as the help shows it.

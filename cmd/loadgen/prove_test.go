@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"grablab/internal/experiment"
+	"grablab/internal/measure/experiment"
 )
 
 // What takes longer than a test may. Each prints what it found.

@@ -8,8 +8,8 @@ import (
 	"io"
 	"strings"
 
-	"grablab/internal/experiment"
-	"grablab/internal/report"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
 )
 
 // runFormats is what a run can be rendered as, the default first.

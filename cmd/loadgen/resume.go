@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"grablab/internal/experiment"
-	"grablab/internal/report"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
 )
 
 // resumed are the settings of the run in the folder that -resume names, with

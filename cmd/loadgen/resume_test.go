@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/experiment"
-	"grablab/internal/report"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
 )
 
 // startUntil starts cmd, and returns once it has said what is awaited.

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/experiment"
-	"grablab/internal/fleet"
-	"grablab/internal/instance"
-	"grablab/internal/ledger"
-	"grablab/internal/report"
-	"grablab/internal/stack"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+	"grablab/internal/service/instance"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/ledger"
+	"grablab/internal/testbed/stack"
 
 	"golang.org/x/term"
 )

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/grab/lock"
-	"grablab/internal/replay"
-	"grablab/internal/schedule"
-	"grablab/internal/stack"
+	"grablab/internal/measure/replay"
+	"grablab/internal/testbed/stack"
 )
 
 // besideSchedule are the flags that leave a schedule as it is.

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/experiment"
-	"grablab/internal/report"
-	"grablab/internal/target"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/target"
 )
 
 // The keys of a target file are the flags that describe a target.

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
-	"grablab/internal/ledger"
-	"grablab/internal/proc"
-	"grablab/internal/stack"
-	"grablab/internal/target"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/ledger"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
 )
 
 // validate checks how the flags go together, and fills in what follows from

@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"grablab/internal/catalog"
-	"grablab/internal/compare"
-	"grablab/internal/experiment"
-	"grablab/internal/load"
-	"grablab/internal/lockbench"
-	"grablab/internal/report"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/present/compare"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/load"
 )
 
 // sentences are the columns whose entries are sentences of a history, not words of a table.

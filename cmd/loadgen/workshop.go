@@ -17,10 +17,10 @@ import (
 
 	"grablab/internal/explore"
 	"grablab/internal/grab/lock"
-	"grablab/internal/proc"
-	"grablab/internal/report"
-	"grablab/internal/stack"
-	"grablab/internal/workshop"
+	"grablab/internal/present/report"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
 
 	"golang.org/x/term"
 )

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/fleet"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/stack"
-	"grablab/internal/workshop"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
 
 	"github.com/redis/go-redis/v9"
 )

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/stack"
-	"grablab/internal/workshop"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/stack"
 )
 
 // prepareClass fetches the modules, builds a lock of one's own once, so that the next

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/stack"
-	"grablab/internal/workshop"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/stack"
 )
 
 // student plays exercises in this process, in a folder and a language of its own.
@@ -328,7 +328,7 @@ func (c *student) writeFacts() {
 	}
 	b, err := json.MarshalIndent(all, "", "  ")
 	if err == nil {
-		err = os.WriteFile("../../internal/workshop/testdata/facts.json", append(b, '\n'), 0o644)
+		err = os.WriteFile("../../internal/present/workshop/testdata/facts.json", append(b, '\n'), 0o644)
 	}
 	if err != nil {
 		c.t.Error(err)

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"grablab/internal/catalog"
-	"grablab/internal/experiment"
 	"grablab/internal/explore"
-	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/fault"
 )
 
 // bounds are those within which the explorer is asked for its verdict on a cell.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"grablab/internal/catalog"
-	"grablab/internal/experiment"
+	"grablab/internal/measure/experiment"
 )
 
 // besides are the strategies of the Spring example, each with that of ours which it is

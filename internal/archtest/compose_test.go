@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/instance"
+	"grablab/internal/service/instance"
 
 	"github.com/goccy/go-yaml"
 )

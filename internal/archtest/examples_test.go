@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"grablab/internal/experiment"
-	"grablab/internal/target"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/target"
 )
 
 // article.jmx sends what scenario article does: as many users at each of two instances, the

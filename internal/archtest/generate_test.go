@@ -13,13 +13,13 @@ import (
 	"testing"
 
 	"grablab/internal/catalog"
-	"grablab/internal/experiment"
 	"grablab/internal/explore"
-	"grablab/internal/fault"
 	"grablab/internal/grab/lock"
-	"grablab/internal/lockbench"
-	"grablab/internal/report"
-	"grablab/internal/whichlock"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/present/report"
+	"grablab/internal/present/whichlock"
+	"grablab/internal/testbed/fault"
 )
 
 var update = flag.Bool("update", false, "write what is generated in README.md and docs/ anew")
@@ -53,7 +53,7 @@ func TestDocsAreGenerated(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	compareOrWrite(t, "internal/whichlock/facts.json", text)
+	compareOrWrite(t, "internal/present/whichlock/facts.json", text)
 	used := map[string]bool{}
 	for _, path := range documents(t) {
 		compareOrWrite(t, path, generatedBlock.ReplaceAllStringFunc(readDocument(t, path), func(block string) string {

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/experiment"
 	"grablab/internal/grab/lock"
-	"grablab/internal/report"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
 )
 
 // Two strategies that are known to break in different ways can be told apart by their rows

@@ -9,19 +9,19 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"grablab/internal/control"
-	"grablab/internal/experiment"
 	"grablab/internal/explore"
-	"grablab/internal/fault"
-	"grablab/internal/fleet"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	_ "grablab/internal/grab/lock/peers" // as lock.Peers
-	"grablab/internal/instance"
-	"grablab/internal/schedule"
-	"grablab/internal/stack"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/service/control"
+	"grablab/internal/service/instance"
 	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
 )
 
 func TestMain(m *testing.M) {

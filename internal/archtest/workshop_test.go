@@ -11,12 +11,12 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/workshop"
+	"grablab/internal/present/workshop"
 )
 
 // workshopFacts are the facts of one run of the whole workshop, on real servers, by
 // exercise. TestWorkshopOnServers writes them.
-const workshopFacts = "internal/workshop/testdata/facts.json"
+const workshopFacts = "internal/present/workshop/testdata/facts.json"
 
 // page is what the sentences of the workshop are put into a document by.
 type page struct {

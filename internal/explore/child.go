@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab/lock"
-	"grablab/internal/proc"
-	"grablab/internal/schedule"
+	"grablab/internal/testbed/proc"
 )
 
 // defaultPatience is how long one schedule may take, in real time. One that takes

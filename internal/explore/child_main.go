@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab/lock"
-	"grablab/internal/proc"
-	"grablab/internal/schedule"
+	"grablab/internal/testbed/proc"
 )
 
 // Work is the body of a child process: it executes what it is asked for, and

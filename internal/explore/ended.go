@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/sim"
-	"grablab/internal/schedule"
 )
 
 // ErrEnded says that a strategy has ended its process, or hangs it, before there was

@@ -10,7 +10,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
-	"grablab/internal/schedule"
+	"grablab/internal/explore/schedule"
 )
 
 var update = flag.Bool("update", false, "write the golden schedules anew, where shorter or longer ones are found")

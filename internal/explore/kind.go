@@ -2,7 +2,7 @@ package explore
 
 import (
 	"grablab/internal/catalog"
-	"grablab/internal/schedule"
+	"grablab/internal/explore/schedule"
 )
 
 // faultOf is the fault that a step of each kind is.

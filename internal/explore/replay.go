@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
 	"grablab/internal/grab"
 	"grablab/internal/order"
-	"grablab/internal/schedule"
 )
 
 // replays is how often a failure is executed again before it is believed.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
-	"grablab/internal/schedule"
 	"grablab/internal/tap"
 )
 

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/explore/sim"
-	"grablab/internal/schedule"
 )
 
 // worker executes schedules: in this process, or in a child of it.

@@ -11,7 +11,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/testbed/stack/stacktest"
 )
 
 // distr is one call, and its body.

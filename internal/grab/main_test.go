@@ -3,7 +3,7 @@ package grab_test
 import (
 	"testing"
 
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/testbed/stack/stacktest"
 )
 
 func TestMain(m *testing.M) { stacktest.Main(m) }

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/testbed/stack/stacktest"
 
 	"github.com/redis/go-redis/v9"
 )

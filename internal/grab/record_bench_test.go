@@ -11,9 +11,9 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/measure/stat"
 	"grablab/internal/order"
-	"grablab/internal/proc"
-	"grablab/internal/stat"
+	"grablab/internal/testbed/proc"
 )
 
 // newGrabber returns what grabs one fresh order after the other over the store

@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"grablab/internal/measure/stat"
 	"grablab/internal/order"
 	"grablab/internal/order/storetest"
-	"grablab/internal/stat"
 
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"grablab/internal/redishook"
+	"grablab/internal/tap/redishook"
 
 	"github.com/redis/go-redis/v9"
 )

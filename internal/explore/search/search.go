@@ -21,7 +21,7 @@ import (
 	"sync/atomic"
 
 	"grablab/internal/catalog"
-	"grablab/internal/schedule"
+	"grablab/internal/explore/schedule"
 
 	"golang.org/x/sync/errgroup"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"grablab/internal/catalog"
-	"grablab/internal/schedule"
+	"grablab/internal/explore/schedule"
 )
 
 // MaxSteps is more than any grab takes: an execution that needs more is cut off.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab/lock"
-	"grablab/internal/schedule"
 	"grablab/internal/tap"
 )
 

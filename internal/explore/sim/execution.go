@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
-	"grablab/internal/schedule"
 	"grablab/internal/tap"
 )
 

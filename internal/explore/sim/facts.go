@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/schedule"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/tap"
 )
 

@@ -3,8 +3,8 @@ package sim
 import (
 	"context"
 
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
-	"grablab/internal/schedule"
 )
 
 // state is the fingerprint of all that decides how the execution can go on: what

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
-	"grablab/internal/schedule"
 	"grablab/internal/tap"
 )
 

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"sync"
 
-	"grablab/internal/schedule"
+	"grablab/internal/explore/schedule"
 )
 
 // messages is what a node does with those that it publishes: at most once they reach

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
-	"grablab/internal/schedule"
 )
 
 // Moment is one step of a replay, as it went.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/testbed/stack/stacktest"
 
 	"github.com/go-zookeeper/zk"
 	clientv3 "go.etcd.io/etcd/client/v3"

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/grab"
-	"grablab/internal/schedule"
 )
 
 // prepare remembers what the independence of the next calls is judged by, and

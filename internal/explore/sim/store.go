@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"grablab/internal/explore/schedule"
 	"grablab/internal/order"
-	"grablab/internal/schedule"
 )
 
 // storeOf is the database as one instance sees it: each call is a step.

@@ -10,7 +10,7 @@ import (
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/conformtest"
-	"grablab/internal/stat"
+	"grablab/internal/measure/stat"
 
 	"github.com/redis/go-redis/v9"
 )

@@ -12,7 +12,7 @@ import (
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/conformtest"
-	"grablab/internal/redishook"
+	"grablab/internal/tap/redishook"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"

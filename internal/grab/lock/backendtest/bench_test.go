@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/testbed/stack/stacktest"
 )
 
 // BenchmarkUncontended acquires and releases a free lock.

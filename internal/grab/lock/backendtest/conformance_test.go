@@ -14,7 +14,7 @@ import (
 	"grablab/internal/grab/lock/conformtest"
 	_ "grablab/internal/grab/lock/peers" // as lock.Peers
 	"grablab/internal/order"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/testbed/stack/stacktest"
 
 	"github.com/go-zookeeper/zk"
 	clientv3 "go.etcd.io/etcd/client/v3"

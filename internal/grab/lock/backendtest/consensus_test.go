@@ -12,9 +12,9 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/order"
-	"grablab/internal/stack"
-	"grablab/internal/stack/stacktest"
 	"grablab/internal/tap"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
 
 	"github.com/go-zookeeper/zk"
 )

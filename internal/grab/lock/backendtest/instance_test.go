@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"grablab/internal/grab"
-	"grablab/internal/instance"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/service/instance"
+	"grablab/internal/testbed/stack/stacktest"
 )
 
 // startInstance runs one within this process and returns its URL.

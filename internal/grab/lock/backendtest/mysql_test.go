@@ -14,7 +14,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/order"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/testbed/stack/stacktest"
 )
 
 // database returns a pool of connections to the shared server. Those beyond the

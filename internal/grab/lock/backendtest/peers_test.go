@@ -11,7 +11,7 @@ import (
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/conformtest"
-	"grablab/internal/stack/stacktest"
+	"grablab/internal/testbed/stack/stacktest"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"

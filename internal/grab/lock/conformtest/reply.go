@@ -3,7 +3,7 @@ package conformtest
 import (
 	"context"
 
-	"grablab/internal/redishook"
+	"grablab/internal/tap/redishook"
 
 	"github.com/redis/go-redis/v9"
 )

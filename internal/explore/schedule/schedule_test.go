@@ -1,0 +1,184 @@
+package schedule_test
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/explore/schedule"
+)
+
+const everything = `strategy redlock
+guard naive
+on-lost ignore
+actors A@1 B@2/A C@1
+nodes redlock-1 redlock-2 redlock-3
+ttl 3s
+work 1s
+wait 10s
+stock 2
+property live-overlap
+mode F18
+
+A begins
+A acquire 1 redlock-1
+A acquire 1 redlock-2 reply lost
+A acquire 1 redlock-3 reply late
+A hears acquire 1 redlock-3
+A acquire 2 redlock-2 given up
+A acquire 2 redlock-2 arrives late
+A paused
+A resumes
+A claim 1 db message lost
+A claim 2 db message twice
+A claim 3 db message late
+A hangs
+A dies
+B cancelled
+instance 1 dies
+instance 1 cut off from locks
+instance 1 reaches locks
+instance 2 clock -1.5s
+time passes 10s
+time to next timer
+time to lease end
+redlock-3 restarts
+redlock-3 fails over
+redlock-3 evicts
+redlock-3 down
+redlock-3 up
+redlock-3 messages arrive
+redlock-3 clock +10s
+C claim 12 db
+`
+
+func TestRoundTrip(t *testing.T) {
+	s, err := schedule.Parse(everything)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.String(); got != everything {
+		t.Errorf("printed as\n%s", got)
+	}
+	kinds := map[schedule.Kind]bool{}
+	for _, step := range s.Steps {
+		kinds[step.Kind] = true
+		if names := step.Phase != ""; step.Kind.IsCall() != names {
+			t.Errorf("IsCall of %+v is %v, and that it names a call is %v", step, !names, names)
+		}
+	}
+	if len(kinds) != int(schedule.NodeClock) {
+		t.Errorf("%d kinds of steps, want all %d", len(kinds), schedule.NodeClock)
+	}
+}
+
+func TestParse(t *testing.T) {
+	got, err := schedule.Parse(`
+# The lease of A runs out while A works.
+strategy setnx
+actors   A@1 B@2
+nodes redis   # one
+ttl 3s
+
+A acquire 1 redis	# granted
+time to lease end
+`)
+	want := schedule.Schedule{
+		Strategy: "setnx", Nodes: []string{"redis"}, TTL: 3 * time.Second,
+		Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}},
+		Steps: []schedule.Step{
+			{Kind: schedule.Call, Actor: "A", Phase: "acquire", N: 1, Target: "redis"},
+			{Kind: schedule.LeaseEnd},
+		},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	const top = "strategy setnx\nactors A@1\nnodes redis\nttl 3s\n"
+	for text, want := range map[string]string{
+		"":                             `no line "strategy"`,
+		"strategy setnx\nttl 3s":       `no line "actors" at the top, such as "actors A@1 B@2"`,
+		top + "A acquires":             `line 5: "A acquires": no such step; a step is one of "A begins"`,
+		top + "A acquire redis":        `no such step`,
+		top + strings.Repeat("x", 999): `line 5: "` + strings.Repeat("x", 80) + `…": no such step`,
+		top + strings.Repeat("x", 80):  `line 5: "` + strings.Repeat("x", 80) + `": no such step`,
+		top + "time":                   `"time passes 10s"`,
+		top + "A aquire 1 redis":       `"aquire": a phase is one of acquire, read`,
+		top + "A acquire 0 redis":      `"0": want a number from 1 on`,
+		top + "B acquire 1 redis":      `no actor B; the actors line names A@1`,
+		top + "A acquire 1 redlock-1":  `no server redlock-1; there are redis, db`,
+		top + "instance 2 dies":        `no actor is on instance 2`,
+		top + "time passes 10":         `"10": want a duration such as "10s"`,
+		top + "time passes 0s":         `want a duration`,
+		top + "time passes -10s":       `want a duration`,
+		top + "redis clock 10s":        `with a sign`,
+		top + "redis clock +0s":        `with a sign`,
+		top + "redis clock +10":        `with a sign`,
+		top + "A acquire 1 locks":      `no server locks; there are redis, db`,
+		top + "A begins\nguard naive":  `line 6: "guard naive": a header line after the first step`,
+		top + "ttl 4s":                 `a second line "ttl"`,
+		"strategy a b":                 `line 1: "strategy a b": want one word; want such as "strategy setnx"`,
+		"actors A":                     `"A" is no actor at an instance; want such as "actors A@1 B@2"`,
+		"actors a@1":                   `"a@1" is no actor`,
+		"actors [@1":                   `"[@1" is no actor`,
+		"actors AB@1":                  `"AB@1" is no actor`,
+		"nodes time":                   `"time" cannot name`,
+		"nodes instance":               `"instance" cannot name`,
+		"nodes Redis":                  `"Redis" cannot name`,
+		"nodes 1redis":                 `"1redis" cannot name`,
+		"nodes {":                      `"{" cannot name`,
+		"nodes redis_1":                `"redis_1" cannot name`,
+		"actors A@1 A@2":               `actor A stands there twice`,
+		"actors A@1 B@2/C":             `no actor before B is called "C"`,
+		"nodes db":                     `"db" cannot name another lock server`,
+		"ttl 0s":                       `"0s" is no duration above 0`,
+		top + "alice begins":           `an actor is a capital letter`,
+		top + "A acquire 1 redis lost": `no such step`,
+	} {
+		_, err := schedule.Parse(text)
+		if !errors.Is(err, schedule.ErrSyntax) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse(%q): %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// Names go from the first letter to the last.
+func TestNames(t *testing.T) {
+	s, err := schedule.Parse("strategy setnx\nactors A@1 Z@2\nnodes a z\nttl 3s\nZ begins\nz restarts")
+	if err != nil || len(s.Actors) != 2 || len(s.Nodes) != 2 || len(s.Steps) != 2 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(everything)
+	for line := range strings.Lines(everything) {
+		f.Add("strategy s\nactors A@1 B@2 C@1\nnodes redlock-1 redlock-2 redlock-3\nttl 1ns\n" + line)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := schedule.Parse(text)
+		if err != nil {
+			return
+		}
+		again, err := schedule.Parse(s.String())
+		if err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("%q is printed as\n%s\nwhich reads %+v, %v", text, s, again, err)
+		}
+	})
+}
+
+func TestStepLines(t *testing.T) {
+	text := "strategy setnx\n# A begins\nactors A@1\nttl 3s\n\nA begins # here\n\n  A read 1 db\n"
+	if got := schedule.StepLines(text); !slices.Equal(got, []int{6, 8}) {
+		t.Errorf("%v, want 6 and 8", got)
+	}
+	if got := schedule.StepLines(everything); len(got) != strings.Count(everything, "\n")-12 {
+		t.Errorf("%d steps, want one a line below the headers", len(got))
+	}
+}

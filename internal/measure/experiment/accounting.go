@@ -1,0 +1,298 @@
+package experiment
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/target"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// accounting counts the answers of one attack as they come in. Its memory grows
+// with the orders that are open and with the grabs, not with the requests.
+type accounting struct {
+	drivers int
+	units   int               // of each order
+	names   map[string]string // instance by target, until an answer says better
+	shape   *target.Shape
+	began   time.Time
+
+	requests int
+	outcomes map[grab.Outcome]int
+	errors   map[string]int
+	servedBy map[string]int
+	competed map[string]bool // instances of which an attempt got as far as the lock
+
+	scheduled, sent load.Histogram
+	series          *load.Series
+	lastEnd         time.Time
+	lastDue         time.Time
+	served          load.Histogram // from the beginning to the answers that got as far as the lock
+
+	open      map[int64]*orderState // orders with drivers that are not answered
+	contended int
+	tried     int          // orders on which a driver got past the lock
+	unclaimed []int64      // orders that were told taken and that nobody was told to have
+	told      []check.Pair // drivers that were answered "grabbed"
+	unsure    []check.Pair // drivers that may have the order all the same
+	again     int          // of told: probes, who came when every unit had its winner
+
+	// Of orders of several units:
+	refusedLast []int64         // orders of which a driver was refused after the last sale
+	soldOut     int             // orders whose every unit was answered for
+	soldOutBy   time.Time       // when the last of these was
+	sales       []time.Duration // since the beginning, until each unit was answered for
+	inOrder     int             // units that went to one of the first drivers to come, of whom there is one a unit
+
+	first   *orderState       // the first order whose drivers were all answered; nil: none was
+	hiding  map[string]int    // answers that may hide a grab, by kind
+	samples map[string]string // what an answer of that kind says
+}
+
+// orderState is what is known of one order while it has drivers that are not answered.
+type orderState struct {
+	id      int64
+	left    int
+	spans   []span
+	grabbed int
+	taken   int
+	unsure  int // answers, or none, that may hide a grab
+	refused int // answers that the grab has failed, and surely
+
+	// Of several units:
+	arrivals            []arrival
+	sales               []time.Time
+	lastSale, lastNever time.Time // of the answers: that the driver has a unit, and that he gets none
+}
+
+// arrival is a driver who came at that time.
+type arrival struct {
+	at  time.Time
+	won bool
+}
+
+func (f *orderState) tried() bool { return f.grabbed+f.taken > 0 }
+
+type span struct{ from, to time.Time }
+
+func newAccounting(drivers int, names map[string]string, shape *target.Shape) *accounting {
+	return &accounting{
+		drivers: drivers, units: 1, names: names, shape: shape, began: time.Now(),
+		outcomes: noOutcomes(), errors: map[string]int{}, servedBy: map[string]int{}, competed: map[string]bool{},
+		series: load.NewSeries(), scheduled: load.NewHistogram(), sent: load.NewHistogram(), served: load.NewHistogram(),
+		open: map[int64]*orderState{}, hiding: map[string]int{}, samples: map[string]string{},
+	}
+}
+
+// noOutcomes counts every outcome, and none of them yet.
+func noOutcomes() map[grab.Outcome]int {
+	none := make(map[grab.Outcome]int, len(grab.Outcomes))
+	for _, o := range grab.Outcomes {
+		none[o] = 0
+	}
+	return none
+}
+
+// add counts one result, which was due at the given time.
+func (a *accounting) add(r *vegeta.Result, due time.Time) error {
+	s, err := load.ParseRequest(r.URL)
+	if err != nil {
+		return err
+	}
+	m := classify(r, a.shape)
+	if r.Code != 0 {
+		name := cmp.Or(field(r.Body, "instance"), a.names[s.Target])
+		a.servedBy[name]++
+		if reached(m.Outcome) {
+			a.competed[name] = true
+		}
+	}
+	a.requests++
+	a.outcomes[m.Outcome]++
+	if m.Kind != "" {
+		a.errors[m.Kind]++
+		if len(r.Body) > 0 && a.samples[m.Kind] == "" {
+			a.samples[m.Kind] = fleet.OneLine(string(r.Body))
+		}
+	}
+
+	end := r.Timestamp.Add(r.Latency)
+	a.scheduled.Add(end.Sub(due))
+	a.sent.Add(r.Latency)
+	a.series.Add(due.Sub(a.began), end.Sub(due), r.Latency)
+	if end.After(a.lastEnd) {
+		a.lastEnd = end
+	}
+	if due.After(a.lastDue) {
+		a.lastDue = due
+	}
+	if reached(m.Outcome) {
+		a.served.Add(end.Sub(a.began))
+	}
+	if m.Unsure {
+		a.unsure = append(a.unsure, check.Pair{Order: s.Order, Driver: s.Driver})
+		a.hiding[m.Kind]++
+	}
+	if a.units > 1 {
+		limited := a.shape == target.Own && m.Outcome == grab.Taken && field(r.Body, "reason") == grab.PerDriver
+		a.stateOf(s.Order).addSale(m, r.Timestamp, end, limited)
+	}
+	a.addToOrder(s, m, span{r.Timestamp, end})
+	return nil
+}
+
+// addSale counts the result for an order of several units. limited: the driver was refused
+// for what he has, and not for what is left.
+func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
+	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
+	switch {
+	case m.Outcome == grab.Grabbed:
+		f.sales = append(f.sales, answered)
+		f.lastSale = latest(f.lastSale, answered)
+	case m.Outcome == grab.Busy, limited, m.Kind == load.Refused, m.Kind == load.Interrupted: // he may ask again, or never asked
+	default:
+		f.lastNever = latest(f.lastNever, answered)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// closeSale adds up an order of several units.
+func (a *accounting) closeSale(f *orderState) {
+	if f.lastNever.After(f.lastSale) {
+		a.refusedLast = append(a.refusedLast, f.id)
+	}
+	for _, answered := range f.sales {
+		a.sales = append(a.sales, answered.Sub(a.began))
+	}
+	if len(f.sales) >= a.units {
+		slices.SortFunc(f.sales, time.Time.Compare)
+		a.soldOut++
+		a.soldOutBy = latest(a.soldOutBy, f.sales[a.units-1])
+	}
+	slices.SortStableFunc(f.arrivals, func(x, y arrival) int { return x.at.Compare(y.at) })
+	for _, came := range f.arrivals[:min(a.units, len(f.arrivals))] {
+		if came.won {
+			a.inOrder++
+		}
+	}
+}
+
+// reached says whether an attempt got as far as the lock. One that failed
+// does not contend.
+func reached(o grab.Outcome) bool {
+	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
+}
+
+// classify says what a result means. A request that timed out or broke off may have
+// happened.
+func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
+	if r.Code != 0 {
+		m := shape.Meaning(int(r.Code), r.Body)
+		if m.Kind != "" && shape == target.Own { // others may call anything a reason
+			m.Kind = cmp.Or(field(r.Body, "reason"), m.Kind)
+		}
+		return m
+	}
+	m := target.Meaning{Outcome: grab.Failed, Kind: load.FailureOf(r.Error)}
+	if m.Unsure = m.Kind != load.Refused; m.Kind == load.Timeout {
+		m.Outcome = grab.Timeout
+	}
+	return m
+}
+
+// field is the plain string of that name in an answer, "" if there is none. It
+// looks for it as an instance writes it, because decoding every answer would
+// cost as much again as all else that is done with it.
+func field(body []byte, name string) string {
+	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
+	value, _, ok := bytes.Cut(rest, []byte{'"'})
+	if !ok {
+		return ""
+	}
+	return string(value)
+}
+
+// addToOrder counts the result for its order, and closes the order when its
+// last driver has been answered.
+func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span) {
+	f := a.stateOf(s.Order)
+	f.left--
+	if reached(m.Outcome) {
+		f.spans = append(f.spans, sp)
+	}
+	switch {
+	case m.Outcome == grab.Grabbed:
+		f.grabbed++
+		a.told = append(a.told, check.Pair{Order: s.Order, Driver: s.Driver})
+	case m.Outcome == grab.Taken:
+		f.taken++
+	case m.Unsure:
+		f.unsure++
+	case m.Outcome == grab.Failed && m.Kind != load.Refused:
+		f.refused++
+	}
+	if f.left == 0 {
+		if a.first == nil {
+			a.first = f
+		}
+		a.close(f)
+	}
+}
+
+// stateOf an order that has drivers yet to be answered.
+func (a *accounting) stateOf(id int64) *orderState {
+	f := a.open[id]
+	if f == nil {
+		f = &orderState{id: id, left: a.drivers}
+		a.open[id] = f
+	}
+	return f
+}
+
+func (a *accounting) close(f *orderState) {
+	delete(a.open, f.id)
+	if a.units > 1 {
+		a.closeSale(f)
+	}
+	if overlapping(f.spans) {
+		a.contended++
+	}
+	if f.tried() {
+		a.tried++
+	}
+	if f.taken > 0 && f.grabbed == 0 {
+		a.unclaimed = append(a.unclaimed, f.id)
+	}
+}
+
+// finish closes the orders that an interruption left open.
+func (a *accounting) finish() {
+	for _, f := range a.open {
+		a.close(f)
+	}
+}
+
+// overlapping says whether any two of the spans have an instant in common. It
+// sorts them.
+func overlapping(spans []span) bool {
+	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+	for i := 1; i < len(spans); i++ {
+		if spans[i].from.Before(spans[i-1].to) { // no earlier one ended later, or we had returned
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,225 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// cell runs one strategy under load: fresh orders, switch, send, let the
+// stragglers end, audit, judge.
+func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
+	c := w.blank(s, catalog.NoFault, size)
+	m := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
+		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
+		return w.send(ctx, &c, p, size, func(a *accounting, _ *vegeta.Result) {
+			if w.cfg.attaches() && a.notOpen() != "" {
+				p.End()
+			}
+		})
+	}, warmup: func(ctx context.Context) error { return w.warmUp(ctx, size) }})
+	w.keep(&c, s, &m, nil)
+	c.conclude(m)
+	return c
+}
+
+// conclude judges the cell, the order and the lock apart.
+func (c *Cell) conclude(m measured) {
+	c.Verdict, c.Reason = judge(*c, m)
+	c.Exclusive = judgeLock(*c, m)
+}
+
+// workload is what is sent to the fresh orders of a cell.
+type workload struct {
+	setup  fleet.Setup
+	warmup func(ctx context.Context) error // nil: there is none
+	send   func(ctx context.Context, first int64) (*accounting, error)
+	hung   int  // grabs that never end, once it is over
+	killed bool // the instance is dead at which grabs were not answered
+}
+
+// blank is a cell that is about to be measured.
+func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
+	c := w.cfg.newCell(s, f)
+	c.Orders = size.Orders
+	if units := w.cfg.units(); units > 1 {
+		c.Sale = &Sale{Stock: units}
+	}
+	if size.Rate > 0 {
+		c.OfferedRPS = &size.Rate
+	}
+	if s.New != nil {
+		c.TTLMS, c.LeaseMS = new(millis(w.cfg.TTL)), new(millis(w.cfg.TTL))
+		c.WorkMS, c.WaitMS = new(millis(w.cfg.Work)), new(millis(w.cfg.Wait))
+	}
+	return c
+}
+
+// measured is what is known of a cell beyond its figures.
+type measured struct {
+	*accounting                // nil: it could not begin
+	evidence    check.Evidence // what its properties were judged by
+	invalid     string         // the first reason not to trust the cell; "": there is none
+	vacuous     string         // why targets could not have failed in it; "": they could
+	note        string         // more to be said of double-grabs
+}
+
+// measure fills in every figure of the cell that can be counted.
+func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *workload) (m measured) {
+	if err := w.prepare(ctx, s, c, of.setup); err != nil {
+		m.invalid = fmt.Sprintf("not measured: %v", err)
+		return m
+	}
+	if of.warmup != nil {
+		if err := of.warmup(ctx); err != nil {
+			m.invalid = fmt.Sprintf("not measured: the warm-up broke off: %v", err)
+			return m
+		}
+	}
+	first, err := w.orders.CreateStock(ctx, c.Orders, w.cfg.units())
+	if err != nil {
+		m.invalid = fmt.Sprintf("not measured: could not open orders: %v", err)
+		return m
+	}
+	if w.cfg.attaches() {
+		if err := w.lookFirst(ctx, first, c.Orders); err != nil {
+			m.invalid = fmt.Sprintf("not measured: %v", err)
+			return m
+		}
+	}
+	before, beforeErr := w.fleet.Counters(ctx)
+
+	m.accounting, err = of.send(ctx, first)
+	if m.accounting == nil {
+		m.invalid = fmt.Sprintf("not measured: %v", err)
+		return m
+	}
+	reasons := &invalidReasons{}
+	reasons.add(err, "interrupted")
+	if w.cfg.attaches() {
+		if m.invalid = m.notOpen(); m.invalid != "" {
+			c.answers(m.accounting)
+			c.countAnswers(m.accounting)
+			return m
+		}
+	}
+
+	after, err := w.fleet.Drain(context.WithoutCancel(ctx), of.hung, auditTimeout/2)
+	drained := !errors.Is(err, fleet.ErrNoMetrics)
+	if drained {
+		reasons.add(err, "grabs may still have been in flight")
+	} else if w.fleet.IsService() {
+		drained = w.fleet.Quiet(context.WithoutCancel(ctx), quietFor, auditTimeout/2)
+	}
+	drained = drained || of.killed
+	c.answers(m.accounting)
+	c.count(before, after, errors.Join(beforeErr, err))
+	m.evidence = w.audit(ctx, s, c, m.accounting, first, reasons)
+	if w.cfg.attaches() {
+		if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
+			reasons.first = doubt
+		}
+	}
+	if again := m.accounting.again; again > 0 {
+		m.note += fmt.Sprintf(", %d of them also by a driver who came when all others had been answered", again)
+	}
+	m.invalid = reasons.first
+	return m
+}
+
+// invalidReasons keeps the first reason not to trust a cell.
+type invalidReasons struct{ first string }
+
+func (r *invalidReasons) add(err error, what string) {
+	if err != nil && r.first == "" {
+		r.first = fmt.Sprintf("%s: %v", what, err)
+	}
+}
+
+// lease is for how long a lease lives in the cell, as far as we know.
+func (w *worker) lease(c *Cell) time.Duration {
+	if c.LeaseMS == nil {
+		return w.cfg.TTL
+	}
+	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
+}
+
+// prepare runs the fleet with the settings u and switches it to the strategy,
+// whose servers may have bounds of their own for a lease.
+func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
+	if err := w.fleet.Equip(ctx, u); err != nil {
+		return err
+	}
+	lease, err := w.fleet.Use(ctx, s.Name)
+	if lease > 0 {
+		c.LeaseMS = &lease
+	}
+	return err
+}
+
+// send sends requests and accounts for every answer. answered, if it is not
+// nil, is called with each, one at a time.
+func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
+	raw, err := w.journal.answers(c, w.suffix())
+	if err != nil {
+		return nil, err
+	}
+	size.Shape = w.fleet.Shape
+	a := newAccounting(size.Drivers, w.fleet.IDs(), size.Shape)
+	a.units = w.cfg.units()
+	var accountErr error
+	err = load.Attack(ctx, requests, size, func(res *vegeta.Result, due time.Time) {
+		accountErr = errors.Join(accountErr, a.add(res, due), raw.Encode(res))
+		if answered != nil {
+			answered(a, res)
+		}
+		w.progress.step("%d/%d requests, %d grabbed, %d errors", a.requests, requests.Requests(),
+			a.outcomes[grab.Grabbed], a.outcomes[grab.Failed]+a.outcomes[grab.Timeout])
+	})
+	a.finish()
+	if a.requests > 0 {
+		c.DurationS = new(a.lastEnd.Sub(a.began).Seconds())
+	}
+	return a, errors.Join(err, accountErr, raw.Close())
+}
+
+// answers fills in what the clients saw.
+func (c *Cell) answers(a *accounting) {
+	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
+	c.ContendedOrders = &a.contended
+	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, who comes when is arranged
+		c.Sale.sold(a, c.Orders)
+	}
+	c.Latency, c.LatencySent, c.OverTime = a.scheduled.Latency(), a.sent.Latency(), a.series.OverTime()
+	if c.Latency != nil {
+		ok := load.Held(c.Latency, c.LatencySent)
+		c.LoadHeld = &ok
+		sent := a.requests - a.errors[load.Refused] - a.errors[load.Interrupted]
+		c.CompletedRPS = new(float64(sent) / *c.DurationS)
+	}
+}
+
+// count fills in what the instances have counted between two looks. What
+// is unknown, because nothing counts or an instance was restarted, stays nil.
+func (c *Cell) count(before, after fleet.Counters, err error) {
+	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
+		return
+	}
+	if commands := after.RedisCommands - before.RedisCommands; !math.IsNaN(commands) {
+		c.RedisCommands, c.RedisCommandsPerRequest = new(int(commands)), new(commands/float64(c.Requests))
+	}
+	if statements := after.DBStatements - before.DBStatements; !math.IsNaN(statements) {
+		c.DBStatementsPerRequest = new(statements / float64(c.Requests))
+	}
+}

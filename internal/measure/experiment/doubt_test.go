@@ -1,0 +1,397 @@
+package experiment
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/target"
+
+	_ "github.com/glebarez/go-sqlite" // registers itself
+)
+
+// shop is a small service of somebody else's, with a ledger in SQLite. Without its knobs it
+// is right: the first driver has the order.
+type shop struct {
+	racy    bool          // it looks and writes without a lock
+	work    time.Duration // between the two
+	capable chan struct{} // so many grabs at a time; nil: any number
+	each    time.Duration // that any grab takes
+	used    func(order int64) bool
+	before  func(w http.ResponseWriter, order, driver int64) (answered bool)
+	answer  func(w http.ResponseWriter, won bool)
+	repeats bool          // it tells a winner again that he has won
+	late    time.Duration // after which a win gets into the ledger
+	last    bool          // the ledger keeps the last writer alone
+	loses   bool          // no win gets there
+
+	db  *sql.DB
+	mu  sync.Mutex
+	won map[int64]int64 // driver by order
+}
+
+func (s *shop) open(t *testing.T) (dsn string) {
+	path := filepath.Join(t.TempDir(), "shop.db")
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+	if err == nil {
+		db.SetMaxOpenConns(1)
+		_, err = db.Exec("CREATE TABLE wins (order_id BIGINT, driver_id BIGINT)")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if s.db = db; s.won == nil {
+		s.won = map[int64]int64{}
+	}
+	return "sqlite:" + path
+}
+
+func (s *shop) taken(order int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.won[order] > 0 || s.used != nil && s.used(order)
+}
+
+func (s *shop) has(order int64) (driver int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.won[order]
+}
+
+func (s *shop) write(order, driver int64) {
+	s.mu.Lock()
+	s.won[order] = driver
+	s.mu.Unlock()
+	if s.loses {
+		return
+	}
+	insert := func() {
+		if s.last {
+			_, _ = s.db.Exec("DELETE FROM wins WHERE order_id = ?", order)
+		}
+		_, _ = s.db.Exec("INSERT INTO wins VALUES (?, ?)", order, driver)
+	}
+	if s.late > 0 {
+		time.AfterFunc(s.late, insert)
+	} else {
+		insert()
+	}
+}
+
+var pathOfGrab = regexp.MustCompile(`^(?:/shop)?/(?:api/)?orders/(\d+)/grab$`)
+var driverOfGrab = regexp.MustCompile(`"driver_?[iI]d":(\d+)`)
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m := pathOfGrab.FindStringSubmatch(r.URL.Path)
+	if m == nil {
+		http.NotFound(w, r)
+		return
+	}
+	body := make([]byte, 100)
+	n, _ := r.Body.Read(body)
+	order, _ := strconv.ParseInt(m[1], 10, 64)
+	driver, _ := strconv.ParseInt(driverOfGrab.FindStringSubmatch(string(body[:n]))[1], 10, 64)
+	if s.before != nil && s.before(w, order, driver) {
+		return
+	}
+	if s.capable != nil {
+		s.capable <- struct{}{}
+		defer func() { <-s.capable }()
+	}
+	time.Sleep(s.each)
+	won := s.grab(order, driver) || s.repeats && s.has(order) == driver
+	switch {
+	case s.answer != nil:
+		s.answer(w, won)
+	case !won:
+		w.WriteHeader(http.StatusConflict)
+	}
+}
+
+var shopLock sync.Mutex
+
+func (s *shop) grab(order, driver int64) bool {
+	if !s.racy {
+		shopLock.Lock()
+		defer shopLock.Unlock()
+	}
+	if s.taken(order) {
+		return false
+	}
+	time.Sleep(s.work)
+	s.write(order, driver)
+	return true
+}
+
+func coded(w http.ResponseWriter, won bool) {
+	code := map[bool]int{true: 0, false: 1}[won]
+	fmt.Fprintf(w, `{"code":%d,"msg":"said"}`, code)
+}
+
+func failsBehindItsWrite(w http.ResponseWriter, won bool) {
+	w.WriteHeader(map[bool]int{true: http.StatusInternalServerError, false: http.StatusConflict}[won])
+}
+
+func resetsBehindItsWrite(w http.ResponseWriter, won bool) {
+	if won {
+		panic(http.ErrAbortHandler)
+	}
+	w.WriteHeader(http.StatusConflict)
+}
+
+// forgets is a shop that has forgotten its winners by the time a probe comes.
+func forgets(s *shop) *shop {
+	s.before = func(_ http.ResponseWriter, order, driver int64) bool {
+		if driver >= fleet.ProbeDriver {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.won, order)
+		}
+		return false
+	}
+	return s
+}
+
+const wins = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
+
+// Whatever a service does, it is not called safe unless it is.
+func TestServicesOfOthers(t *testing.T) {
+	rules := target.Spec{Grabbed: "json:.code==0", Taken: "json:.code==1"}
+	for _, tc := range []struct {
+		name    string
+		shop    *shop
+		spec    target.Spec
+		ledger  string // the query; "": there is none
+		change  func(*Config)
+		verdict catalog.Verdict
+		reasons []string
+	}{
+		{"right", &shop{}, target.Spec{}, "", nil, catalog.Safe, nil},
+		{"right, by the ledger", &shop{}, target.Spec{}, wins, nil, catalog.Safe, nil},
+		{"right, and writes late", &shop{late: 700 * time.Millisecond}, target.Spec{}, wins, nil, catalog.Safe, nil},
+		{"right, of another shape", &shop{answer: coded}, target.Spec{Path: "/api/orders/{order}/grab", Body: new(`{"driverId":{driver}}`), Grabbed: rules.Grabbed, Taken: rules.Taken}, "", nil, catalog.Safe, nil},
+		{"right, and slow by nature", &shop{each: 300 * time.Millisecond}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 1000, true }, catalog.Safe, nil},
+		{"no lock", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once"}},
+		{"no lock, by the ledger", &shop{racy: true, work: 100 * time.Millisecond}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
+
+		{"forgets its winners", forgets(&shop{}), target.Spec{}, "", nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once", "5 of them also by a driver who came when"}},
+		{"forgets its winners, by the ledger", forgets(&shop{late: 200 * time.Millisecond}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once, 5 of them also"}},
+		{"forgets its winners, by a ledger of the last writer", forgets(&shop{last: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
+		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers"}},
+		{"forgets its winners, which are told an error", forgets(&shop{answer: failsBehindItsWrite}), target.Spec{}, wins, nil, catalog.Unknown, []string{"stuck orders could not be counted"}},
+
+		{"fails behind its write", &shop{answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"5 answers may hide a grab: http 500 5", "-ledger-query"}},
+		{"fails behind its write, no lock", &shop{racy: true, work: 100 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"may hide a grab: http 500"}},
+		{"fails behind its write, no lock, by the ledger", &shop{racy: true, work: 100 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
+		{"fails, and writes late, no lock", &shop{racy: true, work: 100 * time.Millisecond, late: 200 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
+		{"fails behind its write, by the ledger", &shop{answer: failsBehindItsWrite}, target.Spec{}, wins, nil, catalog.Safe, nil},
+		{"breaks off behind its write", &shop{answer: resetsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"may hide a grab: reset"}},
+		{"breaks off behind its write, by the ledger", &shop{answer: resetsBehindItsWrite}, target.Spec{}, wins, nil, catalog.Unknown, []string{"5 requests were not answered", "-timeout"}},
+		{"some fail behind their write", &shop{racy: true, work: 100 * time.Millisecond, answer: func() func(http.ResponseWriter, bool) {
+			var mu sync.Mutex
+			n := 0
+			return func(w http.ResponseWriter, won bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				if n++; won && n%3 == 0 {
+					w.WriteHeader(http.StatusBadGateway)
+				} else if !won {
+					w.WriteHeader(http.StatusConflict)
+				}
+			}
+		}()}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once; at least, for"}},
+		{"says taken to the winner", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusConflict) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open"}},
+
+		{"orders that were used before", &shop{used: func(int64) bool { return true }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open", "used before", "-first-order"}},
+		{"orders that were used before, of another shape", &shop{used: func(int64) bool { return true }, answer: coded}, rules, "", nil, catalog.Unknown, []string{"is not open"}},
+		{"some orders were used before", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was told taken, and grabbed by nobody"}},
+		{"some orders were used before, by the ledger", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, wins, func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was told taken, and grabbed by nobody"}},
+		{"orders that were used before, and winners that are told again", func() *shop {
+			s := &shop{repeats: true, won: map[int64]int64{}}
+			for id := int64(101); id < 106; id++ {
+				s.won[id] = id % 7
+			}
+			return s
+		}(), target.Spec{}, "", nil, catalog.Unknown, []string{"asked again", "-open-orders"}},
+		{"fresh orders, and winners that are told again, by the ledger", &shop{repeats: true}, target.Spec{}, wins, nil, catalog.Safe, nil},
+		{"the ledger has rows before", &shop{}, target.Spec{}, wins, func(c *Config) { c.Target.FirstOrder = 99 }, catalog.Unknown, []string{"the ledger has 1 row of orders 99 to 103 before the load"}},
+		{"there are no such orders", &shop{before: func(w http.ResponseWriter, _, _ int64) bool {
+			w.WriteHeader(404)
+			fmt.Fprint(w, "no such order")
+			return true
+		}}, target.Spec{}, "", nil, catalog.Unknown, []string{"the answers are http 404", "(no such order)", "-path"}},
+
+		{"serves a tenth of the load", &shop{racy: true, each: 10 * time.Millisecond, capable: make(chan struct{}, 1)}, target.Spec{}, "", func(c *Config) { c.Orders, c.Rate, c.Together = 20, 1000, true }, catalog.Unknown, []string{"less than half", "-warmup"}},
+		{"sheds nine tenths of the load", &shop{before: func(w http.ResponseWriter, _, driver int64) bool {
+			if driver < 1e9 && driver%10 != 0 {
+				w.WriteHeader(http.StatusTooManyRequests)
+				return true
+			}
+			return false
+		}}, target.Spec{}, "", nil, catalog.Unknown, []string{"served 10 of 100 requests"}},
+		{"sheds nine tenths of the load, by the ledger", &shop{before: func(w http.ResponseWriter, _, driver int64) bool {
+			if driver < 1e9 && driver%10 != 0 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return true
+			}
+			return false
+		}}, target.Spec{}, wins, nil, catalog.Unknown, []string{"served 10 of 100 requests"}},
+
+		{"200 to everything", &shop{answer: coded}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once", "-grabbed 'json:.code==0'"}},
+		{"200 to everything, and half of the rules", &shop{answer: coded}, target.Spec{Grabbed: rules.Grabbed}, "", nil, catalog.Unknown, []string{"95 answers may hide a grab: http 200 95", `{"code":1,"msg":"said"}`, "-taken"}},
+		{"200 to everything, and rules that clash", &shop{answer: coded}, target.Spec{Taken: rules.Taken}, "", nil, catalog.Unknown, []string{"both grabbed and taken"}},
+		{"202 to everything", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusAccepted) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"100 answers may hide a grab: http 202"}},
+
+		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers: the ledger names fewer drivers", "last writer"}},
+		{"a ledger that has not all", &shop{loses: true}, target.Spec{}, wins, nil, catalog.Unknown, []string{"5 grabs were promised that the ledger does not have"}},
+		{"a ledger that fails", &shop{}, target.Spec{}, "SELECT order_id, driver_id / 0, FROM wins WHERE order_id BETWEEN ? AND ?", nil, "", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Scenarios[0].Config
+			cfg.Scenario, cfg.Seed, cfg.Out, cfg.OnLost = "rush", 1, t.TempDir(), grab.Abort
+			cfg.Orders, cfg.Rate, cfg.Timeout = 5, 0, 10*time.Second
+			cfg.Log = t.Output()
+			dsn := tc.shop.open(t)
+			tc.shop.write(99, 1)
+			if tc.ledger != "" {
+				cfg.Target.Database = target.Database{DSN: dsn, Query: tc.ledger}
+			}
+			cfg.Target.FirstOrder = 101
+			for range 2 {
+				s := httptest.NewServer(tc.shop)
+				t.Cleanup(s.Close)
+				cfg.Target.URLs = append(cfg.Target.URLs, s.URL+"/shop")
+			}
+			var err error
+			if cfg.Target.Shape, _, err = tc.spec.Compile(); err != nil {
+				t.Fatal(err)
+			}
+			if tc.change != nil {
+				tc.change(&cfg)
+			}
+			run, err := execute(t, t.Context(), cfg)
+			if tc.verdict == "" {
+				if err == nil || !strings.Contains(err.Error(), "the query failed") {
+					t.Errorf("%v; want what is wrong with the query", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := run.Cells[0]
+			if c.Verdict != tc.verdict {
+				t.Errorf("%s: %q; want %s", c.Verdict, c.Reason, tc.verdict)
+			}
+			for _, want := range tc.reasons {
+				if !strings.Contains(c.Reason, want) {
+					t.Errorf("%q says nothing of %q", c.Reason, want)
+				}
+			}
+			if err := run.Contradiction(); err != nil {
+				t.Error(err)
+			}
+			if c.RedisCommands != nil || c.DBStatementsPerRequest != nil || c.Overlaps != nil || c.WorkMS != nil || (tc.ledger == "") != (c.Grabs == nil) && c.CountedFrom == fromLedger {
+				t.Errorf("figures that nobody counted: %+v", c)
+			}
+			t.Log(c.Reason)
+		})
+	}
+}
+
+// What warms up is sent to orders of its own, and counts in no figure.
+func TestWarmup(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[int64]int{}
+	s := &shop{before: func(_ http.ResponseWriter, order, driver int64) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if driver < 1e9 {
+			seen[order]++
+		}
+		return false
+	}}
+	cfg := small(t, "")
+	cfg.Target.Database = target.Database{DSN: s.open(t), Query: wins}
+	cfg.Orders, cfg.Drivers, cfg.Rate, cfg.Together, cfg.Warmup = 4, 6, 500, true, 150*time.Millisecond
+	cfg.Target.FirstOrder = 101
+	for range 2 {
+		server := httptest.NewServer(s)
+		t.Cleanup(server.Close)
+		cfg.Target.URLs = append(cfg.Target.URLs, server.URL)
+	}
+	run, err := execute(t, t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := run.Cells[0]
+	if c.Verdict != catalog.Safe || c.Requests != 24 || *c.Grabs != 4 {
+		t.Errorf("%s (%s), %d requests, %d grabs; want safe, 24, 4", c.Verdict, c.Reason, c.Requests, *c.Grabs)
+	}
+	warm := 0
+	for id := int64(101); id <= 108; id++ {
+		if id <= 104 {
+			warm += seen[id]
+		} else if n := seen[id]; n != 6 {
+			t.Errorf("order %d was asked for %d times, want 6", id, n)
+		}
+	}
+	if warm == 0 {
+		t.Error("nothing was sent to warm up")
+	}
+}
+
+// Orders are opened by their owner's statements, in his database, before each load.
+func TestOpenOrdersBySQL(t *testing.T) {
+	s := &shop{}
+	cfg := small(t, "")
+	cfg.Target.Database = target.Database{DSN: s.open(t), Query: wins}
+	if _, err := s.db.Exec("INSERT INTO wins VALUES (103, 7), (200, 7)"); err != nil { // of an earlier run
+		t.Fatal(err)
+	}
+	cfg.Orders, cfg.Drivers, cfg.Rate, cfg.Target.FirstOrder = 5, 6, 0, 101
+	for range 2 {
+		server := httptest.NewServer(s)
+		t.Cleanup(server.Close)
+		cfg.Target.URLs = append(cfg.Target.URLs, server.URL)
+	}
+	for _, tc := range []struct {
+		sql  []string
+		want catalog.Verdict
+		says string
+	}{
+		{nil, catalog.Unknown, "the ledger has 1 row"},
+		{[]string{"sql: DELETE FROM nosuch"}, catalog.Unknown, "could not open orders"},
+		{[]string{"sql: DELETE FROM wins WHERE order_id BETWEEN {first} AND {last}"}, catalog.Safe, ""},
+	} {
+		var err error
+		if _, cfg.Target.Open, err = (target.Spec{OpenOrders: tc.sql}).Compile(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Out = t.TempDir()
+		run, err := execute(t, t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := run.Cells[0]; c.Verdict != tc.want || !strings.Contains(c.Reason, tc.says) {
+			t.Errorf("%q: %s (%s), want %s (…%s…)", tc.sql, c.Verdict, c.Reason, tc.want, tc.says)
+		}
+	}
+	var others int
+	if err := s.db.QueryRow("SELECT COUNT(*) FROM wins WHERE order_id = 200").Scan(&others); err != nil || others != 1 {
+		t.Errorf("%d rows of another order, %v; want the 1 that was there", others, err)
+	}
+}

@@ -1,0 +1,492 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+const (
+	injectionDrivers = 5 // after an order of one unit
+	injectionWork    = 5 * time.Millisecond
+	outlasting       = 12 * time.Second // a lease that outlasts what a service needs to reach its servers again
+)
+
+// injection is a cell under a fault: no rush, but an order for each point of a
+// grab at which the fault strikes. Their steps are put in order by holds and by
+// what the ledger says, so that the cell comes out the same every time.
+// fault.Fault says how one strikes.
+type injection struct {
+	*worker
+	strategy lock.Strategy
+	fault    fault.Fault
+	trail    trail
+	points   []fault.Point
+	cell     *Cell
+	workload workload
+
+	moments  []time.Duration // of points that are struck by time
+	prepared fault.Prepared
+	loses    bool  // the calls at the points lose their replies
+	spare    int64 // an order that no cell counts, for a service to show that it works
+
+	struck, other *fleet.Instance // where the faulted drivers grab, and the other one
+	bursts        *load.Bursts
+	first         int64      // order
+	next          int        // of the orders, from the first one on
+	contests      []*contest // that were struck, or were to be
+	windows       []window
+	undisturbed   []*contest
+
+	mu       sync.Mutex
+	answered map[load.Request]grab.Outcome
+}
+
+// inject runs a cell under a fault.
+func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cell {
+	under := w.under(f)
+	c := under.blank(s, f.Name, under.cfg.Load)
+	c.Struck = new(0)
+	under.prepareAndStrike(ctx, s, f, &c)
+	w.dirty = w.dirty || under.dirty
+	return c
+}
+
+// under is the worker with the settings that the fault needs, where the user has
+// not asked for others.
+func (w *worker) under(f fault.Fault) *worker {
+	under, asked := *w, w.cfg.Asked
+	cfg := &under.cfg
+	if !asked.TTL && !cfg.byTime() && (cfg.Service == nil || cfg.Service.Uses("ttl_ms")) {
+		cfg.TTL = f.TTL
+		if cfg.Service != nil && f.Severs {
+			cfg.TTL = max(f.TTL, outlasting)
+		}
+	}
+	if !asked.Wait { // contenders outlast any lease that was taken before
+		cfg.Wait = 2 * cfg.TTL
+	}
+	if !asked.Work {
+		cfg.Work = injectionWork
+	}
+	timeout := max(w.cfg.Timeout, 4*cfg.TTL+cfg.Wait)
+	if f.Course == fault.Never && !asked.Timeout { // only the client's time-out ends what hangs
+		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
+	}
+	cfg.Load = Load{Drivers: cfg.strikeDrivers(), Timeout: timeout}
+	return &under
+}
+
+// strikeDrivers is how many drivers come for each order under a fault: for each unit beyond
+// the first one more while it lasts and one more in the end, so that one more can be sold
+// than there are, whether those who came before have failed or not.
+func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
+
+// prepareAndStrike prepares the fault, measures the cell while it strikes, clears
+// up in any case, and judges.
+func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
+	in := &injection{
+		worker: w, strategy: s, fault: f, cell: c,
+		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
+		bursts: load.NewBursts(), answered: map[load.Request]grab.Outcome{},
+	}
+	choose, strike := in.choosePoints, in.strikeAndMeasure
+	if w.cfg.byTime() {
+		in.struck, in.other = in.other, in.struck // the first one opens orders, and may tell the ledger
+		choose, strike = in.chooseMoments, in.strikeByTime
+	}
+	var m measured
+	err := choose(ctx)
+	if err == nil {
+		m, err = strike(ctx)
+	}
+	switch {
+	case errors.Is(err, errUntouched):
+		c.Verdict, c.Reason, c.Expected, c.ExpectedExclusive = catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", f.Name, s.Name), nil, nil
+		return
+	case err != nil:
+		m.invalid = fmt.Sprintf("not measured: %v", err)
+	}
+	m.vacuous = "" // each point is judged for itself
+	in.judgePoints(&m)
+	c.conclude(m)
+}
+
+// choosePoints finds out at which points the fault can strike the strategy.
+func (in *injection) choosePoints(ctx context.Context) (err error) {
+	record := in.record
+	if in.cfg.Service != nil { // which opens the orders
+		record = in.recordService
+		if err := in.fleet.Equip(ctx, in.cfg.setup()); err != nil {
+			return err
+		}
+	}
+	in.trail, err = in.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
+	if err != nil {
+		return err
+	}
+	if t := in.trail.service; t != nil {
+		in.strategy.Needs = t.needs
+		if in.fault.Hits != 0 && in.fault.Hits&t.needs == 0 {
+			return errUntouched
+		}
+		if in.spare, err = in.orders.Create(ctx, 1); err != nil {
+			return err
+		}
+	}
+	all := in.trail.points()
+	in.points = slices.DeleteFunc(slices.Clone(all), func(p fault.Point) bool { return !in.fault.Reaches(p) })
+	if in.cfg.At != nil {
+		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.cfg.At.String() })
+	}
+	if len(in.points) == 0 {
+		return fmt.Errorf("%s strikes at none of its points: %s", in.fault.Name, names(all))
+	}
+	return nil
+}
+
+// errUntouched is why a cell is not run once the trail is known.
+var errUntouched = errors.New("it touches nothing that the service uses in a grab")
+
+func names(points []fault.Point) string {
+	texts := make([]string, len(points))
+	for i, p := range points {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// strikeAndMeasure runs the cell. Its error says that it could not begin.
+func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err error) {
+	if err := in.prepareFault(ctx); err != nil {
+		return m, err
+	}
+	together := in.together()
+	in.cell.Orders = len(in.prepared.Strikes)*(len(together)+len(in.points)) + 1
+	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.cfg.Load.Drivers
+	in.workload.setup = in.cfg.setup()
+	in.workload.setup.Control = true
+	in.workload.setup.Routes = in.routes()
+	in.workload.send = in.send
+
+	m = in.measure(ctx, in.strategy, in.cell, &in.workload)
+	if err := in.clear(ctx, in.prepared); err != nil {
+		in.dirty = true
+		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault was not healed: %v", err))
+	}
+	return m, nil
+}
+
+// prepareFault has the fault ready to strike.
+func (in *injection) prepareFault(ctx context.Context) (err error) {
+	target := fault.Target{Stack: in.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other}
+	if t := in.trail.service; t != nil {
+		target.Wire, target.Ledger = true, t.table
+	}
+	in.prepared, err = in.fault.Prepare(ctx, target)
+	in.loses = in.prepared.Loses
+	return err
+}
+
+// prepareAgain is for a fault that has struck, and cannot a second time.
+func (in *injection) prepareAgain(ctx context.Context) error {
+	if in.prepared.Close != nil {
+		done := in.prepared.Close
+		in.prepared.Close = nil
+		if err := done(ctx); err != nil {
+			return err
+		}
+	}
+	if err := in.prepareFault(ctx); err != nil {
+		return err
+	}
+	in.lead(in.routes()[0], in.routes()[1])
+	return nil
+}
+
+// lead has the instances of a service reach their servers by these ways.
+func (in *injection) lead(faulted, contender stack.Addresses) {
+	in.struck.Lead(faulted)
+	in.other.Lead(contender)
+}
+
+// routes are the ways by which the instances reach the servers.
+func (in *injection) routes() map[int]stack.Addresses {
+	return map[int]stack.Addresses{0: in.stack.Via(in.prepared.Faulted...), 1: in.stack.Via(in.prepared.Contender...)}
+}
+
+// together are the points that are struck at once: all of them, or each alone where it is
+// not known which driver a held call belongs to, or what else waits behind it.
+func (in *injection) together() [][]fault.Point {
+	if in.trail.service == nil {
+		return [][]fault.Point{in.points}
+	}
+	var each [][]fault.Point
+	for _, p := range in.points {
+		each = append(each, []fault.Point{p})
+	}
+	return each
+}
+
+// clear ends the instance whose work hangs, and the routes that were opened,
+// once they are in use no longer.
+func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
+	var errs []error
+	if in.workload.hung > 0 {
+		errs = append(errs, in.struck.Process().Stop(0))
+	}
+	if prepared.Close != nil {
+		if in.trail.service != nil {
+			in.lead(in.stack.Addresses, in.stack.Addresses)
+		} else {
+			errs = append(errs, in.fleet.Stop())
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+		defer cancel()
+		errs = append(errs, prepared.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// send strikes while its bursts are sent.
+func (in *injection) send(ctx context.Context, first int64) (*accounting, error) {
+	in.first = first
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var striking sync.WaitGroup
+	striking.Go(func() {
+		defer in.bursts.End()
+		strike := in.strikeAll
+		if in.cfg.byTime() {
+			strike = in.strikeAtMoments
+		}
+		if err := strike(ctx); err != nil {
+			// The calls that the instances hold must not go on in an order that is
+			// no longer controlled.
+			if in.fleet.Started() {
+				err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
+			}
+			stop(err)
+		}
+	})
+	size := in.cfg.Load
+	if !in.fleet.Ours {
+		size.Drivers = math.MaxInt // of an order: some come again and again
+	}
+	a, err := in.worker.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
+	striking.Wait()
+	if a != nil {
+		in.cell.Strikes = windowsOf(in.windows, a.began)
+	}
+	return a, err
+}
+
+// window is from when to when a fault struck; to is zero while it does.
+type window struct{ from, to time.Time }
+
+func windowsOf(windows []window, began time.Time) (since []Window) {
+	for _, w := range windows {
+		s := Window{FromMS: millis(w.from.Sub(began))}
+		if !w.to.IsZero() {
+			s.ToMS = new(millis(w.to.Sub(began)))
+		}
+		since = append(since, s)
+	}
+	return since
+}
+
+func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
+	req, err := load.ParseRequest(r.URL)
+	if err != nil {
+		return // the accounting reports it
+	}
+	outcome := classify(r, in.fleet.Shape).Outcome
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.answered[req] = outcome
+}
+
+// competed says whether as many drivers as there are units got as far as the lock beside
+// the faulted one: if fewer had, no unit too many could have been sold.
+func (in *injection) competed(c *contest) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.atLeastUnits(c.all(), func(r load.Request) bool {
+		return r != c.faulted && reached(in.answered[r])
+	})
+}
+
+// atLeastUnits says whether something holds of as many requests as an order has units.
+func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
+	n := 0
+	for _, r := range requests {
+		if holds(r) {
+			n++
+		}
+	}
+	return n >= in.cfg.units()
+}
+
+// strikeAll strikes at every point, in each way that the fault has. An order goes
+// before each, because nothing can be learnt where everything fails from the start,
+// and sessions are begun again that the strike before has ended. One comes after
+// them: whatever the fault has left behind, it must go well.
+func (in *injection) strikeAll(ctx context.Context) error {
+	struck := false
+	for n := range in.prepared.Strikes {
+		for _, points := range in.together() {
+			if struck && in.fault.Once && in.trail.service != nil {
+				if err := in.prepareAgain(ctx); err != nil {
+					return err
+				}
+			}
+			if err := in.withoutFault(ctx); err != nil {
+				return err
+			}
+			s := strike{injection: in}
+			for _, p := range points {
+				s.contests = append(s.contests, in.following(p))
+			}
+			in.contests = append(in.contests, s.contests...)
+			if err := s.run(ctx, in.prepared.Strikes[n]); err != nil {
+				return fmt.Errorf("experiment: the injection broke off: %w", err)
+			}
+			struck = true
+		}
+	}
+	return in.withoutFault(ctx)
+}
+
+// following is the contest for the next order.
+func (in *injection) following(p fault.Point) *contest {
+	in.next++
+	return in.contest(in.next-1, p)
+}
+
+// withoutFault has the next order be grabbed undisturbed.
+func (in *injection) withoutFault(ctx context.Context) error {
+	c := in.following(fault.Point{})
+	in.undisturbed = append(in.undisturbed, c)
+	s := strike{injection: in, contests: []*contest{c}}
+	if in.trail.service != nil {
+		in.struck.Watch(0, 0)
+		in.other.Watch(0, 0)
+	}
+	return s.withoutFault(ctx)
+}
+
+// contest is the drivers of one order, one of whom is struck at a point.
+type contest struct {
+	point      fault.Point
+	order      int64
+	faulted    load.Request   // at the struck instance
+	before     *load.Request  // has the lock before the faulted driver, at the other instance; nil: there is none
+	waiter     *load.Request  // to which it hands over, at the other instance; nil: there is none
+	contenders []load.Request // that come once the fault has struck, those at the other instance first
+	late       load.Request   // that comes when all is well again, at the other instance
+	last       []load.Request // that come when all others are answered, where there are several units
+	calls      int            // that are held at the point
+	queued     time.Time      // the faulted driver has made its last call before it waits
+	gone       bool           // before has released
+	came       time.Time      // a call is held at the point since then
+	answered   time.Time      // the faulted driver has been since then
+	struck     bool
+	hangs      bool      // the faulted driver is not answered any more
+	held       time.Time // a contender is held since then
+	freed      bool      // and no longer
+	again      time.Time // a contender has come again, or the first have been answered
+}
+
+func (in *injection) contest(n int, p fault.Point) *contest {
+	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
+	drivers := rand.New(rand.NewPCG(in.cfg.Seed, uint64(n))).Perm(in.cfg.strikeDrivers())
+	targets := []string{in.struck.URL}
+	for _, o := range in.fleet.Instances {
+		if o != in.struck {
+			targets = append(targets, o.URL)
+		}
+	}
+	for k, driver := range drivers {
+		r := load.Request{Target: targets[k%len(targets)], Order: c.order, Driver: int64(driver) + 1}
+		switch {
+		case k == 0:
+			c.faulted = r
+		case k == len(drivers)-1:
+			c.late = load.Request{Target: in.other.URL, Order: c.order, Driver: r.Driver}
+		case k >= len(drivers)-in.cfg.units():
+			c.last = append(c.last, load.Request{Target: in.other.URL, Order: c.order, Driver: r.Driver})
+		case k == 1 && p.Role == fault.Waiting:
+			c.before = &r
+		case k == 1 && p.Role == fault.HandingOver:
+			c.waiter = &r
+		default:
+			c.contenders = append(c.contenders, r)
+		}
+	}
+	// Requests at the struck instance are the faulted driver's: of others they cannot be told
+	// apart, and where several drivers write their calls would be struck, too.
+	if (!in.fleet.Ours || in.cfg.units() > 1) && p != (fault.Point{}) {
+		for i := range c.contenders {
+			c.contenders[i].Target = in.other.URL
+		}
+	}
+	slices.SortStableFunc(c.contenders, func(a, b load.Request) int {
+		return strings.Compare(in.place(a), in.place(b))
+	})
+	if in.tokensDecide(p) {
+		c.last = append(c.last, c.contenders[1:]...)
+		c.contenders = c.contenders[:1:1]
+	}
+	if in.fault.Course == fault.Released { // the same driver once more: a double tap
+		c.contenders[0].Driver = c.faulted.Driver
+	}
+	return c
+}
+
+// tokensDecide says whether a driver who has waited must go on when one contender alone has
+// claimed: his token is higher than the first one of a lock that has forgotten its counter, and
+// under a fence that is compared at the write alone not higher than a second one. With one unit
+// no second contender claims.
+func (in *injection) tokensDecide(p fault.Point) bool {
+	return in.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
+}
+
+// place sorts requests: those to the struck instance come last.
+func (in *injection) place(r load.Request) string {
+	if r.Target == in.struck.URL {
+		return "struck"
+	}
+	return "other"
+}
+
+// all are the drivers of the order.
+func (c *contest) all() []load.Request { return append(c.others(), c.last...) }
+
+// others are those who do not come last.
+func (c *contest) others() []load.Request {
+	all := append([]load.Request{c.faulted, c.late}, c.contenders...)
+	for _, r := range []*load.Request{c.before, c.waiter} {
+		if r != nil {
+			all = append(all, *r)
+		}
+	}
+	return all
+}

@@ -1,0 +1,413 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+)
+
+// sceneOf plays one cell, and checks what holds for each: it is as expected, its
+// fault struck as often as it says, by what the instances have recorded, and was
+// healed, and its verdict is the worst of its points and of the calm orders beside them.
+func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell {
+	t.Helper()
+	s, err := lock.Find(strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fault.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.inject(t.Context(), s, f)
+	if slices.ContainsFunc(c.Points, func(p Point) bool { return p.Struck == 0 }) {
+		c = l.inject(t.Context(), s, f) // beside other tests a driver may come too late to its point
+	}
+	if c.Expected == nil || c.Verdict != *c.Expected {
+		t.Errorf("verdict %s (%s), expected %v", c.Verdict, c.Reason, c.Expected)
+	}
+	if !c.AsExpected() {
+		t.Errorf("%s, expected %s", c.Said(), c.Claimed())
+	}
+	strikes := strikesOf(t, l)
+	worst, double := catalog.Safe, 0
+	for _, p := range c.Points {
+		if p.Struck == 0 || p.Struck != p.Strikes && c.Verdict == catalog.Safe {
+			t.Errorf("%s: struck %d of %d times", p.Point, p.Struck, p.Strikes)
+		}
+		at := p.Point
+		if _, rest, ok := strings.Cut(at, ": "); ok {
+			at = rest
+		}
+		if strikes[at] < p.Struck {
+			t.Errorf("%s: counted as struck %d times, and the instances recorded %d", p.Point, p.Struck, strikes[at])
+		}
+		double += *p.DoubleGrabs
+		if p.Verdict == catalog.Unsafe || p.Verdict == catalog.Stuck && worst == catalog.Safe {
+			worst = p.Verdict
+		}
+	}
+	if *c.DoubleGrabs > double { // where no fault has struck
+		worst = catalog.Unsafe
+	}
+	if c.Verdict != worst || *c.DoubleGrabs < double {
+		t.Errorf("%s with %d double-grabs, and its points come to %s with %d", c.Verdict, *c.DoubleGrabs, worst, double)
+	}
+	if len(c.Points) == 0 {
+		t.Error("no point was struck")
+	}
+	if c.Latency.P50 < c.LatencySent.P50 {
+		t.Errorf("half were answered after %v ms, and within %v ms of being sent", c.Latency.P50, c.LatencySent.P50)
+	}
+	if l.dirty {
+		t.Error("not healed")
+	}
+	return c
+}
+
+// strikesOf counts how often the instances of a worker were struck at each point, by
+// what they recorded of its last cell.
+func strikesOf(t *testing.T, l *worker) map[string]int {
+	t.Helper()
+	f, err := os.Open(l.journal.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	strikes := map[string]map[int64]bool{}
+	for e, err := range history.Decode(f) {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case e.Op == history.Cell:
+			clear(strikes)
+		case e.Op == history.Strike && strikes[e.Note] == nil:
+			strikes[e.Note] = map[int64]bool{e.Order: true}
+		case e.Op == history.Strike:
+			strikes[e.Note][e.Order] = true
+		}
+	}
+	counts := map[string]int{}
+	for at, orders := range strikes {
+		counts[at] = len(orders)
+	}
+	return counts
+}
+
+// openApart is open for tests that run side by side: the instances take any ports.
+func openApart(t *testing.T, cfg Config) *worker {
+	t.Helper()
+	l := open(t, cfg)
+	if err := l.fleet.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	l.fleet = l.newFleet(0)
+	if err := l.fleet.Equip(t.Context(), l.cfg.setup()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// proving is set for make prove, which has the time for all that a test may look at.
+var proving = os.Getenv("GRABLAB_PROVE") == "1"
+
+// Every fault strikes and is healed: one cell each, of a strategy that it breaks, so
+// that one which does nothing fails here. Afterwards an ordinary cell goes well.
+func TestFaults(t *testing.T) {
+	for _, tt := range []struct {
+		needs      lock.Backend
+		cells, too []CellName // too: those that take longer, under GRABLAB_PROVE alone
+	}{
+		{lock.Redis | lock.SQL, []CellName{
+			{"setnx-check", catalog.Slow},
+			{"watchdog", catalog.Pause},
+			{"setnx-expire", catalog.Crash},
+			{"setnx-fenced", catalog.RedisRestart}, // its lock lets two in, its order is safe
+			{"setnx-expire", catalog.RedisDown},
+			{"setnx", catalog.RedisFull},
+		}, []CellName{
+			{"setnx-nottl", catalog.Hang},
+			{"setnx", catalog.FailoverSplit},
+			{"setnx-getset", catalog.ClientClock},
+		}},
+		{lock.Redis | lock.SQL, []CellName{
+			{"setnx-fence-write", catalog.PartitionDB},
+			{"setnx", catalog.NodeClock},
+			{"setnx-nottl-no-cleanup", catalog.ReplyLost},
+			{"setnx", catalog.SlowDB},
+			{"setnx-getdel", catalog.LateRelease},
+			{"setnx-nottl-no-cleanup", catalog.Cancel},
+		}, []CellName{
+			{"watchdog", catalog.Partition},
+			{"setnx-del", catalog.Latency},
+		}},
+		{lock.Redis | lock.RedisTracking | lock.SQL, nil, []CellName{
+			{"redislock", catalog.Slow}, // which does not wait for a lock that is taken
+			{"rueidislock-1", catalog.RedisRestart},
+			{"redsync", catalog.Pause},
+			{"rueidislock", catalog.ClientClock}, // as the library's own clock
+		}},
+		{lock.RedisQuorum | lock.SQL | lock.SQLLocks, []CellName{
+			{"redlock", catalog.RedisRestartMost},
+			{"mysql-getlock-split", catalog.DBRestart},
+		}, []CellName{
+			{"redlock", catalog.Amnesia},
+			{"redlock-long-ttl", catalog.RedisDownMost},
+			{"redlock-miswired", catalog.Failover},
+		}},
+	} {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			if proving {
+				tt.cells = append(tt.cells, tt.too...)
+			}
+			if len(tt.cells) == 0 {
+				t.Skip("GRABLAB_PROVE=1 strikes these")
+			}
+			cfg := small(t, stack.Local, tt.cells[0].Strategy)
+			cfg.Stack.Needs = tt.needs
+			l := openApart(t, cfg)
+			for _, cell := range tt.cells {
+				t.Run(cell.String(), func(t *testing.T) { sceneOf(t, l, cell.Strategy, cell.Fault) })
+			}
+			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != catalog.Safe {
+				t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
+			}
+		})
+	}
+}
+
+// The embedded stack shows the same of what it can.
+func TestFaultsOnTheEmbeddedStack(t *testing.T) {
+	t.Parallel()
+	cfg := small(t, stack.Embedded, "setnx")
+	l := openApart(t, cfg)
+	cells := []CellName{{"setnx-fenced", catalog.Slow}, {"mutex", catalog.Crash}}
+	if proving {
+		cells = append(cells, CellName{"setnx", catalog.Pause}, CellName{"setnx", catalog.NodeClock})
+	}
+	for _, cell := range cells {
+		t.Run(cell.String(), func(t *testing.T) { sceneOf(t, l, cell.Strategy, cell.Fault) })
+	}
+}
+
+// interrupted are the faults whose scenes are interrupted.
+func interrupted() []catalog.Fault {
+	if proving {
+		return []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.ClientClock, catalog.Latency}
+	}
+	return []catalog.Fault{catalog.RedisDown}
+}
+
+// A scene that is interrupted when its fault has struck leaves nothing of it:
+// the next cell of the worker goes well.
+func TestInterruptedScene(t *testing.T) {
+	t.Parallel()
+	cfg := small(t, stack.Embedded, "setnx")
+	l := openApart(t, cfg)
+	for _, name := range interrupted() {
+		t.Run(string(name), func(t *testing.T) {
+			ctx, interrupt := context.WithCancelCause(t.Context())
+			f, err := fault.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			prepare := f.Prepare
+			f.Prepare = func(ctx context.Context, target fault.Target) (fault.Prepared, error) {
+				prepared, err := prepare(ctx, target)
+				strike := prepared.Strikes[0].Do
+				prepared.Strikes[0].Do = func(ctx context.Context, lease time.Duration) (heal stack.Heal, err error) {
+					defer interrupt(errors.New("Ctrl-C"))
+					if strike == nil { // it struck before
+						return nil, nil
+					}
+					return strike(ctx, lease)
+				}
+				return prepared, err
+			}
+			c := l.inject(ctx, cfg.Strategies[0], f)
+			if c.Verdict != catalog.Unknown || c.Reason == "" || l.dirty {
+				t.Errorf("verdict %s (%s), dirty %v", c.Verdict, c.Reason, l.dirty)
+			}
+			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != catalog.Safe {
+				t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
+			}
+		})
+	}
+}
+
+// A point that no driver comes to has shown nothing.
+func TestFaultThatNeverStrikes(t *testing.T) {
+	t.Parallel()
+	cfg := small(t, stack.Embedded, "mutex")
+	l := openApart(t, cfg)
+	f, err := fault.Find(catalog.Slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.trails.get("mysql-cas", func() (trail, error) {
+		return ourTrail(map[fault.Role][]control.Call{fault.Alone: {
+			{Phase: tap.Read, N: 1, Target: tap.DB}, {Phase: tap.Claim, N: 1, Target: tap.DB}, {Phase: tap.Release, N: 1000, Target: tap.DB},
+		}}), nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	cas, err := lock.Find("mysql-cas")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.inject(t.Context(), cas, f)
+	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "did not strike: before release 1000; after release 1000") || c.Exclusive != nil {
+		t.Errorf("%s (%s), exclusive %v", c.Verdict, c.Reason, c.Exclusive)
+	}
+	for _, p := range c.Points {
+		if missing := strings.Contains(p.Point, "release"); missing != (p.Verdict == catalog.Unknown) {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// Orders of two units are struck likewise: the same cells break, and each that is not safe
+// shows one unit too many, or one that nobody can have.
+func TestFaultsOfSeveralUnits(t *testing.T) {
+	t.Parallel()
+	cells := []CellName{{"mysql-cas", catalog.Pause}, {"redis-stock", catalog.RedisRestart}}
+	if proving {
+		cells = append(cells, CellName{"redis-stock", catalog.Crash}, CellName{"none", catalog.Slow}, CellName{"setnx", catalog.Pause}, CellName{"setnx-fenced", catalog.Pause},
+			CellName{"setnx-fence-write", catalog.Slow}, CellName{"handoff", catalog.RedisRestart}, CellName{"redis-stock-returned", catalog.Crash})
+	}
+	oversold := regexp.MustCompile("[3-9] of 2 units sold")
+	cfg := small(t, stack.Embedded, "setnx")
+	cfg.Stock = 2
+	l := openApart(t, cfg)
+	for _, cell := range cells {
+		t.Run(cell.String(), func(t *testing.T) {
+			c := sceneOf(t, l, cell.Strategy, cell.Fault)
+			if c.Sale == nil || c.Sale.SoldOutMS != nil || c.Sale.InOrder != nil {
+				t.Fatalf("of the sale is known %+v", c.Sale)
+			}
+			for _, p := range c.Points {
+				switch {
+				case p.Unsold == nil:
+					t.Errorf("%s: how many were left is not known", p.Point)
+				case p.Verdict == catalog.Safe && *p.Unsold > 0, p.Verdict == catalog.Stuck && *p.Unsold != *p.StuckOrders:
+					t.Errorf("%s is %s with %d left", p.Point, p.Verdict, *p.Unsold)
+				case p.Verdict != catalog.Safe && p.FailureMode == "":
+					t.Errorf("%s is %s, and nothing explains it", p.Point, p.Verdict)
+				}
+			}
+			if c.Verdict == catalog.Safe {
+				return
+			}
+			switch story := c.Timeline; {
+			case story == nil || story.Units != 2:
+				t.Errorf("%s is explained by %+v", c.Verdict, story)
+			case c.Verdict == catalog.Unsafe && !oversold.MatchString(story.Steps[len(story.Steps)-1].True):
+				t.Errorf("the timeline ends with %+v", story.Steps[len(story.Steps)-1])
+			}
+		})
+	}
+}
+
+// Where fewer drivers come than could buy a unit too many, no verdict is given; nor where a
+// unit is left that a fresh driver would get.
+func TestFewerDriversThanUnits(t *testing.T) {
+	in := &injection{worker: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, answered: map[load.Request]grab.Outcome{}}
+	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, faulted: load.Request{Order: 1, Driver: 1}, late: load.Request{Order: 1, Driver: 2}}
+	c.contenders = []load.Request{{Order: 1, Driver: 3}, {Order: 1, Driver: 4}}
+	in.contests = []*contest{c}
+	for _, tt := range []struct {
+		reached, rows int
+		stuck         []int64
+		want          catalog.Verdict
+	}{
+		{3, 2, nil, catalog.Safe}, {2, 2, nil, catalog.Safe}, {1, 2, nil, catalog.Unknown}, {3, 1, nil, catalog.Unknown},
+		{3, 1, []int64{1}, catalog.Stuck}, {1, 3, nil, catalog.Unsafe}, {0, 0, nil, catalog.Unknown},
+	} {
+		clear(in.answered)
+		in.answered[c.faulted] = grab.Grabbed
+		for i, r := range append([]load.Request{c.late}, c.contenders...) {
+			in.answered[r] = grab.Failed
+			if i < tt.reached {
+				in.answered[r] = grab.Taken
+			}
+		}
+		e := check.Evidence{Units: 2, Stuck: tt.stuck}
+		for i := range tt.rows {
+			e.Ledger = append(e.Ledger, order.Grab{Order: 1, Driver: int64(i) + 1})
+		}
+		if p := in.row("after read", e, nil); p.Verdict != tt.want {
+			t.Errorf("%d drivers came and %d rows: %s, want %s", tt.reached, tt.rows, p.Verdict, tt.want)
+		}
+	}
+}
+
+// Who comes for an order: with one unit five drivers, some at the struck instance; with each
+// further one two more, and all but the faulted driver at the other instance.
+func TestDriversOfAContest(t *testing.T) {
+	struck, other := &fleet.Instance{URL: "http://struck"}, &fleet.Instance{URL: "http://other"}
+	alone, waiting := fault.Point{Point: fault.AfterRead}, fault.Point{Role: fault.Waiting, Point: fault.AfterRead}
+	for _, tt := range []struct {
+		name              string
+		units             int
+		point             fault.Point
+		guard             order.Guard
+		course            fault.Course
+		contenders, atOne int // of them, at the struck instance
+		last              int
+	}{
+		{"one unit", 1, alone, order.Naive, fault.AfterHeal, 3, 1, 0},
+		{"one unit, one who waits", 1, waiting, order.FenceWrite, fault.AfterHeal, 2, 1, 0},
+		{"two units", 2, alone, order.Naive, fault.AfterHeal, 4, 0, 1},
+		{"two units, one who waits", 2, waiting, order.Naive, fault.AfterHeal, 3, 0, 1},
+		{"two units, and the tokens decide", 2, waiting, order.FenceWrite, fault.AfterHeal, 1, 0, 3},
+		{"two units, and the first token writes first", 2, alone, order.FenceWrite, fault.AfterHeal, 4, 0, 1},
+		{"three units, released late", 3, alone, order.FenceWrite, fault.Released, 5, 0, 2},
+		{"twenty units", 20, alone, order.Fenced, fault.Killed, 22, 0, 19},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := &injection{
+				worker: &worker{cfg: Config{Stock: tt.units, Seed: 7}, fleet: &fleet.Fleet{Instances: []*fleet.Instance{struck, other}, Ours: true}},
+				struck: struck, other: other, cell: &Cell{Guard: tt.guard}, fault: fault.Fault{Course: tt.course}, first: 1,
+			}
+			c := in.contest(0, tt.point)
+			atStruck, seen := 0, map[int64]bool{}
+			for _, r := range c.contenders {
+				if r.Target == struck.URL {
+					atStruck++
+				}
+			}
+			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.last) != tt.last || c.faulted.Target != struck.URL || c.late.Target != other.URL {
+				t.Errorf("%d contenders, %d of them at the struck instance, %d last, of %+v", len(c.contenders), atStruck, len(c.last), c)
+			}
+			for _, r := range c.all() {
+				seen[r.Driver] = true
+			}
+			want := in.cfg.strikeDrivers()
+			if tt.course == fault.Released { // one of them comes twice
+				want--
+			}
+			if len(c.all()) != in.cfg.strikeDrivers() || len(seen) != want {
+				t.Errorf("%d requests of %d drivers, want %d of %d", len(c.all()), len(seen), in.cfg.strikeDrivers(), want)
+			}
+		})
+	}
+}

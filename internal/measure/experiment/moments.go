@@ -1,0 +1,223 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/wait"
+)
+
+// Targets whose calls cannot be held are struck by time: at moments that are spread over
+// the time that an undisturbed grab takes.
+const (
+	momentCount = 8
+	momentTries = 6 // at most, for a grab that is in flight then
+	momentRuns  = 5 // dry runs by which the time is measured, after one that warms up
+)
+
+// timed are the faults that need nothing but a process.
+var timed = []catalog.Fault{catalog.Pause, catalog.Crash}
+
+const momentPrefix = "moment "
+
+// IsMoment says whether the point is a time since the grab was sent, and no step of it.
+func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
+
+// byTime says whether faults strike processes of targets.
+func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
+
+// checkMoments refuses strikes that could not be made as they are asked for.
+func (cfg Config) checkMoments(at *fleet.Fleet) error {
+	faults := func(f catalog.Fault) bool {
+		return slices.ContainsFunc(cfg.specs(at), func(s *cellSpec) bool { return s.Fault == f })
+	}
+	switch {
+	case !cfg.byTime():
+		return nil
+	case !slices.ContainsFunc(timed, faults):
+		return fmt.Errorf("%w: -target-pid has no effect: of the faults pause and crash alone strike a process", fleet.ErrRefused)
+	case faults(catalog.Pause) && at.Foreign && cfg.Target.Lease == 0:
+		return fmt.Errorf("%w: pause needs -lease D, for how long their lock lives without renewal: it must last longer than that", fleet.ErrRefused)
+	case faults(catalog.Crash) && len(cfg.theirStrategies(at)) > 1:
+		return fmt.Errorf("%w: crash kills a target for good, and only its owner can start it again: name one strategy with -strategies, "+
+			"start it anew behind that run, and go on with the next", fleet.ErrRefused)
+	}
+	return nil
+}
+
+// chooseMoments finds out how long an undisturbed grab takes, and whether the process that
+// is to be struck is the one that serves it.
+func (in *injection) chooseMoments(ctx context.Context) error {
+	lease, err := in.fleet.Use(ctx, in.strategy.Name)
+	if err != nil {
+		return err
+	}
+	if in.fault.Stops && lease == 0 && in.cfg.Target.Lease == 0 && !in.fleet.Known() {
+		return errors.New("for how long must a pause last? Say with -lease D for how long their lock lives without renewal")
+	}
+	if lease > 0 {
+		in.cell.LeaseMS = &lease
+	}
+	in.cfg.Load.Timeout = max(in.cfg.Load.Timeout, 4*in.lease(in.cell)) // a client must outlast a pause
+	if in.spare, err = in.orders.Create(ctx, 1+1+momentRuns); err != nil {
+		return err
+	}
+	if err := in.struck.Works(ctx, in.spare, dryStep); err != nil {
+		return err
+	}
+	took, err := in.timeGrab(ctx, in.spare+1)
+	if err != nil {
+		return fmt.Errorf("dry run: %w", err)
+	}
+	if in.fault.Stops {
+		if err := in.checkServes(ctx, took); err != nil {
+			return err
+		}
+	}
+	n := momentCount
+	if in.fault.Course == fault.Killed {
+		n = 1 // nobody starts it again
+	}
+	for i := range n {
+		at := took * time.Duration(2*i+1) / time.Duration(2*n)
+		in.moments = append(in.moments, at)
+		in.points = append(in.points, fault.Point{Moment: fmt.Sprintf("%s%d of %d (%.1f of %.1f ms)", momentPrefix, i+1, n, millis(at), millis(took))})
+	}
+	return nil
+}
+
+// timeGrab is how long an undisturbed grab takes: the shortest of some, for one that is
+// quicker than that has ended before the last moments.
+func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, error) {
+	shortest := time.Duration(math.MaxInt64)
+	for n := range int64(1 + momentRuns) {
+		began := time.Now()
+		outcome, err := in.struck.Grab(ctx, first+n, n)
+		if err == nil && outcome != grab.Grabbed {
+			err = fmt.Errorf("order %d should be open, and the answer is %s", first+n, outcome)
+		}
+		if err != nil {
+			return 0, err
+		}
+		if n > 0 {
+			shortest = min(shortest, time.Since(began))
+		}
+	}
+	return shortest, nil
+}
+
+// checkServes stops the process for a moment: nothing may answer then in its place.
+func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
+	if err := in.struck.Signal(proc.Stop); err != nil {
+		return err
+	}
+	wait.For(ctx, together) // for all its threads to stop
+	answered := make(chan error, 1)
+	go func() {
+		_, err := in.struck.Grab(ctx, in.spare, 0)
+		answered <- err
+	}()
+	wait.For(ctx, max(3*took, 3*together))
+	early := len(answered) > 0
+	if err := errors.Join(in.struck.Signal(proc.Continue), <-answered, context.Cause(ctx)); err != nil {
+		return err
+	}
+	if early {
+		return fmt.Errorf("process %d was stopped, and %s answered all the same: name the processes that serve, none before or behind them, in the order of -targets",
+			in.cfg.Target.PIDs[len(in.cfg.Target.PIDs)-1], in.struck.URL)
+	}
+	return nil
+}
+
+// strikeByTime is strikeAndMeasure where nothing but a process can be struck.
+func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
+	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Faulted: in.struck, Contender: in.other}); err != nil {
+		return m, err
+	}
+	in.cell.Orders = 2*momentTries*len(in.points) + 1
+	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.cfg.Load.Drivers
+	in.workload.setup, in.workload.send = in.cfg.setup(), in.send
+	in.workload.killed = in.fault.Course == fault.Killed
+	return in.measure(ctx, in.strategy, in.cell, &in.workload), nil
+}
+
+// strikeAtMoments strikes at every moment, on another order if the grab has ended before.
+func (in *injection) strikeAtMoments(ctx context.Context) error {
+	for i, p := range in.points {
+		for try := 1; ; try++ {
+			if err := in.withoutFault(ctx); err != nil {
+				return err
+			}
+			s := strike{injection: in, contests: []*contest{in.following(p)}}
+			done, err := s.runAt(ctx, in.moments[i])
+			if err != nil {
+				return fmt.Errorf("experiment: the injection broke off: %w", err)
+			}
+			if done || try == momentTries {
+				in.contests = append(in.contests, s.contests...)
+				break
+			}
+			in.undisturbed = append(in.undisturbed, s.contests...)
+		}
+	}
+	var err error
+	if in.fault.Course != fault.Killed {
+		err = in.withoutFault(ctx)
+	}
+	in.cell.Orders = in.next // those that were not needed are not looked at
+	return err
+}
+
+// runAt strikes at a moment. done: it has, or cannot once more.
+func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
+	defer func() { err = errors.Join(err, s.heal(ctx)) }()
+	c := s.contests[0]
+	s.bursts.Send([]load.Request{c.faulted})
+	if !wait.For(ctx, at) {
+		return false, context.Cause(ctx)
+	}
+	var steps []step
+	if !s.isAnswered(c.faulted) {
+		if err := doing(s.prepared.Strikes[0].Do)(s, ctx); err != nil {
+			return false, err
+		}
+		wait.For(ctx, together) // for an answer that was on its way
+		done = s.fault.Course == fault.Killed
+		if c.struck = s.inFlight(c.faulted); c.struck {
+			*s.cell.Struck++
+			done = true
+		}
+	}
+	if c.struck {
+		steps = []step{(*strike).sendContenders, (*strike).awaitContenders}
+	} else {
+		steps = []step{(*strike).heal, (*strike).sendContenders}
+	}
+	steps = append(steps, (*strike).heal, (*strike).sendLate, (*strike).awaitAnswers)
+	for _, step := range steps {
+		if err := step(s, ctx); err != nil {
+			return false, err
+		}
+	}
+	return done, nil
+}
+
+// inFlight says whether the grab had not ended before its process was struck: it is not
+// answered, or broke off with a process that was killed.
+func (s *strike) inFlight(r load.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	outcome, answered := s.answered[r]
+	return !answered || s.fault.Course == fault.Killed && !reached(outcome)
+}

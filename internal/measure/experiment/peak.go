@@ -1,0 +1,286 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/target"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+const (
+	peakFirst = 200.0 // requests/s of the first step
+	peakStep  = 2 * time.Second
+	peakFine  = 1.1 // two rates that lie closer than this are not told apart
+)
+
+// lockless is the control: the grab that a lock stands around.
+const lockless = "none"
+
+// peak searches the highest rate that a strategy holds. The cell's figures are those
+// of the highest step that held.
+func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
+	var (
+		best, bad *Cell // bad: the first step that was unsafe or left an order stuck
+		last      Cell
+	)
+	search := w.search(ctx, func(size Load) Cell {
+		last = w.cell(ctx, s, size)
+		if w.isHeld(last) {
+			best = new(last)
+		}
+		if bad == nil && (last.Verdict == catalog.Unsafe || last.Verdict == catalog.Stuck) {
+			bad = new(last)
+		}
+		return last
+	})
+	if best == nil {
+		best = &last
+	} else if best.Grabs != nil {
+		search.GrabsPerS = new(float64(*best.Grabs) / *best.DurationS)
+	}
+	best.Peak = search
+	if bad != nil {
+		best.Verdict, best.Reason = bad.Verdict, fmt.Sprintf("at %.0f/s %s", *bad.OfferedRPS, bad.Reason)
+	}
+	return *best
+}
+
+// search doubles the rate until a step is not held, then halves the interval, in
+// proportion, until the budget is spent. A step that was not held is tried once more,
+// for the machine may have been busy with something else.
+func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
+	var (
+		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
+		low    = 0.0         // the highest rate that held
+		high   = math.Inf(1) // the lowest that did not
+		end    = time.Now().Add(w.cfg.Budget)
+		rate   = peakFirst
+		again  bool
+	)
+	for ctx.Err() == nil && high/low > peakFine && (len(search.Steps) == 0 || time.Now().Before(end)) {
+		size := w.cfg.Load
+		size.Rate = rate
+		size.Orders = max(1, int(rate*peakStep.Seconds())/size.Drivers)
+		attempt := try(size)
+		step := PeakStep{RPS: rate, Held: w.isHeld(attempt)}
+		if attempt.Latency != nil {
+			step.P99MS, step.P99SentMS = &attempt.Latency.P99, &attempt.LatencySent.P99
+		}
+		step.Failed = attempt.Outcomes[grab.Failed] + attempt.Outcomes[grab.Timeout]
+		search.Steps = append(search.Steps, step)
+		w.progress.say("  %s", step)
+		switch {
+		case step.Held:
+			low, again = rate, false
+		case !again:
+			again = true
+			continue
+		default:
+			high, again = rate, false
+		}
+		if rate = nextRate(low, high); rate < 1 {
+			break
+		}
+	}
+	search.HeldRPS = low
+	return search
+}
+
+// nextRate doubles while nothing has failed, halves while nothing has held,
+// and in between takes the geometric middle.
+func nextRate(low, high float64) float64 {
+	switch {
+	case math.IsInf(high, 1):
+		return low * 2
+	case low == 0:
+		return high / 2
+	default:
+		return math.Round(math.Sqrt(low * high))
+	}
+}
+
+// bareEndpoint is a path of the instances that costs them no more than HTTP; "": none is
+// known.
+func (w *worker) bareEndpoint() string {
+	switch {
+	case w.cfg.Service != nil:
+		return w.cfg.Service.Ready
+	case len(w.cfg.Target.URLs) > 0 && !w.fleet.Known():
+		return ""
+	default:
+		return "/healthz"
+	}
+}
+
+// bare searches the highest rate that the bare endpoint holds: what the load generator
+// and HTTP come to, without a grab. nil: there is no such endpoint, or it was interrupted.
+func (w *worker) bare(ctx context.Context) (*Bare, error) {
+	path := w.bareEndpoint()
+	if path == "" {
+		return nil, nil
+	}
+	query := "?{order}" // the shape of a grab names its order
+	if strings.Contains(path, "?") {
+		query = "&{order}"
+	}
+	shape, _, err := target.Spec{Method: http.MethodGet, Path: path + query, Body: new("")}.Compile()
+	if err != nil {
+		return nil, fmt.Errorf("experiment: the endpoint %s: %w", path, err)
+	}
+	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
+		return nil, err
+	}
+	w.progress.say("GET %s", path)
+	var failed error
+	search := w.search(ctx, func(size Load) Cell {
+		var c Cell
+		size.Shape = shape
+		a := newAccounting(size.Drivers, w.fleet.IDs(), shape)
+		err := load.Attack(ctx, load.NewPlan(w.fleet.URLs(), 1, size.Orders, size.Drivers, w.cfg.Seed), size, func(r *vegeta.Result, due time.Time) {
+			failed = errors.Join(failed, a.add(r, due))
+		})
+		a.finish()
+		if a.requests > 0 && err == nil {
+			c.DurationS = new(a.lastEnd.Sub(a.began).Seconds())
+			c.answers(a)
+		}
+		return c
+	})
+	if failed != nil || ctx.Err() != nil {
+		return nil, failed
+	}
+	return &Bare{Endpoint: "GET " + path, Peak: *search}, nil
+}
+
+// The limits of a rate.
+const (
+	ByGenerator = "load generator"
+	ByInstances = "instances"
+	ByLock      = "lock"
+)
+
+// limit fills in what limited each search, as far as the searches of a run tell: the
+// control is what the same grab holds without a lock, the bare endpoint what the load
+// generator and HTTP hold without a grab.
+func (r *Run) limit() {
+	var bare, none *Peak
+	if r.Bare != nil {
+		bare = &r.Bare.Peak
+		bare.LimitedBy, bare.LimitReason = limitOfBare(bare)
+	}
+	i := slices.IndexFunc(r.Cells, func(c Cell) bool { return c.Strategy == lockless && c.Peak != nil })
+	if i >= 0 {
+		none = r.Cells[i].Peak
+	}
+	for _, c := range r.Cells {
+		if c.Peak == nil {
+			continue
+		}
+		s, err := lock.Find(c.Strategy)
+		locks := err != nil || s.Excludes != catalog.NoExclusion
+		c.Peak.LimitedBy, c.Peak.LimitReason = limitOf(c.Peak, none, bare, locks)
+	}
+}
+
+const unlimited = "the search ended before a rate was not held"
+
+// limitOfBare is what limited the search of the bare endpoint.
+func limitOfBare(p *Peak) (limit, why string) {
+	switch failed := p.failed(); {
+	case failed == nil:
+		return "", unlimited
+	case failed.late(p.P99MS):
+		return ByGenerator, failed.whyLate()
+	default:
+		return ByInstances, fmt.Sprintf("at %.0f/s they answered too late, or not", failed.RPS)
+	}
+}
+
+// limitOf is what limited a search, and why that is said; "": it is not known.
+func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
+	failed := p.failed()
+	if failed == nil {
+		return "", unlimited
+	}
+	above := func(other *Peak) bool { return other.HeldRPS > peakFine*failed.RPS }
+	switch {
+	case failed.late(p.P99MS):
+		return ByGenerator, failed.whyLate()
+	case locks && none != nil && above(none):
+		return ByLock, fmt.Sprintf("without a lock %.0f/s was held, with it %.0f/s was not", none.HeldRPS, failed.RPS)
+	case bare != nil && !above(bare) && bare.LimitedBy != "":
+		return bare.LimitedBy, fmt.Sprintf("the bare endpoint held no more than %.0f/s", bare.HeldRPS)
+	case none == nil && locks:
+		return "", "there is no control without a lock"
+	case bare == nil:
+		return "", "there is no bare endpoint to tell the load generator from the instances"
+	case !above(bare):
+		return "", "the search over the bare endpoint ended before a rate was not held"
+	case p == none || !locks:
+		return ByInstances, fmt.Sprintf("the bare endpoint held %.0f/s, the grab without a lock failed at %.0f/s", bare.HeldRPS, failed.RPS)
+	default:
+		return ByInstances, fmt.Sprintf("without a lock no more than %.0f/s was held either", none.HeldRPS)
+	}
+}
+
+// failed is the lowest rate that was not held; nil: every rate was. Of the two attempts at
+// it the later counts.
+func (p *Peak) failed() *PeakStep {
+	var lowest *PeakStep
+	for i, s := range p.Steps {
+		if !s.Held && s.RPS > p.HeldRPS && (lowest == nil || s.RPS <= lowest.RPS) {
+			lowest = &p.Steps[i]
+		}
+	}
+	return lowest
+}
+
+// late says whether the step was not held because requests were not sent in time: those
+// that were sent were answered in time.
+func (s PeakStep) late(bound float64) bool {
+	return s.Failed == 0 && s.P99SentMS != nil && *s.P99SentMS <= bound
+}
+
+func (s PeakStep) whyLate() string {
+	return fmt.Sprintf("at %.0f/s it sent too late: counted from sending, the p99 was %.1f ms", s.RPS, *s.P99SentMS)
+}
+
+// String is "400/s: p99 12.3 ms, held".
+func (s PeakStep) String() string {
+	what := "not held"
+	if s.Held {
+		what = "held"
+	}
+	if s.P99MS == nil {
+		return fmt.Sprintf("%.0f/s: no answers", s.RPS)
+	}
+	return fmt.Sprintf("%.0f/s: p99 %.1f ms, %s", s.RPS, *s.P99MS, what)
+}
+
+// timerNoise is by how many milliseconds the two load.Histogram part on a busy
+// machine although nothing queues.
+const timerNoise = 2.0
+
+// isHeld says whether a step held its rate: every request was answered, the
+// load was held to within what a timer can tell, and the 99th percentile kept
+// its bound.
+func (w *worker) isHeld(c Cell) bool {
+	return c.Latency != nil &&
+		(*c.LoadHeld || c.Latency.P99-c.LatencySent.P99 < timerNoise) &&
+		c.Latency.P99 <= millis(w.cfg.Peak.P99) &&
+		c.Outcomes[grab.Failed] == 0 && c.Outcomes[grab.Timeout] == 0
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

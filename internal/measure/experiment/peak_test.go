@@ -1,0 +1,95 @@
+package experiment
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/stack"
+)
+
+// searched is a search that held low, and failed at high: with so many errors, and a p99
+// counted from sending.
+func searched(low, high, sentP99 float64, errors int) *Peak {
+	p := &Peak{HeldRPS: low, P99MS: 100, Steps: []PeakStep{{RPS: low, P99MS: new(9.0), P99SentMS: new(9.0), Held: true}}}
+	for range 2 {
+		p.Steps = append(p.Steps, PeakStep{RPS: high, P99MS: new(900.0), P99SentMS: &sentP99, Failed: errors})
+	}
+	return p
+}
+
+func TestLimits(t *testing.T) {
+	endless := &Peak{HeldRPS: 6400, P99MS: 100, Steps: []PeakStep{{RPS: 6400, Held: true}}}
+	for name, tt := range map[string]struct {
+		strategy, none, bare *Peak
+		lockless             bool
+		want, why            string
+	}{
+		"the lock":                        {searched(400, 800, 500, 0), searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), false, ByLock, "without a lock 3200/s was held, with it 800/s was not"},
+		"the lock, without an endpoint":   {searched(400, 800, 500, 0), searched(3200, 3600, 500, 0), nil, false, ByLock, "without a lock"},
+		"the instances":                   {searched(3000, 3300, 500, 0), searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), false, ByInstances, "without a lock no more than 3200/s"},
+		"faster than none, which writes":  {searched(3600, 4000, 500, 0), searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), false, ByInstances, "no more than 3200/s"},
+		"the control":                     {nil, searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), true, ByInstances, "the bare endpoint held 6400/s"},
+		"no lock, and slower than none":   {searched(400, 800, 500, 0), searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), true, ByInstances, "failed at 800/s"},
+		"the load generator, which lags":  {searched(3000, 3300, 40, 0), searched(6400, 7000, 500, 0), searched(9000, 9900, 500, 0), false, ByGenerator, "at 3300/s it sent too late"},
+		"but not where answers fail":      {searched(400, 800, 40, 3), searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), false, ByLock, "without a lock"},
+		"as the bare endpoint: generator": {searched(6000, 6400, 500, 0), searched(6000, 6400, 500, 0), searched(6400, 7000, 20, 0), false, ByGenerator, "the bare endpoint held no more than 6400/s"},
+		"as the bare endpoint: HTTP":      {searched(6000, 6400, 500, 0), searched(6000, 6400, 500, 0), searched(6400, 7000, 500, 0), false, ByInstances, "the bare endpoint held no more than 6400/s"},
+		"not reached":                     {endless, searched(3200, 3600, 500, 0), searched(6400, 7000, 500, 0), false, "", "ended before"},
+		"the endpoint's not reached":      {searched(6000, 6400, 500, 0), searched(6000, 6400, 500, 0), endless, false, "", "the bare endpoint ended before"},
+		"no control":                      {searched(400, 800, 500, 0), nil, searched(6400, 7000, 500, 0), false, "", "no control"},
+		"no endpoint":                     {searched(3000, 3300, 500, 0), searched(3200, 3600, 500, 0), nil, false, "", "no bare endpoint"},
+		"nothing held":                    {&Peak{P99MS: 100, Steps: []PeakStep{{RPS: 200, P99SentMS: new(500.0)}, {RPS: 100, P99SentMS: new(500.0)}}}, searched(3200, 3600, 500, 0), nil, false, ByLock, "with it 100/s was not"},
+	} {
+		run := &Run{}
+		if tt.bare != nil {
+			run.Bare = &Bare{Peak: *tt.bare}
+		}
+		if tt.none != nil {
+			run.Cells = append(run.Cells, Cell{Strategy: lockless, Peak: tt.none})
+		}
+		strategy := "setnx"
+		if tt.lockless {
+			strategy = "mysql-cas"
+		}
+		of := tt.none
+		if tt.strategy != nil {
+			of = tt.strategy
+			run.Cells = append(run.Cells, Cell{Strategy: strategy, Peak: tt.strategy})
+		}
+		run.limit()
+		if of.LimitedBy != tt.want || !strings.Contains(of.LimitReason, tt.why) {
+			t.Errorf("%s: limited by %q (%s), want %q (%s)", name, of.LimitedBy, of.LimitReason, tt.want, tt.why)
+		}
+	}
+}
+
+// A short search has its control and the bare endpoint beside it, whoever asked for them.
+func TestPeak(t *testing.T) {
+	cfg := small(t, stack.Embedded, "setnx")
+	for _, s := range Scenarios {
+		if s.Name == "peak" {
+			cfg.Scenario, cfg.Load, cfg.Peak, cfg.Work, cfg.TTL, cfg.Wait = s.Name, s.Config.Load, s.Config.Peak, s.Config.Work, s.Config.TTL, s.Config.Wait
+		}
+	}
+	cfg.Budget = time.Second
+	cfg.Drivers = 4
+	run, err := execute(t, t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := namesOf(run.Cells); got != "none/none setnx/none" {
+		t.Fatalf("cells %s", got)
+	}
+	// How much it holds is the machine's affair: beside other tests not even the first rate.
+	if run.Bare == nil || run.Bare.Endpoint != "GET /healthz" || len(run.Bare.Steps) == 0 || run.Bare.LimitReason == "" {
+		t.Fatalf("bare: %+v", run.Bare)
+	}
+	for _, c := range run.Cells {
+		if c.Peak == nil || len(c.Peak.Steps) == 0 || c.Peak.LimitReason == "" {
+			t.Errorf("%s: %+v", c.Strategy, c.Peak)
+		}
+		t.Logf("%s: %.0f/s, limited by %q: %s", c.Strategy, c.Peak.HeldRPS, c.Peak.LimitedBy, c.Peak.LimitReason)
+	}
+	t.Logf("%s: %.0f/s, limited by %q: %s", run.Bare.Endpoint, run.Bare.HeldRPS, run.Bare.LimitedBy, run.Bare.LimitReason)
+}

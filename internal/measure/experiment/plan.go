@@ -1,0 +1,168 @@
+package experiment
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+)
+
+// CellName names a cell of the table.
+type CellName struct {
+	Strategy string
+	Fault    catalog.Fault
+}
+
+// String is strategy/fault.
+func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
+
+// Plan is the cells of a run in the order of its table: strategies down, faults
+// across; of these the ones that Only names, if it names any.
+func (cfg Config) Plan() []CellName {
+	var plan []CellName
+	for _, s := range cfg.specs(nil) {
+		plan = append(plan, s.CellName)
+	}
+	return plan
+}
+
+// cellSpec says what a cell of the table is, and holds it once it has run.
+type cellSpec struct {
+	CellName
+	strategy lock.Strategy
+	cell     *Cell // nil: it has not run
+}
+
+// specs of the run. Which strategies targets have is known once they are attached.
+func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
+	strategies, faults := cfg.Strategies, cfg.Faults
+	if cfg.attaches() {
+		strategies = cfg.theirStrategies(at)
+	}
+	strategies = cfg.withControl(strategies, at)
+	if len(faults) == 0 {
+		faults = []catalog.Fault{catalog.NoFault}
+	}
+	var specs []*cellSpec
+	for _, s := range strategies {
+		for _, f := range faults {
+			name := CellName{s.Name, f}
+			if len(cfg.Only) == 0 || slices.Contains(cfg.Only, name) {
+				specs = append(specs, &cellSpec{CellName: name, strategy: s})
+			}
+		}
+	}
+	return specs
+}
+
+// withControl has the control among the strategies of a search for the peak, in front
+// where it was not asked for. Targets have it if they are ours.
+func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []lock.Strategy {
+	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
+	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 || cfg.attaches() && (at == nil || !at.Known()) {
+		return strategies
+	}
+	s, err := lock.Find(lockless)
+	if err != nil {
+		return strategies
+	}
+	if cfg.attaches() {
+		s.Needs = 0
+	}
+	return append([]lock.Strategy{s}, strategies...)
+}
+
+// excuse is the cell that is not run, with the reason; nil: it is to be run.
+func (cfg Config) excuse(s *cellSpec) *Cell {
+	if s.Fault == catalog.NoFault {
+		return nil
+	}
+	if why := cannot[s.Fault]; why != "" && cfg.attaches() {
+		return cfg.notRun(s, catalog.NA, why)
+	}
+	if cfg.byTime() && !slices.Contains(timed, s.Fault) {
+		return cfg.notRun(s, catalog.NA, "it strikes what stands around a service, and these targets were started elsewhere; -service starts one behind proxies")
+	}
+	f, err := fault.Find(s.Fault)
+	if err != nil {
+		return cfg.notRun(s, catalog.Unknown, err.Error())
+	}
+	if !f.Touches(s.strategy) {
+		return cfg.notRun(s, catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
+	}
+	if why := f.Refused(cfg.Stack.Kind, runtime.GOOS); why != "" {
+		return cfg.notRun(s, catalog.Unknown, "not run: "+why)
+	}
+	return nil
+}
+
+// notRun is a cell in which nothing was counted.
+func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
+	c := cfg.newCell(s.strategy, s.Fault)
+	c.Verdict, c.Reason = v, why
+	if v == catalog.NA {
+		c.Expected, c.ExpectedExclusive = nil, nil
+	}
+	return &c
+}
+
+// newCell is a cell before anything was counted. A foreign service, whose
+// settings are not known, has no New.
+func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
+	c := Cell{
+		Strategy: s.Name, Fault: f,
+		CountedFrom: fromAnswers, Outcomes: noOutcomes(), Errors: map[string]int{}, ServedBy: map[string]int{},
+	}
+	c.Expected, c.ExpectedExclusive = cfg.expected(s, f)
+	if cfg.Expect != nil {
+		c.Expected, c.ExpectedExclusive = cfg.wanted(s.Name, f), nil
+	}
+	if cfg.attaches() { // what goes on inside is not seen from without
+		c.ExpectedExclusive = nil
+	}
+	if s.New != nil {
+		c.Guard, c.OnLost = s.GuardedBy(cfg.Guard), cfg.OnLost
+	}
+	return c
+}
+
+// coordinators take long to start and need much memory: the first worker alone
+// has them.
+const coordinators = lock.ZooKeeper | lock.Etcd
+
+// queue is the cells that several workers are to run. It is safe for concurrent use.
+type queue struct {
+	mu   sync.Mutex
+	left []*cellSpec
+}
+
+// newQueue puts those first that only the first worker can serve.
+func newQueue(specs []*cellSpec) *queue {
+	var first, rest []*cellSpec
+	for _, s := range specs {
+		if s.strategy.Needs&coordinators != 0 {
+			first = append(first, s)
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	return &queue{left: append(first, rest...)}
+}
+
+// take is the next cell for a worker with these servers; nil: there is none.
+func (q *queue) take(serves lock.Backend) *cellSpec {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.IndexFunc(q.left, func(s *cellSpec) bool { return s.strategy.Needs&^serves == 0 })
+	if i < 0 {
+		return nil
+	}
+	s := q.left[i]
+	q.left = slices.Delete(q.left, i, i+1)
+	return s
+}

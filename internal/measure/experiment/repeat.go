@@ -1,0 +1,226 @@
+package experiment
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/measure/stat"
+	"grablab/internal/testbed/load"
+)
+
+// Repetition is what a cell without a fault came to in one of several times that it was
+// run. Two of them may differ by ten times and more, by who happened to wait behind whom:
+// one alone is no cost of a strategy.
+type Repetition struct {
+	Verdict                 catalog.Verdict `json:"verdict"`
+	Exclusive               *string         `json:"exclusive"`
+	Latency                 *load.Latency   `json:"latency_ms"`
+	LatencySent             *load.Latency   `json:"latency_sent_ms"`
+	LoadHeld                *bool           `json:"load_held"`
+	CompletedRPS            *float64        `json:"completed_rps"`
+	GrabsPerS               *float64        `json:"grabs_per_s"` // ledger rows
+	RedisCommandsPerRequest *float64        `json:"redis_commands_per_request"`
+	DBStatementsPerRequest  *float64        `json:"db_statements_per_request"`
+	Sale                    *Sale           `json:"sale,omitempty"` // of orders of several units only
+}
+
+func (c Cell) repetition() Repetition {
+	r := Repetition{
+		Verdict: c.Verdict, Exclusive: c.Exclusive, Latency: c.Latency, LatencySent: c.LatencySent, LoadHeld: c.LoadHeld, CompletedRPS: c.CompletedRPS,
+		RedisCommandsPerRequest: c.RedisCommandsPerRequest, DBStatementsPerRequest: c.DBStatementsPerRequest, Sale: c.Sale,
+	}
+	if c.Grabs != nil && c.DurationS != nil && *c.DurationS > 0 {
+		r.GrabsPerS = new(float64(*c.Grabs) / *c.DurationS)
+	}
+	return r
+}
+
+// rounds lists the cells as often as they have still to be run, in rounds: every strategy
+// once, in an order that the seed shuffles, so that no strategy has the quieter part of
+// the machine's day. What is run once keeps its order.
+func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	for round := range max(1, repeat) {
+		from := len(all)
+		for _, s := range specs {
+			if s.times() <= round {
+				all = append(all, s)
+			}
+		}
+		if repeat > 1 {
+			random.Shuffle(len(all)-from, func(i, j int) { all[from+i], all[from+j] = all[from+j], all[from+i] })
+		}
+	}
+	return all
+}
+
+// times is how often the cell has been run from beginning to end.
+func (s *cellSpec) times() int {
+	switch {
+	case s.cell == nil || s.cell.Interrupted:
+		return 0
+	case len(s.cell.Repetitions) > 0:
+		return len(s.cell.Repetitions)
+	default:
+		return 1
+	}
+}
+
+// first is the cell as the first of several repetitions.
+func (c Cell) first() Cell {
+	c.Repetitions = []Repetition{c.repetition()}
+	c.Reason = inRepetition(1, c.Reason)
+	return c
+}
+
+func inRepetition(n int, reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return fmt.Sprintf("in repetition %d: %s", n, reason)
+}
+
+// again is the cell of several repetitions, with one more. What was counted is added up,
+// a figure is the median, a verdict the worst; a repetition that was interrupted is none.
+func (c Cell) again(next Cell) Cell {
+	if next.Interrupted {
+		return c
+	}
+	times := len(c.Repetitions) + 1
+	sum := c
+	sum.Repetitions = append(slices.Clone(c.Repetitions), next.repetition())
+	if gravity(next.Verdict) > gravity(c.Verdict) {
+		sum.Verdict, sum.Reason = next.Verdict, inRepetition(times, next.Reason)
+		sum.Timeline = next.Timeline
+	}
+	sum.Exclusive = bothExclusive(c.Exclusive, next.Exclusive)
+	sum.Orders, sum.Requests = c.Orders+next.Orders, c.Requests+next.Requests
+	sum.Outcomes, sum.Errors, sum.ServedBy = added(c.Outcomes, next.Outcomes), added(c.Errors, next.Errors), added(c.ServedBy, next.ServedBy)
+	for _, n := range []struct{ sum, next **int }{
+		{&sum.Grabs, &next.Grabs}, {&sum.OrdersGrabbed, &next.OrdersGrabbed}, {&sum.DoubleGrabs, &next.DoubleGrabs},
+		{&sum.OrdersDoubleGrabbed, &next.OrdersDoubleGrabbed}, {&sum.StuckOrders, &next.StuckOrders}, {&sum.PhantomGrabs, &next.PhantomGrabs},
+		{&sum.UnacknowledgedGrabs, &next.UnacknowledgedGrabs}, {&sum.Overlaps, &next.Overlaps}, {&sum.NearMisses, &next.NearMisses},
+		{&sum.ContendedOrders, &next.ContendedOrders}, {&sum.RedisCommands, &next.RedisCommands},
+	} {
+		*n.sum = both(*n.sum, *n.next, func(a, b int) int { return a + b })
+	}
+	if next.CountedFrom == fromAnswers {
+		sum.CountedFrom = fromAnswers
+	}
+	sum.LowerBound = c.LowerBound || next.LowerBound
+	if next.BeliefGapMS != nil && (c.BeliefGapMS == nil || *next.BeliefGapMS > *c.BeliefGapMS) {
+		sum.BeliefGapMS = next.BeliefGapMS
+	}
+	sum.DurationS = both(c.DurationS, next.DurationS, func(a, b float64) float64 { return a + b })
+	sum.LoadHeld = both(c.LoadHeld, next.LoadHeld, func(a, b bool) bool { return a && b })
+	sum.Latency = medianLatency(sum.Repetitions, func(r Repetition) *load.Latency { return r.Latency })
+	sum.LatencySent = medianLatency(sum.Repetitions, func(r Repetition) *load.Latency { return r.LatencySent })
+	for _, f := range []struct {
+		sum **float64
+		of  func(Repetition) *float64
+	}{
+		{&sum.CompletedRPS, func(r Repetition) *float64 { return r.CompletedRPS }},
+		{&sum.RedisCommandsPerRequest, func(r Repetition) *float64 { return r.RedisCommandsPerRequest }},
+		{&sum.DBStatementsPerRequest, func(r Repetition) *float64 { return r.DBStatementsPerRequest }},
+	} {
+		*f.sum = nil
+		if values := Over(sum.Repetitions, f.of); len(values) > 0 {
+			*f.sum = new(stat.Median(values).Median)
+		}
+	}
+	sum.Checks = worstChecks(c.Checks, next.Checks)
+	sum.Sale = c.Sale.again(next.Sale, sum.Repetitions)
+	return sum
+}
+
+// gravity orders verdicts as judge does.
+func gravity(v catalog.Verdict) int {
+	return slices.Index([]catalog.Verdict{catalog.Safe, catalog.Unknown, catalog.Stuck, catalog.Unsafe}, v)
+}
+
+// bothExclusive: one repetition in which two were inside is enough, and all are needed to
+// say that none were.
+func bothExclusive(a, b *string) *string {
+	switch {
+	case a != nil && *a == No || b != nil && *b == No:
+		return new(No)
+	case a == nil || b == nil:
+		return nil
+	default:
+		return a
+	}
+}
+
+// both is nil where one is: what is unknown in part is unknown.
+func both[T any](a, b *T, with func(a, b T) T) *T {
+	if a == nil || b == nil {
+		return nil
+	}
+	return new(with(*a, *b))
+}
+
+func added[K comparable](a, b map[K]int) map[K]int {
+	sum := maps.Clone(a)
+	for k, n := range b {
+		if sum == nil {
+			sum = map[K]int{}
+		}
+		sum[k] += n
+	}
+	return sum
+}
+
+// Over is a figure of every repetition in which it is known.
+func Over(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
+	for _, r := range repetitions {
+		if x := of(r); x != nil {
+			values = append(values, *x)
+		}
+	}
+	return values
+}
+
+// medianLatency has the median of each percentile, and the extremes of all; nil where no
+// repetition was answered.
+func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) *load.Latency {
+	at := func(f func(load.Latency) float64) []float64 {
+		return Over(repetitions, func(r Repetition) *float64 {
+			if l := of(r); l != nil {
+				return new(f(*l))
+			}
+			return nil
+		})
+	}
+	median := func(f func(load.Latency) float64) float64 { return stat.Median(at(f)).Median }
+	least := at(func(l load.Latency) float64 { return l.Min })
+	if len(least) == 0 {
+		return nil
+	}
+	return &load.Latency{
+		Min: slices.Min(least), Max: slices.Max(at(func(l load.Latency) float64 { return l.Max })),
+		Mean: median(func(l load.Latency) float64 { return l.Mean }), P50: median(func(l load.Latency) float64 { return l.P50 }),
+		P90: median(func(l load.Latency) float64 { return l.P90 }), P99: median(func(l load.Latency) float64 { return l.P99 }),
+		P999: median(func(l load.Latency) float64 { return l.P999 }),
+	}
+}
+
+// worstChecks says of each property what the worse of two repetitions says.
+func worstChecks(a, b []check.Verdict) []check.Verdict {
+	worst := slices.Clone(a)
+	order := []check.Result{check.Pass, check.Unknown, check.Fail}
+	for _, v := range b {
+		i := slices.IndexFunc(worst, func(w check.Verdict) bool { return w.Property == v.Property })
+		switch {
+		case i < 0:
+			worst = append(worst, v)
+		case cmp.Compare(slices.Index(order, v.Result), slices.Index(order, worst[i].Result)) > 0:
+			worst[i] = v
+		}
+	}
+	return worst
+}

@@ -1,0 +1,159 @@
+package experiment
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+)
+
+// played is a cell in which n of 10 orders were grabbed, each once, and all took ms.
+func played(n int, ms float64) Cell {
+	l := &load.Latency{Min: ms / 2, Mean: ms, P50: ms, P90: ms, P99: ms, P999: ms, Max: 2 * ms}
+	return Cell{
+		Strategy: "setnx", Fault: catalog.NoFault, Verdict: catalog.Safe, Exclusive: new(Yes), Orders: 10, Requests: 100, CountedFrom: fromLedger,
+		Outcomes: map[grab.Outcome]int{grab.Grabbed: n, grab.Taken: 100 - n}, Errors: map[string]int{}, ServedBy: map[string]int{"a": 100},
+		Grabs: &n, OrdersGrabbed: &n, DoubleGrabs: new(0), OrdersDoubleGrabbed: new(0), StuckOrders: new(0), Overlaps: new(0),
+		Latency: l, LatencySent: l, LoadHeld: new(true), CompletedRPS: new(ms * 10), DurationS: new(2.0), RedisCommandsPerRequest: new(ms),
+		Checks: []check.Verdict{{Property: catalog.OneWinner, Result: check.Pass}},
+	}
+}
+
+func TestRepetitionsMakeACell(t *testing.T) {
+	double := played(8, 300)
+	double.Verdict, double.Reason, double.Grabs, double.DoubleGrabs, double.OrdersDoubleGrabbed = catalog.Unsafe, "1 of 10", new(9), new(1), new(1)
+	double.Exclusive, double.Overlaps, double.LoadHeld = new(No), nil, new(false)
+	double.Checks = []check.Verdict{{Property: catalog.OneWinner, Result: check.Fail}}
+	double.Errors = map[string]int{"reset": 2}
+	cut := played(1, 9)
+	cut.Interrupted = true
+
+	c := played(10, 1).first().again(double).again(cut).again(played(9, 2))
+	if len(c.Repetitions) != 3 || c.Interrupted {
+		t.Fatalf("%+v", c.Repetitions)
+	}
+	if c.Verdict != catalog.Unsafe || c.Reason != "in repetition 2: 1 of 10" || *c.Exclusive != No || c.Checks[0].Result != check.Fail || *c.LoadHeld {
+		t.Errorf("%s, %q, %s, %v", c.Verdict, c.Reason, *c.Exclusive, c.Checks)
+	}
+	if c.Orders != 30 || c.Requests != 300 || *c.Grabs != 28 || *c.OrdersGrabbed != 27 || *c.DoubleGrabs != 1 || *c.DurationS != 6 ||
+		!maps.Equal(c.Outcomes, map[grab.Outcome]int{grab.Grabbed: 27, grab.Taken: 273}) || c.Errors["reset"] != 2 || c.ServedBy["a"] != 300 {
+		t.Errorf("%+v", c)
+	}
+	if c.Overlaps != nil {
+		t.Errorf("%d overlaps, though one repetition could not count them", *c.Overlaps)
+	}
+	if l := c.Latency; l.P50 != 2 || l.P99 != 2 || l.Min != 0.5 || l.Max != 600 || *c.CompletedRPS != 20 || *c.RedisCommandsPerRequest != 2 {
+		t.Errorf("%+v, %v, %v", l, *c.CompletedRPS, *c.RedisCommandsPerRequest)
+	}
+	if r := c.Repetitions[1]; r.Verdict != catalog.Unsafe || r.Latency.P50 != 300 || *r.GrabsPerS != 4.5 {
+		t.Errorf("%+v", r)
+	}
+	if err := c.contradiction(); err != nil {
+		t.Error(err)
+	}
+	// That the lock was exclusive is known of all repetitions, or not.
+	unseen := played(9, 1)
+	unseen.Exclusive = nil
+	if c := played(9, 1).first().again(unseen); c.Exclusive != nil {
+		t.Errorf("exclusive %s", *c.Exclusive)
+	}
+}
+
+// Cells without a fault are run in rounds, and one under a fault once. A run that was
+// interrupted goes on with the repetitions that it lacks.
+func TestRepeat(t *testing.T) {
+	var began []string
+	play := func(w *worker, _ context.Context, s *cellSpec) Cell {
+		if s.Fault == catalog.NoFault {
+			began = append(began, s.Strategy)
+			if want := (len(began)-1)/3 + 1; w.repetition != want {
+				t.Errorf("%s is repetition %d, want %d", s, w.repetition, want)
+			}
+		}
+		c := played(10, float64(len(began)))
+		c.Strategy, c.Fault = s.Strategy, s.Fault
+		return c
+	}
+	r := matrix(t, "none,mutex,setnx", "none,pause", play)
+	r.cfg.Repeat = 4
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	r.save = func(run *Run) error {
+		if len(began) == 7 {
+			stop()
+		}
+		if run.Complete {
+			t.Error("complete, before all repetitions")
+		}
+		return nil
+	}
+	if err := r.fill(t, ctx); err == nil {
+		t.Fatal("it was not interrupted")
+	}
+	resumed := matrix(t, "none,mutex,setnx", "none,pause", func(_ *worker, _ context.Context, s *cellSpec) Cell {
+		if s.Fault == catalog.NoFault {
+			began = append(began, s.Strategy)
+		}
+		c := played(10, 1)
+		c.Strategy, c.Fault = s.Strategy, s.Fault
+		return c
+	})
+	resumed.cfg.Repeat, resumed.cfg.Resume = 4, r.run
+	if err := resumed.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !resumed.run.Complete {
+		t.Error("not complete")
+	}
+	for _, c := range resumed.run.Cells {
+		want := 4
+		if c.Fault != catalog.NoFault {
+			want = 0
+		}
+		if len(c.Repetitions) != want {
+			t.Errorf("%s/%s has %d repetitions, want %d", c.Strategy, c.Fault, len(c.Repetitions), want)
+		}
+	}
+	if len(began) != 12 {
+		t.Fatalf("%v", began)
+	}
+	orders := map[string]bool{}
+	for round := range slices.Chunk(began[:6], 3) {
+		orders[round[0]+round[1]+round[2]] = true
+		if slices.Sort(round); !slices.Equal(round, []string{"mutex", "none", "setnx"}) {
+			t.Errorf("a round of %v", round)
+		}
+	}
+}
+
+// Two real repetitions, each with a file of its own.
+func TestRepeatedCell(t *testing.T) {
+	cfg := small(t, stack.Embedded, "setnx")
+	cfg.Repeat = 2
+	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := run.Cells[0]
+	if len(c.Repetitions) != 2 || c.Verdict != catalog.Safe || c.Orders != 40 || *c.OrdersGrabbed != 40 || run.Config.Repeat != 2 {
+		t.Errorf("%+v", c)
+	}
+	for _, r := range c.Repetitions {
+		if r.Latency == nil || r.Latency.P50 <= 0 || *r.GrabsPerS <= 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	for _, name := range []string{"setnx-none.vegeta.bin", "setnx-none-2.vegeta.bin"} {
+		if info, err := os.Stat(filepath.Join(cfg.Out, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

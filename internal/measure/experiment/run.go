@@ -1,0 +1,369 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/service/version"
+	"grablab/internal/testbed/fleet"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Execute runs every cell of cfg. It hands what it has to save after each of them;
+// when ctx ends it winds up, and returns what it has with the cause. Any other
+// error is one of the harness: a backend that fails under load is a finding,
+// and its cell says so.
+func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
+	r := newRunner(cfg, save)
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.open(ctx); err != nil {
+		return r.run, err
+	}
+	return r.run, r.runAll(ctx)
+}
+
+// runner runs the cells of one run: those without a fault one after the other
+// and alone on the machine, because their figures are measurements; then those
+// with one, by several workers at a time.
+type runner struct {
+	cfg      Config
+	progress *progress
+	runCell  func(*worker, context.Context, *cellSpec) Cell // (*worker).run, unless a test replaces it
+
+	journal *journal
+	trails  *trails
+	specs   []*cellSpec
+	needs   lock.Backend // of all cells that are to be run
+	workers []*worker    // nil: not open
+
+	mu    sync.Mutex // guards what follows, and the cells of the specs once workers run
+	run   *Run
+	save  func(*Run) error
+	began time.Time
+	ran   float64 // seconds that the run had taken before it was resumed; 0: a new run
+}
+
+func newRunner(cfg Config, save func(*Run) error) *runner {
+	r := &runner{
+		cfg: cfg, progress: newProgress(cfg), runCell: (*worker).run,
+		journal: &journal{dir: cfg.Out}, trails: newTrails(), workers: make([]*worker, max(1, cfg.Workers)),
+		save: save, began: time.Now(),
+	}
+	r.run = &Run{
+		Schema: Schema, ID: filepath.Base(cfg.Out), StartedAt: r.began.UTC(), Cells: []Cell{},
+		Environment: NewEnvironment(cfg.Stack.Kind),
+		Config: RunConfig{
+			Scenario: cfg.Scenario, Orders: cfg.Orders, Drivers: cfg.Drivers,
+			Rate: cfg.Rate, Together: cfg.Together, Instances: cfg.Instances, Seed: cfg.Seed, Args: cfg.Args,
+			Repeat: cfg.Repeat, Stock: moreThanOne(cfg.Stock), PerDriver: moreThanOne(cfg.PerDriver),
+		},
+	}
+	if cfg.Resume != nil {
+		r.run.StartedAt, r.ran = cfg.Resume.StartedAt, cfg.Resume.DurationS
+	}
+	return r
+}
+
+// moreThanOne is n, or 0 where that is what is so without being said.
+func moreThanOne(n int) int {
+	if n > 1 {
+		return n
+	}
+	return 0
+}
+
+// open makes ready whatever the first cell needs, and then room for the results.
+func (r *runner) open(ctx context.Context) error {
+	r.layOut(nil)
+	if err := r.openFirst(ctx); err != nil {
+		return err
+	}
+	if r.cfg.Begin != nil {
+		r.cfg.Begin()
+	}
+	cut, err := r.journal.open(r.cfg.Resume != nil)
+	if cut > 0 {
+		r.progress.say("events.jsonl ended in half a line, of %d bytes, which is cut off", cut)
+	}
+	return err
+}
+
+// layOut makes the specs of the table, of targets once they are known, and fills in the cells that need not be
+// run: excused ones, and those of a resumed run that are finished.
+func (r *runner) layOut(at *fleet.Fleet) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.specs = r.cfg.specs(at)
+	for _, s := range r.specs {
+		if s.cell = r.cfg.excuse(s); s.cell == nil {
+			s.cell = r.cfg.Resume.finished(s.CellName)
+		}
+	}
+	r.publishLocked()
+}
+
+// finished is the cell of that name, if the run has it from beginning to end.
+func (r *Run) finished(name CellName) *Cell {
+	if r == nil {
+		return nil
+	}
+	for _, c := range r.Cells {
+		if c.Strategy == name.Strategy && c.Fault == name.Fault && !c.Interrupted {
+			return &c
+		}
+	}
+	return nil
+}
+
+// left are the cells that have still to be run, with a fault or without; the latter as
+// often as they have to be.
+func (r *runner) left(faulty bool) []*cellSpec {
+	var left []*cellSpec
+	for _, s := range r.specs {
+		if r.isLeft(s) && (s.Fault != catalog.NoFault) == faulty {
+			left = append(left, s)
+		}
+	}
+	if !faulty {
+		return rounds(left, r.cfg.Repeat, r.cfg.Seed)
+	}
+	return left
+}
+
+func (r *runner) isLeft(s *cellSpec) bool {
+	if s.cell == nil || s.cell.Interrupted {
+		return true
+	}
+	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
+}
+
+// openFirst opens the first worker, if there is anything for it to do, and
+// describes what it runs on.
+func (r *runner) openFirst(ctx context.Context) error {
+	all := append(r.left(false), r.left(true)...)
+	if len(all) == 0 && !r.cfg.attaches() {
+		if r.cfg.Resume != nil {
+			r.run.Environment, r.run.Config = r.cfg.Resume.Environment, r.cfg.Resume.Config
+		}
+		return nil
+	}
+	for _, s := range all {
+		r.needs |= s.strategy.Needs
+	}
+	if r.cfg.Service != nil {
+		r.needs |= r.cfg.serviceNeeds()
+	}
+	if len(r.cfg.Target.URLs) == 0 {
+		r.progress.say("starting the %s stack", r.cfg.Stack.Kind)
+	}
+	w, err := r.worker(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if r.cfg.attaches() {
+		r.layOut(w.fleet)
+		if err := errors.Join(r.cfg.checkExpectations(w.fleet), r.cfg.checkMoments(w.fleet)); err != nil {
+			return err
+		}
+	}
+	if err := r.describe(ctx, w); err != nil {
+		return err
+	}
+	// Instances that cannot run at all are an error of the harness, and no finding
+	// of a cell.
+	return w.fleet.Equip(ctx, r.cfg.setup())
+}
+
+// describe notes what the run runs on.
+func (r *runner) describe(ctx context.Context, w *worker) (err error) {
+	env := &r.run.Environment
+	if w.stack == nil {
+		env.Stack = "targets"
+		r.run.Config.Instances = len(r.cfg.Target.URLs)
+		r.run.Config.Rules = new(w.fleet.Shape.Says())
+		if w.theirs != nil {
+			env.Database, err = w.theirs.Version(ctx)
+		}
+		return err
+	}
+	if r.cfg.Service != nil {
+		r.run.Config.Rules = new(w.fleet.Shape.Says())
+	}
+	env.Redis, env.Database = w.stack.RedisVersion, w.stack.DatabaseVersion
+	env.ZooKeeper, env.Etcd = w.stack.ZooKeeperVersion, w.stack.EtcdVersion
+	r.progress.say("%s; %s", cmp.Or(w.stack.RedisVersion, "no Redis"), w.stack.DatabaseVersion)
+	return nil
+}
+
+// worker is the nth one, opened if need be. A dirty one, whose servers a fault has
+// changed for good, is closed and opened afresh.
+func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
+	if w := r.workers[n]; w != nil {
+		if !w.dirty {
+			return w, nil
+		}
+		r.workers[n] = nil
+		if err := w.close(); err != nil {
+			return nil, err
+		}
+	}
+	cfg := r.cfg
+	cfg.Stack.Needs = r.serves(n)
+	w, err := openWorker(ctx, cfg, n, r.progress, r.journal)
+	w.trails = r.trails
+	r.workers[n] = w
+	return w, err
+}
+
+// serves is what the nth worker has servers for: the first for all that is needed.
+func (r *runner) serves(n int) lock.Backend {
+	if n == 0 {
+		return r.needs
+	}
+	return r.needs &^ coordinators
+}
+
+// runAll runs every cell that has not run yet.
+func (r *runner) runAll(ctx context.Context) error {
+	calm, faulty := r.left(false), r.left(true)
+	workers := min(len(r.workers), len(faulty))
+	r.progress.expect(len(calm), len(faulty), workers)
+	if err := r.runBare(ctx, len(calm)); err != nil {
+		return err
+	}
+	if err := r.runWorker(ctx, 0, &queue{left: calm}); err != nil {
+		return err
+	}
+	q := newQueue(faulty)
+	g, inWorker := errgroup.WithContext(ctx)
+	for n := range workers {
+		g.Go(func() error { return r.runWorker(inWorker, n, q) })
+	}
+	err := g.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// runBare searches the peak of the bare endpoint, before that of so many strategies.
+func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
+	if r.cfg.Resume != nil {
+		r.run.Bare = r.cfg.Resume.Bare
+	}
+	if r.cfg.Scenario != "peak" || strategies == 0 || r.run.Bare != nil {
+		return nil
+	}
+	w, err := r.worker(ctx, 0)
+	if err == nil {
+		r.run.Bare, err = w.bare(ctx)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// runWorker has the nth worker run cells of the queue for as long as there is one
+// that it can serve.
+func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
+	for s := q.take(r.serves(n)); s != nil; s = q.take(r.serves(n)) {
+		w, err := r.worker(ctx, n)
+		if err != nil {
+			return err
+		}
+		w.repetition = s.times() + 1
+		w.progress.begin(s)
+		c := r.runCell(w, ctx, s)
+		c.Interrupted = ctx.Err() != nil
+		w.progress.end()
+		if ended := w.ended(); len(ended) > 0 {
+			w.dirty = true // what comes next gets servers that run
+			r.noteEnded(ended)
+		}
+		if err := r.finish(s, c); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (r *runner) noteEnded(ended []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.run.Ended = append(r.run.Ended, ended...)
+}
+
+// finish keeps the cell, and saves the run.
+func (r *runner) finish(s *cellSpec, c Cell) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.Fault == catalog.NoFault && r.cfg.Repeat > 1 {
+		if s.times() > 0 {
+			c = s.cell.again(c)
+		} else if !c.Interrupted {
+			c = c.first()
+		}
+	}
+	s.cell = &c
+	r.publishLocked()
+	return r.save(r.run)
+}
+
+// publishLocked brings the run up to date: its cells in the order of the table, in
+// whatever order they finished.
+func (r *runner) publishLocked() {
+	r.run.Cells = []Cell{}
+	r.run.Complete = true
+	for _, s := range r.specs {
+		if s.cell != nil {
+			r.run.Cells = append(r.run.Cells, *s.cell)
+		}
+		r.run.Complete = r.run.Complete && !r.isLeft(s)
+	}
+	r.run.limit()
+	r.run.DurationS = r.ran + time.Since(r.began).Seconds()
+}
+
+// close ends everything that open began.
+func (r *runner) close() error {
+	errs := make([]error, len(r.workers))
+	var wg sync.WaitGroup
+	for n, w := range r.workers {
+		if w != nil {
+			wg.Go(func() { errs[n] = w.close() })
+		}
+	}
+	wg.Wait()
+	r.progress.line.Clear()
+	return errors.Join(append(errs, r.journal.close())...)
+}
+
+// NewEnvironment describes this machine and program, and what it was built from.
+// The stack of that kind is to say what its servers are.
+func NewEnvironment(stackKind string) Environment {
+	e := Environment{
+		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),
+		Stack: stackKind, Vegeta: "unknown", Commit: version.Commit(),
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == "github.com/tsenart/vegeta/v12" {
+				e.Vegeta = m.Version
+			}
+		}
+	}
+	return e
+}

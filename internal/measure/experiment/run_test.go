@@ -1,0 +1,344 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+)
+
+// matrix is a run of these strategies under these faults, in which play stands
+// in for the cells.
+func matrix(t *testing.T, strategies, faults string, play func(*worker, context.Context, *cellSpec) Cell) *runner {
+	t.Helper()
+	cfg := small(t, stack.Embedded, strings.Split(strategies, ",")...)
+	cfg.Faults, cfg.Workers = nil, 3
+	for _, f := range strings.Split(faults, ",") {
+		cfg.Faults = append(cfg.Faults, catalog.Fault(f))
+	}
+	r := newRunner(cfg, func(*Run) error { return nil })
+	r.runCell = play
+	t.Cleanup(func() {
+		if err := r.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// fill runs the matrix to its end.
+func (r *runner) fill(t *testing.T, ctx context.Context) error {
+	t.Helper()
+	stacktest.Check(t, r.open(ctx))
+	return r.runAll(ctx)
+}
+
+func blankCell(s *cellSpec) Cell {
+	return Cell{Strategy: s.Strategy, Fault: s.Fault, Verdict: catalog.Safe}
+}
+
+func namesOf(cells []Cell) string {
+	var names []string
+	for _, c := range cells {
+		names = append(names, CellName{c.Strategy, c.Fault}.String())
+	}
+	return strings.Join(names, " ")
+}
+
+const (
+	table = "none/none none/pause none/crash setnx/none setnx/pause setnx/crash"
+	calm  = "none/none setnx/none"
+)
+
+// Cells without a fault run first and alone; those with one side by side, each
+// by a worker of its own; and whenever the run is saved its cells stand in the
+// order of the table.
+func TestMatrix(t *testing.T) {
+	var (
+		mu      sync.Mutex
+		running = map[*worker]string{}
+		began   []string
+		faulty  int
+		met     = make(chan struct{})
+	)
+	r := matrix(t, "none,setnx", "none,pause,crash", func(l *worker, _ context.Context, s *cellSpec) Cell {
+		mu.Lock()
+		if other, ok := running[l]; ok {
+			t.Errorf("%v begins where %s is at work", s, other)
+		}
+		if s.Fault == catalog.NoFault && len(running) > 0 {
+			t.Errorf("%v begins beside %v", s, running)
+		}
+		running[l] = s.String()
+		began = append(began, s.String())
+		if s.Fault != catalog.NoFault {
+			if faulty++; faulty == 3 { // no worker goes on before all are at work
+				close(met)
+			}
+		}
+		mu.Unlock()
+		if s.Fault != catalog.NoFault {
+			<-met
+		}
+		mu.Lock()
+		delete(running, l)
+		mu.Unlock()
+		return blankCell(s)
+	})
+	r.save = func(run *Run) error {
+		if order := namesOf(run.Cells); !subsequence(strings.Fields(order), strings.Fields(table)) {
+			t.Errorf("saved as %s", order)
+		}
+		return nil
+	}
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesOf(r.run.Cells); got != table || !r.run.Complete {
+		t.Errorf("the run has %s, complete %v", got, r.run.Complete)
+	}
+	if got := strings.Join(began[:2], " "); got != calm {
+		t.Errorf("it began with %s", got)
+	}
+}
+
+func subsequence(part, whole []string) bool {
+	for _, w := range whole {
+		if len(part) > 0 && part[0] == w {
+			part = part[1:]
+		}
+	}
+	return len(part) == 0
+}
+
+// Only the named cells are run, also where none of them is without a fault.
+func TestMatrixOnly(t *testing.T) {
+	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *worker, _ context.Context, s *cellSpec) Cell { return blankCell(s) })
+	r.cfg.Only = []CellName{{"setnx", catalog.Crash}, {"none", catalog.Pause}}
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesOf(r.run.Cells); got != "none/pause setnx/crash" || !r.run.Complete {
+		t.Errorf("the run has %s, complete %v", got, r.run.Complete)
+	}
+}
+
+// An interrupted run says which cells it has no more than a part of. Resumed,
+// it runs these and the missing ones, and comes to the same table.
+func TestMatrixResumed(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	r := matrix(t, "none,setnx", "none,pause,crash", func(_ *worker, ctx context.Context, s *cellSpec) Cell {
+		if s.String() == "setnx/pause" {
+			interrupt()
+		}
+		if s.Fault == catalog.Pause {
+			<-ctx.Done() // so does a worker whose cell has not ended
+		}
+		return blankCell(s)
+	})
+	if err := r.fill(t, ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("ended with %v", err)
+	}
+	first := *r.run
+	if first.Complete || first.finished(CellName{"none", catalog.Pause}) != nil || first.finished(CellName{"none", catalog.NoFault}) == nil {
+		t.Fatalf("kept %s, complete %v", namesOf(first.Cells), first.Complete)
+	}
+
+	var mu sync.Mutex
+	var again []string
+	r = matrix(t, "none,setnx", "none,pause,crash", func(_ *worker, _ context.Context, s *cellSpec) Cell {
+		mu.Lock()
+		defer mu.Unlock()
+		again = append(again, s.String())
+		return blankCell(s)
+	})
+	r.cfg.Resume = &first
+	r.run.StartedAt = first.StartedAt
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := namesOf(r.run.Cells); got != table || !r.run.Complete {
+		t.Errorf("the resumed run has %s, complete %v", got, r.run.Complete)
+	}
+	for _, name := range again {
+		if first.finished(parseName(name)) != nil {
+			t.Errorf("%s was run once more", name)
+		}
+	}
+	if !slices.Contains(again, "setnx/pause") || !slices.Contains(again, "none/pause") {
+		t.Errorf("run again were only %v", again)
+	}
+}
+
+func parseName(text string) CellName {
+	strategy, fault, _ := strings.Cut(text, "/")
+	return CellName{strategy, catalog.Fault(fault)}
+}
+
+// Cells that a fault cannot touch, or that this stack cannot show, stand in the
+// table with the reason, and are not run.
+func TestMatrixExcuses(t *testing.T) {
+	r := matrix(t, "mutex,setnx", "slow,redis-restart,failover", func(_ *worker, _ context.Context, s *cellSpec) Cell { return blankCell(s) })
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range r.run.Cells {
+		got = append(got, string(c.Verdict))
+		why := map[catalog.Verdict]string{catalog.NA: "touches nothing that mutex uses", catalog.Unknown: "use -stack local"}[c.Verdict]
+		if !strings.Contains(c.Reason, why) || (c.Expected == nil) != (c.Verdict != catalog.Unknown) {
+			t.Errorf("%s/%s: %s, expected %v: %q", c.Strategy, c.Fault, c.Verdict, c.Expected, c.Reason)
+		}
+	}
+	if want := []string{"safe", "n/a", "n/a", "safe", "safe", "unknown"}; !slices.Equal(got, want) || !r.run.Complete {
+		t.Errorf("the verdicts are %q, want %q", got, want)
+	}
+}
+
+// A cell that does not end within its budget is unknown, and says so.
+func TestBudget(t *testing.T) {
+	cfg := small(t, stack.Embedded, "setnx")
+	cfg.Budget = time.Nanosecond
+	l := open(t, cfg)
+	c := l.run(t.Context(), &cellSpec{CellName: CellName{"setnx", catalog.Slow}, strategy: cfg.Strategies[0]})
+	if c.Verdict != catalog.Unknown || !strings.Contains(c.Reason, "budget of 1ns") {
+		t.Errorf("%s: %q", c.Verdict, c.Reason)
+	}
+}
+
+// A worker whose servers a fault has left otherwise than it found them runs no
+// other cell.
+func TestDirtyWorker(t *testing.T) {
+	var workers []*worker
+	r := matrix(t, "setnx", "pause,crash", func(l *worker, _ context.Context, s *cellSpec) Cell {
+		workers = append(workers, l)
+		l.dirty = true
+		return blankCell(s)
+	})
+	r.workers = r.workers[:1]
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(workers) != 2 || workers[0] == workers[1] {
+		t.Errorf("ran in %v", workers)
+	}
+	if _, err := os.Stat(workers[0].stack.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder of the first is still there: %v", err)
+	}
+}
+
+// A result that cannot be written ends the run, with all workers.
+func TestUnsavable(t *testing.T) {
+	full := errors.New("disk full")
+	r := matrix(t, "none,setnx", "pause,crash", func(_ *worker, ctx context.Context, s *cellSpec) Cell {
+		if s.String() != "none/pause" {
+			<-ctx.Done()
+		}
+		return blankCell(s)
+	})
+	r.save = func(run *Run) error { return full }
+	if err := r.fill(t, t.Context()); !errors.Is(err, full) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// Only the first worker has the servers that take long to start, and it begins
+// with the cells that need them.
+func TestQueue(t *testing.T) {
+	find := func(name string) *cellSpec {
+		s, err := lock.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &cellSpec{CellName: CellName{name, catalog.Pause}, strategy: s}
+	}
+	q := newQueue([]*cellSpec{find("setnx"), find("zookeeper"), find("redlock"), find("etcd")})
+	everything := lock.Redis | lock.RedisQuorum | lock.SQL | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
+	for _, take := range []struct {
+		serves lock.Backend
+		want   string
+	}{
+		{everything, "zookeeper"}, {everything &^ coordinators, "setnx"}, {everything, "etcd"},
+		{everything &^ coordinators &^ lock.RedisQuorum, ""}, {everything, "redlock"}, {everything, ""},
+	} {
+		got := ""
+		if s := q.take(take.serves); s != nil {
+			got = s.Strategy
+		}
+		if got != take.want {
+			t.Errorf("a worker with %b took %q, want %q", take.serves, got, take.want)
+		}
+	}
+}
+
+// In events.jsonl the events of a cell follow the one that names it, and a run
+// that is resumed goes on there.
+func TestJournal(t *testing.T) {
+	dir := t.TempDir()
+	own := filepath.Join(dir, "events-8004.jsonl")
+	for part, faults := range [][]catalog.Fault{{catalog.NoFault}, {catalog.Pause, catalog.Crash}} {
+		j := &journal{dir: dir}
+		if part > 0 {
+			half, err := os.OpenFile(j.path(), os.O_APPEND|os.O_WRONLY, 0)
+			if err == nil {
+				_, err = half.WriteString(`{"t":17,"ki`)
+			}
+			if err := errors.Join(err, half.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if cut, err := j.open(part > 0); err != nil || cut != int64(part*len(`{"t":17,"ki`)) {
+			t.Fatalf("cut off are %d bytes, %v", cut, err)
+		}
+		if err := os.RemoveAll(own); err != nil { // it goes with the stack
+			t.Fatal(err)
+		}
+		var events fleet.Events
+		file, err := history.Create(own, "8004")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range faults { // one cell after the other, of a process that lives on
+			for range 3 {
+				file.Record(history.Event{Kind: history.OK, Op: history.Grab, Strategy: "setnx", Note: string(f)})
+			}
+			if err := errors.Join(events.Read(own, func(history.Event) {}), j.keep("setnx", f, &events)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(file.Close(), j.close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, "events.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var got []string
+	for e, err := range history.Decode(f) {
+		if err != nil {
+			t.Error(err)
+		}
+		got = append(got, e.Op+" "+e.Note)
+	}
+	var want []string
+	for _, f := range []string{"none", "pause", "crash"} {
+		want = append(want, "cell "+f, "grab "+f, "grab "+f, "grab "+f)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the journal has %q", got)
+	}
+}

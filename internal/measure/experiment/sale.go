@@ -1,0 +1,132 @@
+package experiment
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"grablab/internal/check"
+	"grablab/internal/measure/stat"
+	"grablab/internal/order"
+)
+
+// readSale fills in what the ledger, the counters and the answers tell of orders of several
+// units. What could not be counted stays nil.
+func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
+	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
+	over := 0
+	for _, g := range ledger {
+		p := check.Pair{Order: g.Order, Driver: g.Driver}
+		if held[p]++; held[p] > max(w.cfg.PerDriver, 1) {
+			over++
+		}
+	}
+	left := 0
+	for _, id := range a.refusedLast {
+		left += max(0, a.units-rows[id])
+	}
+	c.Sale.Undersold, c.Sale.OverLimit = &left, &over
+	if lost, err := w.lostUpdates(ctx, first, c.Orders, rows); err == nil {
+		c.Sale.LostUpdates = lost
+	}
+}
+
+// lostUpdates is how many rows more the ledger has than the counters have gone down; nil:
+// there are no counters to read.
+func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows map[int64]int) (*int, error) {
+	if w.store == nil {
+		return nil, nil
+	}
+	lost := 0
+	for id := first; id < first+int64(count); id++ {
+		o, err := w.store.Read(ctx, id, 0)
+		if err != nil {
+			return nil, err
+		}
+		lost += max(0, rows[id]-int(o.Units-o.Stock))
+	}
+	return &lost, nil
+}
+
+// sold fills in what the clients saw of a sale.
+func (s *Sale) sold(a *accounting, orders int) {
+	if a.soldOut == orders {
+		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))
+	}
+	if len(a.told) > 0 {
+		s.InOrder = new(float64(a.inOrder) / float64(len(a.told)))
+	}
+	s.OverTime = soldOverTime(a.sales)
+}
+
+// mostSoldSlices is how many slices a sale has: when there would be more, they are twice as long.
+const mostSoldSlices = 48
+
+func soldOverTime(sales []time.Duration) *SoldOverTime {
+	if len(sales) == 0 {
+		return nil
+	}
+	slice, last := time.Millisecond, max(slices.Max(sales), 0)
+	for last/slice >= mostSoldSlices {
+		slice *= 2
+	}
+	o := &SoldOverTime{SliceMS: millis(slice), Sold: make([]int, last/slice+1)}
+	for _, at := range sales {
+		o.Sold[max(at, 0)/slice]++
+	}
+	return o
+}
+
+// again is the sale of several repetitions, with one more.
+func (s *Sale) again(next *Sale, repetitions []Repetition) *Sale {
+	if s == nil || next == nil {
+		return s
+	}
+	sum := *s
+	add := func(a, b int) int { return a + b }
+	sum.Undersold, sum.LostUpdates, sum.OverLimit = both(s.Undersold, next.Undersold, add), both(s.LostUpdates, next.LostUpdates, add), both(s.OverLimit, next.OverLimit, add)
+	sum.SoldOutMS = medianOver(repetitions, func(s *Sale) *float64 { return s.SoldOutMS })
+	sum.InOrder = medianOver(repetitions, func(s *Sale) *float64 { return s.InOrder })
+	return &sum
+}
+
+// medianOver is that of a figure over all repetitions; nil where one has none.
+func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
+	values := OverSales(repetitions, of)
+	if len(values) == 0 || len(values) < len(repetitions) {
+		return nil
+	}
+	return new(stat.Median(values).Median)
+}
+
+// OverSales is a figure of every repetition in which it is known.
+func OverSales(repetitions []Repetition, of func(*Sale) *float64) []float64 {
+	return Over(repetitions, func(r Repetition) *float64 {
+		if r.Sale == nil {
+			return nil
+		}
+		return of(r.Sale)
+	})
+}
+
+// inLimbo are those of the orders whose last probe was told "taken", and of which the
+// ledger has fewer rows than units, also now: a unit is left that no driver can get.
+func (w *worker) inLimbo(ctx context.Context, first int64, count int, refused []int64, e *check.Evidence) ([]int64, error) {
+	if w.store == nil || e.NoLedger != nil {
+		return nil, nil
+	}
+	short := func(ledger []order.Grab) []int64 {
+		rows := check.RowsByOrder(ledger)
+		return slices.DeleteFunc(slices.Clone(refused), func(id int64) bool { return rows[id] >= e.Units })
+	}
+	if refused = short(e.Ledger); len(refused) == 0 {
+		return nil, nil
+	}
+	again, err := w.store.Ledger(ctx, first, count) // a late claim may have written
+	if err != nil {
+		return nil, err
+	}
+	limbo := short(again)
+	slices.Sort(limbo)
+	return limbo, nil
+}

@@ -1,0 +1,263 @@
+package experiment
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/order"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// saleAt lets 20 drivers buy of a stub one after the other, and returns the accounting of
+// that order of 5 units.
+func saleAt(t *testing.T, answer func(n int) (status int, body string)) *accounting {
+	t.Helper()
+	var mu sync.Mutex
+	n := 0
+	s := stub(t, func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		status, body := answer(n)
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	})
+	p := load.NewPlan([]string{s.URL}, 1, 1, 20, 1)
+	a := newAccounting(20, map[string]string{s.URL: "stub"}, target.Own)
+	a.units = 5
+	size := Load{Orders: 1, Drivers: 20, Rate: 1000, Timeout: 5 * time.Second, MaxWorkers: 1}
+	if err := load.Attack(t.Context(), p, size, func(r *vegeta.Result, due time.Time) {
+		if err := a.add(r, due); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a.finish()
+	return a
+}
+
+func TestAccountsOfASale(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		answer  func(n int) (int, string)
+		refused bool // after the last sale
+		soldOut bool
+		inOrder int
+	}{
+		{"first come, first served", func(n int) (int, string) { return map[bool]int{true: 200, false: 409}[n <= 5], "" }, true, true, 5},
+		{"last come, first served", func(n int) (int, string) { return map[bool]int{true: 200, false: 409}[n > 15], "" }, false, true, 0},
+		{"one is left, and all others are refused", func(n int) (int, string) { return map[bool]int{true: 200, false: 409}[n <= 4], "" }, true, false, 4},
+		{"one is left, and all others may ask again", func(n int) (int, string) { return map[bool]int{true: 200, false: 423}[n <= 4], "" }, false, false, 4},
+		{"one is left, and all others have theirs", func(n int) (int, string) {
+			if n <= 4 {
+				return 200, ""
+			}
+			return 409, `{"reason":"per_driver"}`
+		}, false, false, 4},
+		{"one is left, and the last fails", func(n int) (int, string) { return map[bool]int{true: 423, false: 503}[n < 20], "" }, true, false, 0},
+		{"one too many", func(n int) (int, string) { return map[bool]int{true: 200, false: 409}[n <= 6], "" }, true, true, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := saleAt(t, tt.answer)
+			if got := len(a.refusedLast) == 1; got != tt.refused || (a.soldOut == 1) != tt.soldOut || a.inOrder != tt.inOrder {
+				t.Errorf("refused after the last sale: %v, sold out: %d, in order: %d; want %v, %v, %d", got, a.soldOut, a.inOrder, tt.refused, tt.soldOut, tt.inOrder)
+			}
+			if a.soldOutBy.After(a.lastEnd) || a.soldOut == 1 && a.soldOutBy.Before(a.began) {
+				t.Errorf("sold out by %v, of %v to %v", a.soldOutBy, a.began, a.lastEnd)
+			}
+		})
+	}
+}
+
+// A sale over two instances: without a lock, and with one that does not reach from one to
+// the other, it sells too much and loses updates. A lock or a conditional update sells
+// what there is, one to a driver.
+func TestSale(t *testing.T) {
+	for _, kind := range []string{stack.Embedded, stack.Local} {
+		t.Run(kind, func(t *testing.T) {
+			if kind == stack.Embedded && !proving {
+				t.Skip("GRABLAB_PROVE=1 sells there")
+			}
+			cfg := small(t, kind, "none", "mutex", "setnx", "mysql-cas")
+			cfg.Orders, cfg.Drivers, cfg.Rate, cfg.Stock, cfg.Wait = 2, 100, 0, 20, 10*time.Second
+			run, err := execute(t, t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if run.Config.Stock != 20 || run.Config.PerDriver != 0 {
+				t.Errorf("written down are %d units, %d to a driver", run.Config.Stock, run.Config.PerDriver)
+			}
+			for _, c := range run.Cells {
+				if !c.AsExpected() || c.Sale == nil || c.Sale.LostUpdates == nil || c.Sale.Undersold == nil || c.Sale.SoldOutMS == nil || c.Sale.InOrder == nil || c.Sale.OverTime == nil {
+					t.Errorf("%s: %s (%s), %+v", c.Strategy, c.Verdict, c.Reason, c.Sale)
+					continue
+				}
+				too := c.Verdict == catalog.Unsafe
+				if *c.Grabs != 40+*c.DoubleGrabs || (*c.DoubleGrabs > 0) != too || (*c.Sale.LostUpdates > 0) != too || *c.Sale.Undersold != 0 || *c.Sale.OverLimit != 0 {
+					t.Errorf("%s: %d sold, %d too many, %d updates lost, %d left, %d over the limit", c.Strategy, *c.Grabs, *c.DoubleGrabs, *c.Sale.LostUpdates, *c.Sale.Undersold, *c.Sale.OverLimit)
+				}
+				told := 0
+				for _, n := range c.Sale.OverTime.Sold {
+					told += n
+				}
+				if last := float64(len(c.Sale.OverTime.Sold)) * c.Sale.OverTime.SliceMS; told != c.Outcomes[grab.Grabbed] || last <= *c.Sale.SoldOutMS {
+					t.Errorf("%s: %d answers that one has a unit, in %g ms; want %d, until %g ms", c.Strategy, told, last, c.Outcomes[grab.Grabbed], *c.Sale.SoldOutMS)
+				}
+				if ms := *c.Sale.SoldOutMS; ms <= 0 || ms > 1000**c.DurationS {
+					t.Errorf("%s: sold out after %g ms, of %g s", c.Strategy, ms, *c.DurationS)
+				}
+				if c.Outcomes[grab.Grabbed] != *c.Grabs {
+					t.Errorf("%s: %v, and %d rows", c.Strategy, c.Outcomes, *c.Grabs)
+				}
+				for _, k := range c.Checks {
+					if k.Result == check.Fail && !too {
+						t.Errorf("%s: %s fails: %s", c.Strategy, k.Property, k.Why)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Units are counted in slices of a length that suits the last of them.
+func TestSoldOverTime(t *testing.T) {
+	if o := soldOverTime(nil); o != nil {
+		t.Errorf("of none: %+v", o)
+	}
+	for _, tt := range []struct {
+		ms    []int
+		slice float64
+		want  map[int]int // units by slice; none in the others
+		n     int
+	}{
+		{[]int{0}, 1, map[int]int{0: 1}, 1},
+		{[]int{47, 3, 3}, 1, map[int]int{3: 2, 47: 1}, 48},
+		{[]int{48, 1}, 2, map[int]int{0: 1, 24: 1}, 25},
+		{[]int{1000, 31, 32, -1}, 32, map[int]int{0: 2, 1: 1, 31: 1}, 32},
+	} {
+		var sales []time.Duration
+		for _, ms := range tt.ms {
+			sales = append(sales, time.Duration(ms)*time.Millisecond)
+		}
+		o := soldOverTime(sales)
+		if o.SliceMS != tt.slice || len(o.Sold) != tt.n {
+			t.Errorf("%v: %d slices of %g ms, want %d of %g", tt.ms, len(o.Sold), o.SliceMS, tt.n, tt.slice)
+			continue
+		}
+		for i, n := range o.Sold {
+			if n != tt.want[i] {
+				t.Errorf("%v: %d in slice %d, want %d", tt.ms, n, i, tt.want[i])
+			}
+		}
+	}
+}
+
+// emptyStore has no orders.
+func emptyStore(t *testing.T) *order.SQL {
+	t.Helper()
+	store, err := order.Connect(t.Context(), "sqlite:"+t.TempDir()+"/orders.db", order.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// What the ledger and the counters tell of orders of 3 units. A unit is undersold only where
+// drivers were refused for good; orders make up for nothing that is wrong with others.
+func TestReadSale(t *testing.T) {
+	store := emptyStore(t)
+	for _, tt := range []struct {
+		name            string
+		guard           order.Guard
+		drivers         [][]int64 // of each order, as they write: all have read that 3 are left
+		refused         []int     // orders that refused drivers after their last sale
+		perDriver       int
+		left, over, too int // undersold, over the limit, lost updates
+	}{
+		{"sold out", order.Decrement, [][]int64{{1, 2, 3}}, []int{0}, 0, 0, 0, 0},
+		{"some are left", order.Decrement, [][]int64{{1}, {1, 2}}, nil, 0, 0, 0, 0},
+		{"some are left, and drivers were refused", order.Decrement, [][]int64{{1}, {1, 2}, {1, 2, 3}}, []int{0, 2}, 0, 2, 0, 0},
+		{"too many of one, and one is left of the other", order.Decrement, [][]int64{{1, 2, 3, 4, 5}, {1, 2}}, []int{0, 1}, 0, 1, 0, 0},
+		{"all to one driver", order.Decrement, [][]int64{{1, 1, 1}, {1, 2, 1}}, nil, 1, 0, 3, 0},
+		{"two to a driver", order.Decrement, [][]int64{{1, 1, 1}, {1, 2, 1}}, nil, 2, 0, 1, 0},
+		{"three to a driver", order.Decrement, [][]int64{{1, 1, 1}, {1, 2, 1}}, nil, 3, 0, 0, 0},
+		{"updates are lost", order.Naive, [][]int64{{1, 2, 3}, {1}, {1, 2}}, []int{2}, 0, 1, 0, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const units = 3
+			first, err := store.CreateStock(t.Context(), len(tt.drivers), units)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, drivers := range tt.drivers {
+				for n, driver := range drivers {
+					c := order.Claim{Order: first + int64(i), Driver: driver, Token: fmt.Sprint(first, i, n), Stock: units}
+					if err := store.Claim(t.Context(), c, tt.guard); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			ledger, err := store.Ledger(t.Context(), first, len(tt.drivers))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := newAccounting(1, nil, target.Own)
+			a.units = units
+			for _, i := range tt.refused {
+				a.refusedLast = append(a.refusedLast, first+int64(i))
+			}
+			c := Cell{Orders: len(tt.drivers), Sale: &Sale{Stock: units}}
+			w := &worker{store: store, cfg: Config{Stock: units, PerDriver: tt.perDriver}}
+			w.readSale(t.Context(), &c, a, first, ledger)
+			if *c.Sale.Undersold != tt.left || *c.Sale.OverLimit != tt.over || *c.Sale.LostUpdates != tt.too {
+				t.Errorf("%d left, %d over the limit, %d updates lost; want %d, %d, %d",
+					*c.Sale.Undersold, *c.Sale.OverLimit, *c.Sale.LostUpdates, tt.left, tt.over, tt.too)
+			}
+		})
+	}
+}
+
+// A unit of which the ledger knows nothing, and that a fresh driver is refused: nobody can
+// have it any more.
+func TestInLimbo(t *testing.T) {
+	store := emptyStore(t)
+	first, err := store.CreateStock(t.Context(), 3, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sell := func(id, driver int64) {
+		t.Helper()
+		if err := store.Claim(t.Context(), order.Claim{Order: id, Driver: driver, Token: fmt.Sprint(id, driver), Stock: 2}, order.Guarded); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sell(first, 1)
+	sell(first, 2)
+	sell(first+1, 1)
+	ledger, err := store.Ledger(t.Context(), first, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sell(first+1, 2) // late
+	w := &worker{store: store}
+	e := check.Evidence{Units: 2, Ledger: ledger}
+	got, err := w.inLimbo(t.Context(), first, 3, []int64{first + 2, first + 1, first}, &e)
+	if err != nil || len(got) != 1 || got[0] != first+2 {
+		t.Errorf("%v, %v, want order %d alone", got, err, first+2)
+	}
+}

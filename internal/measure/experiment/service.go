@@ -1,0 +1,297 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/wait"
+)
+
+// serviceNeeds is what a service is given to run on, besides the database.
+func (cfg Config) serviceNeeds() (needs lock.Backend) {
+	if cfg.Service.Uses("redis") || cfg.Service.Uses("sentinel") {
+		needs |= lock.Redis
+	}
+	if cfg.Service.Uses("redlock") {
+		needs |= lock.RedisQuorum
+	}
+	return needs
+}
+
+// cannot says why faults cannot be done to a service that is not ours.
+var cannot = map[catalog.Fault]string{
+	catalog.Slow:        "only the service itself could make its work last longer; see pause, and hang",
+	catalog.ClientClock: "the clock of a process cannot be set from outside",
+	catalog.LateRelease: "only the service itself could refuse a claim",
+	catalog.Cancel:      "whether a client that hangs up cancels its grab is up to the service",
+}
+
+// startService starts a service, as often as there are instances.
+func (w *worker) startService(ctx context.Context, port int) error {
+	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
+	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
+		return err
+	}
+	t := w.cfg.Target
+	if err := w.fleet.Meet(ctx, t); err != nil {
+		return err
+	}
+	t.Database.DSN = w.stack.DSN
+	return w.useTheirOrders(ctx, t)
+}
+
+// serviceTrail is what the trail of a service has beyond that of our own instances: its
+// calls are known by their names on the wire, and what they are for is inferred.
+type serviceTrail struct {
+	parts   []tap.Phase    // of the calls
+	renewal []control.Call // that are made in the background, once each
+	needs   lock.Backend   // servers that the calls go to
+	table   string         // that is written to: a ledger, if there is one
+}
+
+// recordService makes the dry runs of a service: grabs of one driver alone, whose requests
+// the proxies list, and one that is held before its work, to see what is renewed meanwhile.
+func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
+	u := w.cfg.setup()
+	if u.TTL, u.Work = dryTTL, injectionWork; !w.cfg.Service.Uses("ttl_ms") {
+		u.TTL = w.cfg.TTL
+	}
+	if err := w.fleet.Equip(ctx, u); err != nil {
+		return t, err
+	}
+	if _, err := w.fleet.Use(ctx, s.Name); err != nil {
+		return t, err
+	}
+	first, err := w.orders.Create(ctx, dryRuns+2)
+	if err != nil {
+		return t, err
+	}
+	struck := w.fleet.Instances[0]
+	defer struck.Watch(0, 0)
+	if err := struck.Works(ctx, first, dryStep); err != nil {
+		return t, err
+	}
+	var last []control.Call
+	late := map[tap.Phase]bool{} // what a grab may leave to be done behind its answer
+	for n := range int64(dryRuns) {
+		calls, err := w.listCalls(ctx, struck, first+1+n, late)
+		if err != nil {
+			return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
+		}
+		calls, last = onTime(calls, late), onTime(last, late)
+		if n > 0 && slices.Equal(sortedCalls(calls), sortedCalls(last)) {
+			t = trailOf(calls)
+			t.service.renewal, err = w.listRenewals(ctx, struck, first+1+int64(dryRuns), t, u.TTL)
+			t.renews = len(t.service.renewal) > 0
+			return t, err
+		}
+		last = calls
+	}
+	return t, fmt.Errorf("experiment: dry run of %s: %d of them, and no two in a row make the same requests; the last: %s", s.Name, dryRuns, callNames(last))
+}
+
+func callNames(calls []control.Call) string {
+	names := make([]string, len(calls))
+	for i, c := range calls {
+		names[i] = string(c.Phase)
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+func onTime(calls []control.Call, late map[tap.Phase]bool) []control.Call {
+	return slices.DeleteFunc(calls, func(c control.Call) bool { return late[c.Phase] })
+}
+
+// Names of the holds of a dry run.
+const (
+	dryList = "dry"
+	dryHold = "dry-at"
+)
+
+// dryGrabOf sends a grab whose requests are listed, and which is held at a point if one is
+// given. done removes the holds, and returns how the grab has ended.
+func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64, at *control.Point) (done func() error, err error) {
+	in.Watch(order, 1)
+	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
+		return nil, err
+	}
+	if at != nil {
+		if err := in.SetHold(ctx, dryHold, control.Hold{First: order, Count: 1, At: *at}); err != nil {
+			return nil, err
+		}
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := in.Grab(ctx, order, 1)
+		ended <- err
+	}()
+	return func() error {
+		if at != nil {
+			if err := in.RemoveHold(ctx, dryHold); err != nil {
+				return err
+			}
+		}
+		return <-ended
+	}, nil
+}
+
+// listed are the requests of a dry run so far.
+func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
+	met, err := in.Held(ctx, dryList, 0, 0)
+	calls := make([]control.Call, len(met))
+	for i, h := range met {
+		calls[i] = h.Call
+		calls[i].Order, calls[i].Driver = 0, 0
+	}
+	return calls, err
+}
+
+// listedFor are the requests of a dry run so far, and those that come for so long from now.
+func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (before, meanwhile []control.Call, err error) {
+	if before, err = listed(ctx, in); err != nil {
+		return nil, nil, err
+	}
+	if !wait.For(ctx, long) {
+		return nil, nil, context.Cause(ctx)
+	}
+	all, err := listed(ctx, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	return before, all[len(before):], nil
+}
+
+// listCalls are the requests of one grab, in their order. Those that come behind its
+// answer are noted as late.
+func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
+	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
+	done, err := w.dryGrabOf(ctx, in, order, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := done(); err != nil {
+		return nil, fmt.Errorf("its grab failed: %w", err)
+	}
+	calls, behind, err := listedFor(ctx, in, quietFor)
+	for _, c := range behind {
+		late[c.Phase] = true
+	}
+	return calls, err
+}
+
+// listRenewals are the requests that are made while a grab is held before its work: on
+// another connection, since its own waits, and in the background, since the grab waits too.
+func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int64, t trail, lease time.Duration) (once []control.Call, err error) {
+	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
+	done, err := w.dryGrabOf(ctx, in, order, &t.work)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	if met, err := in.Held(ctx, dryHold, 1, dryStep); err != nil || len(met) == 0 {
+		return nil, cmp.Or(err, errors.New("the grab did not come to its work"))
+	}
+	_, meanwhile, err := listedFor(ctx, in, lease*2/3)
+	for _, c := range meanwhile {
+		if !slices.ContainsFunc(once, func(o control.Call) bool { return o.Phase == c.Phase && o.Target == c.Target }) {
+			once = append(once, c)
+		}
+	}
+	return once, err
+}
+
+// Names of requests that say what a statement is for.
+func reads(c control.Call) bool {
+	return strings.HasPrefix(string(c.Phase), "mysql SELECT ") && !strings.HasSuffix(string(c.Phase), "_LOCK")
+}
+
+func writes(c control.Call) bool {
+	verb, _, _ := strings.Cut(strings.TrimPrefix(string(c.Phase), "mysql "), " ")
+	return c.Target == tap.DB && slices.Contains([]string{"INSERT", "UPDATE", "DELETE", "REPLACE"}, verb)
+}
+
+// trailOf infers what the calls of a grab are for: what the lock's servers are asked before
+// the order is read takes the lock, what they are asked behind its write gives it back, and
+// the work begins after the last read before the first write.
+func trailOf(calls []control.Call) trail {
+	t := &serviceTrail{}
+	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t}
+	write := slices.IndexFunc(calls, writes)
+	end := len(calls)
+	if write >= 0 {
+		end = write
+		all.claim = &control.Point{Phase: calls[write].Phase, N: calls[write].N}
+	}
+	work := max(0, end-1)
+	for i := end - 1; i >= 0; i-- {
+		if reads(calls[i]) {
+			work = i
+			break
+		}
+	}
+	for i, c := range calls {
+		part := tap.Acquire
+		switch {
+		case i == work:
+			part = fault.Work
+			all.work = control.Point{Phase: c.Phase, N: c.N, After: true}
+		case write >= 0 && i >= write && c.Target == tap.DB:
+			part = tap.Claim
+		case write >= 0 && i > write:
+			part = tap.Release
+		case c.Target == tap.DB:
+			part = tap.Read
+		case i > work:
+			part = tap.Renew // a last look at the lock
+		}
+		if part == tap.Release && all.release == nil {
+			all.release = &control.Point{Phase: c.Phase, N: c.N}
+		}
+		t.parts = append(t.parts, part)
+		switch kind, _, _ := strings.Cut(string(c.Phase), " "); kind {
+		case "redis":
+			t.needs |= lock.Redis
+		case "redlock":
+			t.needs |= lock.RedisQuorum
+		}
+		if writes(c) {
+			verb, table, _ := strings.Cut(strings.TrimPrefix(string(c.Phase), "mysql "), " ")
+			if t.table == "" || verb == "INSERT" {
+				t.table = table
+			}
+		}
+	}
+	return all
+}
+
+// points are those of the calls of a grab, and of those that are made in the background
+// while it works.
+func (t *serviceTrail) points(calls []control.Call) []fault.Point {
+	var all []fault.Point
+	add := func(c control.Call, part tap.Phase, background bool) {
+		for _, after := range []bool{false, true} {
+			p := fault.Point{Point: control.Point{Phase: c.Phase, N: c.N, After: after}, Part: part, Background: background}
+			if !slices.ContainsFunc(all, func(o fault.Point) bool { return o.Point == p.Point && o.Background == background }) {
+				all = append(all, p)
+			}
+		}
+	}
+	for i, c := range calls {
+		add(c, t.parts[i], false)
+	}
+	for _, c := range t.renewal {
+		add(c, tap.Renew, true)
+	}
+	return all
+}

@@ -1,0 +1,215 @@
+package experiment
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+)
+
+const pythonExample = "../../../examples/python/"
+
+// python is an interpreter with what the example needs, made once for each version of
+// that. The test is skipped where there is none to be had.
+func python(t *testing.T) string {
+	t.Helper()
+	requirements, err := os.ReadFile(pythonExample + "requirements.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := filepath.Join(cache, "grablab", fmt.Sprintf("python-%.6x", sha256.Sum256(requirements)))
+	exe, ready := filepath.Join(dir, "bin", "python"), filepath.Join(dir, "ready")
+	if _, err := os.Stat(ready); err == nil {
+		return exe
+	}
+	for _, command := range [][]string{
+		{"python3", "-m", "venv", "--clear", dir},
+		{exe, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", pythonExample + "requirements.txt"},
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("the Python example cannot be run: %s: %v\n%s", strings.Join(command, " "), err, out)
+		}
+	}
+	if err := os.WriteFile(ready, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return exe
+}
+
+// pythonRun is a run against the example, which loadgen starts, with what it finds its Redis by.
+func pythonRun(t *testing.T, redis string, strategies []string, faults ...catalog.Fault) Config {
+	t.Helper()
+	exe := python(t)
+	s, err := fleet.ParseService(exe + " " + pythonExample + "service.py --port {port} " + redis + " " +
+		"--db {db_user}@{db_host}:{db_port}/{db_name} --ttl {ttl_ms} --work {work_ms} --wait 25000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Ready = "/healthz"
+	cfg := small(t, stack.Local)
+	cfg.Service, cfg.Faults, cfg.Workers = &s, faults, 2
+	cfg.Target.Strategies = strategies
+	cfg.Target.Database.Query = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
+	cfg.Stack.Logs, cfg.Budget = cfg.Out, 10*time.Minute // one point after the other
+	return cfg
+}
+
+// A service in another language is started, driven and stopped as our own instances are.
+func TestPythonService(t *testing.T) {
+	cfg := pythonRun(t, "--redis {redis}", nil, catalog.NoFault)
+	cfg.Rate, cfg.Together = 0, true
+	run, err := execute(t, t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range run.Cells {
+		want := catalog.Safe
+		if c.Strategy == "none" {
+			want = catalog.Unsafe
+		}
+		if c.Verdict != want || c.CountedFrom != fromLedger {
+			t.Errorf("%s: %s (%s), counted from the %s, want %s", c.Strategy, c.Verdict, c.Reason, c.CountedFrom, want)
+		}
+		for id := range c.ServedBy {
+			if _, err := os.Stat(filepath.Join(cfg.Out, "instance-"+id+".log")); err != nil {
+				t.Error(err)
+			}
+			if conn, err := net.Dial("tcp", "127.0.0.1:"+id); err == nil {
+				conn.Close()
+				t.Errorf("instance %s still listens", id)
+			}
+		}
+	}
+	if len(run.Cells) != 4 {
+		t.Errorf("%d cells", len(run.Cells))
+	}
+}
+
+// Faults strike a service at every request of a grab: a lock without a fence is unsafe from
+// the read to the write if its process is paused, and only there; a crash and a lost reply
+// do no harm to it. What cannot be done to it is said.
+func TestPythonFaults(t *testing.T) {
+	faults := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Amnesia, catalog.ReplyLost}
+	if proving {
+		faults = append(faults, catalog.Crash)
+	}
+	cfg := pythonRun(t, "--redis {redis}", []string{"setnx"}, faults...)
+	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	grab := []string{
+		"before redis SET grab:* PX NX 1", "after redis SET grab:* PX NX 1", "before mysql SELECT orders 1", "after mysql SELECT orders 1",
+		"before mysql COMMIT 1", "after mysql COMMIT 1", "before mysql BEGIN 1", "after mysql BEGIN 1",
+		"before mysql UPDATE orders 1", "after mysql UPDATE orders 1", "before mysql INSERT wins 1", "after mysql INSERT wins 1",
+		"before mysql COMMIT 2", "after mysql COMMIT 2", "before redis EVALSHA c41f0d7 grab:* 1", "after redis EVALSHA c41f0d7 grab:* 1",
+	}
+	open := grab[slices.Index(grab, "after mysql SELECT orders 1") : slices.Index(grab, "before mysql COMMIT 2")+1]
+	wants := map[catalog.Fault]catalog.Verdict{
+		catalog.Slow: catalog.NA, catalog.Amnesia: catalog.NA,
+		catalog.Pause: catalog.Unsafe, catalog.Crash: catalog.Safe, catalog.ReplyLost: catalog.Safe,
+	}
+	for _, c := range run.Cells {
+		if c.Verdict != wants[c.Fault] {
+			t.Errorf("%s: %s (%s), want %s", c.Fault, c.Verdict, c.Reason, wants[c.Fault])
+		}
+		var points []string
+		for _, p := range c.Points {
+			points = append(points, p.Point)
+			unsafe := c.Fault == catalog.Pause && slices.Contains(open, p.Point)
+			if p.Struck != p.Strikes || (p.Verdict == catalog.Unsafe) != unsafe {
+				t.Errorf("%s, %s: struck %d of %d, %s", c.Fault, p.Point, p.Struck, p.Strikes, p.Verdict)
+			}
+		}
+		var want []string
+		for _, p := range grab {
+			if c.Verdict != catalog.NA && (c.Fault != catalog.ReplyLost || strings.HasPrefix(p, "before")) {
+				want = append(want, p)
+			}
+		}
+		if !slices.Equal(points, want) {
+			t.Errorf("%s: points\n%q\nwant\n%q", c.Fault, points, want)
+		}
+	}
+}
+
+// What requests are for is inferred from their order.
+func TestTrailOf(t *testing.T) {
+	calls := func(names ...string) (all []control.Call) {
+		for _, name := range names {
+			server, _, _ := strings.Cut(name, " ")
+			if server == "mysql" {
+				server = tap.DB
+			}
+			all = append(all, control.Call{Phase: tap.Phase(name), N: 1, Target: server})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		calls                []control.Call
+		parts                string
+		claim, release, work string
+		table                string
+		needs                lock.Backend
+	}{
+		{
+			calls("redis SET grab:* NX PX", "mysql SELECT orders", "redis GET grab:*", "mysql UPDATE orders", "mysql INSERT wins", "mysql COMMIT", "redis EVALSHA 1 grab:*"),
+			"acquire work renew claim claim claim release", "before mysql UPDATE orders 1", "before redis EVALSHA 1 grab:* 1", "after mysql SELECT orders 1", "wins", lock.Redis,
+		},
+		{
+			calls("mysql SELECT orders", "mysql UPDATE orders"),
+			"work claim", "before mysql UPDATE orders 1", "", "after mysql SELECT orders 1", "orders", 0,
+		},
+		{
+			calls("redlock SET grab:* NX PX", "mysql SELECT GET_LOCK", "mysql SELECT drivers", "mysql SELECT orders", "mysql BEGIN", "mysql REPLACE winners", "redlock DEL grab:*"),
+			"acquire read read work read claim release", "before mysql REPLACE winners 1", "before redlock DEL grab:* 1", "after mysql SELECT orders 1", "winners", lock.RedisQuorum,
+		},
+		{calls("redis SETNX won:*"), "work", "", "", "after redis SETNX won:* 1", "", lock.Redis},
+	} {
+		got := trailOf(tt.calls)
+		var parts []string
+		for _, p := range got.service.parts {
+			parts = append(parts, string(p))
+		}
+		if text := strings.Join(parts, " "); text != tt.parts {
+			t.Errorf("%s: %s, want %s", callNames(tt.calls), text, tt.parts)
+		}
+		if claim, release := named(got.claim), named(got.release); claim != tt.claim || release != tt.release {
+			t.Errorf("%s: claim %q, release %q", callNames(tt.calls), claim, release)
+		}
+		if s := got.service; got.work.String() != tt.work || s.table != tt.table || s.needs != tt.needs {
+			t.Errorf("%s: work %q, table %q, needs %v", callNames(tt.calls), got.work, s.table, s.needs)
+		}
+		for _, p := range got.points() {
+			if read, err := fault.ParsePoint(p.String()); err != nil || read.Point != p.Point {
+				t.Errorf("%q is read as %q, %v", p, read, err)
+			}
+		}
+	}
+}
+
+// named is a point as text; "" of none.
+func named(p *control.Point) string {
+	if p == nil {
+		return ""
+	}
+	return p.String()
+}

@@ -1,0 +1,848 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/order"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/wait"
+)
+
+// strike is one strike of an injection: what leads to it, and what comes of it.
+type strike struct {
+	*injection
+	contests []*contest
+	heals    stack.Heals
+}
+
+const (
+	arrivalTimeout = 5 * time.Second // for the faulted drivers to come to their points, beyond a lease
+	pollInterval   = 10 * time.Millisecond
+)
+
+type step = func(*strike, context.Context) error
+
+// courses are the steps after a fault was injected, by when it is healed.
+var courses = map[fault.Course][]step{
+	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders},
+	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
+	fault.AtOnce:     {(*strike).releaseFaulted, (*strike).sendContenders, (*strike).awaitQuiet, (*strike).heal, (*strike).releaseContenders},
+	fault.Never:      {(*strike).leaveFaulted, (*strike).sendContenders},
+	fault.Killed:     {(*strike).sendContenders},
+	fault.Released:   {(*strike).sendSecond, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).sendThird, (*strike).releaseContenders},
+	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders},
+}
+
+// run strikes once the faulted drivers are held at their points, and leaves
+// nothing unhealed.
+func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
+	defer func() { err = errors.Join(err, s.heal(ctx)) }()
+	steps := []step{doing(of.Before), (*strike).setHolds, (*strike).sendFaulted, (*strike).strikes, doing(of.Do)}
+	steps = append(steps, courses[s.fault.Course]...)
+	steps = append(steps, (*strike).sendLate, (*strike).awaitOthers, (*strike).sendLast, (*strike).removeHolds)
+	for _, step := range steps {
+		if err := step(s, ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withoutFault has all drivers come at once, when both instances reach all servers.
+func (s *strike) withoutFault(ctx context.Context) error {
+	if err := s.awaitAble(ctx, s.struck, s.other); err != nil {
+		return err
+	}
+	for _, c := range s.contests {
+		s.bursts.Send(c.all())
+	}
+	return s.awaitAnswers(ctx)
+}
+
+// strikes notes that the fault strikes from now on, if it has met anybody.
+func (s *strike) strikes(context.Context) error {
+	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
+		s.windows = append(s.windows, window{from: time.Now()})
+	}
+	return nil
+}
+
+// over notes that the fault is over, unless something else of it is to end.
+func (s *strike) over() {
+	if last := len(s.windows) - 1; last >= 0 {
+		s.windows[last].to = time.Now()
+	}
+}
+
+// doing is a step of the fault, whose heal is kept also if it fails midway.
+func doing(of fault.Step) step {
+	return func(s *strike, ctx context.Context) error {
+		if of == nil {
+			return nil
+		}
+		heal, err := of(ctx, s.lease(s.cell))
+		if heal != nil {
+			s.heals = append(s.heals, heal)
+		}
+		if errors.Is(err, stack.ErrInUse) { // by the faulted driver, at that point of its transaction
+			for _, c := range s.contests {
+				s.takeBack(c)
+			}
+			return nil
+		}
+		return err
+	}
+}
+
+// heal needs no context: it is done also for a run that has been interrupted.
+func (s *strike) heal(context.Context) error {
+	heals := s.heals
+	s.heals = nil
+	if len(heals) > 0 {
+		defer s.over()
+	}
+	return heals.All()
+}
+
+// What holds are for. Their names are that and the order.
+const (
+	pointHold     = "point"     // the faulted driver, where the fault strikes it
+	workHold      = "work"      // the faulted driver, while a call is held that it does not wait for
+	callsHold     = "calls"     // lists those of a waiting driver
+	retryHold     = "retry"     // a waiting driver that asks again and again
+	beforeHold    = "before"    // the driver that a waiting one waits for
+	refusalHold   = "refusal"   // refuses the claim of the faulted driver
+	releaseHold   = "release"   // lists that of the faulted driver
+	contenderHold = "contender" // contenders, before they claim
+)
+
+// hold is one of a contest, at an instance.
+type hold struct {
+	in   *fleet.Instance
+	kind string
+	control.Hold
+}
+
+// holds are those that a contest needs from its beginning.
+func (s *strike) holds(c *contest) []hold {
+	faulted := []int64{c.faulted.Driver}
+	all := []hold{{s.struck, callsHold, control.Hold{Drivers: faulted, Outcome: control.Delivered}}}
+	if c.point.Role == fault.HandingOver || s.fault.Course == fault.Released {
+		all = append(all, hold{s.struck, refusalHold, control.Hold{Drivers: faulted, At: beforeClaim, Outcome: control.Refused}})
+	}
+	all = append(all, hold{s.struck, pointHold, control.Hold{Drivers: faulted, At: c.point.Point, Strike: true}})
+	switch {
+	case c.point.Role == fault.HandingOver:
+		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: beforeClaim}})
+	case c.point.Background:
+		all = append(all, hold{s.struck, workHold, control.Hold{Drivers: faulted, At: s.trail.work}})
+	}
+	if c.before != nil {
+		all = append(all, hold{s.other, beforeHold, control.Hold{Drivers: []int64{c.before.Driver}, At: beforeRead}})
+		if s.trail.queued == 0 {
+			all = append(all, hold{s.struck, retryHold, control.Hold{Drivers: faulted, At: secondTry}})
+		}
+	}
+	if at := s.trail.release; at != nil && s.fault.Course == fault.BeforeHeal {
+		all = append(all, hold{s.struck, releaseHold, control.Hold{Drivers: faulted, At: *at, Outcome: control.Delivered}})
+	}
+	if s.trail.service != nil {
+		if at := s.trail.claim; at != nil && s.holdsContenders(c) {
+			all = append(all, hold{s.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // whose call it is, is not known there
+		}
+		return all
+	}
+	for _, r := range s.heldContenders(c) {
+		in := s.other
+		if r.Target == s.struck.URL {
+			in = s.struck
+		}
+		all = append(all, hold{in, contenderHold, control.Hold{Drivers: []int64{r.Driver}, At: beforeClaim}})
+	}
+	return all
+}
+
+// holdsContenders: under a fence that is compared at the write alone, the older
+// token must write first for both to be let through (F34). A driver that has waited
+// has the token after that of the one before it, and goes second.
+func (s *strike) holdsContenders(c *contest) bool {
+	fenced := s.cell.Guard == order.FenceWrite && s.fault.Course < fault.Never && c.point.Role == fault.Alone
+	return s.fault.HoldContenders || fenced
+}
+
+// heldContenders are those that are held before they claim: of drivers who come one
+// after the other, the first.
+func (s *strike) heldContenders(c *contest) []load.Request {
+	switch {
+	case !s.holdsContenders(c):
+		return nil
+	case s.fault.Course == fault.Released:
+		return c.contenders[:1]
+	default:
+		return c.contenders
+	}
+}
+
+func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
+
+// name of the hold: those of contenders are one each.
+func (h hold) name(c *contest) string {
+	if h.kind == contenderHold {
+		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
+	}
+	return holdName(h.kind, c)
+}
+
+func (s *strike) setHolds(ctx context.Context) error {
+	if s.trail.service != nil {
+		s.struck.Watch(s.contests[0].order, s.contests[0].faulted.Driver)
+		s.other.Watch(s.contests[0].order, 0)
+	}
+	for _, c := range s.contests {
+		for _, h := range s.holds(c) {
+			h.First, h.Count = c.order, 1
+			if err := h.in.SetHold(ctx, h.name(c), h.Hold); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeHolds removes those that are left, but for those of calls that hang.
+func (s *strike) removeHolds(ctx context.Context) error {
+	err := removeAll(ctx, s.other)
+	if s.fault.Course != fault.Never {
+		err = errors.Join(err, removeAll(ctx, s.struck))
+	}
+	return err
+}
+
+func removeAll(ctx context.Context, in *fleet.Instance) error {
+	held, err := in.Holds(ctx)
+	for name := range held {
+		err = errors.Join(err, in.RemoveHold(ctx, name))
+	}
+	return err
+}
+
+// met is what the holds of both instances have met.
+type met struct{ struck, other map[string][]control.Held }
+
+func (s *strike) met(ctx context.Context) (m met, err error) {
+	if m.struck, err = s.struck.Holds(ctx); err != nil {
+		return m, err
+	}
+	m.other, err = s.other.Holds(ctx)
+	return m, err
+}
+
+// together is how long calls may lie apart that are made at once.
+const together = 100 * time.Millisecond
+
+// isAtPoint says whether the faulted driver is held where the fault is to strike it:
+// with all calls that it makes there at once.
+func (m met) isAtPoint(c *contest) bool {
+	n := len(m.struck[holdName(pointHold, c)])
+	if n > 0 && c.came.IsZero() {
+		c.came = time.Now()
+	}
+	return n >= c.calls || n > 0 && time.Since(c.came) > together
+}
+
+// sendFaulted sends each faulted driver, and those with whom it plays its role. It
+// returns once each is held at its point, or has been answered without coming there.
+func (s *strike) sendFaulted(ctx context.Context) error {
+	for _, c := range s.contests {
+		if c.before != nil {
+			s.bursts.Send([]load.Request{*c.before})
+		} else {
+			s.bursts.Send([]load.Request{c.faulted})
+		}
+	}
+	sent := map[*contest]bool{}
+	err := s.until(ctx, s.arriveFor(), func() (bool, error) {
+		m, err := s.met(ctx)
+		for _, c := range s.contests {
+			if err == nil && c.point.Role != fault.Alone {
+				err = s.lead(ctx, c, m, sent)
+			}
+			c.struck = m.isAtPoint(c) && (c.before == nil || s.isAnswered(*c.before))
+		}
+		return s.all(func(c *contest) bool { return c.struck || s.hasPassed(c) }), err
+	})
+	for _, c := range s.contests {
+		if c.struck {
+			*s.cell.Struck++
+		}
+		if c.before != nil && !sent[c] { // it never had the lock: the cell will say that the point was not struck
+			s.bursts.Send([]load.Request{c.faulted})
+		}
+		if c.waiter != nil && !sent[c] {
+			s.bursts.Send([]load.Request{*c.waiter})
+		}
+	}
+	return err
+}
+
+// hasPassed says whether the faulted driver comes to its point no more: it has been answered
+// for a while. A client may make a call that its grab does not wait for, about the time of the answer.
+func (s *strike) hasPassed(c *contest) bool {
+	if s.isAnswered(c.faulted) && c.answered.IsZero() {
+		c.answered = time.Now()
+	}
+	return !c.answered.IsZero() && time.Since(c.answered) > together
+}
+
+// arriveFor is how long the faulted drivers have to come to their points: where it
+// must not be an expiry that lets contenders in, the first to come still have most
+// of their leases then.
+func (s *strike) arriveFor() time.Duration {
+	lease := s.lease(s.cell)
+	if s.fault.ContendFor < 1 {
+		return max(lease*3/5, time.Second)
+	}
+	return arrivalTimeout + lease
+}
+
+// lead brings a faulted driver that is not alone one step further to its point.
+func (s *strike) lead(ctx context.Context, c *contest, m met, sent map[*contest]bool) error {
+	if c.point.Role == fault.HandingOver {
+		return s.leadToRelease(ctx, c, m, sent)
+	}
+	holder := m.other[holdName(beforeHold, c)]
+	switch {
+	case c.gone || len(holder) == 0:
+		return nil
+	case !sent[c]:
+		sent[c] = true
+		s.bursts.Send([]load.Request{c.faulted})
+		return nil
+	case s.isAnswered(*c.before): // and the faulted driver goes on
+		c.gone = true
+		if s.trail.queued == 0 {
+			return s.struck.RemoveHold(ctx, holdName(retryHold, c))
+		}
+		return nil
+	case holder[0].State == control.Waiting && (m.isAtPoint(c) || s.waits(c, m)):
+		_, err := s.other.Release(ctx, holdName(beforeHold, c), holder[0].Call, control.Refused)
+		return err
+	}
+	return nil
+}
+
+// waits says whether the faulted driver has tried, and waits for the lock: the reply
+// to its last call has come.
+func (s *strike) waits(c *contest, m met) bool {
+	if s.trail.queued == 0 {
+		return len(m.struck[holdName(retryHold, c)]) > 0
+	}
+	return len(m.struck[holdName(callsHold, c)]) >= s.trail.queued && c.hasQueued()
+}
+
+// hasQueued is called once a driver has made the last call before it waits, and says
+// whether that has been answered by now.
+func (c *contest) hasQueued() bool {
+	if c.queued.IsZero() {
+		c.queued = time.Now()
+	}
+	return time.Since(c.queued) > together
+}
+
+// leadToRelease has the driver wait to whom the lock is handed over, and then the
+// faulted one go on to a claim that is refused.
+func (s *strike) leadToRelease(ctx context.Context, c *contest, m met, sent map[*contest]bool) error {
+	switch {
+	case c.gone || len(m.struck[holdName(workHold, c)]) == 0:
+		return nil
+	case !sent[c]:
+		sent[c] = true
+		h := control.Hold{First: c.order, Count: 1, Drivers: []int64{c.waiter.Driver}, Outcome: control.Delivered}
+		if err := s.other.SetHold(ctx, holdName(callsHold, c), h); err != nil {
+			return err
+		}
+		s.bursts.Send([]load.Request{*c.waiter})
+		return nil
+	case len(m.other[holdName(callsHold, c)]) >= max(1, s.trail.queued) && c.hasQueued():
+		c.gone = true
+		return s.struck.RemoveHold(ctx, holdName(workHold, c))
+	}
+	return nil
+}
+
+func (s *strike) sendContenders(ctx context.Context) error {
+	if err := s.awaitRecovery(ctx); err != nil {
+		return err
+	}
+	if err := s.awaitExpiry(ctx); err != nil {
+		return err
+	}
+	for _, c := range s.contests {
+		if s.isTooLate(c) {
+			if err := s.giveUp(ctx, c); err != nil {
+				return err
+			}
+		}
+		s.bursts.Send(c.contenders)
+	}
+	return nil
+}
+
+// giveUp takes a strike back, and lets the faulted driver go on.
+func (s *strike) giveUp(ctx context.Context, c *contest) error {
+	s.takeBack(c)
+	return s.letGo(ctx, c)
+}
+
+// isTooLate says whether the lease of a faulted driver of a service may run out before
+// contenders have had their time, under a fault that shows nothing then: a restart took long.
+func (s *strike) isTooLate(c *contest) bool {
+	held := s.fault.Course == fault.AfterHeal || s.fault.Course == fault.BeforeHeal
+	return s.trail.service != nil && held && s.fault.ContendFor < 1 && c.struck &&
+		time.Since(c.came)+s.contendFor() > s.lease(s.cell)*9/10
+}
+
+// letGo has a faulted driver go on.
+func (s *strike) letGo(ctx context.Context, c *contest) error {
+	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
+		if err := s.removeOf(ctx, c, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitExpiry returns once the leases of the faulted drivers have run out, where a driver who
+// comes before is turned away at once, for the lock does not wait: he would show nothing.
+func (s *strike) awaitExpiry(ctx context.Context) error {
+	waits := s.trail.service != nil || len(s.trail.calls[fault.Waiting]) > 0
+	if waits || s.strategy.Excludes != catalog.Global || s.fault.ContendFor < 1 || wait.For(ctx, s.lease(s.cell)*11/10) {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// sendLate sends a driver to every order when its instance reaches all servers again:
+// it finds an order that can be grabbed, or has been.
+func (s *strike) sendLate(ctx context.Context) error {
+	err := s.awaitAble(ctx, s.other)
+	for _, c := range s.contests {
+		s.bursts.Send([]load.Request{c.late})
+	}
+	return err
+}
+
+// sendLast sends the drivers who come for what the others have left, also for a unit that one of
+// them gave back when the rest had been refused, and returns once they are answered.
+func (s *strike) sendLast(ctx context.Context) error {
+	if s.cfg.units() == 1 {
+		return nil
+	}
+	for _, c := range s.contests {
+		s.bursts.Send(c.last)
+	}
+	return s.awaitAnswers(ctx)
+}
+
+// awaitRecovery has the other instance of a service get over a fault that has struck its
+// servers too, for half a lease at the most: it must be the lock's loss that lets a contender
+// in, no expiry. One that takes longer shows nothing, and its point was not struck.
+func (s *strike) awaitRecovery(ctx context.Context) error {
+	if s.trail.service == nil || !s.fault.Severs {
+		return nil
+	}
+	if err := s.other.Works(ctx, s.spare, s.lease(s.cell)/2); err != nil && ctx.Err() == nil {
+		for _, c := range s.contests {
+			if err := s.giveUp(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// awaitAble returns once instances can grab again, as far as can be told; if they cannot in
+// time, the drivers who come will show it.
+func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
+	if s.fleet.Ours {
+		return s.until(ctx, arrivalTimeout, func() (bool, error) {
+			return !slices.ContainsFunc(all, func(in *fleet.Instance) bool { return !reachesAll(ctx, in) }), nil
+		})
+	}
+	for _, in := range all {
+		if err := in.Works(ctx, s.spare, serviceArrives); ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serviceArrives is for the connections of a service that a fault has ended.
+const serviceArrives = 10 * time.Second
+
+// reachesAll asks an instance whether it reaches all of its servers; that it is ready
+// would say it of a majority of Redlock's nodes.
+func reachesAll(ctx context.Context, in *fleet.Instance) bool {
+	var ready grab.Readiness
+	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
+	for _, says := range ready.Checks {
+		if says != "ok" {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// contendFor is how long the contenders have while the fault lasts.
+func (s *strike) contendFor() time.Duration {
+	return time.Duration(s.fault.ContendFor * float64(s.lease(s.cell)))
+}
+
+// awaitContenders returns once contenders have claimed every unit of every order, or one is
+// held before it, or those of the other instance have been answered, for the struck one
+// may be stopped; at the latest when they have had their time. Of a service of others they
+// come again: it may not have its drivers wait for the lock, and may call taken what is held.
+func (s *strike) awaitContenders(ctx context.Context) error {
+	return s.until(ctx, s.contendFor(), func() (bool, error) {
+		claimed := s.claimed(ctx)
+		if err := s.freeContenders(ctx, claimed); err != nil {
+			return false, err
+		}
+		return s.all(func(c *contest) bool {
+			switch {
+			case !c.held.IsZero() && !c.freed || s.atLeastUnits(c.contenders, claimed):
+				return true
+			case slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.other.URL && s.isPending(r) }):
+				return false
+			case s.fleet.Ours || claimed(c.faulted):
+				return true
+			}
+			s.sendAgain(c)
+			return false
+		}), nil
+	})
+}
+
+// sendAgain sends another contender, a while after the last one was answered.
+func (s *strike) sendAgain(c *contest) {
+	if c.again.IsZero() {
+		c.again = time.Now()
+	}
+	if time.Since(c.again) < max(s.lease(s.cell)/20, together) {
+		return
+	}
+	c.again = time.Time{}
+	r := load.Request{Target: s.other.URL, Order: c.order, Driver: int64(injectionDrivers + len(c.contenders))}
+	c.contenders = append(c.contenders, r)
+	s.bursts.Send([]load.Request{r})
+}
+
+// freeContenders lets those claim that have been held until the faulted driver has
+// claimed or been answered, or for most of their own leases: it must not be the
+// hold that outlasts a lease.
+func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
+	held := s.held(ctx)
+	for _, c := range s.contests {
+		if len(held[c]) == 0 {
+			continue
+		}
+		if c.held.IsZero() {
+			c.held = time.Now()
+		}
+		over := s.isOver(c, claimed)
+		if !over && time.Since(c.held) < s.lease(s.cell)*2/3 {
+			continue
+		}
+		c.freed = true
+		if !over && s.mustClaimFirst(c) {
+			s.takeBack(c)
+		}
+		for _, h := range held[c] {
+			if err := h.in.RemoveHold(ctx, h.name(c)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mustClaimFirst says whether the fault shows nothing unless the faulted driver claims
+// before a contender does: it has read that the order is open, and has the older token.
+func (s *strike) mustClaimFirst(c *contest) bool {
+	return s.cell.Guard == order.FenceWrite && s.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
+		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
+}
+
+// takeBack takes a strike back that has shown nothing.
+func (s *strike) takeBack(c *contest) {
+	if c.struck {
+		c.struck = false
+		*s.cell.Struck--
+	}
+}
+
+// isOver says whether what contenders are held for has come about: the claim of the
+// faulted driver, or of the third one, and of as many more as there are units.
+func (s *strike) isOver(c *contest, claimed func(load.Request) bool) bool {
+	if s.fault.Course == fault.Released {
+		return s.atLeastUnits(c.contenders[1:], claimed)
+	}
+	return claimed(c.faulted) || s.isAnswered(c.faulted)
+}
+
+// held are the holds at which contenders are held. A stopped instance does not
+// answer, and has none.
+func (s *strike) held(ctx context.Context) map[*contest][]hold {
+	all := map[*contest][]hold{}
+	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
+		return all
+	}
+	held := map[*fleet.Instance]map[string][]control.Held{}
+	for _, in := range []*fleet.Instance{s.other, s.struck} {
+		within := together
+		if in == s.struck {
+			within = 2 * pollInterval
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
+		held[in], _ = in.Holds(ctx)
+		cancel()
+	}
+	for _, c := range s.contests {
+		for _, h := range s.holds(c) {
+			if h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 {
+				all[c] = append(all[c], h)
+			}
+		}
+	}
+	return all
+}
+
+// awaitQuiet returns once all drivers have been answered, or the contenders have had
+// their time.
+func (s *strike) awaitQuiet(ctx context.Context) error {
+	return s.until(ctx, s.contendFor(), func() (bool, error) {
+		err := s.freeContenders(ctx, s.claimed(ctx))
+		return s.all(func(c *contest) bool {
+			return !s.fault.Lasts && s.isAnswered(c.faulted) && !slices.ContainsFunc(c.contenders, s.isPending)
+		}), err
+	})
+}
+
+// releaseFaulted lets the calls go that are held at the points, and then the
+// drivers that do not wait for theirs.
+func (s *strike) releaseFaulted(ctx context.Context) error {
+	if s.loses {
+		if err := s.loseReplies(ctx); err != nil {
+			return err
+		}
+	}
+	for _, c := range s.contests {
+		if err := s.letGo(ctx, c); err != nil {
+			return err
+		}
+	}
+	s.over()
+	if s.fault.Course == fault.AtOnce && !wait.For(ctx, together) { // their calls are sent before those of contenders
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// loseReplies sends the calls that are held at the points, and loses what is replied.
+func (s *strike) loseReplies(ctx context.Context) error {
+	for _, c := range s.contests {
+		held, err := s.struck.Held(ctx, holdName(pointHold, c), 0, 0)
+		if err != nil {
+			return err
+		}
+		for _, h := range held {
+			if h.State == control.Waiting {
+				if _, err := s.struck.Release(ctx, holdName(pointHold, c), h.Call, control.ReplyLost); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// leaveFaulted has the cell end without the answers of the faulted drivers.
+func (s *strike) leaveFaulted(context.Context) error {
+	s.workload.hung += len(s.contests)
+	for _, c := range s.contests {
+		c.hangs = true
+	}
+	return nil
+}
+
+// releaseContenders returns once all contenders that are held have been let go.
+func (s *strike) releaseContenders(ctx context.Context) error {
+	err := s.until(ctx, s.lease(s.cell)*2/3, func() (bool, error) {
+		err := s.freeContenders(ctx, s.claimed(ctx))
+		return s.all(func(c *contest) bool { return c.held.IsZero() || c.freed }), err
+	})
+	return errors.Join(err, s.remove(ctx, contenderHold)) // also those that hold none yet
+}
+
+// remove removes the holds of that kind. One that is gone is no error.
+func (s *strike) remove(ctx context.Context, kind string) error {
+	for _, c := range s.contests {
+		if err := s.removeOf(ctx, c, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *strike) removeOf(ctx context.Context, c *contest, kind string) error {
+	for _, h := range s.holds(c) {
+		if h.kind != kind {
+			continue
+		}
+		var answered *fleet.StatusError
+		err := h.in.RemoveHold(ctx, h.name(c))
+		if err != nil && !errors.Is(err, control.ErrNoHold) && !(errors.As(err, &answered) && answered.Code == http.StatusNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitReleases returns once every faulted driver has sent its release, or has
+// been answered without one; at the latest after a lease: one that is cut off has
+// none to release.
+func (s *strike) awaitReleases(ctx context.Context) error {
+	return s.until(ctx, s.lease(s.cell), func() (bool, error) {
+		m, err := s.met(ctx)
+		return s.all(func(c *contest) bool {
+			return len(m.struck[holdName(releaseHold, c)]) > 0 || s.isAnswered(c.faulted)
+		}), err
+	})
+}
+
+func (s *strike) awaitAnswers(ctx context.Context) error { return s.awaitThose(ctx, (*contest).all) }
+
+func (s *strike) awaitOthers(ctx context.Context) error {
+	return s.awaitThose(ctx, (*contest).others)
+}
+
+// awaitThose returns once those drivers of every order have been answered who still will be.
+func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
+	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
+		return s.all(func(c *contest) bool {
+			return !slices.ContainsFunc(those(c), func(r load.Request) bool {
+				return s.isPending(r) && !(c.hangs && r == c.faulted)
+			})
+		}), nil
+	})
+}
+
+// sendSecond sends of each order the driver that comes while the lease of the
+// faulted one runs out.
+func (s *strike) sendSecond(ctx context.Context) error {
+	if err := s.awaitExpiry(ctx); err != nil {
+		return err
+	}
+	for _, c := range s.contests {
+		s.bursts.Send(c.contenders[:1])
+	}
+	return nil
+}
+
+// sendThird sends those that come once the faulted driver has released, and lets
+// them have the time that the second driver is held for.
+func (s *strike) sendThird(ctx context.Context) error {
+	sent := map[*contest]bool{}
+	err := s.until(ctx, s.lease(s.cell)/2, func() (bool, error) {
+		for _, c := range s.contests {
+			if !sent[c] && s.isAnswered(c.faulted) {
+				sent[c] = true
+				s.bursts.Send(c.contenders[1:])
+			}
+		}
+		claimed := s.claimed(ctx)
+		err := s.freeContenders(ctx, claimed)
+		return s.all(func(c *contest) bool {
+			return c.freed || sent[c] && !slices.ContainsFunc(c.contenders[1:], s.isPending)
+		}), err
+	})
+	for _, c := range s.contests {
+		if !sent[c] {
+			s.bursts.Send(c.contenders[1:])
+		}
+	}
+	return err
+}
+
+// hangUp ends the connections of the faulted drivers, and returns once they are gone.
+func (s *strike) hangUp(ctx context.Context) error {
+	for _, c := range s.contests {
+		s.bursts.HangUp(c.faulted)
+	}
+	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
+		return s.all(func(c *contest) bool { return s.isAnswered(c.faulted) }), nil
+	})
+	if err == nil && !wait.For(ctx, together) { // for their instance to notice
+		err = context.Cause(ctx)
+	}
+	for _, c := range s.contests {
+		if s.isPending(c.faulted) {
+			s.takeBack(c)
+		}
+	}
+	return err
+}
+
+// all says whether something holds for every order of the strike.
+func (s *strike) all(holds func(*contest) bool) bool {
+	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
+}
+
+func (s *strike) isPending(r load.Request) bool { return !s.isAnswered(r) }
+
+func (s *strike) isGrabbed(r load.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered[r] == grab.Grabbed
+}
+
+func (s *strike) isAnswered(r load.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.answered[r]
+	return ok
+}
+
+// claimed returns whether the driver of a request has claimed, by the ledger. A
+// ledger that cannot be read, because the database is what was struck, shows no
+// claim.
+func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
+	var rows []order.Grab
+	if s.ledger && (s.trail.service == nil || s.cfg.Target.Database.Query != "") { // else the struck instance would be asked
+		rows, _ = s.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
+	}
+	return func(r load.Request) bool {
+		if !s.fleet.Ours && s.isGrabbed(r) { // a ledger of theirs may be late, or there is none
+			return true
+		}
+		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })
+	}
+}
+
+// until polls until the condition holds or the time is up, which is no error.
+func (s *strike) until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
+	_, err := wait.Until(ctx, pollInterval, within, condition)
+	return err
+}

@@ -1,0 +1,374 @@
+package experiment
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/nearest"
+	"grablab/internal/order"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/ledger"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/target"
+	"grablab/internal/testbed/wait"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// attaches says whether the run is against a service that is not ours, started elsewhere or
+// by the run.
+func (cfg Config) attaches() bool { return len(cfg.Target.URLs) > 0 || cfg.Service != nil }
+
+// attach uses instances that were started elsewhere.
+func (w *worker) attach(ctx context.Context) (err error) {
+	t := w.cfg.Target
+	if w.fleet, err = fleet.Attach(ctx, t); err != nil {
+		return err
+	}
+	w.cfg.TTL = cmp.Or(t.Lease, target.DefaultLease)
+	if w.fleet.Known() {
+		w.cfg.asRunning(w.fleet.Settings)
+	}
+	return w.useTheirOrders(ctx, t)
+}
+
+// useTheirOrders has orders opened as their owner says, and their ledger read from the database if it is known.
+func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
+	if t.Database.DSN != "" {
+		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query); err != nil {
+			return err
+		}
+	}
+	w.orders = theirOrders{w.fleet, t, w.theirs}
+	return nil
+}
+
+// theirStrategies are those of the targets that are to be run: those that are asked for, or
+// all that they have; of grabsvc, whose are ours, our default. Targets without a control API
+// have one, which is not known; before they are attached, neither are their names.
+func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
+	names := cfg.Target.Strategies
+	known := false
+	if at != nil {
+		known = at.Known()
+		switch {
+		case at.Foreign:
+			names = []string{Foreign}
+		case len(names) == 0 && known:
+			for _, s := range cfg.Strategies {
+				names = append(names, s.Name)
+			}
+		case len(names) == 0:
+			for _, s := range at.Strategies {
+				if s.Available {
+					names = append(names, s.Name)
+				}
+			}
+		}
+	}
+	strategies := make([]lock.Strategy, len(names))
+	for i, name := range names {
+		strategies[i] = lock.Strategy{Name: name, Title: "of the targets", Excludes: catalog.NoExclusion}
+		if s, err := lock.Find(name); err == nil && known {
+			s.Needs = 0 // the targets have it
+			strategies[i] = s
+		}
+		if cfg.Service != nil {
+			strategies[i].Needs = cfg.serviceNeeds()
+		}
+	}
+	return strategies
+}
+
+// wanted is what the user expects of a cell; nil: nothing.
+func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
+	for _, e := range cfg.Expect {
+		if e.Strategy == strategy && e.Fault == f {
+			return new(e.Verdict)
+		}
+	}
+	return nil
+}
+
+// checkExpectations refuses those of strategies that the targets do not have.
+func (cfg Config) checkExpectations(at *fleet.Fleet) error {
+	known := []string{Foreign}
+	if !at.Foreign {
+		known = at.Names()
+	}
+	for _, e := range cfg.Expect {
+		if !slices.Contains(known, e.Strategy) {
+			return fmt.Errorf("%w: -expectations, line %d: there is no strategy %q%s", fleet.ErrRefused, e.Line, e.Strategy,
+				nearest.Hint(e.Strategy, known, "; there are "+strings.Join(known, ", ")))
+		}
+	}
+	return nil
+}
+
+// theirOrders is where the orders of targets are opened, and where their ledger is read: by
+// calls, or in their database.
+type theirOrders struct {
+	*fleet.Fleet
+	target target.Target
+	db     *ledger.DB
+}
+
+// Create opens orders, or takes the next.
+func (o theirOrders) Create(ctx context.Context, count int) (int64, error) {
+	return o.CreateStock(ctx, count, 1)
+}
+
+// CreateStock is Create for orders of so many units, as far as the targets can be told.
+func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, error) {
+	first, err := o.Fleet.CreateStock(ctx, count, units)
+	if err != nil && o.Fleet.IsService() { // a fault may have left it connections that are no more
+		_, _ = wait.Until(ctx, pollInterval, serviceArrives, func() (bool, error) {
+			first, err = o.Fleet.CreateStock(ctx, count, units)
+			return err == nil, nil
+		})
+	}
+	if open := o.target.Open; err == nil && open != nil && !open.ByCall() {
+		err = o.db.Exec(ctx, open.Statements(first, count))
+	}
+	return first, err
+}
+
+// Ledger reads that of some orders.
+func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
+	if o.target.Database.Query != "" {
+		return o.db.Ledger(ctx, first, count)
+	}
+	return o.Fleet.Ledger(ctx, first, count)
+}
+
+// lookFirst finds out whether there is a ledger of the orders, and refuses what it already
+// has: rows of another run would count as grabs of this one.
+func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
+	w.ledger = w.cfg.Target.Database.Query != "" || w.fleet.KeepsLedger(ctx, first)
+	if !w.ledger {
+		return nil
+	}
+	rows, err := w.orders.Ledger(ctx, first, count)
+	if err == nil && len(rows) > 0 {
+		err = fmt.Errorf("the ledger has %s of orders %d to %d before the load, so these were used before: "+
+			"name fresh ones with -first-order, or open some with -open-orders", check.Plural(len(rows), "row", "rows"), first, first+int64(count)-1)
+	}
+	return err
+}
+
+// How long rows may take to get into the ledger after the answer, and for how long it must
+// not change where nobody knows how many there will be.
+const (
+	slowLedger  = 5 * time.Second
+	quietLedger = 500 * time.Millisecond
+)
+
+// ledgerOf is the rows of a cell. A service may write them after it has answered: then they
+// are waited for.
+func (w *worker) ledgerOf(ctx context.Context, a *accounting, first int64, count int) ([]order.Grab, error) {
+	uncertain := len(a.unsure)+len(a.unclaimed) > 0
+	known, changed := -1, time.Now()
+	for deadline := changed.Add(slowLedger); ; {
+		rows, err := w.orders.Ledger(ctx, first, count)
+		if err != nil || !w.cfg.attaches() {
+			return rows, err
+		}
+		now := time.Now()
+		if len(rows) != known {
+			known, changed = len(rows), now
+		}
+		missing, _ := check.CompareAnswers(a.told, rows)
+		settled := len(missing) == 0 && (!uncertain || now.Sub(changed) >= quietLedger)
+		if settled || !now.Before(deadline) || !wait.For(ctx, quietLedger/5) {
+			return rows, nil
+		}
+	}
+}
+
+// warmUp sends the load to orders of its own and forgets the answers, again and again for as
+// long as was asked for.
+func (w *worker) warmUp(ctx context.Context, size Load) error {
+	if w.cfg.Warmup == 0 {
+		return nil
+	}
+	first, err := w.orders.CreateStock(ctx, size.Orders, w.cfg.units())
+	if err != nil {
+		return err
+	}
+	size.Shape = w.fleet.Shape
+	sent := 0
+	for end := time.Now().Add(w.cfg.Warmup); time.Now().Before(end); {
+		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
+		stop := time.AfterFunc(time.Until(end), p.End)
+		err := load.Attack(ctx, p, size, func(*vegeta.Result, time.Time) { sent++ })
+		stop.Stop()
+		if err != nil {
+			return err
+		}
+	}
+	w.progress.say("warm-up: %d requests, on orders %d to %d", sent, first, first+int64(size.Orders)-1)
+	return nil
+}
+
+// notOpen says that the first order that was asked for could not be grabbed by anybody, and
+// what to do; "": it could, or that is not known yet.
+func (a *accounting) notOpen() string {
+	f := a.first
+	switch {
+	case f == nil || f.grabbed > 0 || f.unsure > 0:
+		return ""
+	case f.taken > 0 && f.taken+f.refused == a.drivers:
+		return fmt.Sprintf("order %d is not open: all of its %s were told taken, and nobody had grabbed it. Was it used before? "+
+			"Name the first of fresh orders with -first-order, or open some with -open-orders", f.id, check.Plural(a.drivers, "driver", "drivers"))
+	case f.refused == a.drivers:
+		return fmt.Sprintf("order %d cannot be asked for: the answers are %s. Is there such an order (-first-order), and is the call right (-path, -method, -body, -header)?",
+			f.id, a.kinds(a.errors))
+	}
+	return ""
+}
+
+// kinds lists errors, the most frequent first, and what the first of them says.
+func (a *accounting) kinds(counts map[string]int) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
+	words := make([]string, len(names))
+	for i, k := range names {
+		words[i] = fmt.Sprintf("%s %d", k, counts[k])
+	}
+	text := strings.Join(words, ", ")
+	if len(names) > 0 && a.samples[names[0]] != "" {
+		text += fmt.Sprintf(" (%s)", shorten(a.samples[names[0]]))
+	}
+	return text
+}
+
+func shorten(text string) string {
+	const most = 80
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}
+
+// countAnswers counts double-grabs from the answers, where there is no ledger, or where that
+// has not all that was promised.
+func (c *Cell) countAnswers(a *accounting) {
+	promised := check.CountGrabs(check.Rows(a.told), a.units)
+	c.CountedFrom, c.Grabs = fromAnswers, nil
+	c.DoubleGrabs, c.OrdersDoubleGrabbed, c.OrdersGrabbed = &promised.DoubleGrabs, &promised.OrdersDouble, &promised.Orders
+	c.LowerBound = len(a.unsure) > 0
+}
+
+// doubt says what speaks against what was counted of targets, whose word is all there is;
+// "": nothing.
+func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
+	a := m.accounting
+	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
+	promised := check.CountGrabs(check.Rows(a.told), a.units)
+	switch {
+	case c.DoubleGrabs == nil: // the ledger could not be read
+		if promised.DoubleGrabs > 0 {
+			c.countAnswers(a)
+			m.note = ", by the answers"
+		}
+	case w.ledger && promised.DoubleGrabs > *c.DoubleGrabs:
+		c.countAnswers(a)
+		m.note = ", by the answers: the ledger names fewer drivers than were told to have won, as a table does that keeps the last writer alone"
+	case w.ledger && *c.PhantomGrabs > 0:
+		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
+	case w.ledger && unanswered > 0 && !drained:
+		reason = fmt.Sprintf("%s, and may still have been under way when the ledger was read: a longer -timeout waits for them", check.Plural(unanswered, "request was not answered", "requests were not answered"))
+	case !w.ledger && len(a.unsure) > 0:
+		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to ask: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",
+			check.Plural(len(a.unsure), "answer", "answers"), a.kinds(a.hiding))
+	}
+	if n := len(a.unsure); c.LowerBound && *c.DoubleGrabs > 0 {
+		m.note += fmt.Sprintf("; at least, for %s may hide more", check.Plural(n, "answer", "answers"))
+	}
+	if a.requests > 0 && a.outcomes[grab.Grabbed] == a.requests && c.Requests > c.Orders && !w.ledger {
+		m.note += fmt.Sprintf("; every single answer was %s: if it is in the body that the service says who has lost, name the field, as in -grabbed 'json:.code==0'", w.fleet.Shape.Says().Grabbed)
+	}
+	if m.vacuous = w.vacuous(c, a, m.evidence.Ledger); m.vacuous == "" {
+		m.vacuous = w.askAgain(ctx, a)
+	}
+	return reason
+}
+
+// vacuous says why targets could not have failed in the cell; "": they could.
+func (w *worker) vacuous(c *Cell, a *accounting, rows []order.Grab) string {
+	has := map[int64]bool{}
+	for _, g := range rows {
+		has[g.Order] = true
+	}
+	unclaimed := 0
+	for _, id := range a.unclaimed {
+		if !has[id] {
+			unclaimed++
+		}
+	}
+	reachedLock := a.outcomes[grab.Grabbed] + a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
+	switch {
+	case c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0:
+		return fmt.Sprintf("no order was grabbed at all: %s. Were these orders used before (-first-order), and are the answers read rightly (-grabbed, -taken)?", a.said())
+	case unclaimed > 0:
+		return fmt.Sprintf("%s told taken, and grabbed by nobody: used before, or a winner was told that he had lost", share(unclaimed, c.Orders, "was", "were"))
+	case 2*reachedLock < a.requests:
+		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s. If these have lost, say so with -taken", reachedLock, a.requests, a.kinds(a.errors))
+	}
+	return a.tooSlow(c)
+}
+
+// askAgain sends the grab of a winner once more, where neither a ledger nor a call that opens
+// orders tells that these were fresh: a service that tells him again that he has won would
+// have told the winners of an earlier run so, and nobody need have raced.
+func (w *worker) askAgain(ctx context.Context, a *accounting) string {
+	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
+		return ""
+	}
+	winner := a.told[0]
+	if !w.fleet.Wins(ctx, winner.Order, winner.Driver) {
+		return ""
+	}
+	return fmt.Sprintf("asked again, driver %d was told again that he has won order %d: so his may be a win of an earlier run, and from answers alone it cannot be known that these orders were fresh. "+
+		"Read the ledger (-db and -ledger-query), or open fresh orders (-open-orders)", winner.Driver, winner.Order)
+}
+
+// said is how often each outcome was the answer.
+func (a *accounting) said() string {
+	var words []string
+	for _, o := range grab.Outcomes {
+		if n := a.outcomes[o]; n > 0 && o != grab.Failed {
+			words = append(words, fmt.Sprintf("%d answers were %s", n, o))
+		}
+	}
+	if len(a.errors) > 0 {
+		words = append(words, "errors were "+a.kinds(a.errors))
+	}
+	return strings.Join(words, ", ")
+}
+
+// hiccup is for how long a machine that is busy with other things may hold up a service.
+const hiccup = 100 * time.Millisecond
+
+// tooSlow says that the targets had served less than half of the load when the last of it was
+// due and could have been served: then drivers that came one by one may never have met.
+func (a *accounting) tooSlow(c *Cell) string {
+	if c.OfferedRPS == nil || c.Latency == nil || c.CompletedRPS == nil {
+		return ""
+	}
+	offered := a.lastDue.Sub(a.began)
+	quickest := time.Duration(a.sent.Latency().Min * float64(time.Millisecond))
+	if half := a.served.At(float64(a.requests) / 2); half <= offered+max(2*quickest, hiccup) {
+		return ""
+	}
+	return fmt.Sprintf("the targets served %.0f requests a second of the %.0f that were offered, less than half, and one that is so slow hides its races: "+
+		"lower -rate, or let it warm up with -warmup", *c.CompletedRPS, *c.OfferedRPS)
+}

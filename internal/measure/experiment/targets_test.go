@@ -1,0 +1,180 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+)
+
+// foreign is a service in whatever language that answers the grab call alone.
+type foreign struct {
+	mu    sync.Mutex
+	taken map[string]bool
+	// decide answers a grab of an order that is taken, or not. nil: rightly.
+	decide func(r *http.Request, taken bool) int
+}
+
+func (f *foreign) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/grab") {
+		http.NotFound(w, r)
+		return
+	}
+	time.Sleep(2 * time.Millisecond) // so that attempts meet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	status := http.StatusOK
+	if f.taken[r.URL.Path] {
+		status = http.StatusConflict
+	}
+	if f.decide != nil {
+		status = f.decide(r, f.taken[r.URL.Path])
+	}
+	if status == http.StatusOK {
+		f.taken[r.URL.Path] = true
+	}
+	w.WriteHeader(status)
+}
+
+func always(status int) func(*http.Request, bool) int {
+	return func(*http.Request, bool) int { return status }
+}
+
+func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
+	var failingPort string
+	for _, tc := range []struct {
+		name    string
+		decide  func(*http.Request, bool) int
+		targets int
+		change  func(*Config)
+		verdict catalog.Verdict
+		reason  string
+	}{
+		{"right", nil, 2, nil, catalog.Safe, ""},
+		{"every grab wins", always(http.StatusOK), 2, nil, catalog.Unsafe, "more than once"},
+		{"every grab wins, one target", always(http.StatusOK), 1, nil, catalog.Unsafe, "more than once"},
+		{"all load at one instance", nil, 1, nil, catalog.Unknown, "one instance alone served"},
+		{"one of two instances only fails", func(r *http.Request, taken bool) int {
+			switch {
+			case strings.HasSuffix(r.Host, failingPort):
+				return http.StatusTooManyRequests
+			case taken:
+				return http.StatusConflict
+			}
+			return http.StatusOK
+		}, 2, nil, catalog.Unknown, "one instance alone served"},
+		{"answers are lost", func(r *http.Request, taken bool) int {
+			if taken {
+				return http.StatusGatewayTimeout
+			}
+			return http.StatusOK
+		}, 2, nil, catalog.Unknown, "may hide a grab: http 504"},
+		{"no contention", nil, 2, func(c *Config) { c.Drivers, c.Rate = 1, 100 }, catalog.Unknown, "no order was contended"},
+		{"no driver ever gets in", always(http.StatusLocked), 2, func(c *Config) { c.Orders, c.Target.Lease = 2, 50*time.Millisecond }, catalog.Stuck, "no longer be grabbed"},
+		{"an order that is never tried", func(r *http.Request, taken bool) int {
+			var probe bool
+			var driver int64
+			fmt.Fscanf(r.Body, `{"driver_id":%d}`, &driver)
+			probe = driver >= fleet.ProbeDriver
+			switch {
+			case strings.HasPrefix(r.URL.Path, "/orders/103/") && !probe:
+				return http.StatusLocked
+			case taken:
+				return http.StatusConflict
+			}
+			return http.StatusOK
+		}, 2, nil, catalog.Unknown, "1 of 5 orders was not tried"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			failingPort = "none"
+			service := &foreign{taken: map[string]bool{}, decide: tc.decide}
+			cfg := Scenarios[0].Config
+			cfg.Scenario, cfg.Seed, cfg.Out, cfg.OnLost = "rush", 1, t.TempDir(), grab.Abort
+			cfg.Orders, cfg.Rate, cfg.Target.FirstOrder = 5, 0, 101
+			cfg.Log = t.Output()
+			for range tc.targets {
+				s := httptest.NewServer(service)
+				t.Cleanup(s.Close)
+				cfg.Target.URLs = append(cfg.Target.URLs, s.URL)
+				failingPort = s.URL[strings.LastIndex(s.URL, ":"):] // the last one, where any is to fail
+			}
+			if tc.change != nil {
+				tc.change(&cfg)
+			}
+			run, err := execute(t, t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := run.Cells[0]
+			if c.Verdict != tc.verdict || !strings.Contains(c.Reason, tc.reason) {
+				t.Errorf("%s: %q; want %s: %q", c.Verdict, c.Reason, tc.verdict, tc.reason)
+			}
+			if c.CountedFrom != fromAnswers || c.Grabs != nil || c.PhantomGrabs != nil || c.Overlaps != nil || c.RedisCommands != nil {
+				t.Errorf("counted from %s; figures that could not be counted: %v %v %v %v",
+					c.CountedFrom, c.Grabs, c.PhantomGrabs, c.Overlaps, c.RedisCommands)
+			}
+			if c.Expected != nil {
+				t.Errorf("expected %v of a lock that is not known", *c.Expected)
+			}
+		})
+	}
+}
+
+func TestTargetsThatCannotBeUsed(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	service := httptest.NewServer(&foreign{taken: map[string]bool{}})
+	defer service.Close()
+	for _, tc := range []struct{ target, says string }{
+		{gone.URL, "does not answer"},
+		{service.URL, "-first-order"},
+	} {
+		cfg := Scenarios[0].Config
+		cfg.Out, cfg.Target.URLs = t.TempDir(), []string{tc.target}
+		_, err := Execute(context.Background(), cfg, func(*Run) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v; want …%s…", tc.target, err, tc.says)
+		}
+	}
+}
+
+// Our own instances, started elsewhere: all that they have is run, by their ledger, as the
+// registry expects of the orders; what their events would tell of the lock is not known.
+func TestTargetsOfOurs(t *testing.T) {
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
+	stacktest.Check(t, err)
+	defer st.Close()
+	cfg := small(t, "")
+	instances := fleet.New(fleet.Config{Exe: cfg.Exe, Instances: 2, OnLost: grab.Abort, Say: t.Logf}, st, 0)
+	defer instances.Stop()
+	if err := instances.Equip(t.Context(), fleet.Setup{Work: 20 * time.Millisecond, TTL: 5 * time.Second, Wait: time.Second, Timeout: 10 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Target.URLs = instances.URLs()
+	cfg.Target.Strategies = []string{"none", "mutex", "setnx", "mysql-cas"}
+	cfg.Orders, cfg.Rate, cfg.Together = 5, 60, true
+	run, err := execute(t, t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Cells) != 4 {
+		t.Fatalf("%d cells, want 4", len(run.Cells))
+	}
+	for _, c := range run.Cells {
+		if c.Expected == nil || !c.AsExpected() || c.CountedFrom != fromLedger || c.Exclusive != nil || c.WorkMS == nil || *c.WorkMS != 20 || c.RedisCommands == nil {
+			t.Errorf("%s: %s (%s), expected %v, from %s, exclusive %v, work %v", c.Strategy, c.Verdict, c.Reason, c.Expected, c.CountedFrom, c.Exclusive, c.WorkMS)
+		}
+		checkSums(t, c)
+	}
+}

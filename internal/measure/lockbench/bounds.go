@@ -1,0 +1,125 @@
+package lockbench
+
+import (
+	"fmt"
+	"slices"
+
+	"grablab/internal/measure/stat"
+)
+
+// BoundRow is a bound that a lock is to keep, and what was measured.
+type BoundRow struct {
+	Case     string   `json:"case"`
+	Strategy string   `json:"strategy"`
+	What     string   `json:"what"`
+	AtMost   *float64 `json:"at_most"` // one of the two
+	AtLeast  *float64 `json:"at_least"`
+	Figure   float64  `json:"figure"` // with its 95 % interval
+	Low      float64  `json:"low"`
+	High     float64  `json:"high"`
+	// Verdict is "kept", "missed" if the whole interval lies beyond the bound,
+	// else "open".
+	Verdict string `json:"verdict"`
+}
+
+// The verdicts on a bound.
+const (
+	Kept   = "kept"
+	Missed = "missed"
+	Open   = "open"
+)
+
+// bounds of our own locks, and how the figure of each is computed. A bound that
+// compares with a subject which was not measured is left out.
+var bounds = []struct {
+	BoundRow
+	figure func(r *Result, c Case, strategy string) stat.Interval
+}{
+	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "acquire and release, of the floor's", AtMost: new(1.30)}, over(Floor, p50, p50)},
+	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "acquire and release, of setnx's", AtMost: new(1.08)}, over("setnx", p50, p50)},
+	{BoundRow{Case: "many_keys", Strategy: "handoff", What: "rate, of the floor's", AtLeast: new(1.6)}, over(Floor, opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(0.30)}, over(Floor, gapMean, p50)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "gap at a change of process, of two round trips", AtMost: new(2.3)}, over(Floor, gapAcross, p50)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(5.0)}, over("rueidislock-1", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(0.6)}, itself(sentPerOp)},
+	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "hand-off gap, of two round trips", AtMost: new(2.5)}, over(Floor, gapP50, p50)},
+	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "rate, of rueidislock-1's", AtLeast: new(1.9)}, over("rueidislock-1", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves-apart", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(2.3)}, itself(sentPerOp)},
+	{BoundRow{Case: "mixed", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, itself(jainIndex)},
+	{BoundRow{Case: "mixed", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(1.1)}, over(Floor, gapMean, p50)},
+	{BoundRow{Case: "mixed", Strategy: "handoff", What: "longest wait, turns", AtMost: new(36.0)}, itself(turns)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "mean gap, of two round trips", AtMost: new(0.45)}, over(Floor, gapMean, p50)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "commands sent per acquisition", AtMost: new(0.25)}, itself(sentPerOp)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "longest wait, turns", AtMost: new(26.0)}, itself(turns)},
+	{BoundRow{Case: "uncontended", Strategy: "setnx", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, over(Floor, p50, p50)},
+	{BoundRow{Case: "uncontended", Strategy: "handoff", What: "the aim: acquire and release, of the floor's", AtMost: new(1.15)}, over(Floor, p50, p50)},
+	{BoundRow{Case: "many_keys", Strategy: "setnx", What: "rate, of redislock's", AtLeast: new(1.0)}, over("redislock", opsPerS, opsPerS)},
+	{BoundRow{Case: "many_keys", Strategy: "handoff", What: "rate, of redislock's", AtLeast: new(1.0)}, over("redislock", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redsync-5ms's", AtLeast: new(10.0)}, over("redsync-5ms", opsPerS, opsPerS)},
+	{BoundRow{Case: "waves", Strategy: "handoff", What: "rate, of redislock-5ms's", AtLeast: new(10.0)}, over("redislock-5ms", opsPerS, opsPerS)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "Jain's index", AtLeast: new(0.99)}, itself(jainIndex)},
+	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
+}
+
+// over is the ratio of the strategy's figure to the other's, within each round.
+func over(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
+	return func(r *Result, c Case, strategy string) stat.Interval {
+		return stat.Ratio(within(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
+	}
+}
+
+// itself is the strategy's own figure.
+func itself(f figure) func(*Result, Case, string) stat.Interval {
+	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
+}
+
+// waitOverRotation compares the longest waits with the time in which each worker
+// could have had the lock once.
+func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
+	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
+		if s.GapP50US == nil {
+			return nil
+		}
+		return new(s.WaitP999MS * 1000 / (float64(c.Workers) * (us(c.Held) + *s.GapP50US)))
+	})
+}
+
+// bounds says whether the locks keep theirs.
+func (r *Result) bounds() []BoundRow {
+	rows := []BoundRow{}
+	for _, b := range bounds {
+		i := slices.IndexFunc(r.cases, func(c Case) bool { return c.Name == b.Case })
+		if i < 0 {
+			continue
+		}
+		x := b.figure(r, r.cases[i], b.Strategy)
+		if median, _, _ := known(x); median == nil {
+			continue
+		}
+		row := b.BoundRow
+		row.Figure, row.Low, row.High, row.Verdict = x.Median, x.Low, x.High, Open
+		switch {
+		case row.keeps(x.Median):
+			row.Verdict = Kept
+		case !row.keeps(x.Low) && !row.keeps(x.High):
+			row.Verdict = Missed
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (b BoundRow) keeps(figure float64) bool {
+	if b.AtMost != nil {
+		return figure <= *b.AtMost
+	}
+	return figure >= *b.AtLeast
+}
+
+// limit is the bound in words.
+func (b BoundRow) limit() string {
+	if b.AtMost != nil {
+		return fmt.Sprintf("at most %g", *b.AtMost)
+	}
+	return fmt.Sprintf("at least %g", *b.AtLeast)
+}

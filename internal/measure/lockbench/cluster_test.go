@@ -1,0 +1,69 @@
+package lockbench
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/grab/lock/conformtest"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+)
+
+// onACluster stand for all locks in one Redis: one key, two, a transaction that watches,
+// publishing, ours and not.
+var onACluster = []string{"setnx", "setnx-watch", "setnx-fenced", "watchdog", "handoff", "redsync-5ms", "redislock-5ms", "rueidislock"}
+
+// A Cluster is measured by whichever of its nodes it is named; many keys lie on all of them.
+func TestRunOnACluster(t *testing.T) {
+	nodes := conformtest.RedisCluster(t)
+	for _, named := range []string{strings.Join(nodes, ","), nodes[0], nodes[1]} {
+		cfg := small(t, onACluster...)
+		if named != nodes[1] { // all of them, but once
+			cfg = small(t, "setnx", "rueidislock-1")
+		}
+		cfg.Rounds, cfg.Cases, cfg.Slice = 1, Cases[:2], 20*time.Millisecond
+		cfg.Stack = stack.Config{Kind: stack.External, Addresses: stack.Addresses{Redis: named}}
+		r, err := Run(t.Context(), cfg, func(*Result) error { return nil })
+		stacktest.Check(t, err)
+		for _, l := range r.LeftOut {
+			t.Errorf("%s: left out: %s: %s", named, l.Strategy, l.Reason)
+		}
+		measured := map[string]bool{}
+		for _, row := range r.Rows {
+			measured[row.Strategy] = true
+			if row.Strategy != Floor && *row.Violations > 0 {
+				t.Errorf("%s %s: %d overlaps", row.Strategy, row.Case, *row.Violations)
+			}
+		}
+		for _, s := range append(cfg.Subjects, floor) {
+			if !measured[s.Name] {
+				t.Errorf("%s: %s was not measured", named, s.Name)
+			}
+		}
+	}
+}
+
+// What a Cluster cannot be is refused with the reason.
+func TestClusterRefused(t *testing.T) {
+	nodes, alone := conformtest.RedisCluster(t), conformtest.RedisServer(t)
+	for _, tt := range []struct {
+		name    string
+		needs   lock.Backend
+		servers stack.Addresses
+		says    string
+	}{
+		{"Redlock nodes", lock.RedisQuorum, stack.Addresses{Redlock: []string{nodes[0], nodes[1], alone}}, "each key is on one node alone"},
+		{"a Redis that is in none", lock.Redis, stack.Addresses{Redis: nodes[0] + "," + alone}, alone + " is in none"},
+	} {
+		st, err := stack.Start(t.Context(), stack.Config{Kind: stack.External, Needs: tt.needs, Addresses: tt.servers})
+		if err == nil {
+			_ = st.Close()
+		}
+		if !errors.Is(err, stack.ErrRefused) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v, want one that says %q", tt.name, err, tt.says)
+		}
+	}
+}

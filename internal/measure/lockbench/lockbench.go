@@ -1,0 +1,226 @@
+// Package lockbench measures what a lock costs by itself, without HTTP and
+// without a grab around it. It compares our own locks with the libraries that one
+// would otherwise take, and all of them with two PINGs, the least that taking and
+// releasing a lock in Redis can cost.
+//
+// In goes a Config: subjects (the locks), cases (how many workers want how many
+// keys) and rounds. Out comes a Result: a Row for each subject in each case, and a
+// verdict on each bound that our own locks are to keep. Text, JSON and Benchstat
+// write it.
+//
+// In every round each subject gets one short slice of time in each case, in an
+// order that the seed shuffles. Figures are compared within a round only, so that
+// a machine whose speed drifts does not favour a subject.
+//
+// The workers live in two processes, because a lock between processes is what is
+// measured. One acquisition travels like this: Run → pool.run tells the worker
+// processes what to do and when to begin → worker.loop takes the lock and releases
+// it → its Hold travels back → measure makes the holds of a slice its figures →
+// Result.row makes the slices of all rounds a row.
+package lockbench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/status"
+	"grablab/internal/order"
+	"grablab/internal/testbed/stack"
+)
+
+// Config of a benchmark.
+type Config struct {
+	Subjects []Subject // the floor is measured whether it is named or not
+	Cases    []Case
+	LeftOut  []LeftOut // from the start, with the reason: not among the subjects
+
+	Rounds int
+	Slice  time.Duration // of each subject in each case and round
+	Seed   uint64
+
+	Stack stack.Config // Local or External; Needs is filled in
+	Exe   string       // this program, which is also the worker
+
+	Log io.Writer // progress
+	TTY bool      // Log is a terminal: the progress line may overwrite itself
+}
+
+// ErrNothing says that every subject failed, so that nothing was measured.
+var ErrNothing = errors.New("lockbench: nothing could be measured")
+
+// Run measures. It hands its result so far to save after every round. When ctx
+// ends or a worker process dies, it returns that result with the cause. A subject
+// that fails three times is left out from then on, and the result says why.
+func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
+	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
+	defer func() { err = errors.Join(err, b.close()) }()
+
+	res = newResult(cfg)
+	if err := b.open(ctx, res); err != nil {
+		return res, err
+	}
+	// Round 0 opens every connection and loads every script. It is not counted.
+	for round := range cfg.Rounds + 1 {
+		measured, err := b.round(ctx, round, res)
+		if round > 0 {
+			res.add(measured, err == nil)
+			err = errors.Join(err, save(res))
+		}
+		if err != nil {
+			return res, err
+		}
+	}
+	if len(res.Rows) < 2 {
+		return res, ErrNothing
+	}
+	res.Complete = true
+	return res, save(res)
+}
+
+// benchmark is one that is under way.
+type benchmark struct {
+	cfg      Config
+	progress status.Line
+	random   *rand.Rand
+
+	stack *stack.Stack
+	pool  *pool
+	redis commandStats
+	ids   []int64 // of the orders whose locks are taken
+}
+
+func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
+	for _, s := range res.subjects {
+		b.cfg.Stack.Needs |= s.Needs
+	}
+	b.progress.Step("starting the %s stack", b.cfg.Stack.Kind)
+	if b.stack, err = stack.Start(ctx, b.cfg.Stack); err != nil {
+		return err
+	}
+	res.Environment.Redis, res.Environment.Database = b.stack.RedisVersion, b.stack.DatabaseVersion
+	res.Environment.ZooKeeper, res.Environment.Etcd = b.stack.ZooKeeperVersion, b.stack.EtcdVersion
+	if b.ids, err = b.orders(ctx); err != nil {
+		return err
+	}
+	b.redis = newCommandStats(b.stack)
+	processes := 0
+	for _, c := range b.cfg.Cases {
+		processes = max(processes, c.Processes)
+	}
+	b.pool, err = newPool(ctx, b.stack, b.cfg.Exe, processes)
+	return err
+}
+
+// orders returns the id of an order for each key. They are created in the
+// database only if there are locks that are rows of it.
+func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
+	keys := 0
+	for _, c := range b.cfg.Cases {
+		keys = max(keys, c.Keys)
+	}
+	first := time.Now().UnixMicro()
+	if b.stack.DSN != "" && b.cfg.Stack.Needs&lock.SQL != 0 {
+		db, err := order.Connect(ctx, b.stack.DSN, order.Options{MaxConns: 2})
+		if err != nil {
+			return nil, err
+		}
+		defer db.Close()
+		if err := db.Migrate(ctx); err != nil {
+			return nil, err
+		}
+		if first, err = db.Create(ctx, keys); err != nil {
+			return nil, err
+		}
+	}
+	for i := range keys {
+		ids = append(ids, first+int64(i))
+	}
+	return ids, nil
+}
+
+// round gives every subject its slice in every case. What it returns with an
+// error is what had been measured by then.
+func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured []Slice, err error) {
+	for _, i := range b.random.Perm(len(b.cfg.Cases)) {
+		c := b.cfg.Cases[i]
+		traces := map[string]*trace{}
+		for range max(c.Parts, 1) {
+			b.progress.Step("round %d/%d  %s", round, b.cfg.Rounds, c.Name)
+			if err := b.parts(ctx, c, res, traces); err != nil {
+				return measured, err
+			}
+		}
+		for _, s := range res.subjects {
+			// Without an acquisition in time the machine stood still, or the lock is that slow.
+			if t := traces[s.Name]; t != nil && t.counted > 0 {
+				measured = append(measured, measure(round, *t, s))
+			}
+		}
+	}
+	return measured, nil
+}
+
+// parts gives every subject one part of its slice in c, and adds what its workers
+// did to its trace.
+func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
+	for _, i := range b.random.Perm(len(res.subjects)) {
+		s := res.subjects[i]
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if res.isLeftOut(s.Name) {
+			continue
+		}
+		t, err := b.part(ctx, c, s)
+		switch {
+		case errors.Is(err, errProcess), ctx.Err() != nil:
+			return cmp.Or(context.Cause(ctx), err)
+		case err != nil:
+			b.progress.Say("%s in %s: %v", s.Name, c.Name, err)
+			res.failed(s.Name, err)
+		case traces[s.Name] == nil:
+			traces[s.Name] = &t
+		default:
+			traces[s.Name].add(t)
+		}
+	}
+	return nil
+}
+
+// part is one part of one subject's slice.
+func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) {
+	if s.Name == Floor {
+		c = c.forFloor()
+	}
+	before, err := b.redis.calls(ctx)
+	if err != nil {
+		return trace{}, err
+	}
+	t, err := b.pool.run(c, s.Name, b.ids[:c.Keys], b.cfg.Slice/time.Duration(max(c.Parts, 1)))
+	if err != nil {
+		return t, err
+	}
+	after, err := b.redis.calls(ctx)
+	t.ran, t.ranKnown = after-before, len(b.redis) > 0
+	return t, err
+}
+
+func (b *benchmark) close() error {
+	var errs []error
+	if b.pool != nil {
+		errs = append(errs, b.pool.close())
+	}
+	for _, server := range b.redis {
+		errs = append(errs, server.Close())
+	}
+	if b.stack != nil {
+		errs = append(errs, b.stack.Close())
+	}
+	b.progress.Clear()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,202 @@
+package lockbench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/rpc"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/history"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/wait"
+)
+
+const (
+	joinTimeout = 30 * time.Second
+	// ahead is how long before its start a job is sent: long enough to arrive
+	// everywhere, and so short that no worker process falls asleep again.
+	ahead = 2 * time.Millisecond
+	// grace is given to a worker process beyond what a job may take.
+	grace = 10 * time.Second
+)
+
+// errProcess says that a worker process has ended, or answers no more.
+var errProcess = errors.New("lockbench: worker process")
+
+// pool is the worker processes.
+type pool struct {
+	processes []*process
+	clock     func() time.Duration
+}
+
+// process is one of them, and the calls to it.
+type process struct {
+	*stack.Process
+	*rpc.Client
+}
+
+// newPool starts exe as so many worker processes over st, and returns once they answer.
+func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (*pool, error) {
+	p := &pool{clock: history.Clock()}
+	for i := range processes {
+		proc, err := startProcess(ctx, st, exe, fmt.Sprintf("worker-%d", i+1))
+		if err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+		p.processes = append(p.processes, proc)
+	}
+	return p, nil
+}
+
+func startProcess(ctx context.Context, st *stack.Stack, exe, name string) (*process, error) {
+	socket := filepath.Join(st.Dir, name+".sock")
+	child, err := st.Spawn(ctx, name, exe, []string{WorkerCommand, socket}, nil)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{Process: child}
+	conn, err := dial(ctx, child, socket)
+	if err != nil {
+		return nil, errors.Join(context.Cause(ctx), p.failed(err))
+	}
+	p.Client = rpc.NewClient(conn)
+	if err := p.Call("Worker.Serve", Servers{name, st.Addresses}, new(struct{})); err != nil {
+		return nil, errors.Join(p.failed(err), p.Close())
+	}
+	return p, nil
+}
+
+// dial connects to the socket as soon as child listens there.
+func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Conn, err error) {
+	_, _ = wait.Until(ctx, 5*time.Millisecond, joinTimeout, func() (bool, error) {
+		conn, err = net.Dial("unix", socket)
+		select {
+		case <-child.Done():
+			return true, nil
+		default:
+			return err == nil, nil
+		}
+	})
+	return conn, err
+}
+
+// failed is err with what became of the process, which may be just about to end.
+func (p *process) failed(err error) error {
+	select {
+	case <-p.Done():
+		err = fmt.Errorf("the process has ended: %w", errors.Join(p.Wait(), err))
+	case <-time.After(time.Second):
+	}
+	err = fmt.Errorf("%w: %s: %w", errProcess, p.Name, err)
+	if log := p.LogTail(); log != "" {
+		err = fmt.Errorf("%w\n%s", err, log)
+	}
+	return err
+}
+
+// trace is what the workers of a subject did in a slice, or in parts of one.
+type trace struct {
+	Case
+	holds    []Hold
+	span     time.Duration // how long they were at work
+	counted  int           // acquisitions within span: a worker that waits at its end gets one more later
+	sent     uint64        // commands and statements
+	ran      uint64        // commands that the Redis servers ran, if that is known
+	ranKnown bool
+}
+
+// add adds a further part of the same slice.
+func (t *trace) add(u trace) {
+	t.holds = append(t.holds, u.holds...)
+	t.span += u.span
+	t.counted += u.counted
+	t.sent += u.sent
+	t.ran += u.ran
+}
+
+// run has the workers of c take the subject's locks of the orders for as long;
+// in waves, at least one. Its error is errProcess, or the subject's.
+func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
+	t := trace{Case: c}
+	idle := func(int) Job { return Job{Subject: subject} }
+	before, err := p.do(c.Processes, idle)
+	if err != nil {
+		return t, err
+	}
+	keys := make([]string, len(orders))
+	for i, id := range orders {
+		keys[i] = grab.Key(subject, id)
+	}
+	for end := p.clock() + long; t.span == 0 || c.Wave > 0 && p.clock() < end; {
+		at := p.clock() + ahead
+		until := at + long
+		r, err := p.do(c.Processes, func(i int) Job {
+			workers, first := c.workersOf(i)
+			return Job{Subject: subject, Workers: workers, First: first, Keys: keys, Held: c.Held, At: at, Times: c.Wave, Until: until}
+		})
+		if err != nil {
+			return t, err
+		}
+		if c.Wave > 0 { // it lasts until its last release
+			until = slices.MaxFunc(r.Holds, func(a, b Hold) int { return cmp.Compare(a.Released, b.Released) }).Released
+		}
+		for _, h := range r.Holds {
+			if h.Acquired <= until {
+				t.counted++
+			}
+		}
+		t.holds = append(t.holds, r.Holds...)
+		t.span += until - at
+	}
+	after, err := p.do(c.Processes, idle)
+	t.sent = after.Sent - before.Sent
+	return t, err
+}
+
+// do gives the first n processes their jobs at the same time, and adds up their
+// reports. Its error is errProcess, or the subject's.
+func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
+	calls := make([]*rpc.Call, n)
+	reports := make([]Report, n)
+	now := p.clock()
+	end := now
+	for i, proc := range p.processes[:n] {
+		j := jobOf(i)
+		end = max(end, j.At, j.Until)
+		calls[i] = proc.Go("Worker.Do", j, &reports[i], make(chan *rpc.Call, 1))
+	}
+	late := time.After(end - now + acquireTimeout + grace)
+	var failed error
+	for i, call := range calls {
+		select {
+		case <-call.Done:
+		case <-late:
+			return sum, p.processes[i].failed(errors.New("no answer"))
+		}
+		var subject rpc.ServerError
+		switch {
+		case errors.As(call.Error, &subject):
+			failed = errors.Join(failed, call.Error)
+		case call.Error != nil:
+			return sum, p.processes[i].failed(call.Error)
+		}
+		sum.Holds = append(sum.Holds, reports[i].Holds...)
+		sum.Sent += reports[i].Sent
+	}
+	return sum, failed
+}
+
+// close hangs up, upon which a worker process ends; the stack waits for that.
+func (p *pool) close() error {
+	var errs []error
+	for _, proc := range p.processes {
+		errs = append(errs, proc.Close())
+	}
+	return errors.Join(errs...)
+}

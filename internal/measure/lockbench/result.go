@@ -1,0 +1,280 @@
+package lockbench
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/stat"
+)
+
+// Schema is the version of bench.json.
+const Schema = 1
+
+// Result is bench.json. A figure that means nothing or could not be counted is
+// nil, never 0.
+type Result struct {
+	Schema      int                    `json:"schema"`
+	Complete    bool                   `json:"complete"` // false: interrupted, or under way
+	StartedAt   time.Time              `json:"started_at"`
+	DurationS   float64                `json:"duration_s"`
+	Environment experiment.Environment `json:"environment"`
+	Config      ResultConfig           `json:"config"`
+	Rounds      int                    `json:"rounds"` // that are complete
+	Rows        []Row                  `json:"rows"`
+	Bounds      []BoundRow             `json:"bounds"`
+	LeftOut     []LeftOut              `json:"left_out"`
+
+	Slices []Slice `json:"-"` // as they were measured: rows and bounds are computed from them
+
+	subjects []Subject
+	cases    []Case
+	failures map[string]int // by the subject's name
+}
+
+// ResultConfig is what was asked for.
+type ResultConfig struct {
+	Rounds  int      `json:"rounds"`
+	SliceMS float64  `json:"slice_ms"`
+	Seed    uint64   `json:"seed"`
+	Cases   []string `json:"cases"`
+}
+
+// LeftOut is a subject that failed too often and was not measured any more.
+type LeftOut struct {
+	Strategy string `json:"strategy"`
+	Reason   string `json:"reason"`
+}
+
+// Row is one subject in one case. Its figures are medians over the rounds, with
+// their 95 % intervals; but counts, and waits, are over all rounds together.
+type Row struct {
+	Figures
+	Peer    bool    `json:"peer"`
+	Rounds  int     `json:"rounds"`
+	OpsLow  float64 `json:"ops_low"`
+	OpsHigh float64 `json:"ops_high"`
+
+	// Ratio is of P50US; in many_keys, of the time for which an acquisition keeps
+	// the machine busy, 1/OpsPerS; where workers share a key, of the hand-off gap
+	// to the floor's P50US.
+	Ratio     *float64 `json:"ratio_to_floor"`
+	RatioLow  *float64 `json:"ratio_low"`
+	RatioHigh *float64 `json:"ratio_high"`
+
+	GapLow     *float64 `json:"handoff_gap_low_us"`
+	GapHigh    *float64 `json:"handoff_gap_high_us"`
+	WaitP999MS *float64 `json:"wait_p999_ms"`
+	LongestMS  *float64 `json:"longest_wait_ms"`
+	Turns      *int     `json:"longest_wait_turns"`
+	GaveUp     *int     `json:"gave_up"` // how often an acquire did, and was called again at once
+}
+
+func newResult(cfg Config) *Result {
+	res := &Result{
+		Schema: Schema, StartedAt: time.Now().UTC(), Environment: experiment.NewEnvironment(cfg.Stack.Kind),
+		Config: ResultConfig{Rounds: cfg.Rounds, SliceMS: ms(cfg.Slice), Seed: cfg.Seed},
+		Rows:   []Row{}, Bounds: []BoundRow{}, LeftOut: append([]LeftOut{}, cfg.LeftOut...),
+		subjects: []Subject{floor},
+		cases:    cfg.Cases,
+		failures: map[string]int{},
+	}
+	for _, c := range cfg.Cases {
+		res.Config.Cases = append(res.Config.Cases, c.Name)
+	}
+	for _, s := range cfg.Subjects {
+		if s.Name != Floor {
+			res.subjects = append(res.subjects, s)
+		}
+	}
+	return res
+}
+
+// maxFailures is how often a subject may fail: a machine that stands still for
+// seconds is not its fault.
+const maxFailures = 3
+
+func (r *Result) failed(name string, err error) {
+	if r.failures[name]++; r.failures[name] == maxFailures {
+		r.LeftOut = append(r.LeftOut, LeftOut{name, err.Error()})
+	}
+}
+
+func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
+
+// add takes what a round has measured, and computes rows and bounds again.
+func (r *Result) add(measured []Slice, whole bool) {
+	r.Slices = append(r.Slices, measured...)
+	if whole {
+		r.Rounds++
+	}
+	r.DurationS = time.Since(r.StartedAt).Seconds()
+	r.Rows = []Row{}
+	for _, c := range r.cases {
+		for _, s := range r.subjects {
+			if of := r.series(s.Name, c.Name); len(of) > 0 {
+				r.Rows = append(r.Rows, r.row(s, c, of))
+			}
+		}
+	}
+	r.Bounds = r.bounds()
+}
+
+// series is what was measured of a strategy in a case, round after round.
+func (r *Result) series(strategy, name string) (of []Slice) {
+	for _, s := range r.Slices {
+		if s.Strategy == strategy && s.Case == name {
+			of = append(of, s)
+		}
+	}
+	return of
+}
+
+func (r *Result) row(subject Subject, c Case, of []Slice) Row {
+	row := Row{Figures: Figures{Strategy: subject.Name, Case: c.Name}, Peer: subject.Peer, Rounds: len(of)}
+	ops := median(of, opsPerS)
+	row.OpsPerS, row.OpsLow, row.OpsHigh = ops.Median, ops.Low, ops.High
+	row.P50US, row.P99US = median(of, p50).Median, median(of, p99).Median
+	row.GapP50US, row.GapLow, row.GapHigh = known(median(of, gapP50))
+	row.GapP99US, _, _ = known(median(of, gapP99))
+	row.GapMeanUS, _, _ = known(median(of, gapMean))
+	row.GapCrossUS, _, _ = known(median(of, gapAcross))
+	row.SentPerOp, _, _ = known(median(of, sentPerOp))
+	row.InsidePerOp, _, _ = known(median(of, insidePerOp))
+	for _, s := range of {
+		row.Acquisitions += s.Acquisitions
+	}
+	if subject.Name == Floor {
+		row.Ratio, row.RatioLow, row.RatioHigh = new(1.0), new(1.0), new(1.0)
+		return row
+	}
+	row.Ratio, row.RatioLow, row.RatioHigh = known(stat.Ratio(within(of, r.series(Floor, c.Name), cost(c), cost(c.forFloor()))))
+	row.Jain, _, _ = known(median(of, jainIndex))
+	row.SelfRetake, _, _ = known(median(of, retaken))
+	row.GaveUp, row.Violations = new(int), new(int) // both are known of every slice of a lock
+	var waits []float64
+	for _, s := range of {
+		waits = append(waits, s.waits...)
+		if s.Turns != nil {
+			row.Turns = new(max(*s.Turns, *cmp.Or(row.Turns, new(int))))
+		}
+		*row.GaveUp += s.GaveUp
+		*row.Violations += *s.Violations
+	}
+	slices.Sort(waits)
+	row.WaitP999MS, row.LongestMS = new(percentile(waits, 0.999)), new(percentile(waits, 1))
+	return row
+}
+
+// figure is one of a slice; nil: it is not known there.
+type figure = func(Slice) *float64
+
+func opsPerS(s Slice) *float64     { return &s.OpsPerS }
+func p50(s Slice) *float64         { return &s.P50US }
+func p99(s Slice) *float64         { return &s.P99US }
+func gapP50(s Slice) *float64      { return s.GapP50US }
+func gapP99(s Slice) *float64      { return s.GapP99US }
+func gapMean(s Slice) *float64     { return s.GapMeanUS }
+func gapAcross(s Slice) *float64   { return s.GapCrossUS }
+func sentPerOp(s Slice) *float64   { return s.SentPerOp }
+func insidePerOp(s Slice) *float64 { return s.InsidePerOp }
+func jainIndex(s Slice) *float64   { return s.Jain }
+func retaken(s Slice) *float64     { return s.SelfRetake }
+
+func turns(s Slice) *float64 {
+	if s.Turns == nil {
+		return nil
+	}
+	return new(float64(*s.Turns))
+}
+
+// timePerOp is the time in which all workers together have had one acquisition.
+func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
+
+// cost is the figure by which subjects are compared in a case: how long an acquire
+// and its release take; with many workers, how many there are in a time; where
+// workers share a key, how long it takes from one holder to the next. The floor
+// is compared by that of c.forFloor: a hand-off is compared with two round trips.
+func cost(c Case) figure {
+	switch {
+	case c.contended():
+		return gapP50
+	case c.Workers > 1:
+		return timePerOp
+	default:
+		return p50
+	}
+}
+
+// median of a figure over the rounds in which it is known.
+func median(of []Slice, f figure) stat.Interval {
+	var values []float64
+	for _, s := range of {
+		if v := f(s); v != nil {
+			values = append(values, *v)
+		}
+	}
+	return stat.Median(values)
+}
+
+// within pairs two series up: a figure of one and a figure of the other, for
+// every round in which both are known.
+func within(a, b []Slice, fa, fb figure) (as, bs []float64) {
+	other := map[int]*float64{}
+	for _, s := range b {
+		other[s.Round] = fb(s)
+	}
+	for _, s := range a {
+		if va, vb := fa(s), other[s.Round]; va != nil && vb != nil {
+			as, bs = append(as, *va), append(bs, *vb)
+		}
+	}
+	return as, bs
+}
+
+// known is nil for an interval over no value.
+func known(i stat.Interval) (median, low, high *float64) {
+	if math.IsNaN(i.Median) {
+		return nil, nil, nil
+	}
+	return &i.Median, &i.Low, &i.High
+}
+
+// Wrong says in a sentence each what must not be: a missed bound, or a lock that
+// had two holders.
+func (r *Result) Wrong() (wrong []string) {
+	for _, b := range r.Bounds {
+		if b.Verdict == Missed {
+			wrong = append(wrong, fmt.Sprintf("%s: %s: %s: %.3f [%.3f, %.3f], want %s", b.Case, b.Strategy, b.What, b.Figure, b.Low, b.High, b.limit()))
+		}
+	}
+	for _, row := range r.Rows {
+		if row.Violations != nil && *row.Violations > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: %s: %d holders came in while another was inside", row.Case, row.Strategy, *row.Violations))
+		}
+	}
+	return wrong
+}
+
+// JSON writes bench.json.
+func JSON(w io.Writer, r *Result) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// JSONLines writes every slice as it was measured, one object a line.
+func JSONLines(w io.Writer, r *Result) error {
+	enc := json.NewEncoder(w)
+	for _, s := range r.Slices {
+		if err := enc.Encode(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,361 @@
+package lockbench
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/perf/benchfmt"
+)
+
+// result of the named contestants over rounds, each slice as of says.
+func result(t *testing.T, rounds int, names []string, of func(round int, strategy, name string) Slice) *Result {
+	t.Helper()
+	cfg := Config{Cases: Cases, Rounds: rounds}
+	for _, name := range names {
+		c, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Subjects = append(cfg.Subjects, c)
+	}
+	r := newResult(cfg)
+	r.Environment.Stack = "local"
+	for round := 1; round <= rounds; round++ {
+		var all []Slice
+		for _, who := range r.subjects {
+			for _, c := range Cases {
+				s := of(round, who.Name, c.Name)
+				s.Round, s.Strategy, s.Case = round, who.Name, c.Name
+				s.waits = []float64{s.LongestMS}
+				all = append(all, s)
+			}
+		}
+		r.add(all, true)
+	}
+	return r
+}
+
+// drifting is a machine that gets slower by half from round to round, on which
+// setnx takes 1.2 times as long as the floor.
+func drifting(round int, strategy, name string) Slice {
+	us := 100 * math.Pow(1.5, float64(round))
+	if strategy != Floor {
+		us *= 1.2
+	}
+	s := Slice{Seconds: 1, LongestMS: float64(round), Figures: Figures{Acquisitions: 10, OpsPerS: 1e6 / us, P50US: us, P99US: us, SentPerOp: new(2.0)}}
+	if strategy != Floor {
+		s.Violations = new(0)
+		if name != "uncontended" && name != "many_keys" {
+			s.GapP50US, s.GapMeanUS, s.GapCrossUS, s.Turns = &us, &us, &us, new(round)
+			s.Jain, s.SelfRetake = new(0.9), new(0.1)
+		}
+	}
+	return s
+}
+
+func TestRatiosAreWithinRounds(t *testing.T) {
+	r := result(t, 21, []string{"setnx"}, drifting)
+	seen := 0
+	for _, row := range r.Rows {
+		want := 1.0
+		if row.Strategy == "setnx" {
+			want, seen = 1.2, seen+1
+			if *row.LongestMS != 21 || *row.WaitP999MS != 21 {
+				t.Errorf("%s: waits %v, %v, want the longest of all", row.Case, *row.LongestMS, *row.WaitP999MS)
+			}
+		}
+		for _, got := range []*float64{row.Ratio, row.RatioLow, row.RatioHigh} {
+			if got == nil || math.Abs(*got-want) > 1e-9 {
+				t.Errorf("%s %s: ratio %v, want %v", row.Strategy, row.Case, got, want)
+			}
+		}
+		if row.Rounds != 21 || row.Acquisitions != 210 {
+			t.Errorf("%s %s: %d acquisitions in %d rounds", row.Strategy, row.Case, row.Acquisitions, row.Rounds)
+		}
+	}
+	if seen != len(Cases) {
+		t.Errorf("%d rows of setnx, want one for each case", seen)
+	}
+}
+
+// A round in which one of the two is missing says nothing of their ratio.
+func TestRoundsWithoutAPartner(t *testing.T) {
+	slice := func(round int, p50 float64) Slice { return Slice{Round: round, Figures: Figures{P50US: p50}} }
+	a := []Slice{slice(1, 10), slice(3, 30), slice(4, 40)}
+	b := []Slice{slice(2, 2), slice(3, 3), slice(4, 4)}
+	as, bs := within(a, b, p50, p50)
+	if !slices.Equal(as, []float64{30, 40}) || !slices.Equal(bs, []float64{3, 4}) {
+		t.Errorf("%v and %v", as, bs)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ratio func(round int) float64 // of setnx to the floor
+		want  string
+	}{
+		"kept":   {func(int) float64 { return 1.2 }, Kept},
+		"missed": {func(int) float64 { return 1.4 }, Missed},
+		"open":   {func(round int) float64 { return 1.1 + 0.25*float64(round%3) }, Open},
+	} {
+		r := result(t, 21, []string{"setnx"}, func(round int, strategy, name string) Slice {
+			s := drifting(round, strategy, name)
+			if strategy == "setnx" {
+				s.P50US *= tt.ratio(round) / 1.2
+			}
+			return s
+		})
+		i := slices.IndexFunc(r.Bounds, func(b BoundRow) bool { return b.Strategy == "setnx" && *b.AtMost == 1.30 })
+		if i < 0 {
+			t.Fatalf("%s: not among %+v", name, r.Bounds)
+		}
+		b := r.Bounds[i]
+		if b.Verdict != tt.want || b.Low > b.Figure || b.High < b.Figure {
+			t.Errorf("%s: %+v", name, b)
+		}
+		if got := slices.ContainsFunc(r.Wrong(), func(s string) bool { return strings.Contains(s, "want at most 1.3") }); got != (tt.want == Missed) {
+			t.Errorf("%s: wrong is %q", name, r.Wrong())
+		}
+	}
+}
+
+// Every bound names a case, and has one limit.
+func TestBoundsAreOfCases(t *testing.T) {
+	for _, b := range bounds {
+		if !slices.ContainsFunc(Cases, func(c Case) bool { return c.Name == b.Case }) {
+			t.Errorf("%+v: no such case", b)
+		}
+		if (b.AtMost == nil) == (b.AtLeast == nil) {
+			t.Errorf("%s %s: want one of at most and at least", b.Strategy, b.What)
+		}
+	}
+}
+
+func TestWrongNamesOverlaps(t *testing.T) {
+	r := result(t, 6, []string{"none"}, func(round int, strategy, name string) Slice {
+		s := drifting(round, strategy, name)
+		if strategy == "none" && name == "closed_loop" {
+			s.Violations = new(2)
+		}
+		return s
+	})
+	want := "closed_loop: none: 12 holders came in while another was inside"
+	if !slices.Contains(r.Wrong(), want) {
+		t.Errorf("got %q, want %q", r.Wrong(), want)
+	}
+}
+
+// What is read back has the same costs, round by round; without slices, their medians.
+func TestLoad(t *testing.T) {
+	r := result(t, 7, []string{"setnx"}, drifting)
+	dir := t.TempDir()
+	for name, write := range map[string]func(io.Writer, *Result) error{File: JSON, SlicesFile: JSONLines} {
+		var b bytes.Buffer
+		if err := write(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Costs(), r.Costs()) {
+		t.Errorf("it has\n%+v\nof\n%+v", got.Costs(), r.Costs())
+	}
+	for _, c := range got.Costs() {
+		if len(c.Values) != 7 || c.Strategy != Floor && math.Abs(c.OverFloor[3]-1.2) > 1e-9 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, SlicesFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = Load(filepath.Join(dir, File)); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range got.Costs() {
+		if want := r.Costs()[i]; len(c.Values) > 0 || *c.Median != *want.Median || *c.MedianRatio != *want.MedianRatio {
+			t.Errorf("without slices: %+v", c)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, SlicesFile), []byte("{}\nhalf"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); !errors.Is(err, ErrNoBench) || !strings.Contains(err.Error(), "line 2") {
+		t.Errorf("half a line: %v", err)
+	}
+}
+
+func TestBenchstatReadsTheLines(t *testing.T) {
+	r := result(t, 7, []string{"setnx", "redsync-5ms"}, drifting)
+	var b bytes.Buffer
+	if err := Benchstat(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	n := map[string]int{}
+	for in := benchfmt.NewReader(&b, "bench.txt"); in.Scan(); {
+		res, ok := in.Result().(*benchfmt.Result)
+		if !ok {
+			t.Fatalf("%v", in.Result())
+		}
+		if _, ok := res.Value("sec/op"); !ok {
+			t.Errorf("%s: no time in %+v", res.Name, res.Values)
+		}
+		if res.Iters != 10 || res.GetConfig("goos") != r.Environment.OS {
+			t.Errorf("%s: %d iterations, on %q", res.Name, res.Iters, res.GetConfig("goos"))
+		}
+		n[string(res.Name.Full())]++
+	}
+	if len(n) != 3*len(Cases) {
+		t.Errorf("%d names: %v", len(n), n)
+	}
+	for name, lines := range n {
+		if lines != 7 {
+			t.Errorf("%s: %d lines, want one for each round", name, lines)
+		}
+	}
+}
+
+func TestTextSaysEverything(t *testing.T) {
+	const fewRounds = "the range of all of them stands in place of every 95 % interval"
+	var few bytes.Buffer
+	if err := Text(&few, result(t, 5, []string{"setnx"}, drifting)); err != nil || !strings.Contains(few.String(), fewRounds) {
+		t.Errorf("%v: no %q in\n%s", err, fewRounds, few.String())
+	}
+	r := result(t, 6, []string{"setnx"}, drifting)
+	r.LeftOut = append(r.LeftOut, LeftOut{"redsync", "it broke"})
+	var b bytes.Buffer
+	if err := Text(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"uncontended: one worker", "setnx", Floor, "kept", "at most 1.3", "left out: redsync: it broke", "6 of 6 rounds", "overlaps: 0 in 360 acquisitions"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), fewRounds) {
+		t.Errorf("%q of six rounds", fewRounds)
+	}
+}
+
+// schema is that of bench.json, whose environment is run.json's.
+func schema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	own, err := os.ReadFile("bench.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"bench.schema.json": string(own), "run.schema.json": experiment.RunSchema} {
+		doc, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.AddResource(name, doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := c.Compile("bench.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// fits says whether a result, changed as JSON, is one by the schema.
+func fits(t *testing.T, r *Result, change func(map[string]any)) error {
+	t.Helper()
+	var b bytes.Buffer
+	if err := JSON(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(b.Bytes(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	change(doc)
+	text, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema(t).Validate(changed)
+}
+
+// Every field of the Go types stands in the schema, demanded, and null where,
+// and only where, it is a pointer.
+func TestSchemaIsTheTypes(t *testing.T) {
+	r := result(t, 6, []string{"setnx"}, drifting)
+	r.LeftOut = append(r.LeftOut, LeftOut{"redsync", "it broke"})
+	if err := fits(t, r, func(map[string]any) {}); err != nil {
+		t.Fatal(err)
+	}
+	first := func(list string) func(map[string]any) map[string]any {
+		return func(doc map[string]any) map[string]any { return doc[list].([]any)[0].(map[string]any) }
+	}
+	for _, part := range []struct {
+		typ reflect.Type
+		of  func(map[string]any) map[string]any
+	}{
+		{reflect.TypeFor[Result](), func(doc map[string]any) map[string]any { return doc }},
+		{reflect.TypeFor[ResultConfig](), func(doc map[string]any) map[string]any { return doc["config"].(map[string]any) }},
+		{reflect.TypeFor[Row](), first("rows")},
+		{reflect.TypeFor[BoundRow](), first("bounds")},
+		{reflect.TypeFor[LeftOut](), first("left_out")},
+	} {
+		if err := fits(t, r, func(doc map[string]any) { part.of(doc)["of_no_type"] = 1 }); err == nil {
+			t.Errorf("%v takes a field that no type has", part.typ)
+		}
+		for _, f := range reflect.VisibleFields(part.typ) {
+			name := f.Tag.Get("json")
+			if name == "" || name == "-" {
+				continue
+			}
+			if err := fits(t, r, func(doc map[string]any) { delete(part.of(doc), name) }); err == nil {
+				t.Errorf("%v without %s is taken", part.typ, name)
+			}
+			nullable := f.Type.Kind() == reflect.Pointer
+			if err := fits(t, r, func(doc map[string]any) { part.of(doc)[name] = nil }); (err == nil) != nullable {
+				t.Errorf("%v with %s null: %v", part.typ, name, err)
+			}
+		}
+	}
+}
+
+func TestSubjects(t *testing.T) {
+	names := Names()
+	for _, s := range lock.Strategies {
+		if slices.Contains(names, s.Name) != (s.Excludes != catalog.NoExclusion) {
+			t.Errorf("%s: excludes %s, among %v", s.Name, s.Excludes, names)
+		}
+	}
+	for _, name := range append(names, Floor, "none") {
+		if c, err := Find(name); err != nil || c.Name != name {
+			t.Errorf("%s: %v, %v", name, c.Name, err)
+		}
+	}
+	if _, err := Find("bogus"); err == nil {
+		t.Error("bogus is found")
+	}
+}

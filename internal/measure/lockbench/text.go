@@ -1,0 +1,116 @@
+package lockbench
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/stat"
+)
+
+// Text writes a table for each case, the bounds, and what the words mean.
+func Text(w io.Writer, r *Result) error {
+	fmt.Fprintf(w, "%s; %s; %d CPUs; %d of %d rounds of %g ms, seed %d\n",
+		r.Environment.Redis, r.Environment.Database, r.Environment.CPUs, r.Rounds, r.Config.Rounds, r.Config.SliceMS, r.Config.Seed)
+	fmt.Fprintln(w, catalog.Footnote)
+	acquisitions, overlaps := 0, 0
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, c := range r.cases {
+		fmt.Fprintf(w, "\n%s: %s\n", c.Name, c.About)
+		heads, _ := columns(Row{}, c)
+		fmt.Fprintln(tw, strings.Join(heads, "\t")+"\t")
+		for _, row := range r.Rows {
+			if row.Case != c.Name {
+				continue
+			}
+			_, texts := columns(row, c)
+			fmt.Fprintln(tw, strings.Join(texts, "\t")+"\t")
+			if row.Violations != nil {
+				acquisitions += row.Acquisitions
+				overlaps += *row.Violations
+			}
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+	}
+	if len(r.Bounds) > 0 {
+		fmt.Fprintln(w, "\nBounds (median of the rounds [95 % interval]; missed: the whole interval lies beyond)")
+		tw = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, b := range r.Bounds {
+			fmt.Fprintf(tw, "  %s\t%s\t%s\t%s\t%.3f [%.3f, %.3f]\t%s\n", b.Verdict, b.Case, b.Strategy, b.What, b.Figure, b.Low, b.High, b.limit())
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+	}
+	if r.Rounds < stat.Enough {
+		fmt.Fprintf(w, "\nWith fewer than %d rounds, the range of all of them stands in place of every 95 %% interval.\n", stat.Enough)
+	}
+	fmt.Fprintf(w, "\noverlaps: %d in %d acquisitions\n", overlaps, acquisitions)
+	for _, l := range r.LeftOut {
+		fmt.Fprintf(w, "\nleft out: %s: %s\n", l.Strategy, l.Reason)
+	}
+	_, err := fmt.Fprint(w, `
+p50 and p99: of an acquire and its release, without the time between them; gap: from one holder's release call to the next one's
+acquire return, while a worker waited, whether in the same process or in another; mean: of all gaps; across: the median of those from one
+process to another; turns: how often others had the lock during the longest wait. Figures are medians of the rounds' own; overlaps
+and waits are of all rounds together. x floor compares, within each round, with two PINGs on the same client: p50 alone, 1/ops where
+there are many keys, the gap where many want one lock. sent/op: commands or statements sent; in scripts: what Redis ran beyond those.
+self: acquisitions taken straight back by the one that had just released. gave up: it returned without the lock, and was called again
+at once. overlaps: holders that came in while another was inside.
+`)
+	return err
+}
+
+// columns is a line of the table of a case, and what stands above it.
+func columns(row Row, c Case) (heads, texts []string) {
+	add := func(head, text string) { heads, texts = append(heads, head), append(texts, text) }
+	add("", fmt.Sprintf("%-18s", row.Strategy))
+	add("ops/s", show("%.0f", &row.OpsPerS))
+	latency, median, high := "p50 µs", &row.P50US, &row.P99US
+	if c.contended() {
+		latency = "gap p50 µs"
+		if row.Strategy != Floor {
+			median, high = row.GapP50US, row.GapP99US
+		}
+	}
+	add(latency, show("%.0f", median))
+	add("p99", show("%.0f", high))
+	add("x floor", show("%.2f", row.Ratio))
+	interval := "-"
+	if row.Ratio != nil {
+		interval = fmt.Sprintf("%.2f–%.2f", *row.RatioLow, *row.RatioHigh)
+	}
+	add("95 %", interval)
+	add("sent/op", show("%.2f", row.SentPerOp))
+	add("in scripts", show("%.2f", row.InsidePerOp))
+	if c.contended() {
+		add("mean", show("%.0f", row.GapMeanUS))
+		add("across", show("%.0f", row.GapCrossUS))
+		self := "-"
+		if row.SelfRetake != nil {
+			self = fmt.Sprintf("%.0f %%", *row.SelfRetake*100)
+		}
+		add("self", self)
+		add("Jain", show("%.3f", row.Jain))
+	}
+	add("wait p99.9 ms", show("%.1f", row.WaitP999MS))
+	add("longest", show("%.1f", row.LongestMS))
+	if c.contended() {
+		add("turns", show("%d", row.Turns))
+	}
+	add("gave up", show("%d", row.GaveUp))
+	add("overlaps", show("%d", row.Violations))
+	return heads, texts
+}
+
+// show is "-" for what is not known.
+func show[T any](format string, x *T) string {
+	if x == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *x)
+}

@@ -1,0 +1,265 @@
+package lockbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/rpc"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/service/instance"
+	"grablab/internal/testbed/stack"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// WorkerCommand is the hidden subcommand by which this program is a worker.
+const WorkerCommand = "bench-worker"
+
+const (
+	leaseTTL = 30 * time.Second
+	// acquireTimeout bounds an acquire that was called within a slice.
+	acquireTimeout = 10 * time.Second
+	// early is how long before its time a process stops sleeping and looks at
+	// the clock all the time.
+	early = 2 * time.Millisecond
+	// settling is given to what a lock still sends after its release returned.
+	settling = 2 * time.Millisecond
+	// sqlConns is one for each worker of a process, of the three quarters of the
+	// connections that locks may keep to themselves.
+	sqlConns = 44
+)
+
+// What Run and the worker processes say to each other, by net/rpc over a Unix
+// socket. All times are CLOCK_MONOTONIC, which is the same for all processes.
+
+// Servers is the first message to a worker process: its name, and where the
+// servers are.
+type Servers struct {
+	Node string
+	stack.Addresses
+}
+
+// Job is every further message.
+type Job struct {
+	Subject string
+	// Workers of 0: no lock is taken, only the commands sent so far are reported.
+	Workers int
+	First   int // number of the first of these workers among those of all processes
+	Keys    []string
+	Held    time.Duration
+	At      time.Duration // when to begin
+	// Times is how often a worker takes the lock; 0: again and again before Until.
+	Times int
+	Until time.Duration
+}
+
+// Report answers a Job.
+type Report struct {
+	Holds []Hold
+	Sent  uint64 // commands and statements, since the subject was opened
+}
+
+// Hold is one acquisition.
+type Hold struct {
+	Worker, Key int
+	GaveUp      int           // how often the lock gave up before, and was asked again at once
+	Asked       time.Duration // when the worker first called Acquire
+	Acquired    time.Duration // when Acquire had returned
+	Released    time.Duration // when Release was called
+	Done        time.Duration // when Release had returned
+}
+
+// WorkerMain is a worker process: it listens on the socket named by its one
+// argument, and does what its one client says until that hangs up.
+func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
+	if len(args) != 1 {
+		fmt.Fprintln(stderr, "lockbench: want a socket")
+		return 2
+	}
+	if err := serve(args[0]); err != nil {
+		fmt.Fprintln(stderr, "lockbench:", err)
+		return 1
+	}
+	return 0
+}
+
+func serve(socket string) error {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	conn, err := l.Accept()
+	_ = l.Close() // no other client may come; it also removes the socket's file
+	if err != nil {
+		return err
+	}
+	w := &worker{clock: history.Clock(), open: map[string]*opened{}}
+	defer w.close()
+	server := rpc.NewServer()
+	if err := server.RegisterName("Worker", w); err != nil {
+		return err
+	}
+	server.ServeConn(conn)
+	return nil
+}
+
+// worker is one process of workers. Its calls come one after another.
+type worker struct {
+	servers Servers
+	clock   func() time.Duration
+	open    map[string]*opened // by the subject's name
+}
+
+// opened is a subject's lock, with clients of its own, whose commands are counted.
+type opened struct {
+	lock.Locker
+	sent     instance.Sent
+	closeEnv func() error
+}
+
+// Serve sets the servers.
+func (w *worker) Serve(s Servers, _ *struct{}) error {
+	w.servers = s
+	return nil
+}
+
+// Do does a job.
+func (w *worker) Do(j Job, r *Report) error {
+	o, err := w.subject(j.Subject)
+	if err != nil {
+		return err
+	}
+	if j.Workers == 0 {
+		time.Sleep(settling)
+	} else if r.Holds, err = w.work(o, j); err != nil {
+		return err
+	}
+	r.Sent = o.sent.Redis.Load() + o.sent.DB.Load()
+	return nil
+}
+
+// subject opens each subject once.
+func (w *worker) subject(name string) (*opened, error) {
+	if o, ok := w.open[name]; ok {
+		return o, nil
+	}
+	s, err := Find(name)
+	if err != nil {
+		return nil, err
+	}
+	o := new(opened)
+	env, closeEnv, err := instance.NewEnv(context.Background(), w.servers.config(s.Needs), &o.sent, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	o.closeEnv = closeEnv
+	if o.Locker, err = s.New(env); err != nil {
+		return nil, errors.Join(err, closeEnv())
+	}
+	w.open[name] = o
+	return o, nil
+}
+
+// config is that of an instance with these needs.
+func (s Servers) config(needs lock.Backend) instance.Config {
+	// All subjects of all processes are open at once, and Redis takes 10,000 connections.
+	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
+	if needs&lock.Redis != 0 {
+		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
+		if s.Redis != "" {
+			cfg.Redis = strings.Split(s.Redis, ",") // several: nodes of one Cluster
+		}
+	}
+	if needs&lock.RedisQuorum != 0 {
+		cfg.Redlock = s.Redlock
+	}
+	if needs&lock.SQL != 0 {
+		cfg.DB, cfg.MaxConns = s.DSN, sqlConns
+	}
+	if needs&lock.ZooKeeper != 0 {
+		cfg.ZooKeeper = s.ZooKeeper
+	}
+	if needs&lock.Etcd != 0 {
+		cfg.Etcd = s.Etcd
+	}
+	return cfg
+}
+
+// work has j.Workers take the lock side by side, and returns their holds.
+func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx) // one that fails ends the waiting of all
+	begin := make(chan struct{})
+	holds := make([][]Hold, j.Workers)
+	for i := range holds {
+		g.Go(func() (err error) {
+			<-begin
+			holds[i], err = w.loop(ctx, l, j, j.First+i)
+			return err
+		})
+	}
+	w.await(j.At)
+	close(begin)
+	err := g.Wait()
+	return slices.Concat(holds...), err
+}
+
+// loop is what worker n does in a job.
+func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
+	key := n % len(j.Keys)
+	for {
+		h := Hold{Worker: n, Key: key}
+		if err := w.hold(ctx, l, j.Keys[key], j.Held, &h); err != nil {
+			return holds, err
+		}
+		holds = append(holds, h)
+		if len(holds) == j.Times || j.Times == 0 && w.clock() >= j.Until {
+			return holds, nil
+		}
+	}
+}
+
+// hold takes the lock, holds it and releases it.
+func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.Duration, h *Hold) error {
+	h.Asked = w.clock()
+	lease, err := l.Acquire(ctx, key)
+	for ; errors.Is(err, lock.ErrBusy) && ctx.Err() == nil; lease, err = l.Acquire(ctx, key) {
+		h.GaveUp++
+	}
+	if err != nil {
+		return err
+	}
+	h.Acquired = w.clock()
+	for h.Released = w.clock(); h.Released < h.Acquired+held; {
+		h.Released = w.clock()
+	}
+	err = lease.Release(ctx)
+	h.Done = w.clock()
+	return err
+}
+
+// await returns at t.
+func (w *worker) await(t time.Duration) {
+	time.Sleep(t - early - w.clock())
+	for w.clock() < t {
+		runtime.Gosched()
+	}
+}
+
+// close ends what was opened. Its errors help no more: the process ends.
+func (w *worker) close() {
+	for _, o := range w.open {
+		_ = o.Close()
+		_ = o.closeEnv()
+	}
+}

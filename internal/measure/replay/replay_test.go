@@ -1,0 +1,178 @@
+package replay
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/explore/schedule"
+	"grablab/internal/grab/lock"
+	"grablab/internal/service/instance"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack/stacktest"
+)
+
+func TestMain(m *testing.M) {
+	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
+}
+
+// golden is the golden schedule of a failure mode, for a strategy; "": its own.
+func golden(t *testing.T, mode, strategy string) Config {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "explore", "testdata", mode+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return configOf(t, string(text), strategy)
+}
+
+func configOf(t *testing.T, text, strategy string) Config {
+	t.Helper()
+	s, err := schedule.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strategy == "" {
+		strategy = s.Strategy
+	}
+	st, err := lock.Find(strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{Schedule: s, Lines: schedule.StepLines(text), Strategy: st, Exe: exe, Log: t.Output(), Out: t.Output()}
+}
+
+// forced forces a schedule so many times, each time on a fresh order.
+func forced(t *testing.T, cfg Config, times int) []Result {
+	t.Helper()
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := open(t.Context(), cfg)
+	t.Cleanup(func() {
+		if err := c.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	stacktest.Check(t, err)
+	var all []Result
+	for range times {
+		f, err := c.run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// times is how often a golden schedule is forced where that is what is proved.
+const times = 20
+
+// goldens are the golden schedules that can be forced, with a cure for some: a
+// strategy that keeps the property in the same schedule.
+var goldens = []struct {
+	mode, cure string
+	always     bool // also where nothing is to be proved
+}{
+	{"F1", "mysql-cas", false},
+	{"F2", "setnx", false},
+	{"F3", "setnx", false},
+	{"F4", "setnx", false},
+	{"F5", "setnx", false},
+	{"F6", "setnx", false},
+	{"F7", "", false},
+	{"F9", "setnx", false},
+	{"F11", "setnx-fenced", true},
+	{"F12", "setnx", false},
+	{"F18", "", false},
+	{"F19", "", false},
+	{"F20", "redlock", false},
+	{"F21", "", false},
+	{"F26", "setnx-fenced", false},
+	{"F34", "setnx-fenced", false},
+	{"F35", "setnx", false},
+	{"F36", "setnx", false},
+	{"F37", "setnx-fenced", false},
+}
+
+// What the explorer has found happens on real servers, every time: the same
+// property is violated by the ledger, the events or the probes.
+func TestReplayGolden(t *testing.T) {
+	proving := os.Getenv("GRABLAB_PROVE") == "1"
+	for _, g := range goldens {
+		t.Run(g.mode, func(t *testing.T) {
+			n := 1
+			switch {
+			case proving:
+				n = times
+			case !g.always:
+				t.Skip("GRABLAB_PROVE is not 1: it takes a while")
+			}
+			t.Parallel() // they wait more than they work
+			for i, f := range forced(t, golden(t, g.mode, ""), n) {
+				if !f.Violated || f.LeftOut > 0 {
+					t.Errorf("attempt %d: %+v, want the property violated", i+1, f)
+				}
+			}
+		})
+	}
+}
+
+// The cure of a failure mode keeps the property in the same schedule.
+func TestReplayCure(t *testing.T) {
+	for _, g := range goldens {
+		if g.cure == "" || os.Getenv("GRABLAB_PROVE") != "1" {
+			continue
+		}
+		t.Run(g.mode+"/"+g.cure, func(t *testing.T) {
+			t.Parallel()
+			if f := forced(t, golden(t, g.mode, g.cure), 1)[0]; f.Violated {
+				t.Errorf("%+v, want the property kept", f)
+			}
+		})
+	}
+}
+
+const header = "strategy setnx\nactors A@1 B@2\nnodes redis\nttl 3s\n"
+
+// What cannot be forced is said with its line, before anything is claimed.
+func TestReplayRefuses(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{header + "\nA begins\n", `its property is ""`},
+		{header + "property told\n\nA begins\n", `its property is "told"`},
+		{header + "property one-winner\n\nA begins\nA acquire 1 redis given up\nA acquire 1 redis arrives late\n", `line 9, "A acquire 1 redis arrives late"`},
+		{"strategy zookeeper\nactors A@1\nttl 3s\nproperty one-winner\n\nA begins\n", "no step can name"},
+		{"strategy setnx-driverid\nactors A@1 B@1/A\nttl 3s\nproperty one-winner\n\nA begins\n", "where their calls cannot be told apart"},
+	} {
+		_, err := Run(t.Context(), configOf(t, tt.text, ""))
+		if !errors.Is(err, ErrCannotForce) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v, want ErrCannotForce with %s", err, tt.want)
+		}
+	}
+}
+
+// A step that a strategy does not come to is said with its line; and a schedule
+// that violates nothing is not said to.
+func TestReplaySaysWhatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	never := configOf(t, header+"property one-winner\n\nA begins\nA acquire 1 redis\nA read 1 db\nA claim 1 db\nA release 1 redis\nB begins\nB acquire 1 redis\nB read 1 db\nB claim 1 db\n", "")
+	c, err := open(t.Context(), never)
+	t.Cleanup(func() { _ = c.close() })
+	stacktest.Check(t, err)
+	if _, err := c.run(t.Context()); !errors.Is(err, ErrCannotForce) || !strings.Contains(err.Error(), `line 15, "B claim 1 db"`) {
+		t.Errorf("%v, want ErrCannotForce with line 15", err)
+	}
+	kept := slices.Clone(never.Schedule.Steps)
+	c.Schedule.Steps = kept[:len(kept)-1]
+	if f, err := c.run(t.Context()); err != nil || f.Violated {
+		t.Errorf("%+v, %v, want the property kept", f, err)
+	}
+}

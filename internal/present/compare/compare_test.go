@@ -1,0 +1,191 @@
+package compare
+
+import (
+	"context"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+)
+
+// slowedBy is the environment variable by which the workers of this test binary have a
+// setnx that takes so much longer to acquire.
+const slowedBy = "GRABLAB_TEST_SETNX_SLOWED_BY"
+
+func TestMain(m *testing.M) {
+	stacktest.Main(m, stacktest.Command{Name: lockbench.WorkerCommand, Run: func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+		if by, err := time.ParseDuration(os.Getenv(slowedBy)); err == nil {
+			slowDown("setnx", by)
+		}
+		return lockbench.WorkerMain(ctx, args, stdout, stderr)
+	}})
+}
+
+// slowDown wraps a strategy of the registry.
+func slowDown(name string, by time.Duration) {
+	i := slices.IndexFunc(lock.Strategies, func(s lock.Strategy) bool { return s.Name == name })
+	open := lock.Strategies[i].New
+	lock.Strategies[i].New = func(env lock.Env) (lock.Locker, error) {
+		l, err := open(env)
+		return slowed{l, by}, err
+	}
+}
+
+type slowed struct {
+	lock.Locker
+	by time.Duration
+}
+
+func (s slowed) Acquire(ctx context.Context, key string) (lock.Lease, error) {
+	time.Sleep(s.by)
+	return s.Locker.Acquire(ctx, key)
+}
+
+// A setnx that takes a millisecond longer is said to be slower, and nothing else is.
+func TestAddedMillisecondIsSlower(t *testing.T) {
+	bench := func() *lockbench.Result {
+		cfg := lockbench.Config{
+			Cases: lockbench.Cases[:1], Rounds: 8, Slice: 25 * time.Millisecond, Seed: 1, Stack: stack.Config{Kind: stack.Local}, Log: t.Output(),
+		}
+		for _, name := range []string{"setnx", "mutex"} {
+			s, err := lockbench.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Subjects = append(cfg.Subjects, s)
+		}
+		var err error
+		if cfg.Exe, err = os.Executable(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := lockbench.Run(t.Context(), cfg, func(*lockbench.Result) error { return nil })
+		stacktest.Check(t, err)
+		return r
+	}
+	before := bench()
+	t.Setenv(slowedBy, "1ms")
+	c := Benches("old", before, "new", bench())
+	i := slices.IndexFunc(c.Costs, func(x Cost) bool { return x.Name == "setnx" })
+	x := c.Costs[i]
+	if x.Answer != Slower || x.P == nil || *x.P > 0.01 || x.Change == nil || *x.Change < 2 || !c.Worse() {
+		t.Errorf("setnx with 1 ms added: %+v, p %v, change %v", x, optional(x.P), optional(x.Change))
+	}
+	t.Logf("%s: p %v, %v times as slow, of %v %v", x.Answer, optional(x.P), optional(x.Change), x.Figure, optional(x.New.Median))
+
+	same := Benches("old", before, "old", before)
+	if same.Summary() != "no difference" || same.Worse() {
+		t.Errorf("with itself: %q", same.Summary())
+	}
+}
+
+func optional(x *float64) any {
+	if x == nil {
+		return nil
+	}
+	return *x
+}
+
+// around are n values about x, none of them twice.
+func around(x float64, n int) (values []float64) {
+	for i := range n {
+		values = append(values, x*(1+0.001*float64(i)))
+	}
+	return values
+}
+
+func TestJudge(t *testing.T) {
+	mixed := []float64{1, 9, 2, 8, 3, 7}
+	for name, tt := range map[string]struct {
+		old, new []float64
+		more     bool
+		beside   int // other costs that are tested and differ in nothing
+		want     Answer
+		why      string
+	}{
+		"slower":                 {old: around(10, 6), new: around(12, 6), want: Slower},
+		"faster":                 {old: around(10, 6), new: around(8, 6), want: Faster},
+		"a lower rate is slower": {old: around(10, 6), new: around(8, 6), more: true, want: Slower},
+		"a higher one faster":    {old: around(10, 6), new: around(12, 6), more: true, want: Faster},
+		"the same":               {old: around(10, 6), new: around(10, 6), want: Same},
+		"the same, once":         {old: around(10, 1), new: around(10, 1), want: Same},
+		"too little to matter":   {old: around(10, 6), new: around(10.07, 6), want: Same},
+		"nothing shown":          {old: mixed, new: []float64{2.5, 8.5, 1.5, 7.5, 3.5, 6.5}, want: NotShown},
+		"once":                   {old: around(10, 1), new: around(20, 1), want: NotKnown, why: "1 and 1 measurements cannot tell: among 1 costs it takes 4 each"},
+		"too few":                {old: around(10, 3), new: around(20, 3), want: NotKnown, why: "it takes 4 each"},
+		"not measured":           {old: around(10, 6), want: NotKnown, why: "not measured in both"},
+		"few enough":             {old: around(10, 5), new: around(20, 5), want: Slower},
+		"too few among many":     {old: around(10, 5), new: around(20, 5), beside: 20, want: NotKnown, why: "among 21 costs it takes 6 each"}, // p is 0.008, of 21 one is that by chance
+	} {
+		c := &Comparison{Kind: ofRuns, Cells: 1, Costs: []Cost{{old: tt.old, new: tt.new, more: tt.more}}}
+		for range tt.beside {
+			c.Costs = append(c.Costs, Cost{old: mixed, new: append([]float64{1.5}, mixed[1:]...)})
+		}
+		c.judge()
+		x := c.Costs[0]
+		if x.Answer != tt.want || !strings.Contains(x.Why, tt.why) || (tt.why == "") != (x.Why == "") {
+			t.Errorf("%s: %s (%s), p %v, want %s (%s)", name, x.Answer, x.Why, optional(x.P), tt.want, tt.why)
+		}
+		if c.Worse() != (tt.want == Slower) {
+			t.Errorf("%s: worse is %v", name, c.Worse())
+		}
+	}
+}
+
+// cellOf a run, with an exclusive lock where it says so.
+func cellOf(strategy string, fault catalog.Fault, v catalog.Verdict, exclusive string, p50 float64) experiment.Cell {
+	c := experiment.Cell{Strategy: strategy, Fault: fault, Verdict: v, Latency: &load.Latency{P50: p50, P99: 2 * p50}, CompletedRPS: new(500.0)}
+	if exclusive != "" {
+		c.Exclusive, c.ExpectedExclusive = &exclusive, new(experiment.Yes)
+	}
+	return c
+}
+
+func TestRunsByCell(t *testing.T) {
+	old := &experiment.Run{Cells: []experiment.Cell{
+		cellOf("none", catalog.NoFault, catalog.Unsafe, "", 1), cellOf("setnx", catalog.NoFault, catalog.Safe, experiment.Yes, 1),
+		cellOf("setnx", catalog.Pause, catalog.Safe, experiment.Yes, 1), cellOf("gone", catalog.NoFault, catalog.Safe, "", 1),
+	}}
+	now := &experiment.Run{Cells: []experiment.Cell{
+		cellOf("none", catalog.NoFault, catalog.Safe, "", 1), cellOf("setnx", catalog.NoFault, catalog.Safe, experiment.Yes, 1),
+		cellOf("setnx", catalog.Pause, catalog.Safe, experiment.No, 1), cellOf("come", catalog.NoFault, catalog.Safe, "", 1),
+	}}
+	now.Environment.Redis, now.Config.Orders, now.Cells[1].WorkMS = "Redis 8", 5, new(7.0)
+	c := Runs("a", old, "b", now)
+	want := []Change{{"none/none", "unsafe", "safe", ""}, {"setnx/pause", "safe with an exclusive lock", "safe with two holders inside", ""}}
+	if !slices.Equal(c.Changes, want) || c.Cells != 3 {
+		t.Errorf("of %d cells, %+v", c.Cells, c.Changes)
+	}
+	if !slices.Equal(c.OnlyOld, []string{"gone/none"}) || !slices.Equal(c.OnlyNew, []string{"come/none"}) {
+		t.Errorf("%v, %v", c.OnlyOld, c.OnlyNew)
+	}
+	if want := []string{"Redis: none, now Redis 8", "orders: 0, now 5", "work ms: none, now 7"}; !slices.Equal(c.Unlike, want) {
+		t.Errorf("unlike: %q", c.Unlike)
+	}
+	if !c.Worse() || c.Summary() != "2 of 3 verdicts changed" {
+		t.Errorf("%v, %q", c.Worse(), c.Summary())
+	}
+	if len(c.Costs) != 6 { // of the calm cells that both have
+		t.Errorf("%+v", c.Costs)
+	}
+	// That a lock's own verdict is not known any more is a change, too.
+	now.Cells[1].Exclusive = nil
+	if got := Runs("a", old, "b", now).Changes; len(got) != 3 {
+		t.Errorf("%+v", got)
+	}
+	if c := Runs("a", old, "a", old); c.Worse() || c.Summary() != "no difference" || len(c.Unlike) > 0 {
+		t.Errorf("with itself: %q, unlike %q", c.Summary(), c.Unlike)
+	}
+	if c := Runs("a", old, "b", &experiment.Run{}); c.Summary() != "nothing in common" {
+		t.Errorf("with nothing: %q", c.Summary())
+	}
+}

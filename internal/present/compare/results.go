@@ -1,0 +1,238 @@
+package compare
+
+import (
+	"fmt"
+	"slices"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/testbed/load"
+)
+
+const (
+	ofRuns    = "run"
+	ofBenches = "bench"
+)
+
+// Runs compares two runs by cell. The paths say where they come from.
+func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
+	c := begin(ofRuns)
+	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
+	c.New = Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete}
+	c.Unlike = append(environments(old.Environment, now.Environment), configs(old.Config, now.Config)...)
+	c.Unlike = append(c.Unlike, settings(old, now)...)
+	for _, b := range now.Cells {
+		if find(old, b) == nil {
+			c.OnlyNew = append(c.OnlyNew, nameOf(b))
+		}
+	}
+	for _, a := range old.Cells {
+		b := find(now, a)
+		if b == nil {
+			c.OnlyOld = append(c.OnlyOld, nameOf(a))
+			continue
+		}
+		c.Cells++
+		if said(a) != said(*b) {
+			c.Changes = append(c.Changes, Change{nameOf(a), said(a), said(*b), b.Reason})
+		}
+		if a.Fault == catalog.NoFault {
+			c.Costs = append(c.Costs, costsOf(a, *b)...)
+		}
+	}
+	c.judge()
+	return c
+}
+
+// Benches compares two benchmarks by lock and case.
+func Benches(oldPath string, old *lockbench.Result, newPath string, now *lockbench.Result) *Comparison {
+	c := begin(ofBenches)
+	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
+	c.New = Side{newPath, now.StartedAt, now.Environment.Commit, now.Complete}
+	c.Unlike = append(environments(old.Environment, now.Environment), differ("slices of ms", old.Config.SliceMS, now.Config.SliceMS)...)
+	before, after := old.Costs(), now.Costs()
+	same := func(a lockbench.Cost) func(lockbench.Cost) bool {
+		return func(b lockbench.Cost) bool { return a.Strategy == b.Strategy && a.Case == b.Case }
+	}
+	for _, b := range after {
+		if !slices.ContainsFunc(before, same(b)) {
+			c.OnlyNew = append(c.OnlyNew, b.Strategy+"/"+b.Case)
+		}
+	}
+	for _, a := range before {
+		i := slices.IndexFunc(after, same(a))
+		if i < 0 {
+			c.OnlyOld = append(c.OnlyOld, a.Strategy+"/"+a.Case)
+			continue
+		}
+		c.Costs = append(c.Costs, costOf(a, after[i]))
+	}
+	c.judge()
+	return c
+}
+
+func begin(kind string) *Comparison {
+	return &Comparison{
+		Schema: Schema, Kind: kind, Unlike: []string{}, Changes: []Change{}, OnlyOld: []string{}, OnlyNew: []string{}, Costs: []Cost{},
+	}
+}
+
+// costOf a lock in a case. The floor itself is compared by its time: it says what has
+// become of the machine.
+func costOf(a, b lockbench.Cost) Cost {
+	x := Cost{
+		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
+		OldRatio: a.MedianRatio, NewRatio: b.MedianRatio, old: a.OverFloor, new: b.OverFloor,
+	}
+	if a.Strategy == lockbench.Floor {
+		x.old, x.new = a.Values, b.Values
+	}
+	if len(x.old) == 0 || len(x.new) == 0 { // all that is left are the medians
+		x.Old, x.New = Measured{Median: a.Median}, Measured{Median: b.Median}
+		x.old, x.new = known(a.Median), known(b.Median)
+		x.Why = fmt.Sprintf("without %s beside both there is nothing to test", lockbench.SlicesFile)
+	}
+	return x
+}
+
+// figure of a cell under no fault.
+type figure struct {
+	name string
+	more bool // more of it is better
+	of   func(experiment.Cell) []float64
+}
+
+var loadFigures = []figure{
+	{"p50 from the schedule, ms", false, latency(func(l load.Latency) float64 { return l.P50 })},
+	{"p99 from the schedule, ms", false, latency(func(l load.Latency) float64 { return l.P99 })},
+	{"answers a second", true, repetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, func(c experiment.Cell) *float64 { return c.CompletedRPS })},
+}
+
+// Of a search only its end is a cost.
+var peakFigures = []figure{{"highest rate held, a second", true, func(c experiment.Cell) []float64 {
+	if c.Peak == nil {
+		return nil
+	}
+	return []float64{c.Peak.HeldRPS}
+}}}
+
+// costsOf a cell under no fault.
+func costsOf(a, b experiment.Cell) (costs []Cost) {
+	figures := loadFigures
+	if a.Peak != nil || b.Peak != nil {
+		figures = peakFigures
+	}
+	for _, f := range figures {
+		x := Cost{Name: a.Strategy, Figure: f.name, old: f.of(a), new: f.of(b), more: f.more}
+		x.Old, x.New = measure(x.old), measure(x.new)
+		if x.Old.N+x.New.N > 0 {
+			costs = append(costs, x)
+		}
+	}
+	return costs
+}
+
+func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
+	at := func(l *load.Latency) *float64 {
+		if l == nil {
+			return nil
+		}
+		return new(of(*l))
+	}
+	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
+}
+
+// repetitions are a figure of each of them, or the one of a cell that was run once.
+func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
+	return func(c experiment.Cell) []float64 {
+		if len(c.Repetitions) > 0 {
+			return experiment.Over(c.Repetitions, of)
+		}
+		return known(once(c))
+	}
+}
+
+func known(x *float64) []float64 {
+	if x == nil {
+		return nil
+	}
+	return []float64{*x}
+}
+
+func find(r *experiment.Run, like experiment.Cell) *experiment.Cell {
+	for i, c := range r.Cells {
+		if c.Strategy == like.Strategy && c.Fault == like.Fault {
+			return &r.Cells[i]
+		}
+	}
+	return nil
+}
+
+func nameOf(c experiment.Cell) string {
+	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
+}
+
+// said is both verdicts. That the lock's is not known is one, too.
+func said(c experiment.Cell) string {
+	if c.Exclusive == nil && c.ExpectedExclusive != nil {
+		return c.Said() + ", the lock not known"
+	}
+	return c.Said()
+}
+
+// environments says what differs, but for the commit, which is what is compared.
+func environments(a, b experiment.Environment) []string {
+	return slices.Concat(
+		differ("stack", a.Stack, b.Stack), differ("Go", a.Go, b.Go), differ("system", a.OS+"/"+a.Arch, b.OS+"/"+b.Arch), differ("CPUs", a.CPUs, b.CPUs),
+		differ("Redis", a.Redis, b.Redis), differ("database", a.Database, b.Database), differ("ZooKeeper", a.ZooKeeper, b.ZooKeeper),
+		differ("etcd", a.Etcd, b.Etcd), differ("vegeta", a.Vegeta, b.Vegeta),
+	)
+}
+
+func configs(a, b experiment.RunConfig) []string {
+	return slices.Concat(
+		differ("scenario", a.Scenario, b.Scenario), differ("orders", a.Orders, b.Orders), differ("drivers", a.Drivers, b.Drivers),
+		differ("rate", a.Rate, b.Rate), differ("drivers of an order at once", a.Together, b.Together), differ("instances", a.Instances, b.Instances),
+	)
+}
+
+// settings says which of those of the grab differ, in any cell that both have; each once.
+func settings(old, now *experiment.Run) (unlike []string) {
+	for _, a := range old.Cells {
+		b := find(now, a)
+		if b == nil {
+			continue
+		}
+		for _, text := range slices.Concat(
+			differ("guard", a.Guard, b.Guard), differ("on-lost", a.OnLost, b.OnLost), differ("work ms", number(a.WorkMS), number(b.WorkMS)),
+			differ("TTL ms", number(a.TTLMS), number(b.TTLMS)), differ("wait ms", number(a.WaitMS), number(b.WaitMS)),
+		) {
+			if !slices.Contains(unlike, text) {
+				unlike = append(unlike, text)
+			}
+		}
+	}
+	return unlike
+}
+
+func number(x *float64) string {
+	if x == nil {
+		return ""
+	}
+	return fmt.Sprint(*x)
+}
+
+// differ is "what: a, now b", if they do.
+func differ[T comparable](what string, a, b T) []string {
+	if a == b {
+		return nil
+	}
+	text := func(x T) string {
+		if s := fmt.Sprint(x); s != "" {
+			return s
+		}
+		return "none"
+	}
+	return []string{fmt.Sprintf("%s: %s, now %s", what, text(a), text(b))}
+}

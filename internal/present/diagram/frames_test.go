@@ -1,0 +1,108 @@
+package diagram_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/history"
+	"grablab/internal/present/browsertest"
+	"grablab/internal/present/diagram"
+)
+
+// busyOrders are orders of 10,000 events and more: many drivers who come once, and few who
+// have a lease renewed again and again.
+func busyOrders() map[string]diagram.Run {
+	at := time.Second
+	event := func(kind history.Kind, op string, driver int64) history.Event {
+		at += 137 * time.Microsecond
+		return history.Event{T: at, Kind: kind, Op: op, Driver: driver, Instance: fmt.Sprint(8004 + driver%2), Order: 1, Lease: time.Second}
+	}
+	many := diagram.Run{Title: "2,000 drivers", Excludes: catalog.Global, Property: catalog.OneWinner}
+	for d := range int64(2000) {
+		for _, e := range []struct {
+			kind history.Kind
+			op   string
+		}{{history.Invoke, history.Grab}, {history.Invoke, history.Acquire}, {history.OK, history.Acquire}, {history.OK, history.Read}, {history.Invoke, history.Release}, {history.OK, history.Release}, {history.OK, history.Grab}} {
+			many.Events = append(many.Events, event(e.kind, e.op, d+1))
+		}
+	}
+	at = time.Second
+	renewing := diagram.Run{Title: "20 drivers whose leases are renewed", Excludes: catalog.Global, Property: catalog.OneWinner}
+	for d := range int64(20) {
+		renewing.Events = append(renewing.Events, event(history.Invoke, history.Acquire, d+1), event(history.OK, history.Acquire, d+1))
+		for range 500 {
+			renewing.Events = append(renewing.Events, event(history.OK, history.Renew, d+1))
+		}
+		renewing.Events = append(renewing.Events, event(history.Invoke, history.Release, d+1), event(history.OK, history.Release, d+1))
+	}
+	return map[string]diagram.Run{"many": many, "renewing": renewing}
+}
+
+// frames draws a diagram, then scrolls it both ways, and looks at how long each frame took.
+const frames = `
+const shown = (d) => document.querySelector("main").replaceChildren(figure(d, { caption: false }));
+const nodes = () => document.querySelectorAll("main svg *").length;
+const frame = () => new Promise((done) => requestAnimationFrame(done));
+window.measure = async (d) => {
+  for (let i = 0; i < 10; i++) await frame();
+  const times = [];
+  let last = await frame(), going = true;
+  (async () => { while (going) { const now = await frame(); times.push(now - last); last = now; } })();
+  shown(d);
+  await frame(); await frame();
+  const canvas = document.querySelector(".scroll");
+  for (let i = 0; i < 60; i++) { scrollBy(0, i < 30 ? 20 : -20); canvas.scrollLeft += i < 30 ? 20 : -20; await frame(); }
+  going = false;
+  return { longest: Math.max(...times), frames: times.length, over: times.filter((t) => t > 50).length, nodes: nodes() };
+};
+window.count = async (d) => { // once it has a width
+  shown(d);
+  await frame(); await frame();
+  return nodes();
+};
+`
+
+// Ten thousand events are drawn in so few elements that no frame takes more than 50 ms:
+// neither that in which they are, nor one in which they are scrolled. What frames take is
+// judged by the two best of some rounds: whatever else runs makes frames longer, and none shorter.
+func TestFrames(t *testing.T) {
+	proving := os.Getenv("GRABLAB_PROVE") == "1"
+	browser := browsertest.New(t)
+	page := filepath.Join(t.TempDir(), "page.html")
+	html := "<!DOCTYPE html><html><head><style>" + diagram.Style + "</style></head><body><main></main><script type=module>" + diagram.Script + frames + "</script></body></html>"
+	if err := os.WriteFile(page, []byte(html), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := browser.Open(t, "file://"+page, browsertest.Look{})
+	p.Await("the script", "window.measure")
+	for name, run := range busyOrders() {
+		t.Run(name, func(t *testing.T) {
+			data, err := json.Marshal(diagram.OfRun(run))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := browsertest.Eval[int](p, "count("+string(data)+")"); n < 100 || n > 1500 {
+				t.Errorf("%d elements", n)
+			}
+			if !proving {
+				return
+			}
+			var longest []float64
+			for range 7 {
+				got := browsertest.Eval[struct{ Longest, Frames, Over, Nodes float64 }](p, "measure("+string(data)+")")
+				t.Logf("%d events in %.0f elements: the longest of %.0f frames is %.1f ms, %.0f are over 50 ms", len(run.Events), got.Nodes, got.Frames, got.Longest, got.Over)
+				longest = append(longest, got.Longest)
+			}
+			slices.Sort(longest)
+			if longest[1] > 50 {
+				t.Errorf("the longest frame takes more than 50 ms in all rounds but one: %v", longest)
+			}
+		})
+	}
+}

@@ -1,0 +1,192 @@
+package diagram
+
+import (
+	"fmt"
+	"slices"
+
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/tap"
+)
+
+// OfSchedule makes the diagram of a schedule, in steps: a moment each. The order has so many
+// units; 0: 1. say puts a moment into words.
+func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
+	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
+	for _, a := range actors {
+		name := fmt.Sprintf("instance %d", a.Instance)
+		i := slices.IndexFunc(d.Lanes, func(l Lane) bool { return l.Name == name })
+		if i < 0 {
+			i = len(d.Lanes)
+			d.Lanes = append(d.Lanes, Lane{Name: name})
+		}
+		d.Lanes[i].Rows = append(d.Lanes[i].Rows, rowOf(a, units, moments, say))
+	}
+	d.Bands = bands(moments, say)
+	for i, m := range moments {
+		lost := m.Broken && (i == 0 || !moments[i-1].Broken)
+		step := Step{
+			At: at(i), Clock: m.At.String(), Who: m.Step.Actor, Text: say(m), Lost: lost,
+			Believes: m.Believes, Holds: m.Holds, Stores: m.Store,
+		}
+		if lost {
+			d.Lost = &step.At
+		}
+		d.Steps = append(d.Steps, step)
+	}
+	return d
+}
+
+// at is where the ith moment is.
+func at(i int) float64 { return float64(i) + 0.5 }
+
+// rowOf is one actor's.
+func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
+	r := Row{Name: a.Name}
+	if a.As != "" {
+		r.Name += ", again for " + a.As
+	}
+	believes := func(m explore.Moment) bool { return slices.Contains(m.Believes, a.Name) }
+	holds := func(m explore.Moment) bool { return slices.Contains(m.Holds, a.Name) }
+	add := func(k SpanKind, text string, is func(explore.Moment) bool) {
+		for _, s := range stretches(moments, is) {
+			r.Spans = append(r.Spans, Span{Kind: k, From: s[0], To: s[1], Open: s[1] == float64(len(moments)), Text: a.Name + " " + text})
+		}
+	}
+	kept := func(m explore.Moment) bool { return slices.Contains(m.Kept, a.Name) }
+	add(Kept, "is dead, and its key stays", kept)
+	add(Holds, "holds the lock, by the servers' clocks", func(m explore.Moment) bool { return holds(m) && !kept(m) })
+	add(Believes, "believes to hold the lock", believes)
+	add(Gap, "believes to hold a lock that it does not hold", func(m explore.Moment) bool { return believes(m) && !holds(m) })
+	if s, ok := waitOf(a, moments); ok {
+		r.Spans = append(r.Spans, s)
+	}
+	r.Spans = append(r.Spans, struckOf(a, moments)...)
+	var before explore.Moment
+	for i, m := range moments {
+		if k, ok := markOf(a, units, m, before); ok && !m.Skipped {
+			mark := Mark{Kind: k, At: at(i), Text: say(m)}
+			if k == Won || k == Second {
+				mark.N = len(m.Winners)
+			}
+			r.Marks = append(r.Marks, mark)
+		}
+		before = m
+	}
+	return r
+}
+
+// stretches are from which to which position something holds without a break.
+func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
+	from := -1
+	for i, m := range moments {
+		switch {
+		case is(m) && from < 0:
+			from = i
+		case !is(m) && from >= 0:
+			all = append(all, [2]float64{at(from), at(i)})
+			from = -1
+		}
+	}
+	if from >= 0 {
+		all = append(all, [2]float64{at(from), float64(len(moments))})
+	}
+	return all
+}
+
+// waitOf is from where the actor begins to where it has the lock, or to its last call for it.
+func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
+	from, to := -1, -1
+	for i, m := range moments {
+		switch {
+		case m.Step.Actor == a.Name && m.Step.Kind == schedule.Begins:
+			from = i
+		case from < 0:
+		case slices.Contains(m.Believes, a.Name):
+			return Span{Waits, at(from), at(i), false, a.Name + " asks for the lock"}, true
+		case m.Step.Actor == a.Name && m.Step.Phase == string(tap.Acquire):
+			to = i
+		}
+	}
+	return Span{Waits, at(max(from, 0)), at(max(to, 0)), false, a.Name + " asks for the lock"}, from >= 0 && to > from
+}
+
+// struckOf is where the actor is paused, hangs or is dead.
+func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
+	end := float64(len(moments))
+	from := -1
+	for i, m := range moments {
+		own := m.Step.Actor == a.Name && !m.Skipped
+		switch {
+		case own && (m.Step.Kind == schedule.Paused || m.Step.Kind == schedule.Hangs):
+			from = i
+		case own && m.Step.Kind == schedule.Resumes && from >= 0:
+			spans = append(spans, Span{Fault, at(from), at(i), false, a.Name + " is paused"})
+			from = -1
+		case own && m.Step.Kind == schedule.Dies, m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance && !m.Skipped:
+			spans = append(spans, Span{Dead, at(i), end, false, a.Name + " is dead"})
+		}
+	}
+	if from >= 0 {
+		spans = append(spans, Span{Fault, at(from), end, true, a.Name + " does not go on"})
+	}
+	return spans
+}
+
+// markOf is how a moment is marked in the row of an actor.
+func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
+	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
+	if m.Step.Actor != a.Name && !dies {
+		return "", false
+	}
+	won := len(m.Winners) > len(before.Winners)
+	answered := m.Step.Kind == schedule.Call
+	switch {
+	case dies, m.Step.Kind == schedule.Dies:
+		return Dies, true
+	case won && len(m.Winners) > max(units, 1):
+		return Second, true
+	case won:
+		return Won, true
+	case m.Step.Phase == string(tap.Claim) && answered:
+		return Refused, true
+	case m.Step.Phase == string(tap.Claim):
+		return Sent, true
+	case m.Step.Phase == string(tap.Read) && answered:
+		return Read, true
+	case m.Step.Phase == string(tap.Renew) && answered:
+		return Renewed, true
+	case m.Step.Phase == string(tap.Release) && answered:
+		return Released, true
+	case m.Step.Kind == schedule.Paused, m.Step.Kind == schedule.Resumes, m.Step.Kind == schedule.Hangs, m.Step.Kind == schedule.Begins:
+		return "", false
+	default:
+		return Call, true
+	}
+}
+
+// ends says by which step ends what a step without an actor begins.
+var ends = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
+
+// bands are what happens to no actor in particular.
+func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
+	for i, m := range moments {
+		switch k := m.Step.Kind; {
+		case m.Skipped || m.Step.Actor != "" || k == schedule.Up || k == schedule.Reaches || k == schedule.InstanceDies:
+		case k == schedule.Passes || k == schedule.NextTimer || k == schedule.LeaseEnd:
+			spans = append(spans, Span{Passes, float64(i), float64(i + 1), false, say(m)})
+		case ends[k] != 0:
+			to := slices.IndexFunc(moments[i:], func(o explore.Moment) bool {
+				return o.Step.Kind == ends[k] && o.Step.Target == m.Step.Target && o.Step.Instance == m.Step.Instance && !o.Skipped
+			})
+			s := Span{Fault, at(i), float64(len(moments)), true, say(m)}
+			if to >= 0 {
+				s.To, s.Open = at(i+to), false
+			}
+			spans = append(spans, s)
+		default:
+			spans = append(spans, Span{Fault, float64(i), float64(i + 1), false, say(m)})
+		}
+	}
+	return spans
+}

@@ -1,0 +1,77 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/present/whichlock"
+)
+
+// chooseView is what the page shows of the locks that fit some answers.
+type chooseView struct {
+	Answer  string       `json:"answer"`
+	Options []optionView `json:"options"`
+	Sources []string     `json:"sources"`
+}
+
+type optionView struct {
+	whichlock.Option
+	But   string     `json:"but,omitempty"` // what it does not do, of what was asked for
+	Named []modeName `json:"named"`         // the failure modes that were seen
+	Again string     `json:"again"`
+}
+
+type modeName struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// choose is what fits the answers in a request's path, one for each question.
+func choose(r *http.Request) (any, error) {
+	var answers []string
+	for _, q := range whichlock.Questions {
+		answers = append(answers, r.PathValue(q.Name))
+	}
+	f, err := whichlock.KnownFacts()
+	if err != nil {
+		return nil, err
+	}
+	fit, err := f.Advise(answers)
+	if errors.Is(err, whichlock.ErrAnswer) {
+		return nil, fmt.Errorf("%w: %w", errBad, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := chooseView{Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
+		fmt.Sprintf("What breaks a lock, and its commands and statements: %s, of all strategies under all faults on real servers, at commit %s. Commands and statements are of a request under plain load, losers' too.", f.Run, f.RunCommit),
+		fmt.Sprintf("What it costs alone: %s, at commit %s; in round trips to Redis, %s there, with the 95 %% interval over rounds.", f.Bench, f.BenchCommit, f.RoundTrip),
+		"The libraries, what was claimed, and why: docs/which-lock.md.",
+	}}
+	for i, o := range fit {
+		if i == 0 {
+			v.Answer = fmt.Sprintf("Take %s, with the guard %s: %s.", o.Strategy, o.Guard, o.Title)
+		}
+		view := optionView{Option: o, But: o.But(answers), Named: []modeName{}, Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
+		for _, id := range o.Modes {
+			if m, ok := catalog.FindMode(id); ok {
+				view.Named = append(view.Named, modeName{m.ID, m.Name})
+			}
+		}
+		v.Options = append(v.Options, view)
+	}
+	return v, nil
+}
+
+// choosePath is of what choose answers.
+func choosePath() string {
+	var path strings.Builder
+	path.WriteString("GET /api/choose")
+	for _, q := range whichlock.Questions {
+		fmt.Fprintf(&path, "/{%s}", q.Name)
+	}
+	return path.String()
+}

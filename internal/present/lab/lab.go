@@ -1,0 +1,377 @@
+// Package lab is the live page: a stack and two instances, drivers who grab orders at a
+// rate or by hand, a fault that strikes one of them, and a page that shows what happens.
+//
+// A Lab has the parts that run; hub.go keeps what is to be seen, and hands it to however
+// many pages look; server.go is what they ask. Begin at Serve.
+package lab
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/present/report"
+	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Config of a lab.
+type Config struct {
+	Exe   string // this program, which is also the instances
+	Stack stack.Config
+	Addr  string // that the page listens on, on loopback
+
+	// Explore searches the schedules of a strategy; nil: the page has no such view.
+	Explore func(context.Context, Search) (report.Found, error)
+	Own     []string // strategies of the user's own, which can be explored alone
+	// Fill runs the cells of a table on a stack of its own, until ctx is done; nil: the page
+	// has no such view.
+	Fill func(context.Context, Table, Filling) error
+	// Replay forces the text of a schedule on real servers, and writes its steps as they
+	// happen; nil: the page cannot.
+	Replay func(ctx context.Context, schedule string, steps io.Writer) (Forced, error)
+
+	// Workshop is a session of it in a language, whose commands say to progress how far
+	// they are; nil: the page has no such view.
+	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
+
+	Ready func(url string)              // called once the page is served
+	Say   func(format string, a ...any) // what is worth telling the user
+}
+
+// Search is what schedules are asked for.
+type Search struct {
+	Strategy string          `json:"strategy"`
+	Actors   int             `json:"actors"`
+	Faults   []catalog.Fault `json:"faults"`
+}
+
+// Settings are what the page chooses.
+type Settings struct {
+	Strategy string        `json:"strategy"`
+	Guard    order.Guard   `json:"guard"` // "": the strategy's own
+	Fault    catalog.Fault `json:"fault"`
+	Rate     float64       `json:"rate"`            // grabs a second
+	Units    int           `json:"units,omitempty"` // of an order; 0: 1
+	Slow     bool          `json:"slow"`            // everything takes ten times as long
+}
+
+// Faults are those that can strike in a lab: they need no other way from an instance to
+// its servers.
+var Faults = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Crash, catalog.RedisRestart}
+
+// units of an order.
+func (s Settings) units() int { return max(s.Units, 1) }
+
+// drivers of an order: four more than it has units.
+func (s Settings) drivers() int { return s.units() - 1 + driversEach }
+
+// What a run of the lab is made of: so many orders at a time, with so many drivers each.
+const (
+	ordersAtOnce  = 20
+	driversEach   = 5 // where an order has one unit
+	maxUnits      = 20
+	maxRate       = 1000
+	slowFactor    = 10
+	leaseFor      = time.Second
+	workFor       = 20 * time.Millisecond
+	waitFor       = 2 * time.Second
+	grabTimeout   = 2 * time.Minute
+	handDriver    = 9001 // and the next: drivers by hand
+	maxConcurrent = 2000
+)
+
+var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 1}
+
+// errBad marks what the page has asked for wrongly.
+var errBad = errors.New("cannot be")
+
+// Lab is what runs behind the page.
+type Lab struct {
+	cfg   Config
+	ctx   context.Context // done when all is to end
+	url   string
+	token string // that whatever starts something must bear
+	hub   *hub
+
+	op      sync.Mutex // held by what starts and stops
+	stack   *stack.Stack
+	store   order.Store
+	closers []func() error
+	redis   []server
+	look    sync.Mutex // held while the instances are exchanged, and while their events are read
+	fleet   *fleet.Fleet
+	guard   order.Guard // that the fleet runs with
+	stop    func()      // ends the run; nil: none is under way
+	busy    occupation
+	matrix  matrix
+	lessons lessons
+	running sync.WaitGroup
+	hand    int64 // the order that is grabbed by hand; 0: there is none
+	inHand  sync.WaitGroup
+}
+
+// server is one Redis of the stack.
+type server struct {
+	name   string
+	client *redis.Client
+	seen   []string // names of the locks that it had when it was looked at last
+}
+
+// Serve runs a lab until ctx is done, and leaves nothing behind. The page is there before
+// the servers are.
+func Serve(ctx context.Context, cfg Config) (err error) {
+	listener, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	if addr, ok := listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
+		return errors.Join(fmt.Errorf("lab: %s is not on loopback: whoever can reach the page can stop processes of this machine", listener.Addr()), listener.Close())
+	}
+	l := &Lab{cfg: cfg, ctx: ctx, url: "http://" + listener.Addr().String(), token: rand.Text(), hub: newHub()}
+	web := &http.Server{Handler: l.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(listener) }()
+	defer func() {
+		l.hub.close() // streams end, so that the server can
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, web.Shutdown(ending))
+		if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+			err = errors.Join(err, ended)
+		}
+	}()
+	if cfg.Ready != nil {
+		cfg.Ready(l.url)
+	}
+	defer func() { err = errors.Join(err, l.close()) }()
+	if err := l.open(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	l.watch(ctx)
+	return nil
+}
+
+// open starts what the page shows.
+func (l *Lab) open(ctx context.Context) error {
+	l.op.Lock()
+	defer l.op.Unlock()
+	l.hub.say(Starting, "starting the "+l.cfg.Stack.Kind+" stack")
+	l.cfg.Stack.Needs = lock.Redis | lock.RedisQuorum | lock.SQL
+	if l.cfg.Stack.Kind == stack.Local {
+		l.cfg.Stack.Needs |= lock.SQLLocks
+	}
+	var err error
+	if l.stack, err = stack.Start(ctx, l.cfg.Stack); err != nil {
+		return err
+	}
+	store, err := order.Connect(ctx, l.stack.DSN, order.Options{MaxConns: 4})
+	if err != nil {
+		return err
+	}
+	l.store, l.closers = store, append(l.closers, store.Close)
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	for i, addr := range append([]string{l.stack.Redis}, l.stack.Redlock...) {
+		name := "redis"
+		if i > 0 {
+			name = fmt.Sprintf("redlock-%d", i)
+		}
+		c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
+		l.redis, l.closers = append(l.redis, server{name: name, client: c}), append(l.closers, c.Close)
+	}
+	l.hub.say(Starting, "starting two instances")
+	if err := l.equip(ctx, first); err != nil {
+		return err
+	}
+	l.hub.settle(first, "")
+	return nil
+}
+
+// close ends all of it, instances first, so that they can still release their locks.
+func (l *Lab) close() error {
+	l.op.Lock()
+	defer l.op.Unlock()
+	l.endRun()
+	l.StopFilling()
+	l.lessons.ending.Wait() // ctx is done
+	var errs []error
+	if l.fleet != nil {
+		errs = append(errs, l.releaseHand(context.Background()), l.fleet.Close())
+	}
+	l.inHand.Wait()
+	for _, c := range slices.Backward(l.closers) {
+		errs = append(errs, c())
+	}
+	if l.stack != nil {
+		errs = append(errs, l.stack.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// times are the settings of the instances.
+func times(s Settings) fleet.Setup {
+	factor := time.Duration(1)
+	if s.Slow {
+		factor = slowFactor
+	}
+	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
+}
+
+// equip has the instances run with the settings.
+func (l *Lab) equip(ctx context.Context, s Settings) error {
+	l.look.Lock()
+	defer l.look.Unlock()
+	l.hub.clear()
+	if l.fleet != nil && l.guard != s.Guard {
+		if err := l.fleet.Close(); err != nil {
+			return err
+		}
+		l.fleet = nil
+	}
+	if l.fleet == nil {
+		l.guard = s.Guard
+		l.fleet = fleet.New(fleet.Config{Exe: l.cfg.Exe, Instances: 2, Guard: s.Guard, OnLost: grab.Abort, Lab: l.url, Say: l.cfg.Say}, l.stack, fleet.FirstPort)
+	}
+	if err := l.fleet.Equip(ctx, times(s)); err != nil {
+		return err
+	}
+	if _, err := l.fleet.Use(ctx, s.Strategy); err != nil {
+		return err
+	}
+	l.hub.instances(l.fleet)
+	return nil
+}
+
+// Choice is one strategy of the page's list; Refused says why it cannot be chosen.
+type Choice struct {
+	Name    string      `json:"name"`
+	Title   string      `json:"title"`
+	Guard   order.Guard `json:"guard"`
+	Fences  bool        `json:"fences"`
+	Refused string      `json:"refused,omitempty"`
+}
+
+func (l *Lab) strategies() (all []Choice) {
+	for _, s := range lock.Strategies {
+		c := Choice{Name: s.Name, Title: s.Title, Guard: s.Guard, Fences: s.Fences}
+		served := lock.Redis | lock.RedisQuorum | lock.SQL
+		if l.cfg.Stack.Kind == stack.Local {
+			served |= lock.SQLLocks
+		}
+		if s.Needs&^served != 0 {
+			c.Refused = "needs servers that this lab does not start"
+			if s.Needs&lock.SQLLocks != 0 {
+				c.Refused = "needs -stack local"
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// check refuses settings that make no sense. Its errors wrap errBad.
+func (l *Lab) check(s Settings) error {
+	i := slices.IndexFunc(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
+	if i < 0 {
+		return fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
+	}
+	c := l.strategies()[i]
+	switch {
+	case c.Refused != "":
+		return fmt.Errorf("%w: %s %s", errBad, c.Name, c.Refused)
+	case s.Guard != "" && !slices.Contains(order.Guards, s.Guard):
+		return fmt.Errorf("%w: there is no guard %.40q", errBad, s.Guard)
+	case s.Guard.NeedsFence() && !c.Fences:
+		return fmt.Errorf("%w: the guard %s needs fencing tokens, and %s has none", errBad, s.Guard, c.Name)
+	case !slices.Contains(Faults, s.Fault):
+		return fmt.Errorf("%w: the fault %.40q does not strike here", errBad, s.Fault)
+	case s.Rate < 1 || s.Rate > maxRate:
+		return fmt.Errorf("%w: %v grabs a second: want 1 to %d", errBad, s.Rate, maxRate)
+	case s.Units < 0 || s.Units > maxUnits:
+		return fmt.Errorf("%w: orders of %d units: want 1 to %d", errBad, s.Units, maxUnits)
+	}
+	strategy, _ := lock.Find(s.Strategy)
+	if s.Fault != catalog.NoFault {
+		f, err := fault.Find(s.Fault)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", errBad, err)
+		case !f.Touches(strategy):
+			return fmt.Errorf("%w: %s touches nothing that %s uses", errBad, s.Fault, s.Strategy)
+		}
+	}
+	return nil
+}
+
+// Start ends what runs, and begins anew with the settings.
+func (l *Lab) Start(ctx context.Context, s Settings) error {
+	if err := l.check(s); err != nil {
+		return err
+	}
+	l.op.Lock()
+	defer l.op.Unlock()
+	if l.fleet == nil {
+		return fmt.Errorf("%w: the servers are still being started", errBad)
+	}
+	l.endRun()
+	release, err := l.occupy("a live run (view Live)")
+	if err != nil {
+		return err
+	}
+	l.hub.say(Starting, "switching to "+s.Strategy)
+	if err := errors.Join(l.releaseHand(ctx), l.equip(ctx, s)); err != nil {
+		l.hub.settle(s, err.Error())
+		release()
+		return err
+	}
+	l.hub.begin(s)
+	l.run(s)
+	stop := l.stop
+	l.stop = func() { stop(); l.running.Wait(); release() }
+	return nil
+}
+
+// Stop lets the grabs that are under way end, and sends no more.
+func (l *Lab) Stop() {
+	l.op.Lock()
+	defer l.op.Unlock()
+	l.endRun()
+}
+
+func (l *Lab) endRun() {
+	if l.stop != nil {
+		l.stop()
+		l.stop = nil
+		l.hub.end()
+	}
+}
+
+// guardOf is the guard with which a strategy writes.
+func guardOf(s Settings) order.Guard {
+	st, err := lock.Find(s.Strategy)
+	if err != nil {
+		return s.Guard
+	}
+	return cmp.Or(st.GuardedBy(s.Guard), s.Guard)
+}

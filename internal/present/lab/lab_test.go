@@ -1,0 +1,498 @@
+package lab_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/present/browsertest"
+	"grablab/internal/present/diagram"
+	"grablab/internal/present/lab"
+	"grablab/internal/present/report"
+	"grablab/internal/service/instance"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil { // they wait more than they work
+		panic(err)
+	}
+	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
+}
+
+// The views, in one real Chromium and side by side, for they wait more than they work.
+func TestViews(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.New(t)
+	for name, test := range map[string]func(*testing.T, *browsertest.Browser){"live": testPage, "matrix": testMatrix, "schedules": testSchedules} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, browser)
+		})
+	}
+}
+
+// start serves a lab for as long as the test, and returns where.
+func start(t *testing.T, cfg lab.Config) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	go func() {
+		cfg.Exe, cfg.Stack, cfg.Addr = exe, stack.Config{Kind: stack.Embedded}, "127.0.0.1:0"
+		cfg.Ready, cfg.Say = func(url string) { ready <- url }, t.Logf
+		ended <- lab.Serve(ctx, cfg)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("the lab ends with %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the lab does not end")
+		}
+	})
+	select {
+	case url := <-ready:
+		return url
+	case err := <-ended:
+		ended <- err
+		t.Fatal(err)
+	}
+	return ""
+}
+
+// stream hands on the ticks that a listener hears, whose last message had an id, until the
+// test ends.
+func stream(t *testing.T, url, last string) <-chan lab.Tick {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Last-Event-ID", last)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticks := make(chan lab.Tick, 4096)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(ticks)
+		lines := bufio.NewScanner(resp.Body)
+		lines.Buffer(nil, 1<<22)
+		id := ""
+		for lines.Scan() {
+			tick := lab.Tick{}
+			if after, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				id = after
+			}
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok && json.Unmarshal([]byte(data), &tick) == nil {
+				ids.Store(heard{url, tick.N}, id)
+				ticks <- tick
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); resp.Body.Close(); reading.Wait() })
+	return ticks
+}
+
+// ids are those of the messages, by where they were heard and the numbers of their ticks: several
+// labs run side by side.
+var ids sync.Map
+
+type heard struct {
+	url string
+	n   uint64
+}
+
+// await returns the first tick of which something holds.
+func await(t *testing.T, what string, ticks <-chan lab.Tick, holds func(lab.Tick) bool) lab.Tick {
+	t.Helper()
+	var last lab.Tick
+	for timeout := time.After(time.Minute); ; {
+		select {
+		case tick, ok := <-ticks:
+			if !ok {
+				t.Fatalf("%s: the stream has ended; last was %+v", what, last)
+			}
+			if last = tick; holds(tick) {
+				return tick
+			}
+		case <-timeout:
+			t.Fatalf("%s: not within a minute; last was %+v", what, last)
+		}
+	}
+}
+
+// glimpse says whether something holds of a tick within three seconds.
+func glimpse(ticks <-chan lab.Tick, holds func(lab.Tick) bool) bool {
+	for timeout := time.After(3 * time.Second); ; {
+		select {
+		case tick, ok := <-ticks:
+			if !ok {
+				return false
+			}
+			if holds(tick) {
+				return true
+			}
+		case <-timeout:
+			return false
+		}
+	}
+}
+
+func isIdle(tick lab.Tick) bool { return tick.Status.Phase == lab.Idle }
+
+// token is the page's own.
+func token(t *testing.T, url string) string {
+	t.Helper()
+	_, text := get(t, url)
+	_, after, _ := strings.Cut(text, `name="lab-token" content="`)
+	tok, _, _ := strings.Cut(after, `"`)
+	if tok == "" {
+		t.Fatalf("the page has no token: %s", text)
+	}
+	return tok
+}
+
+// ask makes a call, and returns what it is answered with.
+func ask(t *testing.T, req *http.Request) (status int, text string) {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func get(t *testing.T, url string) (status int, text string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ask(t, req)
+}
+
+func post(t *testing.T, url, body string, header map[string]string) (status int, text string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range header {
+		req.Header.Set(k, v)
+	}
+	if host := header["Host"]; host != "" {
+		req.Host = host
+	}
+	return ask(t, req)
+}
+
+// One lab, and what is asked of it without a browser.
+func TestLab(t *testing.T) {
+	t.Parallel()
+	url := start(t, lab.Config{})
+	ticks := stream(t, url+"/api/events", "")
+	await(t, "ready", ticks, isIdle)
+	tok := map[string]string{"X-Lab-Token": token(t, url)}
+
+	t.Run("refuses", func(t *testing.T) {
+		for _, tt := range []struct {
+			name, path, body string
+			header           map[string]string
+			status           int
+			says             string
+		}{
+			{"no token", "/api/start", `{}`, nil, 403, "another run of the lab"},
+			{"another origin", "/api/start", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Origin": "http://evil.example"}, 403, "cross-origin"},
+			{"another host", "/api/stop", `{}`, map[string]string{"X-Lab-Token": tok["X-Lab-Token"], "Host": "evil.example"}, 403, "is not served as"},
+			{"no strategy", "/api/start", `{"strategy":"x","fault":"none","rate":1}`, tok, 400, "there is no strategy"},
+			{"no server for it", "/api/start", `{"strategy":"etcd","fault":"none","rate":1}`, tok, 400, "needs servers"},
+			{"real locks", "/api/start", `{"strategy":"mysql-getlock","fault":"none","rate":1}`, tok, 400, "needs -stack local"},
+			{"no fence", "/api/start", `{"strategy":"setnx","guard":"fenced","fault":"none","rate":1}`, tok, 400, "needs fencing tokens"},
+			{"no rate", "/api/start", `{"strategy":"setnx","fault":"none","rate":0}`, tok, 400, "want 1 to"},
+			{"too many units", "/api/start", `{"strategy":"setnx","fault":"none","rate":1,"units":21}`, tok, 400, "orders of 21 units: want 1 to 20"},
+			{"no units", "/api/start", `{"strategy":"setnx","fault":"none","rate":1,"units":-1}`, tok, 400, "orders of -1 units: want 1 to 20"},
+			{"no fault", "/api/start", `{"strategy":"setnx","fault":"partition","rate":1}`, tok, 400, "does not strike here"},
+			{"untouched", "/api/start", `{"strategy":"mysql-cas","fault":"redis-restart","rate":1}`, tok, 400, "touches nothing"},
+			{"no field", "/api/start", `{"strateg":"setnx"}`, tok, 400, "no such request"},
+			{"no order", "/api/hand", `{"do":"grab","who":"a"}`, tok, 400, "open an order first"},
+			{"no driver", "/api/hand", `{"do":"grab","who":"c"}`, tok, 400, "drivers a and b"},
+			{"no matrix", "/api/matrix/start", `{"strategies":["setnx"],"faults":["none"]}`, tok, 400, "fills no matrix"},
+			{"no explorer", "/api/explore", `{"strategy":"setnx","actors":2}`, tok, 400, "explores nothing"},
+		} {
+			if status, text := post(t, url+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
+				t.Errorf("%s: %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
+			}
+		}
+	})
+	t.Run("a listener who comes again", func(t *testing.T) {
+		seen := await(t, "some tick", ticks, func(lab.Tick) bool { return true })
+		if status, text := post(t, url+"/api/hand", `{"do":"order","who":""}`, tok); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		tick := await(t, "the order", ticks, func(tick lab.Tick) bool { return tick.Status.Hand > 0 })
+		last, _ := ids.Load(heard{url + "/api/events", seen.N})
+		again := stream(t, url+"/api/events", last.(string))
+		if first := await(t, "what was missed", again, func(lab.Tick) bool { return true }); first.N != seen.N+1 || first.Whole {
+			t.Errorf("who has seen %d is told %d, whole: %v", seen.N, first.N, first.Whole)
+		}
+		await(t, "the order once more", again, func(missed lab.Tick) bool { return missed.Status.Hand == tick.Status.Hand })
+		for who, last := range map[string]string{"who comes for the first time": "", "who has heard another lab": "another." + fmt.Sprint(seen.N)} {
+			whole := await(t, "everything", stream(t, url+"/api/events", last), func(lab.Tick) bool { return true })
+			if !whole.Whole || len(whole.Tiles) != 1 || whole.Tiles[0].ID != tick.Status.Hand {
+				t.Errorf("%s is told %+v", who, whole)
+			}
+		}
+	})
+	t.Run("by hand", func(t *testing.T) { // F11, with two hands
+		do := func(what, who string) {
+			t.Helper()
+			if status, text := post(t, url+"/api/hand", `{"do":"`+what+`","who":"`+who+`"}`, tok); status != 200 {
+				t.Fatalf("%s %s: %d %s", what, who, status, text)
+			}
+		}
+		// A key lives for a second: a machine that stalls may not look meanwhile, and then it is another order's turn.
+		shown := func() bool {
+			do("order", "")
+			do("grab", "a")
+			if !glimpse(ticks, func(tick lab.Tick) bool {
+				return len(tick.Keys) == 1 && tick.Keys[0].TTL > 0 && tick.Keys[0].Value != ""
+			}) {
+				return false
+			}
+			await(t, "its lease to end", ticks, func(tick lab.Tick) bool { return len(tick.Keys) == 0 })
+			do("grab", "b")
+			return glimpse(ticks, func(tick lab.Tick) bool { return len(tick.Keys) == 1 })
+		}
+		for tries := 1; !shown(); tries++ {
+			if tries == 5 {
+				t.Fatal("the keys of drivers A and B are not shown in five tries")
+			}
+		}
+		do("write", "b")
+		await(t, "B to win", ticks, func(tick lab.Tick) bool { return tick.Status.Drivers["b"] == "grabbed" })
+		do("write", "a")
+		tick := await(t, "A to win, too", ticks, func(tick lab.Tick) bool { return tick.Status.Alarm })
+		if !strings.Contains(tick.Status.Answer, "has 2 rows: driver 9002") || !strings.Contains(tick.Status.Answer, "and driver 9001") {
+			t.Errorf("it says %q", tick.Status.Answer)
+		}
+		want := []string{`"k":"second"`, `"k":"gap"`, `"lost":`}
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) { // events follow the ledger
+			_, text := get(t, fmt.Sprintf("%s/api/orders/%d", url, tick.Status.Hand))
+			lacks := func(part string) bool { return !strings.Contains(text, part) }
+			if !slices.ContainsFunc(want, lacks) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the drawing has not all of %s: %s", want, text)
+			}
+		}
+	})
+	t.Run("several units", func(t *testing.T) {
+		if status, text := post(t, url+"/api/start", `{"strategy":"mysql-cas","fault":"none","rate":1000,"units":3}`, tok); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		soldOut := map[int64]bool{}
+		tick := await(t, "orders to be sold out", ticks, func(tick lab.Tick) bool {
+			for _, x := range tick.Tiles {
+				if won := x.State == lab.Won; x.Units == 3 && won {
+					soldOut[x.ID] = len(x.Rows) == 3
+				} else if x.Units == 3 && (x.State != lab.Open || len(x.Rows) > 2) {
+					t.Fatalf("order %d with %d rows is %s", x.ID, len(x.Rows), x.State)
+				}
+			}
+			return len(soldOut) >= 20
+		})
+		for id, exactly := range soldOut {
+			if !exactly {
+				t.Errorf("order %d is won without 3 rows", id)
+			}
+		}
+		if tick.Status.Alarm || !strings.HasSuffix(tick.Status.Answer, "are sold out, none beyond its units.") {
+			t.Errorf("it says %q", tick.Status.Answer)
+		}
+		if status, text := post(t, url+"/api/stop", `{}`, tok); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+	})
+}
+
+// watchTiles notes when each tile turns red in the page, in ms of the wall clock.
+const watchTiles = `(() => {
+	window.turned = {};
+	new MutationObserver(() => {
+		for (const b of document.querySelectorAll("#tiles .double")) window.turned[b.textContent.match(/\d+/)[0]] ??= Date.now();
+	}).observe(document.getElementById("tiles"), { subtree: true, childList: true, attributes: true });
+	return true;
+})()`
+
+// turnWithinASecond compares that with when the database wrote the second row. One tile is
+// enough to show that a page may be so fast; all of them must be where nothing else runs.
+func turnWithinASecond(t *testing.T, p *browsertest.Page, url string) {
+	t.Helper()
+	tick := await(t, "the instances", stream(t, url+"/api/events", ""), func(tick lab.Tick) bool { return len(tick.Status.Instances) > 0 })
+	var all []time.Duration
+	for id, turned := range browsertest.Eval[map[string]float64](p, `window.turned`) {
+		_, text := get(t, fmt.Sprintf("http://127.0.0.1:%s/orders/%s", tick.Status.Instances[1], id))
+		var order struct {
+			Grabs []struct {
+				At time.Time `json:"at"`
+			} `json:"grabs"`
+		}
+		if err := json.Unmarshal([]byte(text), &order); err != nil || len(order.Grabs) < 2 {
+			t.Fatalf("order %s, whose tile is red: %+v, %v", id, order, err)
+		}
+		all = append(all, time.UnixMilli(int64(turned)).Sub(order.Grabs[1].At))
+	}
+	slices.Sort(all)
+	t.Logf("tiles turned red %v after the second row", all)
+	judged := all[:1]
+	if os.Getenv("GRABLAB_PROVE") == "1" {
+		judged = all
+	}
+	for _, d := range judged {
+		if d > time.Second || d < -time.Second {
+			t.Errorf("a tile turned red %v after the second row", d)
+		}
+	}
+}
+
+// What a user does: choose, start, see orders turn red, draw one, stop, grab by hand,
+// search, and come back.
+func testPage(t *testing.T, browser *browsertest.Browser) {
+	url := start(t, lab.Config{Explore: func(_ context.Context, s lab.Search) (report.Found, error) {
+		if s.Strategy != "setnx" {
+			return report.Found{}, errors.New("it was not to be searched")
+		}
+		drawn := diagram.Diagram{
+			Title: "F11", Scale: diagram.InSteps, End: 2, Lanes: []diagram.Lane{{Name: "instance 1", Rows: []diagram.Row{{Name: "A", Marks: []diagram.Mark{{Kind: diagram.Read, At: 0.5}}}}}},
+			Steps: []diagram.Step{{At: 0.5, Text: "reads", Stores: []string{"db: open"}}, {At: 1.5, Text: "writes", Stores: []string{"db: won by A"}, Lost: true}},
+		}
+		return report.Found{
+			Answer: "setnx breaks one-winner in 2 steps.", Searched: []string{"2 actors"},
+			Failures: []report.FoundPath{{Title: "setnx breaks one-winner", Lines: []string{"F11"}, Drawing: &drawn}},
+		}, nil
+	}})
+	p := browser.Open(t, url, browsertest.Look{})
+	p.Await("the lab", `!document.getElementById("start").disabled`)
+	p.Fits()
+	browsertest.Eval[bool](p, watchTiles)
+	p.Focus(`#controls [name="rate"]`)
+	p.Press(kb.Enter) // starts
+	p.Await("orders", `document.querySelectorAll("#tiles button").length >= 20`)
+	p.Await("a double-grab", `document.querySelector("#tiles .double")`)
+	p.Await("its drawing", `document.querySelector("#drawing svg .second")`)
+	if os.Getenv("GRABLAB_PROVE") == "1" {
+		p.Await("more of them", `Object.keys(window.turned).length >= 4`)
+	}
+	turnWithinASecond(t, p, url)
+	if got := browsertest.Eval[bool](p, `document.getElementById("live-answer").classList.contains("alarm")`); !got {
+		t.Errorf("the answer is not alarming: %s", browsertest.Eval[string](p, `document.getElementById("live-answer").textContent`))
+	}
+	p.Await("latency", `/ms/.test(document.querySelector("#latency tbody td").textContent)`)
+	p.Screenshot("live")
+	p.Focus(`#tiles button[tabindex="0"]`)
+	p.Press(kb.End)
+	p.Press(kb.Enter)
+	p.Await("the last order chosen", `document.querySelector('#tiles [aria-pressed="true"]') === document.activeElement`)
+	p.Click("#stop")
+	p.Await("the end of the run", `document.getElementById("stop").disabled && !document.getElementById("start").disabled`)
+
+	p.Click("#new-order")
+	p.Await("an order for two hands", `/order \d+: driver A/.test(document.getElementById("hand-order").textContent)`)
+	p.Click(`#hand div:nth-child(1) button:nth-of-type(1)`)
+	p.Await("driver A inside", `/held before it writes/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds") && document.querySelectorAll("#keys tbody tr").length > 0`)
+	p.Click(`#hand div:nth-child(1) button:nth-of-type(2)`)
+	p.Await("driver A has won", `/grabbed/.test(document.querySelector("#hand div").textContent)`)
+
+	browsertest.Eval[bool](p, `(Object.defineProperty(document, "hidden", { value: true, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
+	was := browsertest.Eval[string](p, `document.getElementById("hand-order").textContent`)
+	p.Click("#new-order")
+	p.Await("the order to be opened", `!document.getElementById("new-order").disabled`)
+	browsertest.Eval[bool](p, `(Object.defineProperty(document, "hidden", { value: false, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`)
+	p.Await("what happened while the page was hidden", fmt.Sprintf(`document.getElementById("hand-order").textContent !== %q`, was))
+
+	browsertest.Eval[bool](p, `(() => {
+		const f = document.getElementById("controls");
+		f.strategy.value = f.fault.value = "none";
+		f.units.value = 2;
+		f.strategy.dispatchEvent(new Event("change"));
+		return true;
+	})()`)
+	p.Click("#start")
+	p.Await("an order sold beyond its two units", `/✗ \d+ ([3-9])\/2/.test(document.querySelector("#tiles .double")?.textContent) && / rows and 2 units: drivers /.test(document.getElementById("live-answer").textContent)`)
+	p.Click("#stop")
+	p.Await("the end of that", `document.getElementById("start").textContent === "Start"`)
+	for _, text := range browsertest.Eval[[]string](p, `[...document.querySelectorAll("#tiles button")].filter((b) => /\//.test(b.textContent)).map((b) => b.className + " " + b.textContent)`) {
+		var state, sign string
+		var id, rows int
+		if _, err := fmt.Sscanf(text, "%s %s %d %d/2", &state, &sign, &id, &rows); err != nil || (rows > 2) != (state == "double") || (rows == 2) != (state == "won") {
+			t.Errorf("of two units: %q, %v", text, err)
+		}
+	}
+
+	p.Press("2")
+	p.Await("the next view", `!document.getElementById("schedules").hidden && document.getElementById("live").hidden && document.activeElement.id === "schedules" && /^Schedules/.test(document.title)`)
+	p.Press("?")
+	p.Await("the keys", `document.getElementById("key-list").open`)
+	p.Press("1")
+	p.Focus("#letters")
+	p.Press(" ")
+	p.Press(kb.Escape)
+	p.Focus("#schedules")
+	p.Press("1")
+	p.Await("keys of one letter off, and while they are listed", `!document.getElementById("key-list").open && location.hash === "#schedules"`)
+	p.Click("#explore")
+	p.Await("what was found", `document.getElementById("schedules-answer").textContent === "setnx breaks one-winner in 2 steps."`)
+	p.Await("the step where it is lost", `document.querySelector("#found .stepper output").textContent === "step 2 of 2" && document.activeElement.className === "stepper"`)
+	p.Press(kb.ArrowLeft)
+	p.Await("the step before", `document.querySelector("#found .stepper output").textContent === "step 1 of 2"`)
+
+	p.Screenshot("schedules")
+
+	narrow := browser.Open(t, url, browsertest.Look{Width: 390, Height: 844, Dark: true, Calm: true})
+	narrow.Await("what had happened before it came", `document.querySelectorAll("#tiles button").length > 0 && document.querySelector("#drawing svg")`)
+	narrow.Fits()
+	narrow.Screenshot("live-390-dark")
+	if got := browsertest.Eval[string](narrow, `(() => { const f = document.getElementById("controls"); return [f.strategy.value, f.fault.value, f.units.value].join(); })()`); got != "none,none,2" {
+		t.Errorf("the form has %s, and what ran last was none,none,2", got)
+	}
+	const page = `getComputedStyle(document.body).backgroundColor`
+	if got := browsertest.Eval[string](narrow, page); got != "rgb(22, 22, 22)" {
+		t.Errorf("dark as the system, the page is %s", got)
+	}
+	narrow.Focus("#theme")
+	narrow.Press("l") // light
+	narrow.Await("light", page+` === "rgb(255, 255, 255)"`)
+	browsertest.Eval[bool](narrow, `(document.documentElement.id = "before", location.reload(), true)`)
+	narrow.Await("light again", `document.documentElement?.id !== "before" && document.getElementById("theme")?.value === "light" && `+page+` === "rgb(255, 255, 255)"`)
+}

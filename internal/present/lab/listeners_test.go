@@ -1,0 +1,114 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"grablab/internal/measure/stat"
+	"grablab/internal/present/lab"
+)
+
+// Ten clients of the event stream cost the instances less than a twentieth of their rate.
+// With and without them by turns, while the lab runs, for the machine does other things, too.
+func TestListenersCost(t *testing.T) {
+	if os.Getenv("GRABLAB_PROVE") != "1" {
+		t.Skip("GRABLAB_PROVE is not 1: it takes a while")
+	}
+	const pairs, slice, listeners = 80, 500 * time.Millisecond, 10
+	url := start(t, lab.Config{})
+	ticks := stream(t, url+"/api/events", "")
+	ready := await(t, "ready", ticks, isIdle)
+	tok := map[string]string{"X-Lab-Token": token(t, url)}
+	if status, text := post(t, url+"/api/start", `{"strategy":"setnx","fault":"none","rate":100}`, tok); status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	await(t, "a won order", ticks, func(tick lab.Tick) bool { return tick.Outcomes["grabbed"] > 0 })
+	go func() { // so that it keeps up
+		for range ticks {
+		}
+	}()
+
+	// What the instances answer to eight clients each who ask again at once: an order that is
+	// taken, under the lock.
+	rate := func() float64 {
+		var answered atomic.Int64
+		ctx, cancel := context.WithTimeout(t.Context(), slice)
+		defer cancel()
+		var asking sync.WaitGroup
+		for i := range 16 {
+			at := fmt.Sprintf("http://127.0.0.1:%s/orders/%d/grab", ready.Status.Instances[i%2], i/2+1)
+			asking.Go(func() {
+				for ctx.Err() == nil {
+					req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(`{"driver_id":77}`))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					req.Header.Set("Content-Type", "application/json")
+					resp, err := http.DefaultClient.Do(req)
+					if err != nil {
+						continue // the time is up
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					if resp.StatusCode < http.StatusInternalServerError {
+						answered.Add(1)
+					}
+				}
+			})
+		}
+		asking.Wait()
+		return float64(answered.Load()) / slice.Seconds()
+	}
+	heard := new(atomic.Int64)
+	listening := func() float64 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range listeners {
+			all.Go(func() {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/api/events", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer resp.Body.Close()
+				n, _ := io.Copy(io.Discard, resp.Body)
+				heard.Add(n)
+			})
+		}
+		time.Sleep(100 * time.Millisecond) // they all listen
+		defer all.Wait()
+		defer cancel()
+		return rate()
+	}
+	rate() // connections, caches
+	var alone, with []float64
+	for n := range pairs {
+		if n%2 == 0 {
+			alone, with = append(alone, rate()), append(with, listening())
+		} else {
+			with, alone = append(with, listening()), append(alone, rate())
+		}
+	}
+	ratio := stat.Ratio(with, alone)
+	t.Logf("answers a second alone %v, with %d listeners %v: %v of that, over %d pairs of %v; they heard %d kB", stat.Median(alone), listeners, stat.Median(with), ratio, pairs, slice, heard.Load()/1000)
+	if heard.Load() == 0 {
+		t.Error("they heard nothing")
+	}
+	if ratio.Median < 0.95 {
+		t.Errorf("ten listeners cost more than a twentieth: %v", ratio)
+	}
+}

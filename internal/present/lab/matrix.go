@@ -1,0 +1,220 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/stack"
+)
+
+// Table is what the matrix is to be filled with: these strategies under each of these
+// faults.
+type Table struct {
+	Strategies []string        `json:"strategies"`
+	Faults     []catalog.Fault `json:"faults"`
+}
+
+// Filling is told how far a table is filled.
+type Filling struct {
+	Cell     func(folder string, run *experiment.Run) // once a cell has been run: all that there is, and where it is kept
+	Progress io.Writer                                // of lines
+}
+
+// mostCells is more than a class waits for.
+const mostCells = 200
+
+// matrix is what was filled last.
+type matrix struct {
+	ended sync.WaitGroup
+
+	mu      sync.Mutex
+	stop    context.CancelFunc // nil: nothing runs
+	heat    report.Heat
+	folder  string
+	problem string
+}
+
+// MatrixStatus is how far the matrix is.
+type MatrixStatus struct {
+	N       int  `json:"n"` // counts what has changed
+	Running bool `json:"running"`
+}
+
+// matrixView is what the page shows of it.
+type matrixView struct {
+	Table
+	Answer  string `json:"answer"` // "": nothing was filled yet
+	Problem string `json:"problem,omitempty"`
+	Folder  string `json:"folder,omitempty"`
+	Heat    string `json:"heat"` // HTML that is made here, from no file
+}
+
+// Fill begins to fill a table, if nothing else runs.
+func (l *Lab) Fill(t Table) error {
+	if l.cfg.Fill == nil {
+		return fmt.Errorf("%w: this lab fills no matrix", errBad)
+	}
+	if err := l.checkTable(t); err != nil {
+		return err
+	}
+	release, err := l.occupy("a matrix (view Matrix)")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(l.ctx)
+	m := &l.matrix
+	l.changeMatrix(func() {
+		m.stop, m.folder, m.problem = cancel, "", ""
+		m.heat = report.Heat{Run: &experiment.Run{Cells: []experiment.Cell{}}, Strategies: t.Strategies, Faults: t.Faults, Prefix: "matrix/"}
+	})
+	m.ended.Go(func() {
+		defer release()
+		err := l.cfg.Fill(ctx, t, Filling{
+			Cell: func(folder string, run *experiment.Run) {
+				now := *run // which goes on to change
+				l.changeMatrix(func() { m.folder, m.heat.Run = folder, &now })
+			},
+			Progress: lines(l.doing),
+		})
+		stopped := ctx.Err() != nil
+		cancel()
+		l.changeMatrix(func() {
+			m.stop = nil
+			if err != nil && !(stopped && errors.Is(err, context.Canceled)) {
+				m.problem = err.Error()
+			}
+		})
+	})
+	return nil
+}
+
+// StopFilling keeps what there is.
+func (l *Lab) StopFilling() {
+	l.matrix.mu.Lock()
+	stop := l.matrix.stop
+	l.matrix.mu.Unlock()
+	if stop != nil {
+		stop()
+		l.doing("stopping: the cells under way are wound up")
+	}
+	l.matrix.ended.Wait()
+}
+
+// changeMatrix changes it, and has the pages look.
+func (l *Lab) changeMatrix(change func()) {
+	l.matrix.mu.Lock()
+	change()
+	running := l.matrix.stop != nil
+	l.matrix.mu.Unlock()
+	l.hub.locked(func() {
+		l.hub.status.Matrix.N++
+		l.hub.status.Matrix.Running = running
+	})
+}
+
+func (l *Lab) matrixView() (v matrixView, err error) {
+	m := &l.matrix
+	m.mu.Lock()
+	heat, running := m.heat, m.stop != nil
+	v = matrixView{Table: Table{heat.Strategies, heat.Faults}, Problem: m.problem, Folder: m.folder}
+	m.mu.Unlock()
+	if heat.Run == nil {
+		return v, nil
+	}
+	done, of := len(heat.Run.Cells), len(heat.Strategies)*len(heat.Faults)
+	const incomplete = " The run is not complete."
+	switch {
+	case running && done == 0:
+		v.Answer = fmt.Sprintf("%d cells are to be run: the first takes longest.", of)
+	case running:
+		v.Answer = fmt.Sprintf("%d of %d cells. %s", done, of, strings.TrimSuffix(heat.Answer(), incomplete))
+	case !heat.Run.Complete:
+		v.Answer = fmt.Sprintf("Stopped after %d of %d cells. %s", done, of, strings.TrimSuffix(heat.Answer(), incomplete))
+	default:
+		v.Answer = heat.Answer()
+	}
+	var b bytes.Buffer
+	err = heat.HTML(&b)
+	v.Heat = b.String()
+	return v, err
+}
+
+// matrixCell is what a cell opens, which is named as in "setnx/pause".
+func (l *Lab) matrixCell(name string) (any, bool) {
+	l.matrix.mu.Lock()
+	heat := l.matrix.heat
+	l.matrix.mu.Unlock()
+	if heat.Run == nil {
+		return nil, false
+	}
+	return heat.Cell(slices.IndexFunc(heat.Run.Cells, func(c experiment.Cell) bool {
+		return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String() == name
+	}))
+}
+
+// matrixChoices are the strategies and the faults that a table can have.
+func (l *Lab) matrixChoices() (strategies, faults []choice) {
+	if l.cfg.Fill == nil {
+		return nil, nil
+	}
+	for _, s := range lock.Strategies {
+		c := choice{Name: s.Name, About: s.Title}
+		if l.cfg.Stack.Kind == stack.Embedded && s.Needs&^(lock.Redis|lock.RedisQuorum|lock.SQL) != 0 {
+			c.Refused = "needs -stack local"
+		}
+		strategies = append(strategies, c)
+	}
+	for _, name := range catalog.RunFaults {
+		c := choice{Name: string(name), About: name.About()}
+		if f, err := fault.Find(name); err == nil {
+			c.Refused = f.Refused(l.cfg.Stack.Kind, runtime.GOOS)
+		}
+		faults = append(faults, c)
+	}
+	return strategies, faults
+}
+
+// checkTable refuses what cannot be filled. Its errors wrap errBad.
+func (l *Lab) checkTable(t Table) error {
+	strategies, faults := l.matrixChoices()
+	if len(t.Strategies) == 0 || len(t.Faults) == 0 {
+		return fmt.Errorf("%w: choose a strategy and a fault at the least; none is one of the faults", errBad)
+	}
+	if n := len(t.Strategies) * len(t.Faults); n > mostCells {
+		return fmt.Errorf("%w: %d cells are more than %d; loadgen run does them", errBad, n, mostCells)
+	}
+	for _, name := range t.Strategies {
+		if err := among("strategy", name, strategies); err != nil {
+			return err
+		}
+	}
+	for _, f := range t.Faults {
+		if err := among("fault", string(f), faults); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func among(kind, name string, choices []choice) error {
+	i := slices.IndexFunc(choices, func(c choice) bool { return c.Name == name })
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w: there is no %s %.40q", errBad, kind, name)
+	case choices[i].Refused != "":
+		return fmt.Errorf("%w: %s: %s", errBad, name, choices[i].Refused)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/browsertest"
+	"grablab/internal/present/lab"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+// fill runs real cells, which are small, and in which a fault strikes at one point alone.
+func fill(t *testing.T) func(context.Context, lab.Table, lab.Filling) error {
+	at, err := fault.ParsePoint("before claim 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(ctx context.Context, table lab.Table, to lab.Filling) error {
+		cfg := experiment.Config{
+			Scenario: "rush", Load: load.Config{Orders: 5, Drivers: 4, Rate: 500, Timeout: 30 * time.Second, MaxWorkers: 100},
+			Work: 5 * time.Millisecond, TTL: 30 * time.Second, Wait: 2 * time.Second, Budget: time.Minute, OnLost: grab.Abort,
+			Stack: stack.Config{Kind: stack.Embedded}, Instances: 2, Exe: exe, Workers: 2, Seed: 1, Out: t.TempDir(), At: &at, Faults: table.Faults,
+		}
+		for _, name := range table.Strategies {
+			s, err := lock.Find(name)
+			if err != nil {
+				return err
+			}
+			cfg.Strategies = append(cfg.Strategies, s)
+		}
+		_, err := experiment.Execute(ctx, cfg, func(run *experiment.Run) error {
+			fmt.Fprintln(to.Progress, "a cell is done")
+			to.Cell("results/of-the-test", run)
+			return nil
+		})
+		return err
+	}
+}
+
+// A matrix is filled cell by cell, by keyboard alone, and each cell opens what there is of it.
+func testMatrix(t *testing.T, browser *browsertest.Browser) {
+	url := start(t, lab.Config{Fill: fill(t)})
+	p := browser.Open(t, url+"#matrix/setnx/pause", browsertest.Look{})
+	p.Await("the lab", `!document.getElementById("fill").disabled && /Nothing was filled/.test(document.getElementById("matrix-answer").textContent)`)
+	p.Fits()
+	p.Focus("#table summary")
+	p.Press(kb.Enter)
+	choose := func(name string, want ...string) {
+		for _, v := range browsertest.Eval[[]string](p, `[...document.querySelectorAll("#table [name=`+name+`]:checked")].map((i) => i.value)`) {
+			if !strings.Contains(strings.Join(want, " "), v) {
+				browsertest.Eval[bool](p, `(document.querySelector('#table [name=`+name+`][value="`+v+`"]').click(), true)`)
+			}
+		}
+	}
+	p.Focus(`#table [name=row][value="none"]`)
+	p.Press(" ") // not this one
+	choose("row", "setnx", "setnx-fenced")
+	choose("column", "none", "pause")
+	p.Await("the choice", `document.getElementById("rows").textContent === "setnx, setnx-fenced" && document.getElementById("fill").textContent === "Fill 4 cells"`)
+	p.Focus("#fill")
+	p.Press(kb.Enter)
+	p.Await("some cells, and not all", `(() => { const n = document.querySelectorAll("#heat td a").length; return n > 0 && n < 4 && document.querySelectorAll("#heat td").length === 4 && !document.getElementById("stop-filling").disabled; })()`)
+	p.Await("all cells", `document.getElementById("matrix-answer").textContent.startsWith("4 cells were measured, of which nothing was expected. 1 let an order be grabbed twice")`)
+	p.Await("what the address names", `document.querySelector("#matrix .cell figure.diagram svg .second") && document.activeElement.className === "cell"`)
+	text := browsertest.Eval[string](p, `document.querySelector("#matrix .cell").innerText`)
+	for _, want := range []string{
+		"setnx under pause", "Unsafe at 1 of the 1 point", "F11: the lease runs out under its holder", "Points at which the fault was to strike: 1", "before claim 1",
+		"Latency over time", "loadgen run -strategies=setnx -faults=pause",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the cell does not say %q:\n%s", want, text)
+		}
+	}
+	if got := browsertest.Eval[string](p, `document.getElementById("kept").textContent`); !strings.Contains(got, "results/of-the-test") {
+		t.Errorf("it is kept in %q", got)
+	}
+	p.Screenshot("matrix")
+	p.Press(kb.Escape)
+	p.Await("the cell closed", `document.querySelector("#matrix .cell").hidden && location.hash === "#matrix" && decodeURIComponent(document.activeElement.hash) === "#matrix/setnx/pause"`)
+	p.Press(kb.ArrowDown)
+	p.Press(kb.Enter)
+	p.Await("the cell below", `document.querySelector("#matrix .cell h2").textContent === "setnx-fenced under pause" && decodeURIComponent(location.hash) === "#matrix/setnx-fenced/pause"`)
+	p.Press(kb.Escape)
+	p.Press("/")
+	p.Press(kb.Enter)
+	if got := browsertest.Eval[string](p, `[...document.querySelectorAll("#heat td:not(.off) a")].map((a) => decodeURIComponent(a.hash)).join()`); got != "#matrix/setnx/pause" {
+		t.Errorf("the filter leaves %s", got)
+	}
+
+	for _, look := range []browsertest.Look{{Width: 390, Height: 844, Dark: true, Calm: true}} {
+		narrow := browser.Open(t, url+"#matrix/setnx/pause", look)
+		narrow.Await("the cell", `document.querySelector("#matrix .cell figure.diagram svg .second")`)
+		narrow.Fits()
+		narrow.Screenshot("matrix-390-dark")
+	}
+}
+
+// A matrix and a live run refuse each other, and one that is stopped keeps what there is.
+func TestMatrixIsAlone(t *testing.T) {
+	t.Parallel()
+	url := start(t, lab.Config{Fill: fill(t)})
+	ticks := stream(t, url+"/api/events", "")
+	await(t, "ready", ticks, isIdle)
+	tok := map[string]string{"X-Lab-Token": token(t, url)}
+	do := func(path, body string, want int, says string) {
+		t.Helper()
+		if status, text := post(t, url+path, body, tok); status != want || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %s, want %d …%s…", path, status, text, want, says)
+		}
+	}
+	do("/api/matrix/start", `{"strategies":["setnx"],"faults":[]}`, http.StatusBadRequest, "choose a strategy and a fault")
+	do("/api/matrix/start", `{"strategies":["etcd"],"faults":["none"]}`, http.StatusBadRequest, "etcd: needs -stack local")
+	do("/api/matrix/start", `{"strategies":["setnx"],"faults":["failover"]}`, http.StatusBadRequest, "use -stack local")
+	do("/api/matrix/start", `{"strategies":["x"],"faults":["none"]}`, http.StatusBadRequest, "there is no strategy")
+	const live, table = `{"strategy":"setnx","fault":"none","rate":10}`, `{"strategies":["setnx"],"faults":["none","pause","slow"]}`
+	do("/api/start", live, http.StatusOK, "")
+	do("/api/matrix/start", table, http.StatusConflict, "a live run (view Live) is under way")
+	do("/api/stop", `{}`, http.StatusOK, "")
+	do("/api/matrix/start", table, http.StatusOK, "")
+	do("/api/start", live, http.StatusConflict, "a matrix (view Matrix) is under way")
+	await(t, "the first cell", ticks, func(tick lab.Tick) bool { return tick.Status.Doing == "a cell is done" })
+	do("/api/matrix/stop", `{}`, http.StatusOK, "")
+	await(t, "the end", ticks, func(tick lab.Tick) bool { return !tick.Status.Matrix.Running && tick.Status.Busy == "" })
+	for _, tt := range []struct {
+		path   string
+		status int
+		says   []string
+	}{
+		{"", http.StatusOK, []string{`"answer":"Stopped after `, `setnx%2fnone`}},
+		{"/setnx/none", http.StatusOK, []string{`"sentence":"Safe`}},
+		{"/setnx/crash", http.StatusNotFound, []string{"has not been run"}},
+	} {
+		status, text := get(t, url+"/api/matrix"+tt.path)
+		for _, says := range tt.says {
+			if status != tt.status || !strings.Contains(text, says) {
+				t.Errorf("what is kept of a matrix that was stopped, %q: %d %s, want %d …%s…", tt.path, status, text, tt.status, says)
+			}
+		}
+	}
+	do("/api/start", live, http.StatusOK, "")
+}

@@ -1,0 +1,249 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
+	"grablab/internal/testbed/wait"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// run has drivers grab orders until it is stopped: some orders at a time, and in each
+// such round the fault strikes a holder of one of them.
+func (l *Lab) run(s Settings) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	ended := make(chan struct{})
+	var (
+		mu   sync.Mutex
+		plan *load.Plan // that is being sent
+	)
+	l.stop = func() { // what is under way ends by itself, within a grab's time
+		close(ended)
+		mu.Lock()
+		defer mu.Unlock()
+		if plan != nil {
+			plan.End()
+		}
+		go func() {
+			if !wait.For(ctx, 2*(times(s).Wait+times(s).TTL)) {
+				return
+			}
+			cancel()
+		}()
+	}
+	isEnded := func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	}
+	rate := s.Rate
+	if s.Slow {
+		rate /= slowFactor
+	}
+	l.running.Go(func() {
+		defer cancel()
+		for seed := uint64(1); !isEnded(); seed++ {
+			id, err := l.fleet.CreateStock(ctx, ordersAtOnce, s.units())
+			if err != nil {
+				l.hub.fail(ctx, "orders cannot be opened: "+err.Error())
+				if !wait.For(ctx, time.Second) {
+					return
+				}
+				continue
+			}
+			l.hub.open(id, ordersAtOnce)
+			next := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, s.drivers(), seed)
+			mu.Lock()
+			plan = next
+			mu.Unlock()
+			if isEnded() {
+				return
+			}
+			struck := make(chan struct{})
+			go func() {
+				defer close(struck)
+				if err := l.strike(ctx, s, id+int64(seed%ordersAtOnce)); err != nil {
+					l.hub.fail(ctx, fmt.Sprintf("%s cannot strike: %v", s.Fault, err))
+				}
+			}()
+			err = load.Attack(ctx, next, load.Config{
+				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
+			}, l.hub.answer)
+			<-struck
+			if err != nil {
+				l.hub.fail(ctx, err.Error())
+				continue
+			}
+			l.hub.noMore(id, ordersAtOnce)
+			l.lookAtLedger(ctx)
+		}
+	})
+}
+
+// beforeClaim is behind the last look that a holder takes at its lease.
+var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
+
+// strike has the fault strike the first driver of an order who is about to write at the
+// first instance, and heals it once others have had the time to get the lock.
+func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
+	if s.Fault == catalog.NoFault {
+		return nil
+	}
+	const name = "lab"
+	in, lease := l.fleet.Instances[0], times(s).TTL
+	f, err := fault.Find(s.Fault)
+	if err != nil {
+		return err
+	}
+	strategy, err := lock.Find(s.Strategy)
+	if err != nil {
+		return err
+	}
+	prepared, err := f.Prepare(ctx, fault.Target{Stack: l.stack, Strategy: strategy, Faulted: in, Contender: l.fleet.Instances[1]})
+	if err != nil {
+		return err
+	}
+	if prepared.Close != nil {
+		defer func() { err = errors.Join(err, prepared.Close(context.WithoutCancel(ctx))) }()
+	}
+	if err := in.SetHold(ctx, name, control.Hold{First: id, Count: 1, At: beforeClaim, Strike: true}); err != nil {
+		return err
+	}
+	defer func() {
+		if f.Course == fault.Killed {
+			return // with the process
+		}
+		if gone := in.RemoveHold(context.WithoutCancel(ctx), name); gone != nil && err == nil && ctx.Err() == nil {
+			err = gone
+		}
+	}()
+	held, err := in.Held(ctx, name, 1, times(s).Wait+lease)
+	if err != nil || len(held) == 0 {
+		return err // nobody came there: the order was another instance's
+	}
+	l.hub.strikes(fmt.Sprintf("%s strikes driver %d of order %d at %s, which is about to write", s.Fault, held[0].Driver, id, in.ID), id)
+	defer l.hub.strikes("", 0)
+	var heal stack.Heal
+	if do := prepared.Strikes[0].Do; do != nil {
+		if heal, err = do(ctx, lease); err != nil {
+			return err
+		}
+	}
+	if f.Course != fault.Killed {
+		wait.For(ctx, lease*3/2)
+	}
+	if heal != nil {
+		err = heal()
+	}
+	return err
+}
+
+// answer is an answer to a grab as the page counts them.
+func outcomeOf(r *vegeta.Result) string {
+	if r.Code == 0 {
+		return string(grab.Failed)
+	}
+	return string(target.Own.Meaning(int(r.Code), r.Body).Outcome)
+}
+
+// Hand is what is done by hand: a new order is opened, driver a or b grabs it, or goes on
+// to write.
+type Hand struct {
+	Do  string `json:"do"`  // "order", "grab", "write"
+	Who string `json:"who"` // "a", "b"
+}
+
+// drivers by hand, each at an instance of its own.
+var handDrivers = map[string]int{"a": 0, "b": 1}
+
+func handHold(who string) string { return "hand-" + who }
+
+// ByHand does it. A driver is held before it writes, until it is told to go on.
+func (l *Lab) ByHand(ctx context.Context, h Hand) error {
+	n, known := handDrivers[h.Who]
+	l.op.Lock()
+	defer l.op.Unlock()
+	switch {
+	case l.fleet == nil:
+		return fmt.Errorf("%w: the servers are still being started", errBad)
+	case h.Do == "order":
+		if err := l.releaseHand(ctx); err != nil {
+			return err
+		}
+		id, err := l.fleet.Create(ctx, 1)
+		if err != nil {
+			return err
+		}
+		l.hand = id
+		l.hub.openByHand(id)
+		return nil
+	case !known:
+		return fmt.Errorf("%w: there are the drivers a and b", errBad)
+	case l.hand == 0:
+		return fmt.Errorf("%w: open an order first", errBad)
+	}
+	in, driver := l.fleet.Instances[n], int64(handDriver+n)
+	switch h.Do {
+	case "grab":
+		if !l.hub.handAsks(h.Who) {
+			return fmt.Errorf("%w: driver %s is grabbing already", errBad, h.Who)
+		}
+		hold := control.Hold{First: l.hand, Count: 1, Drivers: []int64{driver}, At: beforeClaim}
+		if err := in.SetHold(ctx, handHold(h.Who), hold); err != nil {
+			l.hub.handAnswered(h.Who, err.Error())
+			return err
+		}
+		order, url := l.hand, in.URL
+		l.inHand.Go(func() { l.hub.handAnswered(h.Who, grabByHand(url, order, driver)) })
+		return nil
+	case "write":
+		return in.RemoveHold(ctx, handHold(h.Who))
+	default:
+		return fmt.Errorf("%w: by hand there are order, grab and write, not %.20q", errBad, h.Do)
+	}
+}
+
+var handClient = &http.Client{Timeout: grabTimeout}
+
+// grabByHand is what the instance answers.
+func grabByHand(url string, id, driver int64) string {
+	path, body, header := target.Own.Request(id, driver)
+	answer, err := post(handClient, url+string(path), body, header)
+	if err != nil {
+		return "no answer: " + err.Error()
+	}
+	return answer
+}
+
+// releaseHand lets drivers by hand go on.
+func (l *Lab) releaseHand(ctx context.Context) error {
+	for who, n := range handDrivers {
+		if l.hand == 0 || n >= len(l.fleet.Instances) {
+			continue
+		}
+		var gone *fleet.StatusError
+		if err := l.fleet.Instances[n].RemoveHold(ctx, handHold(who)); err != nil && !errors.As(err, &gone) && ctx.Err() == nil {
+			return err
+		}
+	}
+	l.hand = 0
+	return nil
+}

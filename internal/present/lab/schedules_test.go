@@ -1,0 +1,208 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/replay"
+	"grablab/internal/present/browsertest"
+	"grablab/internal/present/diagram"
+	"grablab/internal/present/lab"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/stack/stacktest"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+// searches show failure modes, each as the explorer finds it.
+var searches = []struct {
+	mode, strategy, property string
+	actors                   int
+	fault                    catalog.Fault
+	lost                     string // what is new in the stores where it is lost; "": nothing
+	holds                    string // who believes to hold, and who does, from there on
+}{
+	{"F11", "setnx", catalog.OneWinner, 2, catalog.Pause, "db: won by B and by A", "believe to hold: nobody; hold: nobody"},
+	{"F34", "setnx-fence-write", catalog.OneWinner, 2, catalog.Pause, "db: won by A and by B", "believe to hold: nobody; hold: nobody"},
+	{"F5", "setnx-del", catalog.LeaseExclusive, 3, catalog.Slow, "redis: grab:setnx-del:{1} = token-1-2", "believe to hold: B, C; hold: B, C"},
+}
+
+// explored is what the explorer finds, as loadgen lab has it.
+func explored(t *testing.T, strategy, property string, actors int, f catalog.Fault) report.Found {
+	t.Helper()
+	cfg := explore.Config{Strategies: []string{strategy}, Actors: actors, Preemptions: 2, Faults: []catalog.Fault{f}, FaultCount: 1, Properties: []string{property}, Seconds: 60}
+	results, err := explore.Search(t.Context(), func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }, cfg, func(explore.Result) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report.Exploration{Config: cfg, Results: results, Replay: func(f explore.Failure) string {
+		return fmt.Sprintf("loadgen explore -strategies %s -property %s", f.Schedule.Strategy, f.Property)
+	}}.Found()
+}
+
+// Schedules, and the choice of a lock, in one lab: they change nothing in it.
+func testSchedules(t *testing.T, browser *browsertest.Browser) {
+	text, err := os.ReadFile("../../explore/testdata/F11.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]report.Found{}
+	for _, s := range searches {
+		found[s.strategy] = explored(t, s.strategy, s.property, s.actors, s.fault)
+		if s.mode == "F11" && len(found[s.strategy].Failures) > 0 {
+			found[s.strategy].Failures[0].Schedule = string(text) // the same failure; it is pinned, and has its lease of 3 s
+		}
+	}
+	var forced error
+	url := start(t, lab.Config{
+		Explore: func(_ context.Context, s lab.Search) (report.Found, error) { return found[s.Strategy], nil },
+		Replay: func(ctx context.Context, text string, steps io.Writer) (f lab.Forced, err error) {
+			defer func() { forced = err }()
+			return force(ctx, t, text, steps)
+		},
+	})
+	t.Run("choose", func(t *testing.T) {
+		t.Parallel()
+		testChoose(t, browser, url)
+	})
+	t.Run("steps and servers", func(t *testing.T) { // one after the other, for each search is alone
+		t.Parallel()
+		testSteps(t, browser, url, found)
+		testRunOnServers(t, browser, url, &forced)
+	})
+}
+
+// force is what loadgen lab does with a schedule.
+func force(ctx context.Context, t *testing.T, text string, steps io.Writer) (f lab.Forced, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return f, err
+	}
+	s, err := schedule.Parse(text)
+	if err != nil {
+		return f, err
+	}
+	st, err := lock.Find(s.Strategy)
+	if err != nil {
+		return f, err
+	}
+	f.Config = replay.Config{Schedule: s, Lines: schedule.StepLines(text), Strategy: st, Exe: exe, Log: t.Output(), Out: io.MultiWriter(steps, t.Output())}
+	f.Result, err = replay.Run(ctx, f.Config)
+	f.Says = []string{"setnx: " + f.Result.Why}
+	return f, err
+}
+
+// Steps of what the explorer found: where it is lost, and one back, with what each changes.
+func testSteps(t *testing.T, browser *browsertest.Browser, url string, found map[string]report.Found) {
+	p := browser.Open(t, url+"#schedules", browsertest.Look{})
+	for _, s := range searches {
+		t.Run(s.mode, func(t *testing.T) {
+			if len(found[s.strategy].Failures) == 0 || !strings.Contains(strings.Join(found[s.strategy].Failures[0].Lines, "\n"), s.mode+":") {
+				t.Fatalf("the explorer finds %+v", found[s.strategy])
+			}
+			steps := found[s.strategy].Failures[0].Drawing.Steps
+			lost := slices.IndexFunc(steps, func(s diagram.Step) bool { return s.Lost })
+			p.Await("the form", `!document.getElementById("explore").disabled`)
+			browsertest.Eval[bool](p, `(document.querySelector("#search [name=strategy]").value = "`+s.strategy+`", true)`)
+			p.Focus("#explore")
+			p.Press(kb.Enter)
+			p.Await("what was found", fmt.Sprintf(`document.getElementById("schedules-answer").textContent.startsWith("%s breaks ") && document.activeElement.className === "stepper" && document.querySelector("#found svg .cursor")`, s.strategy))
+
+			cursor := func() float64 {
+				return browsertest.Eval[float64](p, `Number(document.querySelector("#found svg .cursor").getAttribute("x1"))`)
+			}
+			at := func(i int) {
+				t.Helper()
+				var fresh, gone []string
+				for _, x := range steps[i].Stores {
+					if !slices.Contains(steps[i-1].Stores, x) {
+						fresh = append(fresh, x)
+					}
+				}
+				for _, x := range steps[i-1].Stores {
+					if !slices.Contains(steps[i].Stores, x) {
+						gone = append(gone, x)
+					}
+				}
+				for class, want := range map[string][]string{"new": fresh, "gone": gone} {
+					if got := browsertest.Eval[[]string](p, `[...document.querySelectorAll("#found .now .`+class+`")].map((l) => l.textContent)`); !slices.Equal(got, want) {
+						t.Errorf("%s at step %d: %q, want %q", class, i+1, got, want)
+					}
+				}
+				want := fmt.Sprintf("step %d of %d lost: %v %s", i+1, len(steps), i == lost, strings.TrimSpace(steps[i].Who+" "+steps[i].Text))
+				if got := browsertest.Eval[string](p, `document.querySelector("#found .stepper output").textContent + " lost: " + document.querySelector("#found .now").classList.contains("lost") + " " + document.querySelector("#found .now .what").textContent.trim()`); got != want {
+					t.Errorf("it shows %q, want %q", got, want)
+				}
+			}
+			at(lost)
+			if got := browsertest.Eval[string](p, `document.querySelector("#found .now").innerText`); !strings.Contains(got, "here it is lost") || !strings.Contains(strings.ReplaceAll(got, " (changed)", ""), s.holds) || !strings.Contains(got, s.lost) {
+				t.Errorf("where it is lost it says %q, want %q and %q", got, s.lost, s.holds)
+			}
+			there := cursor()
+			p.Press(kb.ArrowLeft)
+			at(lost - 1)
+			if back := cursor(); back >= there {
+				t.Errorf("the cursor goes from %v to %v", there, back)
+			}
+			p.Press("n")
+			p.Press(kb.Home)
+			p.Press("n")
+			holder := slices.IndexFunc(steps[1:], func(s diagram.Step) bool { return len(s.Holds) > 0 }) + 1
+			at(holder)
+			p.Press("l")
+			at(lost)
+		})
+	}
+}
+
+// A schedule that was found is forced on real servers, and drawn beneath, with the same
+// actors in the same order; both go to the same step.
+func testRunOnServers(t *testing.T, browser *browsertest.Browser, url string, forced *error) {
+	p := browser.Open(t, url+"#schedules", browsertest.Look{})
+	p.Await("the lab", `!document.getElementById("explore").disabled`)
+	p.Click("#explore")
+	p.Await("the button", `document.querySelector(".on-servers")`)
+	p.Focus("#schedules")
+	p.Press("r")
+	p.Await("what came of it", `document.querySelectorAll("#found figure svg[role=img]").length === 2 || document.querySelector("#found .problem")`)
+	stacktest.Check(t, *forced)
+	if got := browsertest.Eval[string](p, `document.querySelector("#found .answer.alarm").textContent`); !strings.Contains(got, "1 order was grabbed more than once") || !strings.Contains(got, "seen in the ledger") {
+		t.Errorf("it says %q", got)
+	}
+	if n := browsertest.Eval[int](p, `document.querySelectorAll("#found figure:nth-of-type(1) svg .second, #found [aria-live] figure svg .second").length`); n == 0 {
+		t.Error("no second winner is drawn")
+	}
+	if n := browsertest.Eval[int](p, `document.querySelectorAll("#found figure")[1].querySelectorAll("svg[role=img] rect.fault").length`); n != 1 {
+		t.Errorf("%d bands of the pause on real servers, want 1", n)
+	}
+	names := func(figure int) string {
+		return browsertest.Eval[string](p, fmt.Sprintf(`[...document.querySelectorAll("#found figure")[%d].querySelectorAll("svg[role=img] text")].map((x) => x.textContent).filter((x) => /^(instance \d|[A-C])$/.test(x)).join(" ")`, figure))
+	}
+	if virtual, real := names(0), names(1); virtual != "instance 1 A instance 2 B" || real != virtual {
+		t.Errorf("lanes are %q, and of the real servers %q", virtual, real)
+	}
+	steps := func() string {
+		return browsertest.Eval[string](p, `[...document.querySelectorAll("#found .stepper output")].map((o) => o.textContent).join("; ")`)
+	}
+	p.Focus("#found .stepper")
+	p.Press(kb.Home)
+	if got := steps(); got != "step 1 of 13; step 1 of 11" {
+		t.Errorf("both are at %s", got)
+	}
+	p.Press(kb.End) // of the virtual one, which shows what comes after the loss, too
+	if got := steps(); got != "step 13 of 13; step 11 of 11" {
+		t.Errorf("both are at %s", got)
+	}
+	p.Screenshot("servers")
+	p.Fits()
+}

@@ -1,0 +1,288 @@
+package lab
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/present/diagram"
+	"grablab/internal/present/report"
+	"grablab/internal/present/whichlock"
+)
+
+var (
+	//go:embed index.html *.css *.js
+	files embed.FS
+
+	index = template.Must(template.ParseFS(files, "index.html"))
+)
+
+// kinds of files, by their ends.
+var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
+
+// policy: the page has what it is served from here, and nothing else of anybody.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// tokenHeader is what a call bears that starts something.
+const tokenHeader = "X-Lab-Token"
+
+// choices are what the page offers.
+type choices struct {
+	Strategies []Choice             `json:"strategies"`
+	Guards     []string             `json:"guards"`
+	Faults     []choice             `json:"faults"`
+	Explored   []string             `json:"explored"`  // strategies whose schedules can be searched; none: there is no such view
+	Replays    bool                 `json:"replays"`   // found schedules can be forced on real servers
+	Searched   []choice             `json:"searched"`  // faults of a search
+	Table      []choice             `json:"table"`     // strategies that a matrix can have; none: there is no such view
+	Struck     []choice             `json:"struck"`    // faults of a matrix
+	Questions  []whichlock.Question `json:"questions"` // that lead to a lock
+	Workshop   bool                 `json:"workshop"`  // there is one
+	MaxRate    int                  `json:"max_rate"`
+	MaxUnits   int                  `json:"max_units"` // of an order
+	Drivers    int                  `json:"drivers"`
+	Stack      string               `json:"stack"`
+}
+
+type choice struct {
+	Name    string `json:"name"`
+	About   string `json:"about"`
+	Refused string `json:"refused,omitempty"` // why it cannot be chosen
+}
+
+// handler serves the page and what it asks for.
+func (l *Lab) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", l.page)
+	names, err := fs.Glob(files, "*.*s") // scripts and style sheets
+	if err != nil {
+		panic(err) // of the pattern
+	}
+	for _, name := range names {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		mux.HandleFunc("GET /"+name, asset(kinds[path.Ext(name)], text))
+	}
+	mux.HandleFunc("GET /diagram.js", asset("text/javascript", []byte(diagram.Script)))
+	mux.HandleFunc("GET /diagram.css", asset("text/css", []byte(diagram.Style)))
+	mux.HandleFunc("GET /cells.js", asset("text/javascript", []byte(report.CellsScript)))
+	mux.HandleFunc("GET /cells.css", asset("text/css", []byte(report.CellsStyle)))
+	mux.HandleFunc("GET /api/choices", l.choices)
+	mux.HandleFunc("GET /api/events", l.events)
+	mux.HandleFunc("GET /api/orders/{id}", l.drawing)
+	mux.HandleFunc("POST /api/start", starts(l, func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
+	mux.HandleFunc("POST /api/stop", starts(l, func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
+	mux.HandleFunc("POST /api/hand", starts(l, func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
+	mux.HandleFunc("GET /api/matrix", shows(func(*http.Request) (any, error) { return l.matrixView() }))
+	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", shows(func(r *http.Request) (any, error) {
+		name := r.PathValue("strategy") + "/" + r.PathValue("fault")
+		cell, ok := l.matrixCell(name)
+		if !ok {
+			return nil, fmt.Errorf("%w: %.80q has not been run", errNone, name)
+		}
+		return cell, nil
+	}))
+	mux.HandleFunc("POST /api/matrix/start", starts(l, func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
+	mux.HandleFunc("POST /api/matrix/stop", starts(l, func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
+	mux.HandleFunc(choosePath(), shows(choose))
+	mux.HandleFunc("POST /api/replay", starts(l, func(r *http.Request, s Replay) (any, error) { return l.replay(r.Context(), s) }))
+	mux.HandleFunc("POST /api/explore", starts(l, func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
+	l.handleWorkshop(mux)
+	return l.guarded(http.NewCrossOriginProtection().Handler(mux))
+}
+
+// guarded refuses what does not come from a page of this host: another site that has
+// found out the port has its own name in Host, or in Origin.
+func (l *Lab) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, port, err := net.SplitHostPort(r.Host)
+		_, own, _ := net.SplitHostPort(l.url[len("http://"):])
+		if err != nil || port != own || !slices.Contains([]string{"127.0.0.1", "localhost", "::1"}, host) {
+			refuse(w, http.StatusForbidden, fmt.Sprintf("this page is %s, and is not served as %.80q", l.url, r.Host))
+			return
+		}
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+func asset(kind string, text []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind+"; charset=utf-8")
+		_, _ = w.Write(text) // whoever asked may have gone
+	}
+}
+
+func (l *Lab) page(w http.ResponseWriter, _ *http.Request) {
+	var b bytes.Buffer
+	if err := index.Execute(&b, map[string]string{"Token": l.token}); err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	asset("text/html", b.Bytes())(w, nil)
+}
+
+// refuse answers with what is wrong.
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": why})
+}
+
+func reply(w http.ResponseWriter, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// errNone marks that there is no such thing.
+var errNone = errors.New("there is none")
+
+// answer is what a call is answered with.
+func answer(w http.ResponseWriter, body any, err error) {
+	switch {
+	case errors.Is(err, errBad):
+		refuse(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, errBusy):
+		refuse(w, http.StatusConflict, err.Error())
+	case errors.Is(err, errNone):
+		refuse(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+	default:
+		reply(w, body)
+	}
+}
+
+// shows is a call that changes nothing.
+func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := do(r)
+		answer(w, body, err)
+	}
+}
+
+// mostAsked is more than any schedule has, or a lock of one's own.
+const mostAsked = 64 << 10
+
+// starts is a call that starts something: it bears the page's token, and its body is In.
+func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(tokenHeader) != l.token {
+			refuse(w, http.StatusForbidden, "the page is of another run of the lab: load it anew")
+			return
+		}
+		var in In
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostAsked))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&in); err != nil {
+			refuse(w, http.StatusBadRequest, "the body is no such request: "+err.Error())
+			return
+		}
+		body, err := do(r, in)
+		answer(w, body, err)
+	}
+}
+
+func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
+	c := choices{Strategies: l.strategies(), Guards: order.GuardNames(), MaxRate: maxRate, MaxUnits: maxUnits, Drivers: driversEach, Stack: l.cfg.Stack.Kind, Explored: []string{}, Replays: l.cfg.Replay != nil, Workshop: l.cfg.Workshop != nil}
+	c.Table, c.Struck = l.matrixChoices()
+	c.Questions = whichlock.Questions
+	for _, f := range Faults {
+		c.Faults = append(c.Faults, choice{Name: string(f), About: f.About()})
+	}
+	if l.cfg.Explore != nil {
+		c.Explored = slices.Concat(l.cfg.Own, lock.Names())
+		for _, f := range catalog.FaultsBy(catalog.Explore) {
+			c.Searched = append(c.Searched, choice{Name: string(f), About: f.About()})
+		}
+	}
+	reply(w, c)
+}
+
+// events is the stream of ticks. One that was cut off says which it has heard last.
+func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	now, next, stop := l.hub.subscribe(cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("last")))
+	defer stop()
+	write := func(text []byte) bool {
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		_, err := w.Write(text)
+		return err == nil && out.Flush() == nil
+	}
+	if !write(append([]byte("retry: 500\n\n"), now...)) {
+		return
+	}
+	for {
+		select {
+		case text, ok := <-next:
+			if !ok || !write(text) {
+				return
+			}
+		case <-time.After(15 * time.Second): // so that a listener which has gone is noticed
+			if !write([]byte(": still here\n\n")) {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// drawing answers null for an order that is not among the last any more: a page cannot know
+// that yet, and a browser calls every 404 an error.
+func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		refuse(w, http.StatusNotFound, fmt.Sprintf("%.20q is no order", r.PathValue("id")))
+		return
+	}
+	d, ok := l.hub.drawing(id)
+	if !ok {
+		reply(w, nil)
+		return
+	}
+	reply(w, d)
+}
+
+func (l *Lab) explore(r *http.Request, s Search) (any, error) {
+	if l.cfg.Explore == nil {
+		return nil, fmt.Errorf("%w: this lab explores nothing", errBad)
+	}
+	if !slices.Contains(slices.Concat(l.cfg.Own, lock.Names()), s.Strategy) {
+		return nil, fmt.Errorf("%w: there is no strategy %.40q", errBad, s.Strategy)
+	}
+	if s.Actors < 2 || s.Actors > 3 {
+		return nil, fmt.Errorf("%w: %d actors: want 2 or 3", errBad, s.Actors)
+	}
+	for _, f := range s.Faults {
+		if !slices.Contains(catalog.FaultsBy(catalog.Explore), f) {
+			return nil, fmt.Errorf("%w: the explorer does not play %.40q", errBad, f)
+		}
+	}
+	release, err := l.occupy("a search (view Schedules)")
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return l.cfg.Explore(r.Context(), s)
+}

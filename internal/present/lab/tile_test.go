@@ -1,0 +1,181 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/present/diagram"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// What a tile of an order shows, by the rows of the ledger and by what drivers were told.
+func TestTileState(t *testing.T) {
+	const (
+		sale    = `{"outcome":"grabbed"}`
+		refusal = `{"outcome":"taken"}`
+		busy    = `{"outcome":"busy"}`
+	)
+	codes := map[string]uint16{sale: 200, refusal: 409, busy: 423}
+	for _, tt := range []struct {
+		name    string
+		units   int
+		rows    int
+		answers []string // in the order of time; "": none came
+		partly  bool     // more are to come
+		want    State
+		says    string
+	}{
+		{"nobody came", 3, 0, nil, true, Open, "0 of the last 1 orders are sold out"},
+		{"some are left", 3, 2, []string{sale, sale}, true, Open, "0 of the last 1"},
+		{"sold out", 3, 3, []string{sale, sale, sale, refusal}, false, Won, "1 of the last 1 orders are sold out, none beyond"},
+		{"oversold", 3, 4, []string{sale, sale, sale, sale}, false, Double, "Order 7 has 4 rows and 3 units: drivers 1 (8004), 2 (8004), 3 (8004) and 4 (8004) won."},
+		{"undersold", 3, 2, []string{sale, sale, refusal}, false, Undersold, "Order 7 is undersold: 2 of 3 units"},
+		{"undersold by an error", 3, 2, []string{sale, sale, ""}, false, Undersold, "Order 7 is undersold"},
+		{"not all have been answered", 3, 2, []string{sale, sale, refusal}, true, Open, "0 of the last 1"},
+		{"refused before the last sale", 3, 2, []string{sale, refusal, sale}, false, Open, "0 of the last 1"},
+		{"who is to ask again is not refused", 3, 2, []string{sale, sale, busy}, false, Open, "0 of the last 1"},
+		{"one unit", 1, 1, []string{sale, refusal}, false, Won, "1 of the last 1 orders are won, each by one driver."},
+		{"one unit twice", 1, 2, []string{sale, sale}, false, Double, "Order 7 has 2 rows: driver 1 (8004) and driver 2 (8004) won."},
+		{"one unit and no row", 1, 0, []string{refusal}, false, Open, "0 of the last 1 orders are won"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHub()
+			h.begin(Settings{Strategy: "redis-stock", Units: tt.units})
+			h.open(7, 1)
+			for i, body := range tt.answers {
+				r := &vegeta.Result{URL: "http://a#7,1,8", Timestamp: time.Unix(int64(i), 0), Code: codes[body], Body: []byte(body), Error: "read: EOF"}
+				h.answer(r, r.Timestamp)
+			}
+			var rows []order.Grab
+			for i := range tt.rows {
+				rows = append(rows, order.Grab{Order: 7, Driver: int64(i + 1), Instance: "8004"})
+			}
+			look := func() {
+				_, _, answered := h.unsettled()
+				h.ledger(7, rows)
+				h.allAnswered(answered)
+			}
+			if look(); h.tiles[0].State == Undersold {
+				t.Error("it is undersold before all drivers have been answered")
+			}
+			if !tt.partly {
+				h.noMore(7, 1)
+				look()
+			}
+			tick := h.tickLocked(true)
+			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
+				t.Errorf("it is %s of %d units, want %s", got.State, got.Units, tt.want)
+			}
+			if !strings.Contains(tick.Status.Answer, tt.says) || tick.Status.Alarm != (tt.want == Double) {
+				t.Errorf("it says %q, alarm %v, want %q", tick.Status.Answer, tick.Status.Alarm, tt.says)
+			}
+			told := map[string]int{}
+			for _, body := range tt.answers {
+				told[body]++
+			}
+			if tick.Outcomes[string(grab.Grabbed)] != told[sale] || tick.Outcomes[string(grab.Taken)] != told[refusal] || tick.Outcomes[string(grab.Busy)] != told[busy] {
+				t.Errorf("the answers are counted as %v", tick.Outcomes)
+			}
+		})
+	}
+}
+
+// An order is judged once its own drivers have been answered, whatever others still wait for.
+func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
+	h := newHub()
+	s := Settings{Strategy: "redis-stock", Units: 3}
+	h.begin(s)
+	h.open(7, 20)
+	for i := range s.drivers() {
+		_, _, answered := h.unsettled()
+		if h.allAnswered(answered); h.tiles[0].State != Open {
+			t.Fatalf("it is %s after %d of %d answers", h.tiles[0].State, i, s.drivers())
+		}
+		r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", i+1), Timestamp: time.Unix(int64(i), 0), Code: 409, Body: []byte(`{"outcome":"taken"}`)}
+		h.answer(r, r.Timestamp)
+	}
+	_, _, answered := h.unsettled()
+	if h.allAnswered(answered); h.tiles[0].State != Undersold || h.tiles[1].State != Open {
+		t.Errorf("they are %s and %s", h.tiles[0].State, h.tiles[1].State)
+	}
+}
+
+// Of an order with more events than are kept it is said how many are not drawn, and nothing
+// is drawn as if it went on.
+func TestMoreEventsThanAreKept(t *testing.T) {
+	h := newHub()
+	h.begin(Settings{Strategy: "watchdog"})
+	h.open(7, 1)
+	event := func(n int, kind history.Kind, op string) {
+		h.record(history.Event{T: time.Duration(n) * time.Millisecond, Kind: kind, Op: op, Order: 7, Driver: 1, Instance: "8004", Incarnation: 1, Lease: time.Second})
+	}
+	event(0, history.Invoke, history.Grab)
+	event(1, history.OK, history.Acquire)
+	for n := 2; n < mostOfOne+40; n++ {
+		event(n, history.OK, history.Renew)
+	}
+	event(mostOfOne+40, history.OK, history.Grab)
+	d, ok := h.drawing(7)
+	if want := "not drawn: 41 more events of this order"; !ok || !slices.Contains(d.Notes, want) {
+		t.Errorf("notes %q, want %q", d.Notes, want)
+	}
+	if tile := h.tiles[0]; tile.Events != mostOfOne+41 || tile.Open != 0 || d.End != mostOfOne-1 {
+		t.Errorf("%d events, %d drivers are not answered, drawn to %v", tile.Events, tile.Open, d.End)
+	}
+}
+
+// Keys that were seen in Redis say what events do not: when a lease ends, and that the key of a
+// dead driver stays.
+func TestKeysAreDrawn(t *testing.T) {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	for _, tt := range []struct {
+		strategy, token string
+		lease           time.Duration
+		look            func(*hub)
+		want            diagram.Span
+	}{
+		{"handoff", "lab/3.1", 0, func(h *hub) {
+			h.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
+			h.keyGone("redis", "grab:handoff:{7}", ms(1050))
+		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 1000}},
+		{"handoff", "lab/3.1", 0, func(h *hub) { // another turn's
+			h.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
+			h.keyGone("redis", "grab:handoff:{7}", ms(1050))
+		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 2000, Open: true}},
+		{"setnx-nottl", "u", history.Endless, func(h *hub) {
+			h.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
+		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 2000, Open: true}},
+		{"setnx-nottl", "u", history.Endless, func(h *hub) {
+			h.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
+			h.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"u"}}, ms(1200))
+			h.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"v"}}, ms(1450))
+		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 1200, Open: true}},
+	} {
+		h := newHub()
+		h.clock = func() time.Duration { return ms(2000) }
+		h.begin(Settings{Strategy: tt.strategy})
+		h.open(7, 2)
+		for n, e := range []history.Event{{Kind: history.Invoke, Op: history.Grab}, {Kind: history.OK, Op: history.Acquire, Token: tt.token, Lease: tt.lease}, {Kind: history.OK, Op: history.Read}} {
+			e.T, e.Order, e.Driver, e.Instance, e.Incarnation = ms(n), 7, 1, "8004", 1
+			h.record(e)
+		}
+		tt.look(h)
+		d, _ := h.drawing(7)
+		spans := d.Lanes[0].Rows[0].Spans
+		i := slices.IndexFunc(spans, func(s diagram.Span) bool { return s.Kind == tt.want.Kind })
+		if i < 0 {
+			t.Errorf("%s: %+v, want %+v", tt.strategy, spans, tt.want)
+			continue
+		}
+		if spans[i].Text = ""; spans[i] != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.strategy, spans[i], tt.want)
+		}
+	}
+}

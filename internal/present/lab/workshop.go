@@ -1,0 +1,401 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/present/diagram"
+	"grablab/internal/present/report"
+	"grablab/internal/present/workshop"
+)
+
+// lessons are the exercises of the workshop in the page: what of them runs, one at a time.
+// What they ask, run, and how an answer is judged, is package workshop's.
+type lessons struct {
+	mu     sync.Mutex
+	job    *job // that runs, or ran last; nil: none did
+	ending sync.WaitGroup
+}
+
+// Job is what is seen of the commands of an exercise while they run, and how they ended.
+type Job struct {
+	Number   int                `json:"number"` // of the exercise
+	Checks   bool               `json:"checks"` // an answer, or tries to find one
+	Tries    bool               `json:"tries"`
+	Running  bool               `json:"running"`
+	Seconds  float64            `json:"seconds"`
+	Step     int                `json:"step"` // the command that runs
+	Of       int                `json:"of"`   // commands; 0: it is not known
+	Progress string             `json:"progress"`
+	Printed  string             `json:"printed"`
+	Stopped  bool               `json:"stopped"`
+	Problem  string             `json:"problem"`
+	Problems []workshop.Problem `json:"problems"` // in what was handed in
+}
+
+// job is one as it goes on.
+type job struct {
+	began time.Time
+	end   context.CancelFunc
+
+	mu       sync.Mutex
+	seen     Job
+	drawings []diagram.Diagram
+}
+
+// mostPrinted is how much is kept of what commands print.
+const mostPrinted = 256 << 10
+
+func (j *job) locked(f func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	f()
+}
+
+func (j *job) look() (seen Job) {
+	j.locked(func() {
+		if seen = j.seen; seen.Running {
+			seen.Seconds = time.Since(j.began).Seconds()
+		}
+	})
+	return seen
+}
+
+// writer is where a command prints.
+type writer func(text string)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(string(b))
+	return len(b), nil
+}
+
+func (j *job) print(text string) {
+	j.locked(func() {
+		if room := mostPrinted - len(j.seen.Printed); room > 0 {
+			j.seen.Printed += text[:min(room, len(text))]
+		}
+	})
+}
+
+// progress keeps the last line.
+func (j *job) progress(text string) {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	j.locked(func() { j.seen.Progress = lines[len(lines)-1] })
+}
+
+// session is one of the workshop, with the progress as it is kept now. Its errors wrap
+// errBad where there is no such exercise, or language.
+func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
+	if l.cfg.Workshop == nil {
+		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
+	}
+	if !slices.Contains(workshop.Languages, lang) {
+		return nil, e, fmt.Errorf("%w: there is no text in %.20q; there are %s", errBad, lang, strings.Join(workshop.Languages, ", "))
+	}
+	if number != "" {
+		n, err := strconv.Atoi(number)
+		found, ok := workshop.Find(n)
+		if err != nil || !ok {
+			return nil, e, fmt.Errorf("%w: there is no exercise %.20q; they go from 1 to %d", errBad, number, len(workshop.Exercises))
+		}
+		e = found
+	}
+	s, err = l.cfg.Workshop(lang, progress)
+	return s, e, err
+}
+
+// classroom is what the view shows above an exercise.
+type classroom struct {
+	workshop.Overview
+	Languages []string          `json:"languages"`
+	Labels    map[string]string `json:"labels"`
+	Job       *Job              `json:"job"`
+}
+
+func (l *Lab) overview(r *http.Request) (any, error) {
+	j := l.lastJob() // before the progress: if it has ended, its points are in there
+	s, _, err := l.session(r.FormValue("lang"), "", io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
+}
+
+// lesson is an exercise as far as it has come, with what is drawn of it.
+type lesson struct {
+	workshop.View
+	Drawings []drawing `json:"drawings"`
+}
+
+type drawing struct {
+	diagram.Diagram
+	Handed bool `json:"handed"` // it is of what was handed in
+}
+
+func (l *Lab) lesson(r *http.Request) (any, error) {
+	s, e, err := l.session(r.FormValue("lang"), r.PathValue("n"), io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.View(e)
+	if err != nil || !v.Ran {
+		return lesson{v, []drawing{}}, err
+	}
+	drawn, err := drawingsOf(s, e)
+	return lesson{v, drawn}, err
+}
+
+// drawingsFile has what was drawn of the commands of an exercise, or of what was handed in.
+const drawingsFile = "drawings.json"
+
+// drawingsOf are those of what was handed in, then those of the exercise.
+func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
+	all := []drawing{}
+	for _, folder := range []string{workshop.Checked, workshop.Shown} {
+		var some []diagram.Diagram
+		b, err := os.ReadFile(s.Path(e, folder, drawingsFile))
+		if err == nil {
+			err = json.Unmarshal(b, &some)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return all, fmt.Errorf("what was drawn cannot be read; run the exercise again: %w", err)
+		}
+		for _, d := range some {
+			all = append(all, drawing{d, folder == workshop.Checked})
+		}
+	}
+	return all, nil
+}
+
+func (l *Lab) lastJob() *Job {
+	l.lessons.mu.Lock()
+	defer l.lessons.mu.Unlock()
+	if l.lessons.job == nil {
+		return nil
+	}
+	seen := l.lessons.job.look()
+	return &seen
+}
+
+// Lesson is what a page asks of an exercise.
+type Lesson struct {
+	Lang    string     `json:"lang"`
+	Letter  string     `json:"letter"`  // of a prediction
+	Answers [][]string `json:"answers"` // one for each question; none: it is left
+	Text    string     `json:"text"`    // of the file that is handed in
+	Try     string     `json:"try"`     // a figure to find an answer by
+}
+
+// asLesson makes errors of the workshop those of a request that makes no sense.
+func asLesson(err error) error {
+	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
+		if errors.Is(err, e) {
+			return fmt.Errorf("%w: %s", errBad, strings.TrimPrefix(err.Error(), e.Error()+": "))
+		}
+	}
+	return err
+}
+
+// atOnce changes the progress, unless a command runs, which has the progress in hand.
+func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
+	l.lessons.mu.Lock()
+	defer l.lessons.mu.Unlock()
+	if j := l.lessons.job; j != nil && j.look().Running {
+		return nil, fmt.Errorf("%w: exercise %d is running: stop it, or let it end", errBusy, j.look().Number)
+	}
+	s, e, err := l.session(in.Lang, r.PathValue("n"), io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	s.Out = io.Discard
+	return nil, asLesson(do(s, e))
+}
+
+func (l *Lab) predict(r *http.Request, in Lesson) (any, error) {
+	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error {
+		err := s.Predict(e, in.Letter)
+		if err == nil && len(e.Show) == 0 { // there is nothing to wait for
+			err = s.Run(r.Context(), e)
+		}
+		return err
+	})
+}
+
+func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
+	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
+}
+
+// inTurn runs commands of an exercise, and returns once they have begun.
+func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
+	l.lessons.mu.Lock()
+	defer l.lessons.mu.Unlock()
+	ready := false
+	l.hub.locked(func() { ready = l.hub.status.Phase != Starting })
+	if !ready {
+		return nil, fmt.Errorf("%w: the servers of the lab are still being started", errBusy)
+	}
+	j := &job{began: time.Now()}
+	s, e, err := l.session(in.Lang, r.PathValue("n"), writer(j.progress))
+	if err == nil {
+		err = asLesson(may(s, e))
+	}
+	if err != nil {
+		return nil, err
+	}
+	release, err := l.occupy(fmt.Sprintf("exercise %d (view Workshop)", e.Number))
+	if err != nil {
+		return nil, err
+	}
+	j.seen = as
+	j.seen.Number, j.seen.Running, j.seen.Problems = e.Number, true, []workshop.Problem{}
+	switch {
+	case as.Tries:
+		j.seen.Of = 1
+	case !as.Checks:
+		j.seen.Of = len(e.Show)
+	}
+	s.Out, s.Told, s.Loud = writer(j.print), io.Discard, true
+	command := s.Do
+	s.Do = func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
+		j.locked(func() { j.seen.Step++; j.seen.Progress = "" })
+		o, err := command(ctx, args, out)
+		if err == nil && (!as.Checks || handsIn(e)) {
+			drawn := report.Drawings(o.Run, o.Explored)
+			j.locked(func() { j.drawings = append(j.drawings, drawn...) })
+		}
+		return o, err
+	}
+	ctx, end := context.WithCancel(l.ctx)
+	j.end, l.lessons.job = end, j
+	l.lessons.ending.Go(func() {
+		defer end()
+		defer release()
+		err := do(ctx, s, e)
+		if err == nil {
+			err = j.keep(s, e)
+		}
+		j.ended(ctx, err)
+	})
+	return nil, nil
+}
+
+// handsIn says whether an answer is a file, so that what is drawn of it gives nothing away.
+func handsIn(e workshop.Exercise) bool {
+	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
+}
+
+// keep writes what was drawn beside what the commands have printed.
+func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
+	var b []byte
+	var err error
+	folder := workshop.Shown
+	j.locked(func() {
+		if j.seen.Checks {
+			folder = workshop.Checked
+		}
+		if len(j.drawings) > 0 {
+			b, err = json.Marshal(j.drawings)
+		}
+	})
+	if b == nil || err != nil {
+		return err
+	}
+	path := s.Path(e, folder, drawingsFile)
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
+}
+
+// ended says how it ended.
+func (j *job) ended(ctx context.Context, err error) {
+	j.locked(func() {
+		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""
+		switch {
+		case ctx.Err() != nil || errors.Is(err, context.Canceled):
+			j.seen.Stopped = true
+		case err != nil:
+			j.seen.Problem = strings.TrimPrefix(asLesson(err).Error(), errBad.Error()+": ")
+			j.seen.Problems = append(j.seen.Problems, workshop.Located(j.seen.Problem)...)
+		}
+	})
+}
+
+func (l *Lab) runExercise(r *http.Request, in Lesson) (any, error) {
+	return l.inTurn(r, in, Job{}, (*workshop.Session).MayRun, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
+		return s.Run(ctx, e)
+	})
+}
+
+func (l *Lab) answerExercise(r *http.Request, in Lesson) (any, error) {
+	return l.inTurn(r, in, Job{Checks: true}, (*workshop.Session).MayAnswer, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
+		answers := make([][]string, len(in.Answers))
+		for i, words := range in.Answers {
+			if answers[i] = words; len(words) == 0 {
+				answers[i] = []string{workshop.Leave}
+			}
+			if i < len(e.Questions) && e.Questions[i].File && len(words) > 0 {
+				path, err := s.Keep(e, in.Text)
+				if err != nil {
+					return err
+				}
+				answers[i] = []string{path}
+			}
+		}
+		return s.Answer(ctx, e, answers)
+	})
+}
+
+func (l *Lab) tryExercise(r *http.Request, in Lesson) (any, error) {
+	return l.inTurn(r, in, Job{Checks: true, Tries: true}, (*workshop.Session).MayTry, func(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
+		return s.Try(ctx, e, in.Try)
+	})
+}
+
+// stopExercise ends what runs, and returns once it has.
+func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
+	l.lessons.mu.Lock()
+	j := l.lessons.job
+	l.lessons.mu.Unlock()
+	if j != nil {
+		j.end()
+		l.lessons.ending.Wait()
+	}
+	return nil, nil
+}
+
+// looks is a call that starts nothing.
+func looks(do func(*http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, err := do(r)
+		switch {
+		case errors.Is(err, errBad):
+			refuse(w, http.StatusNotFound, err.Error())
+		case err != nil:
+			refuse(w, http.StatusInternalServerError, err.Error())
+		default:
+			reply(w, body)
+		}
+	}
+}
+
+func (l *Lab) handleWorkshop(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/workshop", looks(l.overview))
+	mux.HandleFunc("GET /api/workshop/job", looks(func(*http.Request) (any, error) { return l.lastJob(), nil }))
+	mux.HandleFunc("GET /api/workshop/{n}", looks(l.lesson))
+	mux.HandleFunc("POST /api/workshop/stop", starts(l, l.stopExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/predict", starts(l, l.predict))
+	mux.HandleFunc("POST /api/workshop/{n}/run", starts(l, l.runExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/answer", starts(l, l.answerExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/try", starts(l, l.tryExercise))
+	mux.HandleFunc("POST /api/workshop/{n}/hint", starts(l, l.hint))
+}

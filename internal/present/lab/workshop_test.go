@@ -1,0 +1,248 @@
+package lab_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/present/lab"
+	"grablab/internal/present/workshop"
+)
+
+// class is a workshop whose commands come to what do says.
+func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Writer) (*workshop.Session, error)) {
+	dir := t.TempDir()
+	write := func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
+	return func(lang string, _ io.Writer) (*workshop.Session, error) {
+		texts, err := workshop.Load(lang)
+		if err != nil {
+			return nil, err
+		}
+		progress, err := workshop.ReadProgress(filepath.Join(dir, "workshop.json"), 7, write)
+		return &workshop.Session{Texts: texts, Progress: progress, Dir: dir, Do: do, Program: "loadgen", Signals: true}, err
+	}
+}
+
+// del is what the commands of exercise 5 come to.
+func del(args []string) workshop.Outcome {
+	r := explore.Result{Strategy: "setnx-del", Verdict: "safe", Complete: true}
+	if args[len(args)-1] == "3" || strings.Contains(strings.Join(args, " "), "-actors 3") {
+		s, err := schedule.Parse("strategy setnx-del\nguard naive\non-lost abort\nactors A@1 B@2\nnodes redis\nttl 3s\nproperty lease-exclusive\n\nA begins\nA acquire 1 redis\nA release 1 redis\n")
+		if err != nil {
+			panic(err)
+		}
+		f := explore.Failure{Property: "lease-exclusive", Mode: "F5", Schedule: s, Moments: make([]explore.Moment, len(s.Steps))}
+		r.Verdict, r.Failures = "unsafe", []explore.Failure{f}
+	}
+	return workshop.Outcome{Explored: []explore.Result{r}}
+}
+
+// exercise is what the page is told of one.
+type exercise struct {
+	workshop.View
+	Drawings []json.RawMessage
+}
+
+func TestWorkshopCalls(t *testing.T) {
+	began, goOn := make(chan struct{}, 8), make(chan error)
+	url := start(t, lab.Config{Workshop: class(t, func(ctx context.Context, args []string, out io.Writer) (workshop.Outcome, error) {
+		fmt.Fprintln(out, "working")
+		began <- struct{}{}
+		select {
+		case err := <-goOn:
+			return del(args), err
+		case <-ctx.Done():
+			return workshop.Outcome{}, ctx.Err()
+		}
+	})})
+	tok := map[string]string{"X-Lab-Token": token(t, url)}
+	ticks := stream(t, url+"/api/events", "")
+	await(t, "the lab", ticks, func(tick lab.Tick) bool { return tick.Status.Phase == lab.Idle })
+	read := func(path string, into any) {
+		t.Helper()
+		status, text := get(t, url+"/api/workshop"+path)
+		if err := json.Unmarshal([]byte(text), into); err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d, %v", path, status, err)
+		}
+	}
+	view := func(n int, lang string) (e exercise) {
+		t.Helper()
+		read(fmt.Sprintf("/%d?lang=%s", n, lang), &e)
+		return e
+	}
+	job := func() (j lab.Job) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			if read("/job", &j); !j.Running {
+				return j
+			}
+			if time.Now().After(end) {
+				t.Fatalf("it goes on: %+v", j)
+			}
+		}
+	}
+	calls := func(tests []call) {
+		t.Helper()
+		for _, tt := range tests {
+			if status, text := post(t, url+"/api/workshop/"+tt.path, tt.body, tt.header); status != tt.status || !strings.Contains(text, tt.says) {
+				t.Errorf("%s: %d %s, want %d …%s…", tt.name, status, text, tt.status, tt.says)
+			}
+		}
+	}
+	en := `{"lang":"en"}`
+	other := map[string]string{"X-Lab-Token": "another"}
+	calls([]call{
+		{"no token", "5/predict", `{"lang":"en","letter":"a"}`, nil, 403, "load it anew"},
+		{"another token", "5/run", en, other, 403, "load it anew"},
+		{"another token", "5/answer", en, other, 403, "load it anew"},
+		{"another token", "5/hint", en, other, 403, "load it anew"},
+		{"another token", "7/try", `{"lang":"en","try":"400"}`, other, 403, "load it anew"},
+		{"nothing to try", "5/try", `{"lang":"en","try":"400"}`, tok, 400, "nothing of exercise 5 is to be tried"},
+		{"a figure too early", "7/try", `{"lang":"en","try":"400"}`, tok, 400, "is answered after its commands have run"},
+		{"another token", "stop", `{}`, other, 403, "load it anew"},
+		{"no exercise", "13/predict", `{"lang":"en","letter":"a"}`, tok, 400, "they go from 1 to 12"},
+		{"no number", "x/run", en, tok, 400, "they go from 1 to 12"},
+		{"no language", "5/predict", `{"lang":"fr","letter":"a"}`, tok, 400, "there are en, zh, ja"},
+		{"no option", "5/predict", `{"lang":"en","letter":"e"}`, tok, 400, "want a letter from a to d"},
+		{"not locked in", "5/run", en, tok, 400, "is predicted before its commands run"},
+		{"not run", "5/answer", `{"lang":"en","answers":[["10"]]}`, tok, 400, "is answered after its commands have run"},
+		{"locked in", "5/predict", `{"lang":"en","letter":"b"}`, tok, 200, ""},
+		{"not run yet", "5/answer", `{"lang":"en","answers":[["10"]]}`, tok, 400, "is answered after its commands have run"},
+		{"too long", "5/answer", `{"text":"` + strings.Repeat("x", 1<<17) + `"}`, tok, 400, "too large"},
+	})
+	for path, says := range map[string]string{"/13?lang=en": "they go from 1 to 12", "/5?lang=fr": "there are en, zh, ja", "?lang=": "there are en, zh, ja"} {
+		if status, text := get(t, url+"/api/workshop"+path); status != http.StatusNotFound || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if len(began) > 0 {
+		t.Fatal("a command has run")
+	}
+
+	// One thing at a time, in both directions.
+	calls([]call{{"run", "5/run", en, tok, 200, ""}})
+	<-began
+	calls([]call{
+		{"run again", "5/run", en, tok, 409, "exercise 5"},
+		{"a prediction meanwhile", "4/predict", `{"lang":"en","letter":"a"}`, tok, 409, "exercise 5 is running"},
+		{"a hint meanwhile", "5/hint", en, tok, 409, "exercise 5 is running"},
+	})
+	if status, text := post(t, url+"/api/start", `{"strategy":"setnx","fault":"none","rate":10}`, tok); status != 409 || !strings.Contains(text, "exercise 5 (view Workshop)") {
+		t.Errorf("a live run beside an exercise: %d %s", status, text)
+	}
+	var j lab.Job
+	if read("/job", &j); !j.Running || j.Number != 5 || j.Step != 1 || j.Of != 2 || !strings.Contains(j.Printed, "$ loadgen explore -strategies setnx-del") || !strings.Contains(j.Printed, "working") {
+		t.Errorf("under way is %+v", j)
+	}
+	calls([]call{{"stop", "stop", `{}`, tok, 200, ""}})
+	if j := job(); !j.Stopped || view(5, "en").Ran {
+		t.Errorf("stopped is %+v", j)
+	}
+	if status, text := post(t, url+"/api/start", `{"strategy":"setnx","fault":"none","rate":10}`, tok); status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+	calls([]call{{"an exercise beside a live run", "5/run", en, tok, 409, "a live run (view Live)"}})
+	if status, text := post(t, url+"/api/stop", `{}`, tok); status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+
+	// A command that fails is said, and nothing of it counts.
+	calls([]call{{"run", "5/run", en, tok, 200, ""}})
+	goOn <- errors.New("there is no room on the disk")
+	if j := job(); j.Problem != "there is no room on the disk" || view(5, "en").Ran {
+		t.Errorf("failed is %+v", j)
+	}
+
+	// It runs, is drawn, and is judged, in every language.
+	calls([]call{{"run", "5/run", `{"lang":"zh"}`, tok, 200, ""}})
+	goOn <- nil
+	goOn <- nil
+	if j := job(); j.Problem != "" || j.Stopped {
+		t.Fatalf("it ended with %+v", j)
+	}
+	for _, lang := range workshop.Languages {
+		texts, err := workshop.Load(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := view(5, lang)
+		if !v.Ran || len(v.Drawings) != 1 || v.Look != texts.Say("5.look", nil) || v.Moral != "" || v.Questions[0].Said != "" {
+			t.Errorf("%s: %+v", lang, v)
+		}
+	}
+	for _, tt := range []struct{ answer, why, problem string }{
+		{"3", "right", ""}, {"5", "second", ""}, {"ten", "", `"ten" is no whole number; want one such as 12`},
+	} {
+		if tt.why == "right" {
+			continue // last
+		}
+		calls([]call{{tt.answer, "5/answer", `{"lang":"en","answers":[["` + tt.answer + `"]]}`, tok, 200, ""}})
+		j := job()
+		texts, _ := workshop.Load("en")
+		if v := view(5, "en"); j.Problem != tt.problem || v.Questions[0].Right || v.Moral != "" || tt.why != "" && v.Questions[0].Said != texts.Say("5.q1."+tt.why, nil) {
+			t.Errorf("%s: %+v, %+v", tt.answer, j, v)
+		}
+	}
+	calls([]call{{"a hint", "5/hint", en, tok, 200, ""}, {"the right answer", "5/answer", `{"lang":"en","answers":[["3"]]}`, tok, 200, ""}})
+	job()
+	if v := view(5, "ja"); !v.Questions[0].Right || v.Moral == "" || len(v.Hints) != 1 || v.State != "done" || v.Points > 1 {
+		t.Errorf("in the end it is %+v", v)
+	}
+	var all struct {
+		workshop.Overview
+		Labels map[string]string
+	}
+	for _, lang := range workshop.Languages {
+		read("?lang="+lang, &all)
+		if len(all.Exercises) != 12 || all.Of != 37 || all.Labels["page.lock"] == "" || all.Next != 1 {
+			t.Errorf("%s: %+v", lang, all)
+		}
+	}
+}
+
+// call is one to the workshop, and what is to come of it.
+type call struct {
+	name, path, body string
+	header           map[string]string
+	status           int
+	says             string
+}
+
+// What the page's script says is there in the texts.
+func TestPageHasItsLabels(t *testing.T) {
+	script, err := os.ReadFile("workshop.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := workshop.Load("en")
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels, used := texts.Under("ui.page."), 0
+	for name := range labels {
+		if strings.Contains(string(script), strconv.Quote(name)) || name == "yes" || name == "no" {
+			used++
+			continue
+		}
+		t.Errorf("nothing shows ui.page.%s", name)
+	}
+	for _, call := range strings.Split(string(script), "page(\"")[1:] {
+		if name, _, _ := strings.Cut(call, `"`); labels[name] == "" {
+			t.Errorf("there is no ui.page.%s", name)
+		}
+	}
+	if used < 20 {
+		t.Errorf("%d labels are used", used)
+	}
+}

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+)
+
+// answer says in a sentence or two what a run has come to.
+func answer(run *experiment.Run) string {
+	var unsafe, stuck, unknown, safe, let, differ, measured int
+	var worst *experiment.Cell
+	for i, c := range run.Cells {
+		if c.Verdict == catalog.NA {
+			continue
+		}
+		measured++
+		switch c.Verdict {
+		case catalog.Unsafe:
+			unsafe++
+			if c.DoubleGrabs != nil && (worst == nil || *c.DoubleGrabs > *worst.DoubleGrabs) {
+				worst = &run.Cells[i]
+			}
+		case catalog.Stuck:
+			stuck++
+		case catalog.Safe:
+			safe++
+			if lockMark(c) != "" {
+				let++
+			}
+		default:
+			unknown++
+		}
+		if differs(c) {
+			differ++
+		}
+	}
+	if measured == 0 {
+		return "Nothing has been measured."
+	}
+	sentences := []string{asExpectedSentence(run, measured, differ)}
+	twice, kept := "let an order be grabbed twice", "kept every order to one driver"
+	if isSale(run) {
+		twice, kept = "sold an order more often than it has units", "sold no order more often than it has units"
+	}
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{unsafe, twice}, {stuck, "left an order that nobody can grab"}, {unknown, "could not be judged"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if safe > 0 {
+		text := fmt.Sprintf("%d %s", safe, kept)
+		if let > 0 {
+			text += fmt.Sprintf(" (in %d of these the lock let two in all the same)", let)
+		}
+		parts = append(parts, text)
+	}
+	sentences = append(sentences, capital(and(parts))+".")
+	if worst != nil && *worst.DoubleGrabs > 0 {
+		sentences = append(sentences, fmt.Sprintf("Most went wrong in %s: %s too many.", name(*worst), plural(*worst.DoubleGrabs, "grab", "grabs")))
+	}
+	if !run.Complete {
+		sentences = append(sentences, "The run is not complete.")
+	}
+	return joined(sentences)
+}
+
+func asExpectedSentence(run *experiment.Run, measured, differ int) string {
+	claimed := 0
+	for _, c := range run.Cells {
+		if c.Expected != nil {
+			claimed++
+		}
+	}
+	switch {
+	case claimed == 0:
+		return fmt.Sprintf("%s measured, of which nothing was expected.", plural(measured, "cell was", "cells were"))
+	case differ > 0:
+		return fmt.Sprintf("%s not as expected, of %d.", plural(differ, "cell is", "cells are"), claimed)
+	case claimed == 1:
+		return "The one cell is as expected."
+	default:
+		return fmt.Sprintf("All %d cells are as expected.", claimed)
+	}
+}
+
+func joined(sentences []string) string { return strings.Join(sentences, " ") }
+
+func capital(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}

@@ -1,0 +1,51 @@
+package report
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/target"
+)
+
+// A table says what it was counted from, whether that may be more, how answers were told
+// apart, and of nothing that is unknown that it is 0.
+func TestAnswersAlone(t *testing.T) {
+	cell := experiment.Cell{
+		Strategy: experiment.Foreign, Fault: catalog.NoFault, Verdict: catalog.Unsafe, Reason: "r", CountedFrom: "answers", Orders: 3, Requests: 9,
+		DoubleGrabs: new(2), OrdersDoubleGrabbed: new(1), OrdersGrabbed: new(3), LowerBound: true,
+	}
+	ledger := cell
+	ledger.Strategy, ledger.CountedFrom, ledger.Grabs, ledger.LowerBound = "rlock", "ledger", new(5), false
+	lastWriter := cell
+	lastWriter.Strategy, lastWriter.PhantomGrabs, lastWriter.LowerBound = "none", new(2), false
+	rules := &target.Rules{Grabbed: "json:.code==0", Taken: "409", Busy: ""}
+	for _, tc := range []struct {
+		name  string
+		cells []experiment.Cell
+		has   []string
+		not   []string
+	}{
+		{"answers", []experiment.Cell{cell}, []string{"- answers -", "≥2", "≥ or more", "taken 409, another driver", "busy by none", "5.0/s, the drivers of an order at once", "there was no ledger to read"}, []string{"ledger -", "0.00"}},
+		{"both", []experiment.Cell{ledger, cell, lastWriter}, []string{"- ledger -", "rlock", "foreign: double-grabs are counted from the answers: there was no", "none: double-grabs are counted from the answers: the ledger names fewer"}, []string{"0.00"}},
+		{"ledger", []experiment.Cell{ledger}, []string{"- ledger -"}, []string{"counted from the answers", "≥"}},
+	} {
+		run := &experiment.Run{Config: experiment.RunConfig{Scenario: "rush", Orders: 3, Drivers: 3, Rate: 5, Together: true, Instances: 2, Rules: rules}, Cells: tc.cells}
+		var b bytes.Buffer
+		if err := Text(&b, run); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tc.has {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%s: %q is not in\n%s", tc.name, want, &b)
+			}
+		}
+		for _, wrong := range tc.not {
+			if strings.Contains(b.String(), wrong) {
+				t.Errorf("%s: %q is in\n%s", tc.name, wrong, &b)
+			}
+		}
+	}
+}

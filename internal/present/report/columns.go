@@ -1,0 +1,322 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/stat"
+	"grablab/internal/testbed/load"
+)
+
+// column is one column of a table of cells.
+type column struct {
+	heading
+	value func(experiment.Cell) string
+}
+
+// text is a column of words, number one of figures.
+func text(name string, value func(experiment.Cell) string) column {
+	return column{heading{Name: name, Left: true}, value}
+}
+
+func number(group, name string, value func(experiment.Cell) string) column {
+	return column{heading{Group: group, Name: name}, value}
+}
+
+// loadColumns show what became of a load. What it took is not among them: of a cell that
+// was run once it may be ten times more or less the next time.
+var loadColumns = []column{
+	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
+	text("verdict", verdict),
+	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
+	number("ledger", "double", double),
+	number("ledger", "orders", func(c experiment.Cell) string { return count(c, c.OrdersGrabbed) }),
+	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
+	number("answers", "grabbed", outcome("grabbed")),
+	number("answers", "taken", outcome("taken")),
+	number("answers", "busy", outcome("busy")),
+	number("answers", "error", outcome("error")),
+	number("answers", "timeout", outcome("timeout")),
+}
+
+// saleColumns show what became of orders of several units. Of a cell that was run once, what
+// it took is that of this once.
+var saleColumns = []column{
+	loadColumns[0],
+	loadColumns[1],
+	number("ledger", "sold", func(c experiment.Cell) string { return count(c, c.Grabs) }),
+	number("ledger", "oversold", double),
+	number("ledger", "undersold", sale(func(s *experiment.Sale) *int { return s.Undersold }, strconv.Itoa)),
+	number("ledger", "lost updates", sale(func(s *experiment.Sale) *int { return s.LostUpdates }, strconv.Itoa)),
+	number("ms", "sold out", sale(func(s *experiment.Sale) *float64 { return s.SoldOutMS }, millis)),
+	number("ms", "p99", func(c experiment.Cell) string {
+		return figure(c, c.Latency, func(l load.Latency) string { return millis(l.P99) })
+	}),
+	number("", "in order", sale(func(s *experiment.Sale) *float64 { return s.InOrder }, percent)),
+	number("answers", "grabbed", outcome("grabbed")),
+	number("answers", "taken", outcome("taken")),
+	number("answers", "busy", outcome("busy")),
+	number("answers", "error", outcome("error")),
+	number("answers", "timeout", outcome("timeout")),
+}
+
+// sale is a figure of orders of several units.
+func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
+	return func(c experiment.Cell) string {
+		if c.Sale == nil {
+			return missing(c)
+		}
+		return figure(c, of(c.Sale), format)
+	}
+}
+
+// percent is a share.
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 0, 64) + " %" }
+
+// isSale says whether the orders of a run had several units.
+func isSale(run *experiment.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
+}
+
+// costColumns show what a load took, over the repetitions of its cell.
+var costColumns = []column{
+	strategyColumn,
+	text("verdict", verdict),
+	number("", "runs", func(c experiment.Cell) string { return strconv.Itoa(len(c.Repetitions)) }),
+	number("ms, schedule", "p50", latencyOf(func(r experiment.Repetition) *load.Latency { return r.Latency }, func(l load.Latency) float64 { return l.P50 })),
+	number("ms, schedule", "p99", latencyOf(func(r experiment.Repetition) *load.Latency { return r.Latency }, func(l load.Latency) float64 { return l.P99 })),
+	number("ms, sent", "p50", latencyOf(func(r experiment.Repetition) *load.Latency { return r.LatencySent }, func(l load.Latency) float64 { return l.P50 })),
+	number("ms, sent", "p99", latencyOf(func(r experiment.Repetition) *load.Latency { return r.LatencySent }, func(l load.Latency) float64 { return l.P99 })),
+	number("per second", "done", over(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, rate)),
+	number("per second", "grabs", over(func(r experiment.Repetition) *float64 { return r.GrabsPerS }, rate)),
+	number("redis", "/req", over(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
+}
+
+// over is the median of a figure over the repetitions of a cell, with its interval.
+func over(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
+	return func(c experiment.Cell) string {
+		values := experiment.Over(c.Repetitions, of)
+		if len(values) == 0 {
+			return missing(c)
+		}
+		x := stat.Median(values)
+		if len(values) == 1 {
+			return format(x.Median)
+		}
+		return fmt.Sprintf("%s [%s, %s]", format(x.Median), format(x.Low), format(x.High))
+	}
+}
+
+func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latency) float64) func(experiment.Cell) string {
+	return over(func(r experiment.Repetition) *float64 {
+		if l := of(r); l != nil {
+			return new(at(*l))
+		}
+		return nil
+	}, millis)
+}
+
+// repeated are the cells that were run more than once.
+func repeated(cells []experiment.Cell) []experiment.Cell {
+	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
+}
+
+// peakColumns show how a search for the highest rate went.
+var peakColumns = []column{
+	strategyColumn,
+	text("verdict", verdict),
+	number("highest rate held", "req/s", func(c experiment.Cell) string {
+		return peak(c, func(p *experiment.Peak) *float64 { return &p.HeldRPS })
+	}),
+	number("highest rate held", "grabs/s", func(c experiment.Cell) string {
+		return peak(c, func(p *experiment.Peak) *float64 { return p.GrabsPerS })
+	}),
+	text("limited by", func(c experiment.Cell) string {
+		if c.Peak == nil || c.Peak.LimitedBy == "" {
+			return "?"
+		}
+		return c.Peak.LimitedBy
+	}),
+	number("ledger", "double", double),
+	text("rates tried, p99 in ms", steps),
+}
+
+var (
+	strategyColumn = text("strategy", func(c experiment.Cell) string { return c.Strategy })
+	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
+)
+
+// columnsOf the cells of a run that are under no fault.
+func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
+	columns := loadColumns
+	switch {
+	case isPeak(run):
+		columns = peakColumns
+	case isSale(run):
+		columns = saleColumns
+	}
+	return namedAfter(cells, columns)
+}
+
+// namedAfter are the columns, which say that they are of the answers where no cell has a ledger.
+func namedAfter(cells []experiment.Cell, columns []column) []column {
+	if !answersAlone(cells) {
+		return columns
+	}
+	columns = slices.Clone(columns)
+	for i := range columns {
+		if columns[i].Group == "ledger" {
+			columns[i].Group = fromAnswers
+		}
+	}
+	return slices.DeleteFunc(columns, func(c column) bool {
+		return c.Group == fromAnswers && (c.Name == "grabs" || c.Name == "sold" || c.Name == "lost updates")
+	}) // rows of a ledger
+}
+
+const fromAnswers = "answers"
+
+// answersAlone says whether some of the cells were counted from the answers, and none from
+// a ledger.
+func answersAlone(cells []experiment.Cell) bool {
+	return slices.ContainsFunc(cells, countedFromAnswers) &&
+		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
+}
+
+func countedFromAnswers(c experiment.Cell) bool {
+	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
+}
+
+// double is the double-grabs that were counted, of as many or more.
+func double(c experiment.Cell) string {
+	if c.LowerBound && c.DoubleGrabs != nil {
+		return atLeast + strconv.Itoa(*c.DoubleGrabs)
+	}
+	return count(c, c.DoubleGrabs)
+}
+
+func isPeak(run *experiment.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Peak != nil })
+}
+
+const (
+	asExpected  = "✓"
+	notExpected = "✗"
+	notHeld     = "*"
+	notClaimed  = "°"
+	letIn       = "·" // the lock let two holders in
+	lockUnknown = letIn + "?"
+	atLeast     = "≥"
+)
+
+// verdict is that on the orders, with the mark of the lock's.
+func verdict(c experiment.Cell) string {
+	return judged(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
+}
+
+// judged is a verdict with the mark that says whether it is as expected, if
+// anything is.
+func judged(verdict string, expected, as bool) string {
+	switch {
+	case !expected:
+		return verdict
+	case as:
+		return verdict + " " + asExpected
+	default:
+		return verdict + " " + notExpected
+	}
+}
+
+// differs says whether either verdict is another than the expected one.
+func differs(c experiment.Cell) bool { return !c.AsExpected() }
+
+func heldMark(c experiment.Cell) string {
+	if c.LoadHeld != nil && !*c.LoadHeld {
+		return notHeld
+	}
+	return ""
+}
+
+// missing is what stands in place of a figure that could not be counted.
+func missing(c experiment.Cell) string {
+	if c.Verdict == catalog.NA || c.Verdict == "" { // not a cell, but the bare endpoint
+		return "-"
+	}
+	return "?"
+}
+
+// figure is what was counted.
+func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
+	if x == nil {
+		return missing(c)
+	}
+	return format(*x)
+}
+
+func count(c experiment.Cell, n *int) string { return figure(c, n, strconv.Itoa) }
+
+func outcome(o grab.Outcome) func(experiment.Cell) string {
+	return func(c experiment.Cell) string {
+		if c.Requests == 0 {
+			return missing(c)
+		}
+		return strconv.Itoa(c.Outcomes[o])
+	}
+}
+
+// withBare has a row for the bare endpoint above those of the cells.
+func withBare(run *experiment.Run) []experiment.Cell {
+	if run.Bare == nil {
+		return run.Cells
+	}
+	bare := experiment.Cell{Strategy: run.Bare.Endpoint, Peak: &run.Bare.Peak}
+	return append([]experiment.Cell{bare}, run.Cells...)
+}
+
+func peak(c experiment.Cell, of func(*experiment.Peak) *float64) string {
+	switch {
+	case c.Peak == nil:
+		return missing(c)
+	case c.Peak.HeldRPS == 0:
+		return "0"
+	}
+	return figure(c, of(c.Peak), rate)
+}
+
+func steps(c experiment.Cell) string {
+	if c.Peak == nil {
+		return missing(c)
+	}
+	tried := make([]string, len(c.Peak.Steps))
+	for i, s := range c.Peak.Steps {
+		mark := asExpected
+		if !s.Held {
+			mark = notExpected
+		}
+		tried[i] = fmt.Sprintf("%s:%s%s", rate(s.RPS), figure(c, s.P99MS, millis), mark)
+	}
+	return strings.Join(tried, " ")
+}
+
+// millis has three digits, or as many as there are.
+func millis(ms float64) string {
+	if ms < 10 {
+		return strconv.FormatFloat(ms, 'f', 2, 64)
+	}
+	return rate(ms)
+}
+
+// rate has one decimal below 100.
+func rate(x float64) string {
+	if x < 100 {
+		return strconv.FormatFloat(x, 'f', 1, 64)
+	}
+	return whole(x)
+}
+
+func ratio(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }

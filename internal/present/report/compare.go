@@ -1,0 +1,198 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/present/compare"
+)
+
+// ComparedText renders a comparison for a terminal.
+func ComparedText(w io.Writer, c *compare.Comparison) error { return compared(c).text(w) }
+
+// ComparedMarkdown renders it as a document of its own.
+func ComparedMarkdown(w io.Writer, c *compare.Comparison) error { return compared(c).markdown(w) }
+
+// ComparedJSON writes it as JSON.
+func ComparedJSON(w io.Writer, c *compare.Comparison) error { return encode(w, c) }
+
+// compared is the document of a comparison: the answer first, then what it rests on.
+func compared(c *compare.Comparison) document {
+	d := document{Title: "Comparison", Head: []string{"old: " + side(c.Old), "new: " + side(c.New)}}
+	if len(c.Unlike) > 0 {
+		d.Head = append(d.Head, "UNLIKE, so that what differs may come from there: "+strings.Join(c.Unlike, "; "))
+	}
+	d.Head = append(d.Head, c.Summary(), catalog.Footnote)
+	d.add(changes(c))
+	if c.Kind == "bench" {
+		d.add(benchCosts(c)...)
+	} else {
+		d.add(section{Title: "Costs under no fault", Table: costs(c.Costs, runCostColumns)})
+	}
+	d.add(section{Lines: comparedLegend(c)})
+	return d
+}
+
+func side(s compare.Side) string {
+	text := fmt.Sprintf("%s, begun %s, commit %s", s.Path, s.StartedAt.Format("2006-01-02 15:04:05 MST"), s.Commit)
+	if !s.Complete {
+		text += ", INCOMPLETE"
+	}
+	return text
+}
+
+// changes of verdicts, and what one of the two alone has.
+func changes(c *compare.Comparison) section {
+	s := section{Title: "Verdicts that changed", Table: table{Headings: []heading{
+		{Name: "cell", Left: true}, {Name: "old", Left: true}, {Name: "new", Left: true}, {Name: "why", Left: true},
+	}}}
+	for _, x := range c.Changes {
+		s.Table.Rows = append(s.Table.Rows, []field{{Text: x.Cell}, {Text: x.Old}, {Text: x.New}, {Text: wrap(x.Why, widestNames)}})
+	}
+	if len(c.Changes) == 0 {
+		s.Title = ""
+	}
+	for _, only := range []struct {
+		in    string
+		names []string
+	}{{"old", c.OnlyOld}, {"new", c.OnlyNew}} {
+		if len(only.names) > 0 {
+			s.Lines = append(s.Lines, fmt.Sprintf("in %s alone: %s", only.in, strings.Join(only.names, ", ")))
+		}
+	}
+	return s
+}
+
+// costColumn is one column of a table of costs.
+type costColumn struct {
+	heading
+	value func(compare.Cost) string
+}
+
+var (
+	comparedColumns = []costColumn{
+		{heading{Name: "change"}, change},
+		{heading{Name: "p"}, func(x compare.Cost) string { return optional(x.P, pValue) }},
+		{heading{Name: "n"}, sizes},
+		{heading{Name: "answer", Left: true}, func(x compare.Cost) string { return string(x.Answer) }},
+	}
+	runCostColumns = append([]costColumn{
+		{heading{Name: "strategy", Left: true}, func(x compare.Cost) string { return x.Name }},
+		{heading{Name: "cost", Left: true}, func(x compare.Cost) string { return x.Figure }},
+		{heading{Name: "old"}, func(x compare.Cost) string { return interval(x.Old) }},
+		{heading{Name: "new"}, func(x compare.Cost) string { return interval(x.New) }},
+	}, comparedColumns...)
+	benchCostColumns = append([]costColumn{
+		{heading{Name: "lock", Left: true}, func(x compare.Cost) string { return x.Name }},
+		{heading{Name: "old"}, func(x compare.Cost) string { return interval(x.Old) }},
+		{heading{Name: "new"}, func(x compare.Cost) string { return interval(x.New) }},
+		{heading{Group: "x floor", Name: "old"}, func(x compare.Cost) string { return optional(x.OldRatio, ratio) }},
+		{heading{Group: "x floor", Name: "new"}, func(x compare.Cost) string { return optional(x.NewRatio, ratio) }},
+	}, comparedColumns...)
+)
+
+// benchCosts is a table for each case, in their order.
+func benchCosts(c *compare.Comparison) []section {
+	var sections []section
+	for left := c.Costs; len(left) > 0; {
+		end := slices.IndexFunc(left, func(x compare.Cost) bool { return x.Where != left[0].Where })
+		if end < 0 {
+			end = len(left)
+		}
+		sections = append(sections, section{Title: left[0].Where + ": " + left[0].Figure, Table: costs(left[:end], benchCostColumns)})
+		left = left[end:]
+	}
+	return sections
+}
+
+func costs(of []compare.Cost, columns []costColumn) table {
+	var t table
+	for _, c := range columns {
+		t.Headings = append(t.Headings, c.heading)
+	}
+	for _, x := range of {
+		row := make([]field, len(columns))
+		for i, c := range columns {
+			row[i].Text = c.value(x)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// interval is "7.31 [7.02, 7.90]"; without enough measurements the median alone.
+func interval(m compare.Measured) string {
+	switch {
+	case m.Median == nil:
+		return "?"
+	case m.Low == nil || m.High == nil:
+		return millis(*m.Median)
+	default:
+		return fmt.Sprintf("%s [%s, %s]", millis(*m.Median), millis(*m.Low), millis(*m.High))
+	}
+}
+
+const noChange = "~"
+
+// change is told where it is one.
+func change(x compare.Cost) string {
+	switch {
+	case x.Answer != compare.Slower && x.Answer != compare.Faster:
+		return noChange
+	case x.Change == nil:
+		return "?"
+	default:
+		return fmt.Sprintf("%+.1f %%", (*x.Change-1)*100)
+	}
+}
+
+func pValue(p float64) string {
+	if p < 0.001 {
+		return "<0.001"
+	}
+	return strconv.FormatFloat(p, 'f', 3, 64)
+}
+
+func sizes(x compare.Cost) string {
+	if x.Old.N+x.New.N == 0 {
+		return "-"
+	}
+	if x.Old.N == x.New.N {
+		return strconv.Itoa(x.Old.N)
+	}
+	return fmt.Sprintf("%d+%d", x.Old.N, x.New.N)
+}
+
+// comparedLegend says how it was judged, and why there is no answer where there is none.
+func comparedLegend(c *compare.Comparison) []string {
+	if len(c.Costs) == 0 {
+		return nil
+	}
+	lines := []string{fmt.Sprintf("medians with their 95 %% intervals, as benchstat has them; p: of the Mann-Whitney U-test; slower and faster hold for all %s together with %g %% (Holm), and from 1 %% on; none shown: there may be a difference all the same; %s no change is told",
+		plural(len(c.Costs), "cost", "costs"), 100-c.Alpha*100, noChange)}
+	if c.Kind == "bench" {
+		lines = append(lines, "compared are the ratios to the floor within each round, and of the floor its time, which says what became of the machine")
+	}
+	var said sayings
+	for _, x := range c.Costs {
+		if x.Answer == compare.NotKnown {
+			said.add(strings.TrimSuffix(x.Name+" "+x.Where, " "), x.Why)
+		}
+	}
+	for _, text := range said.order {
+		names := slices.Compact(said.names[text])
+		who := and(names)
+		if len(names) > mostNamed {
+			who = fmt.Sprintf("%s and %d others", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
+		}
+		lines = append(lines, "not known of "+who+": "+text)
+	}
+	return lines
+}
+
+// mostNamed is how many names a line lists.
+const mostNamed = 6

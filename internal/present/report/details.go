@@ -1,0 +1,158 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+)
+
+// detailColumns show what became of a cell under a fault.
+var detailColumns = []column{
+	faultColumn,
+	strategyColumn,
+	text("verdict", func(c experiment.Cell) string {
+		return judged(string(c.Verdict), c.Expected != nil, c.Expected == nil || c.Verdict == *c.Expected)
+	}),
+	text("exclusive", exclusive),
+	number("", "struck", struck),
+	number("ledger", "grabs", func(c experiment.Cell) string { return count(c, c.Grabs) }),
+	number("ledger", "double", double),
+	number("ledger", "stuck", func(c experiment.Cell) string { return count(c, c.StuckOrders) }),
+	number("events", "overlaps", func(c experiment.Cell) string { return optional(c.Overlaps, strconv.Itoa) }),
+	number("events", "near misses", func(c experiment.Cell) string { return count(c, c.NearMisses) }),
+	number("ms", "lease", func(c experiment.Cell) string { return figure(c, c.LeaseMS, whole) }),
+	number("ms", "belief gap", func(c experiment.Cell) string { return optional(c.BeliefGapMS, whole) }),
+	text("explained by", mode),
+}
+
+// exclusive is the verdict on the lock.
+func exclusive(c experiment.Cell) string {
+	claims := c.ExpectedExclusive != nil
+	switch {
+	case c.Exclusive != nil:
+		return judged(*c.Exclusive, claims, claims && *c.Exclusive == *c.ExpectedExclusive)
+	case c.Verdict == catalog.NA || !locks(c.Strategy):
+		return "-"
+	default:
+		return judged("?", claims, false)
+	}
+}
+
+// locks says whether a strategy has a lock, as far as it is known here.
+func locks(strategy string) bool {
+	s, err := lock.Find(strategy)
+	return err != nil || s.Excludes != catalog.NoExclusion
+}
+
+// struck is at how many of the points the fault struck each time, or, where it is
+// not known at which, how many grabs it hit.
+func struck(c experiment.Cell) string {
+	if len(c.Points) == 0 {
+		return count(c, c.Struck)
+	}
+	return fmt.Sprintf("%d/%d", pointsWith(c, func(p experiment.Point) bool { return p.Struck >= p.Strikes }), len(c.Points))
+}
+
+// detailLegend explains the columns, and how large a cell is.
+func detailLegend(cells []experiment.Cell) []string {
+	if len(cells) == 0 {
+		return nil
+	}
+	lines := []string{
+		"verdict: on the orders, by the ledger alone; exclusive: on the lock, whether it kept two holders from being inside at once, - where there is no lock, ? where that is not known",
+		"struck: points of a grab at which the fault struck, of all that it can reach; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
+		"belief gap: the longest time for which a holder believed in a lock that another had, - where no holder lost it or learned of it",
+	}
+	if answersAlone(cells) {
+		lines[0] = strings.Replace(lines[0], "by the ledger alone", "by the answers, for there was no ledger to read", 1)
+	}
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
+		lines = append(lines, atLeast+" or more: some answers may hide a grab")
+	}
+	if !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
+		lines[1] = "struck: grabs that the fault hit; overlaps: holders inside at once; near misses: writes that a guard or a fence refused"
+	}
+	var sizes []string
+	for _, c := range cells {
+		if c.Requests > 0 {
+			sizes = append(sizes, fmt.Sprintf("%s and %s", plural(c.Orders, "order", "orders"), plural(c.Requests, "grab", "grabs")))
+		}
+	}
+	if sizes = slices.Compact(sizes); len(sizes) == 1 {
+		lines = append(lines, "a cell under a fault is "+sizes[0])
+	}
+	return lines
+}
+
+// optional is a figure that a cell need not have.
+func optional[T any](x *T, format func(T) string) string {
+	if x == nil {
+		return "-"
+	}
+	return format(*x)
+}
+
+func whole(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }
+
+func mode(c experiment.Cell) string {
+	if c.Timeline == nil {
+		return ""
+	}
+	return c.Timeline.Mode
+}
+
+// timelineHeadings are those of the steps of a timeline.
+var timelineHeadings = []heading{
+	{Name: "ms"}, {Name: "instance", Left: true}, {Name: "driver"},
+	{Name: "what happened", Left: true}, {Name: "what the driver believed", Left: true}, {Name: "what was true", Left: true},
+}
+
+func timelineTitle(c experiment.Cell) string {
+	return fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), c.Timeline.Order)
+}
+
+// timeline of one order of a cell, with the failure mode that it shows.
+func timeline(c experiment.Cell) section {
+	s := c.Timeline
+	explained := "no known failure mode explains it"
+	if s.Mode != "" {
+		explained = fmt.Sprintf("%s: %s; cure: %s", s.Mode, s.Name, s.Cure)
+	}
+	shown := section{
+		Title: timelineTitle(c),
+		Lines: []string{explained},
+		Table: table{Headings: timelineHeadings},
+	}
+	for _, step := range s.Steps {
+		shown.Table.Rows = append(shown.Table.Rows, []field{
+			{Text: strconv.FormatFloat(step.TMS, 'f', 1, 64)}, {Text: step.Instance}, {Text: strconv.FormatInt(step.Driver, 10)},
+			{Text: step.Event}, {Text: step.Believed}, {Text: step.True},
+		})
+	}
+	return shown
+}
+
+// decisive are the properties that make a verdict; what is said of them is in the table.
+var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
+
+// doubleGrabs are properties that every double-grab violates, too.
+var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
+
+// otherFailures are properties that were not kept though no verdict rests on them.
+func otherFailures(c experiment.Cell) []string {
+	var why []string
+	for _, k := range c.Checks {
+		property, _, _ := catalog.FindProperty(k.Property) // of an older run, it may have an old name
+		implied := slices.Contains(doubleGrabs, property.Name) && c.DoubleGrabs != nil && *c.DoubleGrabs > 0
+		if k.Result == check.Fail && !implied && !slices.Contains(decisive, property.Name) {
+			why = append(why, property.Name+": "+k.Why)
+		}
+	}
+	return why
+}

@@ -1,0 +1,197 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+)
+
+// How wide the columns of a table of steps are. With two actors it fits into 120.
+const (
+	actorLeast = 18
+	actorMost  = 28
+	storeMost  = 24
+	proseWidth = 110
+	stackMost  = 40 // lines
+)
+
+const lostMark = "▶"
+
+// failures explains the failure that matters most, and names the others; of a
+// replay that breaks nothing, it shows the steps.
+func (e Exploration) failures(b *strings.Builder, r explore.Result) {
+	if len(r.Failures) == 0 && replayed(r) {
+		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
+		stepTable(r.Actors, r.Moments).text(b, 2)
+		fmt.Fprintln(b)
+	}
+	for i, f := range r.Failures {
+		switch {
+		case i == 0:
+			e.explain(b, f)
+		case replayed(r):
+			fmt.Fprintf(b, "also %s: %s\n", f.Property, f.Why)
+		default:
+			fmt.Fprintf(b, "also %s: %s; %s\n", alsoOf(f), f.Why, e.Replay(f))
+		}
+		if i == len(r.Failures)-1 {
+			fmt.Fprintln(b)
+		}
+	}
+}
+
+// alsoOf is a property, and by which faults it is broken where there are several ways.
+func alsoOf(f explore.Failure) string {
+	if f.Kind == "" {
+		return f.Property
+	}
+	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, plural(len(f.Schedule.Steps), "step", "steps"))
+}
+
+// explain shows a failure's steps with what was true meanwhile, from which step on
+// the property was lost, the failure mode, and the cure.
+func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
+	if f.Property == catalog.Survives {
+		e.explainEnd(b, f)
+		return
+	}
+	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps"))
+	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
+	fmt.Fprintf(b, "\n%s after this step it is lost; believes: which actors take the lock for theirs; holds: whose it is, by the servers' clocks\n\n", lostMark)
+	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
+		fmt.Fprintln(b, wrap(text, proseWidth))
+	}
+	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
+}
+
+// explainEnd shows how a strategy has ended its process: the steps, of which no more is
+// known, and the stack.
+func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
+	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
+	for i, s := range f.Schedule.Steps {
+		fmt.Fprintf(b, "%4d  %s\n", i+1, s)
+	}
+	if len(f.Schedule.Steps) == 0 {
+		fmt.Fprintln(b, "  there were no steps: one driver alone was given the lock, to see what its leases are like")
+	}
+	if f.Stack != "" {
+		lines := strings.Split(f.Stack, "\n")
+		shown := lines[:min(len(lines), stackMost)]
+		fmt.Fprintf(b, "\n  %s\n", strings.Join(shown, "\n  "))
+		if left := len(lines) - len(shown); left > 0 {
+			fmt.Fprintf(b, "  and %s more; -format json has them\n", plural(left, "line", "lines"))
+		}
+	}
+	if len(f.Schedule.Steps) > 0 {
+		fmt.Fprintf(b, "\nagain: %s\n", e.Replay(f))
+	}
+}
+
+// remedy names the failure mode, what helps, and who has that.
+func remedy(f explore.Failure) []string {
+	mode, ok := catalog.FindMode(f.Mode)
+	if !ok {
+		return []string{"this is none of the failure modes that have a name"}
+	}
+	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
+}
+
+// contradiction is what was promised, and what came of it.
+func contradiction(f explore.Failure) string {
+	promise, _, _ := catalog.FindProperty(f.Property)
+	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
+}
+
+// stepTable has one column an actor, and one row a step.
+func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
+	t := table{Headings: []heading{{Left: true}, {Name: "step"}, {Name: "time"}}}
+	for _, a := range actors {
+		t.Headings = append(t.Headings, heading{Name: fmt.Sprintf("%s (instance %d)", a.Name, a.Instance), Left: true, least: actorLeast})
+	}
+	for _, name := range []string{"in the stores", "believes", "holds"} {
+		t.Headings = append(t.Headings, heading{Name: name, Left: true})
+	}
+	var before explore.Moment
+	for i, m := range moments {
+		t.Rows = append(t.Rows, stepRow(i+1, m, before, actors))
+		before = m
+	}
+	return t
+}
+
+// stepRow is the nth step. What happens to no actor in particular runs on across
+// the columns of all of them; the stores are shown where they have changed.
+func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
+	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
+	if m.Broken && !before.Broken {
+		row[0].Text = lostMark
+	}
+	did := make([]field, len(actors))
+	if i := slices.IndexFunc(actors, func(a schedule.Actor) bool { return a.Name == m.Step.Actor }); i >= 0 {
+		did[i].Text = wrap(happened(m), actorMost)
+	} else {
+		did[0] = field{Text: wrap(happened(m), len(actors)*(actorLeast+2)-2), runsOn: true}
+	}
+	var store []string
+	if n == 1 || !slices.Equal(m.Store, before.Store) {
+		for _, text := range m.Store {
+			store = append(store, wrap(text, storeMost))
+		}
+	}
+	return append(append(row, did...), field{Text: strings.Join(store, "\n")},
+		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
+}
+
+// happened says what a step was.
+func happened(m explore.Moment) string {
+	text := m.Did
+	if words, ok := deeds[m.Step.Kind]; ok {
+		fill := strings.NewReplacer("CALL", m.Step.CallName(), "TARGET", m.Step.Target,
+			"INSTANCE", strconv.Itoa(m.Step.Instance), "DURATION", m.Step.Duration.String())
+		text = strings.TrimSpace(fill.Replace(words) + " " + m.Did)
+	}
+	if m.Skipped {
+		text = "(cannot be: " + m.Step.String() + ")"
+	}
+	return text
+}
+
+// deeds says of the steps that are no call, or not just one, what they do.
+var deeds = map[schedule.Kind]string{
+	schedule.Begins:         "wants the order",
+	schedule.ReplyLost:      "no reply arrives:",
+	schedule.ReplyLate:      "the reply is late:",
+	schedule.GivenUp:        "gives up, while on its way is CALL",
+	schedule.Hears:          "hears at last of CALL",
+	schedule.ArrivesLate:    "there arrives, given up, CALL",
+	schedule.MessageLost:    "its message is lost:",
+	schedule.MessageTwice:   "its message comes twice:",
+	schedule.MessageLate:    "its message is late:",
+	schedule.MessagesArrive: "messages that TARGET has held arrive",
+	schedule.Paused:         "is paused",
+	schedule.Resumes:        "goes on",
+	schedule.Hangs:          "hangs: its work does not return",
+	schedule.Dies:           "dies",
+	schedule.Cancelled:      "is cancelled: the client hangs up",
+	schedule.InstanceDies:   "instance INSTANCE dies",
+	schedule.ClientClock:    "the clock of instance INSTANCE jumps by DURATION",
+	schedule.Passes:         "DURATION pass",
+	schedule.NextTimer:      "time passes until an actor has something to do",
+	schedule.LeaseEnd:       "time passes until a lease has run out",
+	schedule.Restarts:       "TARGET is started again, empty",
+	schedule.FailsOver:      "the replica of TARGET takes over, and has not heard of this",
+	schedule.Evicts:         "TARGET is out of memory, and evicts its keys",
+	schedule.CutOff:         "instance INSTANCE is cut off from TARGET",
+	schedule.Reaches:        "instance INSTANCE reaches TARGET again",
+	schedule.Down:           "TARGET cannot be reached",
+	schedule.Up:             "TARGET can be reached again",
+	schedule.NodeClock:      "the clock of TARGET jumps by DURATION",
+}
+
+func namesOrDash(names []string) string { return cmp.Or(strings.Join(names, " "), "-") }

@@ -1,0 +1,148 @@
+package report
+
+import (
+	_ "embed"
+	"io"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/order"
+)
+
+// ExploreSchema is the JSON Schema (draft 2020-12) of what ExploredJSON writes.
+//
+//go:embed explore.schema.json
+var ExploreSchema string
+
+// exploreSchema is the version of the format.
+const exploreSchema = 1
+
+type explorationJSON struct {
+	Schema     int            `json:"schema"`
+	Bounds     boundsJSON     `json:"bounds"`
+	Strategies []exploredJSON `json:"strategies"`
+}
+
+type boundsJSON struct {
+	Actors      int      `json:"actors"`
+	Stock       int      `json:"stock,omitempty"` // 0: 1
+	Preemptions int      `json:"preemptions"`
+	Faults      []string `json:"faults"`
+	FaultCount  int      `json:"fault_count"`
+}
+
+// exploredJSON is one strategy. Steps, FailureMode, Property and Schedule are
+// those of its shortest failure.
+type exploredJSON struct {
+	Strategy    string          `json:"strategy"`
+	Guard       order.Guard     `json:"guard"`
+	Verdict     catalog.Verdict `json:"verdict"`
+	Expected    *string         `json:"expected"`
+	Reason      string          `json:"reason"`
+	Complete    bool            `json:"complete"`
+	Schedules   int             `json:"schedules"`
+	States      int             `json:"states"`
+	Seconds     *float64        `json:"seconds"` // null: not to be shown
+	Steps       *int            `json:"steps"`
+	FailureMode *string         `json:"failure_mode"`
+	Property    *string         `json:"property"`
+	Schedule    []string        `json:"schedule"`
+	Levels      []levelJSON     `json:"levels"`
+	Failures    []failureJSON   `json:"failures"`
+}
+
+type levelJSON struct {
+	Preemptions int `json:"preemptions"`
+	Faults      int `json:"faults"`
+	Run         int `json:"schedules"`
+	Waiting     int `json:"waiting"`
+}
+
+// failureJSON is the shortest failure of one property, as far as it is known to be.
+// Text is the schedule as a file for -replay, Stack of what ended the process.
+type failureJSON struct {
+	Property    string       `json:"property"`
+	FailureMode *string      `json:"failure_mode"`
+	Why         string       `json:"why"`
+	Shortest    bool         `json:"shortest"`
+	Stack       string       `json:"stack"`
+	Text        string       `json:"text"`
+	Moments     []momentJSON `json:"moments"`
+}
+
+type momentJSON struct {
+	Step     string   `json:"step"`
+	AtNS     int64    `json:"at_ns"` // virtual time
+	Actor    string   `json:"actor"`
+	Did      string   `json:"did"`
+	Stores   []string `json:"stores"`
+	Believes []string `json:"believes"`
+	Holds    []string `json:"holds"`
+	Broken   bool     `json:"broken"`
+}
+
+// stock is how many units the order has; 0: one.
+func stock(c explore.Config) int {
+	if c.Stock > 1 {
+		return c.Stock
+	}
+	return 0
+}
+
+// ExploredJSON writes the exploration for programs.
+func ExploredJSON(w io.Writer, e Exploration) error {
+	doc := explorationJSON{
+		Schema:     exploreSchema,
+		Bounds:     boundsJSON{e.Config.Actors, stock(e.Config), e.Config.Preemptions, list(e.Config.Faults), e.Config.FaultCount},
+		Strategies: mapped(e.Results, e.resultJSON),
+	}
+	return encode(w, doc)
+}
+
+func (e Exploration) resultJSON(r explore.Result) exploredJSON {
+	doc := exploredJSON{
+		Strategy: r.Strategy, Guard: r.Guard, Verdict: r.Verdict, Expected: orNull(string(r.Expected)), Reason: r.Reason,
+		Complete: r.Complete, Schedules: r.Schedules, States: r.States,
+		Schedule: []string{}, Failures: mapped(r.Failures, failureToJSON),
+		Levels: mapped(r.Levels, func(l explore.Level) levelJSON { return levelJSON(l) }),
+	}
+	if e.Timing {
+		seconds := r.Elapsed.Seconds()
+		doc.Seconds = &seconds
+	}
+	if len(r.Failures) > 0 {
+		shortest := r.Failures[0]
+		steps := len(shortest.Schedule.Steps)
+		doc.Steps, doc.FailureMode, doc.Property = &steps, orNull(shortest.Mode), &shortest.Property
+		doc.Schedule = mapped(shortest.Schedule.Steps, schedule.Step.String)
+	}
+	return doc
+}
+
+func failureToJSON(f explore.Failure) failureJSON {
+	return failureJSON{f.Property, orNull(f.Mode), f.Why, f.Shortest, f.Stack, f.Schedule.String(), mapped(f.Moments, func(m explore.Moment) momentJSON {
+		return momentJSON{m.Step.String(), m.At.Nanoseconds(), m.Step.Actor, m.Did, list(m.Store), list(m.Believes), list(m.Holds), m.Broken}
+	})}
+}
+
+// mapped is f of each; it is never null.
+func mapped[S, T any](list []S, f func(S) T) []T {
+	all := make([]T, len(list))
+	for i, x := range list {
+		all[i] = f(x)
+	}
+	return all
+}
+
+// list is the names as text.
+func list[S ~string](names []S) []string {
+	return mapped(names, func(s S) string { return string(s) })
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

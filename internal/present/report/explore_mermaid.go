@@ -1,0 +1,93 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+)
+
+// Mermaid draws a failure as a sequence diagram in mermaid's language: actors
+// at the left, servers at the right, who believes to hold the lock and who does
+// wherever that changes, and in red the step after which it is lost.
+func Mermaid(w io.Writer, f explore.Failure) error {
+	var b strings.Builder
+	s := f.Schedule
+	fmt.Fprintf(&b, "sequenceDiagram\n    title %s\n", mermaidText(mermaidTitle(f)))
+	for _, a := range s.Actors {
+		fmt.Fprintf(&b, "    participant %s as %s (instance %d)\n", a.Name, a.Name, a.Instance)
+	}
+	for i, server := range serversOf(s) {
+		fmt.Fprintf(&b, "    participant S%d as %s\n", i+1, server)
+	}
+	var before explore.Moment
+	for _, m := range f.Moments {
+		line := mermaidStep(s, m)
+		if m.Broken && !before.Broken {
+			line = "rect rgb(255, 215, 215)\n    " + line + "\n    end"
+		}
+		fmt.Fprintf(&b, "    %s\n", line)
+		if !slices.Equal(m.Believes, before.Believes) || !slices.Equal(m.Holds, before.Holds) {
+			fmt.Fprintf(&b, "    Note over %s: believes %s, holds %s\n", mermaidActors(s), namesOrDash(m.Believes), namesOrDash(m.Holds))
+		}
+		before = m
+	}
+	fmt.Fprintf(&b, "    Note over %s: %s\n", mermaidActors(s), mermaidText(contradiction(f)))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func mermaidTitle(f explore.Failure) string {
+	if mode, ok := catalog.FindMode(f.Mode); ok {
+		return fmt.Sprintf("%s, %s: %s", f.Schedule.Strategy, mode.ID, mode.Name)
+	}
+	return fmt.Sprintf("%s, %s", f.Schedule.Strategy, f.Property)
+}
+
+// serversOf a schedule, the database last.
+func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
+
+// arrows of the steps that are calls. A cross ends what does not arrive.
+var arrows = map[schedule.Kind]string{
+	schedule.Call:         "->>",
+	schedule.ReplyLost:    "-x",
+	schedule.ReplyLate:    "-)",
+	schedule.GivenUp:      "-)",
+	schedule.ArrivesLate:  "-)",
+	schedule.MessageLost:  "->>",
+	schedule.MessageTwice: "->>",
+	schedule.MessageLate:  "->>",
+}
+
+func mermaidStep(s schedule.Schedule, m explore.Moment) string {
+	did := mermaidText(happened(m))
+	server := fmt.Sprintf("S%d", slices.Index(serversOf(s), m.Step.Target)+1)
+	switch {
+	case m.Step.Kind == schedule.Hears && !m.Skipped:
+		return fmt.Sprintf("%s-->>%s: %s", server, m.Step.Actor, did)
+	case m.Step.Kind.IsCall() && !m.Skipped:
+		return fmt.Sprintf("%s%s%s: %s", m.Step.Actor, arrows[m.Step.Kind], server, did)
+	case m.Step.Actor != "":
+		return fmt.Sprintf("Note over %s: %s", m.Step.Actor, did)
+	case m.Step.Target != "":
+		return fmt.Sprintf("Note over %s: %s", server, did)
+	default:
+		return fmt.Sprintf("Note over %s: %s", mermaidActors(s), did)
+	}
+}
+
+// mermaidActors are the actors that a note over all of them spans.
+func mermaidActors(s schedule.Schedule) string {
+	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
+	if first == last {
+		return first
+	}
+	return first + "," + last
+}
+
+// mermaidText keeps text from ending a line, or being read as a comment or HTML.
+var mermaidText = strings.NewReplacer("#", "#35;", ";", "#59;", "%", "#37;", "<", "#lt;", ">", "#gt;", "\n", " ").Replace

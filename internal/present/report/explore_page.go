@@ -1,0 +1,97 @@
+package report
+
+import (
+	"fmt"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/present/diagram"
+)
+
+// document of the exploration: what was searched, and each failure with its steps.
+func (e Exploration) document() document {
+	d := document{Title: "Schedules", Answer: e.answer()}
+	for _, r := range e.Results {
+		if replayed(r) && len(r.Failures) == 0 {
+			title := fmt.Sprintf("%s breaks nothing in this schedule", r.Strategy)
+			drawn := diagram.OfSchedule(title, r.Actors, e.Config.Stock, r.Moments, happened)
+			d.add(section{Title: title, Table: stepTable(r.Actors, r.Moments), Drawing: &drawn})
+		}
+		for _, f := range r.Failures {
+			d.add(e.failure(f))
+		}
+	}
+	if !e.replays() {
+		d.Head = []string{bounds(e.Config)}
+		d.add(section{Title: "What was searched", Table: e.table(), Lines: e.searched()})
+	}
+	return d
+}
+
+func (e Exploration) replays() bool { return len(e.Results) > 0 && replayed(e.Results[0]) }
+
+// answer says in a sentence what came of it.
+func (e Exploration) answer() string {
+	var said sayings
+	for _, r := range e.Results {
+		switch {
+		case len(r.Failures) > 0 && r.Failures[0].Property == catalog.Survives:
+			said.add(r.Strategy, " takes its process down.")
+		case len(r.Failures) > 0:
+			f := r.Failures[0]
+			said.add(r.Strategy, fmt.Sprintf(" breaks %s in %s.", f.Property, plural(len(f.Schedule.Steps), "step", "steps")))
+		case replayed(r):
+			said.add(r.Strategy, ": nothing breaks in this schedule.")
+		case r.Verdict == catalog.Safe && r.Complete:
+			said.add(r.Strategy, ": all schedules within these bounds were searched, and none breaks it.")
+		default: // it is not safe because nothing was found
+			said.add(r.Strategy, ": none was found that breaks it, and not all was searched.")
+		}
+	}
+	return joined(said.lines(""))
+}
+
+func (e Exploration) failure(f explore.Failure) section {
+	s := section{
+		Title: fmt.Sprintf("%s breaks %s in %s", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps")),
+		Lines: append([]string{contradiction(f)}, remedy(f)...),
+		After: []string{"again: " + e.Replay(f)},
+	}
+	if f.Property == catalog.Survives {
+		s.Title, s.Lines = fmt.Sprintf("%s takes its process down", f.Schedule.Strategy), []string{f.Why}
+	}
+	s.Table = stepTable(f.Schedule.Actors, f.Moments)
+	if len(f.Moments) > 0 {
+		drawn := diagram.OfSchedule(s.Title, f.Schedule.Actors, f.Schedule.Stock, f.Moments, happened)
+		s.Drawing = &drawn
+	}
+	return s
+}
+
+// Found is what an exploration comes to, for a page that draws it itself.
+type Found struct {
+	Answer   string      `json:"answer"`
+	Failures []FoundPath `json:"failures"` // the one that matters first
+	Searched []string    `json:"searched"`
+}
+
+// FoundPath is a failure.
+type FoundPath struct {
+	Title   string           `json:"title"`
+	Lines   []string         `json:"lines"`
+	Drawing *diagram.Diagram `json:"drawing,omitempty"`
+	// Schedule is its text, as a file has it.
+	Schedule string `json:"schedule"`
+}
+
+// Found is the exploration as that.
+func (e Exploration) Found() Found {
+	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append([]string{bounds(e.Config)}, e.searched()...)}
+	for _, r := range e.Results {
+		for _, failure := range r.Failures {
+			s := e.failure(failure)
+			f.Failures = append(f.Failures, FoundPath{s.Title, append(s.Lines, s.After...), s.Drawing, failure.Schedule.String()})
+		}
+	}
+	return f
+}

@@ -1,0 +1,204 @@
+package report_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/order"
+	"grablab/internal/present/report"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// late is F11 on setnx, as the engine would tell it.
+func late() explore.Failure {
+	key := "redis grab:setnx:{1} = A1 (3s left)"
+	call := func(actor, phase, target string) schedule.Step {
+		return schedule.Step{Kind: schedule.Call, Actor: actor, Phase: phase, N: 1, Target: target}
+	}
+	s := schedule.Schedule{
+		Strategy: "setnx", Guard: "naive", Nodes: []string{"redis"}, TTL: 3 * time.Second, Property: "one-winner", Mode: "F11",
+		Actors: []schedule.Actor{{Name: "A", Instance: 1}, {Name: "B", Instance: 2}},
+		Steps: []schedule.Step{
+			{Kind: schedule.Begins, Actor: "A"}, call("A", "acquire", "redis"), call("A", "read", "db"), {Kind: schedule.LeaseEnd},
+			{Kind: schedule.Begins, Actor: "B"}, call("B", "acquire", "redis"), call("B", "read", "db"), call("B", "claim", "db"), call("A", "claim", "db"),
+		},
+	}
+	open := "order 1: open"
+	moments := []explore.Moment{
+		{Store: []string{open}},
+		{Did: "SET grab:setnx:{1} A1 PX 3000 NX → OK", Store: []string{key, open}, Believes: []string{"A"}, Holds: []string{"A"}},
+		{Did: "reads order 1 → open", Store: []string{key, open}, Believes: []string{"A"}, Holds: []string{"A"}},
+		{At: 3001 * time.Millisecond, Store: []string{open}, Believes: []string{"A"}},
+		{At: 3001 * time.Millisecond, Store: []string{open}, Believes: []string{"A"}},
+		{At: 3001 * time.Millisecond, Did: "SET grab:setnx:{1} B1 PX 3000 NX → OK", Store: []string{"redis grab:setnx:{1} = B1 (3s left)", open}, Believes: []string{"A", "B"}, Holds: []string{"B"}},
+		{At: 3001 * time.Millisecond, Did: "reads order 1 → open", Store: []string{"redis grab:setnx:{1} = B1 (3s left)", open}, Believes: []string{"A", "B"}, Holds: []string{"B"}},
+		{At: 3001 * time.Millisecond, Did: "claims order 1 → written", Store: []string{"redis grab:setnx:{1} = B1 (3s left)", "order 1: B"}, Believes: []string{"A", "B"}, Holds: []string{"B"}},
+		{At: 3001 * time.Millisecond, Did: "claims order 1 → written", Store: []string{"redis grab:setnx:{1} = B1 (3s left)", "order 1: B A"}, Believes: []string{"A", "B"}, Holds: []string{"B"}, Broken: true},
+	}
+	for i := range moments {
+		moments[i].Step = s.Steps[i]
+	}
+	return explore.Failure{
+		Property: "one-winner", Mode: "F11", Schedule: s, Moments: moments,
+		Why: "the order was given to B and to A",
+	}
+}
+
+func exploration() report.Exploration {
+	return report.Exploration{
+		Config: explore.Config{Actors: 2, Preemptions: 2, Faults: []catalog.Fault{catalog.Slow, catalog.Pause}, FaultCount: 1},
+		Timing: true,
+		Replay: func(f explore.Failure) string {
+			return "loadgen explore -replay results/explore/" + f.Schedule.Strategy + "-" + f.Property + ".txt"
+		},
+		Results: []explore.Result{
+			{Strategy: "setnx", Guard: order.Naive, Verdict: catalog.Unsafe, Expected: catalog.Unsafe, Complete: true, Schedules: 807, States: 512, Elapsed: 340 * time.Millisecond, Failures: []explore.Failure{late()}},
+			{Strategy: "setnx-fenced", Guard: order.Fenced, Verdict: catalog.Safe, Expected: catalog.Safe, Complete: true, Schedules: 41022, States: 20311, Elapsed: 8204 * time.Millisecond},
+			{Strategy: "redlock", Guard: order.Naive, Verdict: catalog.Unknown, Expected: catalog.Safe, Reason: "the time was over", Schedules: 14112, States: 9000, Elapsed: 30 * time.Second,
+				Levels: []explore.Level{{Run: 1}, {Preemptions: 1, Run: 99}, {Faults: 1, Run: 200}, {Preemptions: 2, Run: 1200},
+					{Preemptions: 1, Faults: 1, Run: 4112, Waiting: 2630}, {Preemptions: 2, Faults: 1}}},
+		},
+	}
+}
+
+func TestExplored(t *testing.T) {
+	for _, tt := range []struct {
+		file   string
+		of     report.Exploration
+		render func(io.Writer, report.Exploration) error
+	}{
+		{"explore.txt", exploration(), report.Explored},
+		{"explore.json", exploration(), report.ExploredJSON},
+		{"explore.html", exploration(), report.ExploredHTML},
+		{"explore.mmd", exploration(), func(w io.Writer, e report.Exploration) error { return report.Mermaid(w, e.Results[0].Failures[0]) }},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := tt.render(&got, tt.of); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, tt.file, got.String())
+		})
+	}
+}
+
+// What is written for programs is what the schema says.
+func TestExploredJSONFitsSchema(t *testing.T) {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(report.ExploreSchema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("explore.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("explore.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	untold := exploration()
+	untold.Timing = false
+	for _, e := range []report.Exploration{exploration(), untold, {}} {
+		var b bytes.Buffer
+		if err := report.ExploredJSON(&b, e); err != nil {
+			t.Fatal(err)
+		}
+		written, err := jsonschema.UnmarshalJSON(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(written); (err == nil) != (len(e.Results) > 0) {
+			t.Errorf("%d results: %v", len(e.Results), err) // a search without actors is none
+		}
+	}
+}
+
+// A strategy that takes its process down is told with the schedule and the stack, or
+// with what there is.
+func TestExploredEnd(t *testing.T) {
+	f := explore.Failure{
+		Property: catalog.Survives, Why: "the process ended: panic: no", Stack: "panic: no\n\n" + strings.Repeat("a frame\n", 60),
+		Schedule: schedule.Schedule{Strategy: "mine", Steps: late().Schedule.Steps[:2]},
+	}
+	alone := explore.Failure{Property: catalog.Survives, Why: "the process ended by itself", Schedule: schedule.Schedule{Strategy: "other"}}
+	e := exploration()
+	e.Results = []explore.Result{
+		{Strategy: "mine", Verdict: catalog.Unsafe, Expected: catalog.Safe, Failures: []explore.Failure{f}},
+		{Strategy: "other", Verdict: catalog.Unsafe, Expected: catalog.Safe, Failures: []explore.Failure{alone}},
+	}
+	var b bytes.Buffer
+	if err := report.Explored(&b, e); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"mine takes its process down: the process ended: panic: no\n\n   1  A begins\n   2  A acquire 1 redis\n\n  panic: no\n",
+		"  a frame\n  and 23 lines more", "\nagain: loadgen explore -replay results/explore/mine-survives.txt\n",
+		"other takes its process down: the process ended by itself\n\n  there were no steps",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, &b)
+		}
+	}
+}
+
+// Every kind of step is told, and drawn: none as nothing, none with text that
+// would end its line or begin another.
+func TestEveryStepIsTold(t *testing.T) {
+	f := late()
+	f.Schedule.Nodes = []string{"redis", "redlock-2"}
+	f.Moments = nil
+	for kind := schedule.Begins; kind <= schedule.NodeClock; kind++ {
+		s := schedule.Step{Kind: kind, Actor: "B", Phase: "acquire", N: 2, Target: "redlock-2", Instance: 2, Duration: time.Second}
+		m := explore.Moment{Step: s}
+		if kind.IsCall() {
+			m.Did = "EVAL if a; then <b> # 100%\n\"end\""
+		}
+		f.Moments = append(f.Moments, m)
+	}
+	f.Moments = append(f.Moments, explore.Moment{Step: schedule.Step{Kind: schedule.Up, Target: "redis"}, Skipped: true})
+	var text, drawn bytes.Buffer
+	e := exploration()
+	e.Results = e.Results[:1]
+	e.Results[0].Failures = []explore.Failure{f}
+	if err := errors.Join(report.Explored(&text, e), report.Mermaid(&drawn, f)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range f.Moments {
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^ +%d +0s +[^ -]`, i+1)).MatchString(text.String()) {
+			t.Errorf("step %d (%s) is not told in\n%s", i+1, f.Moments[i].Step, &text)
+		}
+	}
+	allowed := regexp.MustCompile(`^(sequenceDiagram|    (title|participant|rect|end\b|Note over|(A|B|S\d)(->>|-->>|-x|-\))(A|B|S\d): )[^;<>]*)$`)
+	for line := range strings.Lines(strings.NewReplacer("#35;", "", "#59;", "", "#lt;", "", "#gt;", "", "#37;", "").Replace(drawn.String())) {
+		if line = strings.TrimSuffix(line, "\n"); !allowed.MatchString(line) || strings.Contains(line, "#") {
+			t.Errorf("no line of a sequence diagram: %q", line)
+		}
+	}
+}
+
+// Whatever can be broken was promised.
+func TestEveryPropertyIsAPromise(t *testing.T) {
+	for _, p := range explore.Properties {
+		f := late()
+		f.Property = p
+		e := exploration()
+		e.Results = []explore.Result{{Strategy: "x", Failures: []explore.Failure{f}}}
+		var b bytes.Buffer
+		if err := report.Explored(&b, e); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(b.String(), "Promised: .") {
+			t.Errorf("what does %s promise?", p)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+)
+
+// isMatrix says whether any cell of the run is under a fault.
+func isMatrix(run *experiment.Run) bool {
+	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
+}
+
+// faultGroups share the tables of a matrix that is too wide for one. All faults
+// that are in no other group are in the last.
+var faultGroups = []struct {
+	title  string
+	faults []catalog.Fault
+}{
+	{"Clients and processes", []catalog.Fault{
+		catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.ClientClock, catalog.LateRelease, catalog.Cancel,
+	}},
+	{"Redis", []catalog.Fault{
+		catalog.RedisRestart, catalog.RedisRestartMost, catalog.RedisDown, catalog.RedisDownMost, catalog.Amnesia,
+		catalog.Failover, catalog.FailoverSplit, catalog.RedisFull, catalog.NodeClock,
+	}},
+	{"Network and database", nil},
+}
+
+// mostTogether is for how many faults one table has room.
+const mostTogether = 9
+
+// matrix is the tables of verdicts, with strategies down and faults across: of the
+// strategies, and of the known-broken variants.
+func matrix(run *experiment.Run) []section {
+	var strategies, broken []experiment.Cell
+	for _, c := range run.Cells {
+		if slices.ContainsFunc(lock.KnownBroken, func(s lock.Strategy) bool { return s.Name == c.Strategy }) {
+			broken = append(broken, c)
+		} else {
+			strategies = append(strategies, c)
+		}
+	}
+	const title = "Known-broken variants"
+	sections := matrixOf(strategies, "", "")
+	return append(sections, matrixOf(broken, title, title+": ")...)
+}
+
+// matrixOf cells is one table with a title, or one for each group of faults whose
+// title follows the prefix.
+func matrixOf(cells []experiment.Cell, title, prefix string) []section {
+	faults := faultsOf(cells)
+	if len(faults) <= mostTogether {
+		return []section{{Title: title, Table: verdicts(cells, faults)}}
+	}
+	var sections []section
+	for _, g := range faultGroups {
+		var here, rest []catalog.Fault
+		for _, f := range faults {
+			if g.faults == nil || slices.Contains(g.faults, f) {
+				here = append(here, f)
+			} else {
+				rest = append(rest, f)
+			}
+		}
+		if faults = rest; len(here) > 0 {
+			sections = append(sections, section{Title: prefix + g.title, Table: verdicts(cells, here)})
+		}
+	}
+	return sections
+}
+
+// faultsOf the cells, in the order of catalog.RunFaults.
+func faultsOf(cells []experiment.Cell) []catalog.Fault {
+	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
+		return !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
+	})
+}
+
+// verdicts is a table of those of the cells that are under one of the faults. A
+// cell that has not run is empty.
+func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
+	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
+	for _, f := range faults {
+		t.Headings = append(t.Headings, heading{Name: string(f), Left: true})
+	}
+	for _, c := range cells {
+		column := 1 + slices.Index(faults, c.Fault)
+		if column == 0 {
+			continue
+		}
+		i := slices.IndexFunc(t.Rows, func(row []field) bool { return row[0].Text == c.Strategy })
+		if i < 0 {
+			i = len(t.Rows)
+			t.Rows = append(t.Rows, make([]field, len(t.Headings)))
+			t.Rows[i][0].Text = c.Strategy
+		}
+		t.Rows[i][column] = field{Text: inMatrix(c), Class: class(c)}
+	}
+	return t
+}
+
+// ModesSeen are the failure modes by which something went wrong with a strategy in the run,
+// in the order of the catalogue.
+func ModesSeen(run *experiment.Run, strategy string) []string {
+	var seen []string
+	for _, m := range catalog.Modes {
+		shows := func(p experiment.Point) bool { return p.FailureMode == m.ID }
+		if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool {
+			return c.Strategy == strategy && (mode(c) == m.ID || slices.ContainsFunc(c.Points, shows))
+		}) {
+			seen = append(seen, m.ID)
+		}
+	}
+	return seen
+}
+
+// modesSeen tells strategies apart whose verdicts are the same.
+func modesSeen(run *experiment.Run) section {
+	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
+	for _, c := range run.Cells {
+		known := slices.ContainsFunc(s.Table.Rows, func(row []field) bool { return row[0].Text == c.Strategy })
+		if modes := ModesSeen(run, c.Strategy); !known && len(modes) > 0 {
+			s.Table.Rows = append(s.Table.Rows, []field{{Text: c.Strategy}, {Text: strings.Join(modes, " ")}})
+		}
+	}
+	return s
+}
+
+// inMatrix is both verdicts with their figures, and what was expected where either
+// is something else.
+func inMatrix(c experiment.Cell) string {
+	text := string(c.Verdict)
+	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
+		text += fmt.Sprintf(" %d/%d", n, len(c.Points))
+	} else if n := givenFor(c); n != nil && *n > 0 {
+		text += " " + strconv.Itoa(*n)
+	}
+	switch text += lockMark(c); {
+	case c.Expected == nil && c.Verdict != catalog.NA:
+		return text + " " + notClaimed
+	case differs(c):
+		return text + " " + notExpected + claimed(c)
+	default:
+		return text
+	}
+}
+
+// lockMark is what stands behind the verdict on the orders if the lock let two
+// holders in, or if that cannot be known though something is claimed of it.
+func lockMark(c experiment.Cell) string {
+	switch {
+	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
+		return lockUnknown
+	case c.Exclusive == nil || *c.Exclusive == experiment.Yes:
+		return ""
+	}
+	if n := pointsWith(c, overlapped); n > 0 {
+		return letIn + strconv.Itoa(n)
+	}
+	return letIn
+}
+
+// claimed is what was expected, in the words of inMatrix.
+func claimed(c experiment.Cell) string {
+	text := string(*c.Expected)
+	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
+		text += letIn
+	}
+	return text
+}
+
+// givenFor is the figure that a verdict was given for; nil: none is.
+func givenFor(c experiment.Cell) *int {
+	switch c.Verdict {
+	case catalog.Unsafe:
+		return c.DoubleGrabs
+	case catalog.Stuck:
+		return c.StuckOrders
+	default:
+		return nil
+	}
+}
+
+// class of a cell, for a style sheet.
+func class(c experiment.Cell) string {
+	class := string(c.Verdict)
+	if c.Verdict == catalog.NA {
+		class = "na"
+	}
+	if lockMark(c) != "" {
+		class += " let-in"
+	}
+	if differs(c) {
+		class += " surprise"
+	}
+	return class
+}
+
+// matrixLegend explains the words and the marks that occur.
+func matrixLegend(run *experiment.Run) []string {
+	lines := []string{"the word is what became of the orders: unsafe, and how many grabs were too many; stuck, and how many orders can no longer be grabbed; n/a: the fault touches nothing that the strategy uses"}
+	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
+		lines = append(lines, fmt.Sprintf("unsafe 3/11: at 3 of the 11 points of a grab at which the fault struck, the order was %s; so with stuck, and with unknown", tooOften(run)))
+	}
+	if momentary(run.Cells) {
+		lines = append(lines, momentLegend)
+	}
+	lines = append(lines, lockLegend(run.Cells)...)
+	expected, differ := 0, 0
+	for _, c := range run.Cells {
+		if c.Expected != nil {
+			expected++
+		}
+		if differs(c) {
+			differ++
+		}
+	}
+	if expected > 0 {
+		lines = append(lines, fmt.Sprintf("%d of %s as expected of the strategy", expected-differ, plural(expected, "cell is", "cells are")))
+	}
+	if differ > 0 {
+		lines[len(lines)-1] += "; " + notExpected + " is not, and what was expected stands behind it"
+	}
+	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != catalog.NA }) {
+		lines = append(lines, notClaimed+" nothing is claimed: the flags change what the registry speaks of, or chance decides")
+	}
+	return lines
+}
+
+// tooOften is what an order was where a cell is unsafe.
+func tooOften(run *experiment.Run) string {
+	if isSale(run) {
+		return "sold more often than it has units"
+	}
+	return "grabbed more than once"
+}
+
+// lockLegend explains the marks of the lock that occur.
+func lockLegend(cells []experiment.Cell) []string {
+	occurs := func(mark string) bool {
+		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })
+	}
+	var lines []string
+	if occurs(letIn) {
+		lines = append(lines, letIn+" is what became of the lock: it let two holders in at once, and the number says at how many points; of safe"+letIn+"2 the orders are safe all the same")
+	}
+	if occurs(lockUnknown) {
+		lines = append(lines, lockUnknown+" whether the lock did so is not known")
+	}
+	return lines
+}

@@ -1,0 +1,311 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/history"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/browsertest"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/load"
+
+	"github.com/chromedp/chromedp/kb"
+)
+
+// pageOf writes a page to a file, and returns its URL.
+func pageOf(t *testing.T, render func(io.Writer) error) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "page.html")
+	f, err := os.Create(path)
+	if err == nil {
+		err = render(f)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "file://" + path
+}
+
+func htmlOf(r *experiment.Run) func(io.Writer) error {
+	return func(w io.Writer) error { return report.HTML(w, r) }
+}
+
+func TestPages(t *testing.T) {
+	browser := browsertest.New(t)
+	schedule := func(w io.Writer) error { return report.ExploredHTML(w, exploration()) }
+
+	t.Run("steps of a schedule", func(t *testing.T) {
+		p := browser.Open(t, pageOf(t, schedule), browsertest.Look{})
+		p.Await("a drawing", `document.querySelector("figure.diagram svg .second")`)
+		at := func() string {
+			return browsertest.Eval[string](p, `document.querySelector(".stepper output").textContent`)
+		}
+		if got := at(); got != "step 9 of 9" {
+			t.Errorf("it begins at %s, and is lost at step 9", got)
+		}
+		p.Focus(".stepper")
+		p.Press(kb.Home)
+		p.Press(kb.ArrowRight)
+		if got := at(); got != "step 2 of 9" {
+			t.Errorf("Home and right: %s", got)
+		}
+		if got := browsertest.Eval[string](p, `document.querySelector(".now .new").textContent`); got != "redis grab:setnx:{1} = A1 (3s left)" {
+			t.Errorf("new at step 2 is %q", got)
+		}
+		p.Press("l")
+		if got := at(); got != "step 9 of 9" {
+			t.Errorf("l: %s", got)
+		}
+		p.Press(kb.ArrowLeft)
+		if got := at(); got != "step 8 of 9" {
+			t.Errorf("left: %s", got)
+		}
+	})
+	t.Run("cells of a run by keys", func(t *testing.T) {
+		p := browser.Open(t, pageOf(t, htmlOf(badDay())), browsertest.Look{Calm: true})
+		p.Await("the filters", `!document.querySelector(".filters").hidden`)
+		at := func() string {
+			return browsertest.Eval[string](p, `decodeURIComponent(document.activeElement.hash || "")`)
+		}
+		if n := browsertest.Eval[int](p, `document.querySelectorAll(".matrix a[tabindex='0']").length`); n != 1 {
+			t.Errorf("%d cells are in the order of the Tab key, want 1", n)
+		}
+		p.Focus(`.matrix a[tabindex="0"]`)
+		p.Press(kb.ArrowDown)
+		if got := at(); got != "#setnx/none" {
+			t.Errorf("down: %s", got)
+		}
+		p.Press(kb.ArrowRight)
+		p.Press(kb.Enter)
+		p.Await("its drawing", `document.querySelector(".cell figure.diagram svg .gap")`)
+		text := browsertest.Eval[string](p, `document.querySelector(".cell").innerText`)
+		for _, want := range []string{
+			"setnx under pause", "Unsafe, 6 grabs too many", "as expected", "F11: the lease runs out under its holder", "cure", "a fencing token",
+			"loadgen run '-out=a folder' -strategies=setnx -faults=pause", "writes itself as the winner: <b>|",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the cell does not say %q:\n%s", want, text)
+			}
+		}
+		if got := browsertest.Eval[string](p, `document.querySelector(".cell figure.diagram svg").getAttribute("aria-label")`); got != "setnx/pause: order 3" {
+			t.Errorf("the drawing's name is %q", got)
+		}
+		p.Press(kb.Escape)
+		p.Await("the cell closed", `document.querySelector(".cell").hidden && decodeURIComponent(document.activeElement.hash) === "#setnx/pause"`)
+
+		p.Focus(`[data-filter="stuck"]`)
+		p.Press(kb.Enter)
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".matrix td:not(.off) a")].map((a) => decodeURIComponent(a.hash)).join()`); got != "#setnx-nottl/crash" {
+			t.Errorf("the filter leaves %s", got)
+		}
+	})
+	t.Run("points and latencies", func(t *testing.T) {
+		r := badDay()
+		c := &r.Cells[slices.IndexFunc(r.Cells, func(c experiment.Cell) bool { return c.Strategy == "watchdog" })]
+		c.Strikes = []experiment.Window{{FromMS: 12, ToMS: ptr(31.0)}, {FromMS: 40}}
+		c.OverTime = &load.OverTime{
+			SliceMS: 20, N: []int{3, 0, 2}, P50: []*float64{ptr(1.0), nil, ptr(2.0)}, P99: []*float64{ptr(9.0), nil, ptr(2000.0)},
+			SentP50: []*float64{ptr(0.5), nil, ptr(2.0)}, SentP99: []*float64{ptr(8.0), nil, ptr(10.0)},
+		}
+		p := browser.Open(t, pageOf(t, htmlOf(r))+"#watchdog/pause", browsertest.Look{})
+		p.Await("charts", `document.querySelectorAll(".cell .charts figure").length === 2`)
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell tbody tr")].slice(0, 3).map((r) => r.innerText.replace(/\s+/g, " ")).join("; ")`); !strings.Contains(got, "1 unsafe 1/1 1 0 1 0") {
+			t.Errorf("points: %s", got)
+		}
+		if n := browsertest.Eval[int](p, `document.querySelectorAll(".cell .charts rect.fault").length`); n != 3 { // and one in the legend
+			t.Errorf("%d bands of the fault, want 2 and the legend's", n)
+		}
+		if n := browsertest.Eval[int](p, `document.querySelectorAll(".cell .charts circle").length`); n != 4*2+2*6 {
+			t.Errorf("%d points of curves, want %d: where there was no request there is none", n, 4*2+2*6)
+		}
+	})
+	t.Run("a sale over time", func(t *testing.T) {
+		r := badDay()
+		c := &r.Cells[slices.IndexFunc(r.Cells, func(c experiment.Cell) bool { return c.Strategy == "watchdog" })]
+		c.OverTime = &load.OverTime{SliceMS: 10, N: []int{9}, P50: []*float64{ptr(1.0)}, P99: []*float64{ptr(9.0)}, SentP50: []*float64{nil}, SentP99: []*float64{nil}}
+		c.Sale = &experiment.Sale{Stock: 5, OverTime: &experiment.SoldOverTime{SliceMS: 2, Sold: []int{3, 0, 2}}}
+		p := browser.Open(t, pageOf(t, htmlOf(r))+"#watchdog/pause", browsertest.Look{})
+		p.Await("charts", `document.querySelectorAll(".cell .charts figure").length === 2`)
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell .charts figure")[0].querySelectorAll("circle title")].map((t) => t.textContent).join("; ")`); got != "0 by 0 ms; 3 by 2 ms; 3 by 4 ms; 5 by 6 ms" {
+			t.Errorf("sold: %s", got)
+		}
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll(".cell .charts figcaption")].map((f) => f.textContent).join("; ")`); got != "Units sold over time; Distribution of latencies" {
+			t.Errorf("charts: %s", got)
+		}
+	})
+	looks := []browsertest.Look{{Width: 390, Height: 844, Dark: true}}
+	if os.Getenv("GRABLAB_SCREENSHOTS") != "" {
+		looks = append(looks, browsertest.Look{}, browsertest.Look{Dark: true}, browsertest.Look{Width: 390, Height: 844})
+	}
+	for _, look := range looks {
+		of := ""
+		if look.Width > 0 {
+			of += "-390"
+		}
+		if look.Dark {
+			of += "-dark"
+		}
+		drawn := func(p *browsertest.Page, name string) {
+			p.Await("a drawing", `document.querySelector("figure.diagram svg")`)
+			p.Fits()
+			p.Screenshot(name + of)
+		}
+		drawn(browser.Open(t, pageOf(t, schedule), look), "schedule")
+		p := browser.Open(t, pageOf(t, htmlOf(badDay())), look)
+		p.Fits()
+		p.Screenshot("run" + of)
+		browsertest.Eval[bool](p, `(location.hash = "#setnx/pause", true)`)
+		drawn(p, "cell")
+	}
+	t.Run("a hostile run", func(t *testing.T) { testHostileRun(t, browser) })
+}
+
+// hostile fills whatever is in v with text that wants to be more than text, and with the
+// most awkward numbers.
+func hostile(v reflect.Value, n *int) {
+	texts := []string{
+		`</script><script>document.title="run"</script>`, `"><img src=x onerror=document.title="run">`, "javascript:alert(1)", `{{.}}`, "'; rm -rf ~; '",
+		"\u2028\u2029\x00\xff", strings.Repeat("wide ", 30), "__proto__", `</style><style>*{display:none}`, "#\"%zz",
+	}
+	*n++
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(texts[*n%len(texts)])
+	case reflect.Float64:
+		v.SetFloat([]float64{-1, 1e300, 5e-324, math.MaxFloat64}[*n%4])
+	case reflect.Int, reflect.Int64:
+		v.SetInt([]int64{-1, math.MaxInt64, math.MinInt64, 3}[*n%4])
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		hostile(v.Elem(), n)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 3, 3))
+		for i := range 3 {
+			hostile(v.Index(i), n)
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		hostile(key, n)
+		hostile(value, n)
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				hostile(v.Field(i), n)
+			}
+		}
+	}
+}
+
+// A result file that somebody has tampered with breaks no page, and nothing in it is more
+// than text.
+func testHostileRun(t *testing.T, browser *browsertest.Browser) {
+	for seed := range 2 {
+		r := new(experiment.Run)
+		hostile(reflect.ValueOf(r).Elem(), &seed)
+		if seed%2 == 0 { // else none of its cells is known
+			for i := range r.Cells {
+				r.Cells[i].Strategy, r.Cells[i].Fault, r.Cells[i].Verdict = "setnx", catalog.RunFaults[i], catalog.Unsafe
+				for j := range r.Cells[i].Timeline.Events {
+					e := &r.Cells[i].Timeline.Events[j]
+					e.Kind, e.Op, e.Driver = history.OK, []string{history.Acquire, history.Strike, history.Claim}[j], 1
+				}
+			}
+		}
+		url := pageOf(t, htmlOf(r))
+		p := browser.Open(t, url, browsertest.Look{Width: 390})
+		p.Await("the matrix", `document.querySelector(".matrix td a")`)
+		for i := range len(r.Cells) {
+			browsertest.Eval[bool](p, fmt.Sprintf(`(location.hash = (document.querySelectorAll(".matrix td a")[%d] || document.querySelector(".matrix td a")).hash, true)`, i))
+			p.Await("the cell", `!document.querySelector(".cell").hidden && document.querySelector(".cell h2")`)
+			p.Fits()
+		}
+		if got := browsertest.Eval[string](p, `[document.images.length, document.scripts.length, document.querySelectorAll("style").length, document.title === "run"].join()`); got != "0,2,1,false" {
+			t.Errorf("images, scripts, style sheets, title: %s", got)
+		}
+	}
+}
+
+// FuzzHTML: whatever a result file says, the page has its own two scripts and no other, no
+// handler, and its data can be read.
+func FuzzHTML(f *testing.F) {
+	for _, r := range []*experiment.Run{badDay(), rush(), peak(), foreign()} {
+		var b bytes.Buffer
+		if err := report.JSON(&b, r); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b.Bytes())
+	}
+	f.Add([]byte(`{"id":"</script>","cells":[{"strategy":"\"><script>","fault":"none","verdict":"n/a","story":{"steps":[{}],"events":[{"t_ns":-1}]}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		run := new(experiment.Run)
+		if json.Unmarshal(text, run) != nil {
+			return
+		}
+		var b bytes.Buffer
+		if err := report.HTML(&b, run); err != nil {
+			t.Fatal(err)
+		}
+		page := asset.ReplaceAllString(b.String(), "$1$2")
+		if n := strings.Count(page, "<script"); n != 2 {
+			t.Errorf("%d scripts", n)
+		}
+		if handler := regexp.MustCompile(`<[a-z][^>"]*("[^"]*"[^>"]*)* on\w+=`).FindString(page); handler != "" {
+			t.Errorf("a handler: %s", handler)
+		}
+		_, data, _ := strings.Cut(page, `id="data">`)
+		data, _, _ = strings.Cut(data, "</script>")
+		if !json.Valid([]byte(data)) {
+			t.Error("its data cannot be read")
+		}
+	})
+}
+
+// A page that would be too large leaves out what costs the reader least, and says so.
+func TestPageIsSmall(t *testing.T) {
+	if os.Getenv("GRABLAB_PROVE") != "1" {
+		t.Skip("GRABLAB_PROVE=1 renders 2,600 cells; TestFullMatrixFits has those of the matrix")
+	}
+	r := badDay()
+	for i := range 2600 {
+		c := under(fmt.Sprintf("lock-%d", i), catalog.Pause, catalog.Safe, 0)
+		c.Points = swept(20, 0, catalog.Safe, 0)
+		c.OverTime = &load.OverTime{SliceMS: 20}
+		for j := range 40 {
+			f := ptr(float64(j) * 1.111)
+			c.OverTime.N, c.OverTime.P50, c.OverTime.P99 = append(c.OverTime.N, j), append(c.OverTime.P50, f), append(c.OverTime.P99, f)
+			c.OverTime.SentP50, c.OverTime.SentP99 = append(c.OverTime.SentP50, f), append(c.OverTime.SentP99, f)
+		}
+		r.Cells = append(r.Cells, c)
+	}
+	var b strings.Builder
+	if err := report.HTML(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() > 3_000_000 {
+		t.Errorf("%d bytes", b.Len())
+	}
+	for what, want := range map[string]bool{
+		"the latency over time of cells that are safe (2600 cells)": true, "the points of cells that are safe (26": true, "the drawings": false,
+	} {
+		if strings.Contains(b.String(), what) != want {
+			t.Errorf("left out is %q: %v, want %v", what, !want, want)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package report
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+)
+
+// pointsWith counts the points of a cell of which that is so.
+func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
+	for _, p := range c.Points {
+		if is(p) {
+			n++
+		}
+	}
+	return n
+}
+
+func overlapped(p experiment.Point) bool { return p.Overlaps != nil && *p.Overlaps > 0 }
+
+// pointOutcome is what became of one point, or of several that came to the same.
+type pointOutcome struct {
+	experiment.Point
+	names []string
+}
+
+// pointHeadings are those of the points of cells.
+var pointHeadings = []heading{
+	{Name: "fault", Left: true}, {Name: "strategy", Left: true}, {Name: "verdict", Left: true},
+	{Group: "at each point", Name: "struck"}, {Group: "at each point", Name: "double"}, {Group: "at each point", Name: "stuck"},
+	{Group: "at each point", Name: "overlaps"}, {Group: "at each point", Name: "near misses"},
+	{Name: "explained by", Left: true}, {Name: "points", Left: true},
+}
+
+// widestNames is how many columns of characters the names of points have on a
+// terminal.
+const widestNames = 90
+
+// points of those of the cells that are not safe, or whose lock let two holders in:
+// those at which anything happened.
+func points(cells []experiment.Cell) section {
+	s := section{Title: "Strike points at which anything happened", Table: table{Headings: pointHeadings}}
+	for _, c := range cells {
+		if c.Verdict == catalog.Safe && lockMark(c) == "" {
+			continue
+		}
+		for _, o := range outcomesAt(c) {
+			s.Table.Rows = append(s.Table.Rows, []field{
+				{Text: string(c.Fault)}, {Text: c.Strategy}, {Text: string(o.Verdict), Class: string(o.Verdict)},
+				{Text: fmt.Sprintf("%d/%d", o.Struck, o.Strikes)}, {Text: figure(c, o.DoubleGrabs, strconv.Itoa)}, {Text: figure(c, o.StuckOrders, strconv.Itoa)},
+				{Text: optional(o.Overlaps, strconv.Itoa)}, {Text: figure(c, o.NearMisses, strconv.Itoa)},
+				{Text: o.FailureMode}, {Text: listed(o.names)},
+			})
+		}
+	}
+	if len(s.Table.Rows) == 0 {
+		return section{}
+	}
+	s.Lines = []string{
+		`struck: how often the fault struck there, of how often it was to; a driver that is "waiting" has come while another had the lock, one that is "handing over" releases to a driver that waits`,
+		`"before claim 1" lies behind the last look that a holder takes at its lease`,
+	}
+	if momentary(cells) {
+		s.Lines = []string{momentLegend}
+	}
+	return s
+}
+
+// momentary says whether cells were struck by time.
+func momentary(cells []experiment.Cell) bool {
+	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
+}
+
+const momentLegend = "these points are moments, times since a grab was sent, and no steps of it, which were not seen: of two moments a step may lie between; " +
+	"one at which no grab was in flight is unknown"
+
+// outcomesAt the points of a cell at which anything happened, those together that
+// came to the same.
+func outcomesAt(c experiment.Cell) []pointOutcome {
+	var outcomes []pointOutcome
+	for _, p := range c.Points {
+		if !isEventful(p) {
+			continue
+		}
+		i := slices.IndexFunc(outcomes, func(o pointOutcome) bool { return sameOutcome(o.Point, p) })
+		if i < 0 {
+			i = len(outcomes)
+			outcomes = append(outcomes, pointOutcome{Point: p})
+		}
+		outcomes[i].names = append(outcomes[i].names, p.Point)
+	}
+	return outcomes
+}
+
+// listed puts names on as many lines as they need, and breaks none.
+func listed(names []string) string {
+	var b strings.Builder
+	line := 0
+	for i, name := range names {
+		switch {
+		case i == 0:
+		case line+width(name) > widestNames:
+			b.WriteString(";\n")
+			line = 0
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(name)
+		line += width(name) + len("; ")
+	}
+	return b.String()
+}
+
+// isEventful says whether anything happened at the point, or may have.
+func isEventful(p experiment.Point) bool {
+	return p.Verdict != catalog.Safe || overlapped(p) || p.NearMisses != nil && *p.NearMisses > 0
+}
+
+func sameOutcome(a, b experiment.Point) bool {
+	a.Point, b.Point = "", ""
+	return reflect.DeepEqual(a, b)
+}

@@ -1,0 +1,424 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"html/template"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/diagram"
+	"grablab/internal/testbed/load"
+)
+
+// heatMap is the matrix of a page: strategies down, faults across, a link in each cell.
+type heatMap struct {
+	Prefix  string // of the addresses of its cells
+	Faults  []catalog.Fault
+	Rows    []heatRow
+	Filters []filter
+}
+
+type heatRow struct {
+	Strategy string
+	Broken   bool        // a known-broken variant
+	Cells    []*heatCell // by fault; nil: it has not run
+}
+
+// heatCell is what a cell says of the order, and below that of the lock.
+type heatCell struct {
+	ID          string
+	N           int // of the cell in the page's data
+	Fault       catalog.Fault
+	Class       string
+	Order, Lock string
+	Label       string // for screen readers
+}
+
+// filter shows the cells of one class alone.
+type filter struct {
+	Class, Text string
+	N           int
+}
+
+// signs of the verdicts. Colour says it too, and never alone.
+var signs = map[catalog.Verdict]string{
+	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
+}
+
+const (
+	twoInside  = "⇄"
+	refusedOne = "⊘"
+	unexpected = "≠"
+)
+
+// newHeatMap also has room for strategies and faults that are still to come.
+func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
+	m := heatMap{Faults: slices.Clone(faults)}
+	for _, f := range faultsOf(run.Cells) {
+		if !slices.Contains(m.Faults, f) {
+			m.Faults = append(m.Faults, f)
+		}
+	}
+	for _, name := range strategies {
+		m.Rows = append(m.Rows, heatRow{Strategy: name, Broken: isKnownBroken(name), Cells: make([]*heatCell, len(m.Faults))})
+	}
+	for _, c := range run.Cells {
+		if !slices.Contains(m.Faults, c.Fault) { // of a newer program, or of somebody's own making
+			m.Faults = append(m.Faults, c.Fault)
+		}
+	}
+	for n, c := range run.Cells {
+		i := slices.IndexFunc(m.Rows, func(r heatRow) bool { return r.Strategy == c.Strategy })
+		if i < 0 {
+			i = len(m.Rows)
+			m.Rows = append(m.Rows, heatRow{Strategy: c.Strategy, Broken: isKnownBroken(c.Strategy), Cells: make([]*heatCell, len(m.Faults))})
+		}
+		m.Rows[i].Cells[slices.Index(m.Faults, c.Fault)] = newHeatCell(n, c)
+	}
+	slices.SortStableFunc(m.Rows, func(a, b heatRow) int { return cmp.Compare(ordinal(a.Broken), ordinal(b.Broken)) })
+	count := func(class, text string, is func(experiment.Cell) bool) {
+		f := filter{Class: class, Text: text}
+		for _, c := range run.Cells {
+			if is(c) {
+				f.N++
+			}
+		}
+		if f.N > 0 {
+			m.Filters = append(m.Filters, f)
+		}
+	}
+	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.Safe, catalog.NA} {
+		count(verdictClass(v), signs[v]+" "+string(v), func(c experiment.Cell) bool { return c.Verdict == v })
+	}
+	count("let-in", twoInside+" two inside", func(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No })
+	count("surprise", unexpected+" not as expected", differs)
+	return m
+}
+
+func ordinal(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func isKnownBroken(strategy string) bool {
+	return slices.ContainsFunc(lock.KnownBroken, func(s lock.Strategy) bool { return s.Name == strategy })
+}
+
+func verdictClass(v catalog.Verdict) string {
+	if v == catalog.NA {
+		return "na"
+	}
+	return string(v)
+}
+
+func newHeatCell(n int, c experiment.Cell) *heatCell {
+	h := &heatCell{ID: id(c), N: n, Fault: c.Fault, Order: cmp.Or(signs[c.Verdict], "?"), Class: verdictClass(c.Verdict), Label: name(c) + ": " + sentence(c)}
+	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
+		h.Order += strconv.Itoa(n)
+	} else if n := givenFor(c); n != nil && *n > 0 {
+		h.Order += strconv.Itoa(*n)
+	}
+	if c.Exclusive != nil && *c.Exclusive == experiment.No {
+		h.Class += " let-in"
+		h.Lock = twoInside
+		if n := pointsWith(c, overlapped); n > 0 {
+			h.Lock += strconv.Itoa(n)
+		}
+	}
+	if c.NearMisses != nil && *c.NearMisses > 0 && c.Verdict != catalog.NA {
+		h.Lock += refusedOne
+	}
+	if differs(c) {
+		h.Class += " surprise"
+		h.Lock += unexpected
+	}
+	return h
+}
+
+// id of a cell in the page's address.
+func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
+
+// sentence says what became of a cell, the order's part and the lock's.
+func sentence(c experiment.Cell) string {
+	if c.Verdict == catalog.NA {
+		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
+	}
+	text := string(c.Verdict)
+	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); len(c.Points) > 0 {
+		text += fmt.Sprintf(" at %d of the %s at which the fault struck", n, plural(len(c.Points), "point", "points"))
+	} else if c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil {
+		text += fmt.Sprintf(", %s too many", plural(*c.DoubleGrabs, "grab", "grabs"))
+	}
+	switch {
+	case c.Exclusive != nil && *c.Exclusive == experiment.No && pointsWith(c, overlapped) > 0:
+		text += fmt.Sprintf("; the lock let two holders in at %d", pointsWith(c, overlapped))
+	case c.Exclusive != nil && *c.Exclusive == experiment.No:
+		text += "; the lock let two holders in"
+	case c.Exclusive != nil:
+		text += "; the lock kept holders apart"
+	case locks(c.Strategy):
+		text += "; whether the lock kept holders apart is not known"
+	}
+	if n := c.NearMisses; n != nil && *n > 0 {
+		text += fmt.Sprintf("; %s refused", plural(*n, "write was", "writes were"))
+	}
+	switch {
+	case c.Expected == nil:
+		return text + "; nothing is claimed of it"
+	case differs(c):
+		return text + "; expected was: " + c.Claimed()
+	default:
+		return text + "; as expected"
+	}
+}
+
+// cellData is what a page's script is given of a cell. Words that recur are numbers in
+// tables of runData.
+type cellData struct {
+	ID       string                   `json:"id"`
+	Verdict  catalog.Verdict          `json:"verdict"`
+	Sentence string                   `json:"sentence"`
+	Reason   string                   `json:"reason,omitempty"`
+	Figures  []string                 `json:"figures"` // as runData has their names
+	Facts    []string                 `json:"facts,omitempty"`
+	Checks   []string                 `json:"checks,omitempty"` // of those that were not kept
+	Points   [][]any                  `json:"points,omitempty"` // name, struck, strikes, verdict, double, stuck, overlaps, near misses, failure mode
+	Latency  [2]*load.Latency         `json:"latency"`          // from the schedule, from sending
+	Over     *load.OverTime           `json:"over,omitempty"`
+	Strikes  [][2]*float64            `json:"strikes,omitempty"`
+	Sold     *experiment.SoldOverTime `json:"sold,omitempty"`
+	Mode     string                   `json:"mode,omitempty"`
+	Explains string                   `json:"explains,omitempty"` // what the drawing is of, or why there is none
+	Drawing  *diagram.Diagram         `json:"drawing,omitempty"`
+	Command  string                   `json:"command"`
+	expected bool
+}
+
+// runData is what a run's page shows of its cells.
+type runData struct {
+	Cells   []cellData          `json:"cells"`
+	Figures []string            `json:"figures"`
+	Words   []string            `json:"words"` // names of points, verdicts
+	Modes   map[string][]string `json:"modes"` // name, steps, cure, who has it, shown by, source
+	LeftOut []string            `json:"left_out,omitempty"`
+
+	numbers map[string]int // of Words
+}
+
+// figureColumns are those of a cell's figures: all that is shown of any cell in a table.
+var figureColumns = slices.Concat(
+	slices.DeleteFunc(slices.Clone(detailColumns), isWords),
+	slices.DeleteFunc(slices.Clone(loadColumns), func(c column) bool {
+		return isWords(c) || slices.ContainsFunc(detailColumns, func(d column) bool { return d.Group == c.Group && d.Name == c.Name })
+	}),
+)
+
+func isWords(c column) bool { return c.Left }
+
+func newRunData(run *experiment.Run) *runData {
+	d := &runData{numbers: map[string]int{}, Modes: map[string][]string{}, Cells: []cellData{}, Words: []string{}}
+	for _, c := range figureColumns {
+		d.Figures = append(d.Figures, strings.TrimSpace(c.Group+" "+c.Name))
+	}
+	for _, c := range run.Cells {
+		d.Cells = append(d.Cells, d.cell(run, c))
+	}
+	return d
+}
+
+func (d *runData) word(text string) int {
+	n, known := d.numbers[text]
+	if !known {
+		n = len(d.Words)
+		d.numbers[text] = n
+		d.Words = append(d.Words, text)
+	}
+	return n
+}
+
+func (d *runData) mode(id string) {
+	if m, ok := catalog.FindMode(id); ok {
+		d.Modes[m.ID] = []string{m.Name, m.Steps, m.Cure, m.In, m.ShownBy, m.Source}
+	}
+}
+
+func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
+	data := cellData{
+		ID: id(c), Verdict: c.Verdict, Sentence: capital(sentence(c)) + ".", Reason: c.Reason, Latency: [2]*load.Latency{c.Latency, c.LatencySent},
+		Over: c.OverTime, Command: command(run, c), expected: !differs(c), Mode: mode(c),
+	}
+	if c.Sale != nil {
+		data.Sold = c.Sale.OverTime
+	}
+	for _, col := range figureColumns {
+		data.Figures = append(data.Figures, col.value(c))
+	}
+	if m := moral(c, run.Config.Instances); m != "" {
+		data.Facts = append(data.Facts, capital(m))
+	}
+	if len(c.Errors) > 0 {
+		data.Facts = append(data.Facts, "Errors: "+counts(c.Errors)+".")
+	}
+	for _, k := range c.Checks {
+		if k.Result == check.Fail {
+			data.Checks = append(data.Checks, k.Property+": "+k.Why)
+		}
+	}
+	for _, s := range c.Strikes {
+		data.Strikes = append(data.Strikes, [2]*float64{&s.FromMS, s.ToMS})
+	}
+	for _, p := range c.Points {
+		d.mode(p.FailureMode)
+		data.Points = append(data.Points, []any{
+			d.word(p.Point), p.Struck, p.Strikes, d.word(string(p.Verdict)), p.DoubleGrabs, p.StuckOrders, p.Overlaps, p.NearMisses, p.FailureMode,
+		})
+	}
+	d.mode(data.Mode)
+	switch t := c.Timeline; {
+	case t == nil && c.Verdict == catalog.NA:
+		data.Explains = "It was not run."
+	case t == nil && (c.Verdict == catalog.Unsafe || c.Verdict == catalog.Stuck):
+		data.Explains = "There is no drawing: nothing was recorded of what the instances did."
+	case t == nil:
+		data.Explains = "There is no drawing: no order went wrong."
+	default:
+		data.Explains = fmt.Sprintf("Order %d, on which %s was broken.", t.Order, t.Property)
+		known, err := lock.Find(c.Strategy)
+		if err != nil {
+			known.Excludes = catalog.NoExclusion
+		}
+		if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
+			data.Drawing = &drawn
+		} else { // of an older run the steps are there, and no more
+			data.Explains += " Its events were not kept, so that its steps are in the table alone."
+			drawn := diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps})
+			data.Drawing = &drawn
+		}
+	}
+	return data
+}
+
+// plain is what a shell takes as it is.
+var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
+
+// command is what runs a cell again.
+func command(run *experiment.Run, c experiment.Cell) string {
+	words := []string{"loadgen", "run"}
+	for _, arg := range run.Config.Args {
+		if !slices.ContainsFunc([]string{"-strategies=", "-faults=", "-only="}, func(flag string) bool { return strings.HasPrefix(arg, flag) }) {
+			words = append(words, arg)
+		}
+	}
+	if c.Strategy != experiment.Foreign {
+		words = append(words, "-strategies="+c.Strategy)
+	}
+	words = append(words, "-faults="+string(c.Fault))
+	for i, w := range words {
+		if !plain.MatchString(w) {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// mostBytes is how large a page may be.
+const mostBytes = 3_000_000
+
+// leaveOut is what can be left out of a page that would be too large, what costs the
+// reader least first.
+var leaveOut = []struct {
+	what string
+	of   func(*cellData) bool // leaves it out, and says whether there was any
+}{
+	{"the latency over time of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && drop(&c.Over) }},
+	{"the points of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && dropAll(&c.Points) }},
+	{"the drawings of cells that are as expected", func(c *cellData) bool { return c.expected && drop(&c.Drawing) }},
+	{"the latency over time", func(c *cellData) bool { return drop(&c.Over) }},
+	{"the units sold over time", func(c *cellData) bool { return drop(&c.Sold) }},
+	{"the points", func(c *cellData) bool { return dropAll(&c.Points) }},
+	{"the drawings", func(c *cellData) bool { return drop(&c.Drawing) }},
+	{"what the checks say", func(c *cellData) bool { return dropAll(&c.Checks) }},
+}
+
+func drop[T any](x **T) bool {
+	had := *x != nil
+	*x = nil
+	return had
+}
+
+func dropAll[T any](x *[]T) bool {
+	had := len(*x) > 0
+	*x = nil
+	return had
+}
+
+// encode writes the data as JSON of at most so many bytes, and says in it what was left
+// out of how many cells.
+func (d *runData) encode(most int) (template.JS, error) {
+	text, err := encodeData(d)
+	for _, l := range leaveOut {
+		if err != nil || len(text) <= most {
+			break
+		}
+		n := 0
+		for i := range d.Cells {
+			if l.of(&d.Cells[i]) {
+				n++
+			}
+		}
+		if n > 0 {
+			d.LeftOut = append(d.LeftOut, fmt.Sprintf("%s (%s): run.json has them", l.what, plural(n, "cell", "cells")))
+			text, err = encodeData(d)
+		}
+	}
+	return text, err
+}
+
+// runPage is the page of a run.
+func runPage(run *experiment.Run) (pageOf, error) {
+	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
+	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
+	calm, _ := split(run)
+	if len(run.Cells) > 0 {
+		d.add(section{Title: "What the signs say", Lines: signLegend(run)})
+	}
+	if isMatrix(run) {
+		d.add(modesSeen(run))
+	}
+	if len(calm) > 0 {
+		d.add(section{Title: "Under no fault", Table: tableOf(columnsOf(run, calm), calm)}, section{Lines: legend(run, calm)})
+	}
+	d.add(section{Lines: morals(run, calm)})
+	p.document = d
+	var rest bytes.Buffer
+	err := p.write(&rest)
+	if err == nil {
+		p.Data, err = newRunData(run).encode(mostBytes - rest.Len())
+	}
+	return p, err
+}
+
+// signLegend explains the signs of the heat map.
+func signLegend(run *experiment.Run) []string {
+	lines := []string{
+		"the first line of a cell is what became of the orders: ✓ safe; ✗ unsafe, and at how many points of a grab or how many grabs too many; ∞ stuck: an order that nobody can grab any more; ? unknown; – the fault touches nothing that the strategy uses",
+		"the second is what became of the lock: ⇄ it let two holders in at once, and at how many points; ⊘ a stale or second write was refused; ≠ not as expected",
+	}
+	if momentary(run.Cells) {
+		lines = append(lines, momentLegend)
+	}
+	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Expected == nil && c.Verdict != catalog.NA }) {
+		lines = append(lines, "of some cells nothing is claimed: the flags change what the registry speaks of, or chance decides")
+	}
+	return lines
+}

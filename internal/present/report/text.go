@@ -1,0 +1,198 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"grablab/internal/measure/experiment"
+)
+
+// Text renders the run for a terminal: what it ran on, a table, why the
+// verdicts are what they are, and what that means. Of a run with many cells it
+// shows in detail those that are not as expected.
+func Text(w io.Writer, run *experiment.Run) error {
+	return compose(run, false).text(w)
+}
+
+func (d document) text(w io.Writer) error {
+	var b strings.Builder
+	for _, line := range d.Head {
+		fmt.Fprintln(&b, line)
+	}
+	for _, s := range d.Sections {
+		fmt.Fprintln(&b)
+		if s.Title != "" {
+			fmt.Fprintln(&b, s.Title)
+		}
+		for _, line := range s.Lines {
+			fmt.Fprintln(&b, line)
+		}
+		s.Table.text(&b, 1)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// widest is for how many columns of characters a stacked table may be made: a wide
+// terminal.
+const widest = 200
+
+// text prints the table with its columns aligned, gap blanks apart, under the
+// headings of their groups. A stacked one that is too wide goes on below itself.
+func (t table) text(b *strings.Builder, gap int) {
+	if len(t.Rows) == 0 {
+		return
+	}
+	for i, part := range t.parts(gap) {
+		if i > 0 {
+			fmt.Fprintln(b)
+		}
+		part.print(b, gap)
+	}
+}
+
+// parts are the table as it fits, each with the first column.
+func (t table) parts(gap int) []table {
+	if !t.stacked {
+		return []table{t}
+	}
+	var parts []table
+	widths := t.widths()
+	for from := 1; from < len(widths); {
+		to, total := from+1, widths[0]+gap+widths[from]
+		for to < len(widths) && total+gap+widths[to] <= widest {
+			total += gap + widths[to]
+			to++
+		}
+		part := table{stacked: true, Headings: slices.Concat(t.Headings[:1], t.Headings[from:to])}
+		for _, row := range t.Rows {
+			part.Rows = append(part.Rows, slices.Concat(row[:1], row[from:to]))
+		}
+		parts, from = append(parts, part), to
+	}
+	return parts
+}
+
+// widths are those of the columns, without regard to the headings of groups.
+func (t table) widths() []int {
+	widths := make([]int, len(t.Headings))
+	for j, h := range t.Headings {
+		widths[j] = h.least
+		for _, row := range append([][]field{t.head()}, t.Rows...) {
+			if row[j].runsOn {
+				continue
+			}
+			for line := range strings.SplitSeq(row[j].Text, "\n") {
+				widths[j] = max(widths[j], width(line))
+			}
+		}
+	}
+	return widths
+}
+
+func (t table) print(b *strings.Builder, gap int) {
+	widths := t.widths()
+	if line := strings.TrimRight(t.groupLine(widths, gap), " "); line != "" {
+		fmt.Fprintln(b, line)
+	}
+	for _, row := range append([][]field{t.head()}, t.Rows...) {
+		t.textRow(b, row, widths, gap)
+	}
+}
+
+func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
+	height := 1
+	lines := make([][]string, len(row))
+	for j, f := range row {
+		lines[j] = strings.Split(f.Text, "\n")
+		height = max(height, len(lines[j]))
+	}
+	for k := range height {
+		line, from := "", 0
+		for j := range row {
+			if k < len(lines[j]) && lines[j][k] != "" {
+				start := from
+				if !t.Headings[j].Left {
+					start += widths[j] - width(lines[j][k])
+				}
+				line = pad(line, start) + lines[j][k]
+			}
+			from += widths[j] + gap
+		}
+		fmt.Fprintln(b, strings.TrimRight(line, " "))
+	}
+}
+
+// head is the names of the columns. A name of several lines stands at the bottom.
+func (t table) head() []field {
+	head := make([]field, len(t.Headings))
+	height := 0
+	for j, h := range t.Headings {
+		head[j].Text = h.Name
+		if t.stacked {
+			head[j].Text = strings.ReplaceAll(h.Name, "-", "\n")
+		}
+		height = max(height, strings.Count(head[j].Text, "\n"))
+	}
+	for j := range head {
+		head[j].Text = strings.Repeat("\n", height-strings.Count(head[j].Text, "\n")) + head[j].Text
+	}
+	return head
+}
+
+// groupLine has the headings of the groups. One that is longer than its columns
+// widens the first of them.
+func (t table) groupLine(widths []int, gap int) string {
+	line, from := "", 0
+	for _, g := range t.Groups() {
+		span := -gap
+		for _, w := range widths[from : from+g.Span] {
+			span += w + gap
+		}
+		text := g.Text
+		if extra := width(text) - span; extra > 0 {
+			widths[from] += extra
+			span += extra
+		}
+		fill := " "
+		if span >= width(text)+4 && text != "" {
+			fill, text = "-", " "+text+" "
+		}
+		rest := span - width(text)
+		line += strings.Repeat(fill, rest/2) + text + strings.Repeat(fill, rest-rest/2) + strings.Repeat(" ", gap)
+		from += g.Span
+	}
+	return line
+}
+
+// pad fills text up with blanks behind it.
+func pad(text string, to int) string {
+	return text + strings.Repeat(" ", max(0, to-width(text)))
+}
+
+func width(s string) int { return utf8.RuneCountInString(s) }
+
+// wrap breaks text into lines of at most most columns, at blanks where it can.
+// Text without anything in it is one empty line.
+func wrap(text string, most int) string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case width(line)+1+width(word) <= most:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+		for width(line) > most {
+			runes := []rune(line)
+			lines, line = append(lines, string(runes[:most])), string(runes[most:])
+		}
+	}
+	return strings.Join(append(lines, line), "\n")
+}

@@ -1,0 +1,311 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/stat"
+)
+
+// head says what was run, and on what.
+func head(run *experiment.Run) []string {
+	e, c := run.Environment, run.Config
+	lines := []string{
+		fmt.Sprintf("run %s, seed %d, %s", run.ID, c.Seed, seconds(run.DurationS)),
+		fmt.Sprintf("on %s: %s; %s %s/%s, %d CPUs; vegeta %s; commit %s", e.Stack, servers(e), e.Go, e.OS, e.Arch, e.CPUs, e.Vegeta, e.Commit),
+		loadLine(run),
+	}
+	if !run.Complete {
+		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, or still under way; %s here", plural(len(run.Cells), "cell is", "cells are")))
+	}
+	return append(lines, catalog.Footnote)
+}
+
+func servers(e experiment.Environment) string {
+	all := slices.DeleteFunc([]string{e.Redis, e.Database, e.ZooKeeper, e.Etcd}, func(s string) bool { return s == "" })
+	return cmp.Or(strings.Join(all, ", "), "servers unknown")
+}
+
+func loadLine(run *experiment.Run) string {
+	c := run.Config
+	orders := plural(c.Orders, "order", "orders")
+	if c.Stock > 1 {
+		orders += fmt.Sprintf(" of %d units", c.Stock)
+	}
+	what := orders + " x " + plural(c.Drivers, "driver", "drivers")
+	switch {
+	case isPeak(run):
+		what = plural(c.Drivers, "driver", "drivers") + " an order at rising rates"
+	case c.Together:
+		what += " at " + rate(c.Rate) + "/s, the drivers of an order at once"
+	case c.Rate > 0:
+		what += " at " + rate(c.Rate) + "/s"
+	default:
+		what += " all at once"
+	}
+	line := fmt.Sprintf("%s: %s over %s", c.Scenario, what, plural(c.Instances, "instance", "instances"))
+	if c.Repeat > 1 {
+		line += fmt.Sprintf(", %d times where there is no fault", c.Repeat)
+	}
+	if len(run.Cells) == 0 {
+		return line
+	}
+	first := run.Cells[0] // the flags are the same for all
+	if first.WorkMS == nil {
+		return line + "; how the targets are set up is unknown"
+	}
+	return fmt.Sprintf("%s; work %s, TTL %s, wait %s, on-lost %s", line,
+		ofMillis(*first.WorkMS), ofMillis(*first.TTLMS), ofMillis(*first.WaitMS), first.OnLost)
+}
+
+// limits says of each search for the highest rate what limited it.
+func limits(run *experiment.Run) []string {
+	if !isPeak(run) {
+		return nil
+	}
+	lines := []string{"limited by: what kept it from more; the lock if the same grab without one holds a rate at which it failed, the load generator if requests were sent too late or the bare endpoint does no better, else the instances, with their database"}
+	var said sayings
+	for _, c := range withBare(run) {
+		if c.Peak != nil && c.Peak.LimitReason != "" {
+			said.add(c.Strategy, strings.TrimPrefix(c.Peak.LimitedBy+": "+c.Peak.LimitReason, ": "))
+		}
+	}
+	return append(lines, said.lines(": ")...)
+}
+
+// costLegend says what the costs of repeated cells are.
+func costLegend(cells []experiment.Cell) []string {
+	if len(cells) == 0 {
+		return nil
+	}
+	lines := []string{"medians over the runs of a cell, interleaved over the strategies, with their 95 % intervals; ms: latency, from the schedule and from sending; done: answers"}
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return len(c.Repetitions) < stat.Enough }) {
+		lines = append(lines, fmt.Sprintf("with fewer than %d runs, the range of all of them stands in place of the interval", stat.Enough))
+	}
+	return lines
+}
+
+// legend explains the marks that occur in the table of these cells.
+func legend(run *experiment.Run, cells []experiment.Cell) []string {
+	var lines []string
+	switch {
+	case answersAlone(cells):
+		lines = append(lines, "answers: what clients were told, and stuck by probes")
+	case len(cells) > 0:
+		lines = append(lines, "ledger: rows in the database; answers: what clients were told")
+	}
+	if !isPeak(run) && len(repeated(cells)) == 0 && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Latency != nil }) {
+		lines = append(lines, "latency, rate and commands of one run are no cost: they are in run.json; with -repeat 6 or more their medians are shown, with intervals")
+	}
+	if r := run.Config.Rules; r != nil && len(cells) > 0 {
+		lines = append(lines, fmt.Sprintf("told apart by the answer: grabbed %s; taken %s, another driver has the order for good; busy %s, the lock was not obtained and the order may be open",
+			orNone(r.Grabbed), orNone(r.Taken), orNone(r.Busy)))
+	}
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {
+		lines = append(lines, asExpected+" as expected of the strategy, "+notExpected+" not")
+	}
+	lines = append(lines, lockLegend(cells)...)
+	if !isPeak(run) && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {
+		lines = append(lines, notHeld+" the load could not be held: counted from the schedule, the p99 is more than a tenth higher")
+	}
+	var said sayings
+	for _, c := range cells {
+		switch {
+		case !countedFromAnswers(c):
+		case c.PhantomGrabs != nil: // what was promised was compared with it
+			said.add(name(c), "double-grabs are counted from the answers: the ledger names fewer winners than were told")
+		default:
+			said.add(name(c), "double-grabs are counted from the answers: there was no ledger to read")
+		}
+	}
+	lines = append(lines, said.lines(": ")...)
+	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
+		lines = append(lines, atLeast+" or more: some answers may hide a grab")
+	}
+	return lines
+}
+
+func orNone(rule string) string { return cmp.Or(rule, "by none") }
+
+// notes says of each cell why its verdict is what it is, and what else the
+// table has no column for.
+func notes(cells []experiment.Cell) []string {
+	var said sayings
+	for _, c := range cells {
+		if f := facts(c); len(f) > 0 {
+			said.add(name(c), fmt.Sprintf("%s: %s", c.Verdict, strings.Join(f, "; ")))
+		}
+	}
+	return said.lines(" ")
+}
+
+func facts(c experiment.Cell) []string {
+	var facts []string
+	if c.Reason != "" {
+		facts = append(facts, c.Reason)
+	}
+	for _, f := range []struct {
+		n         *int
+		one, many string
+	}{
+		{c.Overlaps, "overlap of holders", "overlaps of holders"},
+		{c.PhantomGrabs, "phantom grab", "phantom grabs"},
+		{c.UnacknowledgedGrabs, "unacknowledged grab", "unacknowledged grabs"},
+		{c.NearMisses, "near miss", "near misses"},
+	} {
+		if f.n != nil && *f.n > 0 {
+			facts = append(facts, plural(*f.n, f.one, f.many))
+		}
+	}
+	facts = append(facts, otherFailures(c)...)
+	if len(c.Errors) > 0 {
+		facts = append(facts, "errors: "+counts(c.Errors))
+	}
+	return facts
+}
+
+// sayings are what is said of several cells. Those of which the same is said
+// are named together.
+type sayings struct {
+	order []string
+	names map[string][]string
+}
+
+func (s *sayings) add(name, text string) {
+	if s.names == nil {
+		s.names = map[string][]string{}
+	}
+	if s.names[text] == nil {
+		s.order = append(s.order, text)
+	}
+	s.names[text] = append(s.names[text], name)
+}
+
+func (s *sayings) lines(between string) []string {
+	lines := make([]string, len(s.order))
+	for i, text := range s.order {
+		lines[i] = and(s.names[text]) + between + text
+	}
+	return lines
+}
+
+// morals say in plain words what the figures show.
+func morals(run *experiment.Run, cells []experiment.Cell) []string {
+	var said sayings
+	for _, c := range cells {
+		if m := moral(c, run.Config.Instances); m != "" {
+			said.add(name(c), m)
+		}
+	}
+	return said.lines(": ")
+}
+
+// moral of one cell; "" where none can be drawn.
+func moral(c experiment.Cell, instances int) string {
+	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
+		return ""
+	}
+	if c.Sale != nil {
+		return saleMoral(c)
+	}
+	switch {
+	case instances == 2 && c.Requests > 2*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.Orders > 0:
+		return each(c.Orders) + " won by exactly 2 drivers, one for each instance, as if the lock reached no further than its own process."
+	case *c.DoubleGrabs > 0:
+		cause := ": one driver reads that an order is free, and another does before the first has written."
+		if c.Strategy == experiment.Foreign { // what it does is not known
+			cause = "."
+		}
+		return fmt.Sprintf("%s grabbed more than once, %s too many%s",
+			ofAll(*c.OrdersDoubleGrabbed, c.Orders), plural(*c.DoubleGrabs, "grab", "grabs"), cause)
+	case c.Verdict == catalog.Stuck && c.StuckOrders != nil:
+		return fmt.Sprintf("no order was grabbed twice, but %s left that no driver can grab any more.", ofAll(*c.StuckOrders, c.Orders))
+	case c.Verdict != catalog.Safe:
+		return ""
+	case *c.OrdersGrabbed == c.Orders:
+		return fmt.Sprintf("%s grabbed exactly once.", each(c.Orders))
+	default:
+		return fmt.Sprintf("no order was grabbed twice; %s grabbed under this load.", ofAll(*c.OrdersGrabbed, c.Orders))
+	}
+}
+
+// saleMoral is that of a cell whose orders have several units.
+func saleMoral(c experiment.Cell) string {
+	units := c.Orders * c.Sale.Stock
+	lost := ""
+	if n := c.Sale.LostUpdates; n != nil && *n > 0 {
+		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote it less one.", plural(*n, "sale", "sales"))
+	}
+	switch {
+	case *c.DoubleGrabs > 0:
+		return fmt.Sprintf("%s of %s sold, %d too many.%s", plural(*c.Grabs, "unit", "units"), plural(units, "was", "were"), *c.DoubleGrabs, lost)
+	case c.Sale.Undersold != nil && *c.Sale.Undersold > 0:
+		return fmt.Sprintf("%d of %s left, and drivers were refused.", *c.Sale.Undersold, plural(units, "unit was", "units were"))
+	case c.Verdict != catalog.Safe:
+		return ""
+	default:
+		return fmt.Sprintf("exactly %s sold.", plural(units, "unit was", "units were"))
+	}
+}
+
+func each(orders int) string {
+	if orders == 1 {
+		return "the order was"
+	}
+	return fmt.Sprintf("each of the %d orders was", orders)
+}
+
+func ofAll(n, orders int) string {
+	verb := "were"
+	if n == 1 {
+		verb = "was"
+	}
+	return fmt.Sprintf("%d of %s %s", n, plural(orders, "order", "orders"), verb)
+}
+
+// name of a cell: its strategy, and its fault where there was one.
+func name(c experiment.Cell) string {
+	if c.Fault == catalog.NoFault {
+		return c.Strategy
+	}
+	return c.Strategy + "/" + string(c.Fault)
+}
+
+// counts lists counts, the largest first.
+func counts(of map[string]int) string {
+	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
+	})
+	for i, k := range kinds {
+		kinds[i] = fmt.Sprintf("%s %d", k, of[k])
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// and joins words as a sentence does.
+func and(words []string) string {
+	last := len(words) - 1
+	if last <= 0 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
+
+func ofMillis(ms float64) string {
+	return time.Duration(ms * float64(time.Millisecond)).String()
+}

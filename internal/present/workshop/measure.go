@@ -1,0 +1,251 @@
+package workshop
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/measure/experiment"
+)
+
+// errMeasure says that a command has not come to what an exercise looks at.
+var errMeasure = errors.New("workshop: not measured")
+
+// all takes the facts of several.
+func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
+	return func(o Outcome, f Facts) error {
+		var err error
+		for _, m := range measures {
+			err = errors.Join(err, m(o, f))
+		}
+		return err
+	}
+}
+
+// cell takes the figures of one cell of a run.
+func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
+	return func(o Outcome, f Facts) error {
+		if o.Run == nil {
+			return fmt.Errorf("%w: no run", errMeasure)
+		}
+		i := slices.IndexFunc(o.Run.Cells, func(c experiment.Cell) bool { return c.Strategy == strategy && string(c.Fault) == fault })
+		if i < 0 {
+			return fmt.Errorf("%w: the run has no cell %s/%s", errMeasure, strategy, fault)
+		}
+		noteCell(prefix, o.Run.Cells[i], f)
+		return nil
+	}
+}
+
+func noteCell(prefix string, c experiment.Cell, f Facts) {
+	set := func(name, value string) { f[prefix+"."+name] = value }
+	set("verdict", string(c.Verdict))
+	noteFigure(set, "grabs", c.Grabs)
+	noteFigure(set, "double", c.DoubleGrabs)
+	noteFigure(set, "stuck", c.StuckOrders)
+	noteFigure(set, "overlaps", c.Overlaps)
+	noteFigure(set, "near_misses", c.NearMisses)
+	noteFigure(set, "struck", c.Struck)
+	if c.RedisCommandsPerRequest != nil {
+		set("commands", strconv.FormatFloat(*c.RedisCommandsPerRequest, 'f', 2, 64))
+	}
+	if c.LatencySent != nil {
+		set("waited", strconv.FormatFloat(c.LatencySent.Max, 'f', 0, 64))
+	}
+	var unsafe []string
+	for _, p := range c.Points {
+		if p.Verdict == catalog.Unsafe {
+			unsafe = append(unsafe, p.Point)
+		}
+	}
+	set("unsafe", strings.Join(unsafe, "; "))
+}
+
+func noteFigure(set func(name, value string), name string, n *int) {
+	if n != nil {
+		set(name, strconv.Itoa(*n))
+	}
+}
+
+// threeCells takes the verdicts of exercise 9.
+func threeCells(fault string) func(Outcome, Facts) error {
+	var each []func(Outcome, Facts) error
+	for _, strategy := range nineStrategies {
+		each = append(each, cell(fault+"."+strategy, strategy, fault))
+	}
+	return all(each...)
+}
+
+var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
+
+// explored is what became of a strategy, and its first failure, if it has one.
+func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
+	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
+	if i < 0 {
+		return r, nil, fmt.Errorf("%w: %s was not explored", errMeasure, cmp.Or(strategy, "nothing"))
+	}
+	r = o.Explored[i]
+	if len(r.Failures) > 0 {
+		first = &r.Failures[0]
+	}
+	return r, first, nil
+}
+
+// search takes what a search, or a replay, has found of one strategy.
+func search(prefix, strategy string) func(Outcome, Facts) error {
+	return func(o Outcome, f Facts) error {
+		r, first, err := explored(o, strategy)
+		if err != nil {
+			return err
+		}
+		set := func(name, value string) { f[prefix+"."+name] = value }
+		set("verdict", string(r.Verdict))
+		set("complete", strconv.FormatBool(r.Complete))
+		set("breaks", strconv.Itoa(len(r.Failures)))
+		if first == nil {
+			return nil
+		}
+		set("steps", strconv.Itoa(len(first.Schedule.Steps)))
+		set("mode", first.Mode)
+		set("schedule", first.Schedule.String())
+		set("file", filepath.Join(f["dir"], r.Strategy+"-"+first.Property+".txt"))
+		for i, s := range first.Schedule.Steps {
+			switch {
+			case s.Kind == schedule.Paused:
+				set("paused", strconv.Itoa(i+1))
+			case s.Kind == schedule.Call && s.Phase == "release":
+				set("released", strconv.Itoa(i+1))
+			}
+		}
+		return nil
+	}
+}
+
+// rows takes what a replay has left in the ledger, and in how many of its moments two
+// believed to hold the lock.
+func rows(prefix string) func(Outcome, Facts) error {
+	return func(o Outcome, f Facts) error {
+		r, _, err := explored(o, "")
+		if err != nil {
+			return err
+		}
+		if len(r.Moments) == 0 {
+			return fmt.Errorf("%w: no step was made", errMeasure)
+		}
+		n, overlaps := 0, 0
+		for _, m := range r.Moments {
+			if len(m.Believes) > 1 {
+				overlaps++
+			}
+		}
+		for _, s := range r.Moments[len(r.Moments)-1].Store {
+			if winners, ok := strings.CutPrefix(s, "db: won by "); ok {
+				n = len(strings.Split(winners, " and by "))
+			}
+		}
+		f[prefix+".rows"], f[prefix+".double"], f[prefix+".overlaps"] = strconv.Itoa(n), strconv.Itoa(max(0, n-1)), strconv.Itoa(overlaps)
+		return nil
+	}
+}
+
+// forced takes what a schedule has left in a real ledger.
+func forced(prefix string) func(Outcome, Facts) error {
+	return func(o Outcome, f Facts) error {
+		if o.Forced == nil {
+			return fmt.Errorf("%w: no schedule was forced", errMeasure)
+		}
+		f[prefix+".rows"] = strconv.Itoa(o.Forced.Grabs)
+		return nil
+	}
+}
+
+// expiry takes for how many ms the lock lives that a dead driver has left.
+func expiry(prefix string) func(Outcome, Facts) error {
+	return func(o Outcome, f Facts) error {
+		r, _, err := explored(o, "")
+		if err != nil {
+			return err
+		}
+		for _, m := range r.Moments {
+			for _, s := range m.Store {
+				if _, until, ok := strings.Cut(s, " until "); ok {
+					d, err := time.ParseDuration(until)
+					f[prefix+".waited"] = strconv.FormatInt(d.Milliseconds(), 10)
+					return err
+				}
+			}
+		}
+		return fmt.Errorf("%w: no lock expires in it", errMeasure)
+	}
+}
+
+// scripts takes what an instance said when Redis had forgotten its scripts.
+func scripts(prefix string) func(Outcome, Facts) error {
+	return func(o Outcome, f Facts) error {
+		if o.Scripts == nil || !o.Scripts.Locked {
+			return fmt.Errorf("%w: nothing was locked", errMeasure)
+		}
+		f[prefix+".noscript"], _, _ = strings.Cut(o.Scripts.NoScript, " ")
+		f[prefix+".released"] = strconv.Itoa(o.Scripts.Released)
+		return nil
+	}
+}
+
+// replayed takes what became of a schedule that was handed in.
+func replayed(o Outcome, f Facts) error {
+	r, first, err := explored(o, "")
+	if err != nil {
+		return err
+	}
+	f["handed.breaks"], f["handed.skipped"], f["handed.refused"], f["handed.key"] = "", "", "", ""
+	if first != nil {
+		f["handed.breaks"] = first.Property
+	}
+	for _, m := range r.Moments {
+		switch {
+		case m.Skipped && f["handed.skipped"] == "":
+			f["handed.skipped"] = m.Step.String()
+		case m.Step.Kind == schedule.Dies:
+			f["handed.key"] = strconv.FormatBool(slices.ContainsFunc(m.Store, func(s string) bool { return strings.HasPrefix(s, "redis: grab:") }))
+		}
+		if strings.Contains(m.Did, "refused, stale") {
+			f["handed.refused"] = m.Step.Actor
+		}
+	}
+	return nil
+}
+
+// own takes which properties a lock of one's own breaks: with faults, and without.
+func own(o Outcome, f Facts) error {
+	r, first, err := explored(o, "")
+	if err != nil {
+		return err
+	}
+	var faultless, faulted []string
+	for _, failure := range r.Failures {
+		broken := &faulted
+		if failure.Kind == "" {
+			broken = &faultless
+		}
+		if !slices.Contains(*broken, failure.Property) {
+			*broken = append(*broken, failure.Property)
+		}
+	}
+	f["own.complete"] = strconv.FormatBool(r.Complete)
+	f["own.reason"] = r.Reason
+	f["own.faultless"], f["own.faulted"] = strings.Join(faultless, " "), strings.Join(faulted, " ")
+	f["own.mode"], f["own.steps"], f["own.property"] = "", "", ""
+	if first != nil {
+		f["own.mode"], f["own.steps"], f["own.property"] = cmp.Or(first.Mode, "-"), strconv.Itoa(len(first.Schedule.Steps)), first.Property
+	}
+	f["own.excludes"] = string(o.Excludes)
+	return nil
+}

@@ -1,0 +1,253 @@
+package workshop
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+)
+
+// paged is a session of a page, whose commands come to nothing unless do says to what.
+func paged(t *testing.T, lang string, do Do) *Session {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
+	p, err := ReadProgress(filepath.Join(dir, "workshop.json"), 7, write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if do == nil {
+		do = func(context.Context, []string, io.Writer) (Outcome, error) {
+			t.Error("a command is run")
+			return Outcome{}, nil
+		}
+	}
+	return &Session{Texts: loaded(t, lang), Progress: p, Dir: dir, Do: do, Out: io.Discard, Program: "loadgen", Signals: true}
+}
+
+func viewed(t *testing.T, s *Session, e Exercise) (v View, text string) {
+	t.Helper()
+	v, err := s.View(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(b), "null") {
+		t.Errorf("%d: a list is missing: %s", e.Number, b)
+	}
+	return v, string(b)
+}
+
+// A view has nothing of what comes later: not why a prediction is right before the run,
+// no moral before the last right answer, and no hint that was not asked for.
+func TestViewGivesNothingAway(t *testing.T) {
+	for _, lang := range Languages {
+		s := paged(t, lang, nil)
+		for _, e := range Exercises {
+			inner := func(parts ...string) (all []string) {
+				for _, p := range parts {
+					text, err := json.Marshal(slots.Split(s.Texts.Say(key(e, p), nil), 2)[0])
+					if err != nil {
+						t.Fatal(err)
+					}
+					if t := strings.Trim(string(text), `"`); len(t) > 6 {
+						all = append(all, t)
+					}
+				}
+				return all
+			}
+			later := inner("look", "q1.ask", "why."+e.Right, "moral", "hint1")
+			has := func(text string, parts []string, want bool) {
+				t.Helper()
+				for _, p := range parts {
+					if strings.Contains(text, p) != want {
+						t.Errorf("%s %d: %q in its view: %v, want %v", lang, e.Number, p, !want, want)
+					}
+				}
+			}
+			v, text := viewed(t, s, e)
+			has(text, later, false)
+			if len(v.Options) != len(e.Options) || len(v.Commands) != len(e.Show) || v.Predicted != "" || v.Of != e.Points() {
+				t.Errorf("%s %d: %+v", lang, e.Number, v)
+			}
+			if err := s.Run(t.Context(), e); !errors.Is(err, ErrEarly) {
+				t.Errorf("%d runs before it is predicted: %v", e.Number, err)
+			}
+			if err := s.Predict(e, "b"); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Answer(t.Context(), e, make([][]string, len(e.Questions))); !errors.Is(err, ErrEarly) {
+				t.Errorf("%d is answered before it has run: %v", e.Number, err)
+			}
+			v, text = viewed(t, s, e)
+			has(text, later, false)
+			if v.Predicted != "b" || v.State != "begun" || v.Points != 0 {
+				t.Errorf("%s %d: predicted %q, %s, %d points", lang, e.Number, v.Predicted, v.State, v.Points)
+			}
+			state := s.Progress.of(e)
+			state.Ran = true
+			v, text = viewed(t, s, e)
+			has(text, inner("look", "q1.ask", "why."+state.Predicted), true)
+			has(text, inner("moral", "hint1"), false)
+			if !v.More || len(v.Hints) != 0 {
+				t.Errorf("%d: hints %q, more: %v", e.Number, v.Hints, v.More)
+			}
+			if err := s.Hint(e); err != nil {
+				t.Fatal(err)
+			}
+			_, text = viewed(t, s, e)
+			has(text, inner("hint1"), true)
+			for i := range state.Answers {
+				state.Answers[i] = Answer{Right: true, Best: e.Questions[i].Points, Last: &Mark{e.Questions[i].Points, right}}
+			}
+			v, text = viewed(t, s, e)
+			has(text, inner("moral", "q1.right"), true)
+			if v.State != "done" || v.More || !v.Questions[0].Right {
+				t.Errorf("%d: %+v", e.Number, v)
+			}
+		}
+	}
+}
+
+// Every word that a page offers as an answer is one.
+func TestChoicesAreAnswers(t *testing.T) {
+	for _, e := range Exercises {
+		for i, q := range e.Questions {
+			for _, choice := range q.Choices {
+				words := make([]string, q.Words())
+				for k := range words {
+					words[k] = choice
+				}
+				if _, err := q.Judge(words, measured); err != nil {
+					t.Errorf("%d.q%d: %q: %v", e.Number, i+1, choice, err)
+				}
+			}
+		}
+	}
+}
+
+// What was said to an answer is in the view again, in another language, too, and after the
+// progress was read anew.
+func TestViewAfterAnAnswer(t *testing.T) {
+	s := paged(t, "en", nil)
+	e, _ := Find(5)
+	if err := s.Predict(e, "a"); err != nil {
+		t.Fatal(err)
+	}
+	state := s.Progress.of(e)
+	state.Ran, state.Facts["three.steps"], state.Facts["three.released"] = true, "10", "8"
+	if err := s.Answer(t.Context(), e, [][]string{{"8"}}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := ReadProgress(s.Progress.path, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lang := range Languages {
+		again := paged(t, lang, nil)
+		again.Progress = p
+		v, _ := viewed(t, again, e)
+		if want := again.Texts.Say("5.q1.deleted", nil); v.Questions[0].Said != want || v.Questions[0].Right || v.Questions[0].Given[0] != "8" {
+			t.Errorf("%s: %+v, want it to say %q", lang, v.Questions[0], want)
+		}
+	}
+}
+
+// Figures that are tried lead to an answer by bisection, and are none.
+func TestTry(t *testing.T) {
+	e, _ := Find(7)
+	var ran []string
+	s := paged(t, "en", func(_ context.Context, args []string, _ io.Writer) (Outcome, error) {
+		at := args[slices.Index(args, "-clock-offset")+1]
+		ran = append(ran, at)
+		c := experiment.Cell{Strategy: "setnx-getset", Fault: catalog.NoFault, Verdict: catalog.Safe}
+		if at == "500ms" {
+			c.Verdict = catalog.Unsafe
+		}
+		return Outcome{Run: &experiment.Run{Cells: []experiment.Cell{c}}}, nil
+	})
+	if err := s.Try(t.Context(), e, "400"); !errors.Is(err, ErrEarly) {
+		t.Errorf("before the run: %v", err)
+	}
+	s.Progress.of(e).Ran = true
+	other, _ := Find(5)
+	if err := s.Try(t.Context(), other, "400"); !errors.Is(err, ErrAnswer) {
+		t.Errorf("of an exercise without such a command: %v", err)
+	}
+	for word, want := range map[string]string{"x": "no whole number", "20000": "at most", "": "no whole number"} {
+		if err := s.Try(t.Context(), e, word); !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want …%s…", word, err, want)
+		}
+	}
+	for _, word := range []string{"400", "500"} {
+		if err := s.Try(t.Context(), e, word); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(ran, []string{"400ms", "500ms"}) {
+		t.Errorf("it has run with %q", ran)
+	}
+	v, _ := viewed(t, s, e)
+	if v.Tried != "400 safe; 500 unsafe" || !strings.HasSuffix(v.Try, " -clock-offset …ms") || v.Questions[0].Said != "" || v.Points != 0 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A file that was edited in a page is handed in from where a terminal finds it.
+func TestKeep(t *testing.T) {
+	s := paged(t, "en", nil)
+	own, _ := Find(12)
+	if err := s.Predict(own, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	v, _ := viewed(t, s, own)
+	if q := v.Questions[0]; q.Begin != OwnLock || q.Text != OwnLock {
+		t.Errorf("it begins with %q, %q", q.Begin, q.Text)
+	}
+	path, err := s.Keep(own, "package lock // mine\n")
+	if err != nil || path != s.Progress.of(own).Facts["template"] {
+		t.Fatalf("%s, %v", path, err)
+	}
+	if err := s.Run(t.Context(), own); err != nil { // again: it is not overwritten
+		t.Fatal(err)
+	}
+	if v, _ := viewed(t, s, own); v.Questions[0].Text != "package lock // mine\n" {
+		t.Errorf("it goes on with %q", v.Questions[0].Text)
+	}
+	schedules, _ := Find(4)
+	if path, err := s.Keep(schedules, foundExpire); err != nil || !strings.HasPrefix(path, s.Path(schedules)) {
+		t.Errorf("%s, %v", path, err)
+	}
+}
+
+func TestLocated(t *testing.T) {
+	for text, want := range map[string]string{
+		"-file does not compile: # grablab/internal/grab/lock\n/tmp/a/my.go:30:17: undefined: foo\nmy.go:31: too": "30 undefined: foo; 31 too",
+		"workshop: no answer: line 12: \"A flies\": want a step":                                                  `12 "A flies": want a step`,
+		"-file: results/my.go:1:1: expected 'package'":                                                            "1 expected 'package'",
+		"mine: does not lock what nobody has":                                                                     "",
+	} {
+		var got []string
+		for _, p := range Located(text) {
+			got = append(got, strconv.Itoa(p.Line)+" "+p.Text)
+		}
+		if strings.Join(got, "; ") != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,502 @@
+package control_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+)
+
+var errFault = errors.New("fault")
+
+var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
+
+func waiting(order, driver int64) control.Held {
+	return control.Held{Call: control.Call{Order: order, Driver: driver, Phase: tap.Claim, N: 1}, State: control.Waiting}
+}
+
+// drivers are those whose calls were sent.
+type drivers struct {
+	mu  sync.Mutex
+	ids []int64
+}
+
+func (d *drivers) add(driver int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ids = append(d.ids, driver)
+}
+
+func (d *drivers) all() []int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.ids)
+}
+
+// grabOf makes the call of a grab at a point of its phase, and says on the
+// channel what it came to.
+func grabOf(ctx context.Context, holds *control.Holds, order, driver int64, phase tap.Phase, sent *drivers) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		scope := &tap.Scope{Order: order, Driver: driver}
+		ctx, end := scope.Enter(ctx, phase)
+		defer end()
+		ended <- holds.Do(ctx, tap.OpFrom(ctx, tap.Op{}), func(context.Context) error {
+			sent.add(driver)
+			return nil
+		})
+	}()
+	return ended
+}
+
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var noted []string
+		holds := &control.Holds{Note: func(_ control.Call, p control.Point) { noted = append(noted, p.String()) }}
+		holds.Set("here", control.Hold{At: beforeClaim, First: 7, Count: 2, Drivers: []int64{1, 3, 4, 5}, Strike: true})
+		var sent drivers
+
+		// A call that is held at a point ignores its context.
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		first := grabOf(gone, holds, 7, 1, tap.Claim, &sent)
+		synctest.Wait()
+		for _, other := range []struct {
+			order, driver int64
+			phase         tap.Phase
+		}{{7, 2, tap.Claim}, {9, 3, tap.Claim}, {8, 4, tap.Read}} {
+			if err := <-grabOf(t.Context(), holds, other.order, other.driver, other.phase, &sent); err != nil {
+				t.Errorf("driver %d: %v", other.driver, err)
+			}
+		}
+		second := grabOf(t.Context(), holds, 8, 5, tap.Claim, &sent)
+		held, err := holds.Await(t.Context(), "here", 2)
+		want := []control.Held{waiting(7, 1), waiting(8, 5)}
+		want[0].Cancelled = true
+		if err != nil || !slices.Equal(held, want) {
+			t.Errorf("held %v, %v, want %v", held, err, want)
+		}
+		time.Sleep(time.Hour)
+		if !slices.Equal(sent.all(), []int64{2, 3, 4}) {
+			t.Fatalf("sent by %v, want none of those held", sent.all())
+		}
+		if err := holds.Remove("here"); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(<-first, <-second); err != nil {
+			t.Error(err)
+		}
+		if len(sent.all()) != 5 {
+			t.Errorf("sent by %v, want all five", sent.all())
+		}
+		if want := []string{"before claim 1", "before claim 1"}; !slices.Equal(noted, want) {
+			t.Errorf("noted %v, want %v", noted, want)
+		}
+	})
+}
+
+func TestCloseRefuses(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			holds := new(control.Holds)
+			holds.Set("here", control.Hold{At: control.Point{Phase: tap.Claim, N: 1, After: after}, First: 7, Count: 1})
+			var sent drivers
+			ended := grabOf(t.Context(), holds, 7, 1, tap.Claim, &sent)
+			synctest.Wait()
+			holds.Close()
+			if err := <-ended; !errors.Is(err, control.ErrRefused) {
+				t.Errorf("%v, want it refused", err)
+			}
+			if was := len(sent.all()) == 1; was != after {
+				t.Errorf("after %v: sent %v", after, was)
+			}
+		})
+	}
+}
+
+// A hold with an outcome lists calls and decides them at once; another may hold
+// them meanwhile.
+func TestOutcomeOfAHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holds := new(control.Holds)
+		holds.Set("listed", control.Hold{First: 7, Count: 1, Outcome: control.Delivered})
+		holds.Set("refused", control.Hold{At: beforeClaim, First: 7, Count: 1, Drivers: []int64{1}, Outcome: control.Refused})
+		holds.Set("held", control.Hold{At: beforeClaim, First: 7, Count: 1})
+		var sent drivers
+		first, second := grabOf(t.Context(), holds, 7, 1, tap.Claim, &sent), grabOf(t.Context(), holds, 7, 2, tap.Claim, &sent)
+		synctest.Wait()
+		if all := holds.All(); len(all["listed"]) != 2 || len(all["refused"]) != 1 || len(all["held"]) != 2 {
+			t.Errorf("met %v", all)
+		}
+		if err := holds.Remove("held"); err != nil {
+			t.Error(err)
+		}
+		if err := <-first; !errors.Is(err, control.ErrRefused) {
+			t.Errorf("%v, want it refused", err)
+		}
+		if err := <-second; err != nil {
+			t.Error(err)
+		}
+		if got := sent.all(); !slices.Equal(got, []int64{2}) {
+			t.Errorf("sent by %v, want by driver 2 alone", got)
+		}
+	})
+}
+
+// An error may be a reply: only a caller that has given up has none to wait for.
+func TestErrorsAreReplies(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			holds := new(control.Holds)
+			holds.Set("here", control.Hold{At: control.Point{Phase: tap.Read, N: 1, After: true}, First: 7, Count: 1})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				ended <- holds.Do(ctx, tap.Op{Order: 7, Driver: 1, Phase: tap.Read}, func(context.Context) error {
+					if gone {
+						cancel()
+					}
+					return errFault
+				})
+			}()
+			synctest.Wait()
+			if held, err := holds.Await(t.Context(), "here", 0); len(held) == 1 == gone || err != nil {
+				t.Errorf("gone %v: held %v, %v", gone, held, err)
+			}
+			holds.Set("here", control.Hold{})
+			if err := <-ended; !errors.Is(err, errFault) {
+				t.Errorf("%v, want the call's own error", err)
+			}
+		})
+	}
+}
+
+// A call of several orders is held by the holds of each.
+func TestSharedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holds := new(control.Holds)
+		for _, order := range []int64{7, 8, 9} {
+			holds.Set(strconv.Itoa(int(order)), control.Hold{At: control.Point{Phase: tap.Renew, N: 1}, First: order, Count: 1, Drivers: []int64{order}, Outcome: control.Delivered})
+		}
+		if err := holds.Do(t.Context(), tap.Op{Keys: []string{"grab:{8}", "grab:{9}", "grab:{1}"}}, func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		if all := holds.All(); len(all["7"]) != 0 || len(all["8"]) != 1 || len(all["9"]) != 1 || !all["9"][0].Shared {
+			t.Errorf("met %v", all)
+		}
+	})
+}
+
+func TestParsePoint(t *testing.T) {
+	for text, want := range map[string]control.Point{
+		"before claim 1":               {Phase: tap.Claim, N: 1},
+		"after read":                   {Phase: tap.Read, After: true},
+		"after acquire 12":             {Phase: tap.Acquire, N: 12, After: true},
+		"after acquire 1 at redlock-1": {},
+		"":                             {},
+		"before claim":                 {}, // the beginning of a phase is its first call
+		"before claim 0":               {},
+		"before lunch 1":               {},
+		"after read at db":             {},
+		"during read 1":                {},
+		"before read 1 of":             {},
+		"before read one":              {},
+	} {
+		got, err := control.ParsePoint(text)
+		if got != want || (err == nil) != (want != control.Point{}) {
+			t.Errorf("%q: %+v, %v, want %+v", text, got, err, want)
+		}
+		if err == nil && got.String() != text {
+			t.Errorf("%q is written as %q", text, got)
+		}
+	}
+}
+
+func TestAwaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holds := new(control.Holds)
+		if _, err := holds.Await(t.Context(), "nowhere", 1); !errors.Is(err, control.ErrNoHold) {
+			t.Errorf("%v, want no such hold", err)
+		}
+		if err := holds.Remove("nowhere"); !errors.Is(err, control.ErrNoHold) {
+			t.Errorf("%v, want no such hold", err)
+		}
+		holds.Set("here", control.Hold{At: beforeClaim, First: 7, Count: 1})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if held, err := holds.Await(ctx, "here", 1); len(held) > 0 || err != nil {
+			t.Errorf("%v, %v, want none", held, err)
+		}
+		removed := make(chan struct{})
+		go func() {
+			defer close(removed)
+			holds.Await(t.Context(), "here", 1)
+		}()
+		synctest.Wait()
+		holds.Close()
+		<-removed
+	})
+}
+
+func TestHoldAfterAPhase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holds := new(control.Holds)
+		point := control.Point{Phase: tap.Read, After: true}
+		if point.String() != "after read" {
+			t.Errorf("%q", point)
+		}
+		holds.Set("here", control.Hold{At: point, First: 7, Count: 1})
+		var sent drivers
+		if err := <-grabOf(t.Context(), holds, 7, 1, tap.Read, &sent); err != nil {
+			t.Error(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			holds.PhaseEnded(tap.Read, 7, 1)
+		}()
+		if held, err := holds.Await(t.Context(), "here", 1); err != nil || len(held) != 1 {
+			t.Errorf("held %v, %v", held, err)
+		}
+		holds.Close()
+		<-ended
+	})
+}
+
+// errNoScript is what go-redis answers a script with that it then sends whole.
+var errNoScript = errors.New("NOSCRIPT No matching script")
+
+// sends makes a call, and says on the channel what it came to.
+// applied counts those that were sent.
+func sends(ctx context.Context, h *control.Holds, op tap.Op, answers []error, applied *int) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		for _, answer := range answers { // as a client sends again
+			err = h.Do(ctx, op, func(ctx context.Context) error {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				*applied++
+				return answer
+			})
+			if !errors.Is(err, errNoScript) {
+				break
+			}
+		}
+		ended <- err
+	}()
+	return ended
+}
+
+func acquiring(driver int64) tap.Op {
+	return tap.Op{Order: 7, Driver: driver, Phase: tap.Acquire, Target: "redis", Keys: []string{"grab:{7}"}}
+}
+
+func callOf(op tap.Op, n int) control.Call {
+	return control.Call{Order: 7, Driver: op.Driver, Phase: op.Phase, N: n, Target: op.Target}
+}
+
+var once = []error{nil}
+
+func TestReleaseByName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h control.Holds
+		h.Set("replay", control.Hold{First: 7, Count: 1, Drivers: []int64{2, 1}})
+		var applied int
+		for _, op := range []tap.Op{acquiring(3), {Order: 8, Driver: 1, Phase: tap.Acquire, Target: "redis"}, {Keys: []string{"grab:{70}"}}} {
+			if err := <-sends(t.Context(), &h, op, once, &applied); err != nil {
+				t.Errorf("%+v: %v, want it to pass", op, err)
+			}
+		}
+		first := sends(t.Context(), &h, acquiring(1), once, &applied)
+		synctest.Wait()
+		second := sends(t.Context(), &h, acquiring(1), once, &applied)
+		synctest.Wait()
+		batch := sends(t.Context(), &h, tap.Op{Target: "redis", Keys: []string{"grab:{7}"}}, once, &applied)
+		synctest.Wait()
+		names := heldOf(t, &h, control.Waiting)
+		renewal := control.Call{Order: 7, Driver: 2, Phase: tap.Renew, N: 1, Target: "redis"}
+		if want := []control.Call{callOf(acquiring(1), 1), callOf(acquiring(1), 2), renewal}; !slices.Equal(names, want) || applied != 3 {
+			t.Errorf("held %v, %d sent; want %v, 3", names, applied, want)
+		}
+		if _, err := h.Release(t.Context(), "replay", callOf(acquiring(1), 3), control.Delivered); !errors.Is(err, control.ErrNotHeld) {
+			t.Errorf("a call that is not there: %v", err)
+		}
+		for _, c := range []control.Call{callOf(acquiring(1), 2), renewal} {
+			if answer, err := h.Release(t.Context(), "replay", c, control.Delivered); answer != nil || err != nil {
+				t.Errorf("%v: %v, %v", c, answer, err)
+			}
+		}
+		<-second
+		<-batch
+		if err := h.Remove("replay"); err != nil {
+			t.Error(err)
+		}
+		if err := <-first; err != nil || applied != 6 {
+			t.Errorf("%v and %d sent after it was removed, want all 6", err, applied)
+		}
+	})
+}
+
+func TestOutcomes(t *testing.T) {
+	refused := errors.New("refused by the server")
+	for _, tt := range []struct {
+		name    string
+		as      control.Outcome
+		answers []error
+		applied int
+		answer  error // that the server gave
+		told    error
+	}{
+		{"it is delivered", control.Delivered, []error{refused}, 1, refused, refused},
+		{"a script that the server does not know is one call", control.Delivered, []error{errNoScript, nil}, 2, nil, nil},
+		{"its reply is lost", control.ReplyLost, once, 1, nil, control.ErrReplyLost},
+		{"it is refused", control.Refused, once, 0, control.ErrRefused, control.ErrRefused},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var h control.Holds
+				h.Set("replay", control.Hold{First: 7, Count: 1, Drivers: []int64{1}})
+				var applied int
+				ended := sends(t.Context(), &h, acquiring(1), tt.answers, &applied)
+				synctest.Wait()
+				answer, err := h.Release(t.Context(), "replay", callOf(acquiring(1), 1), tt.as)
+				if err != nil || answer != tt.answer {
+					t.Errorf("answered %v, %v, want %v", answer, err, tt.answer)
+				}
+				if err := <-ended; !errors.Is(err, tt.told) || applied != tt.applied {
+					t.Errorf("told %v with %d sent, want %v with %d", err, applied, tt.told, tt.applied)
+				}
+			})
+		})
+	}
+}
+
+func TestDelayAReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h control.Holds
+		h.Set("replay", control.Hold{First: 7, Count: 1, Drivers: []int64{1}})
+		var applied int
+		ended := sends(t.Context(), &h, acquiring(1), once, &applied)
+		synctest.Wait()
+		if _, err := h.Release(t.Context(), "replay", callOf(acquiring(1), 1), control.ReplyDelayed); err != nil || applied != 1 {
+			t.Fatalf("%v with %d sent", err, applied)
+		}
+		time.Sleep(time.Hour)
+		select {
+		case err := <-ended:
+			t.Fatalf("told %v before its release", err)
+		default:
+		}
+		if _, err := h.Release(t.Context(), "replay", callOf(acquiring(1), 1), control.Delivered); !errors.Is(err, control.ErrNotHeld) {
+			t.Errorf("a call that was sent: %v", err)
+		}
+		if _, err := h.Release(t.Context(), "replay", callOf(acquiring(1), 1), control.ReplyDelivered); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("told %v", err)
+		}
+	})
+}
+
+// A deadline takes a call back. A client that hangs up takes back only what goes
+// to the database: a command to another server is on its way.
+func TestHeldCallsAndContexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h control.Holds
+		h.Set("replay", control.Hold{First: 7, Count: 1, Drivers: []int64{1}})
+		var applied int
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := <-sends(short, &h, acquiring(1), once, &applied); !errors.Is(err, control.ErrExpired) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("past its deadline: %v", err)
+		}
+		if expired := heldOf(t, &h, control.Expired); !slices.Equal(expired, []control.Call{callOf(acquiring(1), 1)}) {
+			t.Errorf("expired %v", expired)
+		}
+		gone, hangUp := context.WithCancel(t.Context())
+		reading := tap.Op{Order: 7, Driver: 1, Phase: tap.Read, Target: tap.DB}
+		read := sends(gone, &h, reading, once, &applied)
+		acquire := sends(gone, &h, acquiring(1), once, &applied)
+		synctest.Wait()
+		hangUp()
+		if err := <-read; !errors.Is(err, context.Canceled) {
+			t.Errorf("a read whose client has hung up: %v", err)
+		}
+		synctest.Wait()
+		if left := heldOf(t, &h, control.Waiting); !slices.Equal(left, []control.Call{callOf(acquiring(1), 2)}) {
+			t.Errorf("held %+v, want the acquire", left)
+		}
+		if all, err := h.Await(t.Context(), "replay", 0); err != nil || !all[1].Cancelled || !all[2].Cancelled {
+			t.Errorf("%+v, %v, want the last two cancelled", all, err)
+		}
+		if _, err := h.Release(t.Context(), "replay", callOf(acquiring(1), 2), control.Delivered); err != nil {
+			t.Error(err)
+		}
+		if err := <-acquire; err != nil || applied != 1 {
+			t.Errorf("%v with %d sent, want it sent", err, applied)
+		}
+	})
+}
+
+// heldOf are the calls of the hold named replay that are in a state.
+func heldOf(t *testing.T, h *control.Holds, state control.State) (calls []control.Call) {
+	t.Helper()
+	held, err := h.Await(t.Context(), "replay", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range held {
+		if c.State == state {
+			calls = append(calls, c.Call)
+		}
+	}
+	return calls
+}
+
+// The first driver is held after its reply, with a script that had to be sent
+// twice; the second, of another order, before its call. A third hold lists what
+// both have called, and holds nothing.
+func TestDriversAtDifferentPoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h control.Holds
+		h.Set("replay", control.Hold{First: 7, Count: 1, Drivers: []int64{1, 2}, Outcome: control.Delivered})
+		h.Set("first", control.Hold{First: 7, Count: 1, Drivers: []int64{1}, At: control.Point{Phase: tap.Acquire, N: 1, After: true}})
+		h.Set("second", control.Hold{First: 7, Count: 1, Drivers: []int64{2}, At: control.Point{Phase: tap.Acquire, N: 2}})
+		var applied int
+		first := sends(t.Context(), &h, acquiring(1), []error{errNoScript, nil}, &applied)
+		synctest.Wait()
+		if err := <-sends(t.Context(), &h, acquiring(2), once, &applied); err != nil {
+			t.Error(err)
+		}
+		second := sends(t.Context(), &h, acquiring(2), once, &applied)
+		for name, want := range map[string]control.Held{
+			"first":  {Call: callOf(acquiring(1), 1), State: control.Replied},
+			"second": {Call: callOf(acquiring(2), 2), State: control.Waiting},
+		} {
+			if held, err := h.Await(t.Context(), name, 1); err != nil || !slices.Equal(held, []control.Held{want}) {
+				t.Errorf("%s: held %v, %v, want %v", name, held, err, want)
+			}
+		}
+		if listed, err := h.Await(t.Context(), "replay", 3); err != nil || len(listed) != 3 || applied != 3 {
+			t.Errorf("listed %v, %v with %d sent, want 3 calls", listed, err, applied)
+		}
+		h.Close()
+		if err := <-first; !errors.Is(err, control.ErrRefused) {
+			t.Errorf("first: %v", err)
+		}
+		if err := <-second; !errors.Is(err, control.ErrRefused) || applied != 3 {
+			t.Errorf("second: %v with %d sent", err, applied)
+		}
+	})
+}

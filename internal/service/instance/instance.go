@@ -1,0 +1,345 @@
+// Package instance is one instance of the service: flags and environment
+// become clients, a grab.Service over them, and an HTTP server. cmd/grabsvc is
+// this package and no more; loadgen runs itself as an instance through it, so
+// that both measure the same code.
+//
+// Main parses a Config and calls Run, where the parts are put together: begin
+// there. With the hidden flag -control an instance also serves the control API
+// to a harness on its own host (package control).
+package instance
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/service/control"
+	"grablab/internal/service/version"
+	"grablab/internal/tap"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/term"
+)
+
+// ExitAddrInUse is the exit code of an instance whose address another process
+// listens on, so that its parent can try another port.
+const ExitAddrInUse = 98
+
+// Main runs an instance until ctx ends or a signal comes, and returns its exit
+// code: 0 done, 1 failed, 2 bad usage, ExitAddrInUse. A second signal ends the
+// process at once.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
+		fmt.Fprintln(stdout, version.Line("grabsvc"))
+		return 0
+	}
+	cfg, err := Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		usage(stdout)
+		return 0
+	}
+	if err == nil {
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, EndSignals()...)
+		defer stop()
+		defer context.AfterFunc(ctx, stop)()
+		err = Run(ctx, cfg, stdout, newLogger(stderr))
+	}
+	if err == nil {
+		return 0
+	}
+	text := strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ")
+	fmt.Fprintf(stderr, "grabsvc: %s\n", strings.ReplaceAll(text, "\n", "; "))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return ExitAddrInUse
+	case errors.Is(err, ErrUsage):
+		return 2
+	}
+	return 1
+}
+
+// EndSignals are those that ask a program to end: also that its terminal is gone, but
+// for one that was started to outlive it, as nohup does.
+func EndSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
+}
+
+// newLogger writes text to a terminal and JSON to anything else.
+func newLogger(w io.Writer) *slog.Logger {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return slog.New(slog.NewTextHandler(w, nil))
+	}
+	return slog.New(slog.NewJSONHandler(w, nil))
+}
+
+// Run serves until ctx ends. Then it accepts no more requests, finishes those in
+// flight, which release their locks, and closes everything. It prints on stdout
+// where it listens. An error that wraps ErrUsage is one of cfg.
+func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
+	redis.SetLogger(toSlog{log}) // the library knows only one for all
+
+	listener, err := listen(&cfg)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	log = log.With("instance", cfg.Instance)
+
+	recorder, closeRecorder, err := newRecorder(cfg)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, closeRecorder)
+
+	now := cfg.now
+	var harness *control.Server
+	if cfg.Control {
+		harness = control.NewServer(cfg.Instance, cfg.ClockOffset, recorder)
+		now, recorder = harness.Now, harness
+		defer context.AfterFunc(ctx, harness.Close)()
+	}
+
+	var sent Sent
+	store, err := openStore(ctx, cfg, &sent.DB, log)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, store.Close)
+	orders := order.Store(store)
+	if harness != nil {
+		cfg.tap, orders = harness.Do, pooled{harness.Orders(store), store}
+	}
+	clients, err := newClients(cfg, &sent.Redis)
+	if err != nil {
+		return err
+	}
+	defer closing(&err, clients.Close)
+
+	service, err := grab.New(grab.Config{
+		Instance: cfg.Instance, Orders: orders, Lock: newEnv(cfg, clients, orders, now, log),
+		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, PerDriver: cfg.PerDriver, History: recorder,
+	})
+	if errors.Is(err, lock.ErrUnreachable) {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	defer closing(&err, service.Close)
+
+	handler := grab.NewHandler(service, grab.HTTPConfig{
+		Timeout: cfg.Timeout, Public: !isLoopback(listener.Addr()), AdminToken: cfg.AdminToken,
+		Ready: readiness(store, clients), Metrics: newMetrics(&sent), Log: log, Lab: cfg.Lab,
+	})
+	if harness != nil {
+		clients.warm(ctx, minIdleNode)
+		handler = harness.Handler(handler)
+	}
+	log.Info("listening", "addr", listener.Addr().String(), "strategy", cfg.Strategy)
+	fmt.Fprintf(stdout, "listening on http://%s\n", listener.Addr())
+	return serve(ctx, cfg, listener, handler, log)
+}
+
+// listen listens on the address of cfg, and names the instance by its port if it
+// has no name.
+func listen(cfg *Config) (net.Listener, error) {
+	listener, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: -addr: %w", ErrUsage, err)
+	}
+	if cfg.Control && !isLoopback(listener.Addr()) {
+		listener.Close()
+		return nil, fmt.Errorf("%w: -%s: only an instance on loopback may be controlled", ErrUsage, hidden)
+	}
+	if cfg.Instance == "" {
+		_, cfg.Instance, _ = net.SplitHostPort(listener.Addr().String())
+	}
+	return listener, nil
+}
+
+// pooled is a Store that also gives away its pool of connections, for the
+// strategy that locks over any of them (mysql-getlock-pooled).
+type pooled struct {
+	order.Store
+	pool interface{ DB() *sql.DB }
+}
+
+// DB returns the pool.
+func (p pooled) DB() *sql.DB { return p.pool.DB() }
+
+// closing calls close at the end of a function that returns *err.
+func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
+
+// newRecorder appends to the file of events, if cfg names one.
+func newRecorder(cfg Config) (history.Recorder, func() error, error) {
+	if cfg.Events == "" {
+		return history.Discard, func() error { return nil }, nil
+	}
+	events, err := history.Create(cfg.Events, cfg.Instance)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: -events: %w", ErrUsage, err)
+	}
+	return events, events.Close, nil
+}
+
+// connectTimeout bounds what the database may take to answer first, and
+// migrateTimeout what it may take to make its tables, the wait for another
+// instance that makes them included.
+const (
+	connectTimeout = 10 * time.Second
+	migrateTimeout = 2 * time.Minute
+)
+
+func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *slog.Logger) (*order.SQL, error) {
+	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	store, err := order.Connect(connecting, cfg.DB, order.Options{
+		Wrap: func(c driver.Connector) driver.Connector {
+			return tap.Connector(c, nil, cfg.Instance, tap.DB, statements)
+		},
+		MaxConns: cfg.MaxConns, Log: log,
+	})
+	if errors.Is(err, order.ErrBadDSN) {
+		return nil, fmt.Errorf("%w: -db: %w", ErrUsage, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("-db: %w", err)
+	}
+	migrating, cancel := context.WithTimeout(ctx, migrateTimeout)
+	defer cancel()
+	if err := store.Migrate(migrating); err != nil {
+		return nil, errors.Join(fmt.Errorf("-db: %w", err), store.Close())
+	}
+	return store, nil
+}
+
+func newEnv(cfg Config, c *clients, store order.Store, now func() time.Time, log *slog.Logger) lock.Env {
+	return lock.Env{
+		Node: cfg.Instance, Redis: c.redis, Redlock: c.redlock, Orders: store,
+		ZooKeeper: c.zooKeeper, Etcd: c.etcd, AroundRedis: tap.Around(cfg.tap, cfg.Instance, "redis"),
+		TTL: cfg.TTL, Wait: cfg.Wait,
+		Now:   now,
+		Token: rand.Text, PerDriver: cfg.PerDriver,
+		Rand: mathrand.Float64,
+		Log:  log,
+	}
+}
+
+func newMetrics(sent *Sent) *grab.Metrics {
+	m := grab.NewMetrics()
+	m.MustRegister(
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "grab_redis_commands_total",
+			Help: "Commands sent to Redis, those that set up a connection or a subscription included.",
+		}, func() float64 { return float64(sent.Redis.Load()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "grab_db_statements_total",
+			Help: "Statements sent to the database, BEGIN, COMMIT and ROLLBACK included.",
+		}, func() float64 { return float64(sent.DB.Load()) }),
+	)
+	return m
+}
+
+// readiness asks all dependencies at once. Redlock stands while a majority of
+// its nodes does.
+func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
+	c.pings["db"] = store.Ping
+	return func(ctx context.Context) (map[string]error, bool) {
+		var (
+			asking sync.WaitGroup
+			mu     sync.Mutex
+			checks = map[string]error{}
+		)
+		for name, ping := range c.pings {
+			asking.Go(func() {
+				err := ping(ctx)
+				mu.Lock()
+				defer mu.Unlock()
+				checks[name] = err
+			})
+		}
+		asking.Wait()
+		nodes, others := 0, true
+		for name, err := range checks {
+			switch {
+			case err == nil:
+			case strings.HasPrefix(name, "redlock-"):
+				nodes++
+			default:
+				others = false
+			}
+		}
+		return checks, others && 2*nodes < max(len(c.redlock), 1)
+	}
+}
+
+func isLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// unlockTimeout is what a request may take beyond its own deadline: a claim
+// and a release, with deadlines of their own.
+const unlockTimeout = 20 * time.Second
+
+func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
+	server := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       cfg.Timeout + unlockTimeout, // a shorter one would cancel a request that is being answered
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	log.Info("stopping: finishing the requests in flight")
+	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Timeout+unlockTimeout)
+	defer cancel()
+	err := server.Shutdown(finish)
+	<-ended // http.ErrServerClosed
+	if err != nil {
+		err = errors.Join(fmt.Errorf("requests in flight did not end: %w", err), server.Close())
+	}
+	log.Info("stopped")
+	return err
+}
+
+// toSlog takes what go-redis would print. The caller gets it as an error, too,
+// with its cause.
+type toSlog struct{ log *slog.Logger }
+
+func (t toSlog) Printf(ctx context.Context, format string, args ...any) {
+	t.log.DebugContext(ctx, fmt.Sprintf(format, args...))
+}

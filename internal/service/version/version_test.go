@@ -1,0 +1,63 @@
+package version
+
+import (
+	"os"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+// The changelog begins with the release, and every section of it is one of Keep a
+// Changelog's.
+func TestChangelogBeginsWithTheRelease(t *testing.T) {
+	text, err := os.ReadFile("../../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	releases := regexp.MustCompile(`(?m)^## \[([^\]]*)\](.*)$`).FindAllStringSubmatch(string(text), -1)
+	if len(releases) == 0 {
+		t.Fatal("it has no release")
+	}
+	if releases[0][1] != Release {
+		t.Errorf("it begins with %s, and the program is %s", releases[0][1], Release)
+	}
+	for _, r := range releases {
+		if !regexp.MustCompile(`^ - \d{4}-\d\d-\d\d$`).MatchString(r[2]) {
+			t.Errorf("%s: want a date behind it, not %q", r[1], r[2])
+		}
+	}
+	for _, kind := range regexp.MustCompile(`(?m)^### (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		if !strings.Contains(" Added Changed Deprecated Removed Fixed Security ", " "+kind[1]+" ") {
+			t.Errorf("there is no kind of change %q", kind[1])
+		}
+	}
+}
+
+func TestLine(t *testing.T) {
+	stamp := func(modified string) *debug.BuildInfo {
+		info := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: modified}}}
+		info.Main.Version = "v0.3.1-0.20261123"
+		return info
+	}
+	for _, tt := range []struct {
+		info *debug.BuildInfo
+		want string
+	}{
+		{stamp("false"), "0123456"},
+		{stamp("true"), "0123456-dirty"},
+		{&debug.BuildInfo{}, ""},
+		{nil, ""},
+	} {
+		if got := stamped(tt.info); got != tt.want {
+			t.Errorf("commit %q, want %q", got, tt.want)
+		}
+	}
+	got := line("loadgen", stamp("true"), "0123456-dirty")
+	if !strings.HasPrefix(got, "loadgen "+Release+", module v0.3.1-0.20261123, commit 0123456-dirty, go1.") {
+		t.Errorf("%q", got)
+	}
+	if got := line("loadgen", nil, Unknown); !strings.Contains(got, "module unknown, commit unknown") {
+		t.Errorf("%q", got)
+	}
+}

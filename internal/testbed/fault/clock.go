@@ -1,0 +1,54 @@
+package fault
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+)
+
+// clientClock has the wall clocks of the instances part by two leases (F9). It
+// leaves a lock as it is, and so must everything else: the leases outlast any
+// stall of the machine.
+var clientClock = Fault{
+	Name:       catalog.ClientClock,
+	Hits:       locks,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{
+			{Do: skew(t.Contender, 2)},
+			{Before: skew(t.Faulted, -2)},
+		}
+	}),
+}
+
+// skew sets the clock of an instance ahead by n leases, until it is healed.
+func skew(in Instance, n float64) Step {
+	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
+		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
+		return heal, in.SetClock(ctx, leases(n, lease))
+	}
+}
+
+// nodeClock has the clock of the one Redis jump past every lease, and those of
+// as many of Redlock's nodes as it can do without (F19). There is no way back.
+var nodeClock = Fault{
+	Name:       catalog.NodeClock,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         OwnServers,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{{Do: func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
+			for _, server := range t.minority() {
+				if err := t.Stack.Jump(ctx, server, leases(2, lease)); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		}}}
+	}),
+}

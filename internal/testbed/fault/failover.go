@@ -1,0 +1,97 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+)
+
+// failover loses what the master had not yet told its replica: it dies, and
+// Sentinel puts the replica in its place (F17). Of Redlock's nodes it is one.
+// Leases outlive it by far: it is the loss that lets a contender in, no expiry.
+var failover = Fault{
+	Name:       catalog.Failover,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        10 * time.Second,
+	ContendFor: 0.2,
+	On:         RealServers,
+	Once:       true,
+	Severs:     true,
+	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
+		replica, err := t.Stack.Replicate(ctx, t.minority()[0])
+		if err != nil {
+			return Prepared{}, err
+		}
+		both := []stack.Detour{replica}
+		return Prepared{
+			Faulted: both, Contender: both,
+			Strikes: []Strike{{
+				Before: func(context.Context, time.Duration) (stack.Heal, error) { return replica.Hold() },
+				Do:     func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, replica.Failover(ctx) },
+			}},
+			Close: replica.Close,
+		}, nil
+	},
+}
+
+// failoverSplit has two masters (F39): the old one, cut off from its replica and
+// the Sentinel, goes on serving the faulted drivers, who know its address; the
+// promoted replica, which does not have their locks, serves those who ask the
+// Sentinel. With its heal there is one master, the promoted one. Of Redlock's nodes
+// it is one, and of the others the faulted drivers reach as many as make a bare
+// majority of them: both sides of the split count that node. Leases outlive it by far.
+var failoverSplit = Fault{
+	Name:       catalog.FailoverSplit,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	Course:     BeforeHeal,
+	TTL:        10 * time.Second,
+	ContendFor: 0.2,
+	On:         RealServers,
+	Once:       true,
+	Severs:     true,
+	Prepare: func(ctx context.Context, t Target) (Prepared, error) {
+		server := t.minority()[0]
+		route, err := t.Stack.Route(t.Faulted.Name(), server)
+		if err != nil {
+			return Prepared{}, err
+		}
+		replica, err := t.Stack.Replicate(ctx, server)
+		if err != nil {
+			return Prepared{}, errors.Join(err, route.Close())
+		}
+		beyond, err := t.routes(t.Faulted, t.beyondBare())
+		if err != nil {
+			return Prepared{}, errors.Join(err, route.Close(), replica.Close(ctx))
+		}
+		return Prepared{
+			Faulted: append(beyond.Detours(), route), Contender: []stack.Detour{replica},
+			Strikes: []Strike{{
+				Before: func(context.Context, time.Duration) (stack.Heal, error) {
+					reached, err := beyond.Each((*stack.Route).Refuse)
+					if err != nil {
+						return reached, err
+					}
+					arrives, err := replica.Hold()
+					if err != nil {
+						return reached, err
+					}
+					return stack.Heals{reached, arrives}.All, nil
+				},
+				Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+					if err := replica.Split(ctx); err != nil {
+						return nil, err
+					}
+					return sync.OnceValue(func() error { _, err := route.Redirect(replica.Addr); return err }), nil
+				},
+			}},
+			Close: func(ctx context.Context) error {
+				return errors.Join(route.Close(), beyond.Close(), replica.Close(ctx))
+			},
+		}, nil
+	},
+}

@@ -1,0 +1,315 @@
+package fault_test
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestMain(m *testing.M) { stacktest.Main(m) }
+
+// The table names every fault there is, in the order of all tables.
+func TestFaultsAreComplete(t *testing.T) {
+	names := []catalog.Fault{catalog.NoFault}
+	for _, f := range fault.Faults {
+		names = append(names, f.Name)
+		if f.TTL <= 0 || f.ContendFor <= 0 || f.Prepare == nil {
+			t.Errorf("%s: %+v lacks something", f.Name, f)
+		}
+	}
+	if !slices.Equal(names, catalog.RunFaults) {
+		t.Errorf("%v, want %v", names, catalog.RunFaults)
+	}
+	if _, err := fault.Find(catalog.NoFault); err == nil {
+		t.Error("there is a fault that is none")
+	}
+}
+
+func TestTouches(t *testing.T) {
+	anyStrategy := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.PartitionDB, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB}
+	redis := append([]catalog.Fault{
+		catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.Partition, catalog.Latency, catalog.ClientClock, catalog.NodeClock, catalog.LateRelease, catalog.Cancel,
+		catalog.RedisFull, catalog.FailoverSplit,
+	}, anyStrategy...)
+	quorum := append([]catalog.Fault{catalog.RedisRestartMost, catalog.RedisDownMost}, redis...)
+	for strategy, want := range map[string][]catalog.Fault{
+		"none": anyStrategy, "mutex": anyStrategy, "mysql-cas": anyStrategy,
+		"mysql-getlock":    append([]catalog.Fault{catalog.ClientClock, catalog.Cancel}, anyStrategy...),
+		"etcd":             append([]catalog.Fault{catalog.Partition, catalog.ClientClock, catalog.LateRelease, catalog.Cancel}, anyStrategy...),
+		"setnx":            redis,
+		"redlock":          append([]catalog.Fault{catalog.Amnesia}, quorum...),
+		"redlock-miswired": quorum,
+	} {
+		s, err := lock.Find(strategy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range fault.Faults {
+			if got := f.Touches(s); got != slices.Contains(want, f.Name) {
+				t.Errorf("%s touches %s: %v", f.Name, strategy, got)
+			}
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	embedded := []catalog.Fault{
+		catalog.Failover, catalog.PartitionDB, catalog.DBRestart,
+		catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
+	}
+	for on, want := range map[struct{ kind, goos string }][]catalog.Fault{
+		{stack.Local, "linux"}:      nil,
+		{stack.Local, "darwin"}:     nil,
+		{stack.Embedded, "linux"}:   embedded,
+		{stack.Embedded, "darwin"}:  embedded,
+		{stack.Embedded, "windows"}: append([]catalog.Fault{catalog.Pause}, embedded...),
+		{stack.External, "linux"}: {
+			catalog.RedisRestart, catalog.RedisRestartMost, catalog.RedisDown, catalog.RedisDownMost, catalog.Amnesia, catalog.Failover,
+			catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.NodeClock, catalog.DBRestart,
+			catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
+		},
+	} {
+		var refused []catalog.Fault
+		for _, f := range fault.Faults {
+			if f.Refused(on.kind, on.goos) != "" {
+				refused = append(refused, f.Name)
+			}
+		}
+		if !slices.Equal(refused, want) {
+			t.Errorf("%s refuses %v, want %v", on, refused, want)
+		}
+	}
+}
+
+// What a fault cannot meet, it says why.
+func TestReaches(t *testing.T) {
+	for _, tt := range []struct {
+		fault catalog.Fault
+		point string
+		want  bool
+	}{
+		{catalog.Pause, "before acquire 1", true},
+		{catalog.Pause, "before renew 1", true},
+		{catalog.Slow, "before claim 1", true},
+		{catalog.Slow, "before renew 1", false},
+		{catalog.Hang, "after read", true},
+		{catalog.Hang, "waiting: after read", true},
+		{catalog.Hang, "after read 1", false},
+		{catalog.Latency, "before acquire 1", true},
+		{catalog.Latency, "after acquire 1", false},
+		{catalog.Latency, "before claim 1", false},
+		{catalog.LateRelease, "before release 2", true},
+		{catalog.LateRelease, "waiting: before release 2", false},
+		{catalog.Cancel, "waiting: after acquire 2", true},
+		{catalog.Cancel, "before read 1", false},
+	} {
+		f, err := fault.Find(tt.fault)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := fault.ParsePoint(tt.point)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Background = p.Phase == tap.Renew
+		if got := f.Reaches(p); got != tt.want {
+			t.Errorf("%s %s: %v", tt.fault, tt.point, got)
+		}
+		if p.String() != tt.point {
+			t.Errorf("%q is written as %q", tt.point, p)
+		}
+	}
+	for _, f := range fault.Faults {
+		if f.Reach != nil && f.Reach.Why == "" {
+			t.Errorf("%s does not say why it does not reach every point", f.Name)
+		}
+	}
+	for _, text := range []string{"", "sleeping: before claim 1", "waiting: before lunch", "before claim"} {
+		if p, err := fault.ParsePoint(text); err == nil {
+			t.Errorf("%q is %v", text, p)
+		}
+	}
+}
+
+// instance remembers what was done to it.
+type instance struct {
+	name string
+	log  []string
+}
+
+func (i *instance) Name() string { return i.name }
+
+func (i *instance) Signal(s syscall.Signal) error {
+	i.log = append(i.log, s.String())
+	return nil
+}
+
+func (i *instance) Restart(context.Context) error {
+	i.log = append(i.log, "restart")
+	return nil
+}
+
+func (i *instance) SetClock(_ context.Context, ahead time.Duration) error {
+	i.log = append(i.log, "clock "+ahead.String())
+	return nil
+}
+
+// What strikes an instance is undone by its heal, also when the run is over.
+func TestInstancesAreHealed(t *testing.T) {
+	for _, tt := range []struct {
+		fault              catalog.Fault
+		faulted, contender []string
+	}{
+		{catalog.Slow, nil, nil},
+		{catalog.Hang, nil, nil},
+		{catalog.Pause, []string{"stopped (signal)", "continued"}, nil},
+		{catalog.Crash, []string{"killed", "restart"}, nil},
+		{catalog.ClientClock, []string{"clock -2s", "clock 0s"}, []string{"clock 2s", "clock 0s"}},
+	} {
+		f, err := fault.Find(tt.fault)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faulted, contender := &instance{name: "instance 1"}, &instance{name: "instance 2"}
+		ctx, cancel := context.WithCancel(t.Context())
+		prepared, err := f.Prepare(ctx, fault.Target{Faulted: faulted, Contender: contender})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heal := perform(t, ctx, prepared)
+		cancel()
+		heal()
+		if !slices.Equal(faulted.log, tt.faulted) || !slices.Equal(contender.log, tt.contender) {
+			t.Errorf("%s: faulted %q, contender %q, want %q and %q", tt.fault, faulted.log, contender.log, tt.faulted, tt.contender)
+		}
+	}
+}
+
+// perform strikes with every act, and returns what heals them.
+func perform(t *testing.T, ctx context.Context, prepared fault.Prepared) (heal func()) {
+	t.Helper()
+	var heals []stack.Heal
+	for _, act := range prepared.Strikes {
+		for _, step := range []fault.Step{act.Before, act.Do} {
+			if step == nil {
+				continue
+			}
+			heal, err := step(ctx, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if heal != nil {
+				heals = append(heals, heal)
+			}
+		}
+	}
+	return func() {
+		for _, heal := range heals {
+			if err := heal(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// Faults of servers strike what they say, the first acts of them, and leave all
+// of it as they have found it but for what was forgotten.
+func TestServersAreHealed(t *testing.T) {
+	for _, tt := range []struct {
+		fault    catalog.Fault
+		strategy string
+		forget   []string // nodes that have
+		fail     []string // nodes that the faulted holder does not reach
+	}{
+		{catalog.RedisRestart, "redlock", []string{"redlock-1", "redlock-5"}, nil},
+		{catalog.RedisRestart, "setnx", []string{"redis"}, nil},
+		{catalog.RedisRestartMost, "redlock", []string{"redlock-1", "redlock-4", "redlock-5"}, nil},
+		{catalog.RedisDown, "redlock", nil, []string{"redlock-1", "redlock-5"}},
+		{catalog.RedisDown, "setnx", nil, []string{"redis"}},
+		{catalog.RedisDownMost, "redlock", nil, []string{"redlock-1", "redlock-4", "redlock-5"}},
+		{catalog.Amnesia, "redlock", []string{"redlock-3"}, []string{"redlock-4", "redlock-5"}},
+		{catalog.Latency, "setnx", nil, []string{"redis"}},
+		{catalog.NodeClock, "setnx", []string{"redis"}, nil},
+		{catalog.NodeClock, "redlock", []string{"redlock-1", "redlock-5"}, nil},
+	} {
+		t.Run(string(tt.fault)+" "+tt.strategy, func(t *testing.T) {
+			s, err := lock.Find(tt.strategy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := fault.Find(tt.fault)
+			if err != nil {
+				t.Fatal(err)
+			}
+			under, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: s.Needs})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer under.Close()
+			prepared, err := f.Prepare(t.Context(), fault.Target{
+				Stack: under, Strategy: s, Faulted: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := nodesOf(under.Via(prepared.Faulted...))
+			for node, addr := range at {
+				if !reaches(t, addr, func(c *redis.Client) error { return c.Set(t.Context(), "k", "v", time.Second).Err() }) {
+					t.Fatalf("%s cannot be reached", node)
+				}
+			}
+			heal := perform(t, t.Context(), prepared)
+			for node, addr := range at {
+				ok := reaches(t, addr, func(c *redis.Client) error { return c.Ping(t.Context()).Err() })
+				if ok == slices.Contains(tt.fail, node) {
+					t.Errorf("%s is reached: %v", node, ok)
+				}
+			}
+			heal()
+			for node, addr := range at {
+				ok := reaches(t, addr, func(c *redis.Client) error { return c.Get(t.Context(), "k").Err() })
+				if ok == slices.Contains(tt.forget, node) {
+					t.Errorf("%s, healed, remembers: %v", node, ok)
+				}
+			}
+			if prepared.Close != nil {
+				if err := prepared.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// nodesOf are the addresses of the Redis servers by name.
+func nodesOf(at stack.Addresses) map[string]string {
+	nodes := map[string]string{}
+	if at.Redis != "" {
+		nodes["redis"] = at.Redis
+	}
+	for i, addr := range at.Redlock {
+		nodes["redlock-"+string(rune('1'+i))] = addr
+	}
+	return nodes
+}
+
+// reaches asks on a connection of its own.
+func reaches(t *testing.T, addr string, ask func(*redis.Client) error) bool {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{
+		Addr: addr, MaxRetries: -1, DialerRetries: 1, DialTimeout: 300 * time.Millisecond, ReadTimeout: 300 * time.Millisecond,
+	})
+	defer c.Close()
+	return ask(c) == nil
+}

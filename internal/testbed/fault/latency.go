@@ -1,0 +1,33 @@
+package fault
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+)
+
+// latency is a grant that arrives when its lease has run out and a contender is
+// inside (F12). The requests are in time: only the replies are late. A contender waits
+// for them well within a lease of its own.
+var latency = Fault{
+	Name:           catalog.Latency,
+	Hits:           lock.Redis | lock.RedisQuorum,
+	Reach:          grants,
+	Course:         AtOnce,
+	TTL:            2 * time.Second,
+	ContendFor:     1.5,
+	HoldContenders: true,
+	On:             OwnServers,
+	Prepare: func(_ context.Context, t Target) (Prepared, error) {
+		return t.onRoutes(t.servers(), func(routes stack.Routes) []Strike {
+			return []Strike{{Do: func(_ context.Context, lease time.Duration) (stack.Heal, error) {
+				return routes.Each(func(r *stack.Route) (stack.Heal, error) {
+					return r.Delay(leases(1.25, lease), leases(0.1, lease), stack.ToClient)
+				})
+			}}}
+		})
+	},
+}

@@ -1,0 +1,41 @@
+package fault
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
+)
+
+// pause stops a process for longer than the lease, as a garbage collector or a
+// hypervisor does (F11): it can renew nothing and learn nothing meanwhile.
+var pause = Fault{
+	Name:       catalog.Pause,
+	Stops:      true,
+	TTL:        time.Second,
+	ContendFor: 1.5,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{{Do: func(context.Context, time.Duration) (stack.Heal, error) {
+			return func() error { return t.Faulted.Signal(proc.Continue) }, t.Faulted.Signal(proc.Stop)
+		}}}
+	}),
+}
+
+// crash kills a process with its locks, and starts it again (F3, F4).
+var crash = Fault{
+	Name:       catalog.Crash,
+	Course:     Killed,
+	TTL:        time.Second,
+	ContendFor: 1.5,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+			if err := t.Faulted.Signal(syscall.SIGKILL); err != nil {
+				return nil, err
+			}
+			return nil, t.Faulted.Restart(ctx)
+		}}}
+	}),
+}

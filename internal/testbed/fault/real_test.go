@@ -1,0 +1,232 @@
+package fault_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// prepare has a fault ready to strike a strategy on real servers.
+func prepare(t *testing.T, name catalog.Fault, strategy string) (under *stack.Stack, prepared fault.Prepared) {
+	t.Helper()
+	s, err := lock.Find(strategy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fault.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	under = stacktest.Local(t)
+	prepared, err = f.Prepare(t.Context(), fault.Target{
+		Stack: under, Strategy: s, Faulted: &instance{name: "instance 1"}, Contender: &instance{name: "instance 2"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if prepared.Close == nil {
+			return
+		}
+		if err := prepared.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return under, prepared
+}
+
+// redisAt tries once.
+func redisAt(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func ordersAt(t *testing.T, dsn string) *order.SQL {
+	t.Helper()
+	orders, err := order.Connect(t.Context(), dsn, order.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { orders.Close() })
+	return orders
+}
+
+// What the faulted instance asks for is done, and it is not told so: all of the
+// locks' servers, of the database a COMMIT.
+func TestReplyLost(t *testing.T) {
+	under, prepared := prepare(t, catalog.ReplyLost, "setnx")
+	via := under.Via(prepared.Faulted...)
+	if other := under.Via(prepared.Contender...); other.Redis != under.Redis || other.DSN != under.DSN {
+		t.Errorf("the other instance is led elsewhere: %+v", other)
+	}
+	ctx := t.Context()
+	c, straight := redisAt(t, via.Redis), redisAt(t, under.Redis)
+	defer straight.Del(context.Background(), "reply-lost")
+	conn, err := ordersAt(t, via.DSN).DB().Conn(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := c.Ping(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	heal := perform(t, ctx, prepared)
+	began := time.Now()
+	if err := c.Incr(ctx, "reply-lost").Err(); err == nil || time.Since(began) > time.Second {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	if n := straight.Get(ctx, "reply-lost").Val(); n != "1" {
+		t.Errorf("it was done %q times, want 1", n)
+	}
+	if _, err := conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
+		t.Errorf("what is no COMMIT: %v", err)
+	}
+	if _, err := conn.ExecContext(ctx, "COMMIT"); err == nil {
+		t.Error("a COMMIT was answered")
+	}
+	heal()
+	if n, err := c.Incr(ctx, "reply-lost").Result(); n != 2 || err != nil {
+		t.Errorf("healed: %d, %v", n, err)
+	}
+}
+
+// Some nodes lose their keys, and then take no new ones. The others do.
+func TestRedisFull(t *testing.T) {
+	for _, tt := range []struct {
+		strategy string
+		struck   []string
+	}{{"setnx", []string{"redis"}}, {"redlock", []string{"redlock-1", "redlock-5"}}} {
+		under, prepared := prepare(t, catalog.RedisFull, tt.strategy)
+		ctx := t.Context()
+		nodes := map[string]*redis.Client{}
+		for name, addr := range nodesOf(under.Addresses) {
+			nodes[name] = redisAt(t, addr)
+			if err := nodes[name].Set(ctx, "full", "before", time.Minute).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		heal := perform(t, ctx, prepared)
+		for name, c := range nodes {
+			struck := slices.Contains(tt.struck, name)
+			if lost := c.Exists(ctx, "full").Val() == 0; lost != struck {
+				t.Errorf("%s: %s has evicted: %v", tt.strategy, name, lost)
+			}
+			if err := c.Set(ctx, "full", "x", time.Minute).Err(); redis.HasErrorPrefix(err, "OOM") != struck {
+				t.Errorf("%s: %s takes a key: %v", tt.strategy, name, err)
+			}
+		}
+		heal()
+		for name, c := range nodes {
+			if err := c.Set(ctx, "full", "after", time.Minute).Err(); err != nil {
+				t.Errorf("%s: %s, healed: %v", tt.strategy, name, err)
+			}
+			c.Del(ctx, "full")
+		}
+	}
+}
+
+// Each instance has a master of its own, and what the faulted one has written
+// since is its alone; healed, both have the promoted one.
+func TestFailoverSplit(t *testing.T) {
+	under, prepared := prepare(t, catalog.FailoverSplit, "setnx")
+	ctx := t.Context()
+	faulted, contender := under.Via(prepared.Faulted...), under.Via(prepared.Contender...)
+	one := redisAt(t, faulted.Redis)
+	two := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: contender.Sentinel, MasterName: contender.SentinelMaster, MaxRetries: 3})
+	defer two.Close()
+	defer redisAt(t, under.Redis).Del(context.Background(), "split")
+
+	strike := prepared.Strikes[0]
+	release, err := strike.Before(ctx, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if ok, err := one.SetNX(ctx, "split", "one", time.Minute).Result(); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	heal, err := strike.Do(ctx, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := two.SetNX(ctx, "split", "two", time.Minute).Result(); !ok || err != nil {
+		t.Errorf("the promoted master does not grant what the old one had: %v, %v", ok, err)
+	}
+	if got, err := one.Get(ctx, "split").Result(); got != "one" || err != nil {
+		t.Errorf("the old master has %q, %v", got, err)
+	}
+	if err := heal(); err != nil {
+		t.Fatal(err)
+	}
+	one = redisAt(t, faulted.Redis)
+	if got, err := one.Get(ctx, "split").Result(); got != "two" || err != nil {
+		t.Errorf("healed, the faulted instance has %q, %v", got, err)
+	}
+}
+
+// Of five nodes three are on the side of the faulted instance, and three on the other:
+// one of them is two masters. It comes back as one, with all others.
+func TestFailoverSplitOfANode(t *testing.T) {
+	under, prepared := prepare(t, catalog.FailoverSplit, "redlock")
+	at := nodesOf(under.Via(prepared.Faulted...))
+	ping := func(c *redis.Client) error { return c.Ping(t.Context()).Err() }
+	heal := perform(t, t.Context(), prepared)
+	for node, addr := range at {
+		if ok, want := reaches(t, addr, ping), node < "redlock-4"; ok != want {
+			t.Errorf("%s is reached: %v", node, ok)
+		}
+	}
+	heal()
+	for node, addr := range at {
+		if !reaches(t, addr, ping) {
+			t.Errorf("%s, healed, is not reached", node)
+		}
+	}
+}
+
+// A claim waits, and a read does not.
+func TestSlowDB(t *testing.T) {
+	under, prepared := prepare(t, catalog.SlowDB, "mysql-cas")
+	ctx := t.Context()
+	orders := ordersAt(t, under.DSN)
+	if err := orders.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	id, err := orders.Create(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heal := perform(t, ctx, prepared)
+	claimed := make(chan error, 1)
+	go func() {
+		claimed <- orders.Claim(ctx, order.Claim{Order: id, Driver: 1, Token: "t", Instance: "1", Strategy: "mysql-cas"}, order.Guarded)
+	}()
+	select {
+	case err := <-claimed:
+		t.Fatalf("the claim did not wait: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	if o, err := orders.Read(ctx, id, 0); o.Status != order.Open || err != nil {
+		t.Errorf("meanwhile: %+v, %v", o, err)
+	}
+	if rows, err := orders.Ledger(ctx, id, 1); len(rows) != 0 || err != nil {
+		t.Errorf("meanwhile: %+v, %v", rows, err)
+	}
+	heal()
+	if err := <-claimed; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,55 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+)
+
+// redisDown is a Redis that cannot be reached for a while, with its data, and of
+// Redlock's nodes those that it can do without. The faulted drivers release into it.
+var redisDown = Fault{
+	Name:       catalog.RedisDown,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	Course:     AtOnce,
+	TTL:        time.Second,
+	ContendFor: 0.5,
+	Lasts:      true,
+	On:         OwnServers,
+	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
+}
+
+// redisDownMost is likewise a majority of Redlock's nodes.
+var redisDownMost = Fault{
+	Name:       catalog.RedisDownMost,
+	Hits:       lock.RedisQuorum,
+	Course:     AtOnce,
+	TTL:        time.Second,
+	ContendFor: 0.5,
+	Lasts:      true,
+	On:         OwnServers,
+	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
+}
+
+// refuse has the servers refuse both instances.
+func (t Target) refuse(servers []string) (Prepared, error) {
+	faulted, err := t.routes(t.Faulted, servers)
+	if err != nil {
+		return Prepared{}, err
+	}
+	contender, err := t.routes(t.Contender, servers)
+	if err != nil {
+		return Prepared{}, errors.Join(err, faulted.Close())
+	}
+	both := slices.Concat(faulted, contender)
+	return Prepared{
+		Faulted: faulted.Detours(), Contender: contender.Detours(),
+		Strikes: []Strike{{Do: onEach(both, (*stack.Route).Refuse)}},
+		Close:   closing(both),
+	}, nil
+}

@@ -1,0 +1,51 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+)
+
+// redisFull is a Redis without memory, and of Redlock's nodes those that it can do
+// without (F38): it evicts all that it has and has memory again, or it evicts
+// nothing and refuses what needs memory. It loses no connection and no script.
+var redisFull = Fault{
+	Name:       catalog.RedisFull,
+	Hits:       lock.Redis | lock.RedisQuorum,
+	TTL:        3 * time.Second,
+	ContendFor: 0.3,
+	On:         RealServers,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{{Do: t.evict(t.minority())}, {Do: t.fill(t.minority())}}
+	}),
+}
+
+// evict leaves nothing to be healed but what the servers have evicted.
+func (t Target) evict(servers []string) Step {
+	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+		var errs []error
+		for _, server := range servers {
+			errs = append(errs, t.Stack.Evict(ctx, server))
+		}
+		return nil, errors.Join(errs...)
+	}
+}
+
+// fill has the servers refuse what needs memory.
+func (t Target) fill(servers []string) Step {
+	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+		var done stack.Heals
+		for _, server := range servers {
+			heal, err := t.Stack.Fill(ctx, server)
+			if err != nil {
+				return done.All, err
+			}
+			done = append(done, heal)
+		}
+		return done.All, nil
+	}
+}

@@ -1,0 +1,34 @@
+package fault
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/testbed/stack"
+)
+
+// replyLost has servers carry out what they are asked, and the client get an error
+// in place of the reply: of the database that to a COMMIT (F33), of the locks' servers
+// every one (F25). Leases outlive it.
+var replyLost = Fault{
+	Name:       catalog.ReplyLost,
+	Reach:      replies,
+	Course:     AtOnce,
+	TTL:        time.Second,
+	ContendFor: 0.5,
+	On:         RealServers,
+	Prepare: func(_ context.Context, t Target) (Prepared, error) {
+		if t.Wire {
+			return Prepared{Strikes: []Strike{{}}, Loses: true}, nil
+		}
+		return t.onRoutes(append([]string{"db"}, t.servers()...), func(routes stack.Routes) []Strike {
+			db, locks := routes[:1], routes[1:]
+			strikes := []Strike{{Do: onEach(db, (*stack.Route).LoseCommits)}}
+			if len(locks) > 0 { // last, because sessions take a while to be restored
+				strikes = append(strikes, Strike{Do: onEach(locks, (*stack.Route).LoseReplies)})
+			}
+			return strikes
+		})
+	},
+}

@@ -1,0 +1,25 @@
+package fault
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/testbed/stack"
+)
+
+// slowDB has every claim wait at the ledger until its lease has run out (F40). It
+// was asked for in time, and nothing of it is lost.
+var slowDB = Fault{
+	Name:       catalog.SlowDB,
+	Course:     AtOnce,
+	TTL:        time.Second,
+	ContendFor: 2,
+	On:         RealServers,
+	Prepare: ready(func(t Target) []Strike {
+		return []Strike{{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+			return t.Stack.LockTable(ctx, cmp.Or(t.Ledger, "grabs"))
+		}}}
+	}),
+}

@@ -1,0 +1,203 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/grab"
+	"grablab/internal/nearest"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
+)
+
+// ErrRefused says that targets cannot do what is asked of them.
+var ErrRefused = errors.New("the targets cannot be used so")
+
+// Strategy is one that targets can be switched to, as GET /strategies tells of it.
+type Strategy struct {
+	Name      string
+	Available bool
+}
+
+// UnmarshalJSON takes an object with a name, or the name alone.
+func (s *Strategy) UnmarshalJSON(text []byte) error {
+	var view struct {
+		Name      string `json:"name"`
+		Available *bool  `json:"available"`
+	}
+	if err := json.Unmarshal(text, &view.Name); err != nil {
+		if err := json.Unmarshal(text, &view); err != nil {
+			return err
+		}
+	}
+	s.Name, s.Available = view.Name, view.Available == nil || *view.Available
+	if s.Name == "" {
+		return errors.New("a strategy has no name")
+	}
+	return nil
+}
+
+// Attach takes instances that were started elsewhere, and finds out how much of the API
+// they know.
+func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
+	f := newFleet(t.Token)
+	for i, base := range t.URLs {
+		in := f.newInstance(i)
+		in.URL = strings.TrimRight(base, "/")
+		in.ID = strings.TrimPrefix(strings.TrimPrefix(in.URL, "http://"), "https://")
+		f.Instances = append(f.Instances, in)
+	}
+	if err := f.identify(t.PIDs); err != nil {
+		return f, err
+	}
+	return f, f.Meet(ctx, t)
+}
+
+// identify takes the processes by their ids, one for each instance. One that is stopped goes
+// on again however this program ends.
+func (f *Fleet) identify(pids []int) (err error) {
+	for i, pid := range pids {
+		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
+			return fmt.Errorf("%w: -target-pid %d, of %s: %w", ErrRefused, pid, f.Instances[i].URL, err)
+		}
+	}
+	if pids != nil {
+		f.restored, err = stack.ContinueAtEnd(pids)
+	}
+	return err
+}
+
+// Meet finds out how much of the API instances know that are not ours.
+func (f *Fleet) Meet(ctx context.Context, t target.Target) error {
+	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
+	for i, in := range f.Instances {
+		if err := f.meet(ctx, i, in); err != nil {
+			return err
+		}
+	}
+	switch {
+	case t.Shape != nil:
+		f.Shape = t.Shape
+	case !f.Known():
+		f.Shape = target.Plain
+	}
+	if err := f.checkStrategies(t.Strategies); err != nil {
+		return err
+	}
+	if f.Foreign && t.Token != "" && (f.open == nil || !f.open.ByCall()) {
+		return fmt.Errorf("%w: -admin-token has no effect: the targets have no control API; a -header goes with every grab", ErrRefused)
+	}
+	if f.Known() && t.Lease > 0 {
+		return fmt.Errorf("%w: -lease has no effect: the targets tell themselves for how long a lock lives (GET /healthz)", ErrRefused)
+	}
+	opened := f.open != nil && f.open.ByCall() || f.nextOrder > 0 || !f.Foreign && f.open == nil
+	if !opened {
+		return fmt.Errorf("%w: where do orders begin? Say with -first-order ID which is the first of those that are open, or with -open-orders how some are opened", ErrRefused)
+	}
+	return nil
+}
+
+// meet asks one instance.
+func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
+	var health grab.Health
+	err := f.call(ctx, http.MethodGet, in.URL+"/healthz", nil, &health)
+	if sent := (*url.Error)(nil); errors.As(err, &sent) {
+		return fmt.Errorf("fleet: target %s does not answer: %w", in.URL, err)
+	}
+	named := slices.ContainsFunc(f.Instances, func(o *Instance) bool { return o.ID == health.Instance })
+	if health.Instance != "" && !named && !f.Started() {
+		in.ID = health.Instance
+	}
+	strategies, listed := f.strategiesOf(ctx, in.URL)
+	if index == 0 {
+		f.unlisted = !listed
+		f.Settings, f.Strategies, f.Foreign = health.Settings, strategies, len(strategies) == 0
+	}
+	if !slices.Equal(strategies, f.Strategies) {
+		return fmt.Errorf("%w: %s and %s have different strategies (GET /strategies); want instances of one service", ErrRefused, f.Instances[0].URL, in.URL)
+	}
+	return nil
+}
+
+// strategiesOf a target are those that it lists, or else the one that it has now.
+func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
+	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
+		return strategies, true
+	}
+	var current grab.CurrentStrategy
+	if f.call(ctx, http.MethodGet, base+"/strategy", nil, &current) == nil && current.Name != "" {
+		return []Strategy{{current.Name, true}}, false
+	}
+	return nil, false
+}
+
+// Known says whether the targets are grabsvc: whose settings they tell.
+func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
+
+// checkStrategies refuses names that the targets do not have.
+func (f *Fleet) checkStrategies(names []string) error {
+	if len(names) == 0 || f.unlisted && !f.Foreign {
+		return nil
+	}
+	if f.Foreign {
+		return fmt.Errorf("%w: -strategies has no effect: the targets have no control API (GET /strategies, PUT /strategy) to be switched by", ErrRefused)
+	}
+	known := f.Names()
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("%w: the targets have no strategy %q%s", ErrRefused, name, nearest.Hint(name, known, "; they have "+strings.Join(known, ", ")))
+		}
+	}
+	return nil
+}
+
+// Names are those of the targets' strategies.
+func (f *Fleet) Names() []string {
+	names := make([]string, len(f.Strategies))
+	for i, s := range f.Strategies {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// openByCall opens orders as the target's owner says.
+func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
+	path, body := f.open.Call(count)
+	header := f.Shape.Fixed()
+	if header.Get("Content-Type") == "" {
+		header.Set("Content-Type", "application/json")
+	}
+	answer, err := f.do(ctx, f.open.Method, f.Instances[0].URL+path, body, header)
+	if err != nil {
+		return 0, fmt.Errorf("fleet: %s %s: %w", f.open.Method, path, err)
+	}
+	first, ok := f.open.FirstID.In(answer)
+	id, err := strconv.ParseInt(fmt.Sprint(first), 10, 64)
+	if !ok || err != nil || id < 1 || id > math.MaxInt64-int64(count) {
+		return 0, fmt.Errorf("fleet: %s %s answers with no id of a first order where -open-orders says: %s", f.open.Method, path, OneLine(string(answer)))
+	}
+	return id, nil
+}
+
+// KeepsLedger says whether the targets tell, of an order that is there, which drivers have
+// grabbed it.
+func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
+	if f.Foreign {
+		return false
+	}
+	var got struct {
+		Grabs json.RawMessage `json:"grabs"`
+	}
+	err := f.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%d", f.Instances[0].URL, id), nil, &got)
+	return err == nil && (bytes.HasPrefix(got.Grabs, []byte("[")) || string(got.Grabs) == "null")
+}

@@ -1,0 +1,132 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/target"
+)
+
+// serving is a target that answers these calls, by "METHOD /path", and no other.
+func serving(t *testing.T, answers map[string]string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, ok := answers[r.Method+" "+r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, text)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+const grabsvc = `{"instance":"8004","settings":{"work_ms":5,"ttl_ms":9,"wait_ms":0,"on_lost":"abort"}}`
+
+// What a target says is shown on terminals.
+func TestOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		" a\n\tb ": "a b", "\x1b[31mred": "?[31mred", strings.Repeat("é", 150): strings.Repeat("é", 100), "\xff": "", "取得": "取得",
+	} {
+		if got := OneLine(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := OneLine("a" + strings.Repeat("é", 150)); got != "a"+strings.Repeat("é", 99) {
+		t.Errorf("cut within a character: %q", got)
+	}
+}
+
+// How much of the API targets know decides what can be asked of them.
+func TestAttach(t *testing.T) {
+	_, byCall, err := target.Spec{OpenOrders: []string{"/o"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]string{"GET /strategies": `["a",{"name":"b","available":false}]`}
+	for _, tc := range []struct {
+		name    string
+		answers map[string]string
+		target  target.Target
+		foreign bool
+		shape   *target.Shape
+		has     []Strategy
+		refused string
+	}{
+		{"nothing but the grab", nil, target.Target{FirstOrder: 1}, true, target.Plain, nil, ""},
+		{"a page for every call", map[string]string{"GET /strategies": "<html>", "GET /strategy": "<html>", "GET /healthz": "OK"}, target.Target{FirstOrder: 1}, true, target.Plain, nil, ""},
+		{"a list of something else", map[string]string{"GET /strategies": `[{"id":1}]`}, target.Target{FirstOrder: 1}, true, target.Plain, nil, ""},
+		{"a list", listed, target.Target{}, false, target.Plain, []Strategy{{"a", true}, {"b", false}}, ""},
+		{"one strategy", map[string]string{"GET /strategy": `{"name":"x"}`}, target.Target{Strategies: []string{"y"}}, false, target.Plain, []Strategy{{"x", true}}, ""},
+		{"grabsvc", map[string]string{"GET /strategies": `[{"name":"none","available":true}]`, "GET /healthz": grabsvc}, target.Target{}, false, target.Own, []Strategy{{"none", true}}, ""},
+		{"orders are opened by a call", nil, target.Target{Open: byCall, Token: "x"}, true, target.Plain, nil, ""},
+		{"nobody opens orders", nil, target.Target{}, true, nil, nil, "-first-order ID"},
+		{"no such strategy", listed, target.Target{Strategies: []string{"aa"}}, false, nil, nil, "did you mean a?"},
+		{"no strategies", nil, target.Target{FirstOrder: 1, Strategies: []string{"a"}}, true, nil, nil, "-strategies has no effect"},
+		{"no control call", nil, target.Target{FirstOrder: 1, Token: "x"}, true, nil, nil, "-admin-token has no effect"},
+		{"a lease that is known", map[string]string{"GET /strategies": `["none"]`, "GET /healthz": grabsvc}, target.Target{Lease: time.Second}, false, nil, nil, "-lease has no effect"},
+	} {
+		tc.target.URLs = []string{serving(t, tc.answers), serving(t, tc.answers) + "/"}
+		f, err := Attach(t.Context(), tc.target)
+		if tc.refused != "" {
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), tc.refused) {
+				t.Errorf("%s: %v; want …%s…", tc.name, err, tc.refused)
+			}
+			continue
+		}
+		if err != nil || f.Foreign != tc.foreign || f.Shape != tc.shape || !reflect.DeepEqual(f.Strategies, tc.has) || len(f.IDs()) != 2 {
+			t.Errorf("%s: %v: foreign %v, %v, shape %v, ids %v", tc.name, err, f.Foreign, f.Strategies, f.Shape.Says(), f.IDs())
+		}
+	}
+	_, err = Attach(t.Context(), target.Target{URLs: []string{serving(t, listed), serving(t, nil)}, FirstOrder: 1})
+	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "different strategies") {
+		t.Errorf("targets of two services: %v", err)
+	}
+}
+
+// Orders are opened as their owner says, and absurd answers are not believed.
+func TestOpenByCall(t *testing.T) {
+	for answer, want := range map[string]int64{
+		`{"data":{"id":7}}`: 7, `{"data":{"id":"7"}}`: 7,
+		`{"data":{"id":0}}`: 0, `{"data":{"id":1.5}}`: 0, `{"data":{"id":9223372036854775807}}`: 0, `{"id":7}`: 0, `7`: 0, ``: 0,
+	} {
+		_, open, err := target.Spec{OpenOrders: []string{`PUT /make {"n":{count}} -> .data.id`}}.Compile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := Attach(t.Context(), target.Target{URLs: []string{serving(t, map[string]string{"PUT /make": answer})}, Open: open})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first, err := f.Create(t.Context(), 3); first != want || (err == nil) != (want > 0) {
+			t.Errorf("%s: %d, %v", answer, first, err)
+		}
+	}
+}
+
+// What targets do not count is not 0.
+func TestTargetsWithoutMetrics(t *testing.T) {
+	strategies := map[string]string{"GET /strategies": `["a"]`}
+	for _, text := range []string{"-", "<html>", "jvm_threads 7\n"} {
+		strategies["GET /metrics"] = text
+		if text == "-" {
+			delete(strategies, "GET /metrics")
+		}
+		f, err := Attach(t.Context(), target.Target{URLs: []string{serving(t, strategies)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		got, err := f.Drain(t.Context(), 0, time.Minute)
+		if !errors.Is(err, ErrNoMetrics) || got.RedisCommands == 0 && err == nil || time.Since(began) > 30*time.Second {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/order"
+	"grablab/internal/service/instance"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+)
+
+func TestMain(m *testing.M) {
+	stacktest.Main(m, stacktest.Command{Name: Command, Run: instance.Main})
+}
+
+// An instance whose port is taken by another process while it starts gets
+// another one.
+func TestPortTaken(t *testing.T) {
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
+	stacktest.Check(t, err)
+	defer st.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := New(Config{Exe: exe, Instances: 1, OnLost: grab.Abort, Say: t.Logf}, st, FirstPort)
+	defer f.Stop()
+	u := Setup{TTL: time.Second, Wait: time.Second, Timeout: time.Second}
+	in := f.Instances[0]
+	if err := in.chooseAddr(); err != nil {
+		t.Fatal(err)
+	}
+	other, err := net.Listen("tcp", in.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if in.exe, in.args, in.env, err = in.command(u); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.start(t.Context()); !errors.Is(err, errPortTaken) {
+		t.Errorf("on a port that is taken: %v", err)
+	}
+	if err := f.Equip(t.Context(), u); err != nil || in.addr == other.Addr().String() {
+		t.Errorf("it listens on %s: %v", in.addr, err)
+	}
+}
+
+// An instance has the settings that its fleet was given.
+func TestArguments(t *testing.T) {
+	cfg := Config{Instances: 2, Guard: order.Guarded, OnLost: grab.Ignore, PerDriver: 3, ClockOffset: 5 * time.Second}
+	f := New(cfg, &stack.Stack{Dir: t.TempDir(), Addresses: stack.Addresses{DSN: "sqlite:t.db", Redis: "127.0.0.1:1"}}, 0)
+	u := Setup{Work: time.Second, TTL: 2 * time.Second, Wait: 3 * time.Second, Timeout: 4 * time.Second, Control: true}
+	for i, offset := range []time.Duration{0, cfg.ClockOffset} {
+		in := f.Instances[i]
+		in.addr, in.ID = "127.0.0.1:0", fmt.Sprint(i)
+		got, err := instance.Parse(in.arguments(u)[1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Guard != cfg.Guard || got.OnLost != cfg.OnLost || got.PerDriver != cfg.PerDriver || got.ClockOffset != offset ||
+			got.Work != u.Work || got.TTL != u.TTL || got.Wait != u.Wait || got.Timeout != u.Timeout || !got.Control {
+			t.Errorf("instance %d is told %+v", i, got)
+		}
+	}
+}
+
+// An instance that is started again under load serves no grab by the strategy that a fresh
+// one begins with, which is no lock at all.
+func TestStartedAgainWithItsStrategy(t *testing.T) {
+	f := New(Config{Instances: 1}, &stack.Stack{Dir: t.TempDir()}, 0)
+	in := f.Instances[0]
+	fresh := in.arguments(Setup{})
+	again := withStrategy(fresh, "setnx")
+	at := slices.Index(again, "-strategy")
+	if fresh[at+1] != firstStrategy || again[at+1] != "setnx" || len(again) != len(fresh) {
+		t.Errorf("fresh %q, again %q", fresh, again)
+	}
+	service := []string{"app.jar", "--server.port=1"}
+	if got := withStrategy(service, "rlock"); !slices.Equal(got, service) {
+		t.Errorf("a service is started again by %q", got)
+	}
+}

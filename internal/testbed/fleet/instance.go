@@ -1,0 +1,368 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"grablab/internal/freeport"
+	"grablab/internal/grab"
+	"grablab/internal/service/control"
+	"grablab/internal/service/instance"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/wait"
+)
+
+// Instance is one instance of a fleet. All but ID and URL is known of our own
+// alone; those can also be struck, and their calls be held.
+type Instance struct {
+	ID             string // as reports name it: its port, or the target's host
+	URL            string
+	control.Client // what a harness may do to it, through Call
+
+	fleet    *Fleet
+	index    int
+	strategy string         // that it was switched to last
+	port     int            // that it is to have
+	addr     string         // that it has
+	events   string         // its event file
+	proc     *stack.Process // nil: it was never started
+	theirs   *os.Process    // that serves a target; nil: it is not known
+	killed   bool           // and has been
+	wires    *wires         // of a service; nil: they are not yet open
+	exe      string         // as it was started
+	args     []string
+	env      []string
+}
+
+func (f *Fleet) newInstance(index int) *Instance {
+	in := &Instance{fleet: f, index: index}
+	in.Client = in.Call
+	return in
+}
+
+// Name is "instance 1", also before the instance has its port. Routes from it
+// have this name.
+func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
+
+// Process is nil before the instance was first started.
+func (in *Instance) Process() *stack.Process { return in.proc }
+
+func (in *Instance) equip(ctx context.Context, u Setup) error {
+	if err := in.connect(u); err != nil {
+		return err
+	}
+	exe, args, env, err := in.command(u)
+	if err != nil {
+		return err
+	}
+	same := in.proc != nil && in.exe == exe && slices.Equal(in.args, args) && slices.Equal(in.env, env)
+	switch {
+	case same && in.alive():
+		return nil
+	case same:
+		in.fleet.cfg.Say("instance %s has ended; starting it again\n%s", in.ID, in.proc.LogTail())
+	case in.proc != nil:
+		if err := in.end(); err != nil {
+			return err
+		}
+	}
+	for try := 1; ; try++ {
+		if err := in.chooseAddr(); err != nil {
+			return err
+		}
+		if in.exe, in.args, in.env, err = in.command(u); err != nil {
+			return err
+		}
+		err := in.start(ctx)
+		if !errors.Is(err, errPortTaken) || try == portTries {
+			return err
+		}
+	}
+}
+
+// connect has an instance of a service reach its servers as u says, through proxies.
+func (in *Instance) connect(u Setup) (err error) {
+	if in.fleet.service == nil {
+		return nil
+	}
+	if in.wires == nil {
+		if in.wires, err = newWires(in.fleet.stack, in.Name(), in.fleet.service.Uses("sentinel"), in.fleet.cfg.Say); err != nil {
+			return err
+		}
+		in.Client = in.wires.holds.Client()
+	}
+	to, routed := u.Routes[in.index]
+	if !routed {
+		to = in.fleet.stack.Addresses
+	}
+	if was := in.wires.leadsTo(); in.wires.sentinels != nil && was.Of("redis") != to.Of("redis") {
+		in.args = nil // it starts anew: a client may count a master's replicas once, and wait for none that come later
+	}
+	in.wires.lead(to)
+	return nil
+}
+
+// end ends the process. A program that is not ours may take its time, and is killed.
+func (in *Instance) end() error {
+	err := in.proc.Stop(stopGrace)
+	if in.fleet.service != nil {
+		return nil
+	}
+	return err
+}
+
+// command is what the instance is started by at its address.
+func (in *Instance) command(u Setup) (exe string, args, env []string, err error) {
+	if in.fleet.service != nil {
+		return in.fleet.service.fill(in, in.wires.at, u)
+	}
+	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
+}
+
+// portTries is how often a port may be taken by another process between our
+// look and the instance's own.
+const portTries = 5
+
+var errPortTaken = errors.New("its port is taken")
+
+// chooseAddr gives the instance its address, and with it its ID.
+func (in *Instance) chooseAddr() error {
+	addr, err := pickAddr(in.port)
+	if err != nil {
+		return err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	if want := strconv.Itoa(in.port); in.port != 0 && port != want && in.ID == "" {
+		in.fleet.cfg.Say("port %s is taken: %s listens on %s", want, in.Name(), port)
+	}
+	in.ID, in.addr, in.URL = port, addr, "http://"+addr
+	in.events = filepath.Join(in.fleet.stack.Dir, "events-"+port+".jsonl")
+	return nil
+}
+
+// pickAddr is the wanted loopback port if it is free, else any that is.
+func pickAddr(port int) (string, error) {
+	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port)); port != 0 && !isTaken(addr) {
+		return addr, nil
+	}
+	return freeport.Addr()
+}
+
+func isTaken(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return true
+	}
+	_ = l.Close()
+	return false
+}
+
+// saysTaken says whether a service has ended because its port was taken, as runtimes print it. By now it may be free:
+// a connection from here may have had it for a moment.
+func saysTaken(log string) bool {
+	log = strings.ToLower(log)
+	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
+}
+
+// Command is the hidden subcommand by which this program is an instance.
+const Command = "instance"
+
+// firstStrategy is what an instance begins with, until a cell switches it: one
+// that every stack serves.
+const firstStrategy = "none"
+
+// arguments of the instance at its address.
+func (in *Instance) arguments(u Setup) []string {
+	to, routed := u.Routes[in.index]
+	if !routed {
+		to = in.fleet.stack.Addresses
+	}
+	cfg := in.fleet.cfg
+	args := []string{
+		Command, "-addr", in.addr, "-instance", in.ID, "-db", to.DSN, "-events", in.events,
+		"-strategy", firstStrategy, "-work", u.Work.String(), "-ttl", u.TTL.String(), "-wait", u.Wait.String(),
+		"-on-lost", string(cfg.OnLost), "-timeout", u.Timeout.String(),
+	}
+	for _, server := range []struct{ flag, addr string }{
+		{"-redis", to.Redis},
+		{"-sentinel", strings.Join(to.Sentinel, ",")},
+		{"-sentinel-master", to.SentinelMaster},
+		{"-redlock", strings.Join(to.Redlock, ",")},
+		{"-zk", strings.Join(to.ZooKeeper, ",")},
+		{"-etcd", strings.Join(to.Etcd, ",")},
+		{"-guard", string(cfg.Guard)},
+		{"-lab", cfg.Lab},
+	} {
+		if server.addr != "" {
+			args = append(args, server.flag, server.addr)
+		}
+	}
+	if cfg.PerDriver > 1 {
+		args = append(args, "-per-driver", strconv.Itoa(cfg.PerDriver))
+	}
+	if cfg.ClockOffset != 0 && in.index == 1 {
+		args = append(args, "-clock-offset", cfg.ClockOffset.String())
+	}
+	if u.Control {
+		args = append(args, "-control")
+	}
+	return args
+}
+
+func (in *Instance) start(ctx context.Context) error {
+	proc, err := in.fleet.stack.Spawn(ctx, "instance-"+in.ID, in.exe, in.args, in.env)
+	if err != nil {
+		return fmt.Errorf("fleet: instance %s: %w", in.ID, err)
+	}
+	in.proc = proc
+	if err := in.awaitReady(ctx); err != nil {
+		_ = proc.Stop(0)
+		return fmt.Errorf("fleet: instance %s: %w\n%s", in.ID, err, proc.LogTail())
+	}
+	return nil
+}
+
+// alive says whether the instance runs; of a target that we have not killed it is not
+// known, and true.
+func (in *Instance) alive() bool {
+	if in.proc == nil {
+		return !in.killed
+	}
+	select {
+	case <-in.proc.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+const (
+	stopGrace    = 10 * time.Second // that an instance may take to end
+	readyTimeout = 30 * time.Second
+)
+
+// awaitReady returns once the instance itself, and not another program on its
+// port, says that it is ready.
+func (in *Instance) awaitReady(ctx context.Context) error {
+	within := readyTimeout
+	if in.fleet.service != nil {
+		within = serviceTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() { // another program on its port may never answer
+		select {
+		case <-in.proc.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	for {
+		err := in.askReady(ctx)
+		switch {
+		case err == nil, errors.Is(err, errPortTaken):
+			return err
+		case !in.alive() && (in.proc.ExitCode() == instance.ExitAddrInUse || in.fleet.service != nil && (isTaken(in.addr) || saysTaken(in.proc.LogTail()))):
+			return errPortTaken
+		case !in.alive():
+			return errors.New("it ended while starting")
+		case !wait.For(ctx, 20*time.Millisecond) && in.alive():
+			return fmt.Errorf("not ready: %w", err)
+		}
+	}
+}
+
+// askReady is nil if the instance says that it is ready.
+func (in *Instance) askReady(ctx context.Context) error {
+	if in.fleet.service != nil {
+		return in.answers(ctx)
+	}
+	var health grab.Health
+	if err := in.Call(ctx, http.MethodGet, "/healthz", nil, &health); err != nil {
+		return err
+	}
+	if health.PID != in.proc.Pid() {
+		return fmt.Errorf("%w: process %d answers there", errPortTaken, health.PID)
+	}
+	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
+}
+
+// use switches the instance, and returns for how long a lease lives there, in ms;
+// 0: it does not tell.
+func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
+	in.strategy = strategy
+	var told json.RawMessage
+	err = in.Call(ctx, http.MethodPut, "/strategy", grab.StrategyName{Name: strategy}, &told)
+	var now grab.CurrentStrategy
+	_ = json.Unmarshal(told, &now) // a target may answer anything
+	return now.LeaseMS, err
+}
+
+// Signal sends sig to the process.
+func (in *Instance) Signal(sig syscall.Signal) error {
+	if in.theirs == nil {
+		return in.proc.Signal(sig)
+	}
+	err := in.theirs.Signal(sig)
+	in.killed = in.killed || err == nil && sig == syscall.SIGKILL
+	return err
+}
+
+// Restart starts the instance again once it has died, with the strategy it had. How a target
+// is started is not known: it stays dead.
+func (in *Instance) Restart(ctx context.Context) error {
+	if in.theirs != nil {
+		return nil
+	}
+	select {
+	case <-in.proc.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if in.fleet.service != nil && isTaken(in.addr) {
+		return fmt.Errorf("fleet: instance %s: %w meanwhile", in.ID, errPortTaken)
+	}
+	args := in.args
+	in.args = withStrategy(args, in.strategy)
+	err := in.start(ctx)
+	in.args = args
+	if err != nil || in.fleet.Foreign {
+		return err
+	}
+	_, err = in.use(ctx, in.strategy)
+	return err
+}
+
+// withStrategy has an instance of ours serve its first grab by that strategy, where it is
+// started again under load.
+func withStrategy(args []string, strategy string) []string {
+	i := slices.Index(args, "-strategy")
+	if i < 0 || strategy == "" {
+		return args
+	}
+	args = slices.Clone(args)
+	args[i+1] = strategy
+	return args
+}
+
+// Call makes one call to the instance's API. body and answer may be nil.
+func (in *Instance) Call(ctx context.Context, method, path string, body, answer any) error {
+	if err := in.fleet.call(ctx, method, in.URL+path, body, answer); err != nil {
+		return fmt.Errorf("%s: %w", in.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
+	"grablab/internal/testbed/wait"
+
+	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sync/errgroup"
+)
+
+// Service says how a program is started whose source we do not have: in whatever language
+// it is written, each instance of it has proxies of its own between it and its servers.
+type Service struct {
+	env, words []string // of its command, with placeholders
+	// Ready is the path that answers 2xx once an instance is ready; "": it is once it
+	// accepts connections.
+	Ready string
+}
+
+// placeholders are what may stand in the command of a service, in braces.
+var placeholders = []string{
+	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
+	"db", "db_host", "db_port", "db_user", "db_password", "db_name", "ttl_ms", "work_ms",
+}
+
+// Placeholders names them, as messages and the help do.
+func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
+
+// ParseService reads the command of a service: words as a shell has them, of which the
+// first may be variables of its environment, as in PORT={port}.
+func ParseService(text string) (s Service, err error) {
+	words, err := splitWords(text)
+	if err != nil {
+		return s, err
+	}
+	for _, w := range words {
+		if _, err := target.ParseTemplate(w, placeholders...); err != nil {
+			return s, err
+		}
+	}
+	n := slices.IndexFunc(words, func(w string) bool { name, _, ok := strings.Cut(w, "="); return !ok || !isName(name) })
+	if n < 0 {
+		return s, errors.New("want a command, as in 'java -jar app.jar --server.port={port}'")
+	}
+	s.env, s.words = words[:n], words[n:]
+	if !s.Uses("port") {
+		return s, errors.New("{port} does not stand in it: every instance would listen on the same one")
+	}
+	return s, nil
+}
+
+func isName(text string) bool {
+	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
+}
+
+// splitWords splits a command as a shell does. Nothing is expanded.
+func splitWords(text string) (words []string, err error) {
+	var word strings.Builder
+	var quote rune
+	begun, escaped := false, false
+	for _, r := range text {
+		switch {
+		case escaped:
+			escaped = false
+			word.WriteRune(r)
+		case r == '\\' && quote != '\'':
+			escaped, begun = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			quote, begun = r, true
+		case quote == 0 && strings.ContainsRune(" \t\n", r):
+			if begun {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			begun = false
+		default:
+			begun = true
+			word.WriteRune(r)
+		}
+	}
+	switch {
+	case quote != 0:
+		return nil, fmt.Errorf("a %c is not closed", quote)
+	case escaped:
+		return nil, errors.New(`nothing follows the last \`)
+	case begun:
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// Uses says whether a placeholder stands in the command, or one that begins so and goes
+// on with a _.
+func (s Service) Uses(name string) bool {
+	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
+		return strings.Contains(w, "{"+name+"}") || strings.Contains(w, "{"+name+"_")
+	})
+}
+
+// fill is the command for an instance that reaches its servers at these addresses.
+func (s Service) fill(in *Instance, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
+	db, err := mysql.ParseDSN(at.DSN)
+	if err != nil {
+		return "", nil, nil, fmt.Errorf("fleet: %w", err)
+	}
+	dbHost, dbPort, _ := net.SplitHostPort(db.Addr)
+	redisHost, redisPort, _ := net.SplitHostPort(at.Redis)
+	sentinel := strings.Join(at.Sentinel, ",")
+	sentinelHost, sentinelPort, _ := net.SplitHostPort(sentinel)
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	values := map[string]string{
+		"port": in.ID, "instance": in.ID,
+		"redis": at.Redis, "redis_host": redisHost, "redis_port": redisPort,
+		"sentinel": sentinel, "sentinel_host": sentinelHost, "sentinel_port": sentinelPort, "redlock": strings.Join(at.Redlock, ","),
+		"db": at.DSN, "db_host": dbHost, "db_port": dbPort, "db_user": db.User, "db_password": db.Passwd, "db_name": db.DBName,
+		"ttl_ms": ms(u.TTL), "work_ms": ms(u.Work),
+	}
+	var pairs []string
+	for _, name := range placeholders {
+		pairs = append(pairs, "{"+name+"}", values[name])
+	}
+	filled := func(words []string) []string {
+		out := make([]string, len(words))
+		for i, w := range words {
+			out[i] = strings.NewReplacer(pairs...).Replace(w)
+		}
+		return out
+	}
+	words := filled(s.words)
+	return words[0], words[1:], filled(s.env), nil
+}
+
+// NewService names instances of a service over st, as New does of our own.
+func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
+	f := New(cfg, st, port)
+	f.Ours, f.service = false, &s
+	return f
+}
+
+// Started says whether the instances are processes that the fleet has started.
+func (f *Fleet) Started() bool { return f.stack != nil }
+
+// serviceTimeout is longer than that of our own: a JVM takes its time.
+const serviceTimeout = 2 * time.Minute
+
+// answers says whether an instance of a service is ready, and no other program on its port.
+func (in *Instance) answers(ctx context.Context) error {
+	if err := in.asked(ctx); err != nil {
+		return err
+	}
+	_, text, _ := net.SplitHostPort(in.addr)
+	port, _ := strconv.Atoi(text)
+	if ours, known := proc.Listens(in.proc.Pid(), port); known && !ours {
+		return fmt.Errorf("%w: another program answers there", errPortTaken)
+	}
+	return nil
+}
+
+func (in *Instance) asked(ctx context.Context) error {
+	if in.fleet.service.Ready != "" {
+		_, err := in.fleet.do(ctx, http.MethodGet, in.URL+in.fleet.service.Ready, nil, http.Header{})
+		return err
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", in.addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// IsService says whether the instances are of a service that the fleet has started.
+func (f *Fleet) IsService() bool { return f.service != nil }
+
+// Grab sends a grab by a driver that no load uses.
+func (in *Instance) Grab(ctx context.Context, order, driver int64) (grab.Outcome, error) {
+	return in.fleet.probe(ctx, in, order, ProbeDriver+driver)
+}
+
+// Works returns once the instance answers grabs of an order that no load uses, a few at a
+// time: what a fault has left of its connections is made anew by then. Its error says that
+// it has not within that time.
+func (in *Instance) Works(ctx context.Context, order int64, within time.Duration) error {
+	const atOnce = 4
+	var failed error
+	ok, err := wait.Until(ctx, 20*time.Millisecond, within, func() (bool, error) {
+		var g errgroup.Group
+		for n := range int64(atOnce) {
+			g.Go(func() error {
+				_, err := in.Grab(ctx, order, n)
+				return err
+			})
+		}
+		failed = g.Wait()
+		return failed == nil, nil
+	})
+	if err == nil && !ok {
+		err = errors.Join(fmt.Errorf("fleet: instance %s answers no grab", in.ID), failed)
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package fleet
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+	"grablab/internal/testbed/wire"
+)
+
+func TestParseService(t *testing.T) {
+	at := stack.Addresses{DSN: "grablab@tcp(127.0.0.1:3306)/grablab", Redis: "127.0.0.1:6379", Sentinel: []string{"127.0.0.1:26379"}, Redlock: []string{"a:1", "b:2"}}
+	in := &Instance{ID: "8004"}
+	u := Setup{TTL: time.Second, Work: 5 * time.Millisecond}
+	for _, tt := range []struct {
+		text string
+		want string // words with | between them, variables first; or the error
+	}{
+		{"java -jar app.jar --server.port={port} --redis=redis://{redis}", "java|-jar|app.jar|--server.port=8004|--redis=redis://127.0.0.1:6379"},
+		{"PORT={port} NODE_ENV=test node 'my app.js' \"--lease {ttl_ms}\"", "PORT=8004|NODE_ENV=test|node|my app.js|--lease 1000"},
+		{`x {port} '' \"a\ b {work_ms}`, `x|8004||"a b|5`},
+		{"x {port} {db} {db_host} {db_port} {db_user} '{db_password}' {db_name} {redis_host} {redis_port} {redlock} {instance}", "x|8004|grablab@tcp(127.0.0.1:3306)/grablab|127.0.0.1|3306|grablab||grablab|127.0.0.1|6379|a:1,b:2|8004"},
+		{"x {port} {\"json\": 1}", "x|8004|{json:|1}"},
+		{"x {redsi} {port}", "there is no placeholder {redsi}; did you mean {redis}?"},
+		{"x {what} {port}", "there is no placeholder {what}; there are {port}, {instance}, "},
+		{"x {port} {sentinel} {sentinel_host} {sentinel_port}", "x|8004|127.0.0.1:26379|127.0.0.1|26379"},
+		{"x", "{port} does not stand in it"},
+		{"", "want a command"},
+		{"PORT={port}", "want a command"},
+		{"x '{port}", "a ' is not closed"},
+		{`x {port} \`, "nothing follows the last"},
+	} {
+		s, err := ParseService(tt.text)
+		if err != nil {
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: %v, want %q", tt.text, err, tt.want)
+			}
+			continue
+		}
+		exe, args, env, err := s.fill(in, at, u)
+		if got := strings.Join(slices.Concat(env, []string{exe}, args), "|"); got != tt.want || err != nil {
+			t.Errorf("%s: %s, %v, want %s", tt.text, got, err, tt.want)
+		}
+	}
+}
+
+// A request is named by what it does to the order of the grab; what reads and writes no
+// data is none of its calls.
+func TestCallsOfAGrab(t *testing.T) {
+	w := &wires{}
+	if _, ok := w.call(wire.Event{Server: "redis", Text: "SET grab:7 NX PX"}); ok {
+		t.Error("a call of no grab")
+	}
+	w.watch(7, 3)
+	for _, tt := range []struct{ server, text, want string }{
+		{"redis", "SET grab:7 NX PX", "redis SET grab:* NX PX"},
+		{"redis", "SET grab:77 NX PX", "redis SET grab:77 NX PX"},
+		{"redis", "EVAL c41f0d7 {order}:7", "redis EVALSHA c41f0d7 {order}:*"},
+		{"redlock-3", "DEL lock-7", "redlock DEL lock-*"},
+		{"redis", "DEL latch:{lock:7}:a3cbed1cb2287b85953403ea77d198a7", "redis DEL latch:{lock:*}:#"},
+		{"redis", "SET t-123e4567-e89b-12d3-a456-426614174000", "redis SET t-#"},
+		{"db", "UPDATE orders", "mysql UPDATE orders"},
+		{"db", "SELECT orders", "mysql SELECT orders"},
+		{"db", "SELECT", ""}, {"db", "SET autocommit=0", ""}, {"db", "PREPARE SELECT orders", ""},
+		{"redis", "HELLO", ""}, {"redis", "SELECT 1", ""}, {"redis", "CLIENT SETINFO", ""},
+	} {
+		op, ok := w.call(wire.Event{Server: tt.server, Text: tt.text})
+		if got := string(op.Phase); got != tt.want || ok != (tt.want != "") {
+			t.Errorf("%s: %q, %v, want %q", tt.text, got, ok, tt.want)
+		}
+		if ok && (op.Order != 7 || op.Driver != 3 || op.Target != tt.server) {
+			t.Errorf("%s: %+v", tt.text, op)
+		}
+	}
+}
+
+// A service whose port was taken for a moment says so, in the words of its runtime.
+func TestSaysTaken(t *testing.T) {
+	for log, want := range map[string]bool{
+		"OSError: [Errno 98] Address already in use":                           true,
+		"java.net.BindException: Address already in use":                       true,
+		"Error: listen EADDRINUSE: address already in use 127.0.0.1:8004":      true,
+		"redis.exceptions.ConnectionError: Error 111 connecting to 127.0.0.1.": false,
+		"": false,
+	} {
+		if got := saysTaken(log); got != want {
+			t.Errorf("%q: %v", log, got)
+		}
+	}
+}
+
+// A service that asks a Sentinel has some of its own, and starts anew when its Redis becomes
+// another, for there may be a replica now; one that does not ask any has none, and goes on.
+func TestSentinelsOfAService(t *testing.T) {
+	st := stacktest.Local(t)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for redis, asks := range map[string]bool{"-redis {redis}": false, "-sentinel {sentinel} -sentinel-master " + wire.SentinelMaster: true} {
+		t.Run(redis, func(t *testing.T) {
+			s, err := ParseService(exe + " " + Command + " -addr 127.0.0.1:{port} -db {db} " + redis)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Ready = "/readyz"
+			f := NewService(Config{Instances: 1, Say: t.Logf}, s, st, 0)
+			defer func() {
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			route, err := st.Route("instance 1", "redis")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer route.Close()
+			in := f.Instances[0]
+			pid := func(u Setup) int {
+				t.Helper()
+				if err := f.Equip(t.Context(), u); err != nil {
+					t.Fatal(err)
+				}
+				return in.Process().Pid()
+			}
+			first := pid(Setup{})
+			if again := pid(Setup{}); again != first {
+				t.Error("it was started anew without a reason")
+			}
+			if (in.wires.sentinels != nil) != asks {
+				t.Errorf("it has Sentinels: %v", in.wires.sentinels != nil)
+			}
+			if routed := pid(Setup{Routes: map[int]stack.Addresses{0: st.Via(route)}}); (routed != first) != asks {
+				t.Errorf("started anew with another way to its Redis: %v", routed != first)
+			}
+		})
+	}
+}

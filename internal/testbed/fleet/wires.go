@@ -1,0 +1,193 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"grablab/internal/history"
+	"grablab/internal/service/control"
+	"grablab/internal/tap"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/wait"
+	"grablab/internal/testbed/wire"
+)
+
+// wires are the proxies between an instance of a service and its servers. They stay while
+// the instance and the ways behind them change.
+type wires struct {
+	proxies   []*wire.Proxy
+	sentinels *wire.Sentinels // that name the proxy before the Redis; nil: none are asked
+	at        stack.Addresses // of the proxies, and of a Sentinel
+	holds     *control.Server // of the requests that pass
+
+	statements    atomic.Int64 // that the database works at
+	lastStatement atomic.Int64 // when it answered one, in ns of Unix
+
+	mu            sync.Mutex
+	to            stack.Addresses // where they lead
+	order, driver int64           // of the grab that the requests belong to; 0: of none
+	id            *regexp.Regexp  // of the order, where it stands alone in a text
+}
+
+// newWires opens them, with Sentinels if the service asks one for its Redis. The Sentinel
+// that a failover has started stands behind the proxy, and says where that leads to.
+func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
+	tell := func(text string) { say("%s: %s", name, text) }
+	w := &wires{to: st.Addresses, holds: control.NewServer(name, 0, history.Discard)}
+	var ways []stack.Detour
+	for _, server := range st.Servers() {
+		protocol := wire.RESP
+		switch {
+		case server == tap.DB:
+			protocol = wire.MySQL
+		case server != "redis" && !strings.HasPrefix(server, "redlock-"):
+			continue // no service that we start can be told of it
+		}
+		p, err := wire.Listen(wire.Config{
+			Server: server, Protocol: protocol, Say: tell,
+			Dial: func(ctx context.Context) (net.Conn, error) { return w.leadsTo().Dial(ctx, server) },
+		})
+		if err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+		p.Use(w.tap)
+		w.proxies = append(w.proxies, p)
+		ways = append(ways, stack.Way{Server: server, Addr: p.Addr()})
+	}
+	w.at = st.Via(ways...)
+	if sentinels {
+		var err error
+		if w.sentinels, err = wire.ListenSentinels(w.at.Redis, tell); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+		w.at.Sentinel, w.at.SentinelMaster = []string{w.sentinels.Addr()}, wire.SentinelMaster
+	}
+	return w, nil
+}
+
+func (w *wires) leadsTo() stack.Addresses {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to
+}
+
+// lead has connections made by other ways from now on, and ends those there are.
+func (w *wires) lead(to stack.Addresses) {
+	w.mu.Lock()
+	was := w.to
+	w.to = to
+	w.mu.Unlock()
+	for _, p := range w.proxies {
+		if was.Of(p.Server()) != to.Of(p.Server()) {
+			p.HangUp()
+		}
+	}
+}
+
+func (w *wires) close() error {
+	w.holds.Close()
+	var errs []error
+	if w.sentinels != nil {
+		errs = append(errs, w.sentinels.Close())
+	}
+	for _, p := range w.proxies {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// watch has the requests that come from now on belong to the grab of an order by a driver,
+// 0 to any; of no order: to none.
+func (w *wires) watch(order, driver int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.order, w.driver = order, driver
+	w.id = regexp.MustCompile(`\b` + strconv.FormatInt(order, 10) + `\b`)
+}
+
+// tap makes a request a call of the grab, which holds can meet.
+func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
+	if e.Server == tap.DB {
+		send = w.counted(send)
+	}
+	op, ok := w.call(e)
+	if !ok {
+		return send(ctx)
+	}
+	return w.holds.Do(ctx, op, send)
+}
+
+// counted is send with the statement counted.
+func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		w.statements.Add(1)
+		defer func() {
+			w.lastStatement.Store(time.Now().UnixNano())
+			w.statements.Add(-1)
+		}()
+		return send(ctx)
+	}
+}
+
+// drawn is what is drawn anew for each grab, as a token or an id.
+var drawn = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
+
+// call is what a request is to the grab that is watched. Its phase is its own name, in
+// which a star stands for the order, and # for what is drawn. ok is false for requests that read and write no data:
+// those by which a connection begins, and a statement is prepared.
+func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
+	name, kind := e.Server, "redis"
+	if name == tap.DB {
+		name, kind = "mysql", "mysql"
+	}
+	name, _, _ = strings.Cut(name, "-") // the nodes of a quorum are asked at once
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	verb, _, _ := strings.Cut(e.Text, " ")
+	if w.order == 0 || slices.Contains(setup[kind], verb) || e.Text == "SELECT" {
+		return op, false
+	}
+	text := drawn.ReplaceAllString(w.id.ReplaceAllString(e.Text, "*"), "#")
+	if after, ok := strings.CutPrefix(text, "EVAL "); ok { // a script that the server did not know is sent again
+		text = "EVALSHA " + after
+	}
+	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
+}
+
+// setup are the verbs of such requests, by server.
+var setup = map[string][]string{
+	"redis": {
+		"AUTH", "CLIENT", "COMMAND", "HELLO", "INFO", "PING", "QUIT", "RESET", "SCRIPT", "CLUSTER", "READONLY", "ROLE", "SELECT",
+		"SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE",
+	},
+	"mysql": {"CHANGE", "FIELDS", "PREPARE", "RESET", "SET", "SHOW", "STATISTICS", "USE"},
+}
+
+// Watch says to which grab the requests belong that an instance of a service makes from
+// now on: that of an order by a driver; of driver 0: by any. Of order 0: to none.
+func (in *Instance) Watch(order, driver int64) { in.wires.watch(order, driver) }
+
+// Lead has an instance of a service reach its servers by other ways from now on.
+func (in *Instance) Lead(to stack.Addresses) { in.wires.lead(to) }
+
+// Quiet returns once no instance of a service has had the database at work for that long:
+// nothing more is written by then. false: not within a time.
+func (f *Fleet) Quiet(ctx context.Context, long, within time.Duration) bool {
+	quiet, err := wait.Until(ctx, long/10, within, func() (bool, error) {
+		for _, in := range f.Instances {
+			if in.wires.statements.Load() > 0 || time.Since(time.Unix(0, in.wires.lastStatement.Load())) < long {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	return quiet && err == nil
+}

@@ -1,0 +1,237 @@
+package ledger_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+	"grablab/internal/testbed/ledger"
+	"grablab/internal/testbed/stack/stacktest"
+
+	_ "github.com/go-sql-driver/mysql"
+)
+
+func TestMain(m *testing.M) { stacktest.Main(m) }
+
+const (
+	mysqlDSN    = "u:p@tcp(h:1)/d"
+	postgresDSN = "postgres://u:p@h:1/d"
+	query       = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
+)
+
+func TestCheck(t *testing.T) {
+	for _, tc := range []struct{ dsn, query, wrong string }{
+		{mysqlDSN, query, ""},
+		{mysqlDSN, "", ""},
+		{"u:p@tcp(h:1)/", query, ""},
+		{postgresDSN, query, ""},
+		{"sqlite:/x.db", query, ""},
+		{mysqlDSN, "  select o, d from w where o between ? and ? and note != 'a;?' -- why?\n;", ""},
+		{mysqlDSN, "WITH w AS (SELECT 1) SELECT o, d FROM w /* ? */ WHERE o >= ? AND o <= ? # ;?", ""},
+		{mysqlDSN, `SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = 'it\'s ?' AND y = "?" AND z = 'it''s ?'`, ""},
+		{postgresDSN, `SELECT o, d FROM w WHERE o BETWEEN $1 AND $2 AND x = $q$ ? ; $q$ AND y ? 'key'`, ""},
+		{postgresDSN, `SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = '\'`, ""},
+		{"h:1", query, "want user:password@tcp"},
+		{"postgres://u:se cret@h:port/d", query, "want user:password@tcp"},
+		{mysqlDSN, "UPDATE orders SET status = 0 WHERE id BETWEEN ? AND ?", "begins with SELECT or WITH"},
+		{mysqlDSN, "SELECTED ? ?", "begins with SELECT or WITH"},
+		{mysqlDSN, "/* SELECT */ DELETE FROM o WHERE id BETWEEN ? AND ?", "begins with SELECT or WITH"},
+		{mysqlDSN, "SELECT o, d FROM w", "it has 0 placeholders"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o = ?", "it has 1 placeholders"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o BETWEEN '?' AND ?", "it has 1 placeholders"},
+		{mysqlDSN, query + "; DELETE FROM wins", "want one statement"},
+		{mysqlDSN, query + " AND x = 'open", "does not end"},
+		{postgresDSN, query + " AND x = $q$ open", "does not end"},
+		{postgresDSN, query + " AND z = $1", "placeholders"},
+	} {
+		err := ledger.Check(tc.dsn, tc.query)
+		if tc.wrong == "" && err != nil || tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)) {
+			t.Errorf("%s, %s: %v; want …%s…", tc.dsn, tc.query, err, tc.wrong)
+		}
+		if err != nil && strings.Contains(err.Error(), "se cret") {
+			t.Errorf("the password is told: %v", err)
+		}
+	}
+}
+
+func FuzzCheck(f *testing.F) {
+	for _, q := range []string{query, "SELECT 'a''b\\' ? ?", "SELECT $$ ? $$ $1 $2", "WITH /* */ -- \n ? ? ;", "select `?` \"?\" # ?"} {
+		f.Add(q)
+	}
+	f.Fuzz(func(t *testing.T, q string) {
+		for _, dsn := range []string{mysqlDSN, postgresDSN, "sqlite:x"} {
+			if err := ledger.Check(dsn, q); err != nil && !errors.Is(err, ledger.ErrQuery) && q != "" {
+				t.Errorf("%s, %q: %v", dsn, q, err)
+			}
+		}
+	})
+}
+
+// databases is a fresh database of each kind, with a table wins.
+var databases = map[string]func(t *testing.T) (dsn string, db *sql.DB){
+	"sqlite": func(t *testing.T) (string, *sql.DB) {
+		path := filepath.Join(t.TempDir(), "shop.db")
+		return "sqlite:" + path, open(t, "sqlite", path)
+	},
+	"mariadb": func(t *testing.T) (string, *sql.DB) {
+		st := stacktest.With(t, lock.SQL)
+		db := open(t, "mysql", st.DSN)
+		for _, table := range []string{"wins", "orders", "made"} {
+			execute(t, db, "DROP TABLE IF EXISTS "+table)
+		}
+		return st.DSN, db
+	},
+}
+
+func open(t *testing.T, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func execute(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.Exec(statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+func TestLedger(t *testing.T) {
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) {
+			dsn, db := fresh(t)
+			execute(t, db, "CREATE TABLE wins (order_id BIGINT, driver_id BIGINT, note VARCHAR(20))")
+			execute(t, db, "INSERT INTO wins (order_id, driver_id, note) VALUES (4, 1, ''), (5, 7, 'a'), (5, 8, 'b'), (6, 9, ''), (9, 1, 'x')")
+			before := tables(t, name, db)
+
+			d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ? ORDER BY driver_id;")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			got, err := d.Ledger(t.Context(), 5, 2)
+			want := []order.Grab{{Order: 5, Driver: 7}, {Order: 5, Driver: 8}, {Order: 6, Driver: 9}}
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v, %v; want %+v", got, err, want)
+			}
+			if v, err := d.Version(t.Context()); err != nil || v == "" {
+				t.Errorf("version %q, %v", v, err)
+			}
+			if after := tables(t, name, db); !reflect.DeepEqual(after, before) {
+				t.Errorf("the database had %q and has %q", before, after)
+			}
+			execute(t, db, "DELETE FROM wins") // so nothing holds it
+		})
+	}
+}
+
+// tables of the database, by whose names it is seen whether any was made.
+func tables(t *testing.T, kind string, db *sql.DB) []string {
+	t.Helper()
+	rows, err := db.Query(map[string]string{
+		"sqlite":     "SELECT name FROM sqlite_schema ORDER BY name",
+		"mariadb":    "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1",
+		"postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1",
+	}[kind])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// What a query tries to write, the database refuses; and what it answers wrongly is told.
+func TestBadLedgers(t *testing.T) {
+	writes := map[string]string{ // a SELECT that writes, where there is such
+		"postgresql": "WITH w AS (INSERT INTO wins (order_id, driver_id) VALUES (?, ?) RETURNING order_id, driver_id) SELECT * FROM w",
+	}
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) {
+			dsn, db := fresh(t)
+			execute(t, db, "CREATE TABLE wins (order_id BIGINT, driver_id BIGINT, note VARCHAR(20))")
+			execute(t, db, "INSERT INTO wins (order_id, driver_id, note) VALUES (1, NULL, 'me'), (2, 2, 'x')")
+			for q, want := range map[string]string{
+				"SELECT order_id, driver_id FROM nosuch WHERE order_id BETWEEN ? AND ?":                                   "the query failed",
+				"SELECT order_id FROM wins WHERE order_id BETWEEN ? AND ?":                                                "want two, order and driver",
+				"SELECT order_id, note FROM wins WHERE order_id BETWEEN ? AND ?":                                          "must be whole numbers",
+				"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?":                                     "leave rows without a driver out",
+				"SELECT order_id, driver_id FROM wins WHERE driver_id = 2 AND (order_id = 2 OR order_id BETWEEN ? AND ?)": "answers with order 2, asked for 1 to 1",
+				writes[name]: "read-only",
+			} {
+				if q == "" {
+					continue
+				}
+				d, err := ledger.Open(t.Context(), dsn, q)
+				if err == nil {
+					d.Close()
+				}
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v; want …%s…", q, err, want)
+				}
+			}
+			var n int
+			if err := db.QueryRow("SELECT COUNT(*) FROM wins").Scan(&n); err != nil || n != 2 {
+				t.Errorf("%d rows, %v; want the 2 that were there", n, err)
+			}
+		})
+	}
+}
+
+func TestExec(t *testing.T) {
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) {
+			dsn, db := fresh(t)
+			execute(t, db, "CREATE TABLE orders (id BIGINT PRIMARY KEY, status INT)")
+			d, err := ledger.Open(t.Context(), dsn, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (1, 1)", "INSERT INTO orders VALUES (2, 1)", "UPDATE orders SET status = 0 WHERE id BETWEEN 1 AND 2"}); err != nil {
+				t.Fatal(err)
+			}
+			// All or nothing.
+			if err := d.Exec(t.Context(), []string{"INSERT INTO orders VALUES (3, 0)", "INSERT INTO nosuch VALUES (3)"}); err == nil || !strings.Contains(err.Error(), "nosuch") {
+				t.Errorf("%v", err)
+			}
+			var n int
+			if err := db.QueryRow("SELECT COUNT(*) FROM orders WHERE status = 0").Scan(&n); err != nil || n != 2 {
+				t.Errorf("%d open orders, %v; want 2", n, err)
+			}
+		})
+	}
+}
+
+// A database that is not there is made by nobody.
+func TestOpenMakesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none.db")
+	if d, err := ledger.Open(context.Background(), "sqlite:"+path, query); err == nil {
+		t.Errorf("%v", d)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("%s: %v", path, err)
+	}
+	if _, err := ledger.Open(context.Background(), "u:hidden@tcp(127.0.0.1:1)/d", query); err == nil || strings.Contains(fmt.Sprint(err), "hidden") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,63 @@
+package load
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"grablab/internal/testbed/target"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// Each burst is sent at Send, and is due from then on.
+func TestBursts(t *testing.T) {
+	w := NewBursts()
+	pace := w.pacer(t.Context(), Config{}, nil)
+	first, second := Request{"a", 1, 1}, Request{"b", 2, 2}
+	w.Send([]Request{first})
+	if wait, stop := pace.Pace(0, 0); wait != 0 || stop {
+		t.Errorf("first: %v, %v", wait, stop)
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if wait, stop := pace.Pace(0, 1); wait != 0 || stop {
+			t.Errorf("second: %v, %v", wait, stop)
+		}
+	})
+	if s, ok := w.take(); !ok || s != first {
+		t.Errorf("request %+v, %v", s, ok)
+	}
+	if s, ok := w.take(); ok {
+		t.Errorf("request %+v before it was sent", s)
+	}
+	w.Send([]Request{second})
+	waiting.Wait()
+	var sent vegeta.Target
+	if err := targeter(w, target.Own)(&sent); err != nil || sent.URL != "b/orders/2/grab#2,2,1" {
+		t.Errorf("%q, %v", sent.URL, err)
+	}
+	if pace.due(1) < pace.due(0) || w.Requests() != 2 {
+		t.Errorf("due %v and %v of %d", pace.due(0), pace.due(1), w.Requests())
+	}
+	w.End()
+	if _, stop := pace.Pace(0, 2); !stop {
+		t.Error("it does not end")
+	}
+}
+
+// A request is due when it was sent, counted from the attack, however long before that the
+// workload was made: else it would have been answered before it was due.
+func TestBurstsAreDueFromTheAttack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewBursts()
+		time.Sleep(time.Minute)
+		pace := w.pacer(t.Context(), Config{}, nil)
+		time.Sleep(time.Second)
+		w.Send([]Request{{"a", 1, 1}})
+		if due := pace.due(0); due != time.Second {
+			t.Errorf("due after %v, want a second", due)
+		}
+	})
+}

@@ -1,0 +1,116 @@
+package load
+
+import (
+	"errors"
+	"net/http"
+	"reflect"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/target"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+func drain(p *Plan) []Request {
+	var all []Request
+	for s, ok := p.take(); ok; s, ok = p.take() {
+		all = append(all, s)
+	}
+	return all
+}
+
+func TestPlanSendsEveryDriverAtEveryOrderBackToBack(t *testing.T) {
+	targets := []string{"http://a", "http://b"}
+	requests := drain(NewPlan(targets, 101, 7, 4, 1))
+	if len(requests) != 28 {
+		t.Fatalf("%d requests, want 28", len(requests))
+	}
+	seen := map[[2]int64]bool{}
+	for i, s := range requests {
+		if s.Target != targets[i%2] {
+			t.Errorf("request %d goes to %s", i, s.Target)
+		}
+		if s.Order != requests[i/4*4].Order {
+			t.Errorf("request %d: order %d stands among the drivers of order %d", i, s.Order, requests[i/4*4].Order)
+		}
+		if s.Order < 101 || s.Order > 107 || s.Driver < 1 || s.Driver > 4 {
+			t.Errorf("request %d: order %d, driver %d", i, s.Order, s.Driver)
+		}
+		seen[[2]int64{s.Order, s.Driver}] = true
+	}
+	if len(seen) != 28 {
+		t.Errorf("%d different pairs of order and driver, want 28", len(seen))
+	}
+}
+
+func TestSeedDecidesThePlan(t *testing.T) {
+	plan := func(seed uint64) []Request { return drain(NewPlan([]string{"http://a"}, 1, 50, 20, seed)) }
+	if !reflect.DeepEqual(plan(7), plan(7)) {
+		t.Error("the same seed gave two plans")
+	}
+	if reflect.DeepEqual(plan(7), plan(8)) {
+		t.Error("two seeds gave one plan")
+	}
+}
+
+func TestRequestSurvivesTheURL(t *testing.T) {
+	foreign, _, err := target.Spec{Path: "/grab?o={order}&a=1", Method: "PUT", Headers: []string{"X-User: {driver}"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		base  string
+		shape *target.Shape
+		want  vegeta.Target
+	}{
+		{"http://127.0.0.1:8004", target.Own, vegeta.Target{
+			Method: "POST", URL: "http://127.0.0.1:8004/orders/12/grab#12,1,21", Body: []byte(`{"driver_id":1}`),
+			Header: http.Header{"Content-Type": {"application/json"}},
+		}},
+		{"http://h/shop", foreign, vegeta.Target{
+			Method: "PUT", URL: "http://h/shop/grab?o=12&a=1#12,1,13", Body: []byte(`{"driver_id":1}`),
+			Header: http.Header{"Content-Type": {"application/json"}, "X-User": {"1"}},
+		}},
+	} {
+		p := NewPlan([]string{tc.base}, 12, 1, 1, 1)
+		var got vegeta.Target
+		if err := targeter(p, tc.shape)(&got); err != nil || !reflect.DeepEqual(got, tc.want) {
+			t.Errorf("%+v, %v; want %+v", got, err, tc.want)
+		}
+		back, err := ParseRequest(got.URL)
+		if want := (Request{tc.base, 12, 1}); err != nil || back != want {
+			t.Errorf("ParseRequest(%q) = %v, %v; want %v", got.URL, back, err, want)
+		}
+		if err := targeter(p, tc.shape)(&got); !errors.Is(err, vegeta.ErrNoTargets) {
+			t.Errorf("an empty plan answers %v", err)
+		}
+	}
+	for _, url := range []string{"", "http://a/orders/1/grab", "http://a/grab#x,1,8", "http://a/grab#1,1", "http://a/grab#1,1,99", "#1,1,-1", "1,1,0#"} {
+		if r, err := ParseRequest(url); err == nil {
+			t.Errorf("ParseRequest(%q) is %v", url, r)
+		}
+	}
+}
+
+// The drivers of an order are due together, at the rate of all requests; and what is
+// ended sends no more.
+func TestTogether(t *testing.T) {
+	p := NewPlan([]string{"http://a"}, 1, 3, 4, 1)
+	pace := p.pacer(t.Context(), Config{Rate: 100, Together: true}, nil)
+	for n, want := range []time.Duration{0, 0, 0, 0, 40, 40, 40, 40, 80, 80, 80, 80} {
+		if got := pace.due(uint64(n)); got != want*time.Millisecond {
+			t.Errorf("request %d is due after %v, want %v", n, got, want*time.Millisecond)
+		}
+	}
+	if _, stop := pace.Pace(time.Hour, 11); stop {
+		t.Error("it ends before the last request")
+	}
+	p.End()
+	if _, stop := pace.Pace(time.Hour, 1); !stop {
+		t.Error("it goes on though it was ended")
+	}
+	if r, ok := p.take(); ok {
+		t.Errorf("%v is sent though the plan was ended", r)
+	}
+}

@@ -1,0 +1,19 @@
+//go:build !linux
+
+package load
+
+import (
+	"context"
+	"time"
+
+	"grablab/internal/testbed/wait"
+)
+
+// timer sleeps as precisely as the runtime's timers do.
+type timer struct{}
+
+func newTimer() (*timer, error) { return &timer{}, nil }
+
+func (*timer) sleep(ctx context.Context, d time.Duration) bool { return wait.For(ctx, d) }
+
+func (*timer) close() {}

@@ -1,0 +1,39 @@
+package stack
+
+import (
+	"testing"
+
+	"grablab/internal/testbed/proc"
+)
+
+// OnlyPATH has the local stack look for its programs nowhere else.
+func OnlyPATH(t *testing.T, path string) {
+	t.Setenv("PATH", path)
+	dirs, jars := programDirs, zooKeeperPaths
+	programDirs, zooKeeperPaths = nil, nil
+	t.Cleanup(func() { programDirs, zooKeeperPaths = dirs, jars })
+}
+
+// ReaperPid is the process id of the stack's reaper.
+func (s *Stack) ReaperPid() int { return s.reaper.cmd.Process.Pid }
+
+// Pids are those of all processes of the stack that were started so far.
+func (s *Stack) Pids() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pids := []int{s.ReaperPid()}
+	for _, p := range s.procs {
+		pids = append(pids, p.Pid())
+	}
+	return pids
+}
+
+// Alive says whether a process runs: one that has ended and merely waits for
+// its parent does not.
+func Alive(pid int) bool {
+	_, ok := proc.StartTime(pid)
+	return ok
+}
+
+// LogFile is where the output of the process goes.
+func (p *Process) LogFile() string { return p.log }

@@ -1,0 +1,136 @@
+package stack
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/proc"
+)
+
+// sleeper is a process that only a signal ends.
+func sleeper(t *testing.T) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	proc.Apart(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// What a reaper that was killed has left is ended and removed by a later run, and
+// nothing else is.
+func TestLeftoversAreCleared(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "with [a] strange? name*")
+	if err := os.Mkdir(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	left, spared, living := sleeper(t), sleeper(t), sleeper(t)
+	began, ok := proc.StartTime(left.Process.Pid)
+	if !ok {
+		t.Fatal("no start time")
+	}
+	folder := func(watched map[int]string) (dir string, release func() error) {
+		t.Helper()
+		dir, lock, err := makeDir(base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := noteChildren(dir, watched); err != nil {
+			t.Fatal(err)
+		}
+		return dir, lock.Close
+	}
+	dead, die := folder(map[int]string{left.Process.Pid: began, spared.Process.Pid: "at another time"})
+	if err := die(); err != nil {
+		t.Fatal(err)
+	}
+	began, _ = proc.StartTime(living.Process.Pid)
+	alive, end := folder(map[int]string{living.Process.Pid: began})
+	defer end()
+	foreign := filepath.Join(base, dirPrefix+"foreign") // without a lock file
+	if err := os.Mkdir(foreign, 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := clearLeftovers(base); err != nil {
+		t.Fatal(err)
+	}
+	if err := left.Wait(); err == nil {
+		t.Error("what was left ended by itself")
+	}
+	for _, cmd := range []*exec.Cmd{spared, living} {
+		if !Alive(cmd.Process.Pid) {
+			t.Errorf("process %d was ended", cmd.Process.Pid)
+		}
+	}
+	if _, err := os.Stat(dead); !os.IsNotExist(err) {
+		t.Errorf("the folder of the dead one: %v", err)
+	}
+	for _, dir := range []string{alive, foreign} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// discard is a reaper's standard input.
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Close() error                { return nil }
+
+// A process that is ended from outside is named, and one that was to end is not.
+func TestEnded(t *testing.T) {
+	s := &Stack{}
+	for _, how := range []struct {
+		name  string
+		asked bool
+	}{{"redis", false}, {"db", true}} {
+		cmd := sleeper(t)
+		p := &Process{Name: how.name, cmd: cmd, server: true, done: make(chan struct{})}
+		go p.await(&reaper{requests: discard{}, answers: bufio.NewReader(strings.NewReader("ok\n"))})
+		if how.asked {
+			if err := p.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+		s.procs = append(s.procs, p)
+	}
+	ended := s.Ended()
+	if len(ended) != 1 {
+		t.Fatalf("got %q", ended)
+	}
+	if want := "redis ended at " + s.procs[0].at.Format(time.TimeOnly) + ": signal: terminated"; ended[0] != want {
+		t.Errorf("got %q, want %q", ended[0], want)
+	}
+}
+
+// Where there are no process groups there is no local stack, and it is said what would do.
+func TestRefusedByOS(t *testing.T) {
+	for _, tt := range []struct {
+		kind, goos string
+		refused    bool
+	}{
+		{Local, "linux", false}, {Local, "darwin", false}, {Local, "windows", true},
+		{Embedded, "windows", false}, {External, "windows", false},
+	} {
+		why := refused(tt.kind, tt.goos)
+		if (why != "") != tt.refused || tt.refused && !(strings.Contains(why, "windows") && strings.Contains(why, "-stack embedded")) {
+			t.Errorf("%s on %s: %q", tt.kind, tt.goos, why)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package stack_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Redis that refuses writes has what it had, one that evicts has nothing; both
+// go on with their connections, their scripts and their configuration.
+func TestMemory(t *testing.T) {
+	s := stacktest.Local(t)
+	ctx := t.Context()
+	c := redis.NewClient(&redis.Options{Addr: s.Redlock[4], PoolSize: 1, MaxRetries: -1})
+	defer c.Close()
+	defer c.Del(context.Background(), "memory")
+	set := func() error { return c.Set(ctx, "memory", "token", 0).Err() }
+	id, script := c.ClientID(ctx).Val(), c.ScriptLoad(ctx, "return 1").Val()
+	config := c.ConfigGet(ctx, "maxmemory*").Val()
+	if err := set(); err != nil || id == 0 || script == "" || len(config) < 2 {
+		t.Fatalf("%v, connection %d, script %q, %v", err, id, script, config)
+	}
+
+	heal := struck(t)(s.Fill(ctx, "redlock-5"))
+	if err := set(); !redis.HasErrorPrefix(err, "OOM") {
+		t.Errorf("a write without memory: %v", err)
+	}
+	if n := c.Exists(ctx, "memory").Val(); n != 1 {
+		t.Error("what was there is not")
+	}
+	healed(t, heal)
+	if err := set(); err != nil {
+		t.Errorf("healed: %v", err)
+	}
+
+	if err := s.Evict(ctx, "redlock-5"); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.DBSize(ctx).Val(); n != 0 {
+		t.Errorf("%d keys are left", n)
+	}
+	if err := set(); err != nil {
+		t.Errorf("after the eviction: %v", err)
+	}
+	if now := c.ConfigGet(ctx, "maxmemory*").Val(); !maps.Equal(now, config) {
+		t.Errorf("configured with %v, before with %v", now, config)
+	}
+	if known := c.ScriptExists(ctx, script).Val(); len(known) != 1 || !known[0] || c.ClientID(ctx).Val() != id {
+		t.Errorf("it knows the script: %v, connection %d was %d", known, c.ClientID(ctx).Val(), id)
+	}
+}
+
+func TestMemoryRefusals(t *testing.T) {
+	local := stacktest.Local(t)
+	embedded := start(t, stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
+	for _, tt := range []struct {
+		s            *stack.Stack
+		server, want string
+	}{
+		{embedded, "redis", "no bound on its memory; use -stack local"},
+		{local, "db", "db is no Redis"},
+		{local, "redlock-9", "no server"},
+	} {
+		_, fill := tt.s.Fill(t.Context(), tt.server)
+		for _, err := range []error{fill, tt.s.Evict(t.Context(), tt.server)} {
+			if !errors.Is(err, stack.ErrRefused) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s of %s: %v, want a refusal that says %q", tt.server, tt.s.Kind, err, tt.want)
+			}
+		}
+	}
+}
+
+// A table that is locked is read, and not written until that is over.
+func TestLockTable(t *testing.T) {
+	s := stacktest.Local(t)
+	ctx := t.Context()
+	db := database(t, s.DSN)
+	if _, err := db.ExecContext(ctx, "CREATE TABLE locked (id INT)"); err != nil {
+		t.Fatal(err)
+	}
+	defer db.ExecContext(ctx, "DROP TABLE locked")
+	rows := func() (n int) {
+		if err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM locked").Scan(&n); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	heal := struck(t)(s.LockTable(ctx, "locked"))
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := db.ExecContext(ctx, "INSERT INTO locked VALUES (1)")
+		wrote <- err
+	}()
+	waits := func() (n int) {
+		_ = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'INSERT INTO locked%' AND state LIKE 'Waiting for table%lock'").Scan(&n)
+		return n
+	}
+	eventually(t, func() bool { return waits() == 1 }, "no write waits")
+	if n := rows(); n != 0 {
+		t.Errorf("%d rows", n)
+	}
+	healed(t, heal)
+	if err := <-wrote; err != nil {
+		t.Error(err)
+	}
+	if n := rows(); n != 1 {
+		t.Errorf("%d rows of 1", n)
+	}
+	embedded := start(t, stack.Config{Kind: stack.Embedded})
+	if _, err := embedded.LockTable(ctx, "locked"); !errors.Is(err, stack.ErrRefused) {
+		t.Errorf("the embedded stack's database: %v", err)
+	}
+}

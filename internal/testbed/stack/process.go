@@ -1,0 +1,245 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"grablab/internal/testbed/proc"
+)
+
+// Process is a child in a process group of its own, known to the reaper. Its
+// methods are safe for concurrent use.
+type Process struct {
+	Name string
+
+	cmd    *exec.Cmd
+	log    string
+	server bool // part of the stack itself
+
+	mu    sync.Mutex // keeps a signal from following the pid to its next owner
+	asked bool       // to end
+	ended bool
+	at    time.Time // when it ended
+	err   error
+	done  chan struct{}
+}
+
+// Spawn starts exe with args, and with env on top of this process's own
+// environment. Its output is appended to NAME.log in Config.Logs. ctx bounds the start,
+// not the life of the process: it runs until Stop or Close.
+//
+// The child starts as this very program, which waits at a barrier until the
+// reaper knows its process id and only then becomes exe. So there is no moment
+// at which this process could die and leave the child behind. Windows has no such
+// barrier: see [proc.Barrier].
+func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
+	return s.spawn(ctx, false, name, exe, args, env)
+}
+
+func (s *Stack) spawn(ctx context.Context, server bool, name, exe string, args, env []string) (*Process, error) {
+	path, err := exec.LookPath(exe)
+	if err != nil {
+		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+	}
+	b, err := proc.NewBarrier()
+	if err != nil {
+		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+	}
+	defer b.Close()
+
+	logs := s.logs
+	if server {
+		logs = s.Dir
+	}
+	p := &Process{Name: name, log: filepath.Join(logs, name+".log"), server: server, done: make(chan struct{})}
+	if err := p.start(b, path, args, env, s.reaper, s.thread); err != nil {
+		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+	}
+	abandon := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
+	err = s.adopt(p)
+	if err == nil {
+		err = b.Lift()
+	}
+	if !abandon() {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	if err != nil {
+		_ = p.Stop(0)
+		return nil, fmt.Errorf("stack: start %s: %w", name, err)
+	}
+	s.log.Debug("started", "process", name, "pid", p.Pid())
+	return p, nil
+}
+
+// adopt makes Close and the reaper responsible for p.
+func (s *Stack) adopt(p *Process) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.New("the stack is closed")
+	}
+	if err := s.reaper.watch(p.Pid()); err != nil {
+		return err
+	}
+	s.procs = append(s.procs, p)
+	return nil
+}
+
+func (p *Process) start(b *proc.Barrier, path string, args, env []string, r *reaper, on *thread) error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+
+	if p.cmd, err = b.Command(self, barrierCommand, path, args); err != nil {
+		return err
+	}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	proc.Apart(p.cmd)
+	proc.EndWithParent(p.cmd)
+	if err := on.start(p.cmd); err != nil {
+		return err
+	}
+	go p.await(r)
+	return nil
+}
+
+func (p *Process) await(r *reaper) {
+	defer close(p.done)
+	err := p.cmd.Wait()
+
+	p.mu.Lock()
+	p.ended, p.at, p.err = true, time.Now(), err
+	proc.KillRest(p.Pid()) // what it may have forked
+	p.mu.Unlock()
+	r.forget(p.Pid())
+}
+
+// Process is the newest process of that name: a server of the local stack
+// ("redis", "redlock-1", …, "db", "zookeeper", "etcd"), or what was spawned. nil: there is none.
+func (s *Stack) Process(name string) *Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range slices.Backward(s.procs) {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Pid is the process's id, which is also that of its group.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done closes when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait returns once the process has ended: nil if it exited with 0, else an
+// *exec.ExitError.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// ExitCode is the code with which the process has ended; -1: it still runs, or
+// a signal has ended it.
+func (p *Process) ExitCode() int {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	default:
+		return -1
+	}
+}
+
+// Signal sends sig to the process and to all that it may have forked.
+// os.ErrProcessDone: it had ended.
+func (p *Process) Signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return os.ErrProcessDone
+	}
+	p.asked = p.asked || sig == syscall.SIGTERM || sig == syscall.SIGKILL
+	return proc.Signal(p.Pid(), sig)
+}
+
+// wasToEnd is for a process that has done what it was started for.
+func (p *Process) wasToEnd() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = true
+}
+
+// byItself says how and when the process ended without having been asked to; "": it did
+// not.
+func (p *Process) byItself() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended || p.asked {
+		return ""
+	}
+	how := "exit status 0"
+	if p.err != nil {
+		how = p.err.Error()
+	}
+	return fmt.Sprintf("%s ended at %s: %s", p.Name, p.at.Format(time.TimeOnly), how)
+}
+
+// Ended lists the servers of the stack that have ended by themselves, how and when.
+func (s *Stack) Ended() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ended []string
+	for _, p := range s.procs {
+		if how := p.byItself(); p.server && how != "" {
+			ended = append(ended, how)
+		}
+	}
+	return ended
+}
+
+// Stop asks the process to end, waking it if it is stopped, and kills it if it
+// has not done so after grace. It returns once the process is gone; an error
+// says that it had to be killed. With a grace of 0 it is killed at once.
+func (p *Process) Stop(grace time.Duration) error {
+	if grace > 0 {
+		_ = p.Signal(syscall.SIGTERM)
+		_ = p.Signal(proc.Continue)
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-p.done:
+			return nil
+		case <-timer.C:
+		}
+	}
+	killed := p.Signal(syscall.SIGKILL)
+	<-p.done
+	if grace > 0 && killed == nil {
+		return fmt.Errorf("stack: %s did not end within %v and was killed", p.Name, grace)
+	}
+	return nil
+}
+
+const tailBytes = 4 << 10
+
+// LogTail is the end of what the process has printed, whole lines.
+func (p *Process) LogTail() string {
+	tail, _ := os.ReadFile(p.log) // none: nothing was printed
+	if before := len(tail) - tailBytes; before > 0 {
+		_, tail, _ = bytes.Cut(tail[before:], []byte("\n"))
+	}
+	return string(bytes.TrimSpace(tail))
+}

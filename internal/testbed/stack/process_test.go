@@ -1,0 +1,166 @@
+package stack_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
+)
+
+func embedded(t *testing.T) *stack.Stack {
+	t.Helper()
+	return start(t, stack.Config{Kind: stack.Embedded})
+}
+
+func spawn(t *testing.T, s *stack.Stack, script string, env ...string) *stack.Process {
+	t.Helper()
+	p, err := s.Spawn(t.Context(), strings.ReplaceAll(t.Name(), "/", "-"), "sh", []string{"-c", script}, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestProcess(t *testing.T) {
+	p := spawn(t, embedded(t), "echo $GREETING $$; exit 7", "GREETING=hello")
+	err := p.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 7 || p.ExitCode() != 7 {
+		t.Errorf("ended with %v and %d, want exit status 7", err, p.ExitCode())
+	}
+	// The child at the barrier becomes the program: same process, nothing in between.
+	var pid int
+	if got := p.LogTail(); !strings.HasPrefix(got, "hello ") {
+		t.Errorf("printed %q", got)
+	} else if pid = atoi(t, got[len("hello "):]); pid != p.Pid() {
+		t.Errorf("runs as %d, not as %d", pid, p.Pid())
+	}
+	if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("a signal after the end: %v", err)
+	}
+	if err := p.Stop(time.Second); err != nil {
+		t.Errorf("a stop after the end: %v", err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	s := embedded(t)
+	t.Run("asks first", func(t *testing.T) {
+		p := spawn(t, s, "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
+		awaitLog(t, p, "ready")
+		if err := p.Stop(20 * time.Second); err != nil || p.Wait() != nil || !strings.Contains(p.LogTail(), "bye") {
+			t.Errorf("stop: %v, wait: %v, log: %q", err, p.Wait(), p.LogTail())
+		}
+	})
+	t.Run("wakes a stopped process", func(t *testing.T) {
+		p := spawn(t, s, "sleep 600")
+		if err := p.Signal(proc.Stop); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Stop(20 * time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("kills what does not listen", func(t *testing.T) {
+		p := spawn(t, s, "trap '' TERM; echo deaf; while :; do sleep 0.01; done")
+		awaitLog(t, p, "deaf")
+		if err := p.Stop(50 * time.Millisecond); err == nil {
+			t.Error("it must be said that it was killed")
+		}
+		if stack.Alive(p.Pid()) {
+			t.Error("it still runs")
+		}
+	})
+	t.Run("takes along what was forked", func(t *testing.T) {
+		p := spawn(t, s, "sleep 600 & echo $!; wait")
+		awaitLog(t, p, "\n")
+		_ = p.Stop(0)
+		child := atoi(t, p.LogTail())
+		eventually(t, func() bool { return !stack.Alive(child) }, "child %d still runs", child)
+	})
+}
+
+func TestSpawnFails(t *testing.T) {
+	s := embedded(t)
+	if _, err := s.Spawn(t.Context(), "ghost", "no-such-program", nil, nil); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("got %v, want %v", err, exec.ErrNotFound)
+	}
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Spawn(t.Context(), "broken", broken, nil, nil); err == nil || !strings.Contains(err.Error(), broken) {
+		t.Errorf("got %v, want one that names %s", err, broken)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Spawn(ctx, "cancelled", "sleep", []string{"600"}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	for _, pid := range s.Pids()[1:] {
+		if stack.Alive(pid) {
+			t.Errorf("process %d still runs", pid)
+		}
+	}
+}
+
+// Without its reaper a stack starts nothing more, and still leaves nothing.
+func TestReaperKilled(t *testing.T) {
+	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := spawn(t, s, "sleep 600")
+	if err := proc.Signal(s.ReaperPid(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Spawn(t.Context(), "orphan", "sleep", []string{"600"}, nil); err == nil {
+		t.Error("it spawns what is not watched")
+	}
+	if err := s.Close(); err == nil {
+		t.Error("that the reaper was killed must be said")
+	}
+	if stack.Alive(p.Pid()) {
+		t.Error("a child still runs")
+	}
+	if _, err := os.Stat(s.Dir); !os.IsNotExist(err) {
+		t.Errorf("folder: %v", err)
+	}
+}
+
+func TestLogTail(t *testing.T) {
+	p := spawn(t, embedded(t), "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done")
+	if err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	tail := p.LogTail()
+	if !strings.HasSuffix(tail, "\nline 2000") || !strings.HasPrefix(tail, "line ") || len(tail) > 4096 {
+		t.Errorf("%d bytes, %.20q … %q", len(tail), tail, tail[len(tail)-20:])
+	}
+}
+
+func awaitLog(t *testing.T, p *stack.Process, word string) {
+	t.Helper()
+	eventually(t, func() bool {
+		text, err := os.ReadFile(p.LogFile())
+		return err == nil && strings.Contains(string(text), word)
+	}, "%s never printed %q", p.Name, word)
+}
+
+func atoi(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.TrimSpace(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

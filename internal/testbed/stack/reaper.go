@@ -1,0 +1,258 @@
+package stack
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"grablab/internal/testbed/proc"
+)
+
+// The hidden first arguments by which a program is one of a stack's helpers.
+const (
+	reaperCommand  = "stack-reaper"
+	barrierCommand = "stack-barrier"
+
+	reaperTitle = "grablab-reaper" // at most 15 bytes, the most that Linux keeps
+)
+
+var (
+	self   string // this program; "" until BeHelper has been called
+	errNot = errors.New("stack: main must call stack.BeHelper first")
+)
+
+// BeHelper turns this process into a helper of a stack, if it was started as
+// one: then it does not return. Every program that starts stacks calls it first
+// in main, and every test binary in TestMain.
+func BeHelper() {
+	exe, err := os.Executable()
+	if err == nil {
+		self = exe
+	}
+	if len(os.Args) < 2 {
+		return
+	}
+	switch os.Args[1] {
+	case reaperCommand:
+		_ = proc.SetTitle(reaperTitle) // else it is killed with its parent by name, and a later run does its work
+		err = reap(os.Stdin, os.Stdout)
+	case continueCommand:
+		err = continueAtEnd(os.Args[2:], os.Stdin, os.Stdout)
+	case barrierCommand:
+		err = proc.PassBarrier(os.Args[2:])
+	default:
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// reaper is a process that outlives this one by just long enough to end its
+// children and remove its folder. It notices the end of this process because the
+// pipe to its standard input closes, which happens even to a process that is
+// killed.
+type reaper struct {
+	dir string // made by the reaper, so that there is always a process to remove it
+
+	mu       sync.Mutex
+	cmd      *exec.Cmd
+	requests io.WriteCloser
+	answers  *bufio.Reader
+}
+
+func startReaper() (r *reaper, err error) {
+	if self == "" {
+		return nil, errNot
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("stack: reaper: %w", err)
+		}
+	}()
+	r = &reaper{cmd: exec.Command(self, reaperCommand)}
+	r.cmd.Args[0] = reaperTitle
+	r.cmd.Env = append(os.Environ(), "TMPDIR="+tempDir()) // which may be relative
+	r.cmd.Dir = "/"
+	proc.Detached(r.cmd)
+	if r.requests, err = r.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	answers, err := r.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	r.answers = bufio.NewReader(answers)
+	if err := r.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if r.dir, err = r.answer(); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	return r, nil
+}
+
+// watch has the reaper end the group that the process leads, once this process
+// has died. It returns when the reaper knows the process.
+func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
+
+// forget is for a process that has ended.
+func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
+
+func (r *reaper) request(verb string, pid int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := fmt.Fprintln(r.requests, verb, pid)
+	if err == nil {
+		_, err = r.answer()
+	}
+	if err != nil {
+		err = fmt.Errorf("stack: reaper: %w", err)
+	}
+	return err
+}
+
+// answer reads one answer: "ok" and a word, or "error" and why.
+func (r *reaper) answer() (string, error) {
+	line, err := r.answers.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	verdict, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if verdict != "ok" {
+		return "", errors.New(rest)
+	}
+	return rest, nil
+}
+
+// close has the reaper remove the folder and end what may still run.
+func (r *reaper) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests.Close()
+	if err := r.cmd.Wait(); err != nil {
+		return errors.Join(fmt.Errorf("stack: reaper: %w", err), os.RemoveAll(r.dir))
+	}
+	return nil
+}
+
+// reap is the life of the reaper.
+func reap(requests io.Reader, answers io.Writer) error {
+	// A signal to every process of this name is meant for the parent. And an
+	// answer to a parent that has died must not kill the reaper either (SIGPIPE).
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+
+	base := tempDir()
+	cleared := clearLeftovers(base)
+	dir, lock, err := makeDir(base)
+	if err != nil {
+		fmt.Fprintln(answers, "error", err)
+		return errors.Join(cleared, err)
+	}
+	fmt.Fprintln(answers, "ok", dir)
+
+	watched := map[int]string{} // when each process was started
+	lines := bufio.NewScanner(requests)
+	for lines.Scan() {
+		verb, number, _ := strings.Cut(lines.Text(), " ")
+		pid, err := strconv.Atoi(number)
+		switch {
+		case err != nil || pid <= 1:
+			fmt.Fprintf(answers, "error not a process: %q\n", number)
+			continue
+		case verb == "forget":
+			delete(watched, pid)
+		default:
+			began, ok := proc.StartTime(pid)
+			if !ok {
+				fmt.Fprintf(answers, "error process %d has ended\n", pid)
+				continue
+			}
+			watched[pid] = began
+		}
+		if err := noteChildren(dir, watched); err != nil {
+			fmt.Fprintln(answers, "error", err)
+			continue
+		}
+		fmt.Fprintln(answers, "ok")
+	}
+	return errors.Join(cleared, endAll(watched), lock.Close(), removeDir(dir)) // Windows removes no file that is open
+}
+
+// tempDir is where the folders of runs are made. A socket's path in one must fit into
+// 103 bytes, and some systems' temporary folders do not leave room for that.
+func tempDir() string {
+	dir, err := filepath.Abs(os.TempDir())
+	if err != nil || len(dir) > 60 && runtime.GOOS != "windows" {
+		return "/tmp"
+	}
+	return dir
+}
+
+const (
+	termTimeout = time.Second     // for an instance to release its locks
+	killTimeout = 5 * time.Second // for a disk that is slow to let go
+)
+
+// endAll ends the groups of the processes: by SIGTERM, then by SIGKILL what is
+// left of them, for a group can outlive its leader.
+func endAll(watched map[int]string) error {
+	signalAll(watched, syscall.SIGTERM)
+	signalAll(watched, proc.Continue) // a stopped process cannot end
+	awaitEnd(watched, termTimeout)
+	signalAll(watched, syscall.SIGKILL)
+	if left := awaitEnd(watched, killTimeout); len(left) > 0 {
+		return fmt.Errorf("stack: processes %v outlive SIGKILL", left)
+	}
+	return nil
+}
+
+// signalAll spares a group whose number has been given to another process since.
+func signalAll(watched map[int]string, sig syscall.Signal) {
+	for pid, began := range watched {
+		if now, ok := proc.StartTime(pid); !ok || now == began {
+			_ = proc.Signal(pid, sig)
+		}
+	}
+}
+
+// awaitEnd returns the processes that still run after timeout.
+func awaitEnd(watched map[int]string, timeout time.Duration) []int {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
+		var left []int
+		for pid, began := range watched {
+			if now, ok := proc.StartTime(pid); ok && now == began {
+				left = append(left, pid)
+			}
+		}
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
+		}
+	}
+}
+
+// removeDir tries again for a moment: the last files of a killed process can
+// appear while the folder is being emptied.
+func removeDir(dir string) error {
+	var err error
+	for range 50 {
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}

@@ -1,0 +1,218 @@
+package stack_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/stack/stacktest"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A failover loses what was held back and nothing else; its end gives the server
+// back to those who know it by its address.
+func TestFailover(t *testing.T) {
+	s := stacktest.Local(t)
+	for _, server := range []string{"redis", "redlock-1"} {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			began := time.Now()
+			rep, err := s.Replicate(ctx, server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("in step after %v", time.Since(began))
+			defer func() {
+				if err := rep.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}()
+			c := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: []string{rep.Sentinel}, MasterName: rep.Master, MaxRetries: -1})
+			defer c.Close()
+			set := func(key string) {
+				t.Helper()
+				if err := c.Set(ctx, key, "token", time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			set("kept")
+			replica := redis.NewClient(&redis.Options{Addr: rep.Addr})
+			defer replica.Close()
+			eventually(t, func() bool { return replica.Exists(ctx, "kept").Val() == 1 }, "nothing is replicated")
+
+			healed(t, struck(t)(rep.Hold()))
+			struck(t)(rep.Hold())
+			set("lost")
+			began = time.Now()
+			if err := rep.Failover(ctx); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("failed over after %v", time.Since(began))
+			eventually(t, func() bool { return c.Set(ctx, "after", "token", 0).Err() == nil }, "the client does not follow")
+			if kept, lost := c.Exists(ctx, "kept").Val(), c.Exists(ctx, "lost").Val(); kept != 1 || lost != 0 {
+				t.Errorf("kept %d of 1, and %d of what was held back", kept, lost)
+			}
+
+			began = time.Now()
+			if err := rep.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("back after %v", time.Since(began))
+			own := redis.NewClient(&redis.Options{Addr: addrOf(s, server)})
+			defer own.Close()
+			if n, err := own.DBSize(ctx).Result(); n != 0 || err != nil {
+				t.Errorf("%d keys in a master that had been killed, %v", n, err)
+			}
+			for _, addr := range []string{rep.Addr, rep.Sentinel} {
+				if _, err := net.Dial("tcp", addr); err == nil {
+					t.Errorf("%s still listens", addr)
+				}
+			}
+		})
+	}
+}
+
+// A split leaves two masters, of which the old one has what was held back; its end
+// leaves the old one, with all that it had.
+func TestSplit(t *testing.T) {
+	s := stacktest.Local(t)
+	ctx := t.Context()
+	rep, err := s.Replicate(ctx, "redlock-4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rep.Close(context.Background())
+	follows := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: []string{rep.Sentinel}, MasterName: rep.Master, MaxRetries: -1})
+	defer follows.Close()
+	old := redis.NewClient(&redis.Options{Addr: s.Redlock[3]})
+	defer old.Close()
+	defer old.Del(context.Background(), "split")
+
+	struck(t)(rep.Hold())
+	if err := follows.Set(ctx, "split", "before", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rep.Split(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return follows.SetNX(ctx, "split", "new", 0).Val() }, "the client does not follow, or finds what was held back")
+	if err := old.SetXX(ctx, "split", "old", 0).Err(); err != nil {
+		t.Errorf("the old master does not serve: %v", err)
+	}
+	if got := redisGet(rep.Addr, "split"); got != "new" {
+		t.Errorf("the new master has %q", got)
+	}
+	if err := rep.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := redisGet(s.Redlock[3], "split"); got != "old" {
+		t.Errorf("the old master has %q", got)
+	}
+	if info := old.Info(ctx, "replication").Val(); !strings.Contains(info, "role:master") {
+		t.Errorf("the old master is %s", info)
+	}
+}
+
+func addrOf(s *stack.Stack, server string) string {
+	return append([]string{s.Redis}, s.Redlock...)[slices.Index(s.Servers(), server)]
+}
+
+// An external stack that is named by its Sentinel is the master that this knows.
+func TestExternalSentinel(t *testing.T) {
+	s := stacktest.Local(t)
+	rep, err := s.Replicate(t.Context(), "redlock-3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rep.Close(context.Background())
+	cfg := stack.Config{
+		Kind: stack.External, Needs: lock.Redis | lock.RedisQuorum, Addresses: stack.Addresses{
+			Sentinel: []string{rep.Sentinel}, SentinelMaster: rep.Master,
+			Redlock: []string{s.Redlock[0], s.Redlock[1], rep.Master + "@" + rep.Sentinel},
+		},
+	}
+	external := start(t, cfg)
+	if external.RedisVersion != s.RedisVersion || external.Redis != "" || external.SentinelMaster != rep.Master {
+		t.Errorf("%q, %+v", external.RedisVersion, external.Addresses)
+	}
+	failsToStart(t, cfg, []badConfig{
+		{"no such master", func(c *stack.Config) { c.SentinelMaster = "nobody" }, stack.ErrUnreachable, `watches no master "nobody"`},
+		{"no Sentinel", func(c *stack.Config) { c.Sentinel = []string{closedAddr(t)} }, stack.ErrUnreachable, "no Sentinel at"},
+		{"no name", func(c *stack.Config) { c.SentinelMaster = "" }, stack.ErrRefused, "go together"},
+		{"both", func(c *stack.Config) { c.Redis = s.Redis }, stack.ErrRefused, "one of the two"},
+		{"one node twice", func(c *stack.Config) { c.Redlock = append(c.Redlock[:2:2], c.Redlock[2], s.Redlock[2]) }, stack.ErrRefused, "one server"},
+	})
+}
+
+// What is held back arrives where none fails over.
+func TestHold(t *testing.T) {
+	s := stacktest.Local(t)
+	rep, err := s.Replicate(t.Context(), "redlock-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rep.Close(context.Background())
+	master, replica := dial(t, s.Redlock[1]), dial(t, rep.Addr)
+	heal := struck(t)(rep.Hold())
+	master.say("SET " + t.Name() + " x")
+	master.hears("+OK\r\n")
+	replica.say("GET " + t.Name())
+	replica.hears("$-1\r\n")
+	healed(t, heal)
+	eventually(t, func() bool { return redisGet(rep.Addr, t.Name()) == "x" }, "it does not arrive")
+	if err := rep.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := redisGet(s.Redlock[1], t.Name()); got != "x" {
+		t.Errorf("a master that was not killed has forgotten: %q", got)
+	}
+	master.say("DEL " + t.Name())
+	master.hears(":1\r\n")
+}
+
+func redisGet(addr, key string) string {
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	defer c.Close()
+	return c.Get(context.Background(), key).Val()
+}
+
+// Who is given the detour asks the Sentinel, and needs no address.
+func TestReplicaDetour(t *testing.T) {
+	a := stack.Addresses{Redis: "r:1", Redlock: []string{"a:1", "b:2"}}
+	got := a.Via(
+		&stack.Replica{Server: "redis", Sentinel: "s:1", Master: "redis"},
+		&stack.Replica{Server: "redlock-2", Sentinel: "s:2", Master: "redlock-2"},
+	)
+	if got.Redis != "" || strings.Join(got.Sentinel, ",") != "s:1" || got.SentinelMaster != "redis" || strings.Join(got.Redlock, ",") != "a:1,redlock-2@s:2" {
+		t.Errorf("%+v", got)
+	}
+	if a.Redis != "r:1" || a.Redlock[1] != "b:2" {
+		t.Errorf("the stack's own have changed: %+v", a)
+	}
+}
+
+func TestReplicateRefusals(t *testing.T) {
+	local := stacktest.Local(t)
+	embedded := start(t, stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
+	for _, tt := range []struct {
+		s            *stack.Stack
+		server, want string
+	}{
+		{embedded, "redis", "does not replicate; use -stack local"},
+		{local, "db", "db is no Redis"},
+		{local, "redlock-9", "no server"},
+	} {
+		_, err := tt.s.Replicate(t.Context(), tt.server)
+		if !errors.Is(err, stack.ErrRefused) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s of %s: %v, want a refusal that says %q", tt.server, tt.s.Kind, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package wire_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/stack/stacktest"
+	"grablab/internal/testbed/wire"
+)
+
+func TestMain(m *testing.M) { stacktest.Main(m) }
+
+// recorder is a tap that notes requests, and holds those it is told to.
+type recorder struct {
+	mu    sync.Mutex
+	texts []string
+	errs  []string
+	holds map[string]*gate // by text
+}
+
+// gate is where one request is held.
+type gate struct {
+	after     bool
+	as        error // what the tap returns
+	unsent    bool
+	held, let chan struct{}
+}
+
+func newGate(after bool) *gate {
+	return &gate{after: after, held: make(chan struct{}), let: make(chan struct{})}
+}
+
+func (r *recorder) hold(text string, g *gate) *gate {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.holds == nil {
+		r.holds = map[string]*gate{}
+	}
+	r.holds[text] = g
+	return g
+}
+
+func (r *recorder) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
+	r.mu.Lock()
+	r.texts = append(r.texts, e.Text)
+	g := r.holds[e.Text]
+	delete(r.holds, e.Text)
+	r.mu.Unlock()
+	if g != nil && !g.after {
+		close(g.held)
+		<-g.let
+		if g.unsent {
+			return g.as
+		}
+	}
+	err := send(ctx)
+	if err != nil {
+		r.mu.Lock()
+		r.errs = append(r.errs, e.Text+": "+err.Error())
+		r.mu.Unlock()
+	}
+	if g != nil && g.after {
+		close(g.held)
+		<-g.let
+	}
+	if g != nil && g.as != nil {
+		return g.as
+	}
+	return err
+}
+
+func (r *recorder) seen() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.texts)
+}
+
+// failed are the errors that send has returned.
+func (r *recorder) failed() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.errs)
+}
+
+// said is what a proxy has told the user.
+type said struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *said) say(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, text)
+}
+
+func (s *said) all() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.lines)
+}
+
+// proxyTo is a proxy to a server, with what it says.
+func proxyTo(tb testing.TB, server, addr string, protocol wire.Protocol) (*wire.Proxy, *said) {
+	tb.Helper()
+	var s said
+	p, err := wire.Listen(wire.Config{
+		Server: server, Protocol: protocol, Say: s.say,
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp", addr)
+		},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return p, &s
+}
+
+func await(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s: not within 10 s", what)
+	}
+}
