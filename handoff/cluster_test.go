@@ -14,8 +14,8 @@ import (
 
 	"grablab/handoff"
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/tap/redishook"
+	"grablab/internal/testbed/conformtest"
 
 	"github.com/redis/go-redis/v9"
 )

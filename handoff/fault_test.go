@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"grablab/handoff"
-	"grablab/internal/grab/lock/conformtest"
+	"grablab/internal/testbed/conformtest"
 )
 
 const (

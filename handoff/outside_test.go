@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"grablab/internal/grab/lock/conformtest"
+	"grablab/internal/testbed/conformtest"
 )
 
 // The package needs go-redis, what that needs, and the standard library.

@@ -5,7 +5,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
+	"grablab/internal/testbed/conformtest"
 )
 
 // Claims are the servers of a lock, and what it claims beside its contract.

@@ -16,7 +16,6 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/peers"
 	"grablab/internal/measure/lockbench"
-	"grablab/internal/nearest"
 	"grablab/internal/present/workshop"
 	"grablab/internal/testbed/fault"
 )
@@ -111,7 +110,7 @@ func explain(name string) (found []explanation, err error) {
 		found = explainParts(cellPart.FindAllString(name, -1))
 	}
 	if found == nil {
-		return nil, fmt.Errorf("there is no %q%s", name, nearest.Hint(strings.ToLower(name), known, "; -h lists what there is"))
+		return nil, fmt.Errorf("there is no %q%s", name, catalog.Hint(strings.ToLower(name), known, "; -h lists what there is"))
 	}
 	return found, nil
 }

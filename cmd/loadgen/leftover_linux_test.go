@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/freeport"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/proc"
 )
 
 // However a run ends while faults strike in several workers: its processes end,
@@ -231,7 +231,7 @@ func TestTargetGoesOn(t *testing.T) {
 			var urls, pids []string
 			db := "sqlite:" + filepath.Join(t.TempDir(), "grab.db")
 			for range 2 {
-				addr, err := freeport.Addr()
+				addr, err := proc.FreeAddr()
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/lockbench"
-	"grablab/internal/nearest"
 	"grablab/internal/order"
 	"grablab/internal/testbed/stack"
 )
@@ -108,7 +108,7 @@ func flagError(err error, fs *flag.FlagSet) string {
 	}
 	var known []string
 	fs.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
-	if near := nearest.Word(name, known); near != "" {
+	if near := catalog.Nearest(name, known); near != "" {
 		return fmt.Sprintf("there is no flag -%s; did you mean -%s?", name, near)
 	}
 	return fmt.Sprintf("there is no flag -%s; -h lists them", name)
@@ -282,7 +282,7 @@ func parseEach[T any](text string, name func(T) string, find func(string) ([]T, 
 // noSuch is the error for a name that is not in known. It says what may have been
 // meant: one of those, or of the words that stand for several, as "all" does.
 func noSuch(kind, name string, known []string, words ...string) error {
-	return fmt.Errorf("there is no %s %q%s", kind, name, nearest.Hint(name, append(words, known...), "; there are "+strings.Join(known, ", ")))
+	return fmt.Errorf("there is no %s %q%s", kind, name, catalog.Hint(name, append(words, known...), "; there are "+strings.Join(known, ", ")))
 }
 
 // format is one way to write a T down.

@@ -13,60 +13,56 @@ import (
 
 const module = "grablab"
 
-// rules say which of our packages each may import.
-var rules = []struct {
-	pkg string
-	may string
-	why string
+// floors lists the groups of packages from the top of the tree to the bottom. A package may
+// import packages of lower floors, and other packages of its own floor.
+var floors = []struct {
+	name     string
+	packages string // separated by spaces; a name covers the packages below it
+	why      string
 }{
-	{"migrations", "", "the schema stands below everything"},
-	{"internal/catalog", "", "names that all packages use stand below everything"},
-	{"internal/history", "", "a record of facts must not depend on who makes them"},
-	{"internal/tap/redishook", "", "a hook of the Redis client, whoever hangs on it"},
-	{"internal/tap", "internal/tap/redishook", "the one seam: what stands on both sides of it may know it, it knows neither"},
-	{"internal/explore/schedule", "", "a text format"},
-	{"internal/measure/stat", "", "arithmetic"},
-	{"internal/service/version", "", "what a program was built from, whatever it is"},
-	{"internal/testbed/proc", "", "what operating systems do differently with processes, whoever starts them"},
-	{"handoff", "", "a library for everybody: go-redis, and nothing of ours"},
-	{"internal/freeport", "", "a port, whoever listens there"},
-	{"internal/testbed/wire", "", "it knows two protocols, and neither servers nor who holds a request"},
-	{"internal/order", "migrations", "the ledger decides, so it depends on nothing that it judges"},
-	{"internal/grab/lock", "handoff internal/order", "a strategy cannot know that it is watched: no tap, no history, no fault"},
-	{"internal/grab/lock/peers", "internal/grab/lock internal/order", "other people's libraries as strategies: they cannot know that they are watched either"},
-	{"internal/grab", "internal/grab/lock internal/order internal/history internal/tap", "the critical section; the same code in instance, benchmark and explorer"},
-	{"internal/service/control", "internal/order internal/history internal/tap", "both ends of one API: what an instance serves and what a harness asks, neither of which it knows"},
-	{"internal/check", "internal/history internal/order", "a verdict rests on the record and the ledger alone"},
-	{"internal/testbed/stack", "internal/freeport internal/order internal/grab/lock internal/tap internal/testbed/proc", "servers, whatever runs on them"},
-	{"internal/service/instance", "internal/service/version handoff internal/service/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/testbed/stack", "what both binaries start; nothing that measures it"},
-	{"internal/testbed/fault", "internal/service/control internal/testbed/stack internal/tap internal/explore/schedule internal/grab/lock internal/testbed/proc", "faults strike what runs, and know no experiment"},
-	{"internal/explore/search", "internal/explore/schedule", "which schedule comes next is decided by steps, costs and fingerprints alone"},
-	{"internal/explore/sim", "internal/explore/search internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/explore/schedule", "the simulated world: what a step does, and what it breaks; no sockets and no real servers"},
-	{"internal/explore", "internal/explore/search internal/explore/sim internal/grab internal/grab/lock internal/order internal/tap internal/explore/schedule internal/testbed/proc", "the two put together, in child processes; it knows no server, simulated or real"},
-	{"internal/explore/bubble", "internal/explore", "virtual time for a program that is no test"},
-	{"internal/explore/worker", "internal/explore internal/explore/bubble", "built with a lock of a user's own, so the less it links the sooner it is there"},
-	{"internal/testbed/wait", "", "sleeping and polling"},
-	{"internal/measure/status", "", "a line on a terminal"},
-	{"internal/nearest", "", "a distance between words"},
-	{"internal/testbed/target", "internal/grab internal/nearest", "what the calls of a service look like and what its answers mean, whoever sends them"},
-	{"internal/testbed/ledger", "internal/order", "a database of others is read as its owner says; it knows no service"},
-	{"internal/testbed/load", "internal/testbed/target internal/testbed/wait", "what is sent and when, whatever answers"},
-	{"internal/testbed/fleet", "internal/freeport internal/service/control internal/grab internal/order internal/history internal/testbed/stack internal/service/instance internal/testbed/target internal/nearest internal/testbed/proc internal/tap internal/testbed/wait internal/testbed/wire", "the instances under test, for whatever experiment"},
-	{"internal/measure/experiment", "internal/testbed/proc internal/service/version internal/testbed/load internal/testbed/fleet internal/testbed/target internal/testbed/ledger internal/nearest internal/service/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/testbed/stack internal/testbed/fault internal/measure/stat internal/testbed/wait internal/measure/status", "cells need all of it, but neither how schedules are searched nor how results look"},
-	{"internal/measure/replay", "internal/testbed/fleet internal/service/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/explore/schedule internal/check internal/testbed/stack internal/testbed/wait internal/testbed/proc", "one schedule on real servers; it judges no cells"},
-	{"internal/measure/lockbench", "internal/measure/experiment internal/grab internal/grab/lock internal/grab/lock/peers internal/order internal/history internal/testbed/stack internal/service/instance internal/measure/stat internal/testbed/wait internal/measure/status", "the locks and their peers side by side; the clients they are measured with are those of an instance"},
-	{"internal/present/compare", "internal/measure/experiment internal/testbed/load internal/measure/lockbench", "what differs between records that are there already; it runs nothing"},
-	{"internal/present/diagram", "internal/history internal/check internal/explore internal/explore/schedule internal/tap", "what is to be seen of one order, in a run or in a schedule; it judges nothing, and knows no page"},
-	{"internal/present/report", "internal/present/compare internal/present/diagram internal/measure/experiment internal/testbed/load internal/history internal/check internal/explore internal/explore/schedule internal/grab internal/grab/lock internal/order internal/measure/stat", "results can be rendered again where nothing runs"},
-	{"internal/present/lab", "internal/present/whichlock internal/present/diagram internal/present/report internal/measure/experiment internal/measure/replay internal/explore internal/explore/schedule internal/testbed/load internal/testbed/fleet internal/testbed/target internal/service/control internal/grab internal/grab/lock internal/order internal/tap internal/history internal/check internal/testbed/stack internal/testbed/fault internal/testbed/wait internal/present/workshop", "a live page over what a run is made of; it judges nothing"},
-	{"internal/present/workshop", "internal/measure/experiment internal/explore internal/measure/replay internal/explore/schedule", "it judges answers by what commands have come to, and runs none itself"},
-	{"internal/present/whichlock", "internal/measure/experiment internal/grab/lock internal/measure/lockbench internal/order internal/present/report internal/measure/stat", "what results say to somebody who chooses a lock"},
-	{"cmd/grabsvc", "internal/service/instance", "a thin main"},
-	{"cmd/loadgen", "*", "the table of commands"},
+	{"programs", "cmd locktest", "they connect everything else, and nothing depends on them"},
+	{"present", "internal/present", "it shows results, so the packages that produce them must not know it"},
+	{"measure", "internal/measure", "it runs and judges cells, however they are shown"},
+	{"explore", "internal/explore", "the search runs without servers, so it must not know how cells are run on real ones"},
+	{"testbed", "internal/testbed", "it provides what any experiment needs, and knows no experiment"},
+	{"service", "internal/service", "an instance must not know that it is under test"},
+	{"check", "internal/check", "a verdict depends only on the record and the ledger"},
+	{"grab", "internal/grab", "the same critical section runs in an instance, in the benchmark and in the explorer"},
+	{"order", "internal/order", "the ledger decides, so it must not depend on what it judges"},
+	{"ground", "internal/tap internal/history internal/catalog migrations handoff", "every other package may use these"},
 }
 
-// names is what every package may import: it is words alone.
-const names = "internal/catalog"
+// exceptions are stricter than the floors. The package, and everything below it, must not
+// import the listed packages.
+var exceptions = []struct {
+	pkg  string
+	not  string
+	why  string
+	seen bool // whether the package exists
+}{
+	{pkg: "internal/grab/lock", not: "internal/tap internal/history internal/check", why: "a strategy cannot know that it is observed"},
+	{pkg: "internal/tap", not: "internal/history internal/catalog migrations handoff", why: "a tap stands between two sides and knows neither"},
+	{pkg: "internal/history", not: "internal/tap handoff migrations", why: "a record of facts must not depend on what makes them"},
+	{pkg: "internal/catalog", not: "internal/tap internal/history migrations handoff", why: "it holds only names and sentences"},
+	{pkg: "handoff", not: "internal migrations", why: "it is a library of its own, and needs only go-redis"},
+	{pkg: "internal/service/instance", not: "internal/check", why: "an instance does not judge itself"},
+	{pkg: "internal/explore/search", not: "internal/grab internal/order internal/check internal/explore/sim", why: "steps, costs and fingerprints alone decide which schedule is next"},
+	{pkg: "internal/explore/sim", not: "internal/testbed internal/service", why: "the simulated world has no sockets and no real servers"},
+	{pkg: "internal/testbed/wire", not: "internal/testbed/stack internal/testbed/fleet internal/grab", why: "it knows two protocols, but not the servers"},
+	{pkg: "internal/testbed/fault", not: "internal/testbed/fleet internal/testbed/load", why: "a fault strikes what runs, and knows no load"},
+	{pkg: "internal/present/diagram", not: "internal/measure", why: "it draws one order, whether a run or a schedule produced it"},
+	{pkg: "internal/measure/experiment", not: "internal/measure/replay internal/measure/lockbench", why: "a cell is independent of schedules and of the benchmark"},
+}
+
+// floorOf returns the index of the package's floor, or -1.
+func floorOf(name string) int {
+	return slices.IndexFunc(floors, func(f struct{ name, packages, why string }) bool {
+		return slices.ContainsFunc(strings.Fields(f.packages), func(p string) bool { return within(name, p) })
+	})
+}
+
+// within reports whether a package is dir or lies below it.
+func within(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 
 type goPackage struct {
 	ImportPath string
@@ -76,28 +72,52 @@ type goPackage struct {
 func TestImports(t *testing.T) {
 	for _, p := range packages(t) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
-		if p.ImportPath == module || testsOnly(name) {
+		if p.ImportPath == module || name == "internal/archtest" {
 			continue
 		}
-		i := slices.IndexFunc(rules, func(r struct{ pkg, may, why string }) bool { return r.pkg == name })
-		if i < 0 {
-			t.Errorf("%s has no rule: say in rules what it may import, and why", name)
+		floor := floorOf(name)
+		if floor < 0 {
+			t.Errorf("%s is on no floor: add it to floors", name)
 			continue
 		}
 		for _, imported := range p.Imports {
 			ours, ok := strings.CutPrefix(imported, module+"/")
-			if ok && ours != names && rules[i].may != "*" && !slices.Contains(strings.Fields(rules[i].may), ours) {
-				t.Errorf("%s must not import %s: %s", name, ours, rules[i].why)
+			if !ok {
+				continue
 			}
-			if ok && (strings.HasPrefix(ours, "cmd/") || testsOnly(ours)) {
-				t.Errorf("%s must not import %s: commands are not imported, nor test helpers by programs", name, ours)
+			if at := floorOf(ours); at < floor {
+				t.Errorf("%s must not import %s, which is on the higher floor %q: %s", name, ours, floors[at].name, floors[at].why)
 			}
+			if strings.HasPrefix(ours, "cmd/") || testHelper(ours) && !testHelper(name) && name != "locktest" {
+				t.Errorf("%s must not import %s: commands and test helpers are not part of a program", name, ours)
+			}
+		}
+		for i := range exceptions {
+			e := &exceptions[i]
+			if !within(name, e.pkg) || testHelper(name) {
+				continue
+			}
+			e.seen = true
+			for _, not := range strings.Fields(e.not) {
+				for _, imported := range p.Imports {
+					if ours, ok := strings.CutPrefix(imported, module+"/"); ok && within(ours, not) {
+						t.Errorf("%s must not import %s: %s", name, ours, e.why)
+					}
+				}
+			}
+		}
+	}
+	for _, e := range exceptions {
+		if !e.seen {
+			t.Errorf("exceptions names %s, which does not exist", e.pkg)
 		}
 	}
 }
 
-// testsOnly says whether a package serves tests: storetest, locktest, …
-func testsOnly(name string) bool { return strings.HasSuffix(path.Base(name), "test") }
+// testHelper reports whether a package serves only tests, such as storetest.
+func testHelper(name string) bool {
+	return name != "locktest" && strings.HasSuffix(path.Base(name), "test")
+}
 
 // An instance is what is measured; what it is compared with must not be in it.
 func TestInstanceLinksNoPeer(t *testing.T) {

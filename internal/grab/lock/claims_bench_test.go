@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/measure/stat"
+	"grablab/internal/testbed/conformtest"
 
 	"github.com/redis/go-redis/v9"
 )

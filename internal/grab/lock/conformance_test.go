@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
 	_ "grablab/internal/grab/lock/peers" // as lock.Peers
+	"grablab/internal/testbed/conformtest"
 )
 
 func TestMain(m *testing.M) { conformtest.Main(m, conformtest.OpenRedis, lock.Find) }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/tap/redishook"
+	"grablab/internal/testbed/conformtest"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"

@@ -13,7 +13,6 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/nearest"
 	"grablab/internal/order"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/ledger"
@@ -108,7 +107,7 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	for _, e := range cfg.Expect {
 		if !slices.Contains(known, e.Strategy) {
 			return fmt.Errorf("%w: -expectations, line %d: there is no strategy %q%s", fleet.ErrRefused, e.Line, e.Strategy,
-				nearest.Hint(e.Strategy, known, "; there are "+strings.Join(known, ", ")))
+				catalog.Hint(e.Strategy, known, "; there are "+strings.Join(known, ", ")))
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
+	"grablab/internal/testbed/conformtest"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
 )

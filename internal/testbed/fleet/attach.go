@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab"
-	"grablab/internal/nearest"
 	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
@@ -155,7 +155,7 @@ func (f *Fleet) checkStrategies(names []string) error {
 	known := f.Names()
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("%w: the targets have no strategy %q%s", ErrRefused, name, nearest.Hint(name, known, "; they have "+strings.Join(known, ", ")))
+			return fmt.Errorf("%w: the targets have no strategy %q%s", ErrRefused, name, catalog.Hint(name, known, "; they have "+strings.Join(known, ", ")))
 		}
 	}
 	return nil

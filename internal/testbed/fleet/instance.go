@@ -16,10 +16,10 @@ import (
 	"syscall"
 	"time"
 
-	"grablab/internal/freeport"
 	"grablab/internal/grab"
 	"grablab/internal/service/control"
 	"grablab/internal/service/instance"
+	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/wait"
 )
@@ -157,7 +157,7 @@ func pickAddr(port int) (string, error) {
 	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port)); port != 0 && !isTaken(addr) {
 		return addr, nil
 	}
-	return freeport.Addr()
+	return proc.FreeAddr()
 }
 
 func isTaken(addr string) bool {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/freeport"
+	"grablab/internal/testbed/proc"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -21,7 +21,7 @@ func etcdServer(exe, dir string) server {
 		name: "etcd",
 		exe:  exe,
 		args: func(addr string) ([]string, error) {
-			peer, err := freeport.Addr()
+			peer, err := proc.FreeAddr()
 			return []string{
 				"--name", name, "--data-dir", filepath.Join(dir, "etcd"),
 				"--listen-client-urls", "http://" + addr, "--advertise-client-urls", "http://" + addr,

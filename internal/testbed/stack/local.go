@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/freeport"
 	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/proc"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -88,7 +88,7 @@ const portTries = 5
 // serve starts a server of the stack, and returns once it is ready.
 func (s *Stack) serve(ctx context.Context, srv server) (addr string, info serverInfo, err error) {
 	for range portTries {
-		if addr, err = freeport.Addr(); err != nil {
+		if addr, err = proc.FreeAddr(); err != nil {
 			return "", info, err
 		}
 		if info, err = s.serveAt(ctx, srv, addr); !errors.Is(err, errPortTaken) {

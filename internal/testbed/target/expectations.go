@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"grablab/internal/catalog"
-	"grablab/internal/nearest"
 )
 
 // Expectation is the verdict that is expected of a cell.
@@ -42,10 +41,10 @@ func parseExpectations(text []byte) ([]Expectation, error) {
 	add := func(strategy, fault string, v *value) error {
 		found, _, ok := catalog.FindFault(fault)
 		if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
-			return fmt.Errorf("%d: there is no fault %q%s", v.line, fault, nearest.Hint(fault, faultNames(), ""))
+			return fmt.Errorf("%d: there is no fault %q%s", v.line, fault, catalog.Hint(fault, faultNames(), ""))
 		}
 		if !slices.Contains(verdicts, v.text()) {
-			return fmt.Errorf("%d: there is no verdict %q%s", v.line, v.text(), nearest.Hint(v.text(), verdicts, ""))
+			return fmt.Errorf("%d: there is no verdict %q%s", v.line, v.text(), catalog.Hint(v.text(), verdicts, ""))
 		}
 		all = append(all, Expectation{strategy, found.Name, catalog.Verdict(v.text()), v.line})
 		return nil

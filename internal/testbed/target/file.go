@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"grablab/internal/nearest"
+	"grablab/internal/catalog"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -282,7 +282,7 @@ func explain(root *value, schema *jsonschema.Schema, err *jsonschema.ValidationE
 	case *kind.AdditionalProperties:
 		key := slices.Min(k.Properties)
 		known := propertiesOf(schema, err.InstanceLocation)
-		return fmt.Errorf("%d: there is no key %q%s", where.members[key].line, key, nearest.Hint(key, known, "; there are "+strings.Join(known, ", ")))
+		return fmt.Errorf("%d: there is no key %q%s", where.members[key].line, key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
 	case *kind.Type:
 		hint := ""
 		if k.Got == "object" && slices.Contains(k.Want, "string") {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"grablab/internal/nearest"
+	"grablab/internal/catalog"
 )
 
 // Template is text with placeholders: names in braces, as {order}. Any other brace
@@ -43,7 +43,7 @@ func ParseTemplate(text string, names ...string) (Template, error) {
 	for _, at := range placeholder.FindAllStringIndex(text, -1) {
 		name := text[at[0]+1 : at[1]-1]
 		if !slices.Contains(names, name) {
-			if near := nearest.Word(name, names); near != "" {
+			if near := catalog.Nearest(name, names); near != "" {
 				return t, fmt.Errorf("there is no placeholder {%s}; did you mean {%s}?", name, near)
 			}
 			return t, fmt.Errorf("there is no placeholder {%s}; there are {%s}", name, strings.Join(names, "}, {"))

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
 	_ "grablab/internal/grab/lock/peers" // as lock.Peers
 	"grablab/internal/order"
+	"grablab/internal/testbed/conformtest"
 	"grablab/internal/testbed/stack/stacktest"
 
 	"github.com/go-zookeeper/zk"

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/order"
 	"grablab/internal/tap"
+	"grablab/internal/testbed/conformtest"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
 	"grablab/internal/order"
+	"grablab/internal/testbed/conformtest"
 	"grablab/internal/testbed/stack/stacktest"
 )
 

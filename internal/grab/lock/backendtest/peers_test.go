@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
+	"grablab/internal/testbed/conformtest"
 	"grablab/internal/testbed/stack/stacktest"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
-	"grablab/internal/grab/lock/conformtest"
+	"grablab/internal/testbed/conformtest"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"

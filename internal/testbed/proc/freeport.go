@@ -1,5 +1,4 @@
-// Package freeport finds ports for servers that are started, and started again.
-package freeport
+package proc
 
 import (
 	"fmt"
@@ -15,11 +14,11 @@ const (
 	tries   = 100
 )
 
-// Addr is a loopback address with a port that nobody has. It lies below those that the
+// FreeAddr returns a loopback address with a port that nobody has. It lies below those that the
 // system gives to connections and to listeners without a port of their own: so none of
 // them has it while a server that was killed is started again there. Two callers can be
 // given the same one before either listens.
-func Addr() (string, error) {
+func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
 			addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(lowest+rand.IntN(below-lowest)))
@@ -30,7 +29,7 @@ func Addr() (string, error) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", fmt.Errorf("freeport: %w", err)
+		return "", fmt.Errorf("proc: find a free port: %w", err)
 	}
 	defer l.Close()
 	return l.Addr().String(), nil

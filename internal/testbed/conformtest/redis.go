@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/freeport"
 	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/proc"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -58,7 +58,7 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 		tb.Skip("conformtest: no redis-server on PATH (Debian: apt-get install redis-server)")
 	}
 	for range 5 {
-		addr, err := freeport.Addr()
+		addr, err := proc.FreeAddr()
 		if err != nil {
 			tb.Fatalf("conformtest: %v", err)
 		}

@@ -1,22 +1,22 @@
-package freeport_test
+package proc_test
 
 import (
 	"net"
 	"strconv"
 	"testing"
 
-	"grablab/internal/freeport"
+	"grablab/internal/testbed/proc"
 )
 
 // A port that is given is free, and no connection of somebody else gets it.
-func TestAddr(t *testing.T) {
+func TestFreeAddr(t *testing.T) {
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
 	for range 20 {
-		addr, err := freeport.Addr()
+		addr, err := proc.FreeAddr()
 		if err != nil {
 			t.Fatal(err)
 		}

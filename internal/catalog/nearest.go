@@ -1,8 +1,7 @@
-// Package nearest finds the word that may have been meant.
-package nearest
+package catalog
 
-// Word is the one of known that may have been meant by word; "" if none is near.
-func Word(word string, known []string) string {
+// Nearest returns the known word that is most similar to word, or "" if none is similar enough.
+func Nearest(word string, known []string) string {
 	best, at := "", max(1, len(word)/2)+1
 	for _, k := range known {
 		if d := distance(word, k); d < at {
@@ -15,7 +14,7 @@ func Word(word string, known []string) string {
 // Hint ends the sentence that there is no such word: with the one of known that may have been
 // meant, or else, if none is near, with otherwise.
 func Hint(word string, known []string, otherwise string) string {
-	if near := Word(word, known); near != "" {
+	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"
 	}
 	return otherwise

@@ -1,16 +1,16 @@
-package nearest_test
+package catalog_test
 
 import (
 	"testing"
 
-	"grablab/internal/nearest"
+	"grablab/internal/catalog"
 )
 
 func TestNearest(t *testing.T) {
 	for word, want := range map[string]string{
 		"setnxx": "setnx", "sentx": "setnx", "watchdgo": "watchdog", "redlok": "redlock", "nnoe": "none", "foo": "", "": "",
 	} {
-		if got := nearest.Word(word, []string{"none", "setnx", "watchdog", "redlock"}); got != want {
+		if got := catalog.Nearest(word, []string{"none", "setnx", "watchdog", "redlock"}); got != want {
 			t.Errorf("%q: got %q, want %q", word, got, want)
 		}
 	}
@@ -18,10 +18,10 @@ func TestNearest(t *testing.T) {
 
 func TestHint(t *testing.T) {
 	known := []string{"none", "setnx"}
-	if got, want := nearest.Hint("setxn", known, "; there are two"), "; did you mean setnx?"; got != want {
+	if got, want := catalog.Hint("setxn", known, "; there are two"), "; did you mean setnx?"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := nearest.Hint("zookeeper", known, "; there are two"), "; there are two"; got != want {
+	if got, want := catalog.Hint("zookeeper", known, "; there are two"), "; there are two"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

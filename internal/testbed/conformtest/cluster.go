@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"grablab/internal/freeport"
+	"grablab/internal/testbed/proc"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,7 +24,7 @@ func RedisCluster(tb testing.TB) (addrs []string) {
 	var nodes []*redis.Client
 	var buses []string
 	for range 2 {
-		bus, err := freeport.Addr()
+		bus, err := proc.FreeAddr()
 		check(err)
 		_, port, _ := net.SplitHostPort(bus)
 		addr := RedisServer(tb, "--cluster-enabled", "yes", "--cluster-port", port)
