@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock returns a clock that reads CLOCK_MONOTONIC of the host, which all
-// its processes share. Go's own monotonic reading is the same clock from an
-// origin of its own, at a fifth of the price of the system call, so only the
-// distance of the two is measured: once, as tightly as a few attempts can.
+// Clock returns a clock that reads the host's CLOCK_MONOTONIC, which all processes share.
+// Go's own monotonic clock is the same clock with another origin, and costs a fifth of the
+// system call. So Clock measures only the distance of the two origins, once, and keeps the
+// most precise of 100 attempts.
 func Clock() func() time.Duration {
 	var (
 		origin   time.Time

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Clock returns a clock that reads the host's performance counter, which all its
-// processes share. Go's own monotonic reading moves by half a millisecond at a time.
+// Clock returns a clock that reads the host's performance counter, which all processes
+// share. Go's own monotonic clock advances only every half millisecond.
 func Clock() func() time.Duration {
 	kernel := windows.NewLazySystemDLL("kernel32.dll")
 	read := func(name string) int64 {

@@ -11,15 +11,14 @@ import (
 	"slices"
 )
 
-// ErrEventsLost says that events were recorded, or should have been, which the file
-// does not show.
+// ErrEventsLost means that the file lacks events that were recorded or should have been
+// recorded.
 var ErrEventsLost = errors.New("history: events lost")
 
-// Decode yields the events of r as they stand, one line in memory. In place of
-// a line that cannot be read (torn, as on a full disk or when its writer was
-// killed) and before an event whose Seq leaves a gap it yields an error that
-// wraps ErrEventsLost, and goes on. Any other error comes from r and is the last thing
-// it yields.
+// Decode yields the events of r in their order and keeps one line in memory. It yields an
+// error that wraps ErrEventsLost in place of a line that it cannot read, and before an event
+// whose Seq leaves a gap, and then continues. A line can be torn if the disk was full or if
+// its writer was killed. Any other error comes from r and ends the sequence.
 func Decode(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
@@ -29,7 +28,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 			switch {
 			case err == io.EOF && len(line) == 0:
 				return
-			case err != nil && err != io.EOF: // the last line need not end
+			case err != nil && err != io.EOF: // the last line may lack a newline
 				yield(Event{}, fmt.Errorf("history: %w", err))
 				return
 			}
@@ -44,7 +43,7 @@ func Decode(r io.Reader) iter.Seq2[Event, error] {
 				continue
 			}
 			if e.Op == Cell {
-				clear(last) // another cell may have other processes of the same names
+				clear(last) // another cell may use the same names for other processes
 			}
 			before, known := last[e.Instance]
 			if gap := known && e.Incarnation == before.Incarnation && e.Seq != before.Seq+1; gap {
@@ -74,7 +73,8 @@ func parse(line []byte) (Event, error) {
 	return e, nil
 }
 
-// lastIncarnation finds the last whole event in the tail of a file.
+// lastIncarnation returns the incarnation of the last complete event in the tail of a file,
+// or 0.
 func lastIncarnation(tail []byte) int {
 	lines := bytes.Split(tail, []byte{'\n'})
 	for _, line := range slices.Backward(lines) {

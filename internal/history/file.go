@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// File records events as JSON lines, each by one write(2). When Record returns,
-// the operating system has the event: a process that is killed loses none of
-// those, and at worst leaves the line torn that it was writing.
+// File records events as JSON lines and writes each event with one write(2). After Record
+// returns, the operating system has the event. If the process is killed, the file lacks at
+// most the line that was being written.
 type File struct {
 	instance    string
 	incarnation int
@@ -22,12 +22,12 @@ type File struct {
 	file *os.File
 	seq  uint64
 	buf  []byte
-	torn bool  // the file ends in a piece of a line
+	torn bool  // whether the file ends with an incomplete line
 	err  error // the first failure
 }
 
-// Create opens the event file of an instance, and appends to what an earlier
-// incarnation of it has left there.
+// Create opens the event file of an instance. It appends to the events of earlier
+// incarnations.
 func Create(path, instance string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
@@ -40,8 +40,8 @@ func Create(path, instance string) (*File, error) {
 	return &File{instance: instance, incarnation: last + 1, clock: Clock(), file: f}, nil
 }
 
-// Record appends e. An event that cannot be written leaves a gap in Seq, and
-// its error to Close.
+// Record appends e. If the event cannot be written, Seq has a gap and Close returns the
+// error.
 func (f *File) Record(e Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,15 +63,15 @@ func (f *File) Record(e Event) {
 	}
 }
 
-// Close closes the file, and returns the first error that any event met.
+// Close closes the file and returns the first error of any Record.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return errors.Join(f.err, f.file.Close())
 }
 
-// mend ends a line that was torn, which Decode then reports, and returns the
-// number of the incarnation that wrote last, 0 if none has.
+// mend adds the missing newline after a torn line, so that Decode reports that line. It
+// returns the number of the last incarnation that wrote to the file, or 0 if there is none.
 func mend(f *os.File) (incarnation int, err error) {
 	tail, _, err := readTail(f)
 	if err != nil || len(tail) == 0 {
@@ -85,15 +85,14 @@ func mend(f *os.File) (incarnation int, err error) {
 	return lastIncarnation(tail), nil
 }
 
-// End returns the offset at which the last whole line of a file ends. A reader
-// of a file that is still recorded to reads no further: the line that follows
-// is being written, or was torn, which shows once its writer starts again.
+// End returns the offset at which the last complete line ends. While the file is being
+// written, a reader should read no further, because the next line may be incomplete.
 func End(f *os.File) (int64, error) {
 	tail, size, err := readTail(f)
 	return size - int64(len(tail)-bytes.LastIndexByte(tail, '\n')-1), err
 }
 
-// readTail reads the end of a file, more than a line of it.
+// readTail reads the end of a file, which is longer than one line.
 func readTail(f *os.File) (tail []byte, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package history is the record of what happened: one Event a fact, on the
-// clock that all processes of a host share.
+// Package history records what happened in a run. Each fact is one Event, with a time from
+// the monotonic clock that all processes of the host share.
 package history
 
 import (
@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// ProbeDriver is the first driver that belongs to no load: a harness looks by those
-// whether an order can still be grabbed.
+// ProbeDriver is the first driver id that no load uses. With these drivers, a harness finds
+// out whether an order can still be grabbed.
 const ProbeDriver = 1_000_000_000
 
-// Kind says how far an event's operation had come, in Jepsen's terms.
+// Kind says how far the operation of an event has come, in the terms of Jepsen.
 type Kind string
 
-// The kinds. A Fail surely had no effect; an Info may have had one.
+// The kinds. A Fail certainly had no effect; an Info may have had one.
 const (
 	Invoke Kind = "invoke"
 	OK     Kind = "ok"
@@ -22,42 +22,42 @@ const (
 	Info   Kind = "info"
 )
 
-// What events tell of.
+// The operations of events.
 const (
-	Grab    = "grab"    // the whole, from request to answer
-	Acquire = "acquire" // of the lock; its ok opens the hold
-	Renew   = "renew"   // of the lease, by its background work; only what was confirmed
-	Read    = "read"
+	Grab    = "grab"    // a whole grab, from request to answer
+	Acquire = "acquire" // of the lock; its OK starts the hold
+	Renew   = "renew"   // of the lease, by background work; only confirmed renewals are recorded
+	Read    = "read"    // of the order
 	Claim   = "claim"   // the write of the winner
-	Release = "release" // its invoke closes the hold
-	Lost    = "lost"    // the holder learns that its lease is gone
-	Cell    = "cell"    // in the file of a run: the events of one follow; its fault is the note
-	Strike  = "strike"  // a fault holds or hits a grab; the note says where. Its ok: the grab goes on
+	Release = "release" // of the lock; its Invoke ends the hold
+	Lost    = "lost"    // the holder learns that it has lost its lease
+	Cell    = "cell"    // in the file of a run: the start of a cell; the note names its fault
+	Strike  = "strike"  // a fault holds or hits a grab, and the note says where; OK means that the grab continues
 )
 
-// Code says what came of an operation that did not succeed, for programs; the
-// note says it for people. It is the reason that a client is told, or the outcome.
+// Code says for programs why an operation did not succeed; the note says it for people. It is
+// the reason that the client got, or the outcome of the grab.
 type Code string
 
-// The codes that a judge of events looks at. Every failure has some code: an event
-// of one that has none was recorded before there were codes.
+// The codes that a judge of events needs. Every failure has a code, except in files that are
+// older than this field.
 const (
 	Busy      Code = "busy"       // the lock was not obtained within the wait
 	Taken     Code = "taken"      // another driver has the order
 	Stale     Code = "stale"      // the database has seen a newer fencing token
-	LeaseLost Code = "lease_lost" // the lock was no longer the holder's
+	LeaseLost Code = "lease_lost" // the driver no longer held the lock
 )
 
-// Endless is the Lease of a lock that does not end by itself.
+// Endless is the Lease of a lock that never expires.
 const Endless time.Duration = -1
 
 // Event is one fact.
 type Event struct {
-	Seq      uint64        `json:"seq"`  // per instance, without gaps: a gap is a lost event
+	Seq      uint64        `json:"seq"`  // counts the events of an instance; a gap is a lost event
 	T        time.Duration `json:"t_ns"` // CLOCK_MONOTONIC of the host
 	Instance string        `json:"instance"`
-	// Incarnation counts the starts of an instance that appends to one file;
-	// each begins with a Seq of 1.
+	// Incarnation counts the starts of an instance that appends to one file.
+	// Each incarnation begins with a Seq of 1.
 	Incarnation int    `json:"incarnation,omitempty"`
 	Kind        Kind   `json:"kind"`
 	Op          string `json:"op"`
@@ -67,14 +67,13 @@ type Event struct {
 	Token       string `json:"token,omitempty"` // of the attempt
 	Fence       uint64 `json:"fence,omitempty"`
 	Code        Code   `json:"code,omitempty"`
-	// Lease is for how long the lease lives from then on without renewal, as its holder
-	// counts; Endless: it does not end by itself; 0: not known.
+	// Lease is how long the lease lasts from T without renewal, as its holder
+	// calculates it. It is Endless if the lease never expires, and 0 if this is not known.
 	Lease time.Duration `json:"lease_ns,omitempty"`
 	Note  string        `json:"note,omitempty"`
 }
 
-// Recorder takes events. It fills in Seq, T and Instance, and is safe for
-// concurrent use.
+// Recorder takes events. It fills in Seq, T and Instance, and is safe for concurrent use.
 type Recorder interface {
 	Record(Event)
 }
@@ -86,7 +85,7 @@ type discard struct{}
 
 func (discard) Record(Event) {}
 
-// Memory keeps events in memory, on a clock of the caller's.
+// Memory keeps events in memory and reads the time from Now.
 type Memory struct {
 	Instance string
 	Now      func() time.Duration
@@ -103,7 +102,7 @@ func (m *Memory) Record(e Event) {
 	m.events = append(m.events, e)
 }
 
-// Events returns a copy of what was recorded so far.
+// Events returns a copy of all events so far.
 func (m *Memory) Events() []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()

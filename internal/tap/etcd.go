@@ -9,11 +9,10 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Etcd returns options for the connections of an etcd client that make its
-// calls go through t, each try of a read that is repeated by itself. One
-// request to keep a lease alive, which goes over a stream, is one call with its
-// answer. Watches are none, as subscriptions are none, nor is what a client sends by
-// itself to keep all of its leases alive. nil, if t is.
+// Etcd returns options for the connections of an etcd client, so that its calls go through
+// t. Each automatic repetition of a read is a call. A keep-alive request and its answer,
+// which travel over a stream, are one call. Watches are not tapped, and neither is the
+// stream on which the client keeps all its leases alive. Etcd returns nil if t is nil.
 func Etcd(t Tap, instance, target string) []grpc.DialOption {
 	if t == nil {
 		return nil
@@ -24,7 +23,7 @@ func Etcd(t Tap, instance, target string) []grpc.DialOption {
 
 type etcdTap struct {
 	tap Tap
-	op  Op // what all calls of the client have in common
+	op  Op // the fields that all calls of the client share
 }
 
 func (e etcdTap) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -41,15 +40,15 @@ func (e etcdTap) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	return &etcdKeepAlive{ClientStream: stream, etcdTap: e}, nil
 }
 
-// isOfClient says whether a stream to keep leases alive is the client's own: on that one
-// requests are not answered one at a time. It alone asks for a leader.
+// isOfClient reports whether a keep-alive stream was opened by the client itself. Such a
+// stream does not answer requests one at a time. It is the only one that requires a leader.
 func isOfClient(ctx context.Context) bool {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	return len(md.Get(rpctypes.MetadataRequireLeaderKey)) > 0
 }
 
-// etcdKeepAlive is a stream on which one request is answered at a time. The
-// request is sent when its answer is asked for.
+// etcdKeepAlive is a stream that answers one request at a time. It sends a request when the
+// caller asks for its answer.
 type etcdKeepAlive struct {
 	grpc.ClientStream
 	etcdTap
@@ -70,8 +69,8 @@ func (s *etcdKeepAlive) RecvMsg(m any) error {
 	})
 }
 
-// etcdKeys are the keys of a request that a lock makes, where it names any: of a
-// range the first, of a transaction those of its success.
+// etcdKeys returns the keys that a request of a lock names: the first key of a range, and
+// the keys of a transaction's success branch.
 func etcdKeys(req any) []string {
 	switch r := req.(type) {
 	case *pb.PutRequest:

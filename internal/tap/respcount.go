@@ -7,10 +7,9 @@ import (
 	"syscall"
 )
 
-// CountRedis returns a dialer that adds to n each command which is written whole
-// to one of its connections. A hook would miss subscriptions, the handshake of a
-// new connection (HELLO and CLIENT SETINFO), and the commands of a pipeline one
-// by one.
+// CountRedis returns a dialer that adds one to n for each command that is completely written
+// to a connection. A hook would miss subscriptions and the handshake of a new connection
+// (HELLO and CLIENT SETINFO), and would count a pipeline as one command.
 func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
@@ -18,8 +17,8 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 			return nil, err
 		}
 		counting := &countingConn{Conn: c, n: n}
-		// go-redis finds out that an idle connection was closed by looking at
-		// its file descriptor.
+		// go-redis checks the file descriptor to find out that an idle connection was
+		// closed.
 		if sc, ok := c.(syscall.Conn); ok {
 			return struct {
 				*countingConn
@@ -32,8 +31,8 @@ func CountRedis(dial dialer, n *atomic.Uint64) dialer {
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// countingConn counts the commands that are written to it. Like the stream
-// itself it has one writer at a time.
+// countingConn counts the commands that are written to it. It supports one writer at a time,
+// like the stream itself.
 type countingConn struct {
 	net.Conn
 	resp respCounter
@@ -46,20 +45,20 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// respCounter counts the commands in what a client sends of a RESP stream, in
-// pieces of any length: arrays of bulk strings, or inline commands of one line.
-// The zero value is at the start of a stream.
+// respCounter counts the commands in the client's half of a RESP stream, which may arrive in
+// pieces of any length. A command is an array of bulk strings or an inline command of one
+// line. The zero value is ready at the start of a stream.
 type respCounter struct {
-	kind byte   // the first byte of the line under way; 0: at the start of a line
-	num  uint64 // the number that follows it
-	args uint64 // bulk strings of the command that are still to begin
-	skip uint64 // bytes of the bulk string, and of its CRLF, that are still to come
+	kind byte   // the first byte of the current line; 0 at the start of a line
+	num  uint64 // the number after that byte
+	args uint64 // bulk strings of the command that have not started yet
+	skip uint64 // missing bytes of the current bulk string, including its CRLF
 }
 
-// maxNum bounds a number in a line, so that a malformed stream overflows nothing.
+// maxNum bounds the number in a line, so that a malformed stream cannot cause an overflow.
 const maxNum = 1 << 40
 
-// feed takes the next bytes and returns how many commands ended in them.
+// feed consumes the next bytes and returns how many commands ended in them.
 func (r *respCounter) feed(p []byte) (commands uint64) {
 	for len(p) > 0 {
 		if r.skip > 0 {
@@ -85,8 +84,7 @@ func (r *respCounter) feed(p []byte) (commands uint64) {
 	return commands
 }
 
-// endLine acts upon the line that has just ended, and returns 1 if it was a
-// command by itself.
+// endLine handles the end of a line. It returns 1 if the line was an inline command.
 func (r *respCounter) endLine() uint64 {
 	kind, num := r.kind, r.num
 	r.kind, r.num = 0, 0

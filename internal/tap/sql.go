@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 )
 
-// Connector wraps a database driver so that each of its remote steps (BEGIN,
-// COMMIT, ROLLBACK, PING, each query and each statement) is one call through t,
-// and all but PING are added to statements. A nil t only counts.
+// Connector wraps a database driver so that each remote step goes through t: BEGIN, COMMIT,
+// ROLLBACK, PING, and every query and statement. All steps except PING are added to
+// statements. If t is nil, the steps are only counted.
 //
-// A connection on which t refused a step or lost a reply is not used again: its
-// state would be unknown, as after a network fault. Statements are not prepared:
-// the driver must interpolate their arguments (interpolateParams).
+// A connection is not used again after t refused a step or lost a reply, because its state
+// is unknown, as after a network fault. Statements cannot be prepared, so the driver must
+// interpolate their arguments (interpolateParams).
 func Connector(c driver.Connector, t Tap, instance, target string, statements *atomic.Uint64) driver.Connector {
 	return &connector{c, t, Op{Instance: instance, Target: target}, statements}
 }
@@ -27,7 +27,7 @@ type connector struct {
 	statements *atomic.Uint64
 }
 
-// Connect opens a connection. Opening it is no tapped call.
+// Connect opens a connection. The tap does not see this.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	inner, err := c.Connector.Connect(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{fullConn: full, of: c}, nil
 }
 
-// Close closes the wrapped connector, where it can be closed.
+// Close closes the wrapped connector if it can be closed.
 func (c *connector) Close() error {
 	if closer, ok := c.Connector.(io.Closer); ok {
 		return closer.Close()
@@ -48,7 +48,8 @@ func (c *connector) Close() error {
 	return nil
 }
 
-// fullConn is what the connections of MySQL's and SQLite's drivers can both do.
+// fullConn lists the methods that the connections of the MySQL and SQLite drivers have in
+// common.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -58,15 +59,15 @@ type fullConn interface {
 	driver.Pinger
 }
 
-// conn is a tapped connection. database/sql uses it from one goroutine at a time.
+// conn is a tapped connection. Only one goroutine at a time uses it.
 type conn struct {
 	fullConn
 	of      *connector
-	suspect bool // the tap refused a step, or lost a reply
+	suspect bool // whether the tap refused a step or lost a reply
 }
 
-// step makes one remote step. undo takes back what a step has brought whose reply
-// is then lost.
+// step makes one remote step. If the step succeeds but its reply is lost, step calls undo to
+// release the result.
 func step[T any](ctx context.Context, c *conn, send func() (T, error), undo func(T)) (T, error) {
 	var (
 		none, got T
@@ -101,7 +102,8 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return step(ctx, c, func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) }, func(r driver.Rows) { r.Close() })
 }
 
-// A transaction whose begin is lost ends with its connection.
+// BeginTx starts a transaction. If the reply is lost, the transaction ends with its
+// connection.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	inner, err := step(ctx, c, func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) }, nil)
 	if err != nil {
@@ -110,8 +112,8 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	return &tx{inner, c, ctx}, nil
 }
 
-// PrepareContext refuses: what a prepared statement sends would not be counted.
-// The store's drivers are set to interpolate arguments, and prepare nothing.
+// PrepareContext always fails, because the calls of a prepared statement would not be
+// counted. The drivers of the store interpolate arguments and prepare nothing.
 func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) {
 	return nil, errors.New("tap: this connection prepares no statements; let the driver interpolate their arguments")
 }
@@ -120,7 +122,7 @@ func (c *conn) Ping(ctx context.Context) error {
 	return c.of.tap.do(ctx, OpFrom(ctx, c.of.op), func(ctx context.Context) error { return c.fullConn.Ping(ctx) })
 }
 
-// ResetSession readies the connection for its next user.
+// ResetSession prepares the connection for its next user.
 func (c *conn) ResetSession(ctx context.Context) error {
 	if r, ok := c.fullConn.(driver.SessionResetter); ok {
 		return r.ResetSession(ctx)
@@ -128,7 +130,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	return nil
 }
 
-// IsValid says whether the connection may go back to the pool.
+// IsValid reports whether the connection may return to the pool.
 func (c *conn) IsValid() bool {
 	if v, ok := c.fullConn.(driver.Validator); ok && !v.IsValid() {
 		return false
@@ -136,8 +138,8 @@ func (c *conn) IsValid() bool {
 	return !c.suspect
 }
 
-// CheckNamedValue lets the driver convert an argument; ErrSkip leaves that to
-// database/sql.
+// CheckNamedValue lets the driver convert an argument. It returns ErrSkip if database/sql
+// should do that.
 func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	if n, ok := c.fullConn.(driver.NamedValueChecker); ok {
 		return n.CheckNamedValue(v)
@@ -145,8 +147,8 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// tx is a tapped transaction. Its end takes no context of its own, so it keeps
-// the one it began with.
+// tx is a tapped transaction. Commit and Rollback take no context, so it keeps the context
+// that it started with.
 type tx struct {
 	inner driver.Tx
 	conn  *conn
@@ -155,7 +157,7 @@ type tx struct {
 
 func (t *tx) Commit() error { return t.end(t.ctx, t.inner.Commit) }
 
-// Rollback often comes because the context is done, and is made nonetheless.
+// Rollback runs even if the context is done, which is often the reason for the rollback.
 func (t *tx) Rollback() error { return t.end(context.WithoutCancel(t.ctx), t.inner.Rollback) }
 
 func (t *tx) end(ctx context.Context, end func() error) error {

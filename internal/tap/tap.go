@@ -1,12 +1,11 @@
-// Package tap is the one seam of the project: a function around every remote
-// call that a grab makes. It can note a call, hold it, refuse it, or lose its
-// reply. Strategies know nothing of it: they call their clients, and the clients
-// have the tap built in, by Redis (a hook of go-redis), Connector (database/sql),
-// Etcd (gRPC) and Around (ZooKeeper).
+// Package tap puts a function around every remote call that a grab makes. The function can
+// record a call, hold it, refuse it, or lose its reply. Strategies do not know about it:
+// they call their clients, and the clients contain the tap. Redis installs it in go-redis,
+// Connector in database/sql, Etcd in gRPC, and Around in a ZooKeeper client.
 //
-// What a tap is told of a call is its Op. Whose grab the call belongs to comes
-// through the context: the service enters the phases of a Scope, and OpFrom
-// finds it there. Begin at Tap.
+// The tap learns about a call through an Op. The context says which grab the call belongs
+// to: the service enters the phases of a Scope, and OpFrom finds them there. Start reading
+// at Tap.
 package tap
 
 import (
@@ -17,9 +16,8 @@ import (
 // Phase is the part of a grab during which a call is made.
 type Phase string
 
-// The phases. Renew is what calls are that a lease makes between its acquire
-// and its release; most of them come from its background work, which does not
-// enter it.
+// The phases. Renew covers the calls that a lease makes between its acquire and its release.
+// Most of them come from background work, which enters no phase itself.
 const (
 	Acquire Phase = "acquire"
 	Read    Phase = "read"
@@ -28,26 +26,26 @@ const (
 	Renew   Phase = "renew"
 )
 
-// Phases lists them.
+// Phases lists all phases.
 var Phases = []Phase{Acquire, Read, Claim, Release, Renew}
 
-// DB is the target of the calls to the database.
+// DB is the target of calls to the database.
 const DB = "db"
 
-// Op says what is known of one remote call.
+// Op describes one remote call.
 type Op struct {
 	Instance string
-	Order    int64 // 0: the call belongs to no grab, or to several (batched renewals: see Keys)
+	Order    int64 // 0 if the call belongs to no grab, or to several (a batch of renewals; see Keys)
 	Driver   int64
 	Phase    Phase
-	Target   string   // which server: "redis", "redlock-3", DB, …
-	Keys     []string // the keys it touches, where it names any
+	Target   string   // the server: "redis", "redlock-3", DB, …
+	Keys     []string // the keys that the call names, if any
 }
 
-// Tap stands in the place of a remote call, which it makes by send. It may wait
-// before and after that, not send at all, or return another error than send
-// has: the caller is told what Tap returns. It is called by many goroutines at a
-// time. A nil Tap sends.
+// Tap is called in place of a remote call, and makes the call with send. It may wait before
+// and after the call, or not send it. The caller gets the error that Tap returns, even if
+// send returned another one. Many goroutines call a Tap at the same time. A nil Tap only
+// sends.
 type Tap func(ctx context.Context, op Op, send func(context.Context) error) error
 
 // do makes one call through t.
@@ -58,7 +56,7 @@ func (t Tap) do(ctx context.Context, op Op, send func(context.Context) error) er
 	return t(ctx, op, send)
 }
 
-// Scope is one grab, as its remote calls see it.
+// Scope identifies the grab that a remote call belongs to.
 type Scope struct {
 	Order  int64
 	Driver int64
@@ -69,25 +67,25 @@ type phaseKey struct{}
 type phase struct {
 	scope *Scope
 	name  Phase
-	over  atomic.Bool
+	ended atomic.Bool
 }
 
-// Enter returns a context whose calls belong to the named phase of s, and a
-// function that ends the phase. Calls made with the acquire context after its
-// end are renewals: a lease's background work keeps the context it began with.
+// Enter returns a context for the calls of the named phase, and a function that ends the
+// phase. A call that uses the acquire context after the phase has ended counts as a renewal,
+// because the background work of a lease keeps the context that it started with.
 func (s *Scope) Enter(ctx context.Context, name Phase) (context.Context, func()) {
 	p := &phase{scope: s, name: name}
-	return context.WithValue(ctx, phaseKey{}, p), func() { p.over.Store(true) }
+	return context.WithValue(ctx, phaseKey{}, p), func() { p.ended.Store(true) }
 }
 
-// OpFrom completes an Op with what the context knows of its grab.
+// OpFrom fills in the order, the driver and the phase of op from the context.
 func OpFrom(ctx context.Context, op Op) Op {
 	p, ok := ctx.Value(phaseKey{}).(*phase)
 	if !ok {
 		return op
 	}
 	op.Order, op.Driver, op.Phase = p.scope.Order, p.scope.Driver, p.name
-	if p.name == Acquire && p.over.Load() {
+	if p.name == Acquire && p.ended.Load() {
 		op.Phase = Renew
 	}
 	return op

@@ -1,4 +1,4 @@
-// Package redishook stands around every command of a go-redis client.
+// Package redishook calls a function around every command of a go-redis client.
 package redishook
 
 import (
@@ -9,23 +9,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hook is called for every command, pipeline and transaction of a client that it is
-// added to, each as the one round trip that it is. It may call send never, later or
-// twice. An error that is not send's takes the place of each reply: the commands have
-// that and no value, as where a connection ends before the reply has come.
+// Hook is called once for every command, pipeline or transaction of the client to which it
+// is added. It may call send once, twice, later, or not at all. If Hook returns an error
+// that did not come from send, the commands have that error and no value, as if the
+// connection had ended before the reply arrived.
 type Hook func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error
 
-// DialHook leaves dialling as it is.
+// DialHook does not change how the client connects.
 func (h Hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook stands around single commands.
+// ProcessHook calls h around a single command.
 func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		return h.around(ctx, []redis.Cmder{cmd}, func(ctx context.Context) error { return next(ctx, cmd) })
 	}
 }
 
-// ProcessPipelineHook stands around pipelines and transactions.
+// ProcessPipelineHook calls h around a pipeline or a transaction.
 func (h Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		return h.around(ctx, cmds, func(ctx context.Context) error { return next(ctx, cmds) })
@@ -47,8 +47,8 @@ func (h Hook) around(ctx context.Context, cmds []redis.Cmder, send func(context.
 	return err
 }
 
-// fail has a command be as one whose reply has not come. SetErr by itself leaves the
-// value of a reply that has.
+// fail makes cmd look like a command without a reply. SetErr does not remove the value of a
+// reply that has arrived, so fail resets the value too.
 func fail(cmd redis.Cmder, err error) {
 	cmd.SetErr(err)
 	set := reflect.ValueOf(cmd).MethodByName("SetVal")
