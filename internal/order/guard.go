@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// condition is what the guard adds to the write's WHERE, with its arguments.
-// It decides; judge only names the reason when it let nothing through.
+// condition returns what the guard adds to the WHERE of the write, with its arguments. The
+// condition decides whether the claim is written. judge only explains a claim that was not
+// written.
 func (c Claim) condition(g Guard) (string, []any) {
 	switch g {
 	case Guarded:
@@ -18,18 +19,19 @@ func (c Claim) condition(g Guard) (string, []any) {
 		return " AND fence < ?", []any{c.Fence}
 	case Fenced:
 		if c.Stock > 0 {
-			return " AND fence = ?", []any{c.Fence} // its own row is looked for in the ledger
+			return " AND fence = ?", []any{c.Fence} // judgeLimit looks for the claim's own row in the ledger
 		}
-		// The second half leaves out the row that this very claim has written
-		// already: a blind retry must not append to the ledger (F33).
+		// The second half excludes a row that this claim has already written, because a
+		// blind retry must not append to the ledger again (F33).
 		return " AND fence = ? AND NOT (status = 1 AND driver_id = ?)", []any{c.Fence, c.Driver}
 	default:
 		return "", nil
 	}
 }
 
-// sold is what the write sets of an order's status and counter, with its arguments. The
-// status comes first: MySQL computes it by the counter as it stands by then.
+// sold returns what the write sets for the order's status and counter, with its arguments.
+// The status comes first, because MySQL evaluates assignments from left to right and the
+// status depends on the old counter.
 func (c Claim) sold(g Guard) (string, []any) {
 	switch {
 	case c.Stock == 0:
@@ -41,7 +43,7 @@ func (c Claim) sold(g Guard) (string, []any) {
 	}
 }
 
-// statusOf is the status of an order of several units of which so many are left.
+// statusOf returns the status of an order of several units that has stock units left.
 func statusOf(stock int64) int {
 	if stock > 0 {
 		return Open
@@ -49,7 +51,7 @@ func statusOf(stock int64) int {
 	return Grabbed
 }
 
-// sell is what sold does, to a row in memory.
+// sell does to a row in memory what sold does in SQL.
 func (o *Order) sell(c Claim, g Guard) {
 	switch {
 	case o.Units == 0:
@@ -63,8 +65,8 @@ func (o *Order) sell(c Claim, g Guard) {
 	o.Status = statusOf(o.Stock)
 }
 
-// judge says whether the guard lets the claim write over the order as it
-// stands, and if not, why.
+// judge returns nil if the guard lets the claim write over the order in its present state,
+// and otherwise an error that says why not.
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
@@ -87,22 +89,23 @@ func (c Claim) judge(o Order, g Guard) error {
 	}
 }
 
-// limits says whether the write looks at how many units the driver has.
+// limits reports whether the write checks how many units the driver already has.
 func (c Claim) limits(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
 
-// judgeLimit says whether the driver may have one more unit, given the ledger's rows of
-// his. ErrTaken: one of them is this very claim's, which is a blind retry (F33).
-func (c Claim) judgeLimit(his []Grab) error {
-	if slices.ContainsFunc(his, func(g Grab) bool { return g.Token == c.Token }) {
+// judgeLimit returns nil if the driver may have one more unit. held are the driver's ledger
+// rows. It returns ErrTaken if one of them belongs to this claim, which is then a blind
+// retry (F33), and ErrLimit if the driver has enough units.
+func (c Claim) judgeLimit(held []Grab) error {
+	if slices.ContainsFunc(held, func(g Grab) bool { return g.Token == c.Token }) {
 		return ErrTaken
 	}
-	if len(his) >= c.limit() {
+	if len(held) >= c.limit() {
 		return ErrLimit
 	}
 	return nil
 }
 
-// validate refuses a claim that no guard could judge.
+// validate returns an error for a claim that no guard could judge.
 func (c Claim) validate(g Guard) error {
 	if _, err := ParseGuard(string(g)); err != nil {
 		return notWritten(err)
@@ -116,26 +119,26 @@ func (c Claim) validate(g Guard) error {
 	return nil
 }
 
-// maxToken is the ledger's column. A server that is not strict would cut a
-// longer token short, and then lookAgain could not find it.
+// maxToken is the size of the ledger's column in bytes. A server that is not strict would
+// truncate a longer token, and lookAgain could not find the claim.
 const maxToken = 255
 
-// notWritten marks err as that of a claim which surely wrote nothing.
+// notWritten marks err as the error of a claim that certainly wrote nothing.
 func notWritten(err error) error { return fmt.Errorf("%w: %w", ErrNotWritten, err) }
 
-// MaxCreate is the most orders that one Create opens: one statement must hold
-// them, within the 16 MiB that a server takes by default.
+// MaxCreate is the highest number of orders that one Create can open. One statement must
+// hold them, and servers accept 16 MiB by default.
 const MaxCreate = 500_000
 
-// MaxStock is the most units of one order.
+// MaxStock is the highest number of units of one order.
 const MaxStock = 1_000_000
 
 func checkCount(count, units int) error {
 	if count < 1 || count > MaxCreate {
-		return fmt.Errorf("order: cannot open %d orders at once, only 1 to %d", count, MaxCreate)
+		return fmt.Errorf("order: cannot open %d orders at once: give a number from 1 to %d", count, MaxCreate)
 	}
 	if units < 1 || units > MaxStock {
-		return fmt.Errorf("order: cannot open an order of %d units, only of 1 to %d", units, MaxStock)
+		return fmt.Errorf("order: cannot open an order of %d units: give a number from 1 to %d", units, MaxStock)
 	}
 	return nil
 }

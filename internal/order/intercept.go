@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// CallKind says which call of a Store or a Tx a Call is.
+// CallKind names a method of a Store or a Tx.
 type CallKind string
 
 // The kinds of calls.
@@ -19,12 +19,11 @@ const (
 	HeldCall     CallKind = "held"
 )
 
-// Call is one call that a grab makes to its store: what was asked and, once it
-// has been made, what came of it. However many statements it is made of, it is
-// one step of a schedule.
+// Call is one call from a grab to its store: the arguments and, after the call, the result.
+// It is one step of a schedule, however many statements it consists of.
 type Call struct {
 	Kind CallKind
-	Over Tx // the session that it goes over; nil: one of the store's
+	Over Tx // the session of the call; nil if the store picks one
 
 	// What was asked.
 	Fence uint64 // of a ReadCall
@@ -39,14 +38,13 @@ type Call struct {
 	Err    error
 }
 
-// Around is called in place of a call. send makes the call, and fills in what
-// came of it. The error that Around returns is what the caller is told.
+// Around is called in place of a store's method. send makes the call and fills in the
+// result. The caller gets the error that Around returns.
 type Around func(ctx context.Context, c *Call, send func(context.Context) error) error
 
-// Intercept returns a Store whose reads and claims go through around, and so do
-// all calls of the sessions that it begins. Begin itself does not: no other
-// client can tell whether a session has begun. Nor do Create and Ledger, which
-// belong to no grab.
+// Intercept returns a Store whose reads and claims go through around, as do all calls of the
+// sessions that it begins. Begin itself does not, because no other client can see whether a
+// session has begun. Create and Ledger do not, because they belong to no grab.
 func Intercept(s Store, around Around) Store {
 	return interceptedStore{interceptedRows{s, nil, around}, s}
 }
@@ -105,11 +103,11 @@ func (x interceptedTx) Close(ctx context.Context) error {
 
 type interceptedRows struct {
 	rows   Rows
-	over   Tx // nil: none
+	over   Tx // nil without a session
 	around Around
 }
 
-// Read returns the order also with the error that says why it is of no use.
+// Read returns the order even if it also returns an error.
 func (r interceptedRows) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	c := &Call{Kind: ReadCall, Over: r.over, Fence: fence}
 	err := r.around.call(ctx, c, func(ctx context.Context) (err error) {
@@ -139,7 +137,7 @@ func (a Around) call(ctx context.Context, c *Call, send func(context.Context) er
 		c.Err = send(ctx)
 		return c.Err
 	})
-	if err != nil && !errors.Is(err, c.Err) { // a reply that is lost brings no value
+	if err != nil && !errors.Is(err, c.Err) { // a lost reply carries no result
 		c.Order, c.Held, c.Locked = Order{}, 0, false
 	}
 	return err

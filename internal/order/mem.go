@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// Mem is a Store in memory, for the explorer. It answers as the databases do, its
-// clock counts its own writes, and a caller that waits for a lock waits on a
-// channel, where a controlled scheduler can see it, in the order of arrival. The
-// zero value is ready.
+// Mem is a Store in memory for the explorer. It answers like the databases. Its clock counts
+// its own writes. A caller that waits for a lock waits on a channel, where a controlled
+// scheduler can see it, and locks are granted in the order of arrival. The zero value is
+// ready for use.
 type Mem struct {
 	mu       sync.Mutex // never held while waiting
 	orders   []*memOrder
@@ -89,8 +89,8 @@ func (m *Mem) Begin(ctx context.Context) (Tx, error) {
 	return t, nil
 }
 
-// Restart ends every session, as a restart of the server does. Orders and
-// ledger stay.
+// Restart ends every session, like a restart of the server. The orders and the ledger
+// remain.
 func (m *Mem) Restart() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,16 +108,16 @@ func (m *Mem) find(id int64) (*memOrder, error) {
 	return m.orders[id-1], nil
 }
 
-// memTx is a session. A zero one, but for m, is what the store uses for a
-// single statement or transaction.
+// memTx is a session. The store also uses one with only m set for a single statement
+// or transaction.
 type memTx struct {
 	m     *Mem
-	lost  chan struct{} // closes with the session
-	rows  []memRow      // locked by the open transaction; none: none is open
+	lost  chan struct{} // closed when the session ends
+	rows  []memRow      // rows locked by the open transaction; empty if no transaction is open
 	names []*turn
 }
 
-// memRow is a locked row, and its fence as the transaction has it.
+// memRow is a locked row, with the fence as the open transaction sees it.
 type memRow struct {
 	*memOrder
 	fence uint64
@@ -164,7 +164,7 @@ func (t *memTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	return ok, err
 }
 
-// row is the order as the open transaction has it locked; nil: it has not.
+// row returns the order's row if the open transaction has locked it, and nil otherwise.
 func (t *memTx) row(id int64) *memRow {
 	for i := range t.rows {
 		if t.rows[i].ID == id {
@@ -176,7 +176,7 @@ func (t *memTx) row(id int64) *memRow {
 
 func (t *memTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	alone := len(t.rows) == 0
-	if fence != 0 { // a write, and a write waits for the session that has the row locked
+	if fence != 0 { // raising the fence is a write, which waits for the session that has locked the row
 		if _, err := t.lockRow(ctx, id, nil); err != nil {
 			return Order{}, err
 		}
@@ -217,14 +217,14 @@ func (t *memTx) Held(ctx context.Context, id, driver int64) (int, error) {
 	return len(t.m.rowsOf(id, driver)), t.alive(ctx)
 }
 
-// rowsOf is what the ledger has of one driver and one order.
-func (m *Mem) rowsOf(id, driver int64) (his []Grab) {
+// rowsOf returns the ledger rows of one driver for one order.
+func (m *Mem) rowsOf(id, driver int64) (held []Grab) {
 	for _, g := range m.grabs {
 		if g.Order == id && g.Driver == driver {
-			his = append(his, g)
+			held = append(held, g)
 		}
 	}
-	return his
+	return held
 }
 
 func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
@@ -293,7 +293,7 @@ func (t *memTx) release() {
 	t.names = nil
 }
 
-// end ends the open transaction, and with it the row locks.
+// end ends the open transaction and releases its row locks.
 func (t *memTx) end() {
 	for _, r := range t.rows {
 		r.row.pass()
@@ -310,8 +310,8 @@ func (t *memTx) alive(ctx context.Context) error {
 	}
 }
 
-// take waits for l until timeout; nil: for as long as it takes. It is called
-// with the store's mutex held, and gives it up while it waits.
+// take waits for l until timeout, or without limit if timeout is nil. The caller holds the
+// store's mutex; take releases it while it waits.
 func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bool, error) {
 	if err := t.alive(ctx); err != nil {
 		return false, err
@@ -343,7 +343,8 @@ func (t *memTx) take(ctx context.Context, l *turn, timeout <-chan time.Time) (bo
 	return true, nil
 }
 
-// after is when wait is over. One that is not positive already is.
+// after returns a channel that delivers once wait is over. If wait is not positive, the
+// channel is already closed.
 func after(wait time.Duration) <-chan time.Time {
 	if wait > 0 {
 		return time.After(wait)
@@ -353,8 +354,8 @@ func after(wait time.Duration) <-chan time.Time {
 	return now
 }
 
-// turn is a lock with a queue: the first in it holds the lock, and its channel
-// is closed.
+// turn is a lock with a queue. The first in the queue holds the lock, and its channel is
+// closed.
 type turn struct{ queue []chan struct{} }
 
 func (l *turn) join() chan struct{} {
@@ -368,7 +369,7 @@ func (l *turn) join() chan struct{} {
 
 func (l *turn) first(c chan struct{}) bool { return l.queue[0] == c }
 
-// leave takes c out of the queue; if it was the first, the next is.
+// leave removes c from the queue. If c held the lock, the next in the queue gets it.
 func (l *turn) leave(c chan struct{}) {
 	i := slices.Index(l.queue, c)
 	l.queue = slices.Delete(l.queue, i, i+1)
@@ -377,5 +378,5 @@ func (l *turn) leave(c chan struct{}) {
 	}
 }
 
-// pass gives the lock to the next.
+// pass gives the lock to the next in the queue.
 func (l *turn) pass() { l.leave(l.queue[0]) }

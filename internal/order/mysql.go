@@ -37,18 +37,19 @@ func openMySQL(dsn string, opts Options) (*SQL, gorm.Dialector, error) {
 		return nil, nil, errMySQLDSN
 	}
 	db := pool(opts.Wrap(c), opts.MaxConns)
-	// A quarter is left to calls that hold no lock: reads and probes.
+	// A quarter of the connections remains for calls that hold no lock: reads and probes.
 	pins := make(chan struct{}, opts.MaxConns-max(opts.MaxConns/4, 1))
 	return &SQL{dialect: mysqlDialect, reads: db, writes: db, pins: pins, log: opts.Log},
 		gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), nil
 }
 
-// errMySQLDSN has no detail: the parser's may be a piece of the password.
+// errMySQLDSN gives no detail, because the parser's message may contain a part of the
+// password.
 var errMySQLDSN = fmt.Errorf("%w: want sqlite:/path/file.db or user:password@tcp(host:port)/name?param=value", ErrBadDSN)
 
 var networks = []string{"tcp", "tcp4", "tcp6", "unix"}
 
-// mysqlConfig parses a DSN and settles what must not be left to it.
+// mysqlConfig parses a DSN and sets the options that the store depends on.
 func mysqlConfig(dsn string) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil || !slices.Contains(networks, cfg.Net) {
@@ -58,31 +59,30 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 		return nil, fmt.Errorf("%w: it ends without the name of a database: user:password@tcp(host:port)/name", ErrBadDSN)
 	}
 	cfg.ParseTime, cfg.Loc = true, time.UTC
-	// Rows changed, not rows matched: a write that a guard has let through
-	// once must not count again when it is sent again (F33).
+	// Count changed rows instead of matched rows. If a write is repeated after it succeeded,
+	// the repetition must not count (F33).
 	cfg.ClientFoundRows = false
-	// One round trip for a statement, where a prepared one that is new to its
-	// connection takes three. Measured in BenchmarkGrab.
+	// A statement then takes one round trip. A prepared statement that is new to its
+	// connection takes three. See BenchmarkGrab.
 	cfg.InterpolateParams = true
 	cfg.MultiStatements = false
-	// A server that has died silently must not block a caller for ever, not even
-	// one without a deadline. A server is not dead while a caller waits for a lock.
+	// A server that died silently must not block a caller forever, even one without a
+	// deadline. A wait for a lock must not look like a dead server.
 	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
 	cfg.ReadTimeout = max(cmp.Or(cfg.ReadTimeout, 3*lockSlice), 2*lockSlice)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	return cfg, nil
 }
 
-// driverLog hands on what the driver says of broken connections. The errors
-// themselves are returned as well.
+// driverLog logs the driver's messages about broken connections. The errors are also
+// returned.
 type driverLog struct{ *slog.Logger }
 
 func (l driverLog) Print(v ...any) { l.Debug("mysql: " + strings.TrimSpace(fmt.Sprint(v...))) }
 
-// createMySQL opens count orders with one INSERT: the rows of a statement that
-// says how many they are get consecutive ids from InnoDB in every lock mode,
-// those of several statements do not. A cluster that steps its ids by more than
-// one is found out by the look at what was written.
+// createMySQL opens count orders with one INSERT. InnoDB gives consecutive ids to the rows
+// of one such statement in every lock mode, but not to the rows of several statements. A
+// cluster may increase ids by more than one, so createMySQL checks what was written.
 func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	columns, value := "created_at", ",(UTC_TIMESTAMP(6))"
 	if units > 1 {
@@ -92,11 +92,11 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 	if err != nil {
 		return 0, err
 	}
-	first, err := res.LastInsertId() // of several: the first
+	first, err := res.LastInsertId() // the id of the first row
 	if err != nil {
 		return 0, err
 	}
-	// The clock stands still during a statement, so it marks the rows of ours.
+	// All rows of a statement have the same timestamp, which identifies our rows.
 	var ours int
 	err = tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM orders AS o JOIN orders AS f ON f.id = ? AND o.created_at = f.created_at"+
 		" WHERE o.id BETWEEN ? AND ?", first, first, first+int64(count)-1).Scan(&ours)
@@ -104,14 +104,14 @@ func createMySQL(ctx context.Context, tx *sql.Conn, count, units int) (int64, er
 		return 0, err
 	}
 	if ours != count {
-		return 0, fmt.Errorf("the database gave ids that are not consecutive: %d of %d from %d on", ours, count, first)
+		return 0, fmt.Errorf("the database gave ids that are not consecutive (%d of %d, starting with %d): set auto_increment_increment to 1", ours, count, first)
 	}
 	return first, nil
 }
 
-// ProductOf makes a name and a number of what a server calls its version.
+// ProductOf returns the product name and number for a server's version text.
 func ProductOf(text string) string {
-	// MariaDB once put a number before its own, for clients that knew MySQL only.
+	// Older MariaDB versions put a MySQL number before their own.
 	number, _, _ := strings.Cut(strings.TrimPrefix(text, "5.5.5-"), "-")
 	switch {
 	case strings.HasPrefix(text, "SQLite "):

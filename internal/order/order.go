@@ -1,10 +1,10 @@
-// Package order keeps what the drivers compete for: the orders, and the
-// append-only ledger of grabs, which alone decides which driver won an order.
+// Package order stores what the drivers compete for: the orders and the append-only ledger
+// of grabs. Only the ledger decides which driver won an order.
 //
-// Begin with Store. A grab reads an order and then claims it; a Guard is the
-// condition under which the claim writes. A Store has three implementations that
-// behave alike, as package storetest makes sure: MySQL for every number that is
-// to be believed, SQLite for the first minute, and Mem for the explorer.
+// Start reading at Store. A grab reads an order and then claims it. A Guard is the condition
+// under which the claim writes. Store has three implementations with the same behaviour,
+// which package storetest checks: MySQL for every figure that you want to rely on, SQLite
+// for the first minute, and Mem for the explorer.
 package order
 
 import (
@@ -24,15 +24,15 @@ const (
 )
 
 var (
-	// ErrNotFound says that no such order exists.
+	// ErrNotFound means that the order does not exist.
 	ErrNotFound = errors.New("order: not found")
-	// ErrTaken says that a claim wrote nothing, because a driver has the order.
+	// ErrTaken means that a claim wrote nothing because a driver already has the order.
 	ErrTaken = errors.New("order: taken")
-	// ErrLimit is an ErrTaken for a driver who has as many units of the order as
-	// one may have.
+	// ErrLimit is an ErrTaken for a driver who already has as many units of the order as
+	// allowed.
 	ErrLimit = fmt.Errorf("%w: the driver has as many units as one may have", ErrTaken)
-	// ErrStale says that the database has seen a newer fencing token than the
-	// one presented. Nothing was written: a near miss.
+	// ErrStale means that the database has seen a newer fencing token. Nothing was written,
+	// so this is a near miss.
 	ErrStale = errors.New("order: stale fencing token")
 )
 
@@ -40,19 +40,19 @@ var (
 type Order struct {
 	ID     int64 `json:"order_id"`
 	Status int   `json:"status"`
-	// Driver is the winner that the row names: under the naive guard, the last
-	// to write. 0 while the order is open.
+	// Driver is the winner that the row names. Under the naive guard that is the last driver
+	// who wrote. It is 0 while the order is open.
 	Driver int64 `gorm:"column:driver_id" json:"driver_id,omitempty"`
 	// Fence is the highest fencing token that the row has seen.
 	Fence uint64 `json:"fence"`
-	// Units is how many of the item the order was opened with, and Stock how many are
-	// left by its counter: below 0, it was sold too often. Both are 0 of an order of
-	// one unit, whose status says whether it is left.
+	// Units is the number of units with which the order was opened, and Stock the number
+	// that is left according to the counter. A negative Stock means that too many were sold.
+	// Both are 0 for an order of one unit, where the status says whether the unit is left.
 	Units int64 `json:"units,omitempty"`
 	Stock int64 `json:"-"`
 }
 
-// Left is how many units the row says are left.
+// Left returns how many units are left according to the row.
 func (o Order) Left() int64 {
 	switch {
 	case o.Units > 0:
@@ -64,12 +64,12 @@ func (o Order) Left() int64 {
 	}
 }
 
-// Grab is one row of the ledger: one unit of an order. More of them than the order has
-// units are double-grabs; no unique key prevents them, so that they are recorded as the
-// fact that they are.
+// Grab is one row of the ledger, which stands for one unit of an order. If an order has more
+// rows than units, the surplus rows are double-grabs. No unique key prevents them, so that
+// the ledger records what really happened.
 type Grab struct {
 	ID       int64     `json:"grab_id"`
-	Order    int64     `gorm:"column:order_id" json:"-"` // the order that shows it names it
+	Order    int64     `gorm:"column:order_id" json:"-"` // the enclosing order names it
 	Driver   int64     `gorm:"column:driver_id" json:"driver_id"`
 	Instance string    `json:"instance"`
 	Strategy string    `json:"strategy"`
@@ -84,17 +84,17 @@ type Claim struct {
 	Driver   int64
 	Instance string
 	Strategy string
-	Token    string // unique to the attempt, so that its own row can be told from any other
-	Fence    uint64 // fencing token of the lease; 0 where the lock has none
+	Token    string // unique to the attempt, so that the claim can recognise its own row
+	Fence    uint64 // fencing token of the lease; 0 if the lock has none
 
-	// Of an order of several units: how many were left when it was read, which is at
-	// least 1, and how many of them one driver may have; 0: 1. Of an order of one unit
-	// Stock is 0.
+	// Stock is the number of units that were left when the order was read, at least 1. It is
+	// 0 for an order of one unit. PerDriver is how many units one driver may have; 0 means
+	// 1.
 	Stock     int64
 	PerDriver int
 }
 
-// limit is how many units of an order the driver may have.
+// limit returns how many units of the order the driver may have.
 func (c Claim) limit() int { return max(c.PerDriver, 1) }
 
 // Guard is the condition under which a claim writes.
@@ -103,26 +103,28 @@ type Guard string
 // The guards, from the article's to the one that stops a paused holder. Of an order of
 // several units, those that compare nothing but tokens write what was read less one.
 const (
-	// Naive writes by primary key alone, as the article does. What was read less one
-	// may be what another driver has written meanwhile: a lost update.
+	// Naive writes by primary key alone, as in the source article. For an order of several
+	// units, it writes the counter that was read less one, and so may overwrite another
+	// driver's update.
 	Naive Guard = "naive"
-	// Guarded writes only while the order is open: takes one off where there is one.
+	// Guarded writes only while the order is open. For several units, it takes one off if
+	// one is left.
 	Guarded Guard = "guarded"
-	// FenceWrite compares the token at the write alone. It looks fenced and is
-	// not: a read that raises nothing protects blind writes only.
+	// FenceWrite compares the token only at the write. It looks fenced but is not: if the
+	// read does not raise the fence, only blind writes are protected.
 	FenceWrite Guard = "fence-write"
 	// Fenced raises the row's token before the read and compares it at the write.
 	Fenced Guard = "fenced"
-	// Decrement takes one off the counter, whatever it says: no update is lost, and
-	// nothing is refused. It looks at no driver's units either: it is for those who have
-	// decided elsewhere. Of an order of one unit it is Naive.
+	// Decrement takes one off the counter, whatever it says. It loses no update and refuses
+	// nothing. It does not check how many units the driver has, so it suits strategies that
+	// have decided before. For an order of one unit it equals Naive.
 	Decrement Guard = "decrement"
 )
 
-// Guards lists every guard.
+// Guards lists all guards.
 var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced, Decrement}
 
-// GuardNames lists the names of all guards.
+// GuardNames returns the names of all guards.
 func GuardNames() []string {
 	names := make([]string, len(Guards))
 	for i, g := range Guards {
@@ -131,26 +133,25 @@ func GuardNames() []string {
 	return names
 }
 
-// ParseGuard finds a guard by its name. Its error lists all of them.
+// ParseGuard finds a guard by its name. The error lists all names.
 func ParseGuard(name string) (Guard, error) {
 	if g := Guard(name); slices.Contains(Guards, g) {
 		return g, nil
 	}
-	return "", fmt.Errorf("order: no guard %q; there are %s", name, strings.Join(GuardNames(), ", "))
+	return "", fmt.Errorf("order: unknown guard %q: use one of %s", name, strings.Join(GuardNames(), ", "))
 }
 
-// NeedsFence says whether the guard is meaningless without a fencing token.
+// NeedsFence reports whether the guard works only with a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
 
-// LooksFirst says whether how many units the driver has is looked at when the order is
-// read, and not in the transaction that writes: two requests of one driver may then both
-// find that he has none.
+// LooksFirst reports whether the driver's units are counted when the order is read instead
+// of in the transaction that writes. Two requests of one driver may then both find none.
 func (g Guard) LooksFirst() bool { return g == Naive }
 
-// absolute says whether the guard writes what was read less one.
+// absolute reports whether the guard writes the counter that was read, less one.
 func (g Guard) absolute() bool { return g != Decrement && g != Guarded }
 
-// Shows is what the guard shows of an order that failed under it.
+// Shows returns the facts that follow from the guard if an order failed under it.
 func (g Guard) Shows() catalog.Facts {
 	if g == FenceWrite {
 		return catalog.FenceAtWrite
@@ -158,71 +159,68 @@ func (g Guard) Shows() catalog.Facts {
 	return 0
 }
 
-// Rows is what a critical section does to an order.
+// Rows are the operations of a critical section on an order.
 type Rows interface {
-	// Read returns the order as the primary has it now. With a fence other
-	// than 0 it raises the row's fence to it and reads, in one transaction, and
-	// answers ErrStale, with the order as it is, if the row has seen that token
-	// or a newer one. ErrNotFound: no such order.
+	// Read returns the present order from the primary. If fence is not 0, Read raises the
+	// row's fence and reads in one transaction. It returns ErrStale together with the order
+	// if the row has seen this token or a newer one, and ErrNotFound if the order does not
+	// exist.
 	Read(ctx context.Context, id int64, fence uint64) (Order, error)
 
-	// Claim writes the winner and its ledger row in one transaction. nil: it
-	// is written. ErrTaken and ErrStale: nothing is. Any other error: unknown,
-	// unless it wraps ErrNotWritten. A claim whose commit was not answered is
-	// looked for in the ledger first, for as long as LookAgain.
+	// Claim writes the winner and its ledger row in one transaction. If it returns nil, the
+	// claim is written. ErrTaken, ErrStale and errors that wrap ErrNotWritten mean that
+	// nothing is. After any other error the outcome is unknown. If the answer to the commit
+	// is lost, Claim first looks for its row in the ledger, for at most LookAgain.
 	Claim(ctx context.Context, c Claim, g Guard) error
 
-	// Held is how many units of the order the driver has, by the ledger.
+	// Held returns how many units of the order the driver has according to the ledger.
 	Held(ctx context.Context, id, driver int64) (int, error)
 }
 
-// ErrNotWritten marks the error of a claim that surely wrote nothing.
+// ErrNotWritten marks the error of a claim that certainly wrote nothing.
 var ErrNotWritten = errors.New("order: not written")
 
-// Store keeps orders and the ledger. It is safe for concurrent use.
+// Store holds the orders and the ledger. It is safe for concurrent use.
 type Store interface {
 	Rows
 
-	// Create opens count fresh orders of one unit, with consecutive ids, and returns
-	// the first.
+	// Create opens count orders of one unit with consecutive ids, and returns the first id.
 	Create(ctx context.Context, count int) (first int64, err error)
 
-	// CreateStock is Create for orders of so many units each.
+	// CreateStock opens count orders of the given number of units each, like Create.
 	CreateStock(ctx context.Context, count, units int) (first int64, err error)
 
-	// Ledger returns the ledger rows of count orders from first on, in the
-	// order in which they were written.
+	// Ledger returns the ledger rows of count orders, starting with first, in the order in
+	// which they were written.
 	Ledger(ctx context.Context, first int64, count int) ([]Grab, error)
 
-	// Begin pins one database session. ErrUnsupported, with a sentence, where
-	// the database cannot do that faithfully. ErrExhausted: ctx was done before
-	// one of those that may be pinned was free.
+	// Begin reserves one database session. It returns ErrUnsupported if the database cannot
+	// do so faithfully, and ErrExhausted if ctx ended before a session was free.
 	Begin(ctx context.Context) (Tx, error)
 }
 
-// ErrUnsupported says that this database cannot do faithfully what is asked.
+// ErrUnsupported means that this database cannot do faithfully what was asked.
 var ErrUnsupported = errors.New("order: not supported by this database")
 
-// ErrExhausted says that as many sessions as may be were pinned all along.
+// ErrExhausted means that all sessions were reserved for the whole wait.
 var ErrExhausted = errors.New("order: every session is in use")
 
-// Tx is one database session, for the locks that live in the database: what
-// the session locked, and the read and the claim made over it, share its fate.
+// Tx is one database session, for locks that live in the database. The locks of the session
+// and the reads and claims made through it end together.
 type Tx interface {
 	Rows
 
-	// LockRow locks the order's row (SELECT … FOR UPDATE) until the next Claim
-	// over this session, whose commit lets go of it, or Close. It waits no
-	// longer than wait, which databases round up to whole seconds, and answers
-	// false if another session had it all along. ErrNotFound: no such order.
+	// LockRow locks the order's row (SELECT … FOR UPDATE) until the next Claim through this
+	// session commits, or until Close. It waits at most wait, which databases round up to
+	// whole seconds, and returns false if another session held the lock for that time. It
+	// returns ErrNotFound if the order does not exist.
 	LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error)
 
-	// LockName takes a named lock of the session (GET_LOCK), with the same
-	// bound and the same answer as LockRow.
+	// LockName takes a named lock for the session (GET_LOCK). The wait and the result are as
+	// for LockRow.
 	LockName(ctx context.Context, name string, wait time.Duration) (bool, error)
 
-	// Close releases every lock of the session and ends it. What was claimed
-	// over it stays. An error says that the session had been lost, and with it
-	// whatever it had locked.
+	// Close releases all locks of the session and ends it. Committed claims remain. An error
+	// means that the session, and every lock in it, was lost earlier.
 	Close(ctx context.Context) error
 }

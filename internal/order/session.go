@@ -11,17 +11,17 @@ import (
 	"gorm.io/gorm"
 )
 
-// session is one pinned connection. Its statements go over that connection or
-// fail: database/sql never replaces one that is pinned.
+// session is a reserved connection. Its statements use that connection or fail, because
+// database/sql never replaces a reserved connection.
 //
-// Transactions are begun and ended by statement, not by sql.Tx: a context can
-// end a COMMIT that hangs, it is known whether one was sent at all, and a
-// row lock can outlive the context under which it was taken.
+// Transactions start and end by statements instead of sql.Tx, for three reasons. A context
+// can end a COMMIT that hangs. The session knows whether a COMMIT was sent. And a row lock
+// can outlive the context under which it was taken.
 type session struct {
 	*SQL
 	conn  *sql.Conn
-	begun bool  // a transaction is open
-	dead  error // why the connection was given up
+	begun bool  // whether a transaction is open
+	dead  error // why the connection was closed; nil while it is usable
 }
 
 func (s *SQL) session(ctx context.Context) (*session, error) {
@@ -32,37 +32,37 @@ func (s *SQL) session(ctx context.Context) (*session, error) {
 	return &session{SQL: s, conn: conn}, nil
 }
 
-// close gives the connection back to the pool.
-func (x *session) close() { _ = x.conn.Close() } // fails only on one that is closed
+// close returns the connection to the pool.
+func (x *session) close() { _ = x.conn.Close() } // fails only if the connection is closed
 
-// discard ends the connection, and on the server whatever hung on it.
+// discard closes the connection, and so ends everything that the server keeps for it.
 func (x *session) discard(why error) {
 	x.dead, x.begun = why, false
 	_ = x.conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// db is gorm over this connection.
+// db returns gorm over this connection.
 func (x *session) db(ctx context.Context) *gorm.DB {
 	db := x.gorm.WithContext(ctx)
 	db.Statement.ConnPool = x.conn
 	return db
 }
 
-// errNoAnswer says that a COMMIT was sent and not answered with a yes.
+// errNoAnswer means that a COMMIT was sent but not confirmed.
 var errNoAnswer = errors.New("order: commit was not answered")
 
-// transact runs write in a transaction, or in the one that is open, and ends
-// it. errNoAnswer: it may be committed. Any other error: it surely is not.
+// transact runs write in the open transaction, or in a new one, and ends it. If it returns
+// errNoAnswer, the transaction may be committed. After any other error it certainly is not.
 func (x *session) transact(ctx context.Context, write func(tx *gorm.DB) error) error {
 	if err := x.begin(ctx); err != nil {
 		return err
 	}
 	err := write(x.db(ctx))
 	if err == nil {
-		err = ctx.Err() // the last moment at which turning back is certain
+		err = ctx.Err() // the last moment at which a rollback is certain
 	}
 	if err != nil {
-		_ = x.rollback(ctx) // or the connection is gone, which comes to the same
+		_ = x.rollback(ctx) // a lost connection has the same effect
 		return because(ctx, err)
 	}
 	x.begun = false
@@ -81,18 +81,18 @@ func (x *session) begin(ctx context.Context) error {
 		return nil
 	}
 	if _, err := x.conn.ExecContext(ctx, x.dialect.begin); err != nil {
-		x.discard(err) // the BEGIN may have arrived
+		x.discard(err) // the server may have begun a transaction
 		return fmt.Errorf("order: begin: %w", because(ctx, err))
 	}
 	x.begun = true
 	return nil
 }
 
-// undoLimit bounds what is undone for a caller that has gone.
+// undoLimit bounds a rollback for a caller whose context has ended.
 const undoLimit = 5 * time.Second
 
-// rollback ends the open transaction. A connection on which that fails is
-// given up, so that the pool never gets one with a transaction still open.
+// rollback ends the open transaction. If that fails, it closes the connection, so that the
+// pool never gets a connection with an open transaction.
 func (x *session) rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
@@ -107,8 +107,8 @@ func (x *session) rollback(ctx context.Context) error {
 	return nil
 }
 
-// raise lifts the fence of the order and reads it, in one transaction. A raise
-// whose commit was not answered does no harm: the next token is higher.
+// raise increases the fence of the order and reads the order, in one transaction. If the
+// answer to the commit is lost, no harm is done, because the next token is higher.
 func (x *session) raise(ctx context.Context, id int64, fence uint64) (o Order, err error) {
 	err = x.transact(ctx, func(tx *gorm.DB) error {
 		o, err = raise(tx, id, fence)
@@ -129,8 +129,8 @@ func raise(tx *gorm.DB, id int64, fence uint64) (Order, error) {
 	return o, err
 }
 
-// Claim writes and commits. It ends the open transaction, however it goes; a
-// claim that no guard could judge leaves it open.
+// Claim writes and commits. It always ends the open transaction, except for a claim that
+// validate refuses.
 func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	if err := c.validate(g); err != nil {
 		return err
@@ -146,8 +146,8 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 	}
 }
 
-// write sets the order's winner and appends to the ledger. Whether the guard
-// let it is told by the number of rows; what stood in the way, by a second look.
+// write sets the order's winner and appends to the ledger. The number of affected rows says
+// whether the guard allowed it. If not, a second read finds the reason.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	sold, args := c.sold(g)
 	set, args := "", append(args, c.Driver)
@@ -161,9 +161,9 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		return fmt.Errorf("order: claim: %w", up.Error)
 	}
 	if c.limits(g) {
-		his, err := rowsOf(tx, c.Order, c.Driver)
+		held, err := rowsOf(tx, c.Order, c.Driver)
 		if err == nil {
-			err = c.judgeLimit(his)
+			err = c.judgeLimit(held)
 		}
 		if err != nil {
 			return err
@@ -175,13 +175,13 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 			err = c.judge(o, g)
 		}
 		if err == nil && g != Naive && g != Decrement {
-			err = fmt.Errorf("order: guard %s let nothing through, for no reason to be seen", g)
+			err = fmt.Errorf("order: guard %s refused the write, but the row gives no reason", g)
 		}
 		if err != nil {
 			return err
 		}
-		// A naive write of the values that the row already has changes none,
-		// and is a write all the same.
+		// A naive write of the values that the row already has changes no row,
+		// but still counts as a write.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
 		" VALUES (?, ?, ?, ?, ?, ?, "+x.now+")",
@@ -192,30 +192,31 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 	return nil
 }
 
-// LookAgain is how long a claim whose commit was not answered is looked for,
-// beyond the deadline of its own context.
+// LookAgain bounds the search for a claim whose commit was not confirmed. It counts in
+// addition to the deadline of the claim's context.
 const LookAgain = 5 * time.Second
 
-// lookAgain finds out what became of a claim whose commit was not answered, by
-// the claim's own token (F33). It locks the order's row first, on another
-// connection: a commit still under way holds that lock and is waited for.
+// lookAgain finds out whether a claim with an unconfirmed commit was written. It looks for
+// the token of the claim (F33). First it locks the order's row on another connection: a
+// commit that is still running holds that lock, so lookAgain waits for it.
 func (s *SQL) lookAgain(ctx context.Context, c Claim, lost error) error {
 	if c.Token == "" {
-		return fmt.Errorf("order: claim without a token, cannot be looked for: %w", lost)
+		return fmt.Errorf("order: a claim without a token cannot be found again: %w", lost)
 	}
 	rows, err := s.written(ctx, c)
 	switch {
 	case err != nil:
-		// As text: that the look wrote nothing says nothing about the claim.
-		return fmt.Errorf("order: claim, and what became of it cannot be read (%v): %w", err, lost)
+		// The search error is included as text, because it may wrap ErrNotWritten, which
+		// would be wrong for the claim.
+		return fmt.Errorf("order: the claim's outcome is unknown, because the ledger cannot be read (%v): %w", err, lost)
 	case rows == 0:
 		return notWritten(lost)
 	}
-	s.log.Warn("the answer of a commit was lost; the ledger has the claim", "order", c.Order, "token", c.Token, "err", lost)
+	s.log.Warn("the answer to a commit was lost, but the ledger has the claim", "order", c.Order, "token", c.Token, "err", lost)
 	return nil
 }
 
-// written counts the ledger's rows of a claim, with the order's row locked.
+// written counts the ledger rows of a claim while it holds the lock on the order's row.
 func (s *SQL) written(ctx context.Context, c Claim) (int64, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LookAgain)
 	defer cancel()

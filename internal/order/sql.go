@@ -16,20 +16,20 @@ import (
 	"gorm.io/gorm/logger"
 )
 
-// SQL is a Store in a database, through gorm.
+// SQL is a Store in a database. It uses gorm.
 type SQL struct {
 	dialect
-	// One pool, but for SQLite: there the connections of writers queue.
+	// reads and writes are the same pool, except for SQLite, where writers queue.
 	reads, writes *sql.DB
-	pins          chan struct{} // one for each session that Begin has given out
+	pins          chan struct{} // one entry for each session that Begin has reserved
 	gorm          *gorm.DB
 	log           *slog.Logger
 }
 
-// dialect is where the databases differ.
+// dialect holds the differences between the databases.
 type dialect struct {
 	schema   migrations.Dialect
-	sessions bool   // it has sessions worth pinning
+	sessions bool   // whether its sessions have row locks and named locks
 	now      string // the database's clock, UTC
 	version  string // query for name and number
 	begin    string // statement
@@ -37,25 +37,25 @@ type dialect struct {
 	create func(ctx context.Context, tx *sql.Conn, count, units int) (first int64, err error)
 }
 
-// Options of Connect. The zero value of a field is its default.
+// Options are the options of Connect. The zero value of a field means its default.
 type Options struct {
-	// Wrap stands around the driver, and so around every statement. nil: nothing does.
+	// Wrap wraps the driver, so that it sees every statement. It may be nil.
 	Wrap func(driver.Connector) driver.Connector
-	// MaxConns is how many connections are in use at once. They are kept: at
-	// least 2, by default 64, so that two instances fit under the 151 that a
-	// server allows by default. Begin pins three quarters of them at the most.
+	// MaxConns is how many connections may be open at once; the pool keeps them. The minimum
+	// is 2. The default is 64, so that two instances stay below the 151 connections that a
+	// server allows by default. Begin reserves at most three quarters of them.
 	MaxConns int
-	// Log takes what the driver has to say about broken connections, and every
-	// commit whose answer was lost. nil: nothing is logged.
+	// Log gets the driver's messages about broken connections, and every commit whose answer
+	// was lost. If it is nil, nothing is logged.
 	Log *slog.Logger
 }
 
-// ErrBadDSN says that the text names no database. Nothing was connected to.
+// ErrBadDSN means that the text is not a database address. No connection was attempted.
 var ErrBadDSN = errors.New("order: bad database address")
 
-// Connect opens the database of dsn: "sqlite:/path/file.db", or what
-// go-sql-driver/mysql understands, "user:password@tcp(host:port)/name". An
-// address that is none wraps ErrBadDSN. Migrate makes the tables.
+// Connect opens the database of dsn, which is "sqlite:/path/file.db" or an address in the
+// form of go-sql-driver/mysql: "user:password@tcp(host:port)/name". The error wraps
+// ErrBadDSN if dsn has neither form. Connect creates no tables; Migrate does.
 func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	if opts.MaxConns == 0 {
 		opts.MaxConns = 64
@@ -80,10 +80,10 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.gorm, err = gorm.Open(dialector, &gorm.Config{
-		Logger:                 logger.Discard, // every error is returned
+		Logger:                 logger.Discard, // the callers return every error
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
-		QueryFields:            true, // no column but those asked for
+		QueryFields:            true, // select only the columns of the struct
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("order: %w", err), s.Close())
@@ -91,8 +91,8 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	return s, nil
 }
 
-// pool opens connections up to size and keeps them: a new one for each grab
-// would cost more than the grab.
+// pool opens up to size connections and keeps them, because opening one costs more than a
+// grab.
 func pool(c driver.Connector, size int) *sql.DB {
 	db := sql.OpenDB(c)
 	db.SetMaxOpenConns(size)
@@ -100,14 +100,14 @@ func pool(c driver.Connector, size int) *sql.DB {
 	return db
 }
 
-// Migrate brings the tables to the newest version. Instances that start together may
-// all call it: one does the work.
+// Migrate creates the tables or updates them to the newest version. Several instances may
+// call it at the same time.
 func (s *SQL) Migrate(ctx context.Context) error { return migrations.Up(ctx, s.reads, s.schema) }
 
-// DB is the pool underneath, for statements that are no Store's business.
+// DB returns the connection pool, for statements that do not belong to a Store.
 func (s *SQL) DB() *sql.DB { return s.reads }
 
-// Ping asks the database whether it is there.
+// Ping checks that the database answers.
 func (s *SQL) Ping(ctx context.Context) error {
 	if err := s.reads.PingContext(ctx); err != nil {
 		return fmt.Errorf("order: no answer from the database: %w", err)
@@ -123,7 +123,7 @@ func (s *SQL) Close() error {
 	return errors.Join(s.reads.Close(), s.writes.Close())
 }
 
-// Version is the database's name and number: "MariaDB 10.11.19".
+// Version returns the name and number of the database, such as "MariaDB 10.11.19".
 func (s *SQL) Version(ctx context.Context) (string, error) {
 	var text string
 	if err := s.reads.QueryRowContext(ctx, s.version).Scan(&text); err != nil {
@@ -157,8 +157,8 @@ func (s *SQL) Claim(ctx context.Context, c Claim, g Guard) error {
 
 // Held implements Rows.
 func (s *SQL) Held(ctx context.Context, id, driver int64) (int, error) {
-	his, err := rowsOf(s.gorm.WithContext(ctx), id, driver)
-	return len(his), err
+	held, err := rowsOf(s.gorm.WithContext(ctx), id, driver)
+	return len(held), err
 }
 
 // Create implements Store.
@@ -198,7 +198,7 @@ func (s *SQL) Ledger(ctx context.Context, first int64, count int) ([]Grab, error
 	return grabs, nil
 }
 
-// find reads one order, under the clauses that db carries.
+// find reads one order with the clauses of db.
 func find(db *gorm.DB, id int64) (Order, error) {
 	var o Order
 	err := db.Take(&o, id).Error
@@ -211,26 +211,25 @@ func find(db *gorm.DB, id int64) (Order, error) {
 	return o, nil
 }
 
-// rowsOf is what the ledger has of one driver and one order. In the transaction that has
-// the order's row locked it is the newest state: InnoDB takes its snapshot with the first
-// plain read. A locking read would lock the gap behind the order's rows as well, where
-// the claims of its neighbours append: they would block each other for good. TiDB, which
-// alone reads what stands in the comment, takes its snapshot earlier and locks no gaps.
-func rowsOf(db *gorm.DB, id, driver int64) (his []Grab, err error) {
-	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&his).Error
+// rowsOf returns the ledger rows of one driver for one order. If the transaction has locked
+// the order's row, they are the newest state, because InnoDB takes its snapshot at the first
+// plain read. A locking read would also lock the gap behind the order's rows, where claims
+// on neighbouring orders append, and could cause a deadlock. TiDB takes its snapshot earlier
+// and locks no gaps, so only TiDB executes the clause in the comment.
+func rowsOf(db *gorm.DB, id, driver int64) (held []Grab, err error) {
+	err = db.Raw("SELECT id, token FROM grabs WHERE order_id = ? AND driver_id = ? /*T! FOR UPDATE */", id, driver).Scan(&held).Error
 	if err != nil {
 		return nil, fmt.Errorf("order: the driver's units: %w", because(db.Statement.Context, err))
 	}
-	return his, nil
+	return held, nil
 }
 
-// forUpdate reads as a transaction must: the newest state, locked. A plain read
-// in a transaction may answer from a snapshot, which TiDB takes as early as at
-// the beginning. SQLite has the whole file to itself and leaves the clause out.
+// forUpdate reads the newest state and locks it. A plain read in a transaction may answer
+// from a snapshot, which TiDB takes at the beginning of the transaction. SQLite locks the
+// whole file and leaves the clause out.
 var forUpdate = clause.Locking{Strength: clause.LockingStrengthUpdate}
 
-// because puts the reason into an error that a cancelled context has caused;
-// not every driver tells.
+// because adds the context's error to err, because not every driver includes it.
 func because(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

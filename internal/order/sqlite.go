@@ -22,20 +22,20 @@ var sqliteDialect = dialect{
 	schema:  migrations.SQLite,
 	now:     sqliteNow,
 	version: "SELECT 'SQLite ' || sqlite_version()",
-	// The file's write lock at once: a transaction that reads first and then
-	// finds another one writing could only be thrown away.
+	// Take the file's write lock at once. A transaction that reads first and then finds
+	// another writer would have to be abandoned.
 	begin:  beginWriting,
 	create: createSQLite,
 }
 
-// sqliteNow counts no less than milliseconds.
+// sqliteNow is the current time, which SQLite counts in milliseconds.
 const sqliteNow = "strftime('%Y-%m-%d %H:%M:%f', 'now')"
 
 const beginWriting = "BEGIN IMMEDIATE"
 
-// How long a connection sleeps at the file's lock. A reader meets it only
-// while the log is set up or taken down. A writer wakes often, to look whether
-// its context still wants it, and gives up after sqliteWait.
+// The longest times for which a connection waits for the file's lock. A reader waits only
+// while SQLite creates or removes the log. A writer wakes often, to check its context, and
+// gives up after sqliteWait.
 const (
 	readerBusy = 5 * time.Second
 	writerBusy = 20 * time.Millisecond
@@ -56,7 +56,7 @@ func openSQLite(path string, opts Options) (*SQL, gorm.Dialector, error) {
 	return s, &gormsqlite.Dialector{Conn: s.reads}, nil
 }
 
-// sqlitePath checks what follows "sqlite:" and makes it absolute.
+// sqlitePath checks the path after "sqlite:" and makes it absolute.
 func sqlitePath(path string) (string, error) {
 	switch {
 	case path == "" || strings.HasPrefix(path, ":memory:"):
@@ -77,11 +77,11 @@ func sqlitePath(path string) (string, error) {
 	return path, nil
 }
 
-// sqliteConn connects to one file. The driver knows addresses only.
+// sqliteConn opens connections to one file. The driver itself offers only DSNs.
 type sqliteConn string
 
-// sqliteConnector: the log is not synced at each commit, so a grab survives
-// the death of every process, though not that of the machine.
+// sqliteConnector returns a connector that does not sync the log at each commit. A grab
+// survives the death of every process, but not a power failure.
 func sqliteConnector(path string, busy time.Duration) driver.Connector {
 	file := url.URL{Scheme: "file", Path: filepath.ToSlash(path), OmitHost: true, RawQuery: url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()), "synchronous(NORMAL)",
@@ -98,8 +98,7 @@ func (c sqliteConn) Connect(ctx context.Context) (driver.Conn, error) {
 	return c.Driver().Open(string(c))
 }
 
-// createSQLite opens count orders. There is no other writer meanwhile, so the ids
-// are consecutive.
+// createSQLite opens count orders. The ids are consecutive because there is no other writer.
 func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, error) {
 	stock := sql.NullInt64{Int64: int64(units), Valid: units > 1}
 	res, err := tx.ExecContext(ctx, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"+
@@ -107,6 +106,6 @@ func createSQLite(ctx context.Context, tx *sql.Conn, count, units int) (int64, e
 	if err != nil {
 		return 0, err
 	}
-	last, err := res.LastInsertId() // of several: the last
+	last, err := res.LastInsertId() // the id of the last row
 	return last - int64(count) + 1, err
 }

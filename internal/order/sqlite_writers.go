@@ -9,13 +9,13 @@ import (
 	gosqlite "github.com/glebarez/go-sqlite"
 )
 
-// writerQueue lets the writers of one process come one after the other. SQLite
-// offers a writer that finds the file locked nothing but to sleep and try again;
-// so only one writer of each process does. The queue lies below Options.Wrap: a
-// writer that is held there before its first statement is not in the queue.
+// writerQueue serves the writers of one process one after another. When the file is locked,
+// SQLite only lets a writer sleep and try again, so only one writer of each process does
+// that. The queue is below Options.Wrap: a writer that Wrap holds before its first statement
+// is not in the queue.
 type writerQueue struct {
 	driver.Connector
-	turn chan struct{} // full while a writer has its turn
+	turn chan struct{} // holds one entry while a writer has its turn
 }
 
 func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
@@ -26,7 +26,7 @@ func (q writerQueue) Connect(ctx context.Context) (driver.Conn, error) {
 	return &queuedConn{sqliteDriverConn: conn.(sqliteDriverConn), turn: q.turn}, nil
 }
 
-// sqliteDriverConn is what a connection of the driver can do.
+// sqliteDriverConn lists the methods of the driver's connections.
 type sqliteDriverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -60,7 +60,7 @@ func (c *queuedConn) begin(ctx context.Context) (driver.Result, error) {
 	case c.turn <- struct{}{}:
 		c.mine = true
 	case <-ctx.Done():
-		return nil, fmt.Errorf("another writer keeps the file: %w", ctx.Err())
+		return nil, fmt.Errorf("another writer of this process has locked the file: %w", ctx.Err())
 	}
 	for {
 		res, err := c.sqliteDriverConn.ExecContext(ctx, beginWriting, nil)
@@ -72,7 +72,7 @@ func (c *queuedConn) begin(ctx context.Context) (driver.Result, error) {
 			return nil, err
 		case ctx.Err() != nil:
 			c.pass()
-			return nil, fmt.Errorf("another process keeps the file: %w", ctx.Err())
+			return nil, fmt.Errorf("another process has locked the file: %w", ctx.Err())
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (c *queuedConn) pass() {
 	}
 }
 
-// Close ends a transaction that is still open, and with it the turn.
+// Close ends an open transaction and with it the turn.
 func (c *queuedConn) Close() error {
 	defer c.pass()
 	return c.sqliteDriverConn.Close()

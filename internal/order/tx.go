@@ -31,17 +31,17 @@ func (s *SQL) Begin(ctx context.Context) (Tx, error) {
 	return &sqlTx{session: x, unpin: unpin}, nil
 }
 
-// sqlTx is a session of MySQL or MariaDB with what it has locked. While it has
-// a row locked its transaction is open.
+// sqlTx is a session of MySQL or MariaDB with its locks. While it has locked a row, its
+// transaction is open.
 type sqlTx struct {
 	*session
-	unpin    func()   // lets the next one begin
-	names    []string // locked by name
-	waitsSet bool     // the session's lock wait differs from the server's
+	unpin    func()   // allows the next session to begin
+	names    []string // the named locks that the session holds
+	waitsSet bool     // whether the session's lock wait differs from the server's
 }
 
-// lockSlice is the longest that one statement waits for a lock. It must stay
-// well under the read timeout of a connection, or a wait would look like a dead server.
+// lockSlice is the longest time for which one statement waits for a lock. It must be well
+// below the read timeout of a connection, or a wait would look like a dead server.
 const lockSlice = 10 * time.Second
 
 func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool, error) {
@@ -49,7 +49,7 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	if wait <= 0 {
 		locking.Options = clause.LockingOptionsNoWait
 	}
-	first := !t.begun // no other row hangs on the transaction
+	first := !t.begun // the transaction has locked no other row
 	for {
 		slice := min(wait, lockSlice)
 		wait -= slice
@@ -75,9 +75,9 @@ func (t *sqlTx) LockRow(ctx context.Context, id int64, wait time.Duration) (bool
 	}
 }
 
-// inTx passes on what a statement of the open transaction came to. After an
-// error that is no answer the server may have ended the transaction, and with
-// it the locks, without the session: such a session is given up.
+// inTx returns the result of a statement in the open transaction. After an error that is not
+// an answer, the server may have ended the transaction and its locks without ending the
+// session, so inTx closes the connection.
 func (t *sqlTx) inTx(o Order, err error) (Order, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrStale) && !isLockTimeout(err) {
 		t.discard(err)
@@ -98,8 +98,8 @@ func (t *sqlTx) setLockWait(ctx context.Context, wait time.Duration) error {
 	return nil
 }
 
-// isLockTimeout says that a row was locked by another session all along: 1205 is
-// the wait that ran out, 3572 MySQL's answer to NOWAIT.
+// isLockTimeout reports whether another session held the row for the whole wait. Error 1205
+// is an expired wait, and 3572 is MySQL's answer to NOWAIT.
 func isLockTimeout(err error) bool {
 	var e *mysql.MySQLError
 	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)
@@ -113,7 +113,7 @@ func (t *sqlTx) LockName(ctx context.Context, name string, wait time.Duration) (
 		err := t.conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", name, seconds(slice)).Scan(&got)
 		switch {
 		case err != nil:
-			t.discard(err) // the server may yet give us the lock
+			t.discard(err) // the server may still grant the lock later
 			return false, fmt.Errorf("order: lock %q: %w", name, because(ctx, err))
 		case !got.Valid:
 			return false, fmt.Errorf("order: lock %q: the server gave up waiting", name)
@@ -126,12 +126,12 @@ func (t *sqlTx) LockName(ctx context.Context, name string, wait time.Duration) (
 	}
 }
 
-// seconds rounds up: these databases know no less.
+// seconds rounds up to whole seconds, the unit of these databases.
 func seconds(d time.Duration) int64 { return int64((max(d, 0) + time.Second - 1) / time.Second) }
 
 func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error) {
 	switch {
-	case t.begun && fence != 0: // the claim commits it
+	case t.begun && fence != 0: // the claim will commit it
 		return t.inTx(raise(t.db(ctx), id, fence))
 	case t.begun:
 		return t.inTx(find(t.db(ctx).Clauses(forUpdate), id))
@@ -143,11 +143,11 @@ func (t *sqlTx) Read(ctx context.Context, id int64, fence uint64) (Order, error)
 }
 
 func (t *sqlTx) Held(ctx context.Context, id, driver int64) (int, error) {
-	his, err := rowsOf(t.db(ctx), id, driver)
+	held, err := rowsOf(t.db(ctx), id, driver)
 	if err != nil && t.begun {
 		t.discard(err)
 	}
-	return len(his), err
+	return len(held), err
 }
 
 func (t *sqlTx) Close(ctx context.Context) error {
@@ -160,7 +160,7 @@ func (t *sqlTx) Close(ctx context.Context) error {
 	return nil
 }
 
-// release undoes all that the session has and the pool must not get.
+// release ends everything in the session that must not reach the pool.
 func (t *sqlTx) release(ctx context.Context) error {
 	if err := t.rollback(ctx); err != nil {
 		return err
