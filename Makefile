@@ -8,7 +8,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck mutate cross claims pictures prove tools clean
+.PHONY: help run test lint vet staticcheck generate mutate cross claims pictures prove tools clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -53,6 +53,9 @@ vet:
 staticcheck:
 	GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin go install $(STATICCHECK)
 	bin/staticcheck ./...
+
+generate: ## the generated documents, from the catalogues and results/
+	go generate ./internal/present/docgen
 
 # As for go.mod: a module that only tests of a dependency want (golang.org/x/exp,
 # for github.com/influxdata/tdigest) has moved, so it is `go mod tidy -e`.

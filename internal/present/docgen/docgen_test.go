@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestDocumentsAreCurrent(t *testing.T) {
+	g := generator{"../../.."}
+	texts, err := g.generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(texts) < 15 {
+		t.Fatalf("generated %d documents, want at least 15", len(texts))
+	}
+	for path, want := range texts {
+		if got, err := os.ReadFile(filepath.Join(g.root, path)); err != nil || string(got) != want {
+			t.Errorf("%s is stale (%v): run make generate", path, err)
+		}
+	}
+}
+
+func TestDocumentsHaveNoEmptySlots(t *testing.T) {
+	texts, err := generator{"../../.."}.generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range texts {
+		if strings.Contains(path, "handout") || strings.Contains(path, "workshop") {
+			if empty := slot.FindAllString(text, -1); empty != nil {
+				t.Errorf("%s: slots without a value: %v", path, empty)
+			}
+		}
+	}
+}

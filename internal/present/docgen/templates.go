@@ -1,0 +1,170 @@
+package main
+
+import (
+	"embed"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/grab/lock"
+	"grablab/internal/present/whichlock"
+	"grablab/internal/testbed/fault"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// template returns a generator that executes a template without data. Such templates take
+// everything from the functions below.
+func (g generator) template(name string) func() (string, error) {
+	return func() (string, error) { return g.execute(name, nil) }
+}
+
+func (g generator) execute(name string, data any) (string, error) {
+	parsed, err := template.New(name).Funcs(g.functions()).ParseFS(templateFiles, "templates/*.tmpl")
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	err = parsed.ExecuteTemplate(&b, name, data)
+	return b.String(), err
+}
+
+func (g generator) functions() template.FuncMap {
+	return template.FuncMap{
+		"verdicts":    func() any { return catalog.Verdicts },
+		"words":       func() any { return catalog.Words },
+		"properties":  func() any { return catalog.Properties },
+		"modes":       func() any { return catalog.Modes },
+		"faults":      func() any { return catalog.Faults },
+		"wider":       func() any { return explore.Wider },
+		"narrower":    func() any { return explore.Narrower },
+		"ours":        func() any { return lock.Strategies },
+		"peers":       func() any { return lock.Peers },
+		"knownBroken": func() any { return lock.KnownBroken },
+		"costs":       g.costs,
+
+		"version":      g.version,
+		"schedule":     g.schedule,
+		"strikePoints": strikePoints,
+		"strategiesOf": strategiesOf,
+		"expected":     expected,
+		"programs":     programs,
+		"brokenBy":     brokenBy,
+		"modeLinks":    modeLinks,
+		"linkModes":    linkModes,
+		"cell":         cell,
+		"join":         func(names []string) string { return strings.Join(names, ", ") },
+		"base":         path.Base,
+		"trimDot":      func(text string) string { return strings.TrimSuffix(text, ".") },
+	}
+}
+
+// cell escapes text that Markdown would read as markup of a table.
+func cell(text string) string { return strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(text) }
+
+var modeID = regexp.MustCompile(`\bF\d+\b`)
+
+func modeLink(id string) string {
+	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
+}
+
+// linkModes turns every failure mode that text names into a link.
+func linkModes(text string) string { return modeID.ReplaceAllStringFunc(text, modeLink) }
+
+func modeLinks(ids []string) string { return linkModes(strings.Join(ids, " ")) }
+
+// version returns the version of a module in go.mod.
+func (g generator) version(module string) (string, error) {
+	mod, err := g.read("go.mod")
+	if err != nil {
+		return "", err
+	}
+	version, ok := whichlock.Versions(mod)[module]
+	if !ok {
+		return "", fmt.Errorf("go.mod does not require %s", module)
+	}
+	return version, nil
+}
+
+// schedule returns the path of the shortest schedule that shows a failure mode, or "" if there
+// is no such file.
+func (g generator) schedule(mode string) string {
+	file := "internal/explore/testdata/" + mode + ".txt"
+	if _, err := os.Stat(filepath.Join(g.root, file)); err != nil {
+		return ""
+	}
+	return file
+}
+
+// brokenBy lists the strategies that are known for a failure mode.
+func brokenBy(mode string) string {
+	var names []string
+	for _, s := range slices.Concat(lock.Strategies, lock.Peers, lock.KnownBroken) {
+		if slices.Contains(s.Breaks, mode) {
+			names = append(names, "`"+s.Name+"`")
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// strikePoints describes the points of a grab at which a fault strikes.
+func strikePoints(f catalog.FaultEntry) (string, error) {
+	if f.By&catalog.Run == 0 {
+		return "every step", nil
+	}
+	entry, err := fault.Find(f.Name)
+	if err != nil {
+		return "", err
+	}
+	if entry.Reach != nil {
+		return "some: " + entry.Reach.Why, nil
+	}
+	return "all", nil
+}
+
+// strategiesOf names the strategies that an entry of explore.Wider applies to: the listed ones,
+// or all that use the servers.
+func strategiesOf(servers lock.Backend, listed []string) string {
+	switch {
+	case listed != nil:
+		return strings.Join(listed, ", ")
+	case servers == lock.RedisQuorum:
+		return "Redlock's nodes"
+	}
+	return "one Redis"
+}
+
+func programs(by catalog.Programs) string {
+	var names []string
+	for _, p := range []struct {
+		bit  catalog.Programs
+		name string
+	}{{catalog.Run, "`run`"}, {catalog.Explore, "`explore`"}, {catalog.Replay, "`run -schedule`"}} {
+		if by&p.bit != 0 {
+			names = append(names, p.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// expected lists the faults under which the registry expects the verdict v for s.
+func expected(s lock.Strategy, v catalog.Verdict) string {
+	var under []string
+	if s.Expect[catalog.NoFault] == v {
+		under = append(under, "no fault")
+	}
+	for _, f := range fault.Faults {
+		if f.Touches(s) && s.Expect[f.Name] == v {
+			under = append(under, string(f.Name))
+		}
+	}
+	return strings.Join(under, ", ")
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"grablab/internal/present/workshop"
+)
+
+// lesson holds what the templates of the workshop need: its exercises, and its sentences with the
+// slots filled from one run of the whole workshop on real servers. TestWorkshopOnServers
+// writes the facts of that run.
+type lesson struct {
+	Exercises []workshop.Exercise
+
+	texts *workshop.Texts
+	facts map[int]workshop.Facts // by exercise
+}
+
+func (g generator) lesson(lang string) (lesson, error) {
+	texts, err := workshop.Load(lang)
+	if err != nil {
+		return lesson{}, err
+	}
+	l := lesson{Exercises: workshop.Exercises, texts: texts}
+	b, err := g.read("internal/present/workshop/testdata/facts.json")
+	if err == nil {
+		err = json.Unmarshal([]byte(b), &l.facts)
+	}
+	return l, err
+}
+
+// Say returns a sentence of an exercise with its slots filled and failure modes as links.
+func (l lesson) Say(e workshop.Exercise, key string) string {
+	f := workshop.Facts{"program": "loadgen", "n": strconv.Itoa(e.Number)}
+	maps.Copy(f, l.facts[e.Number])
+	return linkModes(strings.ReplaceAll(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), f), "\n", " "))
+}
+
+// OptionsOf returns the letters of the options of an exercise.
+func (l lesson) OptionsOf(e workshop.Exercise) []string { return strings.Split(e.Options, "") }
+
+// QuestionsOf returns the keys of the questions of an exercise: q1, q2 and so on.
+func (l lesson) QuestionsOf(e workshop.Exercise) (keys []string) {
+	for i := range e.Questions {
+		keys = append(keys, fmt.Sprintf("q%d", i+1))
+	}
+	return keys
+}
+
+// notBeliefs matches the sentences of a question that do not answer a wrong belief.
+var notBeliefs = regexp.MustCompile(`^(ask|right|header|lines|same|skipped|refused|incomplete|excludes)$`)
+
+// Beliefs returns the wrong beliefs that the workshop has a reply to, for one question. It
+// leaves out replies with figures that only a wrong answer would measure.
+func (l lesson) Beliefs(e workshop.Exercise, question string) (beliefs []string) {
+	for _, key := range l.texts.Keys() {
+		belief, ok := strings.CutPrefix(key, fmt.Sprintf("%d.%s.", e.Number, question))
+		if ok && !notBeliefs.MatchString(belief) && l.measured(e, question+"."+belief) {
+			beliefs = append(beliefs, belief)
+		}
+	}
+	return beliefs
+}
+
+var slot = regexp.MustCompile(`\{([a-z][\w.-]*)\}`)
+
+// measured reports whether the run has a fact for every slot of a sentence.
+func (l lesson) measured(e workshop.Exercise, key string) bool {
+	for _, s := range slot.FindAllStringSubmatch(l.texts.Say(fmt.Sprintf("%d.%s", e.Number, key), nil), -1) {
+		if l.facts[e.Number][s[1]] == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// handout returns the sheet for students: the questions without the answers.
+func (g generator) handout(lang string) (string, error) {
+	l, err := g.lesson(lang)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range l.facts { // the workshop draws these for each student
+		f["drivers"], f["instances"], f["ttl"] = "N", "N", "N"
+	}
+	return g.execute("handout", l)
+}
+
+func (g generator) workshopBlock(name string) func() (string, error) {
+	return func() (string, error) {
+		l, err := g.lesson("en")
+		if err != nil {
+			return "", err
+		}
+		return g.execute(name, l)
+	}
+}
