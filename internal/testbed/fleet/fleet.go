@@ -76,7 +76,7 @@ type Setup struct {
 func newFleet(token string) *Fleet {
 	return &Fleet{
 		client: &http.Client{
-			Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+			Timeout: 30 * time.Second, Transport: target.SendOnce(&http.Transport{MaxIdleConnsPerHost: 64}),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // as load has it
 		},
 		token: token, Shape: target.Own,

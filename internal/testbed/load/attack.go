@@ -70,10 +70,10 @@ func (noRate) Rate(time.Duration) float64 { return 0 }
 // returned.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
-	transport := &http.Transport{
+	transport := target.SendOnce(&http.Transport{
 		DialContext: conns.dial, MaxIdleConnsPerHost: cfg.MaxWorkers,
 		WriteBufferSize: 1 << 10, ReadBufferSize: 2 << 10, // a grab fits, and a stall opens thousands of connections
-	}
+	})
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{
