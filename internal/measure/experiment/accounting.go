@@ -20,7 +20,7 @@ import (
 type accounting struct {
 	drivers int
 	units   int               // of each order
-	names   map[string]string // instance by target, until an answer says better
+	names   map[string]string // instance by target; an answer of an instance of ours names itself
 	shape   *target.Shape
 	began   time.Time
 
@@ -108,7 +108,10 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	}
 	m := classify(r, a.shape)
 	if r.Code != 0 {
-		name := cmp.Or(field(r.Body, "instance"), a.names[s.Target])
+		name := a.names[s.Target]
+		if a.shape == target.Own { // others may call anything an instance
+			name = cmp.Or(field(r.Body, "instance"), name)
+		}
 		a.servedBy[name]++
 		if reached(m.Outcome) {
 			a.competed[name] = true

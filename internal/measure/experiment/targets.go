@@ -289,6 +289,9 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 		reason = fmt.Sprintf("%s may hide a grab: %s. There is no ledger to ask: name it with -db and -ledger-query, or say what an answer means with -grabbed, -taken and -busy",
 			check.Plural(len(a.unsure), "answer", "answers"), a.kinds(a.hiding))
 	}
+	if reason == "" && w.fleet.Shape != target.Own {
+		reason = w.fleet.OneInstance(a.competed)
+	}
 	if n := len(a.unsure); c.LowerBound && *c.DoubleGrabs > 0 {
 		m.note += fmt.Sprintf("; at least, for %s may hide more", check.Plural(n, "answer", "answers"))
 	}

@@ -131,6 +131,63 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 	}
 }
 
+// Who served is told by URL and address, whatever names stand in the answers: one service is
+// never two instances, and two are never one.
+func TestNamesInAnswersDoNotCount(t *testing.T) {
+	names := map[string]func(n int, r *http.Request) string{
+		"no name":                func(int, *http.Request) string { return "" },
+		"the same name":          func(int, *http.Request) string { return "shop" },
+		"a path, as RFC 9457":    func(_ int, r *http.Request) string { return r.URL.Path },
+		"another in each answer": func(n int, _ *http.Request) string { return fmt.Sprint(n) },
+		"the URL that was asked": func(_ int, r *http.Request) string { return r.Host },
+	}
+	for name, instance := range names {
+		for _, tc := range []struct {
+			urls    func(one, two string) []string
+			verdict catalog.Verdict
+			reason  string
+		}{
+			{func(one, two string) []string { return []string{one, two} }, catalog.Safe, ""},
+			{func(one, _ string) []string { return []string{one} }, catalog.Unknown, "one instance alone served"},
+			{func(one, _ string) []string { return []string{one, strings.Replace(one, "127.0.0.1", "localhost", 1)} }, catalog.Unknown, "both reach"},
+			{func(one, _ string) []string { return []string{strings.Replace(one, "127.0.0.1", "LocalHost", 1), one} }, catalog.Unknown, "both reach"},
+			{func(one, _ string) []string { return []string{one, one + "/shop"} }, catalog.Unknown, "both reach"},
+		} {
+			service := &foreign{taken: map[string]bool{}}
+			n := 0
+			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.URL.Path = strings.TrimPrefix(r.URL.Path, "/shop")
+				answer := httptest.NewRecorder()
+				service.ServeHTTP(answer, r)
+				service.mu.Lock()
+				n++
+				text := fmt.Sprintf(`{"type":"about:blank","instance":%q}`, instance(n, r))
+				service.mu.Unlock()
+				w.WriteHeader(answer.Code)
+				fmt.Fprint(w, strings.ReplaceAll(text, ":", map[bool]string{true: ":", false: ": "}[r.ContentLength%2 == 0]))
+			})
+			one, two := httptest.NewServer(handler), httptest.NewServer(handler)
+			cfg := small(t, "")
+			cfg.Target.URLs, cfg.Target.FirstOrder = tc.urls(one.URL, two.URL), 101
+			cfg.Orders, cfg.Drivers, cfg.Rate = 4, 10, 0
+			run, err := execute(t, t.Context(), cfg)
+			one.Close()
+			two.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := run.Cells[0]
+			want := 1
+			if tc.verdict == catalog.Safe {
+				want = 2
+			}
+			if c.Verdict != tc.verdict || !strings.Contains(c.Reason, tc.reason) || len(c.ServedBy) != want {
+				t.Errorf("%s, %v: %s (%s), served by %v; want %s, %d", name, cfg.Target.URLs, c.Verdict, c.Reason, c.ServedBy, tc.verdict, want)
+			}
+		}
+	}
+}
+
 func TestTargetsThatCannotBeUsed(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()

@@ -85,6 +85,7 @@ func (f *Fleet) Meet(ctx context.Context, t target.Target) error {
 			return err
 		}
 	}
+	f.distinguish(ctx)
 	switch {
 	case t.Shape != nil:
 		f.Shape = t.Shape
@@ -110,15 +111,15 @@ func (f *Fleet) Meet(ctx context.Context, t target.Target) error {
 // meet asks one instance.
 func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
-	err := f.call(ctx, http.MethodGet, in.URL+"/healthz", nil, &health)
+	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
 	if sent := (*url.Error)(nil); errors.As(err, &sent) {
 		return fmt.Errorf("fleet: target %s does not answer: %w", in.URL, err)
 	}
+	strategies, listed := f.strategiesOf(ctx, in.URL)
 	named := slices.ContainsFunc(f.Instances, func(o *Instance) bool { return o.ID == health.Instance })
-	if health.Instance != "" && !named && !f.Started() {
+	if health.Instance != "" && !named && !f.Started() && len(strategies) > 0 {
 		in.ID = health.Instance
 	}
-	strategies, listed := f.strategiesOf(ctx, in.URL)
 	if index == 0 {
 		f.unlisted = !listed
 		f.Settings, f.Strategies, f.Foreign = health.Settings, strategies, len(strategies) == 0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,9 @@ type Instance struct {
 
 	fleet    *Fleet
 	index    int
+	reached  netip.AddrPort // by the first call to a target
+	group    int            // of targets that may be one instance
+	sameAs   []string       // why it may be one that is listed before it
 	strategy string         // that it was switched to last
 	port     int            // that it is to have
 	addr     string         // that it has

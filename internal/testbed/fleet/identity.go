@@ -1,0 +1,106 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// traceAddress returns a context that records the address which a call to the instance reaches.
+func (in *Instance) traceAddress(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		if addr, err := netip.ParseAddrPort(c.Conn.RemoteAddr().String()); err == nil {
+			in.reached = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+		}
+	}})
+}
+
+// addresses returns every address that the name in the instance's URL stands for, and the
+// one that was reached.
+func (in *Instance) addresses(ctx context.Context) []netip.Addr {
+	all := []netip.Addr{in.reached.Addr()}
+	if u, err := url.Parse(in.URL); err == nil {
+		more, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+		for _, a := range more {
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
+}
+
+// distinguish puts targets that may be one instance into one group. Only addresses count: a
+// name in an answer of someone else's service proves nothing.
+func (f *Fleet) distinguish(ctx context.Context) {
+	for i, b := range f.Instances {
+		b.group = i
+		for _, a := range f.Instances[:i] {
+			why := mayBeOne(ctx, a, b)
+			if why == "" {
+				continue
+			}
+			if a.reached == b.reached {
+				b.ID = a.ID
+			}
+			b.sameAs = append(b.sameAs, why)
+			for from, in := b.group, 0; in <= i; in++ {
+				if f.Instances[in].group == from {
+					f.Instances[in].group = a.group
+				}
+			}
+		}
+	}
+}
+
+// mayBeOne returns why two URLs may lead to one instance. It returns "" if their ports, or the
+// machines behind their addresses, differ.
+func mayBeOne(ctx context.Context, a, b *Instance) string {
+	names := fmt.Sprintf("%s and %s", hostOf(a.URL), hostOf(b.URL))
+	if a.reached == b.reached {
+		return fmt.Sprintf("%s both reach %s, and so count as one instance", names, a.reached)
+	}
+	first, second := a.addresses(ctx), b.addresses(ctx)
+	shared := slices.ContainsFunc(first, func(x netip.Addr) bool { return slices.Contains(second, x) })
+	x, y := a.reached.Addr(), b.reached.Addr()
+	if a.reached.Port() != b.reached.Port() || !shared && x.Is4() == y.Is4() && !(isHere(x) && isHere(y)) {
+		return ""
+	}
+	return fmt.Sprintf("%s may be one instance: %s and %s have the same port, and one program can listen at both", names, a.reached, b.reached)
+}
+
+func hostOf(base string) string {
+	_, host, _ := strings.Cut(base, "://")
+	return host
+}
+
+// isHere reports whether the address belongs to this machine.
+func isHere(addr netip.Addr) bool {
+	if addr.IsLoopback() {
+		return true
+	}
+	addrs, _ := net.InterfaceAddrs()
+	return slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr().Unmap() == addr
+	})
+}
+
+// OneInstance returns why the targets of these IDs may all be one instance. It returns "" if
+// at least two instances are among them, or if only one URL is.
+func (f *Fleet) OneInstance(ids map[string]bool) string {
+	var among []*Instance
+	var why []string
+	for _, in := range f.Instances {
+		if ids[in.ID] {
+			among, why = append(among, in), append(why, in.sameAs...)
+		}
+	}
+	if len(why) == 0 || slices.ContainsFunc(among, func(in *Instance) bool { return in.group != among[0].group }) {
+		return ""
+	}
+	return strings.Join(why, "; ") + ": name each instance by an address and port of its own"
+}
