@@ -29,12 +29,23 @@ var files embed.FS
 // may all call it: one does the work, the others wait for it. db must allow two
 // connections at once.
 //
-// It holds the lock around all that goose does. goose's own lockers leave a gap:
-// it looks for pending versions, and creates its table, before it locks.
+// Up returns ErrForeign, and changes nothing, if the database has tables that are not ours.
+//
+// It holds the lock around everything that goose does. goose's own lockers leave a gap: it
+// looks for pending versions, and creates its table, before it locks.
 func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	p, err := provider(db, d)
 	if err != nil {
 		return fmt.Errorf("migrations: %w", err)
+	}
+	known := []int64{}
+	for _, source := range p.ListSources() {
+		known = append(known, source.Version)
+	}
+	if d == SQLite { // its lock is a file beside the database, which must not appear beside another program's
+		if err := checkOwner(ctx, db, d, known); err != nil {
+			return err
+		}
 	}
 	unlock, err := lock(ctx, db, d)
 	if err != nil {
@@ -42,6 +53,9 @@ func Up(ctx context.Context, db *sql.DB, d Dialect) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
+	if err := checkOwner(ctx, db, d, known); err != nil {
+		return err
+	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrations: %w", err)
 	}

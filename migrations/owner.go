@@ -1,0 +1,127 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pressly/goose/v3"
+)
+
+// ErrForeign says that the database belongs to another program. Nothing in it was changed.
+var ErrForeign = errors.New("migrations: the database belongs to another program")
+
+// recordTable is the table in which goose keeps the versions that were applied.
+const recordTable = goose.DefaultTablename
+
+// ourColumns lists the columns of our tables. Columns that a later version adds are optional.
+var ourColumns = map[string]columnSet{
+	"orders": {[]string{"id", "status", "driver_id", "fence", "created_at", "grabbed_at"}, []string{"units", "stock"}},
+	"grabs":  {[]string{"id", "order_id", "driver_id", "instance", "strategy", "token", "fence", "grabbed_at"}, nil},
+}
+
+type columnSet struct{ required, optional []string }
+
+// match reports whether a table with these columns can be ours.
+func (s columnSet) match(columns []string) bool {
+	required := 0
+	for _, c := range columns {
+		switch {
+		case slices.Contains(s.required, c):
+			required++
+		case !slices.Contains(s.optional, c):
+			return false
+		}
+	}
+	return required == len(s.required)
+}
+
+// firstTables is the version that creates our tables.
+var firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
+
+// columnsQuery selects every table and view of the database with its columns.
+var columnsQuery = map[Dialect]string{
+	MySQL: "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = DATABASE()",
+	SQLite: "SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c" +
+		" WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+}
+
+// checkOwner returns ErrForeign unless the database is empty or has our tables and a
+// migration record of our versions. It also accepts what a migration leaves behind if it
+// is cut off.
+func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error {
+	tables, err := readColumns(ctx, db, d)
+	if err != nil || len(tables) == 0 {
+		return err
+	}
+	names := strings.Join(slices.Sorted(maps.Keys(tables)), ", ")
+	refuse := func(why string) error {
+		return fmt.Errorf("%w: %s. Nothing was changed: name an empty database", ErrForeign, why)
+	}
+	if tables[recordTable] == nil {
+		return refuse(fmt.Sprintf("it has %s and no migration record of Grab Lab", names))
+	}
+	applied, err := readVersions(ctx, db)
+	if err != nil {
+		return refuse(fmt.Sprintf("its migration record cannot be read (%v)", err))
+	}
+	for _, version := range applied {
+		if !slices.Contains(known, version) {
+			return refuse(fmt.Sprintf("its migration record has version %d, which this program does not know", version))
+		}
+	}
+	found := 0
+	for table, columns := range ourColumns {
+		if tables[table] == nil {
+			continue
+		}
+		found++
+		if !columns.match(tables[table]) {
+			return refuse(fmt.Sprintf("its table %s has other columns: %s", table, strings.Join(tables[table], ", ")))
+		}
+	}
+	created := slices.Contains(applied, firstTables[d])
+	if created && found < len(ourColumns) || !created && len(tables) > found+1 {
+		return refuse(fmt.Sprintf("its migration record does not match its tables, %s", names))
+	}
+	return nil
+}
+
+func readColumns(ctx context.Context, db *sql.DB, d Dialect) (map[string][]string, error) {
+	rows, err := db.QueryContext(ctx, columnsQuery[d])
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	tables := map[string][]string{}
+	for rows.Next() {
+		var table, column string
+		if err := rows.Scan(&table, &column); err != nil {
+			return nil, err
+		}
+		tables[table] = append(tables[table], column)
+	}
+	return tables, rows.Err()
+}
+
+// readVersions returns the versions in the migration record, without the 0 that begins it.
+func readVersions(ctx context.Context, db *sql.DB) ([]int64, error) {
+	rows, err := db.QueryContext(ctx, "SELECT version_id FROM "+recordTable+" WHERE version_id > 0")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var versions []int64
+	for rows.Next() {
+		var version int64
+		if err := rows.Scan(&version); err != nil {
+			return nil, err
+		}
+		versions = append(versions, version)
+	}
+	return versions, rows.Err()
+}
