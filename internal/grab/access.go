@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// recover answers a panic with 500 and a log line. http.ErrAbortHandler is for
-// net/http.
+// recover answers a panic with status 500 and writes it to the log. It passes on
+// http.ErrAbortHandler, which net/http handles.
 func (a api) recover(c *gin.Context) {
 	defer func() {
 		p := recover()
@@ -35,23 +35,21 @@ func (a api) recover(c *gin.Context) {
 	c.Next()
 }
 
-// sameSite keeps web pages out that a browser on this host happens to show:
-// those that call across sites, and, where only this host can call at all,
-// those that have pointed their own name at it (DNS rebinding).
+// sameSite refuses requests from web pages of other sites. If the instance listens only on
+// loopback, it also refuses pages whose host name points to this host (DNS rebinding).
 func (a api) sameSite(c *gin.Context) {
 	if !a.http.Public && !isLoopback(c.Request.Host) {
-		refuse(c, http.StatusForbidden, "this instance is localhost, not %.80s", c.Request.Host)
+		refuse(c, http.StatusForbidden, "unexpected host %.80q: use localhost or 127.0.0.1", c.Request.Host)
 		return
 	}
 	if err := crossOrigin.Check(c.Request); err != nil {
-		refuse(c, http.StatusForbidden, "web pages of other sites may not call this")
+		refuse(c, http.StatusForbidden, "cross-site request refused: call this from a page of this instance, or from a program")
 	}
 }
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// isLoopback says whether host, with or without a port, is this host's name or
-// address for itself.
+// isLoopback reports whether host, with or without a port, names the loopback interface.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -63,41 +61,43 @@ func isLoopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// admin lets a call pass that changes state: on loopback any, else only one that
-// bears the admin token.
+// admin protects calls that change state. An instance on loopback allows them; any other
+// instance requires the admin token.
 func (a api) admin(c *gin.Context) {
 	if !a.http.Public {
 		return
 	}
 	if a.http.AdminToken == "" {
-		refuse(c, http.StatusForbidden, "this instance listens beyond loopback and has no -admin-token, so this call is refused")
+		refuse(c, http.StatusForbidden, "call refused, because this instance listens beyond loopback: start it with -admin-token")
 		return
 	}
 	scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || !sameText(token, a.http.AdminToken) {
 		c.Header("WWW-Authenticate", `Bearer realm="grabsvc"`)
-		refuse(c, http.StatusUnauthorized, "this call needs the header Authorization: Bearer <admin token>")
+		refuse(c, http.StatusUnauthorized, "missing or wrong admin token: send the header Authorization: Bearer <admin token>")
 	}
 }
 
-// mayUse is nil for a strategy that a call may ask for. Of an instance that strangers
-// reach, none may ask for one that is known to be broken.
+// mayUse returns an error if a request must not select the named strategy. An instance that
+// listens beyond loopback offers no strategy that is broken on purpose.
 func (a api) mayUse(name string) error {
 	if a.http.Public && !slices.Contains(lock.Names(), name) {
-		return badRequest("bad_strategy", "no strategy %.40q; there are %s", name, strings.Join(lock.Names(), ", "))
+		return badRequest("bad_strategy", "unknown strategy %.40q: use one of %s", name, strings.Join(lock.Names(), ", "))
 	}
 	return nil
 }
 
-// CheckToken refuses an admin token that no header can carry. "" is none.
+// CheckToken returns an error if token cannot be sent in a header. An empty token means no
+// token.
 func CheckToken(token string) error {
 	if !httpguts.ValidHeaderFieldValue(token) || strings.TrimSpace(token) != token {
-		return errors.New("want a text that a header can carry: without control characters, and without blanks around it")
+		return errors.New("not a valid header value: remove control characters and surrounding spaces")
 	}
 	return nil
 }
 
-// sameText compares in a time that tells nothing of the texts, nor of their lengths.
+// sameText compares two texts in a time that depends neither on the texts nor on their
+// lengths.
 func sameText(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -11,10 +11,11 @@ import (
 	"grablab/internal/order"
 )
 
-// Outcome of a grab, as the client is told.
+// Outcome is the result of a grab, as the client learns it.
 type Outcome string
 
 // The outcomes. After Timeout the grab may have happened.
+// The outcomes. After a Timeout, the grab may have happened.
 const (
 	Grabbed Outcome = "grabbed"
 	Taken   Outcome = "taken"
@@ -23,10 +24,10 @@ const (
 	Timeout Outcome = "timeout"
 )
 
-// Outcomes lists every outcome, in the order of a table.
+// Outcomes lists all outcomes in the order in which tables show them.
 var Outcomes = []Outcome{Grabbed, Taken, Busy, Failed, Timeout}
 
-// Answer is the JSON body of a grab's response, whatever its status.
+// Answer is the JSON body of a grab's response at every status.
 type Answer struct {
 	Outcome  Outcome `json:"outcome"`
 	Reason   string  `json:"reason,omitempty"`
@@ -40,22 +41,22 @@ type Answer struct {
 	HeldMS   float64 `json:"held_ms"`
 	Error    string  `json:"error,omitempty"`
 
-	Status int `json:"-"` // HTTP
+	Status int `json:"-"` // HTTP status code
 }
 
-// verdict is what the client is told of a grab that did not succeed.
+// verdict is the answer for an error that ended a grab.
 type verdict struct {
 	err     error
 	status  int // HTTP
 	outcome Outcome
-	reason  string // "": the outcome says it all
+	reason  string // empty if the outcome needs no explanation
 }
 
-// PerDriver is the reason of a Taken to a driver who has as many units of the order as
-// one may have. It says nothing of how many are left.
+// PerDriver is the reason of a Taken for a driver who already has as many units of the order
+// as allowed. Units may still be left for other drivers.
 const PerDriver = "per_driver"
 
-// verdicts go by what ended a grab: the first whose error matches.
+// verdicts maps errors to answers. The first entry that matches applies.
 var verdicts = []verdict{
 	{errBadStrategy, http.StatusBadRequest, Failed, "bad_strategy"},
 	{errUnknown, http.StatusGatewayTimeout, Timeout, "unknown"},
@@ -86,8 +87,8 @@ func (a *attempt) answer(err error) Answer {
 	return ans
 }
 
-// verdictOn finds the verdict on what ended a grab. What matches none is a
-// dependency that failed before any write.
+// verdictOn returns the verdict for err. An error without an entry means that a dependency
+// failed before anything was written.
 func verdictOn(err error) verdict {
 	for _, v := range verdicts {
 		if errors.Is(err, v.err) {
@@ -97,7 +98,7 @@ func verdictOn(err error) verdict {
 	return verdict{err, http.StatusServiceUnavailable, Failed, "dependency"}
 }
 
-// oneLine is the text of err, which may list several errors.
+// oneLine returns the text of err in one line, even if err joins several errors.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/order"
 )
 
-// backends names what an instance can be given, as its flags do.
+// backends lists the servers that a strategy can need, with the flags that provide them.
 var backends = []struct {
 	need  lock.Backend
 	name  string
@@ -18,13 +18,13 @@ var backends = []struct {
 	{lock.Redis, "Redis (-redis)", func(e lock.Env) bool { return e.Redis != nil }},
 	{lock.RedisQuorum, "Redlock nodes (-redlock)", func(e lock.Env) bool { return len(e.Redlock) > 0 }},
 	{lock.SQL, "a database (-db)", func(e lock.Env) bool { return e.Orders != nil }},
-	{lock.SQLLocks, "row locks and named locks, as MySQL has them (-db; loadgen: -stack local)", locksRows},
+	{lock.SQLLocks, "row locks and named locks, as in MySQL (-db; loadgen: -stack local)", locksRows},
 	{lock.ZooKeeper, "ZooKeeper (-zk)", func(e lock.Env) bool { return e.ZooKeeper != nil }},
 	{lock.Etcd, "etcd (-etcd)", func(e lock.Env) bool { return e.Etcd != nil }},
 }
 
-// locksRows says whether the database has sessions to lock in, as far as can be
-// known: one that does not answer just now may.
+// locksRows reports whether the database has sessions with row locks and named locks. It
+// returns true for a database that does not answer, because that one may have them.
 func locksRows(e lock.Env) bool {
 	if e.Orders == nil {
 		return false
@@ -38,7 +38,7 @@ func locksRows(e lock.Env) bool {
 	return !errors.Is(err, order.ErrUnsupported)
 }
 
-// lacks names the backends that are needed and that env does not have; "": none.
+// lacks names the required backends that env does not have. It returns "" if env has all.
 func lacks(env lock.Env, needs lock.Backend) string {
 	var missing []string
 	for _, b := range backends {

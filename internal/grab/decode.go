@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// decode reads one JSON object and refuses every field that v does not have.
-// Its errors are for the client.
+// decode reads one JSON object into v and refuses unknown fields. Its errors are meant for
+// clients.
 func decode(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -17,7 +17,7 @@ func decode(b []byte, v any) error {
 		return badRequest("bad_body", "%s", whatIsWrong(err))
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return badRequest("bad_body", "the body goes on after its JSON object")
+		return badRequest("bad_body", "extra data after the JSON object: send one object only")
 	}
 	return nil
 }
@@ -26,13 +26,13 @@ func whatIsWrong(err error) string {
 	var typed *json.UnmarshalTypeError
 	switch {
 	case errors.Is(err, io.EOF):
-		return "the body is empty; it must be a JSON object"
+		return "the body is empty: send a JSON object"
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return "the body is no JSON: it ends too early"
+		return "the JSON ends too early: send a complete object"
 	case errors.As(err, &typed) && typed.Field == "":
 		return "the body must be a JSON object, not " + typed.Value
 	case errors.As(err, &typed):
-		return typed.Field + " cannot be " + typed.Value
+		return typed.Field + " has the wrong type: " + typed.Value + " is not allowed"
 	default: // bad syntax, or an unknown field
 		return "the body cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// The article's lock by hand.
+// The limits of the source article's raw lock.
 const (
 	distrTTL     = 50_000 * time.Millisecond
 	distrTimeout = 5 * time.Second
 	maxDistrName = 128 // bytes of a key or a uuid
-	// distrPrefix keeps these keys apart from those of the strategies.
+	// distrPrefix separates these keys from those of the strategies.
 	distrPrefix = "distr:"
 )
 
@@ -26,8 +26,8 @@ type Locked struct {
 	Locked bool `json:"locked"`
 }
 
-// Released is the body of the answer to POST /distrUnlock/{key}/{uuid}: how
-// many locks were released.
+// Released is the body of the answer to POST /distrUnlock/{key}/{uuid}. Released is 1 if the
+// lock was released, and 0 otherwise.
 type Released struct {
 	Released int `json:"released"`
 }
@@ -62,16 +62,16 @@ func (a api) distr(ctx context.Context, c *gin.Context, do func(ctx context.Cont
 	return do(ctx, lock.Raw{Redis: a.cfg.Lock.Redis}, distrPrefix+key, uuid)
 }
 
-var errNoRedis = errors.New("this instance was not given a Redis (-redis)")
+var errNoRedis = errors.New("this instance has no Redis: start it with -redis")
 
-// checkName bounds what becomes a key in Redis.
+// checkName checks a key or a uuid, which becomes a key in Redis.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxDistrName {
 		return badRequest("bad_"+what, "the %s must have from 1 to %d bytes", what, maxDistrName)
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
-			return badRequest("bad_"+what, "the %s holds a character that cannot be printed", what)
+			return badRequest("bad_"+what, "the %s contains an unprintable character: remove it", what)
 		}
 	}
 	return nil

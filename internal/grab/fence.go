@@ -9,10 +9,10 @@ import (
 	"grablab/internal/tap"
 )
 
-// behindError says that a lease's fencing token is no newer than what its open
-// order has seen: either the holder is stale, or the lock's counter has been
-// forgotten by its Redis and begun again (F27). What cures the one does no harm
-// to the other: raise the counter and acquire again.
+// behindError means that a lease's fencing token is not newer than the token that its open
+// order has seen. Either the holder is stale, or Redis has lost the lock's counter and
+// started again (F27). Raising the counter and acquiring again cures the second case and is
+// harmless in the first.
 type behindError struct {
 	fence uint64 // of the order
 	cause error
@@ -21,8 +21,8 @@ type behindError struct {
 func (e *behindError) Error() string { return e.cause.Error() }
 func (e *behindError) Unwrap() error { return e.cause }
 
-// judgeStale says what a read that found its token stale comes to. row is the
-// order as the database has it.
+// judgeStale returns the error for a read with a stale token. row is the order in the
+// database.
 func (a *attempt) judgeStale(row order.Order, stale error) error {
 	if row.Status != order.Open {
 		return order.ErrTaken
@@ -33,7 +33,7 @@ func (a *attempt) judgeStale(row order.Order, stale error) error {
 	return &behindError{row.Fence, stale}
 }
 
-// raise lifts the lock's counter to at least fence.
+// raise increases the lock's counter to at least fence.
 func (a *attempt) raise(ctx context.Context, fence uint64) error {
 	ctx, end := a.scope.Enter(ctx, tap.Acquire)
 	defer end()

@@ -1,7 +1,6 @@
-// Package grab is one grab of an order: take the lock, read the order, work, write
-// the winner, release the lock. Begin with Service.Grab; what stands around the
-// grab, the lock and the guard of the write, is a strategy of package lock.
-// NewHandler serves it over HTTP.
+// Package grab grabs an order: it takes the lock, reads the order, works, writes the winner,
+// and releases the lock. Start reading at Service.Grab. The lock and the guard of the write
+// come from a strategy of package lock. NewHandler serves grabs over HTTP.
 package grab
 
 import (
@@ -17,15 +16,15 @@ import (
 	"grablab/internal/tap"
 )
 
-// Request is one driver's wish for one order.
+// Request asks for one order on behalf of one driver.
 type Request struct {
 	Order    int64
 	Driver   int64
-	Strategy string // overrides the current one; "": it does not
+	Strategy string // overrides the current strategy unless empty
 	TryOnce  bool   // do not wait for the lock
 }
 
-// Grab is one grab from request to answer. Its events are recorded as it goes.
+// Grab makes one grab, from request to answer, and records its events.
 func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	a := &attempt{Service: s, Request: req, lock: s.current.Load(), scope: tap.Scope{Order: req.Order, Driver: req.Driver}}
 	if req.Strategy != "" && req.Strategy != a.lock.Name {
@@ -44,8 +43,8 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 	return a.answer(err)
 }
 
-// forget removes what the lock keeps of an order that does not exist, so that whoever
-// asks for such orders does not fill its server. What is left is left for a day.
+// forget removes what the lock stores about an order that does not exist, so that requests
+// for such orders cannot fill the lock server. If this fails, the data expires after a day.
 func (a *attempt) forget(ctx context.Context) {
 	forgetter, ok := a.lock.Locker.(lock.Forgetter)
 	if !ok {
@@ -56,7 +55,7 @@ func (a *attempt) forget(ctx context.Context) {
 	_ = forgetter.Forget(ctx, a.key())
 }
 
-// attempt is one grab under way.
+// attempt is the state of one grab.
 type attempt struct {
 	*Service
 	Request
@@ -68,12 +67,12 @@ type attempt struct {
 	waited, held time.Duration
 }
 
-// maxRepairs bounds how often one grab repairs its lock's counter: each time, a
-// Redis has forgotten it once more, or another driver was faster.
+// maxRepairs bounds how often one grab repairs its lock's counter. A further repair is
+// needed only if Redis loses the counter again or another driver is faster.
 const maxRepairs = 3
 
-// repairing grabs under the lock, and again if the lock's counter of fencing
-// tokens had fallen behind the order. nil: the order is this driver's.
+// repairing runs underLock, and repeats it if the lock's counter of fencing tokens was
+// behind the order. It returns nil if the driver got the order.
 func (a *attempt) repairing(ctx context.Context) error {
 	for repairs := 0; ; repairs++ {
 		err := a.underLock(ctx)
@@ -87,8 +86,7 @@ func (a *attempt) repairing(ctx context.Context) error {
 	}
 }
 
-// underLock is the critical section, and the lock around it: acquire, read, work,
-// claim, release.
+// underLock runs the critical section under the lock: acquire, read, work, claim, release.
 func (a *attempt) underLock(ctx context.Context) error {
 	lease, err := a.acquire(ctx)
 	if err != nil {
@@ -125,6 +123,8 @@ func (a *attempt) underLock(ctx context.Context) error {
 
 // How long the steps may take that must not be cut short: undoing a lock for a
 // client that has gone, and a write whose outcome would otherwise be unknown.
+// Time limits for two steps that a client must not interrupt: the release of a lock, and a
+// write whose outcome would otherwise be unknown.
 const (
 	releaseTimeout = 5 * time.Second
 	claimTimeout   = 10 * time.Second
@@ -157,8 +157,8 @@ func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
 	return lease, nil
 }
 
-// renewed records renewals, which may come before the acquire has returned: of whose
-// token, they do not say.
+// renewed returns a function that records renewals. Renewals may come before the acquire
+// returns, so their events carry no token.
 func (a *attempt) renewed() func(until time.Time) {
 	e, recorder := a.event(history.OK, history.Renew), a.cfg.History
 	e.Token, e.Fence = "", 0
@@ -169,15 +169,15 @@ func (a *attempt) renewed() func(until time.Time) {
 	}
 }
 
-// leaseLeft is what an event says of a lease that lives until then.
+// leaseLeft converts the end of a lease into the value that an event holds.
 func leaseLeft(until time.Time) time.Duration {
 	if until.IsZero() {
 		return history.Endless
 	}
-	return max(time.Until(until), 1) // 0 is not known
+	return max(time.Until(until), 1) // 0 would mean unknown
 }
 
-// patience lets an acquire of ctx wait for as long as the grab still may.
+// patience returns a context that lets an acquire wait for the rest of the grab's wait.
 func (a *attempt) patience(ctx context.Context) context.Context {
 	if a.TryOnce {
 		return lock.TryOnce(ctx)
@@ -185,15 +185,15 @@ func (a *attempt) patience(ctx context.Context) context.Context {
 	return lock.WaitAtMost(ctx, a.cfg.Lock.Wait-a.waited)
 }
 
-// Key is that of the lock of an order. Strategies keep apart, because their
-// keys hold different types; the braces make every key of one lock fall into
-// one slot of a Cluster.
+// Key returns the key of an order's lock. Each strategy has keys of its own, because the
+// types of their values differ. The braces put all keys of one lock into one slot of a
+// Cluster.
 func Key(strategy string, order int64) string { return fmt.Sprintf("grab:%s:{%d}", strategy, order) }
 
 func (a *attempt) key() string { return Key(a.lock.Name, a.Order) }
 
-// whileHeld returns a context that ends with the lease, if its loss can be
-// known and matters.
+// whileHeld returns a context that ends when the lease is lost, if the lease can report this
+// and the service aborts on it. The returned function stops watching.
 func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Context, func()) {
 	lost := lease.Lost()
 	if lost == nil {
@@ -238,8 +238,8 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	return row, err
 }
 
-// mayHave looks how many units of an order of several the driver has, under a guard that
-// does not when it writes.
+// mayHave checks how many units the driver already has, for guards that do not check this in
+// the write.
 func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order) error {
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
@@ -254,10 +254,9 @@ func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order)
 	return err
 }
 
-// claim looks once more whether the lease still stands, and writes on a
-// context that neither its loss nor a client that hangs up can cancel: the
-// outcome would be unknown.
-// stock is what was read to be left of an order of several units.
+// claim checks the lease once more and then writes the winner. Neither the loss of the lease
+// nor a client that hangs up cancels the write, because its outcome would then be unknown.
+// stock is the number of units left when an order of several units was read.
 func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, stock int64) error {
 	if err := a.lastLook(ctx, lease); err != nil {
 		return err
@@ -281,8 +280,8 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	return err
 }
 
-// lastLook is nil if the lease still stands, as far as can be known, or if its
-// loss is to be ignored.
+// lastLook returns nil if the lease is still valid as far as the holder can know, or if the
+// service ignores a loss.
 func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	if a.cfg.OnLost == Abort {
 		if err := a.check(ctx, lease); err != nil {
@@ -298,7 +297,7 @@ func (a *attempt) lastLook(ctx context.Context, lease lock.Lease) error {
 	return nil
 }
 
-// check asks a lease that can be asked.
+// check asks the lock server about the lease, if the lease supports it.
 func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	checker, ok := lease.(lock.Checker)
 	if !ok {
@@ -314,7 +313,7 @@ func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	return err
 }
 
-// isLost looks at the lease without waiting. A nil channel never is.
+// isLost reports whether the lease is known to be lost. It does not wait.
 func isLost(lease lock.Lease) bool {
 	select {
 	case <-lease.Lost():
@@ -336,7 +335,7 @@ func (a *attempt) release(ctx context.Context, lease lock.Lease, since time.Time
 	a.record(kindOf(err), history.Release, err)
 }
 
-// sleep is the work of a driver. It ends early with the cause of ctx.
+// sleep simulates the driver's work. If ctx ends first, sleep returns its cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
@@ -367,7 +366,7 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 	a.cfg.History.Record(e)
 }
 
-// kindOf says what is known of an operation that returned err.
+// kindOf returns the kind of event for an operation that returned err.
 func kindOf(err error) history.Kind {
 	switch {
 	case err == nil:

@@ -20,24 +20,24 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// HTTPConfig of a handler.
+// HTTPConfig configures the HTTP API of an instance.
 type HTTPConfig struct {
-	// Timeout is how long a grab may take, its waiting included; its claim and
-	// its release have deadlines of their own.
+	// Timeout bounds a grab, including its wait for the lock. The claim and the release have
+	// deadlines of their own.
 	Timeout time.Duration
-	// Public says that the handler can be reached from beyond this host. Calls
-	// that change state then need AdminToken, and without one they are refused.
+	// Public means that other hosts can reach the handler. Calls that change state then need
+	// AdminToken. If AdminToken is empty, they are refused.
 	Public     bool
 	AdminToken string
-	// Ready asks each dependency, by name, whether it answers, and says whether
-	// those that do suffice.
+	// Ready checks each dependency by name. ready says whether the working ones suffice.
 	Ready   func(context.Context) (checks map[string]error, ready bool)
 	Metrics *Metrics
 	Log     *slog.Logger
-	Lab     string // URL of a page that shows this instance; "": there is none
+	Lab     string // URL of the page that shows this instance; may be empty
 }
 
 // Bounds on what a client may ask for.
+// Limits for requests.
 const (
 	maxBody     = 4 << 10 // bytes
 	bodyTimeout = 5 * time.Second
@@ -47,12 +47,12 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// NewHandler returns the HTTP API of an instance, as openapi.json describes it.
+// NewHandler returns the HTTP API of an instance. openapi.json describes it.
 func NewHandler(s *Service, cfg HTTPConfig) http.Handler {
 	return api{s, cfg}.routes()
 }
 
-// api answers for a Service.
+// api handles the requests to a Service.
 type api struct {
 	*Service
 	http HTTPConfig
@@ -64,9 +64,11 @@ func (a api) routes() *gin.Engine {
 	r.HandleMethodNotAllowed = true
 	r.RedirectTrailingSlash = false
 	r.Use(a.recover, a.sameSite)
-	r.NoRoute(func(c *gin.Context) { refuse(c, http.StatusNotFound, "there is no %s", c.Request.URL.Path) })
+	r.NoRoute(func(c *gin.Context) {
+		refuse(c, http.StatusNotFound, "unknown path %s: see /openapi.json", c.Request.URL.Path)
+	})
 	r.NoMethod(func(c *gin.Context) {
-		refuse(c, http.StatusMethodNotAllowed, "%s takes no %s", c.Request.URL.Path, c.Request.Method)
+		refuse(c, http.StatusMethodNotAllowed, "%s does not support %s: see /openapi.json", c.Request.URL.Path, c.Request.Method)
 	})
 
 	r.GET("/", a.index)
@@ -85,8 +87,8 @@ func (a api) routes() *gin.Engine {
 	return r
 }
 
-// json is a handler that answers with what do returns: status and its body, or
-// the refusal that its error calls for.
+// json returns a handler that calls do and answers with its result: the given status and the
+// body, or the status that fits the error.
 func (a api) json(status int, do func(context.Context, *gin.Context) (any, error)) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
@@ -99,14 +101,14 @@ func (a api) json(status int, do func(context.Context, *gin.Context) (any, error
 		case errors.As(err, &bad):
 			refuse(c, bad.status, "%s", bad.text)
 		case errors.Is(err, order.ErrNotFound):
-			refuse(c, http.StatusNotFound, "there is no order %s", c.Param("order_id"))
+			refuse(c, http.StatusNotFound, "order %s does not exist: check the id, or open orders with POST /orders", c.Param("order_id"))
 		default:
 			refuse(c, http.StatusServiceUnavailable, "%s", oneLine(err))
 		}
 	}
 }
 
-// grab is the one call that load is made of.
+// grab handles POST /orders/{order_id}/grab.
 func (a api) grab(c *gin.Context) {
 	if c.Query("strategy") != "" {
 		if a.admin(c); c.IsAborted() {
@@ -139,7 +141,7 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	req.Order = id
 	if wait, ok := c.GetQuery("wait"); ok {
 		if wait != "0" {
-			return req, badRequest("bad_wait", "wait can only be 0, which tries once; else leave it out")
+			return req, badRequest("bad_wait", "wait must be 0, which tries once: use 0 or leave it out")
 		}
 		req.TryOnce = true
 	}
@@ -156,7 +158,7 @@ func (a api) readGrab(c *gin.Context) (Request, error) {
 	return req, nil
 }
 
-// refuseGrab answers a request that is none in the form of all grab answers.
+// refuseGrab answers an invalid request in the form of a grab answer.
 func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	ans := Answer{
 		Outcome: Failed, Reason: "bad_body", Order: req.Order, Driver: req.Driver,
@@ -172,11 +174,11 @@ func (a api) refuseGrab(c *gin.Context, req Request, err error) {
 	c.JSON(ans.Status, ans)
 }
 
-// OrderView is the body of GET /orders/{order_id}: the row, and its ledger in
-// the order in which it was written.
+// OrderView is the body of GET /orders/{order_id}: the row of the order and its ledger rows,
+// in the order in which they were written.
 type OrderView struct {
 	order.Order
-	Stock *int64       `json:"stock,omitempty"` // units left, by the counter; absent: an order of one unit
+	Stock *int64       `json:"stock,omitempty"` // units left according to the counter; absent for an order of one unit
 	Grabs []order.Grab `json:"grabs"`
 }
 
@@ -190,7 +192,7 @@ func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 		return nil, err
 	}
 	ledger, err := a.cfg.Orders.Ledger(ctx, id, 1)
-	view := OrderView{Order: row, Grabs: append([]order.Grab{}, ledger...)} // [] and not null
+	view := OrderView{Order: row, Grabs: append([]order.Grab{}, ledger...)} // encode an empty ledger as [] instead of null
 	if row.Units > 0 {
 		view.Stock = &row.Stock
 	}
@@ -201,7 +203,7 @@ func (a api) order(ctx context.Context, c *gin.Context) (any, error) {
 type OrdersView struct {
 	FirstID int64 `json:"first_id"`
 	Count   int   `json:"count"`
-	Stock   int   `json:"stock,omitempty"` // units of each; absent: one
+	Stock   int   `json:"stock,omitempty"` // units of each order; absent if it is 1
 }
 
 func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
@@ -230,16 +232,16 @@ func (a api) open(ctx context.Context, c *gin.Context) (any, error) {
 	return view, err
 }
 
-// StrategyView is one strategy, as GET /strategies tells of it.
+// StrategyView describes one strategy in GET /strategies.
 type StrategyView struct {
 	Name   string                            `json:"name"`
 	Family string                            `json:"family"`
 	Title  string                            `json:"title"`
 	Source string                            `json:"source"`
 	Guard  order.Guard                       `json:"guard"`
-	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // under every fault
-	// Available says that this instance has what the strategy needs; Missing,
-	// what it lacks.
+	Expect map[catalog.Fault]catalog.Verdict `json:"expect"` // the expected verdict under every fault
+	// Available says whether this instance has the servers that the strategy needs. Missing
+	// names those that it lacks.
 	Available bool   `json:"available"`
 	Missing   string `json:"missing,omitempty"`
 }
@@ -263,11 +265,11 @@ type StrategyName struct {
 	Name string `json:"name"`
 }
 
-// CurrentStrategy is the body of what GET and PUT /strategy answer.
+// CurrentStrategy is the body of the answers to GET and PUT /strategy.
 type CurrentStrategy struct {
 	Name string `json:"name"`
-	// LeaseMS is for how long a lease lives without renewal: what -ttl asks
-	// for, or what the servers make of that.
+	// LeaseMS is how long a lease lasts without renewal. It may differ from -ttl if the
+	// servers round it.
 	LeaseMS float64 `json:"lease_ms"`
 }
 
@@ -290,8 +292,8 @@ func (a api) switchTo(ctx context.Context, c *gin.Context) (any, error) {
 	return a.strategy(ctx, c)
 }
 
-// Health is the body of GET /healthz. The process id tells two instances on
-// one port apart.
+// Health is the body of GET /healthz. The process id distinguishes two instances on one
+// port.
 type Health struct {
 	Status   string   `json:"status"`
 	Instance string   `json:"instance"`
@@ -299,13 +301,12 @@ type Health struct {
 	Settings Settings `json:"settings"`
 }
 
-// Settings is how an instance is set up, so far as what is measured of it
-// depends on it.
+// Settings are the settings of an instance that affect measurements.
 type Settings struct {
 	WorkMS float64     `json:"work_ms"`
 	TTLMS  float64     `json:"ttl_ms"`
 	WaitMS float64     `json:"wait_ms"`
-	Guard  order.Guard `json:"guard,omitempty"` // absent: each strategy's own
+	Guard  order.Guard `json:"guard,omitempty"` // absent if each strategy uses its default
 	OnLost OnLost      `json:"on_lost"`
 }
 
@@ -315,13 +316,13 @@ func (a api) healthz(context.Context, *gin.Context) (any, error) {
 	}}, nil
 }
 
-// Readiness is the body of GET /readyz: "ok", or what is wrong, by dependency.
+// Readiness is the body of GET /readyz. Checks says "ok" or the problem for each dependency.
 type Readiness struct {
 	Ready  bool              `json:"ready"`
 	Checks map[string]string `json:"checks"`
 }
 
-// readyTimeout bounds what a dependency may take to say that it is there.
+// readyTimeout bounds the check of all dependencies.
 const readyTimeout = 2 * time.Second
 
 func (a api) readyz(c *gin.Context) {
@@ -342,7 +343,7 @@ func (a api) readyz(c *gin.Context) {
 	c.JSON(status, r)
 }
 
-// Problem is the body of every refusal that is no grab answer.
+// Problem is the body of every refusal except for grab answers.
 type Problem struct {
 	Error string `json:"error"`
 }
@@ -351,7 +352,7 @@ func refuse(c *gin.Context, status int, format string, args ...any) {
 	c.AbortWithStatusJSON(status, Problem{fmt.Sprintf(format, args...)})
 }
 
-// requestError is what is wrong with a request.
+// requestError describes an invalid request.
 type requestError struct {
 	status int
 	reason string
@@ -367,24 +368,24 @@ func badRequest(reason, format string, args ...any) error {
 func orderID(c *gin.Context) (int64, error) {
 	id, err := strconv.ParseInt(c.Param("order_id"), 10, 64)
 	if err != nil || id <= 0 {
-		return 0, badRequest("bad_order_id", "order id %.40q is no positive integer", c.Param("order_id"))
+		return 0, badRequest("bad_order_id", "invalid order id %.40q: use a positive integer", c.Param("order_id"))
 	}
 	return id, nil
 }
 
-// readBody reads one JSON object with no field that v has not. It reads to the
-// end: net/http tells a handler that its client has hung up only then.
+// readBody reads one JSON object into v and refuses unknown fields. It reads the body to its
+// end, because only then does net/http notice that the client has hung up.
 func readBody(c *gin.Context, v any) error {
 	conn := http.NewResponseController(c.Writer)
-	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder of tests has none
+	_ = conn.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only for the recorder of a test, which has no deadline
 	b, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
-	_ = conn.SetReadDeadline(time.Time{}) // it would cancel the request while that is answered
+	_ = conn.SetReadDeadline(time.Time{}) // a deadline would cancel the request before it is answered
 	var tooLarge *http.MaxBytesError
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return &requestError{http.StatusRequestTimeout, "bad_body", fmt.Sprintf("the body did not come within %v", bodyTimeout)}
+		return &requestError{http.StatusRequestTimeout, "bad_body", fmt.Sprintf("the body did not arrive within %v: send it at once", bodyTimeout)}
 	}
 	if errors.As(err, &tooLarge) {
-		return &requestError{http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is over %d bytes", maxBody)}
+		return &requestError{http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is too large: send at most %d bytes", maxBody)}
 	}
 	if err != nil {
 		return badRequest("bad_body", "the body ended early: %v", err)

@@ -288,10 +288,10 @@ func TestGrabRefusesBadRequests(t *testing.T) {
 		status           int
 		reason, text     string
 	}{
-		{"id no number", "/orders/x/grab", good, 400, "bad_order_id", "no positive integer"},
-		{"id zero", "/orders/0/grab", good, 400, "bad_order_id", "no positive integer"},
-		{"id negative", "/orders/-1/grab", good, 400, "bad_order_id", "no positive integer"},
-		{"id too large", "/orders/9223372036854775808/grab", good, 400, "bad_order_id", "no positive integer"},
+		{"id no number", "/orders/x/grab", good, 400, "bad_order_id", "use a positive integer"},
+		{"id zero", "/orders/0/grab", good, 400, "bad_order_id", "use a positive integer"},
+		{"id negative", "/orders/-1/grab", good, 400, "bad_order_id", "use a positive integer"},
+		{"id too large", "/orders/9223372036854775808/grab", good, 400, "bad_order_id", "use a positive integer"},
 		{"no body", "/orders/1/grab", "", 400, "bad_body", "empty"},
 		{"no JSON", "/orders/1/grab", "driver_id=42", 400, "bad_body", "cannot be read"},
 		{"torn", "/orders/1/grab", `{"driver_id":4`, 400, "bad_body", "too early"},
@@ -300,14 +300,14 @@ func TestGrabRefusesBadRequests(t *testing.T) {
 		{"no driver", "/orders/1/grab", `{}`, 400, "bad_body", "positive integer"},
 		{"driver zero", "/orders/1/grab", `{"driver_id":0}`, 400, "bad_body", "positive integer"},
 		{"driver negative", "/orders/1/grab", `{"driver_id":-1}`, 400, "bad_body", "positive integer"},
-		{"driver a text", "/orders/1/grab", `{"driver_id":"42"}`, 400, "bad_body", "driver_id cannot be string"},
-		{"driver a fraction", "/orders/1/grab", `{"driver_id":1.5}`, 400, "bad_body", "driver_id cannot be number 1.5"},
-		{"driver too large", "/orders/1/grab", `{"driver_id":9223372036854775808}`, 400, "bad_body", "driver_id cannot be number"},
+		{"driver a text", "/orders/1/grab", `{"driver_id":"42"}`, 400, "bad_body", "driver_id has the wrong type: string"},
+		{"driver a fraction", "/orders/1/grab", `{"driver_id":1.5}`, 400, "bad_body", "driver_id has the wrong type: number 1.5"},
+		{"driver too large", "/orders/1/grab", `{"driver_id":9223372036854775808}`, 400, "bad_body", "driver_id has the wrong type: number"},
 		{"unknown field", "/orders/1/grab", `{"driver_id":42,"x":1}`, 400, "bad_body", `unknown field "x"`},
-		{"two objects", "/orders/1/grab", good + good, 400, "bad_body", "goes on"},
+		{"two objects", "/orders/1/grab", good + good, 400, "bad_body", "extra data after the JSON object"},
 		{"unknown strategy", "/orders/1/grab?strategy=x", good, 400, "bad_strategy", `no strategy "x"`},
 		{"strategy without its servers", "/orders/1/grab?strategy=redlock", good, 400, "bad_strategy", "needs Redlock nodes (-redlock)"},
-		{"wait a while", "/orders/1/grab?wait=1s", good, 400, "bad_wait", "can only be 0"},
+		{"wait a while", "/orders/1/grab?wait=1s", good, 400, "bad_wait", "wait must be 0"},
 		{"over 4 KiB", "/orders/1/grab", good + strings.Repeat(" ", 4<<10), 413, "body_too_large", "4096"},
 	}
 	r := newRig(t, settings{})
@@ -555,8 +555,8 @@ func TestCalls(t *testing.T) {
 		contains                 string
 	}{
 		{"order", "GET", "/orders/1", "", 200, `"grabs":[]`},
-		{"no such order", "GET", "/orders/4711", "", 404, "no order 4711"},
-		{"order's id is none", "GET", "/orders/x", "", 400, "no positive integer"},
+		{"no such order", "GET", "/orders/4711", "", 404, "order 4711 does not exist"},
+		{"order's id is none", "GET", "/orders/x", "", 400, "use a positive integer"},
 		{"open orders", "POST", "/orders", `{"count":3}`, 201, `{"first_id":101,"count":3}`},
 		{"open none", "POST", "/orders", `{"count":0}`, 400, "count must be"},
 		{"open minus one", "POST", "/orders", `{"count":-1}`, 400, "count must be"},
@@ -576,10 +576,10 @@ func TestCalls(t *testing.T) {
 		{"switch how", "PUT", "/strategy", `{"strategy":"none"}`, 400, "unknown field"},
 		{"alive", "GET", "/healthz", "", 200, `"instance":"8004"`},
 		{"ready", "GET", "/readyz", "", 200, `"ready":true`},
-		{"no such path", "GET", "/order/1", "", 404, `"error":"there is no /order/1"`},
+		{"no such path", "GET", "/order/1", "", 404, `"error":"unknown path /order/1: `},
 		{"path with a slash too many", "GET", "/strategy/", "", 404, `"error"`},
-		{"no such method", "DELETE", "/orders/1", "", 405, `"error":"/orders/1 takes no DELETE"`},
-		{"grab by GET", "GET", "/orders/1/grab", "", 405, `takes no GET`},
+		{"no such method", "DELETE", "/orders/1", "", 405, `"error":"/orders/1 does not support DELETE: `},
+		{"grab by GET", "GET", "/orders/1/grab", "", 405, `does not support GET`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,16 +7,16 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Index is the body of GET /: what this is, and where more is said.
+// Index is the body of GET /. It names the instance and links to its API.
 type Index struct {
 	Service  string `json:"service"`
 	Instance string `json:"instance"`
 	Strategy string `json:"strategy"`
 	OpenAPI  string `json:"openapi"`
-	Lab      string `json:"lab,omitempty"` // the page that shows it
+	Lab      string `json:"lab,omitempty"` // the page that shows this instance
 }
 
-// indexPage is the same for a browser.
+// indexPage is the same content for a browser.
 var indexPage = template.Must(template.New("index").Parse(`<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
@@ -26,15 +26,15 @@ var indexPage = template.Must(template.New("index").Parse(`<!DOCTYPE html>
 <h1>grabsvc {{.Instance}}</h1>
 <p>{{.Service}}. Its strategy is {{.Strategy}}.</p>
 <ul>
-<li><a href="{{.OpenAPI}}">{{.OpenAPI}}</a> describes its API</li>
+<li><a href="{{.OpenAPI}}">{{.OpenAPI}}</a> describes the API</li>
 <li><a href="/metrics">/metrics</a>, <a href="/readyz">/readyz</a>, <a href="/strategies">/strategies</a></li>
-{{with .Lab}}<li><a href="{{.}}">the lab</a> that started it</li>
+{{with .Lab}}<li><a href="{{.}}">the lab</a> that started this instance</li>
 {{end}}</ul>
 </html>
 `))
 
 func (a api) index(c *gin.Context) {
-	i := Index{"One instance of a service by which drivers grab orders", a.cfg.Instance, a.Strategy(), "/openapi.json", a.http.Lab}
+	i := Index{"One instance of a service that lets drivers grab orders", a.cfg.Instance, a.Strategy(), "/openapi.json", a.http.Lab}
 	if c.NegotiateFormat(gin.MIMEJSON, gin.MIMEHTML) != gin.MIMEHTML {
 		c.JSON(http.StatusOK, i)
 		return
@@ -42,5 +42,5 @@ func (a api) index(c *gin.Context) {
 	c.Header("Content-Security-Policy", "default-src 'none'; img-src data:")
 	c.Header("Content-Type", "text/html; charset=utf-8")
 	c.Status(http.StatusOK)
-	_ = indexPage.Execute(c.Writer, i) // whoever asked may have gone
+	_ = indexPage.Execute(c.Writer, i) // fails only if the client has gone
 }

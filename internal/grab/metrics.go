@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Metrics counts grabs in a Prometheus registry of its own, to which others may
-// add.
+// Metrics counts grabs in its own Prometheus registry. Other packages may register more
+// metrics there.
 type Metrics struct {
 	*prometheus.Registry
 	grabs    *prometheus.CounterVec
@@ -18,7 +18,7 @@ type Metrics struct {
 	inFlight prometheus.Gauge
 }
 
-// NewMetrics returns metrics that stand at zero.
+// NewMetrics returns metrics with all counters at zero.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(),
@@ -33,7 +33,7 @@ func NewMetrics() *Metrics {
 		}, []string{"strategy"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "grab_in_flight",
-			Help: "Grabs that are not yet answered.",
+			Help: "Grabs in progress.",
 		}),
 	}
 	m.MustRegister(m.grabs, m.duration, m.inFlight,
@@ -42,7 +42,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// count makes one grab and counts it. What is answered is no longer in flight.
+// count makes one grab and updates the metrics.
 func (m *Metrics) count(grab func() Answer) Answer {
 	m.inFlight.Inc()
 	defer m.inFlight.Dec()

@@ -17,50 +17,50 @@ type OnLost string
 
 // The reactions to a lost lease.
 const (
-	Abort  OnLost = "abort"  // stop working, write nothing
-	Ignore OnLost = "ignore" // go on, as most programs do
+	Abort  OnLost = "abort"  // stop the work and write nothing
+	Ignore OnLost = "ignore" // continue, as most programs do
 )
 
-// Config of a Service. The zero value of an optional field is its default.
+// Config configures a Service. The zero value of an optional field means its default.
 type Config struct {
 	Instance string
 	Orders   order.Store
 	Lock     lock.Env
-	Strategy string           // the current one at first
-	Work     time.Duration    // what a driver does between the read and the write
-	Guard    order.Guard      // "": each strategy's own
-	OnLost   OnLost           // "": Abort
-	History  history.Recorder // nil: nothing is recorded
-	// PerDriver is how many units of an order of several one driver may have; 0: 1.
+	Strategy string           // the strategy at the start
+	Work     time.Duration    // duration of a driver's work between the read and the write
+	Guard    order.Guard      // empty: the default guard of each strategy
+	OnLost   OnLost           // empty: Abort
+	History  history.Recorder // nil: no events are recorded
+	// PerDriver is how many units of one order a driver may have; 0 means 1.
 	PerDriver int
 
 	Find func(name string) (lock.Strategy, error) // nil: lock.Find
 }
 
-// Service grabs orders. It is safe for concurrent use.
+// Service grabs orders for drivers. It is safe for concurrent use.
 type Service struct {
 	cfg     Config
 	current atomic.Pointer[guardedLock]
 
 	mu    sync.Mutex
-	locks map[string]*building // by strategy, begun when first asked for
+	locks map[string]*building // by strategy; each is built on first use
 }
 
-// building is a lock that is built, or will soon be.
+// building is a lock that is being built or has been built.
 type building struct {
 	done chan struct{}
-	lock *guardedLock // nil: it could not be built
+	lock *guardedLock // nil if it could not be built
 	err  error
 }
 
-// guardedLock is a strategy at work: its lock, and the guard in force.
+// guardedLock is a strategy with its lock and the guard that applies to its writes.
 type guardedLock struct {
 	lock.Strategy
 	lock.Locker
 	guard order.Guard
 }
 
-// New returns a Service that uses cfg.Strategy until it is switched.
+// New returns a Service that uses cfg.Strategy until Switch is called.
 func New(cfg Config) (*Service, error) {
 	if cfg.OnLost == "" {
 		cfg.OnLost = Abort
@@ -75,17 +75,17 @@ func New(cfg Config) (*Service, error) {
 	return s, s.Switch(cfg.Strategy)
 }
 
-// Strategy is the name of the current strategy.
+// Strategy returns the name of the current strategy.
 func (s *Service) Strategy() string { return s.current.Load().Name }
 
-// Lease is for how long a lease of the current strategy lives without renewal:
-// what was asked for, or what its servers make of that.
+// Lease returns how long a lease of the current strategy lasts without renewal. This may
+// differ from the configured TTL if the servers round it.
 func (s *Service) Lease() time.Duration {
 	return lock.LeaseOf(s.current.Load().Locker, s.cfg.Lock.TTL)
 }
 
-// Switch makes the named strategy the current one. Grabs in flight end under
-// the one they began with.
+// Switch makes the named strategy the current one. Grabs in flight finish under the strategy
+// with which they began.
 func (s *Service) Switch(name string) error {
 	l, err := s.lockOf(name)
 	if err != nil {
@@ -95,7 +95,8 @@ func (s *Service) Switch(name string) error {
 	return nil
 }
 
-// lockOf builds the lock of a strategy once. Those who ask for another do not wait.
+// lockOf returns the lock of a strategy and builds it on first use. Building one strategy
+// does not block requests for another.
 func (s *Service) lockOf(name string) (*guardedLock, error) {
 	s.mu.Lock()
 	b, begun := s.locks[name]
@@ -109,7 +110,7 @@ func (s *Service) lockOf(name string) (*guardedLock, error) {
 		return b.lock, b.err
 	}
 	defer func() {
-		if b.lock == nil { // who asks next tries again
+		if b.lock == nil { // the next request tries again
 			s.mu.Lock()
 			delete(s.locks, name)
 			s.mu.Unlock()
@@ -129,10 +130,10 @@ func (s *Service) build(name string) (*guardedLock, error) {
 	}
 	guard := st.GuardedBy(s.cfg.Guard)
 	if guard.NeedsFence() && !st.Fences {
-		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, and strategy %s has none", guard, name)
+		return nil, fmt.Errorf("grab: guard %s needs fencing tokens, but strategy %s has none: choose another guard", guard, name)
 	}
 	if missing := lacks(s.cfg.Lock, st.Needs); missing != "" {
-		return nil, fmt.Errorf("grab: strategy %s needs %s, which this instance was not given", name, missing)
+		return nil, fmt.Errorf("grab: strategy %s needs %s, but this instance has none: pass the flag at its start", name, missing)
 	}
 	locker, err := st.New(s.cfg.Lock)
 	if err != nil {
@@ -141,8 +142,8 @@ func (s *Service) build(name string) (*guardedLock, error) {
 	return &guardedLock{st, locker, guard}, nil
 }
 
-// Close ends the background work of every lock that was used, once no grab is
-// in flight any more.
+// Close stops the background work of every lock. The caller must make sure that no grab is
+// in flight.
 func (s *Service) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
