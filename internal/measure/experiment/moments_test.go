@@ -193,7 +193,7 @@ func TestTargetPIDsThatCannotBeUsed(t *testing.T) {
 		change func(*Config)
 		says   string
 	}{
-		{"gone", func(c *Config) { c.Target.PIDs[1] = gone.Process.Pid }, "there is no such process"},
+		{"gone", func(c *Config) { c.Target.PIDs[1] = gone.Process.Pid }, "does not exist or has ended"},
 		{"this program", func(c *Config) { c.Target.PIDs[0] = os.Getpid() }, "is this program itself"},
 		{"no lease", func(c *Config) { c.Target.Lease = 0 }, "pause needs -lease D"},
 		{"no such fault", func(c *Config) { c.Faults = []catalog.Fault{catalog.Failover} }, "pause and crash alone"},

@@ -1,5 +1,5 @@
-// Package stat says how much a handful of noisy measurements is worth. It
-// knows medians and ranks alone: nothing is assumed of how they are spread.
+// Package stat calculates how reliable a few noisy measurements are. It uses only medians
+// and ranks, so it assumes nothing about their distribution.
 package stat
 
 import (
@@ -11,13 +11,13 @@ import (
 // Interval is a median with its 95 % confidence interval.
 type Interval struct{ Median, Low, High float64 }
 
-// Enough is how many values it takes for an interval of 95 %.
+// Enough is the number of values that an interval of 95 % needs.
 const Enough = 6
 
-// Median of the values, with the interval between those order statistics that
-// hold the true median with at least 95 % (the sign test's; Hahn and Meeker,
-// Statistical Intervals, 5.2). Fewer than Enough values cannot promise that much:
-// their whole range is returned. No value at all gives NaN.
+// Median returns the median of the values with a 95 % confidence interval. The interval ends
+// at order statistics and follows from the sign test (Hahn and Meeker, Statistical
+// Intervals, 5.2). For fewer than Enough values, the interval is their whole range. Without
+// values, the result is NaN.
 func Median(values []float64) Interval {
 	n := len(values)
 	if n == 0 {
@@ -32,10 +32,11 @@ func Median(values []float64) Interval {
 	return Interval{median, v[k], v[n-1-k]}
 }
 
-// tail is how many of n values may be left out on either side: the largest k
-// for which a fair coin thrown n times shows k heads or fewer with at most 2.5 %.
+// tail returns how many of n values lie outside the interval on either side: the largest k
+// such that n throws of a fair coin show k heads or fewer with a probability of at most 2.5
+// %.
 func tail(n int) int {
-	p := math.Pow(0.5, float64(n)) // of exactly i heads
+	p := math.Pow(0.5, float64(n)) // the probability of exactly i heads
 	sum := 0.0
 	for i := 0; ; i++ {
 		if sum += p; sum > 0.025 {
@@ -45,8 +46,8 @@ func tail(n int) int {
 	}
 }
 
-// Ratio is the median of a[i]/b[i]: what was measured in one round is compared
-// within it, so that a machine whose speed drifts does not count.
+// Ratio returns the median of a[i]/b[i]. Comparing measurements of the same round cancels
+// drifts of the machine's speed.
 func Ratio(a, b []float64) Interval {
 	ratios := make([]float64, min(len(a), len(b)))
 	for i := range ratios {
@@ -55,10 +56,10 @@ func Ratio(a, b []float64) Interval {
 	return Median(ratios)
 }
 
-// Misses says whether the whole interval lies above the bound.
+// Misses reports whether the whole interval lies above the bound.
 func (i Interval) Misses(atMost float64) bool { return i.Low > atMost }
 
-// String is "1.046 [1.010, 1.093]".
+// String returns the interval in the form "1.046 [1.010, 1.093]".
 func (i Interval) String() string {
 	return fmt.Sprintf("%.3f [%.3f, %.3f]", i.Median, i.Low, i.High)
 }

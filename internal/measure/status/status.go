@@ -1,6 +1,5 @@
-// Package status shows how far a long piece of work has come: on a terminal by a
-// line that overwrites itself, elsewhere by a plain line now and then. Begin at
-// Line.Step.
+// Package status shows the progress of long work. On a terminal it overwrites one line;
+// elsewhere it prints a plain line from time to time. Start reading at Line.Step.
 package status
 
 import (
@@ -9,18 +8,18 @@ import (
 	"time"
 )
 
-// Line is the progress line. It is not safe for concurrent use.
+// Line is a progress line. It is not safe for concurrent use.
 type Line struct {
 	W     io.Writer
 	TTY   bool          // W is a terminal
-	Every time.Duration // between two plain lines, at least
+	Every time.Duration // minimum time between two plain lines
 
 	shown time.Time
 }
 
 const ttyEvery = 100 * time.Millisecond
 
-// Due says whether the line that is shown is old enough to be replaced.
+// Due reports whether enough time has passed to show another line.
 func (l *Line) Due() bool {
 	if l.TTY {
 		return time.Since(l.shown) >= ttyEvery
@@ -28,14 +27,14 @@ func (l *Line) Due() bool {
 	return time.Since(l.shown) >= l.Every
 }
 
-// Step is Show, if it is due.
+// Step shows a line if one is due.
 func (l *Line) Step(format string, args ...any) {
 	if l.Due() {
 		l.Show(format, args...)
 	}
 }
 
-// Show replaces the line that is shown.
+// Show replaces the current line.
 func (l *Line) Show(format string, args ...any) {
 	l.shown = time.Now()
 	l.Clear()
@@ -45,13 +44,13 @@ func (l *Line) Show(format string, args ...any) {
 	}
 }
 
-// Say prints a line that stays.
+// Say prints a line that remains visible.
 func (l *Line) Say(format string, args ...any) {
 	l.Clear()
 	fmt.Fprintf(l.W, format+"\n", args...)
 }
 
-// Clear erases the terminal's line.
+// Clear erases the current line of a terminal.
 func (l *Line) Clear() {
 	if l.TTY {
 		fmt.Fprint(l.W, "\r\x1b[K")

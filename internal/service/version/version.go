@@ -1,5 +1,5 @@
-// Package version says which version of Grab Lab a program is: the release that
-// CHANGELOG.md begins with, and the commit that it was built from.
+// Package version says which version of Grab Lab a program is: the newest release in
+// CHANGELOG.md and the commit of the source.
 package version
 
 import (
@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// Release is the newest one of CHANGELOG.md.
+// Release is the newest release in CHANGELOG.md.
 const Release = "0.3.0"
 
-// Unknown is a commit that nothing tells.
+// Unknown stands for a commit that cannot be determined.
 const Unknown = "unknown"
 
-// Line is what -version prints for a program of that name.
+// Line returns what the flag -version of the named program prints.
 func Line(program string) string {
 	info, _ := debug.ReadBuildInfo()
 	return line(program, info, Commit())
@@ -33,14 +33,14 @@ func line(program string, info *debug.BuildInfo, commit string) string {
 	return fmt.Sprintf("%s %s, module %s, commit %s, %s %s/%s", program, Release, module, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// Commit is that of the source, by the build info, or else by git if the working
-// directory lies in this project. It ends in "-dirty" if the tree had changes.
+// Commit returns the commit of the source. It comes from the build info, or from git if the
+// working directory is in this project. It ends in "-dirty" if the tree had changes.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(stamped(info), fromGit(), Unknown)
 }
 
-// stamped is the commit that go build has written into the program; "": none.
+// stamped returns the commit that go build wrote into the program, or "".
 func stamped(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	if info != nil {
@@ -58,8 +58,8 @@ func stamped(info *debug.BuildInfo) string {
 	return rev[:7]
 }
 
-// fromGit is the commit of the working directory, as go run has it; "": it is no part of
-// this project.
+// fromGit returns the commit of the working directory, which "go run" needs. It returns ""
+// outside this project.
 func fromGit() string {
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {

@@ -11,15 +11,14 @@ import (
 	"syscall"
 )
 
-// Barrier holds a child back until it is lifted: the child reads one byte before it
-// becomes the program that it is meant to be. If the pipe closes instead, because this
-// process has died, the child ends.
+// Barrier holds a child process back until Lift. The child reads one byte from a pipe before
+// it becomes its real program. If this process dies, the pipe closes and the child ends.
 type Barrier struct {
 	goRead, goWrite         *os.File
 	failedRead, failedWrite *os.File
 }
 
-// NewBarrier is a Barrier for one child.
+// NewBarrier returns a Barrier for one child.
 func NewBarrier() (*Barrier, error) {
 	var b Barrier
 	var err error
@@ -32,15 +31,16 @@ func NewBarrier() (*Barrier, error) {
 	return &b, nil
 }
 
-// Command is a child that becomes the program at path. Until then it is the program
-// self, which takes command as the word to call [PassBarrier] with what follows it.
+// Command returns a child that becomes the program at path. Until then it runs the program
+// self, where the argument command leads to a call of [PassBarrier] with the arguments that
+// follow it.
 func (b *Barrier) Command(self, command, path string, args []string) (*exec.Cmd, error) {
 	cmd := exec.Command(self, append([]string{command, path}, args...)...)
 	return cmd, Pass(cmd, b.goRead, b.failedWrite)
 }
 
-// Lift lets the child go on. It returns once the child has become the program,
-// or the error for which it cannot.
+// Lift lets the child continue. It returns nil once the child has become the program, and
+// otherwise the reason why it could not.
 func (b *Barrier) Lift() error {
 	if _, err := b.goWrite.Write([]byte{'\n'}); err != nil {
 		return err
@@ -53,15 +53,15 @@ func (b *Barrier) Lift() error {
 	return err
 }
 
-// Close closes its files.
+// Close closes the pipes.
 func (b *Barrier) Close() {
 	for _, f := range []*os.File{b.goRead, b.goWrite, b.failedRead, b.failedWrite} {
 		f.Close()
 	}
 }
 
-// PassBarrier is the child's side: argv is the program's path and its arguments. It
-// returns only if it cannot become the program.
+// PassBarrier is the child's side of the barrier. argv is the path of the program and its
+// arguments. PassBarrier returns only if the child cannot become the program.
 func PassBarrier(argv []string) error {
 	files, err := Passed(2)
 	if err != nil {

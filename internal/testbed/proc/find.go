@@ -7,14 +7,15 @@ import (
 )
 
 // Why [Find] refuses a process.
+// The errors of [Find].
 var (
-	ErrGone    = errors.New("there is no such process, or it has ended")
-	ErrForeign = errors.New("that process is another user's, and this one may not signal it")
-	ErrSelf    = errors.New("that process is this program itself")
+	ErrGone    = errors.New("the process does not exist or has ended")
+	ErrForeign = errors.New("the process belongs to another user, and this program may not signal it")
+	ErrSelf    = errors.New("the process is this program itself")
 )
 
-// Find is a process that runs already, and that this one may signal. Where the system can,
-// it stands for that very process, and for no later one of the same id.
+// Find returns a running process that this process may signal. If the system supports it,
+// the result stands for this process only, and not for a later one with the same id.
 func Find(pid int) (*os.Process, error) {
 	if pid == os.Getpid() {
 		return nil, ErrSelf

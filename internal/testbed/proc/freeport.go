@@ -10,14 +10,13 @@ import (
 
 const (
 	lowest  = 10_000
-	atLeast = 1_000 // below the system's range, else that is used
+	atLeast = 1_000 // the least number of ports below the system's range; otherwise that range is used
 	tries   = 100
 )
 
-// FreeAddr returns a loopback address with a port that nobody has. It lies below those that the
-// system gives to connections and to listeners without a port of their own: so none of
-// them has it while a server that was killed is started again there. Two callers can be
-// given the same one before either listens.
+// FreeAddr returns a loopback address with a free port. The port lies below the range from
+// which the system takes ports by itself. Therefore no connection occupies it while a killed
+// server is started again on it. Two callers can get the same port if neither listens yet.
 func FreeAddr() (string, error) {
 	if below := ephemeral(); below >= lowest+atLeast {
 		for range tries {
@@ -35,7 +34,7 @@ func FreeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// listen says whether one can listen there.
+// listen returns an error if no one can listen on addr.
 func listen(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -44,8 +43,9 @@ func listen(addr string) error {
 	return l.Close()
 }
 
-// ephemeral is the first port that the system gives away by itself: as Linux says, else
-// Linux's default, which lies below that of IANA, macOS and Windows (49152).
+// ephemeral returns the first port that the system assigns by itself. If the system does not
+// say, it returns the default of Linux, which is lower than that of IANA, macOS and Windows
+// (49152).
 func ephemeral() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	var first, last int

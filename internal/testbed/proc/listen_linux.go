@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// Listens says whether a process of the group listens on a TCP port. known is false where
-// that cannot be found out.
+// Listens reports whether a process of the group listens on a TCP port. known is false if
+// the system does not tell.
 func Listens(group, port int) (listens, known bool) {
-	sockets := map[string]bool{} // as links name them
+	sockets := map[string]bool{} // in the form of the links below /proc/PID/fd
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {
@@ -33,7 +33,7 @@ func Listens(group, port int) (listens, known bool) {
 	if err != nil || !known {
 		return false, false
 	}
-	of := map[int]bool{} // whether a process is of the group
+	of := map[int]bool{} // whether a process belongs to the group
 	for _, link := range links {
 		pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
 		ours, asked := of[pid]

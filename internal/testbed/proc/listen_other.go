@@ -2,6 +2,6 @@
 
 package proc
 
-// Listens says whether a process of the group listens on a TCP port. known is false where
-// that cannot be found out.
+// Listens reports whether a process of the group listens on a TCP port. known is false,
+// because only Linux tells.
 func Listens(group, port int) (listens, known bool) { return false, false }

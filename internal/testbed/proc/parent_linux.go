@@ -7,14 +7,15 @@ import (
 	"syscall"
 )
 
-// EndWithParent has the system end cmd, and what it becomes, with this process. It
-// does so when the thread ends that started cmd.
+// EndWithParent makes the system end cmd when this process ends, or earlier, when the thread
+// that started cmd ends.
 func EndWithParent(cmd *exec.Cmd) { attr(cmd).Pdeathsig = syscall.SIGTERM }
 
-// SetTitle changes by what name this process is found, and killed.
+// SetTitle changes the name under which tools such as ps and pkill find this process.
 func SetTitle(title string) error { return os.WriteFile("/proc/self/comm", []byte(title), 0) }
 
-// BootID changes when the system is started: process ids begin anew.
+// BootID returns an id that changes when the system boots, because process ids then start
+// again.
 func BootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))

@@ -4,11 +4,11 @@ package proc
 
 import "os/exec"
 
-// EndWithParent does nothing where the system cannot end a child with its parent.
+// EndWithParent does nothing, because this system cannot end a child with its parent.
 func EndWithParent(*exec.Cmd) {}
 
-// SetTitle does nothing where a process cannot change its name.
+// SetTitle does nothing, because a process of this system cannot change its name.
 func SetTitle(string) error { return nil }
 
-// BootID is not known.
+// BootID returns "", because this system does not tell.
 func BootID() string { return "" }

@@ -1,8 +1,8 @@
-// Package proc starts other processes, recognizes them and signals them: all that
-// operating systems do differently. On Linux and macOS a child leads a process group,
-// which is signalled as a whole. Windows has no such groups: see proc_windows.go.
+// Package proc starts, recognizes and signals other processes. It contains everything in
+// which operating systems differ. On Linux and macOS, a child leads a process group, and
+// signals go to the whole group. Windows has no such groups; see proc_windows.go.
 package proc
 
-// CanStop says whether a process can be stopped and continued on the operating system,
-// by its name in [runtime.GOOS].
+// CanStop reports whether the operating system, named as in [runtime.GOOS], can stop and
+// continue a process.
 func CanStop(goos string) bool { return goos != "windows" }

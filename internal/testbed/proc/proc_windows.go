@@ -15,15 +15,16 @@ import (
 
 // The signals that Windows has no name for, by the numbers that Linux gives them.
 // [Signal] refuses them.
+// Signals that Windows does not have, with their numbers on Linux. [Signal] refuses them.
 const (
 	Stop     = syscall.Signal(19)
 	Continue = syscall.Signal(18)
 )
 
-// Apart has cmd begin a console group of its own, so that Ctrl-C is not for it.
+// Apart makes cmd start its own console group, so that Ctrl-C does not reach it.
 func Apart(cmd *exec.Cmd) { attr(cmd).CreationFlags |= windows.CREATE_NEW_PROCESS_GROUP }
 
-// Detached has cmd run without a console, so that it outlives this one's.
+// Detached makes cmd run without a console, so that it outlives the console of this process.
 func Detached(cmd *exec.Cmd) { attr(cmd).CreationFlags |= windows.DETACHED_PROCESS }
 
 func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
@@ -33,9 +34,9 @@ func attr(cmd *exec.Cmd) *syscall.SysProcAttr {
 	return cmd.SysProcAttr
 }
 
-// Signal ends process pid: at once by SIGKILL, which spares what the process has
-// started; by SIGTERM and SIGINT as Ctrl-Break does, which Go hands to a program as
-// [os.Interrupt], and which reaches its console group, but only from the same console.
+// Signal ends process pid. SIGKILL ends it at once, but not the processes that it has
+// started. SIGTERM and SIGINT act like Ctrl-Break: the whole console group gets it, and a Go
+// program sees [os.Interrupt]. This works only from the same console.
 func Signal(pid int, sig syscall.Signal) error {
 	switch sig {
 	case syscall.SIGKILL:
@@ -43,7 +44,7 @@ func Signal(pid int, sig syscall.Signal) error {
 	case syscall.SIGTERM, syscall.SIGINT:
 		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(pid))
 	default:
-		return fmt.Errorf("proc: no %v on Windows: %w", sig, errors.ErrUnsupported)
+		return fmt.Errorf("proc: Windows does not support %v: %w", sig, errors.ErrUnsupported)
 	}
 }
 
@@ -56,20 +57,20 @@ func kill(pid int) error {
 	return windows.TerminateProcess(h, 1)
 }
 
-// KillRest does nothing: the number may be another process's by now.
+// KillRest does nothing, because the number may belong to another process by now.
 func KillRest(int) {}
 
-// EndWithParent does nothing: Windows does not end a child with its parent.
+// EndWithParent does nothing, because Windows does not end a child with its parent.
 func EndWithParent(*exec.Cmd) {}
 
-// SetTitle does nothing: a process is called as its file is.
+// SetTitle does nothing, because a process on Windows has the name of its file.
 func SetTitle(string) error { return nil }
 
-// BootID is not known. What was started before is told from its namesake by [StartTime].
+// BootID returns "". [StartTime] distinguishes processes of an earlier boot.
 func BootID() string { return "" }
 
-// StartTime tells when a process was started, in a form that can be compared. false: there
-// is none, or it has ended.
+// StartTime returns the time at which a process was started, in a form that can be compared.
+// It returns false if the process does not exist or has ended.
 func StartTime(pid int) (string, bool) {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_LIMITED_INFORMATION|windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
@@ -86,23 +87,23 @@ func StartTime(pid int) (string, bool) {
 	return strconv.FormatInt(created.Nanoseconds(), 10), true
 }
 
-// CPUTime is what this process has used so far.
+// CPUTime returns the processor time that this process has used.
 func CPUTime() time.Duration {
 	var created, exited, kernel, user windows.Filetime
 	if err := windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user); err != nil {
-		panic("proc: " + err.Error()) // of a process that lives it is always known
+		panic("proc: " + err.Error()) // cannot fail for a running process
 	}
 	ticks := func(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) } // of 100 ns
 	return time.Duration(ticks(kernel)+ticks(user)) * 100
 }
 
-// IsOwn is true: the folder for temporary files is the user's own.
+// IsOwn returns true, because the folder for temporary files belongs to the user.
 func IsOwn(os.FileInfo) bool { return true }
 
-// passedEnv holds the handles that a process inherits, in hexadecimal.
+// passedEnv is the variable with the handles that a process inherits, in hexadecimal.
 const passedEnv = "GRABLAB_PASSED"
 
-// Pass has cmd inherit files beside its standard ones.
+// Pass makes cmd inherit files in addition to its standard ones.
 func Pass(cmd *exec.Cmd, files ...*os.File) error {
 	handles := make([]string, len(files))
 	for i, f := range files {
@@ -137,14 +138,14 @@ func Passed(n int) ([]*os.File, error) {
 	return files, nil
 }
 
-// Barrier holds nobody back: Windows lets no process become another program. If this
-// process dies in the moment before Lift, the child is left behind.
+// Barrier holds no child back, because a process on Windows cannot become another program.
+// If this process dies shortly before Lift, the child is left behind.
 type Barrier struct{}
 
-// NewBarrier is a Barrier for one child.
+// NewBarrier returns a Barrier for one child.
 func NewBarrier() (*Barrier, error) { return &Barrier{}, nil }
 
-// Command is the program itself.
+// Command returns the program at path.
 func (b *Barrier) Command(_, _, path string, args []string) (*exec.Cmd, error) {
 	return exec.Command(path, args...), nil
 }
@@ -155,5 +156,5 @@ func (b *Barrier) Lift() error { return nil }
 // Close does nothing.
 func (b *Barrier) Close() {}
 
-// PassBarrier fails: nobody is started at a barrier.
+// PassBarrier fails, because no child waits at a barrier.
 func PassBarrier([]string) error { return errors.ErrUnsupported }

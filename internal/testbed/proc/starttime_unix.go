@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// StartTime tells when a process was started, in a form that can be compared.
-// false: there is none, or it has ended and merely waits for its parent.
+// StartTime returns the time at which a process was started, in a form that can be compared.
+// It returns false if the process does not exist, or has ended and only waits for its
+// parent.
 func StartTime(pid int) (string, bool) {
 	out, err := exec.Command("ps", "-o", "stat=", "-o", "lstart=", "-p", strconv.Itoa(pid)).Output()
 	state, began, ok := strings.Cut(strings.TrimSpace(string(out)), " ")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For sleeps for d; false: ctx was done first.
+// For sleeps for d. It returns false if ctx ended first.
 func For(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -18,9 +18,9 @@ func For(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Until checks the condition at the given interval until it holds, it fails, or
-// the time within is up, and returns what it saw last. It checks at least once.
-// Its error is the condition's, or the cause of ctx.
+// Until checks the condition at the given interval until it holds, it fails, or the time
+// within has passed. It returns the last result. It checks at least once. The error is the
+// condition's error or the cause of ctx.
 func Until(ctx context.Context, interval, within time.Duration, condition func() (bool, error)) (bool, error) {
 	for end := time.Now().Add(within); ; {
 		ok, err := condition()
