@@ -1,14 +1,14 @@
--- What several scripts use. Before it stand the constants block, first, queueTTL, counterTTL and
--- counts: PUBLISH counts all who listen.
--- KEYS: 1 lease: the name of the turn that has it, and "+" behind it if others wait; expires
---       2 queue: names of the turns that wait, by the ticket that each drew
+-- Functions for several scripts. The constants block, first, queueTTL, counterTTL and counts
+-- are defined before them. counts means that PUBLISH counts all subscribers.
+-- KEYS: 1 lease: the name of the turn that has it, followed by "+" if others wait; expires
+--       2 queue: the names of the waiting turns, sorted by their tickets
 --       3 counter: the last number drawn, a fencing token or a ticket
 local call, format = redis.call, string.format
 
--- draw takes the next count numbers, and returns the last of them.
+-- draw takes the next count numbers and returns the last one.
 local function draw(count)
   local n = call('INCRBY', KEYS[3], count)
-  if n < first then -- the counter was lost: it goes on from the clock, above all before
+  if n < first then -- the counter was lost: continue from the clock, above all earlier numbers
     local now = call('TIME')
     n = now[1] * 1000000 + now[2] + count
     call('SET', KEYS[3], format('%d', n))
@@ -17,21 +17,21 @@ local function draw(count)
   return n
 end
 
--- enqueue puts a name at the tail of the queue, unless it is there already.
+-- enqueue puts a name at the tail of the queue if it is not in the queue.
 local function enqueue(name)
   if not call('ZSCORE', KEYS[2], name) then call('ZADD', KEYS[2], format('%d', draw(1)), name) end
   call('PEXPIRE', KEYS[2], queueTTL)
 end
 
--- publish tells the process of a name something of it: "name n key". It returns how many heard it.
+-- publish sends "name n key" to the process of a name, and returns the number of receivers.
 local function publish(name, n)
   return call('PUBLISH', string.match(name, '^(.*)/'), name .. ' ' .. format('%d', n) .. ' ' .. KEYS[1])
 end
 
--- pass gives the lease to the first in the queue, with a block of tokens. own is the caller's name, if
--- it may be first: the reply tells it. A process that does not listen, where that is known, is
--- gone. It returns own's block (negative: others wait), 0 if another has the
--- lease, or nil if nobody is left.
+-- pass gives the lease, with a block of tokens, to the first name in the queue. own is the caller's
+-- name, which needs no message because it gets the reply. If PUBLISH counts all subscribers, a
+-- process without a subscriber is gone and is skipped. pass returns own's block (negative if
+-- others wait), 0 if another name got the lease, or nil if the queue is empty.
 local function pass(own)
   while true do
     local name = call('ZPOPMIN', KEYS[2])[1]

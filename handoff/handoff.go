@@ -1,5 +1,5 @@
-// Package handoff is a lock in Redis for many processes: whoever releases it hands it to the next and
-// wakes it, and a fencing token comes with each acquisition.
+// Package handoff is a lock in Redis for many processes. A release hands the lock to the next
+// client and wakes it, and every acquisition comes with a fencing token.
 //
 //	locks, err := handoff.New(client, handoff.Options{})
 //	…
@@ -9,30 +9,31 @@
 //	}
 //	defer lease.Release(ctx)
 //
-// It guarantees, while the server keeps what it stores and clocks run at rates that differ by less than a
-// hundredth:
+// The package guarantees the following, as long as the server keeps what it stores and the rates
+// of clocks differ by less than a hundredth:
 //
-//   - No two hold the lock of a key at once. A lease that cannot be renewed is known to be lost
-//     before the server gives it to another; work that goes on all the same is the caller's.
-//   - Tokens of a key grow, also when the server loses its memory: they go on from its clock.
-//   - Nobody starves: processes have the lock in turns, and within a process it is first come, first
-//     served. A turn is for those who waited when it began, 32 at most.
-//   - A process that died or was stopped costs the others one TTL and one look (a second, or a third of
-//     a TTL), however many of it waited. If it is known to be gone, and waits, it costs nothing.
-//   - Nothing is left in Redis but a counter for each key, for a day after its last use.
+//   - No two clients hold the lock of a key at once. A lease that cannot be renewed is reported as
+//     lost before the server gives it to another client. It is up to the caller to stop the work.
+//   - The tokens of a key grow. If the server loses its memory, they continue from its clock.
+//   - No client starves. Processes take turns, and within a process callers are served in the order
+//     of their calls. A turn serves the callers that waited at its start, at most 32.
+//   - A process that died or was stopped delays the others by one TTL and one look (a second, or a
+//     third of a TTL), however many of its callers waited. If Redis knows that the process is gone
+//     while it waits, it causes no delay.
+//   - Redis keeps only a counter for each key, for a day after its last use.
 //
-// It does not guarantee:
+// It does not guarantee the following:
 //
-//   - That there is one holder when the server forgets: a restart without persistence, FLUSHALL,
-//     eviction, or a fail-over to a replica that had not heard of the lease. Until its next renewal the old
-//     holder, and callers of its process to whom it is handed on, believe to have it. Fence the
-//     write (see the example of Lease.Fence): then the one with the lower token is refused.
-//   - That a process that was paused past its lease stops at once: it finds out when it looks at Lost
-//     or Context. Fence the write.
-//   - That tokens grow over a fail-over to a replica that lags. See RaiseFence.
-//   - Anything if the work hangs: the lease is renewed as long as the process lives.
+//   - A single holder after the server forgets a lease, through a restart without persistence,
+//     FLUSHALL, eviction, or a fail-over to a replica that had not received it. Until the next
+//     renewal, the old holder and the callers of its process still believe that they have the lock.
+//     Fence the write (see the example of Lease.Fence), so that the lower token is refused.
+//   - That a process stops at once if it was paused past its lease. It learns about the loss when it
+//     checks Lost or Context. Fence the write.
+//   - Growing tokens across a fail-over to a replica that lags. See RaiseFence.
+//   - Anything if the work hangs. The lease is renewed as long as the process lives.
 //
-// The protocol is in PROTOCOL.md.
+// PROTOCOL.md describes the protocol.
 package handoff
 
 import (
@@ -52,92 +53,96 @@ import (
 )
 
 var (
-	// ErrBusy says that somebody else has the lock, or is to have it next.
+	// ErrBusy means that another client has the lock or is next in line for it.
 	ErrBusy = errors.New("handoff: busy")
-	// ErrLost says that a lease has ended before it was released: it could not be renewed
-	// in time, or the server does not have it any more. Somebody else may have the lock.
+	// ErrLost means that a lease ended before it was released: it was not renewed in time,
+	// or the server no longer has it. Another client may have the lock.
 	ErrLost = errors.New("handoff: lease lost")
-	// ErrClosed says that the Locker was closed.
+	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
-	// ErrOptions says that a Locker cannot be made so.
+	// ErrOptions means that a Locker cannot be created with these arguments.
 	ErrOptions = errors.New("handoff: bad options")
 
 	errReleased = errors.New("handoff: released")
 )
 
-// maxCheck is how often a waiter looks at the lock, or three times in a TTL; a little more often, so
-// that it is not in the moment in which its caller gives up after so many seconds.
+// maxCheck is how often a waiter looks at the lock, unless a third of the TTL is shorter.
+// The actual interval is slightly shorter, so that a look does not coincide with a caller's
+// timeout in whole seconds.
 const maxCheck = time.Second
 
-// maxIdle is how many queues are kept of keys that nobody wants.
+// maxIdle is how many queues of unused keys are kept.
 const maxIdle = 256
 
-// DefaultTTL is for how long a lease lives without renewal, if Options does not say.
+// DefaultTTL is the default of Options.TTL.
 const DefaultTTL = 30 * time.Second
 
-// Options of a Locker. The zero value of each is its default.
+// Options configures a Locker. The zero value of each field means its default.
 type Options struct {
-	// TTL is for how long a lease lives without renewal: so long others wait for a process
-	// that died with it. Whole milliseconds, at least 10; DefaultTTL. It is renewed after a third.
+	// TTL is how long a lease lasts without renewal, and so how long others wait for a
+	// process that died with the lease. It must be whole milliseconds and at least 10. A
+	// lease is renewed after a third of it. The default is DefaultTTL.
 	TTL time.Duration
-	// ID names this process in Redis. It must be of no other Locker, of this process or
-	// another, present or past. Random.
+	// ID names this process in Redis. No other Locker may ever use the same ID, in this
+	// process or another. The default is random.
 	ID string
-	// Logger is told of lost leases, of renewals that fail (as warnings) and of lost
-	// subscriptions (for debugging). None.
+	// Logger gets lost leases and failed renewals as warnings, and lost subscriptions at
+	// debug level. The default logs nothing.
 	Logger *slog.Logger
-	// Hooks are called when something happens, to count and measure it. None.
+	// Hooks are called on events, for counting and measuring. The default calls nothing.
 	Hooks Hooks
 }
 
-// Hooks are called when something happens. They must not block. Each may be nil.
+// Hooks are called on events. They must not block. Each may be nil.
 type Hooks struct {
-	// Acquired: a caller has got the lock of key after waiting for so long. local: from
-	// another caller of this Locker, without a request.
+	// Acquired is called when a caller gets the lock of key. waited is how long the caller
+	// waited. local means that the lock came from another caller of this Locker without a
+	// request.
 	Acquired func(key string, waited time.Duration, local bool)
-	// Released: a caller has given it back after holding it for so long.
+	// Released is called when a caller has released the lock. held is how long the caller
+	// had it.
 	Released func(key string, held time.Duration)
-	// Lost: a lease was lost. It is called on a goroutine of its own.
+	// Lost is called in its own goroutine when a lease is lost.
 	Lost func(key string)
 }
 
-// Locker takes locks for one process. It is safe for concurrent use; have one for each Redis,
-// for callers of different Lockers do not hand on to each other without Redis. It uses one
-// connection more than its client does, as soon as somebody has to wait.
+// Locker takes locks for one process. It is safe for concurrent use. Use one Locker for each
+// Redis: callers of different Lockers cannot hand over a lock without Redis. A Locker uses
+// one connection in addition to those of its client as soon as a caller has to wait.
 type Locker struct {
 	client  redis.UniversalClient
-	single  *redis.Client // the same; nil: a Cluster
+	single  *redis.Client // the same client; nil for a Cluster
 	scripts scripts
 	opt     Options
-	ttl     any // in ms, as an argument
+	ttl     any // in ms, as an argument of the scripts
 	check   time.Duration
 	channel string
 
-	closing context.Context // done when it is closed
+	closing context.Context // done when the Locker is closed
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu                 sync.Mutex // never held across anything that waits
+	mu                 sync.Mutex // never held while waiting
 	closed             bool
-	opened, subscribed bool // the subscription is being opened, and stands
+	opened, subscribed bool // whether the subscription was started, and whether it is ready
 	turns              uint64
-	queues             map[string]*queue // those that are not idle
-	idle               map[string]*queue // others, for when their key is locked again
+	queues             map[string]*queue // queues that are in use
+	idle               map[string]*queue // unused queues, kept for the next lock of their key
 }
 
-// New makes a Locker on a client of one Redis (with Sentinel or without) or of a Cluster. It
-// sends nothing. The client's own options hold: its time-outs bound each request, and
-// its retries do no harm. It is not closed with the Locker.
+// New returns a Locker that uses client, which may connect to one Redis, to Sentinels, or to
+// a Cluster. New sends nothing. The client's timeouts bound each request, and its retries
+// are harmless. Closing the Locker does not close the client.
 func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	opt.TTL, opt.ID = cmp.Or(opt.TTL, DefaultTTL), cmp.Or(opt.ID, rand.Text())
 	opt.Logger = cmp.Or(opt.Logger, slog.New(slog.DiscardHandler))
 	switch _, ring := client.(*redis.Ring); {
 	case client == nil || ring:
-		return nil, fmt.Errorf("%w: it needs a client of one Redis, of Sentinels or of a Cluster, not %T", ErrOptions, client)
+		return nil, fmt.Errorf("%w: client type %T: use a client of one Redis, of Sentinels, or of a Cluster", ErrOptions, client)
 	case opt.TTL < 10*time.Millisecond || opt.TTL%time.Millisecond != 0:
-		return nil, fmt.Errorf("%w: a TTL is whole milliseconds, at least 10, not %v", ErrOptions, opt.TTL)
+		return nil, fmt.Errorf("%w: TTL %v: use whole milliseconds, at least 10", ErrOptions, opt.TTL)
 	case strings.ContainsAny(opt.ID, " /+"):
-		return nil, fmt.Errorf("%w: an ID is without a space, / and +, not %q", ErrOptions, opt.ID)
+		return nil, fmt.Errorf("%w: ID %q: remove spaces, '/' and '+'", ErrOptions, opt.ID)
 	}
 	l := &Locker{
 		client: client, scripts: onCluster, opt: opt, ttl: opt.TTL.Milliseconds(),
@@ -152,23 +157,23 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	return l, nil
 }
 
-// Acquire waits for the lock of key until ctx is done, and then returns its error. Those who wait
-// are served in turns of processes, and within a process first come, first served. Any other error
-// is of a request that failed, which may have been carried out all the same; it has tried
-// to undo that for up to a second. A request under way is not given up with ctx: the client's
-// time-outs bound it.
+// Acquire waits for the lock of key until ctx is done, and then returns the error of ctx.
+// Waiting processes take turns; within a process, callers are served in the order of their
+// calls. Any other error comes from a failed request. That request may have taken effect, so
+// Acquire tries to undo it for up to a second. The end of ctx does not interrupt a request;
+// the client's timeouts bound it.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, math.MaxInt64)
 }
 
-// TryAcquire is Acquire without waiting: it returns ErrBusy where somebody else has the lock of
-// key, or waits for it.
+// TryAcquire is Acquire without waiting. It returns ErrBusy if another client has the lock
+// of key or waits for it.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, 0)
 }
 
-// AcquireWithin is Acquire, but returns ErrBusy after wait, and TryAcquire if that is 0. It is
-// cheaper than a context with a timeout.
+// AcquireWithin is Acquire, but returns ErrBusy after wait. A wait of 0 makes it TryAcquire.
+// It is cheaper than a context with a timeout.
 func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -194,7 +199,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 		q.ask()
 		l.mu.Lock()
 	} else {
-		l.openLocked() // who waits behind its own process is to know if others wait, too
+		l.openLocked() // a message will say if other processes wait too
 	}
 	if le.decided {
 		l.mu.Unlock()
@@ -217,7 +222,7 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	if err := ctx.Err(); err != nil {
 		cleanup, cancel := context.WithTimeout(le.ctx, cleanupTimeout)
 		defer cancel()
-		_ = le.Release(cleanup) // else it expires
+		_ = le.Release(cleanup) // if this fails, the lease expires
 		return nil, err
 	}
 	if f := l.opt.Hooks.Acquired; f != nil {
@@ -226,21 +231,23 @@ func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Durati
 	return le, nil
 }
 
-// RaiseFence lifts the counter of key, so that its next fencing token is above fence. It is for a
-// store that was restored from an old copy: where the resource has seen a higher token, raise to that.
+// RaiseFence raises the counter of key, so that the next fencing token is above fence. Call
+// it after Redis was restored from an old copy, with the highest token that the protected
+// resource has seen.
 func (l *Locker) RaiseFence(ctx context.Context, key string, fence uint64) error {
 	_, err := l.run(ctx, l.scripts.raise, keysOf(key), &argument{text: strconv.FormatUint(fence, 10)})
 	return err
 }
 
-// Forget removes the counter of key, a day before it expires by itself: for a key that nobody has
-// a reason to lock again. If it is locked all the same, its tokens go on from the server's clock.
+// Forget removes the counter of key, which would otherwise expire after a day. Use it for a
+// key that will not be locked again. If the key is locked anyway, its tokens continue from
+// the server's clock.
 func (l *Locker) Forget(ctx context.Context, key string) error {
 	return l.client.Del(ctx, keysOf(key)[2].(string)).Err()
 }
 
-// Close ends the background work of the Locker: nothing is renewed any more, and who waits
-// gets ErrClosed. It releases no lease.
+// Close stops the background work of the Locker: leases are no longer renewed, and waiting
+// callers get ErrClosed. Close releases no lease.
 func (l *Locker) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -250,7 +257,7 @@ func (l *Locker) Close() error {
 	return nil
 }
 
-// queueLocked finds what there is of a key in this process.
+// queueLocked returns the queue of a key in this process, and creates it if necessary.
 func (l *Locker) queueLocked(key string) *queue {
 	if q, ok := l.queues[key]; ok {
 		return q
@@ -266,7 +273,7 @@ func (l *Locker) queueLocked(key string) *queue {
 	return q
 }
 
-// retireLocked keeps an idle queue for when its key is locked again, until there are too many.
+// retireLocked keeps an unused queue for the next lock of its key, up to maxIdle queues.
 func (l *Locker) retireLocked(q *queue) {
 	if len(l.idle) == maxIdle {
 		for _, old := range l.idle {
@@ -278,38 +285,39 @@ func (l *Locker) retireLocked(q *queue) {
 	l.idle[q.key] = q
 }
 
-// background runs f, unless the locker is closed. It is called with mu held.
+// background runs f in a goroutine unless the Locker is closed. The caller holds mu.
 func (l *Locker) background(f func()) {
 	if !l.closed {
 		l.running.Go(f)
 	}
 }
 
-// Lease is a lock that is held. It is renewed until it is released or lost.
+// Lease is a held lock. It is renewed until it is released or lost.
 type Lease struct {
 	queue *queue
-	ctx   context.Context // the acquire's values, without its end
-	try   bool            // it does not wait
+	ctx   context.Context // the values of the acquire's context, without its cancellation
+	try   bool            // whether the caller does not wait
 
-	// Guarded by the Locker's mu until it is decided.
+	// Guarded by the Locker's mu until decided is true.
 	decided bool
-	done    chan struct{} // closes then, if there is one
-	err     error         // why it was not got
-	turn    string        // in Redis
-	nth     int64         // in the turn, from 0
+	done    chan struct{} // closed when decided becomes true; may be nil
+	err     error         // why the caller did not get the lock
+	turn    string        // its name in Redis
+	nth     int64         // number within the turn, from 0
 	fence   int64
-	since   time.Time // it waits, or is held
+	since   time.Time // start of the wait, then of the hold
 	waited  time.Duration
 	local   bool
 
 	// Guarded by the Locker's mu.
 	lost   chan struct{}
-	ended  error // errReleased or ErrLost; nil: it is held
+	ended  error // errReleased or ErrLost; nil while the lease is held
 	own    context.Context
 	cancel context.CancelCauseFunc
 }
 
-// decideLocked ends the wait: it is held, or failed.
+// decideLocked ends the wait: the caller holds the lock if err is nil, and gets err
+// otherwise.
 func (le *Lease) decideLocked(err error) {
 	le.decided, le.err = true, err
 	if le.done != nil {
@@ -317,20 +325,22 @@ func (le *Lease) decideLocked(err error) {
 	}
 }
 
-// Key is the key whose lock it is.
+// Key returns the key of the lock.
 func (le *Lease) Key() string { return le.queue.key }
 
-// Token names this acquisition and no other, for logs: the name in Redis, and a number in its turn.
+// Token returns a unique name of this acquisition for logs: the name of the turn in Redis
+// and the number within the turn.
 func (le *Lease) Token() string { return fmt.Sprintf("%s.%d", le.turn, le.nth) }
 
-// Fence is the fencing token: that of each acquisition of a key is above those of all before. A
-// resource that refuses a write with a token below one that it has seen is safe whatever
-// becomes of the lock.
+// Fence returns the fencing token, which is higher than that of every earlier acquisition of
+// the key. If a resource refuses writes with a lower token than it has seen, it is safe even
+// if the lock fails.
 func (le *Lease) Fence() uint64 { return uint64(le.fence) }
 
-// Lost closes when the lease is known to be lost, at the latest a hundredth of a TTL
-// before it can have ended. It looks at the clock itself, so that in a process that was
-// stopped it is right at once. It stays open if the lease is released.
+// Lost returns a channel that is closed when the lease is known to be lost, at the latest a
+// hundredth of a TTL before it can have ended. Lost compares the clock itself, so it is
+// correct at once in a process that was stopped. The channel stays open if the lease is
+// released.
 func (le *Lease) Lost() <-chan struct{} {
 	q := le.queue
 	q.mu.Lock()
@@ -341,9 +351,10 @@ func (le *Lease) Lost() <-chan struct{} {
 	return le.lost
 }
 
-// Context is a context for the work under the lock. It carries the values of Acquire's, and is
-// cancelled when the lease is lost, with ErrLost as its cause, or released. It does not end with
-// Acquire's context, which bounds the wait.
+// Context returns a context for the work under the lock. It carries the values of the
+// context of Acquire. It is cancelled when the lease is released, or when the lease is lost,
+// with ErrLost as its cause. It does not end with the context of Acquire, which only bounds
+// the wait.
 func (le *Lease) Context() context.Context {
 	q := le.queue
 	q.mu.Lock()
@@ -357,7 +368,7 @@ func (le *Lease) Context() context.Context {
 	return le.own
 }
 
-// endLocked is called once.
+// endLocked ends the lease. It is called once.
 func (le *Lease) endLocked(why error) {
 	le.ended = why
 	if le.cancel != nil {
@@ -368,11 +379,12 @@ func (le *Lease) endLocked(why error) {
 	}
 }
 
-// Release gives the lock back: to the next caller of this Locker without a request, or to the next
-// process, or to nobody, with one. ErrLost: the lease was lost before, or released already. A request
-// that fails is sent again until ctx is done or the lease has run out; any other error is of the
-// last one, and others may have to wait until the lease has run out. One request is made even if
-// ctx is done already.
+// Release gives the lock back. If another caller of this Locker is next, Release needs no
+// request. Otherwise one request hands the lock to the next process or frees it. Release
+// returns ErrLost if the lease was lost or released before. It repeats a failed request
+// until ctx is done or the lease has expired. Any other error comes from the last request;
+// other clients may then have to wait for the expiry. Release sends one request even if ctx
+// is done.
 func (le *Lease) Release(ctx context.Context) error {
 	q := le.queue
 	q.mu.Lock()
@@ -383,12 +395,12 @@ func (le *Lease) Release(ctx context.Context) error {
 	if was := le.ended; was != nil {
 		q.mu.Unlock()
 		if was == ErrLost {
-			q.undo(ctx, le.turn) // the server may have it for a little longer
+			q.undo(ctx, le.turn) // the server may still have the lease
 		}
 		return ErrLost
 	}
 	le.endLocked(errReleased)
-	err := q.release(ctx, now) // and unlocks
+	err := q.release(ctx, now) // release unlocks mu
 	if f := q.opt.Hooks.Released; f != nil {
 		f(q.key, now.Sub(le.since))
 	}

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// cleanupTimeout bounds the undoing of what an acquire may have done.
+// cleanupTimeout bounds the undoing of a request that may have taken effect.
 const cleanupTimeout = time.Second
 
-// queue is all of one key in this process: those who wait for its lock, first come, first
-// served, and the one turn that stands for them in Redis.
+// queue is the state of one key in this process: the callers that wait for its lock, in the
+// order of their calls, and the turn that stands for all of them in Redis.
 type queue struct {
 	*Locker
 	key  string
@@ -21,48 +21,49 @@ type queue struct {
 	// Guarded by the Locker's mu.
 	waiters []*Lease
 	state   state
-	turn    string          // its name in Redis; of each turn another
-	past    string          // the name of the last one that was given back or lost
-	ctx     context.Context // of the caller for whom requests are made
-	since   time.Time       // no lease that the turn may be granted is older
-	others  bool            // wait for the lease
-	doubt   bool            // a request of the turn came to no reply: it may be carried out at any time
-	grant   *message        // that came before the turn is known to be queued, or to be young
-	looking bool            // a look is under way
-	due     time.Time       // when to look, ask or renew next
-	alarm   time.Time       // when the timer fires; zero: it does not
+	turn    string          // the name of the turn in Redis; each turn has another
+	past    string          // the name of the last turn that was released or lost
+	ctx     context.Context // the context of the caller for whom requests are sent
+	since   time.Time       // a lease that the turn gets by message is not older than this
+	others  bool            // whether other processes wait for the lease
+	doubt   bool            // whether a request of the turn got no reply and may take effect at any time
+	grant   *message        // a grant that arrived before the turn was known to be queued, or whose age is not known
+	looking bool            // whether a look is in progress
+	due     time.Time       // the time of the next look, request or renewal
+	alarm   time.Time       // when the timer fires; zero if it is stopped
 	timer   *time.Timer
 
 	// Of the lease.
 	holder     *Lease
-	end        time.Time // when it must be taken for lost
-	next, last int64     // the tokens that are left
-	budget     int       // how many more may have it in this turn, if others wait
+	end        time.Time // when the lease counts as lost
+	next, last int64     // the range of unused tokens
+	budget     int       // how many more callers may hold the lock in this turn if others wait
 	renewing   bool
 
-	// Of the fast path: the lock is probably free, and its counter there.
-	leftFree bool      // it was released here, when nobody waited
-	counted  time.Time // when a script has last set when the counter expires
+	// For the fast path, which expects the lock to be free and its counter to exist.
+	leftFree bool      // whether this process released the lock while no one waited
+	counted  time.Time // when a script last set the expiry of the counter
 }
 
 type state int
 
 const (
-	idle   state = iota // nothing is in Redis, and nobody waits
-	asking              // a request is under way that decides how it goes on
-	apart               // somebody else has the lease, and a message could not come: ask again
+	idle   state = iota // no caller waits, and Redis has nothing of this process
+	asking              // the reply to a request decides what is next
+	apart               // another client has the lease, and no message can arrive: ask again
 	queued              // the turn stands in the queue
-	held                // it has the lease
+	held                // the turn has the lease
 )
 
-// startLocked begins a turn.
+// startLocked starts a new turn.
 func (q *queue) startLocked() {
 	q.turns++
 	q.state, q.turn = asking, q.channel+"/"+strconv.FormatUint(q.turns, 10)
 	q.ctx, q.others, q.doubt, q.grant, q.looking = q.waiters[0].ctx, false, false, nil, false
 }
 
-// proceedLocked goes on when the process has nothing in Redis.
+// proceedLocked continues after the process has nothing left in Redis: it starts a turn if
+// callers wait.
 func (q *queue) proceedLocked() {
 	if len(q.waiters) == 0 {
 		q.state, q.turn, q.ctx = idle, "", nil
@@ -73,14 +74,14 @@ func (q *queue) proceedLocked() {
 	q.background(q.ask)
 }
 
-// dropLocked takes the turn out of Redis, for nobody waits any more.
+// dropLocked removes the turn from Redis, because no caller waits any more.
 func (q *queue) dropLocked() {
 	ctx, turn := q.ctx, q.turn
 	q.state = asking
 	q.background(func() { q.abandon(ctx, turn) })
 }
 
-// abandon takes the turn out of Redis, and goes on.
+// abandon removes the turn from Redis and then calls proceedLocked.
 func (q *queue) abandon(ctx context.Context, turn string) {
 	q.undo(ctx, turn)
 	q.mu.Lock()
@@ -88,8 +89,9 @@ func (q *queue) abandon(ctx context.Context, turn string) {
 	q.proceedLocked()
 }
 
-// undo takes a name out of Redis: its place, or its lease, which goes to the next. If that fails
-// a message for the name undoes it again, or the lease expires.
+// undo removes a name from Redis. If it had a place in the queue, the place is gone; if it
+// had the lease, the next in the queue gets it. If undo fails, a later message for the name
+// undoes it, or the lease expires.
 func (q *queue) undo(ctx context.Context, turn string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -101,14 +103,15 @@ func (q *queue) undo(ctx context.Context, turn string) {
 	}
 }
 
-// ask asks for the lease or a place.
+// ask requests the lease or a place in the queue.
 func (q *queue) ask() {
 	q.mu.Lock()
 	ctx, turn, mode, fast := q.ctx, q.turn, "join", ""
 	if q.leftFree && time.Since(q.counted) < fastFor {
 		fast = "fast"
 	}
-	// Where more is under way a script is better, which may share its round trip.
+	// If several requests are in progress, a script is better, because it may share a round
+	// trip.
 	plain := fast != "" && q.single != nil && len(q.queues) <= direct
 	q.leftFree = false
 	if !q.subscribed || len(q.waiters) > 0 && q.waiters[0].try {
@@ -145,7 +148,7 @@ func (q *queue) ask() {
 	}
 }
 
-// failLocked fails those who wait, or only those who try.
+// failLocked fails all waiting callers, or with tries only those that do not want to wait.
 func (q *queue) failLocked(err error, tries bool) {
 	q.waiters = slices.DeleteFunc(q.waiters, func(le *Lease) bool {
 		if tries && !le.try {
@@ -156,8 +159,8 @@ func (q *queue) failLocked(err error, tries bool) {
 	})
 }
 
-// leave ends the waiting of a caller, unless it was served. Who leaves as the last takes the
-// turn out of Redis.
+// leave ends the wait of a caller that was not served yet. The last caller that leaves
+// removes the turn from Redis.
 func (q *queue) leave(le *Lease, err error) {
 	q.mu.Lock()
 	i := slices.Index(q.waiters, le)
@@ -166,7 +169,7 @@ func (q *queue) leave(le *Lease, err error) {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
 	if i < 0 || len(q.waiters) > 0 || q.state != queued && q.state != apart {
-		q.mu.Unlock() // who asks finds out
+		q.mu.Unlock() // the running request handles it
 		return
 	}
 	turn := q.turn
@@ -179,7 +182,8 @@ func (q *queue) script(ctx context.Context, turn, mode, fast string) (int64, err
 	return q.run(ctx, q.scripts.acquire, q.keys, &argument{text: turn}, q.ttl, mode, fast)
 }
 
-// request asks, and once more if that failed: the same name may ask again.
+// request asks for the lease. If that fails, it asks once more, because a name may ask
+// repeatedly.
 func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool) (n int64, err error) {
 	if plain {
 		n, err = q.take(ctx, turn)
@@ -189,7 +193,7 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	}
 	if err != nil {
 		q.mu.Lock()
-		q.doubt = true // it may be carried out when the turn is over: others who wait then say so
+		q.doubt = true // the first request may still take effect after the turn; a message then reveals it
 		q.openLocked()
 		q.mu.Unlock()
 		n, err = q.script(ctx, turn, mode, "")
@@ -197,9 +201,9 @@ func (q *queue) request(ctx context.Context, turn, mode, fast string, plain bool
 	return n, err
 }
 
-// take tries for the lease with two plain commands, which cost less than a script. They are
-// not one step, but come in this order: if the lease ran out between them and others had it, the
-// reply comes too late to be believed.
+// take tries to get the lease with two plain commands, which cost less than a script. They
+// are not atomic but run in this order. If the lease expired between them and another client
+// took it, the reply arrives too late to be accepted.
 func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	pipe := q.single.Pipeline()
 	set, draw := pipe.SetNX(ctx, q.key, turn, q.opt.TTL), pipe.IncrBy(ctx, q.keys[2].(string), blockSize)
@@ -209,11 +213,11 @@ func (q *queue) take(ctx context.Context, turn string) (int64, error) {
 	return draw.Val(), nil
 }
 
-// endOf is when a lease must be given up that cannot have begun before since: a hundredth
-// before its time, for clocks run at slightly different rates.
+// endOf returns when a lease that began at since or later must be given up. This is a
+// hundredth of the TTL before its expiry, because clocks run at slightly different rates.
 func (l *Locker) endOf(since time.Time) time.Time { return since.Add(l.opt.TTL - l.opt.TTL/100) }
 
-// queuedLocked takes in that the turn stands in the queue, which was not so before since.
+// queuedLocked records that the turn is in the queue, and was not granted before since.
 func (q *queue) queuedLocked(since time.Time) {
 	if len(q.waiters) == 0 {
 		q.dropLocked()
@@ -227,8 +231,9 @@ func (q *queue) queuedLocked(since time.Time) {
 	}
 }
 
-// acceptLocked takes a lease that was granted by a message, if it is surely young: it was granted
-// after the last request that found the turn in the queue. If it may be old, that is looked at.
+// acceptLocked accepts a lease that a message grants, if the lease is certainly young: it
+// was granted after the last request that found the turn in the queue. If the lease may be
+// old, acceptLocked looks first.
 func (q *queue) acceptLocked(m message) {
 	if time.Since(q.since) <= q.opt.TTL/2 {
 		q.holdLocked(q.since, m.n)
@@ -238,7 +243,7 @@ func (q *queue) acceptLocked(m message) {
 	q.lookLocked()
 }
 
-// lookLocked finds out what became of the turn: a message may have been lost, or the holder
+// lookLocked asks Redis about the turn, because a message may have been lost or the holder
 // may have died.
 func (q *queue) lookLocked() {
 	if q.looking {
@@ -268,8 +273,9 @@ func (q *queue) lookLocked() {
 	})
 }
 
-// holdLocked takes in that the turn has a lease that began no earlier than since, and n as the
-// last token of its block. If it may be over by now, those who wait begin anew.
+// holdLocked records that the turn has a lease that began at since or later, with n as the
+// last token of its block. If the lease may have expired already, the waiting callers start
+// again.
 func (q *queue) holdLocked(since time.Time, n int64) {
 	now := time.Now()
 	if len(q.waiters) == 0 || !now.Before(q.endOf(since)) {
@@ -285,7 +291,7 @@ func (q *queue) holdLocked(since time.Time, n int64) {
 	q.wakeByLocked(q.due)
 }
 
-// serveLocked makes the first who waits the holder.
+// serveLocked makes the first waiting caller the holder.
 func (q *queue) serveLocked(now time.Time, local bool) {
 	le := q.waiters[0]
 	q.waiters = slices.Delete(q.waiters, 0, 1)
@@ -297,8 +303,8 @@ func (q *queue) serveLocked(now time.Time, local bool) {
 	le.decideLocked(nil)
 }
 
-// release ends the holder's lease, whose end is known to be yet to come. It is called
-// with mu held, and unlocks it.
+// release ends the holder's lease, which has not expired yet. The caller holds mu; release
+// unlocks it.
 func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.holder = nil
 	if len(q.waiters) > 0 && q.next <= q.last && (!q.others || q.budget > 0) {
@@ -311,7 +317,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	if q.past = turn.text; q.doubt {
 		q.past = ""
 	}
-	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // else it would be passed over
+	if len(q.waiters) > 0 && (q.subscribed || !q.others) { // otherwise the turn would be skipped
 		q.startLocked()
 		next = q.turn
 	}
@@ -322,7 +328,7 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if n == replyGone && turn.sent.Load() > 1 && time.Now().Before(end) {
-		n = replyQueued // an earlier sending has done it, whose reply was lost
+		n = replyQueued // an earlier copy of the request did it, but its reply was lost
 	}
 	switch {
 	case err != nil:
@@ -342,15 +348,15 @@ func (q *queue) release(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pass asks for the lease of a turn to be passed on, again and again until the lease has ended. free: nobody is
-// known to wait for it.
+// pass asks Redis to pass on the lease of a turn, and repeats this until the lease has
+// expired. free means that no client is known to wait for it.
 func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next string, free bool) (n int64, err error) {
 	request := context.WithoutCancel(ctx)
 	for pause := time.Millisecond; ; pause *= 2 {
 		if free {
 			n, err = q.run(request, q.scripts.free, q.keys[:1], turn)
 			if free = err != nil; !free {
-				turn.sent.Add(-1) // this one is known
+				turn.sent.Add(-1) // the outcome of this one is known
 			}
 		}
 		if !free && n != replyBusy {
@@ -363,7 +369,7 @@ func (q *queue) pass(ctx context.Context, end time.Time, turn *argument, next st
 	}
 }
 
-// expireLocked loses a lease whose time is over.
+// expireLocked gives up a lease whose time is over.
 func (q *queue) expireLocked(now time.Time) {
 	if q.state == held && !now.Before(q.end) {
 		q.loseLocked("it could not be renewed in time")
@@ -376,7 +382,7 @@ func (q *queue) loseLocked(why string) {
 	if f := q.opt.Hooks.Lost; f != nil {
 		go f(q.key)
 	}
-	q.holder, q.past = nil, q.turn // what is left of its time is the holder's, to find out
+	q.holder, q.past = nil, q.turn // the rest of the lease's time lets the holder notice the loss
 	q.proceedLocked()
 }
 
@@ -398,7 +404,7 @@ func (q *queue) renewLocked() {
 		q.renewing = false
 		now := time.Now()
 		switch {
-		case !now.Before(q.end): // a confirmation that comes after the end does not bring a lease back
+		case !now.Before(q.end): // a late confirmation does not restore a lease
 			q.expireLocked(now)
 			return
 		case err != nil:
@@ -417,27 +423,27 @@ func (q *queue) renewLocked() {
 	})
 }
 
-// othersLocked takes in that others wait: from now on those who wait here may have the lease,
-// and no more.
+// othersLocked records that other processes wait. From now on, only the callers that already
+// wait here may get the lease in this turn.
 func (q *queue) othersLocked() {
 	if !q.others {
 		q.others, q.budget = true, len(q.waiters)
 	}
 }
 
-// deliver takes a message to the queue that it is for.
+// deliver passes a message to its queue.
 func (l *Locker) deliver(m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.queueLocked(m.key)
 	switch {
 	case m.name != q.turn:
-		if m.name != q.past { // of a turn that was given up: what it has in Redis is nobody's
+		if m.name != q.past { // the turn was given up, so no one uses what it has in Redis
 			q.background(func() { q.undo(context.Background(), m.name) })
 		}
 	case q.state == held && m.n <= 0:
 		q.othersLocked()
-	case q.state == held: // it came twice
+	case q.state == held: // a duplicate
 	case m.n == 0:
 		q.others = true
 	case q.state == queued:
@@ -450,8 +456,8 @@ func (l *Locker) deliver(m message) {
 	}
 }
 
-// wakeByLocked has the timer fire by t. An alarm before t stays: setting it anew for each acquire
-// would cost more than to be woken for nothing.
+// wakeByLocked makes the timer fire at t or earlier. An earlier alarm stays, because
+// resetting the timer at each acquire costs more than a superfluous wake-up.
 func (q *queue) wakeByLocked(t time.Time) {
 	if !q.alarm.IsZero() && !t.Before(q.alarm) {
 		return

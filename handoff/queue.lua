@@ -1,4 +1,4 @@
--- The rest of acquire.lua, with the functions.
+-- The second half of acquire.lua, which needs the functions.
 local lease = call('GET', KEYS[1])
 if lease == name or lease == name .. '+' then -- a reply or a message was lost
   call('PEXPIRE', KEYS[1], ttl)
@@ -10,7 +10,7 @@ if mode == 'look' and not call('ZSCORE', KEYS[2], name) then return 2 end
 if mode ~= 'try' then enqueue(name) end
 if not lease then
   local n = pass(name)
-  if not n then -- only for one that tries: those who waited are gone
+  if not n then -- only in mode "try": all processes in the queue were gone
     call('SET', KEYS[1], name, 'PX', ttl)
     return draw(block)
   end
@@ -18,7 +18,7 @@ if not lease then
 elseif mode ~= 'try' then
   local holder = string.gsub(lease, '%+', '')
   if holder == lease then call('APPEND', KEYS[1], '+') end
-  -- It is said again with every look: it may have been lost, and nobody may know of the lease.
+  -- Repeat the message with every look, because an earlier one may have been lost.
   if holder == lease or mode == 'look' then publish(holder, 0) end
 end
 return mode == 'try' and 1 or 0

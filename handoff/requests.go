@@ -17,32 +17,33 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What the scripts and the processes agree on; a client in another language, too.
+// Constants of the protocol, which clients in other languages must share.
 const (
-	// blockSize is how many fencing tokens come with a lease, and so how many callers
-	// of a process have it in turn before it is passed on. A lost counter goes on from
-	// the clock in µs: it must not be drawn from faster than that, and is not by 30,000
-	// acquisitions a second.
+	// blockSize is the number of fencing tokens in a lease, and so the number of callers of
+	// a process that can have the lease in one turn. A lost counter continues from the clock
+	// in µs, so tokens must not be drawn faster than the clock advances. 30,000 acquisitions
+	// a second stay below that.
 	blockSize = 32
-	// firstToken is above all replies that are no token.
+	// firstToken is larger than every reply that is not a token.
 	firstToken = 1_000_000
-	// queueTTL is how long a queue outlives the last who joined it or looked at it.
+	// queueTTL is how long a queue remains after the last client joined it or looked at it.
 	queueTTL = time.Minute
-	// counterTTL is how long a counter outlives the last script that drew from it. The
-	// fast path does not set it, and is for fastFor after one that did: that leaves a day.
+	// counterTTL is how long a counter remains after the last script used it. The fast path
+	// does not extend it, and is allowed for fastFor after a script did, so at least a day
+	// remains.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
 )
 
-// Replies that are no token.
+// Replies of the scripts that are not tokens.
 const (
-	replyQueued = 0 // or, to a release: another has the lease
-	replyBusy   = 1 // or, to a release: nobody has the lease; to a renewal: done
+	replyQueued = 0 // reply to a release: another client has the lease
+	replyBusy   = 1 // reply to a release: no one has the lease; to a renewal: done
 	replyGone   = 2
 )
 
-// granted says whether a reply is a block of tokens, of which it is the last; it is
-// negative if others wait.
+// granted reports whether a reply is the last token of a block. It is negative if other
+// clients wait.
 func granted(n int64) bool { return n >= firstToken || n <= -firstToken }
 
 var (
@@ -69,7 +70,8 @@ type (
 	scripts struct{ acquire, free, release, renew, raise *script }
 )
 
-// newScripts makes the scripts for a server of which PUBLISH counts all who listen, or not.
+// newScripts returns the scripts for a server. counts means that PUBLISH counts all
+// subscribers.
 func newScripts(counts bool) scripts {
 	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, counts = %d, %d, %d, %d, %t",
 		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), counts)
@@ -77,14 +79,15 @@ func newScripts(counts bool) scripts {
 		text := constants + "\n" + strings.Join(parts, "\n")
 		return &script{redis.NewScript(text).Hash(), text}
 	}
-	return scripts{ // acquire ends where the lock is free before it makes the functions: that takes longest
+	return scripts{ // if the lock is free, acquire ends before it defines the functions, which takes longest
 		acquire: of(acquireLua, functionsLua, queueLua), free: of(freeLua), release: of(functionsLua, releaseLua),
 		renew: of(renewLua), raise: of(functionsLua, raiseLua),
 	}
 }
 
-// run calls a script by its hash, and with the whole text on a server that does not know it, or may not: one
-// that has not replied to name.
+// run calls a script by its hash. If the server does not know the script, run sends the
+// whole text. It also does so if name was sent before without a reply, so that a NOSCRIPT
+// error cannot hide a lost reply.
 func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument, more ...any) (int64, error) {
 	all := slices.Concat([]any{"evalsha", s.hash, len(keys)}, keys, []any{name}, more)
 	if name.sent.Load() == 0 {
@@ -100,14 +103,15 @@ func (l *Locker) run(ctx context.Context, s *script, keys []any, name *argument,
 	return cmd.Int64()
 }
 
-// argument is the first of a script, mostly a name. It counts how often it is written to a connection: the
-// client sends a command again by itself after a redirection, or when a connection fails.
+// argument is the first argument of a script, usually a name. It counts how often it is
+// written to a connection, because the client repeats commands by itself after a redirection
+// or a connection failure.
 type argument struct {
 	text string
 	sent atomic.Int32
 }
 
-// MarshalBinary is called for each time that the command is sent.
+// MarshalBinary is called each time the command is sent.
 func (a *argument) MarshalBinary() ([]byte, error) {
 	a.sent.Add(1)
 	return []byte(a.text), nil
@@ -115,8 +119,8 @@ func (a *argument) MarshalBinary() ([]byte, error) {
 
 func (a *argument) String() string { return a.text }
 
-// keysOf are the keys of a lock, in the order of the scripts. All of them fall into the
-// same slot of a Cluster, if key has no stray closing brace.
+// keysOf returns the keys of a lock in the order that the scripts expect. All of them are in
+// one slot of a Cluster unless key contains a stray closing brace.
 func keysOf(key string) []any {
 	stem := key
 	if open := strings.IndexByte(key, '{'); open < 0 || strings.IndexByte(key[open+1:], '}') <= 0 {
@@ -125,10 +129,10 @@ func keysOf(key string) []any {
 	return []any{key, stem + ":queue", stem + ":fence"}
 }
 
-// message is what functions.lua publishes: "name n key".
+// message is what functions.lua publishes in the form "name n key".
 type message struct {
 	name string
-	n    int64 // the last token of its block, negative if others wait; 0: others wait for the lease that it has
+	n    int64 // the last token of a granted block, negative if others wait; 0 tells the holder that others wait
 	key  string
 }
 
@@ -139,31 +143,32 @@ func parseMessage(text string) (message, error) {
 	return message{name, n, key}, err
 }
 
-// direct is how many requests of a process are under way one by one. Up to here
-// sharing one would cost more than it saves.
+// direct is how many requests of a process are sent separately at the same time. Up to this
+// number, sharing a round trip would cost more than it saves.
 const direct = 4
 
-// Combine has the requests of all lockers on client share round trips, where a process
-// makes more than a few at the same time: while those are under way, the others wait, and
-// go out together with the next reply. It doubles the rate over many keys. Call it once, after
-// all other hooks were added: they see each request by itself. No other command is touched.
+// Combine lets the requests of all Lockers on client share round trips if a process sends
+// more than a few at the same time: further requests wait and are sent together after the
+// next reply. This doubles the rate over many keys. Call Combine once, after all other hooks
+// were added, so that these see each request. It does not affect other commands.
 func Combine(client redis.UniversalClient) {
-	if single, ok := client.(*redis.Client); ok { // those of a Cluster have several servers
+	if single, ok := client.(*redis.Client); ok { // the requests of a Cluster go to several servers
 		single.AddHook(new(combiner))
 	}
 }
 
-// combiner is the hook. What is no script of ours passes.
+// combiner is the hook of Combine. Commands that do not come from this package pass through
+// it.
 type combiner struct {
-	pipeline redis.ProcessPipelineHook // past all other hooks
+	pipeline redis.ProcessPipelineHook // bypasses all other hooks
 
 	mu      sync.Mutex
-	single  int    // requests under way one by one
-	sending bool   // a batch is under way
-	next    *batch // waits for those; nil: nothing waits
+	single  int    // separate requests in progress
+	sending bool   // whether a batch is in progress
+	next    *batch // the requests that wait; may be nil
 }
 
-// batch is what goes out with one round trip.
+// batch is a group of requests that share a round trip.
 type batch struct {
 	cmds []redis.Cmder
 	done chan struct{}
@@ -195,7 +200,7 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if c.next == nil {
 			c.next = &batch{done: make(chan struct{})}
 		}
-		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // a copy: the caller may be gone when the reply comes
+		b, sent := c.next, redis.NewCmd(ctx, script.Args()...) // a copy, because the caller may have gone when the reply arrives
 		b.cmds = append(b.cmds, sent)
 		c.mu.Unlock()
 		select {
@@ -209,12 +214,12 @@ func (c *combiner) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// complete ends a round trip, and begins another with all that wait.
+// complete ends a round trip and sends the waiting batch.
 func (c *combiner) complete(single int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.single -= single
-	c.sending = c.sending && single > 0 // else it was the batch
+	c.sending = c.sending && single > 0 // if single is 0, the batch itself has ended
 	if c.next != nil && !c.sending {
 		c.sending = true
 		go c.send(c.next)
@@ -222,23 +227,24 @@ func (c *combiner) complete(single int) {
 	}
 }
 
-// send belongs to no one caller: each is bound by the client's time-outs.
+// send sends a batch. It does not use the context of one caller; the client's timeouts bound
+// it.
 func (c *combiner) send(b *batch) {
-	_ = c.pipeline(context.Background(), b.cmds) // each has its own error
+	_ = c.pipeline(context.Background(), b.cmds) // each command has its own error
 	close(b.done)
 	c.complete(0)
 }
 
 const (
-	// silence is after how long without a message a sign of life is asked for, and how
-	// long that may take: a connection may be dead without an error.
+	// silence is how long a subscription may be quiet before it is pinged, and how long the
+	// answer may take. A connection can be dead without an error.
 	silence = 3 * time.Second
-	// reopenPause is before a subscription is opened again that has failed.
+	// reopenPause is the delay before a failed subscription is opened again.
 	reopenPause = 100 * time.Millisecond
 )
 
-// openLocked opens the subscription on which all waiters of the locker are told, when
-// somebody first has to wait.
+// openLocked opens the subscription for all waiting callers of the Locker when the first
+// caller has to wait.
 func (l *Locker) openLocked() {
 	if !l.opened && !l.closed {
 		l.opened = true
@@ -248,7 +254,7 @@ func (l *Locker) openLocked() {
 
 func (l *Locker) listen() {
 	for l.closing.Err() == nil {
-		pubsub := l.client.Subscribe(l.closing, l.channel) // its error comes again with Receive
+		pubsub := l.client.Subscribe(l.closing, l.channel) // Receive returns its error again
 		unsubscribe := context.AfterFunc(l.closing, func() { _ = pubsub.Close() })
 		err := l.receive(pubsub)
 		unsubscribe()
@@ -263,7 +269,7 @@ func (l *Locker) listen() {
 	}
 }
 
-// receive returns when the subscription has failed.
+// receive delivers messages until the subscription fails, and returns the error.
 func (l *Locker) receive(pubsub *redis.PubSub) error {
 	for silent := false; ; {
 		msg, err := pubsub.ReceiveTimeout(l.closing, silence)
@@ -284,9 +290,9 @@ func (l *Locker) receive(pubsub *redis.PubSub) error {
 	}
 }
 
-// confirmed takes in that the subscription stands. What was published while it did not has
-// been missed, and who stood in a queue was passed over. If the server was away it may have
-// forgotten the leases.
+// confirmed records that the subscription is ready. While it was not, this process missed messages
+// and lost its places in queues. The server may also have restarted without the leases. So all
+// queues are checked at once.
 func (l *Locker) confirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
