@@ -124,10 +124,14 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 		f.unlisted = !listed
 		f.Settings, f.Strategies, f.Foreign = health.Settings, strategies, len(strategies) == 0
 	}
-	if !slices.Equal(strategies, f.Strategies) {
+	if !slices.Equal(byName(strategies), byName(f.Strategies)) {
 		return fmt.Errorf("%w: %s and %s have different strategies (GET /strategies); want instances of one service", ErrRefused, f.Instances[0].URL, in.URL)
 	}
 	return nil
+}
+
+func byName(strategies []Strategy) []Strategy {
+	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // strategiesOf a target are those that it lists, or else the one that it has now.

@@ -3,9 +3,11 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +90,26 @@ func TestAttach(t *testing.T) {
 	_, err = Attach(t.Context(), target.Target{URLs: []string{serving(t, listed), serving(t, nil)}, FirstOrder: 1})
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "different strategies") {
 		t.Errorf("targets of two services: %v", err)
+	}
+}
+
+// A list of strategies is a set: targets of one service may list it in any order.
+func TestStrategiesInAnyOrder(t *testing.T) {
+	names := []string{`"a"`, `{"name":"b","available":false}`, `{"name":"c"}`, `"d"`}
+	list := func(names []string) string {
+		return serving(t, map[string]string{"GET /strategies": "[" + strings.Join(names, ",") + "]"})
+	}
+	for seed := range uint64(10) {
+		mixed := slices.Clone(names)
+		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		if f, err := Attach(t.Context(), target.Target{URLs: []string{list(names), list(mixed)}}); err != nil || f.Names()[0] != "a" {
+			t.Errorf("%v and %v: %v", names, mixed, err)
+		}
+		for _, other := range [][]string{mixed[1:], append(slices.Clone(mixed[1:]), `"e"`), append(slices.Clone(mixed[1:]), mixed[1])} {
+			if _, err := Attach(t.Context(), target.Target{URLs: []string{list(names), list(other)}}); !errors.Is(err, ErrRefused) {
+				t.Errorf("%v and %v: %v", names, other, err)
+			}
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,6 +51,57 @@ func TestPortTaken(t *testing.T) {
 	}
 	if err := f.Equip(t.Context(), u); err != nil || in.addr == other.Addr().String() {
 		t.Errorf("it listens on %s: %v", in.addr, err)
+	}
+}
+
+// An instance that was killed starts again although another program has its port for a while.
+// If the port stays taken, the error says so.
+func TestRestartWhilePortIsTaken(t *testing.T) {
+	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded})
+	stacktest.Check(t, err)
+	defer st.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, err := ParseService(exe + " " + Command + " -addr 127.0.0.1:{port} -db " + st.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service.Ready = "/readyz"
+	for _, taken := range []time.Duration{0, 300 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
+		for _, ours := range []bool{true, false} {
+			if taken == time.Hour && !ours {
+				continue // it takes as long, and ends in the same way
+			}
+			f := New(Config{Exe: exe, Instances: 1, OnLost: grab.Abort, Say: t.Logf}, st, 0)
+			defer f.Stop()
+			if err := f.Equip(t.Context(), Setup{TTL: time.Second, Wait: time.Second, Timeout: time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			in := f.Instances[0]
+			if !ours {
+				in.strategy, f.Foreign, f.service = "", true, &service
+			} else if _, err := f.Use(t.Context(), firstStrategy); err != nil {
+				t.Fatal(err)
+			}
+			if err := in.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			<-in.Process().Done()
+			if taken > 0 {
+				other, err := net.Listen("tcp", in.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer other.Close()
+				time.AfterFunc(taken, func() { other.Close() })
+			}
+			err := in.Restart(t.Context())
+			if taken < time.Hour && err != nil || taken == time.Hour && !errors.Is(err, errPortTaken) {
+				t.Errorf("ours %v, taken for %v: %v", ours, taken, err)
+			}
+		}
 	}
 }
 

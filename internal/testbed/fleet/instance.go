@@ -326,8 +326,9 @@ func (in *Instance) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// Restart starts the instance again once it has died, with the strategy it had. How a target
-// is started is not known: it stays dead.
+// Restart starts the instance again once it has died, with the strategy that it had. It tries
+// up to three times, because another program may have the port for a moment, and a start may
+// be slow. A target that runs elsewhere stays dead, because its command is unknown.
 func (in *Instance) Restart(ctx context.Context) error {
 	if in.theirs != nil {
 		return nil
@@ -337,17 +338,37 @@ func (in *Instance) Restart(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if in.fleet.service != nil && isTaken(in.addr) {
-		return fmt.Errorf("fleet: instance %s: %w meanwhile", in.ID, errPortTaken)
+	var err error
+	for range restartTries {
+		if err = in.startAgain(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
 	}
-	args := in.args
-	in.args = withStrategy(args, in.strategy)
-	err := in.start(ctx)
-	in.args = args
 	if err != nil || in.fleet.Foreign {
 		return err
 	}
 	_, err = in.use(ctx, in.strategy)
+	return err
+}
+
+const (
+	restartTries = 3
+	portFreed    = 2 * time.Second // within which another program usually gives a port back
+)
+
+// startAgain starts the instance at its address once the port is free.
+func (in *Instance) startAgain(ctx context.Context) error {
+	free, err := wait.Until(ctx, 50*time.Millisecond, portFreed, func() (bool, error) { return !isTaken(in.addr), nil })
+	if err == nil && !free {
+		err = fmt.Errorf("fleet: instance %s: %w meanwhile", in.ID, errPortTaken)
+	}
+	if err != nil {
+		return err
+	}
+	args := in.args
+	in.args = withStrategy(args, in.strategy)
+	err = in.start(ctx)
+	in.args = args
 	return err
 }
 
