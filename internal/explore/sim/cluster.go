@@ -97,7 +97,8 @@ type instance struct {
 	// Of the present execution:
 	execution *execution   // nil: there is none
 	processes atomic.Int64 // that it has been, in all executions
-	stopped   atomic.Bool  // its process is
+	stopped   atomic.Bool  // the process is paused, with all its actors and its connections
+	pausedAs  *actor       // the actor that the step named which paused the process; nil if it is not paused
 	service   *grab.Service
 	sessions  []order.Tx
 	ahead     time.Duration   // of its wall clock

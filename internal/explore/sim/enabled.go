@@ -57,7 +57,7 @@ func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 // canGo says whether a call can go through.
 func (c *call) canGo() bool {
 	a := c.actor
-	return !a.dead && !a.paused && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
+	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
 // network is what the call's instance has to reach for it.
@@ -187,7 +187,7 @@ func (x *execution) pendingLocked(n *node) search.Fingerprint {
 // begins lets the next actor begin. Which one is first is a matter of names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.actors {
-		if !a.begun {
+		if !a.begun && !a.paused() {
 			m.add(m.switchCostLocked(a), schedule.Step{Kind: schedule.Begins, Actor: a.name})
 			return
 		}
@@ -212,9 +212,9 @@ func (m *enabledSteps) hears() {
 }
 
 func (m *enabledSteps) resumes() {
-	for _, a := range m.actors {
-		if a.paused {
-			m.add(search.Free, schedule.Step{Kind: schedule.Resumes, Actor: a.name})
+	for _, inst := range m.instances {
+		if inst.stopped.Load() {
+			m.add(search.Free, schedule.Step{Kind: schedule.Resumes, Actor: inst.pausedAs.name})
 		}
 	}
 }
@@ -268,7 +268,7 @@ const cutsLast = 2
 // holder may have a renewal to make, and who asks several servers does not wait for all.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.actors, func(a *actor) bool {
-		if !a.begun || a.done || a.dead || a.paused {
+		if !a.begun || a.done || a.dead || a.paused() {
 			return false
 		}
 		renews := x.renews && a.granted && !a.releasing
@@ -331,14 +331,16 @@ func (m *enabledSteps) failures() {
 }
 
 func (m *enabledSteps) actorFailures(a *actor) {
-	if !a.begun || a.done || a.dead || a.paused || a.hung {
+	if !a.begun || a.done || a.dead || a.paused() || a.hung {
 		return
 	}
 	if slices.ContainsFunc(m.waiting, func(c *call) bool { return c.actor == a && c.canGo() && c.phase == tap.Claim }) {
 		m.fault(catalog.Hang, schedule.Step{Kind: schedule.Hangs, Actor: a.name})
 	}
 	if m.enabledLocked(a) {
-		m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
+		if first := find(m.actors, func(b *actor) bool { return b.inst == a.inst && m.enabledLocked(b) && b.begun && !b.done && !b.hung }); a == first {
+			m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
+		}
 		if !a.cancelled {
 			m.fault(catalog.Cancel, schedule.Step{Kind: schedule.Cancelled, Actor: a.name})
 		}

@@ -125,7 +125,7 @@ type actor struct {
 	observed search.Fingerprint // all that its code can know
 	before   uint8              // a bit for each actor that had the lock before this one began
 
-	begun, done, dead, paused, hung, cancelled bool
+	begun, done, dead, hung, cancelled bool
 
 	// What is known of its lease.
 	granted     bool          // its acquire has succeeded
@@ -186,7 +186,6 @@ func newExecution(c *Cluster) (*execution, error) {
 	x.probe = newActor("probe", len(x.actors), int64(len(x.actors))+1, c.prober)
 	for _, inst := range c.instances {
 		inst.execution, inst.ahead, inst.askedTime, inst.tokens, inst.cut = x, 0, false, 0, map[string]bool{}
-		inst.stopped.Store(false)
 		if inst == c.prober {
 			continue // it starts when all others have ended
 		}
@@ -196,6 +195,10 @@ func newExecution(c *Cluster) (*execution, error) {
 	}
 	return x, nil
 }
+
+// paused reports whether the actor's process is stopped. All actors of the process stop
+// together, those that have not begun among them.
+func (a *actor) paused() bool { return a.inst.stopped.Load() }
 
 func newActor(name string, index int, driver int64, inst *instance) *actor {
 	return &actor{
@@ -216,7 +219,8 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 
 // start starts an instance, or starts it again.
 func (x *execution) start(inst *instance) error {
-	inst.sessions = nil
+	inst.sessions, inst.pausedAs = nil, nil
+	inst.stopped.Store(false)
 	inst.processes.Add(1)
 	env := x.env(inst)
 	service, err := grab.New(grab.Config{

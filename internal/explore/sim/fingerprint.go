@@ -36,7 +36,7 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	f = f.Number(int64(a.observed)).Number(int64(a.fence)).Number(int64(a.before))
 	f = f.Number(int64(len(a.gone))).Number(int64(a.behind)).Number(int64(a.begin))
 	for _, b := range []bool{
-		a.arrivedLate, a.releaseCut, a.begun, a.done, a.dead, a.paused, a.hung, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
+		a.arrivedLate, a.releaseCut, a.begun, a.done, a.dead, a.paused(), a.hung, a.cancelled, a.granted, a.releasing, a.released, a.knowsLoss, a.inside, a.inTime,
 	} {
 		f = f.Flag(b)
 	}

@@ -207,7 +207,7 @@ func (x *execution) abandon(c *call, line *[]*call) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	i := slices.Index(*line, c)
-	if c.actor.paused || c.actor.dead || c.actor.hung && c.phase != tap.Renew || i < 0 {
+	if c.actor.paused() || c.actor.dead || c.actor.hung && c.phase != tap.Renew || i < 0 {
 		return false
 	}
 	*line = slices.Delete(*line, i, i+1)

@@ -51,6 +51,8 @@ type (
 	// pinged says whether a client keeps the lease that stores a value alive by itself,
 	// without a call of the lock.
 	pinged interface{ pinged(value string) bool }
+	// sessioned serves only clients that have a session, and tells which instances have one.
+	sessioned interface{ connected(*instance) bool }
 	// settler lets its clients go on that have lost their connection.
 	settler interface{ settle() }
 )

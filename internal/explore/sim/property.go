@@ -52,7 +52,7 @@ func (x *execution) judge() {
 		if !x.notifiesLoss || !a.granted || a.releasing || a.knowsLoss || a.dead {
 			continue
 		}
-		if !a.paused && len(a.gone) > len(x.nodes)-x.quorum() && !x.unanswered(a, tap.Renew) {
+		if !a.paused() && len(a.gone) > len(x.nodes)-x.quorum() && !x.unanswered(a, tap.Renew) {
 			x.breaks(catalog.LossNotified, x.lost(a), "the renewal of %s has found its lease gone, and %s was not told", a.name, a.name)
 		}
 		if !a.inst.stopped.Load() && x.ranOut(a) {
@@ -153,7 +153,7 @@ func (x *execution) judgeGrant(a *actor) {
 		if x.storesNothing(a) && x.storesNothing(b) {
 			x.breaks(catalog.LeaseExclusive, 0, "%s got the lock while %s had it, and no server stores anything of either", a.name, b.name)
 		}
-		if x.notifiesLoss && !b.knowsLoss && !b.paused && !b.dead {
+		if x.notifiesLoss && !b.knowsLoss && !b.paused() && !b.dead {
 			x.breaks(catalog.LossNotified, x.between(a, b), "%s got the lock while %s believed to hold it", a.name, b.name)
 		}
 	}
@@ -170,7 +170,7 @@ func (x *execution) storesNothing(a *actor) bool {
 func (x *execution) judgeOrder(a *actor) {
 	for i, b := range x.actors {
 		waits := x.elapsed()-b.begin < x.Wait
-		if waits && !x.disturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused && !b.cancelled {
+		if waits && !x.disturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused() && !b.cancelled {
 			x.breaks(catalog.OrderOfService, 0, "%s got the lock, and %s has waited for longer", a.name, b.name)
 		}
 	}
@@ -205,7 +205,7 @@ func (x *execution) queuesBehind(a *actor) (behind uint8) {
 		busy := slices.ContainsFunc(slices.Concat(x.waiting, x.late, x.inFlight), func(c *call) bool {
 			return c.actor == b || c.actor.inst == b.inst && c.node != nil // which may be for b
 		})
-		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused && !busy {
+		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused() && !busy {
 			behind |= 1 << i
 		}
 	}
@@ -330,15 +330,26 @@ func (x *execution) waitersForFreeLocked() []*actor {
 	var waiters []*actor
 	for _, a := range x.actors {
 		own := func(c *call) bool { return c.actor == a }
-		if a.paused || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(x.waiting, own) || slices.ContainsFunc(x.late, own) ||
+		if a.paused() || a.hung || len(a.inst.cut) > 0 || !a.dead && slices.ContainsFunc(x.waiting, own) || slices.ContainsFunc(x.late, own) ||
 			a.granted && !a.released || !a.granted && a.dead || x.leaseLeft(a) > 0 && !a.released && !x.isFirst(a) {
 			return nil
+		}
+		if a.begun && !a.done && !a.granted && !x.hasSession(a.inst) {
+			return nil // its client has to open a session before it can hear of the lock
 		}
 		if a.begun && !a.done && !a.granted {
 			waiters = append(waiters, a)
 		}
 	}
 	return waiters
+}
+
+// hasSession reports whether an instance has a session with every server that needs one.
+func (x *execution) hasSession(inst *instance) bool {
+	return !slices.ContainsFunc(x.nodes, func(n *node) bool {
+		s, ok := n.lockServer.(sessioned)
+		return ok && !s.connected(inst)
+	})
 }
 
 // isFirst says whether a waiter is the first in the queue of a server, and does not know it.

@@ -83,10 +83,12 @@ func (x *execution) do(s schedule.Step) bool {
 		return x.arriveLate(s)
 	case schedule.Paused:
 		x.heldUp = true
-		return x.change(a, func() { a.paused = true })
+		return x.change(a, func() {
+			a.inst.pausedAs = a
+			a.inst.stopped.Store(true)
+		})
 	case schedule.Resumes:
-		defer x.timePassed() // and its clients go on
-		return a.paused && x.change(a, func() { a.paused = false })
+		return x.resume(a.inst)
 	case schedule.Hangs:
 		return x.change(a, func() { a.hung = true })
 	case schedule.Cancelled:
@@ -175,7 +177,7 @@ func (x *execution) messagesEnd(s schedule.Step) bool {
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
-	if a.begun {
+	if a.begun || a.paused() {
 		return false
 	}
 	time.Sleep(time.Duration(a.index+1) * offset)
@@ -224,7 +226,18 @@ func (x *execution) change(a *actor, f func()) bool {
 		return false
 	}
 	f()
-	a.inst.stopped.Store(slices.ContainsFunc(x.actors, func(b *actor) bool { return b.inst == a.inst && b.paused && !b.dead }))
+	return true
+}
+
+// resume lets a paused process continue, and with it the clients that it stopped. It
+// returns false if the process is not paused.
+func (x *execution) resume(inst *instance) bool {
+	if !inst.stopped.Load() {
+		return false
+	}
+	inst.pausedAs = nil
+	inst.stopped.Store(false)
+	x.timePassed()
 	return true
 }
 

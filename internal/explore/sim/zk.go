@@ -19,14 +19,15 @@ import (
 type zkServer struct {
 	*node
 
-	mu       sync.Mutex // held during one request
-	nodes    map[string]*zkNode
-	zxid     int64 // of the last change
-	sessions map[int64]*zkSession
-	begun    int64 // how many sessions
-	conns    []*zkConn
-	data     map[string][]*zkConn // who watches a node, by path
-	children map[string][]*zkConn // and who its children
+	mu           sync.Mutex // held during one request
+	nodes        map[string]*zkNode
+	zxid         int64 // of the last change
+	sessions     map[int64]*zkSession
+	begun        int64 // how many sessions
+	conns        []*zkConn
+	closedUnread []*zkConn            // connections that closed while their process was paused
+	data         map[string][]*zkConn // who watches a node, by path
+	children     map[string][]*zkConn // and who its children
 
 	losing  map[*instance]bool // whose next request loses its reply, with the connection
 	lost    bool               // one has
@@ -104,19 +105,22 @@ func (s *zkServer) close() {}
 func (s *zkServer) reset() {
 	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // as after the first lock ever
 	s.zxid, s.begun, s.under, s.told, s.lost = 0, 0, 0, 0, false
-	s.sessions, s.conns = map[int64]*zkSession{}, nil
+	s.sessions, s.conns, s.closedUnread = map[int64]*zkSession{}, nil, nil
 	s.data, s.children = map[string][]*zkConn{}, map[string][]*zkConn{}
 	s.losing, s.answers = map[*instance]bool{}, map[zkAsked]string{}
 }
 
-// timePassed has processes that were stopped go on.
+// timePassed lets processes that were paused continue: the server handles what they had
+// written, and their clients read again. A connection that closed meanwhile counts too,
+// because its client has yet to notice.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range slices.Clone(s.conns) {
+	for _, c := range slices.Concat(s.conns, s.closedUnread) {
 		c.takeInLocked()
 		c.notifyLocked()
 	}
+	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
 // settle lets clients that have lost their connection look for the server again, which
@@ -467,6 +471,14 @@ func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 
 // sequenceOf is the number behind a node's name.
 func sequenceOf(name string) string { return name[max(0, len(name)-10):] }
+
+// connected reports whether an instance has a connection with a live session. A client whose
+// session has expired needs about two seconds until it has the next one.
+func (s *zkServer) connected(inst *instance) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.conns, func(c *zkConn) bool { return c.owner == inst && c.session != nil && !c.stopped() })
+}
 
 // pinged says whether a client sends signs of life for the session of a node.
 func (s *zkServer) pinged(value string) bool {

@@ -229,6 +229,9 @@ func (c *zkConn) closeLocked() {
 	if c.session != nil && c.session.conn == c {
 		c.session.conn = nil
 	}
+	if c.stopped() {
+		c.server.closedUnread = append(c.server.closedUnread, c)
+	}
 	c.notifyLocked()
 }
 
