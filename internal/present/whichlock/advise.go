@@ -11,71 +11,68 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
-	"grablab/internal/measure/experiment"
 	"grablab/internal/order"
 	"grablab/internal/present/report"
 )
 
-// Facts are what the reference runs say of the choices, in short: they go with the program,
-// which may run where no results are.
+// Facts summarises what the reference runs showed about the choices. They are built into the
+// program, because it may run without the results.
 type Facts struct {
 	Run         string   `json:"run"` // under all faults
 	RunCommit   string   `json:"run_commit"`
 	Bench       string   `json:"bench"` // each lock by itself
 	BenchCommit string   `json:"bench_commit"`
-	RoundTrip   string   `json:"round_trip"` // to Redis, there
+	RoundTrip   string   `json:"round_trip"` // to Redis, in the benchmark
 	Options     []Option `json:"options"`
 }
 
-// Option is a lock with the guard that goes with it.
+// Option is a lock with its guard, and what the runs showed about it.
 type Option struct {
 	Strategy string      `json:"strategy"`
 	Title    string      `json:"title"`
 	Guard    order.Guard `json:"guard"`
 
-	Twice  []catalog.Fault `json:"twice"`  // under which an order was grabbed twice
-	Inside []catalog.Fault `json:"inside"` // under which two holders were inside, and no more
-	Stuck  []catalog.Fault `json:"stuck"`  // under which an order was left that nobody can grab
-	Modes  []string        `json:"modes"`  // that were seen
+	Twice  []string `json:"twice"`  // faults under which an order was grabbed twice
+	Inside []string `json:"inside"` // faults under which two holders were inside, without a second row
+	Stuck  []string `json:"stuck"`  // faults under which no driver can grab an order any more
+	Modes  []string `json:"modes"`  // failure modes that were seen
 
-	Commands   *float64 `json:"commands"`   // of Redis, a request under plain load
-	Statements *float64 `json:"statements"` // of the database, likewise
-	Trips      *float64 `json:"trips"`      // acquire and release by one alone, in round trips; nil: not measured, or no lock
-	Interval   string   `json:"interval"`   // Trips in words, with the interval
+	Commands   *float64 `json:"commands"`   // Redis commands of a request under plain load
+	Statements *float64 `json:"statements"` // database statements of a request under plain load
+	Trips      *float64 `json:"trips"`      // acquire and release by one worker, in round trips; nil if not measured
+	Interval   string   `json:"interval"`   // Trips as text, with the interval
 }
 
 //go:embed facts.json
 var factsText []byte
 
-// KnownFacts are those that the program was built with.
+// KnownFacts returns the facts that are built into the program.
 func KnownFacts() (f Facts, err error) {
 	err = json.Unmarshal(factsText, &f)
 	return f, err
 }
 
-// FactsOf are those of the sources, as they are written down.
+// FactsOf returns the facts of the sources as the text of facts.json.
 func FactsOf(s Sources) ([]byte, error) {
 	p := &page{Sources: s}
 	f := Facts{
 		Run: "results/" + matrixFolder, RunCommit: s.Matrix.Environment.Commit,
-		Bench: "results/" + benchFolder, BenchCommit: s.Bench.Environment.Commit, RoundTrip: p.roundTrip(), Options: []Option{},
+		Bench: "results/" + benchFolder, BenchCommit: s.Bench.Environment.Commit, RoundTrip: p.RoundTrip(), Options: []Option{},
 	}
 	for _, name := range Choices {
-		st, cells, calm := p.strategy(name), p.cells(name), p.calm(name)
+		st, plain := p.strategy(name), p.PlainLoad(name)
 		o := Option{
 			Strategy: name, Title: st.Title, Guard: st.GuardedBy(""),
-			Twice: faultsOf(under(cells, grabbedTwice)), Stuck: faultsOf(under(cells, stuck)),
-			Inside:   faultsOf(under(cells, func(c experiment.Cell) bool { return letIn(c) && !grabbedTwice(c) })),
-			Modes:    append([]string{}, report.ModesSeen(s.Matrix, name)...),
-			Commands: calm.RedisCommandsPerRequest, Statements: calm.DBStatementsPerRequest, Interval: p.trips(name, "uncontended"),
+			Twice: list(p.Twice(name)), Stuck: list(p.Stuck(name)), Inside: list(p.TwoInside(name)), Modes: list(report.ModesSeen(s.Matrix, name)),
+			Commands: plain.RedisCommandsPerRequest, Statements: plain.DBStatementsPerRequest, Interval: p.Trips(name, "uncontended"),
 		}
 		if row := p.row(name, "uncontended"); row != nil && row.Ratio != nil {
-			trips := 2 * *row.Ratio // the floor is two
+			trips := 2 * *row.Ratio // the floor makes two
 			o.Trips = &trips
 		}
 		f.Options = append(f.Options, o)
 	}
-	if err := errors.Join(p.wrong...); err != nil {
+	if err := errors.Join(p.problems...); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
@@ -85,56 +82,51 @@ func FactsOf(s Sources) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func faultsOf(cells []experiment.Cell) []catalog.Fault {
-	all := []catalog.Fault{}
-	for _, c := range cells {
-		all = append(all, c.Fault)
-	}
-	return all
-}
+// list returns an empty list instead of nil, which JSON would write as null.
+func list(names []string) []string { return append([]string{}, names...) }
 
-// Question is one of those that lead to a lock, and what may be answered.
+// Question is a question of the lab that leads to a lock, with the possible answers.
 type Question struct {
 	Name    string   `json:"name"`
 	Asks    string   `json:"asks"`
 	Answers []Answer `json:"answers"`
 }
 
-// Answer is one of a question's.
+// Answer is a possible answer to a question.
 type Answer struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-// Questions are those that Advise wants answered, in their order.
+// Questions lists the questions for Advise in their order.
 var Questions = []Question{
 	{"rows", "May an order have two rows?", []Answer{
-		{"update", "never, and one conditional UPDATE can write the winner"},
-		{"never", "never, and the write is more than that"},
-		{"may", "it may: the lock is there to save work"},
+		{"update", "no, and one conditional UPDATE can write the winner"},
+		{"never", "no, and the write needs more than one UPDATE"},
+		{"may", "yes: the lock is only there to save work"},
 	}},
-	{"runs", "What runs already, beside the database?", []Answer{
-		{"database", "nothing"}, {"redis", "a Redis"}, {"redlock", "five Redis"}, {"zookeeper", "ZooKeeper"}, {"etcd", "etcd"},
+	{"runs", "Which servers do you run besides the database?", []Answer{
+		{"database", "none"}, {"redis", "one Redis"}, {"redlock", "five Redis nodes"}, {"zookeeper", "ZooKeeper"}, {"etcd", "etcd"},
 	}},
-	{"work", "How long is the work against the lease?", []Answer{
-		{"shorter", "always shorter"}, {"longer", "now and then longer"}, {"endless", "it may never return"},
+	{"work", "How long does the work take, compared with the lease?", []Answer{
+		{"shorter", "always less"}, {"longer", "sometimes more"}, {"endless", "it may never return"},
 	}},
 }
 
-// runs says which servers are there by an answer to the second question.
-var runs = map[string]lock.Backend{
+// serversOf maps the answers to the second question to the servers that exist.
+var serversOf = map[string]lock.Backend{
 	"database": lock.SQL | lock.SQLLocks, "redis": lock.SQL | lock.SQLLocks | lock.Redis, "redlock": lock.SQL | lock.SQLLocks | lock.Redis | lock.RedisQuorum,
 	"zookeeper": lock.SQL | lock.SQLLocks | lock.ZooKeeper, "etcd": lock.SQL | lock.SQLLocks | lock.Etcd,
 }
 
-// mostAdvised is how many locks are advised at the most.
+// mostAdvised is the highest number of locks that Advise returns.
 const mostAdvised = 3
 
-// ErrAnswer says that a question has no such answer.
+// ErrAnswer means that a question has no such answer.
 var ErrAnswer = errors.New("whichlock: no such answer")
 
-// Advise is what fits the answers to Questions, the first the best: what keeps what was
-// asked for, then what does so in the case of such work, then what costs least.
+// Advise returns the locks that fit the answers to Questions, the best lock first. Locks that
+// cope with the work come before those that do not, and cheap locks before expensive ones.
 func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	if len(answers) != len(Questions) {
 		return nil, fmt.Errorf("%w: %q for %d questions", ErrAnswer, answers, len(Questions))
@@ -144,7 +136,7 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 			return nil, fmt.Errorf("%w: %.20q to %q", ErrAnswer, answers[i], q.Asks)
 		}
 	}
-	rows, there, work := answers[0], runs[answers[1]], answers[2]
+	rows, there, work := answers[0], serversOf[answers[1]], answers[2]
 	for _, o := range f.Options {
 		s, err := lock.Find(o.Strategy)
 		if err != nil {
@@ -163,32 +155,32 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 	return fit[:min(len(fit), mostAdvised)], nil
 }
 
-// fails is 1 where the lock does not do what it is for with such work, else 0.
+// fails returns 1 if the lock does not cope with such work, and 0 otherwise.
 func (o Option) fails(work string) int {
 	switch {
-	case work == "longer" && (slices.Contains(o.Inside, catalog.Slow) || slices.Contains(o.Twice, catalog.Slow)),
-		work == "endless" && slices.Contains(o.Stuck, catalog.Hang):
+	case work == "longer" && (slices.Contains(o.Inside, string(catalog.Slow)) || slices.Contains(o.Twice, string(catalog.Slow))),
+		work == "endless" && slices.Contains(o.Stuck, string(catalog.Hang)):
 		return 1
 	}
 	return 0
 }
 
-// But says what the lock does not do of what was asked for; "": it does.
+// But explains how the lock falls short of the answers. It returns "" if it does not.
 func (o Option) But(answers []string) string {
 	work := answers[len(answers)-1]
 	switch {
 	case o.fails(work) == 0:
 		return ""
 	case work == "longer" && len(o.Twice) == 0:
-		return "When the work outlasts the lease, the next one is let in beside it; the late write is refused."
+		return "If the work outlasts the lease, the lock lets a second driver in. The late write is refused."
 	case work == "longer":
-		return "When the work outlasts the lease, the next one is let in beside it, and both may write."
+		return "If the work outlasts the lease, the lock lets a second driver in, and both may write."
 	default:
-		return "Work that never returns keeps the lock for ever: bound the work."
+		return "Work that never returns holds the lock permanently: limit the time of the work."
 	}
 }
 
-// trips are 0 of what has no lock.
+// trips returns Trips, or 0 if there is no lock.
 func (o Option) trips() float64 {
 	if o.Trips == nil {
 		return 0

@@ -14,8 +14,8 @@ func TestAdvise(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		answers string
-		want    string // what is advised
-		but     string // of the first; "": it does all that was asked for
+		want    string // the advised locks
+		but     string // what the first lock falls short of; empty if nothing
 	}{
 		{"update database shorter", "mysql-cas mysql-getlock mysql-forupdate", ""},
 		{"never database longer", "mysql-getlock mysql-forupdate", ""},
@@ -24,7 +24,7 @@ func TestAdvise(t *testing.T) {
 		{"never redis endless", "setnx-fenced handoff watchdog-fenced", ""},
 		{"may redis longer", "handoff watchdog watchdog-fenced", ""},
 		{"never etcd shorter", "mysql-getlock mysql-forupdate etcd-fenced", ""},
-		{"never database endless", "mysql-getlock mysql-forupdate", "keeps the lock for ever"},
+		{"never database endless", "mysql-getlock mysql-forupdate", "holds the lock permanently"},
 	} {
 		answers := strings.Fields(tt.answers)
 		fit, err := f.Advise(answers)
@@ -47,8 +47,8 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-// Whatever is answered, nothing is advised under which an order was grabbed twice where it
-// never may be, and something always is.
+// TestAdviceKeepsOrders checks that Advise always returns a lock, and never a lock that lets two
+// drivers win if the answers exclude it.
 func TestAdviceKeepsOrders(t *testing.T) {
 	f, err := KnownFacts()
 	if err != nil {

@@ -1,81 +1,96 @@
-// Package whichlock writes the page that helps to choose a lock, docs/which-lock.md: a
-// decision in a dozen lines, a table of what breaks each lock and what it costs, and claims
-// of others beside what was measured of them.
+// Package whichlock writes docs/which-lock.md, the page that helps to choose a lock: a decision
+// in a dozen lines, what breaks each lock, what it costs, and the claims of others next to our
+// measurements. It also advises the lab ([Facts]).
 //
-// Begin with [Write]. All of it comes from reference runs and from the registry. A
-// sentence that says what the runs have shown is written only if they still show it:
-// otherwise Write fails and names the sentence.
+// Begin with [Write] and which-lock.tmpl, the template of the page. All figures come from the
+// reference runs and the registry of strategies. A sentence about the runs carries a condition:
+// if a new run no longer supports it, Write fails and names the sentence.
 package whichlock
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"text/template"
 
-	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/present/report"
 )
 
-// Sources are what the page is made of, as folders and files below results/ of a
-// repository.
+// Sources holds the runs and files that the page is made from.
 type Sources struct {
-	Matrix    *experiment.Run   // the strategies under all faults
-	Libraries *experiment.Run   // those of others, likewise
-	Ignoring  *experiment.Run   // those that can tell of a loss, with -on-lost ignore
+	Matrix    *experiment.Run   // our strategies under all faults
+	Libraries *experiment.Run   // the libraries under all faults
+	Ignoring  *experiment.Run   // the strategies that notice a loss, with -on-lost ignore
 	Sale      *experiment.Run   // an item of many units
 	Stock     *experiment.Run   // the strategies that decide in Redis, under all faults
 	Bench     *lockbench.Result // each lock by itself
-	Claims    string            // what .ci/claims printed
+	Claims    string            // the output of .ci/claims
 	Versions  map[string]string // of the libraries, by module
 }
 
-// The folders of the sources.
+// The folders and files below results/ that hold the sources.
 const (
 	matrixFolder    = "reference-matrix-local"
 	librariesFolder = "reference-peers-local"
 	ignoringFolder  = "reference-ignore-local"
-	saleFolder      = "reference-sale-local"
-	stockFolder     = "reference-stock-local"
 	benchFolder     = "reference-bench-local"
 	claimsFile      = "claims.txt"
 )
 
-// Load reads the sources of a repository.
+// A sourceRun is a run, its folder below results/, and what it shows.
+type sourceRun struct {
+	What, Folder string
+	Run          *experiment.Run
+}
+
+// Runs lists the runs among the sources.
+func (s *Sources) Runs() []sourceRun {
+	return []sourceRun{
+		{"our strategies under all faults", matrixFolder, s.Matrix},
+		{"the libraries under all faults", librariesFolder, s.Libraries},
+		{"with `-on-lost ignore`", ignoringFolder, s.Ignoring},
+		{"an item of many units", "reference-sale-local", s.Sale},
+		{"decision in Redis, under all faults", "reference-stock-local", s.Stock},
+	}
+}
+
+// Load reads the sources from the repository at root.
 func Load(root string) (Sources, error) {
+	s, err := load(root)
+	if err != nil {
+		err = fmt.Errorf("whichlock: %w", err)
+	}
+	return s, err
+}
+
+func load(root string) (s Sources, err error) {
 	results := filepath.Join(root, "results")
-	var s Sources
-	for folder, run := range map[string]**experiment.Run{matrixFolder: &s.Matrix, librariesFolder: &s.Libraries, ignoringFolder: &s.Ignoring,
-		saleFolder: &s.Sale, stockFolder: &s.Stock} {
-		var err error
-		if *run, err = report.Load(filepath.Join(results, folder)); err != nil {
-			return s, fmt.Errorf("whichlock: %w", err)
+	targets := []**experiment.Run{&s.Matrix, &s.Libraries, &s.Ignoring, &s.Sale, &s.Stock} // as Runs
+	for i, source := range s.Runs() {
+		if *targets[i], err = report.Load(filepath.Join(results, source.Folder)); err != nil {
+			return s, err
 		}
 	}
-	var err error
 	if s.Bench, err = lockbench.Load(filepath.Join(results, benchFolder)); err != nil {
-		return s, fmt.Errorf("whichlock: %w", err)
+		return s, err
 	}
 	claims, err := os.ReadFile(filepath.Join(results, claimsFile))
 	if err != nil {
-		return s, fmt.Errorf("whichlock: %w", err)
+		return s, err
 	}
-	s.Claims = string(claims)
 	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	if err != nil {
-		return s, fmt.Errorf("whichlock: %w", err)
-	}
-	s.Versions = Versions(string(mod))
-	return s, nil
+	s.Claims, s.Versions = string(claims), Versions(string(mod))
+	return s, err
 }
 
-// Versions are those of the modules that the text of a go.mod requires.
+// Versions returns the version of each module that the text of a go.mod requires.
 func Versions(mod string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.Lines(mod) {
@@ -86,140 +101,79 @@ func Versions(mod string) map[string]string {
 	return found
 }
 
-// Choices are the strategies that one may reasonably choose among. The others are there
-// because of what they get wrong.
+// Choices lists the strategies that a reader may reasonably choose. The other strategies show
+// mistakes.
 var Choices = []string{
 	"mysql-cas", "mysql-getlock", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "handoff",
 	"redlock", "zookeeper", "zookeeper-fenced", "etcd", "etcd-fenced",
 }
 
-// page is what is written, with what is wrong with it.
-type page struct {
-	Sources
-	b     strings.Builder
-	wrong []error
-}
+//go:embed which-lock.tmpl
+var pageTemplate string
 
 // Write writes the page as Markdown.
 func Write(w io.Writer, s Sources) error {
 	p := &page{Sources: s}
-	p.b.WriteString("# Which lock\n\n")
-	env := s.Matrix.Environment
-	fmt.Fprintf(&p.b, "Many drivers grab an order at once, through two instances of a service; one may win. What the\n"+
-		"reference runs have shown of that, with %s, %s (for `mysql-*`), %s and\n%s on %d shared cores, everything on one machine. *Unsafe* is a lock under which an order was\n"+
-		"grabbed twice, by the ledger in the database. Costs are in round trips to Redis, %s there: yours take\nlonger, but pauses between two tries and writes to a disk do not. "+
-		"What the faults are: [faults.md](faults.md).\n", env.Redis, env.Database, env.ZooKeeper, env.Etcd, env.CPUs, p.roundTrip())
-	p.situations()
-	p.decision()
-	p.breaks()
-	p.costs()
-	p.sale()
-	p.notLooking()
-	p.claims()
-	p.sources()
-	if err := errors.Join(p.wrong...); err != nil {
+	parsed, err := template.New("which-lock").Funcs(template.FuncMap{
+		"claim":    p.claim,
+		"modeLink": modeLink,
+		"names":    quoteNames,
+		"list":     func(names ...string) []string { return names },
+	}).Parse(pageTemplate)
+	if err != nil {
+		return fmt.Errorf("whichlock: %w", err)
+	}
+	var b strings.Builder
+	if err := parsed.Execute(&b, p); err != nil {
+		return errors.Join(append(p.problems, fmt.Errorf("whichlock: %w", err))...)
+	}
+	if err := errors.Join(p.problems...); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, p.b.String())
+	_, err = io.WriteString(w, b.String())
 	return err
 }
 
-// fail notes what is wrong with a source.
-func (p *page) fail(format string, args ...any) {
-	p.wrong = append(p.wrong, fmt.Errorf("whichlock: "+format, args...))
+// A page holds what the template reads: the sources, and methods that select from them. A method
+// that finds a source incomplete records a problem and returns a placeholder, so that Write
+// reports all problems together.
+type page struct {
+	Sources
+	problems []error
 }
 
-// strategy by name, one of ours or of the libraries.
+func (p *page) fail(format string, args ...any) {
+	p.problems = append(p.problems, fmt.Errorf("whichlock: "+format, args...))
+}
+
+// claim returns a sentence in bold. It records a problem if its condition is false or empty.
+func (p *page) claim(condition any, sentence string) string {
+	if holds, _ := template.IsTrue(condition); !holds {
+		p.fail("the runs no longer show: %s", sentence)
+	}
+	return "**" + sentence + "**"
+}
+
+// Short returns the table of the README: what breaks each choice in the ledger, and what it costs.
+func Short(matrix *experiment.Run, bench *lockbench.Result) string {
+	p := &page{Sources: Sources{Matrix: matrix, Libraries: new(experiment.Run), Bench: bench}}
+	var b strings.Builder
+	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, as round trips |\n|---|---|---|--:|\n")
+	for _, name := range Choices {
+		cost := "-"
+		if row := p.row(name, "uncontended"); row != nil && row.Ratio != nil {
+			cost = figure(2 * *row.Ratio)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, strings.Join(p.Twice(name), ", "), strings.Join(p.Stuck(name), ", "), cost)
+	}
+	return b.String()
+}
+
+// strategy returns a strategy by its name.
 func (p *page) strategy(name string) lock.Strategy {
 	s, err := lock.Find(name)
 	if err != nil {
 		p.fail("%w", err)
 	}
 	return s
-}
-
-// cells of a strategy, in whichever run it is.
-func (p *page) cells(name string) []experiment.Cell {
-	cells := slices.Concat(cellsOf(p.Matrix, name), cellsOf(p.Libraries, name))
-	if len(cells) == 0 {
-		p.fail("no reference run has %s", name)
-	}
-	return cells
-}
-
-func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
-	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
-}
-
-// under are the cells of which a word holds, without those of no fault.
-func under(cells []experiment.Cell, holds func(experiment.Cell) bool) []experiment.Cell {
-	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault || !holds(c) })
-}
-
-func grabbedTwice(c experiment.Cell) bool { return c.Verdict == catalog.Unsafe }
-func stuck(c experiment.Cell) bool        { return c.Verdict == catalog.Stuck }
-func unknown(c experiment.Cell) bool      { return c.Verdict == catalog.Unknown }
-func struck(c experiment.Cell) bool       { return c.Verdict != catalog.NA }
-func letIn(c experiment.Cell) bool        { return c.Exclusive != nil && *c.Exclusive == experiment.No }
-
-// faults are the names of those that cells are under.
-func faults(cells []experiment.Cell) string {
-	var names []string
-	for _, c := range cells {
-		names = append(names, "`"+string(c.Fault)+"`")
-	}
-	return strings.Join(names, ", ")
-}
-
-// calm is the cell of a strategy under no fault.
-func (p *page) calm(name string) experiment.Cell {
-	for _, c := range p.cells(name) {
-		if c.Fault == catalog.NoFault {
-			return c
-		}
-	}
-	p.fail("%s was not run under no fault", name)
-	return experiment.Cell{}
-}
-
-// row is a lock in a case of the benchmark; nil: it was not measured there.
-func (p *page) row(name, of string) *lockbench.Row {
-	for i, row := range p.Bench.Rows {
-		if row.Strategy == name && row.Case == of {
-			return &p.Bench.Rows[i]
-		}
-	}
-	return nil
-}
-
-// trips are the round trips of a lock in a case: acquire and release by one worker alone, or
-// from one holder to the next. "?": it was not measured.
-func (p *page) trips(name, of string) string {
-	row := p.row(name, of)
-	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
-		return "?"
-	}
-	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh)) // the floor is two
-}
-
-// roundTrip is that of the benchmark's floor, which makes two.
-func (p *page) roundTrip() string {
-	row := p.row(lockbench.Floor, "uncontended")
-	if row == nil {
-		p.fail("the floor was not measured")
-		return "?"
-	}
-	return fmt.Sprintf("%.0f µs", row.P50US/2)
-}
-
-// figure has three digits, as far as they say anything.
-func figure(x float64) string {
-	switch {
-	case x >= 100:
-		return fmt.Sprintf("%.0f", x)
-	case x >= 10:
-		return fmt.Sprintf("%.1f", x)
-	default:
-		return fmt.Sprintf("%.2f", x)
-	}
 }

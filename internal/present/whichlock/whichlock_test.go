@@ -4,14 +4,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
 )
 
-// The page stands on what the runs have shown: where a run shows something else, the
-// sentence is named and nothing is written.
-func TestSentencesStandOnTheRuns(t *testing.T) {
+// TestSentencesFollowTheRuns checks that Write names each sentence that the runs do not support,
+// and writes nothing.
+func TestSentencesFollowTheRuns(t *testing.T) {
 	loaded, err := Load("../../..")
 	if err != nil {
 		t.Fatal(err)
@@ -19,16 +20,16 @@ func TestSentencesStandOnTheRuns(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*Sources)
-		want   string // of the error; "": there is none
+		want   string // in the error; empty if Write succeeds
 	}{
 		{"as they are", func(*Sources) {}, ""},
 		{"an UPDATE that lets two win", verdict("mysql-cas", catalog.Pause, catalog.Unsafe), "take no lock"},
-		{"an UPDATE of which nothing is known", verdict("mysql-cas", catalog.Crash, catalog.Unknown), "take no lock"},
-		{"a mutex that reaches further", verdict("mutex", catalog.NoFault, catalog.Safe), "A lock of one process"},
+		{"an UPDATE with an unknown verdict", verdict("mysql-cas", catalog.Crash, catalog.Unknown), "take no lock"},
+		{"a mutex that excludes other processes", verdict("mutex", catalog.NoFault, catalog.Safe), "A lock inside one process"},
 		{"a fence that lets two win", verdict("handoff", catalog.Failover, catalog.Unsafe), "check a fencing token"},
-		{"FOR UPDATE that lets two win", verdict("mysql-forupdate", catalog.DBRestart, catalog.Unsafe), "Nothing but a database"},
-		{"a Redlock that nothing breaks", all("redlock", catalog.Safe), "Redlock survives"},
-		{"a hang that harms nobody", func(s *Sources) {
+		{"FOR UPDATE that lets two win", verdict("mysql-forupdate", catalog.DBRestart, catalog.Unsafe), "only a database"},
+		{"a Redlock that nothing breaks", allVerdicts("redlock", catalog.Safe), "Redlock survives"},
+		{"a hang that does no harm", func(s *Sources) {
 			for _, run := range []*experiment.Run{s.Matrix, s.Libraries} {
 				for i, c := range run.Cells {
 					if c.Fault == catalog.Hang {
@@ -36,7 +37,7 @@ func TestSentencesStandOnTheRuns(t *testing.T) {
 					}
 				}
 			}
-		}, "Accept one of two"},
+		}, "forces a choice"},
 		{"a library that nothing breaks", func(s *Sources) {
 			for i := range s.Libraries.Cells {
 				s.Libraries.Cells[i].Verdict = catalog.Safe
@@ -45,8 +46,8 @@ func TestSentencesStandOnTheRuns(t *testing.T) {
 		{"a strategy that was not run", func(s *Sources) {
 			s.Matrix.Cells = slices.DeleteFunc(s.Matrix.Cells, func(c experiment.Cell) bool { return c.Strategy == "setnx" })
 		}, "no reference run has setnx"},
-		{"a choice of which a verdict is unknown", verdict("etcd", catalog.Latency, catalog.Unknown), "the verdict of etcd is unknown"},
-		{"claims that were not measured", func(s *Sources) { s.Claims = "" }, "claims.txt"},
+		{"a choice with an unknown verdict", verdict("etcd", catalog.Latency, catalog.Unknown), "the verdict of etcd is unknown"},
+		{"missing claims", func(s *Sources) { s.Claims = "" }, "claims.txt"},
 		{"a library without a version", func(s *Sources) { s.Versions = nil }, "go.mod has no version"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,7 +72,7 @@ func TestSentencesStandOnTheRuns(t *testing.T) {
 	}
 }
 
-// verdict has a cell come to something else.
+// verdict changes the verdict of a cell.
 func verdict(strategy string, f catalog.Fault, v catalog.Verdict) func(*Sources) {
 	return func(s *Sources) {
 		for i, c := range s.Matrix.Cells {
@@ -82,7 +83,8 @@ func verdict(strategy string, f catalog.Fault, v catalog.Verdict) func(*Sources)
 	}
 }
 
-func all(strategy string, v catalog.Verdict) func(*Sources) {
+// allVerdicts changes the verdicts of all cells of a strategy.
+func allVerdicts(strategy string, v catalog.Verdict) func(*Sources) {
 	return func(s *Sources) {
 		for i, c := range s.Matrix.Cells {
 			if c.Strategy == strategy {
@@ -92,17 +94,54 @@ func all(strategy string, v catalog.Verdict) func(*Sources) {
 	}
 }
 
-// What was not measured is said to be unknown.
 func TestUnknownFigures(t *testing.T) {
 	s, err := Load("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &page{Sources: s}
-	if got := p.trips("mysql-cas", "uncontended"); got != "?" {
-		t.Errorf("mysql-cas has no lock, and cost %s", got)
+	if got := p.Trips("mysql-cas", "uncontended"); got != "?" {
+		t.Errorf("mysql-cas has no lock but costs %s", got)
 	}
-	if got := per(nil); got != "?" {
+	if got := figureOf(nil); got != "?" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestPageShowsAllHarm checks that the page has a link or a name for each fault that did harm, and
+// that its tables fit into 120 columns.
+func TestPageShowsAllHarm(t *testing.T) {
+	s, err := Load("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := Write(&b, s); err != nil {
+		t.Fatal(err)
+	}
+	_, breaks, _ := strings.Cut(b.String(), "\n## What breaks it\n")
+	breaks, _, _ = strings.Cut(breaks, "\n## What it costs\n")
+	harmful := 0
+	p := &page{Sources: s}
+	for _, name := range p.Names() {
+		_, section, _ := strings.Cut(breaks, "\n`"+name+"` (failure modes")
+		section, _, _ = strings.Cut(section, "\n`")
+		for _, c := range p.cells(name) {
+			if c.Fault == catalog.NoFault || !isTwice(c) && !isStuck(c) && !letsTwoIn(c) {
+				continue
+			}
+			harmful++
+			if !strings.Contains(section, "  "+string(c.Fault)) && !strings.Contains(section, "  ["+string(c.Fault)+"](") {
+				t.Errorf("%s: the page does not name %s (%s)", name, c.Fault, c.Said())
+			}
+		}
+	}
+	if harmful < 100 {
+		t.Errorf("only %d cells with harm: the test looks at the wrong runs", harmful)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); strings.HasPrefix(line, "|") && n > 120 {
+			t.Errorf("a row of %d columns, want at most 120: %s", n, line)
+		}
 	}
 }

@@ -1,0 +1,265 @@
+package whichlock
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
+	"grablab/internal/measure/stat"
+)
+
+// figure formats x with three digits.
+func figure(x float64) string {
+	switch {
+	case x >= 100:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 10:
+		return fmt.Sprintf("%.1f", x)
+	default:
+		return fmt.Sprintf("%.2f", x)
+	}
+}
+
+// figureOf formats a figure that may be unknown.
+func figureOf(x *float64) string {
+	if x == nil {
+		return "?"
+	}
+	return figure(*x)
+}
+
+// Statements returns the database statements of a request under plain load.
+func (p *page) Statements(name string) string {
+	return figureOf(p.PlainLoad(name).DBStatementsPerRequest)
+}
+
+// RedisCommands returns the Redis commands of a request under plain load.
+func (p *page) RedisCommands(name string) string {
+	return figureOf(p.PlainLoad(name).RedisCommandsPerRequest)
+}
+
+// row returns a lock's row in a case of the benchmark, or nil if it was not measured there.
+func (p *page) row(name, benchCase string) *lockbench.Row {
+	for i, row := range p.Bench.Rows {
+		if row.Strategy == name && row.Case == benchCase {
+			return &p.Bench.Rows[i]
+		}
+	}
+	return nil
+}
+
+// Trips returns the cost of a lock in a case of the benchmark, in round trips with its interval. It
+// is the cost of acquire and release by one worker, or of one hand-over.
+func (p *page) Trips(name, benchCase string) string {
+	row := p.row(name, benchCase)
+	if row == nil || row.Ratio == nil || row.RatioLow == nil || row.RatioHigh == nil {
+		return "?"
+	}
+	// The benchmark compares with its floor, which makes two round trips.
+	return fmt.Sprintf("%s [%s, %s]", figure(2**row.Ratio), figure(2**row.RatioLow), figure(2**row.RatioHigh))
+}
+
+// RoundTrip returns the time of a round trip to Redis in the benchmark.
+func (p *page) RoundTrip() string {
+	row := p.row(lockbench.Floor, "uncontended")
+	if row == nil {
+		p.fail("the benchmark has no row of its floor")
+		return "?"
+	}
+	return fmt.Sprintf("%.0f µs", row.P50US/2)
+}
+
+// MeanGap returns the mean time from one holder to the next, in round trips.
+func (p *page) MeanGap(name string) string {
+	row, floor := p.row(name, "waves"), p.row(lockbench.Floor, "waves")
+	if row == nil || row.GapMeanUS == nil || floor == nil || floor.P50US == 0 {
+		return "?"
+	}
+	return figure(*row.GapMeanUS / (floor.P50US / 2))
+}
+
+// Commands returns the commands of an acquisition, without and with contention.
+func (p *page) Commands(name string) string {
+	sent := func(benchCase string) string {
+		if row := p.row(name, benchCase); row != nil {
+			return figureOf(row.SentPerOp)
+		}
+		return "?"
+	}
+	return sent("uncontended") + ", " + sent("waves")
+}
+
+// Fairness returns Jain's index over the workers, or 0 if it was not measured.
+func (p *page) Fairness(name string) float64 {
+	if row := p.row(name, "closed_loop"); row != nil && row.Jain != nil {
+		return *row.Jain
+	}
+	return 0
+}
+
+// Fair formats Fairness.
+func (p *page) Fair(name string) string {
+	if jain := p.Fairness(name); jain > 0 {
+		return figure(jain)
+	}
+	return "?"
+}
+
+// Waiter describes what a waiter does.
+func (p *page) Waiter(name string) string { return p.strategy(name).Waiter }
+
+// Token describes the fencing token of a strategy.
+func (p *page) Token(name string) string {
+	switch s := p.strategy(name); {
+	case s.Guard == "fenced":
+		return "checked"
+	case s.Fences:
+		return "exists, but is not passed on"
+	default:
+		return "-"
+	}
+}
+
+// Version returns the release of a library, or the commit of this repository.
+func (p *page) Version(name string) string {
+	module := p.strategy(name).Module
+	if module == "" {
+		return p.Matrix.Environment.Commit
+	}
+	v, ok := p.Versions[module]
+	if !ok {
+		p.fail("go.mod has no version of %s", module)
+	}
+	return v
+}
+
+// Rate returns how often per second a case of the benchmark acquires a lock, and the commands that
+// each acquisition sends.
+func (p *page) Rate(name, benchCase string) string {
+	row := p.row(name, benchCase)
+	if row == nil {
+		p.fail("%s was not measured in %s", name, benchCase)
+		return "?"
+	}
+	return fmt.Sprintf("%.0f times a second (%s commands each)", row.OpsPerS, figureOf(row.SentPerOp))
+}
+
+// manyKeys compares watchdog with redlock when each of 64 workers has a key of its own.
+type manyKeys struct {
+	Watchdog, WatchdogSent, Redlock, RedlockSent string
+	Holds                                        bool // watchdog is faster
+}
+
+// ManyKeys reads the comparison from the benchmark.
+func (p *page) ManyKeys() manyKeys {
+	watchdog, redlock := p.row("watchdog", "many_keys"), p.row("redlock", "many_keys")
+	if watchdog == nil || redlock == nil {
+		p.fail("watchdog or redlock was not measured in many_keys")
+		return manyKeys{}
+	}
+	rate := func(row *lockbench.Row) string { return fmt.Sprintf("%.0f", row.OpsPerS) }
+	return manyKeys{rate(watchdog), figureOf(watchdog.SentPerOp), rate(redlock), figureOf(redlock.SentPerOp), watchdog.OpsPerS > redlock.OpsPerS}
+}
+
+// BenchFolder returns the folder of the benchmark below results/.
+func (p *page) BenchFolder() string { return benchFolder }
+
+// ClaimsFile returns the file of the claims below results/.
+func (p *page) ClaimsFile() string { return claimsFile }
+
+// claimed returns the submatches of a pattern in the output of .ci/claims.
+func (p *page) claimed(pattern string) []string {
+	re := regexp.MustCompile(pattern)
+	found := re.FindStringSubmatch(p.Claims)
+	if found == nil {
+		p.fail("results/%s has no match for %s", claimsFile, pattern)
+		found = make([]string, re.NumSubexp()+1)
+	}
+	return found[1:]
+}
+
+// Measured returns the first submatch of a pattern in the output of .ci/claims.
+func (p *page) Measured(pattern string) string { return p.claimed(pattern)[0] }
+
+// Seconds returns the verdict on a strategy in the run of .ci/claims, and its surplus grabs.
+func (p *page) Seconds(name string) string {
+	found := p.claimed(`(?m)^` + name + ` +([a-z]+)\S*(?: [✓✗])? +(\d+) +(\d+) `)
+	return fmt.Sprintf("%s, with %s grabs too many for 10 orders", found[0], found[2])
+}
+
+// A saleRow is a strategy that sold an item of many units.
+type saleRow struct{ Strategy, Mark, SoldOut, P99, InOrder, Commands, Statements string }
+
+// SaleRows returns the table of the sale.
+func (p *page) SaleRows() (rows []saleRow) {
+	stock := p.Sale.Config.Stock
+	for _, c := range p.Sale.Cells {
+		if c.Sale == nil || c.Verdict != catalog.Safe || c.Grabs == nil || *c.Grabs != stock*max(1, len(c.Repetitions)) {
+			p.fail("%s did not sell exactly %d units each time: %s", c.Strategy, stock, c.Reason)
+			continue
+		}
+		mark := ""
+		if c.LoadHeld != nil && !*c.LoadHeld {
+			mark = "*"
+		}
+		inOrder := experiment.OverSales(c.Repetitions, func(s *experiment.Sale) *float64 { return s.InOrder })
+		rows = append(rows, saleRow{c.Strategy, mark, medianOf(soldOut(c), "%.0f", 1), medianOf(p99s(c), "%.0f", 1),
+			medianOf(inOrder, "%.0f %%", 100), figureOf(c.RedisCommandsPerRequest), figureOf(c.DBStatementsPerRequest)})
+	}
+	return rows
+}
+
+func soldOut(c experiment.Cell) []float64 {
+	return experiment.OverSales(c.Repetitions, func(s *experiment.Sale) *float64 { return s.SoldOutMS })
+}
+
+func p99s(c experiment.Cell) []float64 {
+	return experiment.Over(c.Repetitions, func(r experiment.Repetition) *float64 {
+		if r.Latency == nil {
+			return nil
+		}
+		return &r.Latency.P99
+	})
+}
+
+// medianOf formats the median of values, times a factor, with its interval.
+func medianOf(values []float64, format string, factor float64) string {
+	if len(values) == 0 {
+		return "?"
+	}
+	m := stat.Median(values)
+	show := func(x float64) string { return fmt.Sprintf(format, x*factor) }
+	return fmt.Sprintf("%s [%s, %s]", show(m.Median), show(m.Low), show(m.High))
+}
+
+// stockRatios compares redis-stock with mysql-cas and with the fastest lock: the time until the
+// item was sold out, and the p99 of all answers.
+type stockRatios struct{ Lock, OverCAS, OverLock, P99OverCAS, P99OverLock string }
+
+// StockRatios returns nil if a time is unknown.
+func (p *page) StockRatios() *stockRatios {
+	fastest := ""
+	times := map[string]float64{}
+	for _, c := range p.Sale.Cells {
+		if c.Sale == nil || c.Sale.SoldOutMS == nil || len(p99s(c)) == 0 {
+			p.fail("%s was not sold out in every repetition", c.Strategy)
+			return nil
+		}
+		times[c.Strategy], times["p99 "+c.Strategy] = *c.Sale.SoldOutMS, stat.Median(p99s(c)).Median
+		if p.IsLock(c.Strategy) && (fastest == "" || times[c.Strategy] < times[fastest]) {
+			fastest = c.Strategy
+		}
+	}
+	ratio := func(a, b string) string {
+		if times[a] == 0 || times[b] == 0 {
+			p.fail("the sale has no time of %s or %s", strings.TrimPrefix(a, "p99 "), strings.TrimPrefix(b, "p99 "))
+			return "?"
+		}
+		return fmt.Sprintf("%.2f", times[a]/times[b])
+	}
+	return &stockRatios{fastest, ratio("redis-stock", "mysql-cas"), ratio("redis-stock", fastest),
+		ratio("p99 redis-stock", "p99 mysql-cas"), ratio("p99 redis-stock", "p99 "+fastest)}
+}

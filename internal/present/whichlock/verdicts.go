@@ -1,0 +1,290 @@
+package whichlock
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+)
+
+// cells returns the cells of a strategy, from the run that contains it.
+func (p *page) cells(name string) []experiment.Cell {
+	cells := slices.Concat(cellsOf(p.Matrix, name), cellsOf(p.Libraries, name))
+	if len(cells) == 0 {
+		p.fail("no reference run has %s", name)
+	}
+	return cells
+}
+
+func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
+	return slices.DeleteFunc(slices.Clone(run.Cells), func(c experiment.Cell) bool { return c.Strategy != strategy })
+}
+
+// underFaults returns the cells that match, without the cell under plain load.
+func underFaults(cells []experiment.Cell, matches func(experiment.Cell) bool) []experiment.Cell {
+	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return c.Fault == catalog.NoFault || !matches(c) })
+}
+
+func isTwice(c experiment.Cell) bool   { return c.Verdict == catalog.Unsafe }
+func isStuck(c experiment.Cell) bool   { return c.Verdict == catalog.Stuck }
+func isUnknown(c experiment.Cell) bool { return c.Verdict == catalog.Unknown }
+func isStruck(c experiment.Cell) bool  { return c.Verdict != catalog.NA }
+func letsTwoIn(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No }
+func onlyTwoIn(c experiment.Cell) bool { return letsTwoIn(c) && !isTwice(c) }
+
+// faultsOf returns the names of the faults of some cells.
+func faultsOf(cells []experiment.Cell) []string {
+	var names []string
+	for _, c := range cells {
+		names = append(names, string(c.Fault))
+	}
+	return names
+}
+
+// Twice returns the faults under which an order was grabbed twice.
+func (p *page) Twice(name string) []string { return faultsOf(underFaults(p.cells(name), isTwice)) }
+
+// TwoInside returns the faults under which the lock let two holders in, but no order was grabbed
+// twice.
+func (p *page) TwoInside(name string) []string {
+	return faultsOf(underFaults(p.cells(name), onlyTwoIn))
+}
+
+// Stuck returns the faults under which an order can no longer be grabbed.
+func (p *page) Stuck(name string) []string { return faultsOf(underFaults(p.cells(name), isStuck)) }
+
+// Striking returns the faults that can strike a strategy.
+func (p *page) Striking(name string) []string { return faultsOf(underFaults(p.cells(name), isStruck)) }
+
+// StockUnder returns the faults under which a strategy that decides in Redis has a verdict.
+func (p *page) StockUnder(name string, verdict catalog.Verdict) []string {
+	faults := faultsOf(underFaults(cellsOf(p.Stock, name), func(c experiment.Cell) bool { return c.Verdict == verdict }))
+	if len(faults) == 0 {
+		p.fail("no fault makes %s %s any more", name, verdict)
+	}
+	return faults
+}
+
+// StockSafeWithCAS reports whether mysql-cas is safe under all faults that break redis-stock and
+// can strike both.
+func (p *page) StockSafeWithCAS() bool {
+	broken := slices.Concat(p.StockUnder("redis-stock", catalog.Unsafe), p.StockUnder("redis-stock", catalog.Stuck))
+	return !slices.ContainsFunc(p.cells("mysql-cas"), func(c experiment.Cell) bool {
+		return slices.Contains(broken, string(c.Fault)) && c.Verdict != catalog.Safe && c.Verdict != catalog.NA
+	})
+}
+
+// PlainLoad returns the cell of a strategy without a fault.
+func (p *page) PlainLoad(name string) experiment.Cell {
+	for _, c := range p.cells(name) {
+		if c.Fault == catalog.NoFault {
+			return c
+		}
+	}
+	p.fail("%s was not run without a fault", name)
+	return experiment.Cell{}
+}
+
+// DoubleGrabs returns how many grabs were too many under plain load. It returns 0 if the strategy
+// was not unsafe.
+func (p *page) DoubleGrabs(name string) int {
+	if c := p.PlainLoad(name); isTwice(c) && c.DoubleGrabs != nil {
+		return *c.DoubleGrabs
+	}
+	return 0
+}
+
+// AllSafe reports whether a strategy is safe under every fault that can strike it.
+func (p *page) AllSafe(name string) bool {
+	return !slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isStuck(c) || isUnknown(c) })
+}
+
+// NeverTwice reports whether no order was grabbed twice with any of the strategies.
+func (p *page) NeverTwice(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool {
+		return slices.ContainsFunc(p.cells(name), func(c experiment.Cell) bool { return isTwice(c) || isUnknown(c) })
+	})
+}
+
+// EachBreaks reports whether each strategy let two drivers win under some fault.
+func (p *page) EachBreaks(names []string) bool {
+	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return len(p.Twice(name)) == 0 })
+}
+
+// LibraryNames returns the libraries that the reference run contains.
+func (p *page) LibraryNames() (names []string) {
+	for _, s := range lock.Peers {
+		if len(cellsOf(p.Libraries, s.Name)) > 0 {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// Names returns all strategies of the page's tables.
+func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()) }
+
+// IsLock reports whether a strategy has a lock at all.
+func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
+
+// Remote returns the choices whose lock is on servers other than the database, with or without a
+// fencing token.
+func (p *page) Remote(fenced bool) (names []string) {
+	for _, name := range Choices {
+		s := p.strategy(name)
+		if s.Needs&(lock.Redis|lock.RedisQuorum|lock.ZooKeeper|lock.Etcd) != 0 && (s.Guard == "fenced") == fenced {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// SurvivedByRedlock returns the faults that break watchdog, on one node, but not redlock.
+func (p *page) SurvivedByRedlock() []string {
+	broken := p.Twice("redlock")
+	return slices.DeleteFunc(p.Twice("watchdog"), func(f string) bool { return slices.Contains(broken, f) })
+}
+
+// hangOutcomes lists the locks by what work that never returns does to them.
+type hangOutcomes struct{ Stuck, LetIn, Neither []string }
+
+// HangOutcomes sorts the locks by the outcome of work that never returns.
+func (p *page) HangOutcomes() (o hangOutcomes) {
+	for _, name := range p.Names() {
+		for _, c := range p.cells(name) {
+			switch {
+			case c.Fault != catalog.Hang || !p.IsLock(name):
+			case isStuck(c):
+				o.Stuck = append(o.Stuck, name)
+			case letsTwoIn(c):
+				o.LetIn = append(o.LetIn, name)
+			default:
+				o.Neither = append(o.Neither, name)
+			}
+		}
+	}
+	return o
+}
+
+// harm describes what faults do to one lock.
+type harm struct {
+	Name  string
+	Modes []string // failure modes that were seen
+	Lists []harmList
+}
+
+// A harmList holds a link for each fault with the same outcome.
+type harmList struct {
+	Outcome string
+	Links   []string
+}
+
+// Harm returns what faults do to a lock, or nil if they do nothing.
+func (p *page) Harm(name string) *harm {
+	run, folder := p.Matrix, matrixFolder
+	if len(cellsOf(run, name)) == 0 {
+		run, folder = p.Libraries, librariesFolder
+	}
+	cells := cellsOf(run, name)
+	if unknown := underFaults(cells, isUnknown); len(unknown) > 0 {
+		p.fail("%s: the verdict of %s is unknown under %s", folder, name, quoteNames(faultsOf(unknown)))
+	}
+	h := harm{Name: name, Modes: report.ModesSeen(run, name)}
+	for _, outcome := range []struct {
+		name    string
+		matches func(experiment.Cell) bool
+	}{{"grabbed twice", isTwice}, {"only two inside", onlyTwoIn}, {"stuck", isStuck}} {
+		var links []string
+		for _, c := range underFaults(cells, outcome.matches) {
+			links = append(links, faultLink(c, folder))
+		}
+		if links != nil {
+			h.Lists = append(h.Lists, harmList{outcome.name, links})
+		}
+	}
+	if h.Lists == nil {
+		return nil
+	}
+	return &h
+}
+
+// faultLink returns the fault of a cell, as a link if the report of the run has a timeline of it.
+func faultLink(c experiment.Cell, folder string) string {
+	anchor := report.Anchor(c)
+	if anchor == "" {
+		return string(c.Fault)
+	}
+	return fmt.Sprintf("[%s](../results/%s/report.md#%s)", c.Fault, folder, anchor)
+}
+
+func modeLink(id string) string {
+	return fmt.Sprintf("[%s](failure-modes.md#%s)", id, strings.ToLower(id))
+}
+
+// quoteNames returns names as code, separated by commas.
+func quoteNames(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return "`" + strings.Join(names, "`, `") + "`"
+}
+
+// A lossDifference compares a strategy under a fault with and without the check for a lost lock:
+// the number of points at which an order was grabbed twice.
+type lossDifference struct {
+	Strategy                   string
+	Fault                      catalog.Fault
+	Link                       string
+	Ignoring, Checking, Points int
+	unsafe                     bool // in both cases
+}
+
+// LossDifferences returns the cells that the check changes.
+func (p *page) LossDifferences() (all []lossDifference) {
+	for _, name := range Choices {
+		checking := cellsOf(p.Matrix, name)
+		for _, c := range cellsOf(p.Ignoring, name) {
+			i := slices.IndexFunc(checking, func(l experiment.Cell) bool { return l.Fault == c.Fault })
+			if i < 0 {
+				p.fail("%s has %s under %s, and %s does not", ignoringFolder, name, c.Fault, matrixFolder)
+				continue
+			}
+			d := lossDifference{name, c.Fault, faultLink(c, ignoringFolder), unsafePoints(c), unsafePoints(checking[i]), len(c.Points), false}
+			d.unsafe = isTwice(c) && d.Checking > 0
+			if d.Checking != d.Ignoring || checking[i].Said() != c.Said() {
+				all = append(all, d)
+			}
+		}
+	}
+	return all
+}
+
+func unsafePoints(c experiment.Cell) (n int) {
+	for _, at := range c.Points {
+		if at.Verdict == catalog.Unsafe {
+			n++
+		}
+	}
+	return n
+}
+
+// lossTotals holds the unsafe points of all differences. Helps reports whether the check makes fewer
+// points unsafe and no lock safe.
+type lossTotals struct {
+	Ignoring, Checking int
+	Helps              bool
+}
+
+// LossTotals adds up LossDifferences.
+func (p *page) LossTotals() (t lossTotals) {
+	all := p.LossDifferences()
+	for _, d := range all {
+		t.Ignoring, t.Checking = t.Ignoring+d.Ignoring, t.Checking+d.Checking
+	}
+	t.Helps = t.Ignoring > t.Checking && !slices.ContainsFunc(all, func(d lossDifference) bool { return !d.unsafe })
+	return t
+}
