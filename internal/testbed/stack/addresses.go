@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// Addresses are where an instance finds the servers.
+// Addresses tells an instance where the servers are.
 type Addresses struct {
-	DSN       string   // of the database: "sqlite:PATH", or as go-sql-driver/mysql reads it; "": none
-	Redis     string   // address of the Redis, or addresses with commas; "": not needed, or known to Sentinel
+	DSN       string   // the database: "sqlite:PATH" or a DSN of go-sql-driver/mysql; may be empty
+	Redis     string   // one address, or several separated by commas; empty if not needed or if Sentinel is set
 	Redlock   []string // addresses of the Redlock nodes; NAME@ADDR is the master NAME of the Sentinel at ADDR
-	ZooKeeper []string // addresses of its servers; nil: not needed
-	Etcd      []string // addresses of its members; nil: not needed
+	ZooKeeper []string // addresses of the ensemble; nil if not needed
+	Etcd      []string // addresses of the members; nil if not needed
 
-	Sentinel       []string // addresses of the Sentinels that know the master; nil: Redis is its address
-	SentinelMaster string   // the master's name there
+	Sentinel       []string // addresses of the Sentinels that know the master; nil if Redis is set
+	SentinelMaster string   // the master's name in the Sentinels
 }
 
-// Detour leads an instance to a server by another way than straight.
+// Detour replaces the address of a server, so that an instance reaches the server through a
+// proxy.
 type Detour interface{ detour(*Addresses) }
 
-// Via returns the addresses with each detour in the place of its server.
+// Via returns the addresses with the detours applied.
 func (a Addresses) Via(detours ...Detour) Addresses {
 	a.Redlock, a.ZooKeeper, a.Etcd = slices.Clone(a.Redlock), slices.Clone(a.ZooKeeper), slices.Clone(a.Etcd)
 	for _, d := range detours {
@@ -32,7 +33,7 @@ func (a Addresses) Via(detours ...Detour) Addresses {
 	return a
 }
 
-// Way is a detour by an address that listens in the place of a server.
+// Way is a Detour through the proxy at Addr.
 type Way struct{ Server, Addr string }
 
 func (w Way) detour(a *Addresses) {
@@ -47,8 +48,8 @@ func (w Way) detour(a *Addresses) {
 	}
 }
 
-// Of is where a server is found, by its name: its address, or NAME@ADDR for the master NAME
-// of the Sentinel at ADDR; "": nowhere.
+// Of returns the address of the named server. It returns NAME@ADDR for the master NAME of
+// the Sentinel at ADDR, and "" if the stack does not have the server.
 func (a Addresses) Of(server string) string {
 	if server == "redis" && len(a.Sentinel) > 0 {
 		return watched(a.SentinelMaster, a.Sentinel[0])
@@ -65,7 +66,7 @@ func (a Addresses) Of(server string) string {
 	return ""
 }
 
-// Dial connects to a server, by its name, or to the master that its Sentinel names.
+// Dial connects to the named server, or to the master that its Sentinel names.
 func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 	addr := a.Of(server)
 	if master, sentinel, ok := strings.Cut(addr, "@"); ok {
@@ -75,20 +76,20 @@ func (a Addresses) Dial(ctx context.Context, server string) (net.Conn, error) {
 		}
 	}
 	if addr == "" {
-		return nil, fmt.Errorf("%w: there is no server %q", ErrRefused, server)
+		return nil, fmt.Errorf("%w: the stack has no server %q", ErrRefused, server)
 	}
 	d := net.Dialer{Timeout: dialTimeout}
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// place is where the address of one server stands.
+// place points to the address of one server.
 type place struct {
 	server string
 	addr   *string
 }
 
-// places are those of the servers that are one process each, in the order in
-// which a stack names them. The address of the database is part of its DSN.
+// places returns the servers that are one process each, in the order in which a stack lists
+// them. The address of the database is a part of its DSN.
 func (a *Addresses) places() []place {
 	var all []place
 	if a.Redis != "" {
@@ -109,14 +110,14 @@ func (a *Addresses) places() []place {
 	return all
 }
 
-// isServer says whether the DSN names a server, and not a file.
+// isServer reports whether the DSN names a server instead of a file.
 func isServer(dsn string) bool { return dsn != "" && !strings.HasPrefix(dsn, "sqlite:") }
 
 func isRedis(server string) bool {
 	return server == "redis" || strings.HasPrefix(server, "redlock-")
 }
 
-// Servers names the servers that the stack has started, and that its faults can
+// Servers returns the names of the servers that the stack has started and that faults can
 // strike: "redis", "redlock-1", …, "db", "zookeeper", "etcd".
 func (s *Stack) Servers() []string {
 	if s.Kind == External {
@@ -129,10 +130,10 @@ func (s *Stack) Servers() []string {
 	return names
 }
 
-// address is where a server of this stack listens, or why it cannot be struck.
+// address returns the address of a server of this stack, or an error if it cannot be struck.
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
-		return "", fmt.Errorf("%w: the external stack's servers are run by others, and are left alone; use -stack local", ErrRefused)
+		return "", fmt.Errorf("%w: faults never strike servers of the external stack: use -stack local", ErrRefused)
 	}
 	for _, p := range s.places() {
 		switch {
@@ -144,12 +145,12 @@ func (s *Stack) address(server string) (string, error) {
 		}
 	}
 	if server == "db" && s.DSN != "" {
-		return "", fmt.Errorf("%w: the embedded stack's database is a file and no server; use -stack local", ErrRefused)
+		return "", fmt.Errorf("%w: the database of the embedded stack is a file, not a server: use -stack local", ErrRefused)
 	}
-	return "", fmt.Errorf("%w: the %s stack has started no server %q", ErrRefused, s.Kind, server)
+	return "", fmt.Errorf("%w: the %s stack has no server %q", ErrRefused, s.Kind, server)
 }
 
-// dsnAddr is the address in the DSN of a server that a stack has started.
+// dsnAddr returns the address in the DSN of a server that a stack has started.
 func dsnAddr(dsn string) string {
 	_, rest, _ := strings.Cut(dsn, "@tcp(")
 	addr, _, _ := strings.Cut(rest, ")")

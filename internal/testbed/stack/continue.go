@@ -17,9 +17,9 @@ import (
 
 const continueCommand = "stack-continue"
 
-// ContinueAtEnd has processes that are not ours go on once this one has ended, however it
-// does: a process of its own notices that by the pipe to its standard input. done does so
-// at once.
+// ContinueAtEnd starts a helper process that continues the given stopped processes when this
+// process ends, however it ends. The helper notices the end because its standard input
+// closes. done makes the helper continue them at once.
 func ContinueAtEnd(pids []int) (done func() error, err error) {
 	if self == "" {
 		return nil, errNot
@@ -48,7 +48,7 @@ func ContinueAtEnd(pids []int) (done func() error, err error) {
 	return done, nil
 }
 
-// continueAtEnd is the life of that process.
+// continueAtEnd is the main function of the helper.
 func continueAtEnd(pids []string, parent io.Reader, answers io.Writer) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	var all []*os.Process

@@ -16,19 +16,17 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// databaseName is both the database and its user, which may do everything in it
-// and nothing beside it.
+// databaseName is the name of the database and of its user, who may use only this database.
 const databaseName = "grablab"
 
-// initSQL is run by the server before it lets clients in, one statement a line,
-// as MySQL demands.
+// initSQL runs before the server accepts clients. MySQL requires one statement on each line.
 const initSQL = `CREATE DATABASE IF NOT EXISTS grablab;
 CREATE USER IF NOT EXISTS 'grablab'@'127.0.0.1';
 GRANT ALL ON grablab.* TO 'grablab'@'127.0.0.1';
 `
 
-// serveDatabase makes a fresh MariaDB or MySQL and starts it, with the
-// durability that it comes with: each commit reaches the disk.
+// serveDatabase creates and starts a fresh MariaDB or MySQL with its default durability, so
+// each commit reaches the disk.
 func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, version string, err error) {
 	data := filepath.Join(s.Dir, "db")
 	if err := s.run(ctx, "db-install", prog.install, prog.installArgs(data)); err != nil {
@@ -57,13 +55,13 @@ func (s *Stack) serveDatabase(ctx context.Context, prog databaseProgram) (dsn, v
 
 func dsnAt(addr string) string { return databaseName + "@tcp(" + addr + ")/" + databaseName }
 
-// ErrInUse says that an open transaction has written to a table that was to be locked.
+// ErrInUse means that an open transaction has written to a table that was to be locked.
 var ErrInUse = errors.New("the table is in use")
 
-// LockTable has a table of the database take no write: a session of its own has
-// locked it for reading. Reads go on; writes wait until the heal, and with them
-// what their transactions have locked. It waits itself, lockTableWait at the most,
-// for transactions that have written to the table and are open.
+// LockTable blocks all writes to a table, because a session of its own holds a read lock.
+// Reads continue. Writes wait until the heal, and so does everything that waits for the
+// locks of their transactions. LockTable itself waits at most lockTableWait for open
+// transactions that have written to the table.
 func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 	if _, err := s.address("db"); err != nil {
 		return nil, err
@@ -99,7 +97,7 @@ func (s *Stack) LockTable(ctx context.Context, table string) (Heal, error) {
 
 const lockTableWait = 5 * time.Second
 
-// askDatabase asks the database of dsn once.
+// askDatabase queries the database of dsn once.
 func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -110,8 +108,8 @@ func askDatabase(ctx context.Context, dsn string) (info serverInfo, err error) {
 	return info, err
 }
 
-// askOwnDatabase also makes sure that the server is process pid: the one that
-// wrote that number into our pid file.
+// askOwnDatabase also checks that the server is process pid, which wrote its id into our pid
+// file.
 func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info serverInfo, err error) {
 	db, err := order.Connect(ctx, dsn, order.Options{MaxConns: 1})
 	if err != nil {
@@ -133,8 +131,8 @@ func askOwnDatabase(ctx context.Context, dsn, pidFile string, pid int) (info ser
 	return info, err
 }
 
-// installArgs are those of what makes the system tables. What is made here is
-// made again if it is lost, so nothing waits for the disk.
+// installArgs returns the arguments of the program that creates the system tables. These can
+// be created again, so nothing is synced to the disk.
 func (p databaseProgram) installArgs(data string) []string {
 	if p.mariadb {
 		return append(p.common(data), "--skip-test-db", "--skip-name-resolve")
@@ -143,13 +141,13 @@ func (p databaseProgram) installArgs(data string) []string {
 		"--auto-generate-certs=OFF", "--caching-sha2-password-auto-generate-rsa-keys=OFF")
 }
 
-// common are the arguments of server and installer. --no-defaults, which keeps
-// this machine's own configuration out, must be the first. A MariaDB that starts
-// removes other servers' temporary tables from a tmpdir that it shares with them.
+// common returns the arguments that the server and the installer share. --no-defaults must
+// be the first; it excludes the configuration of this machine. At its start, MariaDB removes
+// temporary tables from its tmpdir, even those of other servers, so each server has its own.
 func (p databaseProgram) common(data string) []string {
 	args := []string{"--no-defaults", "--datadir=" + data, "--tmpdir=" + filepath.Dir(data)}
 	if os.Geteuid() == 0 {
-		args = append(args, "--user=root") // neither runs as root unless told to
+		args = append(args, "--user=root") // both refuse to run as root without this
 	}
 	return args
 }

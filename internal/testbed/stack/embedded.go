@@ -12,22 +12,22 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// notEmbedded is what an embedded stack refuses.
+// notEmbedded lists what an embedded stack refuses.
 var notEmbedded = []struct {
 	backend lock.Backend
 	name    string
 }{
-	{lock.SQLLocks, "locks on rows or by name, for SQLite locks its whole file"},
+	{lock.SQLLocks, "row locks or named locks, because SQLite locks its whole file"},
 	{lock.ZooKeeper, "ZooKeeper"},
 	{lock.Etcd, "etcd"},
 	{lock.RedisTracking, "CLIENT TRACKING in its Redis (miniredis)"},
 }
 
-// startEmbedded serves miniredis from this process and names a file for SQLite.
+// startEmbedded runs miniredis in this process and chooses a file for SQLite.
 func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	for _, b := range notEmbedded {
 		if cfg.Needs&b.backend != 0 {
-			return fmt.Errorf("%w: the embedded stack has no %s; use -stack local", ErrRefused, b.name)
+			return fmt.Errorf("%w: the embedded stack has no %s: use -stack local", ErrRefused, b.name)
 		}
 	}
 	var addrs []string
@@ -47,8 +47,8 @@ func startEmbedded(ctx context.Context, s *Stack, cfg Config) error {
 	return err
 }
 
-// serveMini starts one node, which is empty. Its keys expire by the clock, as a
-// real server's do; left to itself, miniredis lets no time pass.
+// serveMini starts one empty node. ClockTTL makes its keys expire in real time, as in a real
+// server.
 func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
@@ -62,15 +62,15 @@ func (s *Stack) serveMini(name, at string) (addr string, err error) {
 	return addr, nil
 }
 
-// mini is an embedded Redis, by its name; nil: there is none.
+// mini returns the embedded Redis of that name, or nil.
 func (s *Stack) mini(server string) *miniredis.Miniredis {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.minis[server]
 }
 
-// miniVersion asks the binary, for miniredis does not tell. Test binaries do
-// not know either.
+// miniVersion reads the version from the build info, because miniredis does not report it.
+// Test binaries lack this information.
 func miniVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {

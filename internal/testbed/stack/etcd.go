@@ -13,8 +13,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdServer is the one member of a cluster. Its election time-out is short because no lease
-// is shorter than one and a half of it, in whole seconds: with this, 1 s.
+// etcdServer returns a cluster of one member. Its election timeout is short, because a lease
+// must be at least one and a half times as long, in whole seconds. With these settings the
+// minimum is 1 s.
 func etcdServer(exe, dir string) server {
 	name := filepath.Base(dir)
 	return server{
@@ -41,11 +42,11 @@ func etcdServer(exe, dir string) server {
 	}
 }
 
-// etcdAnswer is how long a member may take to answer.
+// etcdAnswer bounds the answer of a member.
 const etcdAnswer = time.Second
 
-// askEtcd asks once, and for a read that needs a leader. The id is the member's
-// name. It does not wait for a server that does not listen yet.
+// askEtcd queries a member once, including a read that needs a leader. The id is the
+// member's name. It does not wait for a server that is not listening yet.
 func askEtcd(ctx context.Context, addr string) (info serverInfo, err error) {
 	defer func() {
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// pingTimeout is how long an external server may take to answer.
+// pingTimeout bounds the answers of external servers.
 const pingTimeout = 5 * time.Second
 
-// startExternal makes sure that everything needed was named, and answers.
+// startExternal checks that every necessary server was named and answers.
 func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	if err := unnamed(cfg); err != nil {
 		return err
@@ -37,7 +37,7 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	}
 	s.DSN = cfg.DSN
 
-	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("nothing within %v", pingTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("no answer within %v", pingTimeout))
 	defer cancel()
 	g, asking := errgroup.WithContext(ctx)
 	askAll := func(addrs []string, ask func(context.Context, string) (serverInfo, error)) []serverInfo {
@@ -69,14 +69,14 @@ func startExternal(ctx context.Context, s *Stack, cfg Config) error {
 	return independent(s.Redlock, redis[first:])
 }
 
-// clustered is the address, or addresses, of a Redis. Of a Cluster a single node may have
-// been named: then it is those of its masters, for a client that knows one address takes
-// the node for all there is, and fails at every key of the others.
+// clustered returns the address or addresses of a Redis. If the user named one node of a
+// Cluster, it returns the addresses of all masters. A client with a single address would
+// take that node for the whole Redis and fail for keys on other nodes.
 func clustered(ctx context.Context, named string, nodes []serverInfo) (string, error) {
 	addrs := strings.Split(named, ",")
 	for i, node := range nodes {
 		if len(nodes) > 1 && named != "" && !node.cluster {
-			return "", fmt.Errorf("%w: -redis with several addresses names nodes of one Cluster, and the Redis at %s is in none", ErrRefused, addrs[i])
+			return "", fmt.Errorf("%w: -redis has several addresses, but the Redis at %s is not in a Cluster: name nodes of one Cluster", ErrRefused, addrs[i])
 		}
 	}
 	if len(nodes) != 1 || !nodes[0].cluster {
@@ -90,7 +90,7 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 		return "", fmt.Errorf("%w: the Cluster of %s: %w", ErrUnreachable, named, err)
 	}
 	if len(slots) == 0 {
-		return "", fmt.Errorf("%w: the Redis at %s is a node of a Cluster that has no slots yet: make one with redis-cli --cluster create", ErrRefused, named)
+		return "", fmt.Errorf("%w: the Cluster of the Redis at %s has no slots: set it up with redis-cli --cluster create", ErrRefused, named)
 	}
 	var masters []string
 	for _, part := range slots {
@@ -100,7 +100,7 @@ func clustered(ctx context.Context, named string, nodes []serverInfo) (string, e
 	return strings.Join(slices.Compact(masters), ","), nil
 }
 
-// redisAddrs are the nodes of a Cluster, or the master as each Sentinel knows it.
+// redisAddrs returns the nodes of a Cluster, or the master as each Sentinel knows it.
 func redisAddrs(cfg Config) []string {
 	if len(cfg.Sentinel) == 0 {
 		return strings.Split(cfg.Redis, ",")
@@ -112,17 +112,17 @@ func redisAddrs(cfg Config) []string {
 	return addrs
 }
 
-// unnamed says what is needed and has no address.
+// unnamed returns an error if a necessary server has no address.
 func unnamed(cfg Config) error {
 	switch {
 	case cfg.Needs&lock.Redis != 0 && cfg.Redis == "" && len(cfg.Sentinel) == 0:
 		return fmt.Errorf("%w: a chosen strategy needs a Redis: name it with -redis or -sentinel", ErrRefused)
 	case cfg.Redis != "" && len(cfg.Sentinel) > 0:
-		return fmt.Errorf("%w: -redis and -sentinel name the same server: want one of the two", ErrRefused)
+		return fmt.Errorf("%w: -redis and -sentinel exclude each other: use one of them", ErrRefused)
 	case (len(cfg.Sentinel) > 0) != (cfg.SentinelMaster != ""):
-		return fmt.Errorf("%w: -sentinel and -sentinel-master go together", ErrRefused)
+		return fmt.Errorf("%w: -sentinel and -sentinel-master need each other: set both", ErrRefused)
 	case cfg.Needs&lock.RedisQuorum != 0 && len(cfg.Redlock) < 3:
-		return fmt.Errorf("%w: redlock needs 3 independent Redis nodes or more: name them with -redlock", ErrRefused)
+		return fmt.Errorf("%w: redlock needs at least 3 independent Redis nodes: name them with -redlock", ErrRefused)
 	case cfg.Needs&lock.SQL != 0 && cfg.DSN == "":
 		return fmt.Errorf("%w: a chosen strategy locks in the database: name it with -db", ErrRefused)
 	case cfg.Needs&lock.ZooKeeper != 0 && len(cfg.ZooKeeper) == 0:
@@ -133,16 +133,16 @@ func unnamed(cfg Config) error {
 	return nil
 }
 
-// independent refuses Redlock nodes that are one server under two addresses: a
-// quorum of those is none.
+// independent returns an error if two Redlock nodes are the same server, because they cannot
+// form a quorum.
 func independent(addrs []string, nodes []serverInfo) error {
 	for i, a := range nodes {
 		if a.cluster {
-			return fmt.Errorf("%w: redlock needs independent Redis servers, and %s is a node of a Cluster, where each key is on one node alone: start servers without cluster-enabled", ErrRefused, addrs[i])
+			return fmt.Errorf("%w: %s is a node of a Cluster, which keeps each key on one node, but redlock needs independent servers: start them without cluster-enabled", ErrRefused, addrs[i])
 		}
 		for j, b := range nodes[:i] {
 			if a.id != "" && a.id == b.id {
-				return fmt.Errorf("%w: the Redlock nodes %s and %s are one server", ErrRefused, addrs[j], addrs[i])
+				return fmt.Errorf("%w: the Redlock nodes %s and %s are the same server: name independent servers", ErrRefused, addrs[j], addrs[i])
 			}
 		}
 	}

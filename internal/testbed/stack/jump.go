@@ -12,20 +12,20 @@ import (
 //go:embed jump.lua
 var jumpLua string
 
-// Jump has the clock of a Redis, by its name, go forward by d, or back if d is
-// negative: every expiry moves, at once. What the node answers to TIME does not.
+// Jump moves the clock of the named Redis forward by d, or back if d is negative. Every
+// expiry moves at once. The node's answer to TIME does not change.
 func (s *Stack) Jump(ctx context.Context, server string, d time.Duration) error {
 	addr, err := s.address(server)
 	if err != nil {
 		return err
 	}
 	if !isRedis(server) {
-		return fmt.Errorf("%w: a lease of %s does not end by a clock that can be moved", ErrRefused, server)
+		return fmt.Errorf("%w: %s has no clock that can be moved: choose a Redis", ErrRefused, server)
 	}
 	client := newRedis(addr)
 	defer client.Close()
 	if err := redis.NewScript(jumpLua).Eval(ctx, client, nil, d.Milliseconds()).Err(); err != nil {
-		return fmt.Errorf("stack: %s: the clock does not jump: %w", server, err)
+		return fmt.Errorf("stack: %s: move the clock: %w", server, err)
 	}
 	return nil
 }

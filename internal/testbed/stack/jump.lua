@@ -1,7 +1,7 @@
--- What a jump of the node's clock does to it: every expiry moves.
--- ARGV[1]: by how many ms the clock goes forward. Reply: how many keys moved.
--- One script, so that no client sees a node whose clock has jumped for half of its
--- keys. Keys are not declared: this is for a node by itself, and no Cluster.
+-- Does what a jump of the node's clock does: it moves every expiry.
+-- ARGV[1]: how far the clock moves forward, in ms. Reply: the number of keys that moved.
+-- One script moves all keys, so that no client sees a clock that has moved for only some of
+-- them. The script declares no keys, because it is not meant for a Cluster.
 local moved = 0
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local left = redis.call('PTTL', key)

@@ -19,15 +19,19 @@ import (
 // A reaper holds the lock file in the folder of its run for as long as it lives, and
 // writes down beside it whom it watches. So a later run can tell that a reaper was
 // killed, and do its work.
+// A reaper holds the lock file in the folder of its run as long as it lives, and writes down the
+// processes that it watches. A later run can therefore tell that a reaper was killed, and do
+// its work.
 const (
 	dirPrefix    = "grablab-"
 	lockFile     = "reaper.lock"
 	childrenFile = "children"
 )
 
-// makeDir makes the folder of a run in base, locked. Nobody finds it before it is, but on
-// Windows, which renames no folder with an open file in it: there a run that begins at the
-// same moment may take it for a leftover, and this one fails.
+// makeDir creates the folder of a run in base and locks it. The folder is hidden until it is
+// locked, so no other run finds it before. Windows cannot rename a folder that contains an
+// open file. There, a run that starts at the same moment may take the folder for a leftover,
+// and makeDir fails.
 func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	hidden := "."
 	if runtime.GOOS == "windows" {
@@ -42,7 +46,7 @@ func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	free, err := lock.TryLock()
 	switch {
 	case err == nil && !free:
-		err = fmt.Errorf("%s is taken for a leftover by another run", made)
+		err = fmt.Errorf("another run took %s for a leftover: try again", made)
 	case err == nil && made != dir:
 		err = os.Rename(made, dir)
 	}
@@ -52,7 +56,7 @@ func makeDir(base string) (dir string, lock *flock.Flock, err error) {
 	return dir, lock, nil
 }
 
-// noteChildren writes down whom the reaper of the folder watches.
+// noteChildren writes down which processes the reaper of the folder watches.
 func noteChildren(dir string, watched map[int]string) error {
 	var text strings.Builder
 	fmt.Fprintln(&text, proc.BootID())
@@ -62,7 +66,7 @@ func noteChildren(dir string, watched map[int]string) error {
 	return os.WriteFile(filepath.Join(dir, childrenFile), []byte(text.String()), 0o600)
 }
 
-// children reads what noteChildren wrote; none if the system has been started since.
+// children reads the file of noteChildren. It returns none if the system has booted since.
 func children(dir string) (map[int]string, error) {
 	f, err := os.Open(filepath.Join(dir, childrenFile))
 	if err != nil {
@@ -83,9 +87,9 @@ func children(dir string) (map[int]string, error) {
 	return watched, lines.Err()
 }
 
-// clearLeftovers ends what runs have left in base that were killed together with their
-// reapers, and removes their folders. It goes by their lock files, and leaves alone
-// what is another user's.
+// clearLeftovers ends processes and removes folders of runs that were killed together with
+// their reapers. The lock files tell which runs those are. Files of other users are not
+// touched.
 func clearLeftovers(base string) error {
 	dirs, err := fs.Glob(os.DirFS(base), dirPrefix+"*")
 	if err != nil {
@@ -106,12 +110,12 @@ func clearLeftover(dir string) error {
 	lock := flock.New(filepath.Join(dir, lockFile), flock.SetFlag(os.O_RDWR))
 	free, err := lock.TryLock()
 	if err != nil || !free {
-		return nil // its reaper lives, or it has just been cleared
+		return nil // its reaper is alive, or another run has just cleared it
 	}
 	defer lock.Close()
 	watched, err := children(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // then it had none yet
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the file, the run had no children yet
 		return err
 	}
-	return errors.Join(endAll(watched), lock.Close(), removeDir(dir)) // Windows removes no file that is open
+	return errors.Join(endAll(watched), lock.Close(), removeDir(dir)) // Windows cannot remove open files
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// startLocal starts private servers, all at the same time.
+// startLocal starts private servers in parallel.
 func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	names := redisNames(cfg)
 	progs, err := findPrograms(cfg.Needs)
@@ -54,8 +54,8 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 	return nil
 }
 
-// redisServer keeps nothing on disk: a restart forgets, which is the worst that
-// a lock has to live with.
+// redisServer returns a Redis that keeps nothing on disk. A restart loses all keys, which is
+// the worst case for a lock.
 func redisServer(exe, dir, name string) server {
 	return server{
 		name: name,
@@ -76,16 +76,16 @@ type server struct {
 	name string
 	exe  string
 	args func(addr string) ([]string, error)
-	// ask succeeds once the server at addr is ready. errPortTaken: the server
-	// there is not process pid.
+	// ask returns nil once the server at addr is ready. It returns errPortTaken if the
+	// server at addr is not process pid.
 	ask func(ctx context.Context, addr string, pid int) (serverInfo, error)
 }
 
-// portTries is how often a server may find that another process has taken its
-// port since it was found free.
+// portTries is how often a server is started again because another process has taken its
+// port.
 const portTries = 5
 
-// serve starts a server of the stack, and returns once it is ready.
+// serve starts a server of the stack and returns once it is ready.
 func (s *Stack) serve(ctx context.Context, srv server) (addr string, info serverInfo, err error) {
 	for range portTries {
 		if addr, err = proc.FreeAddr(); err != nil {
@@ -134,8 +134,8 @@ const pollInterval = 5 * time.Millisecond
 
 var errEnded = errors.New("ended before it was ready")
 
-// await asks until the answer is nil or errPortTaken, the process has ended (nil:
-// there is none) or ctx has.
+// await calls ask until it returns nil or errPortTaken, the process has ended, or ctx is
+// done. ended may be nil.
 func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	for {
 		err := ask()
@@ -152,7 +152,7 @@ func await(ctx context.Context, ended <-chan struct{}, ask func() error) error {
 	}
 }
 
-// run runs a program to its end.
+// run runs a program until it ends.
 func (s *Stack) run(ctx context.Context, name, exe string, args []string) error {
 	p, err := s.spawn(ctx, true, name, exe, args, nil)
 	if err != nil {

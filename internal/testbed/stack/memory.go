@@ -10,15 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Fill has a Redis, by its name, have no memory left: it refuses all that needs
-// some, with OOM, and evicts nothing. With its heal there is as much as before.
+// Fill leaves the named Redis without free memory. It then evicts nothing and refuses with
+// OOM every command that needs memory. The heal restores the old limit.
 func (s *Stack) Fill(ctx context.Context, server string) (Heal, error) {
 	return s.exhaust(ctx, server, "noeviction")
 }
 
-// Evict has a Redis, by its name, have no memory left, under a policy by which any
-// key may go, until all have gone. It runs on meanwhile, and keeps its connections
-// and scripts.
+// Evict leaves the named Redis without free memory, under a policy that may evict any key,
+// until all keys are gone. The server keeps running with its connections and scripts.
 func (s *Stack) Evict(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -38,8 +37,8 @@ func (s *Stack) Evict(ctx context.Context, server string) error {
 	return errors.Join(err, heal())
 }
 
-// exhaust bounds the memory of a Redis below what it uses. A cache that grows beside
-// the locks comes to the same, later.
+// exhaust sets the memory limit of a Redis below its use. A cache that grows beside the
+// locks has the same effect, only later.
 func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error) {
 	var was memory
 	err := s.withRedis(server, func(client *redis.Client) (err error) {
@@ -61,16 +60,16 @@ func (s *Stack) exhaust(ctx context.Context, server, policy string) (Heal, error
 	}), nil
 }
 
-// withRedis calls do with a client of a Redis that has a bound on its memory.
+// withRedis calls do with a client of a Redis that has a memory limit.
 func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	addr, err := s.address(server)
 	switch {
 	case err != nil:
 		return err
 	case s.Kind == Embedded:
-		return fmt.Errorf("%w: the embedded stack's Redis has no bound on its memory; use -stack local", ErrRefused)
+		return fmt.Errorf("%w: the Redis of the embedded stack has no memory limit: use -stack local", ErrRefused)
 	case !isRedis(server):
-		return fmt.Errorf("%w: %s is no Redis, and has no bound on its memory", ErrRefused, server)
+		return fmt.Errorf("%w: %s has no memory limit: choose a Redis", ErrRefused, server)
 	}
 	client := newRedis(addr)
 	defer client.Close()
@@ -80,10 +79,10 @@ func (s *Stack) withRedis(server string, do func(*redis.Client) error) error {
 	return nil
 }
 
-// memory is how a Redis is configured to use it.
+// memory is a Redis server's memory configuration.
 type memory struct {
-	policy string // what it evicts
-	most   uint64 // bytes; 0: no bound
+	policy string // the eviction policy
+	most   uint64 // bytes; 0 means no limit
 }
 
 func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
@@ -96,7 +95,8 @@ func memoryOf(ctx context.Context, client *redis.Client) (m memory, err error) {
 	return m, err
 }
 
-// set sets the policy first: a bound strikes at once.
+// set applies the configuration. The policy comes first, because a limit takes effect at
+// once.
 func (m memory) set(ctx context.Context, client *redis.Client) error {
 	if err := client.ConfigSet(ctx, "maxmemory-policy", m.policy).Err(); err != nil {
 		return err

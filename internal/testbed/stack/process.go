@@ -16,31 +16,30 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Process is a child in a process group of its own, known to the reaper. Its
+// Process is a child that leads its own process group and that the reaper watches. Its
 // methods are safe for concurrent use.
 type Process struct {
 	Name string
 
 	cmd    *exec.Cmd
 	log    string
-	server bool // part of the stack itself
+	server bool // whether it is a server of the stack
 
-	mu    sync.Mutex // keeps a signal from following the pid to its next owner
-	asked bool       // to end
+	mu    sync.Mutex // prevents signals to a later process with the same pid
+	asked bool       // whether it was asked to end
 	ended bool
 	at    time.Time // when it ended
 	err   error
 	done  chan struct{}
 }
 
-// Spawn starts exe with args, and with env on top of this process's own
-// environment. Its output is appended to NAME.log in Config.Logs. ctx bounds the start,
-// not the life of the process: it runs until Stop or Close.
+// Spawn starts exe with args. env extends the environment of this process. The output goes
+// to NAME.log in Config.Logs. ctx bounds only the start: the process runs until Stop or
+// Close.
 //
-// The child starts as this very program, which waits at a barrier until the
-// reaper knows its process id and only then becomes exe. So there is no moment
-// at which this process could die and leave the child behind. Windows has no such
-// barrier: see [proc.Barrier].
+// The child starts as this program, which waits at a barrier until the reaper knows its
+// process id, and only then becomes exe. So at no moment can this process die and leave the
+// child behind. Windows has no such barrier; see [proc.Barrier].
 func (s *Stack) Spawn(ctx context.Context, name, exe string, args, env []string) (*Process, error) {
 	return s.spawn(ctx, false, name, exe, args, env)
 }
@@ -121,13 +120,14 @@ func (p *Process) await(r *reaper) {
 
 	p.mu.Lock()
 	p.ended, p.at, p.err = true, time.Now(), err
-	proc.KillRest(p.Pid()) // what it may have forked
+	proc.KillRest(p.Pid()) // end the processes that it has forked
 	p.mu.Unlock()
 	r.forget(p.Pid())
 }
 
-// Process is the newest process of that name: a server of the local stack
-// ("redis", "redlock-1", …, "db", "zookeeper", "etcd"), or what was spawned. nil: there is none.
+// Process returns the newest process of that name, which is a server of the local stack
+// ("redis", "redlock-1", …, "db", "zookeeper", "etcd") or was started by Spawn. It returns
+// nil if there is none.
 func (s *Stack) Process(name string) *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,21 +139,21 @@ func (s *Stack) Process(name string) *Process {
 	return nil
 }
 
-// Pid is the process's id, which is also that of its group.
+// Pid returns the id of the process and of its group.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done closes when the process has ended.
+// Done returns a channel that closes when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait returns once the process has ended: nil if it exited with 0, else an
-// *exec.ExitError.
+// Wait waits for the end of the process. It returns nil for exit code 0 and an
+// *exec.ExitError otherwise.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// ExitCode is the code with which the process has ended; -1: it still runs, or
-// a signal has ended it.
+// ExitCode returns the exit code of the process. It returns -1 if the process is running or
+// was ended by a signal.
 func (p *Process) ExitCode() int {
 	select {
 	case <-p.done:
@@ -163,8 +163,8 @@ func (p *Process) ExitCode() int {
 	}
 }
 
-// Signal sends sig to the process and to all that it may have forked.
-// os.ErrProcessDone: it had ended.
+// Signal sends sig to the process and to the processes that it has forked. It returns
+// os.ErrProcessDone if the process has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,15 +175,15 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return proc.Signal(p.Pid(), sig)
 }
 
-// wasToEnd is for a process that has done what it was started for.
+// wasToEnd records that the process ended because its work was done.
 func (p *Process) wasToEnd() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = true
 }
 
-// byItself says how and when the process ended without having been asked to; "": it did
-// not.
+// byItself describes how and when the process ended without being asked to. It returns "" if
+// it did not.
 func (p *Process) byItself() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +197,7 @@ func (p *Process) byItself() string {
 	return fmt.Sprintf("%s ended at %s: %s", p.Name, p.at.Format(time.TimeOnly), how)
 }
 
-// Ended lists the servers of the stack that have ended by themselves, how and when.
+// Ended describes the servers of the stack that have ended by themselves.
 func (s *Stack) Ended() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,9 +210,9 @@ func (s *Stack) Ended() []string {
 	return ended
 }
 
-// Stop asks the process to end, waking it if it is stopped, and kills it if it
-// has not done so after grace. It returns once the process is gone; an error
-// says that it had to be killed. With a grace of 0 it is killed at once.
+// Stop asks the process to end, and continues it first if it is stopped. If the process
+// still runs after grace, Stop kills it and returns an error. With a grace of 0, Stop kills
+// it at once. Stop returns when the process has ended.
 func (p *Process) Stop(grace time.Duration) error {
 	if grace > 0 {
 		_ = p.Signal(syscall.SIGTERM)
@@ -235,9 +235,9 @@ func (p *Process) Stop(grace time.Duration) error {
 
 const tailBytes = 4 << 10
 
-// LogTail is the end of what the process has printed, whole lines.
+// LogTail returns the last whole lines that the process has printed.
 func (p *Process) LogTail() string {
-	tail, _ := os.ReadFile(p.log) // none: nothing was printed
+	tail, _ := os.ReadFile(p.log) // without the file, the process has printed nothing
 	if before := len(tail) - tailBytes; before > 0 {
 		_, tail, _ = bytes.Cut(tail[before:], []byte("\n"))
 	}

@@ -9,14 +9,14 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// programDirs are where servers live that an ordinary user's PATH leaves out.
+// programDirs are folders with servers that are not on an ordinary user's PATH.
 var programDirs = []string{
 	"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec", "/usr/local/mysql/bin",
 	"/opt/homebrew/bin", "/opt/homebrew/opt/redis/bin", "/opt/homebrew/opt/mariadb/bin", "/opt/homebrew/opt/mysql/bin",
 	"/usr/local/opt/redis/bin", "/usr/local/opt/mariadb/bin", "/usr/local/opt/mysql/bin",
 }
 
-// programs are the ones that the local stack runs.
+// programs are the programs that the local stack runs.
 type programs struct {
 	redis     string
 	database  databaseProgram
@@ -24,21 +24,21 @@ type programs struct {
 	etcd      string
 }
 
-// databaseProgram is MariaDB or MySQL.
+// databaseProgram is a MariaDB or a MySQL.
 type databaseProgram struct {
 	server  string
-	install string // makes the system tables; MySQL's server does so itself
+	install string // the program that creates the system tables; for MySQL, the server itself
 	mariadb bool
 }
 
-// Installed says whether a local stack could run what needs calls for. ErrMissing says
-// what is not there.
+// Installed reports whether a local stack can run the given backends. The error wraps
+// ErrMissing and names the missing programs.
 func Installed(needs lock.Backend) error {
 	_, err := findPrograms(needs)
 	return err
 }
 
-// findPrograms finds those that needs calls for, and a database, or says what
+// findPrograms finds the programs for the given backends and a database. The error says what
 // is missing and how to install it.
 func findPrograms(needs lock.Backend) (programs, error) {
 	var progs programs
@@ -71,14 +71,14 @@ func findPrograms(needs lock.Backend) (programs, error) {
 		ErrMissing, strings.Join(missing, " and no "), strings.Join(debian, " "), strings.Join(mac, " "))
 }
 
-// findDatabase finds a server and what makes its system tables. "": one of them
-// is missing.
+// findDatabase finds a database server and the program that creates its system tables. A
+// field is empty if its program is missing.
 func findDatabase() databaseProgram {
 	db := databaseProgram{server: find("mariadbd", "mysqld")}
 	if db.server == "" {
 		return db
 	}
-	// MariaDB's server goes by MySQL's name too.
+	// MariaDB's server may have the name of MySQL's.
 	banner, _ := exec.Command(db.server, "--no-defaults", "--version").Output()
 	if db.mariadb = strings.Contains(string(banner), "MariaDB"); !db.mariadb {
 		db.install = db.server
@@ -88,7 +88,7 @@ func findDatabase() databaseProgram {
 	return db
 }
 
-// find looks for a program by each of its names, on PATH and then elsewhere.
+// find searches for a program by each of its names, first on PATH and then in programDirs.
 func find(names ...string) string {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

@@ -20,21 +20,22 @@ import (
 )
 
 // The hidden first arguments by which a program is one of a stack's helpers.
+// Hidden first arguments that make a program a helper of a stack.
 const (
 	reaperCommand  = "stack-reaper"
 	barrierCommand = "stack-barrier"
 
-	reaperTitle = "grablab-reaper" // at most 15 bytes, the most that Linux keeps
+	reaperTitle = "grablab-reaper" // at most 15 bytes, because Linux truncates longer names
 )
 
 var (
-	self   string // this program; "" until BeHelper has been called
-	errNot = errors.New("stack: main must call stack.BeHelper first")
+	self   string // the path of this program; empty until BeHelper has run
+	errNot = errors.New("stack: call stack.BeHelper at the start of main")
 )
 
-// BeHelper turns this process into a helper of a stack, if it was started as
-// one: then it does not return. Every program that starts stacks calls it first
-// in main, and every test binary in TestMain.
+// BeHelper turns this process into a helper of a stack if it was started as one, and then
+// does not return. Every program that starts stacks calls it first in main, and every test
+// binary in TestMain.
 func BeHelper() {
 	exe, err := os.Executable()
 	if err == nil {
@@ -45,7 +46,7 @@ func BeHelper() {
 	}
 	switch os.Args[1] {
 	case reaperCommand:
-		_ = proc.SetTitle(reaperTitle) // else it is killed with its parent by name, and a later run does its work
+		_ = proc.SetTitle(reaperTitle) // without it, pkill may end the reaper too, and a later run clears up
 		err = reap(os.Stdin, os.Stdout)
 	case continueCommand:
 		err = continueAtEnd(os.Args[2:], os.Stdin, os.Stdout)
@@ -61,12 +62,11 @@ func BeHelper() {
 	os.Exit(0)
 }
 
-// reaper is a process that outlives this one by just long enough to end its
-// children and remove its folder. It notices the end of this process because the
-// pipe to its standard input closes, which happens even to a process that is
-// killed.
+// reaper is a helper process that outlives this process only to end its children and remove
+// its folder. It notices the end of this process because its standard input closes, even if
+// this process is killed.
 type reaper struct {
-	dir string // made by the reaper, so that there is always a process to remove it
+	dir string // created by the reaper, so that a process is always there to remove it
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd
@@ -85,7 +85,7 @@ func startReaper() (r *reaper, err error) {
 	}()
 	r = &reaper{cmd: exec.Command(self, reaperCommand)}
 	r.cmd.Args[0] = reaperTitle
-	r.cmd.Env = append(os.Environ(), "TMPDIR="+tempDir()) // which may be relative
+	r.cmd.Env = append(os.Environ(), "TMPDIR="+tempDir()) // an absolute path, because the reaper changes its working directory
 	r.cmd.Dir = "/"
 	proc.Detached(r.cmd)
 	if r.requests, err = r.cmd.StdinPipe(); err != nil {
@@ -105,11 +105,11 @@ func startReaper() (r *reaper, err error) {
 	return r, nil
 }
 
-// watch has the reaper end the group that the process leads, once this process
-// has died. It returns when the reaper knows the process.
+// watch makes the reaper end the group of the process after this process has died. It
+// returns once the reaper knows the process.
 func (r *reaper) watch(pid int) error { return r.request("watch", pid) }
 
-// forget is for a process that has ended.
+// forget tells the reaper that a process has ended.
 func (r *reaper) forget(pid int) { _ = r.request("forget", pid) }
 
 func (r *reaper) request(verb string, pid int) error {
@@ -125,7 +125,7 @@ func (r *reaper) request(verb string, pid int) error {
 	return err
 }
 
-// answer reads one answer: "ok" and a word, or "error" and why.
+// answer reads one answer: "ok" and a word, or "error" and the reason.
 func (r *reaper) answer() (string, error) {
 	line, err := r.answers.ReadString('\n')
 	if err != nil {
@@ -138,7 +138,7 @@ func (r *reaper) answer() (string, error) {
 	return rest, nil
 }
 
-// close has the reaper remove the folder and end what may still run.
+// close makes the reaper end the remaining processes and remove the folder.
 func (r *reaper) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,10 +149,10 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap is the life of the reaper.
+// reap is the main function of the reaper.
 func reap(requests io.Reader, answers io.Writer) error {
-	// A signal to every process of this name is meant for the parent. And an
-	// answer to a parent that has died must not kill the reaper either (SIGPIPE).
+	// Ignore signals that are meant for the parent but go to all processes of its name.
+	// Ignore SIGPIPE too, because the parent may die before it reads an answer.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
 	base := tempDir()
@@ -164,7 +164,7 @@ func reap(requests io.Reader, answers io.Writer) error {
 	}
 	fmt.Fprintln(answers, "ok", dir)
 
-	watched := map[int]string{} // when each process was started
+	watched := map[int]string{} // maps a process id to its start time
 	lines := bufio.NewScanner(requests)
 	for lines.Scan() {
 		verb, number, _ := strings.Cut(lines.Text(), " ")
@@ -189,11 +189,11 @@ func reap(requests io.Reader, answers io.Writer) error {
 		}
 		fmt.Fprintln(answers, "ok")
 	}
-	return errors.Join(cleared, endAll(watched), lock.Close(), removeDir(dir)) // Windows removes no file that is open
+	return errors.Join(cleared, endAll(watched), lock.Close(), removeDir(dir)) // Windows cannot remove open files
 }
 
-// tempDir is where the folders of runs are made. A socket's path in one must fit into
-// 103 bytes, and some systems' temporary folders do not leave room for that.
+// tempDir returns the folder for the folders of runs. The path of a socket in it must fit
+// into 103 bytes, so tempDir returns /tmp if the system's temporary folder has a long path.
 func tempDir() string {
 	dir, err := filepath.Abs(os.TempDir())
 	if err != nil || len(dir) > 60 && runtime.GOOS != "windows" {
@@ -203,12 +203,12 @@ func tempDir() string {
 }
 
 const (
-	termTimeout = time.Second     // for an instance to release its locks
-	killTimeout = 5 * time.Second // for a disk that is slow to let go
+	termTimeout = time.Second     // time for an instance to release its locks
+	killTimeout = 5 * time.Second // time for a slow disk
 )
 
-// endAll ends the groups of the processes: by SIGTERM, then by SIGKILL what is
-// left of them, for a group can outlive its leader.
+// endAll ends the groups of the processes: first with SIGTERM, then with SIGKILL. A group
+// can outlive its leader.
 func endAll(watched map[int]string) error {
 	signalAll(watched, syscall.SIGTERM)
 	signalAll(watched, proc.Continue) // a stopped process cannot end
@@ -220,7 +220,7 @@ func endAll(watched map[int]string) error {
 	return nil
 }
 
-// signalAll spares a group whose number has been given to another process since.
+// signalAll signals the groups, except those whose number now belongs to another process.
 func signalAll(watched map[int]string, sig syscall.Signal) {
 	for pid, began := range watched {
 		if now, ok := proc.StartTime(pid); !ok || now == began {
@@ -244,8 +244,8 @@ func awaitEnd(watched map[int]string, timeout time.Duration) []int {
 	}
 }
 
-// removeDir tries again for a moment: the last files of a killed process can
-// appear while the folder is being emptied.
+// removeDir removes a folder. It tries repeatedly, because a killed process may still create
+// its last files.
 func removeDir(dir string) error {
 	var err error
 	for range 50 {

@@ -1,14 +1,14 @@
-// Package stack is what runs underneath the instances: Redis, the Redlock nodes,
-// the database, ZooKeeper and etcd. Start takes what the chosen strategies need
-// and returns a Stack once all of it answers: its addresses, its versions, and
-// what faults may do to its servers. Close ends it and leaves nothing behind.
+// Package stack provides the servers below the instances: Redis, the Redlock nodes, the
+// database, ZooKeeper and etcd. Start takes the needs of the chosen strategies and returns a
+// Stack once all servers answer. The Stack knows their addresses and versions, and offers
+// what faults may do to them. Close ends everything.
 //
-// There are three kinds. The embedded stack runs in this process, the local one
-// starts private servers, the external one uses servers that others run.
+// There are three kinds. The embedded stack runs in this process, the local stack starts
+// private servers, and the external stack uses servers that others run.
 //
-// Every process that a stack starts is known to a reaper (reaper.go), a process
-// in a session of its own that ends them however this one dies. Between an
-// instance and a server a proxy can stand (route.go), on which network faults act.
+// A reaper (reaper.go) knows every process that a stack starts. It is a process in its own
+// session that ends them however this process dies. A proxy (route.go) between an instance
+// and a server plays network faults.
 package stack
 
 import (
@@ -29,32 +29,33 @@ import (
 )
 
 var (
-	// ErrRefused says that this kind of stack cannot do what is asked.
+	// ErrRefused means that this kind of stack cannot do what was asked.
 	ErrRefused = errors.New("stack: refused")
-	// ErrMissing says that a program which the local stack runs is not installed.
+	// ErrMissing means that a program of the local stack is not installed.
 	ErrMissing = errors.New("stack: program missing")
-	// ErrUnreachable says that an external server does not answer.
+	// ErrUnreachable means that an external server does not answer.
 	ErrUnreachable = errors.New("stack: no answer")
 )
 
-// Config of a stack. The zero value of an optional field is its default.
+// Config configures a stack. The zero value of an optional field means its default.
 type Config struct {
 	Kind string // Embedded, Local or External
-	// Needs is what the chosen strategies run on. Nothing else is started but
+	// Needs are the backends of the chosen strategies. Besides these, the stack starts only
 	// the database, which keeps the ledger.
 	Needs lock.Backend
 
-	Addresses // external: of the servers that are there; those not needed are left alone
+	Addresses // for external: the servers to use; others are not contacted
 
-	// Logs is where the output of what is spawned is kept; "": in Dir, which goes.
+	// Logs is the directory for the output of child processes. If it is empty, the output
+	// goes to Dir, which is removed at the end.
 	Logs string
 
-	Log *slog.Logger // nil: silent
+	Log *slog.Logger // nil logs nothing
 }
 
 // The kinds of stack.
 const (
-	Embedded = "embedded" // in this process: needs nothing but Go
+	Embedded = "embedded" // in this process; needs only Go
 	Local    = "local"    // private server processes on free loopback ports
 	External = "external" // servers that others run
 )
@@ -65,11 +66,11 @@ var starts = map[string]func(context.Context, *Stack, Config) error{
 	External: startExternal,
 }
 
-// redlockNodes is how many an embedded or a local stack has.
+// redlockNodes is the number of Redlock nodes of an embedded or local stack.
 const redlockNodes = 5
 
-// refused says in one sentence why there is no such stack on the operating system; "":
-// there is.
+// refused says why the operating system cannot run this kind of stack. It returns "" if it
+// can.
 func refused(kind, goos string) string {
 	if kind == Local && !proc.CanStop(goos) {
 		return "-stack local starts servers that are made for Linux and macOS, and ends them by process groups, which " + goos +
@@ -78,22 +79,22 @@ func refused(kind, goos string) string {
 	return ""
 }
 
-// Kinds lists the names of the kinds, the one that needs least first.
+// Kinds returns the names of the kinds, starting with the one that needs least.
 func Kinds() []string { return []string{Embedded, Local, External} }
 
-// Stack is a running stack. Its exported fields do not change. Its methods are
-// safe for concurrent use.
+// Stack is a running stack. Its exported fields do not change. Its methods are safe for
+// concurrent use.
 type Stack struct {
 	Kind string
 	Addresses
 
-	// What the servers said that they are; "" where there is none.
+	// Versions as reported by the servers; empty for servers that do not run.
 	RedisVersion     string // "Redis 7.0.15", "miniredis 2.40.0 (embedded)"
 	DatabaseVersion  string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
 	ZooKeeperVersion string // "ZooKeeper 3.8.0"
 	EtcdVersion      string // "etcd 3.4.23"
 
-	// Dir is a private folder, which goes with the stack.
+	// Dir is a private folder that Close removes.
 	Dir string
 
 	log    *slog.Logger
@@ -105,9 +106,9 @@ type Stack struct {
 	procs   []*Process
 	servers map[string]server               // local
 	minis   map[string]*miniredis.Miniredis // embedded
-	halt    []func()                        // what else runs in this process
+	halt    []func()                        // functions that end other parts in this process
 	closed  bool
-	err     error // of the Close that did the work
+	err     error // the result of the first Close
 }
 
 const (
@@ -115,15 +116,15 @@ const (
 	stopTimeout  = 5 * time.Second
 )
 
-// Start starts what cfg needs, and returns once all of it answers. The stack
-// outlives ctx; it runs until Close. After an error nothing is left.
+// Start starts what cfg needs and returns once all servers answer. The stack runs until
+// Close, even if ctx ends. After an error, nothing remains.
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	start, ok := starts[cfg.Kind]
 	if !ok {
-		return nil, fmt.Errorf("%w: no stack %q; there are %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
+		return nil, fmt.Errorf("%w: unknown stack %q: use one of %s", ErrRefused, cfg.Kind, strings.Join(Kinds(), ", "))
 	}
 	if why := refused(cfg.Kind, runtime.GOOS); why != "" {
 		return nil, fmt.Errorf("%w: %s", ErrRefused, why)
@@ -144,7 +145,8 @@ func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// redisNames are the Redis servers that cfg needs, the single one first.
+// redisNames returns the names of the Redis servers that cfg needs, starting with the single
+// one.
 func redisNames(cfg Config) []string {
 	var names []string
 	if cfg.Needs&lock.Redis != 0 {
@@ -158,7 +160,8 @@ func redisNames(cfg Config) []string {
 	return names
 }
 
-// useRedis takes over what was started, in the order of redisNames.
+// useRedis records the addresses of the started servers, which are in the order of
+// redisNames.
 func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	if cfg.Needs&lock.Redis != 0 {
 		s.Redis, addrs = addrs[0], addrs[1:]
@@ -169,8 +172,8 @@ func (s *Stack) useRedis(cfg Config, addrs []string, infos []serverInfo) {
 	s.RedisVersion = versions(infos)
 }
 
-// atClose has f called by Close, after the processes have ended, or at once if
-// that has been.
+// atClose makes Close call f after the processes have ended. If the stack is closed, atClose
+// calls f at once.
 func (s *Stack) atClose(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,8 +184,8 @@ func (s *Stack) atClose(f func()) {
 	s.halt = append(s.halt, f)
 }
 
-// Close ends every process of the stack and removes its folder. It returns once
-// they are gone; further calls return the same.
+// Close ends every process of the stack and removes its folder. It returns once they are
+// gone. Further calls return the same error.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +194,8 @@ func (s *Stack) Close() error {
 	}
 	s.closed = true
 
-	// Servers are killed: their folder goes next, and they have no clients left.
+	// Servers are killed without a grace period, because they have no clients left and their
+	// folder is removed.
 	s.stopLocked(false, stopTimeout)
 	s.stopLocked(true, 0)
 	for _, mini := range s.minis {
@@ -205,7 +209,7 @@ func (s *Stack) Close() error {
 	return s.err
 }
 
-// stopLocked ends processes side by side: the servers, or all others.
+// stopLocked ends processes in parallel: either the servers or all others.
 func (s *Stack) stopLocked(servers bool, grace time.Duration) {
 	var wg sync.WaitGroup
 	for _, p := range s.procs {

@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// thread is a thread of this process that stays until it is closed. The processes that it
-// starts can be ended by the system when it ends: see [proc.EndWithParent].
+// thread is a thread of this process that lives until it is closed. The system can end a
+// child when the thread that started it ends; see [proc.EndWithParent].
 type thread struct {
 	work   chan func()
 	closed chan struct{}
@@ -16,7 +16,7 @@ type thread struct {
 func newThread() *thread {
 	t := &thread{work: make(chan func()), closed: make(chan struct{})}
 	go func() {
-		runtime.LockOSThread() // and it ends with this function
+		runtime.LockOSThread() // the thread ends with this function
 		for {
 			select {
 			case f := <-t.work:

@@ -13,15 +13,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// serverInfo is what a server says of itself.
+// serverInfo is what a server reports about itself.
 type serverInfo struct {
 	version string // "Redis 7.0.15"
-	id      string // tells a Redis or an etcd from any other; "": unknown
+	id      string // identifies a Redis or an etcd; empty if unknown
 	pid     string // of a Redis
-	cluster bool   // it is a node of a Redis Cluster
+	cluster bool   // whether it is a node of a Redis Cluster
 }
 
-// versions lists the different ones, with commas.
+// versions lists the different versions, separated by commas.
 func versions(infos []serverInfo) string {
 	all := make([]string, len(infos))
 	for i, info := range infos {
@@ -31,8 +31,8 @@ func versions(infos []serverInfo) string {
 	return strings.Join(slices.Compact(all), ", ")
 }
 
-// listens is nil if a server accepts connections at addr. Clients that would
-// print what they cannot dial, or wait, are not asked before.
+// listens returns nil if a server accepts connections at addr. It is called before clients
+// that would print an error, or wait, if they cannot connect.
 func listens(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -41,8 +41,8 @@ func listens(ctx context.Context, addr string) error {
 	return conn.Close()
 }
 
-// askRedis asks once, and does not wait for a server that does not listen yet.
-// The id is that of the run of the server.
+// askRedis queries a server once and does not wait for one that is not listening yet. The id
+// identifies the run of the server.
 func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	client := newRedis(addr)
 	defer client.Close()
@@ -57,7 +57,7 @@ func askRedis(ctx context.Context, addr string) (serverInfo, error) {
 	return parseInfo(text), nil
 }
 
-// askOwnRedis also makes sure that the server is process pid.
+// askOwnRedis also checks that the server is process pid.
 func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) {
 	info, err := askRedis(ctx, addr)
 	if err == nil && info.pid != strconv.Itoa(pid) {
@@ -66,11 +66,11 @@ func askOwnRedis(ctx context.Context, addr string, pid int) (serverInfo, error) 
 	return info, err
 }
 
-// watched is the address of a Redis that a Sentinel knows by name, as an entry
-// of -redlock gives it.
+// watched returns the address of a Redis that a Sentinel knows by name, in the form of an
+// entry of -redlock.
 func watched(master, sentinel string) string { return master + "@" + sentinel }
 
-// askNode asks a Redis at its address, or the one that a Sentinel names.
+// askNode queries a Redis at its address, or the Redis that a Sentinel names.
 func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	master, sentinel, ok := strings.Cut(entry, "@")
 	if !ok {
@@ -83,7 +83,7 @@ func askNode(ctx context.Context, entry string) (serverInfo, error) {
 	return askRedis(ctx, addr)
 }
 
-// masterOf asks a Sentinel for the address of the master of that name.
+// masterOf asks a Sentinel for the address of the named master.
 func masterOf(ctx context.Context, sentinel, master string) (addr string, err error) {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -97,10 +97,10 @@ func masterOf(ctx context.Context, sentinel, master string) (addr string, err er
 	return net.JoinHostPort(at[0], at[1]), nil
 }
 
-// newRedis is a client that tries once.
+// newRedis returns a client without retries.
 func newRedis(addr string) *redis.Client { return redis.NewClient(onceTo(addr)) }
 
-// newSentinel is such a client of a Sentinel.
+// newSentinel returns a client of a Sentinel without retries.
 func newSentinel(addr string) *redis.SentinelClient { return redis.NewSentinelClient(onceTo(addr)) }
 
 func onceTo(addr string) *redis.Options {
@@ -110,7 +110,7 @@ func onceTo(addr string) *redis.Options {
 	}
 }
 
-// infoFields are the lines of an answer to INFO.
+// infoFields parses the lines of an answer to INFO.
 func infoFields(text string) map[string]string {
 	field := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -124,7 +124,7 @@ func infoFields(text string) map[string]string {
 func parseInfo(text string) serverInfo {
 	field := infoFields(text)
 	info := serverInfo{id: field["run_id"], pid: field["process_id"], cluster: field["redis_mode"] == "cluster"}
-	// Valkey says a Redis version too, for the clients that ask for one.
+	// Valkey also reports a Redis version, for compatibility.
 	if v := field["valkey_version"]; v != "" {
 		info.version = "Valkey " + v
 	} else {

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// zooKeeperProgram is a Java and the jars of ZooKeeper. Its own scripts are not
-// used: each distribution has others.
+// zooKeeperProgram is a Java and the jars of ZooKeeper. The start scripts differ between
+// distributions, so they are not used.
 type zooKeeperProgram struct {
 	java      string
 	classPath string
 }
 
-// zooKeeperPaths are where the jars may be: Debian's names those it needs by
-// itself, but for one that prints what goes wrong.
+// zooKeeperPaths lists where the jars may be. Debian's main jar names the jars that it
+// needs, except for the one that prints errors.
 var zooKeeperPaths = []struct{ jar, classPath string }{
 	{"/usr/share/java/zookeeper.jar", "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"},
 	{"/opt/homebrew/opt/zookeeper/libexec/lib", "/opt/homebrew/opt/zookeeper/libexec/lib/*"},
@@ -38,8 +38,8 @@ func findZooKeeper() zooKeeperProgram {
 	return prog
 }
 
-// zooCfg makes sessions short where a lock wants them to be: by default none is
-// under 4 s or over 40 s. What is granted lasts a tick longer at the most.
+// zooCfg allows the session timeouts that locks need. By default they are limited to 4 s to
+// 40 s. A session lasts at most one tick longer than granted.
 const zooCfg = `tickTime=100
 minSessionTimeout=200
 maxSessionTimeout=600000
@@ -60,7 +60,7 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 				"-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.io.tmpdir=" + dir,
 				"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 				"-Dzookeeper.preAllocSize=4096",          // KiB
-				"-Dznode.container.checkIntervalMs=5000", // how long an empty lock stays
+				"-Dznode.container.checkIntervalMs=5000", // how long an empty lock node remains
 				"-cp", prog.classPath, "org.apache.zookeeper.server.ZooKeeperServerMain", cfg,
 			}, os.WriteFile(cfg, []byte(text), 0o600)
 		},
@@ -77,11 +77,11 @@ func zooKeeperServer(prog zooKeeperProgram, dir string) server {
 	}
 }
 
-// zooKeeperAnswer is how long a server may take to answer. One that is asked
-// while it starts may never do so.
+// zooKeeperAnswer bounds the answer of a server, because a server that is starting may never
+// answer.
 const zooKeeperAnswer = 500 * time.Millisecond
 
-// zooKeeperCommand sends one of the server's commands of four letters.
+// zooKeeperCommand sends one of the server's four-letter commands.
 func zooKeeperCommand(ctx context.Context, addr, command string) (answer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, zooKeeperAnswer)
 	defer cancel()
@@ -100,7 +100,7 @@ func zooKeeperCommand(ctx context.Context, addr, command string) (answer string,
 	return string(text), nil
 }
 
-// askZooKeeper fails until the server serves.
+// askZooKeeper returns an error until the server is ready.
 func askZooKeeper(ctx context.Context, addr string) (serverInfo, error) {
 	answer, err := zooKeeperCommand(ctx, addr, "srvr")
 	if err != nil {
