@@ -398,7 +398,6 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1 -ttl 5s":                                "-ttl has no effect on -targets",
 		"-targets http://h:1 -wait 5s":                               "-wait has no effect on -targets",
 		"-targets http://h:1 -guard naive":                           "-guard has no effect on -targets",
-		"-targets http://h:1 -db u@tcp(h)/d":                         "-db has no effect without -ledger-query",
 		"-targets http://h:1 -ledger-query x":                        "-ledger-query needs -db",
 		"-targets http://h:1 -db u@tcp(h)/d -ledger-query UPDATE":    "-ledger-query: ledger: bad query: want one that begins with SELECT",
 		"-targets http://h:1 -db x -ledger-query SELECT(?,?)":        "-db: ledger: bad database address",

@@ -39,7 +39,7 @@ func printOptions(w io.Writer, options []option) {
 // serverOptions are the flags that name servers which loadgen does not start.
 func serverOptions(c *stack.Config) []option {
 	return []option{
-		{"db", "DSN", "database, with -stack external, or with -targets and -ledger-query", one(&c.DSN, nonEmpty)},
+		{"db", "DSN", "database, with -stack external, or of -targets; for a service that is not ours with -ledger-query", one(&c.DSN, nonEmpty)},
 		{"redis", "ADDR", "the single Redis, with -stack external", one(&c.Redis, nonEmpty)},
 		{"redlock", "ADDR,ADDR,…", "the Redlock nodes, with -stack external; NAME@ADDR is the master NAME of the Sentinel at ADDR", one(&c.Redlock, parseList)},
 		{"sentinel", "ADDR,ADDR,…", "Sentinels that know the Redis, instead of -redis", one(&c.Sentinel, parseList)},

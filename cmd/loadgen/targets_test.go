@@ -68,7 +68,6 @@ func TestTargetFile(t *testing.T) {
 		"targets: http://h:1\n\npath: grab":                    "-target-file: my.yaml:3: path: ",
 		"targets: http://h:1\nwork: 5ms":                       `my.yaml:2: there is no key "work"`,
 		"path: /g/{order}":                                     "-target-file goes with -service or -targets",
-		"targets: http://h:1\ndb: u@tcp(h)/d":                  "-db has no effect without -ledger-query",
 		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o": "-first-order has no effect",
 	} {
 		write(t, "my.yaml", text)

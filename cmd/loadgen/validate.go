@@ -49,7 +49,6 @@ func (s *settings) checkCombinations() error {
 		{[]string{"stack", "redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd", "instances"}, targets, "cannot be combined with -targets, whose instances run already"},
 		{[]string{"redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd"}, !external, "goes with -stack external, for the other stacks start their own"},
 		{[]string{"db"}, !external && !targets, "goes with -stack external or -targets, for the other stacks start their own"},
-		{[]string{"db"}, targets && s.query == "" && !s.opensBySQL(), "has no effect without -ledger-query SQL, which reads the targets' ledger there"},
 		{[]string{"work", "ttl", "wait", "guard", "per-driver", "on-lost", "clock-offset"}, targets, "has no effect on -targets, which are set up already"},
 		{[]string{"wait", "guard", "per-driver", "on-lost", "clock-offset"}, service, "has no effect on a -service, which does as it does"},
 		{[]string{"work"}, service && !knob("work_ms"), "has no effect: {work_ms} does not stand in the command of -service"},

@@ -55,6 +55,9 @@ var ErrBadDSN = errors.New("order: bad database address")
 
 // Connect opens the database of dsn, which is "sqlite:/path/file.db" or an address in the
 // form of go-sql-driver/mysql: "user:password@tcp(host:port)/name". The error wraps
+// LedgerQuery reads order and driver of each grab from our ledger, from a first order to a last.
+const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
+
 // ErrBadDSN if dsn has neither form. Connect creates no tables; Migrate does.
 func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 	if opts.MaxConns == 0 {

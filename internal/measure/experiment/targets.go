@@ -37,6 +37,13 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	if w.fleet.Known() {
 		w.cfg.asRunning(w.fleet.Settings)
 	}
+	if t.Database.DSN != "" && t.Database.Query == "" && (t.Open == nil || t.Open.ByCall()) {
+		if !w.fleet.Known() {
+			return fmt.Errorf("%w: -db has no effect on a service that is not ours: add -ledger-query SQL, which reads its ledger, or -open-orders 'sql: …'", fleet.ErrRefused)
+		}
+		t.Database.Query = order.LedgerQuery
+		w.cfg.Target.Database = t.Database
+	}
 	return w.useTheirOrders(ctx, t)
 }
 

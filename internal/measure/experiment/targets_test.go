@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -233,5 +234,52 @@ func TestTargetsOfOurs(t *testing.T) {
 			t.Errorf("%s: %s (%s), expected %v, from %s, exclusive %v, work %v", c.Strategy, c.Verdict, c.Reason, c.Expected, c.CountedFrom, c.Exclusive, c.WorkMS)
 		}
 		checkSums(t, c)
+	}
+}
+
+// TestTargetDatabase checks that -db is enough to read the ledger of instances of ours, and
+// that it is refused for another service unless a query or statements go with it.
+func TestTargetDatabase(t *testing.T) {
+	own := small(t, stack.Embedded, "mysql-cas")
+	w, err := openWorker(t.Context(), own, 0, newProgress(own), &journal{dir: own.Out})
+	t.Cleanup(func() { _ = w.close() })
+	if err == nil {
+		err = w.fleet.Equip(t.Context(), own.setup())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := httptest.NewServer(&foreign{taken: map[string]bool{}})
+	t.Cleanup(other.Close)
+	for name, tc := range map[string]struct {
+		urls    []string
+		refused bool
+	}{
+		"ours":     {w.fleet.URLs(), false},
+		"of other": {[]string{other.URL}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Scenarios[0].Config
+			cfg.Scenario, cfg.Seed, cfg.Out, cfg.Orders, cfg.Rate, cfg.Log = "rush", 1, t.TempDir(), 5, 0, t.Output()
+			cfg.Strategies = own.Strategies
+			cfg.Target.URLs, cfg.Target.Database.DSN = tc.urls, w.stack.DSN
+			if tc.refused {
+				cfg.Target.FirstOrder = 1
+			}
+			run, err := execute(t, t.Context(), cfg)
+			if tc.refused {
+				if !errors.Is(err, fleet.ErrRefused) || !strings.Contains(err.Error(), "-ledger-query") {
+					t.Errorf("got %v, want a refusal that names -ledger-query", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := run.Cells[0]
+			if c.Verdict != catalog.Safe || c.CountedFrom != fromLedger || value(c.Grabs) != 5 || !strings.HasPrefix(run.Environment.Database, "SQLite") {
+				t.Errorf("%s (%s): %d grabs, counted from %s in %q", c.Verdict, c.Reason, value(c.Grabs), c.CountedFrom, run.Environment.Database)
+			}
+		})
 	}
 }
