@@ -51,9 +51,12 @@ type accounting struct {
 	sales       []time.Duration // since the beginning, until each unit was answered for
 	inOrder     int             // units that went to one of the first drivers to come, of whom there is one a unit
 
-	first   *orderState       // the first order whose drivers were all answered; nil: none was
-	hiding  map[string]int    // answers that may hide a grab, by kind
-	samples map[string]string // what an answer of that kind says
+	first *orderState // the first order whose drivers were all answered; nil: none was
+	// unreadable says that the answers do not tell winners from losers.
+	unreadable bool
+	texts      int               // answers "grabbed" that have a body
+	hiding     map[string]int    // answers that may hide a grab, by kind
+	samples    map[string]string // what an answer of that kind says
 }
 
 // orderState is what is known of one order while it has drivers that are not answered.
@@ -147,7 +150,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 		limited := a.shape == target.Own && m.Outcome == grab.Taken && field(r.Body, "reason") == grab.PerDriver
 		a.stateOf(s.Order).addSale(m, r.Timestamp, end, limited)
 	}
-	a.addToOrder(s, m, span{r.Timestamp, end})
+	a.addToOrder(s, m, span{r.Timestamp, end}, len(r.Body) > 0)
 	return nil
 }
 
@@ -230,7 +233,7 @@ func field(body []byte, name string) string {
 
 // addToOrder counts the result for its order, and closes the order when its
 // last driver has been answered.
-func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span) {
+func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
 	f := a.stateOf(s.Order)
 	f.left--
 	if reached(m.Outcome) {
@@ -239,6 +242,9 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span) {
 	switch {
 	case m.Outcome == grab.Grabbed:
 		f.grabbed++
+		if hasText {
+			a.texts++
+		}
 		a.told = append(a.told, check.Pair{Order: s.Order, Driver: s.Driver})
 	case m.Outcome == grab.Taken:
 		f.taken++
@@ -286,6 +292,25 @@ func (a *accounting) finish() {
 	for _, f := range a.open {
 		a.close(f)
 	}
+}
+
+// distrust counts the wins as answers that may hide one, if nothing in the answers tells
+// winners from losers: every answer has the default status for grabbed, and a text that no
+// rule reads.
+func (a *accounting) distrust() {
+	won := a.outcomes[grab.Grabbed]
+	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
+	if !a.shape.AssumesGrabbed || lost > 0 || a.texts < won || won <= a.tried*a.units {
+		return
+	}
+	kind := "http " + a.shape.Says().Grabbed
+	a.unreadable = true
+	a.outcomes[grab.Grabbed], a.outcomes[grab.Failed] = 0, a.outcomes[grab.Failed]+won
+	a.errors[kind] += won
+	a.hiding[kind] += won
+	a.unsure, a.told = append(a.unsure, a.told...), nil
+	a.competed, a.tried = map[string]bool{}, 0
+	a.first, a.sales, a.soldOut, a.inOrder = nil, nil, 0, 0
 }
 
 // overlapping says whether any two of the spans have an instant in common. It

@@ -132,7 +132,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int
 func (w *worker) countAgain(ctx context.Context, c *Cell, a *accounting, first int64, won []check.Pair, e *check.Evidence) error {
 	had, told := check.RowsByOrder(e.Ledger), check.RowsByOrder(check.Rows(a.told))
 	again := slices.DeleteFunc(won, func(p check.Pair) bool { return max(had[p.Order], told[p.Order]) != e.Units })
-	if len(again) == 0 {
+	if len(again) == 0 || a.unreadable {
 		return nil
 	}
 	a.again = len(again)

@@ -135,6 +135,12 @@ func (s *shop) grab(order, driver int64) bool {
 	return true
 }
 
+func words(w http.ResponseWriter, won bool) {
+	fmt.Fprint(w, map[bool]string{true: "you have won", false: "you have lost"}[won])
+}
+
+func xml(w http.ResponseWriter, won bool) { fmt.Fprintf(w, "<answer><won>%v</won></answer>", won) }
+
 func coded(w http.ResponseWriter, won bool) {
 	code := map[bool]int{true: 0, false: 1}[won]
 	fmt.Fprintf(w, `{"code":%d,"msg":"said"}`, code)
@@ -233,7 +239,7 @@ func TestServicesOfOthers(t *testing.T) {
 			return true
 		}}, target.Spec{}, "", nil, catalog.Unknown, []string{"the answers are http 404", "(no such order)", "-path"}},
 
-		{"serves a tenth of the load", &shop{racy: true, each: 10 * time.Millisecond, capable: make(chan struct{}, 1)}, target.Spec{}, "", func(c *Config) { c.Orders, c.Rate, c.Together = 20, 1000, true }, catalog.Unknown, []string{"less than half", "-warmup"}},
+		{"serves a tenth of the load", &shop{racy: true, each: 10 * time.Millisecond, capable: make(chan struct{}, 1)}, target.Spec{}, "", func(c *Config) { c.Orders, c.Rate, c.Together = 20, 1000, true }, catalog.Unknown, []string{"half of the requests were served only after", "were due within", "-warmup"}},
 		{"sheds nine tenths of the load", &shop{before: func(w http.ResponseWriter, _, driver int64) bool {
 			if driver < 1e9 && driver%10 != 0 {
 				w.WriteHeader(http.StatusTooManyRequests)
@@ -249,7 +255,15 @@ func TestServicesOfOthers(t *testing.T) {
 			return false
 		}}, target.Spec{}, wins, nil, catalog.Unknown, []string{"served 10 of 100 requests"}},
 
-		{"200 to everything", &shop{answer: coded}, target.Spec{}, "", nil, catalog.Unsafe, []string{"grabbed more than once", "-grabbed 'json:.code==0'"}},
+		{"200 to everything", &shop{answer: coded}, target.Spec{}, "", nil, catalog.Unknown, []string{"every answer was 200", "-grabbed 'json:.code==0'"}},
+		{"200 to everything, and the user says that it means a win", &shop{answer: coded}, target.Spec{Grabbed: "200"}, "", nil, catalog.Unsafe, []string{"grabbed more than once"}},
+		{"200 to everything, in words", &shop{answer: words}, target.Spec{}, "", nil, catalog.Unknown, []string{"every answer was 200"}},
+		{"200 to everything, in XML", &shop{answer: xml}, target.Spec{}, "", nil, catalog.Unknown, []string{"every answer was 200"}},
+		{"200 to everything, in words, by the ledger", &shop{answer: words}, target.Spec{}, wins, nil, catalog.Unknown, []string{"every answer was 200"}},
+		{"200 to everything, in words, and a race by the ledger", &shop{racy: true, work: 100 * time.Millisecond, answer: words}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"grabbed more than once"}},
+		{"words where a field is wanted", &shop{answer: words}, rules, "", nil, catalog.Unknown, []string{"http 200", "you have"}},
+		{"XML where a field is wanted", &shop{answer: xml}, rules, "", nil, catalog.Unknown, []string{"http 200", "<won>"}},
+		{"words where a field is wanted, by the ledger", &shop{answer: words}, rules, wins, nil, catalog.Unknown, []string{"HTTP 200", "you have lost"}},
 		{"200 to everything, and half of the rules", &shop{answer: coded}, target.Spec{Grabbed: rules.Grabbed}, "", nil, catalog.Unknown, []string{"95 answers may hide a grab: http 200 95", `{"code":1,"msg":"said"}`, "-taken"}},
 		{"200 to everything, and rules that clash", &shop{answer: coded}, target.Spec{Taken: rules.Taken}, "", nil, catalog.Unknown, []string{"both grabbed and taken"}},
 		{"202 to everything", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusAccepted) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"100 answers may hide a grab: http 202"}},
@@ -295,6 +309,9 @@ func TestServicesOfOthers(t *testing.T) {
 			c := run.Cells[0]
 			if c.Verdict != tc.verdict {
 				t.Errorf("%s: %q; want %s", c.Verdict, c.Reason, tc.verdict)
+			}
+			if strings.Contains(c.Reason, "every answer was 200") && (c.Outcomes[grab.Grabbed] > 0 || value(c.PhantomGrabs) > 0) {
+				t.Errorf("answers that say nothing count as wins: %v, phantom grabs %d", c.Outcomes, value(c.PhantomGrabs))
 			}
 			for _, want := range tc.reasons {
 				if !strings.Contains(c.Reason, want) {

@@ -280,6 +280,9 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	switch {
+	case a.unreadable:
+		reason = fmt.Sprintf("every answer was %s, to winners and losers: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
+			"if that status does mean a win, say so with -grabbed %[1]s", w.fleet.Shape.Says().Grabbed)
 	case c.DoubleGrabs == nil: // the ledger could not be read
 		if promised.DoubleGrabs > 0 {
 			c.countAnswers(a)
@@ -301,9 +304,6 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	}
 	if n := len(a.unsure); c.LowerBound && *c.DoubleGrabs > 0 {
 		m.note += fmt.Sprintf("; at least, for %s may hide more", check.Plural(n, "answer", "answers"))
-	}
-	if a.requests > 0 && a.outcomes[grab.Grabbed] == a.requests && c.Requests > c.Orders && !w.ledger {
-		m.note += fmt.Sprintf("; every single answer was %s: if it is in the body that the service says who has lost, name the field, as in -grabbed 'json:.code==0'", w.fleet.Shape.Says().Grabbed)
 	}
 	if m.vacuous = w.vacuous(c, a, m.evidence.Ledger); m.vacuous == "" {
 		m.vacuous = w.askAgain(ctx, a)
@@ -367,17 +367,19 @@ func (a *accounting) said() string {
 // hiccup is for how long a machine that is busy with other things may hold up a service.
 const hiccup = 100 * time.Millisecond
 
-// tooSlow says that the targets had served less than half of the load when the last of it was
-// due and could have been served: then drivers that came one by one may never have met.
+// tooSlow returns why the targets were too slow for a race. They were if they had served less
+// than half of the load when its last request was due and could have been served, because
+// drivers who came one by one may then never have met.
 func (a *accounting) tooSlow(c *Cell) string {
-	if c.OfferedRPS == nil || c.Latency == nil || c.CompletedRPS == nil {
+	if c.OfferedRPS == nil || c.Latency == nil {
 		return ""
 	}
 	offered := a.lastDue.Sub(a.began)
 	quickest := time.Duration(a.sent.Latency().Min * float64(time.Millisecond))
-	if half := a.served.At(float64(a.requests) / 2); half <= offered+max(2*quickest, hiccup) {
+	half := a.served.At(float64(a.requests) / 2)
+	if half <= offered+max(2*quickest, hiccup) {
 		return ""
 	}
-	return fmt.Sprintf("the targets served %.0f requests a second of the %.0f that were offered, less than half, and one that is so slow hides its races: "+
-		"lower -rate, or let it warm up with -warmup", *c.CompletedRPS, *c.OfferedRPS)
+	return fmt.Sprintf("half of the requests were served only after %v, although all of them were due within %v, and a service that is so slow hides its races: "+
+		"lower -rate, or let it warm up with -warmup", half.Round(time.Millisecond), offered.Round(time.Millisecond))
 }

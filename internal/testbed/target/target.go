@@ -54,6 +54,8 @@ type Shape struct {
 	Header []Header
 
 	Grabbed, Taken, Busy Rule
+	// AssumesGrabbed says that the user gave no rule for grabbed, so that it is the default.
+	AssumesGrabbed bool
 	// sure is of answers which say that the grab has failed and nothing was written.
 	sure Rule
 
@@ -192,7 +194,7 @@ type Rules struct {
 
 // shape compiles what the spec says of the calls.
 func (spec Spec) shape() (*Shape, error) {
-	s := &Shape{Method: cmp.Or(spec.Method, http.MethodPost)}
+	s := &Shape{Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody
 	switch {
 	case spec.Body != nil:
