@@ -39,7 +39,7 @@ func Conform(t *testing.T, claims Claims, newLock New) {
 	}
 	own := newLock.strategy(t, nodes)
 	if !claims.Renews {
-		own.Survives = []catalog.Fault{catalog.NoFault}
+		own.Claims = catalog.Claims{catalog.NoFault: catalog.Holds}
 	}
 	if child, mine := role(id); mine {
 		conformtest.BeChild(conformtest.OpenRedis, func(string) (lock.Strategy, error) { return own, nil })

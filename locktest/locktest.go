@@ -126,7 +126,7 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 		Needs:    needs,
 		Guard:    order.Naive,
 		Excludes: catalog.Global,
-		Survives: append([]catalog.Fault{catalog.NoFault}, catalog.FaultsBy(catalog.Run|catalog.Explore)...),
+		Claims:   catalog.Always(catalog.Holds),
 		New:      n.open,
 	}
 }

@@ -138,7 +138,7 @@ func matrixAgrees(t *testing.T, run *experiment.Run, strategies []lock.Strategy)
 		for _, f := range fault.Faults {
 			name := fmt.Sprintf("%s x %s", s.Name, f.Name)
 			c, ok := cells[name]
-			switch exclusive := slices.Contains(s.Survives, f.Name); {
+			switch exclusive := s.ExclusiveUnder(f.Name); {
 			case !ok || f.Touches(s) != (len(c.Points) > 0):
 				t.Errorf("%s was not swept", name)
 			case !f.Touches(s) || s.Expected(f.Name) == catalog.Unknown: // chance decides

@@ -23,6 +23,7 @@ const (
 	Run     Programs = 1 << iota // loadgen run: load on real servers
 	Explore                      // loadgen explore: every schedule within bounds
 	Replay                       // loadgen run -schedule: one schedule, forced on real servers
+	Lab                          // loadgen lab: needs no route between an instance and its servers
 )
 
 // Verdict is what a cell of a run or a search comes to, or what the registry of

@@ -2,7 +2,7 @@ package catalog
 
 import "slices"
 
-// Fault is the name of something that goes wrong.
+// Fault is the name of something that can go wrong.
 type Fault string
 
 // The faults.
@@ -33,50 +33,184 @@ const (
 	MessageLost      Fault = "message-lost"
 )
 
-// FaultEntry is a line of [Faults].
+// FaultGroup is the heading under which tables and the heat map show a fault.
+type FaultGroup string
+
+// The groups.
+const (
+	Clients            FaultGroup = "Clients and processes"
+	RedisServers       FaultGroup = "Redis"
+	NetworkAndDatabase FaultGroup = "Network and database"
+)
+
+// FaultGroups lists the groups in the order in which tables show them.
+var FaultGroups = []FaultGroup{Clients, RedisServers, NetworkAndDatabase}
+
+// ProcessEffect says what a fault does to the process of a holder.
+type ProcessEffect int
+
+// The effects.
+const (
+	ProcessRuns    ProcessEffect = iota // the process is not touched
+	ProcessStopped                      // SIGSTOP, and later SIGCONT
+	ProcessKilled                       // SIGKILL
+)
+
+// FaultEntry describes a fault. How a fault strikes real servers is in package fault, in the
+// entry with the same name. What the fault does to each strategy is in its row of claimTable.
 type FaultEntry struct {
 	Name    Fault
-	Aliases []string // old names, which command lines may still use
-	About   string   // what happens, in one line
-	By      Programs // that can play it
+	Aliases []string   // old names, which command lines may still use
+	About   string     // what happens, in one line
+	By      Programs   // the programs that can play it
+	Group   FaultGroup // the heading in tables
+	Shows   Facts      // what is known about a grab that the fault has struck
+	Process ProcessEffect
 }
 
-// Faults is every fault that some program can play, in the order of a table.
-// [NoFault] is one for run, whose cells have a fault each.
+// Faults lists every fault, in the order of tables.
 var Faults = []FaultEntry{
-	{NoFault, nil, "plain load", Run},
-	{Slow, []string{"expiry"}, "the work, or the calls, of a holder last longer than its lease", Run | Explore},
-	{Pause, nil, "a process stops for longer than the lease, and goes on (SIGSTOP, SIGCONT)", Run | Explore},
-	{Hang, nil, "the work of some holders never returns", Run | Explore},
-	{Crash, nil, "a process ends while it holds (SIGKILL); run starts it again", Run | Explore},
-	{RedisRestart, []string{"restart"}, "Redis, of Redlock a minority, killed and started again empty", Run | Explore},
-	{RedisRestartMost, nil, "a majority of Redlock's nodes killed and started again empty", Run},
-	{RedisDown, []string{"down"}, "Redis, of Redlock a minority, cannot be reached at the release; explore has ZooKeeper and etcd be down as well", Run | Explore},
-	{RedisDownMost, nil, "a majority of Redlock's nodes cannot be reached at the release", Run},
-	{Amnesia, nil, "the holder has a bare majority of Redlock's nodes, and one of them restarts empty", Run | Explore},
-	{Failover, nil, "the master of Redis, or of one Redlock node, dies before it has replicated, and Sentinel promotes the replica", Run | Explore},
-	{Partition, nil, "one instance cut off from the locks for longer than the lease: both ways, requests alone, replies alone", Run | Explore},
-	{PartitionDB, nil, "one instance cut off from the database: its claims arrive after their leases", Run | Explore},
-	{Latency, []string{"late-reply"}, "replies of Redis to one instance come later than the lease; explore delays any call or reply", Run | Explore},
-	{ClientClock, nil, "the wall clock of a contender ahead, then that of the holder behind", Run | Explore},
-	{NodeClock, nil, "the clock of Redis, of Redlock a minority, jumps past the leases", Run | Explore},
-	{DBRestart, nil, "the database killed and started again under its holders", Run | Explore},
-	{ReplyLost, []string{"lost-reply"}, "a call is carried out, and its caller gets an error; run has it be a COMMIT, then every call to the locks' servers", Run | Explore},
-	{RedisFull, nil, "Redis, of Redlock a minority, out of memory: it evicts every key, then it refuses writes", Run | Explore},
-	{FailoverSplit, nil, "the master of Redis, or of one node of the holder's bare majority of Redlock's, cut off: it goes on serving one instance while the replica that Sentinel promoted serves the other", Run},
-	{SlowDB, nil, "the database takes longer for a claim than the lease lives", Run | Explore},
-	{LateRelease, nil, "a holder releases after its lease has run out, while another has the lock: a third driver comes", Run},
-	{Cancel, nil, "a client hangs up: its grab is cancelled", Run | Explore},
-	{MessageLost, nil, "a message that a server publishes does not reach its subscribers, or late, or twice", Explore},
+	{
+		Name: NoFault, Group: Clients, By: Run | Lab,
+		About: "plain load without a fault",
+	},
+	{
+		Name: Slow, Aliases: []string{"expiry"}, Group: Clients, By: Run | Explore | Lab, Shows: LeaseEnded,
+		About: "the work or the calls of a holder last longer than its lease",
+	},
+	{
+		Name: Pause, Group: Clients, By: Run | Explore | Lab, Shows: LeaseEnded, Process: ProcessStopped,
+		About: "a process stops for longer than the lease, then continues (SIGSTOP, SIGCONT)",
+	},
+	{
+		Name: Hang, Group: Clients, By: Run | Explore, Shows: LeaseEnded | Hung,
+		About: "the work of some holders never returns",
+	},
+	{
+		Name: Crash, Group: Clients, By: Run | Explore | Lab, Shows: Died, Process: ProcessKilled,
+		About: "a process dies while it holds the lock (SIGKILL); `run` starts it again",
+	},
+	{
+		Name: RedisRestart, Aliases: []string{"restart"}, Group: RedisServers, By: Run | Explore | Lab, Shows: Forgotten,
+		About: "Redis, or a minority of Redlock's nodes, is killed and restarts empty",
+	},
+	{
+		Name: RedisRestartMost, Group: RedisServers, By: Run, Shows: Forgotten,
+		About: "a majority of Redlock's nodes is killed and restarts empty",
+	},
+	{
+		Name: RedisDown, Aliases: []string{"down"}, Group: RedisServers, By: Run | Explore, Shows: Unreachable,
+		About: "Redis, or a minority of Redlock's nodes, cannot be reached at the release; `explore` also takes ZooKeeper and etcd down",
+	},
+	{
+		Name: RedisDownMost, Group: RedisServers, By: Run, Shows: Unreachable,
+		About: "a majority of Redlock's nodes cannot be reached at the release",
+	},
+	{
+		Name: Amnesia, Group: RedisServers, By: Run | Explore, Shows: Forgotten,
+		About: "the holder has a bare majority of Redlock's nodes, and one of these restarts empty",
+	},
+	{
+		Name: Failover, Group: RedisServers, By: Run | Explore, Shows: Forgotten,
+		About: "the master of Redis, or of one Redlock node, dies before it has replicated, and Sentinel promotes the replica",
+	},
+	{
+		Name: Partition, Group: NetworkAndDatabase, By: Run | Explore, Shows: LeaseEnded | CutOff,
+		About: "the network cuts one instance off from the locks for longer than the lease: in both directions, only requests, then only replies",
+	},
+	{
+		Name: PartitionDB, Group: NetworkAndDatabase, By: Run | Explore, Shows: LeaseEnded | CutOff,
+		About: "the network cuts one instance off from the database, and its claims arrive after their leases have expired",
+	},
+	{
+		Name: Latency, Aliases: []string{"late-reply"}, Group: NetworkAndDatabase, By: Run | Explore, Shows: GrantLate | Delayed,
+		About: "replies of Redis reach one instance later than the lease lasts; `explore` delays any call or reply",
+	},
+	{
+		Name: ClientClock, Group: Clients, By: Run | Explore, Shows: ClocksApart | TakenOver,
+		About: "the wall clock of a contender runs ahead, then the wall clock of the holder runs behind",
+	},
+	{
+		Name: NodeClock, Group: RedisServers, By: Run | Explore, Shows: ClockJumped,
+		About: "the clock of Redis, or of a minority of Redlock's nodes, jumps past the end of the leases",
+	},
+	{
+		Name: DBRestart, Group: NetworkAndDatabase, By: Run | Explore, Shows: SessionClosed,
+		About: "the database is killed and started again while drivers hold locks",
+	},
+	{
+		Name: ReplyLost, Aliases: []string{"lost-reply"}, Group: NetworkAndDatabase, By: Run | Explore, Shows: ReplyWasLost,
+		About: "a server carries out a call, and the caller gets an error; `run` does this first to a COMMIT, then to every call to the lock's servers",
+	},
+	{
+		Name: RedisFull, Group: RedisServers, By: Run | Explore, Shows: Evicted,
+		About: "Redis, or a minority of Redlock's nodes, runs out of memory: first it evicts every key, then it refuses writes",
+	},
+	{
+		Name: FailoverSplit, Group: RedisServers, By: Run, Shows: TwoMasters,
+		About: "the master of Redis, or of one node of the holder's bare majority, is cut off; it continues to serve one instance while the promoted replica serves the other",
+	},
+	{
+		Name: SlowDB, Group: NetworkAndDatabase, By: Run | Explore, Shows: LeaseEnded | WriteLate,
+		About: "the database takes longer for a claim than the lease lasts",
+	},
+	{
+		Name: LateRelease, Group: Clients, By: Run, Shows: LeaseEnded | ReleasedLate,
+		About: "a holder releases after its lease has expired and while another driver has the lock; then a third driver comes",
+	},
+	{
+		Name: Cancel, Group: Clients, By: Run | Explore, Shows: Cancelled,
+		About: "a client hangs up, and its grab is cancelled",
+	},
+	{
+		Name: MessageLost, Group: NetworkAndDatabase, By: Explore, Shows: WakeUpLost,
+		About: "a message that a server publishes gets lost, arrives late, or arrives twice",
+	},
 }
 
-// FindFault looks a fault up by its name or an old one. note says in one line
-// what an old name is called now; "" where name is the present one.
+// claimTable says what each fault of a run does to each kind of lock. Tests compare it with the
+// reference runs and with the explorer.
+//
+// The first character of a cell is the claim about the order: `.` safe, `U` unsafe (grabbed
+// twice), `S` stuck, `?` chance decides, `/` not applicable. The second is the claim about the
+// lock: `.` at most one holder is inside, `x` two holders can be inside at once.
+//
+// A column serves every strategy that passes its name to [ClaimsOf]. A strategy that differs
+// from its column lists the exceptions in its own file.
+const claimTable = `
+                   setnx check del expire getset nottl watchdog miswired redlock session consensus stock returned rueidislock
+none               ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        .x    .x       ..
+slow               Ux    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ..
+pause              Ux    Ux    Ux  Ux     Ux     ..    Ux       Ux       Ux      ..      Ux        .x    .x       Ux
+hang               .x    .x    .x  .x     .x     S.    S.       S.       S.      S.      S.        Sx    Sx       ..
+crash              ..    ..    ..  S.     ..     S.    ..       ..       ..      ..      ..        Sx    Sx       ..
+redis-restart      Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       ..      ..      ..        Ux    Ux       Ux
+redis-restart-most ..    ..    ..  ..     ..     ..    ..       Ux       Ux      ..      ..        .x    .x       ..
+redis-down         ..    ..    ..  S.     ..     S.    ..       ..       ..      ..      ..        .x    .x       ..
+redis-down-most    ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        .x    .x       ..
+amnesia            ..    ..    ..  ..     ..     ..    ..       /.       Ux      ..      ..        .x    .x       ..
+failover           Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       ..      ..      ..        Ux    Ux       Ux
+partition          Ux    Ux    Ux  Ux     Ux     S.    Ux       Ux       Ux      ..      Ux        .x    .x       Ux
+partition-db       Ux    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ?x
+latency            ..    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ..
+client-clock       ..    ..    ..  ..     Ux     ..    ..       ..       ..      ..      ..        .x    .x       Ux
+node-clock         Ux    Ux    Ux  Ux     ..     ..    Ux       Ux       ..      ..      ..        .x    .x       Ux
+db-restart         ..    ..    ..  ..     ..     ..    ..       ..       ..      .x      ..        .x    .x       ..
+reply-lost         ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        Sx    .x       ..
+redis-full         Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       ..      ..      ..        Ux    Ux       Ux
+failover-split     Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       Ux      ..      ..        Ux    Ux       Ux
+slow-db            Ux    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ?x
+late-release       .x    .x    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        Sx    .x       ..
+cancel             ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        Sx    .x       ..
+`
+
+// FindFault finds a fault by its current name or by an old one. If name is an old name, note
+// says what the fault is called now.
 func FindFault(name string) (f FaultEntry, note string, ok bool) {
 	return find(Faults, name, func(f FaultEntry) (string, []string) { return string(f.Name), f.Aliases })
 }
 
-// FaultsBy lists those that a program can play, in the table's order, [NoFault] first.
+// FaultsBy lists the faults that a program can play, in the order of tables.
 func FaultsBy(program Programs) []Fault {
 	var names []Fault
 	for _, f := range Faults {
@@ -87,11 +221,18 @@ func FaultsBy(program Programs) []Fault {
 	return slices.Clip(names)
 }
 
-// RunFaults are those that loadgen run can play, in the table's order.
+// RunFaults lists the faults that loadgen run can play, in the order of tables. NoFault is the
+// first of them.
 var RunFaults = FaultsBy(Run)
 
-// About says in one line what the fault is; "" for a name that is not in [Faults].
-func (f Fault) About() string {
+// Entry returns the description of the fault. It is empty if no fault has this name.
+func (f Fault) Entry() FaultEntry {
 	entry, _, _ := FindFault(string(f))
-	return entry.About
+	return entry
 }
+
+// About returns the description of the fault in one line.
+func (f Fault) About() string { return f.Entry().About }
+
+// Shows returns what is known about a grab that the fault has struck.
+func (f Fault) Shows() Facts { return f.Entry().Shows }

@@ -35,36 +35,6 @@ const (
 	WakeUpLost   // a message to waiters did not reach them, or late
 )
 
-// implied is what a fault that has struck shows by itself, where run aims it.
-var implied = map[Fault]Facts{
-	Slow:             LeaseEnded,
-	Pause:            LeaseEnded,
-	Hang:             LeaseEnded | Hung,
-	Crash:            Died,
-	RedisRestart:     Forgotten,
-	RedisRestartMost: Forgotten,
-	Failover:         Forgotten,
-	Amnesia:          Forgotten,
-	RedisDown:        Unreachable,
-	RedisDownMost:    Unreachable,
-	Partition:        LeaseEnded | CutOff,
-	PartitionDB:      LeaseEnded | CutOff,
-	Latency:          GrantLate | Delayed,
-	ClientClock:      ClocksApart | TakenOver,
-	NodeClock:        ClockJumped,
-	DBRestart:        SessionClosed,
-	ReplyLost:        ReplyWasLost,
-	RedisFull:        Evicted,
-	FailoverSplit:    TwoMasters,
-	SlowDB:           LeaseEnded | WriteLate,
-	LateRelease:      LeaseEnded | ReleasedLate,
-	Cancel:           Cancelled,
-	MessageLost:      WakeUpLost,
-}
-
-// Shows is what the fault shows by itself where it has struck.
-func (f Fault) Shows() Facts { return implied[f] }
-
 // inference is one line of the table that goes from what is shown to a failure mode. It
 // fits where all that it names does.
 type inference struct {

@@ -43,10 +43,9 @@ var etcd = Strategy{
 	Needs:    Etcd,
 	Guard:    order.Naive,
 	Fences:   true,
-	Expect:   leaseExpect,
+	Claims:   catalog.ClaimsOf("consensus"),
 	Excludes: catalog.Global,
 	Waiter:   "watches the key before its own",
-	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.PerProcess}, // whose clients queue there first
 	New: func(env Env) (Locker, error) {

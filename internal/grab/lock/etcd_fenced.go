@@ -18,6 +18,6 @@ var etcdFenced = variant(etcd, Strategy{
 	Title:  "etcd with the create revision as fencing token, raised before the read",
 	Source: "etcd: client/v3/concurrency; Kleppmann 2016",
 	Guard:  order.Fenced,
-	Expect: map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Claims: catalog.ClaimsOf("consensus").Fenced(),
 	Breaks: []string{"F15"},
 })

@@ -15,19 +15,16 @@ import (
 // the work hangs (F15). One Redis may forget a lease, or a fail-over lose it (F17): then the fence
 // stops the second writer.
 var handoffStrategy = Strategy{
-	Name:   "handoff",
-	Title:  "first come, first served: a release hands on and wakes the next",
-	Family: "redis",
-	Source: "our own",
-	Needs:  Redis,
-	Guard:  order.Fenced,
-	Fences: true,
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Hang: catalog.Stuck,
-	},
+	Name:     "handoff",
+	Title:    "first come, first served: a release hands on and wakes the next",
+	Family:   "redis",
+	Source:   "our own",
+	Needs:    Redis,
+	Guard:    order.Fenced,
+	Fences:   true,
+	Claims:   catalog.ClaimsOf("watchdog").Fenced(),
 	Excludes: catalog.Global,
 	Waiter:   "is told, in its turn",
-	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
 	Breaks:   []string{"F15", "F17", "F27"},
 	Promises: Promises{InOrder: catalog.PerProcess, Drift: 0.01, Heard: 0.5, ReleaseRetried: true},
 	New: func(env Env) (Locker, error) {

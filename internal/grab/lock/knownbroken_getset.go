@@ -15,12 +15,13 @@ import (
 // SETNX: both hold (F7, internal/explore/testdata/F7.txt). It is why there is a GETSET.
 // Wherever a stamp is left to pass, chance decides whether two race to take over.
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
-	Name:     "getset-blind-takeover",
-	Title:    "setnx-getset, taking over by DEL and SETNX",
-	Expect:   with(setnxGetSet.Expect, catalog.Unknown, catalog.Hang, catalog.Crash, catalog.RedisDown),
-	Survives: []catalog.Fault{catalog.NoFault, catalog.NodeClock},
-	Breaks:   []string{"F7", "F35"},
-	New:      redisKeyLock{set: setStamp(deleteAndSet, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
+	Name:  "getset-blind-takeover",
+	Title: "setnx-getset, taking over by DEL and SETNX",
+	Claims: catalog.ClaimsOf("getset").
+		But(catalog.ByChance, catalog.Hang, catalog.Crash, catalog.RedisDown).
+		But(catalog.TwoInside, catalog.RedisRestartMost, catalog.RedisDownMost, catalog.Amnesia, catalog.DBRestart, catalog.ReplyLost, catalog.Cancel),
+	Breaks: []string{"F7", "F35"},
+	New:    redisKeyLock{set: setStamp(deleteAndSet, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
@@ -54,10 +55,9 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 // passed, and takes over a lock that A has just got (F9: it is as if A's clock had been
 // behind). How much is left of a lease of a second, chance decides.
 var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
-	Name:     "setnx-getset-seconds",
-	Title:    "setnx-getset, with stamps in whole seconds",
-	Expect:   with(everywhere(catalog.Unknown), catalog.Unsafe, catalog.Slow, catalog.Pause, catalog.ClientClock),
-	Survives: []catalog.Fault{},
-	Breaks:   []string{"F9", "F10", "F12", "F25", "F35"},
-	New:      redisKeyLock{set: setStamp(takeOver, time.Second), unset: watchAndDelete(lives), believesLate: true}.New,
+	Name:   "setnx-getset-seconds",
+	Title:  "setnx-getset, with stamps in whole seconds",
+	Claims: catalog.Always(catalog.ByChance).But(catalog.GrabbedTwice, catalog.Slow, catalog.Pause, catalog.ClientClock),
+	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},
+	New:    redisKeyLock{set: setStamp(takeOver, time.Second), unset: watchAndDelete(lives), believesLate: true}.New,
 })

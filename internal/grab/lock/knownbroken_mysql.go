@@ -19,11 +19,10 @@ import (
 // and writes, and A, whose claim goes over connection 2, writes as well (F32). For F31
 // two drivers of one process are enough, and of a few orders chance decides which.
 var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
-	Name:     "mysql-getlock-pooled",
-	Title:    "GET_LOCK over any connection of the pool",
-	Expect:   with(everywhere(catalog.Unknown), catalog.Unsafe, catalog.NoFault, catalog.DBRestart),
-	Survives: []catalog.Fault{},
-	Breaks:   []string{"F31", "F32"},
+	Name:   "mysql-getlock-pooled",
+	Title:  "GET_LOCK over any connection of the pool",
+	Claims: catalog.Always(catalog.ByChance).But(catalog.GrabbedTwice, catalog.NoFault, catalog.DBRestart),
+	Breaks: []string{"F31", "F32"},
 	New: func(env Env) (Locker, error) {
 		if err := needSessions(env); err != nil {
 			return nil, err
@@ -79,7 +78,7 @@ func (l *pooledLease) Release(ctx context.Context) error {
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
 	Title:  "GET_LOCK in its own session, read and written over others",
-	Expect: with(mysqlGetLock.Expect, catalog.Unsafe, catalog.DBRestart),
+	Claims: catalog.ClaimsOf("session").But(catalog.GrabbedTwice, catalog.DBRestart),
 	Breaks: []string{"F15", "F32"},
 	New: func(env Env) (Locker, error) {
 		l, err := mysqlGetLock.New(env)

@@ -30,16 +30,9 @@ var redlockLongTTL = variant(redlock, Strategy{
 	// A request that comes after its own clean-up stays, too, and so does a lock whose release
 	// had no time left: chance decides where requests or replies are late, and how long the
 	// database takes to start.
-	Expect: with(map[catalog.Fault]catalog.Verdict{
-		catalog.Hang:             catalog.Stuck,
-		catalog.Crash:            catalog.Stuck,
-		catalog.RedisRestartMost: catalog.Unsafe,
-		catalog.RedisDownMost:    catalog.Stuck, // its release fails
-		catalog.Amnesia:          catalog.Unsafe,
-		catalog.FailoverSplit:    catalog.Unsafe,
-		catalog.Partition:        catalog.Stuck, // its release fails
-	}, catalog.Unknown, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),
-	Survives: allBut(catalog.RedisRestartMost, catalog.Amnesia, catalog.FailoverSplit),
+	Claims: catalog.ClaimsOf("redlock").
+		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // a release that fails
+		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),
 	New: func(env Env) (Locker, error) {
 		env.TTL = 24 * time.Hour
 		return newRedlock(env, env.Redlock)

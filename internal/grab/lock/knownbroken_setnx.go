@@ -40,7 +40,7 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Name:   "setnx-nottl-no-cleanup",
 	Title:  "setnx-nottl, leaving its key after a lost reply",
 	Breaks: []string{"F3", "F5", "F15", "F22", "F25"},
-	Expect: with(setnxNoTTL.Expect, catalog.Stuck, catalog.ReplyLost, catalog.Cancel),
+	Claims: catalog.ClaimsOf("nottl").But(catalog.GetsStuck, catalog.ReplyLost, catalog.Cancel),
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelled}.New,
 })
 

@@ -213,13 +213,13 @@ type Strategy struct {
 	FixedGuard bool
 	Fences     bool // its leases carry fencing tokens
 
-	// Expect is the verdict under each fault, for the default guard and
-	// -on-lost abort; absent means Safe, and Unknown that chance decides.
-	Expect map[catalog.Fault]catalog.Verdict
-	// Excludes says among which clients no two holders may overlap; Survives, under
-	// which faults that still holds (NoFault at the least, where there is a lock).
+	// Claims says what happens to the order and to the lock under each fault of a run, with the
+	// default guard and -on-lost abort.
+	Claims catalog.Claims
+	// InSearch lists the faults that affect this lock differently in a search than in a run.
+	InSearch []SearchClaim
+	// Excludes says among which clients the lock allows one holder at a time.
 	Excludes catalog.Exclusion
-	Survives []catalog.Fault
 	// UntilClaim: the claim releases the lock. The next holder may be inside before
 	// the winner has left, and is kept apart from it until the claim only.
 	UntilClaim bool
@@ -280,12 +280,19 @@ func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	return asked
 }
 
-// Expected is what the registry claims for the strategy under f.
-func (s Strategy) Expected(f catalog.Fault) catalog.Verdict {
-	if v, ok := s.Expect[f]; ok {
-		return v
-	}
-	return catalog.Safe
+// Expected returns what the registry claims for the order under a fault.
+func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Order(f) }
+
+// ExclusiveUnder reports whether the registry claims that no two holders are inside at once
+// under a fault.
+func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
+
+// SearchClaim says that faults affect a lock differently in a search than in a run. The claims
+// under As apply in addition to the fault's own. If As is NoFault, they replace them.
+type SearchClaim struct {
+	Faults []catalog.Fault
+	As     catalog.Fault
+	Why    string // in a sentence
 }
 
 // Find looks a strategy up by name, in Strategies, in Peers and then in KnownBroken.

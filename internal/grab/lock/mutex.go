@@ -18,10 +18,9 @@ var mutex = Strategy{
 	Family:   "process",
 	Source:   "Java: synchronized (orderId.intern())",
 	Guard:    order.Naive,
-	Expect:   everywhere(catalog.Unsafe),
+	Claims:   catalog.Always(catalog.Claim{Order: catalog.Unsafe, Exclusive: true}), // its process is all that it knows
 	Excludes: catalog.PerProcess,
 	Waiter:   "waits in its process",
-	Survives: catalog.RunFaults, // it has no lease to lose; its process is all it knows
 	Breaks:   []string{"F2"},
 	Promises: Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {

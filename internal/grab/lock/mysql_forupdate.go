@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"grablab/internal/catalog"
@@ -21,10 +20,9 @@ var mysqlForUpdate = Strategy{
 	Source:   "MySQL manual: InnoDB locking reads",
 	Needs:    SQL | SQLLocks,
 	Guard:    order.Naive,
-	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	Survives: append(slices.Clip(sessionSurvives), catalog.ReplyLost), // the commit that is not answered has ended the lock
 	// Its commit lets go of the row. The next one reads what it wrote.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},

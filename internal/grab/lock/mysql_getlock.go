@@ -23,10 +23,9 @@ var mysqlGetLock = Strategy{
 	Source:   "MySQL and MariaDB manuals: GET_LOCK",
 	Needs:    SQL | SQLLocks,
 	Guard:    order.Naive,
-	Expect:   map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	Survives: sessionSurvives,
 	Breaks:   []string{"F15", "F32"},
 	Promises: Promises{InOrder: catalog.PerProcess},
 	New: func(env Env) (Locker, error) {
@@ -35,8 +34,3 @@ var mysqlGetLock = Strategy{
 		})
 	},
 }
-
-// sessionSurvives is when no two sessions have one lock, nor believe it. When
-// the server or the way to it fails, the one that lost it learns it at its next
-// statement.
-var sessionSurvives = allBut(catalog.DBRestart)

@@ -18,7 +18,7 @@ var none = Strategy{
 	Source:     "the bug that all the others are about",
 	Guard:      order.Naive,
 	FixedGuard: true,
-	Expect:     everywhere(catalog.Unsafe),
+	Claims:     catalog.Always(catalog.GrabbedTwice),
 	Excludes:   catalog.NoExclusion,
 	Breaks:     []string{"F1"},
 	New:        func(env Env) (Locker, error) { return noLocker{env.Token}, nil },
@@ -44,15 +44,6 @@ var mysqlCAS = Strategy{
 		}
 		return noLocker{env.Token}, nil
 	},
-}
-
-// everywhere expects v with and without every fault.
-func everywhere(v catalog.Verdict) map[catalog.Fault]catalog.Verdict {
-	all := make(map[catalog.Fault]catalog.Verdict, len(catalog.RunFaults))
-	for _, f := range catalog.RunFaults {
-		all[f] = v
-	}
-	return all
 }
 
 // noLocker gives every client a lease, at once and without any lock.

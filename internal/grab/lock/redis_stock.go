@@ -26,17 +26,11 @@ var redisStock = Strategy{
 	Source: "redis.io: Scripting with Lua; as flash sales mostly do it",
 	Needs:  Redis | SQL,
 	Guard:  order.Decrement,
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Hang:          catalog.Stuck,
-		catalog.Crash:         catalog.Stuck,
-		catalog.RedisRestart:  catalog.Unsafe,
-		catalog.Failover:      catalog.Unsafe,
-		catalog.ReplyLost:     catalog.Stuck,
-		catalog.RedisFull:     catalog.Unsafe,
-		catalog.FailoverSplit: catalog.Unsafe,
-		catalog.LateRelease:   catalog.Stuck, // its client gives up
-		catalog.Cancel:        catalog.Stuck,
-	},
+	Claims: catalog.ClaimsOf("stock"),
+	InSearch: []SearchClaim{{
+		Faults: []catalog.Fault{catalog.Partition, catalog.PartitionDB, catalog.SlowDB}, As: catalog.Crash,
+		Why: "in a search, the client is cut off until it has given up, and the unit that was set aside for it stays unsold; `run` heals earlier",
+	}},
 	Excludes: catalog.NoExclusion,
 	Breaks:   []string{"F42", "F43"},
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },

@@ -13,18 +13,12 @@ import (
 // not (F42). And a write of which no answer came counts as not made: A gives the unit
 // back, B gets it and reads that it is left, A's write arrives, B writes (F44).
 var redisStockReturned = variant(redisStock, Strategy{
-	Name:  "redis-stock-returned",
-	Title: "redis-stock, which gives back what it has not sold",
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Hang:          catalog.Stuck,
-		catalog.Crash:         catalog.Stuck,
-		catalog.RedisRestart:  catalog.Unsafe,
-		catalog.Failover:      catalog.Unsafe,
-		catalog.RedisFull:     catalog.Unsafe,
-		catalog.FailoverSplit: catalog.Unsafe,
-	},
-	Breaks: []string{"F42", "F43", "F44"},
-	New:    func(env Env) (Locker, error) { return newStockLocker(env, true) },
+	Name:     "redis-stock-returned",
+	Title:    "redis-stock, which gives back what it has not sold",
+	Claims:   catalog.ClaimsOf("returned"),
+	InSearch: []SearchClaim{}, // it gives the unit back
+	Breaks:   []string{"F42", "F43", "F44"},
+	New:      func(env Env) (Locker, error) { return newStockLocker(env, true) },
 })
 
 //go:embed redis_stock_return.lua

@@ -3,8 +3,6 @@ package lock
 import (
 	"context"
 	"time"
-
-	"grablab/internal/catalog"
 )
 
 // redisKeyLock is a lock that is one key of one Redis: setnx and its variants. They
@@ -22,14 +20,6 @@ type redisKeyLock struct {
 	// cleanup makes the context of a clean-up; nil: cleanupContext.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
-
-// What is expected of setnx, if it believed a late grant, and if besides its release
-// could free another holder's lock.
-var (
-	believingLate     = with(setnx.Expect, catalog.Unsafe, catalog.Latency)
-	believingSurvives = allBut(append(outlivingLease, catalog.Latency)...)
-	freeingOthers     = with(believingLate, catalog.Unsafe, catalog.LateRelease)
-)
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
 

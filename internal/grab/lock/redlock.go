@@ -29,23 +29,15 @@ import (
 // says who holds it, not who came later. So nothing stops the write of a holder that
 // paused behind its last look (F11).
 var redlock = Strategy{
-	Name:   "redlock",
-	Title:  "a majority of independent nodes, extended; has no fencing token",
-	Family: "redlock",
-	Source: "redis.io: Distributed Locks with Redis; go-redsync",
-	Needs:  RedisQuorum,
-	Guard:  order.Naive,
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Pause:            catalog.Unsafe, // behind its last look at the lease
-		catalog.Hang:             catalog.Stuck,
-		catalog.Partition:        catalog.Unsafe, // likewise
-		catalog.RedisRestartMost: catalog.Unsafe,
-		catalog.Amnesia:          catalog.Unsafe,
-		catalog.FailoverSplit:    catalog.Unsafe,
-	},
+	Name:     "redlock",
+	Title:    "a majority of independent nodes, extended; has no fencing token",
+	Family:   "redlock",
+	Source:   "redis.io: Distributed Locks with Redis; go-redsync",
+	Needs:    RedisQuorum,
+	Guard:    order.Naive,
+	Claims:   catalog.ClaimsOf("redlock"),
 	Excludes: catalog.Global,
 	Waiter:   "asks again, after 25 to 200 ms",
-	Survives: allBut(catalog.Pause, catalog.RedisRestartMost, catalog.Amnesia, catalog.Partition, catalog.FailoverSplit),
 	Breaks:   []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
 	Promises: Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare},
 	New:      func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },

@@ -23,20 +23,8 @@ var redlockMiswired = variant(redlock, Strategy{
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
 	// What strikes one node strikes the doubled one.
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Pause:            catalog.Unsafe, // behind its last look at the lease
-		catalog.Hang:             catalog.Stuck,
-		catalog.Partition:        catalog.Unsafe, // likewise
-		catalog.RedisRestart:     catalog.Unsafe,
-		catalog.RedisRestartMost: catalog.Unsafe,
-		catalog.Failover:         catalog.Unsafe,
-		catalog.NodeClock:        catalog.Unsafe,
-		catalog.RedisFull:        catalog.Unsafe,
-		catalog.FailoverSplit:    catalog.Unsafe,
-		catalog.Amnesia:          catalog.NA, // a bare majority of it is one node
-	},
-	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.RedisRestartMost, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
-	Breaks:   []string{"F11", "F13", "F15", "F20", "F41"},
+	Claims: catalog.ClaimsOf("miswired"),
+	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
 		if len(env.Redlock) < 2 {
 			return nil, fmt.Errorf("lock: redlock-miswired needs 2 nodes, not %d", len(env.Redlock))

@@ -17,27 +17,15 @@ import (
 // TTL, B locks and writes, A wakes and writes (F11, internal/explore/testdata/F11.txt);
 // and the key dies with a Redis that forgets it (F17).
 var setnx = Strategy{
-	Name:   "setnx",
-	Title:  "SET NX PX, released by compare-and-delete",
-	Family: "redis",
-	Source: "redis.io: SET, “Patterns”; Distributed Locks with Redis, on the time that has passed",
-	Needs:  Redis,
-	Guard:  order.Naive,
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Slow:          catalog.Unsafe, // the lease ends before the work does
-		catalog.Pause:         catalog.Unsafe,
-		catalog.RedisRestart:  catalog.Unsafe,
-		catalog.Failover:      catalog.Unsafe,
-		catalog.Partition:     catalog.Unsafe, // the holder cannot know, and goes on past its lease
-		catalog.PartitionDB:   catalog.Unsafe, // its claim arrives after its lease
-		catalog.NodeClock:     catalog.Unsafe,
-		catalog.RedisFull:     catalog.Unsafe,
-		catalog.FailoverSplit: catalog.Unsafe,
-		catalog.SlowDB:        catalog.Unsafe, // its claim waits past its lease
-	},
+	Name:     "setnx",
+	Title:    "SET NX PX, released by compare-and-delete",
+	Family:   "redis",
+	Source:   "redis.io: SET, “Patterns”; Distributed Locks with Redis, on the time that has passed",
+	Needs:    Redis,
+	Guard:    order.Naive,
+	Claims:   catalog.ClaimsOf("setnx"),
 	Excludes: catalog.Global,
 	Waiter:   "asks again, after 2 to 100 ms",
-	Survives: allBut(outlivingLease...),
 	Breaks:   []string{"F11", "F17", "F38", "F39", "F40"},
 	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }

@@ -19,21 +19,8 @@ var setnxCheck = variant(setnx, Strategy{
 	Source: "the source articles: CHECK",
 	// What comes before the last question is found by it: work that outlasts the
 	// lease, a Redis that cannot be asked. A pause is aimed behind it.
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Slow:          catalog.Unsafe, // behind the last question
-		catalog.Pause:         catalog.Unsafe,
-		catalog.Partition:     catalog.Unsafe, // likewise
-		catalog.RedisRestart:  catalog.Unsafe,
-		catalog.Failover:      catalog.Unsafe,
-		catalog.PartitionDB:   catalog.Unsafe, // its claim arrives after its lease
-		catalog.Latency:       catalog.Unsafe, // the yes arrives after its lease
-		catalog.NodeClock:     catalog.Unsafe,
-		catalog.RedisFull:     catalog.Unsafe,
-		catalog.FailoverSplit: catalog.Unsafe,
-		catalog.SlowDB:        catalog.Unsafe, // its claim waits past its lease
-	},
-	Survives: believingSurvives,
-	Breaks:   []string{"F12", "F37"},
+	Claims: catalog.ClaimsOf("check"),
+	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {
 		l, err := redisKeyLock{set: setPX, unset: compareAndDelete, believesLate: true}.locker(env)
 		return checkLocker{l}, err

@@ -1,19 +1,22 @@
 package lock
 
-import "context"
+import (
+	"context"
+
+	"grablab/internal/catalog"
+)
 
 // setnxDel is SET NX PX and a release that does not compare. A's lease runs out; B
 // locks; A's DEL deletes B's lock; C locks: B and C are inside (F5,
 // internal/explore/testdata/F5.txt). The article works if setIfAbsent says true, and
 // does not ask when Redis said so: the lease may be over (F12, F12.txt).
 var setnxDel = variant(setnx, Strategy{
-	Name:     "setnx-del",
-	Title:    "SET NX PX, released by DEL",
-	Source:   "the source articles; redis.io: Distributed Locks with Redis",
-	Expect:   freeingOthers,
-	Survives: believingSurvives,
-	Breaks:   []string{"F5", "F12"},
-	New:      redisKeyLock{set: setPX, unset: del, believesLate: true}.New,
+	Name:   "setnx-del",
+	Title:  "SET NX PX, released by DEL",
+	Source: "the source articles; redis.io: Distributed Locks with Redis",
+	Claims: catalog.ClaimsOf("del"),
+	Breaks: []string{"F5", "F12"},
+	New:    redisKeyLock{set: setPX, unset: del, believesLate: true}.New,
 })
 
 func del(ctx context.Context, l *redisKeyLease) (bool, error) {

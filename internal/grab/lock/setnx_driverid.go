@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"strconv"
+
+	"grablab/internal/catalog"
 )
 
 // setnxDriverID stores the driver's id and not a token of the attempt. The
@@ -11,13 +13,12 @@ import (
 // attempt and C are inside (F36, internal/explore/testdata/F36.txt). The article's
 // SETNX has done its part when it answers 1, however late that comes (F12).
 var setnxDriverID = variant(setnx, Strategy{
-	Name:     "setnx-driverid",
-	Title:    "setnx, with the driver's id as the token",
-	Source:   "the source articles: SETNX key driver_id",
-	Expect:   freeingOthers,
-	Survives: believingSurvives,
-	Breaks:   []string{"F12", "F36"},
-	New:      redisKeyLock{set: setDriver, unset: compareAndDelete, believesLate: true}.New,
+	Name:   "setnx-driverid",
+	Title:  "setnx, with the driver's id as the token",
+	Source: "the source articles: SETNX key driver_id",
+	Claims: catalog.ClaimsOf("del"),
+	Breaks: []string{"F12", "F36"},
+	New:    redisKeyLock{set: setDriver, unset: compareAndDelete, believesLate: true}.New,
 })
 
 type driverKey struct{}

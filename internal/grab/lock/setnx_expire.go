@@ -11,13 +11,12 @@ import (
 // The article asks whether both have done what they should, and not how long ago: the
 // answer to EXPIRE may come when the lease is over (F12).
 var setnxExpire = variant(setnx, Strategy{
-	Name:     "setnx-expire",
-	Title:    "SETNX, then EXPIRE, released by DEL",
-	Source:   "the source articles: SETNX and EXPIRE",
-	Expect:   with(freeingOthers, catalog.Stuck, catalog.Crash, catalog.RedisDown), // between the two commands
-	Survives: believingSurvives,
-	Breaks:   []string{"F4", "F5", "F12"},
-	New:      redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
+	Name:   "setnx-expire",
+	Title:  "SETNX, then EXPIRE, released by DEL",
+	Source: "the source articles: SETNX and EXPIRE",
+	Claims: catalog.ClaimsOf("expire"),
+	Breaks: []string{"F4", "F5", "F12"},
+	New:    redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
 })
 
 // setThenExpire is false also if the key has gone by the second command. That

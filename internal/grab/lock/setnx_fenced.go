@@ -21,7 +21,7 @@ var setnxFenced = variant(setnx, Strategy{
 	Source: "Kleppmann 2016: How to do distributed locking",
 	Guard:  order.Fenced,
 	Fences: true,
-	Expect: map[catalog.Fault]catalog.Verdict{}, // safe under each
+	Claims: catalog.ClaimsOf("setnx").Fenced(),
 	Breaks: []string{"F17", "F27"},
 	New:    newSetnxFenced,
 })

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"grablab/internal/catalog"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -12,13 +14,12 @@ import (
 // C are inside (F6, internal/explore/testdata/F6.txt). It is F5 through a narrower window.
 // The article does not ask how long the grant was under way either (F12).
 var setnxGetDel = variant(setnx, Strategy{
-	Name:     "setnx-getdel",
-	Title:    "SET NX PX, released by GET, compare, DEL",
-	Source:   "the source articles",
-	Expect:   freeingOthers,
-	Survives: believingSurvives,
-	Breaks:   []string{"F6", "F12"},
-	New:      redisKeyLock{set: setPX, unset: getThenDel, believesLate: true}.New,
+	Name:   "setnx-getdel",
+	Title:  "SET NX PX, released by GET, compare, DEL",
+	Source: "the source articles",
+	Claims: catalog.ClaimsOf("del"),
+	Breaks: []string{"F6", "F12"},
+	New:    redisKeyLock{set: setPX, unset: getThenDel, believesLate: true}.New,
 })
 
 func getThenDel(ctx context.Context, l *redisKeyLease) (bool, error) {

@@ -27,23 +27,9 @@ var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX of a time stamp, taken over by GETSET",
 	Source: "the source articles; redis.io: SETNX, “Design pattern: Locking with SETNX”",
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Slow:          catalog.Unsafe,
-		catalog.Pause:         catalog.Unsafe,
-		catalog.RedisRestart:  catalog.Unsafe,
-		catalog.Failover:      catalog.Unsafe,
-		catalog.Partition:     catalog.Unsafe,
-		catalog.PartitionDB:   catalog.Unsafe,
-		catalog.Latency:       catalog.Unsafe,
-		catalog.ClientClock:   catalog.Unsafe,
-		catalog.RedisFull:     catalog.Unsafe,
-		catalog.LateRelease:   catalog.Unsafe, // a release of any stamp that lives
-		catalog.FailoverSplit: catalog.Unsafe,
-		catalog.SlowDB:        catalog.Unsafe,
-	},
-	Survives: allBut(catalog.Slow, catalog.Pause, catalog.Hang, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB, catalog.Latency, catalog.ClientClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB, catalog.LateRelease),
-	Breaks:   []string{"F9", "F10", "F12", "F25", "F35"},
-	New:      redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
+	Claims: catalog.ClaimsOf("getset"),
+	Breaks: []string{"F9", "F10", "F12", "F25", "F35"},
+	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
 // setStamp sets the key if it is not there, and lets over take it over if its

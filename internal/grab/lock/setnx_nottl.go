@@ -16,19 +16,9 @@ var setnxNoTTL = variant(setnx, Strategy{
 	Name:   "setnx-nottl",
 	Title:  "SETNX, no expiry, released by DEL",
 	Source: "the source articles: SETNX",
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Hang:          catalog.Stuck,
-		catalog.Crash:         catalog.Stuck,
-		catalog.RedisRestart:  catalog.Unsafe,
-		catalog.RedisDown:     catalog.Stuck, // its release fails
-		catalog.Failover:      catalog.Unsafe,
-		catalog.Partition:     catalog.Stuck, // likewise
-		catalog.RedisFull:     catalog.Unsafe,
-		catalog.FailoverSplit: catalog.Unsafe,
-	},
-	Survives: allBut(catalog.RedisRestart, catalog.Failover, catalog.RedisFull, catalog.FailoverSplit),
-	Breaks:   []string{"F3", "F5", "F15"},
-	New:      redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true}.New,
+	Claims: catalog.ClaimsOf("nottl"),
+	Breaks: []string{"F3", "F5", "F15"},
+	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true}.New,
 })
 
 func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {

@@ -2,10 +2,6 @@ package lock
 
 import (
 	"cmp"
-	"maps"
-	"slices"
-
-	"grablab/internal/catalog"
 )
 
 // Strategies is the registry, in the order in which a teacher tells the story: the
@@ -63,7 +59,8 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant is base but for its name, its failure modes, and whatever else own says.
+// variant returns a copy of base with the name, the title and the failure modes of own, and with every
+// other field that own sets.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks
@@ -73,33 +70,11 @@ func variant(base, own Strategy) Strategy {
 	if own.New != nil {
 		v.New = own.New
 	}
-	if own.Expect != nil {
-		v.Expect = own.Expect
+	if own.Claims != nil {
+		v.Claims = own.Claims
 	}
-	if own.Survives != nil {
-		v.Survives = own.Survives
+	if own.InSearch != nil {
+		v.InSearch = own.InSearch
 	}
 	return v
-}
-
-// with is expect, but for v under some faults.
-func with(expect map[catalog.Fault]catalog.Verdict, v catalog.Verdict, under ...catalog.Fault) map[catalog.Fault]catalog.Verdict {
-	expect = maps.Clone(expect)
-	for _, f := range under {
-		expect[f] = v
-	}
-	return expect
-}
-
-// allBut are the faults of a run but for these.
-func allBut(faults ...catalog.Fault) []catalog.Fault {
-	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return slices.Contains(faults, f) })
-}
-
-// outlivingLease are the faults under which a holder stays inside when its lease in
-// one Redis has ended: because it runs out and is not renewed, or because the Redis
-// loses it.
-var outlivingLease = []catalog.Fault{
-	catalog.Slow, catalog.Pause, catalog.Hang, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB,
-	catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB, catalog.LateRelease,
 }

@@ -29,17 +29,12 @@ func TestRegistry(t *testing.T) {
 			t.Errorf("%s has no tokens for guard %s", s.Name, s.Guard)
 		}
 		brokenAsIs := s.Excludes == catalog.Global && s.Expected(catalog.NoFault) != catalog.Safe
-		if locks := s.Excludes != catalog.NoExclusion && !brokenAsIs; locks != slices.Contains(s.Survives, catalog.NoFault) {
-			t.Errorf("%s excludes %s and survives %v", s.Name, s.Excludes, s.Survives)
+		if locks := s.Excludes != catalog.NoExclusion && !brokenAsIs; locks != s.ExclusiveUnder(catalog.NoFault) {
+			t.Errorf("%s excludes %s and claims %v", s.Name, s.Excludes, s.Claims)
 		}
-		for _, f := range s.Survives {
+		for f := range s.Claims {
 			if !slices.Contains(catalog.RunFaults, f) {
-				t.Errorf("%s survives %q, which is no fault", s.Name, f)
-			}
-		}
-		for f, v := range s.Expect {
-			if !slices.Contains(catalog.RunFaults, f) || v == catalog.Safe {
-				t.Errorf("%s: Expect[%s] = %s: only what is not safe is listed", s.Name, f, v)
+				t.Errorf("%s claims something under %q, which is no fault of a run", s.Name, f)
 			}
 		}
 	}

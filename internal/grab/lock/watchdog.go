@@ -17,25 +17,15 @@ import (
 // work hangs while the process lives, the lease is renewed for ever (F15). The key
 // dies with a Redis that forgets it, and until the next renewal A does not know (F17).
 var watchdog = Strategy{
-	Name:   "watchdog",
-	Title:  "a renewed lease, waiters are told",
-	Family: "redis",
-	Source: "Redisson: RLock",
-	Needs:  Redis,
-	Guard:  order.Naive,
-	Expect: map[catalog.Fault]catalog.Verdict{
-		catalog.Pause:         catalog.Unsafe, // behind its last look at the lease
-		catalog.Hang:          catalog.Stuck,
-		catalog.Partition:     catalog.Unsafe, // likewise: it has looked before it could know
-		catalog.RedisRestart:  catalog.Unsafe,
-		catalog.Failover:      catalog.Unsafe,
-		catalog.NodeClock:     catalog.Unsafe,
-		catalog.RedisFull:     catalog.Unsafe,
-		catalog.FailoverSplit: catalog.Unsafe,
-	},
+	Name:     "watchdog",
+	Title:    "a renewed lease, waiters are told",
+	Family:   "redis",
+	Source:   "Redisson: RLock",
+	Needs:    Redis,
+	Guard:    order.Naive,
+	Claims:   catalog.ClaimsOf("watchdog"),
 	Excludes: catalog.Global,
 	Waiter:   "is told, and looks at the end of the lease",
-	Survives: allBut(catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit),
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
 	Promises: Promises{WakeUp: 1}, // who missed a message asks again when the lease would have ended
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },

@@ -14,7 +14,7 @@ var watchdogFenced = variant(watchdog, Strategy{
 	Source: "Redisson: RFencedLock; Kleppmann 2016",
 	Guard:  order.Fenced,
 	Fences: true,
-	Expect: map[catalog.Fault]catalog.Verdict{catalog.Hang: catalog.Stuck},
+	Claims: catalog.ClaimsOf("watchdog").Fenced(),
 	Breaks: []string{"F15", "F17", "F27"},
 	New: func(env Env) (Locker, error) {
 		l, err := newWatchdog(env, fenceKeys)

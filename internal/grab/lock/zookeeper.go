@@ -27,17 +27,20 @@ import (
 // looked at its lease a moment before, writes as well (F29). As long as the process
 // lives the session does, even if the work hangs (F15).
 var zooKeeper = Strategy{
-	Name:     "zookeeper",
-	Title:    "ephemeral sequential nodes, watching the one before",
-	Family:   "consensus",
-	Source:   "ZooKeeper: recipes and solutions; Apache Curator: InterProcessMutex",
-	Needs:    ZooKeeper,
-	Guard:    order.Naive,
-	Fences:   true,
-	Expect:   leaseExpect,
+	Name:   "zookeeper",
+	Title:  "ephemeral sequential nodes, watching the one before",
+	Family: "consensus",
+	Source: "ZooKeeper: recipes and solutions; Apache Curator: InterProcessMutex",
+	Needs:  ZooKeeper,
+	Guard:  order.Naive,
+	Fences: true,
+	Claims: catalog.ClaimsOf("consensus"),
+	InSearch: []SearchClaim{{
+		Faults: []catalog.Fault{catalog.Partition}, As: catalog.NoFault,
+		Why: "its client gives up the session before the server does, unless the driver is also stopped after its last check; in a search that is `pause`",
+	}},
 	Excludes: catalog.Global,
 	Waiter:   "watches the node before its own",
-	Survives: leaseSurvives,
 	Breaks:   []string{"F15", "F29", "F41"},
 	Promises: Promises{InOrder: catalog.Global},
 	New: func(env Env) (Locker, error) {
@@ -50,18 +53,6 @@ var zooKeeper = Strategy{
 		return newZKLocker(env)
 	},
 }
-
-// leaseExpect is what becomes of an order behind a consensus lock without a fence:
-// its holder is stopped, or cut off, behind its last look at the lease (F29).
-var leaseExpect = map[catalog.Fault]catalog.Verdict{
-	catalog.Pause:     catalog.Unsafe,
-	catalog.Hang:      catalog.Stuck,
-	catalog.Partition: catalog.Unsafe,
-}
-
-// leaseSurvives is when no two holders of a consensus lock are inside at once.
-// A holder that was stopped and goes on is inside until it has looked.
-var leaseSurvives = allBut(catalog.Pause, catalog.Partition)
 
 // ZooKeeperRoot is where all locks are. Below it each has a container, which the
 // server removes some time after the last node in it has gone.

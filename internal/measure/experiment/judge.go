@@ -136,7 +136,7 @@ func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict
 		return nil, nil
 	case s.Excludes == catalog.NoExclusion:
 		return new(s.Expected(f)), nil
-	case slices.Contains(s.Survives, f):
+	case s.ExclusiveUnder(f):
 		return new(s.Expected(f)), new(Yes)
 	default:
 		return new(s.Expected(f)), new(No)

@@ -45,7 +45,7 @@ func (g generator) functions() template.FuncMap {
 		"modes":       func() any { return catalog.Modes },
 		"faults":      func() any { return catalog.Faults },
 		"wider":       func() any { return explore.Wider },
-		"narrower":    func() any { return explore.Narrower },
+		"inSearch":    func() any { return searchClaims() },
 		"ours":        func() any { return lock.Strategies },
 		"peers":       func() any { return lock.Peers },
 		"knownBroken": func() any { return lock.KnownBroken },
@@ -54,7 +54,7 @@ func (g generator) functions() template.FuncMap {
 		"version":      g.version,
 		"schedule":     g.schedule,
 		"strikePoints": strikePoints,
-		"strategiesOf": strategiesOf,
+		"serversOf":    serversOf,
 		"expected":     expected,
 		"programs":     programs,
 		"brokenBy":     brokenBy,
@@ -130,16 +130,33 @@ func strikePoints(f catalog.FaultEntry) (string, error) {
 	return "all", nil
 }
 
-// strategiesOf names the strategies that an entry of explore.Wider applies to: the listed ones,
-// or all that use the servers.
-func strategiesOf(servers lock.Backend, listed []string) string {
-	switch {
-	case listed != nil:
-		return strings.Join(listed, ", ")
-	case servers == lock.RedisQuorum:
+// serversOf names the servers that an entry of explore.Wider is about.
+func serversOf(servers lock.Backend) string {
+	if servers == lock.RedisQuorum {
 		return "Redlock's nodes"
 	}
 	return "one Redis"
+}
+
+// searchRow is a claim that holds for one strategy in a search.
+type searchRow struct{ Faults, Strategy, Is, Why string }
+
+// searchClaims lists the strategies whose claims differ between a search and a run.
+func searchClaims() (rows []searchRow) {
+	for _, s := range slices.Concat(lock.Strategies, lock.Peers) {
+		for _, c := range s.InSearch {
+			names := make([]string, len(c.Faults))
+			for i, f := range c.Faults {
+				names[i] = "`" + string(f) + "`"
+			}
+			is := "also `" + string(c.As) + "`"
+			if c.As == catalog.NoFault {
+				is = "harmless"
+			}
+			rows = append(rows, searchRow{strings.Join(names, ", "), s.Name, is, c.Why})
+		}
+	}
+	return rows
 }
 
 func programs(by catalog.Programs) string {
@@ -158,11 +175,11 @@ func programs(by catalog.Programs) string {
 // expected lists the faults under which the registry expects the verdict v for s.
 func expected(s lock.Strategy, v catalog.Verdict) string {
 	var under []string
-	if s.Expect[catalog.NoFault] == v {
+	if s.Expected(catalog.NoFault) == v {
 		under = append(under, "no fault")
 	}
 	for _, f := range fault.Faults {
-		if f.Touches(s) && s.Expect[f.Name] == v {
+		if f.Touches(s) && s.Expected(f.Name) == v {
 			under = append(under, string(f.Name))
 		}
 	}

@@ -184,7 +184,7 @@ func expires(s Subject) bool {
 
 // outlasts: a lease lasts as long as the work.
 func outlasts(s Subject) bool {
-	return expires(s) && slices.Contains(s.Strategy.Survives, catalog.Slow)
+	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
 // timed: a lease ends by the clock. That of a database session does not: it

@@ -168,7 +168,7 @@ func findFlawed(name string) (lock.Strategy, error) {
 		Name:     name,
 		Needs:    lock.Redis,
 		Excludes: catalog.Global,
-		Survives: []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Crash},
+		Claims:   catalog.Claims{catalog.NoFault: catalog.Holds, catalog.Slow: catalog.Holds, catalog.Crash: catalog.Holds},
 		New: func(env lock.Env) (lock.Locker, error) {
 			l := &flawed{env: env, token: env.Token, redis: env.Redis, closed: make(chan struct{})}
 			if f.does != nil {

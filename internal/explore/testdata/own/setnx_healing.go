@@ -21,7 +21,7 @@ var healing = Strategy{
 	Needs:    Redis,
 	Guard:    order.Naive,
 	Excludes: catalog.Global,
-	Survives: []catalog.Fault{catalog.NoFault},
+	Claims:   catalog.Claims{catalog.NoFault: catalog.Holds},
 	New:      redisKeyLock{set: setOrHeal, unset: compareAndDelete}.New,
 }
 

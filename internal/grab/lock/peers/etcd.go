@@ -23,21 +23,16 @@ import (
 // A session that is over closes Done. A, which has looked a moment before, writes all the
 // same (F29); while A's process lives the session does, even if the work hangs (F15).
 var etcdMutex = lock.Strategy{
-	Name:   "etcd-mutex",
-	Title:  "etcd's concurrency.Mutex, each on a session of its own",
-	Family: "consensus",
-	Source: "https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency",
-	Module: "go.etcd.io/etcd/client/v3",
-	Needs:  lock.Etcd,
-	Guard:  order.Naive,
-	Fences: true, // the revision of Mutex.Header
-	Expect: func() map[catalog.Fault]catalog.Verdict {
-		expect := unsafeUnder(catalog.Pause, catalog.Partition)
-		expect[catalog.Hang] = catalog.Stuck
-		return expect
-	}(),
+	Name:         "etcd-mutex",
+	Title:        "etcd's concurrency.Mutex, each on a session of its own",
+	Family:       "consensus",
+	Source:       "https://pkg.go.dev/go.etcd.io/etcd/client/v3/concurrency",
+	Module:       "go.etcd.io/etcd/client/v3",
+	Needs:        lock.Etcd,
+	Guard:        order.Naive,
+	Fences:       true, // the revision of Mutex.Header
+	Claims:       catalog.ClaimsOf("consensus"),
 	Excludes:     catalog.Global,
-	Survives:     allBut(catalog.Pause, catalog.Partition),
 	Waiter:       "watches the key before its own",
 	Breaks:       []string{"F15", "F28", "F29", "F41"},
 	Lease:        "WithTTL of the session, in whole seconds (its default is 60 s); kept alive by the client",

@@ -17,10 +17,8 @@ package peers
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
-	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 )
 
@@ -89,18 +87,4 @@ func isClosed(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// allBut are the faults of a run but for these.
-func allBut(faults ...catalog.Fault) []catalog.Fault {
-	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return slices.Contains(faults, f) })
-}
-
-// expect has the order grabbed twice under some faults.
-func unsafeUnder(faults ...catalog.Fault) map[catalog.Fault]catalog.Verdict {
-	expect := map[catalog.Fault]catalog.Verdict{}
-	for _, f := range faults {
-		expect[f] = catalog.Unsafe
-	}
-	return expect
 }

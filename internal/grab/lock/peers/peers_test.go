@@ -19,13 +19,8 @@ func TestRegistry(t *testing.T) {
 		if !strings.HasPrefix(s.Source, "https://") {
 			t.Errorf("%s: %q is no address of the library's own documentation", s.Name, s.Source)
 		}
-		if s.Guard != order.Naive || s.Excludes != catalog.Global || !slices.Contains(s.Survives, catalog.NoFault) {
-			t.Errorf("%s: guard %s, excludes %s, survives %v", s.Name, s.Guard, s.Excludes, s.Survives)
-		}
-		for f, v := range s.Expect {
-			if !slices.Contains(catalog.RunFaults, f) || v == catalog.Safe {
-				t.Errorf("%s: Expect[%s] = %s: only what is not safe is listed", s.Name, f, v)
-			}
+		if s.Guard != order.Naive || s.Excludes != catalog.Global || !s.ExclusiveUnder(catalog.NoFault) {
+			t.Errorf("%s: guard %s, excludes %s, claims %v", s.Name, s.Guard, s.Excludes, s.Claims)
 		}
 		if _, err := s.New(lock.Env{TTL: 1e9}); err == nil {
 			t.Errorf("%s was built without any server", s.Name)

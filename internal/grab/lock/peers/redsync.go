@@ -20,17 +20,15 @@ import (
 // context ends in the middle undoes it on that very context, so that the key stays for a
 // whole expiry (F22). Over five nodes it is our redlock.
 var redsyncOne = lock.Strategy{
-	Name:   "redsync",
-	Title:  "go-redsync over one node; tries 32 times, 50 to 250 ms apart",
-	Family: "redis",
-	Source: "https://github.com/go-redsync/redsync#usage",
-	Module: "github.com/go-redsync/redsync/v4",
-	Needs:  lock.Redis,
-	Guard:  order.Naive,
-	Expect: unsafeUnder(catalog.Slow, catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB,
-		catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB),
+	Name:     "redsync",
+	Title:    "go-redsync over one node; tries 32 times, 50 to 250 ms apart",
+	Family:   "redis",
+	Source:   "https://github.com/go-redsync/redsync#usage",
+	Module:   "github.com/go-redsync/redsync/v4",
+	Needs:    lock.Redis,
+	Guard:    order.Naive,
+	Claims:   catalog.ClaimsOf("setnx"),
 	Excludes: catalog.Global,
-	Survives: allBut(outlivingLease...),
 	Waiter:   "asks again, after 50 to 250 ms",
 	Breaks:   []string{"F11", "F17", "F22", "F38", "F39", "F40"},
 	Lease:    "WithExpiry (its default is 8 s); never extended",
@@ -42,13 +40,6 @@ var redsyncOne = lock.Strategy{
 
 // handedOver is why a lock does not pass a check of what becomes of a caller who hangs up.
 const handedOver = "a lock that is granted while its caller hangs up is handed to him, who has to look at his context"
-
-// outlivingLease are the faults under which a holder stays inside when its lease in
-// one Redis has ended, and is not told.
-var outlivingLease = []catalog.Fault{
-	catalog.Slow, catalog.Pause, catalog.Hang, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.PartitionDB,
-	catalog.NodeClock, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB, catalog.LateRelease,
-}
 
 var redsync5ms = func() lock.Strategy {
 	s := redsyncOne

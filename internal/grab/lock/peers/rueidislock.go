@@ -31,25 +31,15 @@ import (
 // The expiry is a point in time, on the client's clock (SET PXAT): a client whose clock is
 // behind the server's by more than the lease sets keys that are gone at once (F9).
 var rueidislockThree = lock.Strategy{
-	Name:   "rueidislock",
-	Title:  "rueidislock: two of three keys in one Redis, extended, watched",
-	Family: "redis",
-	Source: "https://github.com/redis/rueidis/tree/main/rueidislock#readme",
-	Module: "github.com/redis/rueidis",
-	Needs:  lock.Redis | lock.RedisTracking,
-	Guard:  order.Naive,
-	Expect: func() map[catalog.Fault]catalog.Verdict {
-		// The holder is told of each of these, and is stopped behind its last look. Work that
-		// hangs loses the lock with its caller, who has a time-out.
-		expect := unsafeUnder(rueidislockTold...)
-		// Extensions are due half a lease after the reply to the acquire, and the lease counts
-		// from the request: a grant that was under way for longer is not extended in time.
-		expect[catalog.SlowDB] = catalog.Unknown
-		expect[catalog.PartitionDB] = catalog.Unknown
-		return expect
-	}(),
+	Name:         "rueidislock",
+	Title:        "rueidislock: two of three keys in one Redis, extended, watched",
+	Family:       "redis",
+	Source:       "https://github.com/redis/rueidis/tree/main/rueidislock#readme",
+	Module:       "github.com/redis/rueidis",
+	Needs:        lock.Redis | lock.RedisTracking,
+	Guard:        order.Naive,
+	Claims:       catalog.ClaimsOf("rueidislock"),
 	Excludes:     catalog.Global,
-	Survives:     allBut(append(rueidislockTold, catalog.SlowDB, catalog.PartitionDB)...),
 	Waiter:       "is told, and asks again",
 	Breaks:       []string{"F9", "F11", "F12", "F13", "F17", "F19", "F38", "F39", "F40"},
 	Lease:        "KeyValidity (its default is 5 s); extended at every half of it",
@@ -66,11 +56,6 @@ var rueidislockThree = lock.Strategy{
 }
 
 const untold = "a waiter asks again when the client's tracking tells it of the key, and never by itself: on a loaded machine one had not been told 2 s after the release"
-
-var rueidislockTold = []catalog.Fault{
-	catalog.Pause, catalog.RedisRestart, catalog.Failover, catalog.Partition, catalog.ClientClock, catalog.NodeClock,
-	catalog.RedisFull, catalog.FailoverSplit,
-}
 
 // rueidislockOne has one key, as the README advises for one Redis.
 var rueidislockOne = func() lock.Strategy {

@@ -23,20 +23,15 @@ import (
 // connection, which is mapped to Lost; A, which has looked a moment before, writes all the
 // same (F29).
 var zkLock = lock.Strategy{
-	Name:   "zk-lock",
-	Title:  "go-zookeeper's Lock; takes no context",
-	Family: "consensus",
-	Source: "https://pkg.go.dev/github.com/go-zookeeper/zk#Lock",
-	Module: "github.com/go-zookeeper/zk",
-	Needs:  lock.ZooKeeper,
-	Guard:  order.Naive,
-	Expect: func() map[catalog.Fault]catalog.Verdict {
-		expect := unsafeUnder(catalog.Pause, catalog.Partition)
-		expect[catalog.Hang] = catalog.Stuck
-		return expect
-	}(),
+	Name:         "zk-lock",
+	Title:        "go-zookeeper's Lock; takes no context",
+	Family:       "consensus",
+	Source:       "https://pkg.go.dev/github.com/go-zookeeper/zk#Lock",
+	Module:       "github.com/go-zookeeper/zk",
+	Needs:        lock.ZooKeeper,
+	Guard:        order.Naive,
+	Claims:       catalog.ClaimsOf("consensus"),
 	Excludes:     catalog.Global,
-	Survives:     allBut(catalog.Pause, catalog.Partition),
 	Waiter:       "watches the node before its own",
 	Breaks:       []string{"F15", "F29", "F30", "F41"},
 	Lease:        "the session's time-out, within the bounds of the server; the connection keeps the session alive",

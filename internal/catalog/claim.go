@@ -1,0 +1,109 @@
+package catalog
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Claim says what a strategy promises under one fault.
+type Claim struct {
+	Order     Verdict // Unknown means that chance decides
+	Exclusive bool    // at most one holder is inside at a time
+}
+
+// The claims that exceptions to claimTable use most.
+var (
+	Holds        = Claim{Safe, true}
+	TwoInside    = Claim{Safe, false} // two holders can be inside, but only one can win
+	GrabbedTwice = Claim{Unsafe, false}
+	GetsStuck    = Claim{Stuck, true}
+	ByChance     = Claim{Unknown, false}
+	NotStruck    = Claim{NA, true}
+)
+
+// Claims holds the claims of one strategy. A fault without a claim is not expected to harm the
+// order; see [Claims.Order].
+type Claims map[Fault]Claim
+
+// table holds claimTable by column.
+var table = parseClaims(claimTable)
+
+// ClaimsOf returns a column of claimTable. It panics if there is no such column.
+func ClaimsOf(column string) Claims {
+	claims, ok := table[column]
+	if !ok {
+		panic(fmt.Sprintf("catalog: claimTable has no column %q", column))
+	}
+	return claims
+}
+
+// Always returns the same claim for every fault of a run.
+func Always(c Claim) Claims {
+	claims := make(Claims, len(RunFaults))
+	for _, f := range RunFaults {
+		claims[f] = c
+	}
+	return claims
+}
+
+// But returns a copy of the claims that claims c under the given faults.
+func (claims Claims) But(c Claim, under ...Fault) Claims {
+	changed := maps.Clone(claims)
+	for _, f := range under {
+		changed[f] = c
+	}
+	return changed
+}
+
+// Fenced returns the claims of the same lock with a fencing token that the database checks. Two
+// holders can still be inside at once, but the order is safe.
+func (claims Claims) Fenced() Claims {
+	fenced := maps.Clone(claims)
+	for f, c := range fenced {
+		if c.Order == Unsafe {
+			fenced[f] = Claim{Safe, c.Exclusive}
+		}
+	}
+	return fenced
+}
+
+// Order returns the verdict that is claimed for the order under a fault. It is Safe if nothing
+// is claimed.
+func (claims Claims) Order(f Fault) Verdict {
+	if c, ok := claims[f]; ok {
+		return c.Order
+	}
+	return Safe
+}
+
+// parseClaims reads claimTable. It panics if the text is malformed.
+func parseClaims(text string) map[string]Claims {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	columns := strings.Fields(lines[0])
+	parsed := make(map[string]Claims, len(columns))
+	for _, column := range columns {
+		parsed[column] = Claims{}
+	}
+	for _, line := range lines[1:] {
+		cells := strings.Fields(line)
+		fault := Fault(cells[0])
+		if !slices.Contains(RunFaults, fault) || len(cells) != 1+len(columns) {
+			panic(fmt.Sprintf("catalog: claimTable: %q needs the name of a fault of run and %d cells", line, len(columns)))
+		}
+		for i, column := range columns {
+			parsed[column][fault] = parseClaim(cells[1+i])
+		}
+	}
+	return parsed
+}
+
+// parseClaim reads one cell of claimTable.
+func parseClaim(cell string) Claim {
+	order, ok := map[byte]Verdict{'.': Safe, 'U': Unsafe, 'S': Stuck, '?': Unknown, '/': NA}[cell[0]]
+	if !ok || len(cell) != 2 || cell[1] != '.' && cell[1] != 'x' {
+		panic(fmt.Sprintf("catalog: claimTable: no claim is written %q", cell))
+	}
+	return Claim{order, cell[1] == '.'}
+}
