@@ -69,7 +69,7 @@ func (l *Lab) run(s Settings) {
 				}
 				continue
 			}
-			l.hub.open(id, ordersAtOnce)
+			l.hub.orders.open(id, ordersAtOnce)
 			next := load.NewPlan(l.fleet.URLs(), id, ordersAtOnce, s.drivers(), seed)
 			mu.Lock()
 			plan = next
@@ -86,13 +86,13 @@ func (l *Lab) run(s Settings) {
 			}()
 			err = load.Attack(ctx, next, load.Config{
 				Orders: ordersAtOnce, Drivers: s.drivers(), Rate: rate, Timeout: grabTimeout, MaxWorkers: maxConcurrent,
-			}, l.hub.answer)
+			}, l.hub.orders.answer)
 			<-struck
 			if err != nil {
 				l.hub.fail(ctx, err.Error())
 				continue
 			}
-			l.hub.noMore(id, ordersAtOnce)
+			l.hub.orders.noMore(id, ordersAtOnce)
 			l.lookAtLedger(ctx)
 		}
 	})

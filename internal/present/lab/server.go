@@ -256,7 +256,7 @@ func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, fmt.Sprintf("%.20q is no order", r.PathValue("id")))
 		return
 	}
-	d, ok := l.hub.drawing(id)
+	d, ok := l.hub.orders.drawing(id)
 	if !ok {
 		reply(w, nil)
 		return

@@ -48,28 +48,28 @@ func TestTileState(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHub()
 			h.begin(Settings{Strategy: "redis-stock", Units: tt.units})
-			h.open(7, 1)
+			h.orders.open(7, 1)
 			for i, body := range tt.answers {
 				r := &vegeta.Result{URL: "http://a#7,1,8", Timestamp: time.Unix(int64(i), 0), Code: codes[body], Body: []byte(body), Error: "read: EOF"}
-				h.answer(r, r.Timestamp)
+				h.orders.answer(r, r.Timestamp)
 			}
 			var rows []order.Grab
 			for i := range tt.rows {
 				rows = append(rows, order.Grab{Order: 7, Driver: int64(i + 1), Instance: "8004"})
 			}
 			look := func() {
-				_, _, answered := h.unsettled()
-				h.ledger(7, rows)
-				h.allAnswered(answered)
+				_, _, answered := h.orders.unsettled()
+				h.orders.ledger(7, rows)
+				h.orders.settle(answered)
 			}
-			if look(); h.tiles[0].State == Undersold {
+			if look(); h.orders.tiles[0].State == Undersold {
 				t.Error("it is undersold before all drivers have been answered")
 			}
 			if !tt.partly {
-				h.noMore(7, 1)
+				h.orders.noMore(7, 1)
 				look()
 			}
-			tick := h.tickLocked(true)
+			tick := h.makeTick(true)
 			if got := tick.Tiles[0]; got.State != tt.want || got.Units != tt.units {
 				t.Errorf("it is %s of %d units, want %s", got.State, got.Units, tt.want)
 			}
@@ -92,18 +92,18 @@ func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
 	h := newHub()
 	s := Settings{Strategy: "redis-stock", Units: 3}
 	h.begin(s)
-	h.open(7, 20)
+	h.orders.open(7, 20)
 	for i := range s.drivers() {
-		_, _, answered := h.unsettled()
-		if h.allAnswered(answered); h.tiles[0].State != Open {
-			t.Fatalf("it is %s after %d of %d answers", h.tiles[0].State, i, s.drivers())
+		_, _, answered := h.orders.unsettled()
+		if h.orders.settle(answered); h.orders.tiles[0].State != Open {
+			t.Fatalf("it is %s after %d of %d answers", h.orders.tiles[0].State, i, s.drivers())
 		}
 		r := &vegeta.Result{URL: fmt.Sprintf("http://a#7,%d,8", i+1), Timestamp: time.Unix(int64(i), 0), Code: 409, Body: []byte(`{"outcome":"taken"}`)}
-		h.answer(r, r.Timestamp)
+		h.orders.answer(r, r.Timestamp)
 	}
-	_, _, answered := h.unsettled()
-	if h.allAnswered(answered); h.tiles[0].State != Undersold || h.tiles[1].State != Open {
-		t.Errorf("they are %s and %s", h.tiles[0].State, h.tiles[1].State)
+	_, _, answered := h.orders.unsettled()
+	if h.orders.settle(answered); h.orders.tiles[0].State != Undersold || h.orders.tiles[1].State != Open {
+		t.Errorf("they are %s and %s", h.orders.tiles[0].State, h.orders.tiles[1].State)
 	}
 }
 
@@ -112,21 +112,21 @@ func TestUndersoldBeforeTheEndOfTheRound(t *testing.T) {
 func TestMoreEventsThanAreKept(t *testing.T) {
 	h := newHub()
 	h.begin(Settings{Strategy: "watchdog"})
-	h.open(7, 1)
+	h.orders.open(7, 1)
 	event := func(n int, kind history.Kind, op string) {
-		h.record(history.Event{T: time.Duration(n) * time.Millisecond, Kind: kind, Op: op, Order: 7, Driver: 1, Instance: "8004", Incarnation: 1, Lease: time.Second})
+		h.orders.record(history.Event{T: time.Duration(n) * time.Millisecond, Kind: kind, Op: op, Order: 7, Driver: 1, Instance: "8004", Incarnation: 1, Lease: time.Second})
 	}
 	event(0, history.Invoke, history.Grab)
 	event(1, history.OK, history.Acquire)
-	for n := 2; n < mostOfOne+40; n++ {
+	for n := 2; n < maxTileEvents+40; n++ {
 		event(n, history.OK, history.Renew)
 	}
-	event(mostOfOne+40, history.OK, history.Grab)
-	d, ok := h.drawing(7)
+	event(maxTileEvents+40, history.OK, history.Grab)
+	d, ok := h.orders.drawing(7)
 	if want := "not drawn: 41 more events of this order"; !ok || !slices.Contains(d.Notes, want) {
 		t.Errorf("notes %q, want %q", d.Notes, want)
 	}
-	if tile := h.tiles[0]; tile.Events != mostOfOne+41 || tile.Open != 0 || d.End != mostOfOne-1 {
+	if tile := h.orders.tiles[0]; tile.Events != maxTileEvents+41 || tile.Open != 0 || d.End != maxTileEvents-1 {
 		t.Errorf("%d events, %d drivers are not answered, drawn to %v", tile.Events, tile.Open, d.End)
 	}
 }
@@ -142,32 +142,32 @@ func TestKeysAreDrawn(t *testing.T) {
 		want            diagram.Span
 	}{
 		{"handoff", "lab/3.1", 0, func(h *hub) {
-			h.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
-			h.keyGone("redis", "grab:handoff:{7}", ms(1050))
+			h.orders.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/3+"}}, ms(200))
+			h.orders.keyGone("redis", "grab:handoff:{7}", ms(1050))
 		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 1000}},
 		{"handoff", "lab/3.1", 0, func(h *hub) { // another turn's
-			h.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
-			h.keyGone("redis", "grab:handoff:{7}", ms(1050))
+			h.orders.key(Key{Server: "redis", Name: "grab:handoff:{7}", TTL: 800, holders: []string{"lab/31"}}, ms(200))
+			h.orders.keyGone("redis", "grab:handoff:{7}", ms(1050))
 		}, diagram.Span{Kind: diagram.Holds, From: 1, To: 2000, Open: true}},
 		{"setnx-nottl", "u", history.Endless, func(h *hub) {
-			h.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
+			h.orders.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
 		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 2000, Open: true}},
 		{"setnx-nottl", "u", history.Endless, func(h *hub) {
-			h.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
-			h.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"u"}}, ms(1200))
-			h.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"v"}}, ms(1450))
+			h.orders.record(history.Event{T: ms(900), Kind: history.Invoke, Op: history.Grab, Order: 8, Driver: 5, Instance: "8004", Incarnation: 2})
+			h.orders.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"u"}}, ms(1200))
+			h.orders.key(Key{Server: "redis", Name: "grab:setnx-nottl:{7}", TTL: -1, holders: []string{"v"}}, ms(1450))
 		}, diagram.Span{Kind: diagram.Kept, From: 2, To: 1200, Open: true}},
 	} {
 		h := newHub()
-		h.clock = func() time.Duration { return ms(2000) }
+		h.orders.clock = func() time.Duration { return ms(2000) }
 		h.begin(Settings{Strategy: tt.strategy})
-		h.open(7, 2)
+		h.orders.open(7, 2)
 		for n, e := range []history.Event{{Kind: history.Invoke, Op: history.Grab}, {Kind: history.OK, Op: history.Acquire, Token: tt.token, Lease: tt.lease}, {Kind: history.OK, Op: history.Read}} {
 			e.T, e.Order, e.Driver, e.Instance, e.Incarnation = ms(n), 7, 1, "8004", 1
-			h.record(e)
+			h.orders.record(e)
 		}
 		tt.look(h)
-		d, _ := h.drawing(7)
+		d, _ := h.orders.drawing(7)
 		spans := d.Lanes[0].Rows[0].Spans
 		i := slices.IndexFunc(spans, func(s diagram.Span) bool { return s.Kind == tt.want.Kind })
 		if i < 0 {

@@ -49,14 +49,14 @@ func (l *Lab) lookAtEvents(context.Context) {
 	if l.fleet == nil {
 		return
 	}
-	if err := l.fleet.ReadEvents(l.hub.record); err != nil {
+	if err := l.fleet.ReadEvents(l.hub.orders.record); err != nil {
 		l.hub.locked(func() { l.hub.lost++ })
 	}
 }
 
 // lookAtLedger reads it. An order whose drivers had all been answered before is judged by it.
 func (l *Lab) lookAtLedger(ctx context.Context) {
-	id, count, answered := l.hub.unsettled()
+	id, count, answered := l.hub.orders.unsettled()
 	if count == 0 {
 		return
 	}
@@ -70,9 +70,9 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 		by[g.Order] = append(by[g.Order], g)
 	}
 	for id, rows := range by {
-		l.hub.ledger(id, rows)
+		l.hub.orders.ledger(id, rows)
 	}
-	l.hub.allAnswered(answered)
+	l.hub.orders.settle(answered)
 }
 
 // lookAtKeys reads what the Redis servers have of the locks. What was seen there is looked at
@@ -94,11 +94,11 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 			if strings.HasSuffix(name, ":fence") { // a counter, which outlives its lock
 				continue
 			}
-			at := l.hub.clock()
+			at := l.hub.orders.clock()
 			k, err := s.look(ctx, name)
 			switch {
 			case err == nil:
-				l.hub.key(k, at)
+				l.hub.orders.key(k, at)
 				s.seen = append(s.seen, name)
 				if k.Value = strings.Join(k.holders, " "); len(k.Value) > 60 {
 					k.Value = k.Value[:60] + "…"
@@ -107,7 +107,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 					shown = append(shown, k)
 				}
 			case errors.Is(err, errNoLock):
-				l.hub.keyGone(s.name, name, l.hub.clock())
+				l.hub.orders.keyGone(s.name, name, l.hub.orders.clock())
 			default: // it is not known
 				s.seen = append(s.seen, name)
 			}

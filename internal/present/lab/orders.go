@@ -1,0 +1,444 @@
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/history"
+	"grablab/internal/order"
+	"grablab/internal/present/diagram"
+	"grablab/internal/testbed/load"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// Limits on what orders keeps.
+const (
+	maxTiles      = 60
+	latencyFor    = 5 * time.Second
+	maxTileEvents = 2000 // of one order
+)
+
+// orders records what happens to the orders of a lab: answers, events, ledger rows and keys. Its
+// methods may be called concurrently.
+type orders struct {
+	clock func() time.Duration
+
+	mu       sync.Mutex
+	settings Settings
+	tiles    []*tile        // the oldest first
+	watch    int64          // the order that the page should show, or 0
+	started  map[string]int // incarnations of the instances
+	deaths   []diagram.Death
+	events   int
+	outcomes map[string]int
+	answers  []answered
+}
+
+// tile holds everything that is known about one order.
+type tile struct {
+	Tile
+	strategy    lock.Strategy
+	fault       catalog.Fault
+	events      []history.Event
+	dropped     int // events beyond maxTileEvents
+	seen        []seenKey
+	rows        []order.Grab
+	invoked     int // grabs that were called
+	returned    int // grabs that have returned
+	drivers     int // drivers that the load generator sends
+	answers     int // drivers that were answered
+	changed     bool
+	struck      bool
+	allAnswered bool
+
+	// The times of the last answer with a unit, and of the last final refusal.
+	sold, refused time.Time
+}
+
+// seenKey is a lock that was seen on a server.
+type seenKey struct {
+	server, name string
+	diagram.Key
+}
+
+// answered holds the latencies of an answer, from the schedule and from sending.
+type answered struct {
+	at              time.Time
+	scheduled, sent time.Duration
+}
+
+func newOrders() *orders {
+	return &orders{clock: history.Clock(), outcomes: map[string]int{}, started: map[string]int{}}
+}
+
+func (o *orders) locked(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f()
+}
+
+// judge sets the state of the order from its rows and the answers to its drivers.
+func (t *tile) judge() {
+	switch {
+	case len(t.rows) > t.Units:
+		t.State = Double
+	case len(t.rows) == t.Units:
+		t.State = Won
+	case t.Units > 1 && t.allAnswered && t.refused.After(t.sold):
+		t.State = Undersold
+	default:
+		t.State = Open
+	}
+}
+
+// clear forgets the orders and the instances.
+func (o *orders) clear() {
+	o.locked(func() {
+		o.tiles, o.watch = nil, 0
+		o.started, o.deaths = map[string]int{}, nil
+	})
+}
+
+// begin forgets the orders and answers of the last run.
+func (o *orders) begin(s Settings) {
+	o.locked(func() {
+		o.settings, o.watch = s, 0
+		o.tiles, o.answers, o.outcomes = nil, nil, map[string]int{}
+	})
+}
+
+// setSettings changes the settings of the orders that are opened from now on.
+func (o *orders) setSettings(s Settings) { o.locked(func() { o.settings = s }) }
+
+// strike marks the order that the fault strikes.
+func (o *orders) strike(id int64) {
+	o.locked(func() {
+		if t := o.find(id); t != nil {
+			t.struck, t.changed = true, true
+			o.watch = id
+		}
+	})
+}
+
+// open adds count orders that the load generator will send drivers to.
+func (o *orders) open(id int64, count int) {
+	o.locked(func() {
+		for i := range int64(count) {
+			o.add(id+i, false)
+		}
+	})
+}
+
+// openByHand adds an order whose drivers the user sends.
+func (o *orders) openByHand(id int64) {
+	o.locked(func() {
+		o.add(id, true)
+		o.watch = id
+	})
+}
+
+// show makes the page show an order.
+func (o *orders) show(id int64) { o.locked(func() { o.watch = id }) }
+
+func (o *orders) add(id int64, byHand bool) {
+	s, err := lock.Find(o.settings.Strategy)
+	if err != nil {
+		s.Excludes = catalog.NoExclusion
+	}
+	fault, units := o.settings.Fault, o.settings.units()
+	if byHand {
+		fault, units = "", 1
+	}
+	o.tiles = append(o.tiles, &tile{Tile: Tile{ID: id, Rows: []string{}, Units: units, State: Open, ByHand: byHand}, strategy: s, fault: fault, drivers: o.settings.drivers(), changed: true})
+	if extra := len(o.tiles) - maxTiles; extra > 0 {
+		o.tiles = slices.Delete(o.tiles, 0, extra)
+	}
+}
+
+// answer counts an answer to a driver.
+func (o *orders) answer(r *vegeta.Result, due time.Time) {
+	end := r.Timestamp.Add(r.Latency)
+	o.locked(func() {
+		o.outcomes[outcomeOf(r)]++
+		o.answers = append(o.answers, answered{end, end.Sub(due), r.Latency})
+		asked, err := load.ParseRequest(r.URL)
+		t := o.find(asked.Order)
+		if err != nil || t == nil {
+			return
+		}
+		t.answers++
+		switch {
+		case outcomeOf(r) == string(grab.Grabbed):
+			t.sold = end
+		case isRefusal(r):
+			t.refused = end
+		}
+	})
+}
+
+// isRefusal reports whether the driver has no unit and should not ask again.
+func isRefusal(r *vegeta.Result) bool {
+	if r.Code != 0 {
+		return outcomeOf(r) != string(grab.Busy)
+	}
+	// A refused connection never carried the request, and an interrupted one has no answer yet.
+	kind := load.FailureOf(r.Error)
+	return kind != load.Refused && kind != load.Interrupted
+}
+
+// noMore records that the load has ended for count orders: their drivers have been answered.
+func (o *orders) noMore(id int64, count int) {
+	o.locked(func() {
+		for _, t := range o.tiles {
+			if t.ID >= id && t.ID < id+int64(count) {
+				t.drivers = t.answers
+			}
+		}
+	})
+}
+
+// settle judges orders after all their drivers were answered and the ledger was read since then.
+func (o *orders) settle(ids []int64) {
+	o.locked(func() {
+		for _, id := range ids {
+			t := o.find(id)
+			if t == nil || t.allAnswered || t.ByHand {
+				continue
+			}
+			t.allAnswered, t.changed = true, true
+			if t.judge(); t.State == Undersold {
+				o.watch = id
+			}
+		}
+	})
+}
+
+// find returns the tile of an order, or nil if it is not shown any more.
+func (o *orders) find(id int64) *tile {
+	i := slices.IndexFunc(o.tiles, func(t *tile) bool { return t.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return o.tiles[i]
+}
+
+// record adds an event of an instance.
+func (o *orders) record(e history.Event) {
+	o.locked(func() {
+		if last, known := o.started[e.Instance]; known && e.Incarnation > last {
+			o.deaths = append(o.deaths, diagram.Death{Instance: e.Instance, At: e.T})
+			o.deaths = o.deaths[max(0, len(o.deaths)-maxTiles):]
+		}
+		o.started[e.Instance] = e.Incarnation
+		t := o.find(e.Order)
+		if t == nil {
+			return
+		}
+		o.events++
+		if e.Op == history.Grab {
+			if e.Kind == history.Invoke {
+				t.invoked++
+			} else {
+				t.returned++
+			}
+		}
+		if t.changed = true; len(t.events) < maxTileEvents {
+			e.Strategy = ""
+			t.events = append(t.events, e)
+		} else {
+			t.dropped++
+		}
+		t.Events, t.Open = len(t.events)+t.dropped, max(0, t.invoked-t.returned)
+	})
+}
+
+// key records that a lock was seen on a server.
+func (o *orders) key(k Key, at time.Duration) {
+	o.locked(func() {
+		t := o.find(orderOf(k.Name))
+		if t == nil {
+			return
+		}
+		seen := diagram.Key{Holders: tokensOf(k.holders), Last: at, Until: history.Endless}
+		if k.TTL >= 0 {
+			seen.Until = at + time.Duration(k.TTL)*time.Millisecond
+		}
+		i := slices.IndexFunc(t.seen, func(s seenKey) bool { return s.server == k.Server && s.name == k.Name && s.Gone == 0 })
+		switch {
+		case i >= 0 && slices.Equal(t.seen[i].Holders, seen.Holders):
+			t.seen[i].Key = seen
+			return
+		case i >= 0: // another holder has it now
+			t.seen[i].Gone = at
+		}
+		t.seen = append(t.seen, seenKey{k.Server, k.Name, seen})
+	})
+}
+
+// keyGone records that a lock is no longer on a server.
+func (o *orders) keyGone(server, name string, at time.Duration) {
+	o.locked(func() {
+		if t := o.find(orderOf(name)); t != nil {
+			for i, s := range t.seen {
+				if s.server == server && s.name == name && s.Gone == 0 {
+					t.seen[i].Gone = at
+				}
+			}
+		}
+	})
+}
+
+// orderOf returns the order that a lock belongs to: 7 for grab:setnx:{7}. It returns 0 if the name
+// has no such part.
+func orderOf(name string) int64 {
+	_, rest, _ := strings.Cut(name, "{")
+	number, _, _ := strings.Cut(rest, "}")
+	id, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return id
+}
+
+// tokensOf removes the "+" with which handoff marks that others wait.
+func tokensOf(holders []string) (all []string) {
+	for _, h := range holders {
+		all = append(all, strings.TrimSuffix(h, "+"))
+	}
+	return all
+}
+
+// ledger records the rows of an order. Two readers may overlap, so it ignores an older reading
+// with fewer rows.
+func (o *orders) ledger(id int64, rows []order.Grab) {
+	o.locked(func() {
+		t := o.find(id)
+		if t == nil || len(rows) <= len(t.rows) {
+			return
+		}
+		t.rows, t.changed, t.Rows = rows, true, []string{}
+		for _, g := range rows {
+			t.Rows = append(t.Rows, fmt.Sprintf("driver %d (%s)", g.Driver, g.Instance))
+		}
+		if t.judge(); t.State == Double {
+			o.watch = id
+		}
+	})
+}
+
+// unsettled returns the range of orders whose ledger may still change: the first order and their
+// number, which is 0 if there are none. All drivers of the orders in answered were answered.
+func (o *orders) unsettled() (id int64, count int, answered []int64) {
+	o.locked(func() {
+		if len(o.tiles) == 0 {
+			return
+		}
+		id = o.tiles[0].ID
+		count = int(o.tiles[len(o.tiles)-1].ID-id) + 1
+		for _, t := range o.tiles {
+			if !t.allAnswered && !t.ByHand && t.answers >= t.drivers {
+				answered = append(answered, t.ID)
+			}
+		}
+	})
+	return id, count, answered
+}
+
+// drawing returns the diagram of an order. While a grab is under way, it extends to the present.
+func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
+	var r diagram.Run
+	o.locked(func() {
+		t := o.find(id)
+		if ok = t != nil; !ok {
+			return
+		}
+		r = diagram.Run{
+			Title: fmt.Sprintf("Order %d, %s", id, t.strategy.Name), Excludes: t.strategy.Excludes, Property: catalog.OneWinner,
+			Events: slices.Clone(t.events), Further: t.dropped, Units: t.Units,
+			Outlives: t.strategy.OutlivesHolder(), Deaths: slices.Clone(o.deaths),
+		}
+		for _, k := range t.seen {
+			r.Keys = append(r.Keys, k.Key)
+		}
+		if t.Units > 1 {
+			r.Title += fmt.Sprintf(", %d units", t.Units)
+		}
+		if t.struck {
+			r.Fault = t.fault
+		}
+		if t.Open > 0 && t.dropped == 0 { // otherwise the last events are missing
+			r.Until = o.clock()
+		}
+		for _, g := range t.rows {
+			r.Rows = append(r.Rows, check.Row{Driver: g.Driver, Instance: g.Instance, Token: g.Token})
+		}
+	})
+	if !ok {
+		return d, false
+	}
+	return diagram.OfRun(r), true
+}
+
+// snapshot is a copy of what orders knows at one moment.
+type snapshot struct {
+	settings Settings
+	tiles    []Tile
+	changed  []Tile // since the last call of published
+	watch    int64
+	events   int
+	outcomes map[string]int
+	latency  *Latency
+}
+
+func (o *orders) snapshot(now time.Time) (s snapshot) {
+	o.locked(func() {
+		s = snapshot{settings: o.settings, watch: o.watch, events: o.events, outcomes: maps.Clone(o.outcomes), latency: o.latency(now)}
+		for _, t := range o.tiles {
+			if s.tiles = append(s.tiles, t.Tile); t.changed {
+				s.changed = append(s.changed, t.Tile)
+			}
+		}
+	})
+	return s
+}
+
+// published records that the pages got these tiles. A tile that changed since then stays changed.
+func (o *orders) published(tiles []Tile) {
+	o.locked(func() {
+		for _, p := range tiles {
+			if t := o.find(p.ID); t != nil && t.State == p.State && t.Events == p.Events && t.Open == p.Open && len(t.Rows) == len(p.Rows) {
+				t.changed = false
+			}
+		}
+	})
+}
+
+// latency returns the percentiles of the last seconds, or nil if there was no answer.
+func (o *orders) latency(now time.Time) *Latency {
+	since := now.Add(-latencyFor)
+	o.answers = slices.DeleteFunc(o.answers, func(a answered) bool { return a.at.Before(since) })
+	if len(o.answers) == 0 {
+		return nil
+	}
+	scheduled, sent := make([]time.Duration, 0, len(o.answers)), make([]time.Duration, 0, len(o.answers))
+	for _, a := range o.answers {
+		scheduled, sent = append(scheduled, a.scheduled), append(sent, a.sent)
+	}
+	percentile := func(all []time.Duration, share float64) float64 {
+		return float64(all[int(math.Ceil(share*float64(len(all))))-1].Microseconds()) / 1000
+	}
+	slices.Sort(scheduled)
+	slices.Sort(sent)
+	return &Latency{len(scheduled), percentile(scheduled, 0.5), percentile(scheduled, 0.99), percentile(sent, 0.5), percentile(sent, 0.99)}
+}
