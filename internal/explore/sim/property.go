@@ -403,18 +403,10 @@ func (x *execution) judgeEnd() {
 		}
 	}
 	if left > 0 {
-		x.breaks(catalog.StuckOrder, 0, "a fresh driver is told that the order is taken, and the ledger has %d of its %s", x.units()-left, plural(x.units(), "unit", "units"))
+		x.breaks(catalog.StuckOrder, 0, "a fresh driver is told that the order is taken, and the ledger has %d of its %s", x.units()-left, catalog.Plural(x.units(), "unit", "units"))
 		return
 	}
 	x.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
-}
-
-// plural is n with the word that suits it.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // judgeReleases is for a lock that a server still has for an actor which has released

@@ -6,23 +6,23 @@ import (
 	"sync"
 )
 
-// errBusy says that something else runs.
+// errBusy means that something else runs.
 var errBusy = errors.New("not now")
 
-// occupation is the one thing that runs. Whatever needs the machine for itself would be
-// disturbed by another, and would not show it.
+// occupation names the work that runs now. Only one such work may run, because two would disturb
+// each other without showing it.
 type occupation struct {
 	mu   sync.Mutex
-	what string // "": nothing
+	what string // empty if nothing runs
 }
 
-// occupy begins something that is named as in "a live run (view Live)", unless something
-// else runs: its errors wrap errBusy. release may be called more than once.
+// occupy reserves the machine for work with a name such as "a live run (view Live)". If other work
+// runs, the error wraps errBusy. The caller may call release more than once.
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()
 	if l.busy.what != "" {
-		return nil, fmt.Errorf("%w: %s is under way, and each would disturb the other. Stop it, or let it end, and try again", errBusy, l.busy.what)
+		return nil, fmt.Errorf("%w: %s is running, and the two would disturb each other: stop it or wait, then try again", errBusy, l.busy.what)
 	}
 	l.setBusyLocked(what)
 	return sync.OnceFunc(func() {
@@ -37,5 +37,5 @@ func (l *Lab) setBusyLocked(what string) {
 	l.hub.locked(func() { l.hub.status.Busy, l.hub.status.Doing = what, "" })
 }
 
-// doing says how far what runs is.
+// doing shows the progress of the work that runs.
 func (l *Lab) doing(line string) { l.hub.locked(func() { l.hub.status.Doing = line }) }

@@ -10,7 +10,7 @@ import (
 	"grablab/internal/present/whichlock"
 )
 
-// chooseView is what the page shows of the locks that fit some answers.
+// chooseView holds the locks that fit some answers, for the page.
 type chooseView struct {
 	Answer  string       `json:"answer"`
 	Options []optionView `json:"options"`
@@ -29,7 +29,7 @@ type modeName struct {
 	Name string `json:"name"`
 }
 
-// choose is what fits the answers in a request's path, one for each question.
+// choose returns the locks that fit the answers in the path of a request.
 func choose(r *http.Request) (any, error) {
 	var answers []string
 	for _, q := range whichlock.Questions {
@@ -66,7 +66,7 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath is of what choose answers.
+// choosePath is the path that choose serves.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

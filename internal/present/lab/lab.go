@@ -1,8 +1,9 @@
-// Package lab is the live page: a stack and two instances, drivers who grab orders at a
-// rate or by hand, a fault that strikes one of them, and a page that shows what happens.
+// Package lab serves the live page. It runs a stack and two instances, sends drivers at a rate or
+// by hand, lets a fault strike one of them, and shows what happens.
 //
-// A Lab has the parts that run; hub.go keeps what is to be seen, and hands it to however
-// many pages look; server.go is what they ask. Begin at Serve.
+// Begin at Serve. A Lab holds the parts that run. orders.go records what happens, sentences.go
+// describes it, stream.go sends it to the pages, and hub.go connects the three. server.go
+// handles the requests of a page.
 package lab
 
 import (
@@ -31,38 +32,38 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config of a lab.
+// Config configures a lab.
 type Config struct {
 	Exe   string // this program, which is also the instances
 	Stack stack.Config
 	Addr  string // that the page listens on, on loopback
 
-	// Explore searches the schedules of a strategy; nil: the page has no such view.
+	// Explore searches the schedules of a strategy. If it is nil, the page has no such view.
 	Explore func(context.Context, Search) (report.Found, error)
 	Own     []string // strategies of the user's own, which can be explored alone
-	// Fill runs the cells of a table on a stack of its own, until ctx is done; nil: the page
-	// has no such view.
+	// Fill runs the cells of a table on a separate stack, until ctx is done. If it is nil, the
+	// page has no such view.
 	Fill func(context.Context, Table, Filling) error
-	// Replay forces the text of a schedule on real servers, and writes its steps as they
-	// happen; nil: the page cannot.
+	// Replay forces a schedule on real servers, and writes its steps as they happen. If it is
+	// nil, the page does not offer it.
 	Replay func(ctx context.Context, schedule string, steps io.Writer) (Forced, error)
 
-	// Workshop is a session of it in a language, whose commands say to progress how far
-	// they are; nil: the page has no such view.
+	// Workshop opens a session of the workshop in a language. Its commands write their progress
+	// to progress. If it is nil, the page has no such view.
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
 	Say   func(format string, a ...any) // what is worth telling the user
 }
 
-// Search is what schedules are asked for.
+// Search describes a search for schedules.
 type Search struct {
 	Strategy string          `json:"strategy"`
 	Actors   int             `json:"actors"`
 	Faults   []catalog.Fault `json:"faults"`
 }
 
-// Settings are what the page chooses.
+// Settings holds the choices of the page.
 type Settings struct {
 	Strategy string        `json:"strategy"`
 	Guard    order.Guard   `json:"guard"` // "": the strategy's own
@@ -72,17 +73,17 @@ type Settings struct {
 	Slow     bool          `json:"slow"`            // everything takes ten times as long
 }
 
-// Faults are those that can strike in a lab: they need no other way from an instance to
-// its servers.
+// Faults lists the faults that can strike in a lab. They need no proxy between an instance and its
+// servers.
 var Faults = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Crash, catalog.RedisRestart}
 
-// units of an order.
+// units returns the units of an order.
 func (s Settings) units() int { return max(s.Units, 1) }
 
-// drivers of an order: four more than it has units.
+// drivers returns the drivers of an order: four more than its units.
 func (s Settings) drivers() int { return s.units() - 1 + driversEach }
 
-// What a run of the lab is made of: so many orders at a time, with so many drivers each.
+// The size of a run, and the times of its instances.
 const (
 	ordersAtOnce  = 20
 	driversEach   = 5 // where an order has one unit
@@ -99,10 +100,10 @@ const (
 
 var first = Settings{Strategy: "setnx", Fault: catalog.Pause, Rate: 100, Units: 1}
 
-// errBad marks what the page has asked for wrongly.
-var errBad = errors.New("cannot be")
+// errBad marks a bad request of the page.
+var errBad = errors.New("bad request")
 
-// Lab is what runs behind the page.
+// Lab holds the parts that run behind the page.
 type Lab struct {
 	cfg   Config
 	ctx   context.Context // done when all is to end
@@ -127,22 +128,22 @@ type Lab struct {
 	inHand  sync.WaitGroup
 }
 
-// server is one Redis of the stack.
+// server is a Redis of the stack.
 type server struct {
 	name   string
 	client *redis.Client
 	seen   []string // names of the locks that it had when it was looked at last
 }
 
-// Serve runs a lab until ctx is done, and leaves nothing behind. The page is there before
-// the servers are.
+// Serve runs a lab until ctx is done, and leaves nothing behind. It serves the page before the
+// servers have started.
 func Serve(ctx context.Context, cfg Config) (err error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
 	if addr, ok := listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() {
-		return errors.Join(fmt.Errorf("lab: %s is not on loopback: whoever can reach the page can stop processes of this machine", listener.Addr()), listener.Close())
+		return errors.Join(fmt.Errorf("lab: %s is not on loopback: use 127.0.0.1, because the page can stop processes of this machine", listener.Addr()), listener.Close())
 	}
 	l := &Lab{cfg: cfg, ctx: ctx, url: "http://" + listener.Addr().String(), token: rand.Text(), hub: newHub()}
 	web := &http.Server{Handler: l.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -171,7 +172,7 @@ func Serve(ctx context.Context, cfg Config) (err error) {
 	return nil
 }
 
-// open starts what the page shows.
+// open starts the stack and the instances.
 func (l *Lab) open(ctx context.Context) error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -208,7 +209,7 @@ func (l *Lab) open(ctx context.Context) error {
 	return nil
 }
 
-// close ends all of it, instances first, so that they can still release their locks.
+// close stops everything. Instances stop first, so that they can still release their locks.
 func (l *Lab) close() error {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -229,7 +230,7 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// times are the settings of the instances.
+// times returns the settings of the instances.
 func times(s Settings) fleet.Setup {
 	factor := time.Duration(1)
 	if s.Slow {
@@ -238,7 +239,7 @@ func times(s Settings) fleet.Setup {
 	return fleet.Setup{Work: workFor * factor, TTL: leaseFor * factor, Wait: waitFor * factor, Timeout: grabTimeout, Control: true}
 }
 
-// equip has the instances run with the settings.
+// equip applies the settings to the instances.
 func (l *Lab) equip(ctx context.Context, s Settings) error {
 	l.look.Lock()
 	defer l.look.Unlock()
@@ -263,7 +264,7 @@ func (l *Lab) equip(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Choice is one strategy of the page's list; Refused says why it cannot be chosen.
+// Choice is a strategy in the page's list. Refused says why the page cannot select it.
 type Choice struct {
 	Name    string      `json:"name"`
 	Title   string      `json:"title"`
@@ -290,7 +291,7 @@ func (l *Lab) strategies() (all []Choice) {
 	return all
 }
 
-// check refuses settings that make no sense. Its errors wrap errBad.
+// check validates settings. Its errors wrap errBad.
 func (l *Lab) check(s Settings) error {
 	i := slices.IndexFunc(l.strategies(), func(c Choice) bool { return c.Name == s.Strategy })
 	if i < 0 {
@@ -324,7 +325,7 @@ func (l *Lab) check(s Settings) error {
 	return nil
 }
 
-// Start ends what runs, and begins anew with the settings.
+// Start ends the run and starts another one with the settings.
 func (l *Lab) Start(ctx context.Context, s Settings) error {
 	if err := l.check(s); err != nil {
 		return err
@@ -352,7 +353,7 @@ func (l *Lab) Start(ctx context.Context, s Settings) error {
 	return nil
 }
 
-// Stop lets the grabs that are under way end, and sends no more.
+// Stop sends no more grabs and waits for the grabs that are under way.
 func (l *Lab) Stop() {
 	l.op.Lock()
 	defer l.op.Unlock()
@@ -367,7 +368,7 @@ func (l *Lab) endRun() {
 	}
 }
 
-// guardOf is the guard with which a strategy writes.
+// guardOf returns the guard of the strategy's write.
 func guardOf(s Settings) order.Guard {
 	st, err := lock.Find(s.Strategy)
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// run has drivers grab orders until it is stopped: some orders at a time, and in each
-// such round the fault strikes a holder of one of them.
+// run sends drivers to orders in rounds, until it is stopped. In each round, the fault strikes a
+// holder of one order.
 func (l *Lab) run(s Settings) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	ended := make(chan struct{})
@@ -63,7 +63,7 @@ func (l *Lab) run(s Settings) {
 		for seed := uint64(1); !isEnded(); seed++ {
 			id, err := l.fleet.CreateStock(ctx, ordersAtOnce, s.units())
 			if err != nil {
-				l.hub.fail(ctx, "orders cannot be opened: "+err.Error())
+				l.hub.fail(ctx, "cannot open orders: "+err.Error())
 				if !wait.For(ctx, time.Second) {
 					return
 				}
@@ -98,11 +98,11 @@ func (l *Lab) run(s Settings) {
 	})
 }
 
-// beforeClaim is behind the last look that a holder takes at its lease.
+// beforeClaim is the point after a holder's last check of its lease.
 var beforeClaim = control.Point{Phase: tap.Claim, N: 1}
 
-// strike has the fault strike the first driver of an order who is about to write at the
-// first instance, and heals it once others have had the time to get the lock.
+// strike lets the fault strike the first driver of an order that is about to write at the first
+// instance. It heals the fault after other drivers had time to get the lock.
 func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -156,7 +156,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 	return err
 }
 
-// answer is an answer to a grab as the page counts them.
+// outcomeOf returns the outcome of an answer, as the page counts it.
 func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
@@ -164,19 +164,19 @@ func outcomeOf(r *vegeta.Result) string {
 	return string(target.Own.Meaning(int(r.Code), r.Body).Outcome)
 }
 
-// Hand is what is done by hand: a new order is opened, driver a or b grabs it, or goes on
-// to write.
+// Hand is an action of the user: open a new order, let driver a or b grab it, or let that driver
+// continue to its write.
 type Hand struct {
 	Do  string `json:"do"`  // "order", "grab", "write"
 	Who string `json:"who"` // "a", "b"
 }
 
-// drivers by hand, each at an instance of its own.
+// handDrivers maps the drivers by hand to their instances.
 var handDrivers = map[string]int{"a": 0, "b": 1}
 
 func handHold(who string) string { return "hand-" + who }
 
-// ByHand does it. A driver is held before it writes, until it is told to go on.
+// ByHand performs an action of the user. A driver stops before its write until the user continues it.
 func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 	n, known := handDrivers[h.Who]
 	l.op.Lock()
@@ -223,7 +223,7 @@ func (l *Lab) ByHand(ctx context.Context, h Hand) error {
 
 var handClient = &http.Client{Timeout: grabTimeout}
 
-// grabByHand is what the instance answers.
+// grabByHand returns the answer of the instance.
 func grabByHand(url string, id, driver int64) string {
 	path, body, header := target.Own.Request(id, driver)
 	answer, err := post(handClient, url+string(path), body, header)
@@ -233,7 +233,7 @@ func grabByHand(url string, id, driver int64) string {
 	return answer
 }
 
-// releaseHand lets drivers by hand go on.
+// releaseHand lets the drivers by hand continue.
 func (l *Lab) releaseHand(ctx context.Context) error {
 	for who, n := range handDrivers {
 		if l.hand == 0 || n >= len(l.fleet.Instances) {

@@ -31,16 +31,16 @@ var (
 	index = template.Must(template.ParseFS(files, "index.html"))
 )
 
-// kinds of files, by their ends.
+// kinds maps the extension of a file to its content type.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
 // policy: the page has what it is served from here, and nothing else of anybody.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// tokenHeader is what a call bears that starts something.
+// tokenHeader carries the page's token in requests that start something.
 const tokenHeader = "X-Lab-Token"
 
-// choices are what the page offers.
+// choices holds the options that the page offers.
 type choices struct {
 	Strategies []Choice             `json:"strategies"`
 	Guards     []string             `json:"guards"`
@@ -64,7 +64,7 @@ type choice struct {
 	Refused string `json:"refused,omitempty"` // why it cannot be chosen
 }
 
-// handler serves the page and what it asks for.
+// handler serves the page and its requests.
 func (l *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", l.page)
@@ -107,8 +107,8 @@ func (l *Lab) handler() http.Handler {
 	return l.guarded(http.NewCrossOriginProtection().Handler(mux))
 }
 
-// guarded refuses what does not come from a page of this host: another site that has
-// found out the port has its own name in Host, or in Origin.
+// guarded refuses requests that do not come from a page of this host. A request of another web site
+// has that site's name in Host or Origin.
 func (l *Lab) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
@@ -141,7 +141,7 @@ func (l *Lab) page(w http.ResponseWriter, _ *http.Request) {
 	asset("text/html", b.Bytes())(w, nil)
 }
 
-// refuse answers with what is wrong.
+// refuse answers with an error.
 func refuse(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -153,10 +153,10 @@ func reply(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// errNone marks that there is no such thing.
+// errNone means that the requested thing does not exist.
 var errNone = errors.New("there is none")
 
-// answer is what a call is answered with.
+// answer writes the answer to a request.
 func answer(w http.ResponseWriter, body any, err error) {
 	switch {
 	case errors.Is(err, errBad):
@@ -172,7 +172,7 @@ func answer(w http.ResponseWriter, body any, err error) {
 	}
 }
 
-// shows is a call that changes nothing.
+// shows handles a request that changes nothing.
 func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)
@@ -180,10 +180,10 @@ func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 	}
 }
 
-// mostAsked is more than any schedule has, or a lock of one's own.
+// mostAsked is a limit on a request. Schedules and the user's own locks are smaller.
 const mostAsked = 64 << 10
 
-// starts is a call that starts something: it bears the page's token, and its body is In.
+// starts handles a request that starts something. The request needs the page's token and has a body of type In.
 func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(tokenHeader) != l.token {
@@ -218,7 +218,7 @@ func (l *Lab) choices(w http.ResponseWriter, _ *http.Request) {
 	reply(w, c)
 }
 
-// events is the stream of ticks. One that was cut off says which it has heard last.
+// events streams the ticks. A page that reconnects sends the id of its last tick.
 func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
@@ -248,8 +248,8 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing answers null for an order that is not among the last any more: a page cannot know
-// that yet, and a browser calls every 404 an error.
+// drawing answers null for an order that the lab has dropped. The page cannot know that yet, and a
+// browser reports every 404 as an error.
 func (l *Lab) drawing(w http.ResponseWriter, r *http.Request) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 	if err != nil {

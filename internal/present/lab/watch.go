@@ -13,14 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How often the lab looks at what it shows.
+// How often the lab reads events, rows and keys.
 const (
 	lookEvery = 100 * time.Millisecond // events and the ledger
 	keysEvery = 250 * time.Millisecond
 	mostKeys  = 24
 )
 
-// watch looks at events, ledger and keys, and tells the pages, until ctx is done.
+// watch reads events, the ledger and keys, and updates the pages, until ctx is done.
 func (l *Lab) watch(ctx context.Context) {
 	var looking sync.WaitGroup
 	defer looking.Wait()
@@ -54,7 +54,7 @@ func (l *Lab) lookAtEvents(context.Context) {
 	}
 }
 
-// lookAtLedger reads it. An order whose drivers had all been answered before is judged by it.
+// lookAtLedger reads the ledger. It settles the orders whose drivers had all been answered before.
 func (l *Lab) lookAtLedger(ctx context.Context) {
 	id, count, answered := l.hub.orders.unsettled()
 	if count == 0 {
@@ -62,7 +62,7 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	}
 	rows, err := l.store.Ledger(ctx, id, count)
 	if err != nil {
-		l.hub.fail(ctx, "the ledger cannot be read: "+err.Error())
+		l.hub.fail(ctx, "cannot read the ledger: "+err.Error())
 		return
 	}
 	by := map[int64][]order.Grab{}
@@ -75,8 +75,8 @@ func (l *Lab) lookAtLedger(ctx context.Context) {
 	l.hub.orders.settle(answered)
 }
 
-// lookAtKeys reads what the Redis servers have of the locks. What was seen there is looked at
-// again by its name until it has gone.
+// lookAtKeys reads the locks on the Redis servers. It reads a lock that it has seen by its name, until
+// the lock is gone.
 func (l *Lab) lookAtKeys(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -85,7 +85,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 		s := &l.redis[i]
 		found, _, err := s.client.Scan(ctx, 0, "grab:*", 10*mostKeys).Result()
 		if err != nil {
-			continue // it is being restarted, or gone: what it has is not known
+			continue // the server does not answer, so its keys are unknown
 		}
 		found = append(found, s.seen...)
 		slices.Sort(found)
@@ -108,7 +108,7 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 				}
 			case errors.Is(err, errNoLock):
 				l.hub.orders.keyGone(s.name, name, l.hub.orders.clock())
-			default: // it is not known
+			default: // unknown: look again
 				s.seen = append(s.seen, name)
 			}
 		}
@@ -116,10 +116,10 @@ func (l *Lab) lookAtKeys(ctx context.Context) {
 	l.hub.locked(func() { l.hub.keys = shown })
 }
 
-// errNoLock says that a key has gone, or is no lock.
+// errNoLock means that a key is gone or is not a lock.
 var errNoLock = errors.New("there is no such lock")
 
-// look reads one key at one instant. Its error is errNoLock, or of the server.
+// look reads a key atomically. Its error is errNoLock or an error of the server.
 func (s *server) look(ctx context.Context, name string) (k Key, err error) {
 	all := s.client.TxPipeline()
 	ttl, text, fields := all.PTTL(ctx, name), all.Get(ctx, name), all.HKeys(ctx, name) // of a hash they are the owners

@@ -63,7 +63,7 @@ func answer(run *experiment.Run) string {
 	}
 	sentences = append(sentences, capital(and(parts))+".")
 	if worst != nil && *worst.DoubleGrabs > 0 {
-		sentences = append(sentences, fmt.Sprintf("Most went wrong in %s: %s too many.", name(*worst), plural(*worst.DoubleGrabs, "grab", "grabs")))
+		sentences = append(sentences, fmt.Sprintf("Most went wrong in %s: %s too many.", name(*worst), catalog.Plural(*worst.DoubleGrabs, "grab", "grabs")))
 	}
 	if !run.Complete {
 		sentences = append(sentences, "The run is not complete.")
@@ -80,9 +80,9 @@ func asExpectedSentence(run *experiment.Run, measured, differ int) string {
 	}
 	switch {
 	case claimed == 0:
-		return fmt.Sprintf("%s measured, of which nothing was expected.", plural(measured, "cell was", "cells were"))
+		return fmt.Sprintf("%s measured, of which nothing was expected.", catalog.Plural(measured, "cell was", "cells were"))
 	case differ > 0:
-		return fmt.Sprintf("%s not as expected, of %d.", plural(differ, "cell is", "cells are"), claimed)
+		return fmt.Sprintf("%s not as expected, of %d.", catalog.Plural(differ, "cell is", "cells are"), claimed)
 	case claimed == 1:
 		return "The one cell is as expected."
 	default:

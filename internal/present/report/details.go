@@ -81,7 +81,7 @@ func detailLegend(cells []experiment.Cell) []string {
 	var sizes []string
 	for _, c := range cells {
 		if c.Requests > 0 {
-			sizes = append(sizes, fmt.Sprintf("%s and %s", plural(c.Orders, "order", "orders"), plural(c.Requests, "grab", "grabs")))
+			sizes = append(sizes, fmt.Sprintf("%s and %s", catalog.Plural(c.Orders, "order", "orders"), catalog.Plural(c.Requests, "grab", "grabs")))
 		}
 	}
 	if sizes = slices.Compact(sizes); len(sizes) == 1 {

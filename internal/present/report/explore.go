@@ -59,18 +59,18 @@ func (e Exploration) searched() (lines []string) {
 
 // bounds says what was let happen.
 func bounds(c explore.Config) string {
-	actors := plural(c.Actors, "actor", "actors")
+	actors := catalog.Plural(c.Actors, "actor", "actors")
 	if c.Instances == 1 {
 		actors += " on one instance"
 	}
 	if c.Stock > 1 {
 		actors += fmt.Sprintf(", %d units", c.Stock)
 	}
-	line := fmt.Sprintf("%s, up to %s, ", actors, plural(c.Preemptions, "preemption", "preemptions"))
+	line := fmt.Sprintf("%s, up to %s, ", actors, catalog.Plural(c.Preemptions, "preemption", "preemptions"))
 	if c.FaultCount == 0 || len(c.Faults) == 0 {
 		return line + "no faults"
 	}
-	return line + fmt.Sprintf("up to %s of %s", plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
+	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
 // table has a line a strategy with the failure that matters most, and below it
@@ -145,14 +145,14 @@ func reached(levels []explore.Level) []string {
 		if all < 0 {
 			break
 		}
-		part := fmt.Sprintf("all of <= %s and <= %s", plural(all, "preemption", "preemptions"), plural(faults, "fault", "faults"))
+		part := fmt.Sprintf("all of <= %s and <= %s", catalog.Plural(all, "preemption", "preemptions"), catalog.Plural(faults, "fault", "faults"))
 		if all == most {
 			parts = parts[:len(parts)-1] // this says more
 		}
 		parts, most = append(parts, part), all
 	}
 	for _, l := range levels {
-		cost := plural(l.Preemptions, "preemption", "preemptions") + " and " + plural(l.Faults, "fault", "faults")
+		cost := catalog.Plural(l.Preemptions, "preemption", "preemptions") + " and " + catalog.Plural(l.Faults, "fault", "faults")
 		switch {
 		case exhausted(levels, l):
 		case l.Run+l.Waiting == 0:

@@ -51,7 +51,7 @@ func alsoOf(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
 	}
-	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, plural(len(f.Schedule.Steps), "step", "steps"))
+	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
 // explain shows a failure's steps with what was true meanwhile, from which step on
@@ -61,7 +61,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 		e.explainEnd(b, f)
 		return
 	}
-	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps"))
+	fmt.Fprintf(b, "%s breaks %s in %s\n\n", f.Schedule.Strategy, f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 	stepTable(f.Schedule.Actors, f.Moments).text(b, 2)
 	fmt.Fprintf(b, "\n%s after this step it is lost; believes: which actors take the lock for theirs; holds: whose it is, by the servers' clocks\n\n", lostMark)
 	for _, text := range append([]string{contradiction(f)}, remedy(f)...) {
@@ -85,7 +85,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 		shown := lines[:min(len(lines), stackMost)]
 		fmt.Fprintf(b, "\n  %s\n", strings.Join(shown, "\n  "))
 		if left := len(lines) - len(shown); left > 0 {
-			fmt.Fprintf(b, "  and %s more; -format json has them\n", plural(left, "line", "lines"))
+			fmt.Fprintf(b, "  and %s more; -format json has them\n", catalog.Plural(left, "line", "lines"))
 		}
 	}
 	if len(f.Schedule.Steps) > 0 {

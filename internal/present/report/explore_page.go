@@ -39,7 +39,7 @@ func (e Exploration) answer() string {
 			said.add(r.Strategy, " takes its process down.")
 		case len(r.Failures) > 0:
 			f := r.Failures[0]
-			said.add(r.Strategy, fmt.Sprintf(" breaks %s in %s.", f.Property, plural(len(f.Schedule.Steps), "step", "steps")))
+			said.add(r.Strategy, fmt.Sprintf(" breaks %s in %s.", f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps")))
 		case replayed(r):
 			said.add(r.Strategy, ": nothing breaks in this schedule.")
 		case r.Verdict == catalog.Safe && r.Complete:
@@ -53,7 +53,7 @@ func (e Exploration) answer() string {
 
 func (e Exploration) failure(f explore.Failure) section {
 	s := section{
-		Title: fmt.Sprintf("%s breaks %s in %s", f.Schedule.Strategy, f.Property, plural(len(f.Schedule.Steps), "step", "steps")),
+		Title: fmt.Sprintf("%s breaks %s in %s", f.Schedule.Strategy, f.Property, catalog.Plural(len(f.Schedule.Steps), "step", "steps")),
 		Lines: append([]string{contradiction(f)}, remedy(f)...),
 		After: []string{"again: " + e.Replay(f)},
 	}

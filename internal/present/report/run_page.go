@@ -155,9 +155,9 @@ func sentence(c experiment.Cell) string {
 	}
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); len(c.Points) > 0 {
-		text += fmt.Sprintf(" at %d of the %s at which the fault struck", n, plural(len(c.Points), "point", "points"))
+		text += fmt.Sprintf(" at %d of the %s at which the fault struck", n, catalog.Plural(len(c.Points), "point", "points"))
 	} else if c.Verdict == catalog.Unsafe && c.DoubleGrabs != nil {
-		text += fmt.Sprintf(", %s too many", plural(*c.DoubleGrabs, "grab", "grabs"))
+		text += fmt.Sprintf(", %s too many", catalog.Plural(*c.DoubleGrabs, "grab", "grabs"))
 	}
 	switch {
 	case c.Exclusive != nil && *c.Exclusive == experiment.No && pointsWith(c, overlapped) > 0:
@@ -170,7 +170,7 @@ func sentence(c experiment.Cell) string {
 		text += "; whether the lock kept holders apart is not known"
 	}
 	if n := c.NearMisses; n != nil && *n > 0 {
-		text += fmt.Sprintf("; %s refused", plural(*n, "write was", "writes were"))
+		text += fmt.Sprintf("; %s refused", catalog.Plural(*n, "write was", "writes were"))
 	}
 	switch {
 	case c.Expected == nil:
@@ -377,7 +377,7 @@ func (d *runData) encode(most int) (template.JS, error) {
 			}
 		}
 		if n > 0 {
-			d.LeftOut = append(d.LeftOut, fmt.Sprintf("%s (%s): run.json has them", l.what, plural(n, "cell", "cells")))
+			d.LeftOut = append(d.LeftOut, fmt.Sprintf("%s (%s): run.json has them", l.what, catalog.Plural(n, "cell", "cells")))
 			text, err = encodeData(d)
 		}
 	}

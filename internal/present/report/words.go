@@ -22,7 +22,7 @@ func head(run *experiment.Run) []string {
 		loadLine(run),
 	}
 	if !run.Complete {
-		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, or still under way; %s here", plural(len(run.Cells), "cell is", "cells are")))
+		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, or still under way; %s here", catalog.Plural(len(run.Cells), "cell is", "cells are")))
 	}
 	return append(lines, catalog.Footnote)
 }
@@ -34,14 +34,14 @@ func servers(e experiment.Environment) string {
 
 func loadLine(run *experiment.Run) string {
 	c := run.Config
-	orders := plural(c.Orders, "order", "orders")
+	orders := catalog.Plural(c.Orders, "order", "orders")
 	if c.Stock > 1 {
 		orders += fmt.Sprintf(" of %d units", c.Stock)
 	}
-	what := orders + " x " + plural(c.Drivers, "driver", "drivers")
+	what := orders + " x " + catalog.Plural(c.Drivers, "driver", "drivers")
 	switch {
 	case isPeak(run):
-		what = plural(c.Drivers, "driver", "drivers") + " an order at rising rates"
+		what = catalog.Plural(c.Drivers, "driver", "drivers") + " an order at rising rates"
 	case c.Together:
 		what += " at " + rate(c.Rate) + "/s, the drivers of an order at once"
 	case c.Rate > 0:
@@ -49,7 +49,7 @@ func loadLine(run *experiment.Run) string {
 	default:
 		what += " all at once"
 	}
-	line := fmt.Sprintf("%s: %s over %s", c.Scenario, what, plural(c.Instances, "instance", "instances"))
+	line := fmt.Sprintf("%s: %s over %s", c.Scenario, what, catalog.Plural(c.Instances, "instance", "instances"))
 	if c.Repeat > 1 {
 		line += fmt.Sprintf(", %d times where there is no fault", c.Repeat)
 	}
@@ -160,7 +160,7 @@ func facts(c experiment.Cell) []string {
 		{c.NearMisses, "near miss", "near misses"},
 	} {
 		if f.n != nil && *f.n > 0 {
-			facts = append(facts, plural(*f.n, f.one, f.many))
+			facts = append(facts, catalog.Plural(*f.n, f.one, f.many))
 		}
 	}
 	facts = append(facts, otherFailures(c)...)
@@ -223,7 +223,7 @@ func moral(c experiment.Cell, instances int) string {
 			cause = "."
 		}
 		return fmt.Sprintf("%s grabbed more than once, %s too many%s",
-			ofAll(*c.OrdersDoubleGrabbed, c.Orders), plural(*c.DoubleGrabs, "grab", "grabs"), cause)
+			ofAll(*c.OrdersDoubleGrabbed, c.Orders), catalog.Plural(*c.DoubleGrabs, "grab", "grabs"), cause)
 	case c.Verdict == catalog.Stuck && c.StuckOrders != nil:
 		return fmt.Sprintf("no order was grabbed twice, but %s left that no driver can grab any more.", ofAll(*c.StuckOrders, c.Orders))
 	case c.Verdict != catalog.Safe:
@@ -240,17 +240,17 @@ func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
 	if n := c.Sale.LostUpdates; n != nil && *n > 0 {
-		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote it less one.", plural(*n, "sale", "sales"))
+		lost = fmt.Sprintf(" The counter has missed %s: two drivers read the same number, and both wrote it less one.", catalog.Plural(*n, "sale", "sales"))
 	}
 	switch {
 	case *c.DoubleGrabs > 0:
-		return fmt.Sprintf("%s of %s sold, %d too many.%s", plural(*c.Grabs, "unit", "units"), plural(units, "was", "were"), *c.DoubleGrabs, lost)
+		return fmt.Sprintf("%s of %s sold, %d too many.%s", catalog.Plural(*c.Grabs, "unit", "units"), catalog.Plural(units, "was", "were"), *c.DoubleGrabs, lost)
 	case c.Sale.Undersold != nil && *c.Sale.Undersold > 0:
-		return fmt.Sprintf("%d of %s left, and drivers were refused.", *c.Sale.Undersold, plural(units, "unit was", "units were"))
+		return fmt.Sprintf("%d of %s left, and drivers were refused.", *c.Sale.Undersold, catalog.Plural(units, "unit was", "units were"))
 	case c.Verdict != catalog.Safe:
 		return ""
 	default:
-		return fmt.Sprintf("exactly %s sold.", plural(units, "unit was", "units were"))
+		return fmt.Sprintf("exactly %s sold.", catalog.Plural(units, "unit was", "units were"))
 	}
 }
 
@@ -266,7 +266,7 @@ func ofAll(n, orders int) string {
 	if n == 1 {
 		verb = "was"
 	}
-	return fmt.Sprintf("%d of %s %s", n, plural(orders, "order", "orders"), verb)
+	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
 // name of a cell: its strategy, and its fault where there was one.
@@ -295,13 +295,6 @@ func and(words []string) string {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:last], ", ") + " and " + words[last]
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
