@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// link is a connection of a client, and the one to the server that stands behind it.
+// link pairs a client's connection with a connection to the server.
 type link struct {
 	proxy  *Proxy
 	number uint64
@@ -21,12 +21,12 @@ type link struct {
 	done   chan struct{} // closes when both directions have ended
 
 	mu     sync.Mutex
-	server net.Conn // nil: not yet connected
-	over   bool     // it was reset
+	server net.Conn // nil before connect
+	ended  bool     // reset was called
 
 	session  session
-	plain    atomic.Bool // it passes as bytes, for something was not understood
-	requests uint64      // that had a tap
+	plain    atomic.Bool // the proxy copies bytes only, because it could not read something
+	requests uint64      // number of requests that went through a tap
 }
 
 // reset ends both connections at once.
@@ -34,19 +34,19 @@ func (l *link) reset() {
 	l.cancel(ErrGone)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over = true
+	l.ended = true
 	reset(l.client)
 	if l.server != nil {
 		reset(l.server)
 	}
 }
 
-// connect is false if there is no way to the server, or no use for one any more.
+// connect connects to the server. It returns false if that fails or the link has ended.
 func (l *link) connect() bool {
 	server, err := l.proxy.cfg.Dial(l.ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil || l.over {
+	if err != nil || l.ended {
 		if err == nil {
 			reset(server)
 		}
@@ -57,15 +57,15 @@ func (l *link) connect() bool {
 	return true
 }
 
-// run brings bytes in both directions until both have ended.
+// run copies bytes in both directions until both have ended.
 func (l *link) run() {
 	defer l.cancel(ErrGone)
 	if !l.connect() {
 		return
 	}
 	requests, replies := l.proxy.cfg.Protocol(&l.session)
-	up := &carrier{link: l, scan: requests, from: l.client, to: l.server, tell: l.send}
-	down := &carrier{link: l, scan: replies, from: l.server, to: l.client, tell: l.deliver}
+	up := &carrier{link: l, scan: requests, from: l.client, to: l.server, decide: l.send}
+	down := &carrier{link: l, scan: replies, from: l.server, to: l.client, decide: l.deliver}
 	var both sync.WaitGroup
 	both.Go(func() { up.run() })
 	both.Go(func() {
@@ -79,7 +79,7 @@ func (l *link) run() {
 	_ = l.server.Close()
 }
 
-// abandon tells taps that the replies they wait for will not be seen.
+// abandon tells the taps that wait for replies that the proxy will not see any.
 func (l *link) abandon() {
 	for _, r := range l.session.abandon() {
 		if r.tap != nil {
@@ -90,16 +90,18 @@ func (l *link) abandon() {
 
 // tapped is a request that goes through a tap.
 type tapped struct {
-	sent    chan struct{} // closes when it may be sent
-	replied chan error    // takes what send returns
-	ended   chan struct{} // closes when the tap has returned
-	err     error         // what it has returned
-	answer  error         // what send has returned
-	told    sync.Once
+	sent      chan struct{} // closes when the tap calls send
+	replied   chan error    // takes the result of send
+	ended     chan struct{} // closes when the tap has returned
+	err       error         // result of the tap
+	answer    error         // result of send
+	replyOnce sync.Once
 }
 
-func (t *tapped) reply(err error) { t.told.Do(func() { t.replied <- err }) }
+// reply lets send return err. Only the first call has an effect.
+func (t *tapped) reply(err error) { t.replyOnce.Do(func() { t.replied <- err }) }
 
+// isSent reports whether the tap has called send.
 func (t *tapped) isSent() bool {
 	select {
 	case <-t.sent:
@@ -109,7 +111,7 @@ func (t *tapped) isSent() bool {
 	}
 }
 
-// start calls the tap.
+// start calls the tap in a goroutine.
 func (l *link) start(tap Tap, e Event) *tapped {
 	t := &tapped{sent: make(chan struct{}), replied: make(chan error, 1), ended: make(chan struct{})}
 	var send sync.Once
@@ -130,30 +132,30 @@ func (l *link) start(tap Tap, e Event) *tapped {
 	return t
 }
 
-// fate is what becomes of a message.
+// fate says what happens to a message.
 type fate int
 
 const (
-	passes fate = iota
-	isDropped
-	isCut
+	fatePass fate = iota
+	fateDrop
+	fateCut // and reset the connection
 )
 
-// fateOf is what the tap has decided by what it has returned.
+// fateOf returns the fate of a message for which a tap has returned err.
 func fateOf(err error) fate {
 	if errors.Is(err, ErrDropped) {
-		return isDropped
+		return fateDrop
 	}
-	return isCut
+	return fateCut
 }
 
-// send is told of a request before any of it is sent. flush sends what came before it,
-// present says whether the client is still there.
+// send decides about a request before any of it is sent. flush sends what came before it,
+// and present reports whether the client is still connected.
 func (l *link) send(m message, flush func() error, present func() bool) (fate, error) {
 	tap := l.proxy.tap.Load()
 	if tap != nil && m.kind == asks {
 		if err := flush(); err != nil {
-			return isCut, err
+			return fateCut, err
 		}
 		l.requests++
 		t := l.start(*tap, Event{Server: l.proxy.cfg.Server, Conn: l.number, N: l.requests, Text: m.text(m.raw), At: time.Now()})
@@ -165,15 +167,14 @@ func (l *link) send(m message, flush func() error, present func() bool) (fate, e
 	if m.kind == asks {
 		l.session.push(m.request)
 	}
-	return passes, nil
+	return fatePass, nil
 }
 
-// awaitSend returns once the tap sends, or with its error if it does not. A client that goes
-// meanwhile, because its process has been killed, sends nothing, and its server is to learn
-// of that at once.
+// awaitSend returns when the tap calls send, or returns the tap's error if it does not. It
+// also returns if the client disconnects, so that the server learns of a killed process at once.
 func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) {
-	const look = 10 * time.Millisecond
-	held := time.NewTimer(look)
+	const interval = 10 * time.Millisecond
+	held := time.NewTimer(interval)
 	defer held.Stop()
 	for {
 		select {
@@ -187,47 +188,47 @@ func (l *link) awaitSend(t *tapped, present func() bool) (sent bool, err error) 
 			if !present() {
 				return false, ErrGone
 			}
-			held.Reset(look)
+			held.Reset(interval)
 		}
 	}
 }
 
-// deliver is told of a reply before any of it is delivered.
+// deliver decides about a reply before any of it is delivered.
 func (l *link) deliver(m message, flush func() error, _ func() bool) (fate, error) {
 	t := m.request.tap
 	if t == nil {
-		return passes, nil
+		return fatePass, nil
 	}
 	if err := flush(); err != nil {
-		return isCut, err
+		return fateCut, err
 	}
 	t.reply(m.failed)
 	select {
 	case <-t.ended:
 	case <-l.ctx.Done():
-		return isCut, nil
+		return fateCut, nil
 	}
 	if t.err != nil && !errors.Is(t.err, t.answer) {
 		return fateOf(t.err), nil
 	}
-	return passes, nil
+	return fatePass, nil
 }
 
-// carrier brings the bytes of one direction.
+// carrier copies the bytes of one direction.
 type carrier struct {
 	*link
 	scan     scanner
 	from, to net.Conn
-	tell     func(m message, flush func() error, present func() bool) (fate, error)
+	decide   func(m message, flush func() error, present func() bool) (fate, error)
 
 	buf        []byte
-	sent, r, w int // of buf: sent, looked at, filled
+	sent, r, w int // buf up to sent is sent, up to r is scanned, and up to w is filled
 }
 
-// window is how much of a message is looked at, at the most.
+// window is the largest part of a message that a scanner sees.
 const window = 64 << 10
 
-// run brings bytes until there are no more, and then their end.
+// run copies bytes up to the end of the stream, and then passes the end on.
 func (c *carrier) run() {
 	if c.buf == nil {
 		c.buf = make([]byte, window)
@@ -235,7 +236,7 @@ func (c *carrier) run() {
 	for !c.plain.Load() {
 		n, err := c.from.Read(c.buf[c.w:])
 		c.w += n
-		if !c.pass() {
+		if !c.forward() {
 			return
 		}
 		if err != nil {
@@ -251,8 +252,9 @@ func (c *carrier) run() {
 	c.end(err)
 }
 
-// pass passes what can be of what has come; false: the connection needs no more.
-func (c *carrier) pass() bool {
+// forward scans and sends as much of the received data as it can. It returns false once the
+// connection needs no further forwarding.
+func (c *carrier) forward() bool {
 	for c.r < c.w && !c.plain.Load() {
 		full := c.r == 0 && c.w == len(c.buf)
 		n, m, err := c.scan.scan(c.buf[c.r:c.w], full)
@@ -260,27 +262,27 @@ func (c *carrier) pass() bool {
 			err = errLong
 		}
 		if err != nil {
-			if !c.misunderstand(err) {
+			if !c.giveUp(err) {
 				return false
 			}
 			break
 		}
-		if m.kind != none {
-			switch fate, err := c.tell(m, c.flush, c.present); {
-			case err != nil || fate == isCut:
+		if m.kind != noMessage {
+			switch fate, err := c.decide(m, c.flush, c.present); {
+			case err != nil || fate == fateCut:
 				c.reset()
 				return false
-			case fate == isDropped:
+			case fate == fateDrop:
 				c.drain()
 				return false
 			}
 		}
 		c.r += n
-		if n > 0 || m.kind != none {
+		if n > 0 || m.kind != noMessage {
 			continue
 		}
 		if c.flush() != nil {
-			break // which fails again
+			break // flush fails again below
 		}
 		c.w = copy(c.buf, c.buf[c.r:c.w])
 		c.sent, c.r = 0, 0
@@ -298,9 +300,9 @@ func (c *carrier) pass() bool {
 	return true
 }
 
-var errLong = errors.New("a message that is not understood by its beginning")
+var errLong = errors.New("the proxy cannot read a message by its first 64 KB")
 
-// flush sends what was looked at.
+// flush sends what has been scanned.
 func (c *carrier) flush() error {
 	if c.sent == c.r {
 		return nil
@@ -313,7 +315,7 @@ func (c *carrier) flush() error {
 	return err
 }
 
-// present says whether the other end is still there. What it has sent meanwhile is kept.
+// present reports whether the sender is still connected. It keeps what the sender has sent.
 func (c *carrier) present() bool {
 	if c.w == len(c.buf) {
 		return true
@@ -325,9 +327,10 @@ func (c *carrier) present() bool {
 	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// misunderstand has the connection pass as bytes from now on; false: it ends instead.
-func (c *carrier) misunderstand(err error) bool {
-	c.say("%v", err)
+// giveUp stops reading the link, which passes as bytes from now on. It returns false if it
+// has ended the link instead, because err is a refusal.
+func (c *carrier) giveUp(err error) bool {
+	c.noteUnreadable(err)
 	var refused *refusal
 	if errors.As(err, &refused) {
 		_, _ = c.from.Write(refused.answer)
@@ -341,13 +344,13 @@ func (c *carrier) misunderstand(err error) bool {
 	return true
 }
 
-// drain takes what comes, and its end, and passes nothing on.
+// drain discards the rest of the stream.
 func (c *carrier) drain() {
 	_, _ = io.Copy(io.Discard, c.from)
 	_ = c.to.Close()
 }
 
-// end passes the end of a direction on, a reset as a reset.
+// end passes the end of a stream on, a reset as a reset.
 func (c *carrier) end(err error) {
 	c.r = c.w
 	if c.flush() != nil || err != nil && !errors.Is(err, io.EOF) {

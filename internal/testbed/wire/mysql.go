@@ -9,21 +9,23 @@ import (
 	"sync/atomic"
 )
 
-// Capabilities of MySQL's protocol.
+// Capabilities in the MySQL protocol.
 const (
 	clientCompress     = 1 << 5
 	clientProtocol41   = 1 << 9
 	clientSSL          = 1 << 11
-	clientOptionalMeta = 1 << 25 // a result set may come without its columns
-	clientZstd         = 1 << 26
-	clientQueryAttrs   = 1 << 27 // a statement may stand behind its attributes
 	clientDeprecateEOF = 1 << 24
-	clientProgress     = 1 << 29 // of MariaDB: errors that are none, but say how far a statement is
+	clientOptionalMeta = 1 << 25 // a result set may omit its column definitions
+	clientZstd         = 1 << 26
+	clientQueryAttrs   = 1 << 27 // attributes may precede a statement
+	clientProgress     = 1 << 29 // MariaDB: progress reports that look like error packets
 
-	hidden = clientCompress | clientSSL | clientOptionalMeta | clientZstd | clientQueryAttrs
+	// unreadable capabilities hide statements or results. The proxy removes them from the
+	// server's greeting.
+	unreadable = clientCompress | clientSSL | clientOptionalMeta | clientZstd
 )
 
-// Commands of MySQL's protocol.
+// Commands in the MySQL protocol.
 const (
 	comQuit        = 0x01
 	comQuery       = 0x03
@@ -39,21 +41,23 @@ const (
 	comBulkExecute = 0xfa
 )
 
-// commands are the names of the others that are understood.
+// commands names the other commands that the proxy can read.
 var commands = map[byte]string{
 	0x02: "USE", comFieldList: "FIELDS", 0x05: "CREATE DB", 0x06: "DROP DB", 0x07: "REFRESH", 0x08: "SHUTDOWN",
 	comStatistics: "STATISTICS", comProcessInfo: "PROCESSES", 0x0c: "KILL", 0x0d: "DEBUG", 0x0e: "PING",
 	comChangeUser: "CHANGE USER", 0x1a: "RESET STATEMENT", 0x1b: "SET OPTION", comFetch: "FETCH", 0x1f: "RESET",
 }
 
-// mysqlSession is what the two directions of such a connection know of each other.
+// mysqlSession holds the state that both directions of a MySQL connection share.
 type mysqlSession struct {
-	caps   atomic.Uint32 // of the client, once it has said them
-	inFile atomic.Bool   // the client sends a file, to its end
+	offered  atomic.Uint32 // capabilities in the server's greeting, before the proxy removes any
+	loggedIn atomic.Bool   // the client has sent its login packet
+	caps     atomic.Uint32 // capabilities that both ends have: those in effect
+	inFile   atomic.Bool   // the client is sending a file for LOAD DATA LOCAL
 
 	mu         sync.Mutex
-	statements map[uint32]string // prepared, by their numbers
-	prepared   string            // the last that was
+	statements map[uint32]string // name of each prepared statement, by its number
+	prepared   string            // name of the statement that was prepared last
 }
 
 func scanMySQL(s *session) (up, down scanner) {
@@ -63,53 +67,53 @@ func scanMySQL(s *session) (up, down scanner) {
 
 const (
 	headerSize = 4
-	maxPacket  = 1<<24 - 1 // a packet of that length is continued by the next one
+	maxPacket  = 1<<24 - 1 // a packet of this size continues in the next packet
 )
 
-// packets finds the packets of one direction.
+// packets splits one direction of a connection into packets.
 type packets struct {
-	rest      int  // of the payload of a packet that has begun
-	continued bool // the next packet goes on with it
+	rest      int  // bytes of the current payload that have not come yet
+	continued bool // the next packet continues the current one
 }
 
-var errMySQL = errors.New("no protocol of MySQL")
+var errMySQL = errors.New("not the MySQL protocol")
 
-// packet is the beginning of one.
+// packet is the beginning of a packet.
 type packet struct {
-	seq     byte
-	size    int
-	payload []byte // as much as is there
-	goesOn  bool   // it continues the one before
+	seq       byte
+	size      int
+	payload   []byte // the part that has come
+	continues bool   // it continues the packet before
 }
 
-// next looks at the packet with which data begins. ok is false while there is less of it
-// than want, or than all.
+// next returns the packet at the beginning of data. ok is false while fewer bytes of the
+// payload have come than want, or than the whole payload if that is shorter.
 func (p *packets) next(data []byte, want int) (k packet, ok bool) {
 	if len(data) < headerSize {
 		return k, false
 	}
 	k.size = int(data[0]) | int(data[1])<<8 | int(data[2])<<16
-	k.seq, k.goesOn = data[3], p.continued
+	k.seq, k.continues = data[3], p.continued
 	k.payload = data[headerSize:min(len(data), headerSize+k.size)]
 	return k, p.continued || len(k.payload) >= min(want, k.size)
 }
 
-// take takes as much of the packet as is there.
+// take consumes the part of the packet that has come, and returns its length.
 func (p *packets) take(k packet) int {
 	p.rest = k.size - len(k.payload)
 	p.continued = k.size == maxPacket
 	return headerSize + len(k.payload)
 }
 
-// skip takes what there is of a packet that was taken in part.
+// skip consumes more bytes of a packet that take has consumed in part.
 func (p *packets) skip(data []byte) int {
 	n := min(p.rest, len(data))
 	p.rest -= n
 	return n
 }
 
-// mysqlRequests finds commands. One is looked at once it has come whole, or as much of it
-// as there is room for.
+// mysqlRequests finds the commands of a client. It reads a command when the whole packet,
+// or as much of it as fits into the buffer, has come.
 type mysqlRequests struct {
 	*session
 	packets
@@ -129,13 +133,13 @@ func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err erro
 	}
 	my := &s.mysql
 	switch {
-	case k.goesOn:
-	case my.inFile.Load(): // which ends with an empty packet
+	case k.continues:
+	case my.inFile.Load(): // an empty packet ends the file
 		if k.size == 0 {
 			my.inFile.Store(false)
 		}
-	case my.caps.Load() == 0:
-		err = s.greet(k)
+	case !my.loggedIn.Load():
+		err = s.login(k)
 	case k.seq == 0:
 		m, err = s.command(k.payload)
 	}
@@ -145,33 +149,42 @@ func (s *mysqlRequests) scan(data []byte, full bool) (n int, m message, err erro
 	return s.take(k), m, nil
 }
 
-// greet takes what a client says first.
-func (s *mysqlRequests) greet(k packet) error {
+// login reads the login packet of a client.
+func (s *mysqlRequests) login(k packet) error {
 	if len(k.payload) < 32 {
-		return fmt.Errorf("%w: a client that answers with %d bytes", errMySQL, k.size)
+		return fmt.Errorf("%w: the login packet has %d bytes, want at least 32", errMySQL, k.size)
 	}
-	caps := binary.LittleEndian.Uint32(k.payload)
+	asked := binary.LittleEndian.Uint32(k.payload)
+	if asked&clientSSL != 0 {
+		return refuseTLS(k.seq + 1)
+	}
+	caps := asked & s.mysql.offered.Load() // the server ignores the rest
 	switch {
-	case caps&clientSSL != 0:
-		return noTLS(k.seq + 1)
-	case caps&clientProtocol41 == 0 || caps&hidden != 0:
-		return fmt.Errorf("%w: a client with the capabilities %#x", errMySQL, caps)
+	case asked&clientProtocol41 == 0:
+		return fmt.Errorf("%w: the client speaks the protocol from before version 4.1", errMySQL)
+	case caps&(clientCompress|clientZstd) != 0:
+		return fmt.Errorf("the client compresses its packets although the proxy did not offer it: switch compression off")
+	case caps&unreadable != 0:
+		return fmt.Errorf("%w: the client asks for capabilities %#x, which the proxy cannot read", errMySQL, caps&unreadable)
 	}
 	s.mysql.caps.Store(caps)
+	s.mysql.loggedIn.Store(true)
 	return nil
 }
 
-// noTLS is the error packet for a client that begins with TLS though none was offered.
-func noTLS(seq byte) *refusal {
-	const why = "the client insists on TLS, and the proxy that reads its statements offers none: connect without (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
+// refuseTLS returns the error packet for a client that begins TLS although the proxy did
+// not offer it.
+func refuseTLS(seq byte) *refusal {
+	const why = "the client insists on TLS, and the proxy cannot read statements through TLS: connect without it (sslMode=DISABLED, ssl-mode=DISABLED, tls=false)"
 	payload := append([]byte{0xff}, binary.LittleEndian.AppendUint16(nil, 2026)...) // CR_SSL_CONNECTION_ERROR
 	payload = append(payload, "#HY000"+why...)
 	return &refusal{why, append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)}
 }
 
+// command reads a command packet.
 func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	if len(payload) == 0 {
-		return m, fmt.Errorf("%w: an empty command", errMySQL)
+		return m, fmt.Errorf("%w: a command packet is empty", errMySQL)
 	}
 	m = message{kind: asks, request: request{kind: payload[0]}, raw: payload[1:]}
 	my := &s.mysql
@@ -180,6 +193,9 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 		m.kind = tells
 	case comQuery:
 		m.text = statementText
+		if my.caps.Load()&clientQueryAttrs != 0 {
+			m.raw, err = skipAttributes(m.raw)
+		}
 	case comPrepare:
 		m.request.text = statementText(m.raw)
 		m.text = func([]byte) string { return "PREPARE " + m.request.text }
@@ -191,14 +207,91 @@ func (s *mysqlRequests) command(payload []byte) (m message, err error) {
 	default:
 		name, ok := commands[payload[0]]
 		if !ok {
-			return m, fmt.Errorf("%w: command %#x is not understood", errMySQL, payload[0])
+			return m, fmt.Errorf("%w: the proxy does not know command %#x", errMySQL, payload[0])
 		}
 		m.text = func([]byte) string { return name }
 	}
-	return m, nil
+	return m, err
 }
 
-// statement is the text of the prepared one with whose number the payload begins.
+// errAttributes is the error for query attributes that end too early, have an unknown
+// type, or do not fit into the proxy's buffer.
+var errAttributes = fmt.Errorf("%w: the query attributes of a statement cannot be read", errMySQL)
+
+// skipAttributes returns the statement behind the attributes in a COM_QUERY packet. The
+// attributes of a prepared statement follow its number, so they need no skipping.
+func skipAttributes(p []byte) (statement []byte, err error) {
+	count, size := lengthIn(p)
+	sets, more := lengthIn(p[min(size, len(p)):])
+	p = p[min(size+more, len(p)):]
+	nulls := (int(count) + 7) / 8
+	switch {
+	case size == 0 || more == 0 || sets != 1 || count > maxAttributes:
+		return nil, errAttributes
+	case count == 0:
+		return p, nil
+	case len(p) < nulls+1 || p[nulls] != 1: // 1: the types follow
+		return nil, errAttributes
+	}
+	null, p := p[:nulls], p[nulls+1:]
+	types := make([]byte, count)
+	for i := range types {
+		if len(p) < 2 {
+			return nil, errAttributes
+		}
+		types[i] = p[0]
+		name, size := lengthIn(p[2:]) // the second byte says whether the value is unsigned
+		if size == 0 || name > uint64(len(p)-2-size) {
+			return nil, errAttributes
+		}
+		p = p[2+size+int(name):]
+	}
+	for i, kind := range types {
+		if null[i/8]&(1<<(i%8)) != 0 {
+			continue
+		}
+		size, ok := valueSize(kind, p)
+		if !ok || size > uint64(len(p)) {
+			return nil, errAttributes
+		}
+		p = p[size:]
+	}
+	return p, nil
+}
+
+// maxAttributes is the largest number of attributes that skipAttributes accepts.
+const maxAttributes = 1 << 16
+
+// valueSize returns the size of the binary value of a type at the beginning of p.
+func valueSize(kind byte, p []byte) (size uint64, ok bool) {
+	switch kind {
+	case 0x06: // NULL
+		return 0, true
+	case 0x01, 0xf4: // TINY, BOOL
+		return 1, true
+	case 0x02, 0x0d: // SHORT, YEAR
+		return 2, true
+	case 0x03, 0x04, 0x09: // LONG, FLOAT, INT24
+		return 4, true
+	case 0x05, 0x08: // DOUBLE, LONGLONG
+		return 8, true
+	case 0x07, 0x0a, 0x0b, 0x0c: // TIMESTAMP, DATE, TIME, DATETIME: a length byte, then the fields
+		if len(p) == 0 {
+			return 0, false
+		}
+		return 1 + uint64(p[0]), true
+	case 0x00, 0x0f, 0x10: // DECIMAL, VARCHAR, BIT
+	default:
+		if kind < 0xf2 { // from here on: VECTOR, JSON, NEWDECIMAL, ENUM, SET, BLOBs, strings, GEOMETRY
+			return 0, false
+		}
+	}
+	n, prefix := lengthIn(p)
+	return n + uint64(prefix), prefix > 0 && n <= uint64(len(p))
+}
+
+// statement returns the name of the prepared statement whose number is at the beginning of
+// payload.
 func (s *mysqlSession) statement(payload []byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,44 +302,44 @@ func (s *mysqlSession) statement(payload []byte) string {
 	if text, ok := s.statements[id]; ok {
 		return text
 	}
-	if id == 1<<32-1 { // of MariaDB: the last that was prepared, whose number is not yet known
+	if id == 1<<32-1 { // MariaDB: the statement prepared last, whose number the client does not know yet
 		return s.prepared
 	}
 	return "EXECUTE"
 }
 
-// state is what the next packet of a server is.
+// state says what the next packet of the server is.
 type state int
 
 const (
-	between   state = iota // the first of a reply
-	greeting               // the very first
-	signingIn              // about who the client is
-	results                // the first of a result, or of one more
-	columns                // one of so many definitions of columns
-	endOfColumns
-	rows   // one of any number, or their end
-	fields // likewise, and no more results after it
-	afterFile
+	between      state = iota // the first packet of a reply
+	greeting                  // the first packet of the connection
+	signingIn                 // a packet of the login
+	results                   // the first packet of a result
+	columns                   // a column definition
+	endOfColumns              // the EOF packet behind the column definitions
+	rows                      // a row, or the end of the rows
+	fields                    // a row, or the end of the rows and of the reply
+	afterFile                 // the answer to a file of LOAD DATA LOCAL
 )
 
-// mysqlReplies finds replies.
+// mysqlReplies finds the replies of a server.
 type mysqlReplies struct {
 	*session
 	packets
 	state   state
-	columns int   // that are still to come
-	then    []int // how many of what follows on them: parameters, then columns
-	inRows  bool
+	columns int   // column definitions that have not come yet
+	then    []int // sizes of the next groups of definitions: parameters, then columns
+	inRows  bool  // rows follow the column definitions
 }
 
 const (
-	looksAt    = 32  // bytes of any packet, for an end of rows or an OK
-	errorBytes = 512 // and of the first one of a reply, which may be an error
+	endBytes   = 32  // bytes of a packet that show an end of rows or an OK
+	errorBytes = 512 // bytes of a reply's first packet, which may be an error
 )
 
 func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
-	for n < len(data) && m.kind == none {
+	for n < len(data) && m.kind == noMessage {
 		if s.rest > 0 {
 			n += s.skip(data[n:])
 			continue
@@ -255,7 +348,7 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 		if first && n > 0 {
 			break
 		}
-		want := looksAt
+		want := endBytes
 		if first || s.state == greeting {
 			want = errorBytes
 		}
@@ -263,7 +356,7 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 		if !ok {
 			break
 		}
-		if !k.goesOn {
+		if !k.continues {
 			if m, err = s.packet(k); err != nil {
 				break
 			}
@@ -273,7 +366,7 @@ func (s *mysqlReplies) scan(data []byte, _ bool) (n int, m message, err error) {
 	return n, m, err
 }
 
-// What the first byte of a packet says.
+// Values of the first byte of a packet.
 const (
 	isOK     = 0x00
 	isInFile = 0xfb
@@ -281,18 +374,18 @@ const (
 	isError  = 0xff
 )
 
-// packet takes one, and says whether a reply begins with it.
+// packet reads a packet. It returns a message if a reply begins with the packet.
 func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	p := k.payload[:min(len(k.payload), errorBytes)]
 	if len(p) == 0 && s.state != rows {
-		return m, fmt.Errorf("%w: an empty packet", errMySQL)
+		return m, fmt.Errorf("%w: the server sent an empty packet", errMySQL)
 	}
 	switch s.state {
 	case greeting:
 		return m, s.greet(p)
 	case between:
 		r, ok := s.pop()
-		if !ok { // it says that the connection ends
+		if !ok { // the server says why it closes the connection
 			return m, nil
 		}
 		m = message{kind: replies, request: r}
@@ -318,7 +411,8 @@ func (s *mysqlReplies) packet(k packet) (m message, err error) {
 	return m, nil
 }
 
-// greet takes out of a server's greeting what would hide statements.
+// greet reads the server's greeting, and removes the capabilities that the proxy cannot
+// read.
 func (s *mysqlReplies) greet(p []byte) error {
 	s.state = signingIn
 	if p[0] == isError {
@@ -326,19 +420,20 @@ func (s *mysqlReplies) greet(p []byte) error {
 		return nil
 	}
 	end := bytes.IndexByte(p, 0)
-	lower := end + 1 + 4 + 8 + 1 // behind the version: number of the connection, salt, 0
+	lower := end + 1 + 4 + 8 + 1 // behind the version: connection number, salt, 0
 	if p[0] != 10 || end < 0 || len(p) < lower+7 {
-		return fmt.Errorf("%w: a greeting of version %d", errMySQL, p[0])
+		return fmt.Errorf("%w: the server greets with version %d, want 10", errMySQL, p[0])
 	}
-	offered := binary.LittleEndian.Uint16(p[lower:])
-	binary.LittleEndian.PutUint16(p[lower:], offered&^(hidden&0xffff))
-	upper := p[lower+2+1+2:] // character set, status
-	offered = binary.LittleEndian.Uint16(upper)
-	binary.LittleEndian.PutUint16(upper, offered&^(hidden>>16))
+	upper := lower + 2 + 1 + 2 // behind the lower half: character set, status
+	offered := uint32(binary.LittleEndian.Uint16(p[lower:])) | uint32(binary.LittleEndian.Uint16(p[upper:]))<<16
+	s.mysql.offered.Store(offered)
+	offered &^= unreadable
+	binary.LittleEndian.PutUint16(p[lower:], uint16(offered))
+	binary.LittleEndian.PutUint16(p[upper:], uint16(offered>>16))
 	return nil
 }
 
-// begin takes the first packet of a reply.
+// begin reads the first packet of a reply.
 func (s *mysqlReplies) begin(r request, k packet) error {
 	p := k.payload
 	switch r.kind {
@@ -350,7 +445,7 @@ func (s *mysqlReplies) begin(r request, k packet) error {
 			return nil
 		}
 		if len(p) < 9 {
-			return fmt.Errorf("%w: a statement was prepared in %d bytes", errMySQL, len(p))
+			return fmt.Errorf("%w: the answer to PREPARE has %d bytes, want at least 9", errMySQL, len(p))
 		}
 		s.mysql.mu.Lock()
 		s.mysql.statements[binary.LittleEndian.Uint32(p[1:])] = r.text
@@ -370,7 +465,7 @@ func (s *mysqlReplies) begin(r request, k packet) error {
 	return nil
 }
 
-// result takes the first packet of a result.
+// result reads the first packet of a result.
 func (s *mysqlReplies) result(k packet) error {
 	p := k.payload
 	switch {
@@ -385,9 +480,9 @@ func (s *mysqlReplies) result(k packet) error {
 	default:
 		n, size := lengthIn(p)
 		if size == 0 || n > 1<<16 || s.state == afterFile {
-			return fmt.Errorf("%w: a result of %d columns", errMySQL, n)
+			return fmt.Errorf("%w: a result has %d columns", errMySQL, n)
 		}
-		if size < k.size && p[size] == 0 { // of MariaDB: the client knows them
+		if size < k.size && p[size] == 0 { // MariaDB: the client has the definitions already
 			n = 0
 		}
 		s.inRows, s.then, s.columns = true, nil, int(n)
@@ -396,14 +491,15 @@ func (s *mysqlReplies) result(k packet) error {
 	return nil
 }
 
-// progress says whether an error is none.
+// progress reports whether an error packet is a progress report.
 func (s *mysqlReplies) progress(p []byte) bool {
 	return len(p) >= 3 && p[1] == 0xff && p[2] == 0xff && s.mysql.caps.Load()&clientProgress != 0
 }
 
+// deprecatesEOF reports whether no EOF packet follows column definitions.
 func (s *mysqlReplies) deprecatesEOF() bool { return s.mysql.caps.Load()&clientDeprecateEOF != 0 }
 
-// afterColumns says what follows once a definition has come.
+// afterColumns sets the state behind a column definition.
 func (s *mysqlReplies) afterColumns() {
 	switch {
 	case s.columns > 0:
@@ -415,8 +511,9 @@ func (s *mysqlReplies) afterColumns() {
 	}
 }
 
+// endColumns sets the state behind a group of definitions.
 func (s *mysqlReplies) endColumns(status uint16) {
-	const cursor = 0x0040 // the rows are to be fetched
+	const cursor = 0x0040 // the client fetches the rows later
 	switch {
 	case !s.inRows:
 		s.nextColumns()
@@ -427,7 +524,7 @@ func (s *mysqlReplies) endColumns(status uint16) {
 	}
 }
 
-// nextColumns goes on with the next kind of definitions of a prepared statement.
+// nextColumns begins the next group of definitions of a prepared statement.
 func (s *mysqlReplies) nextColumns() {
 	for len(s.then) > 0 {
 		s.columns, s.then = s.then[0], s.then[1:]
@@ -439,7 +536,7 @@ func (s *mysqlReplies) nextColumns() {
 	s.state = between
 }
 
-// row takes a row, or what ends them.
+// row reads a row or the end of the rows.
 func (s *mysqlReplies) row(k packet) {
 	p := k.payload
 	if len(p) == 0 {
@@ -456,9 +553,9 @@ func (s *mysqlReplies) row(k packet) {
 	}
 }
 
-// end is told the status at the end of a result.
+// end sets the state behind a result with this status.
 func (s *mysqlReplies) end(status uint16) {
-	const more = 0x0008
+	const more = 0x0008 // another result follows
 	if status&more != 0 && s.state != fields {
 		s.state = results
 		return
@@ -466,7 +563,7 @@ func (s *mysqlReplies) end(status uint16) {
 	s.state = between
 }
 
-// status is that of an EOF packet.
+// status returns the status in an EOF packet.
 func status(p []byte) uint16 {
 	if len(p) < 5 {
 		return 0
@@ -474,7 +571,7 @@ func status(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[3:])
 }
 
-// okStatus is that of an OK packet: behind two numbers.
+// okStatus returns the status in an OK packet, which follows two numbers.
 func okStatus(p []byte) uint16 {
 	at := 1
 	for range 2 {
@@ -487,7 +584,8 @@ func okStatus(p []byte) uint16 {
 	return binary.LittleEndian.Uint16(p[at:])
 }
 
-// lengthIn is a number as MySQL packs it, with its size; 0: there is none.
+// lengthIn returns the length-encoded number at the beginning of p and its size. The size
+// is 0 if there is no number.
 func lengthIn(p []byte) (n uint64, size int) {
 	if len(p) == 0 {
 		return 0, 0
@@ -513,7 +611,7 @@ func lengthIn(p []byte) (n uint64, size int) {
 	return n, 1 + size
 }
 
-// errorIn is the error of a packet: its number and its text.
+// errorIn returns the number and the text in an error packet.
 func errorIn(p []byte) *ReplyError {
 	if len(p) < 3 {
 		return &ReplyError{"error"}

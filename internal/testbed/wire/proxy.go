@@ -9,30 +9,31 @@ import (
 	"sync/atomic"
 )
 
-// Config of a proxy.
+// Config holds the settings of a proxy.
 type Config struct {
-	Server   string // what its events call the server
+	Server   string // name of the server in events
 	Protocol Protocol
-	// Dial makes a connection to the server. A client that comes when it fails is reset.
+	// Dial connects to the server. If it fails, the proxy resets the client's connection.
 	Dial func(ctx context.Context) (net.Conn, error)
-	Say  func(text string) // what is worth telling the user; nil: nothing is told
+	Say  func(text string) // takes messages for the user; nil discards them
 }
 
-// Proxy listens on a port of its own, on the loopback interface. Its methods are safe
-// for concurrent use.
+// Proxy listens on a port of the loopback interface and leads to one server. Its methods
+// are safe for concurrent use.
 type Proxy struct {
-	cfg      Config
-	listener net.Listener
-	accepted chan struct{} // closes when no connection is accepted any more
-	tap      atomic.Pointer[Tap]
-	conns    atomic.Uint64
+	cfg        Config
+	listener   net.Listener
+	acceptDone chan struct{} // closes when the proxy accepts no more connections
+	tap        atomic.Pointer[Tap]
+	conns      atomic.Uint64
 
 	mu     sync.Mutex
 	links  map[*link]bool
 	closed bool
+	unread string // why the proxy could not read a connection; empty if it could read all
 }
 
-// Listen opens a proxy, which is open until Close.
+// Listen opens a proxy. It stays open until Close.
 func Listen(cfg Config) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,18 +42,26 @@ func Listen(cfg Config) (*Proxy, error) {
 	if cfg.Say == nil {
 		cfg.Say = func(string) {}
 	}
-	p := &Proxy{cfg: cfg, listener: l, accepted: make(chan struct{}), links: map[*link]bool{}}
+	p := &Proxy{cfg: cfg, listener: l, acceptDone: make(chan struct{}), links: map[*link]bool{}}
 	go p.accept()
 	return p, nil
 }
 
-// Addr is where it listens.
+// Addr returns the address at which the proxy listens.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Server is what its events call the server.
+// Server returns the name of the server in events.
 func (p *Proxy) Server() string { return p.cfg.Server }
 
-// Use has requests go through a tap from now on; nil: through none.
+// Unreadable returns why the proxy could not read a connection, of the first such
+// connection since Listen. It returns the empty string if it could read all of them.
+func (p *Proxy) Unreadable() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unread
+}
+
+// Use sends requests through a tap from now on, or through none if t is nil.
 func (p *Proxy) Use(t Tap) {
 	if t == nil {
 		p.tap.Store(nil)
@@ -61,7 +70,7 @@ func (p *Proxy) Use(t Tap) {
 	p.tap.Store(&t)
 }
 
-// HangUp resets all connections. New ones are taken.
+// HangUp resets all connections. The proxy still accepts new ones.
 func (p *Proxy) HangUp() {
 	for _, l := range p.all() {
 		l.reset()
@@ -69,13 +78,13 @@ func (p *Proxy) HangUp() {
 	}
 }
 
-// Close ends the proxy and its connections. A tap that waits has its context end.
+// Close ends the proxy and its connections, and with them the contexts of waiting taps.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
 	err := p.listener.Close()
-	<-p.accepted
+	<-p.acceptDone
 	p.HangUp()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil
@@ -94,19 +103,19 @@ func (p *Proxy) all() []*link {
 }
 
 func (p *Proxy) accept() {
-	defer close(p.accepted)
-	var begun sync.WaitGroup
-	defer begun.Wait()
+	defer close(p.acceptDone)
+	var dialing sync.WaitGroup
+	defer dialing.Wait()
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		begun.Go(func() { p.serve(client) }) // a server that is slow to accept holds up no other client
+		dialing.Go(func() { p.serve(client) }) // a slow connect must not delay other clients
 	}
 }
 
-// serve connects a client, and returns when the connection is on its way.
+// serve starts the link of a client.
 func (p *Proxy) serve(client net.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l := &link{proxy: p, client: client, number: p.conns.Add(1), ctx: ctx, cancel: cancel, done: make(chan struct{})}
@@ -127,11 +136,18 @@ func (p *Proxy) serve(client net.Conn) {
 	}()
 }
 
-func (l *link) say(format string, args ...any) {
-	l.proxy.cfg.Say(fmt.Sprintf("connection %d to %s: ", l.number, l.proxy.cfg.Server) + fmt.Sprintf(format, args...))
+// noteUnreadable records and tells why the proxy cannot read the link.
+func (l *link) noteUnreadable(err error) {
+	why := fmt.Sprintf("connection %d to %s: %v", l.number, l.proxy.cfg.Server, err)
+	l.proxy.mu.Lock()
+	if l.proxy.unread == "" {
+		l.proxy.unread = why
+	}
+	l.proxy.mu.Unlock()
+	l.proxy.cfg.Say(why)
 }
 
-// reset closes a connection by a RST: what was not yet sent is lost.
+// reset closes a connection with a RST. Data that was not sent yet is lost.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

@@ -7,29 +7,28 @@ import (
 	"strings"
 )
 
-// Kinds of requests of RESP.
+// Kinds of RESP requests.
 const (
 	plainCommand  = iota
-	subscribing   // each of its channels is confirmed
-	unsubscribing // likewise; without any the first confirmation counts as its reply
+	subscribing   // the server confirms each channel
+	unsubscribing // likewise; without channels, the first confirmation is the reply
 )
 
 func scanRESP(s *session) (up, down scanner) {
 	return &respRequests{session: s}, &respReplies{session: s}
 }
 
-// values is how much of some values of RESP is still to come. A value that holds
-// others counts as so many more.
+// values counts how much of some RESP values has not come yet. The elements of an array
+// count as values too.
 type values struct {
-	left   int  // values
-	skip   int  // bytes of a string, with its end
-	inLine bool // the line of a value that is nothing else goes on
+	left   int  // values that have not begun
+	skip   int  // bytes of a string and its line end
+	inLine bool // the line of a one-line value continues
 }
 
-var errRESP = errors.New("no RESP")
+var errRESP = errors.New("not the Redis protocol")
 
-// take takes bytes to the end of the last value, or as many as there are of whole
-// lines and parts of strings.
+// take consumes whole lines and parts of strings, at most to the end of the last value.
 func (v *values) take(data []byte) (n int, err error) {
 	for v.left > 0 || v.skip > 0 {
 		if v.skip > 0 {
@@ -62,10 +61,11 @@ func (v *values) take(data []byte) (n int, err error) {
 	return n, nil
 }
 
-// isLine: simple strings, errors, numbers, null, doubles, booleans, big numbers.
+// isLine reports whether a value of this kind is one line: simple strings, errors, numbers,
+// null, doubles, booleans and big numbers.
 func isLine(kind byte) bool { return strings.IndexByte("+-:_,#(", kind) >= 0 }
 
-// open takes the first line of a value that consists of more.
+// open reads the first line of a string, or of a value with elements.
 func (v *values) open(line []byte) error {
 	size, ok := sizeIn(line)
 	if !ok {
@@ -81,7 +81,7 @@ func (v *values) open(line []byte) error {
 		v.left += max(size, 0) - 1
 	case '%':
 		v.left += 2*max(size, 0) - 1
-	case '|': // and then the value that it is about
+	case '|': // attributes, and then the value that they describe
 		v.left += 2 * max(size, 0)
 	default:
 		return fmt.Errorf("%w: %.40q", errRESP, line)
@@ -89,10 +89,10 @@ func (v *values) open(line []byte) error {
 	return nil
 }
 
-// maxSize keeps sums of sizes from running over.
+// maxSize keeps sums of sizes from overflowing.
 const maxSize = 1 << 40
 
-// sizeIn is the number after the first byte of a line.
+// sizeIn returns the number behind the first byte of a line.
 func sizeIn(line []byte) (n int, ok bool) {
 	if len(line) == 0 {
 		return 0, false
@@ -112,8 +112,8 @@ func sizeIn(line []byte) (n int, ok bool) {
 	return n, len(digits) > 0
 }
 
-// respRequests finds commands. One is looked at once it has come whole, or as much of it
-// as there is room for.
+// respRequests finds commands. It reads a command when the whole of it, or as much as fits
+// into the buffer, has come.
 type respRequests struct {
 	*session
 	values
@@ -141,7 +141,7 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 		return 0, m, errNoEnd
 	}
 	first, second := firstArgs(data[:n])
-	if whole && first == nil { // which Redis passes over
+	if whole && first == nil { // Redis ignores it
 		return n, m, nil
 	}
 	m, err = s.command(first, second, countIn(data)-1)
@@ -149,14 +149,20 @@ func (s *respRequests) scan(data []byte, full bool) (n int, m message, err error
 	return n, m, err
 }
 
-var errNoEnd = fmt.Errorf("%w: a line without end", errRESP)
+var errNoEnd = fmt.Errorf("%w: a line is longer than 64 KB", errRESP)
 
-// arrayText and inlineText name a command by how it was written.
+// arrayText and inlineText name a command that was sent as an array or as a line.
 func arrayText(raw []byte) string  { return commandText(argsIn(raw, maxArgs)) }
 func inlineText(raw []byte) string { return commandText(bytes.Fields(raw)) }
 
-// inline is a command as a person types it.
+// inline reads a command that was sent as a line of words.
 func (s *respRequests) inline(data []byte, full bool) (n int, m message, err error) {
+	if c := data[0]; c < ' ' && c != '\r' && c != '\n' && c != '\t' || c >= 0x7f {
+		if c == tlsHandshake {
+			return 0, m, fmt.Errorf("%w: the client begins TLS: connect without it", errRESP)
+		}
+		return 0, m, fmt.Errorf("%w: a command begins with the byte %#x", errRESP, c)
+	}
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {
 		if full {
@@ -173,14 +179,17 @@ func (s *respRequests) inline(data []byte, full bool) (n int, m message, err err
 	return end + 1, m, err
 }
 
-// command says what a command does to the replies that follow.
+// tlsHandshake is the first byte of a TLS connection.
+const tlsHandshake = 0x16
+
+// command reads how a command changes the replies that follow.
 func (s *respRequests) command(name, arg []byte, count int) (m message, err error) {
 	m.kind = asks
 	is := func(word string) bool { return bytes.EqualFold(name, []byte(word)) }
 	switch len(name) {
 	case len("SYNC"), len("PSYNC"), len("CLIENT"), len("MONITOR"):
 		if is("SYNC") || is("PSYNC") || is("MONITOR") || is("CLIENT") && bytes.EqualFold(arg, []byte("REPLY")) {
-			return m, fmt.Errorf("%s %s changes how replies come", short(name), short(arg))
+			return m, fmt.Errorf("the proxy cannot match replies to requests after %s", bytes.TrimSpace(fmt.Appendf(nil, "%s %s", short(name), short(arg))))
 		}
 	case len("SUBSCRIBE"), len("PSUBSCRIBE"):
 		if is("SUBSCRIBE") || is("PSUBSCRIBE") || is("SSUBSCRIBE") {
@@ -194,7 +203,7 @@ func (s *respRequests) command(name, arg []byte, count int) (m message, err erro
 	return m, nil
 }
 
-// countIn is the number of arguments that a command says it has.
+// countIn returns the number of arguments in the first line of a command.
 func countIn(data []byte) int {
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {
@@ -204,8 +213,8 @@ func countIn(data []byte) int {
 	return n
 }
 
-// argIn is the argument of a command with which data begins, and what follows it; nil:
-// it has not come whole.
+// argIn returns the argument at the beginning of data, and what follows it. The argument is
+// nil if only a part of it has come.
 func argIn(data []byte) (arg, rest []byte) {
 	if len(data) == 0 || data[0] != '$' {
 		return nil, nil
@@ -222,18 +231,20 @@ func argIn(data []byte) (arg, rest []byte) {
 	return rest[:n:n], rest[min(n+len("\r\n"), len(rest)):]
 }
 
+// behindLine returns the data behind its first line.
 func behindLine(data []byte) []byte { return data[bytes.IndexByte(data, '\n')+1:] }
 
+// firstArgs returns the first two arguments of a command.
 func firstArgs(data []byte) (first, second []byte) {
 	first, rest := argIn(behindLine(data))
 	second, _ = argIn(rest)
 	return first, second
 }
 
-// maxArgs is how many arguments of a command its text may be made of.
+// maxArgs is the number of arguments that the text of a command depends on.
 const maxArgs = 16
 
-// argsIn are the first arguments of a command, as far as they have come.
+// argsIn returns the first arguments of a command, as far as they have come.
 func argsIn(data []byte, most int) (args [][]byte) {
 	for rest := behindLine(data); len(args) < most; {
 		var arg []byte
@@ -245,16 +256,16 @@ func argsIn(data []byte, most int) (args [][]byte) {
 	return args
 }
 
-// respReplies finds replies, and what comes without having been asked for.
+// respReplies finds replies, and tells them from push messages.
 type respReplies struct {
 	*session
 	values
-	// subscribed: the connection has listened to a channel, and so an array may be no
-	// reply. RESP3 has a type of its own for that.
+	// subscribed is true once the connection has subscribed to a channel. In RESP2, an array
+	// may then be a message instead of a reply. RESP3 has push messages for that.
 	subscribed bool
 }
 
-const replyLine = 512 // bytes of a reply's first line that are waited for
+const replyLine = 512 // bytes of a reply's first line that scan waits for
 
 func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error) {
 	if s.left == 0 && s.skip == 0 {
@@ -270,7 +281,7 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	}
 	n, err = s.take(data)
 	switch {
-	case m.kind != none: // what it goes on with is looked at next
+	case m.kind != noMessage: // the next call reads the rest
 		err = nil
 	case n == 0 && full && err == nil:
 		err = errNoEnd
@@ -278,7 +289,7 @@ func (s *respReplies) scan(data []byte, full bool) (n int, m message, err error)
 	return n, m, err
 }
 
-// begin says what a value is that begins. known is false if more of it must come first.
+// begin returns the reply that begins with data, if any. known is false if it needs more data.
 func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	first, waits := s.first()
 	if data[0] == '>' || data[0] == '*' && (s.subscribed || first.kind != plainCommand) {
@@ -309,8 +320,8 @@ func (s *respReplies) begin(data []byte, end int) (m message, known bool) {
 	return m, true
 }
 
-// kindOf is the first element of an array, in small letters; "": it is not among those
-// that matter. known is false while it has not come.
+// kindOf returns the first element of an array in lower case, or the empty string if no
+// caller needs it. known is false if the element has not come yet.
 func kindOf(data []byte) (kind string, known bool) {
 	line, rest, ok := bytes.Cut(data, []byte("\n"))
 	if !ok {

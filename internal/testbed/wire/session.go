@@ -2,15 +2,16 @@ package wire
 
 import "sync"
 
-// session is what the two directions of a connection know of each other.
+// session holds the state that both directions of a connection share.
 type session struct {
 	mu      sync.Mutex
-	pending []request // sent or about to be, the oldest first
-	head    int       // of pending
+	pending []request // requests without a reply, the oldest first
+	head    int       // index of the oldest in pending
 
 	mysql mysqlSession
 }
 
+// push adds a request that waits for its reply.
 func (s *session) push(r request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,7 +23,7 @@ func (s *session) push(r request) {
 	s.pending = append(s.pending, r)
 }
 
-// first is the oldest request that waits for a reply.
+// first returns the oldest request that waits for its reply.
 func (s *session) first() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +33,7 @@ func (s *session) first() (r request, ok bool) {
 	return s.pending[s.head], true
 }
 
-// pop takes the oldest request.
+// pop removes and returns the oldest request.
 func (s *session) pop() (r request, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,8 +44,7 @@ func (s *session) pop() (r request, ok bool) {
 	return s.pending[s.head-1], true
 }
 
-// confirm counts one of the replies to the oldest request, and says whether it was the
-// last.
+// confirm counts one reply to the oldest request, and reports whether it was the last.
 func (s *session) confirm() (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *session) confirm() (last bool) {
 	return s.pending[s.head].left <= 0
 }
 
-// abandon takes all that wait.
+// abandon removes and returns all requests.
 func (s *session) abandon() []request {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,218 @@
+package wire_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/wire"
+)
+
+// fakeMySQL answers the login and every command with OK, and PREPARE with a statement of two
+// parameters.
+func fakeMySQL(conn net.Conn, greeting []byte) {
+	defer conn.Close()
+	packet := func(seq byte, payload ...byte) []byte {
+		return append([]byte{byte(len(payload)), byte(len(payload) >> 8), 0, seq}, payload...)
+	}
+	ok := []byte{0, 0, 0, 2, 0, 0, 0}
+	if _, err := conn.Write(packet(0, greeting...)); err != nil {
+		return
+	}
+	for n := byte(0); ; n = 1 {
+		head := make([]byte, 4)
+		if _, err := io.ReadFull(conn, head); err != nil {
+			return
+		}
+		payload := make([]byte, int(head[0])|int(head[1])<<8|int(head[2])<<16)
+		if _, err := io.ReadFull(conn, payload); err != nil {
+			return
+		}
+		answer := packet(2-n, ok...)
+		if n > 0 && payload[0] == 0x16 {
+			answer = slices.Concat(packet(1, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0), packet(2, 3, 100, 101, 102), packet(3, 3, 100, 101, 102), packet(4, 0xfe, 0, 0, 2, 0))
+		}
+		if _, err := conn.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// fakeRedis answers every line that is a command with OK.
+func fakeRedis(conn net.Conn, _ []byte) {
+	defer conn.Close()
+	buf := make([]byte, 4096)
+	for {
+		if _, err := conn.Read(buf); err != nil {
+			return
+		}
+		if _, err := conn.Write([]byte("+OK\r\n")); err != nil {
+			return
+		}
+	}
+}
+
+// The proxy reads each of these clients, or says why it cannot.
+func TestReadsOrSaysWhyNot(t *testing.T) {
+	text, err := os.ReadFile("testdata/mysql2.hex") // recorded from npm mysql2 3.24.6: greeting, login, commands
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded [][]byte
+	for l := range strings.Lines(string(text)) {
+		b, err := hex.DecodeString(strings.TrimSpace(l))
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorded = append(recorded, b)
+	}
+	greeting := recorded[0]
+	login := func(add, remove byte, at int) [][]byte {
+		l := slices.Clone(recorded[1])
+		l[4+at] = l[4+at]&^remove | add
+		return [][]byte{l}
+	}
+	then := func(login [][]byte, packets ...string) [][]byte {
+		for _, p := range packets {
+			login = append(login, append([]byte{byte(len(p)), byte(len(p) >> 8), 0, 0}, p...))
+		}
+		return login
+	}
+	without := func(g []byte, upper byte) []byte { // the offer of capabilities 24 to 31
+		g = slices.Clone(g)
+		g[bytes.IndexByte(g, 0)+1+4+8+1+2+1+2+1] &^= upper
+		return g
+	}
+	plain := login(0, 0x08, 3) // no query attributes
+	const queryAttributes = 0x08
+	lines := func(all ...string) (sent [][]byte) {
+		for _, l := range all {
+			sent = append(sent, []byte(l))
+		}
+		return sent
+	}
+	for _, tt := range []struct {
+		name     string
+		protocol wire.Protocol
+		greeting []byte
+		sent     [][]byte
+		events   string
+		why      string // part of what Unreadable returns
+	}{
+		{"npm mysql2", wire.MySQL, greeting, recorded[1:], "UPDATE orders, INSERT wins, PREPARE DELETE orders, DELETE orders, PING", ""},
+		{"attributes that the server does not offer", wire.MySQL, without(greeting, queryAttributes), then(slices.Clone(recorded[1:2]), "\x03UPDATE orders SET a = 1"), "UPDATE orders", ""},
+		{"attributes that the client does not want", wire.MySQL, greeting, then(plain, "\x03UPDATE orders SET a = 1"), "UPDATE orders", ""},
+		{"attributes of every type", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03"+attributes()+"DELETE FROM orders"), "DELETE orders", ""},
+		{"several statements", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03\x00\x01BEGIN; UPDATE orders SET a = 1; COMMIT"), "BEGIN + UPDATE orders + COMMIT", ""},
+		{"a file", wire.MySQL, greeting, then(plain, "\x03LOAD DATA INFILE '/a' INTO TABLE wins"), "LOAD DATA", ""},
+		{"attributes of an unknown type", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03\x01\x01\x00\x01\x77\x00\x01aSELECT 1"), "", "query attributes of a statement cannot be read"},
+		{"attributes that end too early", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03\x01\x01\x00\x01\xfd\x00\x01a\xfaSELECT 1"), "", "query attributes of a statement cannot be read"},
+		{"attributes that are not there", wire.MySQL, greeting, then(slices.Clone(recorded[1:2]), "\x03UPDATE orders SET a = 1"), "", "query attributes of a statement cannot be read"},
+		{"compressed", wire.MySQL, greeting, login(1<<5, 0, 0), "", "compresses its packets"},
+		{"compressed with zstd", wire.MySQL, greeting, login(0x04, 0, 3), "", "compresses its packets"},
+		{"compression that the server does not offer", wire.MySQL, without(greeting, 0x04), then(login(0x04, 0x08, 3), "\x03UPDATE orders SET a = 1"), "UPDATE orders", ""},
+		{"results without columns", wire.MySQL, greeting, login(0x02, 0, 3), "", "capabilities 0x2000000"},
+		{"TLS", wire.MySQL, greeting, [][]byte{{32, 0, 0, 1, 0x05, 0xae, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}, "", "insists on TLS"},
+		{"the protocol from before 4.1", wire.MySQL, greeting, login(0, 0x02, 1), "", "before version 4.1"},
+		{"replication", wire.MySQL, greeting, then(plain, "\x12\x04\x00\x00\x00\x00\x00\x01\x00\x00\x00"), "", "command 0x12"},
+
+		{"inline", wire.RESP, nil, lines("set lock:61 t nx\r\n", "get lock:61\r\n"), "SET lock:61 NX, GET lock:61", ""},
+		{"TLS to Redis", wire.RESP, nil, lines("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03\n"), "", "begins TLS"},
+		{"binary", wire.RESP, nil, lines("\x80\x01\n"), "", "begins with the byte 0x80"},
+		{"no replies", wire.RESP, nil, lines("CLIENT REPLY OFF\r\n"), "", "after CLIENT REPLY"},
+		{"monitor", wire.RESP, nil, lines("*1\r\n$7\r\nMONITOR\r\n"), "", "after MONITOR"},
+		{"replica", wire.RESP, nil, lines("PSYNC ? -1\r\n"), "", "after PSYNC"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var rec recorder
+			serve := fakeRedis
+			if tt.greeting != nil {
+				serve = fakeMySQL
+			}
+			p, err := wire.Listen(wire.Config{Server: "db", Protocol: tt.protocol, Dial: func(context.Context) (net.Conn, error) {
+				client, server := net.Pipe()
+				go serve(server, tt.greeting)
+				return client, nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			p.Use(rec.tap)
+			conn, r := dial(t, p.Addr())
+			if tt.greeting != nil {
+				skipPacket(t, r)
+			}
+			for i, b := range tt.sent {
+				if _, err := conn.Write(b); err != nil {
+					t.Fatal(err)
+				}
+				last := i == len(tt.sent)-1
+				if last && tt.why != "" {
+					break
+				}
+				if tt.greeting == nil {
+					line(t, r)
+					continue
+				}
+				skipPacket(t, r)
+				if len(b) > 4 && i > 0 && b[4] == 0x16 {
+					for range 3 {
+						skipPacket(t, r)
+					}
+				}
+			}
+			for end := time.Now().Add(5 * time.Second); tt.why != "" && p.Unreadable() == "" && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			if why := p.Unreadable(); (why == "") != (tt.why == "") || !strings.Contains(why, tt.why) {
+				t.Errorf("unreadable: %q, want %q", why, tt.why)
+			}
+			if events := strings.Join(rec.seen(), ", "); events != tt.events {
+				t.Errorf("events %q, want %q", events, tt.events)
+			}
+		})
+	}
+}
+
+// attributes returns query attributes with a value of every type, and nulls among them.
+func attributes() string {
+	date := "\x04\xe9\x07\x0b\x17"
+	types := []struct{ kind, value string }{
+		{"\x00", "\x031.5"}, {"\x01", "a"}, {"\x02", "ab"}, {"\x03", "abcd"}, {"\x04", "abcd"}, {"\x05", "abcdefgh"}, {"\x06", ""}, {"\x07", date},
+		{"\x08", "abcdefgh"}, {"\x09", "abcd"}, {"\x0a", date}, {"\x0b", "\x00"}, {"\x0c", date}, {"\x0d", "ab"}, {"\x0f", "\x00"}, {"\x10", "\x01a"},
+		{"\xf4", "a"}, {"\xf5", "\x02{}"}, {"\xf6", "\x011"}, {"\xfc", "\xfc\x03\x00abc"}, {"\xfd", "\x02ab"}, {"\xfe", "\x00"},
+	}
+	nulls := make([]byte, (2*len(types)+7)/8)
+	var names, values strings.Builder
+	for i, t := range types {
+		fmt.Fprintf(&names, "%s\x00\x02n%d", t.kind, i%10)
+		values.WriteString(t.value)
+	}
+	for i, t := range types { // once more, as null
+		n := len(types) + i
+		nulls[n/8] |= 1 << (n % 8)
+		fmt.Fprintf(&names, "%s\x80\x00", t.kind)
+	}
+	return fmt.Sprintf("%c\x01%s\x01%s%s", 2*len(types), nulls, names.String(), values.String())
+}
+
+func skipPacket(t *testing.T, r io.Reader) {
+	t.Helper()
+	head := make([]byte, 4)
+	_, err := io.ReadFull(r, head)
+	if err == nil {
+		_, err = io.CopyN(io.Discard, r, int64(head[0])|int64(head[1])<<8|int64(head[2])<<16)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
