@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -48,8 +49,7 @@ func TestParseService(t *testing.T) {
 	}
 }
 
-// A request is named by what it does to the order of the grab; what reads and writes no
-// data is none of its calls.
+// The text of a request shows the order as a star. Noise is no call of the grab.
 func TestCallsOfAGrab(t *testing.T) {
 	w := &wires{}
 	if _, ok := w.call(wire.Event{Server: "redis", Text: "SET grab:7 NX PX"}); ok {
@@ -65,6 +65,14 @@ func TestCallsOfAGrab(t *testing.T) {
 		{"redis", "SET t-123e4567-e89b-12d3-a456-426614174000", "redis SET t-#"},
 		{"db", "UPDATE orders", "mysql UPDATE orders"},
 		{"db", "SELECT orders", "mysql SELECT orders"},
+		{"redis", "SET order_7 NX PX", "redis SET order_* NX PX"},
+		{"redis", "SET x7a NX PX", "redis SET x*a NX PX"},
+		{"redis", "GET {7}:77:0007:70:1.7", "redis GET {*}:77:*:70:1.*"},
+		{"redis", "GET lock:7:c7d1a7bb-7777-7a77-8b77-00000000007f", "redis GET lock:*:#"},
+		{"redis", "GET 7deadbeefdeadbeef-7", "redis GET #-*"},
+		{"db", "SELECT orders_7", "mysql SELECT orders_*"},
+		{"db", "BEGIN + SELECT + UPDATE orders + INSERT wins_7 + COMMIT", "mysql BEGIN + UPDATE orders + INSERT wins_* + COMMIT"},
+		{"db", "SET autocommit=0 + SELECT", ""},
 		{"db", "SELECT", ""}, {"db", "SET autocommit=0", ""}, {"db", "PREPARE SELECT orders", ""},
 		{"redis", "HELLO", ""}, {"redis", "SELECT 1", ""}, {"redis", "CLIENT SETINFO", ""},
 	} {
@@ -74,6 +82,60 @@ func TestCallsOfAGrab(t *testing.T) {
 		}
 		if ok && (op.Order != 7 || op.Driver != 3 || op.Target != tt.server) {
 			t.Errorf("%s: %+v", tt.text, op)
+		}
+	}
+}
+
+// noise are requests that no lock or guard depends on.
+var noise = []wire.Event{
+	{Server: "db", Text: "PING"}, {Server: "db", Text: wire.EmptyStatement}, {Server: "db", Text: "SELECT"}, {Server: "db", Text: "SELECT DUAL"},
+	{Server: "db", Text: "SELECT NOW"}, {Server: "db", Text: "SELECT VERSION"}, {Server: "db", Text: "SELECT information_schema"},
+	{Server: "db", Text: "SET NAMES utf8mb4"}, {Server: "db", Text: "SET autocommit=1"}, {Server: "db", Text: "SET session transaction isolation"},
+	{Server: "db", Text: "SHOW WARNINGS"}, {Server: "db", Text: "SHOW VARIABLES"}, {Server: "db", Text: "USE"}, {Server: "db", Text: "RESET"},
+	{Server: "db", Text: "PREPARE UPDATE orders"}, {Server: "db", Text: "CHANGE USER"}, {Server: "db", Text: "EXPLAIN SELECT"},
+	{Server: "db", Text: "INSERT metrics"}, {Server: "db", Text: "UPDATE counters"}, {Server: "db", Text: "INSERT request_stats"},
+	{Server: "redis", Text: "PING"}, {Server: "redis", Text: "HELLO"}, {Server: "redis", Text: "AUTH"}, {Server: "redis", Text: "CLIENT SETINFO"},
+	{Server: "redis", Text: "INFO"}, {Server: "redis", Text: "ECHO"}, {Server: "redis", Text: "CONFIG GET"}, {Server: "redis", Text: "SUBSCRIBE news"},
+	{Server: "redis", Text: "INCR metrics:grabs"}, {Server: "redis", Text: "HINCRBY stats"}, {Server: "redis", Text: "INCR counter:requests"},
+	{Server: "redis", Text: "INCRBY hits"}, {Server: "redis", Text: "PFADD visits:today"}, {Server: "redis", Text: "XADD telemetry"},
+	{Server: "redis", Text: "INCR http_requests_total"}, {Server: "redlock-2", Text: "PING"},
+}
+
+// Whatever noise comes between the calls of a grab, the calls stay the same.
+func TestNoise(t *testing.T) {
+	grab := []wire.Event{
+		{Server: "redis", Text: "SET order_61 NX PX"}, {Server: "redis", Text: "INCR fence"}, {Server: "redis", Text: "INCR fence:counter"},
+		{Server: "redis", Text: "INCR stock:count"}, {Server: "redis", Text: "INCR orders:count"}, {Server: "redis", Text: "HINCRBY stats:61"}, {Server: "db", Text: "BEGIN"}, {Server: "db", Text: "SELECT orders"},
+		{Server: "db", Text: "SELECT GET_LOCK"}, {Server: "db", Text: "UPDATE orders"}, {Server: "db", Text: "INSERT wins"}, {Server: "db", Text: "INSERT grabs"},
+		{Server: "db", Text: "CALL grab"}, {Server: "db", Text: "COMMIT"}, {Server: "redis", Text: "EVALSHA c41f0d7 order_61"}, {Server: "redis", Text: "PUBLISH unlocked"},
+	}
+	w := &wires{}
+	w.watch(61, 1)
+	calls := func(events []wire.Event) (names []string) {
+		for _, e := range events {
+			if op, ok := w.call(e); ok {
+				names = append(names, string(op.Phase))
+			}
+		}
+		return names
+	}
+	want := calls(grab)
+	if len(want) != len(grab) {
+		t.Fatalf("%d of %d requests are calls: %q", len(want), len(grab), want)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		events := slices.Clone(grab)
+		for range 1 + rng.IntN(20) {
+			events = slices.Insert(events, rng.IntN(len(events)+1), noise[rng.IntN(len(noise))])
+		}
+		if got := calls(events); !slices.Equal(got, want) {
+			t.Fatalf("with %v: %q, want %q", events, got, want)
+		}
+	}
+	for _, e := range noise {
+		if got := calls([]wire.Event{e}); got != nil {
+			t.Errorf("%s is a call: %q", e.Text, got)
 		}
 	}
 }

@@ -33,8 +33,7 @@ type wires struct {
 
 	mu            sync.Mutex
 	to            stack.Addresses // where they lead
-	order, driver int64           // of the grab that the requests belong to; 0: of none
-	id            *regexp.Regexp  // of the order, where it stands alone in a text
+	order, driver int64           // the grab that the requests belong to; 0 if none
 }
 
 // newWires opens them, with Sentinels if the service asks one for its Redis. The Sentinel
@@ -110,7 +109,6 @@ func (w *wires) watch(order, driver int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver = order, driver
-	w.id = regexp.MustCompile(`\b` + strconv.FormatInt(order, 10) + `\b`)
 }
 
 // tap makes a request a call of the grab, which holds can meet.
@@ -137,38 +135,66 @@ func (w *wires) counted(send func(context.Context) error) func(context.Context) 
 	}
 }
 
-// drawn is what is drawn anew for each grab, as a token or an id.
-var drawn = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
+// random matches what a service draws anew for each grab: UUIDs, and hexadecimal tokens of
+// 16 digits and more.
+var random = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
 
-// call is what a request is to the grab that is watched. Its phase is its own name, in
-// which a star stands for the order, and # for what is drawn. ok is false for requests that read and write no data:
-// those by which a connection begins, and a statement is prepared.
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// withoutIDs returns a text with a star in place of the order's id, and with # in place of
+// random parts. The id counts wherever no digit stands beside it, as in order_61, lock:61x or
+// {00061}. An id within a random part does not count.
+func withoutIDs(text, order string) string {
+	return digits.ReplaceAllStringFunc(random.ReplaceAllString(text, "#"), func(n string) string {
+		if strings.TrimLeft(n, "0") == order {
+			return "*"
+		}
+		return n
+	})
+}
+
+// call returns the call that a request is in the watched grab. Its phase is the text of the
+// request without ids. ok is false if no grab is watched, or if the request is noise.
 func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	name, kind := e.Server, "redis"
 	if name == tap.DB {
 		name, kind = "mysql", "mysql"
 	}
-	name, _, _ = strings.Cut(name, "-") // the nodes of a quorum are asked at once
+	name, _, _ = strings.Cut(name, "-") // a grab asks the nodes of a quorum at once
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	verb, _, _ := strings.Cut(e.Text, " ")
-	if w.order == 0 || slices.Contains(setup[kind], verb) || e.Text == "SELECT" {
+	if w.order == 0 {
 		return op, false
 	}
-	text := drawn.ReplaceAllString(w.id.ReplaceAllString(e.Text, "*"), "#")
-	if after, ok := strings.CutPrefix(text, "EVAL "); ok { // a script that the server did not know is sent again
+	parts := []string{withoutIDs(e.Text, strconv.FormatInt(w.order, 10))}
+	if kind == "mysql" && !strings.HasPrefix(e.Text, "PREPARE ") {
+		parts = strings.Split(parts[0], wire.Joint)
+	}
+	parts = slices.DeleteFunc(parts, func(text string) bool { return isNoise(kind, text) })
+	if len(parts) == 0 {
+		return op, false
+	}
+	text := strings.Join(parts, wire.Joint)
+	if after, ok := strings.CutPrefix(text, "EVAL "); ok { // a client sends a script again if the server does not know it
 		text = "EVALSHA " + after
 	}
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
 }
 
-// setup are the verbs of such requests, by server.
-var setup = map[string][]string{
-	"redis": {
-		"AUTH", "CLIENT", "COMMAND", "HELLO", "INFO", "PING", "QUIT", "RESET", "SCRIPT", "CLUSTER", "READONLY", "ROLE", "SELECT",
-		"SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE",
-	},
-	"mysql": {"CHANGE", "FIELDS", "PREPARE", "RESET", "SET", "SHOW", "STATISTICS", "USE"},
+// Unreadable returns why a proxy of the instances could not read a connection, or the empty
+// string if the proxies could read all of them.
+func (f *Fleet) Unreadable() string {
+	for _, in := range f.Instances {
+		if in.wires == nil {
+			continue
+		}
+		for _, p := range in.wires.proxies {
+			if why := p.Unreadable(); why != "" {
+				return in.Name() + ": " + why
+			}
+		}
+	}
+	return ""
 }
 
 // Watch says to which grab the requests belong that an instance of a service makes from

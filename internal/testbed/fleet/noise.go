@@ -1,0 +1,81 @@
+package fleet
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"grablab/internal/testbed/wire"
+)
+
+// Noise is a request that cannot change how a grab ends: a ping, the set-up of a session, or
+// a write to statistics. It is no call of a grab, and no fault strikes at it.
+
+// redisNoise are the verbs of Redis commands that neither read nor write data of a grab.
+var redisNoise = []string{
+	"ACL", "ASKING", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "DBSIZE", "ECHO", "FUNCTION", "HELLO", "INFO", "LASTSAVE", "LATENCY",
+	"MEMORY", "MODULE", "PING", "PUBSUB", "QUIT", "READONLY", "READWRITE", "RESET", "ROLE", "SCRIPT", "SELECT", "SLOWLOG",
+	"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
+}
+
+// mysqlNoise are the verbs of such MySQL statements and commands.
+var mysqlNoise = []string{
+	"CHANGE", "DEBUG", "DESC", "DESCRIBE", wire.EmptyStatement, "EXPLAIN", "FIELDS", "HELP", "PING", "PREPARE", "PROCESSES", "RESET", "SET", "SHOW",
+	"STATISTICS", "USE",
+}
+
+// selectNoise is what a SELECT without data of a grab reads: nothing, system tables, or a
+// function about the session or the time.
+var selectNoise = []string{
+	"", "DUAL", "information_schema", "performance_schema", "mysql", "sys", "CONNECTION_ID", "CURRENT_TIMESTAMP", "CURRENT_USER", "DATABASE", "FOUND_ROWS",
+	"LAST_INSERT_ID", "NOW", "ROW_COUNT", "SCHEMA", "SYSDATE", "UNIX_TIMESTAMP", "USER", "UUID", "VERSION",
+}
+
+// Words in the names of keys and tables that tell statistics from the data of a grab.
+var (
+	statistics = []string{"metric", "metrics", "monitoring", "prometheus", "stat", "stats", "statistic", "statistics", "statsd", "telemetry"}
+	// counters count requests, unless the name also has one of businessWords.
+	counters      = []string{"counter", "counters", "hits", "visits"}
+	totals        = []string{"count", "requests", "total"} // like counters, but only of INCR and the like
+	businessWords = []string{"driver", "drivers", "grab", "grabs", "order", "orders"}
+	// guardWords are never part of a name of statistics.
+	guardWords = []string{
+		"claim", "claims", "fence", "fencing", "lease", "leases", "ledger", "lock", "locks", "mutex", "seq", "sequence", "sold", "stock", "token", "tokens",
+		"win", "winner", "winners", "wins",
+	}
+	nameWords = regexp.MustCompile(`[a-z]+`)
+)
+
+// statisticsVerbs are the verbs of requests that write statistics.
+var statisticsVerbs = []string{
+	"EXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "INCR", "INCRBY", "INCRBYFLOAT", "INSERT", "LPUSH", "LTRIM", "PEXPIRE", "PFADD", "PUBLISH", "RPUSH",
+	"TS.ADD", "TS.INCRBY", "UPDATE", "XADD", "ZADD", "ZINCRBY",
+}
+
+// isNoise reports whether a request with this text is noise. The text has a star in place of
+// the order's id.
+func isNoise(kind, text string) bool {
+	verb, name, _ := strings.Cut(text, " ")
+	switch {
+	case kind == "redis" && slices.Contains(redisNoise, verb), kind == "mysql" && slices.Contains(mysqlNoise, verb):
+		return true
+	case kind == "mysql" && verb == "SELECT":
+		return slices.Contains(selectNoise, name)
+	}
+	return slices.Contains(statisticsVerbs, verb) && isStatistics(verb, name)
+}
+
+// isStatistics reports whether a verb writes statistics to a key or a table with this name.
+func isStatistics(verb, name string) bool {
+	words := nameWords.FindAllString(strings.ToLower(name), -1)
+	has := func(list []string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(list, w) })
+	}
+	counts := has(counters) || strings.Contains(verb, "INCR") && has(totals)
+	switch {
+	case strings.Contains(name, "*") || has(guardWords):
+		return false
+	default:
+		return has(statistics) || counts && !has(businessWords)
+	}
+}
