@@ -69,6 +69,7 @@ func TestCallsOfAGrab(t *testing.T) {
 		{"redis", "SET x7a NX PX", "redis SET x*a NX PX"},
 		{"redis", "GET {7}:77:0007:70:1.7", "redis GET {*}:77:*:70:1.*"},
 		{"redis", "GET lock:7:c7d1a7bb-7777-7a77-8b77-00000000007f", "redis GET lock:*:#"},
+		{"redis", "EVALSHA 7a7b7c7 decade7", "redis EVALSHA 7a7b7c7 decade*"},
 		{"redis", "GET 7deadbeefdeadbeef-7", "redis GET #-*"},
 		{"db", "SELECT orders_7", "mysql SELECT orders_*"},
 		{"db", "BEGIN + SELECT + UPDATE orders + INSERT wins_7 + COMMIT", "mysql BEGIN + UPDATE orders + INSERT wins_* + COMMIT"},

@@ -139,17 +139,26 @@ func (w *wires) counted(send func(context.Context) error) func(context.Context) 
 // 16 digits and more.
 var random = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
 
-var digits = regexp.MustCompile(`[0-9]+`)
+var (
+	digits    = regexp.MustCompile(`[0-9]+`)
+	hexDigits = regexp.MustCompile(`[0-9a-fA-F]+`)
+)
 
 // withoutIDs returns a text with a star in place of the order's id, and with # in place of
-// random parts. The id counts wherever no digit stands beside it, as in order_61, lock:61x or
-// {00061}. An id within a random part does not count.
+// random parts. The id counts wherever no digit stands beside it, as in order_61, x61a or
+// {00061}. It does not count within a random part or a hexadecimal number, which has at least
+// 7 digits with letters between them.
 func withoutIDs(text, order string) string {
-	return digits.ReplaceAllStringFunc(random.ReplaceAllString(text, "#"), func(n string) string {
-		if strings.TrimLeft(n, "0") == order {
-			return "*"
+	return hexDigits.ReplaceAllStringFunc(random.ReplaceAllString(text, "#"), func(h string) string {
+		if len(h) >= 7 && len(digits.FindAllString(h, 2)) > 1 {
+			return h
 		}
-		return n
+		return digits.ReplaceAllStringFunc(h, func(n string) string {
+			if strings.TrimLeft(n, "0") == order {
+				return "*"
+			}
+			return n
+		})
 	})
 }
 
