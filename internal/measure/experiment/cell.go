@@ -137,6 +137,9 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if again := m.accounting.again; again > 0 {
 		m.note += fmt.Sprintf(", %d of them also by a driver who came when all others had been answered", again)
 	}
+	if why := w.fleet.Unreadable(); why != "" {
+		reasons.add(errors.New(why), unreadable)
+	}
 	m.invalid = reasons.first
 	return m
 }

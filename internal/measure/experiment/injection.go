@@ -144,6 +144,9 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 		return err
 	}
 	if t := in.trail.service; t != nil {
+		if err := in.checkReadable(); err != nil {
+			return err
+		}
 		in.strategy.Needs = t.needs
 		if in.fault.Hits != 0 && in.fault.Hits&t.needs == 0 {
 			return errUntouched

@@ -16,6 +16,7 @@ import (
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/wait"
+	"grablab/internal/testbed/wire"
 )
 
 // serviceNeeds is what a service is given to run on, besides the database.
@@ -82,7 +83,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 	if err := struck.Works(ctx, first, dryStep); err != nil {
 		return t, err
 	}
-	var last []control.Call
+	var before, last []control.Call
 	late := map[tap.Phase]bool{} // what a grab may leave to be done behind its answer
 	for n := range int64(dryRuns) {
 		calls, err := w.listCalls(ctx, struck, first+1+n, late)
@@ -96,9 +97,9 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 			t.renews = len(t.service.renewal) > 0
 			return t, err
 		}
-		last = calls
+		before, last = last, calls
 	}
-	return t, fmt.Errorf("experiment: dry run of %s: %d of them, and no two in a row make the same requests; the last: %s", s.Name, dryRuns, callNames(last))
+	return t, fmt.Errorf("experiment: dry run of %s: of %d grabs, no two in a row make the same requests: %s", s.Name, dryRuns, difference(before, last))
 }
 
 func callNames(calls []control.Call) string {
@@ -211,15 +212,62 @@ func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int
 	return once, err
 }
 
-// Names of requests that say what a statement is for.
-func reads(c control.Call) bool {
-	return strings.HasPrefix(string(c.Phase), "mysql SELECT ") && !strings.HasSuffix(string(c.Phase), "_LOCK")
+// statements returns the names of the SQL statements in a call.
+func statements(c control.Call) []string {
+	text, ok := strings.CutPrefix(string(c.Phase), "mysql ")
+	if !ok {
+		return nil
+	}
+	return strings.Split(text, wire.Joint)
 }
 
-func writes(c control.Call) bool {
-	verb, _, _ := strings.Cut(strings.TrimPrefix(string(c.Phase), "mysql "), " ")
-	return c.Target == tap.DB && slices.Contains([]string{"INSERT", "UPDATE", "DELETE", "REPLACE"}, verb)
+// reads reports whether a call reads a table, and writes to none.
+func reads(c control.Call) bool {
+	return !writes(c) && slices.ContainsFunc(statements(c), func(s string) bool {
+		return strings.HasPrefix(s, "SELECT ") && !strings.HasSuffix(s, "_LOCK")
+	})
 }
+
+// writeVerbs are the verbs of statements that write, or may do so out of sight.
+var writeVerbs = []string{"INSERT", "UPDATE", "DELETE", "REPLACE", "CALL", "EXECUTE", "LOAD"}
+
+func isWrite(statement string) bool {
+	verb, _, _ := strings.Cut(statement, " ")
+	return slices.Contains(writeVerbs, verb)
+}
+
+// writes reports whether a call writes to the database, as far as its name shows.
+func writes(c control.Call) bool {
+	return c.Target == tap.DB && slices.ContainsFunc(statements(c), isWrite)
+}
+
+// difference names a call that only one of two grabs has made, for an error.
+func difference(a, b []control.Call) string {
+	only := func(a, b []control.Call) string {
+		for _, c := range a {
+			if !slices.Contains(b, c) {
+				return fmt.Sprintf("%s (no. %d)", c.Phase, c.N)
+			}
+		}
+		return "no other call"
+	}
+	return fmt.Sprintf("one grab makes %s, and the next one makes %s", only(a, b), only(b, a))
+}
+
+// checkReadable returns an error if the proxies cannot have seen all calls of a grab.
+func (in *injection) checkReadable() error {
+	if why := in.fleet.Unreadable(); why != "" {
+		return fmt.Errorf("%s: %s", unreadable, why)
+	}
+	if in.trail.claim == nil {
+		return fmt.Errorf("a grab makes no write to the database that the proxies see, only %s: the service must write through the address in {db}, and win the order of a dry run",
+			callNames(in.trail.calls[fault.Alone]))
+	}
+	return nil
+}
+
+// unreadable is the reason for a cell whose calls the proxies could not all read.
+const unreadable = "the proxies could not read all calls of the service"
 
 // trailOf infers what the calls of a grab are for: what the lock's servers are asked before
 // the order is read takes the lock, what they are asked behind its write gives it back, and
@@ -265,9 +313,9 @@ func trailOf(calls []control.Call) trail {
 		case "redlock":
 			t.needs |= lock.RedisQuorum
 		}
-		if writes(c) {
-			verb, table, _ := strings.Cut(strings.TrimPrefix(string(c.Phase), "mysql "), " ")
-			if t.table == "" || verb == "INSERT" {
+		for _, s := range statements(c) {
+			verb, table, _ := strings.Cut(s, " ")
+			if isWrite(s) && (t.table == "" || verb == "INSERT") {
 				t.table = table
 			}
 		}

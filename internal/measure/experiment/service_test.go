@@ -182,6 +182,11 @@ func TestTrailOf(t *testing.T) {
 			calls("redlock SET grab:* NX PX", "mysql SELECT GET_LOCK", "mysql SELECT drivers", "mysql SELECT orders", "mysql BEGIN", "mysql REPLACE winners", "redlock DEL grab:*"),
 			"acquire read read work read claim release", "before mysql REPLACE winners 1", "before redlock DEL grab:* 1", "after mysql SELECT orders 1", "winners", lock.RedisQuorum,
 		},
+		{
+			calls("redis SET grab:* NX PX", "mysql SELECT orders", "mysql BEGIN + UPDATE orders + INSERT wins + COMMIT", "redis DEL grab:*"),
+			"acquire work claim release", "before mysql BEGIN + UPDATE orders + INSERT wins + COMMIT 1", "before redis DEL grab:* 1", "after mysql SELECT orders 1", "wins", lock.Redis,
+		},
+		{calls("mysql SELECT orders", "mysql CALL grab"), "work claim", "before mysql CALL grab 1", "", "after mysql SELECT orders 1", "grab", 0},
 		{calls("redis SETNX won:*"), "work", "", "", "after redis SETNX won:* 1", "", lock.Redis},
 	} {
 		got := trailOf(tt.calls)
@@ -203,6 +208,25 @@ func TestTrailOf(t *testing.T) {
 				t.Errorf("%q is read as %q, %v", p, read, err)
 			}
 		}
+	}
+}
+
+// A trail without a write to the database shows that the service writes where no proxy sees it.
+func TestTrailWithoutWrite(t *testing.T) {
+	for phase, wrong := range map[tap.Phase]bool{"mysql SELECT orders": true, "mysql UPDATE orders": false, "mysql CALL grab": false} {
+		in := &injection{worker: &worker{fleet: &fleet.Fleet{}}, trail: trailOf([]control.Call{{Phase: phase, N: 1, Target: tap.DB}})}
+		if err := in.checkReadable(); (err != nil) != wrong {
+			t.Errorf("%s: %v", phase, err)
+		}
+	}
+}
+
+// The error for two grabs that cannot be matched names the calls that differ.
+func TestDifference(t *testing.T) {
+	call := func(p tap.Phase) control.Call { return control.Call{Phase: p, N: 1} }
+	got := difference([]control.Call{call("redis SET a"), call("redis GET b7x")}, []control.Call{call("redis SET a"), call("redis GET c8x")})
+	if want := "one grab makes redis GET b7x (no. 1), and the next one makes redis GET c8x (no. 1)"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
