@@ -23,10 +23,10 @@ func TestPauseStopsTheProcess(t *testing.T) {
 		t.Run(strategy, func(t *testing.T) {
 			cluster := newPauseCluster(t, strategy)
 			pauses, random := 0, rand.New(rand.NewPCG(1, 2))
-			for range 25 {
+			for range 10 {
 				pauses += walkAtRandom(t, cluster, random)
 			}
-			if pauses < 10 {
+			if pauses < 4 {
 				t.Errorf("%d walks had a pause, too few to tell", pauses)
 			}
 		})
@@ -60,7 +60,7 @@ func walkAtRandom(t *testing.T, cluster *sim.Cluster, random *rand.Rand) (pauses
 	limits := &sim.Limits{Bounds: search.Cost{Preemptions: search.MaxPreemptions, Faults: 1}, Faults: []catalog.Fault{catalog.Pause}}
 	stopped := 0 // the instance that is paused, or 0
 	var steps []schedule.Step
-	for len(steps) < 60 {
+	for len(steps) < 40 {
 		trace, err := cluster.Execute(limits, search.Task{Steps: steps, Cost: search.Cost{Faults: int8(pauses)}})
 		if err != nil {
 			t.Fatal(err)
