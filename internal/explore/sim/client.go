@@ -66,11 +66,11 @@ func warm(client *redis.Client) error {
 // execution.
 func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
-		x := inst.execution
-		if x == nil || n.refuses(cmds[0]) {
+		w := inst.world
+		if w == nil || n.refuses(cmds[0]) {
 			return send(ctx)
 		}
-		return x.through(ctx, inst, n.call(cmds), send)
+		return w.gate.through(ctx, inst, n.call(cmds), send)
 	})
 }
 

@@ -95,7 +95,7 @@ type instance struct {
 	clients   []io.Closer // all of them
 
 	// Of the present execution:
-	execution *execution   // nil: there is none
+	world     *world       // nil between two schedules
 	processes atomic.Int64 // that it has been, in all executions
 	stopped   atomic.Bool  // the process is paused, with all its actors and its connections
 	pausedAs  *actor       // the actor that the step named which paused the process; nil if it is not paused
@@ -197,12 +197,12 @@ func (inst *instance) connect(nodes []*node) error {
 const withinSecond = 500 * time.Millisecond
 
 // env is what the strategy of an instance may touch, but for what is its alone.
-func (x *execution) env(inst *instance) lock.Env {
+func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
-		Orders: x.storeOf(inst), TTL: x.TTL, Wait: x.Wait, Log: quiet,
+		Orders: w.storeOf(inst), TTL: w.cluster.TTL, Wait: w.cluster.Wait, Log: quiet,
 		Now:   func() time.Time { inst.askedTime = true; return time.Now().Add(withinSecond + inst.ahead) },
-		Token: func() string { return x.newToken(inst) },
+		Token: func() string { return w.newToken(inst) },
 		Rand:  func() float64 { return jitter(inst.number) },
 	}
 }
@@ -225,7 +225,7 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 		x, problem := newExecution(c)
 		c.present.Store(x)
 		defer c.present.Store(nil)
-		defer x.stop()
+		defer x.world.stop()
 		if err = problem; err == nil {
 			err = f(x)
 		}
@@ -236,27 +236,27 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 // learn finds out what a lease of the strategy is like, by holding two of them
 // with no other actor.
 func (x *execution) learn() error {
-	x.ungated = true
-	env := x.env(x.prober)
+	x.gate.ungated = true
+	env := x.world.env(x.cluster.prober)
 	env.Node, env.Token = "0", func() string { return soleToken }
-	locker, err := x.Strategy.New(env)
+	locker, err := x.cluster.Strategy.New(env)
 	if err != nil {
 		return err
 	}
 	defer locker.Close()
-	x.TTL = lock.LeaseOf(locker, x.TTL)
+	x.cluster.TTL = lock.LeaseOf(locker, x.cluster.TTL)
 	err = x.holdAlone(locker, 1, func(lease lock.Lease) {
-		x.notifiesLoss = lease.Lost() != nil
-		x.showsToken = x.stores(soleToken)
+		x.cluster.notifiesLoss = lease.Lost() != nil
+		x.cluster.showsToken = x.world.stores(soleToken)
 	})
 	if err != nil {
 		return err
 	}
 	err = x.holdAlone(locker, soleDriver, func(lock.Lease) {
-		x.TokenIsDriver = x.locks() && x.stores(strconv.Itoa(soleDriver))
-		before := x.callsPassed()
-		time.Sleep(x.TTL * 2 / 3)
-		x.renews = x.callsPassed() > before
+		x.cluster.TokenIsDriver = x.cluster.locks() && x.world.stores(strconv.Itoa(soleDriver))
+		before := x.gate.callsPassed()
+		time.Sleep(x.cluster.TTL * 2 / 3)
+		x.cluster.renews = x.gate.callsPassed() > before
 	})
 	switch {
 	case errors.Is(err, order.ErrTaken): // the first has the only unit
@@ -264,12 +264,12 @@ func (x *execution) learn() error {
 	case errors.Is(err, errNotTaken):
 		return nil // the first release frees nothing, as every schedule will show
 	}
-	for _, e := range x.entries() {
-		x.residue = append(x.residue, e.key)
+	for _, e := range x.world.entries() {
+		x.cluster.residue = append(x.cluster.residue, e.key)
 	}
-	for _, n := range x.nodes {
+	for _, n := range x.cluster.nodes {
 		if r, ok := n.lockServer.(*redisServer); ok {
-			x.counters = append(x.counters, r.counters()...)
+			x.cluster.counters = append(x.cluster.counters, r.counters()...)
 		}
 	}
 	return err
@@ -319,22 +319,22 @@ func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)
 	ctx := context.Background()
 	var lease lock.Lease
 	unlessExited(func() {
-		lease, err = l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(x.Strategy.Name, theOrder))
+		lease, err = l.Acquire(lock.TryOnce(lock.WithDriver(ctx, driver)), grab.Key(x.cluster.Strategy.Name, theOrder))
 	})
 	if err != nil {
-		return fmt.Errorf("sim: %s %w: %w", x.Strategy.Name, errNotTaken, err)
+		return fmt.Errorf("sim: %s %w: %w", x.cluster.Strategy.Name, errNotTaken, err)
 	}
 	hold(lease)
 	unlessExited(func() { err = lease.Release(ctx) })
 	if err != nil {
-		return fmt.Errorf("sim: %s does not release its lock: %w", x.Strategy.Name, err)
+		return fmt.Errorf("sim: %s does not release its lock: %w", x.cluster.Strategy.Name, err)
 	}
-	x.timePassed()
+	x.world.timePassed()
 	return nil
 }
 
-func (x *execution) callsPassed() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.passed
+func (g *gate) callsPassed() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.passed
 }

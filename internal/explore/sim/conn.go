@@ -74,8 +74,8 @@ func (c *conn) command(args []string) {
 	if first := len(c.queue) == 0; !first || command == "subscribe" || command == "psubscribe" {
 		c.queue = append(c.queue, args)
 		c.mu.Unlock()
-		x := c.owner.execution
-		if first && (x == nil || !x.subscribing(c.owner, c.node.node, c.subscribe, args)) {
+		w := c.owner.world
+		if first && (w == nil || !w.gate.subscribing(c.owner, c.node.node, c.subscribe, args)) {
 			c.subscribe()
 		}
 		return

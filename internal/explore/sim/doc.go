@@ -7,6 +7,10 @@
 // through, so the steps decide what happens.
 //
 // In comes a Setting and a search.Task, out goes a search.Trace: what was done,
-// which other steps were enabled on the way, and which properties broke. Begin
+// which other steps were enabled on the way, and which properties broke.
+//
+// An execution has a world, in which the actors and the servers are; a gate, at which
+// remote calls wait; an oracle, which judges the properties; and a reducer, which decides
+// what steps the search leaves out. Begin
 // with New, Cluster.Execute and execution.step.
 package sim

@@ -14,7 +14,7 @@ import (
 // enabledSteps collects the steps that could come next, with the execution's mu
 // held. First comes the one that is free and goes on with the actor that moved last.
 type enabledSteps struct {
-	*execution
+	x           *execution
 	limits      *Limits
 	left        search.Cost // of the bounds
 	transitions []search.Transition
@@ -25,12 +25,12 @@ type enabledSteps struct {
 // commuted says that there are more, which would lead to where other schedules
 // lead. None at all: every actor has ended.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
-	m := &enabledSteps{execution: x, limits: l, left: l.Bounds.Minus(used)}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	slices.SortFunc(x.waiting, compareCalls)
-	slices.SortFunc(x.late, compareCalls)
-	slices.SortFunc(x.inFlight, compareCalls)
+	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
+	x.gate.mu.Lock()
+	defer x.gate.mu.Unlock()
+	slices.SortFunc(x.gate.waiting, compareCalls)
+	slices.SortFunc(x.gate.late, compareCalls)
+	slices.SortFunc(x.gate.inFlight, compareCalls)
 	m.calls()
 	m.begins()
 	m.hears()
@@ -69,17 +69,17 @@ func (c *call) network() string {
 }
 
 // enabledLocked says whether the actor has a call that can go through.
-func (x *execution) enabledLocked(a *actor) bool {
-	return slices.ContainsFunc(x.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
+func (g *gate) enabledLocked(a *actor) bool {
+	return slices.ContainsFunc(g.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
 }
 
 // anyEnabledLocked says whether any actor has.
-func (x *execution) anyEnabledLocked() bool { return slices.ContainsFunc(x.actors, x.enabledLocked) }
+func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
 // switchCostLocked is what it costs to go on with a: the actor that moved last, if
 // it could go on, is preempted.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
-	if a != x.current && x.enabledLocked(x.current) {
+	if a != x.current && x.gate.enabledLocked(x.current) {
 		return search.Preempted
 	}
 	return search.Free
@@ -88,122 +88,39 @@ func (x *execution) switchCostLocked(a *actor) search.Cost {
 // calls lets those at the gate through, first those of the actor that moved last.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
-		for _, c := range m.waiting {
+		for _, c := range m.x.gate.waiting {
 			switch {
-			case (c.actor == m.current) != own || !c.canGo():
-			case m.mirrored(c):
-			case m.commutes(c):
+			case (c.actor == m.x.current) != own || !c.canGo():
+			case m.x.reducer.mirrored(c):
+			case m.x.reducer.commutes(c):
 				m.commuted = true
 			default:
-				m.add(m.switchCostLocked(c.actor), c.step(schedule.Call))
+				m.add(m.x.switchCostLocked(c.actor), c.step(schedule.Call))
 			}
 		}
 	}
-}
-
-// commutes says whether a call would lead to where another schedule leads, in
-// which it came before the last step: independent steps are explored in one order
-// alone (partial-order reduction). Of what commutes, that order has first the arrivals of
-// late requests, then calls to lock servers by compareCalls, then those to the database, then
-// what happens to a server: see docs/explore.md for why nothing is missed.
-func (m *enabledSteps) commutes(c *call) bool {
-	if !m.limits.Reduce || !slices.Contains(m.alternatives, c) {
-		return false
-	}
-	if m.struck != nil {
-		return c.node != nil && c.node != m.struck
-	}
-	switch {
-	case m.last.actor != c.actor || m.last.target == c.target || m.last.deliver != nil || c.deliver != nil:
-		return false
-	case m.last.node == nil || c.node == nil: // one is to the database
-		return m.last.node == nil // and notCommuting looks whether that was right
-	case compareCalls(c, m.last) >= 0:
-		return false
-	default:
-		return m.last.phase == c.phase || m.quiet
-	}
-}
-
-// notCommuting is the calls of the actor to the database that the last step, a call
-// of its to a lock server, came before although they do not commute: its reply was not
-// taken in without a trace. Then the schedules have to be executed, too, in which it comes
-// behind one of them.
-func (x *execution) notCommuting() []*call {
-	if x.last == nil || x.last.node == nil || x.silent {
-		return nil
-	}
-	var before []*call
-	for _, c := range x.alternatives {
-		if c.actor == x.last.actor && c.target == schedule.DB {
-			before = append(before, c)
-		}
-	}
-	return before
-}
-
-// arrivesEarlier is commutes for a call that is on its way, and whose arrival changes one
-// server and nothing else: it arrives before whatever does not touch that server.
-func (m *enabledSteps) arrivesEarlier(c *call) bool {
-	if !m.limits.Reduce || !slices.Contains(m.underway, c) || m.last.target == c.target || c.node.heard() {
-		return false
-	}
-	if slices.Contains(m.alternatives, m.last) {
-		return m.quiet
-	}
-	return compareCalls(c, m.last) < 0 // it arrived late, too
-}
-
-// mirrored says whether a call is to a server that nothing has told apart from one
-// with a smaller name: the call to that one leads to the same states (symmetry
-// reduction).
-func (m *enabledSteps) mirrored(c *call) bool {
-	return m.limits.Reduce && c.node != nil && slices.ContainsFunc(m.nodes, func(n *node) bool {
-		return n.name < c.node.name && m.alikeLocked(n, c.node)
-	})
-}
-
-// alikeLocked says whether two servers have the same past, and the same calls
-// before them.
-func (x *execution) alikeLocked(a, b *node) bool {
-	return a.past == b.past && x.pendingLocked(a) == x.pendingLocked(b)
-}
-
-// pendingLocked is the fingerprint of the calls that a server has yet to answer;
-// nil: of those to the database, and of SUBSCRIBEs. Hashes are added: the calls have
-// no order.
-func (x *execution) pendingLocked(n *node) search.Fingerprint {
-	var all search.Fingerprint
-	for i, line := range [][]*call{x.waiting, x.late, x.inFlight} {
-		for _, c := range line {
-			if c.node == n {
-				all += c.fingerprint().Number(int64(i))
-			}
-		}
-	}
-	return all
 }
 
 // begins lets the next actor begin. Which one is first is a matter of names.
 func (m *enabledSteps) begins() {
-	for _, a := range m.actors {
+	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
-			m.add(m.switchCostLocked(a), schedule.Step{Kind: schedule.Begins, Actor: a.name})
+			m.add(m.x.switchCostLocked(a), schedule.Step{Kind: schedule.Begins, Actor: a.name})
 			return
 		}
 	}
 }
 
 func (m *enabledSteps) hears() {
-	for _, c := range m.late {
+	for _, c := range m.x.gate.late {
 		if c.canGo() {
-			m.add(m.switchCostLocked(c.actor), c.step(schedule.Hears))
+			m.add(m.x.switchCostLocked(c.actor), c.step(schedule.Hears))
 		}
 	}
-	for _, c := range m.inFlight {
+	for _, c := range m.x.gate.inFlight {
 		switch {
-		case c.actor.inst.cut[schedule.Locks] || m.mirrored(c):
-		case m.arrivesEarlier(c):
+		case c.actor.inst.cut[schedule.Locks] || m.x.reducer.mirrored(c):
+		case m.x.reducer.arrivesEarlier(c):
 			m.commuted = true
 		default:
 			m.add(search.Free, c.step(schedule.ArrivesLate))
@@ -212,7 +129,7 @@ func (m *enabledSteps) hears() {
 }
 
 func (m *enabledSteps) resumes() {
-	for _, inst := range m.instances {
+	for _, inst := range m.x.cluster.instances {
 		if inst.stopped.Load() {
 			m.add(search.Free, schedule.Step{Kind: schedule.Resumes, Actor: inst.pausedAs.name})
 		}
@@ -223,29 +140,29 @@ func (m *enabledSteps) resumes() {
 // call which could go through preempts it; a lease that ends before it is a fault. It
 // is none of the renewals: while one could go through, no time passes.
 func (m *enabledSteps) time() {
-	if m.elapsed() > horizon*m.TTL+m.Wait {
+	if m.x.world.elapsed() > horizon*m.x.cluster.TTL+m.x.cluster.Wait {
 		return // what goes on for longer goes on for ever, such as a renewal without a holder
 	}
-	if slices.ContainsFunc(m.instances, m.renewalDueLocked) {
+	if slices.ContainsFunc(m.x.cluster.instances, m.x.leases.renewalDueLocked) {
 		return
 	}
-	cut := slices.ContainsFunc(m.instances, func(inst *instance) bool { return len(inst.cut) > 0 })
-	if cut && m.elapsed() > m.cutAt+cutsLast*m.TTL {
+	cut := slices.ContainsFunc(m.x.cluster.instances, func(inst *instance) bool { return len(inst.cut) > 0 })
+	if cut && m.x.world.elapsed() > m.x.cutAt+cutsLast*m.x.cluster.TTL {
 		return
 	}
 	timer, end := schedule.Step{Kind: schedule.NextTimer}, schedule.Step{Kind: schedule.LeaseEnd}
-	busy, cost := m.anyEnabledLocked(), search.Free
+	busy, cost := m.x.gate.anyEnabledLocked(), search.Free
 	if busy {
 		cost = search.Preempted
 	}
-	if m.sleepersLocked() {
+	if m.x.sleepersLocked() {
 		m.add(cost, timer)
 	}
-	if len(m.late) > 0 && !m.stillLate {
+	if len(m.x.gate.late) > 0 && !m.x.stillLate {
 		m.add(cost, schedule.Step{Kind: schedule.Passes, Duration: shortDelay})
 	}
-	unfinished := slices.ContainsFunc(m.actors, func(a *actor) bool { return !a.done && !a.dead && !a.hung })
-	holder, _ := m.nextLeaseEndLocked()
+	unfinished := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool { return !a.done && !a.dead && !a.hung })
+	holder, _ := m.x.leases.nextLeaseEndLocked()
 	switch {
 	case !unfinished || holder == nil:
 	case busy && len(holder.inst.cut) > 0: // for longer than the lease, as run has it
@@ -267,17 +184,17 @@ const cutsLast = 2
 // sleepersLocked says whether an actor waits for something other than a step; a
 // holder may have a renewal to make, and who asks several servers does not wait for all.
 func (x *execution) sleepersLocked() bool {
-	return slices.ContainsFunc(x.actors, func(a *actor) bool {
+	return slices.ContainsFunc(x.world.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused() {
 			return false
 		}
-		renews := x.renews && a.granted && !a.releasing
-		return !x.enabledLocked(a) && !a.hung || renews || x.quorum() > 1
+		renews := x.cluster.renews && a.granted && !a.releasing
+		return !x.gate.enabledLocked(a) && !a.hung || renews || x.leases.quorum() > 1
 	})
 }
 
 func (m *enabledSteps) heals() {
-	for _, n := range m.nodes {
+	for _, n := range m.x.cluster.nodes {
 		if n.down.Load() {
 			m.add(search.Free, schedule.Step{Kind: schedule.Up, Target: n.name})
 		}
@@ -285,7 +202,7 @@ func (m *enabledSteps) heals() {
 			m.add(search.Free, schedule.Step{Kind: schedule.MessagesArrive, Target: n.name})
 		}
 	}
-	for _, inst := range m.instances {
+	for _, inst := range m.x.cluster.instances {
 		for _, target := range []string{schedule.DB, schedule.Locks} {
 			if inst.cut[target] {
 				m.add(search.Free, schedule.Step{Kind: schedule.Reaches, Instance: inst.number, Target: target})
@@ -299,8 +216,8 @@ func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
 	}
-	for _, c := range m.waiting {
-		if c.node == nil || !c.canGo() || c.deliver != nil || m.mirrored(c) {
+	for _, c := range m.x.gate.waiting {
+		if c.node == nil || !c.canGo() || c.deliver != nil || m.x.reducer.mirrored(c) {
 			continue
 		}
 		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
@@ -314,17 +231,17 @@ func (m *enabledSteps) failures() {
 			m.fault(catalog.MessageLost, c.step(schedule.MessageLate))
 		}
 	}
-	for _, a := range m.actors {
+	for _, a := range m.x.world.actors {
 		m.actorFailures(a)
 	}
-	for _, inst := range m.instances {
+	for _, inst := range m.x.cluster.instances {
 		m.networkFailures(inst)
 	}
-	if m.Strategy.Needs&lock.SQLLocks != 0 && slices.ContainsFunc(m.actors, func(a *actor) bool { return a.begun && !a.done && !a.dead }) {
+	if m.x.cluster.Strategy.Needs&lock.SQLLocks != 0 && slices.ContainsFunc(m.x.world.actors, func(a *actor) bool { return a.begun && !a.done && !a.dead }) {
 		m.fault(catalog.DBRestart, schedule.Step{Kind: schedule.Restarts, Target: schedule.DB})
 	}
-	for i, n := range m.nodes {
-		if !slices.ContainsFunc(m.nodes[:i], func(o *node) bool { return m.limits.Reduce && m.alikeLocked(o, n) }) {
+	for i, n := range m.x.cluster.nodes {
+		if !slices.ContainsFunc(m.x.cluster.nodes[:i], func(o *node) bool { return m.limits.Reduce && m.x.reducer.alikeLocked(o, n) }) {
 			m.nodeFailures(n)
 		}
 	}
@@ -334,11 +251,13 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	if !a.begun || a.done || a.dead || a.paused() || a.hung {
 		return
 	}
-	if slices.ContainsFunc(m.waiting, func(c *call) bool { return c.actor == a && c.canGo() && c.phase == tap.Claim }) {
+	if slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor == a && c.canGo() && c.phase == tap.Claim }) {
 		m.fault(catalog.Hang, schedule.Step{Kind: schedule.Hangs, Actor: a.name})
 	}
-	if m.enabledLocked(a) {
-		if first := find(m.actors, func(b *actor) bool { return b.inst == a.inst && m.enabledLocked(b) && b.begun && !b.done && !b.hung }); a == first {
+	if m.x.gate.enabledLocked(a) {
+		if first := find(m.x.world.actors, func(b *actor) bool {
+			return b.inst == a.inst && m.x.gate.enabledLocked(b) && b.begun && !b.done && !b.hung
+		}); a == first {
 			m.fault(catalog.Pause, schedule.Step{Kind: schedule.Paused, Actor: a.name})
 		}
 		if !a.cancelled {
@@ -346,24 +265,24 @@ func (m *enabledSteps) actorFailures(a *actor) {
 		}
 	}
 	dies := schedule.Step{Kind: schedule.Dies, Actor: a.name}
-	if slices.ContainsFunc(m.actors, func(b *actor) bool { return b != a && b.inst == a.inst && b.begun && !b.done }) {
+	if slices.ContainsFunc(m.x.world.actors, func(b *actor) bool { return b != a && b.inst == a.inst && b.begun && !b.done }) {
 		dies = schedule.Step{Kind: schedule.InstanceDies, Instance: a.inst.number}
 	}
 	m.fault(catalog.Crash, dies)
 	if a.inst.askedTime && a.inst.ahead == 0 {
-		m.fault(catalog.ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.TTL})
+		m.fault(catalog.ClientClock, schedule.Step{Kind: schedule.ClientClock, Instance: a.inst.number, Duration: m.x.cluster.TTL})
 	}
 }
 
 // networkFailures cut an instance off that has something to say.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
-		return slices.ContainsFunc(m.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
+		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
 	}
 	locks := schedule.Step{Kind: schedule.CutOff, Instance: inst.number, Target: schedule.Locks}
 	db := schedule.Step{Kind: schedule.CutOff, Instance: inst.number, Target: schedule.DB}
-	holds := slices.ContainsFunc(m.actors, func(a *actor) bool { return a.inst == inst && a.granted && !a.releasing && !a.done && !a.dead })
-	if len(m.nodes) > 0 && (holds || waits(func(c *call) bool { return c.network() == schedule.Locks })) && !inst.cut[schedule.Locks] {
+	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool { return a.inst == inst && a.granted && !a.releasing && !a.done && !a.dead })
+	if len(m.x.cluster.nodes) > 0 && (holds || waits(func(c *call) bool { return c.network() == schedule.Locks })) && !inst.cut[schedule.Locks] {
 		m.fault(catalog.Partition, locks)
 	}
 	if waits(func(c *call) bool { return c.network() == schedule.DB }) {
@@ -378,16 +297,16 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 // in which any cannot be reached.
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(forgetter)
-	holds := slices.ContainsFunc(m.actors, func(a *actor) bool {
-		setAside := !m.locks() && a.granted && !a.releasing && !a.done && !a.dead
+	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {
+		setAside := !m.x.cluster.locks() && a.granted && !a.releasing && !a.done && !a.dead
 		return setAside || slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 	})
 	if holds && forgets {
 		m.fault(catalog.RedisRestart, schedule.Step{Kind: schedule.Restarts, Target: n.name})
-		m.fault(catalog.NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.TTL})
+		m.fault(catalog.NodeClock, schedule.Step{Kind: schedule.NodeClock, Target: n.name, Duration: m.x.cluster.TTL})
 		m.fault(catalog.Failover, schedule.Step{Kind: schedule.FailsOver, Target: n.name})
 		m.fault(catalog.RedisFull, schedule.Step{Kind: schedule.Evicts, Target: n.name})
-		if len(m.nodes) > 1 && !slices.Contains(m.limits.Faults, catalog.RedisRestart) {
+		if len(m.x.cluster.nodes) > 1 && !slices.Contains(m.limits.Faults, catalog.RedisRestart) {
 			m.fault(catalog.Amnesia, schedule.Step{Kind: schedule.Restarts, Target: n.name})
 		}
 	}

@@ -71,13 +71,13 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 		refused = err
 		return err
 	}
-	x := inst.execution
-	if x == nil {
+	w := inst.world
+	if w == nil {
 		return asStatus(send(ctx))
 	}
 	words := etcdWords(request)
 	_, renewal := request.(*pb.LeaseKeepAliveRequest) // which fails at once where nothing answers
-	return asStatus(x.through(ctx, inst, &call{
+	return asStatus(w.gate.through(ctx, inst, &call{
 		target: s.name, node: s.node, sent: [][]any{words}, request: request, awaits: !renewal, lost: errEtcdLost,
 		text: func() string { return textOfEtcd(words, reply, refused) },
 	}, send))
@@ -142,8 +142,8 @@ func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpO
 		close(standing)
 	}
 	withdraw := func() {}
-	if x := w.inst.execution; x != nil {
-		withdraw = x.subscribes(ctx, w.inst, w.server.node, key, stands)
+	if world := w.inst.world; world != nil {
+		withdraw = world.gate.subscribes(ctx, w.inst, w.server.node, key, stands)
 	} else {
 		stands()
 	}
@@ -213,26 +213,26 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 }
 
 // subscribes has a watch wait for its step, if it needs one. withdraw takes it back.
-func (x *execution) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
+func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
 	c := &call{
 		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,
 		text: func() string { return "subscribe to " + key },
 	}
-	x.mu.Lock()
-	c.actor = x.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
-	ungated := x.ungated
+	g.mu.Lock()
+	c.actor = g.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
+	ungated := g.ungated
 	if !ungated {
-		x.waiting = append(x.waiting, c)
-		x.signal()
+		g.waiting = append(g.waiting, c)
+		g.signal()
 	}
-	x.mu.Unlock()
+	g.mu.Unlock()
 	if ungated {
 		stands()
 	}
 	return func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.waiting = slices.DeleteFunc(x.waiting, func(other *call) bool { return other == c })
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.waiting = slices.DeleteFunc(g.waiting, func(other *call) bool { return other == c })
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"sync"
 	"testing/synctest"
 	"time"
 
@@ -54,61 +53,32 @@ func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace
 // may be called from another goroutine.
 func (c *Cluster) Begun() []schedule.Step {
 	x := c.present.Load()
-	if x == nil || !x.mu.TryLock() {
+	if x == nil || !x.gate.mu.TryLock() {
 		return nil
 	}
-	defer x.mu.Unlock()
+	defer x.gate.mu.Unlock()
 	return slices.Clone(x.begun)
 }
 
-// execution is one schedule under way, in one bubble. Between two steps all of
-// its goroutines wait, and what they have changed can be read without mu.
+// execution runs one schedule in one bubble. It makes the steps, and asks the world what
+// can happen, the oracle what has broken, and the reducer which steps to leave out.
+// Between two steps all goroutines of the bubble wait, so it can read their state.
 type execution struct {
-	*Cluster
-	db       *order.Mem
-	dbState  search.Fingerprint // of db; 0: not known
-	actors   []*actor
-	probe    *actor          // the driver of the prober
-	services []*grab.Service // of all instances that were ever started
-	running  sync.WaitGroup  // the grabs
-	ended    chan struct{}   // closed when the schedule is over
+	cluster *Cluster
+	world   *world
+	gate    *gate
+	leases  *leaseBook
+	causes  *causes
+	oracle  *oracle
+	reducer *reducer
 
-	mu       sync.Mutex // never held while waiting
-	ungated  bool       // calls pass without a step, but for those of dead actors
-	starting bool       // an instance is being started: while ungated, its calls pass too
-	passed   int        // calls that have passed without a step
-	waiting  []*call    // at the gate, to be sent
-	late     []*call    // applied, and not answered
-	inFlight []*call    // given up by their callers, and still on their way
-	arrived  chan struct{}
-	events   []event
+	current   *actor        // the actor that moved last
+	stillLate bool          // a short delay has passed while a reply was late
+	cutAt     time.Duration // when an instance was cut off last
 
-	current      *actor        // who moved last
-	last         *call         // that the last step let through, or brought late
-	quiet        bool          // the last step did nothing that the properties look at
-	silent       bool          // nor anything else, but to its server
-	struck       *node         // that the last step did something to
-	alternatives []*call       // that could have gone in place of the last step
-	underway     []*call       // that could have arrived late in place of the last step
-	heldUp       bool          // time has passed while a call could have gone through, or an actor was paused
-	heldUpFor    time.Duration // such time
-	faulted      bool          // a step was neither a call nor the passing of time
-	stillLate    bool          // a short delay has passed while a reply was late
-	mayLeaveLock bool          // a step after which a lock may rightly stay behind
-	shown        catalog.Facts // by the steps
-	cutAt        time.Duration // when an instance was cut off last
-	grants       int           // acquires that have succeeded
-	freeFor      time.Duration // actors have waited for a lock that was free
-	strayRenewal string        // what a renewal did to another's lease
-	forgot       bool          // a server has restarted empty
-	steps        int
-	probes       int // fresh drivers who have grabbed at the end
-	broken       []search.Violation
-
-	begun   []schedule.Step                  // the steps, with the one under way
-	before  func(*search.Trace)              // before each step; nil: none of its business
-	observe func(s schedule.Step, made bool) // after each step; nil: it is not a replay
-	did     []string                         // what the last calls asked and were answered, if it is one
+	begun   []schedule.Step                  // the steps so far, with the one under way
+	before  func(*search.Trace)              // called before each step, if it is not nil
+	observe func(s schedule.Step, made bool) // called after each step of a replay, otherwise nil
 }
 
 // theOrder is the one that all actors grab.
@@ -166,34 +136,47 @@ type event struct {
 	actor *actor
 }
 
-// newExecution is called inside of the bubble.
+// newExecution wires the parts of an execution together and starts the instances. It must
+// be called inside a bubble.
 func newExecution(c *Cluster) (*execution, error) {
+	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
+	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // setting up is no step
+	s := &causes{cluster: c, world: w}
+	w.leases = &leaseBook{cluster: c, world: w, gate: w.gate, causes: s}
+	w.gate.leases, s.leases = w.leases, w.leases
 	x := &execution{
-		Cluster: c, db: &order.Mem{}, ended: make(chan struct{}), arrived: make(chan struct{}, 1),
-		ungated: true, // setting up is no step
+		cluster: c, world: w, gate: w.gate, leases: w.leases, causes: s,
+		oracle:  &oracle{cluster: c, world: w, gate: w.gate, leases: w.leases, causes: s},
+		reducer: &reducer{cluster: c, gate: w.gate},
 	}
-	defer func() { x.ungated = false }()
-	if _, err := x.db.CreateStock(context.Background(), 1, x.units()); err != nil {
-		return x, err
+	defer func() { w.gate.ungated = false }()
+	return x, w.begin()
+}
+
+// begin opens the order, and starts all instances except the prober's.
+func (w *world) begin() error {
+	c := w.cluster
+	if _, err := w.db.CreateStock(context.Background(), 1, c.units()); err != nil {
+		return err
 	}
 	for _, n := range c.nodes {
 		n.reset()
 		c.beginCounters(n)
 	}
 	for i, a := range c.Actors {
-		x.actors = append(x.actors, newActor(a.Name, i, driverOf(c.Actors, i), c.instances[a.Instance-1]))
+		w.actors = append(w.actors, newActor(a.Name, i, driverOf(c.Actors, i), c.instances[a.Instance-1]))
 	}
-	x.probe = newActor("probe", len(x.actors), int64(len(x.actors))+1, c.prober)
+	w.probe = newActor("probe", len(w.actors), int64(len(w.actors))+1, c.prober)
 	for _, inst := range c.instances {
-		inst.execution, inst.ahead, inst.askedTime, inst.tokens, inst.cut = x, 0, false, 0, map[string]bool{}
+		inst.world, inst.ahead, inst.askedTime, inst.tokens, inst.cut = w, 0, false, 0, map[string]bool{}
 		if inst == c.prober {
 			continue // it starts when all others have ended
 		}
-		if err := x.start(inst); err != nil {
-			return x, err
+		if err := w.start(inst); err != nil {
+			return err
 		}
 	}
-	return x, nil
+	return nil
 }
 
 // paused reports whether the actor's process is stopped. All actors of the process stop
@@ -218,25 +201,25 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 }
 
 // start starts an instance, or starts it again.
-func (x *execution) start(inst *instance) error {
+func (w *world) start(inst *instance) error {
 	inst.sessions, inst.pausedAs = nil, nil
 	inst.stopped.Store(false)
 	inst.processes.Add(1)
-	env := x.env(inst)
+	env := w.env(inst)
 	service, err := grab.New(grab.Config{
 		Instance: strconv.Itoa(inst.number),
 		Orders:   env.Orders,
 		Lock:     env,
-		Strategy: x.Strategy.Name,
-		Find:     func(string) (lock.Strategy, error) { return x.Strategy, nil },
-		Work:     x.Work,
-		Guard:    x.Guard,
-		OnLost:   x.OnLost,
+		Strategy: w.cluster.Strategy.Name,
+		Find:     func(string) (lock.Strategy, error) { return w.cluster.Strategy, nil },
+		Work:     w.cluster.Work,
+		Guard:    w.cluster.Guard,
+		OnLost:   w.cluster.OnLost,
 		History:  recorder{inst},
 	})
 	if err == nil {
 		inst.service = service
-		x.services = append(x.services, service)
+		w.services = append(w.services, service)
 	}
 	return err
 }
@@ -247,9 +230,9 @@ var quiet = slog.New(slog.DiscardHandler)
 // the same instant.
 func jitter(number int) float64 { return 0.3 + 0.07*float64(number) }
 
-func (x *execution) newToken(inst *instance) string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (w *world) newToken(inst *instance) string {
+	w.gate.mu.Lock()
+	defer w.gate.mu.Unlock()
 	inst.tokens++
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
@@ -264,20 +247,21 @@ func (r recorder) Record(e history.Event) {
 	if e.Op == history.Renew || e.Op == history.Acquire && e.Kind == history.Invoke {
 		return // no property looks at these, and a step with events counts as one that may matter
 	}
-	x := r.inst.execution
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	e.T = x.elapsed()
-	if a := x.actorOfLocked(r.inst, e.Driver); a != x.probe {
-		x.events = append(x.events, event{e, a})
+	w := r.inst.world
+	w.gate.mu.Lock()
+	defer w.gate.mu.Unlock()
+	e.T = w.elapsed()
+	if a := w.gate.actorOfLocked(r.inst, e.Driver); a != w.probe {
+		w.events = append(w.events, event{e, a})
 	}
 }
 
 // elapsed is the time since the schedule began.
-func (x *execution) elapsed() time.Duration { return time.Since(epoch) }
+func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
 // run makes the steps of a task. A replay leaves out those that cannot be made.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
+	x.reducer.on = l.Reduce
 	t := &search.Trace{Impossible: -1}
 	for i, given := range task.Steps {
 		if !x.add(t, given) && x.observe == nil {
@@ -288,7 +272,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 		}
 	}
 	for {
-		toGo := x.toGo(l.Properties)
+		toGo := x.oracle.toGo(l.Properties)
 		if toGo == never {
 			break
 		}
@@ -310,7 +294,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 		}
 		x.reorder(l, t)
 	}
-	t.Broken = x.broken
+	t.Broken = x.oracle.broken
 	return t
 }
 
@@ -320,18 +304,18 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
 	}
 	x.prepare(s)
-	leased := x.leasedActors()
+	leased := x.leases.leasedActors()
 	made := x.do(s)
 	if made {
 		synctest.Wait()
 		made = x.messagesEnd(s)
 	}
 	if made {
-		x.numberCalls()
-		x.steps++
-		x.quiet = x.leasedActors() == leased && !slices.ContainsFunc(x.events, event.byLeases)
-		x.silent = x.quiet && len(x.events) == 0 && x.onlyLastIsGone()
-		x.judge()
+		x.gate.numberCalls()
+		x.oracle.steps++
+		x.reducer.quiet = x.leases.leasedActors() == leased && !slices.ContainsFunc(x.world.events, event.byLeases)
+		x.reducer.silent = x.reducer.quiet && len(x.world.events) == 0 && x.reducer.onlyLastIsGone()
+		x.oracle.judge()
 		t.Steps = append(t.Steps, s)
 	} else {
 		t.Impossible = len(t.Steps)
@@ -345,63 +329,52 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 // reorder adds the orders that the last step has shown to be needed.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
-		for _, c := range x.notCommuting() {
+		for _, c := range x.reducer.notCommuting() {
 			t.Reorders = append(t.Reorders, search.Reorder{At: len(t.Steps) - 1, First: c.step(schedule.Call)})
 		}
 	}
 }
 
-// onlyLastIsGone says whether the calls that wait are those that waited before the last
-// step, without the one that it let through.
-func (x *execution) onlyLastIsGone() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if len(x.waiting) != len(x.alternatives)-1 || len(x.inFlight) != len(x.underway) {
-		return false
-	}
-	return !slices.ContainsFunc(x.waiting, func(c *call) bool { return !slices.Contains(x.alternatives, c) })
-}
-
 // finish heals the servers, and judges what is left when every actor has ended.
 func (x *execution) finish() {
-	for _, n := range x.nodes {
+	for _, n := range x.cluster.nodes {
 		n.down.Store(false)
 	}
-	x.timePassed()
-	x.mu.Lock()
-	x.ungated = true
-	x.mu.Unlock()
-	for _, n := range x.nodes {
+	x.world.timePassed()
+	x.gate.mu.Lock()
+	x.gate.ungated = true
+	x.gate.mu.Unlock()
+	for _, n := range x.cluster.nodes {
 		if s, ok := n.lockServer.(settler); ok {
 			s.settle()
 		}
 	}
-	if err := x.start(x.prober); err != nil {
+	if err := x.world.start(x.cluster.prober); err != nil {
 		panic(err) // all servers can be reached
 	}
-	x.judgeEnd()
+	x.oracle.judgeEnd()
 }
 
 // stop ends the schedule. Calls that still wait fail.
-func (x *execution) stop() {
-	x.mu.Lock()
-	x.ungated = false
-	x.mu.Unlock()
-	close(x.ended)
-	for _, a := range x.actors {
+func (w *world) stop() {
+	w.gate.mu.Lock()
+	w.gate.ungated = false
+	w.gate.mu.Unlock()
+	close(w.ended)
+	for _, a := range w.actors {
 		if a.cancel != nil {
 			a.cancel()
 		}
 	}
-	x.running.Wait()
-	for _, service := range x.services {
+	w.running.Wait()
+	for _, service := range w.services {
 		_ = service.Close()
 	}
-	for _, n := range x.nodes {
+	for _, n := range w.cluster.nodes {
 		n.disconnect()
 	}
-	for _, inst := range x.instances {
-		inst.execution = nil
+	for _, inst := range w.cluster.instances {
+		inst.world = nil
 	}
 }
 
@@ -413,10 +386,10 @@ func find[T any](list []*T, fits func(*T) bool) *T {
 	return nil
 }
 
-func (x *execution) named(name string) *actor {
-	return find(x.actors, func(a *actor) bool { return a.name == name })
+func (w *world) named(name string) *actor {
+	return find(w.actors, func(a *actor) bool { return a.name == name })
 }
 
-func (x *execution) node(name string) *node {
-	return find(x.nodes, func(n *node) bool { return n.name == name })
+func (w *world) node(name string) *node {
+	return find(w.cluster.nodes, func(n *node) bool { return n.name == name })
 }

@@ -9,6 +9,18 @@ import (
 	"grablab/internal/tap"
 )
 
+// causes collects the facts that name a failure: how each actor got the lock, and how it
+// lost it. No property is judged by them, except where servers have failed.
+type causes struct {
+	cluster *Cluster
+	world   *world
+	leases  *leaseBook
+
+	shown  catalog.Facts // what the steps have shown
+	forgot bool          // a server has restarted empty
+	grants int           // the number of acquires that have succeeded
+}
+
 // shown is what a step of each kind shows by itself.
 var shown = map[schedule.Kind]catalog.Facts{
 	schedule.Dies:         catalog.Died,
@@ -27,34 +39,33 @@ var shown = map[schedule.Kind]catalog.Facts{
 }
 
 // noteGrant notes how an actor got the lock while others had not released it.
-func (x *execution) noteGrant(a *actor) {
-	x.grants++
-	x.freeFor = 0
+func (s *causes) noteGrant(a *actor) {
+	s.grants++
 	own := a.forgotten // of a majority that it has put together
-	a.grant, a.freed, a.forgotten, a.lostTo = x.grants, false, 0, 0
+	a.grant, a.freed, a.forgotten, a.lostTo = s.grants, false, 0, 0
 	a.got = map[*actor]catalog.Facts{}
-	for _, b := range x.actors {
+	for _, b := range s.world.actors {
 		if b == a {
 			continue
 		}
-		if inside := b.granted && !b.releasing; inside && x.leased() && x.leaseLeft(a) <= 0 {
+		if inside := b.granted && !b.releasing; inside && s.leases.leased() && s.leases.leaseLeft(a) <= 0 {
 			a.got[b] = catalog.GrantLate
 		} else if inside {
-			a.got[b] = x.lost(b)
+			a.got[b] = s.lost(b)
 			if own > 0 && a.got[b]&catalog.Forgotten != 0 {
 				a.got[b] |= catalog.ForgottenTwice
 			}
 		}
-		if x.forgot && a.fence != 0 && a.fence <= b.fence {
+		if s.forgot && a.fence != 0 && a.fence <= b.fence {
 			a.got[b] |= catalog.FenceFell
 		}
 	}
 }
 
 // lost is how an actor that has not released its lock has come to lose it.
-func (x *execution) lost(b *actor) catalog.Facts {
+func (s *causes) lost(b *actor) catalog.Facts {
 	switch {
-	case !x.leased():
+	case !s.leases.leased():
 		return 0
 	case b.freed:
 		return catalog.FreedAnother
@@ -64,9 +75,9 @@ func (x *execution) lost(b *actor) catalog.Facts {
 		return catalog.Forgotten | catalog.ForgottenTwice
 	case b.forgotten == 1:
 		return catalog.Forgotten
-	case x.leaseLeft(b) > 0:
+	case s.leases.leaseLeft(b) > 0:
 		return catalog.TakenOver
-	case x.leaseLeftBy(b, func(n *node) time.Time { return n.now().Add(-n.ahead) }) > 0:
+	case s.leases.leaseLeftBy(b, func(n *node) time.Time { return n.now().Add(-n.ahead) }) > 0:
 		return catalog.ClockJumped
 	default:
 		return catalog.LeaseEnded
@@ -74,7 +85,7 @@ func (x *execution) lost(b *actor) catalog.Facts {
 }
 
 // between is how two actors came to have the lock at once.
-func (x *execution) between(a, b *actor) catalog.Facts {
+func (s *causes) between(a, b *actor) catalog.Facts {
 	if a.grant < b.grant {
 		a, b = b, a
 	}
@@ -82,14 +93,14 @@ func (x *execution) between(a, b *actor) catalog.Facts {
 }
 
 // noteForgotten is called before a node loses what it has.
-func (x *execution) noteForgotten(n *node, to catalog.Facts) {
-	x.forgot = true
-	if !x.locks() {
-		x.shown |= to
+func (s *causes) noteForgotten(n *node, to catalog.Facts) {
+	s.forgot = true
+	if !s.cluster.locks() {
+		s.shown |= to
 	}
-	for _, a := range x.actors {
+	for _, a := range s.world.actors {
 		switch {
-		case !x.runs(a, n):
+		case !s.leases.runs(a, n):
 		case to == catalog.Forgotten:
 			a.forgotten++
 		default:
@@ -100,35 +111,35 @@ func (x *execution) noteForgotten(n *node, to catalog.Facts) {
 
 // noteOverwrittenLocked is called when a node has carried out a call, of a strategy whose
 // leases do not name their holders.
-func (x *execution) noteOverwrittenLocked(c *call) {
+func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
 		return
 	}
 	before := r.seen
 	r.seen = r.contents()
-	if c.phase == tap.Acquire && r.seen != before && slices.ContainsFunc(x.actors, func(a *actor) bool { return a != c.actor && x.runs(a, c.node) }) {
-		x.shown |= catalog.Overwritten
+	if c.phase == tap.Acquire && r.seen != before && slices.ContainsFunc(s.world.actors, func(a *actor) bool { return a != c.actor && s.leases.runs(a, c.node) }) {
+		s.shown |= catalog.Overwritten
 	}
 }
 
 // noteFreedLocked is called when a node has carried out a call. A release of another
 // actor has freed a lease that ran if the node has it no more.
-func (x *execution) noteFreedLocked(c *call) {
+func (s *causes) noteFreedLocked(c *call) {
 	if c.phase != tap.Release {
 		return
 	}
-	for _, a := range x.actors {
-		if a == c.actor || !x.runs(a, c.node) {
+	for _, a := range s.world.actors {
+		if a == c.actor || !s.leases.runs(a, c.node) {
 			continue
 		}
-		if _, stored := c.node.leaseOf(a.value); x.showsToken && !stored || !x.showsToken && c.node.contents() == "" {
+		if _, stored := c.node.leaseOf(a.value); s.cluster.showsToken && !stored || !s.cluster.showsToken && c.node.contents() == "" {
 			a.freed = true
 		}
 	}
 }
 
 // runs says whether the actor has a lease of a node that runs, by that node's clock.
-func (x *execution) runs(a *actor, n *node) bool {
+func (l *leaseBook) runs(a *actor, n *node) bool {
 	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 }

@@ -11,25 +11,25 @@ import (
 // the servers hold, what each actor can know and waits for, and what the properties
 // depend on.
 func (x *execution) state() search.Fingerprint {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	f := search.EmptyFingerprint.Number(int64(x.elapsed()))
+	x.gate.mu.Lock()
+	defer x.gate.mu.Unlock()
+	f := search.EmptyFingerprint.Number(int64(x.world.elapsed()))
 	var servers search.Fingerprint
-	for _, n := range x.nodes {
+	for _, n := range x.cluster.nodes {
 		servers += x.stateOfLocked(n)
 	}
 	f = f.Number(int64(servers)).Number(int64(x.stateOfDB()))
-	for _, a := range x.actors {
+	for _, a := range x.world.actors {
 		f = a.state(f)
 	}
-	f = f.Number(int64(x.pendingLocked(nil)))
-	for _, inst := range x.instances {
+	f = f.Number(int64(x.reducer.pendingLocked(nil)))
+	for _, inst := range x.cluster.instances {
 		f = f.Number(int64(inst.ahead)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
 	}
-	if x.enabledLocked(x.current) { // it matters who moved last only where another would preempt it
+	if x.gate.enabledLocked(x.current) { // it matters who moved last only where another would preempt it
 		f = f.Text(x.current.name)
 	}
-	return f.Flag(x.heldUp).Flag(x.faulted).Flag(x.stillLate).Flag(x.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.freeFor)).Number(int64(x.heldUpFor))
+	return f.Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
 }
 
 func (a *actor) state(f search.Fingerprint) search.Fingerprint {
@@ -49,25 +49,25 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())
-	for _, a := range x.actors {
+	for _, a := range x.world.actors {
 		for _, l := range a.leases {
 			if l.node == n {
 				f = f.Text(a.name).Number(l.until.UnixNano())
 			}
 		}
 	}
-	return f.Number(int64(n.replies)).Number(int64(x.pendingLocked(n)))
+	return f.Number(int64(n.replies)).Number(int64(x.reducer.pendingLocked(n)))
 }
 
 // stateOfDB is of the order and its ledger.
 func (x *execution) stateOfDB() search.Fingerprint {
-	if x.dbState == 0 {
-		o, _ := x.db.Read(context.Background(), theOrder, 0)
+	if x.world.dbState == 0 {
+		o, _ := x.world.db.Read(context.Background(), theOrder, 0)
 		f := search.EmptyFingerprint.Number(int64(o.Status)).Number(o.Driver).Number(int64(o.Fence)).Number(o.Stock)
-		for _, g := range x.ledger() {
+		for _, g := range x.world.ledger() {
 			f = f.Number(g.Driver).Number(int64(g.Fence))
 		}
-		x.dbState = f
+		x.world.dbState = f
 	}
-	return x.dbState
+	return x.world.dbState
 }

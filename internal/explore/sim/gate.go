@@ -7,12 +7,31 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
 	"grablab/internal/tap"
 )
+
+// gate holds every remote call until a step decides what becomes of it.
+type gate struct {
+	world  *world
+	leases *leaseBook
+
+	mu           sync.Mutex    // never held while a goroutine waits
+	ungated      bool          // calls pass without a step, except the calls of dead actors
+	starting     bool          // while an ungated instance starts, calls of dead actors pass too
+	passed       int           // the number of calls that have passed without a step
+	waiting      []*call       // calls that are not sent yet
+	late         []*call       // calls that a server has applied, and whose reply is late
+	inFlight     []*call       // calls that their callers gave up, and that may still arrive
+	arrived      chan struct{} // signals that a call has come or a grab has ended
+	mayLeaveLock bool          // a call was given up or refused, so a lock may rightly stay behind
+	recording    bool          // a replay wants the text of each call
+	did          []string      // the texts of the last calls, if recording
+}
 
 var (
 	errOver = errors.New("sim: the schedule is over")
@@ -66,20 +85,20 @@ func compareCalls(a, b *call) int {
 }
 
 // through sends one call when the schedule delivers it, and applies its outcome.
-func (x *execution) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
+func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(context.Context) error) error {
 	c.ctx, c.phase = ctx, phaseOf(ctx)
-	x.mu.Lock()
-	c.actor = x.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
-	x.mu.Unlock()
+	g.mu.Lock()
+	c.actor = g.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
+	g.mu.Unlock()
 	if ctx.Err() != nil {
 		return send(ctx) // and the client finds out
 	}
-	if err := x.wait(c, &x.waiting); err != nil {
-		x.noteReply(c, err)
+	if err := g.wait(c, &g.waiting); err != nil {
+		g.noteReply(c, err)
 		return err
 	}
 	if c.outcome == givenUp {
-		x.noteReply(c, c.loss())
+		g.noteReply(c, c.loss())
 		return c.loss()
 	}
 	err := errDown
@@ -89,16 +108,16 @@ func (x *execution) through(ctx context.Context, inst *instance, c *call, send f
 		}
 		err = send(ctx)
 	}
-	x.applied(c, err)
+	g.leases.applied(c, err)
 	switch c.outcome {
 	case replyLost:
 		err = c.loss()
 	case replyLate:
-		if gone := x.wait(c, &x.late); gone != nil {
+		if gone := g.wait(c, &g.late); gone != nil {
 			err = gone
 		}
 	}
-	x.noteReply(c, err)
+	g.noteReply(c, err)
 	return err
 }
 
@@ -115,19 +134,19 @@ func phaseOf(ctx context.Context) tap.Phase {
 // actorOfLocked is whose call it is. Calls of an instance's background, which
 // belong to no single grab, count as its first actor's, and a call of no known actor
 // as the probe's.
-func (x *execution) actorOfLocked(inst *instance, driver int64) *actor {
-	return cmp.Or(find(x.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), x.probe)
+func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
+	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
 // numberCalls numbers the calls that have come to the gate in the last step.
 // Those of one instant come in any order, and are told apart by what they ask.
 // For the same reason their phase is looked at again: a renewal that is due at
 // once may come before the acquire has returned, or after.
-func (x *execution) numberCalls() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (g *gate) numberCalls() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var fresh []*call
-	for _, c := range slices.Concat(x.waiting, x.inFlight) {
+	for _, c := range slices.Concat(g.waiting, g.inFlight) {
 		if c.n == 0 {
 			if c.ctx != nil {
 				c.phase = phaseOf(c.ctx)
@@ -149,30 +168,30 @@ func (x *execution) numberCalls() {
 
 // wait holds a call until a step decides on it, or until its context ends, which
 // a process that is paused does not notice.
-func (x *execution) wait(c *call, line *[]*call) error {
-	x.mu.Lock()
-	if x.ungated && (!c.actor.dead || x.starting) {
-		x.passed++
-		x.mu.Unlock()
+func (g *gate) wait(c *call, line *[]*call) error {
+	g.mu.Lock()
+	if g.ungated && (!c.actor.dead || g.starting) {
+		g.passed++
+		g.mu.Unlock()
 		return nil
 	}
 	c.decided, c.releasing = make(chan outcome, 1), c.actor.releasing
 	*line = append(*line, c)
-	x.mu.Unlock()
-	x.signal()
+	g.mu.Unlock()
+	g.signal()
 	patience, stop := c.patience()
 	defer stop()
 	for {
 		select {
 		case c.outcome = <-c.decided:
 			return nil
-		case <-x.ended:
+		case <-g.world.ended:
 			return errOver
 		case <-patience:
 		}
 		<-c.ctx.Done() // its timer may be due in the same instant, and fire second
 		switch {
-		case !x.abandon(c, line):
+		case !g.abandon(c, line):
 			patience = nil
 		case c.heedsContext():
 			return c.ctx.Err()
@@ -203,19 +222,19 @@ func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 // abandon removes a call whose caller has stopped waiting, and says whether it did:
 // not if the caller's process is paused or dead, or a step has just taken the call. A
 // request that was sent may still be applied.
-func (x *execution) abandon(c *call, line *[]*call) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (g *gate) abandon(c *call, line *[]*call) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	i := slices.Index(*line, c)
 	if c.actor.paused() || c.actor.dead || c.actor.hung && c.phase != tap.Renew || i < 0 {
 		return false
 	}
 	*line = slices.Delete(*line, i, i+1)
-	if line == &x.waiting {
-		x.giveUpLocked(c)
+	if line == &g.waiting {
+		g.giveUpLocked(c)
 	}
-	x.mayLeaveLock = true
-	x.signal()
+	g.mayLeaveLock = true
+	g.signal()
 	return true
 }
 
@@ -233,9 +252,9 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 // giveUpLocked leaves a call to arrive when it may. What was to go through a network that
 // is cut is lost with its connection, which the caller has closed; and so is a
 // transaction, for its connection alone knows what it depends on.
-func (x *execution) giveUpLocked(c *call) {
+func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
-		x.inFlight = append(x.inFlight, c)
+		g.inFlight = append(g.inFlight, c)
 	}
 }
 
@@ -244,13 +263,13 @@ func (c *call) isTransaction() bool {
 }
 
 // decide gives a call that waits in line its outcome.
-func (x *execution) decide(line *[]*call, s schedule.Step, o outcome) bool {
-	x.mu.Lock()
+func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
+	g.mu.Lock()
 	c := takeLocked(line, s)
 	if c != nil && o == givenUp {
-		x.giveUpLocked(c)
+		g.giveUpLocked(c)
 	}
-	x.mu.Unlock()
+	g.mu.Unlock()
 	switch {
 	case c == nil:
 		return false
@@ -258,8 +277,8 @@ func (x *execution) decide(line *[]*call, s schedule.Step, o outcome) bool {
 		c.decided <- o
 	default:
 		c.deliver()
-		x.applied(c, nil)
-		x.noteReply(c, nil)
+		g.leases.applied(c, nil)
+		g.noteReply(c, nil)
 	}
 	return true
 }
@@ -270,9 +289,9 @@ func isCut(err error) bool {
 }
 
 // signal wakes nextTimer: a call has come to the gate, or a grab has ended.
-func (x *execution) signal() {
+func (g *gate) signal() {
 	select {
-	case x.arrived <- struct{}{}:
+	case g.arrived <- struct{}{}:
 	default:
 	}
 }
@@ -280,10 +299,10 @@ func (x *execution) signal() {
 // noteReply adds a reply to the fingerprint of the state: a reply of the database to
 // that of its actor, a reply of a server to that of the server, whose replies all
 // actors may see. Hashes are summed, because replies of one instant have no order.
-func (x *execution) noteReply(c *call, err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	h := c.fingerprint().Number(int64(x.elapsed()))
+func (g *gate) noteReply(c *call, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := c.fingerprint().Number(int64(g.world.elapsed()))
 	if err != nil {
 		h = h.Text(err.Error())
 		c.actor.releaseCut = c.actor.releaseCut || c.phase == tap.Release && isCut(err)
@@ -291,8 +310,8 @@ func (x *execution) noteReply(c *call, err error) {
 		c.answerLocked()
 	}
 	text := c.text()
-	if x.observe != nil {
-		x.did = append(x.did, fmt.Sprintf("%s: %s\n", c.target, text))
+	if g.recording {
+		g.did = append(g.did, fmt.Sprintf("%s: %s\n", c.target, text))
 	}
 	if c.node == nil {
 		c.actor.observed += h.Text(text)
@@ -307,27 +326,27 @@ func (c *call) fingerprint() search.Fingerprint {
 }
 
 // subscribing has a SUBSCRIBE wait for its step. It is false if it needs none.
-func (x *execution) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
+func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
 	c := &call{
 		phase: tap.Acquire, target: n.name, deliver: deliver,
 		text: func() string { return strings.Join(args, " ") },
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	c.actor = x.subscriberLocked(inst)
-	if x.ungated || c.actor == x.probe {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.actor = g.subscriberLocked(inst)
+	if g.ungated || c.actor == g.world.probe {
 		return false
 	}
-	x.waiting = append(x.waiting, c)
-	x.signal()
+	g.waiting = append(g.waiting, c)
+	g.signal()
 	return true
 }
 
 // subscriberLocked is the actor that an instance's subscription is for: the last
 // one that has begun and waits for the lock.
-func (x *execution) subscriberLocked(inst *instance) *actor {
-	found := x.actorOfLocked(inst, 0)
-	for _, a := range x.actors {
+func (g *gate) subscriberLocked(inst *instance) *actor {
+	found := g.actorOfLocked(inst, 0)
+	for _, a := range g.world.actors {
 		if a.inst == inst && a.begun && !a.done && !a.granted {
 			found = a
 		}

@@ -15,6 +15,17 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
+// leaseBook knows which leases the servers have granted to which actors. It looks at what
+// a server stores after each call.
+type leaseBook struct {
+	cluster *Cluster
+	world   *world
+	gate    *gate
+	causes  *causes
+
+	strayRenewal string // what a renewal did to the lease of another actor, or ""
+}
+
 // serverLease is what one server has granted, until then on its own clock.
 type serverLease struct {
 	node  *node
@@ -26,47 +37,47 @@ func (l serverLease) runs() bool { return l.until.After(l.node.now()) }
 
 // applied is called when a server has carried out a call, or has not: then with
 // the error.
-func (x *execution) applied(c *call, err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (l *leaseBook) applied(c *call, err error) {
+	l.gate.mu.Lock()
+	defer l.gate.mu.Unlock()
 	if c.node == nil {
-		x.dbState = 0
+		l.world.dbState = 0
 		return
 	}
-	c.node.past = c.node.past.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n)).Number(int64(x.elapsed())).Number(int64(c.outcome)).Flag(err == nil)
+	c.node.past = c.node.past.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n)).Number(int64(l.world.elapsed())).Number(int64(c.outcome)).Flag(err == nil)
 	if err == nil || err == redis.Nil {
-		x.noteLeasesLocked(c)
+		l.noteLeasesLocked(c)
 	}
 }
 
 // noteLeasesLocked notes which leases there are after c. They are those of every
 // actor whose value the server stores, for a release may have brought one to
 // another actor. A lock that stores no token is believed.
-func (x *execution) noteLeasesLocked(c *call) {
-	if !x.locks() {
+func (l *leaseBook) noteLeasesLocked(c *call) {
+	if !l.cluster.locks() {
 		return
 	}
-	x.noteFreedLocked(c)
-	if !x.showsToken {
-		x.noteOverwrittenLocked(c)
+	l.causes.noteFreedLocked(c)
+	if !l.cluster.showsToken {
+		l.causes.noteOverwrittenLocked(c)
 		if c.phase == tap.Acquire || c.phase == tap.Renew {
-			c.actor.lease(serverLease{c.node, c.node.now().Add(x.TTL)})
+			c.actor.lease(serverLease{c.node, c.node.now().Add(l.cluster.TTL)})
 		}
 		return
 	}
 	c.actor.value = cmp.Or(tokenIn(c), c.actor.value)
 	switch {
 	case c.phase == tap.Renew:
-		x.noteRenewalLocked(c)
-	case c.phase == tap.Acquire && x.lengthens(c):
-		c.actor.noteAsked(x.elapsed())
+		l.noteRenewalLocked(c)
+	case c.phase == tap.Acquire && l.lengthens(c):
+		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
 		// A lock takes its place back by itself when it finds it lost, though the server's
 		// session may run on.
 		c.actor.leases = nil
 	}
-	x.findLeasesLocked(c.node)
+	l.findLeasesLocked(c.node)
 }
 
 // askEvery is how often a waiter may ask a server in the long run, and askAtOnce for how many
@@ -83,27 +94,27 @@ func (a *actor) noteAsked(now time.Duration) {
 }
 
 // noteRenewalLocked notes what a renewal has done, before the leases are noted anew.
-func (x *execution) noteRenewalLocked(c *call) {
-	for _, a := range x.actors {
+func (l *leaseBook) noteRenewalLocked(c *call) {
+	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
-		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, x.TTL))
+		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, l.cluster.TTL))
 		switch own := c.names(a.value); {
-		case own && a == c.actor && c.releasing && !x.disturbed() && x.lengthens(c):
-			x.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
+		case own && a == c.actor && c.releasing && !l.causes.disturbed() && l.lengthens(c):
+			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.gone = append(c.gone, lookedFor{a, !ok})
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
-			x.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
+			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
 	}
 }
 
 // lengthens says whether a call asks for more time, as a clean-up does not.
-func (x *execution) lengthens(c *call) bool {
+func (l *leaseBook) lengthens(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
 	}
-	millis, seconds := strconv.FormatInt(x.TTL.Milliseconds(), 10), strconv.FormatInt(int64(x.TTL.Seconds()), 10)
+	millis, seconds := strconv.FormatInt(l.cluster.TTL.Milliseconds(), 10), strconv.FormatInt(int64(l.cluster.TTL.Seconds()), 10)
 	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		if len(args) > 3 && slices.Contains([]any{"eval", "evalsha"}, args[0]) {
 			args = args[3:] // the number of keys is no time
@@ -116,10 +127,10 @@ func (x *execution) lengthens(c *call) bool {
 }
 
 // findLeasesLocked notes the leases that a server has granted.
-func (x *execution) findLeasesLocked(n *node) {
-	for _, a := range x.actors {
+func (l *leaseBook) findLeasesLocked(n *node) {
+	for _, a := range l.world.actors {
 		if ttl, ok := n.leaseOf(a.value); ok {
-			a.lease(serverLease{n, n.now().Add(cmp.Or(ttl, x.TTL))})
+			a.lease(serverLease{n, n.now().Add(cmp.Or(ttl, l.cluster.TTL))})
 		}
 	}
 }
@@ -186,17 +197,17 @@ func (a *actor) onAnyNode() bool {
 }
 
 // leased says whether the strategy's locks are leases of lock servers.
-func (x *execution) leased() bool { return len(x.nodes) > 0 && x.locks() }
+func (l *leaseBook) leased() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
 // quorum is how many servers have to grant a lease; 0: there are no leases.
-func (x *execution) quorum() int { return min(len(x.nodes), len(x.nodes)/2+1) }
+func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
 
 // leaseLeft is for how long the actor's lease still runs by the clocks of the
 // servers that granted it; with several, of a majority of them.
-func (x *execution) leaseLeft(a *actor) time.Duration { return x.leaseLeftBy(a, (*node).now) }
+func (l *leaseBook) leaseLeft(a *actor) time.Duration { return l.leaseLeftBy(a, (*node).now) }
 
-func (x *execution) leaseLeftBy(a *actor, now func(*node) time.Time) time.Duration {
-	quorum := min(x.quorum(), len(a.leases))
+func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Duration {
+	quorum := min(l.quorum(), len(a.leases))
 	if quorum == 0 {
 		return 0
 	}
@@ -208,13 +219,13 @@ func (x *execution) leaseLeftBy(a *actor, now func(*node) time.Time) time.Durati
 	return left[len(left)-quorum]
 }
 
-// nextLeaseEndLocked is whose lease ends next, and for how long it still runs; nil: there
-// is none.
-func (x *execution) nextLeaseEndLocked() (holder *actor, left time.Duration) {
-	for _, a := range x.actors {
-		for _, l := range a.leases {
-			until := l.node.until(l.until)
-			if until > 0 && !a.released && (holder == nil || until < left) && !x.keptAlive(a) {
+// nextLeaseEndLocked returns the actor whose lease ends next, and how long that lease still
+// runs. It returns nil if no lease will end.
+func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
+	for _, a := range l.world.actors {
+		for _, granted := range a.leases {
+			until := granted.node.until(granted.until)
+			if until > 0 && !a.released && (holder == nil || until < left) && !l.keptAlive(a) {
 				holder, left = a, until
 			}
 		}
@@ -223,7 +234,7 @@ func (x *execution) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 }
 
 // keptAlive says whether the client of the actor keeps its lease alive by itself.
-func (x *execution) keptAlive(a *actor) bool {
+func (l *leaseBook) keptAlive(a *actor) bool {
 	return slices.ContainsFunc(a.leases, func(l serverLease) bool {
 		p, ok := l.node.lockServer.(pinged)
 		return ok && p.pinged(a.value)
@@ -232,8 +243,8 @@ func (x *execution) keptAlive(a *actor) bool {
 
 // renewalDueLocked says whether a renewal could go through that an instance has sent,
 // for one of its holders or for all.
-func (x *execution) renewalDueLocked(from *instance) bool {
-	return x.renews && slices.ContainsFunc(x.waiting, func(c *call) bool {
+func (l *leaseBook) renewalDueLocked(from *instance) bool {
+	return l.cluster.renews && slices.ContainsFunc(l.gate.waiting, func(c *call) bool {
 		return c.phase == tap.Renew && c.actor.inst == from && c.canGo()
 	})
 }
@@ -241,15 +252,15 @@ func (x *execution) renewalDueLocked(from *instance) bool {
 // inherit lets a have the lease of a releasing actor of its instance, if that is
 // still stored on a server and a has none: an instance may hand a lease on to the
 // next waiter without a call.
-func (x *execution) inherit(a *actor) {
-	if !x.showsToken || x.leaseLeft(a) > 0 {
+func (l *leaseBook) inherit(a *actor) {
+	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
 	}
-	for _, b := range x.actors {
-		if b.inst != a.inst || b == a || b.granted && !b.releasing || x.leaseLeft(b) <= 0 {
+	for _, b := range l.world.actors {
+		if b.inst != a.inst || b == a || b.granted && !b.releasing || l.leaseLeft(b) <= 0 {
 			continue
 		}
-		if slices.ContainsFunc(x.nodes, func(n *node) bool { _, ok := n.leaseOf(b.value); return ok }) {
+		if slices.ContainsFunc(l.cluster.nodes, func(n *node) bool { _, ok := n.leaseOf(b.value); return ok }) {
 			a.value, a.leases = b.value, b.leases
 			b.value, b.token, b.leases = "", "", nil // what a server stores is not b's any more
 			return
@@ -258,11 +269,11 @@ func (x *execution) inherit(a *actor) {
 }
 
 // leasedActors has a bit for each actor whose lease runs.
-func (x *execution) leasedActors() (set uint8) {
-	x.mu.Lock() // a session may end by a timer of its own
-	defer x.mu.Unlock()
-	for i, a := range x.actors {
-		if x.leaseLeft(a) > 0 {
+func (l *leaseBook) leasedActors() (set uint8) {
+	l.gate.mu.Lock() // a session may end by a timer of its own
+	defer l.gate.mu.Unlock()
+	for i, a := range l.world.actors {
+		if l.leaseLeft(a) > 0 {
 			set |= 1 << i
 		}
 	}

@@ -28,6 +28,7 @@ type Moment struct {
 // every actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []search.Violation, err error) {
 	err = c.execute(func(x *execution) error {
+		x.gate.recording = true
 		x.observe = func(s schedule.Step, made bool) { moments = append(moments, x.moment(s, made)) }
 		broken = x.run(&Limits{}, search.Task{Steps: steps}).Broken
 		return nil
@@ -37,20 +38,20 @@ func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []sear
 
 // moment is what there is to see after a step.
 func (x *execution) moment(s schedule.Step, made bool) Moment {
-	slices.Sort(x.did) // calls of one instant have no order
-	m := Moment{Step: s, At: x.elapsed().Round(time.Millisecond), Did: strings.Join(x.did, ""), Skipped: !made, Made: x.steps}
-	x.did = nil
-	for _, e := range x.entries() {
+	slices.Sort(x.gate.did) // calls of one instant have no order
+	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.steps}
+	x.gate.did = nil
+	for _, e := range x.world.entries() {
 		m.Store = append(m.Store, e.node+": "+e.line)
 	}
 	won := "open"
-	if ledger := x.ledger(); len(ledger) > 0 {
-		m.Winners = x.winners(ledger)
+	if ledger := x.world.ledger(); len(ledger) > 0 {
+		m.Winners = x.oracle.winners(ledger)
 		won = "won by " + strings.Join(m.Winners, " and by ")
 	}
 	m.Store = append(m.Store, "db: "+won)
-	for _, a := range x.actors {
-		if a.dead && slices.ContainsFunc(x.nodes, func(n *node) bool { _, ok := n.leaseOf(a.value); return ok }) {
+	for _, a := range x.world.actors {
+		if a.dead && slices.ContainsFunc(x.cluster.nodes, func(n *node) bool { _, ok := n.leaseOf(a.value); return ok }) {
 			m.Kept = append(m.Kept, a.name)
 		}
 		if !a.granted || a.releasing {
@@ -59,7 +60,7 @@ func (x *execution) moment(s schedule.Step, made bool) Moment {
 		if !a.knowsLoss && !a.dead {
 			m.Believes = append(m.Believes, a.name)
 		}
-		if !x.leased() || x.leaseLeft(a) > 0 {
+		if !x.leases.leased() || x.leases.leaseLeft(a) > 0 {
 			m.Holds = append(m.Holds, a.name)
 		}
 	}

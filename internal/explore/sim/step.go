@@ -15,25 +15,25 @@ import (
 // prepare remembers what the independence of the next calls is judged by, and
 // which actor moves.
 func (x *execution) prepare(s schedule.Step) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.last, x.struck, x.alternatives, x.underway = nil, nil, x.alternatives[:0], x.underway[:0]
+	x.gate.mu.Lock()
+	defer x.gate.mu.Unlock()
+	x.reducer.last, x.reducer.struck, x.reducer.alternatives, x.reducer.underway = nil, nil, x.reducer.alternatives[:0], x.reducer.underway[:0]
 	switch s.Kind {
 	case schedule.Call:
-		if x.last = find(x.waiting, func(c *call) bool { return c.is(s) }); x.last != nil {
-			x.alternatives = append(x.alternatives, x.waiting...)
-			x.underway = append(x.underway, x.inFlight...)
+		if x.reducer.last = find(x.gate.waiting, func(c *call) bool { return c.is(s) }); x.reducer.last != nil {
+			x.reducer.alternatives = append(x.reducer.alternatives, x.gate.waiting...)
+			x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 		}
 	case schedule.ArrivesLate:
-		x.last = find(x.inFlight, func(c *call) bool { return c.is(s) })
-		x.underway = append(x.underway, x.inFlight...)
+		x.reducer.last = find(x.gate.inFlight, func(c *call) bool { return c.is(s) })
+		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
-		if x.struck = x.node(s.Target); x.struck == nil {
+		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
 			break // of the database, whatever commutes with that
 		}
-		for _, c := range x.waiting {
+		for _, c := range x.gate.waiting {
 			if c.canGo() && x.switchCostLocked(c.actor) == search.Free {
-				x.alternatives = append(x.alternatives, c)
+				x.reducer.alternatives = append(x.reducer.alternatives, c)
 			}
 		}
 	}
@@ -41,7 +41,7 @@ func (x *execution) prepare(s schedule.Step) {
 	// An actor that goes on after time has passed, or a server has failed, preempts no
 	// other. What arrives late is no move of the actor that once sent it.
 	if s.Kind != schedule.ArrivesLate {
-		x.current = x.named(s.Actor)
+		x.current = x.world.named(s.Actor)
 	}
 }
 
@@ -50,75 +50,75 @@ var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextT
 
 // do does what a step says. It is false if the step cannot be made.
 func (x *execution) do(s schedule.Step) bool {
-	a, n := x.named(s.Actor), x.node(s.Target)
+	a, n := x.world.named(s.Actor), x.world.node(s.Target)
 	if n != nil {
-		n.past = n.past.Number(int64(s.Kind)).Number(int64(x.elapsed()))
+		n.past = n.past.Number(int64(s.Kind)).Number(int64(x.world.elapsed()))
 	}
-	x.shown |= shown[s.Kind]
-	x.faulted = x.faulted || !slices.Contains(undisturbed, s.Kind)
+	x.causes.shown |= shown[s.Kind]
+	x.oracle.faulted = x.oracle.faulted || !slices.Contains(undisturbed, s.Kind)
 	switch s.Kind {
 	case schedule.Begins:
 		return x.begin(a)
 	case schedule.Call:
-		return x.decide(&x.waiting, s, delivered)
+		return x.gate.decide(&x.gate.waiting, s, delivered)
 	case schedule.ReplyLost:
-		return x.decide(&x.waiting, s, replyLost)
+		return x.gate.decide(&x.gate.waiting, s, replyLost)
 	case schedule.ReplyLate:
-		return x.decide(&x.waiting, s, replyLate)
+		return x.gate.decide(&x.gate.waiting, s, replyLate)
 	case schedule.GivenUp:
-		x.mayLeaveLock = true
-		return x.decide(&x.waiting, s, givenUp)
+		x.gate.mayLeaveLock = true
+		return x.gate.decide(&x.gate.waiting, s, givenUp)
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
 		r, ok := n.lockServer.(*redisServer)
 		if ok {
 			r.messages.begin(s.Kind)
 		}
-		return ok && x.decide(&x.waiting, s, delivered)
+		return ok && x.gate.decide(&x.gate.waiting, s, delivered)
 	case schedule.MessagesArrive:
 		r, ok := n.lockServer.(*redisServer)
 		return ok && r.messages.arrive()
 	case schedule.Hears:
-		return x.decide(&x.late, s, delivered)
+		return x.gate.decide(&x.gate.late, s, delivered)
 	case schedule.ArrivesLate:
 		return x.arriveLate(s)
 	case schedule.Paused:
-		x.heldUp = true
-		return x.change(a, func() {
+		x.oracle.heldUp = true
+		return x.world.change(a, func() {
 			a.inst.pausedAs = a
 			a.inst.stopped.Store(true)
 		})
 	case schedule.Resumes:
-		return x.resume(a.inst)
+		return x.world.resume(a.inst)
 	case schedule.Hangs:
-		return x.change(a, func() { a.hung = true })
+		return x.world.change(a, func() { a.hung = true })
 	case schedule.Cancelled:
 		a.cancelled = true
 		a.cancel()
 	case schedule.Dies:
-		return x.change(a, func() { a.dead = true }) && x.restart(a.inst)
+		return x.world.change(a, func() { a.dead = true }) && x.world.restart(a.inst)
 	case schedule.InstanceDies:
-		return x.instanceDies(s.Instance)
+		return x.world.instanceDies(s.Instance)
 	case schedule.ClientClock:
-		x.instances[s.Instance-1].ahead += s.Duration
+		x.cluster.instances[s.Instance-1].ahead += s.Duration
 	case schedule.Passes:
-		x.mu.Lock() // a caller may be giving up
-		x.stillLate = len(x.late) > 0
-		x.mu.Unlock()
+		x.gate.mu.Lock() // a caller may be giving up
+		x.stillLate = len(x.gate.late) > 0
+		x.gate.mu.Unlock()
 		time.Sleep(s.Duration)
-		x.timePassed()
+		x.world.timePassed()
 	case schedule.NextTimer:
 		return x.nextTimer()
 	case schedule.LeaseEnd:
 		return x.leaseEnd()
 	case schedule.Restarts:
 		if s.Target == schedule.DB {
-			x.db.Restart()
-			x.dbState = 0
+			x.world.db.Restart()
+			x.world.dbState = 0
 			return true
 		}
 		f, ok := n.lockServer.(forgetter)
 		if ok {
-			x.noteForgotten(n, catalog.Forgotten)
+			x.causes.noteForgotten(n, catalog.Forgotten)
 			f.restart()
 		}
 		return ok
@@ -127,21 +127,21 @@ func (x *execution) do(s schedule.Step) bool {
 		switch {
 		case !ok:
 		case s.Kind == schedule.Evicts:
-			x.noteForgotten(n, catalog.Evicted)
+			x.causes.noteForgotten(n, catalog.Evicted)
 			r.evict()
 		default:
-			x.noteForgotten(n, catalog.Forgotten)
+			x.causes.noteForgotten(n, catalog.Forgotten)
 			r.restart()
-			x.beginCounters(n)
+			x.cluster.beginCounters(n)
 		}
 		return ok
 	case schedule.CutOff:
-		x.instances[s.Instance-1].cut[s.Target], x.cutAt = true, x.elapsed()
+		x.cluster.instances[s.Instance-1].cut[s.Target], x.cutAt = true, x.world.elapsed()
 	case schedule.Reaches:
-		x.reaches(x.instances[s.Instance-1], s.Target)
+		x.world.reaches(x.cluster.instances[s.Instance-1], s.Target)
 	case schedule.Down:
 		n.down.Store(true)
-		x.mayLeaveLock = true
+		x.gate.mayLeaveLock = true
 		n.disconnect()
 	case schedule.Up:
 		n.down.Store(false)
@@ -153,9 +153,9 @@ func (x *execution) do(s schedule.Step) bool {
 }
 
 // reaches ends what cuts an instance off. What was published for it meanwhile arrives.
-func (x *execution) reaches(inst *instance, target string) {
+func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
-	for _, n := range x.nodes {
+	for _, n := range w.cluster.nodes {
 		if r, ok := n.lockServer.(*redisServer); ok {
 			r.messages.arriveAt(inst)
 		}
@@ -166,7 +166,7 @@ func (x *execution) reaches(inst *instance, target string) {
 func (x *execution) messagesEnd(s schedule.Step) bool {
 	switch s.Kind {
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
-		return x.node(s.Target).lockServer.(*redisServer).messages.end()
+		return x.world.node(s.Target).lockServer.(*redisServer).messages.end()
 	default:
 		return true
 	}
@@ -183,21 +183,21 @@ func (x *execution) begin(a *actor) bool {
 	time.Sleep(time.Duration(a.index+1) * offset)
 	synctest.Wait() // for what fell due meanwhile
 	ctx, cancel := context.WithCancel(context.Background())
-	a.begun, a.begin, a.cancel = true, x.elapsed(), cancel
-	for i, b := range x.actors {
+	a.begun, a.begin, a.cancel = true, x.world.elapsed(), cancel
+	for i, b := range x.world.actors {
 		if b.granted {
 			a.before |= 1 << i
 		}
 	}
-	x.mu.Lock()
-	a.behind = x.queuesBehind(a)
-	x.mu.Unlock()
-	x.running.Go(func() {
+	x.gate.mu.Lock()
+	a.behind = x.oracle.queuesBehind(a)
+	x.gate.mu.Unlock()
+	x.world.running.Go(func() {
 		unlessExited(func() { a.inst.service.Grab(ctx, grab.Request{Order: theOrder, Driver: a.driver}) })
-		x.mu.Lock()
-		defer x.mu.Unlock()
+		x.gate.mu.Lock()
+		defer x.gate.mu.Unlock()
 		a.done = true
-		x.signal()
+		x.gate.signal()
 	})
 	return true
 }
@@ -219,9 +219,9 @@ func unlessExited(f func()) {
 }
 
 // change changes an actor that is under way.
-func (x *execution) change(a *actor, f func()) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (w *world) change(a *actor, f func()) bool {
+	w.gate.mu.Lock()
+	defer w.gate.mu.Unlock()
 	if !a.begun || a.done || a.dead {
 		return false
 	}
@@ -231,57 +231,57 @@ func (x *execution) change(a *actor, f func()) bool {
 
 // resume lets a paused process continue, and with it the clients that it stopped. It
 // returns false if the process is not paused.
-func (x *execution) resume(inst *instance) bool {
+func (w *world) resume(inst *instance) bool {
 	if !inst.stopped.Load() {
 		return false
 	}
 	inst.pausedAs = nil
 	inst.stopped.Store(false)
-	x.timePassed()
+	w.timePassed()
 	return true
 }
 
-func (x *execution) instanceDies(number int) bool {
+func (w *world) instanceDies(number int) bool {
 	ok := false
-	for _, a := range x.actors {
+	for _, a := range w.actors {
 		if a.inst.number == number {
-			ok = x.change(a, func() { a.dead = true }) || ok
+			ok = w.change(a, func() { a.dead = true }) || ok
 		}
 	}
-	return ok && x.restart(x.instances[number-1])
+	return ok && w.restart(w.cluster.instances[number-1])
 }
 
 // restart replaces an instance whose process has ended. Its sessions have ended
 // with their connections.
-func (x *execution) restart(inst *instance) bool {
+func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
 	}
-	x.ungated, x.starting = true, true // no other goroutine runs, and setting up is no step
-	err := x.start(inst)
-	x.ungated, x.starting = false, false
+	w.gate.ungated, w.gate.starting = true, true // no other goroutine runs, and setting up is no step
+	err := w.start(inst)
+	w.gate.ungated, w.gate.starting = false, false
 	return err == nil
 }
 
 // arriveLate applies a call that its caller has given up.
 func (x *execution) arriveLate(s schedule.Step) bool {
-	x.mu.Lock()
-	c := takeLocked(&x.inFlight, s)
+	x.gate.mu.Lock()
+	c := takeLocked(&x.gate.inFlight, s)
 	if c != nil {
-		x.mayLeaveLock, c.actor.arrivedLate = true, true
+		x.gate.mayLeaveLock, c.actor.arrivedLate = true, true
 	}
-	x.mu.Unlock()
+	x.gate.mu.Unlock()
 	if c == nil || c.node.down.Load() {
 		return c != nil
 	}
 	c.node.lockServer.(latecomer).arrive(c)
 	value := c.actor.value
-	x.applied(c, nil)
+	x.leases.applied(c, nil)
 	if _, ok := c.node.leaseOf(c.actor.value); !ok {
-		x.mu.Lock()
+		x.gate.mu.Lock()
 		c.actor.value = value // what it has taken back is not what its actor asks for by now
-		x.findLeasesLocked(c.node)
-		x.mu.Unlock()
+		x.leases.findLeasesLocked(c.node)
+		x.gate.mu.Unlock()
 	}
 	return true
 }
@@ -289,36 +289,36 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 // nextTimer lets time pass until a call comes to the gate or a grab ends. While a
 // call could go through, no lease ends on the way: that would be a fault.
 func (x *execution) nextTimer() bool {
-	x.mu.Lock()
-	most, busy := horizon*x.TTL, x.anyEnabledLocked()
-	if holder, left := x.nextLeaseEndLocked(); busy && holder != nil {
+	x.gate.mu.Lock()
+	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()
+	if holder, left := x.leases.nextLeaseEndLocked(); busy && holder != nil {
 		most = left - time.Nanosecond
 	}
-	x.heldUp = x.heldUp || busy
-	waiters := x.waitersForFreeLocked()
-	x.mu.Unlock()
+	x.oracle.heldUp = x.oracle.heldUp || busy
+	waiters := x.oracle.waitersForFreeLocked()
+	x.gate.mu.Unlock()
 	select {
-	case <-x.arrived: // an old signal
+	case <-x.gate.arrived: // an old signal
 	default:
 	}
 	began := time.Now()
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
-	case <-x.arrived:
+	case <-x.gate.arrived:
 	case <-timer.C:
 		if busy {
 			return false
 		}
 	}
-	x.timePassed()
+	x.world.timePassed()
 	if busy {
-		x.heldUpFor += time.Since(began)
+		x.oracle.heldUpFor += time.Since(began)
 	}
-	if x.freeFor += time.Since(began); len(waiters) == 0 {
-		x.freeFor = 0
+	if x.oracle.freeFor += time.Since(began); len(waiters) == 0 {
+		x.oracle.freeFor = 0
 	}
-	x.judgeWait(waiters)
+	x.oracle.judgeWait(waiters)
 	return true
 }
 
@@ -328,51 +328,51 @@ const horizon = 8
 // leaseEnd lets time pass until the next lease has just run out. It is false if a
 // renewal of the holder comes on the way, or the holder goes on by itself.
 func (x *execution) leaseEnd() bool {
-	x.mu.Lock()
-	holder, left := x.nextLeaseEndLocked()
-	x.heldUp = x.heldUp || x.anyEnabledLocked()
-	busy := holder != nil && x.enabledLocked(holder)
-	x.mu.Unlock()
+	x.gate.mu.Lock()
+	holder, left := x.leases.nextLeaseEndLocked()
+	x.oracle.heldUp = x.oracle.heldUp || x.gate.anyEnabledLocked()
+	busy := holder != nil && x.gate.enabledLocked(holder)
+	x.gate.mu.Unlock()
 	if holder == nil {
 		return false
 	}
 	select {
-	case <-x.arrived: // an old signal
+	case <-x.gate.arrived: // an old signal
 	default:
 	}
 	began := time.Now()
 	defer func() {
-		if x.heldUp {
-			x.heldUpFor += time.Since(began)
+		if x.oracle.heldUp {
+			x.oracle.heldUpFor += time.Since(began)
 		}
 	}()
 	timer := time.NewTimer(left + time.Millisecond)
 	defer timer.Stop()
 	for {
 		select {
-		case <-x.arrived:
-			x.mu.Lock()
-			x.heldUp = true // what has arrived goes no further yet
-			goesOn := x.renewalDueLocked(holder.inst) || !busy && x.enabledLocked(holder)
-			x.mu.Unlock()
+		case <-x.gate.arrived:
+			x.gate.mu.Lock()
+			x.oracle.heldUp = true // what has arrived goes no further yet
+			goesOn := x.leases.renewalDueLocked(holder.inst) || !busy && x.gate.enabledLocked(holder)
+			x.gate.mu.Unlock()
 			if goesOn {
 				return false
 			}
 		case <-timer.C:
-			x.timePassed()
-			return !x.keptAlive(holder)
+			x.world.timePassed()
+			return !x.leases.keptAlive(holder)
 		}
 	}
 }
 
 // timePassed has the leases looked at anew that are kept alive without a call.
-func (x *execution) timePassed() {
-	for _, n := range x.nodes {
+func (w *world) timePassed() {
+	for _, n := range w.cluster.nodes {
 		n.timePassed()
 		if _, ok := n.lockServer.(pinged); ok {
-			x.mu.Lock()
-			x.findLeasesLocked(n)
-			x.mu.Unlock()
+			w.gate.mu.Lock()
+			w.leases.findLeasesLocked(n)
+			w.gate.mu.Unlock()
 		}
 	}
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // storeOf is the database as one instance sees it: each call is a step.
-func (x *execution) storeOf(inst *instance) order.Store {
-	return order.Intercept(sessions{x.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
+func (w *world) storeOf(inst *instance) order.Store {
+	return order.Intercept(sessions{w.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
-		err := x.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
+		err := w.gate.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
 			if c.Kind == order.ClaimCall {
 				ctx = context.WithoutCancel(ctx) // as with a real one, a request that has arrived is carried out
 			}

@@ -36,8 +36,8 @@ type zkPath string
 // around brings a call to the gate, and from there into the client, which knows no
 // contexts: it waits for as long as there is no connection.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
-	x := inst.execution
-	if x == nil {
+	w := inst.world
+	if w == nil {
 		return ask()
 	}
 	sent := []any{zkPath(path)}
@@ -53,7 +53,7 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 			return cmp.Or(s.answers[asked], path+": nothing came back")
 		},
 	}
-	return x.through(context.WithoutCancel(ctx), inst, c, func(context.Context) error {
+	return w.gate.through(context.WithoutCancel(ctx), inst, c, func(context.Context) error {
 		s.mu.Lock()
 		if c.outcome == replyLost {
 			s.losing[inst] = true
@@ -91,12 +91,12 @@ var errZKOver = errors.New("sim: nothing listens any more")
 func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 	c := &zkConn{server: s, owner: inst}
 	if inst != nil {
-		x := inst.execution
-		if x == nil {
+		w := inst.world
+		if w == nil {
 			return nil, errZKOver
 		}
 		time.Sleep(time.Duration(inst.number) * offset) // the clients' timers come one by one
-		c.process, c.over = inst.processes.Load(), x.ended
+		c.process, c.over = inst.processes.Load(), w.ended
 	}
 	if s.down.Load() {
 		return nil, errDown

@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/tap"
+)
+
+// TestReducer gives the reducer two calls of one actor, to two servers. They are
+// independent, so it must leave out exactly one of the two orders.
+func TestReducer(t *testing.T) {
+	a, b := &actor{name: "A"}, &actor{name: "B", index: 1}
+	first := &call{actor: a, phase: tap.Acquire, n: 1, target: "redlock-1", node: &node{name: "redlock-1"}}
+	second := &call{actor: a, phase: tap.Acquire, n: 1, target: "redlock-2", node: &node{name: "redlock-2"}}
+	other := &call{actor: b, phase: tap.Acquire, n: 1, target: "redlock-2", node: second.node}
+	leavesOut := func(on bool, last, next *call) bool {
+		r := &reducer{cluster: &Cluster{}, gate: &gate{}, on: on, last: last, alternatives: []*call{first, second, other}}
+		return r.commutes(next)
+	}
+	if leavesOut(true, first, second) || !leavesOut(true, second, first) {
+		t.Error("of two independent calls, the order by name is the one to keep")
+	}
+	if leavesOut(true, second, other) || leavesOut(true, other, first) {
+		t.Error("calls of two actors are left out, although their order may matter")
+	}
+	if leavesOut(false, second, first) {
+		t.Error("a step is left out, although the reduction is off")
+	}
+}
+
+// TestOracle gives the oracle grants by their fencing tokens. It must report a token that
+// does not grow, and no other.
+func TestOracle(t *testing.T) {
+	for _, tt := range []struct {
+		earlier, later uint64
+		broken         bool
+	}{{1, 2, false}, {2, 2, true}, {3, 2, true}} {
+		c := &Cluster{}
+		a := &actor{name: "A", granted: true, releasing: true, fence: tt.earlier, grant: 1}
+		b := &actor{name: "B", granted: true, before: 1, fence: tt.later, grant: 2}
+		w := &world{cluster: c, actors: []*actor{a, b}}
+		s := &causes{cluster: c, world: w}
+		l := &leaseBook{cluster: c, world: w, causes: s}
+		s.leases = l
+		o := &oracle{cluster: c, world: w, leases: l, causes: s, steps: 7}
+		o.judgeGrant(b)
+		if len(o.broken) > 0 != tt.broken {
+			t.Errorf("token %d after %d: %+v", tt.later, tt.earlier, o.broken)
+		}
+		if tt.broken && (o.broken[0].Property != catalog.FenceMonotone || o.broken[0].Step != 7) {
+			t.Errorf("token %d after %d breaks %s in step %d", tt.later, tt.earlier, o.broken[0].Property, o.broken[0].Step)
+		}
+	}
+}
+
+// TestWorld gives the world one actor whose call waits, and pauses its process.
+func TestWorld(t *testing.T) {
+	inst := &instance{number: 1}
+	a := &actor{name: "A", inst: inst, begun: true}
+	w := &world{cluster: &Cluster{}, actors: []*actor{a}}
+	w.gate = &gate{world: w, waiting: []*call{{actor: a, target: "db"}}}
+	if !w.gate.anyEnabledLocked() {
+		t.Error("the call cannot go through")
+	}
+	if !w.change(a, func() { inst.stopped.Store(true) }) || w.gate.anyEnabledLocked() {
+		t.Error("the call goes through while the process is paused")
+	}
+	if !w.resume(inst) || !w.gate.anyEnabledLocked() || w.resume(inst) {
+		t.Error("a process resumes once, and its call goes through then")
+	}
+}
