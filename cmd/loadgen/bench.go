@@ -8,16 +8,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/testbed/stack"
 )
 
-// benchSettings is a benchmark as it was asked for.
+// benchSettings holds everything that the command line of bench says.
 type benchSettings struct {
 	lockbench.Config
 	out    string
@@ -26,108 +25,110 @@ type benchSettings struct {
 	quiet  bool
 }
 
-// benchFormats is what a benchmark can be printed as, the default first.
+// benchFormats lists the formats of bench. The first one is the default.
 var benchFormats = []format[*lockbench.Result]{
 	{"text", lockbench.Text},
 	{"json", lockbench.JSON},
 	{"benchstat", lockbench.Benchstat},
 }
 
-func (s *benchSettings) options() []option {
-	return slices.Concat([]option{
-		{"strategies", "A,B,…", "locks to measure, beside the floor: strategies and peers by name; ours, peers, all", one(&s.Subjects, parseSubjects)},
-		{"cases", "A,B,…", "cases: " + strings.Join(caseNames(), ", "), one(&s.Cases, parseCases)},
-		{"rounds", "N", "rounds, each with a slice for every lock in every case", one(&s.Rounds, wholeNumber(1, 10_000))},
-		{"slice", "D", "how long a slice lasts", one(&s.Slice, between(5*time.Millisecond, time.Minute))},
-		{"seed", "N", "shuffles the order of locks (default: drawn, and printed first)", one(&s.Seed, parseSeed)},
-		{"stack", "KIND", "what runs underneath: " + stack.Local + ", " + stack.External, one(&s.Stack.Kind, parseBenchStack)},
-	}, serverOptions(&s.Stack), []option{
-		{"out", "DIR", "result folder (default: results/TIME-bench)", one(&s.out, nonEmpty)},
-		{"format", "NAME", "of standard output: " + strings.Join(formatNames(benchFormats), ", "), one(&s.format, oneOf(formatNames(benchFormats)...))},
-		{"check", "", "exit 3 if a bound is missed, or a lock had two holders", toggle{&s.check}},
-		{"quiet", "", "no progress", toggle{&s.quiet}},
+func (s *benchSettings) flags() []flags.Flag {
+	return slices.Concat([]flags.Flag{
+		flags.New("strategies", "A,B,…", "locks to measure beside the floor: names of strategies and peers; or ours, peers, all (default all)", flags.One(&s.Subjects, parseSubjects)),
+		flags.New("cases", "A,B,…", "cases (default all): "+flags.Join(caseNames()), flags.One(&s.Cases, parseCases)),
+		flags.New("rounds", "N", "number of rounds. In each round, every lock gets one slice of time in every case", flags.One(&s.Rounds, flags.WholeNumber(1, 10_000))),
+		flags.New("slice", "D", "length of a slice", flags.One(&s.Slice, flags.Between(5*time.Millisecond, time.Minute))),
+		flags.New("seed", "N", "determines the order of the locks (default: random, and printed first)", flags.One(&s.Seed, flags.Seed)),
+		flags.New("stack", "KIND", "which servers to use: "+stack.Local+", "+stack.External, flags.One(&s.Stack.Kind, parseBenchStack)),
+	}, serverFlags(&s.Stack), []flags.Flag{
+		flags.New("out", "DIR", "result folder (default: results/TIME-bench)", flags.One(&s.out, flags.NonEmpty)),
+		formatFlag(&s.format, benchFormats),
+		flags.New("check", "", "exit with 3 if a bound is missed, or if a lock had two holders", flags.Switch(&s.check)),
+		flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 	})
 }
 
 func newBenchSettings() *benchSettings {
-	s := &benchSettings{format: benchFormats[0].name}
+	s := new(benchSettings)
 	s.Subjects, s.Cases, s.Rounds, s.Slice = lockbench.Subjects(), lockbench.Cases, 21, 100*time.Millisecond
 	s.Stack.Kind = stack.Local
 	return s
 }
 
-// parseBench reads the flags of bench. Its errors wrap errUsage, or flag.ErrHelp.
+// benchRules lists what the flags of bench need and exclude.
+var benchRules = []flags.Rule{
+	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "the local stack starts its own servers", Do: "add -stack external"},
+	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the Redis is missing, which the floor needs too", Do: "add -redis ADDR or -sentinel ADDR"},
+}
+
+// parseBench reads the flags of bench. Its errors wrap flags.ErrUsage, or are a
+// flags.HelpError.
 func parseBench(args []string) (*benchSettings, error) {
 	s := newBenchSettings()
-	given, err := readOptions("bench", s.options(), args)
+	line, err := flags.ParseFlags(s.flags(), args)
 	if err != nil {
 		return nil, err
 	}
-	if !given["seed"] {
+	if !line.Given("seed") {
 		s.Seed = uint64(rand.Uint32())
 	}
-	for _, o := range serverOptions(&s.Stack) {
-		if given[o.name] && s.Stack.Kind != stack.External {
-			return nil, fmt.Errorf("%w: -%s goes with -stack external, for the local stack starts its own", errUsage, o.name)
-		}
+	external := s.Stack.Kind == stack.External
+	if err := flags.Check(benchRules, line, map[string]bool{"stack external": external}); err != nil {
+		return nil, flags.Usage("%w", err)
 	}
-	if s.Stack.Kind == stack.External && s.Stack.Redis == "" && s.Stack.Sentinel == nil {
-		return nil, fmt.Errorf("%w: -stack external needs -redis or -sentinel, also for the floor", errUsage)
-	}
-	if s.Stack.Kind == stack.External && !given["strategies"] {
+	if external && !line.Given("strategies") {
 		s.leaveOut()
 	}
 	return s, nil
 }
 
-// leaveOut leaves out what needs servers of which no address was given, and says so.
+// leaveOut removes the locks whose servers have no address, and notes the reason.
 func (s *benchSettings) leaveOut() {
 	for _, server := range []struct {
-		given  bool
-		serves lock.Backend
-		needed string
+		given   bool
+		backend lock.Backend
+		reason  string
 	}{
-		{len(s.Stack.Redlock) > 0, lock.RedisQuorum, "it needs -redlock with independent servers, which the nodes of one Cluster are not: each key is on one of them alone"},
+		{len(s.Stack.Redlock) > 0, lock.RedisQuorum, "it needs -redlock with independent servers. The nodes of one Cluster are not independent, because each key is on only one of them"},
 		{s.Stack.DSN != "", lock.SQL | lock.SQLLocks, "it needs -db"},
 		{len(s.Stack.ZooKeeper) > 0, lock.ZooKeeper, "it needs -zk"},
 		{len(s.Stack.Etcd) > 0, lock.Etcd, "it needs -etcd"},
 	} {
 		s.Subjects = slices.DeleteFunc(s.Subjects, func(c lockbench.Subject) bool {
-			lacks := !server.given && c.Needs&server.serves != 0
+			lacks := !server.given && c.Needs&server.backend != 0
 			if lacks {
-				s.LeftOut = append(s.LeftOut, lockbench.LeftOut{Strategy: c.Name, Reason: server.needed})
+				s.LeftOut = append(s.LeftOut, lockbench.LeftOut{Strategy: c.Name, Reason: server.reason})
 			}
 			return lacks
 		})
 	}
 }
 
-// benchCommand is loadgen bench: flags, folder, rounds, table.
-func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseBench, benchHelp, (*benchSettings).execute)
 }
 
-func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) int {
+func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	s.Log, s.TTY = announce(s.Seed, s.format != "text", s.quiet, stdout, stderr)
 	out, err := newFolder(s.out, "bench", time.Now())
 	if err != nil {
-		return complain(stderr, err)
+		return err
 	}
 	if s.Exe, err = os.Executable(); err != nil {
-		return complain(stderr, err)
+		return err
 	}
 	defer out.release()
 	res, err := lockbench.Run(ctx, s.Config, out.saveBench)
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints what there is, and decides the exit code.
-func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) int {
+// conclude prints the result, and returns the error that determines the exit code.
+func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if len(res.Slices) == 0 {
 		return notBegun(err, "round", out, stderr)
 	}
 	if err := renderAs(stdout, benchFormats, s.format, res); err != nil {
-		return complain(stderr, err)
+		return err
 	}
 	if s.format == "text" {
 		fmt.Fprintf(stdout, "\nresults in %s\n", relative(out.path))
@@ -137,49 +138,48 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 		fmt.Fprintf(stderr, "interrupted: %d of %d rounds are kept\n", res.Rounds, res.Config.Rounds)
 		return exitInterrupted
 	case err != nil:
-		return complain(stderr, err)
+		return err
 	case s.check && len(res.Wrong()) > 0:
 		for _, wrong := range res.Wrong() {
 			fmt.Fprintln(stderr, wrong)
 		}
 		return exitAssert
 	}
-	return exitDone
+	return nil
 }
 
-const benchFile = lockbench.File
-
-// saveBench writes bench.json, the slices that it is computed from, and the
-// benchmark lines, each whole or not at all.
+// saveBench writes bench.json, the slices that it is computed from, and the benchmark lines. It
+// replaces each file atomically.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},
-		{benchFile, lockbench.JSON},
+		{lockbench.File, lockbench.JSON},
 		{"bench.txt", lockbench.Benchstat},
 	}, r)
 }
 
-func benchHelp(w io.Writer) {
+func benchHelp(w io.Writer, _ string) {
 	fmt.Fprint(w, `Usage: loadgen bench [flags]
 
-Measures locks by themselves, without HTTP and without the grab. In every round
-every lock gets a slice of time, in an order that the seed shuffles; figures are
-compared within a round. The floor is two PINGs on the same client.
+Measures each lock by itself, without HTTP and without the rest of the grab. In every round,
+every lock gets a slice of time, in an order that the seed determines. Figures are compared
+within a round. The floor is two PINGs on the same client.
 
 `)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer tw.Flush()
-	printOptions(tw, newBenchSettings().options())
-	fmt.Fprint(tw, "\nCases\n")
+	flags.Print(w, newBenchSettings().flags())
+	var cases, peers [][2]string
 	for _, c := range lockbench.Cases {
-		fmt.Fprintf(tw, "  %s\t%s\n", c.Name, c.About)
+		cases = append(cases, [2]string{c.Name, c.About})
 	}
-	fmt.Fprint(tw, "\nPeers\n")
 	for _, c := range lockbench.Subjects() {
 		if c.Peer {
-			fmt.Fprintf(tw, "  %s\t%s\n", c.Name, c.Title)
+			peers = append(peers, [2]string{c.Name, c.Title})
 		}
 	}
+	fmt.Fprint(w, "\nCases\n")
+	flags.PrintTable(w, cases)
+	fmt.Fprint(w, "\nPeers\n")
+	flags.PrintTable(w, peers)
 }
 
 func caseNames() []string {
@@ -187,22 +187,20 @@ func caseNames() []string {
 }
 
 func parseCases(text string) ([]lockbench.Case, error) {
-	list, err := parseList(text)
+	chosen, err := flags.Each(text, func(a, b string) bool { return a == b }, func(word string) ([]string, error) {
+		name, err := flags.OneOf(caseNames()...)(word)
+		return []string{name}, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range list {
-		if _, err := oneOf(caseNames()...)(name); err != nil {
-			return nil, err
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(list, c.Name) }), nil
+	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(chosen, c.Name) }), nil
 }
 
-// parseSubjects reads names, ours, peers and all; each counts once.
+// parseSubjects accepts names, ours, peers and all.
 func parseSubjects(text string) ([]lockbench.Subject, error) {
-	name := func(c lockbench.Subject) string { return c.Name }
-	return parseEach(text, name, func(word string) (found []lockbench.Subject, err error) {
+	same := func(a, b lockbench.Subject) bool { return a.Name == b.Name }
+	return flags.Each(text, same, func(word string) (found []lockbench.Subject, err error) {
 		for _, c := range lockbench.Subjects() {
 			if word == "all" || word == "ours" && !c.Peer || word == "peers" && c.Peer {
 				found = append(found, c)
@@ -213,7 +211,7 @@ func parseSubjects(text string) ([]lockbench.Subject, error) {
 		}
 		c, err := lockbench.Find(word)
 		if err != nil {
-			err = noSuch("lock", word, append(lockbench.Names(), "ours", "peers", "all"))
+			err = flags.Unknown("lock", word, lockbench.Names(), "ours", "peers", "all")
 		}
 		return []lockbench.Subject{c}, err
 	})
@@ -221,7 +219,7 @@ func parseSubjects(text string) ([]lockbench.Subject, error) {
 
 func parseBenchStack(text string) (string, error) {
 	if text == stack.Embedded {
-		return "", errors.New("the embedded stack is no server: its figures would be its own; want local or external")
+		return "", errors.New("must be local or external: the embedded stack runs no real servers to measure")
 	}
-	return oneOf(stack.Local, stack.External)(text)
+	return flags.OneOf(stack.Local, stack.External)(text)
 }

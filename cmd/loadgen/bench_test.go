@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/testbed/stack"
@@ -35,7 +36,7 @@ func TestBench(t *testing.T) {
 	startable(t)
 	cmd := loadgen(t, "bench", "-strategies", "setnx,none", "-rounds", "2", "-slice", "60ms", "-seed", "7", "-format", "json")
 	code, stdout, stderr := output(t, cmd)
-	if code != exitDone {
+	if code != int(exitDone) {
 		t.Fatalf("exit %d\n%s\n%s", code, stdout, stderr)
 	}
 	if !strings.Contains(stderr, "seed 7\n") {
@@ -71,7 +72,7 @@ func TestBenchCheck(t *testing.T) {
 	startable(t)
 	cmd := loadgen(t, "bench", "-strategies", "none", "-cases", "closed_loop", "-rounds", "2", "-slice", "20ms", "-check", "-quiet", "-out", "x")
 	code, stdout, stderr := output(t, cmd)
-	if code != exitAssert || !strings.Contains(stderr, "closed_loop: none:") {
+	if code != int(exitAssert) || !strings.Contains(stderr, "closed_loop: none:") {
 		t.Errorf("exit %d, %q\n%s", code, stderr, stdout)
 	}
 	if !strings.HasSuffix(stdout, "results in x\n") {
@@ -100,7 +101,7 @@ func TestBenchInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(errs.String(), "rounds are kept") {
+	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) || !strings.Contains(errs.String(), "rounds are kept") {
 		t.Errorf("exit %d\n%s", code, errs.String())
 	}
 	var res lockbench.Result
@@ -112,28 +113,28 @@ func TestBenchInterrupt(t *testing.T) {
 func TestBenchBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
-		"stray":                  `"stray" is no flag`,
+		"stray":                  "stray: not a flag",
 		"-round 5":               "did you mean -rounds?",
 		"-strategies setnxx":     "did you mean setnx?",
 		"-strategies rueidislok": "did you mean rueidislock?",
-		"-strategies setnx,":     "none of them empty",
-		"-cases wave":            "want one of uncontended, many_keys, waves, closed_loop",
-		"-rounds 0":              "want a whole number from 1",
-		"-slice 1ms":             "want 5ms or more",
-		"-stack embedded":        "the embedded stack is no server",
-		"-stack moon":            "want one of local, external",
-		"-stack external":        "needs -redis",
-		"-stack external -redis h:1 -sentinel h:2 -sentinel-master m": "want one of the two",
-		"-stack external -sentinel h:2":                               "-sentinel and -sentinel-master go together",
-		"-redis h:1":                                                  "goes with -stack external",
-		"-format markdown":                                            "want one of text, json, benchstat",
+		"-strategies setnx,":     "without empty elements",
+		"-cases wave":            "must be one of uncontended, many_keys, waves, closed_loop",
+		"-rounds 0":              "must be a whole number from 1",
+		"-slice 1ms":             "must be at least 5ms",
+		"-stack embedded":        "the embedded stack runs no real servers",
+		"-stack moon":            "must be one of local, external",
+		"-stack external":        "the Redis is missing",
+		"-stack external -redis h:1 -sentinel h:2 -sentinel-master m": "exclude each other: use one of them",
+		"-stack external -sentinel h:2":                               "-sentinel and -sentinel-master need each other",
+		"-redis h:1":                                                  "the local stack starts its own servers: add -stack external",
+		"-format markdown":                                            "must be one of text, json, benchstat",
 		"-stack external -redis h:1 -strategies redlock":              "name them with -redlock",
-		"-seed x":                     "want a whole number",
-		"-stack local -redlock a,b,c": "goes with -stack external",
+		"-seed x":                     "must be a whole number",
+		"-stack local -redlock a,b,c": "the local stack starts its own servers: add -stack external",
 	} {
 		var out, errs bytes.Buffer
-		code := run(context.Background(), append([]string{"bench"}, strings.Fields(args)...), &out, &errs)
-		if code == exitDone || !strings.Contains(errs.String(), want) {
+		code := exitOf(context.Background(), append([]string{"bench"}, strings.Fields(args)...), &out, &errs)
+		if code == int(exitDone) || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: exit %d, %q, want %q", args, code, errs.String(), want)
 		}
 		if entries, err := os.ReadDir("."); err != nil || len(entries) > 1 {
@@ -177,19 +178,19 @@ func TestBenchFlags(t *testing.T) {
 			t.Errorf("%s needs more than the Redis that there is", c.Name)
 		}
 	}
-	if _, err := parseBench([]string{"-rounds", "x"}); !errors.Is(err, errUsage) {
+	if _, err := parseBench([]string{"-rounds", "x"}); !errors.Is(err, flags.ErrUsage) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestBenchHelp(t *testing.T) {
 	var out, errs bytes.Buffer
-	if code := run(context.Background(), []string{"bench", "-h"}, &out, &errs); code != exitDone {
+	if code := exitOf(context.Background(), []string{"bench", "-h"}, &out, &errs); code != int(exitDone) {
 		t.Fatalf("exit %d, %s", code, errs.String())
 	}
-	for _, o := range newBenchSettings().options() {
-		if !strings.Contains(out.String(), "-"+o.name+" ") {
-			t.Errorf("-%s is not told", o.name)
+	for _, o := range newBenchSettings().flags() {
+		if !strings.Contains(out.String(), "-"+o.Name+" ") {
+			t.Errorf("-%s is not told", o.Name)
 		}
 	}
 }

@@ -36,19 +36,19 @@ func TestCompare(t *testing.T) {
 		exit int
 		want []string
 	}{
-		"a run with itself":       {[]string{rush, rush}, exitDone, []string{"\nno difference\n"}},
-		"by its file":             {[]string{rush + "/run.json", rush}, exitDone, []string{"\nno difference\n"}},
-		"a benchmark with itself": {[]string{bench, bench + "/bench.json"}, exitDone, []string{"\nno difference\n", "uncontended: acquire and release p50"}},
-		"a changed verdict":       {[]string{rush, unsafe}, exitAssert, []string{"1 of 5 verdicts changed", "none/none unsafe unknown"}},
-		"several":                 {[]string{rush, rush, unsafe}, exitAssert, []string{"\nno difference\n", "1 of 5 verdicts changed"}},
+		"a run with itself":       {[]string{rush, rush}, int(exitDone), []string{"\nno difference\n"}},
+		"by its file":             {[]string{rush + "/run.json", rush}, int(exitDone), []string{"\nno difference\n"}},
+		"a benchmark with itself": {[]string{bench, bench + "/bench.json"}, int(exitDone), []string{"\nno difference\n", "uncontended: acquire and release p50"}},
+		"a changed verdict":       {[]string{rush, unsafe}, int(exitAssert), []string{"1 of 5 verdicts changed", "none/none unsafe unknown"}},
+		"several":                 {[]string{rush, rush, unsafe}, int(exitAssert), []string{"\nno difference\n", "1 of 5 verdicts changed"}},
 		"unlike": {
-			[]string{rush, references + "reference-article-local"}, exitDone,
+			[]string{rush, references + "reference-article-local"}, int(exitDone),
 			[]string{"UNLIKE", "scenario: rush, now article", "work ms: 5, now 1000", "not known of none, mutex, setnx, watchdog and redlock: 1 and 1 measurements"},
 		},
-		"markdown": {[]string{"-format", "markdown", rush, unsafe}, exitAssert, []string{"# Comparison", "| none/none | unsafe | unknown |"}},
+		"markdown": {[]string{"-format", "markdown", rush, unsafe}, int(exitAssert), []string{"# Comparison", "| none/none | unsafe | unknown |"}},
 	} {
 		var out, errs bytes.Buffer
-		if code := run(context.Background(), append([]string{"compare"}, tt.args...), &out, &errs); code != tt.exit {
+		if code := exitOf(context.Background(), append([]string{"compare"}, tt.args...), &out, &errs); code != tt.exit {
 			t.Errorf("%s: exit %d, want %d: %s", name, code, tt.exit, errs.String())
 		}
 		for _, want := range tt.want {
@@ -59,7 +59,7 @@ func TestCompare(t *testing.T) {
 	}
 	var out bytes.Buffer
 	var c compare.Comparison
-	run(context.Background(), []string{"compare", rush, unsafe, "-format", "json"}, &out, &out)
+	exitOf(context.Background(), []string{"compare", rush, unsafe, "-format", "json"}, &out, &out)
 	if err := json.Unmarshal(out.Bytes(), &c); err != nil || len(c.Changes) != 1 || c.Changes[0].New != "unknown" {
 		t.Errorf("%v: %+v", err, c.Changes)
 	}
@@ -79,23 +79,23 @@ func TestCompareBadInput(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "needs two results"},
-		{[]string{rush}, "needs two results"},
+		{nil, "two results are needed"},
+		{[]string{rush}, "two results are needed"},
 		{[]string{rush, "nowhere"}, "nowhere: no such file"},
 		{[]string{rush, t.TempDir()}, "has neither run.json nor bench.json"},
-		{[]string{rush, references + "reference-bench-local"}, "is of run and"},
-		{[]string{references + "reference-bench-local", rush}, "is of bench and"},
+		{[]string{rush, references + "reference-bench-local"}, "is a run and"},
+		{[]string{references + "reference-bench-local", rush}, "is a benchmark and"},
 		{[]string{rush, file("text.json", "hello")}, "is neither a run.json nor a bench.json"},
-		{[]string{rush, file("other.json", "{}")}, "for it has no cells"},
+		{[]string{rush, file("other.json", "{}")}, "has neither cells nor rows"},
 		{[]string{rush, file("old.json", `{"schema":99,"cells":[]}`)}, "has schema 99, and this program reads 1"},
 		{[]string{rush, changed(t, "reference-rush-local/run.json", `"verdict": "unsafe"`, `"verdict": "fine"`)}, `there is no verdict "fine"`},
 		{[]string{rush, file("bench.json", `{"schema":1,"rows":[],"config":{}}`)}, "names no cases"},
-		{[]string{"-format", "html", rush, rush}, "want one of text, markdown, json"},
+		{[]string{"-format", "html", rush, rush}, "must be one of text, markdown, json"},
 		{[]string{"-formt", "json", rush, rush}, "did you mean -format?"},
 	} {
 		var out, errs bytes.Buffer
-		code := run(context.Background(), append([]string{"compare"}, tt.args...), &out, &errs)
-		if code != exitUsage || !strings.Contains(errs.String(), tt.want) || strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 {
+		code := exitOf(context.Background(), append([]string{"compare"}, tt.args...), &out, &errs)
+		if code != int(exitUsage) || !strings.Contains(errs.String(), tt.want) || strings.Count(errs.String(), "\n") != 1 || out.Len() > 0 {
 			t.Errorf("%q: exit %d, %q, want %q", tt.args, code, errs.String(), tt.want)
 		}
 	}
@@ -103,10 +103,10 @@ func TestCompareBadInput(t *testing.T) {
 
 func TestCompareHelp(t *testing.T) {
 	var out, errs bytes.Buffer
-	if code := run(context.Background(), []string{"compare", "-h"}, &out, &errs); code != exitDone {
+	if code := exitOf(context.Background(), []string{"compare", "-h"}, &out, &errs); code != int(exitDone) {
 		t.Fatalf("exit %d, %s", code, errs.String())
 	}
-	for _, want := range []string{"-format NAME", "text, markdown, json", "3    a verdict changed, or something is slower", "2    bad usage"} {
+	for _, want := range []string{"-format NAME", "text, markdown, json", "3  a verdict changed, or something is slower", "2  bad usage"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}

@@ -37,30 +37,30 @@ var classes = []struct {
 	class   class
 	exit    int
 }{
-	{`go run ./cmd/(loadgen|grabsvc)( \w+)? -h`, isRun, exitDone},
-	{`go run ./cmd/(loadgen|grabsvc) -version`, isRun, exitDone},
-	{`go run ./cmd/loadgen report .*`, isRun, exitDone},
-	{`go run ./cmd/loadgen compare .*`, isRun, exitDone},
-	{`go run ./cmd/loadgen explain .*`, isRun, exitDone},
-	{`go run ./cmd/loadgen workshop( \d+)?`, isRun, exitDone},
-	{`go run ./cmd/loadgen workshop .*`, isParsed, exitDone},
-	{`go run ./cmd/loadgen lab( .*)?`, isParsed, exitDone}, // it ends when it is told to: TestLab
-	{`go run ./cmd/loadgen explore -file .*`, isProved, exitAssert},
-	{`go run ./cmd/loadgen explore .*zookeeper-fenced.*`, isProved, exitDone},
-	{`go run ./cmd/loadgen explore .*watchdog-late-subscribe.*`, isRun, exitDone},
-	{`go run ./cmd/loadgen explore .*`, isRun, exitDone},
-	{`go run ./cmd/loadgen -strategies setnx -orders 50 .*`, isRun, exitDone},
-	{`go run ./cmd/grabsvc -db .* &`, isRun, exitDone},
-	{`curl .*`, isRun, exitDone}, // to the instance of the same block
+	{`go run ./cmd/(loadgen|grabsvc)( \w+)? -h`, isRun, int(exitDone)},
+	{`go run ./cmd/(loadgen|grabsvc) -version`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen report .*`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen compare .*`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen explain .*`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen workshop( \d+)?`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen workshop .*`, isParsed, int(exitDone)},
+	{`go run ./cmd/loadgen lab( .*)?`, isParsed, int(exitDone)}, // it ends when it is told to: TestLab
+	{`go run ./cmd/loadgen explore -file .*`, isProved, int(exitAssert)},
+	{`go run ./cmd/loadgen explore .*zookeeper-fenced.*`, isProved, int(exitDone)},
+	{`go run ./cmd/loadgen explore .*watchdog-late-subscribe.*`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen explore .*`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen -strategies setnx -orders 50 .*`, isRun, int(exitDone)},
+	{`go run ./cmd/grabsvc -db .* &`, isRun, int(exitDone)},
+	{`curl .*`, isRun, int(exitDone)}, // to the instance of the same block
 
-	{`go run ./cmd/loadgen .*-(stack external|targets|target-file|out|resume) .*`, isParsed, exitDone},
-	{`go run ./cmd/loadgen .*(-faults all|-strategies all|-scenario peak).*`, isParsed, exitDone},
-	{`go run ./cmd/loadgen bench( -format benchstat)?`, isParsed, exitDone},
-	{`go run ./cmd/loadgen( .*)?`, isProved, exitDone},
+	{`go run ./cmd/loadgen .*-(stack external|targets|target-file|out|resume) .*`, isParsed, int(exitDone)},
+	{`go run ./cmd/loadgen .*(-faults all|-strategies all|-scenario peak).*`, isParsed, int(exitDone)},
+	{`go run ./cmd/loadgen bench( -format benchstat)?`, isParsed, int(exitDone)},
+	{`go run ./cmd/loadgen( .*)?`, isProved, int(exitDone)},
 
-	{`go test \S+ .*`, isTest, exitDone},
-	{`make \w+`, isTarget, exitDone},
-	{`docker compose .*`, isDocker, exitDone},
+	{`go test \S+ .*`, isTest, int(exitDone)},
+	{`make \w+`, isTarget, int(exitDone)},
+	{`docker compose .*`, isDocker, int(exitDone)},
 }
 
 var (
@@ -128,7 +128,7 @@ func classOf(t *testing.T, command string) (class, int) {
 		}
 	}
 	t.Errorf("it is of no class that says how it is tested: %s", line)
-	return isParsed, exitDone
+	return isParsed, int(exitDone)
 }
 
 func (s *shell) command(t *testing.T, command string, shown *string, document string) {

@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
+
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"unicode"
 
 	"grablab/internal/catalog"
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/lock/peers"
 	"grablab/internal/measure/lockbench"
@@ -48,51 +48,51 @@ var explainers = []struct {
 	{"strike point", func() []string { return nil }, explainPoint},
 }
 
-// explainCommand is loadgen explain ID….
-func explainCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	ids, _, err := readArgs("explain", nil, args)
+func parseExplain(args []string) ([]string, error) {
+	line, err := flags.Parse(nil, args)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		explainHelp(stdout)
-		return exitDone
 	case err != nil:
-		return complain(stderr, err)
-	case len(ids) == 0:
-		return complain(stderr, fmt.Errorf("%w: explain needs a name, as in loadgen explain F11; -h lists them", errUsage))
+		return nil, err
+	case len(line.Args) == 0:
+		return nil, flags.Usage("explain: the name is missing: give one, as in loadgen explain F11; -h lists them")
 	}
-	var all [][]explanation
-	for _, id := range ids {
-		found, err := explain(id)
-		if err != nil {
-			return complain(stderr, fmt.Errorf("%w: %w", errUsage, err))
-		}
-		all = append(all, found)
-	}
-	first := true
-	for _, e := range slices.Concat(all...) {
-		if !first {
-			fmt.Fprintln(stdout)
-		}
-		first = false
-		e.print(stdout)
-	}
-	return exitDone
+	return line.Args, nil
 }
 
-func explainHelp(w io.Writer) {
-	fmt.Fprint(w, `Usage: loadgen explain ID…
+func explainCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return invoke(ctx, args, stdout, stderr, parseExplain, explainHelp, explainAll)
+}
 
-Says what a failure mode, a fault, a property, a strategy, a verdict, a strike point,
-a word, a heading or a mark of the tables is. A name that is several of them is
-explained as each, a whole entry of a table, as 'unsafe 3/11·2 ✗safe', by its parts.
+// explainAll prints what each name means, with an empty line between explanations.
+func explainAll(names []string, _ context.Context, stdout, _ io.Writer) error {
+	var all []explanation
+	for _, name := range names {
+		found, err := explain(name)
+		if err != nil {
+			return flags.Usage("%w", err)
+		}
+		all = append(all, found...)
+	}
+	for i, e := range all {
+		if i > 0 {
+			fmt.Fprintln(stdout)
+		}
+		e.print(stdout)
+	}
+	return nil
+}
+
+func explainHelp(w io.Writer, _ string) {
+	fmt.Fprint(w, `Usage: loadgen explain NAME…
+
+Explains a failure mode, fault, property, strategy, verdict or strike point, or a word, heading
+or mark of the tables. If a name has several meanings, it explains each. It explains a whole
+entry of a table, such as 'unsafe 3/11·2 ✗safe', part by part.
 `)
 	for _, k := range explainers {
-		if len(k.all()) == 0 {
-			continue
-		}
-		fmt.Fprintln(w)
-		for _, line := range workshop.Wrap(k.what+": "+strings.Join(k.all(), ", "), 90) {
-			fmt.Fprintln(w, line)
+		if names := k.all(); len(names) > 0 {
+			fmt.Fprintf(w, "\n%s\n", k.what)
+			flags.PrintTable(w, [][2]string{{"", flags.Join(names)}})
 		}
 	}
 }

@@ -5,26 +5,25 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
 	"grablab/internal/explore/schedule"
+	"grablab/internal/flags"
 	"grablab/internal/grab"
 	"grablab/internal/present/report"
 )
 
-// exploreSettings is a search as it was asked for.
+// exploreSettings holds everything that the command line of explore says.
 type exploreSettings struct {
 	explore.Config
 	seed     uint64
-	names    []string // of strategies; nil: core, or those of the file
+	names    []string // the strategies; nil means core, or those of the file
 	replay   string
-	course   schedule.Schedule // of replay
+	course   schedule.Schedule // the schedule in the file of -replay
 	file     string
 	out      string
 	format   string
@@ -34,7 +33,7 @@ type exploreSettings struct {
 	notes    notes
 }
 
-// exploreFormats is what a search can be printed as, the default first.
+// exploreFormats lists the formats of explore. The first one is the default.
 var exploreFormats = []format[report.Exploration]{
 	{"text", report.Explored},
 	{"mermaid", firstDiagram},
@@ -42,38 +41,47 @@ var exploreFormats = []format[report.Exploration]{
 	{"html", report.ExploredHTML},
 }
 
-func (s *exploreSettings) options() []option {
-	return []option{
-		{"strategies", "A,B,…", "strategies, also deliberately wrong ones by name; or core, or all, or peers: the libraries", one(&s.names, parseList)},
-		{"file", "FILE", "a Go file of package lock, taken in for this call alone: its strategies are explored", one(&s.file, nonEmpty)},
-		{"actors", "N", "drivers after the one order", one(&s.Actors, wholeNumber(1, explore.MaxActors))},
-		{"instances", "N", "on how many instances they are", one(&s.Instances, wholeNumber(1, explore.MaxInstances))},
-		{"preemptions", "P", "how often another may go on although one could", one(&s.Preemptions, wholeNumber(0, explore.MaxPreemptions))},
-		{"faults", "A,B,…", "what may go wrong: " + listed(explore.Faults) + "; or none, or all (default " + listed(s.Faults) + ")", one(&s.Faults, s.parseFaults)},
-		{"fault-count", "K", "how many of them in one schedule", one(&s.FaultCount, wholeNumber(0, explore.MaxFaultCount))},
-		{"property", "A,B,…", "what must hold: " + listed(explore.Properties), one(&s.Properties, s.parseProperties)},
-		{"guard", "NAME", "how the winner is written (default: the strategy's own)", one(&s.Guard, parseGuard)},
-		{"on-lost", "ACTION", "when a lease is lost: abort, ignore", one(&s.OnLost, parseOnLost)},
-		{"ttl", "D", "how long a lock lives without renewal, in virtual time", one(&s.TTL, atLeast(time.Millisecond))},
-		{"work", "D", "what a driver does between read and write, in virtual time", one(&s.Work, atLeast(0))},
-		{"nodes", "N", "how many nodes a Redlock has", one(&s.Nodes, wholeNumber(explore.DefaultNodes, explore.MaxNodes))},
-		{"stock", "N", "units of the order", one(&s.Stock, wholeNumber(1, explore.MaxActors))},
-		{"wait", "D", "how long a driver waits for the lock, in virtual time; 0 tries once", one(&s.Wait, atLeast(0))},
-		{"shortest", "", "stop where nothing shorter is left to find (the default)", toggle{&s.shortest}},
-		{"everything", "", "go on, and show the shortest failure for each combination of faults", toggle{&s.Everything}},
-		{"seconds", "S", "time for each strategy", one(&s.Seconds, parseSeconds)},
-		{"schedules", "N", "how many are run for each strategy at the most (default: all); two searches are cut at the same one", one(&s.Schedules, wholeNumber(1, math.MaxInt32))},
-		{"seed", "N", "nothing is drawn: the same flags search the same schedules whatever it is", one(&s.seed, parseSeed)},
-		{"replay", "FILE", "run this schedule, and show its steps; with -strategies, another strategy through it", one(&s.replay, nonEmpty)},
-		{"out", "DIR", "where the schedules are written that break something", one(&s.out, nonEmpty)},
-		{"format", "NAME", "of standard output: text, mermaid, json, html", one(&s.format, oneOf("text", "mermaid", "json", "html"))},
-		{"no-timing", "", "leave out what differs from call to call", toggle{&s.noTiming}},
-		{"quiet", "", "no progress", toggle{&s.quiet}},
+func (s *exploreSettings) flags() []flags.Flag {
+	return []flags.Flag{
+		flags.New("strategies", "A,B,…", "strategies, including known-broken ones by name; or core, all, or peers, which are libraries (default core)", flags.One(&s.names, flags.List)),
+		flags.New("file", "FILE", "a Go file of package lock: explore its strategies. The file is compiled in only for this call", flags.One(&s.file, flags.NonEmpty)),
+		flags.New("actors", "N", "number of drivers that try to grab the order", flags.One(&s.Actors, flags.WholeNumber(1, explore.MaxActors))),
+		flags.New("instances", "N", "number of instances that the drivers use", flags.One(&s.Instances, flags.WholeNumber(1, explore.MaxInstances))),
+		flags.New("preemptions", "P", "how often another driver may run although the current one could continue", flags.One(&s.Preemptions, flags.WholeNumber(0, explore.MaxPreemptions))),
+		flags.New("faults", "A,B,…", "faults that may strike: "+flags.Join(explore.Faults)+"; or none, or all (default "+flags.Join(s.Faults)+")", flags.One(&s.Faults, s.parseFaults)),
+		flags.New("fault-count", "K", "largest number of faults in one schedule", flags.One(&s.FaultCount, flags.WholeNumber(0, explore.MaxFaultCount))),
+		flags.New("property", "A,B,…", "properties to check (default all): "+flags.Join(explore.Properties), flags.One(&s.Properties, s.parseProperties)),
+		flags.New("guard", "NAME", "condition under which the winner is written (default: the strategy's own)", flags.One(&s.Guard, parseGuard)),
+		flags.New("on-lost", "ACTION", "what a grab does if it loses its lease: abort, ignore", flags.One(&s.OnLost, parseOnLost)),
+		flags.New("ttl", "D", "lifetime of a lock without renewal, in virtual time", flags.One(&s.TTL, flags.AtLeast(time.Millisecond))),
+		flags.New("work", "D", "time that a driver works between the read and the write, in virtual time", flags.One(&s.Work, flags.AtLeast(0))),
+		flags.New("nodes", "N", "number of Redlock nodes", flags.One(&s.Nodes, flags.WholeNumber(explore.DefaultNodes, explore.MaxNodes))),
+		flags.New("stock", "N", "units of the order", flags.One(&s.Stock, flags.WholeNumber(1, explore.MaxActors))),
+		flags.New("wait", "D", "longest time that a driver waits for the lock, in virtual time; 0 tries once", flags.One(&s.Wait, flags.AtLeast(0))),
+		flags.New("shortest", "", "stop once no shorter failure can be found (the default)", flags.Switch(&s.shortest)),
+		flags.New("everything", "", "continue, and show the shortest failure for each combination of faults", flags.Switch(&s.Everything)),
+		flags.New("seconds", "S", "time for each strategy", flags.One(&s.Seconds, parseSeconds)),
+		flags.New("schedules", "N", "largest number of schedules for each strategy (default: no limit). Two searches stop at the same schedule", flags.One(&s.Schedules, flags.WholeNumber(1, math.MaxInt32))),
+		flags.New("seed", "N", "accepted for symmetry with run. The search uses no random numbers", flags.One(&s.seed, flags.Seed)),
+		flags.New("replay", "FILE", "run the schedule in FILE and show its steps. -strategies takes another strategy through it", flags.One(&s.replay, flags.NonEmpty)),
+		flags.New("out", "DIR", "folder for the schedules that break something", flags.One(&s.out, flags.NonEmpty)),
+		formatFlag(&s.format, exploreFormats),
+		flags.New("no-timing", "", "leave out figures that differ from call to call", flags.Switch(&s.noTiming)),
+		flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 	}
 }
 
+// exploreRules lists what the flags of explore exclude.
+var exploreRules = []flags.Rule{
+	{
+		Flags:    "actors preemptions faults fault-count property guard on-lost ttl work nodes stock wait shortest everything seconds schedules seed out",
+		Excludes: "-replay", Wrong: "the file of -replay determines what happens", Do: "leave it out",
+	},
+	{Flags: "shortest", Excludes: "-everything", Wrong: "it stops the search that -everything continues", Do: "leave out one of the two"},
+}
+
 func newExploreSettings() *exploreSettings {
-	s := &exploreSettings{format: exploreFormats[0].name, out: filepath.Join(resultsDir, "explore")}
+	s := &exploreSettings{out: filepath.Join(resultsDir, "explore")}
 	s.Config = explore.Config{
 		Actors: explore.DefaultActors, Preemptions: 2, FaultCount: 1, Seconds: 30,
 		TTL: explore.DefaultTTL, Nodes: explore.DefaultNodes, Stock: 1, Instances: explore.MaxInstances, OnLost: grab.Abort,
@@ -82,25 +90,21 @@ func newExploreSettings() *exploreSettings {
 	return s
 }
 
-// parseExplore reads the flags of explore. Its errors wrap errUsage, or flag.ErrHelp.
+// parseExplore reads the flags of explore. Its errors wrap flags.ErrUsage, or are a
+// flags.HelpError.
 func parseExplore(args []string) (*exploreSettings, error) {
 	s := newExploreSettings()
-	given, err := readOptions("explore", s.options(), args)
+	line, err := flags.ParseFlags(s.flags(), args)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"actors", "preemptions", "faults", "fault-count", "property", "guard", "on-lost", "ttl", "work", "nodes", "stock", "wait", "shortest", "everything", "seconds", "schedules", "seed", "out"} {
-		if s.replay != "" && given[name] {
-			return nil, fmt.Errorf("%w: -%s cannot be combined with -replay, whose file says what happens", errUsage, name)
-		}
-	}
-	if s.shortest && s.Everything {
-		return nil, fmt.Errorf("%w: -shortest stops where -everything goes on: give one of them", errUsage)
+	if err := flags.Check(exploreRules, line, nil); err != nil {
+		return nil, flags.Usage("%w", err)
 	}
 	return s, nil
 }
 
-// choose finds the strategies that were named; those of -file have been taken in.
+// choose sets the strategies to explore. Those of -file are registered by then.
 func (s *exploreSettings) choose() error {
 	names := s.names
 	if names == nil {
@@ -108,34 +112,30 @@ func (s *exploreSettings) choose() error {
 	}
 	chosen, err := parseStrategies(strings.Join(names, ","))
 	if err != nil {
-		return fmt.Errorf("%w: -strategies: %w", errUsage, err)
+		return flags.Usage("-strategies: %w", err)
 	}
 	if s.format == "mermaid" && len(chosen) != 1 {
-		return fmt.Errorf("%w: -format mermaid draws one failure: name one strategy with -strategies", errUsage)
+		return flags.Usage("-format mermaid: it draws one failure: name one strategy with -strategies")
 	}
-	for _, st := range chosen {
-		s.Strategies = append(s.Strategies, st.Name)
-	}
+	s.Strategies = namesOf(chosen, nameOf)
 	return nil
 }
 
-func exploreHelp(w io.Writer) {
+func exploreHelp(w io.Writer, _ string) {
 	fmt.Fprint(w, `Usage: loadgen explore [flags]
 
-Runs the strategies' own code under a scheduler that decides every step, and
-looks for the shortest schedule that breaks one: cheapest first, every schedule
-within the bounds. What it could not search in its time it says.
+Runs the code of the strategies under a scheduler that decides every step. The search starts
+with the cheapest schedules, so the first failure is a shortest one. It covers every schedule
+within the bounds, and reports what it did not reach in time.
 
-A verdict is measured against the worst that the registry expects under any of
-the faults that are let happen. Exit code 3: it is another.
+The exit code is 3 if a verdict differs from the expected one: the worst that the registry
+claims for any of the faults.
 
 `)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer tw.Flush()
-	printOptions(tw, newExploreSettings().options())
+	flags.Print(w, newExploreSettings().flags())
 }
 
-// parseFaults reads names of faults, none and all.
+// parseFaults accepts names of faults, none and all.
 func (s *exploreSettings) parseFaults(text string) ([]catalog.Fault, error) {
 	switch text {
 	case "none":
@@ -156,28 +156,24 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames reads names that find knows and that are among all. Each counts
-// once. What find says of a name is noted for the user.
+// parseNames accepts names that find knows and that are among all. It passes the notes of find
+// to the user.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
-	return parseEach(text, func(n S) string { return string(n) }, func(given string) ([]S, error) {
+	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)
-		if !slices.Contains(all, name) {
-			return nil, fmt.Errorf("want one of %s", listed(all))
+		if _, err := flags.OneOf(all...)(string(name)); err != nil {
+			return nil, err
 		}
 		s.notes.add(note)
 		return []S{name}, nil
 	})
 }
 
-func listed[S ~string](names []S) string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(names), " ", ", "), "[]")
-}
-
-// parseSeconds reads "30" as well as "30s".
+// parseSeconds accepts "30" and "30s".
 func parseSeconds(text string) (float64, error) {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		text += "s"
 	}
-	d, err := between(time.Millisecond, 24*time.Hour)(text)
+	d, err := flags.Between(time.Millisecond, 24*time.Hour)(text)
 	return d.Seconds(), err
 }

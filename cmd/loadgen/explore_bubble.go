@@ -8,15 +8,10 @@ import (
 	"grablab/internal/explore/bubble"
 )
 
-// exploreWorkerCommand is the hidden subcommand by which this program is a child
-// process of explore, which executes schedules.
+// exploreWorkerCommand is the hidden subcommand for the child processes of explore, which run
+// schedules.
 const exploreWorkerCommand = "explore-worker"
 
-func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) int {
-	return bubble.Main(func(bubble explore.Bubble) int {
-		if err := explore.Work(bubble); err != nil {
-			return complain(stderr, err)
-		}
-		return exitDone
-	})
+func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) error {
+	return exitCode(bubble.Main(func(bubble explore.Bubble) int { return conclude(explore.Work(bubble), stderr) }))
 }

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"grablab/internal/explore"
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/proc"
 )
@@ -44,7 +45,7 @@ func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declared(file)
 	if err != nil {
-		return b, fmt.Errorf("%w: -file: %w", errUsage, err)
+		return b, flags.Usage("-file: %w", err)
 	}
 	b.names = namesOf(own, func(o ownStrategy) string { return o.name })
 	if b.dir, err = os.MkdirTemp("", "loadgen-explore-"); err != nil {
@@ -63,7 +64,7 @@ func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
-		return fmt.Errorf("%w: -file: %s ends the program before there is anything to explore: %w", errUsage, file, err)
+		return flags.Usage("-file: %s ends the program before there is anything to explore: %w", file, err)
 	}
 	lock.Strategies = append(lock.Strategies, described...)
 	return err
@@ -135,7 +136,7 @@ var errNoTree = errors.New("-file is compiled together with the locks that are h
 func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
 	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errUsage, errNoTree)
+		return "", flags.Usage("%w", errNoTree)
 	}
 	overlay, err := writeOverlay(dir, strings.TrimSpace(string(out)), file, own)
 	if err != nil {
@@ -144,7 +145,7 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 	exe = filepath.Join(dir, "worker")
 	said, err := goCommand(ctx, dir, (*exec.Cmd).CombinedOutput, "build", "-ldflags=-s -w", "-overlay", overlay, "-o", exe, modulePath+"/internal/explore/worker")
 	if err != nil {
-		return "", fmt.Errorf("%w: -file does not compile: %s", errUsage, strings.TrimSpace(string(said)))
+		return "", flags.Usage("-file does not compile: %s", strings.TrimSpace(string(said)))
 	}
 	return exe, nil
 }

@@ -24,11 +24,11 @@ func TestExploreOwnStrategy(t *testing.T) {
 		return code, stdout
 	}
 	code, stdout := here("-faults", "none", "-out", out)
-	if code != exitAssert || !strings.Contains(stdout, "setnx-healing") || !strings.Contains(stdout, "unsafe ✗ safe") {
+	if code != int(exitAssert) || !strings.Contains(stdout, "setnx-healing") || !strings.Contains(stdout, "unsafe ✗ safe") {
 		t.Errorf("exit %d", code)
 	}
 	code, stdout = here("-replay", filepath.Join(out, "setnx-healing-one-winner.txt"))
-	if code != exitDone || !strings.Contains(stdout, "breaks one-winner") {
+	if code != int(exitDone) || !strings.Contains(stdout, "breaks one-winner") {
 		t.Errorf("replay: exit %d", code)
 	}
 }

@@ -13,15 +13,16 @@ import (
 	"time"
 
 	"grablab/internal/explore"
+	"grablab/internal/flags"
 	"grablab/internal/present/report"
 )
 
 // exploreCommand is loadgen explore: flags, search, table, failures, schedules.
-func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseExplore, exploreHelp, (*exploreSettings).execute)
 }
 
-func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer) int {
+func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	results, err := s.explore(ctx, stderr)
 	if results == nil && err != nil {
 		return notSearched(err, stderr)
@@ -62,7 +63,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 }
 
 // notSearched says why nothing was explored.
-func notSearched(err error, stderr io.Writer) int {
+func notSearched(err error, stderr io.Writer) error {
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintln(stderr, "interrupted before the first schedule")
 		return exitInterrupted
@@ -71,14 +72,14 @@ func notSearched(err error, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "%s\n\n", stack)
 	}
 	if errors.Is(err, explore.ErrConfig) {
-		err = fmt.Errorf("%w: %s", errUsage, strings.TrimPrefix(err.Error(), explore.ErrConfig.Error()+": "))
+		err = flags.Usage("%s", strings.TrimPrefix(err.Error(), explore.ErrConfig.Error()+": "))
 	}
-	return complain(stderr, err)
+	return err
 }
 
 // conclude writes the schedules, prints what there is, also where they could not be
 // written, and decides the exit code.
-func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) int {
+func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
 		return notSearched(err, stderr)
@@ -88,7 +89,7 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 		unsaved = s.save(results)
 	}
 	if err := errors.Join(s.render(stdout, results), unsaved); err != nil {
-		return complain(stderr, err)
+		return err
 	}
 	switch {
 	case interrupted:
@@ -97,7 +98,7 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	case slices.ContainsFunc(results, func(r explore.Result) bool { return r.Expected != "" && r.Expected != r.Verdict }):
 		return exitAssert
 	}
-	return exitDone
+	return nil
 }
 
 // save writes the schedule of every failure.
@@ -157,10 +158,10 @@ func (s *exploreSettings) readReplay() error {
 	}
 	text, err := os.ReadFile(s.replay)
 	if err != nil {
-		return fmt.Errorf("%w: -replay: %w", errUsage, err)
+		return flags.Usage("-replay: %w", err)
 	}
 	if s.course, err = parseSchedule(s.replay, text, &s.notes); err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return flags.Usage("%w", err)
 	}
 	if s.names == nil {
 		s.names = []string{s.course.Strategy}

@@ -39,25 +39,25 @@ func TestExploreBadUsage(t *testing.T) {
 	}
 	t.Chdir(dir)
 	for args, want := range map[string]string{
-		"stray":              `"stray" is no flag`,
+		"stray":              "stray: not a flag",
 		"-strategy setnx":    "did you mean -strategies?",
 		"-strategies setnxx": "did you mean setnx?",
-		"-strategies setnx,": "none of them empty",
-		"-faults expirey":    "want one of slow, pause",
-		"-property winner":   "want one of one-winner",
-		"-actors 5":          "want a whole number from 1 to 4",
-		"-preemptions -1":    "want a whole number from 0",
-		"-seconds soon":      "want a duration",
-		"-guard none":        "want one of naive",
-		"-format dot":        "want one of text, mermaid, json",
+		"-strategies setnx,": "without empty elements",
+		"-faults expirey":    "must be one of slow, pause",
+		"-property winner":   "must be one of one-winner",
+		"-actors 5":          "must be a whole number from 1 to 4",
+		"-preemptions -1":    "must be a whole number from 0",
+		"-seconds soon":      "must be a duration",
+		"-guard none":        "must be one of naive",
+		"-format dot":        "must be one of text, mermaid, json",
 		"-format mermaid -strategies setnx,mutex": "name one strategy",
 		"-replay none.txt":                        "no such file",
 		"-replay broken.txt":                      `broken.txt: line 5: "A acquires"`,
 		"-replay property.txt":                    `property.txt: there is no property "fances"; did you mean fence?`,
 		"-replay mode.txt":                        `mode.txt: there is no failure mode "F999"`,
-		"-replay broken.txt -faults pause":        "-faults cannot be combined with -replay",
-		"-shortest -everything":                   "give one of them",
-		"-nodes 2":                                "want a whole number from 3",
+		"-replay broken.txt -faults pause":        "-faults pause: the file of -replay determines what happens",
+		"-shortest -everything":                   "leave out one of the two",
+		"-nodes 2":                                "must be a whole number from 3",
 		"-file none.go":                           "no such file",
 		"-file on_plan9.go":                       "on_plan9.go is left out of a build for",
 		"-file tagged.go":                         "tagged.go is left out of a build for",
@@ -71,8 +71,8 @@ func TestExploreBadUsage(t *testing.T) {
 		"-file syntax.go":                         "syntax.go:3:19",
 	} {
 		var out, errs bytes.Buffer
-		code := run(context.Background(), append([]string{"explore"}, strings.Fields(args)...), &out, &errs)
-		if code != exitUsage || !strings.Contains(errs.String(), want) {
+		code := exitOf(context.Background(), append([]string{"explore"}, strings.Fields(args)...), &out, &errs)
+		if code != int(exitUsage) || !strings.Contains(errs.String(), want) {
 			t.Errorf("%s: exit %d, %q, want %q", args, code, errs.String(), want)
 		}
 		if out.Len() > 0 {
@@ -95,8 +95,8 @@ func TestExplore(t *testing.T) {
 		return stdout
 	}
 	search := []string{"-strategies", "setnx,mysql-cas", "-faults", "pause", "-preemptions", "1"}
-	text := explored(exitDone, search...)
-	if again := explored(exitDone, search...); again != text {
+	text := explored(int(exitDone), search...)
+	if again := explored(int(exitDone), search...); again != text {
 		t.Errorf("first\n%s\nthen\n%s", text, again)
 	}
 	for _, want := range []string{"unsafe ✓", "safe ✓", "F11", "explore -replay results/explore/setnx-one-winner.txt\n"} {
@@ -105,30 +105,30 @@ func TestExplore(t *testing.T) {
 		}
 	}
 	file := "results/explore/setnx-one-winner.txt"
-	if story := explored(exitDone, "-replay", file); !strings.Contains(story, "setnx breaks one-winner") {
+	if story := explored(int(exitDone), "-replay", file); !strings.Contains(story, "setnx breaks one-winner") {
 		t.Errorf("the replay is\n%s", story)
 	}
-	if story := explored(exitDone, "-replay", file, "-strategies", "setnx-fenced"); !strings.Contains(story, "setnx-fenced breaks nothing in this schedule") {
+	if story := explored(int(exitDone), "-replay", file, "-strategies", "setnx-fenced"); !strings.Contains(story, "setnx-fenced breaks nothing in this schedule") {
 		t.Errorf("the replay with the cure is\n%s", story)
 	}
-	if drawn := explored(exitDone, "-replay", file, "-format", "mermaid"); !strings.HasPrefix(drawn, "sequenceDiagram\n") {
+	if drawn := explored(int(exitDone), "-replay", file, "-format", "mermaid"); !strings.HasPrefix(drawn, "sequenceDiagram\n") {
 		t.Errorf("drawn is\n%s", drawn)
 	}
 	var doc struct {
 		Strategies []struct{ Verdict, Expected, Property string }
 	}
-	if err := json.Unmarshal([]byte(explored(exitDone, append(search, "-format", "json")...)), &doc); err != nil {
+	if err := json.Unmarshal([]byte(explored(int(exitDone), append(search, "-format", "json")...)), &doc); err != nil {
 		t.Fatal(err)
 	}
 	if len(doc.Strategies) != 2 || doc.Strategies[0].Property != catalog.OneWinner || doc.Strategies[1].Verdict != "safe" {
 		t.Errorf("%+v", doc)
 	}
-	explored(exitUsage, "-strategies", "setnx", "-guard", "fenced") // it has no tokens
+	explored(int(exitUsage), "-strategies", "setnx", "-guard", "fenced") // it has no tokens
 	edited := strings.Replace(string(read(t, dir, file)), "time to lease end\n", "", 1)
 	if err := os.WriteFile(filepath.Join(dir, file), []byte(edited), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	explored(exitAssert, "-replay", file) // it should break, and does not
+	explored(int(exitAssert), "-replay", file) // it should break, and does not
 }
 
 // What is called by an old name is found, and the present name is told.
@@ -172,7 +172,7 @@ func TestExploreInterrupt(t *testing.T) {
 	}
 	rest, _ := io.ReadAll(begun)
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(string(rest), "interrupted") {
+	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) || !strings.Contains(string(rest), "interrupted") {
 		t.Errorf("exit %d, %s", code, rest)
 	}
 	if !strings.Contains(out.String(), " waiting") {
@@ -199,7 +199,7 @@ func TestExploreInterruptCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || errs.String() != "interrupted before the first schedule\n" {
+	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) || errs.String() != "interrupted before the first schedule\n" {
 		t.Errorf("exit %d, %s", code, &errs)
 	}
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
@@ -217,16 +217,16 @@ func TestExploreExitCodes(t *testing.T) {
 		err     error
 		want    int
 	}{
-		{"as expected", result(catalog.Unsafe, catalog.Unsafe), nil, exitDone},
-		{"nothing is expected", result(catalog.Unsafe, ""), nil, exitDone},
-		{"worse", result(catalog.Unsafe, catalog.Safe), nil, exitAssert},
-		{"better", result(catalog.Safe, catalog.Unsafe), nil, exitAssert},
-		{"the time was over", result(catalog.Unknown, catalog.Safe), nil, exitAssert},
-		{"interrupted", result(catalog.Unknown, catalog.Safe), context.Canceled, exitInterrupted},
-		{"makes no sense", nil, explore.ErrConfig, exitUsage},
-		{"failed", nil, io.ErrUnexpectedEOF, exitFailed},
+		{"as expected", result(catalog.Unsafe, catalog.Unsafe), nil, int(exitDone)},
+		{"nothing is expected", result(catalog.Unsafe, ""), nil, int(exitDone)},
+		{"worse", result(catalog.Unsafe, catalog.Safe), nil, int(exitAssert)},
+		{"better", result(catalog.Safe, catalog.Unsafe), nil, int(exitAssert)},
+		{"the time was over", result(catalog.Unknown, catalog.Safe), nil, int(exitAssert)},
+		{"interrupted", result(catalog.Unknown, catalog.Safe), context.Canceled, int(exitInterrupted)},
+		{"makes no sense", nil, explore.ErrConfig, int(exitUsage)},
+		{"failed", nil, io.ErrUnexpectedEOF, int(exitFailed)},
 	} {
-		if got := newExploreSettings().conclude(tt.results, tt.err, io.Discard, io.Discard); got != tt.want {
+		if got := conclude(newExploreSettings().conclude(tt.results, tt.err, io.Discard, io.Discard), io.Discard); got != tt.want {
 			t.Errorf("%s: exit %d, want %d", tt.name, got, tt.want)
 		}
 	}
@@ -241,8 +241,8 @@ func TestExploreUnwritable(t *testing.T) {
 	}
 	f := explore.Failure{Property: "one-winner", Schedule: schedule.Schedule{Strategy: "none"}}
 	var stdout, stderr bytes.Buffer
-	code := s.conclude([]explore.Result{{Strategy: "none", Verdict: catalog.Unsafe, Failures: []explore.Failure{f}}}, nil, &stdout, &stderr)
-	if code != exitFailed || !strings.Contains(stderr.String(), "loadgen: schedules: ") {
+	code := conclude(s.conclude([]explore.Result{{Strategy: "none", Verdict: catalog.Unsafe, Failures: []explore.Failure{f}}}, nil, &stdout, &stderr), &stderr)
+	if code != int(exitFailed) || !strings.Contains(stderr.String(), "loadgen: schedules: ") {
 		t.Errorf("exit %d, %q", code, &stderr)
 	}
 	if !strings.Contains(stdout.String(), "none breaks one-winner") {
@@ -252,12 +252,12 @@ func TestExploreUnwritable(t *testing.T) {
 
 func TestExploreHelp(t *testing.T) {
 	var out, errs bytes.Buffer
-	if code := run(context.Background(), []string{"explore", "-h"}, &out, &errs); code != exitDone {
+	if code := exitOf(context.Background(), []string{"explore", "-h"}, &out, &errs); code != int(exitDone) {
 		t.Fatalf("exit %d, %s", code, errs.String())
 	}
-	for _, o := range newExploreSettings().options() {
-		if !strings.Contains(out.String(), "-"+o.name+" ") {
-			t.Errorf("-%s is not told", o.name)
+	for _, o := range newExploreSettings().flags() {
+		if !strings.Contains(out.String(), "-"+o.Name+" ") {
+			t.Errorf("-%s is not told", o.Name)
 		}
 	}
 }

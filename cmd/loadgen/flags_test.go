@@ -50,7 +50,7 @@ var samples = map[string]sample{
 	"instances": {"3", "", func(s *settings) { s.Instances = 3 }},
 	"service": {"x {port}", "", func(s *settings) {
 		service, _ := fleet.ParseService("x {port}")
-		s.Service, s.Together = &service, s.Rate > 0 && !s.given["rate"]
+		s.Service, s.Together = &service, s.Rate > 0 && !s.given("rate")
 		started(s)
 	}},
 	"ready": {"/up", "-service x{port}", func(s *settings) {
@@ -58,7 +58,7 @@ var samples = map[string]sample{
 		started(s)
 	}},
 	"targets": {"http://h:1/,https://h:2/shop/", "", func(s *settings) {
-		s.Target.URLs, s.Together = []string{"http://h:1", "https://h:2/shop"}, s.Rate > 0 && !s.given["rate"]
+		s.Target.URLs, s.Together = []string{"http://h:1", "https://h:2/shop"}, s.Rate > 0 && !s.given("rate")
 	}},
 	"target-pid": {"7,8", "-targets http://h:1,http://h:2 -faults pause", func(s *settings) {
 		s.Target.PIDs, s.Workers, s.Budget = []int{7, 8}, 1, serviceBudget
@@ -71,7 +71,7 @@ var samples = map[string]sample{
 	"taken":        {"409,410", targets, func(s *settings) { s.spec.Taken = "409,410" }},
 	"busy":         {"429", targets, func(s *settings) { s.spec.Busy = "429" }},
 	"open-orders":  {"/orders", targets, func(s *settings) { s.spec.OpenOrders = []string{"/orders"} }},
-	"ledger-query": {"SELECT ? ?", targets + " -db u:p@tcp(h:1)/d", func(s *settings) { s.query = "SELECT ? ?" }},
+	"ledger-query": {"SELECT ? ?", targets + " -db u:p@tcp(h:1)/d", func(s *settings) { s.ledgerQuery = "SELECT ? ?" }},
 	"lease":        {"7s", targets, func(s *settings) { s.Target.Lease = 7 * time.Second }},
 	"first-order":  {"7", targets, func(s *settings) { s.Target.FirstOrder = 7 }},
 	"admin-token":  {"x", targets, func(s *settings) { s.Target.Token = "x" }},
@@ -128,8 +128,8 @@ func strategies(names ...string) []lock.Strategy {
 // fields is what can be compared of settings: functions cannot.
 func fields(s *settings) any {
 	c := *s
-	c.given, c.unrecorded, c.Args = nil, nil, nil
-	c.chosen, c.notes = nil, nil // what becomes of them is in other fields, or printed
+	c.line, c.unrecorded, c.Args = nil, nil, nil
+	c.strategyWords, c.notes = nil, nil // what becomes of them is in other fields, or printed
 	c.Target.Shape, c.Target.Open, c.Target.Database, c.Target.Strategies = nil, nil, target.Database{}, nil
 	var names []string
 	for _, st := range c.Strategies {
@@ -145,11 +145,9 @@ func fields(s *settings) any {
 // Every flag sets its field and no other, in every scenario, wherever it
 // stands in the line.
 func TestFlagsOverrideScenarios(t *testing.T) {
-	for _, topic := range defaults("rush").topics() {
-		for _, o := range topic.options {
-			if _, ok := samples[o.name]; !ok && !slices.Contains([]string{"resume", "schedule", "target-file", "expectations"}, o.name) { // which have tests of their own
-				t.Errorf("-%s has no sample", o.name)
-			}
+	for _, f := range defaults("rush").flags() {
+		if _, ok := samples[f.Name]; !ok && f.About != "" && !slices.Contains([]string{"resume", "schedule", "target-file", "expectations"}, f.Name) { // other tests cover these
+			t.Errorf("-%s has no sample", f.Name)
 		}
 	}
 	refuses := map[string][]string{
@@ -319,86 +317,86 @@ func TestOldFaultNames(t *testing.T) {
 func TestBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
-		"bogus":                             `no command "bogus"; there are run, bench, explore, report`,
-		"run stray":                         `"stray" is no flag`,
-		"-nosuch":                           "no flag -nosuch; -h lists them",
+		"bogus":                             "there is no command \"bogus\"; there are run, explore, bench, report, compare, explain, lab, workshop",
+		"run stray":                         "stray: not a flag: flags begin with -, and -h lists them",
+		"-nosuch":                           "-nosuch: there is no such flag: -h lists them",
 		"-rte 5":                            "did you mean -rate?",
-		"-scenario rash":                    "want one of rush, article, peak",
+		"-scenario rash":                    "-scenario rash: must be one of rush, article, peak, sale",
 		"-strategies setnxx":                "did you mean setnx?",
 		"-strategies rueidislok":            "did you mean rueidislock?",
 		"-strategies pers":                  "did you mean peers?",
 		"-strategies foo":                   "there are none, mutex",
-		"-strategies none,,setnx":           "none of them empty",
+		"-strategies none,,setnx":           "-strategies none,,setnx: must be a list with commas and without empty elements",
 		"-faults paus":                      "did you mean pause?",
 		"-faults earthquake":                "there are none, slow, pause",
-		"-faults pause,":                    "none of them empty",
-		"-only setnx":                       "want STRATEGY/FAULT",
+		"-faults pause,":                    "-faults pause,: must be a list with commas and without empty elements",
+		"-only setnx":                       "-only setnx: must be STRATEGY/FAULT, such as setnx/pause",
 		"-only setnx/paus":                  "did you mean pause?",
 		"-only setnx/pause -faults none":    "not among -strategies and -faults",
-		"-faults pause -scenario peak":      "cannot be combined with -scenario peak",
-		"-only setnx/pause -instances 1":    "must be 2 or more",
-		"-targets http://h:1 -faults slow":  "not ours to strike",
-		"-worker-stacks 0":                  "want a whole number from 1",
+		"-faults pause -scenario peak":      "-faults pause: the scenario peak searches without faults: use only the fault none",
+		"-only setnx/pause -instances 1":    "-instances 1: a fault strikes one instance, and another one must go on: use at least 2",
+		"-targets http://h:1 -faults slow":  "-faults slow: loadgen cannot strike processes that it does not know: name them with -target-pid, or use only the fault none",
+		"-worker-stacks 0":                  "-worker-stacks 0: must be a whole number from 1 to 16",
 		"-only setnxx/none":                 "did you mean setnx?",
 		"-strategies none -only setnx/none": "not among -strategies",
-		"-schedule f":                       "-schedule goes with -stack local",
+		"-schedule f":                       "-schedule f: its faults strike real servers: add -stack local",
 		"-schedule f -stack local":          "no such file",
-		"-schedule f -stack local -ttl 1s":  "-ttl cannot be combined with -schedule",
-		"-seed -1":                          "want a whole number",
-		"-stack remote":                     "want one of embedded, local, external",
-		"-stack external":                   "needs -db",
-		"-stack external -db x":             "strategy setnx needs -redis",
-		"-stack external -db x -redis h:1":  "strategy redlock needs -redlock with 3",
-		"-stack external -db x -redis h:1 -redlock a:1,b:1,a:1": "names a node twice",
-		"-stack external -db x -sentinel h:1":                   "needs -sentinel-master NAME",
-		"-stack external -db x -sentinel-master m":              "needs -sentinel ADDR",
-		"-schedule f -stack local -strategies all":              "one of -strategies at a time",
-		"-stack external -db x -redis h:1 -sentinel h:2":        "cannot be combined with -redis",
-		"-sentinel h:1":                                  "goes with -stack external",
-		"-redis h:1":                                     "goes with -stack external",
-		"-stack local -redlock h:1":                      "goes with -stack external",
-		"-db x":                                          "goes with -stack external or -targets",
-		"-instances 0":                                   "want a whole number from 1",
-		"-targets h:1":                                   "want the base URL",
-		"-targets ftp://h":                               "want the base URL",
-		"-targets http://h:65536":                        "want the base URL",
-		"-targets http://h:1?x=1":                        "want the base URL",
+		"-schedule f -stack local -ttl 1s":  "-ttl 1s: the file of -schedule determines what happens: leave it out",
+		"-seed -1":                          "-seed -1: must be a whole number of at least 0",
+		"-stack remote":                     "-stack remote: must be one of embedded, local, external",
+		"-stack external":                   "-stack external: the database for the ledger is missing: add -db DSN",
+		"-stack external -db x":             "-stack external: the servers of strategy setnx are missing: add -redis ADDR or -sentinel ADDR",
+		"-stack external -db x -redis h:1":  "-stack external: the servers of strategy redlock are missing: add -redlock with at least 3 addresses",
+		"-stack external -db x -redis h:1 -redlock a:1,b:1,a:1": "-redlock a:1,b:1,a:1: a node is named twice: name independent nodes",
+		"-stack external -db x -sentinel h:1":                   "-sentinel h:1: the name of the master is missing: add -sentinel-master NAME",
+		"-stack external -db x -sentinel-master m":              "-sentinel-master m: the addresses of the Sentinels are missing: add -sentinel ADDR",
+		"-schedule f -stack local -strategies all":              "-strategies all: a schedule takes one strategy: name one",
+		"-stack external -db x -redis h:1 -sentinel h:2":        "-sentinel h:2: the Sentinels replace -redis: leave out one of the two",
+		"-sentinel h:1":                                  "-sentinel h:1: the other stacks start their own servers: add -stack external",
+		"-redis h:1":                                     "-redis h:1: the other stacks start their own servers: add -stack external",
+		"-stack local -redlock h:1":                      "-redlock h:1: the other stacks start their own servers: add -stack external",
+		"-db x":                                          "-db: the other stacks start their own database: add -stack external or -targets",
+		"-instances 0":                                   "-instances 0: must be a whole number from 1 to 64",
+		"-targets h:1":                                   "-targets h:1: \"h:1\" must be the base URL of an instance, such as http://127.0.0.1:8004 or http://127.0.0.1:8080/shop",
+		"-targets ftp://h":                               "-targets ftp://h: \"ftp://h\" must be the base URL of an instance, such as http://127.0.0.1:8004 or http://127.0.0.1:8080/shop",
+		"-targets http://h:65536":                        "-targets http://h:65536: \"http://h:65536\" must be the base URL of an instance, such as http://127.0.0.1:8004 or http://127.0.0.1:8080/shop",
+		"-targets http://h:1?x=1":                        "-targets http://h:1?x=1: \"http://h:1?x=1\" must be the base URL of an instance, such as http://127.0.0.1:8004 or http://127.0.0.1:8080/shop",
 		"-targets http://h:1,http://h:1/":                "named twice",
-		"-targets http://h:1 -stack local":               "-stack cannot be combined with -targets",
-		"-targets http://h:1 -instances 3":               "-instances cannot be combined with -targets",
-		"-first-order 5":                                 "goes with -service or -targets",
-		"-targets http://h:1 -first-order 0":             "want the id of an order",
-		"-admin-token x":                                 "goes with -service or -targets",
-		"-path /x/{order}":                               "-path goes with -service or -targets",
-		"-ledger-query SELECT":                           "-ledger-query goes with -service or -targets",
-		"-target-file none.yaml":                         "-target-file: open none.yaml",
-		"-expectations none.yaml":                        "-expectations: open none.yaml",
+		"-targets http://h:1 -stack local":               "-stack local: the targets are running already: leave it out",
+		"-targets http://h:1 -instances 3":               "-instances 3: the targets are running already: leave it out",
+		"-first-order 5":                                 "-first-order 5: describes a service of your own, and none is named: add -service or -targets",
+		"-targets http://h:1 -first-order 0":             "-first-order 0: must be the id of an order, which is at least 1",
+		"-admin-token x":                                 "-admin-token: describes a service of your own, and none is named: add -service or -targets",
+		"-path /x/{order}":                               "-path /x/{order}: describes a service of your own, and none is named: add -service or -targets",
+		"-ledger-query SELECT":                           "-ledger-query SELECT: describes a service of your own, and none is named: add -service or -targets",
+		"-target-file none.yaml":                         "-target-file none.yaml: open none.yaml: no such file or directory",
+		"-expectations none.yaml":                        "-expectations none.yaml: open none.yaml: no such file or directory",
 		"-service x":                                     "{port} does not stand in it",
 		"-service x{port}{redsi}":                        "did you mean {redis}?",
-		"-service x{port} -targets http://h:1":           "-targets cannot be combined with -service",
-		"-service x{port} -stack embedded":               "-stack must be local with -service",
-		"-service x{port} -db u@tcp(h)/d":                "-db cannot be combined with -service",
-		"-service x{port} -work 5ms":                     "-work has no effect: {work_ms}",
-		"-service x{port} -ttl 5s":                       "-ttl has no effect: {ttl_ms}",
-		"-service x{port}{ttl_ms} -lease 5s":             "-lease has no effect: {ttl_ms}",
-		"-service x{port} -wait 5s":                      "-wait has no effect on a -service",
-		"-service x{port} -instances 1 -faults pause":    "must be 2 or more",
+		"-service x{port} -targets http://h:1":           "-targets http://h:1: -service starts its own instances: leave out one of the two",
+		"-service x{port} -stack embedded":               "-stack embedded: a service needs servers that faults can strike: use -stack local",
+		"-service x{port} -db u@tcp(h)/d":                "-db: a service that loadgen starts gets a new database: leave out -db and use {db_host} and so on in the command",
+		"-service x{port} -work 5ms":                     "-work 5ms: has no effect because the command of -service lacks {work_ms}: leave it out or add {work_ms}",
+		"-service x{port} -ttl 5s":                       "-ttl 5s: has no effect because the command of -service lacks {ttl_ms}: add {ttl_ms}, or give the lifetime of its lock with -lease",
+		"-service x{port}{ttl_ms} -lease 5s":             "-lease 5s: has no effect because the command of -service contains {ttl_ms}: use -ttl",
+		"-service x{port} -wait 5s":                      "-wait 5s: has no effect on a service with code of its own: leave it out",
+		"-service x{port} -instances 1 -faults pause":    "-instances 1: a fault strikes one instance, and another one must go on: use at least 2",
 		"-service x{port} -ledger-query UPDATE":          "want one that begins with SELECT",
-		"-ready /up":                                     "-ready goes with -service",
-		"-target-pid 7 -faults pause":                    "-target-pid goes with -targets",
-		"-targets http://h:1,http://h:2 -target-pid 7,8": "-target-pid has no effect without -faults pause or crash",
-		"-targets http://h:1,http://h:2 -target-pid 7 -faults pause": "1 for 2 are named",
-		"-targets http://h:1 -target-pid 7 -faults pause":            "needs two -targets or more",
+		"-ready /up":                                     "-ready /up: no service is started: add -service COMMAND",
+		"-target-pid 7 -faults pause":                    "-target-pid 7: the targets of these processes are missing: add -targets URL,URL",
+		"-targets http://h:1,http://h:2 -target-pid 7,8": "-target-pid 7,8: has no effect without a fault that strikes a process: add -faults pause or -faults crash",
+		"-targets http://h:1,http://h:2 -target-pid 7 -faults pause": "-target-pid 7: the numbers of processes and targets differ: name one process for each target, in the same order",
+		"-targets http://h:1 -target-pid 7 -faults pause":            "-target-pid 7: a fault strikes one target, and another one must go on: name at least two -targets",
 		"-targets http://h:1,http://h:2 -target-pid 7,7":             "7 is named twice",
-		"-targets http://h:1,http://h:2 -target-pid 7,x":             `"x": want the id of a process`,
-		"-targets http://h:1,http://h:2 -target-pid 7,1":             `"1": want the id of a process`,
-		"-targets http://h:1,http://h:2 -faults pause":               "unless the fault is none or -target-pid names their processes",
-		"-service x{port} -ready up":                                 "want a path",
-		"-targets http://h:1 -work 5ms":                              "-work has no effect on -targets",
-		"-targets http://h:1 -ttl 5s":                                "-ttl has no effect on -targets",
-		"-targets http://h:1 -wait 5s":                               "-wait has no effect on -targets",
-		"-targets http://h:1 -guard naive":                           "-guard has no effect on -targets",
-		"-targets http://h:1 -ledger-query x":                        "-ledger-query needs -db",
+		"-targets http://h:1,http://h:2 -target-pid 7,x":             "-target-pid 7,x: \"x\" must be a process id of at least 2, as ps and pgrep print it",
+		"-targets http://h:1,http://h:2 -target-pid 7,1":             "-target-pid 7,1: \"1\" must be a process id of at least 2, as ps and pgrep print it",
+		"-targets http://h:1,http://h:2 -faults pause":               "-faults pause: loadgen cannot strike processes that it does not know: name them with -target-pid, or use only the fault none",
+		"-service x{port} -ready up":                                 "-ready up: must be a path below the base URL, such as /healthz",
+		"-targets http://h:1 -work 5ms":                              "-work 5ms: has no effect on targets, which are running already: leave it out",
+		"-targets http://h:1 -ttl 5s":                                "-ttl 5s: has no effect on targets, which are running already: leave it out",
+		"-targets http://h:1 -wait 5s":                               "-wait 5s: has no effect on targets, which are running already: leave it out",
+		"-targets http://h:1 -guard naive":                           "-guard naive: has no effect on targets, which are running already: leave it out",
+		"-targets http://h:1 -ledger-query x":                        "-ledger-query x: the address of the database is missing: add -db DSN",
 		"-targets http://h:1 -db u@tcp(h)/d -ledger-query UPDATE":    "-ledger-query: ledger: bad query: want one that begins with SELECT",
 		"-targets http://h:1 -db x -ledger-query SELECT(?,?)":        "-db: ledger: bad database address",
 		"-targets http://h:1 -path /grab":                            "-path: {order} stands neither there",
@@ -407,72 +405,72 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1 -grabbed 200 -taken 200":                "-taken: an answer of 200 would be both grabbed and taken",
 		"-targets http://h:1 -header x":                              "want NAME: VALUE",
 		"-targets http://h:1 -open-orders orders":                    "want a call",
-		"-targets http://h:1 -open-orders /orders -first-order 1":    "-first-order has no effect with a call of -open-orders",
-		"-targets http://h:1 -open-orders sql:DELETE -first-order 1": "-open-orders needs -db",
-		"-targets http://h:1 -open-orders sql:DELETE -db u@tcp(h)/d": "-open-orders needs -first-order",
-		"-targets http://h:1 -strategies a -only b/pause":            "not ours to strike",
-		"-scenario peak -warmup 1s":                                  "-warmup cannot be combined with -scenario peak",
-		"-stock 0":                                                   "want a whole number from 1 to 1000000",
-		"-stock 2 -scenario peak":                                    "-stock cannot be combined with -scenario peak",
-		"-stock 21 -faults pause":                                    "-faults cannot be combined with -stock 21 or more",
-		"-targets http://h:1 -stock 2 -faults pause":                 "-faults cannot be combined with -stock 2 or more of a -service or -targets",
-		"-scenario sale -faults pause":                               "-faults cannot be combined with -scenario sale",
-		"-scenario sale -stock 2 -only setnx/pause":                  "-only cannot be combined with -scenario sale",
-		"-per-driver 2":                              "-per-driver has no effect without -stock 2",
-		"-stock 2 -per-driver 0":                     "want a whole number from 1",
-		"-targets http://h:1 -stock 2 -per-driver 2": "-per-driver has no effect on -targets",
-		"-orders 0":                                  "want a whole number from 1",
-		"-orders 1e3":                                "want a whole number from 1",
-		"-drivers 0":                                 "want a whole number from 1",
+		"-targets http://h:1 -open-orders /orders -first-order 1":    "-first-order 1: has no effect because -open-orders calls the service, which chooses the ids: leave out one of the two",
+		"-targets http://h:1 -open-orders sql:DELETE -first-order 1": "-open-orders sql:DELETE: the address of the database is missing: add -db DSN",
+		"-targets http://h:1 -open-orders sql:DELETE -db u@tcp(h)/d": "-open-orders sql:DELETE: SQL statements need to know where orders begin: add -first-order ID",
+		"-targets http://h:1 -strategies a -only b/pause":            "-only b/pause: loadgen cannot strike processes that it does not know: name them with -target-pid, or use only the fault none",
+		"-scenario peak -warmup 1s":                                  "-warmup 1s: each step of the scenario peak warms up the next: leave it out",
+		"-stock 0":                                                   "-stock 0: must be a whole number from 1 to 1000000",
+		"-stock 2 -scenario peak":                                    "-stock 2: the scenario peak uses orders of one unit: leave it out",
+		"-stock 21 -faults pause":                                    "-faults pause: a fault strikes many orders at once, and each unit needs a driver: use at most -stock 20, or only the fault none",
+		"-targets http://h:1 -stock 2 -faults pause":                 "-faults pause: in your own service, faults strike only orders of one unit: leave out -stock, or use only the fault none",
+		"-scenario sale -faults pause":                               "-faults pause: a fault needs orders that few drivers try to grab, and in the scenario sale all 2,000 come at once: use only the fault none, or another",
+		"-scenario sale -stock 2 -only setnx/pause":                  "-only setnx/pause: a fault needs orders that few drivers try to grab, and in the scenario sale all 2,000 come at once: use only the fault none, or ano",
+		"-per-driver 2":                              "-per-driver 2: has no effect on orders of one unit: add -stock 2 or more",
+		"-stock 2 -per-driver 0":                     "-per-driver 0: must be a whole number from 1 to 1000000",
+		"-targets http://h:1 -stock 2 -per-driver 2": "-per-driver 2: has no effect on targets, which are running already: leave it out",
+		"-orders 0":                                  "-orders 0: must be a whole number from 1 to 1000000",
+		"-orders 1e3":                                "-orders 1e3: must be a whole number from 1 to 1000000",
+		"-drivers 0":                                 "-drivers 0: must be a whole number from 1 to 100000000",
 		"-orders 1000000 -drivers 200":               "more than 100000000 requests",
-		"-orders 1000001":                            "want a whole number from 1 to 1000000",
+		"-orders 1000001":                            "-orders 1000001: must be a whole number from 1 to 1000000",
 		"-rate 1e-9":                                 "from 0.001 to 1000000",
 		"-rate 0":                                    "from 0.001 to 1000000",
 		"-rate -1":                                   "from 0.001 to 1000000",
 		"-rate NaN":                                  "from 0.001 to 1000000",
 		"-rate +Inf":                                 "from 0.001 to 1000000",
 		"-rate fast":                                 "from 0.001 to 1000000",
-		"-duration 5":                                "want a duration",
-		"-duration 0s":                               "want 1ms or more",
-		"-duration 5s -orders 3":                     "cannot be combined with -orders",
-		"-duration 5s -scenario article":             "needs -rate",
+		"-duration 5":                                "-duration 5: must be a duration such as 30s, 500ms or 1m30s",
+		"-duration 0s":                               "-duration 0s: must be at least 1ms",
+		"-duration 5s -orders 3":                     "-duration 5s: both determine the number of orders: leave out one of the two",
+		"-duration 5s -scenario article":             "-duration 5s: this scenario sends everything at once: add -rate",
 		"-duration 99999h":                           "more than 100000000 requests",
-		"-timeout 0":                                 "want 1ms or more",
-		"-timeout 2h":                                "want 1h0m0s or less",
-		"-max-workers 0":                             "want a whole number from 1",
-		"-repeat 0":                                  "want a whole number from 1",
-		"-repeat 2 -scenario peak":                   "cannot be combined with -scenario peak, which searches once",
-		"-repeat 2 -faults pause":                    "has no effect: no cell is without a fault",
-		"-p99 5ms":                                   "goes with -scenario peak",
-		"-budget 5s":                                 "goes with -scenario peak",
-		"-scenario peak -rate 5":                     "searches the rate by itself",
-		"-work -1ms":                                 "want 0s or more",
-		"-ttl 0":                                     "want 1ms or more",
-		"-wait -1s":                                  "want 0s or more",
-		"-wait soon":                                 "want a duration",
-		"-guard strict":                              "want one of naive, guarded, fence-write, fenced",
-		"-guard fenced":                              "strategy mutex hands out none",
-		"-guard fence-write -strategies none,setnx": "strategy setnx hands out none",
-		"-on-lost panic":                "want one of abort, ignore",
-		"-clock-offset 1":               "want a duration",
-		"-clock-offset 1s -instances 1": "needs -instances 2",
-		"-out=":                         "not empty",
-		"-format xml":                   "want one of text, json",
+		"-timeout 0":                                 "-timeout 0: must be at least 1ms",
+		"-timeout 2h":                                "-timeout 2h: must be at most 1h0m0s",
+		"-max-workers 0":                             "-max-workers 0: must be a whole number from 1 to 1000000",
+		"-repeat 0":                                  "-repeat 0: must be a whole number from 1 to 1000",
+		"-repeat 2 -scenario peak":                   "-repeat 2: the scenario peak searches once: leave it out",
+		"-repeat 2 -faults pause":                    "-repeat 2: has no effect because every cell has a fault: add none to -faults",
+		"-p99 5ms":                                   "-p99 5ms: only the scenario peak uses it: add -scenario peak",
+		"-budget 5s":                                 "-budget 5s: only the scenario peak and cells with a fault use it: add -scenario peak or -faults",
+		"-scenario peak -rate 5":                     "-rate 5: the scenario peak searches the rate itself: leave it out",
+		"-work -1ms":                                 "-work -1ms: must be at least 0s",
+		"-ttl 0":                                     "-ttl 0: must be at least 1ms",
+		"-wait -1s":                                  "-wait -1s: must be at least 0s",
+		"-wait soon":                                 "-wait soon: must be a duration such as 30s, 500ms or 1m30s",
+		"-guard strict":                              "-guard strict: must be one of naive, guarded, fence-write, fenced, decrement",
+		"-guard fenced":                              "-guard fenced: strategy mutex has no fencing tokens: use another guard, or strategies with tokens such as setnx-fenced",
+		"-guard fence-write -strategies none,setnx": "-guard fence-write: strategy setnx has no fencing tokens: use another guard, or strategies with tokens such as setnx-fenced",
+		"-on-lost panic":                "-on-lost panic: must be one of abort, ignore",
+		"-clock-offset 1":               "-clock-offset 1: must be a duration such as 30s, 500ms or 1m30s",
+		"-clock-offset 1s -instances 1": "-clock-offset 1s: it sets the clock of the second instance: use at least -instances 2",
+		"-out=":                         "-out: must not be empty",
+		"-format xml":                   "-format xml: must be one of text, json",
 		"-assert grabs":                 "want FIELD OP NUMBER",
 		"-assert grab==1":               `no field "grab"; did you mean grabs?`,
-		"-assert foreign:grabs==1":      "no cell that is run",
-		"-strategies none -assert setnx:grabs==1":                       "no cell that is run",
-		"-assert setnx/pause:grabs==1":                                  "no cell that is run",
-		"-only setnx/pause -only none/slow -assert none/pause:grabs==1": "no cell that is run",
-		"-quiet=maybe":                "want true or false",
-		"report":                      "needs a result folder",
+		"-assert foreign:grabs==1":      "-assert foreign:grabs==1: the run has no such cell: name one of its strategies and faults",
+		"-strategies none -assert setnx:grabs==1":                       "-assert setnx:grabs==1: the run has no such cell: name one of its strategies and faults",
+		"-assert setnx/pause:grabs==1":                                  "-assert setnx/pause:grabs==1: the run has no such cell: name one of its strategies and faults",
+		"-only setnx/pause -only none/slow -assert none/pause:grabs==1": "-assert none/pause:grabs==1: the run has no such cell: name one of its strategies and faults",
+		"-quiet=maybe":                "-quiet maybe: must be true or false",
+		"report":                      "report: the result folder is missing: name one, as in loadgen report results/latest",
 		"report nowhere":              "nowhere has no run.json",
-		"report -format pdf nowhere":  "want one of text, markdown, html, json",
+		"report -format pdf nowhere":  "-format pdf: must be one of text, markdown, html, json",
 		"report -fromat json nowhere": "did you mean -format?",
 	} {
 		var stdout, stderr bytes.Buffer
-		code := run(context.Background(), strings.Fields(args), &stdout, &stderr)
-		if code != exitUsage || !strings.Contains(stderr.String(), want) {
+		code := exitOf(context.Background(), strings.Fields(args), &stdout, &stderr)
+		if code != int(exitUsage) || !strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: exit %d, %q, want 2, …%s…", args, code, &stderr, want)
 		}
 		if strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "loadgen: ") || stdout.Len() > 0 {
@@ -493,17 +491,17 @@ func TestBadPoint(t *testing.T) {
 		{"before clam 1", "-faults pause", "is no point of a grab"},
 		{"waitng: before claim 1", "-faults pause", `one may be "waiting" or "handing over"`},
 		{"before acquire 1 at redlock-1", "-faults pause", `is no point of a grab`},
-		{"before claim 1", "", "-at needs -faults"},
-		{"before claim 1", "-only setnx/none", "-at needs -faults"},
-		{"before claim 1", "-scenario peak", "-at needs -faults"},
-		{"before claim 1", targets, "-at cannot be combined with -targets"},
-		{"before claim 1", targets + " -faults pause", "cannot be combined with -targets"},
-		{"before claim 1", "-schedule f -stack local", "-at cannot be combined with -schedule"},
+		{"before claim 1", "", "there is no fault that could strike there"},
+		{"before claim 1", "-only setnx/none", "there is no fault that could strike there"},
+		{"before claim 1", "-scenario peak", "there is no fault that could strike there"},
+		{"before claim 1", targets, "-at before claim 1: loadgen cannot hold grabs in targets"},
+		{"before claim 1", targets + " -faults pause", "loadgen cannot strike processes that it does not know"},
+		{"before claim 1", "-schedule f -stack local", "-at before claim 1: the file of -schedule determines"},
 	} {
 		var stdout, stderr bytes.Buffer
 		args := append([]string{"-at", tt.at}, strings.Fields(tt.with)...)
-		code := run(context.Background(), args, &stdout, &stderr)
-		if code != exitUsage || !strings.Contains(stderr.String(), tt.want) {
+		code := exitOf(context.Background(), args, &stdout, &stderr)
+		if code != int(exitUsage) || !strings.Contains(stderr.String(), tt.want) {
 			t.Errorf("%q: exit %d, %q, want 2, …%s…", args, code, &stderr, tt.want)
 		}
 		if strings.Count(stderr.String(), "\n") != 1 || !strings.HasPrefix(stderr.String(), "loadgen: ") || stdout.Len() > 0 {
@@ -539,26 +537,46 @@ func TestGoodUsage(t *testing.T) {
 	}
 }
 
+// The overview fits on one screen. The help of run begins with the ten most used flags, and
+// "all" lists every flag.
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"-h", "-help", "--help", "help", "run -h", "-rate 5 -h"} {
+	help := func(args string) string {
+		t.Helper()
 		var stdout, stderr bytes.Buffer
-		if code := run(context.Background(), strings.Fields(args), &stdout, &stderr); code != exitDone || stderr.Len() > 0 {
+		if code := exitOf(context.Background(), strings.Fields(args), &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%s: exit %d, %q", args, code, &stderr)
 		}
-		for _, topic := range defaults("rush").topics() {
-			for _, o := range topic.options {
-				if !strings.Contains(stdout.String(), "-"+o.name+" ") {
-					t.Errorf("%s does not tell of -%s", args, o.name)
-				}
+		for line := range strings.Lines(stdout.String()) {
+			if n := len([]rune(line)); n > 101 && !strings.Contains(line, "{") {
+				t.Errorf("%s: a line has %d characters: %s", args, n, line)
 			}
 		}
-		if strings.Contains(stdout.String(), "\n  "+fleet.Command) {
-			t.Errorf("%s tells of a hidden command", args)
+		return stdout.String()
+	}
+	for _, args := range []string{"-h", "-help", "--help", "help"} {
+		text := help(args)
+		if n := strings.Count(text, "\n"); n > 30 || strings.Count(text, "\n  loadgen ") != 5 {
+			t.Errorf("%s prints %d lines:\n%s", args, n, text)
+		}
+		for _, c := range commands() {
+			if strings.Contains(text, "\n  "+c.name+" ") != (c.about != "") {
+				t.Errorf("%s: the command %s is missing or should be hidden", args, c.name)
+			}
 		}
 	}
-	var stdout, stderr bytes.Buffer
-	if code := run(context.Background(), []string{"report", "-h"}, &stdout, &stderr); code != exitDone || !strings.Contains(stdout.String(), "markdown") {
-		t.Errorf("report -h: exit %d, %q", code, &stdout)
+	for _, args := range []string{"run -h", "help run", "-rate 5 -h"} {
+		if n := strings.Count(help(args), "\n  -"); n != 10 || len(commonFlags) != 10 {
+			t.Errorf("%s lists %d flags", args, n)
+		}
+	}
+	all := help("run -h all")
+	for _, f := range defaults("rush").flags() {
+		if strings.Contains(all, "\n  -"+strings.TrimSpace(f.Name+" "+f.Arg)) != (f.About != "") {
+			t.Errorf("run -h all: -%s is missing or should be hidden", f.Name)
+		}
+	}
+	if text := help("report -h"); !strings.Contains(text, "markdown") {
+		t.Errorf("report -h: %q", text)
 	}
 	if _, err := parseRun([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("-h is %v", err)

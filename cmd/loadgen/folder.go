@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
 	"grablab/internal/present/report"
 
 	"github.com/gofrs/flock"
@@ -59,13 +61,13 @@ func namedFolder(out string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, pattern := range []string{report.File, benchFile, "events.jsonl", "*.vegeta.bin"} {
+	for _, pattern := range []string{report.File, lockbench.File, "events.jsonl", "*.vegeta.bin"} {
 		if names, _ := fs.Glob(os.DirFS(f.path), pattern); len(names) > 0 { // it fails for a bad pattern alone
 			advice := "name an empty folder with -out, or remove it"
 			if pattern == report.File { // without it, there is nothing to go on with
 				advice += ", or go on with that run by loadgen run -resume"
 			}
-			err := fmt.Errorf("%w: %s has the results of another run: %s", errUsage, out, advice)
+			err := flags.Usage("%s has the results of another run: %s", out, advice)
 			return nil, errors.Join(err, f.release())
 		}
 	}

@@ -3,62 +3,100 @@ package main
 import (
 	"fmt"
 	"io"
-	"text/tabwriter"
+	"slices"
 
 	"grablab/internal/catalog"
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 )
 
-// runHelp lists the commands, and the flags of run by topic.
-func runHelp(w io.Writer) {
-	fmt.Fprint(w, `loadgen lets drivers fight for orders, and counts in the database how often an
-order was grabbed twice. Without arguments it does so on an embedded stack.
+// overview prints what loadgen is, with examples and the commands.
+func overview(w io.Writer) {
+	fmt.Fprint(w, `loadgen lets drivers fight for orders and counts in the database how often an order was
+grabbed twice. Without flags, it compares five strategies on an embedded stack.
 
-Usage: loadgen [run] [flags]
-       loadgen COMMAND [arguments]
-       loadgen -version
+Usage: loadgen [COMMAND] [flags]     Without COMMAND, run is used.
+
+Examples
+  loadgen -strategies none,setnx               two strategies under load, without a fault
+  loadgen -stack local -faults pause,crash     the same on real servers, with two faults
+  loadgen explore -strategies setnx            the shortest schedule that breaks a strategy
+  loadgen explain F11                          the meaning of a word in a table
+  loadgen lab                                  a live page to try everything by hand
 
 Commands
 `)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer tw.Flush()
+	var rows [][2]string
 	for _, c := range commands() {
 		if c.about != "" {
-			fmt.Fprintf(tw, "  %s\t%s\n", c.name, c.about)
+			rows = append(rows, [2]string{c.name, c.about})
 		}
 	}
+	flags.PrintTable(w, rows)
+	fmt.Fprint(w, `
+Read on: loadgen COMMAND -h lists the flags of a command. docs/running.md explains a run,
+docs/your-service.md how to test a service of your own. loadgen -version prints the version.
+`)
+}
+
+// commonFlags are the flags of run that most calls use. Its help shows them first.
+var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
+
+// runHelp prints the most used flags of run. For the topic "all", it prints every flag by group,
+// and the names that flags accept.
+func runHelp(w io.Writer, topic string) {
 	s := defaults(experiment.Scenarios[0].Name)
-	for _, t := range s.topics() {
-		fmt.Fprintf(tw, "\n%s\n", t.title)
-		printOptions(tw, t.options)
+	fmt.Fprint(w, `Usage: loadgen [run] [flags]
+
+Starts servers and two instances, sends grabs with every chosen strategy under every chosen
+fault, audits the ledger, prints a table and writes a result folder.
+
+`)
+	if topic != "all" {
+		flags.Print(w, slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(commonFlags, f.Name) }))
+		fmt.Fprint(w, "\nloadgen run -h all lists every flag, scenario, strategy and fault, and the exit codes.\n")
+		return
 	}
-	fmt.Fprintf(tw, "\nScenarios\n")
+	for _, g := range s.groups() {
+		fmt.Fprintf(w, "%s\n", g.title)
+		flags.Print(w, g.flags)
+		fmt.Fprintln(w)
+	}
+	var scenarios, faults [][2]string
 	for _, sc := range experiment.Scenarios {
-		fmt.Fprintf(tw, "  %s\t%s\n", sc.Name, sc.About)
+		scenarios = append(scenarios, [2]string{sc.Name, sc.About})
 	}
-	fmt.Fprintf(tw, "\nStrategies\n")
-	for _, st := range lock.Strategies {
-		fmt.Fprintf(tw, "  %s\t%s\n", st.Name, st.Title)
-	}
-	fmt.Fprintf(tw, "\nPeers: libraries with their defaults, by name or as peers; never in all\n")
-	for _, st := range lock.Peers {
-		fmt.Fprintf(tw, "  %s\t%s\n", st.Name, st.Title)
-	}
-	fmt.Fprintf(tw, "\nFaults\n")
 	for _, f := range catalog.Faults {
 		if f.By&catalog.Run != 0 {
-			fmt.Fprintf(tw, "  %s\t%s\n", f.Name, f.About)
+			faults = append(faults, [2]string{string(f.Name), f.About})
 		}
 	}
-	fmt.Fprint(tw, `
-Exit codes
-  0	done
-  1	loadgen itself failed
-  2	bad usage
-  3	an -assert did not hold; explore: a verdict is not the expected one;
-  	compare: a verdict changed, or something is slower;
-  	-schedule: its property was kept, or by another strategy violated
-  130	interrupted; results so far are written
-`)
+	for _, section := range []struct {
+		title string
+		rows  [][2]string
+	}{
+		{"Scenarios", scenarios},
+		{"Strategies", titles(lock.Strategies)},
+		{"Peers: libraries with their default options. The word all does not include them", titles(lock.Peers)},
+		{"Faults", faults},
+		{"Exit codes", [][2]string{
+			{"0", "done"},
+			{"1", "loadgen itself failed"},
+			{"2", "bad usage"},
+			{"3", "an -assert did not hold; or -schedule did not have the result that its file expects"},
+			{"130", "interrupted; the results so far are kept"},
+		}},
+	} {
+		fmt.Fprintf(w, "%s\n", section.title)
+		flags.PrintTable(w, section.rows)
+		fmt.Fprintln(w)
+	}
+}
+
+func titles(strategies []lock.Strategy) (rows [][2]string) {
+	for _, s := range strategies {
+		rows = append(rows, [2]string{s.Name, s.Title})
+	}
+	return rows
 }

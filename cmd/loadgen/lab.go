@@ -8,9 +8,9 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 
 	"grablab/internal/explore"
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/replay"
@@ -20,67 +20,64 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// labSettings is a lab as it was asked for.
+// labSettings holds everything that the command line of lab says.
 type labSettings struct {
-	kind string
+	kind string // of the stack
 	addr string
-	file string // of the user's own strategies
+	file string // the user's own strategies
 }
 
 func newLabSettings() *labSettings {
 	return &labSettings{kind: stack.Embedded, addr: "127.0.0.1:8090"}
 }
 
-func (s *labSettings) options() []option {
-	return []option{
-		{"stack", "KIND", "what runs underneath: embedded, local", one(&s.kind, oneOf(stack.Embedded, stack.Local))},
-		{"addr", "HOST:PORT", "where the page is, on loopback; port 0 takes any", one(&s.addr, nonEmpty)},
+func (s *labSettings) flags() []flags.Flag {
+	return []flags.Flag{
+		flags.New("stack", "KIND", "which servers to use: embedded, local", flags.One(&s.kind, flags.OneOf(stack.Embedded, stack.Local))),
+		flags.New("addr", "HOST:PORT", "address of the page on loopback. Port 0 takes any free port", flags.One(&s.addr, flags.NonEmpty)),
 	}
 }
 
-// parseLab reads the flags of lab, and the file between them. Its errors wrap errUsage, or
-// flag.ErrHelp.
+// parseLab reads the flags of lab and the file. Its errors wrap flags.ErrUsage, or are a
+// flags.HelpError.
 func parseLab(args []string) (*labSettings, error) {
 	s := newLabSettings()
-	rest, _, err := readArgs("lab", s.options(), args)
+	line, err := flags.Parse(s.flags(), args)
 	switch {
 	case err != nil:
 		return nil, err
-	case len(rest) > 1:
-		return nil, fmt.Errorf("%w: lab takes one file of package lock, not %q", errUsage, rest)
-	case len(rest) == 1:
-		s.file = rest[0]
+	case len(line.Args) > 1:
+		return nil, flags.Usage("lab %s: there are too many arguments: give at most one file", strings.Join(line.Args, " "))
+	case len(line.Args) == 1:
+		s.file = line.Args[0]
 	}
 	return s, nil
 }
 
-func labHelp(w io.Writer) {
+func labHelp(w io.Writer, _ string) {
 	fmt.Fprint(w, `Usage: loadgen lab [flags] [FILE]
 
-Starts a stack and two instances, and serves a page that shows them: grabs at a rate or by
-hand, a fault that strikes, who believes to hold the lock and who does, orders that turn
-red at their second row, the keys in Redis, the matrix of strategies and faults as it is
-filled, the schedules of every strategy, and the workshop. FILE is a Go file of package
-lock, whose strategies can be explored there, too. Ctrl-C ends all of it.
+Starts a stack and two instances, and serves a live page. The page sends grabs at a rate or by
+hand, and applies faults. It shows who believes to hold the lock and who really does, orders
+with two winners, the keys in Redis, a matrix of strategies and faults, the schedules of every
+strategy, and the workshop. FILE is a Go file of package lock with strategies of your own, which
+the page can explore. Ctrl-C stops everything.
 
 `)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer tw.Flush()
-	printOptions(tw, newLabSettings().options())
+	flags.Print(w, newLabSettings().flags())
 }
 
-// labCommand is loadgen lab.
-func labCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func labCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseLab, labHelp, (*labSettings).execute)
 }
 
 // searchFor is how long a search from the page may take.
 const searchFor = 20.0
 
-func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) int {
+func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	exe, err := os.Executable()
 	if err != nil {
-		return complain(stderr, err)
+		return err
 	}
 	worker := []string{exe, exploreWorkerCommand}
 	cfg := lab.Config{
@@ -102,11 +99,11 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) int
 	err = lab.Serve(ctx, cfg)
 	switch {
 	case errors.Is(err, order.ErrBadDSN), errors.Is(err, stack.ErrRefused):
-		return complain(stderr, fmt.Errorf("%w: %w", errUsage, err))
+		return flags.Usage("%w", err)
 	case err != nil:
-		return complain(stderr, err)
+		return err
 	}
-	return exitDone
+	return nil
 }
 
 // search explores one strategy.

@@ -27,7 +27,7 @@ func TestLabUsage(t *testing.T) {
 		{[]string{"no.go"}, "no.go"},
 	} {
 		code, stdout, stderr := output(t, loadgen(t, append([]string{"lab"}, tt.args...)...))
-		if code == exitDone || stdout != "" || !strings.Contains(stderr, tt.want) {
+		if code == int(exitDone) || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("lab %q: exit %d, %q, want one that says %s", tt.args, code, stderr, tt.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/flags"
 	"grablab/internal/present/workshop"
 	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
@@ -98,9 +99,9 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 }
 
 // stepMain is the child.
-func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) < 2 {
-		return complain(stderr, fmt.Errorf("%w: %s is for a lab", errUsage, stepCommand))
+		return flags.Usage("%s is for a lab", stepCommand)
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -126,7 +127,7 @@ func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) int 
 	case ctx.Err() != nil:
 		return exitInterrupted
 	case err != nil:
-		return complain(stderr, err)
+		return err
 	}
-	return exitDone
+	return nil
 }

@@ -111,7 +111,7 @@ func TestNextRunClears(t *testing.T) {
 	if err != nil || len(left) == 0 {
 		t.Fatalf("nothing is left to be cleared: %v", err)
 	}
-	if code, _, stderr := output(t, loadgen(t, "-strategies", "none", "-orders", "1", "-drivers", "2", "-quiet", "-out", "y")); code != exitDone {
+	if code, _, stderr := output(t, loadgen(t, "-strategies", "none", "-orders", "1", "-drivers", "2", "-quiet", "-out", "y")); code != int(exitDone) {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	awaitNone(t, children)
@@ -183,7 +183,7 @@ func TestTemporaryFolders(t *testing.T) {
 				dir = name
 			}
 			cmd.Env = append(cmd.Env, "TMPDIR="+dir)
-			if code, _, stderr := output(t, cmd); code != exitDone {
+			if code, _, stderr := output(t, cmd); code != int(exitDone) {
 				t.Errorf("exit %d: %s", code, stderr)
 			}
 			if left, err := os.ReadDir(filepath.Join(cmd.Dir, name)); err != nil || len(left) > 0 {
@@ -211,8 +211,8 @@ func TestWorkshopInterrupted(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	awaitNone(t, children)
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
-		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) {
+		t.Errorf("exit %d, want %d", code, int(exitInterrupted))
 	}
 	progress, err := workshop.ReadProgress(filepath.Join(cmd.Dir, resultsDir, progressFile), 0, replaceFile)
 	if err != nil || progress.Seed != 7 || progress.Exercises[1].Predicted == "" || progress.Exercises[1].Ran {

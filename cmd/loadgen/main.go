@@ -1,14 +1,9 @@
-// Command loadgen is the load generator and everything around it: a literal table
-// of subcommands over the packages that do the work.
+// Command loadgen generates load for the order-grabbing service and judges the results. It also
+// explores schedules, measures locks, and shows and compares results.
 //
-// run starts a stack and two instances, fires at every chosen strategy, audits the
-// ledger, and writes a result folder; explore searches for the shortest schedule
-// that breaks a lock; bench measures each lock by itself; report renders result
-// folders again, compare says what differs between two; lab serves a live page, workshop
-// teaches by exercises, explain says what a word means. Each command is flags to settings
-// (flags.go, bench.go, explore.go, over options.go), checks of how they go together
-// (validate.go), one call of a package, and an exit code. Begin at commands, then
-// runCommand and invoke.
+// Start at commands and run. Most commands have three steps: they parse flags into settings,
+// check that the flags fit together, and call the package that does the work. flags.go and
+// rules.go hold the flags of the command run and the rules between them.
 package main
 
 import (
@@ -20,7 +15,8 @@ import (
 	"slices"
 	"strings"
 
-	_ "grablab/internal/grab/lock/peers" // as lock.Peers
+	"grablab/internal/flags"
+	_ "grablab/internal/grab/lock/peers" // registers lock.Peers
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/service/instance"
 	"grablab/internal/service/version"
@@ -32,79 +28,124 @@ import (
 
 func main() {
 	stack.BeHelper()
-	logging.Disable() // of go-redis, which cannot know that a server is meant to be down
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	logging.Disable() // go-redis would report the servers that a fault has stopped
+	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	os.Exit(conclude(err, os.Stderr))
 }
 
-// The exit codes.
+// exitCode is the error of a command that has already printed why it fails.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// The exit codes. Errors without a code of their own mean exitFailed or exitUsage.
 const (
-	exitDone        = 0
-	exitFailed      = 1 // the harness itself
-	exitUsage       = 2
-	exitAssert      = 3 // an -assert did not hold
-	exitInterrupted = 130
+	exitDone        exitCode = 0
+	exitFailed      exitCode = 1 // the harness itself failed
+	exitUsage       exitCode = 2
+	exitAssert      exitCode = 3 // an -assert did not hold, or the result is not the expected one
+	exitInterrupted exitCode = 130
 )
 
-// errUsage marks what the caller can put right by calling differently.
-var errUsage = errors.New("bad usage")
+// conclude prints err in one line if it is bad usage, and returns the exit code for it.
+func conclude(err error, stderr io.Writer) int {
+	var code exitCode
+	switch {
+	case err == nil:
+		return int(exitDone)
+	case errors.As(err, &code):
+		return int(code)
+	case errors.Is(err, flags.ErrUsage):
+		text := withoutPrefix(err, flags.ErrUsage).Error()
+		fmt.Fprintf(stderr, "loadgen: %s\n", strings.ReplaceAll(text, "\n", "; "))
+		return int(exitUsage)
+	}
+	fmt.Fprintf(stderr, "loadgen: %v\n", err)
+	return int(exitFailed)
+}
 
-// command is one subcommand. It gets the arguments after its name.
+// withoutPrefix returns err without the text of a sentinel error at its beginning.
+func withoutPrefix(err, sentinel error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), sentinel.Error()+": "))
+}
+
+// command is a subcommand.
 type command struct {
 	name  string
-	about string // "": not in the help
-	run   func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+	about string // a command without it is hidden from the help
+	// run gets the arguments after the name.
+	run func(ctx context.Context, args []string, stdout, stderr io.Writer) error
 }
 
-// commands is every subcommand, the default first. (A function, because the
-// help, which a subcommand prints, reads it.)
+// commands returns every subcommand. The first one is the default.
 func commands() []command {
 	return []command{
-		{"run", "start the stack and two instances, fire at every chosen strategy, audit the ledger", runCommand},
-		{"bench", "measure each lock by itself, against two PINGs and the libraries", benchCommand},
-		{"explore", "look for the shortest schedule that breaks a lock, or say how far was searched", exploreCommand},
-		{"report", "render result folders again", reportCommand},
-		{"compare", "what differs between two results: verdicts, and whether anything is slower", compareCommand},
-		{"explain", "what a failure mode, a fault, a property, a strategy or a word of the tables is", explainCommand},
-		{"lab", "a live page: grabs at a rate or by hand, faults, drawings, schedules, the workshop", labCommand},
-		{"workshop", "twelve exercises: predict, run, look, answer", workshopCommand},
+		{"run", "fire at every chosen strategy under every chosen fault, and audit the ledger", runCommand},
+		{"explore", "search for the shortest schedule that breaks a strategy", exploreCommand},
+		{"bench", "measure what each lock costs by itself", benchCommand},
+		{"report", "show result folders again", reportCommand},
+		{"compare", "show what changed between two results", compareCommand},
+		{"explain", "explain a failure mode, fault, property, strategy or word of the tables", explainCommand},
+		{"lab", "serve a live page with load, faults, diagrams and the workshop", labCommand},
+		{"workshop", "list the twelve exercises, or run one and judge the answer", workshopCommand},
 		{exploreWorkerCommand, "", exploreWorkerMain},
 		{stepCommand, "", stepMain},
-		{fleet.Command, "", instance.Main},
-		{lockbench.WorkerCommand, "", lockbench.WorkerMain},
+		{fleet.Command, "", asCommand(instance.Main)},
+		{lockbench.WorkerCommand, "", asCommand(lockbench.WorkerMain)},
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
+// asCommand adapts the main function of another package.
+func asCommand(main func(context.Context, []string, io.Writer, io.Writer) int) func(context.Context, []string, io.Writer, io.Writer) error {
+	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		return exitCode(main(ctx, args, stdout, stderr))
+	}
+}
+
+// run runs the command that args begin with.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	switch line := strings.Join(args, " "); {
+	case slices.Contains([]string{"-version", "--version"}, line):
 		fmt.Fprintln(stdout, version.Line("loadgen"))
-		return exitDone
+		return nil
+	case slices.Contains([]string{"-h", "-help", "--help", "help"}, line):
+		overview(stdout)
+		return nil
+	case len(args) == 0 || strings.HasPrefix(args[0], "-"):
+		args = append([]string{commands()[0].name}, args...)
+	case args[0] == "help":
+		args = []string{args[1], "-h"}
 	}
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return commands()[0].run(ctx, args, stdout, stderr)
-	}
-	var names []string
+	var visible []string
 	for _, c := range commands() {
 		if c.name == args[0] {
 			return c.run(ctx, args[1:], stdout, stderr)
 		}
 		if c.about != "" {
-			names = append(names, c.name)
+			visible = append(visible, c.name)
 		}
 	}
-	if args[0] == "help" {
-		runHelp(stdout)
-		return exitDone
-	}
-	return complain(stderr, fmt.Errorf("%w: there is no command %q; there are %s", errUsage, args[0], strings.Join(names, ", ")))
+	return flags.Usage("%w", flags.Unknown("command", args[0], visible))
 }
 
-// complain says in one line what went wrong, and returns the exit code for it.
-func complain(stderr io.Writer, err error) int {
-	if errors.Is(err, errUsage) {
-		text := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
-		fmt.Fprintf(stderr, "loadgen: %s\n", strings.ReplaceAll(text, "\n", "; "))
-		return exitUsage
+// invoke parses the arguments of a command and executes it until a signal arrives. If the
+// arguments ask for help, it prints that instead.
+func invoke[S any](ctx context.Context, args []string, stdout, stderr io.Writer,
+	parse func([]string) (S, error), help func(w io.Writer, topic string),
+	execute func(S, context.Context, io.Writer, io.Writer) error,
+) error {
+	s, err := parse(args)
+	if wanted := (flags.HelpError{}); errors.As(err, &wanted) {
+		help(stdout, wanted.Topic)
+		return nil
 	}
-	fmt.Fprintf(stderr, "loadgen: %v\n", err)
-	return exitFailed
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	return execute(s, ctx, stdout, stderr)
 }

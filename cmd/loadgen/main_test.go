@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/lockbench"
 	"grablab/internal/present/report"
 	"grablab/internal/service/version"
 	"grablab/internal/testbed/fleet"
@@ -48,6 +49,11 @@ func loadgen(t *testing.T, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	cmd.Dir = t.TempDir()
 	return cmd
+}
+
+// exitOf runs loadgen in this process and returns its exit code.
+func exitOf(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return conclude(run(ctx, args, stdout, stderr), stderr)
 }
 
 // output runs cmd to its end.
@@ -103,7 +109,7 @@ func read(t *testing.T, elem ...string) []byte {
 func TestRun(t *testing.T) {
 	cmd := loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-rate", "400", "-seed", "7", "-assert", "setnx:double_grabs==0")
 	code, stdout, stderr := output(t, cmd)
-	if code != exitDone {
+	if code != int(exitDone) {
 		t.Fatalf("exit %d\n%s\n%s", code, stdout, stderr)
 	}
 	if !strings.HasPrefix(stdout, "seed 7\n") {
@@ -147,12 +153,12 @@ func TestRun(t *testing.T) {
 		"text": table.String(), "markdown": string(read(t, latest, markdownFile)), "html": string(read(t, latest, htmlFile)), "json": string(text),
 	} {
 		again.Reset()
-		if code := run(context.Background(), []string{"report", latest, "-format", format}, &again, &stored); code != exitDone || again.String() != want {
+		if code := exitOf(context.Background(), []string{"report", latest, "-format", format}, &again, &stored); code != int(exitDone) || again.String() != want {
 			t.Errorf("report -format %s: exit %d\n%s\nwant\n%s", format, code, &again, want)
 		}
 	}
 	again.Reset()
-	if code := run(context.Background(), []string{"report", latest, latest}, &again, &stored); code != exitDone || again.String() != table.String()+"\n"+table.String() {
+	if code := exitOf(context.Background(), []string{"report", latest, latest}, &again, &stored); code != int(exitDone) || again.String() != table.String()+"\n"+table.String() {
 		t.Errorf("two reports: exit %d\n%s", code, &again)
 	}
 }
@@ -164,8 +170,8 @@ func TestJSONAlone(t *testing.T) {
 	cmd := loadgen(t, "run", "-strategies", "none", "-orders", "2", "-rate", "400", "-format", "json", "-quiet", "-out", out,
 		"-assert", "none:requests==40", "-assert", "requests<40", "-assert", "belief_gap_ms>=0")
 	code, stdout, stderr := output(t, cmd)
-	if code != exitAssert {
-		t.Errorf("exit %d, want %d", code, exitAssert)
+	if code != int(exitAssert) {
+		t.Errorf("exit %d, want %d", code, int(exitAssert))
 	}
 	if stdout != string(read(t, out, report.File)) {
 		t.Errorf("printed %s", stdout)
@@ -183,13 +189,13 @@ func TestJSONAlone(t *testing.T) {
 
 // A folder with the results of another run is refused, and stays as it is.
 func TestOutRefused(t *testing.T) {
-	for _, name := range []string{report.File, benchFile, "events.jsonl", "redlock-none.vegeta.bin"} {
+	for _, name := range []string{report.File, lockbench.File, "events.jsonl", "redlock-none.vegeta.bin"} {
 		out := t.TempDir()
 		if err := os.WriteFile(filepath.Join(out, name), []byte("old"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		var stdout, stderr bytes.Buffer
-		if code := run(context.Background(), []string{"-strategies", "none", "-quiet", "-out", out}, &stdout, &stderr); code != exitUsage {
+		if code := exitOf(context.Background(), []string{"-strategies", "none", "-quiet", "-out", out}, &stdout, &stderr); code != int(exitUsage) {
 			t.Errorf("%s: exit %d", name, code)
 		}
 		if want := out + " has the results of another run"; !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
@@ -214,7 +220,7 @@ func TestOutInUse(t *testing.T) {
 	}
 	for _, args := range [][]string{{"-strategies", "none", "-quiet", "-out", out}, {"bench", "-strategies", "none", "-quiet", "-out", out}} {
 		var stdout, stderr bytes.Buffer
-		if code := run(context.Background(), args, &stdout, &stderr); code != exitFailed {
+		if code := exitOf(context.Background(), args, &stdout, &stderr); code != int(exitFailed) {
 			t.Errorf("%q: exit %d", args, code)
 		}
 		want := fmt.Sprintf("%s is in use by process %d since ", out, os.Getpid())
@@ -263,7 +269,7 @@ func TestUnwritable(t *testing.T) {
 	}
 	for _, args := range [][]string{nil, {"-out", "results/x"}, {"-out", "results"}} {
 		var stdout, stderr bytes.Buffer
-		if code := run(context.Background(), append(args, "-seed", "1"), &stdout, &stderr); code != exitFailed {
+		if code := exitOf(context.Background(), append(args, "-seed", "1"), &stdout, &stderr); code != int(exitFailed) {
 			t.Errorf("%q: exit %d", args, code)
 		}
 		if !strings.HasPrefix(stderr.String(), "loadgen: result folder: ") || strings.Count(stderr.String(), "\n") != 1 {
@@ -276,7 +282,7 @@ func TestUnwritable(t *testing.T) {
 func TestTargetsThatDoNotAnswer(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var stdout, stderr bytes.Buffer
-	if code := run(context.Background(), []string{"-targets", "http://127.0.0.1:1"}, &stdout, &stderr); code != exitFailed {
+	if code := exitOf(context.Background(), []string{"-targets", "http://127.0.0.1:1"}, &stdout, &stderr); code != int(exitFailed) {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
 	if !strings.Contains(stderr.String(), "http://127.0.0.1:1 does not answer") {
@@ -320,7 +326,7 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != exitInterrupted {
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != int(exitInterrupted) {
 		t.Errorf("ended with %v", err)
 	}
 	if !strings.Contains(string(rest), "interrupted: 1 of 2 cells") {
@@ -338,7 +344,7 @@ func TestInterrupt(t *testing.T) {
 func TestVersion(t *testing.T) {
 	for _, arg := range []string{"-version", "--version"} {
 		var out, errs bytes.Buffer
-		if code := run(context.Background(), []string{arg}, &out, &errs); code != exitDone {
+		if code := exitOf(context.Background(), []string{arg}, &out, &errs); code != int(exitDone) {
 			t.Errorf("%s: exit %d, %s", arg, code, errs.String())
 		}
 		if want := "loadgen " + version.Release + ", module "; !strings.HasPrefix(out.String(), want) || !strings.HasSuffix(out.String(), "\n") {

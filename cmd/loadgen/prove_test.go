@@ -24,7 +24,7 @@ func TestArticleTenTimes(t *testing.T) {
 			code, stdout, stderr := output(t, loadgen(t, "run", "-scenario", "article", "-stack", kind, "-format", "json", "-quiet",
 				"-assert", "expected", "-assert", "none:grabs>2", "-assert", "mutex:grabs==2",
 				"-assert", "setnx:grabs==1", "-assert", "watchdog:grabs==1", "-assert", "redlock:grabs==1"))
-			if code != exitDone {
+			if code != int(exitDone) {
 				t.Errorf("%s, run %d: exit code %d\n%s", kind, i+1, code, stderr)
 				continue
 			}
@@ -47,7 +47,7 @@ func TestRushThreeTimes(t *testing.T) {
 		for i := range 3 {
 			code, stdout, stderr := output(t, loadgen(t, "run", "-stack", kind, "-strategies", "core", "-format", "json", "-quiet",
 				"-assert", "expected", "-assert", "orders_grabbed==100"))
-			if code != exitDone {
+			if code != int(exitDone) {
 				t.Errorf("%s, run %d: exit code %d\n%s", kind, i+1, code, stderr)
 				continue
 			}
@@ -63,7 +63,7 @@ func TestMatrixFourTimes(t *testing.T) {
 	for i := range 4 {
 		code, stdout, stderr := output(t, loadgen(t, "run", "-stack", "local", "-strategies", "all", "-faults", "all", "-format", "json", "-quiet",
 			"-assert", "expected"))
-		if code != exitDone {
+		if code != int(exitDone) {
 			t.Errorf("run %d: exit code %d\n%s", i+1, code, stderr)
 			continue
 		}
@@ -99,7 +99,7 @@ func TestMillionRequests(t *testing.T) {
 
 	cmd := loadgen(t, "-targets", serve.URL, "-first-order", "1", "-orders", "50000", "-rate", "5000", "-format", "json", "-quiet")
 	code, stdout, stderr := output(t, cmd)
-	if code != exitDone {
+	if code != int(exitDone) {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	run := fits(t, []byte(stdout))

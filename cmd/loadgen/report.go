@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"strings"
 
+	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
 )
 
-// runFormats is what a run can be rendered as, the default first.
+// runFormats lists the formats of report. The first one is the default.
 var runFormats = []format[*experiment.Run]{
 	{"text", report.Text},
 	{"markdown", report.Markdown},
@@ -20,32 +18,51 @@ var runFormats = []format[*experiment.Run]{
 	{"json", report.JSON},
 }
 
-// reportCommand is loadgen report DIR….
-func reportCommand(_ context.Context, args []string, stdout, stderr io.Writer) int {
-	names := formatNames(runFormats)
-	format := names[0]
-	dirs, _, err := readArgs("report", []option{{name: "format", value: one(&format, oneOf(names...))}}, args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(stdout, "Usage: loadgen report [-format NAME] DIR…\n\nRenders result folders again.\n\n  -format NAME  %s (default %s)\n",
-			strings.Join(names, ", "), names[0])
-		return exitDone
-	case err != nil:
-		return complain(stderr, err)
-	case len(dirs) == 0:
-		return complain(stderr, fmt.Errorf("%w: report needs a result folder, as in loadgen report results/latest", errUsage))
+// showSettings holds the command line of report or compare.
+type showSettings struct {
+	paths  []string
+	format string
+}
+
+// parseShow reads the flag -format and the paths.
+func parseShow[T any](formats []format[T], args []string) (s showSettings, err error) {
+	line, err := flags.Parse([]flags.Flag{formatFlag(&s.format, formats)}, args)
+	if err == nil {
+		s.paths = line.Args
 	}
-	for i, dir := range dirs {
+	return s, err
+}
+
+func parseReport(args []string) (showSettings, error) {
+	s, err := parseShow(runFormats, args)
+	if err == nil && len(s.paths) == 0 {
+		err = flags.Usage("report: the result folder is missing: name one, as in loadgen report results/latest")
+	}
+	return s, err
+}
+
+func reportHelp(w io.Writer, _ string) {
+	fmt.Fprint(w, "Usage: loadgen report [-format NAME] DIR…\n\nShows result folders again.\n\n")
+	flags.Print(w, []flags.Flag{formatFlag(new(string), runFormats)})
+}
+
+func reportCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return invoke(ctx, args, stdout, stderr, parseReport, reportHelp, showSettings.report)
+}
+
+// report prints each run with an empty line between them.
+func (s showSettings) report(_ context.Context, stdout, _ io.Writer) error {
+	for i, dir := range s.paths {
 		run, err := report.Load(dir)
 		if err != nil {
-			return complain(stderr, fmt.Errorf("%w: %w", errUsage, withoutPrefix(err, report.ErrNoRun)))
+			return flags.Usage("%w", withoutPrefix(err, report.ErrNoRun))
 		}
-		if i > 0 && format != "json" {
+		if i > 0 && s.format != "json" {
 			fmt.Fprintln(stdout)
 		}
-		if err := renderAs(stdout, runFormats, format, run); err != nil {
-			return complain(stderr, err)
+		if err := renderAs(stdout, runFormats, s.format, run); err != nil {
+			return err
 		}
 	}
-	return exitDone
+	return nil
 }

@@ -1,56 +1,55 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
 )
 
-// resumed are the settings of the run in the folder that -resume names, with
-// those of s that may be given anew.
+// resumed returns the settings of the run that -resume names, with the unrecorded flags of s.
 func (s *settings) resumed() (*settings, error) {
 	run, err := report.Load(s.resume)
 	if err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), report.ErrNoRun.Error()+": "))
+		return nil, withoutPrefix(err, report.ErrNoRun)
 	}
 	if err := s.contradicts(run); err != nil {
 		return nil, err
 	}
 	r, err := parseWithScenario(append(slices.Clone(run.Config.Args), s.unrecorded...))
 	if err != nil {
-		return nil, fmt.Errorf("the flags that %s was run with: %s", s.resume, strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
+		return nil, fmt.Errorf("the flags recorded in %s: %w", s.resume, withoutPrefix(err, flags.ErrUsage))
 	}
 	r.Workers, r.Resume = s.Workers, run
 	r.Out, err = filepath.Abs(s.resume)
 	return r, err
 }
 
-// contradicts says why the run cannot be resumed with the flags of s; nil: it can.
+// contradicts returns an error if the run cannot be resumed with the flags of s.
 func (s *settings) contradicts(run *experiment.Run) error {
-	had := run.Config.Args // as "-name=value"
+	recorded := run.Config.Args // as "-name=value"
 	switch commit := experiment.NewEnvironment("").Commit; {
-	case s.given["out"]:
-		return errors.New("-out cannot be combined with -resume, which goes on in the folder of the run")
-	case len(had) == 0:
-		return fmt.Errorf("-resume %s: it does not say with which flags it was run", s.resume)
+	case s.given("out"):
+		return fmt.Errorf("%s: a resumed run continues in its own folder: leave it out", s.line.Label("out"))
+	case len(recorded) == 0:
+		return fmt.Errorf("-resume %s: its run.json does not record the flags: start a new run", s.resume)
 	case run.Environment.Commit != commit:
-		return fmt.Errorf("-resume %s: it was run by commit %s, and this program is %s: their cells make no table", s.resume, run.Environment.Commit, commit)
+		return fmt.Errorf("-resume %s: it is a run of commit %s, and this program is commit %s: use the same program, or start a new run", s.resume, run.Environment.Commit, commit)
 	}
 	for _, arg := range s.Args {
-		if slices.Contains(had, arg) {
+		if slices.Contains(recorded, arg) {
 			continue
 		}
 		name, _, _ := strings.Cut(arg, "=")
-		i := slices.IndexFunc(had, func(other string) bool { return strings.HasPrefix(other, name+"=") })
-		if i < 0 {
-			return fmt.Errorf("%s contradicts %s, which was run without %s", arg, s.resume, name)
+		before := "without " + name
+		if i := slices.IndexFunc(recorded, func(other string) bool { return strings.HasPrefix(other, name+"=") }); i >= 0 {
+			before = "with " + recorded[i]
 		}
-		return fmt.Errorf("%s contradicts %s, which was run with %s", arg, s.resume, had[i])
+		return fmt.Errorf("%s: it contradicts %s, which was run %s: leave it out", arg, s.resume, before)
 	}
 	return nil
 }

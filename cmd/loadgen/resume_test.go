@@ -54,7 +54,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) {
 		t.Fatalf("exit %d", code)
 	}
 	first := fits(t, read(t, cmd.Dir, "x", report.File))
@@ -65,7 +65,7 @@ func TestResume(t *testing.T) {
 	again := loadgen(t, "-resume", "x", "-strategies", "none,setnx,mutex", "-assert", "expected", "-format", "json")
 	again.Dir = cmd.Dir
 	code, stdout, stderr := output(t, again)
-	if code != exitDone {
+	if code != int(exitDone) {
 		t.Fatalf("exit %d\n%s", code, stderr)
 	}
 	run := fits(t, []byte(stdout))
@@ -91,7 +91,7 @@ func TestResume(t *testing.T) {
 	// There is nothing left to do.
 	more := loadgen(t, "-resume", "x", "-format", "json")
 	more.Dir = cmd.Dir
-	if code, stdout, stderr := output(t, more); code != exitDone || len(fits(t, []byte(stdout)).Cells) != 3 || strings.Contains(stderr, "starting") {
+	if code, stdout, stderr := output(t, more); code != int(exitDone) || len(fits(t, []byte(stdout)).Cells) != 3 || strings.Contains(stderr, "starting") {
 		t.Errorf("once more: exit %d\n%s\n%s", code, stdout, stderr)
 	}
 }
@@ -121,19 +121,19 @@ func TestResumeContradicted(t *testing.T) {
 	write("other", "abc1234", "-seed=3")
 	write("changed", commit, "-orders=many")
 	for args, want := range map[string]string{
-		"-resume x -orders 6":         "-orders=6 contradicts x, which was run with -orders=5",
-		"-resume x -drivers 6":        "-drivers=6 contradicts x, which was run without -drivers",
-		"-resume x -seed 4":           "-seed=4 contradicts x, which was run with -seed=3",
-		"-resume x -out y":            "-out cannot be combined with -resume",
+		"-resume x -orders 6":         "-orders=6: it contradicts x, which was run with -orders=5",
+		"-resume x -drivers 6":        "-drivers=6: it contradicts x, which was run without -drivers",
+		"-resume x -seed 4":           "-seed=4: it contradicts x, which was run with -seed=3",
+		"-resume x -out y":            "-out y: a resumed run continues in its own folder",
 		"-resume nowhere":             "nowhere has no run.json",
-		"-resume old":                 "does not say with which flags",
-		"-resume other":               "it was run by commit abc1234",
-		"-resume changed":             `loadgen: the flags that changed was run with: invalid value "many" for flag -orders`,
+		"-resume old":                 "does not record the flags",
+		"-resume other":               "it is a run of commit abc1234",
+		"-resume changed":             `loadgen: the flags recorded in changed: -orders many`,
 		"-resume x -assert setnx:x<1": "no field",
 	} {
 		var stdout, stderr bytes.Buffer
-		code := run(context.Background(), strings.Fields(args), &stdout, &stderr)
-		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+		code := exitOf(context.Background(), strings.Fields(args), &stdout, &stderr)
+		if code != int(exitUsage) || !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%s: exit %d, %q, want 2, …%s…", args, code, &stderr, want)
 		}
 	}

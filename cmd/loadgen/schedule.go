@@ -5,58 +5,34 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/replay"
-	"grablab/internal/testbed/stack"
 )
 
-// besideSchedule are the flags that leave a schedule as it is.
-var besideSchedule = []string{"schedule", "stack", "strategies", "quiet"}
-
-// checkSchedule finds flags that a schedule leaves no room for.
-func (s *settings) checkSchedule() error {
-	if s.schedule == "" {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.given)) {
-		if !slices.Contains(besideSchedule, name) {
-			return fmt.Errorf("-%s cannot be combined with -schedule, whose file says what happens", name)
-		}
-	}
-	switch {
-	case s.Stack.Kind != stack.Local:
-		return errors.New("-schedule goes with -stack local, whose servers it can strike")
-	case s.given["strategies"] && len(s.Strategies) > 1:
-		return errors.New("-schedule takes one of -strategies at a time")
-	}
-	return nil
-}
-
-// runSchedule forces a schedule on real servers, and says whether its property
-// was violated there. It writes no result folder.
-func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) int {
+// runSchedule forces a schedule on real servers, and reports whether its property was violated
+// there. It writes no result folder.
+func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	switch {
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(stderr, "interrupted: nothing is claimed of the schedule")
+		fmt.Fprintln(stderr, "interrupted: the schedule has no result")
 		return exitInterrupted
 	case err != nil:
-		return complain(stderr, err)
+		return err
 	}
 	return concludeSchedule(stdout, cfg, forced)
 }
 
-// force is the replay, whose steps are printed as they happen.
+// force replays the schedule and prints each step as it happens.
 func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg replay.Config, forced replay.Result, err error) {
 	if cfg, err = s.replayConfig(); err != nil {
-		return cfg, forced, fmt.Errorf("%w: -schedule: %w", errUsage, err)
+		return cfg, forced, flags.Usage("-schedule: %w", err)
 	}
 	if cfg.Exe, err = os.Executable(); err != nil {
 		return cfg, forced, err
@@ -71,11 +47,11 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule reads the text of a file. Its property gets its present name, and
-// an old one is noted.
+// parseSchedule reads the text of a schedule file. It replaces an old name of the property and
+// adds a note.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
-		return s, fmt.Errorf("%s: %s", file, strings.TrimPrefix(err.Error(), schedule.ErrSyntax.Error()+": "))
+		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
 	}
 	property, note, ok := catalog.FindProperty(s.Property)
 	switch {
@@ -84,15 +60,16 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 		notes.add(note)
 	case s.Property != "":
 		known := namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name })
-		return s, fmt.Errorf("%s: %w", file, noSuch("property", s.Property, known))
+		return s, fmt.Errorf("%s: %w", file, flags.Unknown("property", s.Property, known))
 	}
 	if _, ok := catalog.FindMode(s.Mode); s.Mode != "" && !ok {
-		return s, fmt.Errorf("%s: %w", file, noSuch("failure mode", s.Mode, namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID })))
+		known := namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID })
+		return s, fmt.Errorf("%s: %w", file, flags.Unknown("failure mode", s.Mode, known))
 	}
 	return s, nil
 }
 
-// replayConfig reads the file.
+// replayConfig reads the schedule file and finds the strategy to replay it with.
 func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	text, err := os.ReadFile(s.schedule)
 	if err != nil {
@@ -101,7 +78,7 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	if cfg, err = configOf(s.schedule, text, &s.notes); err != nil {
 		return cfg, err
 	}
-	if s.given["strategies"] {
+	if s.given("strategies") {
 		cfg.Strategy = s.Strategies[0]
 		return cfg, nil
 	}
@@ -109,37 +86,38 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// configOf is a replay of the text of a file, without a strategy.
+// configOf returns a replay of the text of a schedule file. The caller sets the strategy.
 func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
 	cfg.Schedule, err = parseSchedule(file, text, notes)
 	cfg.Lines = schedule.StepLines(string(text))
 	return cfg, err
 }
 
-// concludeSchedule prints what came of it. It exits with 0 if the strategy of the
-// schedule violates the property, or another one keeps it.
-func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) int {
-	says, asFound := conclusion(cfg, f)
-	fmt.Fprintf(w, "\n%s\n", strings.Join(says, "\n"))
-	if !asFound {
+// concludeSchedule prints the result. It returns exitAssert unless the schedule's own strategy
+// violates the property, or another strategy keeps it.
+func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
+	sentences, asExpected := conclusion(cfg, f)
+	fmt.Fprintf(w, "\n%s\n", strings.Join(sentences, "\n"))
+	if !asExpected {
 		return exitAssert
 	}
-	return exitDone
+	return nil
 }
 
-// conclusion is what came of it in sentences, and whether that is as the schedule wants it.
-func conclusion(cfg replay.Config, f replay.Result) (says []string, asFound bool) {
-	own := cfg.Strategy.Name == cfg.Schedule.Strategy
+// conclusion describes the result in sentences, and reports whether it is the one that the
+// schedule expects.
+func conclusion(cfg replay.Config, f replay.Result) (sentences []string, asExpected bool) {
+	sameStrategy := cfg.Strategy.Name == cfg.Schedule.Strategy
 	verb := "keeps"
 	if f.Violated {
 		verb = "violates"
 	}
-	says = append(says, fmt.Sprintf("%s %s %s: %s", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why))
+	sentences = append(sentences, fmt.Sprintf("%s %s %s: %s", cfg.Strategy.Name, verb, cfg.Schedule.Property, f.Why))
 	if f.LeftOut > 0 {
-		says = append(says, fmt.Sprintf("%d of %d steps were left out: %s does not come to them", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name))
+		sentences = append(sentences, fmt.Sprintf("%d of %d steps were left out: %s does not reach them", f.LeftOut, len(cfg.Schedule.Steps), cfg.Strategy.Name))
 	}
-	if mode, ok := catalog.FindMode(cfg.Schedule.Mode); ok && own && f.Violated {
-		says = append(says, fmt.Sprintf("%s: %s", mode.ID, mode.Name), fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In))
+	if mode, ok := catalog.FindMode(cfg.Schedule.Mode); ok && sameStrategy && f.Violated {
+		sentences = append(sentences, fmt.Sprintf("%s: %s", mode.ID, mode.Name), fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In))
 	}
-	return says, own == f.Violated
+	return sentences, sameStrategy == f.Violated
 }

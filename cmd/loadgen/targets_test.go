@@ -30,9 +30,9 @@ func TestTargetFileHasTheFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	var flags []string
-	for _, o := range new(settings).targetOptions() {
-		if o.name != "target-file" {
-			flags = append(flags, o.name)
+	for _, o := range new(settings).targetFlags() {
+		if o.Name != "target-file" {
+			flags = append(flags, o.Name)
 		}
 	}
 	flags = append(flags, "db")
@@ -67,13 +67,13 @@ func TestTargetFile(t *testing.T) {
 		"targets: http://h:1\npth: /a":                         `-target-file: my.yaml:2: there is no key "pth"; did you mean path?`,
 		"targets: http://h:1\n\npath: grab":                    "-target-file: my.yaml:3: path: ",
 		"targets: http://h:1\nwork: 5ms":                       `my.yaml:2: there is no key "work"`,
-		"path: /g/{order}":                                     "-target-file goes with -service or -targets",
-		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o": "-first-order has no effect",
+		"path: /g/{order}":                                     "-target-file my.yaml: describes a service of your own, and none is named",
+		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o": "-first-order 7: has no effect because -open-orders",
 	} {
 		write(t, "my.yaml", text)
 		var stdout, stderr bytes.Buffer
-		code := run(context.Background(), []string{"-target-file", "my.yaml"}, &stdout, &stderr)
-		if code != exitUsage || !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
+		code := exitOf(context.Background(), []string{"-target-file", "my.yaml"}, &stdout, &stderr)
+		if code != int(exitUsage) || !strings.Contains(stderr.String(), want) || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%q: exit %d, %q, want …%s…", text, code, &stderr, want)
 		}
 	}
@@ -193,11 +193,11 @@ func TestControlAPI(t *testing.T) {
 	write(t, "nosuch.yaml", "gat: safe\n")
 	loadgen := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer
-		code = run(context.Background(), append([]string{"-targets", targets, "-orders", "5", "-drivers", "8", "-seed", "1", "-quiet"}, args...), &out, &errs)
+		code = exitOf(context.Background(), append([]string{"-targets", targets, "-orders", "5", "-drivers", "8", "-seed", "1", "-quiet"}, args...), &out, &errs)
 		return code, out.String(), errs.String()
 	}
 	code, stdout, stderr := loadgen("-out", "all", "-assert", "expected", "-expectations", "right.yaml")
-	if code != exitDone {
+	if code != int(exitDone) {
 		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
 	}
 	run, err := report.Load("all")
@@ -226,11 +226,11 @@ func TestControlAPI(t *testing.T) {
 		exit int
 		says string
 	}{
-		{"-out wrong -assert expected -expectations wrong.yaml -strategies gate", exitAssert, "gate/none: is safe, expected unsafe"},
-		{"-out none -expectations nosuch.yaml", exitUsage, `-expectations, line 1: there is no strategy "gat"; did you mean gate?`},
-		{"-out none -strategies gat", exitUsage, `the targets have no strategy "gat"; did you mean gate?`},
-		{"-out other -only gate/none -assert gate:double_grabs==0", exitDone, ""},
-		{"-out warm -strategies gate -warmup 50ms -assert gate:orders==5", exitDone, ""},
+		{"-out wrong -assert expected -expectations wrong.yaml -strategies gate", int(exitAssert), "gate/none: is safe, expected unsafe"},
+		{"-out none -expectations nosuch.yaml", int(exitUsage), `-expectations, line 1: there is no strategy "gat"; did you mean gate?`},
+		{"-out none -strategies gat", int(exitUsage), `the targets have no strategy "gat"; did you mean gate?`},
+		{"-out other -only gate/none -assert gate:double_grabs==0", int(exitDone), ""},
+		{"-out warm -strategies gate -warmup 50ms -assert gate:orders==5", int(exitDone), ""},
 	} {
 		code, stdout, stderr := loadgen(strings.Fields(tc.args)...)
 		if code != tc.exit || !strings.Contains(stderr, tc.says) {
@@ -272,15 +272,15 @@ func TestPlainTarget(t *testing.T) {
 		says    string
 		verdict catalog.Verdict
 	}{
-		{nil, exitUsage, "Say with -first-order ID", ""},
-		{[]string{"-first-order", "1", "-strategies", "setnx"}, exitUsage, "-strategies has no effect", ""},
-		{append(shape, "-first-order", "1"), exitDone, "", catalog.Safe},
-		{append(shape, "-first-order", "1"), exitDone, "", catalog.Unknown}, // which are taken now
-		{[]string{"-first-order", "11"}, exitDone, "", catalog.Unknown},
+		{nil, int(exitUsage), "Say with -first-order ID", ""},
+		{[]string{"-first-order", "1", "-strategies", "setnx"}, int(exitUsage), "-strategies has no effect", ""},
+		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Safe},
+		{append(shape, "-first-order", "1"), int(exitDone), "", catalog.Unknown}, // which are taken now
+		{[]string{"-first-order", "11"}, int(exitDone), "", catalog.Unknown},
 	} {
 		out := filepath.Join("results", fmt.Sprint(i))
 		var stdout, stderr bytes.Buffer
-		code := run(context.Background(), slices.Concat(base, tc.args, []string{"-out", out}), &stdout, &stderr)
+		code := exitOf(context.Background(), slices.Concat(base, tc.args, []string{"-out", out}), &stdout, &stderr)
 		if code != tc.exit || !strings.Contains(stderr.String(), tc.says) {
 			t.Errorf("%q: exit %d, want %d and …%s…\n%s%s", tc.args, code, tc.exit, tc.says, &stdout, &stderr)
 		}

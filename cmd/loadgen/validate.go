@@ -4,25 +4,23 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/testbed/ledger"
-	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 )
 
-// validate checks how the flags go together, and fills in what follows from
-// them. Its errors are one sentence each.
+// validate checks that the flags fit together, and sets what follows from them.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
-		s.checkSchedule, s.checkNames, s.chooseCells, s.checkCombinations, s.describeTarget, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
+		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.describeTarget, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -31,92 +29,22 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// checkCombinations rejects flags that conflict, or that need another flag.
-func (s *settings) checkCombinations() error {
-	service, foreign, external := s.Service != nil, s.attaches(), s.Stack.Kind == stack.External
-	targets, pids := len(s.Target.URLs) > 0, s.given["target-pid"]
-	knob := func(name string) bool { return service && s.Service.Uses(name) }
-	isPeak, faulty := s.Scenario == "peak", s.faulty()
-	for _, rule := range []struct {
-		flags []string
-		wrong bool
-		why   string
-	}{
-		{[]string{"targets"}, service, "cannot be combined with -service, which starts its own"},
-		{[]string{"ready"}, !service, "goes with -service"},
-		{[]string{"stack"}, service && s.Stack.Kind != stack.Local, "must be local with -service, which is to be struck at servers of its own"},
-		{[]string{"db"}, service, "cannot be combined with -service, which gets a database of its own ({db_host} and so on)"},
-		{[]string{"stack", "redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd", "instances"}, targets, "cannot be combined with -targets, whose instances run already"},
-		{[]string{"redis", "sentinel", "sentinel-master", "redlock", "zk", "etcd"}, !external, "goes with -stack external, for the other stacks start their own"},
-		{[]string{"db"}, !external && !targets, "goes with -stack external or -targets, for the other stacks start their own"},
-		{[]string{"work", "ttl", "wait", "guard", "per-driver", "on-lost", "clock-offset"}, targets, "has no effect on -targets, which are set up already"},
-		{[]string{"wait", "guard", "per-driver", "on-lost", "clock-offset"}, service, "has no effect on a -service, which does as it does"},
-		{[]string{"work"}, service && !knob("work_ms"), "has no effect: {work_ms} does not stand in the command of -service"},
-		{[]string{"ttl"}, service && !knob("ttl_ms"), "has no effect: {ttl_ms} does not stand in the command of -service; say with -lease for how long its lock lives"},
-		{[]string{"lease"}, knob("ttl_ms"), "has no effect: {ttl_ms} stands in the command of -service, and is -ttl"},
-		{[]string{"ledger-query"}, targets && !s.given["db"], "needs -db DSN, where that ledger is"},
-		{[]string{"first-order"}, foreign && s.opensByCall(), "has no effect with a call of -open-orders, which says where orders begin"},
-		{[]string{"open-orders"}, targets && s.opensBySQL() && !s.given["db"], "needs -db DSN with it, where its statements are run"},
-		{[]string{"open-orders"}, foreign && s.opensBySQL() && !s.given["first-order"], "needs -first-order ID with it, where the orders begin that its statements open"},
-		{[]string{"warmup"}, isPeak, "cannot be combined with -scenario peak, whose every step warms up the next"},
-		{[]string{"repeat"}, isPeak, "cannot be combined with -scenario peak, which searches once"},
-		{[]string{"repeat"}, !s.calm(), "has no effect: no cell is without a fault"},
-		{[]string{"sentinel"}, s.given["redis"], "cannot be combined with -redis, which it replaces"},
-		{[]string{"sentinel"}, !s.given["sentinel-master"], "needs -sentinel-master NAME with it"},
-		{[]string{"sentinel-master"}, !s.given["sentinel"], "needs -sentinel ADDR with it"},
-		{[]string{"first-order", "admin-token", "target-file", "path", "method", "body", "header", "grabbed", "taken", "busy", "open-orders", "ledger-query", "lease"}, !foreign, "goes with -service or -targets"},
-		{[]string{"rate", "orders", "duration"}, isPeak, "cannot be combined with -scenario peak, which searches the rate by itself"},
-		{[]string{"stock"}, isPeak, "cannot be combined with -scenario peak, which asks for orders of one unit"},
-		{[]string{"faults", "only", "at"}, s.Scenario == "sale" && faulty, "cannot be combined with -scenario sale, unless the fault is none: a fault strikes orders after which few drivers come, each in its turn, and of the sale all 2,000 come at once; -stock 2 gives such orders more units"},
-		{[]string{"faults", "only", "at"}, s.Stock > 1 && faulty && foreign, "cannot be combined with -stock 2 or more of a -service or -targets, unless the fault is none: their faults strike orders of one unit"},
-		{[]string{"faults", "only", "at"}, s.Stock > maxStruckUnits && faulty, fmt.Sprintf("cannot be combined with -stock %d or more, unless the fault is none: a fault strikes many orders at once, and after each come as many drivers as it has units and more", maxStruckUnits+1)},
-		{[]string{"per-driver"}, s.Stock == 1, "has no effect without -stock 2 or more"},
-		{[]string{"p99"}, !isPeak, "goes with -scenario peak"},
-		{[]string{"budget"}, !isPeak && !faulty, "goes with -scenario peak or with faults"},
-		{[]string{"faults", "only"}, isPeak && faulty, "cannot be combined with -scenario peak, unless the fault is none"},
-		{[]string{"faults", "only"}, targets && faulty && !pids, "cannot be combined with -targets, which are not ours to strike, unless the fault is none or -target-pid names their processes"},
-		{[]string{"target-pid"}, !targets, "goes with -targets, whose processes it names"},
-		{[]string{"target-pid"}, !faulty, "has no effect without -faults pause or crash, which strike what it names"},
-		{[]string{"target-pid"}, !proc.CanStop(runtime.GOOS), "needs signals by which a process is stopped and goes on, and " + runtime.GOOS + " has none"},
-		{[]string{"target-pid"}, len(s.Target.PIDs) != len(s.Target.URLs), fmt.Sprintf("needs one process for each of -targets, in their order: %d for %d are named", len(s.Target.PIDs), len(s.Target.URLs))},
-		{[]string{"target-pid"}, len(s.Target.URLs) < 2, "needs two -targets or more: a fault strikes one of them, and what it has left open another one must find"},
-		{[]string{"at"}, targets, "cannot be combined with -targets, whose grabs cannot be held"},
-		{[]string{"at"}, !faulty, "needs -faults, or -only with a fault: it says where they strike"},
-		{[]string{"instances"}, faulty && s.Instances < 2, "must be 2 or more with a fault, which strikes one of them"},
-		{[]string{"duration"}, s.given["orders"], "cannot be combined with -orders, which it replaces"},
-		{[]string{"duration"}, s.Rate == 0, "needs -rate, for this scenario fires all at once"},
-		{[]string{"clock-offset"}, !foreign && s.Instances < 2, "needs -instances 2 or more, for it sets the second one's clock"},
-	} {
-		for _, name := range rule.flags {
-			if rule.wrong && s.given[name] {
-				return fmt.Errorf("-%s %s", name, rule.why)
-			}
-		}
-	}
-	return nil
-}
+// checkRules returns the error of the first broken rule.
+func (s *settings) checkRules() error { return flags.Check(runRules, s.line, s.facts()) }
 
-// maxStruckUnits bounds the units of an order that a fault strikes.
-const maxStruckUnits = 20
-
-func (s *settings) opensBySQL() bool {
-	return slices.ContainsFunc(s.spec.OpenOrders, func(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "sql:") })
-}
-
-func (s *settings) opensByCall() bool { return len(s.spec.OpenOrders) > 0 && !s.opensBySQL() }
-
-// checkNames refuses strategies that are not there; those of targets are known once they
-// answer.
-func (s *settings) checkNames() error {
+// chooseNames sets the names of the targets' strategies. The program learns whether they exist
+// once the targets answer. Without targets, it refuses unknown strategies.
+func (s *settings) chooseNames() error {
 	if !s.attaches() {
-		return s.unknown
+		return s.unknownStrategy
 	}
+	words := s.strategyWords
 	for _, c := range s.Only {
-		if !slices.Contains(s.chosen, c.Strategy) {
-			s.chosen = append(s.chosen, c.Strategy)
+		if !slices.Contains(words, c.Strategy) {
+			words = append(words, c.Strategy)
 		}
 	}
-	for _, word := range s.chosen {
+	for _, word := range words {
 		switch word {
 		case "all":
 			s.Target.Strategies = nil
@@ -132,19 +60,81 @@ func (s *settings) checkNames() error {
 	return nil
 }
 
-// describeTarget compiles what the flags say of targets.
-func (s *settings) describeTarget() (err error) {
-	if s.expect != "" {
-		if s.Expect, err = target.ReadExpectations(s.expect); err != nil {
-			return fmt.Errorf("-expectations: %w", err)
+// chooseCells lets -only determine the strategies and faults that have no flag of their own. It
+// also notes which settings a fault must not change.
+func (s *settings) chooseCells() error {
+	s.Asked = experiment.Asked{Work: s.given("work"), TTL: s.given("ttl"), Wait: s.given("wait"), Timeout: s.given("timeout")}
+	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
+		s.Workers = 1 // there is only one stack
+	}
+	if len(s.Only) == 0 {
+		return nil
+	}
+	if !s.given("faults") {
+		s.Faults = catalog.RunFaults
+	}
+	if s.attaches() { // the strategies are not known yet
+		if !s.given("faults") {
+			s.keepFaults(s.Only)
+		}
+		return nil
+	}
+	if !s.given("strategies") {
+		named := namesOf(s.Only, func(c experiment.CellName) string { return c.Strategy })
+		var err error
+		if s.Strategies, err = parseStrategies(strings.Join(named, ",")); err != nil {
+			return err
 		}
 	}
-	if !s.attaches() {
-		for _, e := range s.Expect {
-			if _, err := findStrategy(e.Strategy); err != nil {
-				return fmt.Errorf("-expectations: %s:%d: %w", s.expect, e.Line, err)
-			}
+	plan := s.Plan()
+	for _, c := range s.Only {
+		if !slices.Contains(plan, c) {
+			return fmt.Errorf("-only %s: the cell is not among -strategies and -faults: add it there, or leave out these flags", c)
 		}
+	}
+	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool {
+		return !slices.ContainsFunc(plan, func(c experiment.CellName) bool { return c.Strategy == o.Name })
+	})
+	s.keepFaults(plan)
+	return nil
+}
+
+// keepFaults removes the faults that no cell has.
+func (s *settings) keepFaults(cells []experiment.CellName) {
+	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
+		return !slices.ContainsFunc(cells, func(c experiment.CellName) bool { return c.Fault == f })
+	})
+}
+
+// anyCell reports whether the fault of any cell satisfies has. The cells of targets are not
+// known yet, so all faults that the flags name count.
+func (s *settings) anyCell(has func(catalog.Fault) bool) bool {
+	cellHas := func(c experiment.CellName) bool { return has(c.Fault) }
+	if s.attaches() {
+		return slices.ContainsFunc(s.Faults, has) || slices.ContainsFunc(s.Only, cellHas)
+	}
+	return slices.ContainsFunc(s.Plan(), cellHas)
+}
+
+// readExpectations reads the file of -expectations.
+func (s *settings) readExpectations() (err error) {
+	if s.expectations == "" {
+		return nil
+	}
+	if s.Expect, err = target.ReadExpectations(s.expectations); err != nil {
+		return fmt.Errorf("-expectations: %w", err)
+	}
+	for _, e := range s.Expect {
+		if _, err := findStrategy(e.Strategy); err != nil && !s.attaches() {
+			return fmt.Errorf("-expectations: %s:%d: %w", s.expectations, e.Line, err)
+		}
+	}
+	return nil
+}
+
+// describeTarget compiles what the flags say about someone else's service.
+func (s *settings) describeTarget() error {
+	if !s.attaches() {
 		return nil
 	}
 	shape, open, err := s.spec.Compile()
@@ -155,123 +145,63 @@ func (s *settings) describeTarget() (err error) {
 		s.Target.Shape = shape
 	}
 	if s.Target.PIDs != nil {
-		s.Workers = 1 // there is one fleet
+		s.Workers = 1 // there is only one fleet
 		s.lengthenBudget()
 	}
 	if !shape.TellsDrivers() {
-		s.notes.add("note: neither -path, -body nor a -header has {driver}: the service cannot tell one driver from another")
+		s.notes.add("note: neither -path, -body nor a -header contains {driver}, so the service cannot tell drivers apart")
 	}
 	dsn := s.Stack.DSN
 	if s.Service != nil {
 		s.startService()
-		dsn = "grablab@tcp(127.0.0.1:3306)/grablab" // as it will be
+		dsn = "grablab@tcp(127.0.0.1:3306)/grablab" // stands for the database that the stack will start
 	}
 	if dsn == "" {
 		return nil
 	}
-	s.Target.Database = target.Database{DSN: s.Stack.DSN, Query: s.query}
-	if err := ledger.Check(dsn, s.query); err != nil {
-		flag := "-db"
-		if errors.Is(err, ledger.ErrQuery) {
-			flag = "-ledger-query"
-		}
-		return fmt.Errorf("%s: %w", flag, err)
+	s.Target.Database = target.Database{DSN: s.Stack.DSN, Query: s.ledgerQuery}
+	err = ledger.Check(dsn, s.ledgerQuery)
+	switch {
+	case errors.Is(err, ledger.ErrQuery):
+		return fmt.Errorf("-ledger-query: %w", err)
+	case err != nil:
+		return fmt.Errorf("-db: %w", err)
 	}
 	return nil
 }
 
-// startService sets what follows from a service that is to be started.
+// serviceBudget is the default budget of a cell whose points are struck one after the other.
+const serviceBudget = 15 * time.Minute
+
+// startService sets what follows from -service.
 func (s *settings) startService() {
 	s.Service.Ready, s.Stack.Kind = s.ready, stack.Local
 	if !s.Service.Uses("ttl_ms") {
 		s.TTL = cmp.Or(s.Target.Lease, target.DefaultLease)
 	}
-	if !s.given["worker-stacks"] {
-		s.Workers = 2 // its instances may be large
+	if !s.given("worker-stacks") {
+		s.Workers = 2 // the instances of a service may be large
 	}
 	s.lengthenBudget()
 }
 
 func (s *settings) lengthenBudget() {
-	if !s.given["budget"] && s.Scenario != "peak" {
+	if !s.given("budget") && s.Scenario != "peak" {
 		s.Budget = serviceBudget
 	}
 }
 
-// serviceBudget is for a cell in which the points are struck one after the other.
-const serviceBudget = 15 * time.Minute
-
-// faulty says whether any cell has a fault.
-func (s *settings) faulty() bool {
-	if s.attaches() { // whose cells are not known yet
-		return slices.ContainsFunc(s.Faults, func(f catalog.Fault) bool { return f != catalog.NoFault }) ||
-			slices.ContainsFunc(s.Only, func(c experiment.CellName) bool { return c.Fault != catalog.NoFault })
-	}
-	return slices.ContainsFunc(s.Plan(), func(c experiment.CellName) bool { return c.Fault != catalog.NoFault })
-}
-
-// calm says whether any cell is without a fault.
-func (s *settings) calm() bool {
-	if s.attaches() {
-		return slices.Contains(s.Faults, catalog.NoFault)
-	}
-	return slices.ContainsFunc(s.Plan(), func(c experiment.CellName) bool { return c.Fault == catalog.NoFault })
-}
-
-// chooseCells has strategies and faults follow from what -only names, where they
-// are not given beside it, and says which settings a fault must leave alone.
-func (s *settings) chooseCells() error {
-	s.Asked = experiment.Asked{Work: s.given["work"], TTL: s.given["ttl"], Wait: s.given["wait"], Timeout: s.given["timeout"]}
-	if s.Stack.Kind == stack.External && !s.given["worker-stacks"] {
-		s.Workers = 1 // there is one stack
-	}
-	if len(s.Only) == 0 {
-		return nil
-	}
-	if s.attaches() { // whose strategies are not known yet
-		if !s.given["faults"] {
-			s.Faults = slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
-				return !slices.ContainsFunc(s.Only, func(c experiment.CellName) bool { return c.Fault == f })
-			})
-		}
-		return nil
-	}
-	if !s.given["strategies"] {
-		named := namesOf(s.Only, func(c experiment.CellName) string { return c.Strategy })
-		var err error
-		if s.Strategies, err = parseStrategies(strings.Join(named, ",")); err != nil {
-			return err
-		}
-	}
-	if !s.given["faults"] {
-		s.Faults = catalog.RunFaults
-	}
-	plan := s.Plan()
-	for _, c := range s.Only {
-		if !slices.Contains(plan, c) {
-			return fmt.Errorf("-only %s is not among -strategies and -faults", c)
-		}
-	}
-	s.Strategies = slices.DeleteFunc(s.Strategies, func(o lock.Strategy) bool {
-		return !slices.ContainsFunc(plan, func(c experiment.CellName) bool { return c.Strategy == o.Name })
-	})
-	s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool {
-		return !slices.ContainsFunc(plan, func(c experiment.CellName) bool { return c.Fault == f })
-	})
-	return nil
-}
-
-// sizeLoad turns a duration into orders, and limits the number of requests.
+// sizeLoad converts -duration into a number of orders, and limits the number of requests.
 func (s *settings) sizeLoad() error {
 	if s.Duration > 0 {
 		requests := s.Rate * s.Duration.Seconds()
 		if requests > maxRequests {
-			return fmt.Errorf("-duration %v at -rate %g makes more than %d requests", s.Duration, s.Rate, maxRequests)
+			return fmt.Errorf("-duration %v: at -rate %g this is more than %d requests: use a shorter time or a lower rate", s.Duration, s.Rate, maxRequests)
 		}
 		s.Orders = max(1, int(requests)/s.Drivers)
 	}
 	if s.Orders > maxRequests/s.Drivers {
-		return fmt.Errorf("%d orders x %d drivers make more than %d requests", s.Orders, s.Drivers, maxRequests)
+		return fmt.Errorf("-orders %d: with %d drivers each this is more than %d requests: use fewer orders or drivers", s.Orders, s.Drivers, maxRequests)
 	}
 	return nil
 }
@@ -279,13 +209,13 @@ func (s *settings) sizeLoad() error {
 func (s *settings) checkGuard() error {
 	for _, strategy := range s.Strategies {
 		if strategy.GuardedBy(s.Guard).NeedsFence() && !strategy.Fences {
-			return fmt.Errorf("-guard %s needs fencing tokens, and strategy %s hands out none", s.Guard, strategy.Name)
+			return fmt.Errorf("-guard %s: strategy %s has no fencing tokens: use another guard, or strategies with tokens such as setnx-fenced", s.Guard, strategy.Name)
 		}
 	}
 	return nil
 }
 
-// checkServers collects the servers that the strategies need, and requires their
+// checkServers notes which servers the strategies need. For -stack external, it requires their
 // addresses.
 func (s *settings) checkServers() error {
 	for _, strategy := range s.Strategies {
@@ -295,42 +225,43 @@ func (s *settings) checkServers() error {
 		return nil
 	}
 	if s.Stack.DSN == "" {
-		return fmt.Errorf("-stack external needs -db DSN, where the ledger is kept")
+		return errors.New("-stack external: the database for the ledger is missing: add -db DSN")
 	}
 	for _, server := range []struct {
-		of    lock.Backend
-		given bool
-		flags string
+		backend lock.Backend
+		given   bool
+		flags   string
 	}{
 		{lock.Redis, s.Stack.Redis != "" || s.Stack.Sentinel != nil, "-redis ADDR or -sentinel ADDR"},
-		{lock.RedisQuorum, len(s.Stack.Redlock) >= 3, "-redlock with 3 addresses or more"},
+		{lock.RedisQuorum, len(s.Stack.Redlock) >= 3, "-redlock with at least 3 addresses"},
 		{lock.ZooKeeper, len(s.Stack.ZooKeeper) > 0, "-zk ADDR"},
 		{lock.Etcd, len(s.Stack.Etcd) > 0, "-etcd ADDR"},
 	} {
 		for _, strategy := range s.Strategies {
-			if strategy.Needs&server.of != 0 && !server.given {
-				return fmt.Errorf("strategy %s needs %s with -stack external", strategy.Name, server.flags)
+			if strategy.Needs&server.backend != 0 && !server.given {
+				return fmt.Errorf("-stack external: the servers of strategy %s are missing: add %s", strategy.Name, server.flags)
 			}
 		}
 	}
 	nodes := slices.Sorted(slices.Values(s.Stack.Redlock))
 	if len(slices.Compact(nodes)) < len(s.Stack.Redlock) {
-		return fmt.Errorf("-redlock %s names a node twice, and they must be independent", strings.Join(s.Stack.Redlock, ","))
+		return fmt.Errorf("%s: a node is named twice: name independent nodes", s.line.Label("redlock"))
 	}
 	return nil
 }
 
-// checkAsserts requires every -assert to name a cell that will be run.
+// checkAsserts requires each -assert to name a cell of the run. Which strategies targets have is
+// not known yet, so any strategy without a fault passes.
 func (s *settings) checkAsserts() error {
 	plan := s.Plan()
 	for _, a := range s.asserts {
-		if s.attaches() && (a.Fault == "" || a.Fault == catalog.NoFault) { // which strategies they have is not known yet
+		if s.attaches() && (a.Fault == "" || a.Fault == catalog.NoFault) {
 			continue
 		}
 		if !slices.ContainsFunc(plan, func(c experiment.CellName) bool {
 			return (a.Strategy == "" || a.Strategy == c.Strategy) && (a.Fault == "" || a.Fault == c.Fault)
 		}) {
-			return fmt.Errorf("-assert %q speaks of no cell that is run", a)
+			return fmt.Errorf("-assert %s: the run has no such cell: name one of its strategies and faults", a)
 		}
 	}
 	return nil

@@ -255,7 +255,7 @@ func TestExplainAnswersForEveryWord(t *testing.T) {
 	a.legends(strings.Split(strings.ReplaceAll(text[strings.LastIndex(text, "\n\n"):], ". ", "; "), "\n"))
 
 	code, stdout, stderr := output(t, loadgen(t, strings.Fields("explore -strategies none,mutex,setnx -faults pause -seed 1 -seconds 20 -quiet")...))
-	if code != exitDone {
+	if code != int(exitDone) {
 		t.Fatalf("exit %d, %s", code, stderr)
 	}
 	text = rendered(t, func(w *bytes.Buffer, s string) error { _, err := w.WriteString(s); return err }, stdout)

@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"grablab/internal/explore"
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
@@ -25,14 +25,14 @@ import (
 	"golang.org/x/term"
 )
 
-// workshopSettings is a call of the workshop as it was asked for.
+// workshopSettings holds everything that the command line of workshop says.
 type workshopSettings struct {
-	number  int    // of the exercise; 0: list them
-	file    string // handed in
+	number  int    // the exercise; 0 lists them
+	file    string // an answer that is a file
 	predict string
 	answer  string
 	lang    string
-	kind    string // of the stack; "": embedded, and real servers where an exercise needs them
+	kind    string // of the stack; if empty, exercises that need real servers get them
 	seed    uint64
 	hint    bool
 	again   bool
@@ -42,102 +42,91 @@ type workshopSettings struct {
 	scriptFlush bool
 	unlockAs    string
 
-	given map[string]bool
-	stdin io.Reader // nil: nobody can be asked
+	line  *flags.Line
+	stdin io.Reader // nil if no one can answer questions
 }
 
 func newWorkshopSettings() *workshopSettings {
-	return &workshopSettings{lang: localeLanguage(os.Getenv), seed: rand.Uint64N(1_000_000), unlockAs: "u1"}
+	return &workshopSettings{lang: localeLanguage(os.Getenv), seed: rand.Uint64N(1_000_000), unlockAs: "u1", line: new(flags.Line)}
 }
 
-func (w *workshopSettings) options() []option {
-	return []option{
-		{"predict", "LETTER", "predict, without being asked", one(&w.predict, nonEmpty)},
-		{"answer", "A,B,…", "answer, without being asked: one for each question; - leaves one", one(&w.answer, nonEmpty)},
-		{"hint", "", "show the next hint, which costs a point", toggle{&w.hint}},
-		{"again", "", "run the commands of the exercise again", toggle{&w.again}},
-		{"lang", "NAME", "of the texts: " + strings.Join(workshop.Languages, ", ") + "; without it, that of the locale", one(&w.lang, oneOf(workshop.Languages...))},
-		{"stack", "KIND", "what runs underneath: embedded, local (default: embedded, and local where an exercise needs real servers, and they are there)", one(&w.kind, oneOf(stack.Embedded, stack.Local))},
-		{"seed", "N", "draws figures and the order of options, for a progress that begins (default: drawn)", one(&w.seed, parseSeed)},
-		{"reset", "", "forget the progress, with what its exercises have written", toggle{&w.reset}},
-		{"prepare", "", "download and build all that a class without a network needs, and say what is missing", toggle{&w.prepare}},
-		{"script-flush", "", "lock with the article's scripts, have Redis forget them, and unlock", toggle{&w.scriptFlush}},
-		{"unlock-as", "NAME", "whose token -script-flush unlocks with", one(&w.unlockAs, nonEmpty)},
+func (w *workshopSettings) flags() []flags.Flag {
+	return []flags.Flag{
+		flags.New("predict", "LETTER", "give the prediction instead of being asked", flags.One(&w.predict, flags.NonEmpty)),
+		flags.New("answer", "A,B,…", "give an answer to each question instead of being asked; - skips a question", flags.One(&w.answer, flags.NonEmpty)),
+		flags.New("hint", "", "show the next hint, which costs a point", flags.Switch(&w.hint)),
+		flags.New("again", "", "run the commands of the exercise again", flags.Switch(&w.again)),
+		flags.New("lang", "NAME", "language of the texts: "+flags.Join(workshop.Languages)+". The locale determines the default", flags.One(&w.lang, flags.OneOf(workshop.Languages...))),
+		flags.New("stack", "KIND", "which servers to use: embedded, local (default: embedded; local if an exercise needs real servers and they are installed)", flags.One(&w.kind, flags.OneOf(stack.Embedded, stack.Local))),
+		flags.New("seed", "N", "determines the figures and the order of options when the progress begins (default: random)", flags.One(&w.seed, flags.Seed)),
+		flags.New("reset", "", "delete the progress and the files of the exercises", flags.Switch(&w.reset)),
+		flags.New("prepare", "", "download and build everything that a class without a network needs, and report what is missing", flags.Switch(&w.prepare)),
+		flags.New("script-flush", "", "lock with the article's scripts, let Redis forget them, and unlock", flags.Switch(&w.scriptFlush)),
+		flags.New("unlock-as", "NAME", "the token with which -script-flush unlocks", flags.One(&w.unlockAs, flags.NonEmpty)),
 	}
 }
 
-// localeLanguage is the language of the texts for the locale of messages.
+// workshopRules lists what the flags of workshop need and exclude.
+var workshopRules = []flags.Rule{
+	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name it, as in workshop 5 -hint"},
+	{Flags: "reset prepare script-flush", Excludes: "an exercise", Wrong: "concerns no single exercise", Do: "leave out the number"},
+	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
+}
+
+// localeLanguage returns the language of the texts for the locale.
 func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
 }
 
-// parseWorkshop reads the flags of workshop, and the exercise and the file between
-// them. Its errors wrap errUsage, or flag.ErrHelp.
-func parseWorkshop(args []string) (*workshopSettings, error) {
-	w := newWorkshopSettings()
-	rest, given, err := readArgs("workshop", w.options(), args)
-	if err != nil {
+// parseWorkshop reads the flags of workshop, the exercise and the file. Its errors wrap
+// flags.ErrUsage, or are a flags.HelpError.
+func parseWorkshop(args []string) (w *workshopSettings, err error) {
+	w = newWorkshopSettings()
+	if w.line, err = flags.Parse(w.flags(), args); err != nil {
 		return nil, err
 	}
-	w.given = given
-	return w, w.take(rest)
-}
-
-// take reads the exercise and the file.
-func (w *workshopSettings) take(rest []string) error {
+	rest := w.line.Args
 	if len(rest) > 2 {
-		return fmt.Errorf("%w: workshop takes an exercise and a file at the most, not %q", errUsage, rest)
+		return nil, flags.Usage("workshop %s: there are too many arguments: give an exercise and at most one file", strings.Join(rest, " "))
 	}
 	if len(rest) > 0 {
 		n, err := strconv.Atoi(rest[0])
 		if _, ok := workshop.Find(n); err != nil || !ok {
-			return fmt.Errorf("%w: there is no exercise %q; they go from 1 to %d", errUsage, rest[0], len(workshop.Exercises))
+			return nil, flags.Usage("workshop %s: there is no such exercise: choose one from 1 to %d", rest[0], len(workshop.Exercises))
 		}
 		w.number = n
 	}
 	if len(rest) > 1 {
 		w.file = rest[1]
 	}
-	for _, name := range []string{"predict", "answer", "hint", "again"} {
-		if w.given[name] && w.number == 0 {
-			return fmt.Errorf("%w: -%s is for an exercise: say which, as in workshop 5 -%s", errUsage, name, name)
-		}
+	if err := flags.Check(workshopRules, w.line, map[string]bool{"an exercise": w.number > 0}); err != nil {
+		return nil, flags.Usage("%w", err)
 	}
-	for _, name := range []string{"reset", "prepare", "script-flush"} {
-		if w.given[name] && w.number != 0 {
-			return fmt.Errorf("%w: -%s is for no single exercise", errUsage, name)
-		}
-	}
-	if w.given["unlock-as"] && !w.scriptFlush {
-		return fmt.Errorf("%w: -unlock-as goes with -script-flush", errUsage)
-	}
-	return nil
+	return w, nil
 }
 
-func workshopHelp(w io.Writer) {
+func workshopHelp(w io.Writer, _ string) {
 	fmt.Fprint(w, `Usage: loadgen workshop [flags]
        loadgen workshop N [FILE] [flags]
 
-Twelve exercises. Without a number it lists them, the score and what is next. Of
-an exercise it asks for a prediction, runs the exercise's commands, says what to
-look at, and asks for an answer, which it judges by what these commands measured.
-FILE is an answer that is a file: a schedule, or a lock of your own.
+Without a number, lists the twelve exercises, your score and the next exercise. With a number,
+asks for a prediction, runs the commands of the exercise, points out what to look at, and asks
+for an answer. The measurements of these commands decide whether the answer is right. FILE is
+an answer that is a file: a schedule, or your own lock.
 
 `)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer tw.Flush()
-	printOptions(tw, newWorkshopSettings().options())
-	fmt.Fprintf(tw, "\nProgress is kept in %s.\n", filepath.Join(resultsDir, progressFile))
+	flags.Print(w, newWorkshopSettings().flags())
+	fmt.Fprintf(w, "\nThe progress is in %s.\n", filepath.Join(resultsDir, progressFile))
 }
 
 const progressFile = "workshop.json"
 
 // workshopCommand is loadgen workshop: flags, and one call of a session.
-func workshopCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func workshopCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseWorkshop, workshopHelp, (*workshopSettings).execute)
 }
 
-func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer) int {
+func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if term.IsTerminal(int(os.Stdin.Fd())) {
 		w.stdin = os.Stdin
 	}
@@ -147,12 +136,12 @@ func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer
 		fmt.Fprintln(stderr, "interrupted: what was done before is kept")
 		return exitInterrupted
 	case errors.Is(err, workshop.ErrAnswer):
-		err = fmt.Errorf("%w: %s", errUsage, answerError(err))
+		err = flags.Usage("%s", answerError(err))
 	}
 	if err != nil {
-		return complain(stderr, err)
+		return err
 	}
-	return exitDone
+	return nil
 }
 
 // answerError is why an answer is neither right nor wrong.
@@ -202,8 +191,8 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 	if err != nil {
 		return nil, err
 	}
-	if w.given["seed"] && progress.Seed != w.seed {
-		return nil, fmt.Errorf("%w: -seed %d: the progress in %s has begun with %d; begin anew with -reset", errUsage, w.seed, path, progress.Seed)
+	if w.line.Given("seed") && progress.Seed != w.seed {
+		return nil, flags.Usage("-seed %d: the progress in %s has begun with %d; begin anew with -reset", w.seed, path, progress.Seed)
 	}
 	s := &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,
@@ -216,7 +205,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 		s.Servers = errors.New("-stack embedded has no servers")
 	}
 	if s.Local && s.Servers != nil {
-		return nil, fmt.Errorf("%w: %w", errUsage, s.Servers)
+		return nil, flags.Usage("%w", s.Servers)
 	}
 	return s, nil
 }
@@ -326,7 +315,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	if w.file != "" {
 		i := slices.IndexFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 		if i < 0 {
-			return nil, fmt.Errorf("%w: exercise %d has no answer that is a file; -answer takes its answer", errUsage, e.Number)
+			return nil, flags.Usage("exercise %d has no answer that is a file; -answer takes its answer", e.Number)
 		}
 		if words == nil {
 			words = slices.Repeat([]string{workshop.Leave}, len(e.Questions)-1)
@@ -343,7 +332,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 		all, words = append(all, words[:n]), words[n:]
 	}
 	if len(words) > 0 || slices.ContainsFunc(all, func(a []string) bool { return len(a) == 0 }) {
-		return nil, fmt.Errorf("%w: -answer %q: want %d, with commas between them; - leaves a question", errUsage, w.answer, e.Words())
+		return nil, flags.Usage("-answer %q: want %d, with commas between them; - leaves a question", w.answer, e.Words())
 	}
 	return all, nil
 }
@@ -414,15 +403,14 @@ func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 		}
 		return o, err
 	}
-	switch code := runCommand(ctx, args, stdout, stderr); code {
-	case exitDone:
-		o.Run, err = report.Load(args[slices.Index(args, "-out")+1])
-		return o, err
-	case exitInterrupted:
+	switch err := runCommand(ctx, args, stdout, stderr); {
+	case errors.Is(err, exitInterrupted):
 		return o, context.Canceled
-	default:
-		return o, fmt.Errorf("that command ended with exit code %d", code)
+	case err != nil:
+		return o, err
 	}
+	o.Run, err = report.Load(args[slices.Index(args, "-out")+1])
+	return o, err
 }
 
 func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
@@ -434,7 +422,7 @@ func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	o.Explored, err = s.explore(ctx, stderr)
 	if err != nil {
 		if s.file != "" && ctx.Err() == nil {
-			why := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
+			why := withoutPrefix(err, flags.ErrUsage).Error()
 			return o, workshop.RefusedError{Why: strings.TrimPrefix(why, explore.ErrConfig.Error()+": ")}
 		}
 		return o, err
@@ -442,8 +430,8 @@ func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	if st, err := lock.Find(s.Strategies[0]); err == nil {
 		o.Excludes = st.Excludes
 	}
-	if code := s.conclude(o.Explored, nil, stdout, stderr); code != exitDone && code != exitAssert {
-		return o, fmt.Errorf("that command ended with exit code %d", code)
+	if err := s.conclude(o.Explored, nil, stdout, stderr); err != nil && !errors.Is(err, exitAssert) {
+		return o, err
 	}
 	return o, nil
 }

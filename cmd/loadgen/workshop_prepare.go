@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/present/workshop"
 	"grablab/internal/testbed/stack"
@@ -53,7 +54,7 @@ func (w *workshopSettings) prepareClass(ctx context.Context, stdout io.Writer) e
 			return ctx.Err()
 		}
 		if err != nil {
-			fmt.Fprintf(stdout, "missing  %s: %s\n", part.what, strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
+			fmt.Fprintf(stdout, "missing  %s: %s\n", part.what, withoutPrefix(err, flags.ErrUsage).Error())
 			missing = append(missing, err)
 			continue
 		}

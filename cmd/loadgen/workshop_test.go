@@ -378,25 +378,25 @@ func TestWorkshopCommand(t *testing.T) {
 		out  string
 		err  string
 	}{
-		{[]string{"-seed", "7"}, exitDone, "Score: 0 of 37 points.\nNext: ", ""},
-		{[]string{"-seed", "8"}, exitUsage, "", "has begun with 7"},
-		{[]string{"5"}, exitDone, "workshop 5 -predict LETTER", ""},
-		{[]string{"5", "-answer", "10"}, exitDone, "workshop 5 -predict LETTER", ""},
-		{[]string{"5", "-predict", "x"}, exitUsage, "", `"x"; want a letter from a to d`},
-		{[]string{"5", "-predict", "a"}, exitDone, "After which step do two drivers hold", ""},
-		{[]string{"5", "-predict", "b"}, exitDone, "The first prediction counts", ""},
-		{[]string{"5", "-answer", "ten"}, exitUsage, "", `"ten" is no whole number`},
-		{[]string{"5", "-answer", "10,no"}, exitUsage, "", "want 1, with commas"},
-		{[]string{"5", "my.txt"}, exitUsage, "", "has no answer that is a file"},
-		{[]string{"5", "-answer", "10"}, exitDone, "3 of 3 points here; 3 of 37 in all.", ""},
-		{[]string{"-lang", "ja"}, exitDone, "得点：37 点中 3 点。", ""},
-		{[]string{"-lang", "fr"}, exitUsage, "", "want one of en, zh, ja"},
-		{[]string{"13"}, exitUsage, "", "there is no exercise"},
-		{[]string{"-predict", "a"}, exitUsage, "", "say which"},
-		{[]string{"5", "-reset"}, exitUsage, "", "no single exercise"},
-		{[]string{"-reset", "-seed", "8"}, exitDone, "Score: 0 of 37 points.", ""},
-		{[]string{"-h"}, exitDone, "Usage: loadgen workshop", ""},
-		{[]string{"-script-flush"}, exitDone, "NOSCRIPT", ""},
+		{[]string{"-seed", "7"}, int(exitDone), "Score: 0 of 37 points.\nNext: ", ""},
+		{[]string{"-seed", "8"}, int(exitUsage), "", "has begun with 7"},
+		{[]string{"5"}, int(exitDone), "workshop 5 -predict LETTER", ""},
+		{[]string{"5", "-answer", "10"}, int(exitDone), "workshop 5 -predict LETTER", ""},
+		{[]string{"5", "-predict", "x"}, int(exitUsage), "", `"x"; want a letter from a to d`},
+		{[]string{"5", "-predict", "a"}, int(exitDone), "After which step do two drivers hold", ""},
+		{[]string{"5", "-predict", "b"}, int(exitDone), "The first prediction counts", ""},
+		{[]string{"5", "-answer", "ten"}, int(exitUsage), "", `"ten" is no whole number`},
+		{[]string{"5", "-answer", "10,no"}, int(exitUsage), "", "want 1, with commas"},
+		{[]string{"5", "my.txt"}, int(exitUsage), "", "has no answer that is a file"},
+		{[]string{"5", "-answer", "10"}, int(exitDone), "3 of 3 points here; 3 of 37 in all.", ""},
+		{[]string{"-lang", "ja"}, int(exitDone), "得点：37 点中 3 点。", ""},
+		{[]string{"-lang", "fr"}, int(exitUsage), "", "must be one of en, zh, ja"},
+		{[]string{"13"}, int(exitUsage), "", "there is no such exercise"},
+		{[]string{"-predict", "a"}, int(exitUsage), "", "the exercise is missing"},
+		{[]string{"5", "-reset"}, int(exitUsage), "", "no single exercise"},
+		{[]string{"-reset", "-seed", "8"}, int(exitDone), "Score: 0 of 37 points.", ""},
+		{[]string{"-h"}, int(exitDone), "Usage: loadgen workshop", ""},
+		{[]string{"-script-flush"}, int(exitDone), "NOSCRIPT", ""},
 	} {
 		out, errs := call(tt.code, tt.args...)
 		if !strings.Contains(out, tt.out) || !strings.Contains(errs, tt.err) {
@@ -425,7 +425,7 @@ func TestWorkshopAsksAgain(t *testing.T) {
 	}
 	cmd := loadgen(t, "workshop", "5", "-lang", "en", "-predict", "a")
 	cmd.Dir = dir
-	if code, out, errs := output(t, cmd); code != exitDone {
+	if code, out, errs := output(t, cmd); code != int(exitDone) {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
 	out, err = typed("nine\nstep 10\n")
@@ -493,21 +493,21 @@ func TestExplain(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"F5"}, exitDone, []string{"F5, a failure mode: a release that does not ask", "cure", "setnx-del"}},
-		{[]string{"f5"}, exitDone, []string{"F5, a failure mode"}},
-		{[]string{"pause"}, exitDone, []string{"pause, a fault:", "loadgen run, loadgen explore", "watchdog"}},
-		{[]string{"expiry"}, exitDone, []string{"slow, a fault:", "expiry is now called slow"}},
-		{[]string{"lease-exclusive"}, exitDone, []string{"lease-exclusive, a property:"}},
-		{[]string{"setnx-getset-seconds"}, exitDone, []string{"a strategy:", "whole seconds", "F9"}},
-		{[]string{"stuck"}, exitDone, []string{"stuck, a property:", "stuck, a verdict:", "stuck, a word of the tables:"}},
-		{[]string{"near", "misses"}, exitUsage, []string{`there is no "near"; did you mean`}},
-		{[]string{"near misses", "F1"}, exitDone, []string{"near miss, a word", "F1, a failure mode"}},
-		{[]string{"watchdgo"}, exitUsage, []string{`did you mean watchdog?`}},
-		{[]string{}, exitUsage, []string{"as in loadgen explain F11"}},
-		{[]string{"-h"}, exitDone, []string{"Usage: loadgen explain", "failure mode: F1, F2"}},
+		{[]string{"F5"}, int(exitDone), []string{"F5, a failure mode: a release that does not ask", "cure", "setnx-del"}},
+		{[]string{"f5"}, int(exitDone), []string{"F5, a failure mode"}},
+		{[]string{"pause"}, int(exitDone), []string{"pause, a fault:", "loadgen run, loadgen explore", "watchdog"}},
+		{[]string{"expiry"}, int(exitDone), []string{"slow, a fault:", "expiry is now called slow"}},
+		{[]string{"lease-exclusive"}, int(exitDone), []string{"lease-exclusive, a property:"}},
+		{[]string{"setnx-getset-seconds"}, int(exitDone), []string{"a strategy:", "whole seconds", "F9"}},
+		{[]string{"stuck"}, int(exitDone), []string{"stuck, a property:", "stuck, a verdict:", "stuck, a word of the tables:"}},
+		{[]string{"near", "misses"}, int(exitUsage), []string{`there is no "near"; did you mean`}},
+		{[]string{"near misses", "F1"}, int(exitDone), []string{"near miss, a word", "F1, a failure mode"}},
+		{[]string{"watchdgo"}, int(exitUsage), []string{`did you mean watchdog?`}},
+		{[]string{}, int(exitUsage), []string{"as in loadgen explain F11"}},
+		{[]string{"-h"}, int(exitDone), []string{"Usage: loadgen explain", "F1, F2"}},
 	} {
 		var out, errs bytes.Buffer
-		code := explainCommand(t.Context(), tt.args, &out, &errs)
+		code := exitOf(t.Context(), append([]string{"explain"}, tt.args...), &out, &errs)
 		if code != tt.code {
 			t.Errorf("explain %v: exit %d, want %d", tt.args, code, tt.code)
 		}

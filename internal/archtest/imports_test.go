@@ -29,7 +29,7 @@ var floors = []struct {
 	{"check", "internal/check", "a verdict depends only on the record and the ledger"},
 	{"grab", "internal/grab", "the same critical section runs in an instance, in the benchmark and in the explorer"},
 	{"order", "internal/order", "the ledger decides, so it must not depend on what it judges"},
-	{"ground", "internal/tap internal/history internal/catalog migrations handoff", "every other package may use these"},
+	{"ground", "internal/tap internal/history internal/catalog internal/flags migrations handoff", "every other package may use these"},
 }
 
 // exceptions are stricter than the floors. The package, and everything below it, must not

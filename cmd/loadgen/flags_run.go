@@ -1,0 +1,88 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"grablab/internal/flags"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/target"
+
+	"github.com/peterbourgon/ff/v3"
+)
+
+// parseRun reads the flags of run. Its errors wrap flags.ErrUsage, or are a flags.HelpError.
+func parseRun(args []string) (*settings, error) {
+	s, err := parseWithScenario(args)
+	if err != nil {
+		return nil, err
+	}
+	if s.resume != "" {
+		if s, err = s.resumed(); err != nil {
+			return nil, flags.Usage("%w", err)
+		}
+	}
+	if !s.given("seed") {
+		s.Seed = uint64(rand.Uint32())
+		s.Args = append(s.Args, fmt.Sprintf("-seed=%d", s.Seed))
+	}
+	if err := s.validate(); err != nil {
+		return nil, flags.Usage("%w", err)
+	}
+	return s, nil
+}
+
+// parseWithScenario parses twice: first to learn the scenario, then to override its values.
+func parseWithScenario(args []string) (*settings, error) {
+	s := defaults(experiment.Scenarios[0].Name)
+	if err := s.parse(args); err != nil {
+		return nil, err
+	}
+	s = defaults(s.Scenario)
+	return s, s.parse(args)
+}
+
+// parse sets s from the command line, and from the target file if there is one.
+func (s *settings) parse(args []string) (err error) {
+	s.line, err = flags.ParseFlags(s.flags(), args, ff.WithConfigFileVia(&s.targetFile), ff.WithConfigFileParser(s.readTargetFile))
+	if err != nil {
+		return err
+	}
+	for _, arg := range s.line.Flags {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		if slices.Contains(unrecorded, name) {
+			s.unrecorded = append(s.unrecorded, arg)
+		} else {
+			s.Args = append(s.Args, arg)
+		}
+	}
+	// If drivers came one by one, a service that is slow to answer would hide its races.
+	s.Together = s.attaches() && !s.given("rate") && s.Rate > 0
+	return nil
+}
+
+// unrecorded are the flags that run.json does not record. They hold secrets, or do not change
+// what is measured, so -resume accepts new values for them.
+var unrecorded = []string{"out", "resume", "format", "assert", "quiet", "schedule", "db", "admin-token", "header"}
+
+// readTargetFile passes the flags of the target file to set, which ignores those that the
+// command line has. It reads the file by its name, because errors name the file and the line.
+func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
+	lines, err := target.ReadFile(s.targetFile)
+	if err != nil {
+		return fmt.Errorf("-target-file: %w", err)
+	}
+	for _, l := range lines {
+		if err := set(l.Key, l.Value); err != nil {
+			return fmt.Errorf("-target-file: %s:%d: %s: %w", s.targetFile, l.Line, l.Key, errors.Unwrap(err))
+		}
+	}
+	return nil
+}
+
+// attaches reports whether the run uses someone else's service.
+func (s *settings) attaches() bool { return len(s.Target.URLs) > 0 || s.Service != nil }

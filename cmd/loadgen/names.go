@@ -1,0 +1,239 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/flags"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/order"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/target"
+)
+
+// These bounds keep a cell feasible. Opening a million orders and reading their ledger takes a
+// minute.
+const (
+	maxOrders   = 1_000_000
+	maxRequests = 100_000_000 // orders x drivers
+	minRate     = 0.001       // requests per second
+	maxRate     = 1e6
+)
+
+func parseService(text string) (*fleet.Service, error) {
+	s, err := fleet.ParseService(text)
+	return &s, err
+}
+
+func parseReady(text string) (string, error) {
+	if !strings.HasPrefix(text, "/") || strings.ContainsAny(text, "# \t\r\n") {
+		return "", errors.New("must be a path below the base URL, such as /healthz")
+	}
+	return text, nil
+}
+
+func checkRule(text string) error {
+	_, err := target.ParseRule(text)
+	return err
+}
+
+func parseBody(text string) (*string, error) { return &text, target.CheckBody(text) }
+
+func parseAt(text string) (*fault.Point, error) {
+	p, err := fault.ParsePoint(text)
+	return &p, err
+}
+
+// readable accepts the name of a file that can be opened.
+func readable(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	return name, f.Close()
+}
+
+// bearer accepts a token that an HTTP header can hold.
+func bearer(text string) (string, error) {
+	text, err := flags.NonEmpty(text)
+	if err == nil {
+		err = grab.CheckToken(text)
+	}
+	return text, err
+}
+
+func parseRate(text string) (float64, error) {
+	r, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(r >= minRate && r <= maxRate) {
+		return 0, fmt.Errorf("must be a number of requests per second from %g to %.0f", minRate, maxRate)
+	}
+	return r, nil
+}
+
+func parseID(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, errors.New("must be the id of an order, which is at least 1")
+	}
+	return n, nil
+}
+
+func parseOnLost(text string) (grab.OnLost, error) {
+	return flags.OneOf(grab.Abort, grab.Ignore)(text)
+}
+
+func parseGuard(text string) (order.Guard, error) {
+	name, err := flags.OneOf(order.GuardNames()...)(text)
+	return order.Guard(name), err
+}
+
+func parseAssert(text string) (experiment.Assert, error) {
+	a, err := experiment.ParseAssert(text)
+	switch {
+	case errors.Is(err, experiment.ErrNoFigure):
+		return a, flags.Unknown("field", a.Figure, experiment.Figures)
+	case err != nil:
+		return a, withoutPrefix(err, experiment.ErrAssert)
+	}
+	return a, nil
+}
+
+func scenarioNames() []string {
+	return namesOf(experiment.Scenarios, func(s experiment.Scenario) string { return s.Name })
+}
+
+// chooseStrategies is like parseStrategies, but also accepts names that targets may have.
+func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
+	words, err := flags.List(text)
+	if err != nil {
+		return nil, err
+	}
+	s.strategyWords = words
+	list, err := parseStrategies(text)
+	if err != nil {
+		s.unknownStrategy = fmt.Errorf("%s: %w", flags.Label("strategies", text), err)
+	}
+	return list, nil
+}
+
+// parseStrategies accepts names, core, all and peers.
+func parseStrategies(text string) ([]lock.Strategy, error) {
+	same := func(a, b lock.Strategy) bool { return a.Name == b.Name }
+	return flags.Each(text, same, func(word string) ([]lock.Strategy, error) {
+		switch word {
+		case "core":
+			return parseStrategies(strings.Join(core, ","))
+		case "all":
+			return lock.Strategies, nil
+		case "peers":
+			return lock.Peers, nil
+		}
+		s, err := findStrategy(word)
+		return []lock.Strategy{s}, err
+	})
+}
+
+func nameOf(s lock.Strategy) string { return s.Name }
+
+func findStrategy(name string) (lock.Strategy, error) {
+	s, err := lock.Find(name)
+	if err != nil {
+		return s, flags.Unknown("strategy", name, namesOf(slices.Concat(lock.Strategies, lock.Peers), nameOf), "core", "all", "peers")
+	}
+	return s, nil
+}
+
+// parseFaults accepts names and all, and returns the faults in the order of the catalog.
+func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
+	same := func(a, b catalog.Fault) bool { return a == b }
+	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
+		if word == "all" {
+			return catalog.RunFaults, nil
+		}
+		f, err := s.findFault(word)
+		return []catalog.Fault{f}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool { return !slices.Contains(chosen, f) }), nil
+}
+
+// findFault finds a fault of run. For an old name it notes the present one.
+func (s *settings) findFault(name string) (catalog.Fault, error) {
+	found, note, _ := catalog.FindFault(name)
+	if slices.Contains(catalog.RunFaults, found.Name) {
+		s.notes.add(note)
+		return found.Name, nil
+	}
+	return "", flags.Unknown("fault", name, catalog.RunFaults, "all")
+}
+
+func (s *settings) parseCell(text string) (experiment.CellName, error) {
+	strategy, fault, ok := strings.Cut(text, "/")
+	if !ok {
+		return experiment.CellName{}, errors.New("must be STRATEGY/FAULT, such as setnx/pause")
+	}
+	if _, err := findStrategy(strategy); err != nil {
+		s.unknownStrategy = fmt.Errorf("%s: %w", flags.Label("only", text), err)
+	}
+	f, err := s.findFault(fault)
+	return experiment.CellName{Strategy: strategy, Fault: f}, err
+}
+
+func parsePIDs(text string) ([]int, error) {
+	list, err := flags.List(text)
+	if err != nil {
+		return nil, err
+	}
+	pids := make([]int, len(list))
+	for i, word := range list {
+		if pids[i], err = strconv.Atoi(word); err != nil || pids[i] < 2 {
+			return nil, fmt.Errorf("%q must be a process id of at least 2, as ps and pgrep print it", word)
+		}
+		if slices.Contains(pids[:i], pids[i]) {
+			return nil, fmt.Errorf("%d is named twice: each target needs a process of its own", pids[i])
+		}
+	}
+	return pids, nil
+}
+
+func parseTargets(text string) ([]string, error) {
+	list, err := flags.List(text)
+	if err != nil {
+		return nil, err
+	}
+	for i, target := range list {
+		u, err := url.Parse(target)
+		if err == nil && u.Port() != "" {
+			_, err = strconv.ParseUint(u.Port(), 10, 16)
+		}
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+			u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return nil, fmt.Errorf("%q must be the base URL of an instance, such as http://127.0.0.1:8004 or http://127.0.0.1:8080/shop", target)
+		}
+		list[i] = u.Scheme + "://" + u.Host + strings.TrimRight(u.EscapedPath(), "/")
+		if slices.Contains(list[:i], list[i]) {
+			return nil, fmt.Errorf("%s is named twice: name each instance once", list[i])
+		}
+	}
+	return list, nil
+}
+
+// namesOf returns the name of each element.
+func namesOf[T any](list []T, name func(T) string) []string {
+	names := make([]string, len(list))
+	for i, x := range list {
+		names[i] = name(x)
+	}
+	return names
+}

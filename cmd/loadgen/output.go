@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"grablab/internal/flags"
+)
+
+// format is one way to write a T.
+type format[T any] struct {
+	name   string
+	render func(io.Writer, T) error
+}
+
+func formatNames[T any](formats []format[T]) []string {
+	return namesOf(formats, func(f format[T]) string { return f.name })
+}
+
+// formatFlag returns the flag -format. The first format is the default.
+func formatFlag[T any](name *string, formats []format[T]) flags.Flag {
+	names := formatNames(formats)
+	*name = names[0]
+	return flags.New("format", "NAME", "format of standard output: "+flags.Join(names), flags.One(name, flags.OneOf(names...)))
+}
+
+// renderAs writes x in the named format, which must be one of formats.
+func renderAs[T any](w io.Writer, formats []format[T], name string, x T) error {
+	return formats[slices.Index(formatNames(formats), name)].render(w, x)
+}
+
+// notes are lines for the user, such as the present name of a fault that an old name refers to.
+type notes []string
+
+func (n *notes) add(text string) {
+	if text != "" && !slices.Contains(*n, text) {
+		*n = append(*n, text)
+	}
+}
+
+func (n notes) print(stderr io.Writer) {
+	for _, line := range n {
+		fmt.Fprintln(stderr, line)
+	}
+}

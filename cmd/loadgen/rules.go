@@ -1,0 +1,116 @@
+package main
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/flags"
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/stack"
+)
+
+const (
+	// maxStruckUnits is the largest stock of an order that a fault can strike.
+	maxStruckUnits = 20
+
+	// serverNames are the flags for the servers of -stack external, without -db.
+	serverNames = "redis sentinel sentinel-master redlock zk etcd"
+
+	// describeTargets are the flags that make sense only for someone else's service.
+	describeTargets = "first-order admin-token target-file path method body header grabbed taken busy open-orders ledger-query lease"
+)
+
+// runRules lists what the flags of run need and exclude. The first broken rule is reported, so
+// a rule about how flags fit together stands before a rule about details.
+var runRules = []flags.Rule{
+	{Flags: flagsBut("schedule stack strategies quiet"), Excludes: "-schedule", Wrong: "the file of -schedule determines what happens", Do: "leave it out"},
+	{Flags: "schedule", Needs: "stack local", Wrong: "its faults strike real servers", Do: "add -stack local"},
+	{Flags: "strategies", Excludes: "-schedule", Needs: "one strategy", Wrong: "a schedule takes one strategy", Do: "name one"},
+	{Flags: "targets", Excludes: "-service", Wrong: "-service starts its own instances", Do: "leave out one of the two"},
+	{Flags: "ready", Needs: "-service", Wrong: "no service is started", Do: "add -service COMMAND"},
+	{Flags: "stack", Excludes: "-service", Needs: "stack local", Wrong: "a service needs servers that faults can strike", Do: "use -stack local"},
+	{Flags: "db", Excludes: "-service", Wrong: "a service that loadgen starts gets a new database", Do: "leave out -db and use {db_host} and so on in the command"},
+	{Flags: "stack instances " + serverNames, Excludes: "-targets", Wrong: "the targets are running already", Do: "leave it out"},
+	{Flags: serverNames, Needs: "stack external", Wrong: "the other stacks start their own servers", Do: "add -stack external"},
+	{Flags: "db", Needs: "stack external, -targets", Wrong: "the other stacks start their own database", Do: "add -stack external or -targets"},
+	{Flags: "work ttl wait guard per-driver on-lost clock-offset", Excludes: "-targets", Wrong: "has no effect on targets, which are running already", Do: "leave it out"},
+	{Flags: "wait guard per-driver on-lost clock-offset", Excludes: "-service", Wrong: "has no effect on a service with code of its own", Do: "leave it out"},
+	{Flags: "work", Excludes: "-service", Needs: "service uses work", Wrong: "has no effect because the command of -service lacks {work_ms}", Do: "leave it out or add {work_ms}"},
+	{Flags: "ttl", Excludes: "-service", Needs: "service uses ttl", Wrong: "has no effect because the command of -service lacks {ttl_ms}", Do: "add {ttl_ms}, or give the lifetime of its lock with -lease"},
+	{Flags: "lease", Excludes: "service uses ttl", Wrong: "has no effect because the command of -service contains {ttl_ms}", Do: "use -ttl"},
+	{Flags: "ledger-query", Excludes: "-targets", Needs: "-db", Wrong: "the address of the database is missing", Do: "add -db DSN"},
+	{Flags: "first-order", Excludes: "foreign, opens orders by call", Wrong: "has no effect because -open-orders calls the service, which chooses the ids", Do: "leave out one of the two"},
+	{Flags: "open-orders", Excludes: "-targets, opens orders by SQL", Needs: "-db", Wrong: "the address of the database is missing", Do: "add -db DSN"},
+	{Flags: "open-orders", Excludes: "foreign, opens orders by SQL", Needs: "-first-order", Wrong: "SQL statements need to know where orders begin", Do: "add -first-order ID"},
+	{Flags: "warmup", Excludes: "scenario peak", Wrong: "each step of the scenario peak warms up the next", Do: "leave it out"},
+	{Flags: "repeat", Excludes: "scenario peak", Wrong: "the scenario peak searches once", Do: "leave it out"},
+	{Flags: "repeat", Needs: "a cell without a fault", Wrong: "has no effect because every cell has a fault", Do: "add none to -faults"},
+	{Flags: "sentinel", Excludes: "-redis", Wrong: "the Sentinels replace -redis", Do: "leave out one of the two"},
+	{Flags: "sentinel", Needs: "-sentinel-master", Wrong: "the name of the master is missing", Do: "add -sentinel-master NAME"},
+	{Flags: "sentinel-master", Needs: "-sentinel", Wrong: "the addresses of the Sentinels are missing", Do: "add -sentinel ADDR"},
+	{Flags: describeTargets, Needs: "foreign", Wrong: "describes a service of your own, and none is named", Do: "add -service or -targets"},
+	{Flags: "rate orders duration", Excludes: "scenario peak", Wrong: "the scenario peak searches the rate itself", Do: "leave it out"},
+	{Flags: "stock", Excludes: "scenario peak", Wrong: "the scenario peak uses orders of one unit", Do: "leave it out"},
+	{Flags: "faults only at", Excludes: "scenario sale, a fault", Wrong: "a fault needs orders that few drivers try to grab, and in the scenario sale all 2,000 come at once", Do: "use only the fault none, or another scenario with -stock 2"},
+	{Flags: "faults only at", Excludes: "several units, a fault, foreign", Wrong: "in your own service, faults strike only orders of one unit", Do: "leave out -stock, or use only the fault none"},
+	{Flags: "faults only at", Excludes: "too many units, a fault", Wrong: "a fault strikes many orders at once, and each unit needs a driver", Do: "use at most -stock 20, or only the fault none"},
+	{Flags: "per-driver", Needs: "several units", Wrong: "has no effect on orders of one unit", Do: "add -stock 2 or more"},
+	{Flags: "p99", Needs: "scenario peak", Wrong: "only the scenario peak uses it", Do: "add -scenario peak"},
+	{Flags: "budget", Needs: "scenario peak, a fault", Wrong: "only the scenario peak and cells with a fault use it", Do: "add -scenario peak or -faults"},
+	{Flags: "faults only", Excludes: "scenario peak, a fault", Wrong: "the scenario peak searches without faults", Do: "use only the fault none"},
+	{Flags: "faults only", Excludes: "-targets, a fault", Needs: "-target-pid", Wrong: "loadgen cannot strike processes that it does not know", Do: "name them with -target-pid, or use only the fault none"},
+	{Flags: "target-pid", Needs: "-targets", Wrong: "the targets of these processes are missing", Do: "add -targets URL,URL"},
+	{Flags: "target-pid", Needs: "a fault", Wrong: "has no effect without a fault that strikes a process", Do: "add -faults pause or -faults crash"},
+	{Flags: "target-pid", Needs: "signals", Wrong: "this operating system cannot stop and continue a process", Do: "run loadgen on Linux or macOS"},
+	{Flags: "target-pid", Needs: "a process for each target", Wrong: "the numbers of processes and targets differ", Do: "name one process for each target, in the same order"},
+	{Flags: "target-pid", Needs: "two targets", Wrong: "a fault strikes one target, and another one must go on", Do: "name at least two -targets"},
+	{Flags: "at", Excludes: "-targets", Wrong: "loadgen cannot hold grabs in targets that are running already", Do: "leave it out"},
+	{Flags: "at", Needs: "a fault", Wrong: "there is no fault that could strike there", Do: "add -faults, or -only with a fault"},
+	{Flags: "instances", Excludes: "a fault", Needs: "two instances", Wrong: "a fault strikes one instance, and another one must go on", Do: "use at least 2"},
+	{Flags: "duration", Excludes: "-orders", Wrong: "both determine the number of orders", Do: "leave out one of the two"},
+	{Flags: "duration", Needs: "a rate", Wrong: "this scenario sends everything at once", Do: "add -rate"},
+	{Flags: "clock-offset", Needs: "foreign, two instances", Wrong: "it sets the clock of the second instance", Do: "use at least -instances 2"},
+}
+
+// flagsBut returns the flags of run except those in names.
+func flagsBut(names string) string {
+	var rest []string
+	for _, f := range defaults("").flags() {
+		if !slices.Contains(strings.Fields(names), f.Name) {
+			rest = append(rest, f.Name)
+		}
+	}
+	return strings.Join(rest, " ")
+}
+
+// facts returns the conditions that runRules name.
+func (s *settings) facts() map[string]bool {
+	uses := func(name string) bool { return s.Service != nil && s.Service.Uses(name) }
+	bySQL := false
+	for _, text := range s.spec.OpenOrders {
+		bySQL = bySQL || strings.HasPrefix(strings.TrimSpace(text), "sql:")
+	}
+	return map[string]bool{
+		"stack external":            s.Stack.Kind == stack.External,
+		"stack local":               s.Stack.Kind == stack.Local,
+		"foreign":                   s.attaches(),
+		"service uses work":         uses("work_ms"),
+		"service uses ttl":          uses("ttl_ms"),
+		"opens orders by SQL":       bySQL,
+		"opens orders by call":      len(s.spec.OpenOrders) > 0 && !bySQL,
+		"scenario peak":             s.Scenario == "peak",
+		"scenario sale":             s.Scenario == "sale",
+		"a fault":                   s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }),
+		"a cell without a fault":    s.anyCell(func(f catalog.Fault) bool { return f == catalog.NoFault }),
+		"several units":             s.Stock > 1,
+		"too many units":            s.Stock > maxStruckUnits,
+		"signals":                   proc.CanStop(runtime.GOOS),
+		"a process for each target": len(s.Target.PIDs) == len(s.Target.URLs),
+		"two targets":               len(s.Target.URLs) >= 2,
+		"one strategy":              len(s.Strategies) == 1,
+		"two instances":             s.Instances >= 2,
+		"a rate":                    s.Rate > 0,
+	}
+}

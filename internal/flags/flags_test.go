@@ -1,0 +1,98 @@
+package flags
+
+import (
+	"errors"
+	"flag"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peterbourgon/ff/v3"
+)
+
+type sample struct {
+	name  string
+	ttl   time.Duration
+	tags  []string
+	quiet bool
+	token string
+}
+
+func (s *sample) flags() []Flag {
+	return []Flag{
+		New("name", "NAME", "a name", One(&s.name, NonEmpty)),
+		New("ttl", "D", "a time", One(&s.ttl, AtLeast(time.Millisecond))),
+		New("tag", "T", "a tag", Many(&s.tags, NonEmpty)),
+		New("quiet", "", "no output", Switch(&s.quiet)),
+		New("admin-token", "T", "a secret", One(&s.token, Checked(func(text string) error { return errors.New("must be longer") }))),
+	}
+}
+
+// Flags may stand anywhere, the last value of One counts, and the environment fills gaps.
+func TestParse(t *testing.T) {
+	t.Setenv("SAMPLE_TTL", "3s")
+	t.Setenv("SAMPLE_NAME", "ignored")
+	var s sample
+	line, err := Parse(s.flags(), strings.Fields("a -tag x -name n b -quiet -tag=y -name m"), ff.WithEnvVarPrefix("SAMPLE"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.name != "m" || s.ttl != 3*time.Second || !slices.Equal(s.tags, []string{"x", "y"}) || !s.quiet {
+		t.Errorf("%+v", s)
+	}
+	if want := []string{"-tag=x", "-name=n", "-quiet=true", "-tag=y", "-name=m"}; !slices.Equal(line.Flags, want) || !slices.Equal(line.Args, []string{"a", "b"}) {
+		t.Errorf("flags %q, arguments %q", line.Flags, line.Args)
+	}
+	if !line.Given("ttl") || !line.Given("name") || line.Given("admin-token") {
+		t.Error("the given flags are wrong")
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for args, want := range map[string]string{
+		"-ttl 0s":          "-ttl 0s: must be at least 1ms",
+		"-ttl soon":        "-ttl soon: must be a duration such as 30s, 500ms or 1m30s",
+		"-nmae x":          "-nmae: there is no such flag: did you mean -name?",
+		"-zzzzzzzz":        "-zzzzzzzz: there is no such flag: -h lists them",
+		"-name":            "-name: has no value: add one after the flag",
+		"-quiet=maybe":     "-quiet maybe: must be true or false",
+		"-admin-token abc": "-admin-token: must be longer",
+		"stray":            "stray: not a flag: flags begin with -, and -h lists them",
+	} {
+		_, err := ParseFlags(new(sample).flags(), strings.Fields(args))
+		if !errors.Is(err, ErrUsage) || strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ") != want {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+	t.Setenv("SAMPLE_TTL", "abc")
+	if _, err := Parse(new(sample).flags(), nil, ff.WithEnvVarPrefix("SAMPLE")); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "SAMPLE_TTL: must be a duration") {
+		t.Errorf("the environment: %v", err)
+	}
+	var help HelpError
+	if _, err := Parse(new(sample).flags(), strings.Fields("-tag x -h all")); !errors.Is(err, flag.ErrHelp) || !errors.As(err, &help) || help.Topic != "all" {
+		t.Errorf("-h all: %v", err)
+	}
+}
+
+// A rule fires if all that it excludes holds and nothing that it needs does.
+func TestCheck(t *testing.T) {
+	for _, tt := range []struct {
+		args, excludes, needs string
+		want                  bool
+	}{
+		{"-name n", "yes", "", true}, {"-name n", "no", "", false}, {"-name n", "yes, no", "", false}, {"-tag x", "yes", "", false},
+		{"-name n", "", "yes", false}, {"-name n", "", "no", true}, {"-name n", "", "no, yes", false}, {"-name n", "", "-tag", true},
+		{"-name n -tag x", "", "-tag", false}, {"-name n -tag x", "-tag", "no", true}, {"-name n -tag x", "-tag", "yes", false},
+	} {
+		line, err := Parse(new(sample).flags(), strings.Fields(tt.args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := []Rule{{Flags: "name", Excludes: tt.excludes, Needs: tt.needs, Wrong: "it is wrong", Do: "leave it out"}}
+		err = Check(rules, line, map[string]bool{"yes": true, "no": false})
+		if (err != nil) != tt.want || err != nil && err.Error() != "-name n: it is wrong: leave it out" {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}

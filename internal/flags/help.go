@@ -1,0 +1,61 @@
+package flags
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// lineWidth is the longest line of a help text.
+const lineWidth = 100
+
+// Print lists the flags that are not hidden, with their defaults.
+func Print(w io.Writer, flags []Flag) {
+	var rows [][2]string
+	for _, f := range flags {
+		if f.About == "" {
+			continue
+		}
+		about := f.About
+		if text := f.Value.String(); text != "" {
+			about += fmt.Sprintf(" (default %s)", text)
+		}
+		rows = append(rows, [2]string{strings.TrimSpace("-" + f.Name + " " + f.Arg), about})
+	}
+	PrintTable(w, rows)
+}
+
+// PrintTable prints names with their descriptions. A long description continues on the next
+// line, and a long name has a line of its own.
+func PrintTable(w io.Writer, rows [][2]string) {
+	const widest = 28
+	column := 0
+	for _, row := range rows {
+		if n := len([]rune(row[0])); n <= widest {
+			column = max(column, n)
+		}
+	}
+	for _, row := range rows {
+		name := row[0]
+		if len([]rune(name)) > column {
+			fmt.Fprintf(w, "  %s\n", name)
+			name = ""
+		}
+		for _, text := range wrap(row[1], lineWidth-column-4) {
+			fmt.Fprintf(w, "  %-*s  %s\n", column, name, text)
+			name = ""
+		}
+	}
+}
+
+// wrap splits text into lines of at most width characters.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len([]rune(line+" "+word)) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return append(lines, line)
+}

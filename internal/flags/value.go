@@ -1,0 +1,199 @@
+package flags
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+)
+
+// A Parser converts the text of a flag. Its error says what the value must be.
+type Parser[T any] func(text string) (T, error)
+
+// value is a flag with a Parser.
+type value[T any] struct {
+	parse Parser[T]
+	set   func(T)
+	get   func() T // nil if the help shows no default
+}
+
+// One returns a flag that sets *p. If the flag is repeated, the last value counts.
+func One[T any](p *T, parse Parser[T]) flag.Value {
+	return value[T]{parse, func(v T) { *p = v }, func() T { return *p }}
+}
+
+// Many returns a flag that appends to *p each time it is given.
+func Many[T any](p *[]T, parse Parser[T]) flag.Value {
+	return value[T]{parse, func(v T) { *p = append(*p, v) }, nil}
+}
+
+// Switch returns a flag without a value, which sets *on.
+func Switch(on *bool) flag.Value {
+	return toggle{value[bool]{parseSwitch, func(v bool) { *on = v }, nil}}
+}
+
+type toggle struct{ value[bool] }
+
+// IsBoolFlag lets package flag accept the flag without a value.
+func (toggle) IsBoolFlag() bool { return true }
+
+func parseSwitch(text string) (bool, error) {
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, errors.New("must be true or false")
+	}
+	return on, nil
+}
+
+// Set parses text.
+func (v value[T]) Set(text string) error {
+	parsed, err := v.parse(text)
+	if err == nil {
+		v.set(parsed)
+	}
+	return err
+}
+
+// String returns the default for the help. It is empty for a zero value and for a list.
+func (v value[T]) String() string {
+	if v.get == nil { // also the zero value, which package flag makes
+		return ""
+	}
+	x := reflect.ValueOf(v.get())
+	switch x.Kind() {
+	case reflect.String, reflect.Int, reflect.Int64, reflect.Float64:
+		if !x.IsZero() {
+			return fmt.Sprint(v.get())
+		}
+	}
+	return ""
+}
+
+// NonEmpty accepts any text that is not blank.
+func NonEmpty(text string) (string, error) {
+	if strings.TrimSpace(text) == "" {
+		return "", errors.New("must not be empty")
+	}
+	return text, nil
+}
+
+// Checked accepts text in which check finds no error.
+func Checked(check func(string) error) Parser[string] {
+	return func(text string) (string, error) { return text, check(text) }
+}
+
+// OneOf accepts only these names.
+func OneOf[S ~string](names ...S) Parser[S] {
+	return func(text string) (S, error) {
+		if !slices.Contains(names, S(text)) {
+			return "", fmt.Errorf("must be one of %s", Join(names))
+		}
+		return S(text), nil
+	}
+}
+
+// Join separates names by commas.
+func Join[S ~string](names []S) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = string(name)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Duration accepts any duration.
+func Duration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, errors.New("must be a duration such as 30s, 500ms or 1m30s")
+	}
+	return d, nil
+}
+
+// AtLeast accepts durations of at least least.
+func AtLeast(least time.Duration) Parser[time.Duration] { return Between(least, math.MaxInt64) }
+
+// Between accepts durations from least to most.
+func Between(least, most time.Duration) Parser[time.Duration] {
+	return func(text string) (time.Duration, error) {
+		d, err := Duration(text)
+		switch {
+		case err != nil:
+			return 0, err
+		case d < least:
+			return 0, fmt.Errorf("must be at least %v", least)
+		case d > most:
+			return 0, fmt.Errorf("must be at most %v", most)
+		}
+		return d, nil
+	}
+}
+
+// WholeNumber accepts numbers from least to most.
+func WholeNumber(least, most int) Parser[int] {
+	return func(text string) (int, error) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > most {
+			return 0, fmt.Errorf("must be a whole number from %d to %d", least, most)
+		}
+		return n, nil
+	}
+}
+
+// Seed accepts a seed for random numbers.
+func Seed(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, errors.New("must be a whole number of at least 0")
+	}
+	return n, nil
+}
+
+// List splits text at commas. No element may be empty.
+func List(text string) ([]string, error) {
+	list := strings.Split(text, ",")
+	for i := range list {
+		if list[i] = strings.TrimSpace(list[i]); list[i] == "" {
+			return nil, errors.New("must be a list with commas and without empty elements")
+		}
+	}
+	return list, nil
+}
+
+// Each accepts a list of words. find returns what a word stands for, and each thing is chosen
+// once. same tells things apart.
+func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
+	list, err := List(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, word := range list {
+		found, err := find(word)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range found {
+			if !slices.ContainsFunc(chosen, func(o T) bool { return same(o, x) }) {
+				chosen = append(chosen, x)
+			}
+		}
+	}
+	return chosen, nil
+}
+
+// Unknown returns the error for a name that is not in known. It suggests a similar name from
+// known, or from groups such as "all".
+func Unknown[S ~string](kind, name string, known []S, groups ...string) error {
+	names := slices.Clone(groups)
+	for _, k := range known {
+		names = append(names, string(k))
+	}
+	return fmt.Errorf("there is no %s %q%s", kind, name, catalog.Hint(name, names, "; there are "+Join(known)))
+}
