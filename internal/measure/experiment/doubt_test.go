@@ -146,6 +146,19 @@ func coded(w http.ResponseWriter, won bool) {
 	fmt.Fprintf(w, `{"code":%d,"msg":"said"}`, code)
 }
 
+// padded answers with a field that follows more text than the program reads.
+func padded(w http.ResponseWriter, won bool) {
+	code := map[bool]int{true: 0, false: 1}[won]
+	fmt.Fprintf(w, `{"text":%q,"code":%d}`, strings.Repeat("x", target.MaxBody), code)
+}
+
+func paddedStatus(w http.ResponseWriter, won bool) {
+	if !won {
+		w.WriteHeader(http.StatusConflict)
+	}
+	fmt.Fprint(w, strings.Repeat("x", 2*target.MaxBody))
+}
+
 func failsBehindItsWrite(w http.ResponseWriter, won bool) {
 	w.WriteHeader(map[bool]int{true: http.StatusInternalServerError, false: http.StatusConflict}[won])
 }
@@ -266,6 +279,8 @@ func TestServicesOfOthers(t *testing.T) {
 		{"words where a field is wanted, by the ledger", &shop{answer: words}, rules, wins, nil, catalog.Unknown, []string{"HTTP 200", "you have lost"}},
 		{"200 to everything, and half of the rules", &shop{answer: coded}, target.Spec{Grabbed: rules.Grabbed}, "", nil, catalog.Unknown, []string{"95 answers may hide a grab: http 200 95", `{"code":1,"msg":"said"}`, "-taken"}},
 		{"200 to everything, and rules that clash", &shop{answer: coded}, target.Spec{Taken: rules.Taken}, "", nil, catalog.Unknown, []string{"both grabbed and taken"}},
+		{"a field behind more text than is read", &shop{answer: padded}, rules, "", nil, catalog.Unknown, []string{"http 200 with a body cut at 16 KiB", "…"}},
+		{"a long text that no rule reads", &shop{answer: paddedStatus}, target.Spec{}, "", nil, catalog.Safe, nil},
 		{"202 to everything", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusAccepted) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"100 answers may hide a grab: http 202"}},
 
 		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers: the ledger names fewer drivers", "last writer"}},

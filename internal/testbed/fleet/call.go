@@ -71,7 +71,10 @@ func statusError(code int, body []byte) *StatusError {
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
-// send sends one request, whatever the answer.
+// maxAnswer bounds an answer of an instance, in bytes.
+const maxAnswer = 8 << 20
+
+// send sends one request and returns its answer, whatever the status.
 func (f *Fleet) send(ctx context.Context, method, url string, body []byte, header http.Header) (code int, _ []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
@@ -87,20 +90,28 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(b) > maxAnswer {
+		err = fmt.Errorf("fleet: %s %s answers HTTP %d with more than %d MiB", method, url, resp.StatusCode, maxAnswer>>20)
+	}
 	return resp.StatusCode, b, err
 }
 
-// OneLine cuts what a server says to what fits into a reason, and can be shown on a terminal.
+// OneLine returns at most 200 bytes of what a server says, as one line without control characters.
+// An ellipsis marks the cut.
 func OneLine(text string) string {
+	const most = 200
 	text = strings.Join(strings.Fields(text), " ")
-	text = strings.ToValidUTF8(text[:min(len(text), 200)], "")
+	ellipsis := ""
+	if len(text) > most {
+		text, ellipsis = text[:most], "…"
+	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
-	}, text)
+	}, strings.ToValidUTF8(text, "")) + ellipsis
 }
 
 // Counters are what the instances have counted since they were started, summed. What one of

@@ -83,7 +83,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 		}),
 		vegeta.Workers(uint64(min(vegeta.DefaultWorkers, cfg.MaxWorkers))),
 		vegeta.MaxWorkers(uint64(cfg.MaxWorkers)),
-		vegeta.MaxBody(maxBody),
+		vegeta.MaxBody(target.MaxBody+1), // one byte more shows that a body was cut
 	)
 	stop := context.AfterFunc(ctx, func() { attacker.Stop(); conns.cut() })
 	defer stop()
@@ -104,8 +104,6 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	}
 	return context.Cause(ctx)
 }
-
-const maxBody = 16 << 10
 
 // targeter is the workload as vegeta asks for it. What no client sends, the fragment of
 // the URL, says which driver asks for which order, and where in the URL the target ends:

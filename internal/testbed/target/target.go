@@ -137,6 +137,10 @@ func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 // TryOnce is the query of a grab that does not wait for the lock; "": it cannot be asked for.
 func (s *Shape) TryOnce() string { return s.probes }
 
+// MaxBody is the number of bytes of an answer that rules read. A longer answer is cut, and no
+// rule about a field matches it.
+const MaxBody = 16 << 10
+
 // Meaning is what an answer says of its grab.
 type Meaning struct {
 	Outcome grab.Outcome
@@ -149,7 +153,12 @@ type Meaning struct {
 // that the grab was refused; any other may hide one: a service may fail behind its write.
 func (s *Shape) Meaning(status int, body []byte) Meaning {
 	var doc *any
-	if s.reads {
+	kind := fmt.Sprintf("http %d", status)
+	switch {
+	case !s.reads:
+	case len(body) > MaxBody:
+		kind += fmt.Sprintf(" with a body cut at %d KiB", MaxBody>>10)
+	default:
 		if x, ok := decode(body); ok {
 			doc = &x
 		}
@@ -171,7 +180,7 @@ func (s *Shape) Meaning(status int, body []byte) Meaning {
 		return Meaning{grab.Timeout, true, "http 504"}
 	}
 	refused := status >= 400 && status < 500 || s.sure.holds(status, doc)
-	return Meaning{grab.Failed, !refused, fmt.Sprintf("http %d", status)}
+	return Meaning{grab.Failed, !refused, kind}
 }
 
 // reading is what a rule takes an answer for.

@@ -97,6 +97,24 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// A field rule matches no body that was cut, whatever its first part says. A status rule does.
+func TestMeaningOfCutBody(t *testing.T) {
+	for _, size := range []int{MaxBody, MaxBody + 1, 2 * MaxBody} {
+		body := fmt.Appendf(nil, "%-*s", size, `{"code":0}`)
+		for _, rule := range []string{"json:.code==0", "json:.code!=1", "200"} {
+			shape, _, err := Spec{Grabbed: rule}.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := shape.Meaning(200, body)
+			cut := size > MaxBody && rule != "200"
+			if (got.Outcome == grab.Grabbed) == cut || strings.Contains(got.Kind, "cut at 16 KiB") != cut {
+				t.Errorf("%s of %d bytes: %+v", rule, size, got)
+			}
+		}
+	}
+}
+
 func TestBadRules(t *testing.T) {
 	for rule, want := range map[string]string{
 		"":                    "want statuses and fields",
