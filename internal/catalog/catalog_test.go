@@ -178,11 +178,18 @@ func TestModeOf(t *testing.T) {
 	}
 }
 
-// A fault shows something, or it explains nothing.
-func TestFaultsShow(t *testing.T) {
+// TestFaultsAreDescribed checks that every fault has a group and facts, and that every fault of a
+// run has a row in claimTable.
+func TestFaultsAreDescribed(t *testing.T) {
 	for _, f := range catalog.Faults {
-		if shows := f.Name.Shows() != 0; shows == (f.Name == catalog.NoFault) {
-			t.Errorf("%s shows something: %v", f.Name, shows)
+		if !slices.Contains(catalog.FaultGroups, f.Group) || f.By == 0 {
+			t.Errorf("%s: group %q, programs %b", f.Name, f.Group, f.By)
+		}
+		if (f.Shows != 0) == (f.Name == catalog.NoFault) {
+			t.Errorf("%s shows %b", f.Name, f.Shows)
+		}
+		if _, ok := catalog.ClaimsOf("setnx")[f.Name]; ok != (f.By&catalog.Run != 0) {
+			t.Errorf("%s: row in claimTable: %v, played by run: %v", f.Name, ok, !ok)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,9 +25,6 @@ const (
 	momentRuns  = 5 // dry runs by which the time is measured, after one that warms up
 )
 
-// timed are the faults that need nothing but a process.
-var timed = []catalog.Fault{catalog.Pause, catalog.Crash}
-
 const momentPrefix = "moment "
 
 // IsMoment says whether the point is a time since the grab was sent, and no step of it.
@@ -39,17 +35,18 @@ func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
 // checkMoments refuses strikes that could not be made as they are asked for.
 func (cfg Config) checkMoments(at *fleet.Fleet) error {
-	faults := func(f catalog.Fault) bool {
-		return slices.ContainsFunc(cfg.specs(at), func(s *cellSpec) bool { return s.Fault == f })
+	process := map[catalog.ProcessEffect]bool{} // what the faults do to a process
+	for _, s := range cfg.specs(at) {
+		process[s.Fault.Entry().Process] = true
 	}
 	switch {
 	case !cfg.byTime():
 		return nil
-	case !slices.ContainsFunc(timed, faults):
-		return fmt.Errorf("%w: -target-pid has no effect: of the faults pause and crash alone strike a process", fleet.ErrRefused)
-	case faults(catalog.Pause) && at.Foreign && cfg.Target.Lease == 0:
+	case !process[catalog.ProcessStopped] && !process[catalog.ProcessKilled]:
+		return fmt.Errorf("%w: -target-pid has no effect: only the faults pause and crash strike a process", fleet.ErrRefused)
+	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
 		return fmt.Errorf("%w: pause needs -lease D, for how long their lock lives without renewal: it must last longer than that", fleet.ErrRefused)
-	case faults(catalog.Crash) && len(cfg.theirStrategies(at)) > 1:
+	case process[catalog.ProcessKilled] && len(cfg.theirStrategies(at)) > 1:
 		return fmt.Errorf("%w: crash kills a target for good, and only its owner can start it again: name one strategy with -strategies, "+
 			"start it anew behind that run, and go on with the next", fleet.ErrRefused)
 	}
@@ -63,7 +60,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if in.fault.Stops && lease == 0 && in.cfg.Target.Lease == 0 && !in.fleet.Known() {
+	if in.fault.Name.Entry().Process == catalog.ProcessStopped && lease == 0 && in.cfg.Target.Lease == 0 && !in.fleet.Known() {
 		return errors.New("for how long must a pause last? Say with -lease D for how long their lock lives without renewal")
 	}
 	if lease > 0 {
@@ -80,7 +77,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("dry run: %w", err)
 	}
-	if in.fault.Stops {
+	if in.fault.Name.Entry().Process == catalog.ProcessStopped {
 		if err := in.checkServes(ctx, took); err != nil {
 			return err
 		}

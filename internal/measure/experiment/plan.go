@@ -82,13 +82,13 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 	if s.Fault == catalog.NoFault {
 		return nil
 	}
-	if why := cannot[s.Fault]; why != "" && cfg.attaches() {
-		return cfg.notRun(s, catalog.NA, why)
+	f, err := fault.Find(s.Fault)
+	if err == nil && f.NotForeign != "" && cfg.attaches() {
+		return cfg.notRun(s, catalog.NA, f.NotForeign)
 	}
-	if cfg.byTime() && !slices.Contains(timed, s.Fault) {
+	if cfg.byTime() && s.Fault.Entry().Process == catalog.ProcessRuns {
 		return cfg.notRun(s, catalog.NA, "it strikes what stands around a service, and these targets were started elsewhere; -service starts one behind proxies")
 	}
-	f, err := fault.Find(s.Fault)
 	if err != nil {
 		return cfg.notRun(s, catalog.Unknown, err.Error())
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/service/control"
 	"grablab/internal/tap"
@@ -28,14 +27,6 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 		needs |= lock.RedisQuorum
 	}
 	return needs
-}
-
-// cannot says why faults cannot be done to a service that is not ours.
-var cannot = map[catalog.Fault]string{
-	catalog.Slow:        "only the service itself could make its work last longer; see pause, and hang",
-	catalog.ClientClock: "the clock of a process cannot be set from outside",
-	catalog.LateRelease: "only the service itself could refuse a claim",
-	catalog.Cancel:      "whether a client that hangs up cancels its grab is up to the service",
 }
 
 // startService starts a service, as often as there are instances.

@@ -544,7 +544,7 @@ func (b *builder) diagram() Diagram {
 			lane.Further++
 			continue
 		}
-		if b.Fault == catalog.Pause { // which stops the whole process
+		if b.Fault.Entry().Process == catalog.ProcessStopped { // the lane shows the pause, not its rows
 			t.row.Spans = slices.DeleteFunc(t.row.Spans, func(s Span) bool {
 				if s.Kind == Fault {
 					lane.Spans = append(lane.Spans, s)

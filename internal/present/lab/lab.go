@@ -73,9 +73,9 @@ type Settings struct {
 	Slow     bool          `json:"slow"`            // everything takes ten times as long
 }
 
-// Faults lists the faults that can strike in a lab. They need no proxy between an instance and its
-// servers.
-var Faults = []catalog.Fault{catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Crash, catalog.RedisRestart}
+// Faults lists the faults that can strike in a lab. They need no route of their own between an
+// instance and its servers.
+var Faults = catalog.FaultsBy(catalog.Lab)
 
 // units returns the units of an order.
 func (s Settings) units() int { return max(s.Units, 1) }

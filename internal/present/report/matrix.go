@@ -16,22 +16,6 @@ func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
-// faultGroups share the tables of a matrix that is too wide for one. All faults
-// that are in no other group are in the last.
-var faultGroups = []struct {
-	title  string
-	faults []catalog.Fault
-}{
-	{"Clients and processes", []catalog.Fault{
-		catalog.NoFault, catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.ClientClock, catalog.LateRelease, catalog.Cancel,
-	}},
-	{"Redis", []catalog.Fault{
-		catalog.RedisRestart, catalog.RedisRestartMost, catalog.RedisDown, catalog.RedisDownMost, catalog.Amnesia,
-		catalog.Failover, catalog.FailoverSplit, catalog.RedisFull, catalog.NodeClock,
-	}},
-	{"Network and database", nil},
-}
-
 // mostTogether is for how many faults one table has room.
 const mostTogether = 9
 
@@ -59,17 +43,10 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 		return []section{{Title: title, Table: verdicts(cells, faults)}}
 	}
 	var sections []section
-	for _, g := range faultGroups {
-		var here, rest []catalog.Fault
-		for _, f := range faults {
-			if g.faults == nil || slices.Contains(g.faults, f) {
-				here = append(here, f)
-			} else {
-				rest = append(rest, f)
-			}
-		}
-		if faults = rest; len(here) > 0 {
-			sections = append(sections, section{Title: prefix + g.title, Table: verdicts(cells, here)})
+	for _, group := range catalog.FaultGroups {
+		here := slices.DeleteFunc(slices.Clone(faults), func(f catalog.Fault) bool { return f.Entry().Group != group })
+		if len(here) > 0 {
+			sections = append(sections, section{Title: prefix + string(group), Table: verdicts(cells, here)})
 		}
 	}
 	return sections

@@ -157,7 +157,7 @@ func (p *page) HangOutcomes() (o hangOutcomes) {
 	for _, name := range p.Names() {
 		for _, c := range p.cells(name) {
 			switch {
-			case c.Fault != catalog.Hang || !p.IsLock(name):
+			case c.Fault.Shows()&catalog.Hung == 0 || !p.IsLock(name):
 			case isStuck(c):
 				o.Stuck = append(o.Stuck, name)
 			case letsTwoIn(c):

@@ -13,6 +13,7 @@ import (
 // as it is for a driver who gives up.
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
+	NotForeign:     "only the service itself could refuse a claim",
 	Hits:           locks &^ lock.SQLLocks,
 	Reach:          leaves,
 	Course:         Released,
@@ -26,6 +27,7 @@ var lateRelease = Fault{
 // while a call is held, and must leave no lock behind (F14, F22).
 var cancel = Fault{
 	Name:       catalog.Cancel,
+	NotForeign: "whether a client that hangs up cancels its grab is up to the service",
 	Hits:       locks,
 	Reach:      acquires,
 	Course:     HungUp,

@@ -14,6 +14,7 @@ import (
 // stall of the machine.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
+	NotForeign: "the clock of a process cannot be set from outside",
 	Hits:       locks,
 	TTL:        3 * time.Second,
 	ContendFor: 0.3,

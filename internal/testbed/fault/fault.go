@@ -45,9 +45,11 @@ type Fault struct {
 	// a fence that is compared at the write alone they always are.
 	HoldContenders bool
 	On             Ground
-	Stops          bool // it stops the instance's process, which not every system can
 	Severs         bool // the connections of both instances are lost by it, and take a moment to be made anew
 	Once           bool // it can strike no more before it is prepared again
+	// NotForeign says why the fault cannot strike a service that is not ours. It is empty if the
+	// fault can.
+	NotForeign string
 
 	// Prepare prepares the fault before the instances start. Prepared.Close closes
 	// what it has opened; if it fails, it has closed that itself.
@@ -169,7 +171,7 @@ func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p)
 // operating system; "": it can.
 func (f Fault) Refused(kind, goos string) string {
 	switch {
-	case f.Stops && !proc.CanStop(goos):
+	case f.Name.Entry().Process == catalog.ProcessStopped && !proc.CanStop(goos):
 		return fmt.Sprintf("%s stops a process by a signal, and %s has none for that; run it on Linux or macOS, or see slow, which holds up the work of a process that lives", f.Name, goos)
 	case kind == stack.External && f.On != Anywhere:
 		return fmt.Sprintf("%s strikes servers, and those of the external stack are run by others; use -stack local", f.Name)

@@ -14,7 +14,6 @@ import (
 // hypervisor does (F11): it can renew nothing and learn nothing meanwhile.
 var pause = Fault{
 	Name:       catalog.Pause,
-	Stops:      true,
 	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare: ready(func(t Target) []Strike {

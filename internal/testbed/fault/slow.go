@@ -11,6 +11,7 @@ import (
 var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,
+	NotForeign: "only the service itself could make its work last longer; see pause, and hang",
 	TTL:        time.Second,
 	ContendFor: 1.5,
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
