@@ -20,7 +20,7 @@ func TestLabUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"a.go", "b.go"}, "lab takes one file"},
+		{[]string{"a.go", "b.go"}, "give at most one file"},
 		{[]string{"-stack", "external"}, "-stack"},
 		{[]string{"-addr", ""}, "-addr"},
 		{[]string{"-addr", "0.0.0.0:0"}, "is not on loopback"},

@@ -61,6 +61,7 @@ type HelpError struct {
 	Topic string // the argument after -h, or empty
 }
 
+// Error returns the text of flag.ErrHelp.
 func (HelpError) Error() string { return flag.ErrHelp.Error() }
 
 // Unwrap returns flag.ErrHelp.
