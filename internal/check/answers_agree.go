@@ -20,7 +20,7 @@ func answersAgree(e Evidence) Verdict {
 		return fail("%s that the ledger does not have: driver %d was told to have won order %d",
 			Plural(len(phantom), "grab was promised", "grabs were promised"), p.Driver, p.Order)
 	}
-	// A row whose client got no answer at all contradicts none.
+	// A row without an answer to its client contradicts no answer.
 	if denied := without(unacknowledged, e.Unsure); len(denied) > 0 {
 		p := denied[0]
 		return fail("%s to the driver who has it: driver %d stands in the ledger for order %d and was told otherwise",
@@ -29,9 +29,9 @@ func answersAgree(e Evidence) Verdict {
 	return pass("%s in the ledger", Plural(len(e.Told), "promised grab stands", "promised grabs stand"))
 }
 
-// CompareAnswers compares what clients were told with the ledger: phantom
-// grabs were promised and are not there, unacknowledged ones are there and
-// were not promised. Both are sorted. Always
+// CompareAnswers compares the answers with the ledger. A phantom grab was promised but is
+// not in the ledger. An unacknowledged grab is in the ledger but was not promised. Both
+// results are sorted. This always holds:
 //
 //	len(told) + len(unacknowledged) - len(phantom) == len(ledger)
 func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged []Pair) {
@@ -42,8 +42,8 @@ func CompareAnswers(told []Pair, ledger []order.Grab) (phantom, unacknowledged [
 	return without(told, rows), without(rows, told)
 }
 
-// without returns the pairs, sorted, that are not among those to leave out. One
-// to leave out accounts for one pair: a lost answer excuses one row, not two.
+// without returns the sorted pairs that are not in leaveOut. Each entry of leaveOut removes
+// one pair: a lost answer excuses one row, not two.
 func without(pairs, leaveOut []Pair) []Pair {
 	out := make(map[Pair]int, len(leaveOut))
 	for _, p := range leaveOut {

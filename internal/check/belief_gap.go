@@ -8,10 +8,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// BeliefGap is the longest time from the moment at which a lease is surely lost,
-// the return of the next holder's acquire, to the moment at which its holder
-// knows. ok is false where no holder lost the lock to another, or where none of
-// those that did ever learned.
+// BeliefGap returns the longest time from the loss of a lease until its holder knows. The
+// lease is certainly lost when the acquire of the next holder returns. ok is false if no
+// holder lost the lock to another one, or if no such holder ever learned about it.
 func BeliefGap(holds []Hold, excludes catalog.Exclusion) (gap time.Duration, ok bool) {
 	if excludes == catalog.NoExclusion {
 		return 0, false

@@ -1,12 +1,11 @@
-// Package check judges what happened to some orders. In goes [Evidence]: the
-// ledger, what the clients were told, and the [Record] to which a [Scan] has
-// brought the events of the instances. Out comes a [Verdict] on each property of
-// the catalogue that a run can check: pass, fail, or unknown. What cannot be
-// known never passes.
+// Package check judges what happened to some orders. The input is the [Evidence]: the
+// ledger, the answers to the clients, and the [Record] that a [Scan] makes of the instances'
+// events. The output is a [Verdict] for each property of the catalogue that a run can check:
+// pass, fail or unknown. A property never passes if the evidence is incomplete.
 //
-// Start with [Judge]. The figures (CountGrabs, CompareAnswers, Overlaps) stand
-// apart from the verdicts on them, so that a table and a verdict can never count
-// differently. [Explain] makes the timeline of an order on which a property broke.
+// Start reading at [Judge]. CountGrabs, CompareAnswers and Overlaps calculate the figures
+// for both tables and verdicts, so these cannot differ. [Explain] makes the timeline of an
+// order on which a property broke.
 package check
 
 import (
@@ -17,7 +16,7 @@ import (
 	"grablab/internal/order"
 )
 
-// Result of a check.
+// Result is the result of a check.
 type Result string
 
 // The results.
@@ -27,15 +26,14 @@ const (
 	Unknown Result = "unknown"
 )
 
-// Verdict is what the checker of one property says.
+// Verdict is the result of checking one property.
 type Verdict struct {
-	Property string `json:"checker"` // by its name in the catalogue
+	Property string `json:"checker"` // its name in the catalogue
 	Result   Result `json:"result"`
 	Why      string `json:"why"` // a sentence
 }
 
-// checkers is a function for every property that is checked, the one that
-// matters most first.
+// checkers has a function for every property. The most important property comes first.
 var checkers = []struct {
 	property string
 	check    func(Evidence) Verdict
@@ -50,8 +48,7 @@ var checkers = []struct {
 	{catalog.StuckOrder, stuckOrder},
 }
 
-// Judge checks the named properties, or every one that can be checked if none is
-// named.
+// Judge checks the named properties, or all properties if none is named.
 func Judge(e Evidence, properties ...string) []Verdict {
 	var verdicts []Verdict
 	for _, c := range checkers {
@@ -64,35 +61,35 @@ func Judge(e Evidence, properties ...string) []Verdict {
 	return verdicts
 }
 
-// Pair is one driver's attempt on one order.
+// Pair is the attempt of one driver on one order.
 type Pair struct{ Order, Driver int64 }
 
-// Evidence is all that is known of some orders once the load on them has
-// ended. Drivers who only probe belong in none of it.
+// Evidence is everything that is known about some orders after their load. It does not
+// include drivers that only probe.
 type Evidence struct {
-	Ledger []order.Grab // in the order in which it was written
-	// NoLedger says why the ledger could not be read; nil: it was.
+	Ledger []order.Grab // in the order of writing
+	// NoLedger says why the ledger could not be read. It is nil if it was read.
 	NoLedger error
-	// FromAnswers: there is no ledger to read, as with a foreign service.
-	// Winners are then counted from Told.
+	// FromAnswers means that no ledger exists, as for a service of others. Winners are then
+	// counted from Told.
 	FromAnswers bool
 
-	Told   []Pair // who was answered "grabbed"
-	Unsure []Pair // whose outcome is unknown: no answer, or one that says so
+	Told   []Pair // attempts that were answered "grabbed"
+	Unsure []Pair // attempts with an unknown outcome
 
-	Record   *Record           // what the instances recorded; nil: nothing
-	Excludes catalog.Exclusion // how far the lock promises to exclude
-	Guard    order.Guard       // with which the winners were written
-	Units    int               // of each order; 0: 1
-	// UntilClaim: a claim releases the lock before its answer is there.
+	Record   *Record           // what the instances recorded; nil if nothing
+	Excludes catalog.Exclusion // the scope of the lock's exclusion
+	Guard    order.Guard       // the guard of the writes
+	Units    int               // of each order; 0 means 1
+	// UntilClaim means that a claim releases the lock before it is answered.
 	UntilClaim bool
 
-	Stuck []int64 // orders on which a probe never got an answer
-	// NoProbe says why the probes could not tell; nil: they did.
+	Stuck []int64 // orders for which a probe got no answer
+	// NoProbe says why the probes were inconclusive. It is nil otherwise.
 	NoProbe error
 }
 
-// units of each order.
+// units returns the number of units of each order.
 func (e Evidence) units() int { return max(e.Units, 1) }
 
 func pass(why string, args ...any) Verdict {
@@ -105,12 +102,12 @@ func unknown(why string, args ...any) Verdict {
 	return Verdict{Result: Unknown, Why: fmt.Sprintf(why, args...)}
 }
 
-// eventsLost is the verdict on what a record with gaps does not break.
+// eventsLost returns the verdict for a property that holds in a record with gaps.
 func eventsLost(r *Record) Verdict {
 	return unknown("%s", Plural(r.MissingEvents, "event was lost", "events were lost"))
 }
 
-// noLedger is the verdict where the ledger is needed.
+// noLedger returns the verdict for a property that needs the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
 // Plural is n with the word that suits it.

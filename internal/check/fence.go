@@ -24,15 +24,15 @@ func fenceMonotone(e Evidence) Verdict {
 	}
 }
 
-// fallsBack finds a token that is no higher than one which had been handed out
-// before it was asked for, or one that was handed out twice. Two acquires under
-// way together may return in any order: that is a slow reply.
+// fallsBack finds a token that is not higher than a token that was granted before its
+// acquire was called, or a token that was granted twice. Two simultaneous acquires may
+// return in any order, because replies can be slow.
 func fallsBack(holds []Hold) (before, after Hold, found bool) {
 	byReturn := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int { return a.compare(b.Span) })
 	byCall := slices.SortedFunc(slices.Values(holds), func(a, b Hold) int {
 		return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.Asked, b.Asked))
 	})
-	var highest Hold // of the order, among those that had returned
+	var highest Hold // the highest token of the order so far
 	next := 0
 	for _, h := range byCall {
 		for ; next < len(byReturn) && earlier(byReturn[next], h); next++ {
@@ -47,8 +47,8 @@ func fallsBack(holds []Hold) (before, after Hold, found bool) {
 	return twice(byReturn)
 }
 
-// earlier says whether a had returned before b was asked for, or belongs to an
-// order that is done with.
+// earlier reports whether a had returned before b was called, or belongs to an earlier
+// order.
 func earlier(a, b Hold) bool {
 	return a.Order < b.Order || a.Order == b.Order && a.From < b.Asked
 }

@@ -15,8 +15,8 @@ func holdersExclusive(e Evidence) Verdict {
 	case e.Record == nil:
 		return unknown("it was not recorded who held the lock")
 	}
-	// Without all events an open end may be one whose release was lost: such a
-	// hold proves no overlap. Two that were both seen to end still do.
+	// If events are missing, the release of an open hold may be one of them. Such a hold
+	// proves no overlap, but two holds with known ends still do.
 	holds := e.Record.Holds
 	if e.Record.MissingEvents > 0 {
 		holds = slices.DeleteFunc(slices.Clone(holds), func(h Hold) bool { return !h.Closed })
@@ -35,14 +35,13 @@ func holdersExclusive(e Evidence) Verdict {
 	}
 }
 
-// Overlap is a span that began while an earlier one of the same order lasted.
+// Overlap is a span that began during an earlier span of the same order.
 type Overlap struct{ First, Second Span }
 
-// Overlaps returns one entry for every hold that began while another of its
-// order lasted: n holders at once are n-1 overlaps, as n ledger rows of one
-// order are n-1 double-grabs. How far the lock excludes says which holds are
-// compared: within [catalog.PerProcess] only those of one instance, without a lock
-// none. They are sorted by order, then by time.
+// Overlaps returns an entry for every hold that began during another hold of its order. n
+// simultaneous holders are n-1 overlaps, as n ledger rows are n-1 double-grabs. excludes
+// says which holds are compared: for [catalog.PerProcess] only holds of the same instance,
+// and without a lock none. The result is sorted by order and time.
 func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 	if excludes == catalog.NoExclusion {
 		return nil
@@ -56,11 +55,11 @@ func Overlaps(holds []Hold, excludes catalog.Exclusion) []Overlap {
 
 func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	slices.SortFunc(spans, func(a, b Span) int {
-		// Of those that begin together, one that ended at once was over before the others.
+		// Of spans with the same beginning, the shortest comes first.
 		return cmp.Or(compareGroup(excludes, a, b), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Driver, b.Driver))
 	})
 	var found []Overlap
-	var last Span // to end, of those before in the group
+	var last Span // the span of the group with the latest end so far
 	for _, s := range spans {
 		same := compareGroup(excludes, s, last) == 0
 		if same && s.From < last.To {
@@ -73,8 +72,8 @@ func overlaps(spans []Span, excludes catalog.Exclusion) []Overlap {
 	return found
 }
 
-// compareGroup is 0 if the lock must keep two holders like these apart: they are at
-// one order and, where it excludes only within a process, of one instance.
+// compareGroup returns 0 if the lock must keep the two spans apart: both belong to one order
+// and, for a lock within one process, to one instance.
 func compareGroup(excludes catalog.Exclusion, a, b Span) int {
 	if order := cmp.Compare(a.Order, b.Order); order != 0 || excludes != catalog.PerProcess {
 		return order

@@ -44,11 +44,12 @@ func linearizable(e Evidence) Verdict {
 	}
 }
 
-// linearizeTimeout bounds the search on one order.
+// linearizeTimeout bounds the search for each order.
 var linearizeTimeout = 2 * time.Second
 
-// grabUnits is an order of so many units as it should be: the first drivers have one each.
-// Its state is how many are sold. An operation's output is its Outcome.
+// grabUnits returns the model of an order with the given number of units: the first drivers
+// get one each. The state is the number of units sold. The output of an operation is its
+// Outcome.
 func grabUnits(units int) porcupine.NondeterministicModel {
 	return porcupine.NondeterministicModel{
 		Init: func() []any { return []any{0} },
@@ -61,7 +62,7 @@ func grabUnits(units int) porcupine.NondeterministicModel {
 				return []any{sold}
 			case outcome == Won, outcome == Taken:
 				return nil
-			case sold < units: // may have won, and may have done nothing
+			case sold < units: // may have won or not
 				return []any{sold, sold + 1}
 			default:
 				return []any{sold}
@@ -79,9 +80,9 @@ func winners(ops []Op) (n int) {
 	return n
 }
 
-// linearize looks for a sequence of one order's grabs. More drivers who surely won than
-// there are units have none, whatever the others did: a search among many that cannot
-// succeed is spared.
+// linearize searches for a sequence of one order's grabs that fits the model. If more
+// drivers certainly won than there are units, no such sequence exists, so the search is
+// skipped.
 func linearize(ops []Op, units int) porcupine.CheckResult {
 	if winners(ops) > units {
 		return porcupine.Illegal
@@ -90,7 +91,7 @@ func linearize(ops []Op, units int) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model.ToModel(), operations(ops), linearizeTimeout)
 }
 
-// operations are ops as porcupine takes them.
+// operations converts ops for porcupine.
 func operations(ops []Op) []porcupine.Operation {
 	list := make([]porcupine.Operation, len(ops))
 	for i, op := range ops {

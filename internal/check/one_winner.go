@@ -12,7 +12,8 @@ func oneWinner(e Evidence) Verdict {
 	case e.FromAnswers:
 		return oneWinnerTold(e)
 	case e.NoLedger != nil:
-		// Answers can convict. They cannot acquit: a row may have lost its answer.
+		// Answers can prove a failure but not a success, because a row may have lost its
+		// answer.
 		if v := oneWinnerTold(e); v.Result == Fail {
 			return v
 		}
@@ -28,7 +29,7 @@ func oneWinner(e Evidence) Verdict {
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oneWinnerTold judges by what the clients were told.
+// oneWinnerTold judges by the answers to the clients.
 func oneWinnerTold(e Evidence) Verdict {
 	c := CountGrabs(Rows(e.Told), e.Units)
 	if e.Units > 1 && c.DoubleGrabs > 0 {
@@ -37,7 +38,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s promised more than once, order %d to %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
-	// One more winner than was told would make two of one, or of none.
+	// An attempt with an unknown outcome may be a further winner.
 	winners := map[int64]int{}
 	for _, p := range slices.Concat(e.Told, e.Unsure) {
 		switch winners[p.Order]++; {
@@ -54,7 +55,7 @@ func oneWinnerTold(e Evidence) Verdict {
 	return pass("%s promised, each to one driver", Plural(c.Orders, "order was", "orders were"))
 }
 
-// oversold is the verdict on orders of several units.
+// oversold returns the verdict for orders of several units.
 func oversold(e Evidence, c Grabs, done string) Verdict {
 	if c.DoubleGrabs > 0 {
 		return fail("%s %s more often than it has units, order %d of %d units %d times",
@@ -63,7 +64,7 @@ func oversold(e Evidence, c Grabs, done string) Verdict {
 	return pass("%s %s, none more often than its %d units", Plural(c.Orders, "order was", "orders were"), done, e.Units)
 }
 
-// Rows is a ledger as the answers would have it.
+// Rows returns the ledger that the answers describe.
 func Rows(told []Pair) []order.Grab {
 	rows := make([]order.Grab, len(told))
 	for i, p := range told {
@@ -72,7 +73,7 @@ func Rows(told []Pair) []order.Grab {
 	return rows
 }
 
-// RowsByOrder are how many rows a ledger has of each order.
+// RowsByOrder counts the rows of each order.
 func RowsByOrder(ledger []order.Grab) map[int64]int {
 	rows := map[int64]int{}
 	for _, g := range ledger {
@@ -85,14 +86,15 @@ func RowsByOrder(ledger []order.Grab) map[int64]int {
 type Grabs struct {
 	Rows         int
 	Orders       int // with at least one row
-	DoubleGrabs  int // rows beyond the units of their order: oversold
+	DoubleGrabs  int // rows in excess of the units of their order
 	OrdersDouble int // with more rows than units
 
-	Most     int64 // the order with the most rows, the first of several; 0: there are none
+	Most     int64 // the first order with the most rows; 0 if the ledger is empty
 	MostRows int
 }
 
-// CountGrabs counts a ledger of orders that have so many units each; 0: 1.
+// CountGrabs counts the rows of a ledger whose orders have the given number of units each; 0
+// means 1.
 func CountGrabs(ledger []order.Grab, units int) Grabs {
 	units = max(units, 1)
 	c := Grabs{Rows: len(ledger)}

@@ -8,19 +8,18 @@ import (
 	"grablab/internal/history"
 )
 
-// Span is something that one driver's attempt on an order did, from one instant
-// to another.
+// Span is an interval in a driver's attempt on an order.
 type Span struct {
 	Order, Driver   int64
 	Instance, Token string
 	Fence           uint64
-	From, To        time.Duration // CLOCK_MONOTONIC; To is never where no end was seen
+	From, To        time.Duration // CLOCK_MONOTONIC; To is endUnseen if no end was recorded
 }
 
-// never is the end of what was not seen to end.
-const never = time.Duration(math.MaxInt64)
+// endUnseen is the end of a span whose end was not recorded.
+const endUnseen = time.Duration(math.MaxInt64)
 
-// spanOf is a span of the attempt that e belongs to.
+// spanOf returns a span of the attempt that e belongs to.
 func spanOf(e history.Event, from, to time.Duration) Span {
 	return Span{Order: e.Order, Driver: e.Driver, Instance: e.Instance, Token: e.Token, Fence: e.Fence, From: from, To: to}
 }
@@ -30,54 +29,52 @@ func (s Span) compare(t Span) int {
 	return cmp.Or(cmp.Compare(s.Order, t.Order), cmp.Compare(s.From, t.From), cmp.Compare(s.Driver, t.Driver))
 }
 
-// Hold is one holder inside its critical section: from the return of its
-// acquire to the call of its release, or of a claim that lets go. The lock is
-// held for longer than that on either side, so that two holds which overlap
-// surely did.
+// Hold is a holder's time inside its critical section: from the return of its acquire to the
+// call of its release, or of a claim that releases the lock. The lock is held for longer on
+// both sides, so two overlapping holds certainly held it at the same time.
 type Hold struct {
 	Span
-	Asked  time.Duration // no later than the call of the acquire; 0: any time
-	Closed bool          // false: its end was not seen; To is then the latest possible
-	Read   time.Duration // return of the read; 0: it did not succeed
-	Knew   time.Duration // when the holder learned that it had lost the lock; 0: never
+	Asked  time.Duration // a lower bound of the call of the acquire; 0 if unknown
+	Closed bool          // whether its end was recorded; if not, To is the latest possible end
+	Read   time.Duration // return of the read; 0 if it did not succeed
+	Knew   time.Duration // when the holder learned that it had lost the lock; 0 if it did not
 }
 
-// Effect is one claim that wrote, or may have, from its call to its return.
+// Effect is a claim that wrote or may have written, from its call to its return.
 type Effect struct {
 	Span
-	Sure bool // false: whether it wrote is unknown
+	Sure bool // whether it certainly wrote
 }
 
-// Outcome of a grab, as far as it tells about its order.
+// Outcome is what a grab tells about its order.
 type Outcome string
 
-// The outcomes. A grab that surely came to nothing, and says nothing of its
-// order, has none.
+// The outcomes. A grab that certainly had no effect, and says nothing about its order, has none.
 const (
 	Won     Outcome = "won"
-	Taken   Outcome = "taken"   // another driver has it
-	MayHave Outcome = "unknown" // may have won
+	Taken   Outcome = "taken"   // another driver has the order
+	MayHave Outcome = "unknown" // the driver may have won
 )
 
-// Op is one grab as its order saw it, from request to answer.
+// Op is one grab from request to answer.
 type Op struct {
 	Span
 	Outcome Outcome
 }
 
-// Record is what the events of some orders come to.
+// Record is a summary of the events of some orders.
 type Record struct {
 	Holds   []Hold
 	Effects []Effect
-	// Ops has of each order all grabs that won or may have, and of the drivers
-	// who were told that it is taken the first one told: what holds for that one
-	// holds for all of them.
+	// Ops contains all grabs of each order that won or may have won. Of the drivers who were
+	// told that the order is taken, it contains only the first, because the later ones
+	// follow from it.
 	Ops           []Op
-	NearMisses    map[int64]int // by order: stale or second writes that a guard or a fence refused
-	MissingEvents int           // events that are known to be missing, or not to say enough
+	NearMisses    map[int64]int // for each order, the stale or second writes that a guard or a fence refused
+	MissingEvents int           // events that are known to be missing or incomplete
 }
 
-// CountNearMisses counts those of all orders.
+// CountNearMisses returns the number of near misses of all orders.
 func (r *Record) CountNearMisses() (n int) {
 	for _, of := range r.NearMisses {
 		n += of

@@ -7,39 +7,39 @@ import (
 	"grablab/internal/history"
 )
 
-// Scan reads events one at a time, so that a whole history need never be in
-// memory. Those of one instance must come in the order of their sequence
-// numbers; how instances are interleaved does not matter.
+// Scan reads events one by one, so that the whole history need not be in memory. The events
+// of one instance must come in the order of their sequence numbers. The events of different
+// instances may be mixed in any way.
 //
-// A new incarnation, or a sequence number that does not grow, is a restarted
-// process: what the one before held ended with its last event.
+// A new incarnation, or a sequence number that does not grow, means that the process was
+// restarted. The holds of the earlier process end with its last event.
 type Scan struct {
-	// Since holds the last sequence number of each instance before the first
-	// that is added. An instance that is not in it may begin anywhere.
+	// Since is the last sequence number of each instance before the first event. An instance
+	// that is not in Since may start with any number.
 	Since map[string]uint64
-	// UntilClaim: a hold ends with the call of its claim, which lets go of the lock.
+	// UntilClaim means that a hold ends with the call of its claim, which releases the lock.
 	UntilClaim bool
 
 	record Record
-	holds  pending[int] // into record.Holds, until their release has returned
+	holds  pending[int] // indexes into record.Holds, until the release returns
 	claims pending[Effect]
-	grabs  pending[Op]    // by attempts without a token
-	taken  map[int64]Span // of each order, the first grab that was answered taken
+	grabs  pending[Op]    // the attempts have no token here
+	taken  map[int64]Span // the first grab of each order that was answered taken
 	last   map[string]history.Event
 	end    time.Duration
 }
 
-// attempt is how the two ends of a span find each other. Tokens need not be
-// unique; then the first to begin is the first to end.
+// attempt identifies which events begin and end the same span. If a token repeats, the first
+// to begin is the first to end.
 type attempt struct {
 	Pair
 	instance, token string
 }
 
-// pending is what attempts have called and what has not returned, the oldest first.
+// pending holds what attempts have called and what has not returned, the oldest first.
 type pending[T any] map[attempt][]T
 
-// pop takes out the oldest of an attempt, if there is one.
+// pop removes and returns the oldest entry of an attempt, if there is one.
 func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	if len(p[a]) == 0 {
 		return oldest, false
@@ -51,7 +51,7 @@ func (p pending[T]) pop(a attempt) (oldest T, ok bool) {
 	return oldest, true
 }
 
-// of takes out all that is pending in an instance.
+// of removes and returns all entries of an instance.
 func (p pending[T]) of(instance string) (all []T) {
 	for a, ts := range p {
 		if a.instance == instance {
@@ -81,13 +81,13 @@ func (s *Scan) Add(e history.Event) {
 	s.hold(a, e)
 	switch {
 	case e.Kind == history.Fail && e.Code == "":
-		s.record.MissingEvents++ // recorded before there were codes: why it failed is unknown
+		s.record.MissingEvents++ // the reason is unknown, because old records have no codes
 	case refused(e):
 		s.record.NearMisses[e.Order]++
 	}
 }
 
-// sequence counts the events that are missing before e.
+// sequence counts the missing events before e.
 func (s *Scan) sequence(e history.Event) {
 	before, known := s.last[e.Instance]
 	anew := known && e.Incarnation != before.Incarnation
@@ -127,8 +127,8 @@ func (s *Scan) hold(a attempt, e history.Event) {
 	}
 }
 
-// asked is a lower bound of the time at which the attempt called acquire: when its
-// grab was called; 0: unknown.
+// asked returns a lower bound of the time at which the attempt called acquire: the call of
+// its grab. It returns 0 if that is unknown.
 func (s *Scan) asked(a attempt) time.Duration {
 	a.token = ""
 	if grabs := s.grabs[a]; len(grabs) > 0 {
@@ -137,7 +137,7 @@ func (s *Scan) asked(a attempt) time.Duration {
 	return 0
 }
 
-// oldest of the attempt's holds; nil: it has none.
+// oldest returns the attempt's oldest hold, or nil.
 func (s *Scan) oldest(a attempt) *Hold {
 	if len(s.holds[a]) == 0 {
 		return nil
@@ -153,19 +153,19 @@ func (s *Scan) close(a attempt, t time.Duration) {
 		}
 	}
 	if !s.UntilClaim {
-		s.record.MissingEvents++ // its acquire
+		s.record.MissingEvents++ // its acquire is missing
 	}
 }
 
-// claim keeps those that wrote, or may have.
+// claim records the claims that wrote or may have written.
 func (s *Scan) claim(a attempt, e history.Event) {
 	if e.Kind == history.Invoke {
-		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, never)})
+		s.claims[a] = append(s.claims[a], Effect{Span: spanOf(e, e.T, endUnseen)})
 		return
 	}
 	effect, ok := s.claims.pop(a)
 	if !ok {
-		effect.Span = spanOf(e, 0, never)
+		effect.Span = spanOf(e, 0, endUnseen)
 	}
 	if e.Kind != history.Fail {
 		effect.To, effect.Sure = e.T, e.Kind == history.OK
@@ -173,22 +173,22 @@ func (s *Scan) claim(a attempt, e history.Event) {
 	}
 }
 
-// grab keeps what an order has to agree with.
+// grab records the grabs that tell something about their order.
 func (s *Scan) grab(a attempt, e history.Event) {
 	a.token = ""
 	if e.Kind == history.Invoke {
-		s.grabs[a] = append(s.grabs[a], Op{spanOf(e, e.T, never), MayHave})
+		s.grabs[a] = append(s.grabs[a], Op{spanOf(e, e.T, endUnseen), MayHave})
 		return
 	}
 	op, ok := s.grabs.pop(a)
 	if !ok {
-		op = Op{spanOf(e, 0, never), MayHave}
+		op = Op{spanOf(e, 0, endUnseen), MayHave}
 	}
 	switch {
 	case e.Kind == history.OK:
 		op.To, op.Outcome = e.T, Won
 		s.record.Ops = append(s.record.Ops, op)
-	case e.Kind == history.Info: // its write may still arrive
+	case e.Kind == history.Info: // its write may still take effect
 		s.record.Ops = append(s.record.Ops, op)
 	case e.Code == history.Taken:
 		op.To = e.T
@@ -198,8 +198,8 @@ func (s *Scan) grab(a attempt, e history.Event) {
 	}
 }
 
-// abandon closes what a process that is no more had open. What it had sent may
-// still arrive.
+// abandon closes what a dead process had open. Requests that it had sent may still take
+// effect.
 func (s *Scan) abandon(instance string, at time.Duration) {
 	for _, i := range s.holds.of(instance) {
 		if h := &s.record.Holds[i]; !h.Closed {
@@ -210,8 +210,8 @@ func (s *Scan) abandon(instance string, at time.Duration) {
 	s.record.Ops = append(s.record.Ops, s.grabs.of(instance)...)
 }
 
-// Record is what was read so far. A hold that was not seen to end lasts until
-// its process was started anew, or until the end of the record.
+// Record returns the summary of the events so far. A hold without a recorded end lasts until
+// its process was restarted, or until the end of the record.
 func (s *Scan) Record() *Record {
 	r := s.record
 	r.Holds, r.Effects, r.Ops = slices.Clone(r.Holds), slices.Clone(r.Effects), slices.Clone(r.Ops)
@@ -234,16 +234,15 @@ func (s *Scan) Record() *Record {
 	return &r
 }
 
-// refused says whether e is a near miss: a guard or a fence kept it from being
-// written.
+// refused reports whether e is a near miss: a guard or a fence prevented the write.
 func refused(e history.Event) bool {
 	claim := e.Op == history.Claim && (e.Code == history.Stale || e.Code == history.Taken)
-	read := e.Op == history.Read && e.Code == history.Stale // where a fence is raised first
+	read := e.Op == history.Read && e.Code == history.Stale // the guard raises the fence before the read
 	return e.Kind == history.Fail && (claim || read)
 }
 
-// tellsOfLoss says whether e lets a holder know that it has lost the lock: its
-// lease says so, or another driver has been at its order.
+// tellsOfLoss reports whether e tells a holder that it has lost the lock: its lease says so,
+// or another driver has changed its order.
 func tellsOfLoss(e history.Event) bool {
 	return e.Op == history.Lost || refused(e) ||
 		e.Op == history.Release && e.Kind == history.Fail && e.Code == history.LeaseLost

@@ -41,8 +41,7 @@ func staleWrite(e Evidence) Verdict {
 	}
 }
 
-// rowsFallBack finds a row of the ledger with a lower token than one that was
-// written before it.
+// rowsFallBack finds a ledger row whose token is lower than that of an earlier row.
 func rowsFallBack(ledger []order.Grab) (later, stale order.Grab, found bool) {
 	highest := map[int64]order.Grab{}
 	for _, g := range ledger {
@@ -54,14 +53,14 @@ func rowsFallBack(ledger []order.Grab) (later, stale order.Grab, found bool) {
 	return order.Grab{}, order.Grab{}, false
 }
 
-// sighting is a token that the database had seen by t at the latest.
+// sighting is a token that the database had seen at time t.
 type sighting struct {
 	t     time.Duration
 	fence uint64
 }
 
-// seenFences lists by order what was shown to the database, and when its answer
-// came: by the claims that wrote, and under Fenced by the reads before them.
+// seenFences lists the tokens that the database has seen for each order, with the times of
+// its answers. They come from claims that wrote and, under Fenced, from reads.
 func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	seen := map[int64][]sighting{}
 	for _, e := range r.Effects {
@@ -79,7 +78,7 @@ func seenFences(r *Record, g order.Guard) map[int64][]sighting {
 	return seen
 }
 
-// highestBefore is the highest token that was seen before t; 0: none was.
+// highestBefore returns the highest token that was seen before t, or 0.
 func highestBefore(seen []sighting, t time.Duration) (fence uint64) {
 	for _, s := range seen {
 		if s.t < t {

@@ -12,17 +12,16 @@ import (
 	"grablab/internal/order"
 )
 
-// Case is what a timeline is to explain: one order of a cell, and the property
-// that broke on it.
+// Case is the subject of a timeline: one order of a cell and the property that broke on it.
 type Case struct {
 	Order    int64
-	Property string        // by its name in the catalogue
-	Fault    catalog.Fault // of the cell
+	Property string        // its name in the catalogue
+	Fault    catalog.Fault // the fault of the cell
 	Guard    order.Guard
-	Lease    time.Duration // for how long a lease lives without renewal; 0: unknown
+	Lease    time.Duration // how long a lease lasts without renewal; 0 if unknown
 
-	// Of the strategy: how far its lock excludes, whether a claim lets go of it,
-	// and the failure modes that it is known to break by.
+	// Facts about the strategy: the scope of its exclusion, whether a claim releases the
+	// lock, and its known failure modes.
 	Excludes   catalog.Exclusion
 	UntilClaim bool
 	Breaks     []string
@@ -30,21 +29,20 @@ type Case struct {
 	Units int // of the order; 0: 1
 }
 
-// units of the order.
+// units returns the number of units of the order.
 func (c Case) units() int { return max(c.Units, 1) }
 
-// Timeline is the shortest stretch of history that shows what went wrong on one
-// order.
+// Timeline is the shortest part of the history that shows what went wrong with one order.
 type Timeline struct {
 	Order    int64  `json:"order"`
-	Property string `json:"property"`               // that broke
-	Mode     string `json:"failure_mode,omitempty"` // F1 …; "": none is known to explain it
+	Property string `json:"property"`               // the property that broke
+	Mode     string `json:"failure_mode,omitempty"` // such as F1; empty if no known one explains it
 	Name     string `json:"name,omitempty"`         // of the failure mode
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// What a drawing of the order needs: its events in the order of time, without their
-	// strategy; how many there were beyond those that are kept; when the first step was;
+	// The following fields are for a drawing of the order: its events by time, without their
+	// strategy; the number of further events that were left out; the time of the first step;
 	// and its rows in the ledger.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
@@ -53,29 +51,29 @@ type Timeline struct {
 	Units   int             `json:"units,omitempty"` // of the order; 0: 1
 }
 
-// Row is one of the ledger.
+// Row is one row of the ledger.
 type Row struct {
 	Driver   int64  `json:"driver"`
 	Instance string `json:"instance"`
 	Token    string `json:"token,omitempty"`
 }
 
-// mostEvents bounds those that a timeline keeps: three times what twenty drivers need who
-// try once.
+// mostEvents bounds the events of a timeline. It is three times what twenty drivers need
+// that try once.
 const mostEvents = 480
 
 // Step is one fact of a timeline.
 type Step struct {
-	TMS      float64 `json:"t_ms"` // since the first step
+	TMS      float64 `json:"t_ms"` // time since the first step
 	Instance string  `json:"instance"`
 	Driver   int64   `json:"driver"`
 	Event    string  `json:"event"`
-	Believed string  `json:"believed"` // by the driver, from then on
-	True     string  `json:"true"`     // from then on, by the record and the ledger
+	Believed string  `json:"believed"` // what the driver believes from then on
+	True     string  `json:"true"`     // what is true from then on, according to the record and the ledger
 }
 
-// Explain makes the timeline of a case from the events of its order and the
-// ledger. ok is false where too little was recorded.
+// Explain makes the timeline of a case from the events of its order and the ledger. ok is
+// false if too little was recorded.
 func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, ok bool) {
 	b := newBuilder(events, ledger, c)
 	var shown []history.Event
@@ -116,8 +114,9 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept are the events of the order: of too many, all of those who did what was shown, and
-// the first of the others.
+// kept returns the events of the order, and the number of those that it leaves out if there
+// are too many. It keeps the events of the actors in shown, and then the first events of the
+// others.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents
 	acts := func(e history.Event) bool {
@@ -142,11 +141,11 @@ func (b *builder) kept(shown []history.Event) (events []history.Event, further i
 	return events, further
 }
 
-// builder has what is known of one order.
+// builder holds what is known about one order.
 type builder struct {
 	Case
-	events []history.Event // in the order of time
-	writes []history.Event // of them, the claims that stand in the ledger
+	events []history.Event // sorted by time
+	writes []history.Event // the claims that are in the ledger
 	holds  []Hold
 }
 
@@ -171,8 +170,8 @@ func newBuilder(events []history.Event, ledger []order.Grab, c Case) *builder {
 	return b
 }
 
-// writeOf is the claim that wrote a row of the ledger. One whose answer was not
-// seen is known by its call.
+// writeOf returns the claim that wrote a ledger row. If the answer of the claim was not
+// recorded, it returns its call.
 func (b *builder) writeOf(g order.Grab) (write history.Event, ok bool) {
 	for _, e := range b.events {
 		if g.Order == b.Order && e.Op == history.Claim && e.Driver == g.Driver && e.Token == g.Token && e.Kind != history.Fail {
@@ -192,8 +191,8 @@ func actorOf(e history.Event) actor { return actor{e.Driver, e.Instance} }
 
 func (s Span) actor() actor { return actor{s.Driver, s.Instance} }
 
-// tooManyWinners is the stretch from where the first of neighbouring winners, one more than
-// there are units, begins to the write of the last, of those the shortest.
+// tooManyWinners returns the shortest part of the history that contains one more winner than
+// there are units, from the start of the first winner to the write of the last.
 func (b *builder) tooManyWinners() (shortest []history.Event) {
 	for i := b.units(); i < len(b.writes); i++ {
 		begin, winners := b.writes[i].T, []actor{}
@@ -208,8 +207,7 @@ func (b *builder) tooManyWinners() (shortest []history.Event) {
 	return shortest
 }
 
-// begin is when the attempt that e belongs to got the lock, or read the order
-// where there is no lock.
+// begin returns when the attempt of e got the lock, or read the order if there is no lock.
 func (b *builder) begin(e history.Event) time.Duration {
 	opens := history.Acquire
 	if b.Excludes == catalog.NoExclusion {
@@ -224,9 +222,9 @@ func (b *builder) begin(e history.Event) time.Duration {
 	return begin
 }
 
-// between is what some actors did from the given instant to the last event, and
-// the releases that freed their lock meanwhile. What an actor did once it had
-// written changed nothing.
+// between returns what some actors did from the given instant to the last event, and the
+// releases that freed their lock during that time. It leaves out what an actor did after its
+// write, because that changed nothing.
 func (b *builder) between(from time.Duration, last history.Event, who ...actor) []history.Event {
 	var shown []history.Event
 	wrote := map[actor]bool{}
@@ -243,9 +241,9 @@ func (b *builder) between(from time.Duration, last history.Event, who ...actor) 
 	return withoutEmptyCalls(shown)
 }
 
-// freesAnother says whether e is a release that freed the lock of one of some actors, who had
-// come in later. A lock may be handed on before the answer to its release is there: the other
-// must have been inside when the release was called, or when the lease had ended.
+// freesAnother reports whether e is a release that freed the lock of a later holder among
+// who. A lock may be handed on before its release is answered. So the later holder must have
+// entered before the release was called, or after the lease had ended.
 func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	if e.Op != history.Release || e.Kind != history.OK {
 		return false
@@ -260,7 +258,7 @@ func (b *builder) freesAnother(e history.Event, who ...actor) bool {
 	})
 }
 
-// called is when the call was made that e answers; 0: it is not recorded.
+// called returns when the call was made that e answers, or 0 if it was not recorded.
 func (b *builder) called(e history.Event) (at time.Duration) {
 	for _, x := range b.events {
 		if x.T <= e.T && actorOf(x) == actorOf(e) && x.Token == e.Token && x.Op == e.Op && x.Kind == history.Invoke {
@@ -270,7 +268,7 @@ func (b *builder) called(e history.Event) (at time.Duration) {
 	return at
 }
 
-// matters says whether e belongs in a timeline at all.
+// matters reports whether a timeline shows events like e.
 func (b *builder) matters(e history.Event) bool {
 	switch e.Op {
 	case history.Renew:
@@ -284,7 +282,7 @@ func (b *builder) matters(e history.Event) bool {
 	}
 }
 
-// withoutEmptyCalls leaves out the call of what returned before anything else happened.
+// withoutEmptyCalls removes calls that returned before anything else happened.
 func withoutEmptyCalls(events []history.Event) []history.Event {
 	var kept []history.Event
 	for i, e := range events {
@@ -296,8 +294,8 @@ func withoutEmptyCalls(events []history.Event) []history.Event {
 	return kept
 }
 
-// twoHolders is the stretch from the first holder's acquire to that of the
-// second, which came while the first was inside.
+// twoHolders returns the part of the history from the acquire of the first holder to the
+// acquire of the second, which came while the first was inside.
 func (b *builder) twoHolders() []history.Event {
 	overlaps := Overlaps(b.holds, b.Excludes)
 	if len(overlaps) == 0 {
@@ -310,8 +308,8 @@ func (b *builder) twoHolders() []history.Event {
 	return b.between(first.From, b.events[last], first.actor(), second.actor())
 }
 
-// stuck is all of the last attempt that may still hold the lock, and the first
-// and the last of those that did not get it.
+// stuck returns everything from the last attempt that may still hold the lock, and the first
+// and the last attempt that did not get it.
 func (b *builder) stuck() []history.Event {
 	holder, ok := b.unreleased()
 	if !ok {
@@ -333,8 +331,9 @@ func (b *builder) stuck() []history.Event {
 	return withoutEmptyCalls(shown)
 }
 
-// unreleased is where the last attempt begins that got the lock and was not seen
-// to give it back; if there is none, one that was never seen to end.
+// unreleased returns the beginning of the last attempt that got the lock and was not seen to
+// release it. If there is none, it returns the beginning of an attempt that was not seen to
+// end.
 func (b *builder) unreleased() (begins history.Event, ok bool) {
 	holding, asking := map[actor]history.Event{}, map[actor]history.Event{}
 	for _, e := range b.events {
@@ -360,9 +359,9 @@ func (b *builder) unreleased() (begins history.Event, ok bool) {
 	return history.Event{}, false
 }
 
-// steps puts beside each event what its driver believed and what was true. All
-// events of the order are gone through, as what was true does not begin with
-// the timeline.
+// steps adds to each event what its driver believed and what was true. It processes all
+// events of the order, because earlier events determine what is true at the start of the
+// timeline.
 func (b *builder) steps(shown []history.Event) []Step {
 	var steps []Step
 	s := state{builder: b, beliefs: map[actor]string{}}
@@ -391,7 +390,7 @@ func describe(e history.Event) string {
 	return text
 }
 
-// descriptions say in a few words what the events of an operation and kind are.
+// descriptions describes events by operation and kind.
 var descriptions = map[string]string{
 	"grab invoke":  "asks for the order",
 	"acquire ok":   "gets the lock",

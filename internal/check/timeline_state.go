@@ -10,8 +10,8 @@ import (
 	"grablab/internal/history"
 )
 
-// state follows one order through its events: which holders are inside, who has
-// won, and what each actor can know of it.
+// state follows one order through its events: the holders inside, the winners, and what each
+// actor can know.
 type state struct {
 	*builder
 	inside  []insider
@@ -23,11 +23,11 @@ type state struct {
 type insider struct {
 	actor
 	at          time.Duration
-	incarnation int // of its process
+	incarnation int // the incarnation of its process
 	died        bool
 }
 
-// next moves on by one event.
+// next processes one event.
 func (s *state) next(e history.Event) {
 	a := actorOf(e)
 	for i, x := range s.inside {
@@ -46,7 +46,8 @@ func (s *state) next(e history.Event) {
 	}
 }
 
-// belief is what e lets its actor believe; "": what it did before.
+// belief returns what e lets its actor believe. It returns "" if the actor's belief does not
+// change.
 func (s *state) belief(e history.Event) string {
 	locks := s.Excludes != catalog.NoExclusion
 	switch {
@@ -64,7 +65,7 @@ func (s *state) belief(e history.Event) string {
 		return "no unit is left"
 	case e.Op == history.Claim && e.Code == history.Taken:
 		return "the order is taken"
-	case !locks: // what follows is of a lock
+	case !locks: // the remaining cases need a lock
 		return ""
 	case tellsOfLoss(e):
 		return "the lock is lost"
@@ -75,8 +76,8 @@ func (s *state) belief(e history.Event) string {
 	}
 }
 
-// readBelief is what a read lets its actor believe. What it has read of the units is not
-// recorded: who then goes on to write has read that one is left, whatever the ledger says.
+// readBelief returns what a read lets its actor believe. The record does not say how many
+// units the actor read. If it then sends a write, it must have read that one is left.
 func (s *state) readBelief(e history.Event, locks bool) string {
 	left, open, taken := len(s.winners) < s.units(), "the order is open", "the order is taken"
 	if s.units() > 1 {
@@ -92,14 +93,14 @@ func (s *state) readBelief(e history.Event, locks bool) string {
 	}
 }
 
-// writesAfter says whether the attempt that e belongs to went on to send its write.
+// writesAfter reports whether the attempt of e later sent its write.
 func (b *builder) writesAfter(e history.Event) bool {
 	return slices.ContainsFunc(b.events, func(x history.Event) bool {
 		return x.T >= e.T && x.Op == history.Claim && x.Kind == history.Invoke && actorOf(x) == actorOf(e) && x.Token == e.Token
 	})
 }
 
-// truth is who is inside, and who stands in the ledger.
+// truth says who is inside and who is in the ledger.
 func (s *state) truth(now time.Duration) string {
 	var facts []string
 	if s.Excludes != catalog.NoExclusion {
@@ -120,7 +121,8 @@ func (s *state) truth(now time.Duration) string {
 	return strings.Join(facts, "; ")
 }
 
-// holders says who is inside, who for longer than a lease, and who died there.
+// holders says who is inside, who has been inside for longer than a lease, and who died
+// inside.
 func (s *state) holders(now time.Duration) []string {
 	var inside, long, dead []actor
 	for _, x := range s.inside {
@@ -145,7 +147,7 @@ func (s *state) holders(now time.Duration) []string {
 	return facts
 }
 
-// names of actors as a sentence has them.
+// names joins the names of actors for a sentence.
 func names(actors []actor) string {
 	text := make([]string, len(actors))
 	for i, a := range actors {
