@@ -8,7 +8,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck generate mutate cross claims pictures prove tools clean
+.PHONY: help run test lint vet staticcheck generate mutate cross claims pictures prove tools clean compose
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -80,6 +80,9 @@ claims: ## what docs/which-lock.md says of claims about commands and scripts, me
 
 pictures: ## those of the README, taken anew in a real Chromium
 	GRABLAB_PICTURES=$(CURDIR)/docs/pictures go test ./internal/present/lab -run TestPictures -count=1 -v
+
+compose: ## the compose file as written, on your Docker Engine
+	GRABLAB_COMPOSE=1 go test ./internal/archtest -run TestComposeRuns -count=1 -v -timeout 60m
 
 prove: tools ## what takes longer, and the reference results; two hours and a quarter
 	@.ci/prove
