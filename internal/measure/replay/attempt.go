@@ -25,47 +25,47 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// attempt is a schedule being forced once, on an order of its own.
+// attempt forces a schedule once, on an order of its own.
 type attempt struct {
 	*replayer
 	order   int64
 	began   time.Time
 	actors  []*actor
 	grants  []grant
-	expired time.Duration // leases that ended by then, did so because the schedule let time pass
+	expired time.Duration // leases that ended before this time ended because the schedule let time pass
 	down    map[string]stack.Heal
-	ahead   map[int]time.Duration // of the clock of an instance
-	killed  map[int]bool          // instances that do not run
+	ahead   map[int]time.Duration // how far the clock of an instance is ahead
+	killed  map[int]bool          // instances that are killed and not restarted yet
 	seen    map[string]uint64     // last event of each instance before this attempt
 	events  []history.Event
 	steps   []Step
-	leftOut int // steps that another strategy never came to
+	leftOut int // steps that another strategy did not reach
 }
 
-// actor is an actor of the schedule, on a real instance.
+// actor is an actor of the schedule on a real instance.
 type actor struct {
 	schedule.Actor
 	in            *fleet.Instance
 	driver        int64
 	begun         bool
 	dead, stopped bool
-	asked         time.Duration // CLOCK_MONOTONIC: when its last call for a lease was released
+	asked         time.Duration // when its last call for a lease was released (CLOCK_MONOTONIC)
 	hangUp        context.CancelFunc
-	over          chan struct{} // closes when the request has ended, answered or not
-	answer        string        // once over is closed
+	over          chan struct{} // closed when the request has ended, with or without an answer
+	answer        string        // valid after over is closed
 }
 
-// clearTimeout bounds what is done after an attempt.
+// clearTimeout bounds the clean-up after an attempt.
 const clearTimeout = 30 * time.Second
 
-// neverError says why a strategy does not come to a step.
+// neverError says why a strategy cannot reach a step.
 type neverError string
 
 func (e neverError) Error() string { return string(e) }
 
 func never(why string, args ...any) error { return neverError(fmt.Sprintf(why, args...)) }
 
-// attempt forces the schedule on a fresh order, and judges what has come of it.
+// attempt forces the schedule on a fresh order and judges the result.
 func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	t := &attempt{replayer: r, down: map[string]stack.Heal{}, ahead: map[int]time.Duration{}, killed: map[int]bool{}, seen: r.fleet.Events.Seen()}
 	if t.order, err = r.store.CreateStock(ctx, 1, max(r.Schedule.Stock, 1)); err != nil {
@@ -92,8 +92,8 @@ func (r *replayer) attempt(ctx context.Context) (f Result, err error) {
 	return f, err
 }
 
-// record puts into a result what was recorded until it was judged. An event may be written
-// a moment after the answer that it is of, so that this is done last.
+// record copies the events up to the judgement into the result. It runs last, because an
+// event may be written shortly after its answer.
 func (t *attempt) record(f *Result) {
 	f.Steps = t.steps
 	for _, p := range t.actors {
@@ -106,7 +106,7 @@ func (t *attempt) record(f *Result) {
 	}
 }
 
-// assign gives every actor a driver, from 1, and its instance.
+// assign gives every actor a driver, starting with 1, and its instance.
 func (t *attempt) assign() {
 	for i, a := range t.Schedule.Actors {
 		p := &actor{Actor: a, in: t.fleet.Instances[a.Instance-1], driver: int64(i) + 1, over: make(chan struct{})}
@@ -125,16 +125,16 @@ func (t *attempt) named(name string) *actor {
 	return t.actors[i]
 }
 
-// on lists the actors of an instance.
+// on returns the actors of an instance.
 func (t *attempt) on(n int) []*actor {
 	return slices.DeleteFunc(slices.Clone(t.actors), func(p *actor) bool { return p.Instance != n })
 }
 
-// allCalls is the name of the hold of every call of a schedule.
+// allCalls is the name of the hold that covers every call of a schedule.
 const allCalls = "all"
 
-// hold has every call of the actors of instance n held. What its background
-// sends for no single grab counts as its first actor's, as in the explorer.
+// hold holds every call of the actors of instance n. Background calls that belong to no
+// single grab count as calls of its first actor, as in the explorer.
 func (t *attempt) hold(ctx context.Context, n int) error {
 	var hold control.Hold
 	for _, a := range t.on(n) {
@@ -144,7 +144,7 @@ func (t *attempt) hold(ctx context.Context, n int) error {
 	return t.fleet.Instances[n-1].SetHold(ctx, allCalls, hold)
 }
 
-// step forces one step, and says what was seen.
+// step forces one step and prints what was observed.
 func (t *attempt) step(ctx context.Context, i int, s schedule.Step) error {
 	seen, err := t.do(ctx, i, s)
 	if why := neverError(""); errors.As(err, &why) {
@@ -217,7 +217,7 @@ func (t *attempt) do(ctx context.Context, i int, s schedule.Step) (seen string, 
 	}
 }
 
-// setClock moves the wall clock of instance n by so much more.
+// setClock advances the wall clock of instance n by the given duration.
 func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string, error) {
 	if err := t.restart(ctx, n); err != nil {
 		return "", err
@@ -226,7 +226,7 @@ func (t *attempt) setClock(ctx context.Context, n int, by time.Duration) (string
 	return "as its strategies see it", t.fleet.Instances[n-1].SetClock(ctx, t.ahead[n])
 }
 
-// begin sends the actor's request, and does not wait for its answer.
+// begin sends the actor's request and does not wait for the answer.
 func (t *attempt) begin(ctx context.Context, p *actor) error {
 	if err := t.restart(ctx, p.Instance); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (t *attempt) begin(ctx context.Context, p *actor) error {
 	return nil
 }
 
-// ask is the outcome of a grab as its client hears it.
+// ask sends a grab and describes the outcome as its client sees it.
 func ask(req *http.Request) string {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
@@ -261,7 +261,7 @@ func ask(req *http.Request) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, answer.Outcome)
 }
 
-// call is the name of the call of a step.
+// call returns the call that a step names.
 func (t *attempt) call(p *actor, s schedule.Step) control.Call {
 	return control.Call{Order: t.order, Driver: p.driver, Phase: tap.Phase(s.Phase), N: s.N, Target: s.Target}
 }
@@ -276,12 +276,11 @@ func (p *actor) isOver() bool {
 }
 
 const (
-	arrivalTimeout = 15 * time.Second // for a call to come
+	arrivalTimeout = 15 * time.Second // for a call to arrive
 	pollInterval   = 3 * time.Millisecond
 )
 
-// release releases one call, once it is held, and returns when it has been
-// answered.
+// release releases one call when it is held, and returns when the call has been answered.
 func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step, as control.Outcome) (string, error) {
 	call := t.call(p, s)
 	if err := t.await(ctx, p, call); err != nil {
@@ -311,7 +310,7 @@ func (t *attempt) release(ctx context.Context, i int, p *actor, s schedule.Step,
 	return t.describe(ctx, s, as, answer.Error, after)
 }
 
-// await returns once the call is held.
+// await returns when the call is held.
 func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error {
 	if !p.begun || p.dead {
 		return never("%s is not under way", p.Actor.Name)
@@ -320,7 +319,7 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 		return never("%s is stopped", p.Actor.Name)
 	}
 	for began := time.Now(); ; {
-		over := p.isOver() // read before held: if it is over by then, the list is final
+		over := p.isOver() // read this before the held calls: if the request is over, the list is final
 		held, err := t.held(ctx, p)
 		if err != nil {
 			return err
@@ -346,9 +345,9 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-// otherCallTimeout is how long a call is waited for while another one of its actor
-// is held, because an actor may send several at a time. Another strategy than that
-// of the schedule often waits at another call for good.
+// otherCallTimeout is how long await waits for a call while another call of the same actor
+// is held, because an actor may send several calls at once. A strategy other than the
+// schedule's often waits at another call forever.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.own() {
 		return 2 * time.Second
@@ -356,10 +355,9 @@ func (t *attempt) otherCallTimeout() time.Duration {
 	return 500 * time.Millisecond
 }
 
-// held are the calls, and the replies, that are held on the actor's instance.
-// ErrTooSlow: the deadline of a call has passed, though the schedule let no time
-// pass. Renewals do not count: when they are missed, a lease runs out, and that
-// is seen.
+// held returns the calls and replies that are held on the actor's instance. It returns
+// ErrTooSlow if the deadline of a call has passed although the schedule let no time pass.
+// Missed renewals do not count, because the end of the lease shows in another way.
 func (t *attempt) held(ctx context.Context, p *actor) ([]control.Held, error) {
 	calls, err := p.in.Held(ctx, allCalls, 0, 0)
 	missed := func(c control.Held) bool { return c.State == control.Expired && c.Phase != tap.Renew }
@@ -378,8 +376,8 @@ func (t *attempt) deliver(ctx context.Context, p *actor, s schedule.Step) (strin
 	return "its reply arrived", err
 }
 
-// awaitAll returns once every actor that has begun has a call that is held or has
-// been answered, or when the time is up: then an actor waits for something else.
+// awaitAll returns when every actor that has begun has a held call or an answer. After
+// within it returns anyway, because an actor may wait for something else.
 func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	_, err := wait.Until(ctx, pollInterval, within, func() (bool, error) {
 		all := true
@@ -398,8 +396,8 @@ func (t *attempt) awaitAll(ctx context.Context, within time.Duration) error {
 	return err
 }
 
-// awaitAllTimeouts are for the steps that come only after awaitAll. Before time
-// passes, an actor may well wait for something else.
+// awaitAllTimeouts lists the steps that need awaitAll first. Before time passes, actors
+// often wait for something else, so the timeout is short there.
 var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.Paused:       arrivalTimeout,
 	schedule.Cancelled:    arrivalTimeout,
@@ -409,15 +407,15 @@ var awaitAllTimeouts = map[schedule.Kind]time.Duration{
 	schedule.LeaseEnd:     300 * time.Millisecond,
 }
 
-// pause stops the process if no other actor there has a step until it resumes.
-// Else its calls alone are held.
+// pause stops the process if no other actor in it has a step before the actor resumes.
+// Otherwise it only holds the actor's calls.
 func (t *attempt) pause(i int, p *actor) (string, error) {
 	for _, s := range t.Schedule.Steps[i+1:] {
 		if s.Kind == schedule.Resumes && s.Actor == p.Actor.Name {
 			break
 		}
 		if other := t.named(s.Actor); other != nil && other != p && other.Instance == p.Instance || s.Instance == p.Instance {
-			return "its calls stay held, because others go on in its process", nil
+			return "its calls stay held, because other actors continue in its process", nil
 		}
 	}
 	if !proc.CanStop(runtime.GOOS) {
@@ -435,7 +433,7 @@ func (t *attempt) resume(p *actor) (string, error) {
 	return "SIGCONT", p.in.Signal(proc.Continue)
 }
 
-// cancel has the client hang up, and returns once the instance knows.
+// cancel makes the client hang up, and returns when the instance has noticed.
 func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 	p.hangUp()
 	knows, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
@@ -450,11 +448,12 @@ func (t *attempt) cancel(ctx context.Context, p *actor) (string, error) {
 	return "its client hung up", err
 }
 
-// cancellable: a write and a release run to their end, whatever the client does.
+// cancellable reports whether a client that hangs up ends the phase. A write and a release
+// always run to their end.
 func cancellable(p tap.Phase) bool { return p == tap.Acquire || p == tap.Read }
 
-// kill ends the process of instance n, and with it every actor there. only is
-// the one actor that may be there; nil: any.
+// kill ends the process of instance n and with it every actor there. If only is not nil, it
+// must be the only active actor there.
 func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	here := t.on(n)
 	for _, p := range here {
@@ -472,8 +471,8 @@ func (t *attempt) kill(i, n int, only *actor) (string, error) {
 	return "SIGKILL", nil
 }
 
-// restart starts instance n again if it was killed. That is done once it is
-// needed, because leases run on while it starts.
+// restart starts instance n again if it was killed. This happens when the instance is
+// needed, because leases keep running while it starts.
 func (t *attempt) restart(ctx context.Context, n int) error {
 	if !t.killed[n] {
 		return nil
@@ -485,7 +484,7 @@ func (t *attempt) restart(ctx context.Context, n int) error {
 	return t.hold(ctx, n)
 }
 
-// takeDown has a server refuse every client; it keeps its data.
+// takeDown makes a server refuse every client. The server keeps its data.
 func (t *attempt) takeDown(server string) (string, error) {
 	if t.down[server] != nil {
 		return "was down already", nil
@@ -498,7 +497,7 @@ func (t *attempt) takeDown(server string) (string, error) {
 	return "the routes to it refuse", nil
 }
 
-// bringUp has a server accept clients again.
+// bringUp makes a server accept clients again.
 func (t *attempt) bringUp(server string) (string, error) {
 	heal := t.down[server]
 	delete(t.down, server)
@@ -508,7 +507,7 @@ func (t *attempt) bringUp(server string) (string, error) {
 	return "the routes to it are open", heal()
 }
 
-// clear leaves the instances and the servers as a next attempt needs them.
+// clear resets the instances and servers for the next attempt.
 func (t *attempt) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, clearTimeout)
 	defer cancel()
@@ -529,7 +528,7 @@ func (t *attempt) clear(ctx context.Context) error {
 	return errors.Join(append(errs, t.fleet.ReadEvents(t.keep))...)
 }
 
-// releaseAll heals what is not healed, has every process go on, and releases every call.
+// releaseAll heals all faults, continues every process and releases every call.
 func (t *attempt) releaseAll(ctx context.Context) error {
 	var errs []error
 	for server := range t.down {
@@ -546,7 +545,7 @@ func (t *attempt) releaseAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// end has every actor go on to its end.
+// end lets every actor continue to its end.
 func (t *attempt) end(ctx context.Context) error {
 	if err := t.releaseAll(ctx); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"grablab/internal/order"
 )
 
-// proofs say how each property that a replay can check shows on real servers.
+// proofs says how each property that a replay can check shows on real servers.
 var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken bool, why string, err error){
 	catalog.OneWinner:        byChecker(catalog.OneWinner, "the ledger"),
 	catalog.LeaseExclusive:   (*attempt).leaseExclusive,
@@ -23,8 +23,7 @@ var proofs = map[string]func(*attempt, context.Context, check.Evidence) (broken 
 	catalog.StuckOrder:       (*attempt).stuck,
 }
 
-// conclude judges after the last step, and once more when every actor has gone
-// on to its end.
+// conclude judges after the last step, and again when every actor has ended.
 func (t *attempt) conclude(ctx context.Context) (Result, error) {
 	if err := t.awaitAll(ctx, arrivalTimeout); err != nil {
 		return Result{}, err
@@ -57,7 +56,7 @@ func (t *attempt) judge(ctx context.Context, when string) (Result, error) {
 
 func (t *attempt) keep(e history.Event) { t.events = append(t.events, e) }
 
-// evidence is what ledger and events say of the order by now.
+// evidence collects what the ledger and the events say about the order so far.
 func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	e := check.Evidence{Units: t.Schedule.Stock, Excludes: t.Strategy.Excludes, Guard: t.Strategy.GuardedBy(t.guard())}
 	if err := t.fleet.ReadEvents(t.keep); err != nil {
@@ -76,7 +75,7 @@ func (t *attempt) evidence(ctx context.Context) (check.Evidence, error) {
 	return e, err
 }
 
-// byChecker asks the checker of a property, which looks at what by names.
+// byChecker judges by the checker of a property. by names the source that the checker reads.
 func byChecker(property, by string) func(*attempt, context.Context, check.Evidence) (bool, string, error) {
 	return func(_ *attempt, _ context.Context, e check.Evidence) (bool, string, error) {
 		v := check.Judge(e, property)[0]
@@ -84,7 +83,7 @@ func byChecker(property, by string) func(*attempt, context.Context, check.Eviden
 	}
 }
 
-// holder is the actor of a hold.
+// holder returns the actor of a hold.
 func (t *attempt) holder(h check.Hold) *actor { return t.who(h.Driver, h.Instance) }
 
 func (t *attempt) who(driver int64, instance string) *actor {
@@ -96,8 +95,8 @@ func (t *attempt) who(driver int64, instance string) *actor {
 	return nil
 }
 
-// leaseExclusive: a lock was granted while another holder was inside, and by the
-// servers that granted them both leases ran.
+// leaseExclusive reports whether a lock was granted while another holder was inside, and
+// both leases were running according to the servers that granted them.
 func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, second := range e.Record.Holds {
 		for _, first := range e.Record.Holds {
@@ -115,8 +114,8 @@ func (t *attempt) leaseExclusive(_ context.Context, e check.Evidence) (bool, str
 	return false, "the lock was not granted while the lease of a holder ran (seen in the events and by PTTL)", nil
 }
 
-// writeAfterExpiry: a claim was written after the writer's lease had run out, while
-// another actor was inside.
+// writeAfterExpiry reports whether a claim was written after the writer's lease had expired,
+// while another actor was inside.
 func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, string, error) {
 	for _, effect := range e.Record.Effects {
 		a := t.who(effect.Driver, effect.Instance)
@@ -133,7 +132,7 @@ func (t *attempt) writeAfterExpiry(_ context.Context, e check.Evidence) (bool, s
 	return false, "no actor wrote after its lease while another was inside (seen in the events and by PTTL)", nil
 }
 
-// stuck has all actors end, and asks for the order as a fresh driver would.
+// stuck lets all actors end, and then tries to grab the order as a fresh driver.
 func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, error) {
 	if err := t.end(ctx); err != nil {
 		return false, "", err
@@ -152,7 +151,7 @@ func (t *attempt) stuck(ctx context.Context, _ check.Evidence) (bool, string, er
 	return false, "a fresh grab was answered (seen by probes)", err
 }
 
-// winners are the actors in the ledger, in its order.
+// winners names the actors in the ledger, in the order of its rows.
 func (t *attempt) winners(rows []order.Grab) string {
 	names := make([]string, len(rows))
 	for i, g := range rows {

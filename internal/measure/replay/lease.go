@@ -17,27 +17,28 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// grant is a lease that a server gave to an actor, or gave anew, as the server
-// itself says for how long.
+// grant is a lease that a server granted or renewed for an actor, with the lifetime that the
+// server reports.
 type grant struct {
 	*actor
 	server string
 	key    string
-	dump   string        // the value then
-	at     time.Duration // CLOCK_MONOTONIC: no later than the grant
-	until  time.Duration // no later than its end
-	// kept: the server expires nothing; the lease is a TTL from the call on.
+	dump   string        // the value of the key at that time
+	at     time.Duration // a lower bound of the time of the grant (CLOCK_MONOTONIC)
+	until  time.Duration // a lower bound of its end
+	// kept means that the server does not expire the key. The lease then lasts one TTL from
+	// the call.
 	kept     bool
-	returned bool // its holder has released it
+	returned bool // whether its holder has released it
 }
 
 // entry is a key of the order on a server.
 type entry struct {
 	dump string
-	ttl  time.Duration // -1: it does not expire
+	ttl  time.Duration // -1 if the key does not expire
 }
 
-// look reads what a server holds of the order. Of the database nothing is read.
+// look reads what a lock server stores about the order. It reads nothing from the database.
 func (t *attempt) look(ctx context.Context, server string) (map[string]entry, error) {
 	if server == schedule.DB {
 		return nil, nil
@@ -49,7 +50,7 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	}
 	held := map[string]entry{}
 	for _, key := range keys {
-		// A key may go between the questions.
+		// A key may disappear between the commands.
 		ttl, err := client.PTTL(ctx, key).Result()
 		if err != nil {
 			return nil, fmt.Errorf("replay: %s: %w", server, err)
@@ -61,7 +62,8 @@ func (t *attempt) look(ctx context.Context, server string) (map[string]entry, er
 	return held, nil
 }
 
-// note takes in what a call has changed on its server. since is when it was let go.
+// note records what a call has changed on its server. since is the time at which the call
+// was released.
 func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, after map[string]entry) {
 	switch tap.Phase(s.Phase) {
 	case tap.Release:
@@ -78,8 +80,8 @@ func (t *attempt) note(p *actor, s schedule.Step, since time.Duration, before, a
 	}
 }
 
-// granted finds the key of a lease that was given or prolonged: that of the lock
-// itself, if it is among those.
+// granted finds the key of a lease that was granted or renewed. It prefers the key of the
+// lock itself.
 func (t *attempt) granted(before, after map[string]entry) (key string, e entry, ok bool) {
 	for _, k := range slices.Sorted(maps.Keys(after)) {
 		was, there := before[k]
@@ -123,7 +125,7 @@ func (t *attempt) jumped(server string, d time.Duration) {
 	t.expired = max(t.expired, now)
 }
 
-// latest has of each actor and server the last grant before a time.
+// latest returns the last grant before a time for each actor and server.
 func (t *attempt) latest(at time.Duration) []grant {
 	var last []grant
 	for _, g := range t.grants {
@@ -136,10 +138,9 @@ func (t *attempt) latest(at time.Duration) []grant {
 	return last
 }
 
-// leaseLeft is for how long the actor's lease had to run at that time, by the
-// servers that granted it; with several, by a majority of them. A stamp may be
-// that of the same millisecond that was there before: then the server was not
-// seen to grant anything, and the lease runs from the last call to it.
+// leaseLeft returns how long the actor's lease lasts from the given time, according to the
+// server or the majority of servers that granted it. If a key was written again in the same
+// millisecond, no grant was seen, and the lease counts from the last call.
 func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	var left []time.Duration
 	for _, g := range t.latest(at) {
@@ -155,7 +156,7 @@ func (t *attempt) leaseLeft(p *actor, at time.Duration) time.Duration {
 	return left[quorum-1]
 }
 
-// inTime is ErrTooSlow if a lease has run out where the schedule let no time pass.
+// inTime returns ErrTooSlow if a lease has expired although the schedule let no time pass.
 func (t *attempt) inTime(i int) error {
 	now := t.clock()
 	for _, g := range t.latest(now) {
@@ -166,7 +167,7 @@ func (t *attempt) inTime(i int) error {
 	return nil
 }
 
-// pass waits for so long.
+// pass waits for d.
 func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
 	end := t.clock() + d
 	t.expired = max(t.expired, end)
@@ -176,7 +177,7 @@ func (t *attempt) pass(ctx context.Context, d time.Duration) (string, error) {
 	return "by the real clock", nil
 }
 
-// leaseEnd waits until the next lease has run out, as its server says.
+// leaseEnd waits until the next lease has expired on its server.
 func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 	now := t.clock()
 	running := slices.DeleteFunc(t.latest(now), func(g grant) bool { return g.returned || g.until <= max(now, t.expired) })
@@ -184,7 +185,7 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 		return "", never("no lease runs")
 	}
 	next := slices.MinFunc(running, func(a, b grant) int { return cmp.Compare(a.until, b.until) })
-	// Those that were granted in the same moment end in the same moment.
+	// Leases that were granted at the same moment end at the same moment.
 	t.expired = next.until + t.Schedule.TTL/100
 	if !wait.For(ctx, next.until-now+time.Millisecond) {
 		return "", context.Cause(ctx)
@@ -195,7 +196,7 @@ func (t *attempt) leaseEnd(ctx context.Context) (string, error) {
 	return t.awaitEnd(ctx, next)
 }
 
-// awaitEnd returns once the server no longer knows of the lease.
+// awaitEnd waits until the server no longer has the lease.
 func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	ended, err := wait.Until(ctx, pollInterval, arrivalTimeout, func() (bool, error) {
 		held, err := t.look(ctx, g.server)
@@ -207,11 +208,11 @@ func (t *attempt) awaitEnd(ctx context.Context, g grant) (string, error) {
 	return fmt.Sprintf("the lease of %s has run out on %s", g.Actor.Name, g.server), err
 }
 
-// timerLeases is for how many leases a timer is waited for.
+// timerLeases bounds the wait for a timer, in TTLs.
 const timerLeases = 8
 
-// nextTimer waits until the call of the next step is held. Where the
-// next step is no call, the timer cannot be seen.
+// nextTimer waits until the call of the next step is held. If the next step is not a call,
+// the timer cannot be observed.
 func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	if i+1 == len(t.Schedule.Steps) || t.Schedule.Steps[i+1].Kind != schedule.Call {
 		return "", t.cannot(i, "what the timer is for cannot be held")
@@ -230,7 +231,7 @@ func (t *attempt) nextTimer(ctx context.Context, i int) (string, error) {
 	return fmt.Sprintf("%s comes to its %s", p.Actor.Name, s.CallName()), err
 }
 
-// describe says what a call was answered, and what its server holds then.
+// describe says how a call was answered and what its server stores afterwards.
 func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outcome, answer string, after map[string]entry) (string, error) {
 	var facts []string
 	if as != control.Delivered {
@@ -250,14 +251,14 @@ func (t *attempt) describe(ctx context.Context, s schedule.Step, as control.Outc
 		facts = append(facts, fmt.Sprintf("%s %s", key, lives(after[key].ttl)))
 	}
 	if len(after) == 0 {
-		facts = append(facts, "nothing stands there")
+		facts = append(facts, "no key is there")
 	}
 	return strings.Join(facts, "; "), nil
 }
 
 func lives(ttl time.Duration) string {
 	if ttl < 0 {
-		return "stands for ever"
+		return "never expires"
 	}
-	return fmt.Sprintf("lives for %v", ttl.Round(time.Millisecond))
+	return fmt.Sprintf("expires in %v", ttl.Round(time.Millisecond))
 }

@@ -1,10 +1,10 @@
-// Package replay forces a schedule of the explorer on real instances, real Redis
-// servers and the real database, and judges what came of it.
+// Package replay forces a schedule of the explorer on real instances, real Redis servers and
+// the real database, and judges the result.
 //
-// Every call of the schedule's actors on their order is held in its instance, and
-// released when the schedule names it. What then is in the ledger, in the events
-// and on the lock servers decides whether the schedule's property was violated.
-// Begin at Run, then attempt.go.
+// Every call of the schedule's actors on their order is held in its instance and released
+// when the schedule names it. The ledger, the events and the lock servers then decide
+// whether the property of the schedule was violated. Start reading at Run, and continue with
+// attempt.go.
 package replay
 
 import (
@@ -30,60 +30,60 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config is a schedule, and what it is forced on.
+// Config is a schedule and the environment in which it is forced.
 type Config struct {
 	Schedule schedule.Schedule
-	Lines    []int         // of its steps in the file, for messages
-	Strategy lock.Strategy // the schedule's own, or another that is put through it
+	Lines    []int         // the lines of its steps in the file, for messages
+	Strategy lock.Strategy // the schedule's strategy, or another one to try
 	Exe      string        // this program, which is also the instance
 	Log      io.Writer     // messages about servers and instances
 	Out      io.Writer     // the steps, as they happen
 }
 
-// Result is what a schedule has come to on real servers.
+// Result is the outcome of a schedule on real servers.
 type Result struct {
 	Violated bool
-	Grabs    int    // rows of the ledger
-	Why      string // what was seen, and by what: a sentence
-	LeftOut  int    // steps that another strategy never came to
+	Grabs    int    // number of ledger rows
+	Why      string // a sentence about what was observed, and where
+	LeftOut  int    // number of steps that another strategy did not reach
 
-	// What was recorded of the order, up to when it was judged.
+	// The record of the order up to its judgement.
 	Actors []Actor
-	Steps  []Step // all of the schedule's
+	Steps  []Step // all steps of the schedule
 	Events []history.Event
 	Rows   []check.Row // of the ledger
 	Until  time.Duration
 }
 
-// Actor is one of the schedule's, as events name it.
+// Actor is an actor of the schedule with the names that events use.
 type Actor struct {
 	schedule.Actor
 	ID     string // of its instance
 	Driver int64
 }
 
-// Step is one of the schedule's, as it was forced.
+// Step is a step of the schedule as it was forced.
 type Step struct {
 	schedule.Step
 	At   time.Duration // CLOCK_MONOTONIC, as events have it
-	Seen string        // what came of it; "": nothing to be said
+	Seen string        // the result; may be empty
 }
 
 var (
-	// ErrCannotForce says which step cannot be forced, and why. Nothing is
-	// claimed of the schedule then.
+	// ErrCannotForce says which step cannot be forced and why. The replay then claims
+	// nothing about the schedule.
 	ErrCannotForce = errors.New("replay: the schedule cannot be forced")
-	// ErrTooSlow says that a lease ran out, or a deadline passed, where the
-	// schedule lets no time pass: what happened was another schedule.
+	// ErrTooSlow means that a lease expired, or a deadline passed, although the schedule let
+	// no time pass. So another schedule was executed.
 	ErrTooSlow = errors.New("replay: the machine was too slow for the schedule")
 )
 
-// maxAttempts bounds how often a schedule begins again on a fresh order when the
-// machine was too slow for it.
+// maxAttempts bounds how often a schedule starts again on a fresh order because the machine
+// was too slow.
 const maxAttempts = 10
 
-// Run forces the schedule on a local stack of its own. Its errors are those of
-// the stack, ErrCannotForce and ErrTooSlow.
+// Run forces the schedule on its own local stack. It returns errors of the stack,
+// ErrCannotForce, and ErrTooSlow.
 func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	if err := cfg.check(); err != nil {
 		return res, err
@@ -96,7 +96,7 @@ func Run(ctx context.Context, cfg Config) (res Result, err error) {
 	return r.run(ctx)
 }
 
-// run begins again for as long as the machine is too slow.
+// run repeats the attempt while the machine is too slow.
 func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	for n := 1; ; n++ {
 		res, err = r.attempt(ctx)
@@ -107,18 +107,18 @@ func (r *replayer) run(ctx context.Context) (res Result, err error) {
 	}
 }
 
-// replayer has the servers and instances that the schedule names.
+// replayer holds the servers and instances that the schedule names.
 type replayer struct {
 	Config
 	stack   *stack.Stack
 	store   *order.SQL
 	fleet   *fleet.Fleet
 	servers map[string]*redis.Client
-	routes  map[string]stack.Routes // to the servers that are to be out of reach, from each instance
+	routes  map[string]stack.Routes // routes from each instance to the servers that the schedule makes unreachable
 	clock   func() time.Duration    // CLOCK_MONOTONIC, as events have it
 }
 
-// grabTimeout is more than any schedule takes.
+// grabTimeout is longer than any schedule.
 const grabTimeout = 10 * time.Minute
 
 func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
@@ -147,7 +147,8 @@ func open(ctx context.Context, cfg Config) (_ *replayer, err error) {
 	return r, err
 }
 
-// guard is the schedule's for its own strategy, else the strategy's own.
+// guard returns the schedule's guard for its own strategy, and otherwise the default of the
+// strategy.
 func (cfg Config) guard() order.Guard {
 	if cfg.own() {
 		return order.Guard(cfg.Schedule.Guard)
@@ -155,10 +156,10 @@ func (cfg Config) guard() order.Guard {
 	return ""
 }
 
-// own says whether the schedule was found for the strategy.
+// own reports whether the schedule was found for the strategy.
 func (cfg Config) own() bool { return cfg.Strategy.Name == cfg.Schedule.Strategy }
 
-// instances counts those of the schedule's actors.
+// instances returns the number of instances that the schedule uses.
 func (cfg Config) instances() int {
 	most := 0
 	for _, a := range cfg.Schedule.Actors {
@@ -167,9 +168,9 @@ func (cfg Config) instances() int {
 	return most
 }
 
-// connect opens clients of the lock servers, and routes to those that the
-// schedule puts out of reach. It returns what the instances are started with:
-// of Redlock they know as many nodes as the schedule names.
+// connect opens clients of the lock servers, and routes to those that the schedule makes
+// unreachable. It returns the setup of the instances. For Redlock, they know as many nodes
+// as the schedule names.
 func (r *replayer) connect() (fleet.Setup, error) {
 	s := r.Schedule
 	to := r.stack.Addresses
@@ -200,14 +201,14 @@ func (r *replayer) connect() (fleet.Setup, error) {
 	return setup, nil
 }
 
-// quorumNodes is how many nodes a Redlock has in the schedule; with the nodes of
-// another strategy, the fewest that make sense.
+// quorumNodes returns the number of Redlock nodes in the schedule. For the nodes of another
+// strategy it returns the smallest sensible number.
 func (cfg Config) quorumNodes() int {
 	nodes := slices.DeleteFunc(slices.Clone(cfg.Schedule.Nodes), func(name string) bool { return name == "redis" })
 	return max(len(nodes), 3)
 }
 
-// close also ends a replayer that was opened in part.
+// close also closes a replayer that was only partly opened.
 func (r *replayer) close() error {
 	var errs []error
 	for _, client := range r.servers {
