@@ -1,4 +1,4 @@
-# Both binaries, static, on an image that has a shell's wget for health checks.
+# Both programs, linked statically, on an image with wget for the health checks.
 FROM golang:1.26-alpine AS build
 WORKDIR /src
 COPY go.mod go.sum ./

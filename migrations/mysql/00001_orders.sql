@@ -1,6 +1,5 @@
--- Kept to what MySQL, MariaDB, TiDB and Vitess all accept: no foreign keys.
--- DDL commits by itself here, so each statement must bear to be run again
--- after a crash in the middle.
+-- Only statements that MySQL, MariaDB, TiDB and Vitess accept, so no foreign keys. DDL commits
+-- at once here, so each statement must be repeatable after a crash.
 
 -- +goose Up
 CREATE TABLE IF NOT EXISTS orders (
@@ -12,8 +11,7 @@ CREATE TABLE IF NOT EXISTS orders (
   grabbed_at DATETIME(6)     NULL
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
 
--- The ledger, append-only. On purpose no unique key on the order: a
--- double-grab is to be recorded as the fact that it is.
+-- The append-only ledger. It has no unique key on the order, so that it records double-grabs.
 CREATE TABLE IF NOT EXISTS grabs (
   id         BIGINT          NOT NULL AUTO_INCREMENT PRIMARY KEY,
   order_id   BIGINT          NOT NULL,

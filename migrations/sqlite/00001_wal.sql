@@ -1,10 +1,10 @@
--- Write-ahead logging is a property of the file: readers go on during a
--- write. It cannot be switched inside a transaction.
+-- Write-ahead logging lets readers continue during a write. It is a property of the file and cannot
+-- be switched on inside a transaction.
 
 -- +goose NO TRANSACTION
 -- +goose Up
 PRAGMA journal_mode = WAL;
 
 -- +goose Down
--- The file stays as it is: other connections may be using it.
+-- The file stays in this mode, because other connections may be using it.
 SELECT 1;

@@ -8,8 +8,7 @@ CREATE TABLE orders (
   grabbed_at DATETIME
 );
 
--- The ledger, append-only. On purpose no unique key on the order: a
--- double-grab is to be recorded as the fact that it is.
+-- The append-only ledger. It has no unique key on the order, so that it records double-grabs.
 CREATE TABLE grabs (
   id         INTEGER  NOT NULL PRIMARY KEY AUTOINCREMENT,
   order_id   INTEGER  NOT NULL,

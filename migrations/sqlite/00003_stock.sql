@@ -1,5 +1,5 @@
 -- +goose Up
--- NULL, both: the order has one unit, and its status says whether it is left.
+-- Both are NULL for an order of one unit, whose status says whether it is left.
 ALTER TABLE orders ADD COLUMN units INTEGER; -- opened with
 ALTER TABLE orders ADD COLUMN stock INTEGER; -- left; below 0: sold once too often
 
