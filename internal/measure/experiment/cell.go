@@ -17,8 +17,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// cell runs one strategy under load: fresh orders, switch, send, let the
-// stragglers end, audit, judge.
+// cell runs one strategy under load: it opens fresh orders, switches the strategy, sends the
+// load, waits for late grabs, audits and judges.
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	c := w.blank(s, catalog.NoFault, size)
 	m := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
@@ -34,22 +34,22 @@ func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	return c
 }
 
-// conclude judges the cell, the order and the lock apart.
+// conclude judges the order and the lock of the cell separately.
 func (c *Cell) conclude(m measured) {
 	c.Verdict, c.Reason = judge(*c, m)
 	c.Exclusive = judgeLock(*c, m)
 }
 
-// workload is what is sent to the fresh orders of a cell.
+// workload is what a cell sends to its fresh orders.
 type workload struct {
 	setup  fleet.Setup
-	warmup func(ctx context.Context) error // nil: there is none
+	warmup func(ctx context.Context) error // may be nil
 	send   func(ctx context.Context, first int64) (*accounting, error)
-	hung   int  // grabs that never end, once it is over
-	killed bool // the instance is dead at which grabs were not answered
+	hung   int  // grabs that never end, known after the load
+	killed bool // whether the instance with the unanswered grabs was killed
 }
 
-// blank is a cell that is about to be measured.
+// blank returns a cell before its measurement.
 func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	c := w.cfg.newCell(s, f)
 	c.Orders = size.Orders
@@ -66,13 +66,13 @@ func (w *worker) blank(s lock.Strategy, f catalog.Fault, size Load) Cell {
 	return c
 }
 
-// measured is what is known of a cell beyond its figures.
+// measured is what is known about a cell in addition to its figures.
 type measured struct {
-	*accounting                // nil: it could not begin
-	evidence    check.Evidence // what its properties were judged by
-	invalid     string         // the first reason not to trust the cell; "": there is none
-	vacuous     string         // why targets could not have failed in it; "": they could
-	note        string         // more to be said of double-grabs
+	*accounting                // nil if the load could not begin
+	evidence    check.Evidence // the evidence for its properties
+	invalid     string         // the first reason not to trust the cell; may be empty
+	vacuous     string         // why targets could not have failed in the cell; empty if they could
+	note        string         // an addition to the sentence about double-grabs
 }
 
 // measure fills in every figure of the cell that can be counted.
@@ -153,7 +153,7 @@ func (r *invalidReasons) add(err error, what string) {
 	}
 }
 
-// lease is for how long a lease lives in the cell, as far as we know.
+// lease returns how long a lease lasts in the cell, as far as it is known.
 func (w *worker) lease(c *Cell) time.Duration {
 	if c.LeaseMS == nil {
 		return w.cfg.TTL
@@ -161,8 +161,8 @@ func (w *worker) lease(c *Cell) time.Duration {
 	return time.Duration(*c.LeaseMS * float64(time.Millisecond))
 }
 
-// prepare runs the fleet with the settings u and switches it to the strategy,
-// whose servers may have bounds of their own for a lease.
+// prepare runs the fleet with the settings u and switches it to the strategy. The servers of
+// the strategy may round the lease.
 func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.Setup) error {
 	if err := w.fleet.Equip(ctx, u); err != nil {
 		return err
@@ -174,8 +174,8 @@ func (w *worker) prepare(ctx context.Context, s lock.Strategy, c *Cell, u fleet.
 	return err
 }
 
-// send sends requests and accounts for every answer. answered, if it is not
-// nil, is called with each, one at a time.
+// send sends requests and accounts for every answer. It calls answered, which may be nil,
+// with each answer, one at a time.
 func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size Load, answered func(*accounting, *vegeta.Result)) (*accounting, error) {
 	raw, err := w.journal.answers(c, w.suffix())
 	if err != nil {
@@ -204,7 +204,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 func (c *Cell) answers(a *accounting) {
 	c.Requests, c.Outcomes, c.Errors, c.ServedBy = a.requests, a.outcomes, a.errors, a.servedBy
 	c.ContendedOrders = &a.contended
-	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, who comes when is arranged
+	if c.Sale != nil && c.Fault == catalog.NoFault { // under a fault, the program decides when drivers come
 		c.Sale.sold(a, c.Orders)
 	}
 	c.Latency, c.LatencySent, c.OverTime = a.scheduled.Latency(), a.sent.Latency(), a.series.OverTime()
@@ -216,8 +216,8 @@ func (c *Cell) answers(a *accounting) {
 	}
 }
 
-// count fills in what the instances have counted between two looks. What
-// is unknown, because nothing counts or an instance was restarted, stays nil.
+// count fills in what the instances have counted between two readings. Figures stay nil if
+// no instance counts them or an instance was restarted.
 func (c *Cell) count(before, after fleet.Counters, err error) {
 	if err != nil || !(before.Epoch == after.Epoch) || c.Requests == 0 {
 		return

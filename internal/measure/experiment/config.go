@@ -1,11 +1,10 @@
-// Package experiment runs the cells of a table, strategy x load x fault, and
-// judges them.
+// Package experiment runs the cells of a table (strategy x load x fault) and judges them.
 //
-// In goes a Config; out comes a Run with one Cell each, and its folder of raw
-// records. A cell opens fresh orders, switches the fleet to the strategy, sends
-// the load (or lets a fault strike a few orders), and audits: the ledger decides,
-// the clients' answers and the instances' events explain. Begin at Execute, then
-// worker.cell for load, injection for faults, and judge for the verdict.
+// Execute takes a Config and returns a Run with one result for each cell, and writes a
+// folder of raw records. A cell opens fresh orders, switches the fleet to the strategy,
+// sends the load (or lets a fault strike a few orders), and audits. The ledger decides what
+// happened; the clients' answers and the instances' events explain it. Start reading at
+// Execute, then see worker.cell for load, injection for faults, and judge for the verdict.
 package experiment
 
 import (
@@ -23,82 +22,82 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// Config of one run. NewConfig fills in what a scenario sets.
+// Config configures a run. NewConfig fills in what a scenario sets.
 type Config struct {
 	Scenario   string
 	Strategies []lock.Strategy
 	Faults     []catalog.Fault
-	Only       []CellName   // of strategies x faults, where any is named
-	At         *fault.Point // the one point at which faults strike; nil: at every one
+	Only       []CellName   // if not empty, runs only these cells
+	At         *fault.Point // the only point at which faults strike; nil means every point
 
 	Load
 	Peak PeakConfig
-	// Stock is how many units each order has, and PerDriver how many of them one driver
-	// may have; 0: 1.
+	// Stock is the number of units of each order, and PerDriver how many of them one driver
+	// may have. 0 means 1.
 	Stock, PerDriver int
 
 	Work   time.Duration
 	TTL    time.Duration
 	Wait   time.Duration
-	Guard  order.Guard // "": each strategy's own
+	Guard  order.Guard // empty: the default guard of each strategy
 	OnLost grab.OnLost
-	// Asked says which of these the user has set: a fault sets the others.
+	// Asked says which of these settings the user has set. A fault may change the others.
 	Asked Asked
 	// ClockOffset is added to the wall clock of the second instance.
 	ClockOffset time.Duration
 
 	Stack     stack.Config
 	Instances int
-	Exe       string // this program, which is also the instance and the reaper
+	Exe       string // path of this program, which also runs as instance and reaper
 
-	// Target is a service that was started elsewhere; with it no stack is started.
+	// Target is a service that was started elsewhere. If it is set, the run starts no stack.
 	Target target.Target
-	// Service is one that the run starts, on a stack of its own; nil: there is none. Its
-	// calls are described by Target, too.
+	// Service is a service that the run starts on its own stack; it may be nil. Target
+	// describes its calls too.
 	Service *fleet.Service
-	// Expect is what is expected instead of what the registry claims; nil: nothing is.
+	// Expect replaces the claims of the registry, unless it is nil.
 	Expect []target.Expectation
-	// Warmup is for how long grabs are sent and forgotten before the load of a cell.
+	// Warmup is how long grabs are sent and ignored before the load of a cell.
 	Warmup time.Duration
 
-	// Repeat is how often cells without a fault are run, interleaved over the strategies;
-	// 0: once.
+	// Repeat is how often cells without a fault run, interleaved over the strategies. 0
+	// means once.
 	Repeat int
 	// Budget bounds a cell with a fault, and the search of scenario peak.
 	Budget time.Duration
-	// Workers is how many cells with a fault run at a time, each on a stack of
-	// its own; 0: 1.
+	// Workers is how many cells with a fault run at the same time, each on its own stack. 0
+	// means 1.
 	Workers int
-	// Resume is what an earlier run with the same settings left in Out: its
-	// finished cells are not run again. nil: there is none.
+	// Resume is an earlier run in Out with the same settings; its finished cells are not
+	// repeated. It may be nil.
 	Resume *Run
 
 	Seed  uint64
-	Args  []string  // the flags that make the run what it is, for the record
+	Args  []string  // the flags of the run, for the record
 	Out   string    // the result folder, which exists
-	Begin func()    // called before anything is written there, once the run is sure to begin; nil: it is not asked for
-	Log   io.Writer // progress and whatever is said aloud
-	TTY   bool      // Log is a terminal: the progress line may overwrite itself
+	Begin func()    // called before the first write to Out, once the run certainly begins; may be nil
+	Log   io.Writer // progress lines and messages
+	TTY   bool      // whether Log is a terminal, where the progress line may overwrite itself
 }
 
-// Asked says of some settings whether they were asked for.
+// Asked says which settings the user has set.
 type Asked struct{ Work, TTL, Wait, Timeout bool }
 
-// Load is what is sent in a cell: every driver grabs every order.
+// Load configures the load of a cell: every driver grabs every order.
 type Load = load.Config
 
-// PeakConfig bounds the search of scenario peak.
+// PeakConfig configures the search of scenario peak.
 type PeakConfig struct {
 	P99 time.Duration // the bound on the 99th percentile from the schedule
 }
 
-// Scenario is a load by its name, with what it sets.
+// Scenario is a named load with the settings that belong to it.
 type Scenario struct {
 	Name, About string
 	Config      Config
 }
 
-// Scenarios lists the scenarios, the default first.
+// Scenarios lists the scenarios. The first one is the default.
 var Scenarios = []Scenario{
 	{"rush", "100 orders x 20 drivers at 500/s, work 5 ms", Config{
 		Load: Load{Orders: 100, Drivers: 20, Rate: 500, Timeout: 30 * time.Second, MaxWorkers: 10_000},
@@ -119,10 +118,10 @@ var Scenarios = []Scenario{
 	}},
 }
 
-// units is how many each order has.
+// units returns the number of units of each order.
 func (cfg Config) units() int { return max(cfg.Stock, 1) }
 
-// asRunning takes over the settings of instances that were started elsewhere.
+// asRunning copies the settings of instances that were started elsewhere.
 func (cfg *Config) asRunning(s grab.Settings) {
 	ms := func(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 	cfg.Work, cfg.TTL, cfg.Wait = ms(s.WorkMS), ms(s.TTLMS), ms(s.WaitMS)

@@ -17,9 +17,9 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// journal is the raw side of a run's cells in its folder: events.jsonl, what the
-// instances of all workers have recorded, and every answer as vegeta encodes it.
-// The events of a cell stand together, after one of our own that names it.
+// journal writes the raw records of a run into its folder: events.jsonl with the events of
+// all instances, and every answer in vegeta's encoding. The events of a cell are contiguous
+// and follow an event of the program that names the cell.
 type journal struct {
 	dir string
 
@@ -29,11 +29,11 @@ type journal struct {
 
 func (j *journal) path() string { return filepath.Join(j.dir, "events.jsonl") }
 
-// ownName is the instance of our own events.
+// ownName is the instance name in events of this program.
 const ownName = "loadgen"
 
-// open begins the file, or goes on with what an earlier part of the run has left. cut is
-// how many bytes of half a line were cut off that.
+// open creates the file, or continues the file of an earlier part of the run. cut is the
+// number of bytes of an incomplete line that it removed.
 func (j *journal) open(resumed bool) (cut int64, err error) {
 	mode := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !resumed {
@@ -48,7 +48,7 @@ func (j *journal) open(resumed bool) (cut int64, err error) {
 	return cut, nil
 }
 
-// cutHalfLine ends a file behind its last whole line.
+// cutHalfLine removes an incomplete line at the end of a file.
 func cutHalfLine(path string) (cut int64, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -61,7 +61,7 @@ func cutHalfLine(path string) (cut int64, err error) {
 	return int64(len(text) - whole), os.Truncate(path, int64(whole))
 }
 
-// close also ends a journal that was never opened.
+// close also accepts a journal that was never opened.
 func (j *journal) close() error {
 	if j.file == nil {
 		return nil
@@ -73,7 +73,7 @@ func (j *journal) close() error {
 func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Events) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	own, err := history.Create(j.path(), ownName) // for this one event: nothing else may append meanwhile
+	own, err := history.Create(j.path(), ownName) // for this event only, because no one else may append at the same time
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (j *journal) keep(strategy string, fault catalog.Fault, events *fleet.Event
 	return errors.Join(own.Close(), events.Keep(j.file))
 }
 
-// suffix of the names of a cell's files, by the repetition: "-2".
+// suffix returns the end of a cell's file names for its repetition, such as "-2".
 func (w *worker) suffix() string {
 	if w.repetition <= 1 {
 		return ""
@@ -89,7 +89,7 @@ func (w *worker) suffix() string {
 	return fmt.Sprintf("-%d", w.repetition)
 }
 
-// answers opens the file of one cell's raw results.
+// answers opens the file for the raw results of one cell.
 func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
 	f, err := os.Create(filepath.Join(j.dir, fmt.Sprintf("%s-%s%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault, suffix)))
 	if err != nil {

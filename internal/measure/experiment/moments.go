@@ -17,11 +17,11 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Targets whose calls cannot be held are struck by time: at moments that are spread over
-// the time that an undisturbed grab takes.
+// If the calls of a target cannot be held, faults strike it at moments that are spread over the
+// duration of an undisturbed grab.
 const (
 	momentCount = 8
-	momentTries = 6 // at most, for a grab that is in flight then
+	momentTries = 6 // bound on the tries to strike a grab in flight
 	momentRuns  = 5 // dry runs by which the time is measured, after one that warms up
 )
 
@@ -53,8 +53,8 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	return nil
 }
 
-// chooseMoments finds out how long an undisturbed grab takes, and whether the process that
-// is to be struck is the one that serves it.
+// chooseMoments measures how long an undisturbed grab takes, and checks that the process to
+// be struck serves the target.
 func (in *injection) chooseMoments(ctx context.Context) error {
 	lease, err := in.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
@@ -66,7 +66,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	if lease > 0 {
 		in.cell.LeaseMS = &lease
 	}
-	in.cfg.Load.Timeout = max(in.cfg.Load.Timeout, 4*in.lease(in.cell)) // a client must outlast a pause
+	in.cfg.Load.Timeout = max(in.cfg.Load.Timeout, 4*in.lease(in.cell)) // the client must wait longer than a pause
 	if in.spare, err = in.orders.Create(ctx, 1+1+momentRuns); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	}
 	n := momentCount
 	if in.fault.Course == fault.Killed {
-		n = 1 // nobody starts it again
+		n = 1 // no one restarts the process
 	}
 	for i := range n {
 		at := took * time.Duration(2*i+1) / time.Duration(2*n)
@@ -94,8 +94,8 @@ func (in *injection) chooseMoments(ctx context.Context) error {
 	return nil
 }
 
-// timeGrab is how long an undisturbed grab takes: the shortest of some, for one that is
-// quicker than that has ended before the last moments.
+// timeGrab returns how long an undisturbed grab takes. It uses the shortest of several,
+// because a faster grab would end before the last moments.
 func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, error) {
 	shortest := time.Duration(math.MaxInt64)
 	for n := range int64(1 + momentRuns) {
@@ -114,12 +114,12 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes stops the process for a moment: nothing may answer then in its place.
+// checkServes stops the process for a moment and checks that nothing answers in its place.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
 	if err := in.struck.Signal(proc.Stop); err != nil {
 		return err
 	}
-	wait.For(ctx, together) // for all its threads to stop
+	wait.For(ctx, together) // until all its threads have stopped
 	answered := make(chan error, 1)
 	go func() {
 		_, err := in.struck.Grab(ctx, in.spare, 0)
@@ -137,7 +137,7 @@ func (in *injection) checkServes(ctx context.Context, took time.Duration) error 
 	return nil
 }
 
-// strikeByTime is strikeAndMeasure where nothing but a process can be struck.
+// strikeByTime replaces strikeAndMeasure if only processes can be struck.
 func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	if in.prepared, err = in.fault.Prepare(ctx, fault.Target{Strategy: in.strategy, Faulted: in.struck, Contender: in.other}); err != nil {
 		return m, err
@@ -149,7 +149,8 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 	return in.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
-// strikeAtMoments strikes at every moment, on another order if the grab has ended before.
+// strikeAtMoments strikes at every moment. If the grab has ended before, it tries again with
+// another order.
 func (in *injection) strikeAtMoments(ctx context.Context) error {
 	for i, p := range in.points {
 		for try := 1; ; try++ {
@@ -172,11 +173,11 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 	if in.fault.Course != fault.Killed {
 		err = in.withoutFault(ctx)
 	}
-	in.cell.Orders = in.next // those that were not needed are not looked at
+	in.cell.Orders = in.next // ignore the orders that were not needed
 	return err
 }
 
-// runAt strikes at a moment. done: it has, or cannot once more.
+// runAt strikes at a moment. It returns true if it has struck or cannot try again.
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]
@@ -189,7 +190,7 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 		if err := doing(s.prepared.Strikes[0].Do)(s, ctx); err != nil {
 			return false, err
 		}
-		wait.For(ctx, together) // for an answer that was on its way
+		wait.For(ctx, together) // for an answer that was already sent
 		done = s.fault.Course == fault.Killed
 		if c.struck = s.inFlight(c.faulted); c.struck {
 			*s.cell.Struck++
@@ -210,8 +211,8 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 	return done, nil
 }
 
-// inFlight says whether the grab had not ended before its process was struck: it is not
-// answered, or broke off with a process that was killed.
+// inFlight reports whether the grab was still running when its process was struck: it is not
+// answered, or it ended because the process was killed.
 func (s *strike) inFlight(r load.Request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	peakFirst = 200.0 // requests/s of the first step
+	peakFirst = 200.0 // requests per second of the first step
 	peakStep  = 2 * time.Second
-	peakFine  = 1.1 // two rates that lie closer than this are not told apart
+	peakFine  = 1.1 // smallest ratio of two rates that the search distinguishes
 )
 
-// lockless is the control: the grab that a lock stands around.
+// lockless is the control: the grab without a lock.
 const lockless = "none"
 
-// peak searches the highest rate that a strategy holds. The cell's figures are those
-// of the highest step that held.
+// peak searches for the highest rate that a strategy holds. The figures of the cell are
+// those of the highest step that was held.
 func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	var (
-		best, bad *Cell // bad: the first step that was unsafe or left an order stuck
+		best, bad *Cell // bad is the first step that was unsafe or left an order stuck
 		last      Cell
 	)
 	search := w.search(ctx, func(size Load) Cell {
@@ -57,14 +57,14 @@ func (w *worker) peak(ctx context.Context, s lock.Strategy) Cell {
 	return *best
 }
 
-// search doubles the rate until a step is not held, then halves the interval, in
-// proportion, until the budget is spent. A step that was not held is tried once more,
-// for the machine may have been busy with something else.
+// search doubles the rate until a step is not held, then halves the interval geometrically
+// until the budget is used up. It tries a failed step once more, because the machine may
+// have been busy.
 func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	var (
 		search = &Peak{P99MS: millis(w.cfg.Peak.P99), Steps: []PeakStep{}}
 		low    = 0.0         // the highest rate that held
-		high   = math.Inf(1) // the lowest that did not
+		high   = math.Inf(1) // the lowest rate that did not
 		end    = time.Now().Add(w.cfg.Budget)
 		rate   = peakFirst
 		again  bool
@@ -98,8 +98,8 @@ func (w *worker) search(ctx context.Context, try func(Load) Cell) *Peak {
 	return search
 }
 
-// nextRate doubles while nothing has failed, halves while nothing has held,
-// and in between takes the geometric middle.
+// nextRate doubles the rate while nothing has failed, halves it while nothing has held, and
+// otherwise returns the geometric mean.
 func nextRate(low, high float64) float64 {
 	switch {
 	case math.IsInf(high, 1):
@@ -111,8 +111,7 @@ func nextRate(low, high float64) float64 {
 	}
 }
 
-// bareEndpoint is a path of the instances that costs them no more than HTTP; "": none is
-// known.
+// bareEndpoint returns a path of the instances that costs only HTTP, or "" if none is known.
 func (w *worker) bareEndpoint() string {
 	switch {
 	case w.cfg.Service != nil:
@@ -124,14 +123,15 @@ func (w *worker) bareEndpoint() string {
 	}
 }
 
-// bare searches the highest rate that the bare endpoint holds: what the load generator
-// and HTTP come to, without a grab. nil: there is no such endpoint, or it was interrupted.
+// bare searches for the highest rate of the bare endpoint, which shows the limits of the
+// load generator and HTTP without a grab. It returns nil if there is no such endpoint or the
+// search was interrupted.
 func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	path := w.bareEndpoint()
 	if path == "" {
 		return nil, nil
 	}
-	query := "?{order}" // the shape of a grab names its order
+	query := "?{order}" // the shape of a request must name its order
 	if strings.Contains(path, "?") {
 		query = "&{order}"
 	}
@@ -164,16 +164,16 @@ func (w *worker) bare(ctx context.Context) (*Bare, error) {
 	return &Bare{Endpoint: "GET " + path, Peak: *search}, nil
 }
 
-// The limits of a rate.
+// What can limit a rate.
 const (
 	ByGenerator = "load generator"
 	ByInstances = "instances"
 	ByLock      = "lock"
 )
 
-// limit fills in what limited each search, as far as the searches of a run tell: the
-// control is what the same grab holds without a lock, the bare endpoint what the load
-// generator and HTTP hold without a grab.
+// limit fills in what limited each search, as far as the searches of a run show it. The
+// control shows the rate of the same grab without a lock. The bare endpoint shows the rate
+// of the load generator and HTTP without a grab.
 func (r *Run) limit() {
 	var bare, none *Peak
 	if r.Bare != nil {
@@ -196,7 +196,7 @@ func (r *Run) limit() {
 
 const unlimited = "the search ended before a rate was not held"
 
-// limitOfBare is what limited the search of the bare endpoint.
+// limitOfBare returns what limited the search of the bare endpoint.
 func limitOfBare(p *Peak) (limit, why string) {
 	switch failed := p.failed(); {
 	case failed == nil:
@@ -208,7 +208,7 @@ func limitOfBare(p *Peak) (limit, why string) {
 	}
 }
 
-// limitOf is what limited a search, and why that is said; "": it is not known.
+// limitOf returns what limited a search, and the reason. The limit is "" if it is unknown.
 func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	failed := p.failed()
 	if failed == nil {
@@ -235,8 +235,8 @@ func limitOf(p, none, bare *Peak, locks bool) (limit, why string) {
 	}
 }
 
-// failed is the lowest rate that was not held; nil: every rate was. Of the two attempts at
-// it the later counts.
+// failed returns the lowest rate that was not held, or nil. If there were two attempts at
+// that rate, the later one counts.
 func (p *Peak) failed() *PeakStep {
 	var lowest *PeakStep
 	for i, s := range p.Steps {
@@ -247,8 +247,8 @@ func (p *Peak) failed() *PeakStep {
 	return lowest
 }
 
-// late says whether the step was not held because requests were not sent in time: those
-// that were sent were answered in time.
+// late reports whether the step failed only because requests were sent late: all of them
+// were answered in time.
 func (s PeakStep) late(bound float64) bool {
 	return s.Failed == 0 && s.P99SentMS != nil && *s.P99SentMS <= bound
 }
@@ -257,7 +257,7 @@ func (s PeakStep) whyLate() string {
 	return fmt.Sprintf("at %.0f/s it sent too late: counted from sending, the p99 was %.1f ms", s.RPS, *s.P99SentMS)
 }
 
-// String is "400/s: p99 12.3 ms, held".
+// String returns a text such as "400/s: p99 12.3 ms, held".
 func (s PeakStep) String() string {
 	what := "not held"
 	if s.Held {
@@ -269,13 +269,12 @@ func (s PeakStep) String() string {
 	return fmt.Sprintf("%.0f/s: p99 %.1f ms, %s", s.RPS, *s.P99MS, what)
 }
 
-// timerNoise is by how many milliseconds the two load.Histogram part on a busy
-// machine although nothing queues.
+// timerNoise is the difference in milliseconds between the two histograms that a busy
+// machine causes without any queue.
 const timerNoise = 2.0
 
-// isHeld says whether a step held its rate: every request was answered, the
-// load was held to within what a timer can tell, and the 99th percentile kept
-// its bound.
+// isHeld reports whether a step held its rate: every request was answered, the load was sent
+// in time as far as timers can tell, and the 99th percentile stayed within its bound.
 func (w *worker) isHeld(c Cell) bool {
 	return c.Latency != nil &&
 		(*c.LoadHeld || c.Latency.P99-c.LatencySent.P99 < timerNoise) &&

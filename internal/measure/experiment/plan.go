@@ -18,11 +18,11 @@ type CellName struct {
 	Fault    catalog.Fault
 }
 
-// String is strategy/fault.
+// String returns the name in the form strategy/fault.
 func (n CellName) String() string { return n.Strategy + "/" + string(n.Fault) }
 
-// Plan is the cells of a run in the order of its table: strategies down, faults
-// across; of these the ones that Only names, if it names any.
+// Plan returns the cells of a run in the order of its table: strategies down and faults
+// across. If Only names cells, Plan returns only these.
 func (cfg Config) Plan() []CellName {
 	var plan []CellName
 	for _, s := range cfg.specs(nil) {
@@ -31,14 +31,15 @@ func (cfg Config) Plan() []CellName {
 	return plan
 }
 
-// cellSpec says what a cell of the table is, and holds it once it has run.
+// cellSpec describes a cell of the table, and holds the cell after it has run.
 type cellSpec struct {
 	CellName
 	strategy lock.Strategy
-	cell     *Cell // nil: it has not run
+	cell     *Cell // nil until it has run
 }
 
-// specs of the run. Which strategies targets have is known once they are attached.
+// specs returns the cells of the run. The strategies of targets are known only after they
+// are attached.
 func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	strategies, faults := cfg.Strategies, cfg.Faults
 	if cfg.attaches() {
@@ -60,8 +61,8 @@ func (cfg Config) specs(at *fleet.Fleet) []*cellSpec {
 	return specs
 }
 
-// withControl has the control among the strategies of a search for the peak, in front
-// where it was not asked for. Targets have it if they are ours.
+// withControl adds the control to the strategies of a search for the peak, if it is missing.
+// Targets have it only if they are ours.
 func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []lock.Strategy {
 	has := slices.ContainsFunc(strategies, func(s lock.Strategy) bool { return s.Name == lockless })
 	if cfg.Scenario != "peak" || has || len(cfg.Only) > 0 || cfg.attaches() && (at == nil || !at.Known()) {
@@ -77,7 +78,8 @@ func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []loc
 	return append([]lock.Strategy{s}, strategies...)
 }
 
-// excuse is the cell that is not run, with the reason; nil: it is to be run.
+// excuse returns the result of a cell that is not run, with the reason. It returns nil if
+// the cell is to be run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
 	if s.Fault == catalog.NoFault {
 		return nil
@@ -101,7 +103,7 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 	return nil
 }
 
-// notRun is a cell in which nothing was counted.
+// notRun returns a cell in which nothing was counted.
 func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	c := cfg.newCell(s.strategy, s.Fault)
 	c.Verdict, c.Reason = v, why
@@ -111,8 +113,8 @@ func (cfg Config) notRun(s *cellSpec, v catalog.Verdict, why string) *Cell {
 	return &c
 }
 
-// newCell is a cell before anything was counted. A foreign service, whose
-// settings are not known, has no New.
+// newCell returns a cell before anything is counted. The settings of a foreign service are
+// unknown, so its strategy has no New.
 func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	c := Cell{
 		Strategy: s.Name, Fault: f,
@@ -122,7 +124,7 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	if cfg.Expect != nil {
 		c.Expected, c.ExpectedExclusive = cfg.wanted(s.Name, f), nil
 	}
-	if cfg.attaches() { // what goes on inside is not seen from without
+	if cfg.attaches() { // the holders inside such a service cannot be observed
 		c.ExpectedExclusive = nil
 	}
 	if s.New != nil {
@@ -131,17 +133,16 @@ func (cfg Config) newCell(s lock.Strategy, f catalog.Fault) Cell {
 	return c
 }
 
-// coordinators take long to start and need much memory: the first worker alone
-// has them.
+// coordinators take long to start and need much memory, so only the first worker has them.
 const coordinators = lock.ZooKeeper | lock.Etcd
 
-// queue is the cells that several workers are to run. It is safe for concurrent use.
+// queue holds the cells that several workers run. It is safe for concurrent use.
 type queue struct {
 	mu   sync.Mutex
 	left []*cellSpec
 }
 
-// newQueue puts those first that only the first worker can serve.
+// newQueue puts the cells first that only the first worker can run.
 func newQueue(specs []*cellSpec) *queue {
 	var first, rest []*cellSpec
 	for _, s := range specs {
@@ -154,7 +155,7 @@ func newQueue(specs []*cellSpec) *queue {
 	return &queue{left: append(first, rest...)}
 }
 
-// take is the next cell for a worker with these servers; nil: there is none.
+// take returns the next cell for a worker with these servers, or nil.
 func (q *queue) take(serves lock.Backend) *cellSpec {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,29 +13,29 @@ import (
 	"grablab/internal/measure/status"
 )
 
-// progress shows how far a run has come, and how long it may still take.
+// progress shows how far a run has come and how long it may still take.
 type progress struct {
 	mu      sync.Mutex
 	line    status.Line
 	total   int
 	begun   int
-	running []*workerProgress // with a cell under way, in the order in which these began
-	pace    [2]pace           // of cells without a fault, and with one
+	running []*workerProgress // workers with a running cell, in the order of its start
+	pace    [2]pace           // for cells without a fault and cells with one
 }
 
-// pace is how fast the cells of a kind get done.
+// pace is the speed at which the cells of a kind finish.
 type pace struct {
 	left, done int
 	atOnce     int
-	took       time.Duration // those that are done, together
+	took       time.Duration // total time of the finished cells
 }
 
 // workerProgress is the progress of one worker.
 type workerProgress struct {
 	*progress
-	cell   string // as it is shown
-	number int    // of the cell, in the order in which cells began; from 1
-	pace   *pace  // of cells of its kind
+	cell   string // the name that is shown
+	number int    // of the cell, counted from 1 in the order of the starts
+	pace   *pace  // for cells of its kind
 	since  time.Time
 }
 
@@ -43,8 +43,8 @@ func newProgress(cfg Config) *progress {
 	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
-// expect sets how many cells are to come: calm ones one by one, then faulty ones
-// by so many workers at a time.
+// expect sets the number of cells to come: calm cells run one by one, and faulty cells on
+// several workers at once.
 func (p *progress) expect(calm, faulty, workers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +52,7 @@ func (p *progress) expect(calm, faulty, workers int) {
 	p.pace = [2]pace{{left: calm, atOnce: 1}, {left: faulty, atOnce: workers}}
 }
 
-// begin begins a cell.
+// begin records the start of a cell.
 func (t *workerProgress) begin(s *cellSpec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *workerProgress) begin(s *cellSpec) {
 	t.showLocked(t, "")
 }
 
-// step reports how far the cell has come, not more often than can be read.
+// step reports the progress of the cell, at a readable rate.
 func (t *workerProgress) step(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *workerProgress) step(format string, args ...any) {
 	}
 }
 
-// end ends the cell.
+// end records the end of the cell.
 func (t *workerProgress) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,15 +85,15 @@ func (t *workerProgress) end() {
 	t.running = slices.DeleteFunc(t.running, func(o *workerProgress) bool { return o == t })
 }
 
-// say is printed at once, also in the middle of a progress line.
+// say prints a line at once, even in the middle of a progress line.
 func (p *progress) say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line.Say(format, args...)
 }
 
-// showLocked prints what a worker is doing. A terminal shows all workers at a
-// time, and no more of each than its cell.
+// showLocked prints what a worker is doing. A terminal shows all workers, but only the names
+// of their cells.
 func (p *progress) showLocked(t *workerProgress, detail string) {
 	line := fmt.Sprintf("[%d/%d] %s", t.number, p.total, t.cell)
 	if p.line.TTY && len(p.running) > 1 {
@@ -109,8 +109,8 @@ func (p *progress) showLocked(t *workerProgress, detail string) {
 	p.line.Show("%s%s", line, detail)
 }
 
-// timeLeftLocked estimates for how long the run will go on, from the cells that are
-// done; !ok: none is left, or none is done yet of a kind that is left.
+// timeLeftLocked estimates the remaining time from the finished cells. It returns false if
+// no cell is left, or if no cell of a remaining kind has finished.
 func (p *progress) timeLeftLocked() (left time.Duration, ok bool) {
 	for _, k := range p.pace {
 		if k.left == 0 {

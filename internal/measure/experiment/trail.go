@@ -20,25 +20,25 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// trail is the remote calls that the grabs of a strategy make where no fault
-// disturbs them, in the order in which they are made, by the role of the driver.
+// trail lists the remote calls that the grabs of a strategy make without a fault, in order,
+// for each role of the driver.
 type trail struct {
 	calls map[fault.Role][]control.Call
-	// queued is how many calls a driver makes before it waits to be told that the
-	// lock is free; 0: it asks again and again, or does not wait at all.
+	// queued is how many calls a driver makes before it waits for a message that the lock is
+	// free. It is 0 if the driver polls or does not wait.
 	queued int
-	// renews: renewals are made in the background.
+	// renews says whether renewals are made in the background.
 	renews  bool
-	service *serviceTrail  // nil: of our own instances
-	work    control.Point  // where it begins
-	claim   *control.Point // before the first write; nil: it is not known which that is
-	release *control.Point // before the first call that gives the lock back; nil likewise
-	// shares: one renewal may serve the grabs of several orders. Where it is held,
-	// it is held for all of them, and can be so but once.
+	service *serviceTrail  // nil for our own instances
+	work    control.Point  // the point where the work begins
+	claim   *control.Point // the point before the first write; nil if unknown
+	release *control.Point // the point before the first call that releases the lock; nil if unknown
+	// shares says whether one renewal may serve the grabs of several orders. Holding it then
+	// holds it for all of them, and only once.
 	shares bool
 }
 
-// ourTrail is that of our own instances, which name the phases of a grab.
+// ourTrail returns the trail of our own instances, which name the phases of a grab.
 func ourTrail(calls map[fault.Role][]control.Call) trail {
 	return trail{calls: calls, work: fault.AfterRead, claim: &beforeClaim, release: &beforeRelease}
 }
@@ -46,19 +46,19 @@ func ourTrail(calls map[fault.Role][]control.Call) trail {
 // trails keeps the trail of each strategy. It is safe for concurrent use.
 type trails struct {
 	mu sync.Mutex
-	by map[string]*recording // by the strategy's name
+	by map[string]*recording // by the name of the strategy
 }
 
 type recording struct {
-	sync.Mutex // while it is made
+	sync.Mutex // held during the recording
 	trail
 	done bool
 }
 
 func newTrails() *trails { return &trails{by: map[string]*recording{}} }
 
-// get records the trail of the strategy if there is none yet. Two workers do not
-// record the same one at a time.
+// get records the trail of the strategy if it is not recorded yet. Two workers never record
+// the same trail at the same time.
 func (t *trails) get(strategy string, record func() (trail, error)) (trail, error) {
 	r := t.of(strategy)
 	r.Lock()
@@ -81,9 +81,9 @@ func (t *trails) of(strategy string) *recording {
 	return t.by[strategy]
 }
 
-// Trails are the remote calls that the grabs of each strategy of cfg make where no
-// fault disturbs them, in the order in which they are made: by the name of the
-// strategy, and by the role of the driver. They are recorded on a stack of their own.
+// Trails returns the remote calls that the grabs of each strategy of cfg make without a
+// fault, in order, by the name of the strategy and the role of the driver. It records them
+// on its own stack.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
 		cfg.Stack.Needs |= s.Needs
@@ -107,9 +107,9 @@ func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]cont
 // Settings and bounds of a dry run.
 const (
 	dryTTL    = 3 * time.Second
-	dryRuns   = 6 // at most
+	dryRuns   = 6 // the maximum
 	dryOrders = 2 + 5*dryRuns
-	dryStep   = 10 * time.Second       // for anything that has to happen
+	dryStep   = 10 * time.Second       // the limit for each expected event
 	quietFor  = 300 * time.Millisecond // no call for so long: a driver waits to be told. Pollers pause for half as long
 	askFor    = 4 * quietFor           // calls for so long: it asks again and again
 )
@@ -122,8 +122,8 @@ type dryRun struct {
 	next          int64 // order
 }
 
-// record makes the dry runs of a strategy: a driver alone, one that waits behind
-// another, and one that hands over to another.
+// record makes the dry runs of a strategy: a driver alone, a driver that waits for another
+// one, and a driver that hands over to another one.
 func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	u.Control, u.TTL, u.Wait, u.Work = true, dryTTL, 2*dryTTL, injectionWork
@@ -145,12 +145,11 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 		return t, fmt.Errorf("experiment: dry run of %s: %w", s.Name, err)
 	}
 	err = errors.Join(removeAll(ctx, d.struck), removeAll(ctx, d.other))
-	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // they count in no figure
+	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // the events of dry runs count in no figure
 }
 
-// repeat makes the dry runs until they come to the same trail twice in a row: a driver
-// that waits for the first time may have to subscribe, and a server that is slow for a
-// moment is asked again.
+// repeat makes the dry runs until two in a row give the same trail. The first may differ,
+// because a driver may have to subscribe or a server may be slow for a moment.
 func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	var last trail
 	for i := range dryRuns {
@@ -169,16 +168,15 @@ func (d *dryRun) repeat(ctx context.Context) (trail, error) {
 	return last, fmt.Errorf("%d of them, and no two in a row make the same calls", dryRuns)
 }
 
-// renewOnce keeps the first of the renewals that are made in the background: how many
-// there are is a matter of time.
+// renewOnce keeps only the first background renewal, because their number depends on timing.
 func (t trail) renewOnce() {
 	for role, calls := range t.calls {
 		t.calls[role] = slices.DeleteFunc(calls, func(c control.Call) bool { return t.renews && c.Phase == tap.Renew && c.N > 1 })
 	}
 }
 
-// equals says whether the same calls were made. Those that are made at once, to a
-// quorum, have no order.
+// equals reports whether the same calls were made. Simultaneous calls to a quorum have no
+// order.
 func (t trail) equals(o trail) bool {
 	return maps.EqualFunc(t.calls, o.calls, func(a, b []control.Call) bool { return slices.Equal(sortedCalls(a), sortedCalls(b)) }) &&
 		t.queued == o.queued && t.renews == o.renews && t.shares == o.shares
@@ -190,7 +188,7 @@ func sortedCalls(calls []control.Call) []control.Call {
 	})
 }
 
-// warmUp has both instances make what they make once: sessions, nodes.
+// warmUp makes both instances create what they create only once, such as sessions and nodes.
 func (d *dryRun) warmUp(ctx context.Context) error {
 	for _, in := range []*fleet.Instance{d.struck, d.other} {
 		g := d.grab(d.order(), in, 1)
@@ -204,8 +202,8 @@ func (d *dryRun) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// alone holds the grab after its read until a renewal has come, if any does. The
-// grab of another order is held meanwhile, which the renewal may serve, too.
+// alone holds the grab after its read until a renewal has come, if any does. It also holds
+// the grab of another order, because one renewal may serve both.
 func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	g, another := d.grab(d.order(), d.struck, 1), d.grab(d.order(), d.struck, 1)
 	for _, g := range []*dryGrab{g, another} {
@@ -229,7 +227,7 @@ func (d *dryRun) alone(ctx context.Context, t *trail) error {
 	return err
 }
 
-// Points at which a grab is held for the sake of another one.
+// Points at which a grab is held so that another one can be observed.
 var (
 	beforeRead    = control.Point{Phase: tap.Read, N: 1}
 	beforeClaim   = control.Point{Phase: tap.Claim, N: 1}
@@ -237,9 +235,9 @@ var (
 	secondTry     = control.Point{Phase: tap.Acquire, N: 2}
 )
 
-// waiting has a driver come while another one has the lock, whose read is then
-// refused, so that it releases without a write. One that asks again and again is
-// held before it does so a first time, for the number of its calls to be known.
+// waiting lets a driver come while another one has the lock. The holder's read is then
+// refused, so that it releases without a write. A driver that polls is held before its
+// second call, so that the number of its calls is known.
 func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	holder, waiter := d.pair()
 	if err := holder.startUntil(ctx, beforeRead); err != nil {
@@ -252,11 +250,11 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	switch {
 	case err != nil:
 		return err
-	case !waits: // no lock, or none that reaches across instances
+	case !waits: // there is no lock across instances
 		return holder.finish(ctx)
 	}
 	t.queued = n
-	if n == 0 { // it asks again and again
+	if n == 0 { // it polls
 		err = errors.Join(holder.fail(ctx), waiter.await(ctx))
 		holder, waiter = d.pair()
 		err = errors.Join(err, holder.startUntil(ctx, beforeRead), waiter.startUntil(ctx, secondTry))
@@ -274,8 +272,8 @@ func (d *dryRun) waiting(ctx context.Context, t *trail) error {
 	return err
 }
 
-// handingOver records the release of a driver whose claim was refused, while
-// another one waits.
+// handingOver records the release of a driver whose claim was refused while another driver
+// waits.
 func (d *dryRun) handingOver(ctx context.Context, t *trail) error {
 	if len(t.calls[fault.Waiting]) == 0 {
 		return nil
@@ -307,7 +305,8 @@ func (d *dryRun) order() int64 {
 	return d.next - 1
 }
 
-// pair is a driver at the other instance, and one at the struck one, of the same order.
+// pair returns a driver at the other instance and a driver at the struck one, for the same
+// order.
 func (d *dryRun) pair() (holder, waiter *dryGrab) {
 	id := d.order()
 	return d.grab(id, d.other, 1), d.grab(id, d.struck, 2)
@@ -318,9 +317,9 @@ type dryGrab struct {
 	in            *fleet.Instance
 	order, driver int64
 	ended         chan struct{}
-	heldAt        string        // the name of the hold that it waits at; "": none
-	at            control.Point // of that
-	shares        bool          // a call of it may have served other grabs
+	heldAt        string        // the name of the hold that stops it; may be empty
+	at            control.Point // the point of that hold
+	shares        bool          // whether one of its calls may have served other grabs
 }
 
 func (d *dryRun) grab(order int64, in *fleet.Instance, driver int64) *dryGrab {
@@ -346,13 +345,13 @@ func (g *dryGrab) start(ctx context.Context) error {
 	}
 	go func() {
 		defer close(g.ended)
-		// What it comes to is of no interest: its calls are.
+		// Only the calls matter here, not the outcome.
 		_ = g.in.Call(ctx, http.MethodPost, fmt.Sprintf("/orders/%d/grab", g.order), map[string]int64{"driver_id": g.driver}, nil)
 	}()
 	return nil
 }
 
-// startUntil sends the grab, and returns once it is held at a point.
+// startUntil sends the grab and returns when it is held at a point.
 func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	g.heldAt, g.at = g.listed()+"-at", at
 	if err := g.start(ctx); err != nil {
@@ -365,7 +364,7 @@ func (g *dryGrab) startUntil(ctx context.Context, at control.Point) error {
 	return err
 }
 
-// calls are those that the grab has made so far.
+// calls returns the calls that the grab has made so far.
 func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 	held, err := g.in.Held(ctx, g.listed(), 0, 0)
 	calls := make([]control.Call, len(held))
@@ -377,7 +376,7 @@ func (g *dryGrab) calls(ctx context.Context) ([]control.Call, error) {
 	return calls, err
 }
 
-// awaitCalls returns once the grab has made n calls.
+// awaitCalls returns when the grab has made n calls.
 func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	held, err := g.in.Held(ctx, g.listed(), n, dryStep)
 	if err == nil && len(held) < n {
@@ -386,8 +385,8 @@ func (g *dryGrab) awaitCalls(ctx context.Context, n int) error {
 	return err
 }
 
-// awaitQuiet returns with the number of calls that the grab has made once it makes
-// no more, or with 0 if it goes on. waits is false if it has ended.
+// awaitQuiet returns the number of calls that the grab has made when it makes no more, or 0
+// if it continues. waits is false if the grab has ended.
 func (g *dryGrab) awaitQuiet(ctx context.Context) (n int, waits bool, err error) {
 	since, last, ended := time.Now(), 0, false
 	quiet, err := wait.Until(ctx, pollInterval, askFor, func() (bool, error) {
@@ -413,8 +412,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// fail has the call be refused before which the grab is held, and returns once it
-// has ended.
+// fail refuses the call before which the grab is held, and returns when the grab has ended.
 func (g *dryGrab) fail(ctx context.Context) error {
 	held, err := g.in.Held(ctx, g.heldAt, 1, 0)
 	if err != nil {
@@ -428,7 +426,7 @@ func (g *dryGrab) fail(ctx context.Context) error {
 	return g.await(ctx)
 }
 
-// finish lets the grab go on if it is held, and returns once it has ended.
+// finish lets the grab continue if it is held, and returns when it has ended.
 func (g *dryGrab) finish(ctx context.Context) error {
 	if g.heldAt != "" {
 		if err := g.in.RemoveHold(ctx, g.heldAt); err != nil {
@@ -446,8 +444,8 @@ func (g *dryGrab) await(ctx context.Context) error {
 	return err
 }
 
-// points are all strike points, in the order in which a driver of each role comes
-// to them.
+// points returns all strike points, in the order in which a driver of each role reaches
+// them.
 func (t trail) points() []fault.Point {
 	if t.service != nil {
 		return t.service.points(t.calls[fault.Alone])
@@ -473,12 +471,12 @@ func (t trail) points() []fault.Point {
 	return all
 }
 
-// callsAt is how many calls are made at once at a point.
+// callsAt returns how many calls are made at once at a point.
 func (t trail) callsAt(p fault.Point) (n int) {
 	for _, c := range t.calls[p.Role] {
 		if c.Phase == p.Phase && c.N == p.N {
 			n++
 		}
 	}
-	return max(n, 1) // the end of a phase is no call
+	return max(n, 1) // the end of a phase is a point without a call
 }

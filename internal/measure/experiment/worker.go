@@ -13,43 +13,43 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// worker runs cells one after the other on a stack and a fleet of its own, so
-// that the cells of two workers never meet.
+// worker runs cells one after another on its own stack and fleet, so that the cells of two
+// workers never meet.
 type worker struct {
 	cfg      Config
 	progress *workerProgress
 	journal  *journal
-	trails   *trails // of all workers
+	trails   *trails // shared by all workers
 
 	stack  *stack.Stack // nil with -targets
 	fleet  *fleet.Fleet
-	store  *order.SQL // nil where the database is not ours
+	store  *order.SQL // nil if the database is not ours
 	orders orders
-	theirs *ledger.DB // of targets; nil: it is not known
-	// ledger says whether there is one, of the orders of the cell.
+	theirs *ledger.DB // the ledger of targets; nil if unknown
+	// ledger says whether the orders of the cell have a ledger.
 	ledger bool
 
-	// repetition of the cell that is being run, from 1.
+	// repetition counts the repetitions of the current cell, from 1.
 	repetition int
-	// dirty: a fault has left the servers otherwise than it found them.
+	// dirty means that a fault has left the servers in another state.
 	dirty bool
 }
 
-// orders is where orders are opened and the ledger is read: the database
-// itself, or an instance's API.
+// orders opens orders and reads the ledger. It is the database itself or the API of an
+// instance.
 type orders interface {
 	Create(ctx context.Context, count int) (first int64, err error)
 	CreateStock(ctx context.Context, count, units int) (first int64, err error)
 	Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error)
 }
 
-// setup is what the flags ask for.
+// setup returns the settings of the instances that the flags ask for.
 func (cfg Config) setup() fleet.Setup {
 	return fleet.Setup{Work: cfg.Work, TTL: cfg.TTL, Wait: cfg.Wait, Timeout: cfg.Timeout}
 }
 
-// openWorker starts a stack and names the nth worker's instances over it, which
-// run once a cell needs them. The worker is to be closed also after an error.
+// openWorker starts a stack and names the instances of the nth worker. They start when a
+// cell needs them. The caller must close the worker even after an error.
 func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal) (*worker, error) {
 	w := &worker{cfg: cfg, progress: &workerProgress{progress: p}, journal: j, trails: newTrails()}
 	if len(cfg.Target.URLs) > 0 {
@@ -84,7 +84,7 @@ func (w *worker) openStore(ctx context.Context, dsn string) (err error) {
 	return w.store.Migrate(ctx)
 }
 
-// close ends everything that openWorker began, instances first, so that they can
+// close ends everything that openWorker started. Instances come first, so that they can
 // still release their locks.
 func (w *worker) close() error {
 	var errs []error
@@ -123,12 +123,12 @@ func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	}
 }
 
-// errBudget is why a cell was ended.
+// errBudget means that a cell was ended because it exceeded its budget.
 var errBudget = errors.New("experiment: the cell took longer than -budget allows")
 
-// bounded runs a cell under a fault for no longer than the budget.
+// bounded runs a cell under a fault and ends it when the budget is used up.
 func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
-	f, _ := fault.Find(s.Fault) // excuse has refused an unknown name
+	f, _ := fault.Find(s.Fault) // excuse refuses unknown names
 	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
 	defer cancel()
 	c := w.inject(ctx, s.strategy, f)
