@@ -76,6 +76,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("timeout", "D", "time after which a client gives up a request", flags.One(&s.Timeout, flags.Between(time.Millisecond, time.Hour))),
 			flags.New("repeat", "N", "run cells without a fault this often, interleaved over the strategies. Only then does the table show costs, as medians with intervals", flags.One(&s.Repeat, flags.WholeNumber(1, 1000))),
 			flags.New("warmup", "D", "before each load, send grabs to other orders for this long and discard the results", flags.One(&s.Warmup, flags.AtLeast(0))),
+			flags.New("settle", "D", "time for which the ledger of your service must not change before the verdict (default: one lease, or 2s if that is longer)", flags.One(&s.Settle, flags.AtLeast(time.Millisecond))),
 			flags.New("max-workers", "N", "largest number of requests in flight", flags.One(&s.MaxWorkers, flags.WholeNumber(1, 1_000_000))),
 			flags.New("p99", "D", "scenario peak: largest 99th percentile of the latency, counted from the schedule", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
 			flags.New("budget", "D", "longest time for a cell with a fault, and for the search of the scenario peak", flags.One(&s.Budget, flags.AtLeast(time.Millisecond))),

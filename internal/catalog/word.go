@@ -11,6 +11,7 @@ type Word struct {
 var Words = []Word{
 	{"grab", []string{"grabs"}, "in a table, a row of the ledger `grabs`, written in the transaction that sets the order's status. The ledger has no unique key on the order, so that a double-grab is recorded as the fact that it is"},
 	{"double", []string{"double-grab", "double_grabs"}, "rows in the ledger beyond the first of their order, or, where it has several units, beyond these: oversold"},
+	{"repeated rows", []string{"repeated_rows"}, "rows that repeat an order and its driver, in the ledger of a service of others: the query may double rows, or the service may write a grab twice"},
 	{"oversold", nil, "of an order of several units: rows of the ledger beyond its units. With one unit it is the word double"},
 	{"undersold", nil, "units left at the end of an order although drivers were refused after its last sale, by `taken` or by an error"},
 	{"lost update", []string{"lost updates", "lost_updates"}, "the ledger has a row, and the counter of the order has not gone down by it: two drivers read the same number, and both wrote it less one"},

@@ -73,6 +73,9 @@ type Evidence struct {
 	// FromAnswers means that no ledger exists, as for a service of others. Winners are then
 	// counted from Told.
 	FromAnswers bool
+	// Foreign: the ledger is read by a query of the owner of a service. A row that repeats an
+	// order and its driver may then come from the query, as from a JOIN that doubles rows.
+	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
 	Unsure []Pair // attempts with an unknown outcome

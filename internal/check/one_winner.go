@@ -20,11 +20,14 @@ func oneWinner(e Evidence) Verdict {
 		return noLedger(e)
 	}
 	c := CountGrabs(e.Ledger, e.Units)
+	if e.Foreign && c.DoubleGrabs > 0 && CountGrabs(e.WithoutRepeats(1), e.Units).DoubleGrabs == 0 {
+		return unknown("every row too many repeats an order and its driver, as on order %d with %d rows: the query may double rows, or the service may write them twice", c.Most, c.MostRows)
+	}
 	if e.Units > 1 {
 		return oversold(e, c, "sold")
 	}
 	if c.DoubleGrabs > 0 {
-		return fail("%s grabbed more than once, order %d by %d drivers", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
+		return fail("%s grabbed more than once, order %d has %d rows", Plural(c.OrdersDouble, "order was", "orders were"), c.Most, c.MostRows)
 	}
 	return pass("%s grabbed, each by one driver", Plural(c.Orders, "order was", "orders were"))
 }
@@ -71,6 +74,17 @@ func Rows(told []Pair) []order.Grab {
 		rows[i] = order.Grab{Order: p.Order, Driver: p.Driver}
 	}
 	return rows
+}
+
+// WithoutRepeats returns the ledger without the rows by which a driver has more than perDriver
+// rows of one order.
+func (e Evidence) WithoutRepeats(perDriver int) []order.Grab {
+	has := map[Pair]int{}
+	return slices.DeleteFunc(slices.Clone(e.Ledger), func(g order.Grab) bool {
+		p := Pair{g.Order, g.Driver}
+		has[p]++
+		return has[p] > perDriver
+	})
 }
 
 // RowsByOrder counts the rows of each order.

@@ -43,6 +43,7 @@ type accounting struct {
 	told      []check.Pair // drivers that were answered "grabbed"
 	unsure    []check.Pair // drivers that may have the order all the same
 	again     int          // of told: probes, who came when every unit had its winner
+	forgotten []int64      // orders that are taken and have no winner
 
 	// Of orders of several units:
 	refusedLast []int64         // orders of which a driver was refused after the last sale

@@ -38,7 +38,7 @@ type Assert struct {
 // Figures are the numbers of a cell that can be compared, by their paths in
 // run.json. Below one that ends in a dot, every key is one.
 var Figures = strings.Fields(`
-	orders requests grabs orders_grabbed double_grabs orders_double_grabbed stuck_orders
+	orders requests grabs orders_grabbed double_grabs orders_double_grabbed repeated_rows stuck_orders settle_ms
 	phantom_grabs unacknowledged_grabs overlaps near_misses belief_gap_ms struck contended_orders
 	outcomes.grabbed outcomes.taken outcomes.busy outcomes.error outcomes.timeout errors. served_by.
 	latency_ms.min latency_ms.mean latency_ms.p50 latency_ms.p90 latency_ms.p99 latency_ms.p999 latency_ms.max

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,51 +15,154 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
+	"grablab/internal/order"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/wait"
 )
 
 // auditTimeout bounds what is done for a cell after its load, also when the
 // run has been interrupted.
 const auditTimeout = 30 * time.Second
 
-// audit fills in what the ledger, the instances and the probes tell of the
-// cell, and holds it against every property. It goes on when the run is
-// interrupted: its results are kept.
-func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, reasons *invalidReasons) check.Evidence {
+// audit fills in what the ledger, the instances and the probes tell of the cell, and checks
+// every property. It goes on if the run is interrupted, because its results are kept. drained
+// says that no grab is in flight any more.
+func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *accounting, first int64, drained bool, reasons *invalidReasons) check.Evidence {
 	e := check.Evidence{
-		Units: w.cfg.units(), FromAnswers: !w.ledger, Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard,
+		Units: w.cfg.units(), FromAnswers: !w.ledger, Foreign: w.cfg.attaches() && !w.fleet.Known(),
+		Told: a.told, Unsure: a.unsure, Excludes: s.Excludes, UntilClaim: s.UntilClaim, Guard: c.Guard,
 	}
-	e.NoLedger = w.readLedger(context.WithoutCancel(ctx), c, a, first, &e)
+	var rows []order.Grab
+	if w.ledger {
+		rows, e.NoLedger = w.readLedger(context.WithoutCancel(ctx), first, c.Orders)
+	}
 	reasons.add(e.NoLedger, "the ledger could not be read")
 	reasons.add(w.readEvents(c, s, &e), "events were lost")
-	e.NoProbe = w.probeAll(ctx, c, a, first, &e)
-	reasons.add(e.NoProbe, "stuck orders could not be counted")
+	p, err := w.probeAll(ctx, c, first)
+	e.Stuck, e.NoProbe = p.stuck, err
+	reasons.add(err, "stuck orders could not be counted")
+	if w.ledger && e.NoLedger == nil {
+		trusted := !e.Foreign && drained
+		rows, err = w.settle(ctx, c, a, first, rows, trusted)
+		reasons.add(err, "the ledger did not settle")
+		if err == nil {
+			a.forgotten = p.withoutWinner(rows, a, e)
+			e.Stuck = append(e.Stuck, a.forgotten...)
+		}
+	}
+	if e.NoProbe == nil {
+		c.StuckOrders = new(len(e.Stuck))
+	}
+	w.count(context.WithoutCancel(ctx), c, a, first, rows, p, &e)
 	c.Checks = check.Judge(e)
 	return e
 }
 
-// readLedger lets the database decide what happened; where there is none to
-// ask, the answers do.
-func (w *worker) readLedger(ctx context.Context, c *Cell, a *accounting, first int64, e *check.Evidence) (err error) {
-	if !w.ledger {
-		c.countAnswers(a)
-		return nil
-	}
+// readLedger reads the rows of the orders of a cell.
+func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
-	c.CountedFrom = fromLedger
-	if e.Ledger, err = w.ledgerOf(ctx, a, first, c.Orders); err != nil {
-		return err
-	}
-	w.countLedger(ctx, c, a, first, e)
-	return nil
+	return w.orders.Ledger(ctx, first, count)
 }
 
-// countLedger counts in the ledger that was read.
-func (w *worker) countLedger(ctx context.Context, c *Cell, a *accounting, first int64, e *check.Evidence) {
+// How long the ledger is watched.
+const (
+	minSettle    = 2 * time.Second  // it must not change for so long, or for one lease
+	settleLimit  = 30 * time.Second // it may change for so much longer
+	promisedRows = 5 * time.Second  // a row may come so long after the answer that promised it
+)
+
+// settleFor returns how long the ledger must stay unchanged before a verdict.
+func (w *worker) settleFor(c *Cell) time.Duration {
+	return cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle))
+}
+
+// settle reads the ledger until it has stayed unchanged for long enough, and returns its rows. A
+// service may tell a driver that he has lost while his attempt goes on and writes. If trusted, the
+// instances are ours and have no grab in flight: one more reading is enough unless it shows a change.
+func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, trusted bool) ([]order.Grab, error) {
+	began := time.Now()
+	changed, quiet, limit := began, w.settleFor(c), cmp.Or(w.cfg.settleLimit, settleLimit)
+	defer func() {
+		if !trusted {
+			c.SettleMS = new(millis(time.Since(began)))
+		}
+	}()
+	lost := 0
+	for ctx.Err() == nil {
+		next, err := w.readLedger(ctx, first, c.Orders)
+		if err != nil {
+			return rows, err
+		}
+		now := time.Now()
+		gone, come := differences(rows, next)
+		if trusted {
+			come = slices.DeleteFunc(come, func(p check.Pair) bool { return p.Driver == probeOf(p.Order, first) })
+			if len(gone)+len(come) == 0 {
+				return next, nil
+			}
+			trusted = false
+		}
+		if len(gone)+len(come) > 0 {
+			rows, changed = next, now
+			lost += len(gone)
+		}
+		promised, _ := check.CompareAnswers(a.told, rows)
+		watched := now.Sub(began)
+		switch {
+		case now.Sub(changed) >= quiet && (len(promised) == 0 || watched >= promisedRows):
+			if lost > 0 && w.cfg.attaches() {
+				return rows, fmt.Errorf("%s deleted after the load, so it may not name every driver who won", check.Plural(lost, "row was", "rows were"))
+			}
+			return rows, nil
+		case now.Sub(changed) < quiet && watched >= quiet+limit:
+			return rows, fmt.Errorf("it still changed %v after the probes; no driver was asking any more", watched.Round(time.Millisecond))
+		}
+		w.progress.step("the ledger has not changed for %v of %v", now.Sub(changed).Round(time.Second/10), quiet)
+		wait.For(ctx, min(max(quiet/10, 10*time.Millisecond), time.Second))
+	}
+	return rows, context.Cause(ctx)
+}
+
+// differences returns the drivers of the rows that are only in one of two readings of the ledger.
+func differences(before, after []order.Grab) (gone, come []check.Pair) {
+	pairs := make([]check.Pair, len(before))
+	for i, g := range before {
+		pairs[i] = check.Pair{Order: g.Order, Driver: g.Driver}
+	}
+	return check.CompareAnswers(pairs, after)
+}
+
+// count counts in the ledger that has settled, or in the answers if there is no ledger. Rows and
+// answers of probes count only for orders that have more winners than units with them.
+func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
+	all, loads, told := check.RowsByOrder(rows), map[int64]int{}, check.RowsByOrder(check.Rows(a.told))
+	for _, g := range rows {
+		if g.Driver != probeOf(g.Order, first) {
+			loads[g.Order]++
+		}
+	}
+	again := slices.DeleteFunc(p.won, func(p check.Pair) bool { return a.unreadable || max(loads[p.Order], told[p.Order]) < e.Units })
+	a.again = len(again)
+	a.told = append(a.told, again...)
+	e.Told = a.told
+	if !w.ledger {
+		c.countAnswers(a)
+		return
+	}
+	c.CountedFrom = fromLedger
+	if e.NoLedger != nil {
+		return
+	}
+	e.Ledger = slices.DeleteFunc(rows, func(g order.Grab) bool {
+		return g.Driver == probeOf(g.Order, first) && all[g.Order] <= e.Units && !slices.Contains(again, check.Pair{Order: g.Order, Driver: g.Driver})
+	})
 	grabs := check.CountGrabs(e.Ledger, e.Units)
 	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
 	c.DoubleGrabs, c.OrdersDoubleGrabbed = &grabs.DoubleGrabs, &grabs.OrdersDouble
+	if e.Foreign {
+		c.RepeatedRows = new(len(e.Ledger) - len(e.WithoutRepeats(w.cfg.perDriver())))
+	}
 	if c.Sale != nil {
 		w.readSale(ctx, c, a, first, e.Ledger)
 	}
@@ -90,70 +194,54 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 	return nil
 }
 
-// probeAll counts the stuck orders. What the instances record of the probes is
-// kept, and counts in no figure, but for one that has won what was not to be had any more.
-func (w *worker) probeAll(ctx context.Context, c *Cell, a *accounting, first int64, e *check.Evidence) (err error) {
+// probes holds what fresh drivers were told who tried all orders after the load.
+type probes struct {
+	stuck   []int64 // orders on which a probe got no answer that tells
+	refused []int64 // orders whose probe was told that they are taken
+	won     []check.Pair
+}
+
+// probeOf returns the driver who probes an order of a cell that begins with the order first.
+func probeOf(order, first int64) int64 { return fleet.ProbeDriver + order - first }
+
+// probeAll has a fresh driver try every order. The events that the instances record of it are kept.
+func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, err error) {
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return p, context.Cause(ctx)
 	}
 	var (
-		probed  atomic.Int64
-		mu      sync.Mutex
-		refused []int64
-		won     []check.Pair
+		probed atomic.Int64
+		mu     sync.Mutex
 	)
-	if e.Stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func(id int64, outcome grab.Outcome) {
+	p.stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func(id int64, outcome grab.Outcome) {
 		w.progress.step("probed %d of %d orders", probed.Add(1), c.Orders)
 		mu.Lock()
 		defer mu.Unlock()
 		switch outcome {
 		case grab.Taken:
-			refused = append(refused, id)
+			p.refused = append(p.refused, id)
 		case grab.Grabbed:
-			won = append(won, check.Pair{Order: id, Driver: fleet.ProbeDriver + id - first})
+			p.won = append(p.won, check.Pair{Order: id, Driver: probeOf(id, first)})
 		}
-	}); err == nil {
-		limbo, failed := w.inLimbo(ctx, first, c.Orders, refused, e)
-		e.Stuck, err = append(e.Stuck, limbo...), failed
-	}
-	if err == nil {
-		c.StuckOrders = new(len(e.Stuck))
-	}
-	err = errors.Join(err, w.countAgain(ctx, c, a, first, won, e))
+	})
 	if w.fleet.Ours {
 		err = errors.Join(err, w.fleet.ReadEvents(func(history.Event) {}))
 	}
-	return err
+	return p, err
 }
 
-// countAgain counts the probes that have won an order of which every unit had its winner, as
-// where a winner is forgotten after a while: by the ledger, or by the answers. Of an order
-// that had more winners than units the load has told all.
-func (w *worker) countAgain(ctx context.Context, c *Cell, a *accounting, first int64, won []check.Pair, e *check.Evidence) error {
-	had, told := check.RowsByOrder(e.Ledger), check.RowsByOrder(check.Rows(a.told))
-	again := slices.DeleteFunc(won, func(p check.Pair) bool { return max(had[p.Order], told[p.Order]) != e.Units })
-	if len(again) == 0 || a.unreadable {
-		return nil
-	}
-	a.again = len(again)
-	a.told = append(a.told, again...)
-	e.Told = a.told
-	switch {
-	case !w.ledger:
-		c.countAnswers(a)
-		return nil
-	case e.NoLedger != nil:
-		return nil
-	}
-	rows, err := w.ledgerOf(ctx, a, first, c.Orders)
-	if err != nil {
-		return err
-	}
-	for _, g := range rows {
-		if slices.Contains(again, check.Pair{Order: g.Order, Driver: g.Driver}) {
-			e.Ledger = append(e.Ledger, g)
+// withoutWinner returns the orders whose probe was told that they are taken although the ledger
+// has fewer rows than units: no driver has the rest, and none can get it. A driver of a service of
+// others who was told that he has won counts as a winner whose row is missing.
+func (p probes) withoutWinner(rows []order.Grab, a *accounting, e check.Evidence) []int64 {
+	winners := check.RowsByOrder(rows)
+	if e.Foreign {
+		promised, _ := check.CompareAnswers(a.told, rows)
+		for _, p := range promised {
+			winners[p.Order]++
 		}
 	}
-	w.countLedger(ctx, c, a, first, e)
-	return nil
+	forgotten := slices.DeleteFunc(slices.Clone(p.refused), func(id int64) bool { return winners[id] >= max(e.Units, 1) })
+	slices.Sort(forgotten)
+	return forgotten
 }

@@ -73,6 +73,7 @@ type measured struct {
 	invalid     string         // the first reason not to trust the cell; may be empty
 	vacuous     string         // why targets could not have failed in the cell; empty if they could
 	note        string         // an addition to the sentence about double-grabs
+	repeated    string         // why surplus rows may not name another winner; empty if they do
 }
 
 // measure fills in every figure of the cell that can be counted.
@@ -128,7 +129,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	drained = drained || of.killed
 	c.answers(m.accounting)
 	c.count(before, after, errors.Join(beforeErr, err))
-	m.evidence = w.audit(ctx, s, c, m.accounting, first, reasons)
+	m.evidence = w.audit(ctx, s, c, m.accounting, first, drained, reasons)
 	if w.cfg.attaches() {
 		if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
 			reasons.first = doubt

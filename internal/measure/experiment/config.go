@@ -57,6 +57,10 @@ type Config struct {
 	Service *fleet.Service
 	// Expect replaces the claims of the registry, unless it is nil.
 	Expect []target.Expectation
+	// Settle is how long the ledger of a service of others must not change before a verdict. 0
+	// means one lease, or 2 s if that is longer.
+	Settle      time.Duration
+	settleLimit time.Duration // how much longer it may change; 0 means the default
 	// Warmup is how long grabs are sent and ignored before the load of a cell.
 	Warmup time.Duration
 
@@ -120,6 +124,9 @@ var Scenarios = []Scenario{
 
 // units returns the number of units of each order.
 func (cfg Config) units() int { return max(cfg.Stock, 1) }
+
+// perDriver returns how many units of an order one driver may have.
+func (cfg Config) perDriver() int { return max(cfg.PerDriver, 1) }
 
 // asRunning copies the settings of instances that were started elsewhere.
 func (cfg *Config) asRunning(s grab.Settings) {

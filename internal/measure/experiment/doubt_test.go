@@ -209,7 +209,7 @@ func TestServicesOfOthers(t *testing.T) {
 		{"forgets its winners, by the ledger", forgets(&shop{late: 200 * time.Millisecond}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once, 5 of them also"}},
 		{"forgets its winners, by a ledger of the last writer", forgets(&shop{last: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
 		{"forgets its winners, by a ledger that has not all", forgets(&shop{loses: true}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers"}},
-		{"forgets its winners, which are told an error", forgets(&shop{answer: failsBehindItsWrite}), target.Spec{}, wins, nil, catalog.Unknown, []string{"stuck orders could not be counted"}},
+		{"forgets its winners, which are told an error", forgets(&shop{answer: failsBehindItsWrite}), target.Spec{}, wins, nil, catalog.Unsafe, []string{"5 of 5 orders were grabbed more than once"}},
 
 		{"fails behind its write", &shop{answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"5 answers may hide a grab: http 500 5", "-ledger-query"}},
 		{"fails behind its write, no lock", &shop{racy: true, work: 100 * time.Millisecond, answer: failsBehindItsWrite}, target.Spec{}, "", nil, catalog.Unknown, []string{"may hide a grab: http 500"}},
@@ -236,7 +236,7 @@ func TestServicesOfOthers(t *testing.T) {
 		{"orders that were used before", &shop{used: func(int64) bool { return true }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open", "used before", "-first-order"}},
 		{"orders that were used before, of another shape", &shop{used: func(int64) bool { return true }, answer: coded}, rules, "", nil, catalog.Unknown, []string{"is not open"}},
 		{"some orders were used before", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was told taken, and grabbed by nobody"}},
-		{"some orders were used before, by the ledger", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, wins, func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was told taken, and grabbed by nobody"}},
+		{"some orders were used before, by the ledger", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, wins, func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Stuck, []string{"1 of 5 orders can no longer be grabbed", "the ledger names no winner"}},
 		{"orders that were used before, and winners that are told again", func() *shop {
 			s := &shop{repeats: true, won: map[int64]int64{}}
 			for id := int64(101); id < 106; id++ {
@@ -292,7 +292,7 @@ func TestServicesOfOthers(t *testing.T) {
 			cfg := Scenarios[0].Config
 			cfg.Scenario, cfg.Seed, cfg.Out, cfg.OnLost = "rush", 1, t.TempDir(), grab.Abort
 			cfg.Orders, cfg.Rate, cfg.Timeout = 5, 0, 10*time.Second
-			cfg.Log = t.Output()
+			cfg.Log, cfg.Settle = t.Output(), 500*time.Millisecond
 			dsn := tc.shop.open(t)
 			tc.shop.write(99, 1)
 			if tc.ledger != "" {

@@ -20,7 +20,7 @@ type failed struct {
 func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	f := failed{order: id}
 	switch {
-	case doubleGrabs(e, id) > 0:
+	case doubleGrabs(e, id) > 0 && !onlyRepeats(e, id):
 		f.property = catalog.OneWinner
 	case slices.Contains(e.Stuck, id):
 		f.property = catalog.StuckOrder
@@ -30,8 +30,18 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	return f
 }
 
-// doubleGrabs are the grabs of an order beyond its units.
+// doubleGrabs returns the grabs of an order beyond its units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
+
+// onlyRepeats says whether an order of a service of others has as many drivers as units or fewer,
+// however many rows it has.
+func onlyRepeats(e check.Evidence, id int64) bool {
+	if !e.Foreign || e.FromAnswers {
+		return false
+	}
+	e.Ledger = e.WithoutRepeats(1)
+	return doubleGrabs(e, id) == 0
+}
 
 // unsoldOf are the units of an order that were not grabbed.
 func unsoldOf(e check.Evidence, id int64) int { return max(0, max(e.Units, 1)-grabsOf(e, id)) }
@@ -172,7 +182,7 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 // row is what became of the orders on which the fault struck at a point.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
 	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // also where it was interrupted before
-	var double, left, stuck, overlaps, misses int
+	var double, repeated, left, stuck, overlaps, misses int
 	competed := true
 	for _, c := range in.contests {
 		if c.point.String() != name {
@@ -181,7 +191,11 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		if c.struck {
 			p.Struck++
 		}
-		double += doubleGrabs(e, c.order)
+		n := doubleGrabs(e, c.order)
+		double += n
+		if onlyRepeats(e, c.order) {
+			repeated += n
+		}
 		left += unsoldOf(e, c.order)
 		overlaps += len(overlapsOf(e, in.strategy, c.order))
 		if slices.Contains(e.Stuck, c.order) {
@@ -209,11 +223,11 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 		}
 	}
 	switch {
-	case double > 0:
+	case double > repeated:
 		p.Verdict = catalog.Unsafe
 	case stuck > 0:
 		p.Verdict = catalog.Stuck
-	case missed(p) || !competed || p.DoubleGrabs == nil || p.StuckOrders == nil || value(p.Unsold) > 0:
+	case missed(p) || !competed || repeated > 0 || p.DoubleGrabs == nil || p.StuckOrders == nil || value(p.Unsold) > 0:
 		p.Verdict = catalog.Unknown
 	default:
 		p.Verdict = catalog.Safe

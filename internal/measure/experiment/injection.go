@@ -58,6 +58,7 @@ type injection struct {
 
 	mu       sync.Mutex
 	answered map[load.Request]grab.Outcome
+	ended    map[load.Request]time.Time // when it was answered
 }
 
 // inject runs a cell under a fault.
@@ -106,7 +107,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	in := &injection{
 		worker: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
-		bursts: load.NewBursts(), answered: map[load.Request]grab.Outcome{},
+		bursts: load.NewBursts(), answered: map[load.Request]grab.Outcome{}, ended: map[load.Request]time.Time{},
 	}
 	choose, strike := in.choosePoints, in.strikeAndMeasure
 	if w.cfg.byTime() {
@@ -291,9 +292,7 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 		}
 	})
 	size := in.cfg.Load
-	if !in.fleet.Ours {
-		size.Drivers = math.MaxInt // of an order: some come again and again
-	}
+	size.Drivers = math.MaxInt // of an order: some come again and again
 	a, err := in.worker.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 	striking.Wait()
 	if a != nil {
@@ -324,17 +323,35 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	outcome := classify(r, in.fleet.Shape).Outcome
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.answered[req] = outcome
+	in.answered[req], in.ended[req] = outcome, r.End()
 }
 
-// competed says whether as many drivers as there are units got as far as the lock beside
-// the faulted one: if fewer had, no unit too many could have been sold.
+// competed says whether as many drivers as there are units got as far as the fault requires,
+// beside the faulted one: if fewer had, no unit too many could have been sold. They must have got
+// as far as the lock. If the fault outlasts a lease, they must have won, or have been refused
+// after the lease of the faulted driver had ended: a refusal before that shows nothing.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.atLeastUnits(c.all(), func(r load.Request) bool {
-		return r != c.faulted && reached(in.answered[r])
+		outcome := in.answered[r]
+		switch {
+		case r == c.faulted || !reached(outcome):
+			return false
+		case !in.outlasts() || c.early || outcome == grab.Grabbed:
+			return true
+		case in.fleet.Ours && outcome == grab.Taken: // by a driver who has written
+			return true
+		default:
+			return r != c.late && in.ended[r].After(c.came.Add(in.lease(in.cell)))
+		}
 	})
+}
+
+// outlasts says whether the fault keeps the faulted driver from its write until its lease has
+// ended, while contenders come.
+func (in *injection) outlasts() bool {
+	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
 // atLeastUnits says whether something holds of as many requests as an order has units.
@@ -410,6 +427,7 @@ type contest struct {
 	queued     time.Time      // the faulted driver has made its last call before it waits
 	gone       bool           // before has released
 	came       time.Time      // a call is held at the point since then
+	early      bool           // the faulted driver wrote or was answered before its lease ended
 	answered   time.Time      // the faulted driver has been since then
 	struck     bool
 	hangs      bool      // the faulted driver is not answered any more

@@ -15,14 +15,16 @@ import (
 // that applies, with the reason.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
-	case c.DoubleGrabs != nil && *c.DoubleGrabs > 0:
+	case m.repeated == "" && value(c.DoubleGrabs) > 0:
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + c.tooOften() + at(c.Points, is(catalog.Unsafe)) + m.note
-	case c.Sale != nil && value(c.Sale.OverLimit) > 0:
+	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who had as many as one may have"
 	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // what a fault has left, the probes tell
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
-		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck))
+		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
+	case m.repeated != "":
+		return catalog.Unknown, m.repeated
 	case m.invalid != "":
 		return catalog.Unknown, m.invalid
 	case c.DoubleGrabs == nil:
@@ -34,7 +36,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, unsold):
 		return catalog.Unknown, "not sold out: nobody raced for the last unit" + at(c.Points, unsold)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
-		return catalog.Unknown, c.tooFew() + " got as far as the lock" + at(c.Points, is(catalog.Unknown))
+		return catalog.Unknown, c.tooFew() + " got as far as the failure requires, past the lock or to it after the lease had ended" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
 		return catalog.Unknown, m.vacuous
 	case len(m.competed) < 2:
@@ -50,6 +52,18 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	default:
 		return catalog.Safe, ""
 	}
+}
+
+// withoutWinner says that some orders are taken although the ledger names no winner.
+func (m measured) withoutWinner() string {
+	if m.accounting == nil || len(m.forgotten) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("; of order %d drivers are told that it is taken, and the ledger names no winner", m.forgotten[0])
+	if m.evidence.Foreign {
+		text += ". If another table names the winner, read it with -ledger-query too; if the order was used before, name a fresh one with -first-order"
+	}
+	return text
 }
 
 // tooOften says how often is too often.

@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 		{"stuck orders not counted", calmCell, []change{func(c *Cell, _ *measured) { c.StuckOrders = nil }}, catalog.Unknown, "stuck orders could not be counted"},
 		{"a point was missed once", struckCell, []change{missed}, catalog.Unknown, "the fault did not strike: after read"},
 		{"a point was never struck", struckCell, []change{func(c *Cell, _ *measured) { c.Points[1].Struck = 0 }}, catalog.Unknown, "the fault did not strike: before claim 1"},
-		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got as far as the lock: before claim 1"},
+		{"nobody competed at a point", struckCell, []change{unclear}, catalog.Unknown, "no contender got as far as the failure requires, past the lock or to it after the lease had ended: before claim 1"},
 		{"one instance served", calmCell, []change{func(_ *Cell, m *measured) { delete(m.competed, "8004") }}, catalog.Unknown, "one instance alone served"},
 		{"no contention", calmCell, []change{func(c *Cell, _ *measured) { c.ContendedOrders = new(0) }}, catalog.Unknown, "no order was contended"},
 		{"no order was grabbed", calmCell, []change{func(c *Cell, _ *measured) { c.OrdersGrabbed = new(0) }}, catalog.Unknown, "no order was grabbed at all"},
@@ -78,7 +78,7 @@ func TestJudge(t *testing.T) {
 		{"a unit left at a point, which a fresh driver gets", struckCell, []change{units(1), unclear}, catalog.Unknown, "not sold out: nobody raced for the last unit: before claim 1"},
 		{"a unit left at a point, which nobody gets", struckCell, []change{units(1), stuck, func(c *Cell, _ *measured) { c.Points[1].Verdict = catalog.Stuck }}, catalog.Stuck, "1 of 4 orders can no longer be grabbed: before claim 1"},
 		{"a unit left where the fault did not strike", struckCell, []change{units(1), unclear, missed}, catalog.Unknown, "the fault did not strike: after read"},
-		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got as far as the lock: before claim 1"},
+		{"too few competed at a point for the units", struckCell, []change{units(0), unclear}, catalog.Unknown, "fewer than 2 contenders got as far as the failure requires, past the lock or to it after the lease had ended: before claim 1"},
 		{"an order was not tried", calmCell, []change{func(_ *Cell, m *measured) { m.tried = 9 }}, catalog.Unknown, "1 of 10 orders was not tried: no driver got past the lock"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

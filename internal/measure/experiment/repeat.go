@@ -103,7 +103,7 @@ func (c Cell) again(next Cell) Cell {
 	sum.Outcomes, sum.Errors, sum.ServedBy = added(c.Outcomes, next.Outcomes), added(c.Errors, next.Errors), added(c.ServedBy, next.ServedBy)
 	for _, n := range []struct{ sum, next **int }{
 		{&sum.Grabs, &next.Grabs}, {&sum.OrdersGrabbed, &next.OrdersGrabbed}, {&sum.DoubleGrabs, &next.DoubleGrabs},
-		{&sum.OrdersDoubleGrabbed, &next.OrdersDoubleGrabbed}, {&sum.StuckOrders, &next.StuckOrders}, {&sum.PhantomGrabs, &next.PhantomGrabs},
+		{&sum.OrdersDoubleGrabbed, &next.OrdersDoubleGrabbed}, {&sum.RepeatedRows, &next.RepeatedRows}, {&sum.StuckOrders, &next.StuckOrders}, {&sum.PhantomGrabs, &next.PhantomGrabs},
 		{&sum.UnacknowledgedGrabs, &next.UnacknowledgedGrabs}, {&sum.Overlaps, &next.Overlaps}, {&sum.NearMisses, &next.NearMisses},
 		{&sum.ContendedOrders, &next.ContendedOrders}, {&sum.RedisCommands, &next.RedisCommands},
 	} {
@@ -116,6 +116,7 @@ func (c Cell) again(next Cell) Cell {
 	if next.BeliefGapMS != nil && (c.BeliefGapMS == nil || *next.BeliefGapMS > *c.BeliefGapMS) {
 		sum.BeliefGapMS = next.BeliefGapMS
 	}
+	sum.SettleMS = both(c.SettleMS, next.SettleMS, func(a, b float64) float64 { return a + b })
 	sum.DurationS = both(c.DurationS, next.DurationS, func(a, b float64) float64 { return a + b })
 	sum.LoadHeld = both(c.LoadHeld, next.LoadHeld, func(a, b bool) bool { return a && b })
 	sum.Latency = medianLatency(sum.Repetitions, func(r Repetition) *load.Latency { return r.Latency })

@@ -102,12 +102,18 @@ type Cell struct {
 	Outcomes map[grab.Outcome]int `json:"outcomes"`
 	Errors   map[string]int       `json:"errors"` // by kind
 
-	CountedFrom         string   `json:"counted_from"` // "ledger", "answers"
-	Grabs               *int     `json:"grabs"`        // ledger rows
-	OrdersGrabbed       *int     `json:"orders_grabbed"`
-	DoubleGrabs         *int     `json:"double_grabs"`
-	LowerBound          bool     `json:"lower_bound,omitempty"` // of DoubleGrabs: some answers may hide a grab
-	OrdersDoubleGrabbed *int     `json:"orders_double_grabbed"`
+	CountedFrom         string `json:"counted_from"` // "ledger", "answers"
+	Grabs               *int   `json:"grabs"`        // ledger rows
+	OrdersGrabbed       *int   `json:"orders_grabbed"`
+	DoubleGrabs         *int   `json:"double_grabs"`
+	LowerBound          bool   `json:"lower_bound,omitempty"` // of DoubleGrabs: some answers may hide a grab
+	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
+	// RepeatedRows counts the rows that repeat an (order, driver) pair. It is nil unless the ledger
+	// of a service of others was read.
+	RepeatedRows *int `json:"repeated_rows,omitempty"`
+	// SettleMS is for how long the ledger was watched after the probes, until it no longer
+	// changed. It is nil if one more reading was enough.
+	SettleMS            *float64 `json:"settle_ms,omitempty"`
 	StuckOrders         *int     `json:"stuck_orders"`
 	PhantomGrabs        *int     `json:"phantom_grabs"`
 	UnacknowledgedGrabs *int     `json:"unacknowledged_grabs"`

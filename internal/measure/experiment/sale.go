@@ -17,7 +17,7 @@ func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int
 	over := 0
 	for _, g := range ledger {
 		p := check.Pair{Order: g.Order, Driver: g.Driver}
-		if held[p]++; held[p] > max(w.cfg.PerDriver, 1) {
+		if held[p]++; held[p] > w.cfg.perDriver() {
 			over++
 		}
 	}
@@ -107,26 +107,4 @@ func OverSales(repetitions []Repetition, of func(*Sale) *float64) []float64 {
 		}
 		return of(r.Sale)
 	})
-}
-
-// inLimbo are those of the orders whose last probe was told "taken", and of which the
-// ledger has fewer rows than units, also now: a unit is left that no driver can get.
-func (w *worker) inLimbo(ctx context.Context, first int64, count int, refused []int64, e *check.Evidence) ([]int64, error) {
-	if w.store == nil || e.NoLedger != nil {
-		return nil, nil
-	}
-	short := func(ledger []order.Grab) []int64 {
-		rows := check.RowsByOrder(ledger)
-		return slices.DeleteFunc(slices.Clone(refused), func(id int64) bool { return rows[id] >= e.Units })
-	}
-	if refused = short(e.Ledger); len(refused) == 0 {
-		return nil, nil
-	}
-	again, err := w.store.Ledger(ctx, first, count) // a late claim may have written
-	if err != nil {
-		return nil, err
-	}
-	limbo := short(again)
-	slices.Sort(limbo)
-	return limbo, nil
 }

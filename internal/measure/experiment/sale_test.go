@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -232,32 +233,25 @@ func TestReadSale(t *testing.T) {
 	}
 }
 
-// A unit of which the ledger knows nothing, and that a fresh driver is refused: nobody can
-// have it any more.
-func TestInLimbo(t *testing.T) {
-	store := emptyStore(t)
-	first, err := store.CreateStock(t.Context(), 3, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sell := func(id, driver int64) {
-		t.Helper()
-		if err := store.Claim(t.Context(), order.Claim{Order: id, Driver: driver, Token: fmt.Sprint(id, driver), Stock: 2}, order.Guarded); err != nil {
-			t.Fatal(err)
+// An order is stuck if its probe is refused and the ledger has fewer rows than units. A driver of
+// a service of others who was told that he has won makes up for one row.
+func TestWithoutWinner(t *testing.T) {
+	rows := []order.Grab{{Order: 1, Driver: 1}, {Order: 1, Driver: 2}, {Order: 2, Driver: 1}}
+	p := probes{refused: []int64{4, 3, 2, 1}}
+	for _, tt := range []struct {
+		foreign bool
+		told    []check.Pair
+		want    []int64
+	}{
+		{false, nil, []int64{2, 3, 4}},
+		{true, nil, []int64{2, 3, 4}},
+		{true, []check.Pair{{Order: 2, Driver: 1}, {Order: 3, Driver: 2}}, []int64{2, 3, 4}},
+		{true, []check.Pair{{Order: 2, Driver: 2}}, []int64{3, 4}},
+		{false, []check.Pair{{Order: 2, Driver: 2}}, []int64{2, 3, 4}},
+	} {
+		got := p.withoutWinner(rows, &accounting{told: tt.told}, check.Evidence{Units: 2, Foreign: tt.foreign})
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("foreign %v, told %v: %v, want %v", tt.foreign, tt.told, got, tt.want)
 		}
-	}
-	sell(first, 1)
-	sell(first, 2)
-	sell(first+1, 1)
-	ledger, err := store.Ledger(t.Context(), first, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sell(first+1, 2) // late
-	w := &worker{store: store}
-	e := check.Evidence{Units: 2, Ledger: ledger}
-	got, err := w.inLimbo(t.Context(), first, 3, []int64{first + 2, first + 1, first}, &e)
-	if err != nil || len(got) != 1 || got[0] != first+2 {
-		t.Errorf("%v, %v, want order %d alone", got, err, first+2)
 	}
 }

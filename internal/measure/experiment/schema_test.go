@@ -65,7 +65,7 @@ func schemaRun() experiment.Run {
 	full := experiment.Cell{
 		Strategy: "none", Fault: catalog.NoFault, Verdict: catalog.Unsafe, Expected: new(catalog.Unsafe), Guard: order.Naive, OnLost: grab.Abort,
 		Outcomes: outcomes(), Errors: map[string]int{"reset": 1}, CountedFrom: "ledger",
-		Grabs: new(1), OrdersGrabbed: new(1), DoubleGrabs: new(0), OrdersDoubleGrabbed: new(0), StuckOrders: new(0),
+		Grabs: new(1), OrdersGrabbed: new(1), DoubleGrabs: new(0), OrdersDoubleGrabbed: new(0), RepeatedRows: new(0), SettleMS: new(0.5), StuckOrders: new(0),
 		PhantomGrabs: new(0), UnacknowledgedGrabs: new(0), Overlaps: new(0), NearMisses: new(0), BeliefGapMS: new(0.5), Struck: new(1),
 		ServedBy: map[string]int{"8004": 1}, ContendedOrders: new(1), Latency: lat, LatencySent: lat, LoadHeld: new(true),
 		OverTime:      &load.OverTime{SliceMS: 1, N: []int{1}, P50: []*float64{nil}, P99: []*float64{new(1.0)}, SentP50: []*float64{nil}, SentP99: []*float64{nil}},

@@ -395,6 +395,9 @@ func (s *strike) sendContenders(ctx context.Context) error {
 				return err
 			}
 		}
+		if c.came.IsZero() { // struck by time
+			c.came = time.Now()
+		}
 		s.bursts.Send(c.contenders)
 	}
 	return nil
@@ -510,10 +513,11 @@ func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.fault.ContendFor * float64(s.lease(s.cell)))
 }
 
-// awaitContenders returns once contenders have claimed every unit of every order, or one is
-// held before it, or those of the other instance have been answered, for the struck one
-// may be stopped; at the latest when they have had their time. Of a service of others they
-// come again: it may not have its drivers wait for the lock, and may call taken what is held.
+// awaitContenders returns once contenders have claimed every unit of every order, or one is held
+// before its claim, or those of the other instance have got as far as the fault requires: those of
+// the struck instance may be stopped with it. It returns at the latest when the time of the
+// contenders is over. Contenders that were refused come again, because a service may not let its
+// drivers wait for the lock. A service of others may also say taken of an order whose lock is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -521,18 +525,31 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 			return false, err
 		}
 		return s.all(func(c *contest) bool {
+			s.noteEarly(c, claimed)
 			switch {
 			case !c.held.IsZero() && !c.freed || s.atLeastUnits(c.contenders, claimed):
 				return true
-			case slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.other.URL && s.isPending(r) }):
+			case s.awaitsOther(c):
 				return false
-			case s.fleet.Ours || claimed(c.faulted):
+			case claimed(c.faulted), s.fleet.Ours && (!s.outlasts() || s.competed(c)):
 				return true
 			}
 			s.sendAgain(c)
 			return false
 		}), nil
 	})
+}
+
+// awaitsOther says whether a contender of the other instance has not been answered.
+func (s *strike) awaitsOther(c *contest) bool {
+	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.other.URL && s.isPending(r) })
+}
+
+// noteEarly notes that the faulted driver wrote or was answered before its lease ended. Then the
+// end of the lease lets no contender in beside it.
+func (s *strike) noteEarly(c *contest, claimed func(load.Request) bool) {
+	inTime := time.Since(c.came) < s.lease(s.cell)
+	c.early = c.early || inTime && (claimed(c.faulted) || s.isAnswered(c.faulted))
 }
 
 // sendAgain sends another contender, a while after the last one was answered.
@@ -544,7 +561,7 @@ func (s *strike) sendAgain(c *contest) {
 		return
 	}
 	c.again = time.Time{}
-	r := load.Request{Target: s.other.URL, Order: c.order, Driver: int64(injectionDrivers + len(c.contenders))}
+	r := load.Request{Target: s.other.URL, Order: c.order, Driver: int64(s.cfg.strikeDrivers() + len(c.contenders))}
 	c.contenders = append(c.contenders, r)
 	s.bursts.Send([]load.Request{r})
 }
@@ -629,12 +646,17 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	return all
 }
 
-// awaitQuiet returns once all drivers have been answered, or the contenders have had
-// their time.
+// awaitQuiet returns once all drivers have been answered, or the contenders have had their time.
+// Meanwhile contenders come again until they have got as far as the fault requires.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
-		err := s.freeContenders(ctx, s.claimed(ctx))
+		claimed := s.claimed(ctx)
+		err := s.freeContenders(ctx, claimed)
 		return s.all(func(c *contest) bool {
+			s.noteEarly(c, claimed)
+			if s.outlasts() && !s.isAnswered(c.faulted) && !s.awaitsOther(c) && !s.competed(c) {
+				s.sendAgain(c)
+			}
 			return !s.fault.Lasts && s.isAnswered(c.faulted) && !slices.ContainsFunc(c.contenders, s.isPending)
 		}), err
 	})

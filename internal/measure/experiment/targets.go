@@ -171,35 +171,6 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// How long rows may take to get into the ledger after the answer, and for how long it must
-// not change where nobody knows how many there will be.
-const (
-	slowLedger  = 5 * time.Second
-	quietLedger = 500 * time.Millisecond
-)
-
-// ledgerOf is the rows of a cell. A service may write them after it has answered: then they
-// are waited for.
-func (w *worker) ledgerOf(ctx context.Context, a *accounting, first int64, count int) ([]order.Grab, error) {
-	uncertain := len(a.unsure)+len(a.unclaimed) > 0
-	known, changed := -1, time.Now()
-	for deadline := changed.Add(slowLedger); ; {
-		rows, err := w.orders.Ledger(ctx, first, count)
-		if err != nil || !w.cfg.attaches() {
-			return rows, err
-		}
-		now := time.Now()
-		if len(rows) != known {
-			known, changed = len(rows), now
-		}
-		missing, _ := check.CompareAnswers(a.told, rows)
-		settled := len(missing) == 0 && (!uncertain || now.Sub(changed) >= quietLedger)
-		if settled || !now.Before(deadline) || !wait.For(ctx, quietLedger/5) {
-			return rows, nil
-		}
-	}
-}
-
 // warmUp sends the load to orders of its own and forgets the answers, again and again for as
 // long as was asked for.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
@@ -279,6 +250,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
+	winners := check.CountGrabs(m.evidence.WithoutRepeats(w.cfg.perDriver()), a.units)
 	switch {
 	case a.unreadable:
 		reason = fmt.Sprintf("every answer was %s, to winners and losers: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
@@ -288,9 +260,11 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 			c.countAnswers(a)
 			m.note = ", by the answers"
 		}
-	case w.ledger && promised.DoubleGrabs > *c.DoubleGrabs:
+	case w.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
 		c.countAnswers(a)
 		m.note = ", by the answers: the ledger names fewer drivers than were told to have won, as a table does that keeps the last writer alone"
+	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0:
+		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger)
 	case w.ledger && *c.PhantomGrabs > 0:
 		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
 	case w.ledger && unanswered > 0 && !drained:
@@ -309,6 +283,20 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 		m.vacuous = w.askAgain(ctx, a)
 	}
 	return reason
+}
+
+// repeatedRows asks where the rows come from that repeat an order and its driver.
+func repeatedRows(n int, rows []order.Grab) string {
+	has := map[check.Pair]int{}
+	most := check.Pair{}
+	for _, g := range rows {
+		p := check.Pair{Order: g.Order, Driver: g.Driver}
+		if has[p]++; has[p] > has[most] {
+			most = p
+		}
+	}
+	return fmt.Sprintf("%s an order and its driver (order %d has %d rows of driver %d), and no order has a second driver: does -ledger-query double rows, as a JOIN may, or does the service write a grab twice?",
+		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
 // vacuous says why targets could not have failed in the cell; "": they could.

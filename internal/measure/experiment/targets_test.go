@@ -102,6 +102,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 			service := &foreign{taken: map[string]bool{}, decide: tc.decide}
 			cfg := Scenarios[0].Config
 			cfg.Scenario, cfg.Seed, cfg.Out, cfg.OnLost = "rush", 1, t.TempDir(), grab.Abort
+			cfg.Settle = 200 * time.Millisecond
 			cfg.Orders, cfg.Rate, cfg.Target.FirstOrder = 5, 0, 101
 			cfg.Log = t.Output()
 			for range tc.targets {

@@ -263,7 +263,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	for _, col := range figureColumns {
 		data.Figures = append(data.Figures, col.value(c))
 	}
-	if m := moral(c, run.Config.Instances); m != "" {
+	for _, m := range findings(c, run.Config) {
 		data.Facts = append(data.Facts, capital(m))
 	}
 	if len(c.Errors) > 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/measure/stat"
 )
@@ -199,27 +200,43 @@ func (s *sayings) lines(between string) []string {
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
-		if m := moral(c, run.Config.Instances); m != "" {
+		for _, m := range findings(c, run.Config) {
 			said.add(name(c), m)
 		}
 	}
 	return said.lines(": ")
 }
 
-// moral of one cell; "" where none can be drawn.
-func moral(c experiment.Cell, instances int) string {
+// findings returns what the figures of one cell show, and for how long its ledger was watched.
+func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
+	if m := moral(c, cfg); m != "" {
+		texts = append(texts, m)
+	}
+	if c.SettleMS != nil {
+		texts = append(texts, fmt.Sprintf("the ledger was watched for %.1f s after the last driver had asked.", *c.SettleMS/1000))
+	}
+	return texts
+}
+
+// moral returns what the counts of one cell show; "" if they show nothing.
+func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
+	}
+	if n := c.RepeatedRows; n != nil && *n > 0 && c.Verdict != catalog.Unsafe {
+		return plural(*n, "row of the ledger repeats", "rows of the ledger repeat") + " an order and its driver, and no order has a second driver."
 	}
 	if c.Sale != nil {
 		return saleMoral(c)
 	}
+	s, err := lock.Find(c.Strategy)
+	perProcess := err == nil && s.Excludes == catalog.PerProcess && cfg.Rules == nil && c.Fault == catalog.NoFault
 	switch {
-	case instances == 2 && c.Requests > 2*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.Orders > 0:
-		return each(c.Orders) + " won by exactly 2 drivers, one for each instance, as if the lock reached no further than its own process."
+	case perProcess && cfg.Instances == 2 && c.Requests > 2*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.Orders > 0:
+		return each(c.Orders) + " won by exactly 2 drivers, one for each instance: the lock reaches no further than its own process."
 	case *c.DoubleGrabs > 0:
 		cause := ": one driver reads that an order is free, and another does before the first has written."
-		if c.Strategy == experiment.Foreign { // what it does is not known
+		if cfg.Rules != nil { // what a service of others does is not known
 			cause = "."
 		}
 		return fmt.Sprintf("%s grabbed more than once, %s too many%s",

@@ -51,6 +51,21 @@ func TestCheck(t *testing.T) {
 		{mysqlDSN, query + " AND x = 'open", "does not end"},
 		{postgresDSN, query + " AND x = $q$ open", "does not end"},
 		{postgresDSN, query + " AND z = $1", "placeholders"},
+
+		{mysqlDSN, strings.Replace(query, "SELECT", "SELECT DISTINCT", 1), "DISTINCT can hide"},
+		{mysqlDSN, strings.Replace(query, "SELECT", "select/**/distinctrow", 1), "DISTINCTROW can hide"},
+		{postgresDSN, strings.Replace(query, "SELECT", "SELECT DISTINCT ON (order_id)", 1), "DISTINCT can hide"},
+		{mysqlDSN, query + " GROUP BY order_id", "GROUP BY can hide"},
+		{mysqlDSN, query + "\ngroup -- by\n by order_id", "GROUP BY can hide"},
+		{mysqlDSN, query + " LIMIT 60", "LIMIT can hide"},
+		{postgresDSN, query + " FETCH FIRST 60 ROWS ONLY", "FETCH can hide"},
+		{postgresDSN, query + " OFFSET 1", "OFFSET can hide"},
+		{mysqlDSN, "SELECT order_id, MIN(driver_id) FROM wins WHERE order_id BETWEEN ? AND ?", "MIN() can hide"},
+		{mysqlDSN, "SELECT 1, 2 UNION SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", "UNION can hide"},
+		{mysqlDSN, "SELECT o, d FROM (SELECT o, d, ROW_NUMBER() OVER (PARTITION BY o) AS n FROM wins) w WHERE o BETWEEN ? AND ? AND n = 1", "OVER can hide"},
+		{mysqlDSN, "SELECT 1, 2 WHERE 1 = 0 UNION ALL " + query, ""},
+		{mysqlDSN, query + " AND w.limit > 0 AND note != 'GROUP BY' AND `distinct` = 1 /* LIMIT */ ORDER BY id", ""},
+		{mysqlDSN, query + " AND min > 0 AND grouped = 1 AND max_rows = limits", ""},
 	} {
 		err := ledger.Check(tc.dsn, tc.query)
 		if tc.wrong == "" && err != nil || tc.wrong != "" && (err == nil || !strings.Contains(err.Error(), tc.wrong)) {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,7 +13,7 @@ import (
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, numbered := 0, k.dollar && strings.Contains(query, "$1")
-	first, ended := "", false
+	first, before, ended := "", "", false
 	for rest := strings.TrimSpace(query); rest != ""; {
 		n := k.token(rest)
 		if n > len(rest) {
@@ -30,6 +31,13 @@ func (k kind) prepare(query string) (string, error) {
 			continue
 		case first == "":
 			first = strings.ToUpper(word)
+		case before != ".":
+			if err := refuseMerging(before, word, rest); err != nil {
+				return "", err
+			}
+		}
+		if !blank {
+			before = strings.ToUpper(word)
 		}
 		switch {
 		case word == "?" && numbered: // an operator
@@ -48,6 +56,31 @@ func (k kind) prepare(query string) (string, error) {
 		return "", fmt.Errorf("%w: it has %d placeholders; want two, the first order and the last, as in %s", ErrQuery, placeholders, example)
 	}
 	return strings.TrimSpace(out.String()), nil
+}
+
+// merging are the words by which a query answers with fewer rows than the table has, and so
+// may leave out the second grab of an order.
+var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
+
+// aggregates make one row of many, also without GROUP BY.
+var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
+
+// refuseMerging refuses a word that lets a query hide rows. before is the word before it, and
+// rest the text behind it.
+func refuseMerging(before, word, rest string) error {
+	word = strings.ToUpper(word)
+	next := strings.ToUpper(strings.TrimSpace(rest))
+	switch {
+	case slices.Contains(aggregates, word) && strings.HasPrefix(next, "("):
+		word += "()"
+	case !slices.Contains(merging, word), word == "UNION" && strings.HasPrefix(next, "ALL"):
+		return nil
+	case before == "AS", word == "OFFSET" && before == ",", word == "TOP" && before != "SELECT": // the name of a column
+		return nil
+	case word == "GROUP":
+		word = "GROUP BY"
+	}
+	return fmt.Errorf("%w: %s can hide the second grab of an order; leave it out, so that the query answers with every row, as in %s", ErrQuery, word, example)
 }
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
