@@ -236,7 +236,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 		return each(c.Orders) + " won by exactly 2 drivers, one for each instance: the lock reaches no further than its own process."
 	case *c.DoubleGrabs > 0:
 		cause := ": one driver reads that an order is free, and another does before the first has written."
-		if cfg.Rules != nil { // what a service of others does is not known
+		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // what a service of others does is not known
 			cause = "."
 		}
 		return fmt.Sprintf("%s grabbed more than once, %s too many%s",
