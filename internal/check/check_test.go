@@ -40,7 +40,7 @@ func TestVerdicts(t *testing.T) {
 	}{
 		{"no grabs", "one-winner", check.Evidence{}, check.Pass, "0 orders"},
 		{"one winner each", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1))}, check.Pass, "2 orders"},
-		{"two winners", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 by 3 drivers"},
+		{"two winners", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(2, 1), p(2, 2), p(2, 3))}, check.Fail, "order 2 has 3 rows"},
 		{"one driver twice", "one-winner", check.Evidence{Ledger: rows(p(1, 1), p(1, 1))}, check.Fail, "order 1"},
 		{"no ledger, no doubt by the answers", "one-winner", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1)}}, check.Unknown, "the database is gone"},
 		{"no ledger, two were told", "one-winner", check.Evidence{NoLedger: errGone, Told: []check.Pair{p(1, 1), p(1, 2)}}, check.Fail, "order 1 to 2 drivers"},
