@@ -252,9 +252,6 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	winners := check.CountGrabs(m.evidence.WithoutRepeats(w.cfg.perDriver()), a.units)
 	switch {
-	case a.unreadable:
-		reason = fmt.Sprintf("every answer was %s, to winners and losers: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
-			"if that status does mean a win, say so with -grabbed %[1]s", w.fleet.Shape.Says().Grabbed)
 	case c.DoubleGrabs == nil: // the ledger could not be read
 		if promised.DoubleGrabs > 0 {
 			c.countAnswers(a)
@@ -265,6 +262,9 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 		m.note = ", by the answers: the ledger names fewer drivers than were told to have won, as a table does that keeps the last writer alone"
 	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0:
 		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger)
+	case a.unreadable:
+		reason = fmt.Sprintf("every answer was %s, to winners and losers: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
+			"if that status does mean a win, say so with -grabbed %[1]s", w.fleet.Shape.Says().Grabbed)
 	case w.ledger && *c.PhantomGrabs > 0:
 		reason = fmt.Sprintf("%s that the ledger does not have: does -ledger-query read all of them?", check.Plural(*c.PhantomGrabs, "grab was promised", "grabs were promised"))
 	case w.ledger && unanswered > 0 && !drained:

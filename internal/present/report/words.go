@@ -224,7 +224,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 		return ""
 	}
 	if n := c.RepeatedRows; n != nil && *n > 0 && c.Verdict != catalog.Unsafe {
-		return plural(*n, "row of the ledger repeats", "rows of the ledger repeat") + " an order and its driver, and no order has a second driver."
+		return catalog.Plural(*n, "row of the ledger repeats", "rows of the ledger repeat") + " an order and its driver, and no order has a second driver."
 	}
 	if c.Sale != nil {
 		return saleMoral(c)
