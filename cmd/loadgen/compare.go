@@ -13,6 +13,7 @@ import (
 	"grablab/internal/measure/lockbench"
 	"grablab/internal/present/compare"
 	"grablab/internal/present/report"
+	"grablab/internal/testbed/infile"
 )
 
 // compareFormats lists the formats of compare. The first one is the default.
@@ -126,7 +127,7 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 
 // holdsBench reports whether a file holds a benchmark rather than a run.
 func holdsBench(path string) (bool, error) {
-	b, err := os.ReadFile(path)
+	b, err := infile.Read(path, infile.Record)
 	if err != nil {
 		return false, err
 	}

@@ -23,6 +23,7 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/infile"
 	"grablab/internal/testbed/proc"
 )
 
@@ -76,7 +77,11 @@ func declared(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, fmt.Errorf("%s: want a Go file that is no test", file)
 	}
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	text, err := infile.Read(file, infile.Small)
+	if err != nil {
+		return nil, err
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +179,7 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	if err != nil {
 		return "", err
 	}
-	text, err := os.ReadFile(file)
+	text, err := infile.Read(file, infile.Small)
 	if err != nil {
 		return "", err
 	}

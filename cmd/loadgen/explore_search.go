@@ -15,6 +15,7 @@ import (
 	"grablab/internal/explore"
 	"grablab/internal/flags"
 	"grablab/internal/present/report"
+	"grablab/internal/testbed/infile"
 )
 
 // exploreCommand is loadgen explore: flags, search, table, failures, schedules.
@@ -156,7 +157,7 @@ func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
 		return nil
 	}
-	text, err := os.ReadFile(s.replay)
+	text, err := infile.Read(s.replay, infile.Small)
 	if err != nil {
 		return flags.Usage("-replay: %w", err)
 	}

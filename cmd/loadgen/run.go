@@ -16,8 +16,10 @@ import (
 	"grablab/internal/present/report"
 	"grablab/internal/service/instance"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/infile"
 	"grablab/internal/testbed/ledger"
 	"grablab/internal/testbed/stack"
+	"grablab/migrations"
 
 	"golang.org/x/term"
 )
@@ -98,7 +100,8 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 		return exitInterrupted
 	case errors.Is(err, context.Canceled):
 		return failed
-	case errors.Is(err, stack.ErrRefused), errors.Is(err, fleet.ErrRefused), errors.Is(err, ledger.ErrQuery):
+	case errors.Is(err, stack.ErrRefused), errors.Is(err, fleet.ErrRefused), errors.Is(err, ledger.ErrQuery),
+		errors.Is(err, migrations.ErrForeign), errors.Is(err, infile.ErrTooLarge):
 		err = flags.Usage("%w", err)
 	}
 	return errors.Join(err, failed)

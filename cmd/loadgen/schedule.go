@@ -13,6 +13,7 @@ import (
 	"grablab/internal/flags"
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/replay"
+	"grablab/internal/testbed/infile"
 )
 
 // runSchedule forces a schedule on real servers, and reports whether its property was violated
@@ -71,7 +72,7 @@ func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule,
 
 // replayConfig reads the schedule file and finds the strategy to replay it with.
 func (s *settings) replayConfig() (cfg replay.Config, err error) {
-	text, err := os.ReadFile(s.schedule)
+	text, err := infile.Read(s.schedule, infile.Small)
 	if err != nil {
 		return cfg, err
 	}

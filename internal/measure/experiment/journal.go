@@ -13,6 +13,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/history"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/infile"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -50,7 +51,7 @@ func (j *journal) open(resumed bool) (cut int64, err error) {
 
 // cutHalfLine removes an incomplete line at the end of a file.
 func cutHalfLine(path string) (cut int64, err error) {
-	text, err := os.ReadFile(path)
+	text, err := infile.Read(path, infile.Record)
 	if err != nil {
 		return 0, err
 	}

@@ -2,6 +2,7 @@ package lockbench
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"grablab/internal/testbed/infile"
 )
 
 // The names of a benchmark's records in its result folder: the result, and the slices
@@ -27,7 +30,7 @@ func Load(path string) (*Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, File)
 	}
-	b, err := os.ReadFile(path)
+	b, err := infile.Read(path, infile.Record)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoBench, err)
 	}
@@ -53,15 +56,14 @@ func Load(path string) (*Result, error) {
 }
 
 func loadSlices(path string) (of []Slice, err error) {
-	f, err := os.Open(path)
+	text, err := infile.Read(path, infile.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); ; {
+	for lines := bufio.NewScanner(bytes.NewReader(text)); ; {
 		if !lines.Scan() {
 			return of, lines.Err()
 		}

@@ -19,6 +19,7 @@ import (
 	"grablab/internal/present/diagram"
 	"grablab/internal/present/report"
 	"grablab/internal/present/workshop"
+	"grablab/internal/testbed/infile"
 )
 
 // lessons are the exercises of the workshop in the page: what of them runs, one at a time.
@@ -165,7 +166,7 @@ func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
 		var some []diagram.Diagram
-		b, err := os.ReadFile(s.Path(e, folder, drawingsFile))
+		b, err := infile.Read(s.Path(e, folder, drawingsFile), infile.Small)
 		if err == nil {
 			err = json.Unmarshal(b, &some)
 		}

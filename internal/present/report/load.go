@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 
 	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/infile"
 )
 
 // File is the name of a run's record in its result folder.
@@ -31,7 +32,7 @@ func Load(dir string) (*experiment.Run, error) {
 	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
 		path = dir
 	}
-	b, err := os.ReadFile(path)
+	b, err := infile.Read(path, infile.Record)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: %s has no %s; a result folder has one", ErrNoRun, dir, File)

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"grablab/internal/testbed/infile"
 )
 
 // progressSchema is the version of the file.
@@ -44,7 +46,7 @@ type Answer struct {
 // it is written, whole or not at all.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
-	b, err := os.ReadFile(path)
+	b, err := infile.Read(path, infile.Small)
 	if errors.Is(err, fs.ErrNotExist) {
 		return p, nil
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"grablab/internal/testbed/infile"
 )
 
 // Session leads through exercises: it prints them for a terminal, or is asked for a [View]
@@ -513,7 +515,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 		}
 		asked = true
 		if q.File {
-			text, err := os.ReadFile(answers[i][0])
+			text, err := infile.Read(answers[i][0], infile.Small)
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrAnswer, err)
 			}

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"grablab/internal/testbed/infile"
 )
 
 // Overview is the exercises, and the score.
@@ -98,7 +100,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	}
 	v.Right, v.Why, v.Differs, v.Look = state.Predicted == e.Right, s.why(e), s.differs(e), s.look(e)
 	if len(e.Show) > 0 {
-		printed, err := os.ReadFile(s.Path(e, Shown, printedFile))
+		printed, err := infile.Read(s.Path(e, Shown, printedFile), infile.Small)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have been tidied away
 			return v, fmt.Errorf("workshop: %w", err)
 		}
@@ -134,7 +136,7 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	case q.Edits != "":
 		asked.Begin, asked.Text = f[q.Edits], cmp.Or(f["handed"], f[q.Edits])
 	case q.File:
-		text, err := os.ReadFile(s.Path(e, ownFile))
+		text, err := infile.Read(s.Path(e, ownFile), infile.Small)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return asked, fmt.Errorf("workshop: %w", err)
 		}

@@ -2,10 +2,10 @@ package target
 
 import (
 	"fmt"
-	"os"
 	"slices"
 
 	"grablab/internal/catalog"
+	"grablab/internal/testbed/infile"
 )
 
 // Expectation is the verdict that is expected of a cell.
@@ -19,7 +19,7 @@ type Expectation struct {
 // ReadExpectations reads a file of what is expected of strategies: a verdict, of a cell
 // without a fault, or a verdict for each fault.
 func ReadExpectations(path string) ([]Expectation, error) {
-	text, err := os.ReadFile(path)
+	text, err := infile.Read(path, infile.Small)
 	if err != nil {
 		return nil, err
 	}

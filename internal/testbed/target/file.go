@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"grablab/internal/catalog"
+	"grablab/internal/testbed/infile"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -41,7 +42,7 @@ type Setting struct {
 // ReadFile reads a target file, in YAML or JSON. Its keys are flags of run, without the
 // hyphen in front. A key that may have several values has a setting for each.
 func ReadFile(path string) ([]Setting, error) {
-	text, err := os.ReadFile(path)
+	text, err := infile.Read(path, infile.Small)
 	if err != nil {
 		return nil, err
 	}

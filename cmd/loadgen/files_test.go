@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// No command reads a file without end into memory: each refuses it and states the limit.
+func TestFileLimits(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	commands := []struct{ args, file, limit string }{
+		{"run -targets http://127.0.0.1:1,http://127.0.0.1:2 -target-file FILE", "t.yaml", "16 MB"},
+		{"run -targets http://127.0.0.1:1,http://127.0.0.1:2 -expectations FILE", "e.yaml", "16 MB"},
+		{"run -stack local -schedule FILE", "s.txt", "16 MB"},
+		{"run -resume folder", "folder/run.json", "1024 MB"},
+		{"explore -replay FILE", "s.txt", "16 MB"},
+		{"explore -file FILE", "x.go", "16 MB"},
+		{"report FILE", "run.json", "1024 MB"},
+		{"report folder", "folder/run.json", "1024 MB"},
+		{"compare FILE FILE", "run.json", "1024 MB"},
+		{"compare bench bench", "bench/bench.json", "1024 MB"},
+	}
+	refused := func(args []string, limit string) {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		code := exitOf(context.Background(), args, &stdout, &stderr)
+		if code != int(exitUsage) || !strings.Contains(stderr.String(), limit) || strings.Count(stderr.String(), "\n") != 1 {
+			t.Fatalf("%s: exit %d, %s\nwant %d and the limit, %s", args, code, &stderr, exitUsage, limit)
+		}
+	}
+	for _, c := range commands {
+		if err := os.MkdirAll(filepath.Dir(c.file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		size := int64(16<<20 + 1)
+		if c.limit != "16 MB" {
+			size = 1<<30 + 1
+		}
+		if err := os.WriteFile(c.file, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(c.file, size); err != nil { // the file takes no room
+			t.Fatal(err)
+		}
+		args := strings.Fields(strings.ReplaceAll(c.args, "FILE", c.file))
+		refused(args, c.limit)
+		if err := os.Remove(c.file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("/dev/zero", c.file); err != nil {
+			t.Fatal(err)
+		}
+		limit := "16 MB"
+		if c.args == "report FILE" { // it is no regular file, so it must be a folder
+			limit = "run.json"
+		}
+		refused(args, limit)
+		if err := os.Remove(c.file); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

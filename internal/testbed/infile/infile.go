@@ -1,0 +1,47 @@
+// Package infile reads files that come from outside the program, up to a limit.
+package infile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Limits for Read, in bytes.
+const (
+	Small  int64 = 16 << 20 // files that people write
+	Record int64 = 1 << 30  // run.json and what else a run records
+)
+
+// ErrTooLarge says that a file exceeds its limit.
+var ErrTooLarge = errors.New("the file is too large")
+
+// Read returns the content of a file that has at most limit bytes. Of devices, which may
+// have no end, it reads at most Small. Its errors name the path.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode()&fs.ModeDevice != 0 {
+		limit = min(limit, Small)
+	}
+	size, read := info.Size(), []byte(nil)
+	if size <= limit {
+		if read, err = io.ReadAll(io.LimitReader(f, limit+1)); err != nil {
+			return nil, err
+		}
+		size = max(size, int64(len(read)))
+	}
+	if size > limit {
+		return nil, fmt.Errorf("%w: %s has %d bytes or more, and the limit is %d MB: name a smaller file", ErrTooLarge, path, size, limit>>20)
+	}
+	return read, nil
+}
