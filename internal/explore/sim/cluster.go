@@ -20,20 +20,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Setting is what all schedules of a search have in common.
+// Setting holds what all schedules of a search have in common.
 type Setting struct {
 	Strategy lock.Strategy
-	Guard    order.Guard // in force
+	Guard    order.Guard // the guard that the database uses
 	OnLost   grab.OnLost
 	Actors   []schedule.Actor
 	TTL      time.Duration
 	Work     time.Duration
 	Wait     time.Duration
-	Nodes    int // of a Redlock
-	Stock    int // units of the order; 0: 1
+	Nodes    int // the number of nodes of a Redlock
+	Stock    int // the units of the order; 0 means 1
 }
 
-// Schedule has the setting, and no steps.
+// Schedule returns a schedule with the setting and without steps.
 func (set Setting) Schedule() schedule.Schedule {
 	return schedule.Schedule{
 		Strategy: set.Strategy.Name, Guard: string(set.Guard), OnLost: string(set.OnLost), Actors: set.Actors,
@@ -42,46 +42,45 @@ func (set Setting) Schedule() schedule.Schedule {
 	}
 }
 
-// locks says whether the strategy is a lock at all.
+// locks reports whether the strategy excludes anyone.
 func (set Setting) locks() bool { return set.Strategy.Excludes != catalog.NoExclusion }
 
-// units is how many the order has.
+// units returns the number of units that the order has.
 func (set Setting) units() int { return max(set.Stock, 1) }
 
-// Bubble runs f in a bubble of testing/synctest, and returns when everything in
-// it has ended.
+// Bubble runs f in a bubble of testing/synctest. It returns when everything in the bubble
+// has ended.
 type Bubble func(f func())
 
-// Cluster is the servers, and the instances with their clients. Schedules run on
-// it one after the other, each in a bubble of its own; the cluster itself is made
-// outside of them.
+// Cluster holds the servers and the instances with their clients. It runs one schedule at a
+// time, each in a new bubble. The cluster itself is created outside of the bubbles.
 type Cluster struct {
 	Setting
-	// TokenIsDriver says that a lease's token is its driver's: to the lock, two
-	// attempts of one driver are one.
+	// TokenIsDriver reports whether the driver's id is the token of a lease. The lock then
+	// cannot distinguish two attempts of one driver.
 	TokenIsDriver bool
 
 	bubble    Bubble
-	present   atomic.Pointer[execution] // nil: there is none
+	present   atomic.Pointer[execution] // nil if no execution is under way
 	nodes     []*node
-	instances []*instance // by number, from 1
-	prober    *instance   // takes no part, and grabs when all others have ended
+	instances []*instance // the instance with number n is at index n-1
+	prober    *instance   // the instance that grabs when all others have ended
 
-	// What a lease of the strategy is like.
-	renews       bool     // it makes calls by itself
-	notifiesLoss bool     // its holder can be told of its loss
-	showsToken   bool     // its token is stored on the server
-	residue      []string // the keys that a released one leaves behind
+	// learn sets the fields below. They describe a lease of the strategy.
+	renews       bool     // the lock renews the lease by calls of its own
+	notifiesLoss bool     // the holder can be notified of a loss
+	showsToken   bool     // the server stores the token
+	residue      []string // the keys that a released lease leaves behind
 	counters     []counter
 }
 
 // counter is a number that a released lease leaves on a node, such as the last fencing
-// token. Every schedule begins with it, at the last number before one with a digit more:
-// those who compare numbers as text come to grief there.
+// token. Every schedule begins just before the counter gets another digit. This exposes
+// strategies that compare numbers as text.
 type counter struct {
 	server *redisServer
 	key    string
-	ttl    time.Duration // 0: for ever
+	ttl    time.Duration // 0 if it never expires
 	last   string
 }
 
@@ -92,25 +91,25 @@ type instance struct {
 	redlock   []redis.UniversalClient
 	zooKeeper *lock.Ensemble
 	etcd      *clientv3.Client
-	clients   []io.Closer // all of them
+	clients   []io.Closer // all clients, to be closed at the end
 
-	// Of the present execution:
+	// The fields below belong to the present execution.
 	world     *world       // nil between two schedules
-	processes atomic.Int64 // that it has been, in all executions
+	processes atomic.Int64 // the number of processes started so far, in all executions
 	stopped   atomic.Bool  // the process is paused, with all its actors and its connections
 	pausedAs  *actor       // the actor that the step named which paused the process; nil if it is not paused
 	service   *grab.Service
 	sessions  []order.Tx
-	ahead     time.Duration   // of its wall clock
+	ahead     time.Duration   // how far its wall clock is ahead
 	askedTime bool            // it has read its wall clock
-	tokens    int             // that it has drawn
-	cut       map[string]bool // what it is cut off from: [schedule.DB], [schedule.Locks]
+	tokens    int             // the number of tokens that it has created
+	cut       map[string]bool // the networks that it is cut off from: [schedule.DB] or [schedule.Locks]
 }
 
-// Instances is how many instances the actors are spread over.
+// Instances is the number of instances that the actors are spread over.
 const Instances = 2
 
-// nodeNames are the lock servers that the strategy needs.
+// nodeNames returns the names of the lock servers that the strategy needs.
 func (set Setting) nodeNames() []string {
 	var names []string
 	if set.Strategy.Needs&lock.Redis != 0 {
@@ -130,8 +129,8 @@ func (set Setting) nodeNames() []string {
 	return names
 }
 
-// New makes the servers and the instances that a strategy needs, and finds out
-// what its leases are like.
+// New creates the servers and the instances that a strategy needs. It then holds leases to
+// learn their properties.
 func New(bubble Bubble, set Setting) (*Cluster, error) {
 	c := &Cluster{Setting: set, bubble: bubble}
 	err := c.build()
@@ -151,7 +150,7 @@ func (c *Cluster) build() error {
 		if err != nil {
 			return err
 		}
-		n.drift = c.Strategy.Promises.Drift // the worst that it has to bear
+		n.drift = c.Strategy.Promises.Drift // the largest drift that the strategy promises to tolerate
 		c.nodes = append(c.nodes, n)
 	}
 	for i := range Instances + 1 {
@@ -192,11 +191,11 @@ func (inst *instance) connect(nodes []*node) error {
 	return nil
 }
 
-// withinSecond: virtual time begins with a whole second, and a stamp that is cut to seconds
-// would be exact by chance.
+// withinSecond is added to the clock of an instance. Virtual time begins at a whole second,
+// so a timestamp truncated to seconds would be exact by chance.
 const withinSecond = 500 * time.Millisecond
 
-// env is what the strategy of an instance may touch, but for what is its alone.
+// env returns the environment of a strategy on one instance.
 func (w *world) env(inst *instance) lock.Env {
 	return lock.Env{
 		Node: strconv.Itoa(inst.number), Redis: inst.redis, Redlock: inst.redlock, ZooKeeper: inst.zooKeeper, Etcd: inst.etcd,
@@ -207,7 +206,7 @@ func (w *world) env(inst *instance) lock.Env {
 	}
 }
 
-// Close ends the servers and the clients.
+// Close closes the clients and the servers.
 func (c *Cluster) Close() {
 	for _, inst := range c.instances {
 		for _, client := range inst.clients {
@@ -219,7 +218,7 @@ func (c *Cluster) Close() {
 	}
 }
 
-// execute runs f in a bubble, on servers that are as new.
+// execute runs f in a bubble, with the servers in their initial state.
 func (c *Cluster) execute(f func(*execution) error) (err error) {
 	c.bubble(func() {
 		x, problem := newExecution(c)
@@ -233,8 +232,8 @@ func (c *Cluster) execute(f func(*execution) error) (err error) {
 	return err
 }
 
-// learn finds out what a lease of the strategy is like, by holding two of them
-// with no other actor.
+// learn takes two leases of the strategy, one after the other, to learn their properties. No
+// other actor takes part.
 func (x *execution) learn() error {
 	x.gate.ungated = true
 	env := x.world.env(x.cluster.prober)
@@ -259,10 +258,10 @@ func (x *execution) learn() error {
 		x.cluster.renews = x.gate.callsPassed() > before
 	})
 	switch {
-	case errors.Is(err, order.ErrTaken): // the first has the only unit
+	case errors.Is(err, order.ErrTaken): // the first driver has the only unit
 		err = nil
 	case errors.Is(err, errNotTaken):
-		return nil // the first release frees nothing, as every schedule will show
+		return nil // the first release freed nothing, and every schedule will show this
 	}
 	for _, e := range x.world.entries() {
 		x.cluster.residue = append(x.cluster.residue, e.key)
@@ -275,7 +274,7 @@ func (x *execution) learn() error {
 	return err
 }
 
-// beginCounters sets the counters of a node.
+// beginCounters sets the counters of a node to their initial values.
 func (c *Cluster) beginCounters(n *node) {
 	for _, k := range c.counters {
 		if k.server.node == n {
@@ -284,15 +283,15 @@ func (c *Cluster) beginCounters(n *node) {
 	}
 }
 
-// begin sets the counter.
+// begin sets the counter to its initial value.
 func (k counter) begin() {
-	_ = k.server.redis.Set(k.key, k.last) // fails only for a key of another type
+	_ = k.server.redis.Set(k.key, k.last) // this fails only if the key has another type
 	if k.ttl > 0 {
 		k.server.redis.SetTTL(k.key, k.ttl)
 	}
 }
 
-// counters are those of a node.
+// counters returns the counters that a node now stores.
 func (n *redisServer) counters() (all []counter) {
 	for _, key := range n.redis.Keys() {
 		if n.redis.Type(key) != "string" {
@@ -306,7 +305,7 @@ func (n *redisServer) counters() (all []counter) {
 	return all
 }
 
-// What nothing else in the stores is like.
+// These values occur nowhere else in the servers' contents.
 const (
 	soleToken  = "sole"
 	soleDriver = 904_190_419
@@ -314,7 +313,7 @@ const (
 
 var errNotTaken = errors.New("does not take a lock that is free")
 
-// holdAlone takes the lock for a driver, and releases it after hold.
+// holdAlone takes the lock for a driver, calls hold, and releases the lock.
 func (x *execution) holdAlone(l lock.Locker, driver int64, hold func(lock.Lease)) (err error) {
 	ctx := context.Background()
 	var lease lock.Lease

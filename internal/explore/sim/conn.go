@@ -15,12 +15,12 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is a client's connection to a node. Write runs the commands and has their
-// replies ready, so that only a subscriber ever waits in Read.
+// conn is a client's connection to a node. Write runs the commands and prepares their
+// replies, so only a subscriber ever waits in Read.
 //
-// A SUBSCRIBE waits for its step after Write has returned, and later commands queue
-// behind it: go-redis holds a mutex while it sends one, and a goroutine that waits
-// for a mutex never lets a bubble come to rest.
+// A SUBSCRIBE waits for its step after Write has returned, and later commands queue behind
+// it. Write itself must not wait, because go-redis holds a mutex during the write. A bubble
+// cannot come to rest while a goroutine waits for a mutex.
 type conn struct {
 	node  *redisServer
 	owner *instance
@@ -30,11 +30,11 @@ type conn struct {
 
 	mu         sync.Mutex
 	out        []byte
-	output     chan struct{} // closed by the next output; nil: no Read waits
+	output     chan struct{} // closed by the next output; nil if no Read waits
 	deadline   time.Time
 	closed     bool
 	subscribed bool
-	queue      [][]string // a SUBSCRIBE that waits for its step, and what is behind it
+	queue      [][]string // a SUBSCRIBE that waits for its step, and the commands behind it
 }
 
 func dial(n *redisServer, owner *instance) *conn {
@@ -45,7 +45,7 @@ func dial(n *redisServer, owner *instance) *conn {
 
 var errProtocol = errors.New("sim: not what a Redis client sends")
 
-// Write takes whole commands, as go-redis flushes them.
+// Write runs the complete commands in its input, and keeps the rest for the next call.
 func (c *conn) Write(b []byte) (int, error) {
 	if c.isClosed() {
 		return 0, net.ErrClosed
@@ -90,7 +90,7 @@ func (c *conn) command(args []string) {
 	c.node.dispatch(c.peer, args, c.multi)
 }
 
-// subscribe runs what is queued. A node that is down closes the connection.
+// subscribe runs the queued commands. If the node is down, it closes the connection.
 func (c *conn) subscribe() {
 	c.mu.Lock()
 	queue := c.queue
@@ -115,7 +115,7 @@ func (c *conn) subscribe() {
 	}
 }
 
-// Read waits for output.
+// Read waits until there is output.
 func (c *conn) Read(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// awaitLocked waits for output, without mu.
+// awaitLocked waits for output. It releases mu while it waits.
 func (c *conn) awaitLocked() error {
 	output := make(chan struct{})
 	c.output = output
@@ -159,7 +159,7 @@ func (c *conn) notifyLocked() {
 	}
 }
 
-// sink is where the server writes.
+// sink is the writer through which the server sends output to a conn.
 type sink conn
 
 func (s *sink) Write(b []byte) (int, error) {
@@ -177,7 +177,7 @@ func (c *conn) deliver(b []byte, times int) {
 	c.notifyLocked()
 }
 
-// Close ends the subscriptions of the connection with it.
+// Close closes the connection and ends its subscriptions.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	unsubscribe := c.subscribed && !c.closed
@@ -212,7 +212,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 func (c *conn) LocalAddr() net.Addr  { return &net.UnixAddr{} }
 func (c *conn) RemoteAddr() net.Addr { return &net.UnixAddr{} }
 
-// readCommand takes one command off b. It returns nil if b has only a part of one.
+// readCommand returns the first command in b and the bytes after it. It returns nil args if
+// the command is incomplete.
 func readCommand(b []byte) (args []string, rest []byte, err error) {
 	n, b, err := readCount(b, '*')
 	if err != nil || n < 0 {
@@ -230,7 +231,8 @@ func readCommand(b []byte) (args []string, rest []byte, err error) {
 	return args, b, nil
 }
 
-// readCount reads a line of a mark and a number; -1: it is not all there.
+// readCount reads a line that consists of a mark and a number. It returns -1 if the line is
+// incomplete.
 func readCount(b []byte, mark byte) (int, []byte, error) {
 	for i := range b {
 		if b[i] != '\n' {

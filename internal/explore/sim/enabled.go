@@ -11,19 +11,19 @@ import (
 	"grablab/internal/tap"
 )
 
-// enabledSteps collects the steps that could come next, with the execution's mu
-// held. First comes the one that is free and goes on with the actor that moved last.
+// enabledSteps collects the steps that could come next, while the caller holds the gate's
+// mu. The first free step is one of the actor that moved last, if there is one.
 type enabledSteps struct {
 	x           *execution
 	limits      *Limits
-	left        search.Cost // of the bounds
+	left        search.Cost // what the schedule has left of the bounds
 	transitions []search.Transition
-	commuted    bool // a call was left out that commutes with the last one
+	commuted    bool // a call was left out because it commutes with the last step
 }
 
-// transitions are the steps that could come next, of those within the limits.
-// commuted says that there are more, which would lead to where other schedules
-// lead. None at all: every actor has ended.
+// transitions returns the steps within the limits that could come next. commuted reports
+// whether it has left out steps because other schedules reach the same states. If there are
+// no steps at all, every actor has ended.
 func (x *execution) transitions(l *Limits, used search.Cost) (transitions []search.Transition, commuted bool) {
 	m := &enabledSteps{x: x, limits: l, left: l.Bounds.Minus(used)}
 	x.gate.mu.Lock()
@@ -47,20 +47,20 @@ func (m *enabledSteps) add(c search.Cost, s schedule.Step) {
 	}
 }
 
-// fault adds a step that is a fault of this kind, if that may strike.
+// fault adds a step that is a fault, if faults of this kind are enabled.
 func (m *enabledSteps) fault(kind catalog.Fault, s schedule.Step) {
 	if slices.Contains(m.limits.Faults, kind) {
 		m.add(search.Faulty, s)
 	}
 }
 
-// canGo says whether a call can go through.
+// canGo reports whether a call can go through.
 func (c *call) canGo() bool {
 	a := c.actor
 	return !a.dead && !a.paused() && (!a.hung || c.phase == tap.Renew) && !a.inst.cut[c.network()] && !c.unsent()
 }
 
-// network is what the call's instance has to reach for it.
+// network returns the network that the call uses.
 func (c *call) network() string {
 	if c.target == schedule.DB {
 		return schedule.DB
@@ -68,16 +68,16 @@ func (c *call) network() string {
 	return schedule.Locks
 }
 
-// enabledLocked says whether the actor has a call that can go through.
+// enabledLocked reports whether the actor has a call that can go through.
 func (g *gate) enabledLocked(a *actor) bool {
 	return slices.ContainsFunc(g.waiting, func(c *call) bool { return c.actor == a && c.canGo() })
 }
 
-// anyEnabledLocked says whether any actor has.
+// anyEnabledLocked reports whether any actor has a call that can go through.
 func (g *gate) anyEnabledLocked() bool { return slices.ContainsFunc(g.world.actors, g.enabledLocked) }
 
-// switchCostLocked is what it costs to go on with a: the actor that moved last, if
-// it could go on, is preempted.
+// switchCostLocked returns the cost of continuing with a. If the actor that moved last could
+// continue, the switch preempts it.
 func (x *execution) switchCostLocked(a *actor) search.Cost {
 	if a != x.current && x.gate.enabledLocked(x.current) {
 		return search.Preempted
@@ -85,7 +85,8 @@ func (x *execution) switchCostLocked(a *actor) search.Cost {
 	return search.Free
 }
 
-// calls lets those at the gate through, first those of the actor that moved last.
+// calls adds the calls at the gate that can go through, first those of the actor that moved
+// last.
 func (m *enabledSteps) calls() {
 	for _, own := range []bool{true, false} {
 		for _, c := range m.x.gate.waiting {
@@ -101,7 +102,8 @@ func (m *enabledSteps) calls() {
 	}
 }
 
-// begins lets the next actor begin. Which one is first is a matter of names.
+// begins adds the beginning of the next actor. Actors begin in a fixed order, because they
+// differ only in their names.
 func (m *enabledSteps) begins() {
 	for _, a := range m.x.world.actors {
 		if !a.begun && !a.paused() {
@@ -136,12 +138,12 @@ func (m *enabledSteps) resumes() {
 	}
 }
 
-// time passes freely while no call can go through. A timer that is due before a
-// call which could go through preempts it; a lease that ends before it is a fault. It
-// is none of the renewals: while one could go through, no time passes.
+// time adds the steps that let time pass. They are free while no call can go through. If a
+// call could go through, an earlier timer counts as a preemption, and an earlier lease end
+// counts as a fault. No time passes while a renewal could go through.
 func (m *enabledSteps) time() {
 	if m.x.world.elapsed() > horizon*m.x.cluster.TTL+m.x.cluster.Wait {
-		return // what goes on for longer goes on for ever, such as a renewal without a holder
+		return // whatever still runs will never end, such as a renewal without a holder
 	}
 	if slices.ContainsFunc(m.x.cluster.instances, m.x.leases.renewalDueLocked) {
 		return
@@ -165,7 +167,7 @@ func (m *enabledSteps) time() {
 	holder, _ := m.x.leases.nextLeaseEndLocked()
 	switch {
 	case !unfinished || holder == nil:
-	case busy && len(holder.inst.cut) > 0: // for longer than the lease, as run has it
+	case busy && len(holder.inst.cut) > 0: // a partition may outlast the lease, as it does in real runs
 		m.add(cost, end)
 	case busy:
 		m.fault(catalog.Slow, end)
@@ -174,15 +176,16 @@ func (m *enabledSteps) time() {
 	}
 }
 
-// shortDelay is how long a reply is late that comes in time for its caller, and too late to
-// count anything from it.
+// shortDelay is the delay of a late reply that still reaches its caller in time. It is long
+// enough to spoil a lease that the caller counts from the reply.
 const shortDelay = 10 * time.Millisecond
 
-// cutsLast is for how many leases an instance is cut off at most.
+// cutsLast is the longest time that an instance stays cut off, in TTLs.
 const cutsLast = 2
 
-// sleepersLocked says whether an actor waits for something other than a step; a
-// holder may have a renewal to make, and who asks several servers does not wait for all.
+// sleepersLocked reports whether an actor waits for something other than a step. A holder
+// may have a renewal to make. An actor that asks several servers does not wait for all of
+// them.
 func (x *execution) sleepersLocked() bool {
 	return slices.ContainsFunc(x.world.actors, func(a *actor) bool {
 		if !a.begun || a.done || a.dead || a.paused() {
@@ -211,7 +214,7 @@ func (m *enabledSteps) heals() {
 	}
 }
 
-// failures offers every fault, where it could make a difference.
+// failures adds every fault that could make a difference.
 func (m *enabledSteps) failures() {
 	if m.left.Faults == 0 {
 		return
@@ -274,7 +277,8 @@ func (m *enabledSteps) actorFailures(a *actor) {
 	}
 }
 
-// networkFailures cut an instance off that has something to say.
+// networkFailures adds the partitions of an instance that holds a lock or has a call
+// waiting.
 func (m *enabledSteps) networkFailures(inst *instance) {
 	waits := func(fits func(*call) bool) bool {
 		return slices.ContainsFunc(m.x.gate.waiting, func(c *call) bool { return c.actor.inst == inst && c.canGo() && fits(c) })
@@ -293,8 +297,8 @@ func (m *enabledSteps) networkFailures(inst *instance) {
 	}
 }
 
-// nodeFailures are a restart and a jump of the clock of servers that forget, and a while
-// in which any cannot be reached.
+// nodeFailures adds an outage of any server. For a server that can lose its data, it also
+// adds restarts, failovers, evictions and clock jumps.
 func (m *enabledSteps) nodeFailures(n *node) {
 	_, forgets := n.lockServer.(forgetter)
 	holds := slices.ContainsFunc(m.x.world.actors, func(a *actor) bool {

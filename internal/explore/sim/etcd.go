@@ -20,9 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// etcdServer is an etcd of one member without a socket. It knows the requests that
-// locks are made of, and refuses all others, a compaction among them. A lease ends
-// with its time to live, and not up to a second later.
+// etcdServer simulates an etcd of one member without a socket. It refuses requests that no
+// lock uses, such as a compaction. Unlike a real server, it ends a lease exactly at its TTL.
 type etcdServer struct {
 	*node
 
@@ -30,8 +29,8 @@ type etcdServer struct {
 	revision int64
 	keys     map[string]*mvccpb.KeyValue
 	leases   map[int64]*etcdLease
-	granted  int64             // how many leases
-	history  []*clientv3.Event // of all revisions
+	granted  int64             // the number of leases granted so far
+	history  []*clientv3.Event // the events of all revisions
 	watches  []*etcdWatch
 }
 
@@ -40,8 +39,9 @@ type etcdLease struct {
 	*expiry
 }
 
-// shortestEtcdLease is what an etcd grants whose elections take half a second.
-const shortestEtcdLease = 1 // s
+// shortestEtcdLease is the shortest TTL that an etcd with an election timeout of half a
+// second grants.
+const shortestEtcdLease = 1 // in seconds
 
 func newEtcdServer(name string) *etcdServer {
 	s := &etcdServer{}
@@ -52,7 +52,8 @@ func newEtcdServer(name string) *etcdServer {
 func (s *etcdServer) close()      {}
 func (s *etcdServer) disconnect() {}
 
-// timePassed has watches tell what they could not while the server was down.
+// timePassed lets watches send the events that they could not send while the server was
+// down.
 func (s *etcdServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +95,7 @@ func (s *etcdServer) answer(request any) (proto.Message, error) {
 	case *pb.RangeRequest:
 		return s.rangeLocked(r)
 	case *pb.PutRequest, *pb.DeleteRangeRequest:
-		// One alone is as one in a transaction.
+		// A single request behaves like a transaction with one operation.
 		done, err := s.txnLocked(&pb.TxnRequest{Success: []*pb.RequestOp{asOp(request)}})
 		if err != nil {
 			return nil, err
@@ -135,7 +136,7 @@ func (s *etcdServer) grantLocked(seconds int64) *etcdLease {
 	return l
 }
 
-// endLocked ends a lease, and its keys with it.
+// endLocked ends a lease and deletes its keys.
 func (s *etcdServer) endLocked(l *etcdLease) {
 	l.stop()
 	delete(s.leases, l.id)
@@ -148,7 +149,7 @@ func (s *etcdServer) endLocked(l *etcdLease) {
 	})
 }
 
-// commitLocked makes changes, all of them in one revision.
+// commitLocked calls change, and makes all of its changes in one revision.
 func (s *etcdServer) commitLocked(change func(revision int64)) {
 	before := len(s.history)
 	change(s.revision + 1)
@@ -184,7 +185,7 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if !done.Succeeded {
 		ops = r.Failure
 	}
-	for _, op := range ops { // all of them, or none
+	for _, op := range ops { // check first, because a transaction applies all operations or none
 		if err := s.refusedLocked(op); err != nil {
 			return nil, err
 		}
@@ -198,7 +199,7 @@ func (s *etcdServer) txnLocked(r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	return done, nil
 }
 
-// refusedLocked is why a request cannot be carried out.
+// refusedLocked returns an error if the server cannot carry out an operation.
 func (s *etcdServer) refusedLocked(op *pb.RequestOp) error {
 	switch r := op.Request.(type) {
 	case *pb.RequestOp_RequestPut:
@@ -239,8 +240,8 @@ func (s *etcdServer) applyLocked(op *pb.RequestOp, revision int64) *pb.ResponseO
 	}
 }
 
-// holdsLocked says whether a comparison holds. A key that is not there has zeros, and
-// no value.
+// holdsLocked reports whether a comparison holds. For a missing key, all numbers are zero,
+// and a comparison of its value is false.
 func (s *etcdServer) holdsLocked(c *pb.Compare) bool {
 	kv, ok := s.keys[string(c.Key)]
 	if !ok {
@@ -325,11 +326,11 @@ func compareBy(target pb.RangeRequest_SortTarget, a, b *mvccpb.KeyValue) int {
 	}
 }
 
-// within says whether least <= n <= most; 0 of either is no bound.
+// within reports whether least <= n <= most. A bound of 0 means that there is no bound.
 func within(n, least, most int64) bool { return n >= least && (most == 0 || n <= most) }
 
-// inRange says whether a key is in [from, end). No end: it is from; "\x00": there is
-// none.
+// inRange reports whether a key is in [from, end). If end is empty, only from matches. If
+// end is "\x00", the range has no upper end.
 func inRange(key string, from, end []byte) bool {
 	switch {
 	case len(end) == 0:
@@ -350,7 +351,7 @@ func (s *etcdServer) sortedLocked() []string {
 	return keys
 }
 
-// contents is a line for each key.
+// contents returns one line for each key.
 func (s *etcdServer) contents() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,7 +367,7 @@ func (s *etcdServer) contents() string {
 	return b.String()
 }
 
-// state adds the leases without keys and the watches, too.
+// state adds the leases without keys, and the watches.
 func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -376,14 +377,14 @@ func (s *etcdServer) state(f search.Fingerprint) search.Fingerprint {
 			f = f.Number(l.id).Number(l.until.UnixNano())
 		}
 	}
-	var watches search.Fingerprint // which have no order
+	var watches search.Fingerprint // a sum, because watches have no order
 	for _, w := range s.watches {
 		watches += search.EmptyFingerprint.Text(string(w.op.KeyBytes())).Number(w.next).Number(int64(len(w.responses)))
 	}
 	return f.Number(int64(watches))
 }
 
-// leaseOf is of the first key in a queue alone.
+// leaseOf returns the lease of a key, but only if the key is the first in its queue.
 func (s *etcdServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

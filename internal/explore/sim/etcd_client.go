@@ -19,21 +19,20 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// errEtcdLost is what gRPC makes of a connection that breaks. The client makes some
-// calls again, then.
+// errEtcdLost is the error of gRPC for a broken connection. The client repeats some calls
+// after it.
 var errEtcdLost = status.Error(codes.Unavailable, errLost.Error())
 
-// client is the real client of one instance. Its calls end in an interceptor, where
-// gRPC would wait for a connection. It is made outside of the bubbles, as that of
-// Redis is.
+// client returns the real client of one instance. Its calls end in an interceptor, because
+// gRPC would wait for a connection. It is created outside of the bubbles, as the Redis
+// client is.
 //
-// Its watcher is replaced. The client's own has a goroutine that waits on a channel of
-// its package, which was made outside of the bubble, so that the bubble would
-// never come to rest.
+// client replaces the watcher of the etcd client. The original one has a goroutine that
+// waits on a channel from outside of the bubble, so the bubble would never come to rest.
 func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:             []string{"127.0.0.1:2379"},
-		BackoffJitterFraction: 1e-18, // next to none, for it would be another at each replay
+		BackoffJitterFraction: 1e-18, // almost no jitter, because it would differ in each replay
 		Logger:                zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			grpc.WithChainUnaryInterceptor(func(ctx context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
@@ -54,7 +53,7 @@ func (s *etcdServer) client(inst *instance) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ask brings a request to the gate, and from there to the server.
+// ask sends a request to the gate, and then to the server.
 func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any) error {
 	var refused error
 	send := func(ctx context.Context) error {
@@ -76,14 +75,14 @@ func (s *etcdServer) ask(ctx context.Context, inst *instance, request, reply any
 		return asStatus(send(ctx))
 	}
 	words := etcdWords(request)
-	_, renewal := request.(*pb.LeaseKeepAliveRequest) // which fails at once where nothing answers
+	_, renewal := request.(*pb.LeaseKeepAliveRequest) // a renewal fails at once if the server is down
 	return asStatus(w.gate.through(ctx, inst, &call{
 		target: s.name, node: s.node, sent: [][]any{words}, request: request, awaits: !renewal, lost: errEtcdLost,
 		text: func() string { return textOfEtcd(words, reply, refused) },
 	}, send))
 }
 
-// asStatus is an error as gRPC would put it.
+// asStatus converts a context error into the status error that gRPC returns.
 func asStatus(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -94,8 +93,8 @@ func asStatus(err error) error {
 // arrive applies a call that its caller has given up.
 func (s *etcdServer) arrive(c *call) { _, _ = s.answer(c.request) }
 
-// etcdKeepAlive is a stream on which one request is answered at a time. The request
-// is sent when its answer is asked for, as it is under the tap.
+// etcdKeepAlive is a stream that answers one request at a time. It sends a request when the
+// client asks for the answer, as it does under the tap.
 type etcdKeepAlive struct {
 	ctx     context.Context
 	server  *etcdServer
@@ -114,8 +113,8 @@ func (k *etcdKeepAlive) CloseSend() error             { return nil }
 func (k *etcdKeepAlive) Header() (metadata.MD, error) { return nil, nil }
 func (k *etcdKeepAlive) Trailer() metadata.MD         { return nil }
 
-// etcdWatcher is the watcher of one instance. A watch waits for its step until it
-// stands, as a SUBSCRIBE does. What it has to tell arrives at once.
+// etcdWatcher is the watcher of one instance. A new watch waits for its step, as a SUBSCRIBE
+// does. Its events arrive at once.
 type etcdWatcher struct {
 	server *etcdServer
 	inst   *instance
@@ -124,16 +123,16 @@ type etcdWatcher struct {
 // etcdWatch is one watch.
 type etcdWatch struct {
 	op        clientv3.Op
-	next      int64 // the first revision that it has not told of
+	next      int64 // the first revision whose events it has not sent
 	closed    bool
 	responses chan clientv3.WatchResponse
 }
 
-// mostResponses is more than any watch of a schedule has unread.
+// mostResponses exceeds the number of unread responses that any watch has in a schedule.
 const mostResponses = 64
 
-// Watch returns once the watch stands or ctx ends, with a channel that is closed when
-// ctx ends.
+// Watch returns once the server has registered the watch or ctx has ended. It closes the
+// channel when ctx ends.
 func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	watch := &etcdWatch{op: clientv3.OpWatch(key, opts...), responses: make(chan clientv3.WatchResponse, mostResponses)}
 	standing := make(chan struct{})
@@ -158,10 +157,10 @@ func (w etcdWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpO
 	return watch.responses
 }
 
-// RequestProgress is not what a lock does.
+// RequestProgress returns an error, because no lock uses it.
 func (w etcdWatcher) RequestProgress(context.Context) error { return errUnknownToEtcd("progress") }
 
-// Close has nothing to close: watches end with their contexts.
+// Close does nothing, because watches end with their contexts.
 func (w etcdWatcher) Close() error { return nil }
 
 func (s *etcdServer) watch(w *etcdWatch) {
@@ -188,8 +187,8 @@ func (s *etcdServer) unwatch(w *etcdWatch) {
 	s.watches = slices.DeleteFunc(s.watches, func(other *etcdWatch) bool { return other == w })
 }
 
-// tellLocked tells of what the watch has not told of. A watch that is not read ends
-// the process.
+// tellLocked sends the events that a watch has not sent. It panics if no one reads the
+// watch.
 func (s *etcdServer) tellLocked(w *etcdWatch) {
 	if s.down.Load() {
 		return
@@ -212,7 +211,8 @@ func (s *etcdServer) tellLocked(w *etcdWatch) {
 	}
 }
 
-// subscribes has a watch wait for its step, if it needs one. withdraw takes it back.
+// subscribes makes a watch wait for its step, unless the gate is open. withdraw removes the
+// waiting watch.
 func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key string, stands func()) (withdraw func()) {
 	c := &call{
 		ctx: ctx, phase: phaseOf(ctx), target: n.name, node: n, deliver: stands, awaits: true,
@@ -236,7 +236,7 @@ func (g *gate) subscribes(ctx context.Context, inst *instance, n *node, key stri
 	}
 }
 
-// etcdWords is a request in words, each key and value by itself.
+// etcdWords returns a request as text, with each key and value as a separate element.
 func etcdWords(request any) []any {
 	switch r := request.(type) {
 	case *pb.LeaseGrantRequest:
@@ -264,7 +264,7 @@ func etcdWords(request any) []any {
 	}
 }
 
-// textOfEtcd is what was asked and answered.
+// textOfEtcd returns the text of a request and its answer.
 func textOfEtcd(words []any, reply any, refused error) string {
 	text := strings.TrimSuffix(fmt.Sprintln(words...), "\n") + ": "
 	if refused != nil {

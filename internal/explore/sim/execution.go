@@ -22,15 +22,15 @@ import (
 type Limits struct {
 	Bounds     search.Cost
 	Faults     []catalog.Fault // the kinds that may strike
-	Properties []string        // that are checked
+	Properties []string        // the properties to check
 	Reduce     bool            // leave out steps that only reorder independent calls
-	// Visited says whether a state need not be explored again, at this cost and
-	// after so many steps. nil: none.
+	// Visited reports whether a state need not be explored again, at this cost and after
+	// this many steps. If nil, every state is explored.
 	Visited func(search.Fingerprint, search.Cost, int) bool
 }
 
-// Execute runs one schedule: its steps, and from there on what is free, until
-// every actor has ended.
+// Execute runs one schedule. It makes the steps of the task, and then free steps until every
+// actor has ended.
 func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err error) {
 	err = c.execute(func(x *execution) error {
 		t = x.run(l, task)
@@ -39,8 +39,8 @@ func (c *Cluster) Execute(l *Limits, task search.Task) (t *search.Trace, err err
 	return t, err
 }
 
-// Retrace executes a task again, and calls before with its trace up to each step that
-// is about to be made.
+// Retrace executes a task again. Before each step, it calls before with the trace that ends
+// with that step.
 func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace)) error {
 	return c.execute(func(x *execution) error {
 		x.before = before
@@ -49,8 +49,9 @@ func (c *Cluster) Retrace(l *Limits, task search.Task, before func(*search.Trace
 	})
 }
 
-// Begun is the steps of the schedule under way, with the one that has not ended. It
-// may be called from another goroutine.
+// Begun returns the steps of the schedule under way, including the step that has not ended.
+// It may be called from another goroutine. It returns nil if no schedule runs or the gate is
+// locked.
 func (c *Cluster) Begun() []schedule.Step {
 	x := c.present.Load()
 	if x == nil || !x.gate.mu.TryLock() {
@@ -81,10 +82,10 @@ type execution struct {
 	observe func(s schedule.Step, made bool) // called after each step of a replay, otherwise nil
 }
 
-// theOrder is the one that all actors grab.
+// theOrder is the id of the order that all actors grab.
 const theOrder = 1
 
-// actor is one driver.
+// An actor is one grab by one driver.
 type actor struct {
 	name     string
 	index    int
@@ -92,45 +93,45 @@ type actor struct {
 	inst     *instance
 	cancel   context.CancelFunc
 	counts   map[callName]int
-	observed search.Fingerprint // all that its code can know
+	observed search.Fingerprint // a hash of everything that its code can have seen
 	before   uint8              // a bit for each actor that had the lock before this one began
 
 	begun, done, dead, hung, cancelled bool
 
-	// What is known of its lease.
+	// granted and the fields below record what is known of its lease.
 	granted     bool          // its acquire has succeeded
 	releasing   bool          // its release has begun
 	released    bool          // its release has succeeded
 	knowsLoss   bool          // its lease's Lost has closed
-	inside      bool          // its critical section: it has read an open order, and not yet released
-	inTime      bool          // at the end of its release the lease still ran
-	gone        []*node       // where its renewals have found its lease gone
+	inside      bool          // it has read an open order and has not begun its release
+	inTime      bool          // its lease was still valid when its release ended
+	gone        []*node       // the nodes on which its renewals have found its lease gone
 	behind      uint8         // a bit for each actor that waited in order when this one began
-	releaseCut  bool          // a call of its release has come to no reply
+	releaseCut  bool          // a call of its release got no reply
 	begin       time.Duration // when it began
-	arrivedLate bool          // a call of it has, that it had given up
+	arrivedLate bool          // a call that it had given up has arrived
 	asked       time.Duration // when it last asked a server for the lock
-	rest        time.Duration // that it would have to make then, were it to ask every askEvery
+	rest        time.Duration // the pause that it owed at that time to keep to one request per askEvery
 	fence       uint64
 	token       string
 	value       string // what a server stores for its lease
 	leases      []serverLease
 
-	// What names a failure, and decides nothing else.
-	grant     int                      // its acquire was the nth to succeed; 0: it has not
-	got       map[*actor]catalog.Facts // how it got the lock while another was inside
-	freed     bool                     // a release of another has freed its lock
-	forgotten int                      // so often a server has forgotten its lease
-	lostTo    catalog.Facts            // how else a server has lost it
+	// grant and the fields below only help to name a failure. They decide nothing else.
+	grant     int                      // its acquire was the nth to succeed, or 0 if it has not succeeded
+	got       map[*actor]catalog.Facts // how it got the lock while the other actor still held it
+	freed     bool                     // the release of another actor has freed its lock
+	forgotten int                      // how many times a server has forgotten its lease
+	lostTo    catalog.Facts            // how else a server has lost its lease
 }
 
-// callName is what the calls of an actor are counted by.
+// callName is the key under which the calls of an actor are counted.
 type callName struct {
 	phase  tap.Phase
 	target string
 }
 
-// event is what an instance records.
+// An event is one record of an instance's history, with its actor.
 type event struct {
 	history.Event
 	actor *actor
@@ -140,7 +141,7 @@ type event struct {
 // be called inside a bubble.
 func newExecution(c *Cluster) (*execution, error) {
 	w := &world{cluster: c, db: &order.Mem{}, ended: make(chan struct{})}
-	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // setting up is no step
+	w.gate = &gate{world: w, arrived: make(chan struct{}, 1), ungated: true} // the setup takes no steps
 	s := &causes{cluster: c, world: w}
 	w.leases = &leaseBook{cluster: c, world: w, gate: w.gate, causes: s}
 	w.gate.leases, s.leases = w.leases, w.leases
@@ -179,8 +180,8 @@ func (w *world) begin() error {
 	return nil
 }
 
-// paused reports whether the actor's process is stopped. All actors of the process stop
-// together, those that have not begun among them.
+// paused reports whether the actor's process is stopped. All actors of a process stop
+// together, even those that have not begun.
 func (a *actor) paused() bool { return a.inst.stopped.Load() }
 
 func newActor(name string, index int, driver int64, inst *instance) *actor {
@@ -190,7 +191,8 @@ func newActor(name string, index int, driver int64, inst *instance) *actor {
 	}
 }
 
-// driverOf numbers the drivers from 1.
+// driverOf returns the number of an actor's driver, counted from 1. An actor that acts as
+// another one has the same driver.
 func driverOf(actors []schedule.Actor, i int) int64 {
 	for j, a := range actors[:i] {
 		if a.Name == actors[i].As {
@@ -200,7 +202,7 @@ func driverOf(actors []schedule.Actor, i int) int64 {
 	return int64(i) + 1
 }
 
-// start starts an instance, or starts it again.
+// start starts an instance for the first time or after a crash.
 func (w *world) start(inst *instance) error {
 	inst.sessions, inst.pausedAs = nil, nil
 	inst.stopped.Store(false)
@@ -237,15 +239,15 @@ func (w *world) newToken(inst *instance) string {
 	return tokenPrefix + strconv.Itoa(inst.number) + "-" + strconv.Itoa(inst.tokens)
 }
 
-// tokenPrefix tells a token from whatever else a command has.
+// tokenPrefix distinguishes a token from the other arguments of a command.
 const tokenPrefix = "token-"
 
-// recorder is an instance's history.
+// recorder receives the history of one instance.
 type recorder struct{ inst *instance }
 
 func (r recorder) Record(e history.Event) {
 	if e.Op == history.Renew || e.Op == history.Acquire && e.Kind == history.Invoke {
-		return // no property looks at these, and a step with events counts as one that may matter
+		return // no property needs these events, and each recorded event prevents a reduction
 	}
 	w := r.inst.world
 	w.gate.mu.Lock()
@@ -256,10 +258,11 @@ func (r recorder) Record(e history.Event) {
 	}
 }
 
-// elapsed is the time since the schedule began.
+// elapsed returns the virtual time since the schedule began.
 func (w *world) elapsed() time.Duration { return time.Since(epoch) }
 
-// run makes the steps of a task. A replay leaves out those that cannot be made.
+// run makes the steps of a task and then free steps. A replay skips the steps that it cannot
+// make; any other execution ends there.
 func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	x.reducer.on = l.Reduce
 	t := &search.Trace{Impossible: -1}
@@ -298,7 +301,7 @@ func (x *execution) run(l *Limits, task search.Task) *search.Trace {
 	return t
 }
 
-// add makes a step and adds it to the trace, or says that it could not be made.
+// add makes a step and adds it to the trace. It returns false if the step could not be made.
 func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	if x.before != nil {
 		x.before(&search.Trace{Steps: append(slices.Clip(t.Steps), s), Points: t.Points, Impossible: -1})
@@ -326,7 +329,7 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 	return made
 }
 
-// reorder adds the orders that the last step has shown to be needed.
+// reorder adds to the trace the reorderings that the last step requires.
 func (x *execution) reorder(l *Limits, t *search.Trace) {
 	if l.Reduce {
 		for _, c := range x.reducer.notCommuting() {
@@ -335,7 +338,7 @@ func (x *execution) reorder(l *Limits, t *search.Trace) {
 	}
 }
 
-// finish heals the servers, and judges what is left when every actor has ended.
+// finish heals the servers and checks what is left when every actor has ended.
 func (x *execution) finish() {
 	for _, n := range x.cluster.nodes {
 		n.down.Store(false)
@@ -350,12 +353,12 @@ func (x *execution) finish() {
 		}
 	}
 	if err := x.world.start(x.cluster.prober); err != nil {
-		panic(err) // all servers can be reached
+		panic(err) // cannot happen, because all servers are up
 	}
 	x.oracle.judgeEnd()
 }
 
-// stop ends the schedule. Calls that still wait fail.
+// stop ends the schedule. Calls that still wait at the gate fail.
 func (w *world) stop() {
 	w.gate.mu.Lock()
 	w.gate.ungated = false
@@ -378,7 +381,7 @@ func (w *world) stop() {
 	}
 }
 
-// find returns the first element that fits, or nil.
+// find returns the first element for which fits returns true, or nil.
 func find[T any](list []*T, fits func(*T) bool) *T {
 	if i := slices.IndexFunc(list, fits); i >= 0 {
 		return list[i]

@@ -9,8 +9,9 @@ import (
 	"grablab/internal/tap"
 )
 
-// causes collects the facts that name a failure: how each actor got the lock, and how it
-// lost it. No property is judged by them, except where servers have failed.
+// causes collects the facts that name a failure: how each actor got its lock, and how it
+// lost it. The oracle uses them in its judgement only to find out whether servers were
+// disturbed.
 type causes struct {
 	cluster *Cluster
 	world   *world
@@ -21,7 +22,7 @@ type causes struct {
 	grants int           // the number of acquires that have succeeded
 }
 
-// shown is what a step of each kind shows by itself.
+// shown lists the fact that each kind of step shows by itself.
 var shown = map[schedule.Kind]catalog.Facts{
 	schedule.Dies:         catalog.Died,
 	schedule.InstanceDies: catalog.Died,
@@ -38,10 +39,10 @@ var shown = map[schedule.Kind]catalog.Facts{
 	schedule.CutOff:       catalog.CutOff,
 }
 
-// noteGrant notes how an actor got the lock while others had not released it.
+// noteGrant records how an actor got the lock while other actors had not released it.
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
-	own := a.forgotten // of a majority that it has put together
+	own := a.forgotten // how many servers forgot the actor's own lease while it collected its majority
 	a.grant, a.freed, a.forgotten, a.lostTo = s.grants, false, 0, 0
 	a.got = map[*actor]catalog.Facts{}
 	for _, b := range s.world.actors {
@@ -62,7 +63,7 @@ func (s *causes) noteGrant(a *actor) {
 	}
 }
 
-// lost is how an actor that has not released its lock has come to lose it.
+// lost returns how an actor lost a lock that it has not released.
 func (s *causes) lost(b *actor) catalog.Facts {
 	switch {
 	case !s.leases.leased():
@@ -84,7 +85,7 @@ func (s *causes) lost(b *actor) catalog.Facts {
 	}
 }
 
-// between is how two actors came to have the lock at once.
+// between returns how two actors came to hold the lock at the same time.
 func (s *causes) between(a, b *actor) catalog.Facts {
 	if a.grant < b.grant {
 		a, b = b, a
@@ -92,7 +93,7 @@ func (s *causes) between(a, b *actor) catalog.Facts {
 	return a.got[b]
 }
 
-// noteForgotten is called before a node loses what it has.
+// noteForgotten is called before a node loses its data.
 func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	s.forgot = true
 	if !s.cluster.locks() {
@@ -109,8 +110,8 @@ func (s *causes) noteForgotten(n *node, to catalog.Facts) {
 	}
 }
 
-// noteOverwrittenLocked is called when a node has carried out a call, of a strategy whose
-// leases do not name their holders.
+// noteOverwrittenLocked is called after a node has carried out a call. It applies to
+// strategies whose leases do not name their holders.
 func (s *causes) noteOverwrittenLocked(c *call) {
 	r, ok := c.node.lockServer.(*redisServer)
 	if !ok {
@@ -123,8 +124,8 @@ func (s *causes) noteOverwrittenLocked(c *call) {
 	}
 }
 
-// noteFreedLocked is called when a node has carried out a call. A release of another
-// actor has freed a lease that ran if the node has it no more.
+// noteFreedLocked is called after a node has carried out a call. If the call is a release,
+// it records which valid leases of other actors the node no longer stores.
 func (s *causes) noteFreedLocked(c *call) {
 	if c.phase != tap.Release {
 		return
@@ -139,7 +140,7 @@ func (s *causes) noteFreedLocked(c *call) {
 	}
 }
 
-// runs says whether the actor has a lease of a node that runs, by that node's clock.
+// runs reports whether the actor has an unexpired lease on a node, by that node's clock.
 func (l *leaseBook) runs(a *actor, n *node) bool {
 	return !a.released && slices.ContainsFunc(a.leases, func(l serverLease) bool { return l.node == n && l.runs() })
 }

@@ -15,7 +15,7 @@ import (
 	"grablab/internal/tap"
 )
 
-// gate holds every remote call until a step decides what becomes of it.
+// gate holds every remote call until a step decides its outcome.
 type gate struct {
 	world  *world
 	leases *leaseBook
@@ -39,26 +39,26 @@ var (
 	errLost = errors.New("sim: the reply is lost")
 )
 
-// call is one remote call. It waits at the gate until a step lets it through,
-// and there again if its reply is late.
+// call is one remote call. It waits at the gate until a step lets it through. If its reply
+// is late, it waits there again.
 type call struct {
 	actor  *actor
 	phase  tap.Phase
-	n      int // the nth of its actor, phase and target; 0: not numbered yet
+	n      int // its number among the calls of the same actor, phase and target; 0 if not numbered yet
 	target string
-	node   *node // nil: the database
+	node   *node // nil if it goes to the database
 	ctx    context.Context
 
 	decided   chan outcome
 	outcome   outcome
-	deliver   func()        // of a SUBSCRIBE, whose caller does not wait at the gate
-	sent      [][]any       // the commands, to be applied later if the caller gives up
-	request   any           // to an etcd, likewise
-	awaits    bool          // its client waits for a connection before it sends it
-	lost      error         // what the client makes of a lost reply; nil: errLost
-	gone      []lookedFor   // whose leases a renewal was for
-	releasing bool          // when it was made, the actor's release had begun
-	text      func() string // what was asked and answered, once it was
+	deliver   func()        // carries out a SUBSCRIBE, whose caller does not wait at the gate
+	sent      [][]any       // the commands, which may arrive after the caller has given up
+	request   any           // a request to etcd, which may also arrive late
+	awaits    bool          // the client waits for a connection before it sends the call
+	lost      error         // the error that the client reports for a lost reply; nil means errLost
+	gone      []lookedFor   // the leases that a renewal was for
+	releasing bool          // the actor had begun its release before the call
+	text      func() string // returns the request and its answer as text, after the call
 }
 
 // outcome is what a step does to a call.
@@ -68,7 +68,7 @@ const (
 	delivered outcome = iota
 	replyLost
 	replyLate
-	givenUp // by its caller, while it is on its way
+	givenUp // the caller gives up while the call is on its way
 )
 
 func (c *call) step(kind schedule.Kind) schedule.Step {
@@ -79,7 +79,8 @@ func (c *call) is(s schedule.Step) bool {
 	return c.actor.name == s.Actor && c.n == s.N && c.target == s.Target && string(c.phase) == s.Phase
 }
 
-// compareCalls is the order in which calls are offered: goroutines arrive in any.
+// compareCalls defines a fixed order for the calls at the gate, because goroutines arrive in
+// any order.
 func compareCalls(a, b *call) int {
 	return cmp.Or(a.actor.index-b.actor.index, strings.Compare(string(a.phase), string(b.phase)), strings.Compare(a.target, b.target), a.n-b.n)
 }
@@ -91,7 +92,7 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 	c.actor = g.actorOfLocked(inst, tap.OpFrom(ctx, tap.Op{}).Driver)
 	g.mu.Unlock()
 	if ctx.Err() != nil {
-		return send(ctx) // and the client finds out
+		return send(ctx) // the client notices by itself that the context has ended
 	}
 	if err := g.wait(c, &g.waiting); err != nil {
 		g.noteReply(c, err)
@@ -102,9 +103,9 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 		return c.loss()
 	}
 	err := errDown
-	if c.node == nil || !c.node.down.Load() || c.lost != nil { // a client that makes of it what it will
+	if c.node == nil || !c.node.down.Load() || c.lost != nil { // a client with an error of its own handles a down server itself
 		if ctx.Err() != nil {
-			ctx = context.WithoutCancel(ctx) // it was sent before: go-redis does not take it back
+			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request that it has sent
 		}
 		err = send(ctx)
 	}
@@ -121,27 +122,27 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 	return err
 }
 
-// unsent says whether the client waits for a server that cannot be reached.
+// unsent reports whether the client still waits for a connection because the server is down.
 func (c *call) unsent() bool { return c.awaits && c.node.down.Load() }
 
-// loss is what the caller is told of a lost reply.
+// loss returns the error that the caller gets for a lost reply.
 func (c *call) loss() error { return cmp.Or(c.lost, errLost) }
 
 func phaseOf(ctx context.Context) tap.Phase {
 	return cmp.Or(tap.OpFrom(ctx, tap.Op{}).Phase, tap.Renew)
 }
 
-// actorOfLocked is whose call it is. Calls of an instance's background, which
-// belong to no single grab, count as its first actor's, and a call of no known actor
-// as the probe's.
+// actorOfLocked returns the actor that a call belongs to. A background call of an instance
+// counts for its first actor. A call of an unknown actor counts for the probe.
 func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
 	return cmp.Or(find(g.world.actors, func(a *actor) bool { return a.inst == inst && (driver == 0 || driver == a.driver) }), g.world.probe)
 }
 
-// numberCalls numbers the calls that have come to the gate in the last step.
-// Those of one instant come in any order, and are told apart by what they ask.
-// For the same reason their phase is looked at again: a renewal that is due at
-// once may come before the acquire has returned, or after.
+// numberCalls numbers the calls that have come to the gate in the last step. Calls of one
+// instant arrive in any order, so numberCalls sorts them by their content.
+//
+// numberCalls also determines their phase again, for the same reason. A renewal that is due
+// at once may arrive before or after its acquire has returned.
 func (g *gate) numberCalls() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,8 +167,8 @@ func (g *gate) numberCalls() {
 	}
 }
 
-// wait holds a call until a step decides on it, or until its context ends, which
-// a process that is paused does not notice.
+// wait holds a call until a step decides on it or its context ends. A paused process does
+// not notice that its context ends.
 func (g *gate) wait(c *call, line *[]*call) error {
 	g.mu.Lock()
 	if g.ungated && (!c.actor.dead || g.starting) {
@@ -189,7 +190,7 @@ func (g *gate) wait(c *call, line *[]*call) error {
 			return errOver
 		case <-patience:
 		}
-		<-c.ctx.Done() // its timer may be due in the same instant, and fire second
+		<-c.ctx.Done() // the timer of the context may expire in the same instant, but fire later
 		switch {
 		case !g.abandon(c, line):
 			patience = nil
@@ -201,8 +202,9 @@ func (g *gate) wait(c *call, line *[]*call) error {
 	}
 }
 
-// patience ends when the caller does not wait any longer: for a database, with
-// its context. Once a request is on its way, go-redis heeds a deadline alone.
+// patience returns a channel that signals when the caller stops waiting. A database client
+// stops when its context ends. Once go-redis has sent a request, only a deadline can stop
+// it.
 func (c *call) patience() (over <-chan time.Time, stop func()) {
 	if c.heedsContext() {
 		over := make(chan time.Time)
@@ -219,9 +221,9 @@ func (c *call) patience() (over <-chan time.Time, stop func()) {
 
 func (c *call) heedsContext() bool { return c.node == nil || c.node.cancels }
 
-// abandon removes a call whose caller has stopped waiting, and says whether it did:
-// not if the caller's process is paused or dead, or a step has just taken the call. A
-// request that was sent may still be applied.
+// abandon removes a call whose caller has stopped waiting. It returns false if the caller's
+// process is paused or dead, or if a step has just taken the call. The request may still
+// arrive at the server.
 func (g *gate) abandon(c *call, line *[]*call) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -238,7 +240,8 @@ func (g *gate) abandon(c *call, line *[]*call) bool {
 	return true
 }
 
-// takeLocked removes the call of a step from its line; nil: it is not there.
+// takeLocked removes the call of a step from its line. It returns nil if the call is not
+// there.
 func takeLocked(line *[]*call, s schedule.Step) *call {
 	i := slices.IndexFunc(*line, func(c *call) bool { return c.is(s) })
 	if i < 0 {
@@ -249,9 +252,9 @@ func takeLocked(line *[]*call, s schedule.Step) *call {
 	return c
 }
 
-// giveUpLocked leaves a call to arrive when it may. What was to go through a network that
-// is cut is lost with its connection, which the caller has closed; and so is a
-// transaction, for its connection alone knows what it depends on.
+// giveUpLocked lets a call arrive later. A call through a cut network is lost, because its
+// caller has closed the connection. A transaction is lost too, because only its connection
+// knows what it has watched.
 func (g *gate) giveUpLocked(c *call) {
 	if c.sent != nil && !c.actor.inst.cut[c.network()] && !c.isTransaction() {
 		g.inFlight = append(g.inFlight, c)
@@ -262,7 +265,7 @@ func (c *call) isTransaction() bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool { return strings.EqualFold(fmt.Sprint(args[0]), "exec") })
 }
 
-// decide gives a call that waits in line its outcome.
+// decide sets the outcome of a waiting call. It returns false if the call does not wait.
 func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	g.mu.Lock()
 	c := takeLocked(line, s)
@@ -283,12 +286,12 @@ func (g *gate) decide(line *[]*call, s schedule.Step, o outcome) bool {
 	return true
 }
 
-// isCut says whether an error takes the place of a reply.
+// isCut reports whether an error means that no reply arrived.
 func isCut(err error) bool {
 	return errors.Is(err, errLost) || errors.Is(err, errDown) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// signal wakes nextTimer: a call has come to the gate, or a grab has ended.
+// signal wakes nextTimer when a call has come to the gate or a grab has ended.
 func (g *gate) signal() {
 	select {
 	case g.arrived <- struct{}{}:
@@ -296,9 +299,9 @@ func (g *gate) signal() {
 	}
 }
 
-// noteReply adds a reply to the fingerprint of the state: a reply of the database to
-// that of its actor, a reply of a server to that of the server, whose replies all
-// actors may see. Hashes are summed, because replies of one instant have no order.
+// noteReply adds a reply to the fingerprint of the state. A database reply counts for its
+// actor. A server's reply counts for the server, because all actors may see it. Hashes are
+// summed, because replies of one instant have no order.
 func (g *gate) noteReply(c *call, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -325,7 +328,8 @@ func (c *call) fingerprint() search.Fingerprint {
 	return search.EmptyFingerprint.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
-// subscribing has a SUBSCRIBE wait for its step. It is false if it needs none.
+// subscribing makes a SUBSCRIBE wait for its step. It returns false if the SUBSCRIBE needs
+// no step.
 func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []string) bool {
 	c := &call{
 		phase: tap.Acquire, target: n.name, deliver: deliver,
@@ -342,8 +346,8 @@ func (g *gate) subscribing(inst *instance, n *node, deliver func(), args []strin
 	return true
 }
 
-// subscriberLocked is the actor that an instance's subscription is for: the last
-// one that has begun and waits for the lock.
+// subscriberLocked returns the actor that an instance subscribes for. This is the last of
+// its actors that has begun and waits for the lock.
 func (g *gate) subscriberLocked(inst *instance) *actor {
 	found := g.actorOfLocked(inst, 0)
 	for _, a := range g.world.actors {

@@ -15,28 +15,29 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// leaseBook knows which leases the servers have granted to which actors. It looks at what
-// a server stores after each call.
+// leaseBook records which leases the servers have granted to which actors. After each call,
+// it checks what the server stores.
 type leaseBook struct {
 	cluster *Cluster
 	world   *world
 	gate    *gate
 	causes  *causes
 
-	strayRenewal string // what a renewal did to the lease of another actor, or ""
+	strayRenewal string // how a renewal broke the rules, or "" if none did
 }
 
-// serverLease is what one server has granted, until then on its own clock.
+// serverLease is a lease that one server has granted. until is a time on that server's
+// clock.
 type serverLease struct {
 	node  *node
 	until time.Time
 }
 
-// runs says whether it does, by that server's clock.
+// runs reports whether the lease has not expired, by its server's clock.
 func (l serverLease) runs() bool { return l.until.After(l.node.now()) }
 
-// applied is called when a server has carried out a call, or has not: then with
-// the error.
+// applied is called after a server has carried out a call. If the call failed, err is its
+// error.
 func (l *leaseBook) applied(c *call, err error) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
@@ -50,9 +51,9 @@ func (l *leaseBook) applied(c *call, err error) {
 	}
 }
 
-// noteLeasesLocked notes which leases there are after c. They are those of every
-// actor whose value the server stores, for a release may have brought one to
-// another actor. A lock that stores no token is believed.
+// noteLeasesLocked records which leases exist after c. It checks all actors, because a
+// release may have handed a lease to another actor. If the lock stores no token, each
+// acquire and each renewal counts as successful.
 func (l *leaseBook) noteLeasesLocked(c *call) {
 	if !l.cluster.locks() {
 		return
@@ -73,27 +74,28 @@ func (l *leaseBook) noteLeasesLocked(c *call) {
 		c.actor.noteAsked(l.world.elapsed())
 	}
 	if _, ok := c.node.lockServer.(*redisServer); !ok && c.phase != tap.Release {
-		// A lock takes its place back by itself when it finds it lost, though the server's
-		// session may run on.
+		// A lock replaces its queue entry when it has lost it, although the session may
+		// still be alive.
 		c.actor.leases = nil
 	}
 	l.findLeasesLocked(c.node)
 }
 
-// askEvery is how often a waiter may ask a server in the long run, and askAtOnce for how many
-// requests it may do so without any pause.
+// A waiter may send one request to a server per askEvery on average. Before that limit
+// applies, it may send askAtOnce requests without a pause.
 const (
 	askEvery  = 20 * time.Millisecond
 	askAtOnce = 8
 )
 
-// noteAsked is for a request for the lock, as a leaky bucket counts them.
+// noteAsked counts a request for the lock, as a leaky bucket does.
 func (a *actor) noteAsked(now time.Duration) {
 	a.rest = max(0, a.rest-(now-a.asked)) + askEvery
 	a.asked = now
 }
 
-// noteRenewalLocked notes what a renewal has done, before the leases are noted anew.
+// noteRenewalLocked records the effect of a renewal. It must run before the leases are
+// updated.
 func (l *leaseBook) noteRenewalLocked(c *call) {
 	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
@@ -109,7 +111,7 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 	}
 }
 
-// lengthens says whether a call asks for more time, as a clean-up does not.
+// lengthens reports whether a call asks for more lease time, unlike a clean-up.
 func (l *leaseBook) lengthens(c *call) bool {
 	if _, ok := c.request.(*pb.LeaseKeepAliveRequest); ok {
 		return true
@@ -117,7 +119,7 @@ func (l *leaseBook) lengthens(c *call) bool {
 	millis, seconds := strconv.FormatInt(l.cluster.TTL.Milliseconds(), 10), strconv.FormatInt(int64(l.cluster.TTL.Seconds()), 10)
 	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		if len(args) > 3 && slices.Contains([]any{"eval", "evalsha"}, args[0]) {
-			args = args[3:] // the number of keys is no time
+			args = args[3:] // skip the number of keys, which is not a duration
 		}
 		return slices.ContainsFunc(args, func(arg any) bool {
 			text := fmt.Sprint(arg)
@@ -126,7 +128,7 @@ func (l *leaseBook) lengthens(c *call) bool {
 	})
 }
 
-// findLeasesLocked notes the leases that a server has granted.
+// findLeasesLocked records the leases that a server stores.
 func (l *leaseBook) findLeasesLocked(n *node) {
 	for _, a := range l.world.actors {
 		if ttl, ok := n.leaseOf(a.value); ok {
@@ -135,7 +137,7 @@ func (l *leaseBook) findLeasesLocked(n *node) {
 	}
 }
 
-// names says whether a value is among what was sent.
+// names reports whether the call has sent a value.
 func (c *call) names(value string) bool {
 	return slices.ContainsFunc(c.sent, func(args []any) bool {
 		return slices.ContainsFunc(args, func(arg any) bool {
@@ -145,7 +147,8 @@ func (c *call) names(value string) bool {
 	})
 }
 
-// mentions says whether the whole of a value is in a text: token-1-1 is not in token-1-10.
+// mentions reports whether a text contains the complete value. For example, token-1-10 does
+// not contain token-1-1.
 func mentions(text, value string) bool {
 	for value != "" {
 		_, rest, found := strings.Cut(text, value)
@@ -160,8 +163,8 @@ func mentions(text, value string) bool {
 	return false
 }
 
-// until is when the lease of the actor ends that a node has granted; the zero Time: it has
-// granted none.
+// until returns when the actor's lease on a node ends. It returns the zero Time if the node
+// has granted none.
 func (a *actor) until(n *node) time.Time {
 	for _, l := range a.leases {
 		if l.node == n {
@@ -175,8 +178,7 @@ func (a *actor) lease(l serverLease) {
 	a.leases = append(slices.DeleteFunc(a.leases, func(old serverLease) bool { return old.node == l.node }), l)
 }
 
-// tokenIn is the argument with a token in it of a call that takes a lock; "":
-// there is none.
+// tokenIn returns the argument of an acquire that contains a token, or "" if there is none.
 func tokenIn(c *call) string {
 	if c.phase != tap.Acquire {
 		return ""
@@ -191,19 +193,20 @@ func tokenIn(c *call) string {
 	return ""
 }
 
-// onAnyNode says whether a server has yet to free what it granted the actor.
+// onAnyNode reports whether any server still holds an unexpired lease of the actor.
 func (a *actor) onAnyNode() bool {
 	return slices.ContainsFunc(a.leases, serverLease.runs)
 }
 
-// leased says whether the strategy's locks are leases of lock servers.
+// leased reports whether the strategy's locks are leases on lock servers.
 func (l *leaseBook) leased() bool { return len(l.cluster.nodes) > 0 && l.cluster.locks() }
 
-// quorum is how many servers have to grant a lease; 0: there are no leases.
+// quorum returns how many servers have to grant a lease. It returns 0 if there are no lock
+// servers.
 func (l *leaseBook) quorum() int { return min(len(l.cluster.nodes), len(l.cluster.nodes)/2+1) }
 
-// leaseLeft is for how long the actor's lease still runs by the clocks of the
-// servers that granted it; with several, of a majority of them.
+// leaseLeft returns how long the actor's lease remains valid, by the clocks of the servers
+// that granted it. With several servers, a majority of them must agree.
 func (l *leaseBook) leaseLeft(a *actor) time.Duration { return l.leaseLeftBy(a, (*node).now) }
 
 func (l *leaseBook) leaseLeftBy(a *actor, now func(*node) time.Time) time.Duration {
@@ -233,7 +236,8 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	return holder, left
 }
 
-// keptAlive says whether the client of the actor keeps its lease alive by itself.
+// keptAlive reports whether the actor's client keeps its lease alive without calls of the
+// lock.
 func (l *leaseBook) keptAlive(a *actor) bool {
 	return slices.ContainsFunc(a.leases, func(l serverLease) bool {
 		p, ok := l.node.lockServer.(pinged)
@@ -241,17 +245,17 @@ func (l *leaseBook) keptAlive(a *actor) bool {
 	})
 }
 
-// renewalDueLocked says whether a renewal could go through that an instance has sent,
-// for one of its holders or for all.
+// renewalDueLocked reports whether a renewal of the instance waits at the gate and could go
+// through.
 func (l *leaseBook) renewalDueLocked(from *instance) bool {
 	return l.cluster.renews && slices.ContainsFunc(l.gate.waiting, func(c *call) bool {
 		return c.phase == tap.Renew && c.actor.inst == from && c.canGo()
 	})
 }
 
-// inherit lets a have the lease of a releasing actor of its instance, if that is
-// still stored on a server and a has none: an instance may hand a lease on to the
-// next waiter without a call.
+// inherit gives a the lease of a releasing actor on the same instance. This happens if a
+// server still stores that lease and a has none. An instance may pass a lease on to the next
+// waiter without a call.
 func (l *leaseBook) inherit(a *actor) {
 	if !l.cluster.showsToken || l.leaseLeft(a) > 0 {
 		return
@@ -262,15 +266,15 @@ func (l *leaseBook) inherit(a *actor) {
 		}
 		if slices.ContainsFunc(l.cluster.nodes, func(n *node) bool { _, ok := n.leaseOf(b.value); return ok }) {
 			a.value, a.leases = b.value, b.leases
-			b.value, b.token, b.leases = "", "", nil // what a server stores is not b's any more
+			b.value, b.token, b.leases = "", "", nil // the stored value no longer belongs to b
 			return
 		}
 	}
 }
 
-// leasedActors has a bit for each actor whose lease runs.
+// leasedActors returns a bit for each actor whose lease has not expired.
 func (l *leaseBook) leasedActors() (set uint8) {
-	l.gate.mu.Lock() // a session may end by a timer of its own
+	l.gate.mu.Lock() // a timer may end a session at this moment
 	defer l.gate.mu.Unlock()
 	for i, a := range l.world.actors {
 		if l.leaseLeft(a) > 0 {
@@ -280,7 +284,7 @@ func (l *leaseBook) leasedActors() (set uint8) {
 	return set
 }
 
-// byLeases says whether the properties judge an event by which leases run.
+// byLeases reports whether the verdict on an event depends on which leases are valid.
 func (e event) byLeases() bool {
 	return e.Op == history.Lost || e.Op == history.Acquire && e.Kind == history.OK ||
 		e.Op == history.Claim && e.Kind == history.OK || e.Op == history.Release && e.Kind != history.Invoke

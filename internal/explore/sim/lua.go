@@ -15,18 +15,18 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaHost runs the scripts of a node as miniredis does, which sets up a Lua of
-// its own for each run: that took more than half of a search's time. This one is
-// set up once. A script that asks for more than it has is left to miniredis.
+// luaHost runs the scripts of a node. It creates its Lua state once. miniredis creates one
+// for each run, which took more than half of the time of a search. If a script needs a
+// feature that luaHost lacks, miniredis runs it.
 type luaHost struct {
 	server *server.Server
 	state  *lua.LState
-	calls  *server.Peer // over which scripts call commands
+	calls  *server.Peer // the peer through which scripts call commands
 	reply  *bytes.Buffer
 	writer *bufio.Writer
-	reader *bufio.Reader                 // of reply
+	reader *bufio.Reader                 // reads from reply
 	status *lua.LTable                   // the last reply that was a status
-	bodies map[string]*lua.FunctionProto // by SHA-1; nil: not for this host
+	bodies map[string]*lua.FunctionProto // by SHA-1; nil if miniredis must run the script
 }
 
 func newLuaHost(s *server.Server) *luaHost {
@@ -50,7 +50,8 @@ func newLuaHost(s *server.Server) *luaHost {
 	return h
 }
 
-// protect refuses globals, as Redis does: they would outlive the script.
+// protect makes access to undefined globals an error, as Redis does. Otherwise, a global
+// would outlive its script.
 func (h *luaHost) protect() {
 	guard := h.state.NewTable()
 	refuse := h.state.NewFunction(func(l *lua.LState) int {
@@ -62,15 +63,15 @@ func (h *luaHost) protect() {
 	h.state.SetMetatable(h.state.G.Global, guard)
 }
 
-// foreign are names that this host does not have.
+// foreign lists the names that luaHost does not support.
 var foreign = []string{
 	"cjson", "cmsgpack", "struct.", "bit.", "os.", "debug", "require", "coroutine", "server.", "_G", "metatable", "rawset",
 	"redis.pcall", "redis.error_reply", "redis.status_reply", "redis.log", "redis.sha1hex", "redis.set",
 	"redis.replicate", "redis.LOG", "redis.breakpoint", "redis.debug",
 }
 
-// learn compiles a script. It reports nothing: a script that does not compile, or
-// needs what this host does not have, is left to miniredis.
+// learn compiles a script. It returns no error, because miniredis runs any script that does
+// not compile or is not supported.
 func (h *luaHost) learn(body string) {
 	sha := scriptSHA(body)
 	if _, ok := h.bodies[sha]; ok {
@@ -87,7 +88,7 @@ func (h *luaHost) learn(body string) {
 		return
 	}
 	if proto, err := lua.Compile(chunk, "script"); err == nil {
-		proto.IsVarArg &^= lua.VarArgNeedsArg // a table of arguments for each run, of which there are none
+		proto.IsVarArg &^= lua.VarArgNeedsArg // avoids a table of arguments in each run, because scripts have no arguments
 		h.bodies[sha] = proto
 	}
 }
@@ -97,8 +98,8 @@ func scriptSHA(body string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eval runs an EVAL or EVALSHA and answers over p. It is false for any other
-// command, and for a script that miniredis has to run.
+// eval runs an EVAL or EVALSHA and writes the answer to p. It returns false for any other
+// command and for a script that miniredis must run.
 func (h *luaHost) eval(p *server.Peer, command string, args []string) bool {
 	if len(args) < 3 || command != "EVAL" && command != "EVALSHA" {
 		return false
@@ -141,7 +142,7 @@ func (h *luaHost) set(name string, values []string) {
 	h.state.G.Global.RawSetString(name, t)
 }
 
-// call is redis.call.
+// call implements redis.call.
 func (h *luaHost) call(l *lua.LState) int {
 	args := make([]string, l.GetTop())
 	for i := range args {
@@ -169,7 +170,7 @@ func (h *luaHost) call(l *lua.LState) int {
 	return 1
 }
 
-// luaOf is a reply as a script gets it.
+// luaOf converts a reply to a Lua value.
 func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	switch r := reply.(type) {
 	case nil:
@@ -179,8 +180,8 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	case string:
 		return lua.LString(r)
 	case server.Simple:
-		// Mostly OK, which no script looks at: a table for each took a tenth of what an
-		// execution allocates.
+		// The status is usually OK, and no script reads it. A new table for each status took
+		// a tenth of all memory that an execution allocates.
 		h.status.RawSetString("ok", lua.LString(r))
 		return h.status
 	case []any:
@@ -195,7 +196,7 @@ func (h *luaHost) luaOf(l *lua.LState, reply any) lua.LValue {
 	}
 }
 
-// writeLua is what a script returns, as a client gets it.
+// writeLua writes the result of a script to a client.
 func writeLua(p *server.Peer, value lua.LValue) {
 	switch v := value.(type) {
 	case lua.LBool:
@@ -218,7 +219,7 @@ func writeLua(p *server.Peer, value lua.LValue) {
 			return
 		}
 		n := 0
-		for v.RawGetInt(n+1) != lua.LNil { // a table ends where it has nothing
+		for v.RawGetInt(n+1) != lua.LNil { // a table ends at its first nil
 			n++
 		}
 		p.WriteLen(n)

@@ -37,8 +37,8 @@ type oracle struct {
 	broken    []search.Violation
 }
 
-// breaks notes a violation, the first of each property, and what is shown of it
-// beside what the steps have shown.
+// breaks records a violation, unless the same property was broken before. The facts in shown
+// are added to the facts that the steps and the guard have shown.
 func (o *oracle) breaks(property string, shown catalog.Facts, why string, args ...any) {
 	if slices.ContainsFunc(o.broken, func(v search.Violation) bool { return v.Property == property }) {
 		return
@@ -54,7 +54,7 @@ func (o *oracle) judge() {
 	o.world.events = o.world.events[len(o.world.events):]
 	o.gate.mu.Unlock()
 	for _, e := range events {
-		if !e.actor.dead { // what its goroutines do in this process is not done any more
+		if !e.actor.dead { // a dead actor's goroutines still run in this process, but have no effect
 			o.judgeEvent(e.actor, e.Event)
 		}
 	}
@@ -79,7 +79,7 @@ func (o *oracle) judge() {
 	}
 }
 
-// unanswered says whether servers have calls of the actor yet to answer.
+// unanswered reports whether a server has still to answer a call of the actor in this phase.
 func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	o.gate.mu.Lock()
 	defer o.gate.mu.Unlock()
@@ -88,7 +88,8 @@ func (o *oracle) unanswered(a *actor, phase tap.Phase) bool {
 	})
 }
 
-// ranOut says whether the actor's lease has ended by the passing of time alone.
+// ranOut reports whether the actor's lease has expired, rather than been lost in another
+// way.
 func (o *oracle) ranOut(a *actor) bool {
 	return len(a.leases) > 0 && o.causes.lost(a) == catalog.LeaseEnded
 }
@@ -107,7 +108,7 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		a.inside = o.world.row().Status == order.Open
 	case e.Op == history.Claim && e.Kind == history.OK:
 		o.judgeClaim(a)
-	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // it was told of the order, and not of a lock
+	case e.Op == history.Acquire && (e.Code == history.Taken || e.Code == grab.PerDriver): // an answer about the order, not about a lock
 	case e.Op == history.Acquire && e.Code == history.Busy:
 		waited := o.world.elapsed() - a.begin
 		alone := !slices.ContainsFunc(o.world.actors, func(b *actor) bool { return b != a && b.begun })
@@ -127,8 +128,9 @@ func (o *oracle) judgeEvent(a *actor, e history.Event) {
 		}
 	case e.Op == history.Lost:
 		a.knowsLoss = true
-		// A client that was held up or not answered may go by its own count, which began
-		// earlier; for one lost reply it has time to ask again.
+		// A client counts the lease from before its request. If it was held up or got no
+		// answer, it may report the loss early. After one lost reply, it still has time to
+		// ask again.
 		if left := o.leases.leaseLeft(a); o.leases.leased() && !o.heldUp && (!o.causes.disturbed() || o.causes.oneReplyLost()) && left > o.cluster.TTL/4 && o.causes.lost(a) == catalog.TakenOver {
 			o.breaks(catalog.LossNotified, 0, "%s was told that its lease is lost, which has %s to run", a.name, left.Round(time.Millisecond))
 		}
@@ -145,7 +147,7 @@ func (w *world) ledger() []order.Grab {
 	return grabs
 }
 
-// row is the order as the database has it.
+// row returns the order as it is in the database.
 func (w *world) row() order.Order {
 	o, _ := w.db.Read(context.Background(), theOrder, 0) // fails only on a context that has ended
 	return o
@@ -178,14 +180,15 @@ func (o *oracle) judgeGrant(a *actor) {
 	}
 }
 
-// storesNothing says whether an actor holds a lock of which no server knows, although
-// nothing has gone wrong: it locks nothing. The database's own locks are not looked at.
+// storesNothing reports whether an actor holds a lock that no server stores, although there
+// was no fault. Such a lock excludes no one. Locks of the database are not checked.
 func (o *oracle) storesNothing(a *actor) bool {
 	return o.cluster.Strategy.Excludes == catalog.Global && o.cluster.Strategy.Needs&lock.SQLLocks == 0 && !o.faulted && len(a.leases) == 0
 }
 
-// judgeOrder is for an actor that has got the lock: those behind whom it came have had
-// it, or wait no longer. A queue that a fault has disturbed promises nothing.
+// judgeOrder checks the order of service when an actor gets the lock. Every actor that
+// queued before it must have had the lock or have stopped waiting. After a disturbance, no
+// order is promised.
 func (o *oracle) judgeOrder(a *actor) {
 	for i, b := range o.world.actors {
 		waits := o.world.elapsed()-b.begin < o.cluster.Wait
@@ -195,26 +198,25 @@ func (o *oracle) judgeOrder(a *actor) {
 	}
 }
 
-// nothingInTheWay says whether an acquire may be expected to have its answers: there was
-// no fault, and none was later than the strategy promises to wait for.
+// nothingInTheWay reports whether every call of an acquire must succeed. That holds if there
+// was no fault, and no delay exceeded the time that the strategy promises to wait.
 func (o *oracle) nothingInTheWay() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
 	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience)
 }
 
-// disturbed says whether servers have forgotten what they stored, or messages were not
-// answered at once.
+// disturbed reports whether a server has lost its data, or a message was delayed or lost.
 func (s *causes) disturbed() bool { return s.forgot || s.shown&disturbances != 0 }
 
 const disturbances = catalog.Unreachable | catalog.CutOff | catalog.WakeUpLost | catalog.ReplyWasLost | catalog.Delayed
 
-// oneReplyLost says whether a reply was lost, and nothing else was in the clients' way.
+// oneReplyLost reports whether lost replies were the only disturbance.
 func (s *causes) oneReplyLost() bool {
 	return !s.forgot && s.shown&disturbances == catalog.ReplyWasLost
 }
 
-// queuesBehind are the actors that wait in order when another one comes, a bit each:
-// those who have nothing more to say to a server.
+// queuesBehind returns a bit for each actor that already waits in order when a begins. An
+// actor with a pending call does not count, because that call may still change its place.
 func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	among := o.cluster.Strategy.Promises.InOrder
 	for i, b := range o.world.actors {
@@ -222,7 +224,7 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 			continue
 		}
 		busy := slices.ContainsFunc(slices.Concat(o.gate.waiting, o.gate.late, o.gate.inFlight), func(c *call) bool {
-			return c.actor == b || c.actor.inst == b.inst && c.node != nil // which may be for b
+			return c.actor == b || c.actor.inst == b.inst && c.node != nil // a background call, which may be for b
 		})
 		if b != a && b.begun && !b.granted && !b.done && !b.dead && !b.paused() && !busy {
 			behind |= 1 << i
@@ -231,13 +233,13 @@ func (o *oracle) queuesBehind(a *actor) (behind uint8) {
 	return behind
 }
 
-// lookedFor is whose lease a renewal was for, and whether it was gone.
+// lookedFor says whose lease a renewal was for, and whether that lease was gone.
 type lookedFor struct {
 	actor *actor
 	gone  bool
 }
 
-// answerLocked notes what the reply to a renewal lets its actors know.
+// answerLocked records which leases the reply to a renewal has shown to be gone.
 func (c *call) answerLocked() {
 	for _, l := range c.gone {
 		l.actor.gone = slices.DeleteFunc(l.actor.gone, func(n *node) bool { return n == c.node })
@@ -255,7 +257,7 @@ func (o *oracle) judgeClaim(a *actor) {
 			if b != a && slices.ContainsFunc(ledger, b.won) {
 				shown |= o.causes.between(a, b)
 			}
-			for _, c := range o.world.actors[:i] { // of several units, who was inside with whom is between two others
+			for _, c := range o.world.actors[:i] { // with several units, two other winners may have been inside together
 				if o.cluster.units() > 1 && slices.ContainsFunc(ledger, b.won) && slices.ContainsFunc(ledger, c.won) {
 					shown |= o.causes.between(b, c)
 				}
@@ -279,18 +281,18 @@ func (o *oracle) judgeClaim(a *actor) {
 	}
 }
 
-// never is more steps than there are.
+// never is the number of steps to an event that cannot happen. It is larger than any
+// schedule.
 const never = search.MaxSteps + 1
 
-// toGo is a lower bound of how many steps it takes until one of the properties can
-// break. There is one for one-winner alone: until an actor more can have won than there
-// are units.
+// toGo returns a lower bound on the steps before a property can break. Only one-winner has
+// such a bound: the number of steps until more actors can have won than there are units.
 func (o *oracle) toGo(properties []string) int {
 	if !slices.Equal(properties, []string{catalog.OneWinner}) {
 		return 1
 	}
 	ledger := o.world.ledger()
-	toWin := []int{never} // so that two can be added
+	toWin := []int{never} // so that two bounds can be added
 	for _, a := range o.world.actors {
 		toWin = append(toWin, o.toWin(a, ledger))
 	}
@@ -302,7 +304,8 @@ func (o *oracle) toGo(properties []string) int {
 	return steps
 }
 
-// toWin is a lower bound of how many steps it takes until an actor has won: 0 if it has.
+// toWin returns a lower bound on the steps before an actor has won. It returns 0 if the
+// actor has won.
 func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	switch {
 	case slices.ContainsFunc(ledger, func(g order.Grab) bool { return g.Driver == a.driver }):
@@ -310,9 +313,9 @@ func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	case a.done || a.dead || a.hung || a.releasing:
 		return never
 	case a.inside:
-		return 1 // its claim
+		return 1 // only its claim is left
 	case a.granted:
-		return 2 // and its read
+		return 2 // its read and its claim are left
 	}
 	steps := 2 + max(0, o.leases.quorum()-len(a.leases))
 	if !a.begun {
@@ -321,8 +324,8 @@ func (o *oracle) toWin(a *actor, ledger []order.Grab) int {
 	return steps
 }
 
-// winners are the actors in the ledger. Two actors may have one driver, but not on
-// one instance.
+// winners returns the names of the actors in the ledger. Two actors may share a driver, but
+// not on the same instance.
 func (o *oracle) winners(ledger []order.Grab) []string {
 	names := make([]string, len(ledger))
 	for i, g := range ledger {
@@ -331,16 +334,16 @@ func (o *oracle) winners(ledger []order.Grab) []string {
 	return names
 }
 
-// won says whether the row of the ledger is the actor's.
+// won reports whether a row of the ledger belongs to the actor.
 func (a *actor) won(g order.Grab) bool {
 	return a.driver == g.Driver && strconv.Itoa(a.inst.number) == g.Instance
 }
 
-// waitersForFreeLocked are the actors that wait for a lock which no actor has and
-// no call is about.
+// waitersForFreeLocked returns the actors that wait for a free lock. It returns nil if the
+// lock may not be free, or if a pending call could still change that.
 func (o *oracle) waitersForFreeLocked() []*actor {
 	if o.world.queues() && o.causes.disturbed() {
-		return nil // a session that was cut off has to be taken up again first
+		return nil // a client that was cut off has to resume its session first
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() })
 	if len(up) < o.leases.quorum() {
@@ -371,21 +374,22 @@ func (w *world) hasSession(inst *instance) bool {
 	})
 }
 
-// isFirst says whether a waiter is the first in the queue of a server, and does not know it.
+// isFirst reports whether the actor is a waiter of a queueing strategy. If such a waiter has
+// a lease, it is first in the queue and does not know it yet.
 func (o *oracle) isFirst(a *actor) bool {
 	return a.begun && !a.done && !a.granted && !a.dead && o.world.queues()
 }
 
-// queues says whether the strategy's waiters queue on a server: there the first has the
+// queues reports whether waiters queue on a server. In such a queue, the first entry has the
 // lock.
 func (w *world) queues() bool {
 	return w.cluster.Strategy.Needs&(lock.ZooKeeper|lock.Etcd) != 0
 }
 
-// judgeWait is for actors that have waited so long for a lock that was free.
+// judgeWait checks how long actors have waited for a lock that was free.
 func (o *oracle) judgeWait(waiters []*actor) {
 	bound := time.Duration(cmp.Or(o.cluster.Strategy.Promises.WakeUp, 0.5) * float64(o.cluster.TTL))
-	if !o.causes.disturbed() && !(o.world.queues() && o.heldUp) { // a session may have to be taken up again
+	if !o.causes.disturbed() && !(o.world.queues() && o.heldUp) { // otherwise a client may first have to resume its session
 		heard := cmp.Or(o.cluster.Strategy.Promises.Heard, 0.1)
 		bound = min(bound, max(longestPause, time.Duration(heard*float64(o.cluster.TTL))))
 	}
@@ -394,11 +398,12 @@ func (o *oracle) judgeWait(waiters []*actor) {
 	}
 }
 
-// longestPause is that of the strategies which ask again and again.
+// longestPause is the longest pause between two requests of a strategy that polls.
 const longestPause = 300 * time.Millisecond
 
-// judgeEnd looks at what is left: at once, and when all leases have run out. A request
-// that was late, or was not sent, excuses what it leaves until then, and no longer.
+// judgeEnd checks what is left when all actors have ended, and again when all leases have
+// expired. A late or unsent request excuses what it leaves, but only until the leases
+// expire.
 func (o *oracle) judgeEnd() {
 	o.judgeReleases()
 	left := 0
@@ -428,9 +433,9 @@ func (o *oracle) judgeEnd() {
 	o.breaks(catalog.StuckOrder, 0, "all leases have run out, and a fresh grab is neither grabbed nor taken")
 }
 
-// judgeReleases is for a lock that a server still has for an actor which has released
-// it while its lease ran: it was told that it did, or its strategy promises to go on
-// until it has. What was down has it until it is asked again.
+// judgeReleases looks for locks that a server still stores although their holders released
+// them in time. It counts a failed release only if the strategy promises to retry it. After
+// a server was unreachable, nothing is judged.
 func (o *oracle) judgeReleases() {
 	if o.causes.shown&(catalog.Unreachable|catalog.CutOff) != 0 {
 		return
@@ -443,15 +448,15 @@ func (o *oracle) judgeReleases() {
 	}
 }
 
-// leftByCut says whether an entry is of an actor whose release came to no reply, and which
-// promised no other.
+// leftByCut reports whether an entry may belong to an actor whose release got no reply. A
+// strategy that promises to retry its releases has no such excuse.
 func (o *oracle) leftByCut(e entry) bool {
 	return !o.cluster.Strategy.Promises.ReleaseRetried && slices.ContainsFunc(o.world.actors, func(a *actor) bool {
 		return a.releaseCut && !a.released && (!o.cluster.showsToken || mentions(e.line, a.token))
 	})
 }
 
-// judgeRemains is for what still names an actor when all leases have run out.
+// judgeRemains looks for entries that still name an actor when all leases have expired.
 func (o *oracle) judgeRemains() {
 	for _, e := range o.world.entries() {
 		if !slices.Contains(o.cluster.residue, e.key) && strings.Contains(e.line, tokenPrefix) {
@@ -460,12 +465,12 @@ func (o *oracle) judgeRemains() {
 	}
 }
 
-// tries is for how many leases a fresh grab is tried.
+// tries is how many times judgeEnd waits for one TTL and tries a fresh grab again.
 const tries = 3
 
-// answered says whether a fresh grab gets an answer, and one that is true: fresh drivers
-// are grabbed until one is told that the order is taken, and then none of its units may be
-// left. How many are is returned with a false.
+// answered grabs with fresh drivers until one is told that the order is taken. It returns
+// true if that answer is correct, or if each driver has got a unit. If the answer is wrong,
+// left is the number of units that are left.
 func (o *oracle) answered() (told bool, left int) {
 	for range o.cluster.units() {
 		o.probes++
@@ -482,13 +487,13 @@ func (o *oracle) answered() (told bool, left int) {
 	return true, 0
 }
 
-// judgeBusy is for a lock that cannot be had although all actors have ended:
-// either its holder has not released it, or it never had a holder.
+// judgeBusy names the failure when the lock is not available although all actors have ended.
+// Either its holder has not released it, or a waiter has left it behind.
 func (o *oracle) judgeBusy() {
 	stays, never, dead, cut := false, false, false, false
 	for _, a := range o.world.actors {
 		dead = dead || a.dead
-		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried // and its driver was told so
+		cut = cut || a.releaseCut && !a.released && !o.cluster.Strategy.Promises.ReleaseRetried // its driver was told that the release failed
 		stays = stays || a.granted && a.inTime && (!a.released || o.cluster.showsToken && o.world.stores(a.token))
 		never = never || a.begun && !a.granted
 	}
@@ -501,9 +506,8 @@ func (o *oracle) judgeBusy() {
 	}
 }
 
-// judgeResidue compares what the servers hold with what a grab leaves that was not
-// disturbed. It is not judged once a lease could run out: what there is may be left
-// to its expiry.
+// judgeResidue looks for entries that an undisturbed grab does not leave. It does nothing
+// once a lease could have expired, because an actor may leave its entries to their expiry.
 func (o *oracle) judgeResidue() {
 	if o.world.elapsed() >= o.cluster.TTL {
 		return
@@ -516,15 +520,15 @@ func (o *oracle) judgeResidue() {
 	}
 }
 
-// stores says whether a server has the token.
+// stores reports whether a server stores the token.
 func (w *world) stores(token string) bool {
 	return slices.ContainsFunc(w.cluster.nodes, func(n *node) bool { return mentions(n.contents(), token) })
 }
 
-// entry is a line of what a server holds.
+// An entry is one line of a server's contents.
 type entry struct{ node, key, line string }
 
-// entries are what all servers hold.
+// entries returns the contents of all servers, line by line.
 func (w *world) entries() []entry {
 	var all []entry
 	for _, n := range w.cluster.nodes {

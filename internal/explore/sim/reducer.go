@@ -7,8 +7,8 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// reducer decides which steps the search leaves out, because they lead to states that
-// other schedules reach too. It remembers what the last step could have done instead.
+// reducer decides which steps the search leaves out because other schedules reach the same
+// states. It remembers which steps could have come in place of the last one.
 type reducer struct {
 	cluster *Cluster
 	gate    *gate
@@ -22,11 +22,13 @@ type reducer struct {
 	underway     []*call // the calls that could have arrived late in place of the last step
 }
 
-// commutes says whether a call would lead to where another schedule leads, in
-// which it came before the last step: independent steps are explored in one order
-// alone (partial-order reduction). Of what commutes, that order has first the arrivals of
-// late requests, then calls to lock servers by compareCalls, then those to the database, then
-// what happens to a server: see docs/explore.md for why nothing is missed.
+// commutes reports whether the call could as well have come before the last step. Another
+// schedule then reaches the same state, because the search explores independent steps in
+// only one order (partial-order reduction).
+//
+// In that order, late arrivals come first. Calls to lock servers follow, sorted by
+// compareCalls, then calls to the database, and then faults of a server. docs/explore.md
+// explains why this misses nothing.
 func (r *reducer) commutes(c *call) bool {
 	if !r.on || !slices.Contains(r.alternatives, c) {
 		return false
@@ -37,8 +39,8 @@ func (r *reducer) commutes(c *call) bool {
 	switch {
 	case r.last.actor != c.actor || r.last.target == c.target || r.last.deliver != nil || c.deliver != nil:
 		return false
-	case r.last.node == nil || c.node == nil: // one is to the database
-		return r.last.node == nil // and notCommuting looks whether that was right
+	case r.last.node == nil || c.node == nil: // at least one call is to the database
+		return r.last.node == nil // notCommuting later checks whether this was correct
 	case compareCalls(c, r.last) >= 0:
 		return false
 	default:
@@ -46,10 +48,9 @@ func (r *reducer) commutes(c *call) bool {
 	}
 }
 
-// notCommuting is the calls of the actor to the database that the last step, a call
-// of its to a lock server, came before although they do not commute: its reply was not
-// taken in without a trace. Then the schedules have to be executed, too, in which it comes
-// behind one of them.
+// notCommuting returns the database calls that must also be tried before the last step. The
+// last step was a call of the same actor to a lock server. If its reply had an effect, the
+// two calls do not commute.
 func (r *reducer) notCommuting() []*call {
 	if r.last == nil || r.last.node == nil || r.silent {
 		return nil
@@ -63,8 +64,9 @@ func (r *reducer) notCommuting() []*call {
 	return before
 }
 
-// arrivesEarlier is commutes for a call that is on its way, and whose arrival changes one
-// server and nothing else: it arrives before whatever does not touch that server.
+// arrivesEarlier reports whether a late call could as well have arrived before the last
+// step. Its arrival must change only its server, and the last step must not touch that
+// server.
 func (r *reducer) arrivesEarlier(c *call) bool {
 	if !r.on || !slices.Contains(r.underway, c) || r.last.target == c.target || c.node.heard() {
 		return false
@@ -72,27 +74,25 @@ func (r *reducer) arrivesEarlier(c *call) bool {
 	if slices.Contains(r.alternatives, r.last) {
 		return r.quiet
 	}
-	return compareCalls(c, r.last) < 0 // it arrived late, too
+	return compareCalls(c, r.last) < 0 // the last call arrived late too
 }
 
-// mirrored says whether a call is to a server that nothing has told apart from one
-// with a smaller name: the call to that one leads to the same states (symmetry
-// reduction).
+// mirrored reports whether an equal server with a smaller name exists. The same call to that
+// server leads to an equivalent state (symmetry reduction).
 func (r *reducer) mirrored(c *call) bool {
 	return r.on && c.node != nil && slices.ContainsFunc(r.cluster.nodes, func(n *node) bool {
 		return n.name < c.node.name && r.alikeLocked(n, c.node)
 	})
 }
 
-// alikeLocked says whether two servers have the same past, and the same calls
-// before them.
+// alikeLocked reports whether two servers have the same past and the same pending calls.
 func (r *reducer) alikeLocked(a, b *node) bool {
 	return a.past == b.past && r.pendingLocked(a) == r.pendingLocked(b)
 }
 
-// pendingLocked is the fingerprint of the calls that a server has yet to answer;
-// nil: of those to the database, and of SUBSCRIBEs. Hashes are added: the calls have
-// no order.
+// pendingLocked returns a fingerprint of the calls that a server has still to answer. If n
+// is nil, these are the calls to the database and the SUBSCRIBEs. Hashes are summed, because
+// calls have no order.
 func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	var all search.Fingerprint
 	for i, line := range [][]*call{r.gate.waiting, r.gate.late, r.gate.inFlight} {
@@ -105,8 +105,8 @@ func (r *reducer) pendingLocked(n *node) search.Fingerprint {
 	return all
 }
 
-// onlyLastIsGone says whether the calls that wait are those that waited before the last
-// step, without the one that it let through.
+// onlyLastIsGone reports whether the last step has removed its own call from the gate and
+// changed no other waiting call.
 func (r *reducer) onlyLastIsGone() bool {
 	r.gate.mu.Lock()
 	defer r.gate.mu.Unlock()

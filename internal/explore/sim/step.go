@@ -12,8 +12,8 @@ import (
 	"grablab/internal/grab"
 )
 
-// prepare remembers what the independence of the next calls is judged by, and
-// which actor moves.
+// prepare records which calls the step could be exchanged with, and which actor moves. The
+// reducer uses these calls to find independent steps.
 func (x *execution) prepare(s schedule.Step) {
 	x.gate.mu.Lock()
 	defer x.gate.mu.Unlock()
@@ -29,7 +29,7 @@ func (x *execution) prepare(s schedule.Step) {
 		x.reducer.underway = append(x.reducer.underway, x.gate.inFlight...)
 	case schedule.Restarts, schedule.FailsOver, schedule.Evicts, schedule.NodeClock:
 		if x.reducer.struck = x.world.node(s.Target); x.reducer.struck == nil {
-			break // of the database, whatever commutes with that
+			break // the target is the database, and no call is reduced
 		}
 		for _, c := range x.gate.waiting {
 			if c.canGo() && x.switchCostLocked(c.actor) == search.Free {
@@ -38,17 +38,17 @@ func (x *execution) prepare(s schedule.Step) {
 		}
 	}
 	x.begun = append(x.begun, s)
-	// An actor that goes on after time has passed, or a server has failed, preempts no
-	// other. What arrives late is no move of the actor that once sent it.
+	// An actor that continues after time has passed, or after a server fault, preempts no
+	// other actor. A late arrival is not a move of the actor that sent the call.
 	if s.Kind != schedule.ArrivesLate {
 		x.current = x.world.named(s.Actor)
 	}
 }
 
-// undisturbed are the steps that happen on a good day.
+// undisturbed lists the steps that also happen without any fault.
 var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
-// do does what a step says. It is false if the step cannot be made.
+// do carries out a step. It returns false if the step cannot be made.
 func (x *execution) do(s schedule.Step) bool {
 	a, n := x.world.named(s.Actor), x.world.node(s.Target)
 	if n != nil {
@@ -101,7 +101,7 @@ func (x *execution) do(s schedule.Step) bool {
 	case schedule.ClientClock:
 		x.cluster.instances[s.Instance-1].ahead += s.Duration
 	case schedule.Passes:
-		x.gate.mu.Lock() // a caller may be giving up
+		x.gate.mu.Lock() // a caller may be giving up at this moment
 		x.stillLate = len(x.gate.late) > 0
 		x.gate.mu.Unlock()
 		time.Sleep(s.Duration)
@@ -152,7 +152,8 @@ func (x *execution) do(s schedule.Step) bool {
 	return true
 }
 
-// reaches ends what cuts an instance off. What was published for it meanwhile arrives.
+// reaches reconnects an instance. Messages that were published for it in the meantime arrive
+// now.
 func (w *world) reaches(inst *instance, target string) {
 	delete(inst.cut, target)
 	for _, n := range w.cluster.nodes {
@@ -162,7 +163,8 @@ func (w *world) reaches(inst *instance, target string) {
 	}
 }
 
-// messagesEnd says whether a step that was to do something to messages has met any.
+// messagesEnd reports whether a step that affects messages has affected any. For all other
+// steps it returns true.
 func (x *execution) messagesEnd(s schedule.Step) bool {
 	switch s.Kind {
 	case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate:
@@ -172,8 +174,8 @@ func (x *execution) messagesEnd(s schedule.Step) bool {
 	}
 }
 
-// offset keeps the timers of two actors from falling due in the same instant,
-// where a select would pick at random.
+// offset separates the timers of two actors. If both expired in the same instant, a select
+// would pick one at random.
 const offset = 17 * time.Nanosecond
 
 func (x *execution) begin(a *actor) bool {
@@ -181,7 +183,7 @@ func (x *execution) begin(a *actor) bool {
 		return false
 	}
 	time.Sleep(time.Duration(a.index+1) * offset)
-	synctest.Wait() // for what fell due meanwhile
+	synctest.Wait() // let goroutines run whose timers expired during the sleep
 	ctx, cancel := context.WithCancel(context.Background())
 	a.begun, a.begin, a.cancel = true, x.world.elapsed(), cancel
 	for i, b := range x.world.actors {
@@ -202,8 +204,8 @@ func (x *execution) begin(a *actor) bool {
 	return true
 }
 
-// unlessExited calls f, which is a strategy's, and panics where f ends its goroutine:
-// what waits for it would wait for ever.
+// unlessExited calls f, which runs code of a strategy. It panics if f ends its goroutine,
+// because the caller would otherwise wait forever.
 func unlessExited(f func()) {
 	returned := false
 	defer func() {
@@ -218,7 +220,8 @@ func unlessExited(f func()) {
 	returned = true
 }
 
-// change changes an actor that is under way.
+// change calls f for an actor that has begun and not ended. It returns false for any other
+// actor.
 func (w *world) change(a *actor, f func()) bool {
 	w.gate.mu.Lock()
 	defer w.gate.mu.Unlock()
@@ -251,13 +254,13 @@ func (w *world) instanceDies(number int) bool {
 	return ok && w.restart(w.cluster.instances[number-1])
 }
 
-// restart replaces an instance whose process has ended. Its sessions have ended
-// with their connections.
+// restart starts a new process in place of one that has died. The database sessions of the
+// old process end with their connections.
 func (w *world) restart(inst *instance) bool {
 	for _, tx := range inst.sessions {
 		_ = tx.Close(context.Background())
 	}
-	w.gate.ungated, w.gate.starting = true, true // no other goroutine runs, and setting up is no step
+	w.gate.ungated, w.gate.starting = true, true // no lock is needed: no other goroutine runs, and the setup takes no steps
 	err := w.start(inst)
 	w.gate.ungated, w.gate.starting = false, false
 	return err == nil
@@ -279,15 +282,16 @@ func (x *execution) arriveLate(s schedule.Step) bool {
 	x.leases.applied(c, nil)
 	if _, ok := c.node.leaseOf(c.actor.value); !ok {
 		x.gate.mu.Lock()
-		c.actor.value = value // what it has taken back is not what its actor asks for by now
+		c.actor.value = value // the late call has withdrawn an older value than the one its actor uses now
 		x.leases.findLeasesLocked(c.node)
 		x.gate.mu.Unlock()
 	}
 	return true
 }
 
-// nextTimer lets time pass until a call comes to the gate or a grab ends. While a
-// call could go through, no lease ends on the way: that would be a fault.
+// nextTimer lets time pass until a call comes to the gate or a grab ends. While a call could
+// go through, nextTimer stops before the next lease expires, because an expiry would be a
+// fault.
 func (x *execution) nextTimer() bool {
 	x.gate.mu.Lock()
 	most, busy := horizon*x.cluster.TTL, x.gate.anyEnabledLocked()
@@ -322,11 +326,11 @@ func (x *execution) nextTimer() bool {
 	return true
 }
 
-// horizon is after how many leases waiting any longer changes nothing.
+// horizon is the number of TTLs after which more waiting changes nothing.
 const horizon = 8
 
-// leaseEnd lets time pass until the next lease has just run out. It is false if a
-// renewal of the holder comes on the way, or the holder goes on by itself.
+// leaseEnd lets time pass until the next lease has just expired. It returns false if a
+// renewal for the holder arrives first, or if the holder makes progress by itself.
 func (x *execution) leaseEnd() bool {
 	x.gate.mu.Lock()
 	holder, left := x.leases.nextLeaseEndLocked()
@@ -352,7 +356,7 @@ func (x *execution) leaseEnd() bool {
 		select {
 		case <-x.gate.arrived:
 			x.gate.mu.Lock()
-			x.oracle.heldUp = true // what has arrived goes no further yet
+			x.oracle.heldUp = true // the call that has arrived has to wait
 			goesOn := x.leases.renewalDueLocked(holder.inst) || !busy && x.gate.enabledLocked(holder)
 			x.gate.mu.Unlock()
 			if goesOn {
@@ -365,7 +369,8 @@ func (x *execution) leaseEnd() bool {
 	}
 }
 
-// timePassed has the leases looked at anew that are kept alive without a call.
+// timePassed tells all servers that time has passed. It updates the leases that clients keep
+// alive without a call.
 func (w *world) timePassed() {
 	for _, n := range w.cluster.nodes {
 		n.timePassed()

@@ -12,56 +12,58 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// zkServer is a ZooKeeper of one server without a socket: nodes, sessions that end
-// with their time-outs, and watches that tell once. It knows the requests that locks
-// are made of, and answers all others with errZKUnimplemented. A session ends with its
-// time-out, and not up to a tick later; an empty container stays.
+// zkServer simulates a ZooKeeper of one server without a socket. It has nodes, sessions that
+// end with their timeouts, and one-time watches. It answers requests that no lock uses with
+// errZKUnimplemented.
+//
+// Unlike the real server, it ends a session exactly at its timeout, and it never deletes an
+// empty container.
 type zkServer struct {
 	*node
 
 	mu           sync.Mutex // held during one request
 	nodes        map[string]*zkNode
-	zxid         int64 // of the last change
+	zxid         int64 // the zxid of the last change
 	sessions     map[int64]*zkSession
-	begun        int64 // how many sessions
+	begun        int64 // the number of sessions begun so far
 	conns        []*zkConn
 	closedUnread []*zkConn            // connections that closed while their process was paused
-	data         map[string][]*zkConn // who watches a node, by path
-	children     map[string][]*zkConn // and who its children
+	data         map[string][]*zkConn // the connections that watch a node, by path
+	children     map[string][]*zkConn // the connections that watch the children of a node, by path
 
-	losing  map[*instance]bool // whose next request loses its reply, with the connection
-	lost    bool               // one has
-	under   search.Fingerprint // the calls that a client has under way
-	told    search.Fingerprint // all that was answered
-	answers map[zkAsked]string // the last, in words
+	losing  map[*instance]bool // the instances whose next reply is lost together with the connection
+	lost    bool               // whether a connection has been lost
+	under   search.Fingerprint // a hash of the calls that are under way in the clients
+	told    search.Fingerprint // a hash of all replies
+	answers map[zkAsked]string // the text of the last reply
 }
 
 type zkNode struct {
 	czxid, pzxid      int64
-	created, children int32 // nodes below it, ever and now
-	owner             int64 // the session of an ephemeral one
+	created, children int32 // the nodes created below it so far, and the nodes there now
+	owner             int64 // the session of an ephemeral node, otherwise 0
 	bytes             []byte
 }
 
 type zkSession struct {
 	id int64
 	*expiry
-	conn *zkConn // nil: none
+	conn *zkConn // nil if the session has no connection
 }
 
-// zkAsked is what an instance asks about.
+// zkAsked identifies what was asked: the instance and the path.
 type zkAsked struct {
 	inst *instance
 	path string
 }
 
-// The bounds of a session's time-out, as those of the real one of a stack.
+// The bounds of a session's timeout are the same as on the real server of a stack.
 const (
 	zkShortest = 200 * time.Millisecond
 	zkLongest  = 10 * time.Minute
 )
 
-// The requests, and the bits of a node's mode.
+// These are the request codes and the bits of a node's mode.
 const (
 	zkCreate          = 1
 	zkDelete          = 2
@@ -77,17 +79,17 @@ const (
 	zkSequence  = 2
 )
 
-// The errors.
+// These are the error codes.
 const (
 	errZKUnimplemented = -6
 	errZKNoNode        = -101
 	errZKBadVersion    = -103
-	errZKNoChildren    = -108 // for ephemeral nodes
+	errZKNoChildren    = -108 // an ephemeral node has no children
 	errZKNodeExists    = -110
 	errZKNotEmpty      = -111
 )
 
-// The events of a watch.
+// These are the events of a watch.
 const (
 	zkNodeCreated     = 1
 	zkNodeDeleted     = 2
@@ -103,16 +105,16 @@ func newZKServer(name string) *zkServer {
 func (s *zkServer) close() {}
 
 func (s *zkServer) reset() {
-	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // as after the first lock ever
+	s.nodes = map[string]*zkNode{"/": {created: 1, children: 1}, lock.ZooKeeperRoot: {}} // the nodes that exist once any lock has been used
 	s.zxid, s.begun, s.under, s.told, s.lost = 0, 0, 0, 0, false
 	s.sessions, s.conns, s.closedUnread = map[int64]*zkSession{}, nil, nil
 	s.data, s.children = map[string][]*zkConn{}, map[string][]*zkConn{}
 	s.losing, s.answers = map[*instance]bool{}, map[zkAsked]string{}
 }
 
-// timePassed lets processes that were paused continue: the server handles what they had
-// written, and their clients read again. A connection that closed meanwhile counts too,
-// because its client has yet to notice.
+// timePassed lets processes that were paused continue. The server handles what they had
+// written, and their clients read again. A connection that closed during the pause also
+// counts, because its client has not noticed yet.
 func (s *zkServer) timePassed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +125,8 @@ func (s *zkServer) timePassed() {
 	s.closedUnread = slices.DeleteFunc(s.closedUnread, func(c *zkConn) bool { return !c.stopped() })
 }
 
-// settle lets clients that have lost their connection look for the server again, which
-// they do once a second, and the locks make the calls that they have put off.
+// settle waits until clients that lost their connection have connected again, which they try
+// once a second. The locks then make the calls that they had postponed.
 func (s *zkServer) settle() {
 	for range 20 {
 		if s.settled() {
@@ -145,7 +147,7 @@ func (s *zkServer) settled() bool {
 	return !s.lost || s.under == 0
 }
 
-// disconnect breaks every connection. The sessions live on.
+// disconnect closes every connection. The sessions stay alive.
 func (s *zkServer) disconnect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +157,8 @@ func (s *zkServer) disconnect() {
 	}
 }
 
-// connectLocked begins a session, or goes on with one on another connection. The reply
-// to a session that is over has neither an id nor a time-out.
+// connectLocked begins a session or resumes one on a new connection. If the session has
+// expired, the reply has neither an id nor a timeout.
 func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	_, _, timeout, id := r.int(), r.long(), time.Duration(r.int())*time.Millisecond, r.long()
 	session, ok := s.sessions[id]
@@ -179,7 +181,7 @@ func (s *zkServer) connectLocked(c *zkConn, r *juteReader) {
 	c.sendLocked(jute{}.int(0).int(int32(session.ttl / time.Millisecond)).long(session.id).bytes(make([]byte, 16)))
 }
 
-// endLocked ends a session, and its nodes with it.
+// endLocked ends a session and removes its ephemeral nodes.
 func (s *zkServer) endLocked(session *zkSession) {
 	session.stop()
 	delete(s.sessions, session.id)
@@ -274,7 +276,7 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	}
 }
 
-// zkSaid is what was asked and answered.
+// zkSaid returns the text of a request and its answer.
 func zkSaid(verb, path string, code int32, answer string) string {
 	if code != 0 {
 		answer = fmt.Sprintf("error %d", code)
@@ -315,7 +317,7 @@ func (s *zkServer) deleteLocked(path string, version int32) (code int32) {
 	switch {
 	case !ok:
 		return errZKNoNode
-	case version > 0: // no node is ever changed
+	case version > 0: // every node has version 0, because no request changes one
 		return errZKBadVersion
 	case n.children > 0:
 		return errZKNotEmpty
@@ -336,7 +338,7 @@ func (s *zkServer) removeLocked(path string) {
 	s.fireLocked(s.children, parentOf(path), zkChildrenChanged)
 }
 
-// fireLocked tells those who watch a path, for the last time.
+// fireLocked notifies the connections that watch a path, and removes these watches.
 func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event int32) (told []*zkConn) {
 	for _, c := range watches[path] {
 		if !slices.Contains(told, c) {
@@ -348,8 +350,8 @@ func (s *zkServer) fireLocked(watches map[string][]*zkConn, path string, event i
 	return told
 }
 
-// setWatchesLocked sets watches again after a connection has broken, and tells of what
-// was missed meanwhile.
+// setWatchesLocked restores the watches of a client after a broken connection. It notifies
+// the client of the changes that it has missed.
 func (s *zkServer) setWatchesLocked(c *zkConn, r *juteReader) {
 	since := r.long()
 	data, exist, children := r.texts(), r.texts(), r.texts()
@@ -423,7 +425,7 @@ func (s *zkServer) contents() string {
 	return b.String()
 }
 
-// state adds sessions, watches, and what is under way to the clients or from them.
+// state adds the sessions, the watches, and the bytes under way to and from the clients.
 func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -433,7 +435,7 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 			f = f.Number(session.id).Number(session.until.UnixNano()).Flag(session.conn != nil)
 		}
 	}
-	var all search.Fingerprint // which have no order
+	var all search.Fingerprint // a sum, because connections and watches have no order
 	for _, c := range s.conns {
 		all += search.EmptyFingerprint.Flag(c.stopped()).Number(int64(len(c.out))).Number(int64(len(c.in)))
 	}
@@ -445,7 +447,8 @@ func (s *zkServer) state(f search.Fingerprint) search.Fingerprint {
 	return f.Number(int64(all))
 }
 
-// findLocked finds the node whose path begins so, and its session.
+// findLocked finds the node whose path begins with prefix, and its session. The node must be
+// ephemeral.
 func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	for path, n := range s.nodes {
 		if session, ok := s.sessions[n.owner]; ok && prefix != "" && strings.HasPrefix(path, prefix) {
@@ -455,7 +458,7 @@ func (s *zkServer) findLocked(prefix string) (path string, session *zkSession) {
 	return "", nil
 }
 
-// leaseOf is of the first node in a queue alone.
+// leaseOf returns the lease of a node, but only if the node is the first in its queue.
 func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -469,18 +472,18 @@ func (s *zkServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	return ttl, ttl > 0 && strings.HasSuffix(path, "/"+first)
 }
 
-// sequenceOf is the number behind a node's name.
+// sequenceOf returns the sequence number at the end of a node's name.
 func sequenceOf(name string) string { return name[max(0, len(name)-10):] }
 
-// connected reports whether an instance has a connection with a live session. A client whose
-// session has expired needs about two seconds until it has the next one.
+// connected reports whether an instance has a connection with a live session. After a
+// session has expired, a client needs about two seconds to get a new one.
 func (s *zkServer) connected(inst *instance) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.conns, func(c *zkConn) bool { return c.owner == inst && c.session != nil && !c.stopped() })
 }
 
-// pinged says whether a client sends signs of life for the session of a node.
+// pinged reports whether a client keeps the session of a node alive with pings.
 func (s *zkServer) pinged(value string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

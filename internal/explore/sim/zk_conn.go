@@ -17,10 +17,10 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ensemble is the server as one instance reaches it.
+// ensemble returns the server as one instance reaches it.
 func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	return &lock.Ensemble{
-		Servers: []string{"127.0.0.1:2181"}, // a literal, which is not looked up
+		Servers: []string{"127.0.0.1:2181"}, // a literal address needs no DNS lookup
 		Around: func(ctx context.Context, path string, call func() error) error {
 			return s.around(ctx, inst, path, call)
 		},
@@ -29,19 +29,19 @@ func (s *zkServer) ensemble(inst *instance) *lock.Ensemble {
 	}
 }
 
-// zkPath is the path of a request that makes no node: what it holds is not the
-// caller's own.
+// zkPath is the path of a request that creates no node. The path does not name the caller's
+// own node.
 type zkPath string
 
-// around brings a call to the gate, and from there into the client, which knows no
-// contexts: it waits for as long as there is no connection.
+// around sends a call to the gate and then into the client. The client ignores contexts, and
+// waits as long as it has no connection.
 func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask func() error) error {
 	w := inst.world
 	if w == nil {
 		return ask()
 	}
 	sent := []any{zkPath(path)}
-	if strings.HasSuffix(path, "-") { // a sequence number follows
+	if strings.HasSuffix(path, "-") { // the server appends a sequence number
 		sent[0] = path
 	}
 	asked := zkAsked{inst, path}
@@ -69,21 +69,21 @@ func (s *zkServer) around(ctx context.Context, inst *instance, path string, ask 
 	})
 }
 
-// zkConn is a client's connection. Its process may be stopped, or have ended: then
-// nothing that it wrote is sent, and nothing is read, until it goes on or the schedule
-// is over.
+// zkConn is a client's connection. While the client's process is stopped or dead, the server
+// handles nothing that it wrote, and the client reads nothing. This ends when the process
+// continues or the schedule ends.
 type zkConn struct {
 	server  *zkServer
-	owner   *instance // nil: it is of no schedule
+	owner   *instance // nil if it belongs to no schedule
 	process int64
-	over    <-chan struct{} // closed when the schedule is over
-	session *zkSession      // nil: not yet
+	over    <-chan struct{} // closed when the schedule ends
+	session *zkSession      // nil until the client has connected
 
-	// Guarded by the server's mu.
+	// The server's mu guards the fields below.
 	in, out  []byte
 	closed   bool
 	deadline time.Time
-	news     chan struct{} // closed by the next change; nil: no Read waits
+	news     chan struct{} // closed by the next change; nil if no Read waits
 }
 
 var errZKOver = errors.New("sim: nothing listens any more")
@@ -95,7 +95,7 @@ func (s *zkServer) dial(inst *instance) (net.Conn, error) {
 		if w == nil {
 			return nil, errZKOver
 		}
-		time.Sleep(time.Duration(inst.number) * offset) // the clients' timers come one by one
+		time.Sleep(time.Duration(inst.number) * offset) // separate the timers of the clients
 		c.process, c.over = inst.processes.Load(), w.ended
 	}
 	if s.down.Load() {
@@ -116,7 +116,7 @@ func (c *zkConn) stopped() bool {
 	}
 }
 
-// Write takes in requests.
+// Write appends b to the input and carries out the requests that are complete.
 func (c *zkConn) Write(b []byte) (int, error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *zkConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// takeInLocked carries out the requests that are there as a whole.
+// takeInLocked carries out the requests that have arrived completely.
 func (c *zkConn) takeInLocked() {
 	for len(c.in) >= 4 && !c.closed && !c.stopped() {
 		end := 4 + int(binary.BigEndian.Uint32(c.in))
@@ -145,7 +145,7 @@ func (c *zkConn) takeInLocked() {
 	}
 }
 
-// Read waits for what the server sends.
+// Read waits until the server has sent something.
 func (c *zkConn) Read(b []byte) (int, error) {
 	for {
 		n, wait, err := c.poll(b)
@@ -160,13 +160,14 @@ func (c *zkConn) Read(b []byte) (int, error) {
 	}
 }
 
-// zkWait is what a Read waits for; nil: not for that.
+// zkWait holds the channels that a Read waits on. A nil channel is ignored.
 type zkWait struct {
 	news, over <-chan struct{}
 	expired    <-chan time.Time
 }
 
-// poll reads what is there. If nothing is, it says what to wait for.
+// poll reads the bytes that are available. If there are none, it returns the channels to
+// wait on.
 func (c *zkConn) poll(b []byte) (n int, wait zkWait, err error) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -205,13 +206,13 @@ func (c *zkConn) sendLocked(message jute) {
 	c.notifyLocked()
 }
 
-// sendEventLocked tells a watch.
+// sendEventLocked sends the event of a watch.
 func (c *zkConn) sendEventLocked(event int32, path string) {
 	const connected = 3
 	c.sendLocked(jute{}.int(-1).long(-1).int(0).int(event).int(connected).text(path))
 }
 
-// closeLocked ends the connection, and its watches. The session lives on.
+// closeLocked closes the connection and removes its watches. The session stays alive.
 func (c *zkConn) closeLocked() {
 	if c.closed {
 		return
@@ -235,7 +236,6 @@ func (c *zkConn) closeLocked() {
 	c.notifyLocked()
 }
 
-// Close ends the connection.
 func (c *zkConn) Close() error {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
@@ -255,7 +255,7 @@ func (c *zkConn) SetWriteDeadline(time.Time) error { return nil }
 func (c *zkConn) LocalAddr() net.Addr              { return &net.UnixAddr{} }
 func (c *zkConn) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
 
-// jute is a message as ZooKeeper writes it.
+// jute builds a message in ZooKeeper's serialization format.
 type jute []byte
 
 func (b jute) int(n int32) jute  { return binary.BigEndian.AppendUint32(b, uint32(n)) }
@@ -268,7 +268,7 @@ func (b jute) bytes(v []byte) jute {
 }
 func (b jute) text(s string) jute { return append(b.int(int32(len(s))), s...) }
 
-// juteReader reads a message. One that is too short ends the process: only the real
+// juteReader reads a message. It panics if the message is too short, because only the real
 // client writes here.
 type juteReader struct{ rest []byte }
 
