@@ -19,25 +19,25 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// defaultPatience is how long one schedule may take, in real time. One that takes
+// defaultPatience is how long one schedule may take in real time. A schedule that takes
 // longer hangs, or sleeps outside of the bubble.
 const defaultPatience = 5 * time.Second
 
-// grace is how much later a process is ended that does not end by itself.
+// grace is the extra time that a process has to end by itself.
 const grace = 2 * time.Second
 
-// child executes in a process of its own, which a strategy may take down with it.
+// child is a worker in a separate process, because a strategy may end its process.
 type child struct {
 	command []string
 	opening opening
-	visited search.Visited // all of it, for a process that is started anew
+	visited search.Visited // all visited states, for a process that replaces this one
 
 	cmd     *exec.Cmd
-	pipes   [2]*os.File // to the process, and from it
+	pipes   [2]*os.File // the write end to the process, and the read end from it
 	out     *gob.Encoder
 	in      *gob.Decoder
-	printed head  // by the strategy, and its stack where the process has ended by itself
-	ready   reply // its first
+	printed head  // the output of the process, such as a panic with its stack
+	ready   reply // the first reply
 	steps   search.StepTable
 }
 
@@ -45,39 +45,39 @@ type child struct {
 type opening struct {
 	Config   Config
 	Strategy string
-	Actors   []schedule.Actor // nil: as many as Config says
-	Describe []string         // these strategies, and do nothing else; nil: none
+	Actors   []schedule.Actor // if nil, their number comes from Config
+	Describe []string         // if not nil, the child only describes these strategies
 }
 
-// request asks a child for the traces of tasks, or for a replay, and has it take in
+// A request asks a child for the traces of tasks or for a replay. It also tells the child
 // which states have been visited.
 type request struct {
-	Steps   []schedule.Step // new in the table
+	Steps   []schedule.Step // the steps that are new in the table
 	Visited search.Visited
 	Tasks   []wireTask
-	Retrace bool // send the trace of the one task before each of its steps
-	Replay  bool // of Given
+	Retrace bool // send the trace of the only task before each of its steps
+	Replay  bool // replay the steps in Given
 	Given   []schedule.Step
 }
 
-// reply is of one task, or of a replay. The first says that the child is ready.
+// A reply answers one task or one replay. The first reply says that the child is ready.
 type reply struct {
 	Err        string
-	Strategies []lock.Strategy  // described, without their functions
-	Actors     []schedule.Actor // ready, and these take part
-	Steps      []schedule.Step  // new in the table
+	Strategies []lock.Strategy  // the described strategies, without their functions
+	Actors     []schedule.Actor // in the first reply, the actors that take part
+	Steps      []schedule.Step  // the steps that are new in the table
 	Trace      *wireTrace
 	Replayed   *replayed
-	Hang       *hang // the process ends
+	Hang       *hang // the schedule hangs, and the process ends
 }
 
-// hang is where a process was when its patience was over.
+// hang describes where a process was when its patience ended.
 type hang struct {
 	Steps []schedule.Step
 	Stack string
 }
 
-// wireTask and wireTrace have numbers of the table in place of the steps.
+// wireTask and wireTrace contain numbers of the table instead of steps.
 type wireTask struct {
 	Steps []search.StepID
 	Cost  search.Cost
@@ -90,11 +90,12 @@ func startChild(command []string, o opening, visited search.Visited) (*child, er
 	return c, c.start()
 }
 
-// start starts the process, and sends it all that is known so far.
+// start starts the process and sends it everything that is known so far.
 func (c *child) start() error {
 	c.printed = head{}
 	c.cmd = exec.Command(c.command[0], c.command[1:]...)
-	// See deepStacks. With one processor, it collects garbage less often than it could.
+	// deepStacks needs adaptivestackstart. GOGC=400 reduces the work of the garbage
+	// collector, because each child has only one processor.
 	c.cmd.Env = append(os.Environ(), "GODEBUG=adaptivestackstart=1", "GOGC=400", "GOMAXPROCS=1")
 	proc.Apart(c.cmd)
 	c.cmd.Stdout, c.cmd.Stderr = &c.printed, &c.printed
@@ -112,8 +113,8 @@ func (c *child) start() error {
 	return c.Update(c.visited)
 }
 
-// connect starts the process with pipes beside its standard input and output, which
-// are the strategy's: see Work.
+// connect starts the process with two extra pipes. The strategy owns standard input and
+// output, see Work.
 func (c *child) connect() error {
 	requests, toChild, err := os.Pipe()
 	if err != nil {
@@ -143,8 +144,8 @@ func (c *child) disconnect() {
 	}
 }
 
-// Update returns at once: the child answers no such request. Where it has ended, the
-// next request says so.
+// Update returns at once, because the child does not answer this request. If the child has
+// ended, the next request returns the error.
 func (c *child) Update(news search.Visited) error {
 	_ = c.send(request{Visited: news})
 	return nil
@@ -155,13 +156,13 @@ func (c *child) send(r request) error {
 	return c.out.Encode(r)
 }
 
-// receive waits for one reply, for as long as one schedule may take. *endedError
-// says that the process has ended instead.
+// receive waits for one reply, at most as long as one schedule may take. If the process has
+// ended, it returns an *endedError.
 func (c *child) receive() (reply, error) {
 	process, hung := c.cmd.Process, make(chan struct{})
 	patience := time.AfterFunc(c.opening.Config.patience()+grace, func() {
 		close(hung)
-		_ = process.Signal(syscall.SIGQUIT) // it has not said so itself
+		_ = process.Signal(syscall.SIGQUIT) // the process did not report the hang itself
 		time.AfterFunc(grace, func() { _ = process.Kill() })
 	})
 	var r reply
@@ -182,8 +183,8 @@ func (c *child) receive() (reply, error) {
 	return r, nil
 }
 
-// Execute goes on in another process where a strategy ends this one, and no further
-// where it hangs: each such schedule would cost the patience with one.
+// Execute starts another process if a strategy ends this one. It stops if a schedule hangs,
+// because each further hang would take the full patience.
 func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int, *search.Trace)) error {
 	for next := 0; next < len(tasks) && ctx.Err() == nil; {
 		err := c.send(request{Tasks: c.wire(tasks[next:])})
@@ -211,8 +212,8 @@ func (c *child) Execute(ctx context.Context, tasks []search.Task, done func(int,
 	return nil
 }
 
-// results takes replies for the tasks from next on. It returns the first that
-// has none.
+// results receives the replies for the tasks from next on. On an error, it returns the index
+// of the first task without a reply.
 func (c *child) results(tasks []search.Task, next int, done func(int, *search.Trace)) (int, error) {
 	for ; next < len(tasks); next++ {
 		r, err := c.receive()
@@ -224,7 +225,8 @@ func (c *child) results(tasks []search.Task, next int, done func(int, *search.Tr
 	return next, nil
 }
 
-// crashed is the trace of a task that has ended the process. It starts another.
+// crashed returns the trace of a task that has ended the process, and starts another
+// process.
 func (c *child) crashed(task search.Task, end *endedError) (*search.Trace, error) {
 	t := &search.Trace{Steps: task.Steps, Impossible: -1}
 	if end.hung {
@@ -243,8 +245,8 @@ func longer[T any](a, b []T) []T {
 	return a
 }
 
-// retrace executes a task once more, for its trace up to the step that ends the
-// process: a process that ends has no time to tell.
+// retrace executes a task again to get its trace up to the step that ends the process. The
+// child sends the trace before each step, because it cannot send it afterwards.
 func (c *child) retrace(task search.Task, t *search.Trace) error {
 	if err := c.start(); err != nil {
 		return err
@@ -254,7 +256,7 @@ func (c *child) retrace(task search.Task, t *search.Trace) error {
 	for err == nil {
 		var r reply
 		if r, err = c.receive(); err == nil {
-			if r.Trace == nil { // this time it did not end
+			if r.Trace == nil { // the process did not end this time
 				return c.close()
 			}
 			last = search.ConvertTrace(r.Trace, c.steps.Step)
@@ -289,9 +291,9 @@ func (c *child) close() error {
 	return c.cmd.Wait()
 }
 
-// Describe asks a child what the strategies of these names are like. What it returns
-// is without their functions, which run in children alone. [ErrEnded] says that the
-// process has ended before it could answer.
+// Describe asks a child for the registry entries of these strategies. The entries have no
+// functions, because strategies run only in children. If the process ends first, the error
+// is [ErrEnded].
 func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	c, err := startChild(command, opening{Describe: names}, nil)
 	if err != nil {
@@ -300,8 +302,8 @@ func Describe(command []string, names []string) ([]lock.Strategy, error) {
 	return c.ready.Strategies, c.close()
 }
 
-// head keeps the first of what is written: of the stacks of a panic, the first is
-// the one that matters.
+// head keeps the first part of what is written. Of the stacks of a panic, the first one
+// matters most.
 type head struct{ b bytes.Buffer }
 
 const maxHead = 512 << 10

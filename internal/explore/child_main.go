@@ -16,10 +16,12 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work is the body of a child process: it executes what it is asked for, and
-// answers, until there are no more requests. The strategies of Config.Own are these, for
-// their code is not sent. Standard input and output are not used for that: what a
-// strategy prints would be taken for a reply.
+// Work is the main function of a child process. It executes the requests and sends the
+// replies until there are no more requests. own holds the strategies of Config.Own, because
+// code cannot be sent.
+//
+// Work does not use standard input and output for this. Otherwise, output of a strategy
+// would be mistaken for a reply.
 func Work(bubble sim.Bubble, own ...lock.Strategy) error {
 	pipes, err := proc.Passed(2) // see child.connect
 	if err != nil {
@@ -57,11 +59,12 @@ func work(bubble sim.Bubble, in io.Reader, out io.Writer, own []lock.Strategy) e
 	return err
 }
 
-// deepStacks has goroutines begin with stacks as deep as a call needs. An execution
-// starts several for each call, and without this a quarter of a search's time goes
-// into growing their stacks. With adaptivestackstart, the runtime gives a new
-// goroutine what those that a collection finds use on average: here mostly these,
-// which do nothing else until end is called.
+// deepStacks makes new goroutines start with large stacks. An execution starts several
+// goroutines for each call. Without deepStacks, growing their stacks takes a quarter of the
+// time of a search.
+//
+// With adaptivestackstart, a new stack has the average size that the last garbage collection
+// found. deepStacks therefore keeps many goroutines with deep stacks until end is called.
 func deepStacks() (end func()) {
 	const many, deep = 200, 11 << 10
 	ready, ended := make(chan struct{}), make(chan struct{})
@@ -80,14 +83,14 @@ func deepStacks() (end func()) {
 	return func() { close(ended) }
 }
 
-// server is the child's end of a child.
+// server is the other end of a child, in the child process.
 type server struct {
 	local    *local
 	patience time.Duration
 	in       *gob.Decoder
 	steps    search.StepTable
 
-	mu  sync.Mutex // of out
+	mu  sync.Mutex // guards out
 	out *gob.Encoder
 }
 
@@ -97,8 +100,8 @@ func (s *server) send(r reply) error {
 	return s.out.Encode(r)
 }
 
-// timed ends the process, and says where it was, if f takes longer than the patience
-// with one schedule.
+// timed calls f. If f takes longer than the patience for one schedule, timed reports where
+// it hangs and ends the process.
 func (s *server) timed(f func() error) error {
 	defer time.AfterFunc(s.patience, s.hang).Stop()
 	return f()
@@ -114,7 +117,7 @@ func (s *server) hang() {
 	os.Exit(1)
 }
 
-// describe answers with what the registry has of these strategies.
+// describe sends the registry entries of these strategies.
 func (s *server) describe(names []string) error {
 	var r reply
 	for _, name := range names {
@@ -170,7 +173,8 @@ func (s *server) sendTrace(t *search.Trace) error {
 	return s.send(answer)
 }
 
-// retrace sends the trace of a task before each of its steps, and then an empty reply.
+// retrace sends the trace of a task before each of its steps. It sends an empty reply at the
+// end.
 func (s *server) retrace(task search.Task) error {
 	err := s.local.cluster.Retrace(s.local.limits, task, func(t *search.Trace) { _ = s.sendTrace(t) })
 	return errors.Join(err, s.send(reply{}))

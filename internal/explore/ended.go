@@ -12,22 +12,23 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// ErrEnded says that a strategy has ended its process, or hangs it, before there was
-// a schedule to blame. The error tells how; StackOf has the stack.
+// ErrEnded means that a strategy ended or hung its process before any schedule was executed.
+// The error text says how, and StackOf returns the stack.
 var ErrEnded = errors.New("explore: the process of the strategy has ended")
 
-// endedError is how a strategy took its process down. It is an ErrEnded.
+// endedError describes how a strategy ended its process. It wraps ErrEnded.
 type endedError struct {
-	how   string // in words
-	stack string // "": there is none
+	how   string // a description for the user
+	stack string // empty if there is none
 	hung  bool
-	steps []schedule.Step // that were made before it hung
+	steps []schedule.Step // the steps that were made before it hung
 }
 
 func (e *endedError) Error() string { return e.how }
 func (e *endedError) Unwrap() error { return ErrEnded }
 
-// StackOf is the stack of the goroutines that an ErrEnded is about; "": there is none.
+// StackOf returns the stack of the goroutines that caused an ErrEnded, or "" if there is
+// none.
 func StackOf(err error) string {
 	var end *endedError
 	if errors.As(err, &end) {
@@ -36,9 +37,9 @@ func StackOf(err error) string {
 	return ""
 }
 
-// endedBy waits until the process has ended, and says how it has.
+// endedBy waits until the process has ended, and returns an error that describes how.
 func (c *child) endedBy(cause error) error {
-	_ = c.close() // what it ended with, the process says
+	_ = c.close() // ProcessState has the exit status
 	printed := c.printed.b.String()
 	end := &endedError{stack: tidyStack(panicIn(printed))}
 	message, _, _ := strings.Cut(end.stack, "\n")
@@ -55,8 +56,8 @@ func (c *child) endedBy(cause error) error {
 	return end
 }
 
-// hungAt is for a process that has told where it hung and ends, or, with nil, was
-// told to end.
+// hungAt returns the error for a process that hung. h is nil if the process had to be killed
+// before it could report where it hung.
 func (c *child) hungAt(h *hang) error {
 	_ = c.close()
 	end := &endedError{hung: true, how: fmt.Sprintf(
@@ -76,8 +77,8 @@ func (c Config) patience() time.Duration {
 	return c.Patience
 }
 
-// panicIn is what the runtime printed of a panic or a fatal error, without what the
-// strategy printed before; "": nothing.
+// panicIn returns what the runtime printed about a panic or a fatal error, without earlier
+// output of the strategy. It returns "" if there was none.
 func panicIn(printed string) string {
 	if at := regexp.MustCompile(`(?m)^(panic|fatal error): `).FindStringIndex(printed); at != nil {
 		return printed[at[0]:]
@@ -87,8 +88,8 @@ func panicIn(printed string) string {
 
 var waits = regexp.MustCompile(`(?m)^(testing/synctest\.Wait|testing/synctest\.testingSynctestTest|internal/synctest\.Run)\(`)
 
-// bubbled leaves of the stacks of all goroutines those of the schedule, but for what
-// makes its steps, and waits.
+// bubbled keeps the stacks of the goroutines that belong to the schedule. It drops the
+// goroutines that make the steps and wait for them.
 func bubbled(stacks string) string {
 	var kept []string
 	for s := range strings.SplitSeq(strings.TrimSpace(stacks), "\n\n") {
@@ -98,13 +99,13 @@ func bubbled(stacks string) string {
 		}
 	}
 	if kept == nil {
-		return stacks // of a process that has not begun
+		return stacks // the process has not begun a schedule
 	}
 	return strings.Join(kept, "\n\n")
 }
 
-// volatile is what differs between two stacks of one place: numbers of goroutines,
-// addresses, and how long a goroutine has waited.
+// volatile lists the parts that differ between two stacks of the same place: goroutine
+// numbers, addresses, and waiting times.
 var volatile = []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -116,7 +117,7 @@ var volatile = []struct {
 	{regexp.MustCompile(` \[recovered.*\]`), ""},
 }
 
-// maxStack is how many lines of a stack are of use.
+// maxStack is the largest number of lines of a stack that are kept.
 const maxStack = 200
 
 func tidyStack(stack string) string {
@@ -127,8 +128,8 @@ func tidyStack(stack string) string {
 	return strings.Join(lines[:min(len(lines), maxStack)], "\n")
 }
 
-// endedAlone is the result of a strategy that took its process down before there was a
-// schedule: while one driver took the lock and released it.
+// endedAlone returns the result for a strategy that ended its process before any schedule,
+// while one driver took the lock and released it.
 func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	sched := set.Schedule()
 	sched.Property = catalog.Survives
@@ -137,7 +138,7 @@ func endedAlone(r Result, set sim.Setting, end *endedError) Result {
 	return r
 }
 
-// momentsOf are steps of which no more is known.
+// momentsOf returns moments that contain only the steps.
 func momentsOf(steps []schedule.Step) []Moment {
 	moments := make([]Moment, len(steps))
 	for i, s := range steps {

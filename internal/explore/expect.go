@@ -46,9 +46,11 @@ func Claimed(s lock.Strategy, f catalog.Fault) catalog.Verdict {
 	return worst
 }
 
-// Expected is the verdict that the registry claims for a strategy if these
-// faults may happen: the worst of them and of none. It is "" where it claims
-// nothing: of the known-broken ones, and with another guard than the strategy's own.
+// Expected returns the verdict that the registry claims for a strategy if these faults may
+// happen. This is the worst verdict under any of them and under no fault.
+//
+// It returns "" if the registry claims nothing. This applies to the known-broken strategies,
+// and to any guard except the strategy's own.
 func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalog.Verdict {
 	broken := slices.ContainsFunc(lock.KnownBroken, func(o lock.Strategy) bool { return o.Name == s.Name })
 	if broken || s.GuardedBy(guard) != s.Guard {
@@ -57,21 +59,21 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	worst := s.Expected(catalog.NoFault)
 	for _, f := range faults {
 		if worst = worse(worst, Claimed(s, f)); forgets(s, f) || f.Shows()&catalog.ReplyWasLost != 0 && slices.Contains(s.Breaks, "F25") {
-			worst = catalog.Unsafe // by a property of the lock, whatever becomes of the order
+			worst = catalog.Unsafe // a property of the lock breaks, even if the order is safe
 		}
 	}
 	return worst
 }
 
-// claimed is what a search should come to. A failure of a property that it does not
-// check is not found.
+// claimed returns the verdict that a search should reach. It returns "" if the search does
+// not check enough properties to find every claimed failure.
 func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	faults := cfg.Faults
 	if cfg.FaultCount == 0 {
 		faults = nil
 	}
 	if cfg.Instances == 1 && set.Strategy.Excludes == catalog.PerProcess {
-		return "" // of several instances alone
+		return "" // the claim holds only for several instances
 	}
 	if slices.ContainsFunc(cfg.Own, func(s lock.Strategy) bool { return s.Name == set.Strategy.Name }) {
 		return ""
@@ -90,7 +92,7 @@ func forgets(s lock.Strategy, f catalog.Fault) bool {
 	return drops && s.Needs&lock.Redis != 0 && s.Excludes != catalog.NoExclusion && !s.ExclusiveUnder(f)
 }
 
-// worse of two verdicts, as a cell's is the first that applies.
+// worse returns the worse of two verdicts.
 func worse(a, b catalog.Verdict) catalog.Verdict {
 	for _, v := range []catalog.Verdict{catalog.Unsafe, catalog.Stuck} {
 		if a == v || b == v {

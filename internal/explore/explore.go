@@ -1,15 +1,16 @@
-// Package explore finds the shortest schedule that breaks a lock, or says how far
-// it has searched.
+// Package explore finds the shortest schedule that breaks a lock, or says how far it has
+// searched.
 //
-// It runs the real strategies and clients in virtual time; every remote call waits
-// at a gate until a step lets it through. A schedule is a list of such steps. The
-// search goes through them by cost: how often an actor is preempted, and how many
-// faults strike.
+// It runs the real strategies and clients in virtual time. Every remote call waits at a gate
+// until a step lets it through, and a schedule is a list of such steps. The search goes
+// through the schedules by cost: the number of preemptions and the number of faults.
 //
-// In goes a Config, out comes a Result for each strategy. Begin with Search, and
-// with Replay for one schedule that is known. Package search decides which schedule
-// comes next, package sim executes it; here are the workers that do so, one a
-// process, since a strategy may end or hang its own.
+// The input is a Config, and the output is a Result for each strategy. Begin reading with
+// Search, or with Replay for a single known schedule.
+//
+// Package search decides which schedule comes next, and package sim executes it. This
+// package contains the workers in between. Each runs in its own process, because a strategy
+// may end or hang its process.
 package explore
 
 import (
@@ -30,55 +31,55 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Config says what to search, and how far. The zero value of a field is its
-// default, unless it says otherwise.
+// Config says what to search, and how far. A field with its zero value has the default that
+// its comment names.
 type Config struct {
 	Strategies  []string
-	Own         []lock.Strategy // that are not in the registry
-	Actors      int             // 2
-	Preemptions int             // 0 is none
-	Faults      []catalog.Fault // the kinds, of Faults
-	FaultCount  int             // how many of them strike in one schedule; 0 is none
-	Properties  []string        // all
+	Own         []lock.Strategy // further strategies, which are not in the registry
+	Actors      int             // default: 2
+	Preemptions int             // how often a schedule may preempt an actor; default: 0
+	Faults      []catalog.Fault // the kinds of faults that may strike; default: none
+	FaultCount  int             // how many faults may strike in one schedule; default: 0
+	Properties  []string        // the properties to check; default: all
 
-	Guard  order.Guard // each strategy's own
-	OnLost grab.OnLost // grab.Abort
+	Guard  order.Guard // default: the strategy's own guard
+	OnLost grab.OnLost // default: grab.Abort
 	TTL    time.Duration
-	Work   time.Duration // none
-	Wait   time.Duration // none: each actor tries once
+	Work   time.Duration // default: none
+	Wait   time.Duration // default: none, so each actor tries once
 
-	Nodes     int // 3: how many a Redlock has
-	Stock     int // 1: units of the order
-	Instances int // 2: on how many the actors are
+	Nodes     int // the number of nodes of a Redlock; default: 3
+	Stock     int // the units of the order; default: 1
+	Instances int // the number of instances that the actors are spread over; default: 2
 
-	Seconds   float64 // how long the search may take for each strategy; 0: as long as it takes
-	Schedules int     // how many may be executed for each strategy; 0: as many as there are
-	// Command starts a child process that calls Work; there are so many Workers. nil:
-	// all is executed in this process, which a strategy may take down.
+	Seconds   float64 // the time limit for each strategy; default: no limit
+	Schedules int     // the largest number of schedules for each strategy; default: no limit
+	// Command starts a child process that calls Work. The search starts as many children as
+	// Workers says. If nil, everything runs in this process, and a strategy may then end it.
 	Command []string
-	Workers int // 1
-	// Patience is how long one schedule may take in real time: 5 s. One that takes
-	// longer hangs.
+	Workers int // default: 1
+	// Patience is how long one schedule may take in real time. A schedule that takes longer
+	// hangs. The default is 5 s.
 	Patience time.Duration
-	// First: stop at the first failure of any property.
+	// First makes the search stop at the first failure of any property.
 	First bool
-	// Everything: go on where nothing shorter is left to find, and keep the shortest
-	// failure of a property for each combination of faults that breaks it.
+	// Everything makes the search continue after it has found the shortest failures. It then
+	// keeps the shortest failure of each property for each combination of faults.
 	Everything bool
 
-	// The reductions can be switched off, to show that they change no verdict.
+	// NoMerge and NoReduce switch off the reductions, to show that these change no verdict.
 	NoMerge  bool // equal states are not merged
 	NoReduce bool // independent calls are made in every order
 }
 
-// What a zero Config means.
+// These are the defaults of a Config.
 const (
 	DefaultActors = 2
 	DefaultTTL    = 3 * time.Second
 	DefaultNodes  = 3
 )
 
-// Bounds of a search, beyond which its tables would not reach.
+// These are the largest bounds that the tables of a search support.
 const (
 	MaxActors      = 4
 	MaxNodes       = 7
@@ -87,7 +88,7 @@ const (
 	MaxFaultCount  = search.MaxFaults
 )
 
-// ErrConfig says that a search makes no sense.
+// ErrConfig is the error for a Config that makes no sense.
 var ErrConfig = errors.New("explore: bad search")
 
 func (c Config) withDefaults() (Config, error) {
@@ -127,8 +128,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(known("fault", c.Faults, Faults), known("property", c.Properties, Properties))
 }
 
-// What a search can be asked for: the kinds of faults and the properties, the one
-// that matters first.
+// These are the kinds of faults and the properties that a search supports, the most
+// important first.
 var (
 	Faults     = catalog.FaultsBy(catalog.Explore)
 	Properties = catalog.PropertiesBy(catalog.Explore)
@@ -147,33 +148,34 @@ func (c Config) bounds() search.Cost {
 	return search.Cost{Preemptions: int8(c.Preemptions), Faults: int8(c.FaultCount)}
 }
 
-// TimeOver is the Reason of a Result that would be another the next time.
+// TimeOver is the Reason of a Result that ran out of time. Such a result differs from run to
+// run.
 const TimeOver = search.TimeOver
 
-// Level is how much was searched of one cost.
+// Level says how many schedules of one cost were executed.
 type Level = search.Level
 
-// Moment is one step of a replay, as it went.
+// Moment is one step of a replay and the state after it.
 type Moment = sim.Moment
 
 // Bubble runs a function in a bubble of testing/synctest.
 type Bubble = sim.Bubble
 
-// Result is what a search of one strategy has come to.
+// Result is the outcome of a search of one strategy.
 type Result struct {
 	Strategy  string
 	Guard     order.Guard
 	Verdict   catalog.Verdict
-	Expected  catalog.Verdict // by the registry; "": it claims nothing
-	Complete  bool            // everything within the bounds was looked at
-	Reason    string          // why it is not, or why the verdict is unknown; "": neither
+	Expected  catalog.Verdict // the claim of the registry; empty if it claims nothing
+	Complete  bool            // everything within the bounds was executed
+	Reason    string          // why the search is incomplete or the verdict is unknown, or empty
 	Levels    []Level
 	Schedules int
 	States    int
 	Elapsed   time.Duration
-	Failures  []Failure // the shortest of each property, the one that matters first; of a search under way, those known to be
+	Failures  []Failure // the shortest failure of each property; while the search runs, only those that are final
 
-	// Of a replay, whatever it came to.
+	// The fields below describe a replay, whatever its verdict.
 	Replay  bool
 	Actors  []schedule.Actor
 	Moments []Moment
@@ -182,22 +184,23 @@ type Result struct {
 // Failure is a schedule that breaks a property.
 type Failure struct {
 	Property string
-	Mode     string // of the failure modes, "F11"; "": none of them
+	Mode     string // the id of the failure mode, such as "F11", or empty
 	Why      string
-	Schedule schedule.Schedule // Steps end with the one that breaks it
+	Schedule schedule.Schedule // its last step breaks the property
 	Moments  []Moment
-	Stack    string // of what ended the process; "": there is none
-	Kind     string // with Everything: which faults it takes; "": none
+	Stack    string // the stack at which the process ended, or empty
+	Kind     string // with Everything, the faults that it needs, or empty
 	Shortest bool   // no schedule that costs no more breaks the property in fewer steps
 }
 
-// Watch is called with how far a search has come.
+// Watch receives the progress of a search.
 type Watch func(Result)
 
-// Search searches each of the strategies, in children by cfg.Command or, without
-// one, in bubbles. Once ctx is done, it returns the results so far with the error of
-// ctx. ErrConfig says that cfg makes no sense. One of several strategies that cannot be
-// explored has a Result that says why; what is wrong with a single one is an error.
+// Search searches each of the strategies. It uses child processes if cfg.Command is set, and
+// bubbles otherwise. When ctx ends, it returns the results so far and the error of ctx.
+//
+// If cfg makes no sense, the error is ErrConfig. If one of several strategies cannot be
+// explored, its Result says why. If it is the only one, Search returns an error.
 func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -225,8 +228,8 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 	return results, ctx.Err()
 }
 
-// unexplorableError says why one strategy cannot be explored. It wraps ErrConfig where
-// that is asked for by mistake.
+// unexplorableError says why one strategy cannot be explored. It wraps ErrConfig if the
+// Config is the cause.
 type unexplorableError struct {
 	of     error // ErrConfig, or nil
 	reason string
@@ -268,7 +271,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]confirmation{}}
 	summary, err := search.New(cfg.search(), visited).Run(ctx, searchers, func(s search.Summary) {
 		if r := result(s); progress != nil {
-			r.Failures, _ = confirmed.failures(s, true) // an error is there again at the end
+			r.Failures, _ = confirmed.failures(s, true) // an error occurs again at the end
 			progress(r)
 		}
 	})
@@ -288,12 +291,12 @@ func (c Config) search() search.Config {
 
 func closeAll(workers []worker) {
 	for _, w := range workers {
-		_ = w.close() // it is not needed any more, however it ends
+		_ = w.close() // its error no longer matters
 	}
 }
 
-// startWorkers starts children, or makes one worker in this process. They say which
-// actors take part: those that are given or, with nil, as many as cfg says.
+// startWorkers starts the children, or creates one worker in this process. It also returns
+// the actors that take part. If given is nil, their number comes from cfg.
 func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (workers []worker, actors []schedule.Actor, err error) {
 	if len(cfg.Command) == 0 {
 		l, err := newLocal(bubble, cfg, set, given, visited)
@@ -320,7 +323,7 @@ func startWorkers(bubble Bubble, cfg Config, set sim.Setting, given []schedule.A
 	return workers, children[0].ready.Actors, nil
 }
 
-// resultOf a search, but for its failures.
+// resultOf returns the result of a search, without its failures.
 func resultOf(cfg Config, set sim.Setting, s search.Summary, elapsed time.Duration) Result {
 	return Result{
 		Strategy: set.Strategy.Name, Guard: set.Guard, Expected: claimed(cfg, set),
@@ -339,7 +342,8 @@ func verdict(s search.Summary) catalog.Verdict {
 	return v
 }
 
-// verdictOf is what the broken properties come to: stuck, if nothing worse.
+// verdictOf returns the verdict for the broken properties. It is stuck only if no other
+// property is broken.
 func verdictOf(broken func(property string) bool) catalog.Verdict {
 	for _, p := range append([]string{catalog.Survives}, Properties...) {
 		if p != catalog.StuckOrder && broken(p) {
@@ -352,7 +356,7 @@ func verdictOf(broken func(property string) bool) catalog.Verdict {
 	return catalog.Safe
 }
 
-// find looks a strategy up, among one's own first.
+// find looks a strategy up, first in Own and then in the registry.
 func (c Config) find(name string) (lock.Strategy, error) {
 	if i := slices.IndexFunc(c.Own, func(s lock.Strategy) bool { return s.Name == name }); i >= 0 {
 		return c.Own[i], nil
@@ -360,7 +364,7 @@ func (c Config) find(name string) (lock.Strategy, error) {
 	return lock.Find(name)
 }
 
-// newSetting is what the schedules of one strategy have in common.
+// newSetting returns what all schedules of one strategy have in common.
 func newSetting(cfg Config, name string) (sim.Setting, error) {
 	var set sim.Setting
 	st, err := cfg.find(name)

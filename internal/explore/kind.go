@@ -5,7 +5,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// faultOf is the fault that a step of each kind is.
+// faultOf maps each kind of step to the fault that it represents.
 var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.Paused:       catalog.Pause,
 	schedule.Hangs:        catalog.Hang,

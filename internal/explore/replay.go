@@ -17,12 +17,12 @@ import (
 	"grablab/internal/order"
 )
 
-// replays is how often a failure is executed again before it is believed.
+// replays is the number of times that a failure must recur before it is reported.
 const replays = 20
 
 var errDiffers = errors.New("not deterministic")
 
-// confirmer executes each failure again, to be sure of it and to see it step by step.
+// confirmer executes each failure again, to verify it and to record its moments.
 type confirmer struct {
 	set    sim.Setting
 	worker worker
@@ -36,8 +36,9 @@ type confirmation struct {
 	err     error
 }
 
-// failures confirms the findings of a search; with settled, those that are known to be
-// the shortest. The error says that one is not deterministic, or that a worker failed.
+// failures confirms the findings of a search. If settled is set, it skips the findings that
+// may still become shorter. It returns an error if a failure is not deterministic or a
+// worker fails.
 func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure, err error) {
 	for _, f := range s.Findings {
 		if settled && !f.Shortest {
@@ -58,7 +59,8 @@ func (c *confirmer) failures(s search.Summary, settled bool) (failures []Failure
 	return failures, err
 }
 
-// conclude adds the failures to the result of a search.
+// conclude adds the confirmed failures to the result of a search. If one is not
+// deterministic, the verdict becomes unknown.
 func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	r.Failures, err = c.failures(s, false)
 	if errors.Is(err, errDiffers) {
@@ -68,8 +70,8 @@ func (c *confirmer) conclude(r Result, s search.Summary) (_ Result, err error) {
 	return r, err
 }
 
-// kindOf tells failures of one property apart: by the faults among their steps, and by
-// whether a lease ends.
+// kindOf returns the kind of a failure: the faults among its steps, and whether a lease
+// ends.
 func kindOf(steps []schedule.Step) string {
 	var kinds []string
 	for _, s := range steps {
@@ -85,7 +87,7 @@ func kindOf(steps []schedule.Step) string {
 	return strings.Join(slices.Compact(kinds), ", ")
 }
 
-// reproduce replays a failure, but for one that took its process down.
+// reproduce replays a failure. It does not replay one that ended its process.
 func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	sched := set.Schedule()
 	sched.Property, sched.Steps = f.Property, f.Steps
@@ -112,14 +114,14 @@ func reproduce(set sim.Setting, f search.Finding, w worker) (Failure, error) {
 	return failure, nil
 }
 
-// modeOf is the failure mode by which a property was broken, "F11"; "": none whose
-// facts the schedule has shown.
+// modeOf returns the id of the failure mode of a violation, such as "F11". It returns "" if
+// no mode fits the facts of the schedule.
 func modeOf(set sim.Setting, v search.Violation) string {
 	mode, _ := catalog.ModeOf(v.Property, v.Facts, set.Strategy.Breaks)
 	return mode.ID
 }
 
-// mark says from which moment on the property is broken.
+// mark marks the moments from which on the property is broken.
 func mark(moments []Moment, step int) {
 	for i := range moments {
 		moments[i].Broken = moments[i].Made >= step
@@ -150,14 +152,15 @@ func replayConfig(sched schedule.Schedule, strategy string) (Config, error) {
 	return cfg.withDefaults()
 }
 
-// Replay executes one schedule in a bubble, with its own strategy or, if that is not
-// "", with another. Its own should break again what the schedule says; one schedule
-// that breaks nothing makes no strategy safe.
+// Replay executes one schedule in a bubble. It uses the given strategy or, if strategy is
+// empty, the one that the schedule names. That one should break the same property again. A
+// replay that breaks nothing does not show that a strategy is safe.
 func Replay(ctx context.Context, bubble Bubble, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, bubble, nil, sched, strategy)
 }
 
-// ReplayBy is Replay in a child by command, which the strategy may take down.
+// ReplayBy does the same as Replay, but in a child process, because a strategy may end its
+// process.
 func ReplayBy(ctx context.Context, command []string, sched schedule.Schedule, strategy string) (Result, error) {
 	return replayOne(ctx, nil, command, sched, strategy)
 }
@@ -197,7 +200,7 @@ func replayOne(ctx context.Context, bubble Bubble, command []string, sched sched
 	return r, ctx.Err()
 }
 
-// replayed is a schedule that has ended its process.
+// replayed returns the record of a schedule that has ended its process.
 func (e *endedError) replayed(steps []schedule.Step) *replayed {
 	if len(e.steps) > len(steps) {
 		steps = e.steps
@@ -205,7 +208,7 @@ func (e *endedError) replayed(steps []schedule.Step) *replayed {
 	return &replayed{momentsOf(steps), []search.Violation{{Property: catalog.Survives, Step: len(steps), Why: e.how, Stack: e.stack}}}
 }
 
-// replayResult is what one schedule has come to.
+// replayResult returns the result of the replay of one schedule.
 func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, went *replayed) Result {
 	r := Result{
 		Strategy: strategy, Guard: set.Guard, Reason: "one schedule was executed, and no other", Replay: true,
@@ -213,7 +216,7 @@ func replayResult(set sim.Setting, sched schedule.Schedule, strategy string, wen
 	}
 	broken := went.Broken
 	if i := slices.IndexFunc(broken, func(v search.Violation) bool { return v.Property == sched.Property }); i > 0 {
-		broken[0], broken[i] = broken[i], broken[0] // what is looked for comes first
+		broken[0], broken[i] = broken[i], broken[0] // the property of the schedule comes first
 	}
 	for _, v := range broken {
 		f := Failure{Property: v.Property, Mode: modeOf(set, v), Why: v.Why, Schedule: sched, Stack: v.Stack}

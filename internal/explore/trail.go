@@ -13,16 +13,16 @@ import (
 	"grablab/internal/tap"
 )
 
-// Trail is the calls of grabs that no fault disturbs, in their order, as package
-// experiment records them on real servers. Each is a step of kind schedule.Call.
+// Trail lists the calls of grabs without faults, in order. Package experiment records the
+// same calls on real servers. Each step is of kind schedule.Call.
 type Trail struct {
-	Alone       []schedule.Step // of a driver whose lease is renewed once, if any is
-	Waiting     []schedule.Step // of one that waits for another, who gives up at the read
-	HandingOver []schedule.Step // of the release of one who gives up at the claim while another waits
+	Alone       []schedule.Step // the calls of a driver that renews its lease once, if the strategy renews
+	Waiting     []schedule.Step // the calls of a driver that waits for a holder; the holder gives up at its read
+	HandingOver []schedule.Step // the release calls of a holder that gives up at its claim while a driver waits
 }
 
-// TrailOf executes the grabs of a strategy, in whose schedules no choice is left open:
-// a driver goes on until it waits.
+// TrailOf executes the grabs of a strategy. Their schedules leave no choice: a driver
+// continues until it has to wait.
 func TrailOf(bubble Bubble, strategy string) (t Trail, err error) {
 	cfg, err := Config{Actors: 2, Wait: 2 * time.Minute}.withDefaults()
 	if err != nil {
@@ -50,7 +50,7 @@ func TrailOf(bubble Bubble, strategy string) (t Trail, err error) {
 	if w.try(schedule.Step{Kind: schedule.NextTimer}) {
 		w.goOn(a, func(s schedule.Step) bool { return !renew(s) })
 	}
-	if !slices.ContainsFunc(w.steps, renew) { // there is no such timer, or it is another
+	if !slices.ContainsFunc(w.steps, renew) { // no timer expired, or it was not for a renewal
 		w.steps = working
 	}
 	w.goOn(a, never)
@@ -59,7 +59,7 @@ func TrailOf(bubble Bubble, strategy string) (t Trail, err error) {
 	w.steps = nil
 	w.start(a, read)
 	w.start(b, never)
-	if !slices.ContainsFunc(w.steps, claim) { // it waits
+	if !slices.ContainsFunc(w.steps, claim) { // b has to wait
 		w.try(schedule.Step{Kind: schedule.Cancelled, Actor: a})
 		w.goOn(a, never)
 		t.Waiting = w.callsOf(b)
@@ -77,16 +77,16 @@ func TrailOf(bubble Bubble, strategy string) (t Trail, err error) {
 	return t, nil
 }
 
-// walk is one schedule that is made step by step.
+// walk builds one schedule step by step.
 type walk struct {
 	cluster *sim.Cluster
 	steps   []schedule.Step
-	err     error // the first
+	err     error // the first error
 }
 
 var errTrail = errors.New("a step cannot be made")
 
-// trace executes what there is of the schedule, and what is free behind it.
+// trace executes the steps so far, and then free steps.
 func (w *walk) trace() *search.Trace {
 	t, err := w.cluster.Execute(&sim.Limits{Bounds: search.Cost{Preemptions: MaxPreemptions}}, search.Task{Steps: w.steps})
 	if err != nil && w.err == nil {
@@ -98,14 +98,15 @@ func (w *walk) trace() *search.Trace {
 	return t
 }
 
-// try makes a step, if it can be made.
+// try adds a step, and reports whether the step can be made.
 func (w *walk) try(s schedule.Step) bool {
 	w.steps = append(slices.Clip(w.steps), s)
 	t := w.trace()
 	return len(t.Steps) >= len(w.steps) && len(t.Points) > 0
 }
 
-// start has an actor begin, and go on until it waits or comes to a call.
+// start makes an actor begin, and lets it continue until it waits or reaches a call for
+// which until returns true.
 func (w *walk) start(actor string, until func(schedule.Step) bool) {
 	if !w.try(schedule.Step{Kind: schedule.Begins, Actor: actor}) && w.err == nil {
 		w.err = errTrail
@@ -113,7 +114,8 @@ func (w *walk) start(actor string, until func(schedule.Step) bool) {
 	w.goOn(actor, until)
 }
 
-// goOn makes the calls of an actor until it waits, or only such are left as fit.
+// goOn makes the calls of an actor. It stops when the actor waits, or when until returns
+// true for all calls that are left.
 func (w *walk) goOn(actor string, until func(schedule.Step) bool) {
 	for w.err == nil {
 		t := w.trace()
@@ -130,15 +132,15 @@ func (w *walk) goOn(actor string, until func(schedule.Step) bool) {
 	}
 }
 
-// callsOf an actor, until every actor has ended. A subscription is none: package
-// experiment does not see it. The others are numbered without it.
+// callsOf returns the calls of an actor in the complete schedule. It omits subscriptions,
+// because package experiment does not see them, and numbers the remaining calls anew.
 func (w *walk) callsOf(actor string) []schedule.Step {
 	moments, _, err := w.cluster.Replay(w.steps)
 	if err != nil && w.err == nil {
 		w.err = err
 	}
 	var calls []schedule.Step
-	count := map[schedule.Step]int{} // by what they are numbered by
+	count := map[schedule.Step]int{} // the number of calls per phase and target
 	for _, m := range moments {
 		if m.Step.Kind != schedule.Call || m.Step.Actor != actor || strings.Contains(strings.ToLower(m.Did), ": subscribe ") {
 			continue

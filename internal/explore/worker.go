@@ -10,29 +10,29 @@ import (
 	"grablab/internal/explore/sim"
 )
 
-// worker executes schedules: in this process, or in a child of it.
+// A worker executes schedules, either in this process or in a child process.
 type worker interface {
 	search.Worker
-	// replay executes steps, with all there is to see.
+	// replay executes steps and records all moments.
 	replay(steps []schedule.Step) (*replayed, error)
 	close() error
 }
 
-// replayed is a schedule as it went.
+// replayed is the record of one replay.
 type replayed struct {
 	Moments []Moment
 	Broken  []search.Violation
 }
 
-// local executes in this process.
+// local is a worker in this process.
 type local struct {
 	cluster *sim.Cluster
 	limits  *sim.Limits
 	visited search.Visited
 }
 
-// newLocal makes a worker for one strategy and the actors that are given; nil: as many
-// as cfg says. It ends executions at visited states, which it may share with the search.
+// newLocal creates a worker for one strategy. If given is nil, the number of actors comes
+// from cfg. Executions end at visited states. The worker may share visited with the search.
 func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.Actor, visited search.Visited) (*local, error) {
 	cluster, err := sim.New(bubble, set)
 	if err != nil {
@@ -41,7 +41,7 @@ func newLocal(bubble sim.Bubble, cfg Config, set sim.Setting, given []schedule.A
 	switch {
 	case given != nil:
 		cluster.Actors = given
-	case cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1: // of several units, the one who tries once more gets none
+	case cluster.TokenIsDriver && cfg.Actors > 2 && cfg.Stock <= 1: // with several units, the second attempt of a driver gets none
 		cluster.Actors = doubleTap(cluster.Actors)
 	}
 	limits := &sim.Limits{Bounds: cfg.bounds(), Faults: cfg.Faults, Properties: cfg.Properties, Reduce: !cfg.NoReduce}
@@ -80,8 +80,8 @@ func (l *local) close() error {
 	return nil
 }
 
-// doubleTap has the driver of the first actor try once more as the second: with a
-// lock whose token is the driver's, the two are one to it.
+// doubleTap makes the second actor a second attempt of the first actor's driver. A lock
+// whose token is the driver's id cannot distinguish the two.
 func doubleTap(actors []schedule.Actor) []schedule.Actor {
 	actors = slices.Clone(actors)
 	actors[1].As = actors[0].Name

@@ -1,5 +1,5 @@
-// Package bubble gives a program bubbles of virtual time, which only a test may
-// open (testing/synctest): it runs a function as the body of one.
+// Package bubble lets a program use bubbles of virtual time. Only a test may open these
+// (testing/synctest), so the package runs a function as the body of a test.
 package bubble
 
 import (
@@ -10,9 +10,9 @@ import (
 	"grablab/internal/explore"
 )
 
-// Main runs f as the body of a test and ends the process with the code that f
-// returns: package testing would print a verdict of its own. It returns only where
-// the test could not be run.
+// Main runs f as the body of a test and exits with the code that f returns. Otherwise,
+// package testing would print a verdict of its own. Main returns only if the test could not
+// run.
 func Main(f func(explore.Bubble) int) (code int) {
 	testing.Init()
 	testing.Main(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "explore", F: func(t *testing.T) {

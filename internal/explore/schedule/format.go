@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// String is the line of the step.
+// String returns the step as a line of a schedule.
 func (s Step) String() string {
 	for _, f := range forms {
 		if f.kind == s.Kind {
@@ -16,15 +16,15 @@ func (s Step) String() string {
 	return fmt.Sprintf("step of kind %d", int(s.Kind))
 }
 
-// form is how the steps of one kind are written: words that stand as they are,
-// and fields of the step in angle brackets.
+// A form says how to write the steps of one kind. Words in angle brackets are fields of the
+// step, and all other words are fixed.
 type form struct {
 	kind Kind
 	text string
 }
 
-// forms lists the kinds in the order in which an error explains them. A line is
-// of the first form that it fits.
+// forms lists the kinds in the order in which an error message explains them. A line has the
+// first form that it fits.
 var forms = []form{
 	{Begins, "<actor> begins"},
 	{Call, "<actor> <phase> <n> <target>"},
@@ -69,7 +69,7 @@ func (f form) print(s Step) string {
 	return strings.Join(words, " ")
 }
 
-// signed is a jump of a clock, "+10s" or "-10s".
+// signed formats a clock jump with its sign, such as "+10s" or "-10s".
 func signed(d time.Duration) string {
 	if d < 0 {
 		return d.String()
@@ -77,7 +77,7 @@ func signed(d time.Duration) string {
 	return "+" + d.String()
 }
 
-// String is the text of the schedule. Parse reads it back.
+// String returns the text of the schedule, which Parse can read.
 func (s Schedule) String() string {
 	var b strings.Builder
 	for _, h := range headers {

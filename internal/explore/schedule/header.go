@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// header is a line above the steps: a name, and a value of one or more words.
+// A header is a line above the steps. It consists of a name and a value of one or more
+// words.
 type header struct {
 	name    string
 	example string
 	needed  bool
-	print   func(Schedule) string // "": the line is left out
+	print   func(Schedule) string // returns "" if the line is omitted
 	parse   func(*Schedule, []string) error
 }
 
-// headers are the lines at the top, as they are printed.
+// headers lists the header lines in the order in which they are printed.
 var headers = []header{
 	{"strategy", "setnx", true, func(s Schedule) string { return s.Strategy }, word(func(s *Schedule) *string { return &s.Strategy })},
 	{"guard", "naive", false, func(s Schedule) string { return s.Guard }, word(func(s *Schedule) *string { return &s.Guard })},
@@ -33,7 +34,7 @@ var headers = []header{
 	{"mode", "F11", false, func(s Schedule) string { return s.Mode }, word(func(s *Schedule) *string { return &s.Mode })},
 }
 
-// positive leaves a duration of 0 out.
+// positive formats a duration. It returns "" if the duration is not above 0.
 func positive(d time.Duration) string {
 	if d <= 0 {
 		return ""

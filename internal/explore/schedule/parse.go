@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// ErrSyntax says that a text is no schedule. What wraps it names the line, and
-// what would be right.
+// ErrSyntax is the error for a text that is not a schedule. The error that wraps it names
+// the line and the correct syntax.
 var ErrSyntax = errors.New("schedule: bad syntax")
 
-// Parse reads a schedule. Headers come before steps, in any order.
+// Parse reads a schedule. The headers may come in any order, but before all steps.
 func Parse(text string) (Schedule, error) {
 	var s Schedule
 	seen := map[string]bool{}
@@ -36,8 +36,7 @@ func Parse(text string) (Schedule, error) {
 	return s, nil
 }
 
-// excerpt is the beginning of a line that is too long to be a step: the file may be none
-// of text.
+// excerpt shortens a line that is too long to be a step. The file may not even be text.
 func excerpt(line string) string {
 	const most = 80
 	if runes := []rune(line); len(runes) > most {
@@ -46,8 +45,8 @@ func excerpt(line string) string {
 	return line
 }
 
-// StepLines is the number of the line of each step, from 1, in a text that
-// Parse has read.
+// StepLines returns the line number of each step, counted from 1. It expects a text that
+// Parse accepts.
 func StepLines(text string) []int {
 	var lines []int
 	for i, line := range strings.Split(text, "\n") {
@@ -87,7 +86,8 @@ func (s *Schedule) parseLine(words []string, seen map[string]bool) error {
 	return nil
 }
 
-// check says whether what the step names takes part.
+// check returns an error if the step names an actor, a server or an instance that does not
+// take part.
 func (s *Schedule) check(step Step) error {
 	if step.Actor != "" && s.InstanceOf(step.Actor) == 0 {
 		return fmt.Errorf("no actor %s; the actors line names %s", step.Actor, orNone(printActors(*s)))
@@ -114,7 +114,7 @@ func ParseStep(line string) (Step, error) {
 		if err == nil {
 			return step, nil
 		}
-		// The last form with all of the fixed words right knows best.
+		// If several forms match in all fixed words, the last one gives the best error.
 		if !errors.Is(err, errForm) {
 			nearest = err
 		}
@@ -125,7 +125,7 @@ func ParseStep(line string) (Step, error) {
 	return Step{}, fmt.Errorf("no such step; a step is one of %s", strings.Join(examples(), ", "))
 }
 
-// errForm says that a line is of another form.
+// errForm means that a line does not have this form.
 var errForm = errors.New("another form")
 
 func (f form) parse(words []string) (Step, error) {
@@ -151,7 +151,7 @@ func (f form) parse(words []string) (Step, error) {
 	return s, nil
 }
 
-// examples has one line of each form.
+// examples returns one line of each form.
 func examples() []string {
 	all := make([]string, len(forms))
 	for i, f := range forms {
@@ -162,13 +162,13 @@ func examples() []string {
 	return all
 }
 
-// field is a part of a step that varies.
+// A field is a variable part of a step.
 type field struct {
 	print func(Step) string
 	parse func(*Step, string) error
 }
 
-// fields are the words in angle brackets of the forms.
+// fields maps the words in angle brackets to the fields of a step.
 var fields = map[string]field{
 	"<actor>":    {func(s Step) string { return s.Actor }, parseActor},
 	"<phase>":    {func(s Step) string { return s.Phase }, parsePhase},
@@ -179,7 +179,7 @@ var fields = map[string]field{
 	"<jump>":     {func(s Step) string { return signed(s.Duration) }, parseJump},
 }
 
-// phases are those of the tap, as text.
+// phases lists the phases of package tap as text.
 var phases = []string{"acquire", "read", "claim", "release", "renew"}
 
 func parseActor(s *Step, word string) error {
@@ -226,7 +226,8 @@ func parseTarget(s *Step, word string) error {
 	return nil
 }
 
-// isServer leaves out what would be taken for the start of another step.
+// isServer reports whether a word can name a server. It rejects words that begin other kinds
+// of steps.
 func isServer(word string) bool {
 	if word == "" || word == "time" || word == "instance" || word[0] < 'a' || word[0] > 'z' {
 		return false

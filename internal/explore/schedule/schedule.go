@@ -1,8 +1,9 @@
-// Package schedule is the text of a schedule: which actors take part in a grab of
-// one order, and what happens, one step a line, in the order in which it happens.
-// Parse reads a text, Schedule.String writes it. The explorer finds schedules and
-// runs them again, package replay forces them on real servers, and people read,
-// compare and edit them.
+// Package schedule reads and writes schedules as text. A schedule says which actors take part
+// in a grab of one order, and what happens, one step per line, in the order of events.
+//
+// Parse reads a text, and Schedule.String writes it. The explorer finds and replays
+// schedules, package replay forces them on real servers, and people read, compare and edit
+// them.
 //
 //	strategy setnx
 //	guard naive
@@ -15,10 +16,10 @@
 //	A acquire 1 redis
 //	time to lease end
 //
-// A call is named by its actor, the phase of the grab, its number among the
-// actor's calls of that phase to that server, and the server: so the same step
-// can be found in the run of another strategy. Blank lines, and what follows a
-// "#", mean nothing. "B@2/A" is an actor that tries once more for the driver of A.
+// A call is named by its actor, the phase of the grab, its number, and the server. It is
+// numbered among the actor's calls of that phase to that server. The same step can therefore
+// be found in the run of another strategy. Blank lines and the text after a "#" are ignored.
+// "B@2/A" is an actor that makes a second attempt for the driver of A.
 package schedule
 
 import (
@@ -26,31 +27,31 @@ import (
 	"time"
 )
 
-// Schedule is one course of events.
+// Schedule is one sequence of events.
 type Schedule struct {
 	Strategy string
-	Guard    string // "": the strategy's own
-	OnLost   string // "": abort
+	Guard    string // if empty, the strategy's own guard
+	OnLost   string // if empty, abort
 	Actors   []Actor
-	Nodes    []string // the lock servers, without the database, which is always there and named db
+	Nodes    []string // the lock servers; the database is always there, and is named db
 	TTL      time.Duration
 	Work     time.Duration // between the read and the claim
 	Wait     time.Duration // how long an acquire waits; 0 tries once
-	Stock    int           // units of the order; 0: 1
-	Property string        // the one that is violated; "": none is
-	Mode     string        // the failure mode that shows, "F11"; "": none is named
+	Stock    int           // the units of the order; 0 means 1
+	Property string        // the property that the schedule breaks, or empty
+	Mode     string        // the failure mode that the schedule shows, such as "F11", or empty
 	Steps    []Step
 }
 
-// Actor is one grab of a driver, by way of an instance.
+// Actor is one grab by one driver, through one instance.
 type Actor struct {
 	Name     string // a capital letter
 	Instance int    // from 1
-	As       string // the actor before it whose driver tries once more; "": a driver of its own
+	As       string // an earlier actor whose driver tries again; if empty, the actor has its own driver
 }
 
-// DB is the target of the calls that go to the database, Locks in a CutOff all servers
-// but that.
+// DB is the target of calls to the database. In a CutOff, Locks stands for all other
+// servers.
 const (
 	DB    = "db"
 	Locks = "locks"
@@ -72,27 +73,27 @@ const (
 	MessageTwice                   // a call is sent, applied and answered; the messages that it publishes come twice
 	MessageLate                    // a call is sent, applied and answered; the messages that it publishes are held
 	Paused                         // the actor's process stops, as by SIGSTOP
-	Resumes                        // and goes on
-	Hangs                          // the actor's work does not return; its process goes on, and so do its renewals
+	Resumes                        // the paused process continues
+	Hangs                          // the actor's work does not return; its process and its renewals continue
 	Dies                           // nothing of the actor is sent any more
 	Cancelled                      // the actor's client hangs up
 	InstanceDies                   // every actor on the instance dies
-	ClientClock                    // the wall clock of an instance is off by so much
-	Passes                         // so much time passes
+	ClientClock                    // the wall clock of an instance jumps by a duration
+	Passes                         // a duration of time passes
 	NextTimer                      // time passes until an actor has something to do
-	LeaseEnd                       // time passes until the next lease has just run out
-	Restarts                       // a server comes back with nothing of what it knew; the database without its sessions
-	FailsOver                      // a server's replica takes over, which has heard of nothing since the schedule began
+	LeaseEnd                       // time passes until the next lease has just expired
+	Restarts                       // a server restarts and loses its data; the database loses only its sessions
+	FailsOver                      // a server's replica takes over without any of the data since the schedule began
 	Evicts                         // a server that is out of memory drops all keys
 	Down                           // a server cannot be reached
-	Up                             // and can again
+	Up                             // a server can be reached again
 	MessagesArrive                 // the messages that a server has held reach its subscribers
-	CutOff                         // an instance\'s calls to the database, or to all "locks", do not get through
-	Reaches                        // and do again
-	NodeClock                      // the clock of a server jumps by so much
+	CutOff                         // an instance cannot reach the database, or all other servers ("locks")
+	Reaches                        // an instance can reach them again
+	NodeClock                      // the clock of a server jumps by a duration
 )
 
-// Step is one line. Which fields count depends on the kind.
+// Step is one line of a schedule. The kind determines which fields it uses.
 type Step struct {
 	Kind     Kind
 	Actor    string
@@ -103,14 +104,13 @@ type Step struct {
 	Duration time.Duration
 }
 
-// IsCall says whether the step is about one call.
+// IsCall reports whether a step of this kind is about one call.
 func (k Kind) IsCall() bool { return k >= Call && k <= MessageLate }
 
-// CallName is the name of the call that the step is about, without its actor:
-// "acquire 1 redis".
+// CallName returns the name of the step's call without its actor, such as "acquire 1 redis".
 func (s Step) CallName() string { return fmt.Sprintf("%s %d %s", s.Phase, s.N, s.Target) }
 
-// InstanceOf is the instance of the named actor; 0: there is no such actor.
+// InstanceOf returns the instance of the named actor, or 0 if there is no such actor.
 func (s Schedule) InstanceOf(actor string) int {
 	for _, a := range s.Actors {
 		if a.Name == actor {

@@ -1,14 +1,14 @@
 package search
 
-// Fingerprint is a 64-bit FNV-1a hash of a state: the same in every process.
+// Fingerprint is a 64-bit FNV-1a hash of a state. It is the same in every process.
 type Fingerprint uint64
 
-// EmptyFingerprint is the hash of nothing, from which every other is made.
+// EmptyFingerprint is the hash of an empty state. Every other fingerprint starts from it.
 const EmptyFingerprint Fingerprint = 14695981039346656037
 
 const fnvPrime Fingerprint = 1099511628211
 
-// Text adds t, and where it ends.
+// Text adds t and a terminator.
 func (f Fingerprint) Text(t string) Fingerprint {
 	for i := range len(t) {
 		f = (f ^ Fingerprint(t[i])) * fnvPrime

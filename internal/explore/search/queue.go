@@ -2,17 +2,17 @@ package search
 
 import "slices"
 
-// job is a schedule that waits to be executed: the first n steps of one that
-// was, and another step. There are ten times as many jobs as states, so they are
-// small.
+// job is a schedule that waits to be executed. It consists of the first n steps of an
+// earlier schedule and one more step. Jobs are small, because there are ten times as many
+// jobs as states.
 type job struct {
-	base  *prefix // nil: no step is given
+	base  *prefix // nil if no step is given
 	n     uint16
 	then  StepID
-	least uint16 // no property can break before the schedule has so many steps
+	least uint16 // no property can break before the schedule has this many steps
 }
 
-// prefix is the steps of a schedule that was executed.
+// prefix holds the steps of a schedule that was executed.
 type prefix []StepID
 
 func (j job) steps() int {
@@ -22,13 +22,13 @@ func (j job) steps() int {
 	return int(j.n) + 1
 }
 
-// queue is first in, first out, in chunks: it never moves what it has, and
-// keeps nothing of what it has given.
+// queue is a first-in, first-out queue in chunks. It never moves its elements, and frees
+// each chunk that was taken completely.
 type queue struct {
 	chunks [][]job
-	taken  int // of the first chunk
+	taken  int // the number of jobs taken from the first chunk
 	len    int
-	least  [MaxSteps + 2]int // how many there are by their least
+	least  [MaxSteps + 2]int // the number of jobs for each value of least
 }
 
 const chunk = 4096
@@ -43,12 +43,12 @@ func (q *queue) push(j job) {
 	q.least[min(int(j.least), len(q.least)-1)]++
 }
 
-// shorter says whether a job is there that can break a property within fewer steps.
+// shorter reports whether a job can break a property in fewer steps.
 func (q *queue) shorter(steps int) bool {
 	return slices.ContainsFunc(q.least[:min(steps, len(q.least))], func(n int) bool { return n > 0 })
 }
 
-// take removes and returns the first jobs, n of them at the most.
+// take removes and returns up to n jobs from the front.
 func (q *queue) take(n int) []job {
 	var jobs []job
 	for len(jobs) < n && q.len > 0 {

@@ -1,14 +1,13 @@
-// Package search goes through the schedules of a strategy, the cheapest first,
-// and keeps the shortest that breaks each property.
+// Package search goes through the schedules of a strategy in order of cost. For each
+// property, it keeps the shortest schedule that breaks it.
 //
-// What comes in is a Config with the bounds, and Workers that execute one
-// schedule each and return its Trace; what goes out is a Summary. The package
-// knows nothing of locks, servers and time: how a step is made is the workers'
-// business (see package sim).
+// The input is a Config with the bounds, and Workers. Each Worker executes schedules and
+// returns a Trace of each. The output is a Summary. The package knows nothing of locks,
+// servers or time, because the workers make the steps (see package sim).
 //
-// The search is breadth-first by Cost (preemption bounding, as in CHESS: Musuvathi
-// and Qadeer, PLDI 2007), and an execution ends where it comes to a state that was
-// visited at no more cost. Begin with Search.Run, round and learn.
+// The search is breadth-first by Cost (preemption bounding, as in CHESS: Musuvathi and
+// Qadeer, PLDI 2007). An execution ends when it reaches a state that was already visited at
+// no higher cost. Begin reading with Search.Run, round and learn.
 package search
 
 import (
@@ -29,54 +28,54 @@ import (
 // Config says what to search.
 type Config struct {
 	Bounds     Cost
-	Properties []string // whose violations count; catalog.Survives counts always
+	Properties []string // the properties to check; catalog.Survives is always checked
 	First      bool     // stop at the first failure of any property
-	NoMerge    bool     // explore a state each time it is reached
-	Schedules  int      // how many are executed at the most; 0: no such limit
+	NoMerge    bool     // explore a state each time it is reached, even if it was visited before
+	Schedules  int      // the largest number of schedules to execute; 0 means no limit
 
-	// Kind, if it is not nil, tells failures of one property apart by their steps. The
-	// shortest of each kind is kept, and the search goes on where nothing shorter
-	// is left.
+	// Kind, if not nil, groups the failures of one property by their steps. The search then
+	// keeps the shortest failure of each group. It also continues when it cannot find a
+	// shorter one.
 	Kind func([]schedule.Step) string
 }
 
-// Search is one search. It runs once.
+// Search holds the state of one search. It can run only once.
 type Search struct {
 	cfg     Config
 	visited Visited
 	steps   StepTable
-	levels  []*level // the cheapest first
-	at      int      // of levels, the present one
-	news    Visited  // since the workers were last updated
+	levels  []*level // sorted by cost
+	at      int      // the index of the present level
+	news    Visited  // the states visited since the last update of the workers
 	found   map[failure]Finding
 	run     int
 
-	// What keeps the search from being complete:
+	// The fields below record why the search may be incomplete.
 	cut     bool // an execution did not end within MaxSteps
-	ended   bool // one ended its process
+	ended   bool // an execution ended its process
 	hung    bool
-	dropped bool // schedules that could break nothing in fewer steps were not executed
+	dropped bool // schedules that could not break anything sooner were not executed
 }
 
-// failure is what one Finding is kept of.
+// failure is the key of a Finding.
 type failure struct{ property, kind string }
 
-// level is all schedules of one cost.
+// level holds all schedules of one cost.
 type level struct {
 	cost  Cost
 	queue queue
 	run   int
 }
 
-// Level is how much was searched of one cost.
+// Level says how many schedules of one cost were executed.
 type Level struct {
 	Preemptions int
 	Faults      int
-	Run         int // schedules
-	Waiting     int // schedules that were not run
+	Run         int // schedules that were executed
+	Waiting     int // schedules that were not executed
 }
 
-// Finding is the shortest failure of a property so far, of the cheapest level.
+// Finding is the shortest known failure of a property, at the lowest known cost.
 type Finding struct {
 	Violation
 	Steps    []schedule.Step
@@ -85,20 +84,21 @@ type Finding struct {
 	level    int
 }
 
-// Summary is how far a search has come.
+// Summary says how far a search has come.
 type Summary struct {
 	Levels    []Level
 	Schedules int
 	States    int
 	Complete  bool      // everything within the bounds was executed
-	Reason    string    // why it is not; "": nothing prevents it
+	Reason    string    // why it is not complete; empty if the search is complete or could still become so
 	Findings  []Finding // in the order of Config.Properties, the shortest first
 }
 
-// TimeOver is the reason of a search that was cut by time: the next one is cut elsewhere.
+// TimeOver is the reason of a search that ran out of time. Such a result differs from run to
+// run.
 const TimeOver = "the time was over"
 
-// New makes a search whose visited states a worker in this process may share.
+// New creates a search. A worker in this process may share visited with it.
 func New(cfg Config, visited Visited) *Search {
 	s := &Search{cfg: cfg, visited: visited, news: Visited{}, found: map[failure]Finding{}}
 	for total := range cfg.Bounds.Preemptions + cfg.Bounds.Faults + 1 {
@@ -111,12 +111,11 @@ func New(cfg Config, visited Visited) *Search {
 	return s
 }
 
-// Run searches until everything within the bounds was executed, or ctx ends.
-// progress, if it is not nil, is called after each batch.
+// Run searches until it has executed everything within the bounds, or ctx ends. It calls
+// progress, if not nil, after each batch.
 //
-// A schedule is given by the steps in which it departs from one before it. From
-// there on the worker goes on with whatever is free. Each branch point on the way
-// at which something else could have come next gives another schedule.
+// A schedule starts with given steps. The worker then continues with free steps. Each branch
+// point on the way offers other steps, and each of them gives a new schedule.
 func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summary)) (Summary, error) {
 	s.levels[0].queue.push(job{})
 	for i, l := range s.levels {
@@ -138,7 +137,7 @@ func (s *Search) Run(ctx context.Context, workers []Worker, progress func(Summar
 
 func (s *Search) over(ctx context.Context) bool { return ctx.Err() != nil || s.hung || s.room() == 0 }
 
-// room is how many schedules may still be executed.
+// room returns how many schedules may still be executed.
 func (s *Search) room() int {
 	if s.cfg.Schedules == 0 {
 		return batch
@@ -146,13 +145,13 @@ func (s *Search) room() int {
 	return max(0, s.cfg.Schedules-s.run)
 }
 
-// batch is how many schedules are executed before their traces are looked at. It
+// batch is the number of schedules that are executed before their traces are processed. It
 // does not depend on the number of workers, so neither does the result.
 const batch = 256
 
-// round executes the next schedules of the present level, and learns from their traces
-// in the order of the queue, whichever worker came first. After one that hangs it learns
-// no more, and those that were not executed wait again.
+// round executes the next schedules of the present level. It processes their traces in the
+// order of the queue, whichever worker finished first. If a schedule hangs, round puts the
+// ones after it back into the queue.
 func (s *Search) round(ctx context.Context, workers []Worker) error {
 	l := s.levels[s.at]
 	jobs := l.queue.take(min(batch, s.room()))
@@ -173,10 +172,10 @@ func (s *Search) round(ctx context.Context, workers []Worker) error {
 	return nil
 }
 
-// Portion is how many tasks a worker is given at once.
+// Portion is the number of tasks that a worker gets at once.
 const Portion = 8
 
-// executeAll shares the jobs out among the workers.
+// executeAll distributes the jobs among the workers.
 func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []Worker) ([]*Trace, error) {
 	tasks := make([]Task, len(jobs))
 	for i, j := range jobs {
@@ -186,7 +185,7 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	s.news = Visited{}
 	traces := make([]*Trace, len(tasks))
 	var next atomic.Int64
-	var hung atomic.Bool // then what comes later is not begun
+	var hung atomic.Bool // if set, no further portion is started
 	share := func(w Worker) error {
 		if err := w.Update(news); err != nil {
 			return err
@@ -208,7 +207,7 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 			}
 		}
 	}
-	if len(workers) == 1 { // which may be bound to this goroutine, as a test is
+	if len(workers) == 1 { // a single worker may be bound to this goroutine, as in a test
 		return traces, share(workers[0])
 	}
 	var group errgroup.Group
@@ -218,8 +217,9 @@ func (s *Search) executeAll(ctx context.Context, jobs []job, c Cost, workers []W
 	return traces, group.Wait()
 }
 
-// pointless says whether a schedule need not be executed: each property that it could
-// break is broken in no more steps. To a strategy that ends its process, that is all.
+// pointless reports whether a schedule need not be executed, because every property that it
+// could break is broken in no more steps already. Once a strategy has ended its process, all
+// other schedules are pointless.
 func (s *Search) pointless(j job) bool {
 	if s.cfg.Kind != nil {
 		return false
@@ -237,12 +237,12 @@ func (s *Search) pointless(j job) bool {
 	return !slices.ContainsFunc(s.cfg.Properties, func(p string) bool { _, is := shortest(p); return !is })
 }
 
-// settled says whether no schedule that waits can make a finding shorter.
+// settled reports whether no waiting schedule can make a finding shorter.
 func (s *Search) settled(f Finding) bool {
 	return f.level < s.at || !s.levels[f.level].queue.shorter(f.Step)
 }
 
-// given is the steps of a job.
+// given returns the steps that a job prescribes.
 func (s *Search) given(j job) []schedule.Step {
 	if j.base == nil {
 		return nil
@@ -250,7 +250,7 @@ func (s *Search) given(j job) []schedule.Step {
 	return append(ConvertSteps((*j.base)[:j.n], s.steps.Step), s.steps.Step(j.then))
 }
 
-// visit marks a state. It is false if the state need not be explored again.
+// visit marks a state as visited. It returns false if the state need not be explored again.
 func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	if !s.cfg.NoMerge && s.visited.Covers(state, c, steps) {
 		return false
@@ -260,18 +260,19 @@ func (s *Search) visit(state Fingerprint, c Cost, steps int) bool {
 	return true
 }
 
-// learn takes in a trace: new schedules from its branch points, and what it broke.
+// learn processes a trace. It adds the new schedules from its branch points, and the
+// properties that it broke.
 func (s *Search) learn(j job, t *Trace) {
 	l := s.levels[s.at]
 	if t.Impossible >= 0 && t.Impossible < j.steps() {
-		// What looked like a step was none: no timer was due.
+		// The step could not be made, because no timer was due.
 		return
 	}
 	l.run++
 	s.run++
 	s.cut, s.hung = s.cut || t.Cut, s.hung || t.Hung
 	base := prefix(ConvertSteps(t.Steps, s.steps.ID))
-	fresh := j.steps() // from the first step that is new to the first state that is not
+	fresh := j.steps() // the steps up to here lead to states that were not visited before
 	defer func() { s.reorder(base, t.Reorders, fresh) }()
 	for i, p := range t.Points {
 		n := j.steps() + i
@@ -281,7 +282,7 @@ func (s *Search) learn(j job, t *Trace) {
 		fresh = n + 1
 		for _, tr := range p.Transitions {
 			if n < len(t.Steps) && tr.Step == t.Steps[n] {
-				continue // this execution has taken it
+				continue // this execution has already made this step
 			}
 			next := s.levelOf(l.cost.Plus(tr.Cost))
 			next.queue.push(job{&base, uint16(n), s.steps.ID(tr.Step), uint16(n + p.ToGo)})
@@ -292,8 +293,9 @@ func (s *Search) learn(j job, t *Trace) {
 	}
 }
 
-// reorder adds the schedules in which two steps come in the other order, as far as the
-// first of them was made in a state that was new: they cost the same.
+// reorder adds schedules in which two steps come in the opposite order, which costs the
+// same. It stops at the first reordering whose earlier step was made in a state visited
+// before.
 func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh int) {
 	for _, o := range orders {
 		if o.At >= fresh {
@@ -304,7 +306,7 @@ func (s *Search) reorder(base prefix, orders []ReorderOf[schedule.Step], fresh i
 	}
 }
 
-// keep keeps the shortest failure of the cheapest level.
+// keep records a violation, unless a shorter or cheaper failure of its kind is known.
 func (s *Search) keep(v Violation, t *Trace) {
 	s.ended = s.ended || v.Property == catalog.Survives
 	if v.Property != catalog.Survives && !slices.Contains(s.cfg.Properties, v.Property) {
@@ -328,7 +330,7 @@ func (s *Search) levelOf(c Cost) *level {
 			return l
 		}
 	}
-	panic("search: a transition beyond the bounds") // workers offer none
+	panic("search: a transition beyond the bounds") // cannot happen, because workers stay within the bounds
 }
 
 func (s *Search) summary(ctx context.Context) Summary {
@@ -355,7 +357,8 @@ func (s *Search) summary(ctx context.Context) Summary {
 	return r
 }
 
-// findings in their order.
+// findings returns the findings in the order of the properties, for each property the
+// shortest first.
 func (s *Search) findings() []Finding {
 	var all []Finding
 	for _, p := range append([]string{catalog.Survives}, s.cfg.Properties...) {

@@ -7,11 +7,12 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// MaxSteps is more than any grab takes: an execution that needs more is cut off.
+// MaxSteps is the number of steps after which an execution is cut off. No normal grab takes
+// as many.
 const MaxSteps = 300
 
-// Task is a schedule to be executed: the steps in which it departs from those
-// before it, and their cost. From there the execution goes on with what is free.
+// Task is a schedule to execute: its given steps and their cost. After these, the execution
+// continues with free steps.
 type Task struct {
 	Steps []schedule.Step
 	Cost  Cost
@@ -19,11 +20,11 @@ type Task struct {
 
 // Worker executes tasks.
 type Worker interface {
-	// Execute calls done with the trace of each task, in their order, until ctx ends
-	// or a task hangs.
+	// Execute calls done with the trace of each task, in order, until ctx ends or a task
+	// hangs.
 	Execute(ctx context.Context, tasks []Task, done func(int, *Trace)) error
-	// Update takes in the states that have been visited since the last call:
-	// executions end where they come to one of these.
+	// Update adds the states that have been visited since the last call. Executions end when
+	// they reach one of these states.
 	Update(Visited) error
 }
 
@@ -33,29 +34,29 @@ type Trace = TraceOf[schedule.Step]
 // Transition is a step that could come next, and its cost.
 type Transition = TransitionOf[schedule.Step]
 
-// BranchPoint is a state of an execution at which one of several steps is chosen.
+// BranchPoint is a state of an execution in which several steps may be possible.
 type BranchPoint = BranchPointOf[schedule.Step]
 
-// Reorder is another order of two steps that has to be explored, too.
+// Reorder is the opposite order of two steps, which must be explored too.
 type Reorder = ReorderOf[schedule.Step]
 
-// ReorderOf is a Reorder with a step of type S: First comes before the step at At, which
-// is executed next.
+// ReorderOf is a Reorder with steps of type S. First comes before the step at index At,
+// which is executed next.
 type ReorderOf[S any] struct {
 	At    int
 	First S
 }
 
-// TraceOf is a Trace whose steps are of type S: between processes, a StepID.
+// TraceOf is a Trace with steps of type S. Between processes, S is StepID.
 type TraceOf[S any] struct {
 	Steps    []S
-	Points   []BranchPointOf[S] // from the end of the given steps on
+	Points   []BranchPointOf[S] // the branch points after the given steps
 	Broken   []Violation
 	Reorders []ReorderOf[S]
-	// Impossible is the index of the step that could not be made; -1: there was none.
+	// Impossible is the index of the step that could not be made, or -1 if there was none.
 	Impossible int
 	Cut        bool // it did not end within MaxSteps
-	Hung       bool // it did not end within the real time that it was given
+	Hung       bool // it did not end within the allowed real time
 }
 
 // TransitionOf is a Transition with a step of type S.
@@ -68,19 +69,19 @@ type TransitionOf[S any] struct {
 type BranchPointOf[S any] struct {
 	State       Fingerprint
 	Transitions []TransitionOf[S]
-	ToGo        int // no property can break in fewer steps than these
+	ToGo        int // a lower bound on the steps before a property can break
 }
 
-// Violation is a property that an execution has broken.
+// A Violation is a property that an execution has broken.
 type Violation struct {
 	Property string
-	Step     int           // how many steps had been made by then
-	Facts    catalog.Facts // that the schedule has shown by then
+	Step     int           // the number of steps made by then
+	Facts    catalog.Facts // the facts that the schedule has shown by then
 	Why      string
-	Stack    string // of what ended the process; "": there is none
+	Stack    string // the stack at which the process ended, or empty
 }
 
-// ConvertTrace returns t with each step as another type.
+// ConvertTrace returns a copy of t with its steps converted to another type.
 func ConvertTrace[S, T any](t *TraceOf[S], step func(S) T) *TraceOf[T] {
 	c := &TraceOf[T]{Broken: t.Broken, Impossible: t.Impossible, Cut: t.Cut, Hung: t.Hung, Steps: ConvertSteps(t.Steps, step)}
 	for _, p := range t.Points {
@@ -96,7 +97,7 @@ func ConvertTrace[S, T any](t *TraceOf[S], step func(S) T) *TraceOf[T] {
 	return c
 }
 
-// ConvertSteps returns each step as another type.
+// ConvertSteps returns the steps converted to another type.
 func ConvertSteps[S, T any](steps []S, step func(S) T) []T {
 	converted := make([]T, len(steps))
 	for i, s := range steps {
@@ -108,16 +109,18 @@ func ConvertSteps[S, T any](steps []S, step func(S) T) []T {
 // StepID is the number of a step in a StepTable.
 type StepID uint16
 
-// StepTable numbers steps, so that what refers to many of them is small. The
-// zero value is empty. Two ends of a connection number them alike: only one of
-// them adds to its table at a time, and sends what is new with its next message.
+// StepTable assigns numbers to steps, so that references to them are small. The zero value
+// is empty.
+//
+// Both ends of a connection use the same numbers. Only one of them adds steps at a time, and
+// it sends the new ones with its next message.
 type StepTable struct {
 	steps []schedule.Step
 	ids   map[schedule.Step]StepID
 	sent  int // how many of the steps the other end has
 }
 
-// ID is the number of a step, which is added if it is new.
+// ID returns the number of a step. It adds the step if it is new.
 func (t *StepTable) ID(step schedule.Step) StepID {
 	id, ok := t.ids[step]
 	if !ok {
@@ -131,17 +134,17 @@ func (t *StepTable) ID(step schedule.Step) StepID {
 	return id
 }
 
-// Step is the step of a number.
+// Step returns the step with a number.
 func (t *StepTable) Step(id StepID) schedule.Step { return t.steps[id] }
 
-// Unsent lists the steps that the other end does not have, and counts them as sent.
+// Unsent returns the steps that the other end does not have, and marks them as sent.
 func (t *StepTable) Unsent() []schedule.Step {
 	news := t.steps[t.sent:]
 	t.sent = len(t.steps)
 	return news
 }
 
-// Receive adds what the other end has sent.
+// Receive adds the steps that the other end has sent.
 func (t *StepTable) Receive(news []schedule.Step) {
 	for _, s := range news {
 		t.ID(s)
@@ -149,5 +152,5 @@ func (t *StepTable) Receive(news []schedule.Step) {
 	t.sent = len(t.steps)
 }
 
-// Forget has another end begin with no steps.
+// Forget marks all steps as unsent, because a new process at the other end has none.
 func (t *StepTable) Forget() { t.sent = 0 }

@@ -16,12 +16,12 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// newClient is a client of one instance for one node. It is made outside of the
-// bubbles and serves all of them: nothing in it ever waits, so nothing in it belongs
-// to one bubble.
+// newClient returns a client of one instance for one node. It is created outside of the
+// bubbles and serves all of them. Nothing in it ever waits, so no part of it belongs to a
+// bubble.
 func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	client := redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:6379", // a literal, which is not looked up
+		Addr: "127.0.0.1:6379", // a literal address needs no DNS lookup
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			if n.down.Load() {
 				return nil, errDown
@@ -42,13 +42,14 @@ func newClient(inst *instance, n *redisServer) (*redis.Client, error) {
 	return client, warm(client)
 }
 
-// More connections than calls of an instance are ever in flight to one node.
+// The pool has more connections than an instance ever has calls to one node at the same
+// time.
 const (
 	poolSize = 64
 	warmed   = 8
 )
 
-// warm opens connections that the bubbles then share.
+// warm opens connections that all bubbles share.
 func warm(client *redis.Client) error {
 	var conns [warmed]*redis.Conn
 	var errs []error
@@ -62,7 +63,7 @@ func warm(client *redis.Client) error {
 	return errors.Join(errs...)
 }
 
-// gateOf is the tap of a client: each call comes to the gate of the present
+// gateOf returns a hook that sends each call of a client to the gate of the present
 // execution.
 func gateOf(inst *instance, n *redisServer) redis.Hook {
 	return tap.Commands(func(ctx context.Context, cmds []redis.Cmder, send func(context.Context) error) error {
@@ -74,8 +75,8 @@ func gateOf(inst *instance, n *redisServer) redis.Hook {
 	})
 }
 
-// refuses says whether the node answers NOSCRIPT, and the client sends the whole of
-// the script: that is no step of a schedule.
+// refuses reports whether the node will answer NOSCRIPT. The client then sends the whole
+// script, so the first attempt is not a step of its own.
 func (n *redisServer) refuses(cmd redis.Cmder) bool {
 	if cmd.Name() != "evalsha" {
 		return false
@@ -93,13 +94,13 @@ func (n *redisServer) call(cmds []redis.Cmder) *call {
 	return c
 }
 
-// sentBy are the arguments of a command, with the text of those that are sent as text. A marshaler may
-// count how often it is sent, so that it is asked only if it has no String.
+// sentBy returns the arguments of a command in the form in which they are sent. It calls a
+// marshaler only if it has no String method, because a marshaler may count its calls.
 func sentBy(cmd redis.Cmder) []any {
 	args := slices.Clone(cmd.Args())
 	for i, arg := range args {
 		switch arg := arg.(type) {
-		case time.Time, time.Duration: // in the client's own form
+		case time.Time, time.Duration: // the client formats these itself
 		case []byte:
 			args[i] = string(arg)
 		case fmt.Stringer:
@@ -113,7 +114,7 @@ func sentBy(cmd redis.Cmder) []any {
 	return args
 }
 
-// textOf is what was asked and answered.
+// textOf returns the text of the commands and their replies.
 func textOf(cmds []redis.Cmder) string {
 	var b strings.Builder
 	for i, cmd := range cmds {
@@ -127,8 +128,8 @@ func textOf(cmds []redis.Cmder) string {
 	return b.String()
 }
 
-// writeRequest writes a command as text, and a script by the beginning of its SHA-1,
-// whether it was sent by that or as a whole.
+// writeRequest writes a command as text. It replaces a script by the beginning of its SHA-1,
+// for both EVAL and EVALSHA.
 func writeRequest(b *strings.Builder, args []any) {
 	name := strings.ToUpper(fmt.Sprint(args[0]))
 	rest := args[1:]
@@ -153,7 +154,7 @@ func replyOf(cmd redis.Cmder) string {
 		}
 		return err.Error()
 	}
-	if cmd, ok := cmd.(*redis.Cmd); ok { // its String says nothing of a reply that has not come
+	if cmd, ok := cmd.(*redis.Cmd); ok { // its String omits a reply that has not arrived
 		return fmt.Sprint(cmd.Val())
 	}
 	text := cmd.String()

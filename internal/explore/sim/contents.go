@@ -7,7 +7,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// appendContents appends a line for each key: its value, and when it ends.
+// appendContents appends a line for each key, with its value and its expiry.
 func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
 	for _, key := range m.Keys() {
 		b = append(b, key...)
@@ -22,8 +22,8 @@ func appendContents(b []byte, m *miniredis.Miniredis, now time.Time) []byte {
 	return b
 }
 
-// appendValue knows the types that locks are made of; what it cannot read is
-// shown as an error, which no two states share by accident.
+// appendValue appends the value of a key. If it cannot read the value, it appends the type
+// or the error.
 func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	var value string
 	var values []string
@@ -59,8 +59,8 @@ func appendValue(b []byte, m *miniredis.Miniredis, key string) []byte {
 	return b
 }
 
-// leaseOf finds the key that has a value in it, and for how long it lives; 0: for
-// ever. A queue is no lease.
+// leaseOf finds the string or hash that contains a value, and its remaining TTL. A TTL of 0
+// means that it never expires. Other types are queues, which are not leases.
 func (n *redisServer) leaseOf(value string) (ttl time.Duration, ok bool) {
 	if value == "" {
 		return 0, false

@@ -1,16 +1,16 @@
 // Package sim executes one schedule of a strategy in a simulated world.
 //
-// The strategies and their clients are the real ones, called through the function
-// that an instance runs. Simulated are the time, which passes only when a step
-// lets it, and the servers, which are in this process (miniredis without a
-// socket, order.Mem). Every remote call waits at a gate until a step lets it
-// through, so the steps decide what happens.
+// The strategies and their clients are real, and grab through the same function as a real
+// instance. Only the time and the servers are simulated. Time passes only when a step lets
+// it. The servers run in this process (miniredis without a socket, order.Mem).
 //
-// In comes a Setting and a search.Task, out goes a search.Trace: what was done,
-// which other steps were enabled on the way, and which properties broke.
+// Every remote call waits at a gate until a step lets it through. The steps therefore decide
+// what happens.
 //
-// An execution has a world, in which the actors and the servers are; a gate, at which
-// remote calls wait; an oracle, which judges the properties; and a reducer, which decides
-// what steps the search leaves out. Begin
-// with New, Cluster.Execute and execution.step.
+// The input is a Setting and a search.Task. The output is a search.Trace: the steps made,
+// the other steps that were enabled on the way, and the properties that broke.
+//
+// An execution consists of a world with the actors and the database, a gate for the remote
+// calls, an oracle that judges the properties, and a reducer that leaves out redundant
+// steps. Begin reading with New, Cluster.Execute and execution.run.
 package sim

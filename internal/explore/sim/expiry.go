@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// expiry ends what lives as long as it is renewed: a lease of etcd, a session of
-// ZooKeeper. Its methods need the server's mutex.
+// expiry ends something that needs renewal, such as a lease of etcd or a session of
+// ZooKeeper. Callers of its methods must hold the server's mutex.
 type expiry struct {
 	ttl   time.Duration
 	until time.Time
@@ -14,10 +14,11 @@ type expiry struct {
 	ended bool
 }
 
-// tick keeps the end of a lease apart from its client's timers.
+// tick separates the end of a lease from the timers of its client.
 const tick = 11 * time.Nanosecond
 
-// newExpiry has end called, with mu held, when ttl has passed without a renewal.
+// newExpiry returns an expiry that calls end, with mu held, after ttl has passed without a
+// renewal.
 func newExpiry(ttl time.Duration, mu sync.Locker, end func()) *expiry {
 	e := &expiry{ttl: ttl}
 	e.timer = time.AfterFunc(ttl+tick, func() {

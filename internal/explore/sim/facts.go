@@ -10,8 +10,7 @@ import (
 )
 
 // causes collects the facts that name a failure: how each actor got its lock, and how it
-// lost it. The oracle uses them in its judgement only to find out whether servers were
-// disturbed.
+// lost it. The oracle also uses a few of them to judge properties after a fault.
 type causes struct {
 	cluster *Cluster
 	world   *world

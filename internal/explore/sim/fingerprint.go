@@ -7,8 +7,8 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// state is the fingerprint of all that decides how the execution can go on: what
-// the servers hold, what each actor can know and waits for, and what the properties
+// state returns a fingerprint of everything that determines how the execution can continue.
+// It covers the servers, what each actor can know and waits for, and what the properties
 // depend on.
 func (x *execution) state() search.Fingerprint {
 	x.gate.mu.Lock()
@@ -26,7 +26,7 @@ func (x *execution) state() search.Fingerprint {
 	for _, inst := range x.cluster.instances {
 		f = f.Number(int64(inst.ahead)).Number(int64(inst.tokens)).Flag(inst.cut[schedule.DB]).Flag(inst.cut[schedule.Locks])
 	}
-	if x.gate.enabledLocked(x.current) { // it matters who moved last only where another would preempt it
+	if x.gate.enabledLocked(x.current) { // the last actor matters only if a switch would preempt it
 		f = f.Text(x.current.name)
 	}
 	return f.Flag(x.oracle.heldUp).Flag(x.oracle.faulted).Flag(x.stillLate).Flag(x.gate.mayLeaveLock).Number(int64(x.cutAt)).Number(int64(x.oracle.freeFor)).Number(int64(x.oracle.heldUpFor))
@@ -43,9 +43,9 @@ func (a *actor) state(f search.Fingerprint) search.Fingerprint {
 	return f
 }
 
-// stateOfLocked is of a server, with its past replies and the calls that it has
-// yet to answer, and without its name: states that differ only in which server is
-// which go on in the same ways.
+// stateOfLocked returns the fingerprint of a server, with its past replies and its pending
+// calls. It omits the server's name, because states that differ only in the names are
+// equivalent.
 func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	f := n.lockServer.state(search.EmptyFingerprint)
 	f = f.Text(n.contents()).Number(int64(n.ahead)).Flag(n.down.Load())
@@ -59,7 +59,7 @@ func (x *execution) stateOfLocked(n *node) search.Fingerprint {
 	return f.Number(int64(n.replies)).Number(int64(x.reducer.pendingLocked(n)))
 }
 
-// stateOfDB is of the order and its ledger.
+// stateOfDB returns the fingerprint of the order and its ledger.
 func (x *execution) stateOfDB() search.Fingerprint {
 	if x.world.dbState == 0 {
 		o, _ := x.world.db.Read(context.Background(), theOrder, 0)

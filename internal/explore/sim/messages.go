@@ -7,12 +7,12 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// messages is what a node does with those that it publishes: at most once they reach
-// a subscriber, and nothing is said of when.
+// messages decides what happens to the messages that a node publishes. A Redis delivers a
+// message at most once, and does not promise when.
 type messages struct {
 	mu   sync.Mutex
-	as   schedule.Kind // of the step under way; any other: they are delivered
-	met  int           // in that step
+	as   schedule.Kind // the kind of the step under way; 0 if messages are delivered normally
+	met  int           // the number of messages published in that step
 	held []heldMessage
 }
 
@@ -21,14 +21,15 @@ type heldMessage struct {
 	text []byte
 }
 
-// begin has the messages of the next step be lost, late, or come twice.
+// begin sets what happens to the messages of the next step: they are lost, held, or
+// delivered twice.
 func (m *messages) begin(as schedule.Kind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.as, m.met = as, 0
 }
 
-// end ends that, and says whether there were any.
+// end restores normal delivery. It reports whether the step has published any message.
 func (m *messages) end() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -38,7 +39,8 @@ func (m *messages) end() bool {
 
 var messageHead = []byte("*3\r\n$7\r\nmessage\r\n")
 
-// outOf is how often output of a node reaches a connection now.
+// outOf returns how many times the connection receives this output now. It holds a message
+// that must arrive later.
 func (m *messages) outOf(c *conn, text []byte) (times int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,12 +61,13 @@ func (m *messages) outOf(c *conn, text []byte) (times int) {
 	}
 }
 
-// arrive delivers what was held. It is false if nothing was.
+// arrive delivers the held messages whose receivers are reachable. It returns false if there
+// are none.
 func (m *messages) arrive() bool {
 	return m.arriveWhere(func(c *conn) bool { return !c.owner.cut[schedule.Locks] }) > 0
 }
 
-// arriveAt delivers what was held for an instance.
+// arriveAt delivers the held messages of an instance.
 func (m *messages) arriveAt(inst *instance) {
 	m.arriveWhere(func(c *conn) bool { return c.owner == inst })
 }

@@ -7,53 +7,54 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// epoch is when a bubble of testing/synctest begins.
+// epoch is the time at which a bubble of testing/synctest begins.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// node is a lock server without a socket. It lives outside of the bubbles and is
-// made as new for each schedule.
+// node is a lock server without a socket. It exists outside of the bubbles, and is reset
+// before each schedule.
 type node struct {
 	lockServer
 	name string
-	// cancels: its clients stop waiting for a reply when their context ends. Those of
-	// Redis heed a deadline alone.
+	// cancels reports whether clients stop waiting for a reply when their context ends.
+	// Redis clients stop only at a deadline.
 	cancels bool
 
-	drift   float64            // by what share its clock runs faster than the clients'
-	ahead   time.Duration      // of its clock, beside that
-	down    atomic.Bool        // it cannot be reached; clients look when they dial
-	past    search.Fingerprint // all that has happened to it
-	replies search.Fingerprint // all that it has replied
+	drift   float64            // the fraction by which its clock runs faster than the clients' clocks
+	ahead   time.Duration      // how far its clock has jumped, in addition to drift
+	down    atomic.Bool        // it cannot be reached; clients check this when they dial
+	past    search.Fingerprint // a hash of all events on it
+	replies search.Fingerprint // a hash of all its replies
 }
 
-// lockServer is what a node runs. Calls of its clients come to it from any goroutine, its
-// methods are called between two steps.
+// lockServer is the server that a node runs. Clients call it from any goroutine. The methods
+// below are called between two steps.
 type lockServer interface {
-	reset() // makes it as new
+	reset() // restores the initial state
 	close()
-	// contents is what it holds, a line for each key: "key = value".
+	// contents returns one line for each key, in the form "key = value".
 	contents() string
-	// state adds what decides how it goes on, and is not in its contents.
+	// state adds everything that determines future behaviour and is not part of the
+	// contents.
 	state(search.Fingerprint) search.Fingerprint
-	// leaseOf finds the lease that stores a value, and for how long it lives; 0: for
-	// ever. A queue is no lease, but for the first in it.
+	// leaseOf finds the lease that stores a value, and its remaining TTL. A TTL of 0 means
+	// that the lease never expires. In a queue, only the first entry is a lease.
 	leaseOf(value string) (ttl time.Duration, ok bool)
 	timePassed()
-	disconnect() // its clients
+	disconnect() // closes the connections of its clients
 }
 
-// What some servers can do.
+// These interfaces are optional abilities of a lockServer.
 type (
-	// forgetter loses what it holds when it restarts.
+	// forgetter loses its data when it restarts.
 	forgetter interface{ restart() }
 	// latecomer applies a call that its caller has given up.
 	latecomer interface{ arrive(*call) }
-	// pinged says whether a client keeps the lease that stores a value alive by itself,
-	// without a call of the lock.
+	// pinged reports whether a client keeps the lease of a value alive without calls of the
+	// lock.
 	pinged interface{ pinged(value string) bool }
-	// sessioned serves only clients that have a session, and tells which instances have one.
+	// sessioned serves only clients with a session, and reports which instances have one.
 	sessioned interface{ connected(*instance) bool }
-	// settler lets its clients go on that have lost their connection.
+	// settler waits until its clients have recovered from lost connections.
 	settler interface{ settle() }
 )
 
@@ -72,25 +73,25 @@ func newNode(name string) (*node, error) {
 	}
 }
 
-// reset makes the node as new.
+// reset restores the initial state of the node.
 func (n *node) reset() {
 	n.ahead, n.past, n.replies = 0, search.EmptyFingerprint, 0
 	n.down.Store(false)
 	n.lockServer.reset()
 }
 
-// now is the node's clock.
+// now returns the time on the node's clock.
 func (n *node) now() time.Time {
 	now := time.Now()
 	return now.Add(n.ahead + time.Duration(n.drift*float64(now.Sub(epoch))))
 }
 
-// until is for how long it is until then, by the clients' clocks.
+// until returns the time that is left until then, measured on the clients' clocks.
 func (n *node) until(then time.Time) time.Duration {
 	return time.Duration(float64(then.Sub(n.now())) / (1 + n.drift))
 }
 
-// jump sets the clock ahead.
+// jump moves the node's clock by d.
 func (n *node) jump(d time.Duration) {
 	n.ahead += d
 	n.timePassed()

@@ -13,26 +13,26 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// redisServer is a Redis without a socket.
+// redisServer simulates a Redis with miniredis, without a socket.
 type redisServer struct {
 	*node
 	redis  *miniredis.Miniredis
 	server *server.Server
-	lua    *luaHost // runs the scripts, and knows those that were sent
+	lua    *luaHost // runs the scripts, and remembers the scripts that it has received
 
 	messages messages
 
 	mu          sync.Mutex // held during one command
 	subscribers []*conn
 	touched     map[*server.Peer]bool // for each peer with a WATCH, whether another may have written since
-	dirty       bool                  // data is not what the node holds
-	seen        string                // what it held after the last call, where that is followed
+	dirty       bool                  // data is out of date
+	seen        string                // the contents after the last call, if noteOverwrittenLocked is used
 	data        string
 }
 
 func newRedisServer(name string) (*redisServer, error) {
 	m := miniredis.NewMiniRedis()
-	pipe, err := m.Dial() // makes it a server without a listener
+	pipe, err := m.Dial() // creates its server without a listener
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (n *redisServer) close() {
 	n.redis.Close()
 }
 
-// reset keeps the scripts that it knows.
+// reset deletes all data, and keeps the known scripts.
 func (n *redisServer) reset() {
 	n.redis.FlushAll()
 	n.redis.SetTime(epoch)
@@ -57,7 +57,7 @@ func (n *redisServer) reset() {
 	clear(n.touched)
 }
 
-// dispatch runs one command as of now. Within a MULTI, it is only queued.
+// dispatch runs one command at the present time. Within a MULTI, miniredis only queues it.
 func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,7 +74,7 @@ func (n *redisServer) dispatch(p *server.Peer, args []string, multi bool) {
 	p.Flush()
 }
 
-// hasScript says whether the node knows a script by its SHA-1.
+// hasScript reports whether the node knows the script with this SHA-1.
 func (n *redisServer) hasScript(sha string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -82,8 +82,8 @@ func (n *redisServer) hasScript(sha string) bool {
 	return ok
 }
 
-// noteWatchLocked keeps track of what an EXEC will depend on, which the data do
-// not show: a write may leave them as they were.
+// noteWatchLocked records whether an EXEC may fail because another peer has written. The
+// contents do not show that, because a write may leave them unchanged.
 func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	switch command {
 	case "WATCH":
@@ -99,13 +99,14 @@ func (n *redisServer) noteWatchLocked(p *server.Peer, command string) {
 	}
 }
 
-// state adds what EXECs depend on, and how many listen.
+// state adds the pending WATCHes, the number of subscribers and the number of late messages.
 func (n *redisServer) state(f search.Fingerprint) search.Fingerprint {
 	watched, touched := n.watches()
 	return f.Number(int64(watched)).Number(int64(touched)).Number(int64(n.subscriberCount())).Number(int64(n.messages.late()))
 }
 
-// watches counts the peers with a WATCH, and those of them whose EXEC may fail.
+// watches returns the number of peers with a WATCH, and the number of those whose EXEC may
+// fail.
 func (n *redisServer) watches() (watched, touched int) {
 	for _, t := range n.touched {
 		if watched++; t {
@@ -115,22 +116,21 @@ func (n *redisServer) watches() (watched, touched int) {
 	return watched, touched
 }
 
-// timePassed has the contents read anew: some may have expired.
+// timePassed marks the contents as out of date, because keys may have expired.
 func (n *redisServer) timePassed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dirty = true
 }
 
-// restart loses the data and the subscriptions. Connections and scripts stay:
-// clients would make them anew at once.
+// restart loses the data and the subscriptions. Connections and scripts stay, because
+// clients would restore them at once.
 func (n *redisServer) restart() {
 	n.redis.FlushAll()
 	n.dirty = true
 	n.disconnect()
 }
 
-// evict drops all keys.
 func (n *redisServer) evict() {
 	n.redis.FlushAll()
 	n.dirty = true
@@ -147,7 +147,7 @@ func (n *redisServer) disconnect() {
 	}
 }
 
-// contents is what the node holds, a line for each key.
+// contents returns one line for each key.
 func (n *redisServer) contents() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -159,14 +159,15 @@ func (n *redisServer) contents() string {
 	return n.data
 }
 
-// heard says whether what is done to a server may reach clients other than by replies:
-// a Redis has subscribers; of others it is taken for granted.
+// heard reports whether an operation on the server may reach clients other than by replies.
+// A Redis must have subscribers for that. For other servers, heard returns true to be safe.
 func (n *node) heard() bool {
 	r, ok := n.lockServer.(*redisServer)
 	return !ok || r.subscriberCount() > 0
 }
 
-// subscriberCount locks, because a subscriber may leave by a timer of its own.
+// subscriberCount returns the number of subscribers. It locks mu, because a timer may remove
+// a subscriber at any moment.
 func (n *redisServer) subscriberCount() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,23 +9,23 @@ import (
 	"grablab/internal/explore/search"
 )
 
-// Moment is one step of a replay, as it went.
+// A Moment is one step of a replay and the state after it.
 type Moment struct {
 	Step     schedule.Step
 	At       time.Duration // virtual time after the step
 	Did      string        // the command and its reply, in words
-	Store    []string      // what the servers now hold
-	Believes []string      // the actors that believe to hold the lock
+	Store    []string      // the contents of the servers after the step
+	Believes []string      // the actors that believe that they hold the lock
 	Holds    []string      // the actors whose lease still runs, by the servers' clocks
 	Kept     []string      // the dead actors whose value a server still stores
 	Winners  []string      // the actors in the ledger, in the order of their rows
 	Skipped  bool          // the step could not be made
 	Broken   bool          // the property is broken from here on
-	Made     int           // how many steps had been made by then
+	Made     int           // the number of steps made so far
 }
 
-// Replay runs steps, leaving out what cannot be made, and then what is free until
-// every actor has ended.
+// Replay runs the given steps, and skips those that cannot be made. It then makes free steps
+// until every actor has ended.
 func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []search.Violation, err error) {
 	err = c.execute(func(x *execution) error {
 		x.gate.recording = true
@@ -36,7 +36,7 @@ func (c *Cluster) Replay(steps []schedule.Step) (moments []Moment, broken []sear
 	return moments, broken, err
 }
 
-// moment is what there is to see after a step.
+// moment describes the state after a step.
 func (x *execution) moment(s schedule.Step, made bool) Moment {
 	slices.Sort(x.gate.did) // calls of one instant have no order
 	m := Moment{Step: s, At: x.world.elapsed().Round(time.Millisecond), Did: strings.Join(x.gate.did, ""), Skipped: !made, Made: x.oracle.steps}

@@ -10,24 +10,24 @@ import (
 	"grablab/internal/order"
 )
 
-// storeOf is the database as one instance sees it: each call is a step.
+// storeOf returns the database as one instance uses it. Each call is a step.
 func (w *world) storeOf(inst *instance) order.Store {
 	return order.Intercept(sessions{w.db, inst}, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		text := func() string { return textOfCall(c) }
 		err := w.gate.through(ctx, inst, &call{target: schedule.DB, text: text}, func(ctx context.Context) error {
 			if c.Kind == order.ClaimCall {
-				ctx = context.WithoutCancel(ctx) // as with a real one, a request that has arrived is carried out
+				ctx = context.WithoutCancel(ctx) // like a real database, carry out a request that has arrived
 			}
 			return send(ctx)
 		})
 		if c.Over != nil && err != nil && (ctx.Err() != nil || !errors.Is(err, c.Err)) {
-			_ = c.Over.Close(context.WithoutCancel(ctx)) // a client drops the connection of a session whose state it does not know
+			_ = c.Over.Close(context.WithoutCancel(ctx)) // like a real client, drop a connection whose state is unknown
 		}
 		return err
 	})
 }
 
-// sessions keeps those that an instance begins, to end them with its process.
+// sessions records the sessions that an instance begins, so that they end with its process.
 type sessions struct {
 	*order.Mem
 	inst *instance
@@ -41,7 +41,7 @@ func (s sessions) Begin(ctx context.Context) (order.Tx, error) {
 	return tx, err
 }
 
-// textOfCall is what was asked of the database, and what it answered.
+// textOfCall returns the text of a database call and its answer.
 func textOfCall(c *order.Call) string {
 	switch c.Kind {
 	case order.ReadCall:

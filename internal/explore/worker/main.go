@@ -1,6 +1,6 @@
-// Command worker is a child process of a search, which executes schedules, and
-// nothing else. loadgen builds it with a lock of a user's own in package lock: it has
-// a third of the code that the whole of loadgen would have to be compiled anew.
+// Command worker is a child process of a search. It only executes schedules. loadgen
+// rebuilds it when a user adds a lock of their own to package lock, because it has only a
+// third of loadgen's code.
 package main
 
 import (
