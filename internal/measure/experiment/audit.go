@@ -65,6 +65,16 @@ func (w *worker) readLedger(ctx context.Context, first int64, count int) ([]orde
 	return w.orders.Ledger(ctx, first, count)
 }
 
+// hasRows says whether the ledger has a row of the orders of a cell. Then these orders were open,
+// even if the answers say that every driver has lost.
+func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
+	if !w.ledger {
+		return false
+	}
+	rows, err := w.readLedger(context.WithoutCancel(ctx), first, count)
+	return err == nil && len(rows) > 0
+}
+
 // How long the ledger is watched.
 const (
 	minSettle    = 2 * time.Second  // it must not change for so long, or for one lease

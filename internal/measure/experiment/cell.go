@@ -112,11 +112,12 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 		m.distrust()
 	}
 	if w.cfg.attaches() {
-		if m.invalid = m.notOpen(); m.invalid != "" {
+		if m.invalid = m.notOpen(); m.invalid != "" && !w.hasRows(ctx, first, c.Orders) {
 			c.answers(m.accounting)
 			c.countAnswers(m.accounting)
 			return m
 		}
+		m.invalid = ""
 	}
 
 	after, err := w.fleet.Drain(context.WithoutCancel(ctx), of.hung, auditTimeout/2)
