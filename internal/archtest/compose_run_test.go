@@ -30,7 +30,7 @@ func compose(ctx context.Context, t *testing.T, args ...string) (string, error) 
 
 // verdictOf returns the verdict in the row of a strategy, or "".
 func verdictOf(table, strategy string) string {
-	row := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(strategy) + `\s+(\S+)`).FindStringSubmatch(table)
+	row := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(strategy) + `\*?\s+(\w+) [✓✗]`).FindStringSubmatch(table)
 	if row == nil {
 		return ""
 	}
