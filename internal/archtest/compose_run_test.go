@@ -115,7 +115,7 @@ func TestComposeRuns(t *testing.T) {
 		}
 		table, err := compose(t.Context(), t, "run", "--rm", "-T", "load", "loadgen", "run",
 			"-targets=http://grabsvc-8004:8004,http://grabsvc-8005:8005", "-admin-token=only-on-this-host",
-			"-db=grab:grab@tcp(mysql:3306)/grab", "-strategies=zookeeper,etcd", "-orders=20")
+			"-db=grab:grab@tcp(mysql:3306)/grab", "-strategies=zookeeper,etcd", "-orders=20", "-rate=40")
 		if err != nil {
 			t.Fatal(err)
 		}
