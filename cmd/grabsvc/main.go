@@ -1,4 +1,4 @@
-// Command grabsvc is one instance of the order-grabbing service.
+// Command grabsvc runs one instance of the order-grabbing service.
 package main
 
 import (

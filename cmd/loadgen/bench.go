@@ -16,7 +16,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// benchSettings holds everything that the command line of bench says.
+// benchSettings holds the values of the flags of bench.
 type benchSettings struct {
 	lockbench.Config
 	out    string
@@ -55,7 +55,7 @@ func newBenchSettings() *benchSettings {
 	return s
 }
 
-// benchRules lists what the flags of bench need and exclude.
+// benchRules lists what the flags of bench require and exclude.
 var benchRules = []flags.Rule{
 	{Flags: "db " + serverNames, Needs: "stack external", Wrong: "the local stack starts its own servers", Do: "add -stack external"},
 	{Flags: "stack", Excludes: "stack external", Needs: "-redis, -sentinel", Wrong: "the Redis is missing, which the floor needs too", Do: "add -redis ADDR or -sentinel ADDR"},
@@ -82,7 +82,8 @@ func parseBench(args []string) (*benchSettings, error) {
 	return s, nil
 }
 
-// leaveOut removes the locks whose servers have no address, and notes the reason.
+// leaveOut removes the locks whose servers have no address, and records the reason in
+// LeftOut.
 func (s *benchSettings) leaveOut() {
 	for _, server := range []struct {
 		given   bool
@@ -122,7 +123,7 @@ func (s *benchSettings) execute(ctx context.Context, stdout, stderr io.Writer) e
 	return s.conclude(res, err, out, stdout, stderr)
 }
 
-// conclude prints the result, and returns the error that determines the exit code.
+// conclude prints the result and returns the error that determines the exit code.
 func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, stdout, stderr io.Writer) error {
 	if len(res.Slices) == 0 {
 		return notBegun(err, "round", out, stderr)
@@ -148,8 +149,8 @@ func (s *benchSettings) conclude(res *lockbench.Result, err error, out *folder, 
 	return nil
 }
 
-// saveBench writes bench.json, the slices that it is computed from, and the benchmark lines. It
-// replaces each file atomically.
+// saveBench writes bench.json, the raw slices, and the benchmark lines in the format of
+// benchstat. It replaces each file atomically.
 func (f *folder) saveBench(r *lockbench.Result) error {
 	return writeFiles(f, []format[*lockbench.Result]{
 		{lockbench.SlicesFile, lockbench.JSONLines},
@@ -197,7 +198,7 @@ func parseCases(text string) ([]lockbench.Case, error) {
 	return slices.DeleteFunc(slices.Clone(lockbench.Cases), func(c lockbench.Case) bool { return !slices.Contains(chosen, c.Name) }), nil
 }
 
-// parseSubjects accepts names, ours, peers and all.
+// parseSubjects accepts names of locks and the groups ours, peers and all.
 func parseSubjects(text string) ([]lockbench.Subject, error) {
 	same := func(a, b lockbench.Subject) bool { return a.Name == b.Name }
 	return flags.Each(text, same, func(word string) (found []lockbench.Subject, err error) {

@@ -35,7 +35,8 @@ func compareCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	return invoke(ctx, args, stdout, stderr, parseCompare, compareHelp, showSettings.compare)
 }
 
-// compare compares each result with the first one.
+// compare prints a comparison of each result with the first one. It returns exitAssert if
+// any of them got worse.
 func (s showSettings) compare(_ context.Context, stdout, _ io.Writer) error {
 	var all []*compare.Comparison
 	for _, path := range s.paths[1:] {
@@ -100,7 +101,8 @@ func comparison(old, now string) (*compare.Comparison, error) {
 	}
 }
 
-// loadResult reads a result folder, or the file of one. It returns a run or a benchmark.
+// loadResult reads a result folder or a single result file. It returns either a run or a
+// benchmark, and nil for the other.
 func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -125,7 +127,8 @@ func loadResult(path string) (*experiment.Run, *lockbench.Result, error) {
 	return r, nil, withoutPrefix(err, report.ErrNoRun)
 }
 
-// holdsBench reports whether a file holds a benchmark rather than a run.
+// holdsBench reports whether the file at path contains a benchmark. It returns an error if
+// the file contains neither a benchmark nor a run.
 func holdsBench(path string) (bool, error) {
 	b, err := infile.Read(path, infile.Record)
 	if err != nil {

@@ -20,13 +20,15 @@ import (
 	"grablab/internal/testbed/fault"
 )
 
-// explanation is what there is to say of a name: a head, and lines of a label and a text.
+// explanation describes one name: a headline, and lines that each consist of a label and a
+// text.
 type explanation struct {
 	head  string
 	lines [][2]string
 }
 
-// explainers find a name in one catalogue each.
+// explainers lists the catalogues. Each entry can list the names of its catalogue and find
+// one of them.
 var explainers = []struct {
 	what string
 	all  func() []string
@@ -97,7 +99,9 @@ entry of a table, such as 'unsafe 3/11·2 ✗safe', part by part.
 	}
 }
 
-// explain finds a name in all catalogues, or says which may have been meant.
+// explain returns the explanations of name from all catalogues. If there are none, it
+// explains name as the entry of a table. Otherwise it returns an error that suggests a
+// similar name.
 func explain(name string) (found []explanation, err error) {
 	var known []string
 	for _, k := range explainers {
@@ -115,15 +119,15 @@ func explain(name string) (found []explanation, err error) {
 	return found, nil
 }
 
-// cellPart is a mark of an entry of a table, a fraction, or a word.
+// cellPart matches one part of a table entry: a mark, a fraction or a word.
 var (
 	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
 	fraction = regexp.MustCompile(`^\d+/\d+$`)
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
 
-// explainParts explains an entry of a table by its parts, as many of them together as
-// have a name; nil: one has none.
+// explainParts explains a table entry part by part. At each position it takes the longest
+// run of parts that has a name. It returns nil if a part has no explanation.
 func explainParts(parts []string) (found []explanation) {
 	parts = slices.DeleteFunc(parts, func(part string) bool { return number.MatchString(part) })
 	for len(parts) > 0 {
@@ -258,7 +262,8 @@ func explainStrategy(name string) (e explanation, ok bool) {
 	}}, true
 }
 
-// checks of package conformtest, each with the reason why it fails.
+// checks returns the failing checks of package conformtest as one text, each with the reason
+// why it fails.
 func checks(failing map[string]string) string {
 	var all []string
 	for _, check := range slices.Sorted(maps.Keys(failing)) {
@@ -306,7 +311,8 @@ func wordNames(words []catalog.Word) func() []string {
 
 func optionNames() []string { return namesOf(peers.WithOptions, nameOf) }
 
-// explainOptions is for what the benchmark alone measures.
+// explainOptions explains a library's lock with options. Only the benchmark measures such
+// locks.
 func explainOptions(name string) (e explanation, ok bool) {
 	i := slices.IndexFunc(peers.WithOptions, func(s lock.Strategy) bool { return s.Name == name })
 	if i < 0 {

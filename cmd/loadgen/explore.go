@@ -17,11 +17,11 @@ import (
 	"grablab/internal/present/report"
 )
 
-// exploreSettings holds everything that the command line of explore says.
+// exploreSettings holds the values of the flags of explore.
 type exploreSettings struct {
 	explore.Config
 	seed     uint64
-	names    []string // the strategies; nil means core, or those of the file
+	names    []string // the strategies; nil means those in -file, or core without -file
 	replay   string
 	course   schedule.Schedule // the schedule in the file of -replay
 	file     string
@@ -104,7 +104,8 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	return s, nil
 }
 
-// choose sets the strategies to explore. Those of -file are registered by then.
+// choose sets the strategies to explore. The caller has already registered the strategies in
+// -file.
 func (s *exploreSettings) choose() error {
 	names := s.names
 	if names == nil {
@@ -156,8 +157,8 @@ func (s *exploreSettings) parseProperties(text string) ([]string, error) {
 	})
 }
 
-// parseNames accepts names that find knows and that are among all. It passes the notes of find
-// to the user.
+// parseNames accepts the names in all, and other names that find maps to one of them. It
+// keeps the notes that find returns, so that explore can print them.
 func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(string) (name S, note string)) ([]S, error) {
 	return flags.Each(text, func(a, b S) bool { return a == b }, func(given string) ([]S, error) {
 		name, note := find(given)
@@ -169,7 +170,7 @@ func parseNames[S ~string](s *exploreSettings, text string, all []S, find func(s
 	})
 }
 
-// parseSeconds accepts "30" and "30s".
+// parseSeconds accepts a number of seconds such as "30", or a duration such as "30s".
 func parseSeconds(text string) (float64, error) {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		text += "s"

@@ -8,8 +8,8 @@ import (
 	"grablab/internal/explore/bubble"
 )
 
-// exploreWorkerCommand is the hidden subcommand for the child processes of explore, which run
-// schedules.
+// exploreWorkerCommand is a hidden subcommand. Explore starts it as a child process that
+// runs schedules.
 const exploreWorkerCommand = "explore-worker"
 
 func exploreWorkerMain(_ context.Context, _ []string, _, stderr io.Writer) error {

@@ -27,22 +27,24 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// ownStrategy is a variable of a file of one's own that declares a strategy.
+// ownStrategy names a variable in the user's file that declares a strategy, and the
+// strategy's Name.
 type ownStrategy struct{ variable, name string }
 
-// ownBuild is the worker of a search with the strategies of a file.
+// ownBuild is a worker program that contains the strategies in the user's file.
 type ownBuild struct {
 	dir, exe string
-	names    []string // of the strategies
+	names    []string // the names of the strategies in the file
 }
 
 func (b ownBuild) remove() { _ = os.RemoveAll(b.dir) }
 
-// takeIn builds the worker of a search with the file as one more of package lock and its
-// strategies in lock.Strategies. The children of the search are that program; this one
-// knows the strategies from what a child says of them, without their code, which may
-// do as it likes. Nothing is written to the source tree: a build overlay puts the file
-// there.
+// takeIn builds a worker program that contains the strategies in file, and registers them in
+// lock.Strategies. A build overlay adds the file to package lock, so the source tree does
+// not change.
+//
+// The search starts the worker as its child process. This process never runs the user's
+// code. It asks a worker for the descriptions of the strategies instead.
 func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	own, err := declared(file)
 	if err != nil {
@@ -61,7 +63,8 @@ func takeIn(ctx context.Context, file string) (b ownBuild, err error) {
 	return b, err
 }
 
-// register adds what a child says of the strategies to those that are here.
+// register appends the strategies of the worker to lock.Strategies. It asks a worker process
+// for their descriptions.
 func (b ownBuild) register(file string) error {
 	described, err := explore.Describe([]string{b.exe}, b.names)
 	if errors.Is(err, explore.ErrEnded) {
@@ -71,8 +74,8 @@ func (b ownBuild) register(file string) error {
 	return err
 }
 
-// declared finds the strategies of a file: variables of the package that are
-// set to a literal Strategy with a literal Name.
+// declared returns the strategies in a file: package variables with a literal Strategy that
+// has a literal Name.
 func declared(file string) ([]ownStrategy, error) {
 	if strings.HasSuffix(file, "_test.go") || !strings.HasSuffix(file, ".go") {
 		return nil, fmt.Errorf("%s: want a Go file that is no test", file)
@@ -115,7 +118,8 @@ func declared(file string) ([]ownStrategy, error) {
 	return own, nil
 }
 
-// strategyName is the Name in a literal Strategy; "": it is something else.
+// strategyName returns the Name in a literal Strategy. It returns "" for any other
+// expression.
 func strategyName(e ast.Expr) string {
 	literal, ok := e.(*ast.CompositeLit)
 	if !ok || fmt.Sprint(literal.Type) != "Strategy" {
@@ -136,8 +140,9 @@ const modulePath = "grablab"
 
 var errNoTree = errors.New("-file is compiled together with the locks that are here: call loadgen in its source tree, where go is installed")
 
-// buildWith builds the worker in dir, without what debuggers need: that takes a fifth
-// of the time. What the compiler says is the error.
+// buildWith builds the worker in dir and returns its path. It omits the debug information,
+// which makes the build a fifth faster. If the build fails, the error contains the
+// compiler's output.
 func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe string, err error) {
 	out, err := goCommand(ctx, dir, (*exec.Cmd).Output, "list", "-f", "{{.Dir}}", modulePath+"/internal/grab/lock")
 	if err != nil {
@@ -155,9 +160,9 @@ func buildWith(ctx context.Context, dir, file string, own []ownStrategy) (exe st
 	return exe, nil
 }
 
-// goCommand runs the go command, which leaves nothing behind outside of dir, and ends
-// with all that it has started when ctx does: of a Ctrl-C in a terminal it knows from
-// here alone.
+// goCommand runs the go command with its temporary files in dir. The command runs in its own
+// process group, so a Ctrl-C in the terminal does not reach it. If ctx ends, goCommand
+// therefore stops the command and its children.
 func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, error), args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "GOTMPDIR="+dir)
@@ -171,9 +176,10 @@ func goCommand(ctx context.Context, dir string, run func(*exec.Cmd) ([]byte, err
 	return out, err
 }
 
-// writeOverlay says to the go command that package lock has two more files: the
-// own one, and one that registers what it declares. Neither has the name of one that
-// is there; the compiler, and stacks, call the own file by its path.
+// writeOverlay writes a build overlay that adds two files to package lock, and returns its
+// path. One is a copy of the user's file. The other registers the strategies that the file
+// declares. A //line directive makes the compiler report the user's path. A file that is
+// already in lockDir needs no copy.
 func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, err error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
@@ -187,7 +193,7 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	files := map[string]string{
 		"explore_register.go": fmt.Sprintf("package lock\n\nfunc init() { Strategies = append(Strategies, %s) }\n", strings.Join(variables, ", ")),
 	}
-	if filepath.Dir(abs) != lockDir { // else it is there
+	if filepath.Dir(abs) != lockDir { // otherwise it is already part of the package
 		files["explore_own.go"] = fmt.Sprintf("//line %s:1\n%s", abs, text)
 	}
 	replace := map[string]string{}
@@ -205,9 +211,9 @@ func writeOverlay(dir, lockDir, file string, own []ownStrategy) (path string, er
 	return path, os.WriteFile(path, overlay, 0o600)
 }
 
-// program is how this program was called, for commands that are printed.
+// program returns the command that started this program, for the commands that it prints.
 func program() string {
-	if strings.Contains(os.Args[0], "/go-build") { // by go run
+	if strings.Contains(os.Args[0], "/go-build") { // started by go run
 		return "go run ./cmd/loadgen"
 	}
 	return os.Args[0]

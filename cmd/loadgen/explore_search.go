@@ -18,7 +18,8 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// exploreCommand is loadgen explore: flags, search, table, failures, schedules.
+// exploreCommand runs loadgen explore: it parses the flags, searches, and prints and saves
+// the results.
 func exploreCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseExplore, exploreHelp, (*exploreSettings).execute)
 }
@@ -31,7 +32,8 @@ func (s *exploreSettings) execute(ctx context.Context, stdout, stderr io.Writer)
 	return s.conclude(results, err, stdout, stderr)
 }
 
-// explore searches, or replays. Without results nothing has begun.
+// explore runs the search, or a replay with -replay. If it returns an error without results,
+// no schedule has run.
 func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]explore.Result, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -63,7 +65,7 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	return explore.Search(ctx, nil, s.Config, s.progress(stderr))
 }
 
-// notSearched says why nothing was explored.
+// notSearched prints why explore ran no schedule, and returns the error for the exit code.
 func notSearched(err error, stderr io.Writer) error {
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintln(stderr, "interrupted before the first schedule")
@@ -78,8 +80,8 @@ func notSearched(err error, stderr io.Writer) error {
 	return err
 }
 
-// conclude writes the schedules, prints what there is, also where they could not be
-// written, and decides the exit code.
+// conclude writes the schedules, prints the results, and returns the error for the exit
+// code. It prints the results even if it cannot write the schedules.
 func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, stderr io.Writer) error {
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
@@ -114,7 +116,7 @@ func (s *exploreSettings) save(results []explore.Result) error {
 	return nil
 }
 
-// write writes the schedule of a failure, whole or not at all.
+// write saves the schedule of a failure. It replaces the file atomically.
 func (s *exploreSettings) write(f explore.Failure) error {
 	path := s.fileOf(f)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -126,8 +128,8 @@ func (s *exploreSettings) write(f explore.Failure) error {
 	return nil
 }
 
-// fileOf is where the schedule of a failure is written. With -everything, there are
-// several of a property.
+// fileOf returns the path of the file for the schedule of a failure. The kind of a failure
+// is part of the name, because -everything finds several failures of one property.
 func (s *exploreSettings) fileOf(f explore.Failure) string {
 	name := f.Schedule.Strategy + "-" + f.Property
 	if f.Kind != "" {
@@ -140,7 +142,7 @@ func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
 	return renderAs(w, exploreFormats, s.format, report.Exploration{Config: s.Config, Results: results, Timing: !s.noTiming, Replay: s.replayWith})
 }
 
-// replayWith is the command that shows a failure again.
+// replayWith returns the command that replays a failure.
 func (s *exploreSettings) replayWith(f explore.Failure) string {
 	command := program() + " explore"
 	if s.file != "" {
@@ -152,7 +154,7 @@ func (s *exploreSettings) replayWith(f explore.Failure) string {
 	return command + " -replay " + s.fileOf(f)
 }
 
-// readReplay reads the schedule that is to be replayed, if one is.
+// readReplay reads the schedule in the file of -replay. Without -replay it does nothing.
 func (s *exploreSettings) readReplay() error {
 	if s.replay == "" {
 		return nil
@@ -170,7 +172,7 @@ func (s *exploreSettings) readReplay() error {
 	return nil
 }
 
-// replayAll runs one schedule with its own strategy, or with others.
+// replayAll replays the schedule once with each chosen strategy.
 func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Result, err error) {
 	for _, name := range s.Strategies {
 		r, err := explore.ReplayBy(ctx, s.Command, s.course, name)
@@ -182,7 +184,8 @@ func (s *exploreSettings) replayAll(ctx context.Context) (results []explore.Resu
 	return results, nil
 }
 
-// firstDiagram draws the shortest failure, if there is one.
+// firstDiagram draws the first failure in the results. It prints nothing if there is no
+// failure.
 func firstDiagram(w io.Writer, e report.Exploration) error {
 	for _, r := range e.Results {
 		if len(r.Failures) > 0 {
@@ -192,8 +195,9 @@ func firstDiagram(w io.Writer, e report.Exploration) error {
 	return nil
 }
 
-// progress says on w, now and then, how far the search is, and at once which failure is
-// known to be the shortest. The schedule of that is written, too.
+// progress returns a function that reports the search on w. It reports and saves a failure
+// as soon as it is known to be the shortest. It prints a progress line at most once per
+// progressEvery.
 func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	if s.quiet {
 		w = io.Discard
@@ -203,7 +207,7 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 	return func(r explore.Result) {
 		for _, f := range r.Failures {
 			path := s.fileOf(f)
-			if said[path] || s.write(f) != nil { // it is tried again at the end
+			if said[path] || s.write(f) != nil { // conclude tries to write it again
 				continue
 			}
 			said[path] = true

@@ -69,8 +69,9 @@ func (s *settings) parse(args []string) (err error) {
 // what is measured, so -resume accepts new values for them.
 var unrecorded = []string{"out", "resume", "format", "assert", "quiet", "schedule", "db", "admin-token", "header"}
 
-// readTargetFile passes the flags of the target file to set, which ignores those that the
-// command line has. It reads the file by its name, because errors name the file and the line.
+// readTargetFile passes the flags in the target file to set, which ignores flags that the
+// command line sets. It opens the file by name, because its errors contain the file and the
+// line.
 func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) error) error {
 	lines, err := target.ReadFile(s.targetFile)
 	if err != nil {
@@ -84,5 +85,5 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 	return nil
 }
 
-// attaches reports whether the run uses someone else's service.
+// attaches reports whether the run tests a service that the user provides.
 func (s *settings) attaches() bool { return len(s.Target.URLs) > 0 || s.Service != nil }

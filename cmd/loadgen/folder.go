@@ -19,20 +19,20 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// folder is where a run is written down.
+// folder is the result folder of a run.
 type folder struct {
-	path string       // absolute
-	made bool         // by us, so that it may go again
-	link string       // points at it once there is something to see; "": none does
-	lock *flock.Flock // for as long as this process writes in it
+	path string       // absolute path
+	made bool         // this process created the folder, so discard may remove it
+	link string       // symbolic link that save points at the folder; empty for no link
+	lock *flock.Flock // held while this process writes in the folder; nil once released
 
-	begun bool // by begin
+	begun bool // the run has started, so the folder is kept
 }
 
 const resultsDir = "results"
 
-// newFolder makes the result folder: out, or one under results/ named after
-// the time and the scenario.
+// newFolder creates and locks the result folder. Without out, it creates a folder in
+// results/ whose name contains the time and the scenario.
 func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	if out != "" {
 		return namedFolder(out)
@@ -44,7 +44,7 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	id := now.UTC().Format("20060102T150405Z") + "-" + scenario
 	path := filepath.Join(root, id)
 	err = os.Mkdir(path, 0o755)
-	for n := 2; errors.Is(err, fs.ErrExist); n++ { // two runs may begin within one second
+	for n := 2; errors.Is(err, fs.ErrExist); n++ { // two runs may start in the same second
 		path = filepath.Join(root, fmt.Sprintf("%s-%d", id, n))
 		err = os.Mkdir(path, 0o755)
 	}
@@ -55,16 +55,17 @@ func newFolder(out, scenario string, now time.Time) (*folder, error) {
 	return f, f.claim()
 }
 
-// namedFolder makes or takes a folder that has no results yet.
+// namedFolder creates or takes the folder out. It returns an error if the folder already
+// contains results.
 func namedFolder(out string) (*folder, error) {
 	f, err := takeFolder(out)
 	if err != nil {
 		return nil, err
 	}
 	for _, pattern := range []string{report.File, lockbench.File, "events.jsonl", "*.vegeta.bin"} {
-		if names, _ := fs.Glob(os.DirFS(f.path), pattern); len(names) > 0 { // it fails for a bad pattern alone
+		if names, _ := fs.Glob(os.DirFS(f.path), pattern); len(names) > 0 { // Glob fails only for a malformed pattern
 			advice := "name an empty folder with -out, or remove it"
-			if pattern == report.File { // without it, there is nothing to go on with
+			if pattern == report.File { // -resume needs run.json
 				advice += ", or go on with that run by loadgen run -resume"
 			}
 			err := flags.Usage("%s has the results of another run: %s", out, advice)
@@ -74,7 +75,7 @@ func namedFolder(out string) (*folder, error) {
 	return f, nil
 }
 
-// takeFolder makes or takes the folder, whatever it has.
+// takeFolder creates the folder if necessary and locks it. The folder may contain results.
 func takeFolder(out string) (*folder, error) {
 	path, made, err := makeFolder(out)
 	if err != nil {
@@ -84,7 +85,8 @@ func takeFolder(out string) (*folder, error) {
 	return f, f.claim()
 }
 
-// makeFolder makes the folder, if there is none.
+// makeFolder creates the folder if necessary. It returns the absolute path, and whether the
+// folder is new.
 func makeFolder(out string) (path string, made bool, err error) {
 	if path, err = filepath.Abs(out); err == nil {
 		_, statErr := os.Stat(path)
@@ -97,12 +99,12 @@ func makeFolder(out string) (path string, made bool, err error) {
 	return path, made, nil
 }
 
-// lockName is the file in a result folder by which the process that writes there keeps
-// others out. It says who that is.
+// lockName is the lock file in a result folder. It keeps other processes from writing there,
+// and contains the id of the process that holds it.
 const lockName = ".loadgen.lock"
 
-// claim locks the folder, which also shows, before anything is started, that it can be
-// written.
+// claim locks the folder, or returns an error if another process writes in it. It also finds
+// a folder that is not writable before the run starts.
 func (f *folder) claim() error {
 	for {
 		name := filepath.Join(f.path, lockName)
@@ -112,23 +114,23 @@ func (f *folder) claim() error {
 			return fmt.Errorf("result folder: %w", err)
 		}
 		if !free {
-			owner, _ := os.ReadFile(name) // empty: it has just begun
+			owner, _ := os.ReadFile(name) // empty if the owner has not written it yet
 			return fmt.Errorf("result folder: %s is in use by %s", f.path, cmp.Or(strings.TrimSpace(string(owner)), "another run"))
 		}
 		f.lock = lock
-		if current, err := f.isCurrent(name); err != nil || !current { // its owner has removed it meanwhile
+		if current, err := f.isCurrent(name); err != nil || !current { // the previous owner has removed the file: lock the new one
 			if err := errors.Join(err, lock.Close()); err != nil {
 				return fmt.Errorf("result folder: %w", err)
 			}
 			continue
 		}
 		owner := fmt.Sprintf("process %d since %s\n", os.Getpid(), time.Now().Format(time.DateTime))
-		_ = os.WriteFile(name, []byte(owner), 0o644) // some systems let nobody write what is locked
+		_ = os.WriteFile(name, []byte(owner), 0o644) // some systems forbid writing to a locked file
 		return nil
 	}
 }
 
-// isCurrent says whether the lock file that is locked is the one that others find.
+// isCurrent reports whether the locked file is still the one at path name.
 func (f *folder) isCurrent(name string) (bool, error) {
 	found, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +140,7 @@ func (f *folder) isCurrent(name string) (bool, error) {
 	return os.SameFile(found, locked), errors.Join(err, lockErr)
 }
 
-// release lets others write in the folder. A second call does nothing.
+// release unlocks the folder. A second call does nothing.
 func (f *folder) release() error {
 	if f.lock == nil {
 		return nil
@@ -147,7 +149,7 @@ func (f *folder) release() error {
 	return removeLocked(filepath.Join(f.path, lockName), f.lock)
 }
 
-// begin is called when the run is sure to begin.
+// begin marks the run as started. From then on, the folder is kept.
 func (f *folder) begin() { f.begun = true }
 
 const (
@@ -155,7 +157,8 @@ const (
 	htmlFile     = "report.html"
 )
 
-// save writes run.json and the reports drawn from it, each whole or not at all.
+// save writes run.json and the reports, and updates the link. It replaces each file
+// atomically.
 func (f *folder) save(run *experiment.Run) error {
 	err := writeFiles(f, []format[*experiment.Run]{{report.File, report.JSON}, {markdownFile, report.Markdown}, {htmlFile, report.HTML}}, run)
 	if err != nil {
@@ -170,7 +173,7 @@ func (f *folder) save(run *experiment.Run) error {
 	return nil
 }
 
-// writeFiles writes a result in several formats, each file whole or not at all.
+// writeFiles writes a result in several formats. It replaces each file atomically.
 func writeFiles[T any](f *folder, files []format[T], result T) error {
 	for _, file := range files {
 		var b bytes.Buffer
@@ -184,7 +187,8 @@ func writeFiles[T any](f *folder, files []format[T], result T) error {
 	return nil
 }
 
-// discard removes the folder of a run that came to nothing, if the run made it.
+// discard removes the folder of a run that did not start. It only unlocks a folder that
+// existed before.
 func (f *folder) discard() error {
 	if !f.made {
 		return f.release()

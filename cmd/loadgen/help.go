@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// overview prints what loadgen is, with examples and the commands.
+// overview prints a short description of loadgen, with examples and the commands.
 func overview(w io.Writer) {
 	fmt.Fprint(w, `loadgen lets drivers fight for orders and counts in the database how often an order was
 grabbed twice. Without flags, it compares five strategies on an embedded stack.
@@ -40,7 +40,7 @@ docs/your-service.md how to test a service of your own. loadgen -version prints 
 `)
 }
 
-// commonFlags are the flags of run that most calls use. Its help shows them first.
+// commonFlags lists the most used flags of run. The short help shows only these.
 var commonFlags = []string{"scenario", "strategies", "faults", "stack", "targets", "orders", "rate", "repeat", "assert", "out"}
 
 // runHelp prints the most used flags of run. For the topic "all", it prints every flag by group,

@@ -20,11 +20,11 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// labSettings holds everything that the command line of lab says.
+// labSettings holds the command line of lab.
 type labSettings struct {
-	kind string // of the stack
-	addr string
-	file string // the user's own strategies
+	kind string // kind of the stack
+	addr string // address of the page
+	file string // Go file with strategies of the user; empty for none
 }
 
 func newLabSettings() *labSettings {
@@ -71,7 +71,7 @@ func labCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return invoke(ctx, args, stdout, stderr, parseLab, labHelp, (*labSettings).execute)
 }
 
-// searchFor is how long a search from the page may take.
+// searchFor limits a search that the page starts, in seconds.
 const searchFor = 20.0
 
 func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) error {
@@ -106,7 +106,7 @@ func (s *labSettings) execute(ctx context.Context, stdout, stderr io.Writer) err
 	return nil
 }
 
-// search explores one strategy.
+// search explores one strategy for the page.
 func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Search) (report.Found, error) {
 	of := newExploreSettings()
 	of.Config.Strategies, of.Config.Actors, of.Config.Faults = []string{asked.Strategy}, asked.Actors, asked.Faults
@@ -120,7 +120,7 @@ func (s *labSettings) search(ctx context.Context, worker []string, asked lab.Sea
 	}}.Found(), nil
 }
 
-// fill is loadgen run for a table of the page.
+// fill runs loadgen run for a table of the page. It passes each finished cell to the page.
 func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (err error) {
 	var faults []string
 	for _, f := range t.Faults {
@@ -149,7 +149,7 @@ func (s *labSettings) fill(ctx context.Context, t lab.Table, to lab.Filling) (er
 	return err
 }
 
-// replayFound is loadgen run -schedule for a schedule that was found from the page.
+// replayFound runs loadgen run -schedule for a schedule that the page shows.
 func replayFound(ctx context.Context, text string, steps io.Writer) (f lab.Forced, err error) {
 	var notes notes
 	cfg, err := configOf("the schedule", []byte(text), &notes)

@@ -18,21 +18,23 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// stepCommand is the hidden subcommand by which this program is a child of a lab, which
-// runs one command of an exercise.
+// stepCommand is a hidden subcommand that runs one command of an exercise. The lab starts it
+// as a child process.
 const stepCommand = "workshop-step"
 
-// stepDone is what a child writes to the file that it is given.
+// stepDone is the result that a child process writes to its outcome file.
 type stepDone struct {
 	Outcome workshop.Outcome
-	Refused string // why a lock of one's own is none
+	Refused string // why the user's lock was rejected; empty if it was not
 }
 
-// workshopOf returns how the page of the lab gets a session: with the progress that
-// loadgen workshop keeps, and commands in a child each. There a lock that was handed in
-// meets none of the lab's own strategies, and the lab outlives whatever a command does.
+// workshopOf returns a function that opens a workshop session for the page. The session
+// shares its progress with loadgen workshop.
+//
+// Each command of a session runs in a child process. There, the user's lock cannot collide
+// with the lab's strategies, and a crash cannot stop the lab.
 func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*workshop.Session, error) {
-	seed := newWorkshopSettings().seed // of a progress that begins: one, however often the page looks
+	seed := newWorkshopSettings().seed // every session uses the same seed until the progress is saved
 	return func(lang string, progress io.Writer) (*workshop.Session, error) {
 		w := newWorkshopSettings()
 		if w.lang, w.seed = lang, seed; s.kind == stack.Local {
@@ -49,11 +51,11 @@ func (s *labSettings) workshopOf() func(lang string, progress io.Writer) (*works
 	}
 }
 
-// cleanUpTime is how long a command that was stopped may take to end what it has started.
+// cleanUpTime limits how long a stopped command may clean up what it has started.
 const cleanUpTime = 30 * time.Second
 
-// doInChild runs a command of this program in a child, which ends with this process, or
-// when ctx does: it reads its standard input to the end.
+// doInChild runs a command of this program in a child process. To stop the child, it closes
+// the child's standard input. This happens when ctx ends, and also when this process dies.
 func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -68,7 +70,7 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	var said strings.Builder
 	cmd := exec.CommandContext(ctx, exe, append([]string{stepCommand, file}, args...)...)
 	cmd.Stdout, cmd.Stderr = stdout, io.MultiWriter(stderr, &said)
-	proc.Apart(cmd) // a Ctrl-C is for the lab, which ends it
+	proc.Apart(cmd) // Ctrl-C must reach only the lab, which then stops the child
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return o, err
@@ -98,7 +100,7 @@ func doInChild(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	return done.Outcome, nil
 }
 
-// stepMain is the child.
+// stepMain runs the command in args[1:] and writes its outcome to the file args[0].
 func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) < 2 {
 		return flags.Usage("%s is for a lab", stepCommand)
@@ -107,7 +109,7 @@ func stepMain(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // until the lab closes it, or has ended
+	go func() { // standard input ends when the lab closes it or dies
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()

@@ -41,7 +41,7 @@ func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 // The exit codes. Errors without a code of their own mean exitFailed or exitUsage.
 const (
 	exitDone        exitCode = 0
-	exitFailed      exitCode = 1 // the harness itself failed
+	exitFailed      exitCode = 1 // loadgen itself failed
 	exitUsage       exitCode = 2
 	exitAssert      exitCode = 3 // an -assert did not hold, or the result is not the expected one
 	exitInterrupted exitCode = 130

@@ -10,14 +10,14 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// replaceFile writes a file whole or not at all.
+// replaceFile writes a file and replaces an existing one atomically.
 func replaceFile(path string, data []byte) error { return renameio.WriteFile(path, data, 0o644) }
 
-// replaceLink has the link point at target.
+// replaceLink creates the symbolic link, or changes it to point at target.
 func replaceLink(target, link string) error { return renameio.Symlink(target, link) }
 
-// removeLocked removes a lock file, or the folder that it is in, and gives the lock up.
-// In the other order it could remove what is the next one's by then.
+// removeLocked removes path, which is the lock file or its folder, and then unlocks it.
+// Unlocking first would let another process take the lock before its file is removed.
 func removeLocked(path string, lock *flock.Flock) error {
 	return errors.Join(os.RemoveAll(path), lock.Close())
 }

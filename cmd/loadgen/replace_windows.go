@@ -8,8 +8,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// replaceFile writes a file whole or not at all, as far as Windows replaces one: package
-// renameio leaves it out, because that is not said to survive a crash of the system.
+// replaceFile writes a temporary file and renames it to path. Package renameio does not
+// support Windows, because a rename there may not survive a crash of the system.
 func replaceFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path))
 	if err != nil {
@@ -25,11 +25,11 @@ func replaceFile(path string, data []byte) error {
 	return nil
 }
 
-// replaceLink makes no link: on Windows that takes a right that users lack.
+// replaceLink does nothing, because on Windows most users may not create symbolic links.
 func replaceLink(string, string) error { return nil }
 
-// removeLocked gives the lock up and removes its file, or the folder that it is in, unless
-// the next one has it open: Windows removes no file that is.
+// removeLocked unlocks path, which is the lock file or its folder, and then removes it.
+// Windows cannot remove an open file, so the file stays if another process has opened it.
 func removeLocked(path string, lock *flock.Flock) error {
 	err := lock.Close()
 	_ = os.RemoveAll(path)

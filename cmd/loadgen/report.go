@@ -18,7 +18,7 @@ var runFormats = []format[*experiment.Run]{
 	{"json", report.JSON},
 }
 
-// showSettings holds the command line of report or compare.
+// showSettings holds the arguments and the format of report or compare.
 type showSettings struct {
 	paths  []string
 	format string
@@ -50,7 +50,7 @@ func reportCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	return invoke(ctx, args, stdout, stderr, parseReport, reportHelp, showSettings.report)
 }
 
-// report prints each run with an empty line between them.
+// report prints each run, with an empty line between two runs.
 func (s showSettings) report(_ context.Context, stdout, _ io.Writer) error {
 	for i, dir := range s.paths {
 		run, err := report.Load(dir)

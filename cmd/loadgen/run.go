@@ -28,7 +28,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	return invoke(ctx, args, stdout, stderr, parseRun, runHelp, (*settings).execute)
 }
 
-// execute runs the table or the schedule.
+// execute runs the table of cells. With -schedule, it replays that schedule instead.
 func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error {
 	if s.schedule != "" {
 		return s.runSchedule(ctx, stdout, stderr)
@@ -67,8 +67,8 @@ func (s *settings) folder() (*folder, error) {
 	return takeFolder(s.Out)
 }
 
-// untilSignal returns a context that the first signal ends, so that the command can clean up.
-// The second signal ends the process at once.
+// untilSignal returns a context that ends at the first signal, so that the command can clean
+// up. The second signal kills the process.
 func untilSignal(ctx context.Context) (context.Context, func()) {
 	ctx, stop := signal.NotifyContext(ctx, instance.EndSignals()...)
 	forget := context.AfterFunc(ctx, stop)
@@ -107,7 +107,7 @@ func notBegun(err error, unit string, out *folder, stderr io.Writer) error {
 	return errors.Join(err, failed)
 }
 
-// conclude prints the result, and returns the error that determines the exit code.
+// conclude prints the result and returns the error that determines the exit code.
 func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout, stderr io.Writer) error {
 	if !out.begun {
 		return notBegun(err, "cell", out, stderr)

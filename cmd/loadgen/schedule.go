@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// runSchedule forces a schedule on real servers, and reports whether its property was violated
-// there. It writes no result folder.
+// runSchedule replays the schedule of -schedule on real servers, and prints whether the
+// strategy violates the property. It writes no result folder.
 func (s *settings) runSchedule(ctx context.Context, stdout, stderr io.Writer) error {
 	cfg, forced, err := s.force(ctx, stdout, stderr)
 	switch {
@@ -48,8 +48,8 @@ func (s *settings) force(ctx context.Context, stdout, stderr io.Writer) (cfg rep
 	return cfg, forced, err
 }
 
-// parseSchedule reads the text of a schedule file. It replaces an old name of the property and
-// adds a note.
+// parseSchedule parses a schedule file. If the property has an old name, it replaces the
+// name and adds a note.
 func parseSchedule(file string, text []byte, notes *notes) (s schedule.Schedule, err error) {
 	if s, err = schedule.Parse(string(text)); err != nil {
 		return s, fmt.Errorf("%s: %w", file, withoutPrefix(err, schedule.ErrSyntax))
@@ -87,15 +87,16 @@ func (s *settings) replayConfig() (cfg replay.Config, err error) {
 	return cfg, err
 }
 
-// configOf returns a replay of the text of a schedule file. The caller sets the strategy.
+// configOf returns the configuration for a replay of the schedule in text. The caller sets
+// the strategy.
 func configOf(file string, text []byte, notes *notes) (cfg replay.Config, err error) {
 	cfg.Schedule, err = parseSchedule(file, text, notes)
 	cfg.Lines = schedule.StepLines(string(text))
 	return cfg, err
 }
 
-// concludeSchedule prints the result. It returns exitAssert unless the schedule's own strategy
-// violates the property, or another strategy keeps it.
+// concludeSchedule prints the result. It returns exitAssert if the schedule's own strategy
+// keeps the property, or if another strategy violates it.
 func concludeSchedule(w io.Writer, cfg replay.Config, f replay.Result) error {
 	sentences, asExpected := conclusion(cfg, f)
 	fmt.Fprintf(w, "\n%s\n", strings.Join(sentences, "\n"))

@@ -25,14 +25,14 @@ import (
 	"golang.org/x/term"
 )
 
-// workshopSettings holds everything that the command line of workshop says.
+// workshopSettings holds the command line of workshop.
 type workshopSettings struct {
-	number  int    // the exercise; 0 lists them
-	file    string // an answer that is a file
+	number  int    // number of the exercise; 0 lists the exercises
+	file    string // file with an answer: a schedule or a lock
 	predict string
 	answer  string
 	lang    string
-	kind    string // of the stack; if empty, exercises that need real servers get them
+	kind    string // kind of the stack; if empty, only exercises that need real servers use them
 	seed    uint64
 	hint    bool
 	again   bool
@@ -66,19 +66,19 @@ func (w *workshopSettings) flags() []flags.Flag {
 	}
 }
 
-// workshopRules lists what the flags of workshop need and exclude.
+// workshopRules lists what the flags of workshop require and exclude.
 var workshopRules = []flags.Rule{
 	{Flags: "predict answer hint again", Needs: "an exercise", Wrong: "the exercise is missing", Do: "name it, as in workshop 5 -hint"},
 	{Flags: "reset prepare script-flush", Excludes: "an exercise", Wrong: "concerns no single exercise", Do: "leave out the number"},
 	{Flags: "unlock-as", Needs: "-script-flush", Wrong: "nothing is unlocked", Do: "add -script-flush"},
 }
 
-// localeLanguage returns the language of the texts for the locale.
+// localeLanguage returns the language of the texts for the locale in the environment.
 func localeLanguage(getenv func(string) string) string {
 	return workshop.FromLocale(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
 }
 
-// parseWorkshop reads the flags of workshop, the exercise and the file. Its errors wrap
+// parseWorkshop reads the flags, the exercise number and the file. Its errors wrap
 // flags.ErrUsage, or are a flags.HelpError.
 func parseWorkshop(args []string) (w *workshopSettings, err error) {
 	w = newWorkshopSettings()
@@ -121,7 +121,7 @@ an answer that is a file: a schedule, or your own lock.
 
 const progressFile = "workshop.json"
 
-// workshopCommand is loadgen workshop: flags, and one call of a session.
+// workshopCommand runs loadgen workshop.
 func workshopCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return invoke(ctx, args, stdout, stderr, parseWorkshop, workshopHelp, (*workshopSettings).execute)
 }
@@ -144,7 +144,7 @@ func (w *workshopSettings) execute(ctx context.Context, stdout, stderr io.Writer
 	return nil
 }
 
-// answerError is why an answer is neither right nor wrong.
+// answerError returns the text of an error for an answer that cannot be judged.
 func answerError(err error) string {
 	return strings.TrimPrefix(err.Error(), workshop.ErrAnswer.Error()+": ")
 }
@@ -161,7 +161,7 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	if err := s.Progress.Save(); err != nil { // what was drawn stays
+	if err := s.Progress.Save(); err != nil { // keep the random choices
 		return err
 	}
 	if w.number == 0 {
@@ -175,7 +175,8 @@ func (w *workshopSettings) run(ctx context.Context, stdout, stderr io.Writer) er
 	return w.exercise(ctx, s, e)
 }
 
-// session reads the progress, or begins anew.
+// session reads the progress, or starts a new one. With -reset, it first removes the old
+// progress and the files of the exercises.
 func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session, error) {
 	path := filepath.Join(resultsDir, progressFile)
 	if w.reset {
@@ -217,7 +218,8 @@ func removeFile(path string) error {
 	return nil
 }
 
-// exercise goes on with one as far as it comes.
+// exercise continues an exercise. It takes the prediction, runs the commands and takes the
+// answers. It stops early if an input is missing and no one can be asked.
 func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e workshop.Exercise) error {
 	answers := w.answer != "" || w.file != ""
 	if !answers || !s.Ran(e) {
@@ -264,7 +266,8 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 	}
 }
 
-// answers takes those of the flags, or asks for them. nil: there are none.
+// answers returns the answers in the flags, or asks for them. It returns nil if there are
+// none.
 func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e workshop.Exercise) ([][]string, error) {
 	if w.answer != "" || w.file != "" {
 		return w.split(e)
@@ -296,7 +299,7 @@ func (w *workshopSettings) answers(ctx context.Context, s *workshop.Session, e w
 	return all, nil
 }
 
-// splitWords splits at commas, those of Chinese and Japanese keyboards as well.
+// splitWords splits a line at commas, including Chinese and Japanese commas.
 func splitWords(line string) []string {
 	words := strings.Split(strings.NewReplacer("，", ",", "、", ",").Replace(line), ",")
 	for i := range words {
@@ -305,8 +308,8 @@ func splitWords(line string) []string {
 	return words
 }
 
-// split gives each question its words. The file is the answer to the one that asks for
-// a file, and leaves the others, unless they are answered, too.
+// split distributes the answers in the flags over the questions. The file answers the
+// question that asks for a file. Without -answer, it skips the other questions.
 func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	var words []string
 	if w.answer != "" {
@@ -337,7 +340,7 @@ func (w *workshopSettings) split(e workshop.Exercise) ([][]string, error) {
 	return all, nil
 }
 
-// ask prints a question, and reads a line, or ends with ctx.
+// ask prints a question and reads a line. It returns early if ctx ends.
 func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (string, error) {
 	fmt.Fprint(out, question+"> ")
 	type answer struct {
@@ -345,7 +348,7 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 		err  error
 	}
 	read := make(chan answer, 1)
-	go func() { // a read from a terminal cannot be ended; the process is, instead
+	go func() { // a read from a terminal cannot be cancelled, so the goroutine may outlive ask
 		line, err := readLine(in)
 		read <- answer{line, err}
 	}()
@@ -359,7 +362,8 @@ func ask(ctx context.Context, in io.Reader, question string, out io.Writer) (str
 	}
 }
 
-// readLine takes no more from in than the line: what follows is another answer's.
+// readLine reads one line, byte by byte. It consumes nothing after the line, because the
+// rest belongs to the next answer.
 func readLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -379,7 +383,7 @@ func readLine(in io.Reader) (string, error) {
 	}
 }
 
-// doCommand runs a command of this program in this process.
+// doCommand runs a command of this program in this process and returns its outcome.
 func doCommand(ctx context.Context, args []string, stdout, stderr io.Writer) (o workshop.Outcome, err error) {
 	switch args[0] {
 	case "explore":
@@ -418,7 +422,7 @@ func doExplore(ctx context.Context, args []string, stdout, stderr io.Writer) (o 
 	if err != nil {
 		return o, err
 	}
-	defer func(strategies []lock.Strategy) { lock.Strategies = strategies }(lock.Strategies) // a file adds its own
+	defer func(strategies []lock.Strategy) { lock.Strategies = strategies }(lock.Strategies) // -file adds strategies
 	o.Explored, err = s.explore(ctx, stderr)
 	if err != nil {
 		if s.file != "" && ctx.Err() == nil {

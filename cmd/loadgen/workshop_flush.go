@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// flushScripts has one instance lock and unlock with the article's scripts, while Redis
-// is made to forget them in between. Each step is printed.
+// flushScripts locks and unlocks with the article's scripts on one instance. In between, it
+// makes Redis forget all scripts. It prints each step.
 func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.Writer) (_ *workshop.Scripts, err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -46,13 +46,14 @@ func flushScripts(ctx context.Context, kind, unlockAs string, stdout, stderr io.
 	return (&flush{url: instances.URLs()[0], redis: client, out: stdout}).play(ctx, unlockAs)
 }
 
-// flush is an instance and its Redis.
+// flush holds the connections for the steps of -script-flush.
 type flush struct {
-	url   string
+	url   string // base URL of the instance
 	redis *redis.Client
 	out   io.Writer
 }
 
+// play locks two keys, sends SCRIPT FLUSH, and unlocks the first key.
 func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, error) {
 	var first, locked grab.Locked
 	var before, released grab.Released
@@ -84,7 +85,7 @@ func (f *flush) play(ctx context.Context, unlockAs string) (*workshop.Scripts, e
 	return &workshop.Scripts{Locked: locked.Locked, NoScript: said.Error(), Released: released.Released}, nil
 }
 
-// post calls the instance, and prints what it says.
+// post sends a request to the instance, prints the reply and decodes it into answer.
 func (f *flush) post(ctx context.Context, path string, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+path, nil)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// prepareClass fetches the modules, builds a lock of one's own once, so that the next
-// build has little to do, and says what is missing.
+// prepareClass downloads the modules, builds an example lock once, and reports what is
+// missing. The first build fills the build cache, so later builds are fast.
 func (w *workshopSettings) prepareClass(ctx context.Context, stdout io.Writer) error {
 	dir, err := os.MkdirTemp("", "loadgen-workshop-")
 	if err != nil {

@@ -30,8 +30,8 @@ func Usage(format string, args ...any) error {
 // Flag is one flag of a command.
 type Flag struct {
 	Name  string
-	Arg   string // stands for the value in the help; empty for a switch
-	About string // a flag without it is hidden from the help
+	Arg   string // placeholder for the value in the help; empty for a switch
+	About string // describes the flag in the help; a flag with an empty About is hidden
 	Value flag.Value
 }
 
@@ -43,8 +43,8 @@ func New(name, arg, about string, value flag.Value) Flag {
 // secrets are the flags whose values never appear in a message.
 var secrets = []string{"admin-token", "db", "header"}
 
-// Label returns the flag as it begins a message, such as "-ttl 0s". It shortens a long value
-// and leaves out a secret.
+// Label returns the flag with its value, as it appears at the start of a message: "-ttl 0s".
+// It shortens a long value and omits a secret.
 func Label(name, value string) string {
 	const longest = 40
 	if slices.Contains(secrets, name) {
@@ -73,7 +73,7 @@ type Line struct {
 	Flags []string // the flags of the command line as -name=value, in their order
 
 	values map[string]string // the last value of each flag, also from the environment or a file
-	failed error             // why the last value was refused
+	failed error             // the error for the last value that a flag rejected
 }
 
 // Given reports whether a flag has a value from the command line, the environment or a file.
@@ -82,7 +82,7 @@ func (l *Line) Given(name string) bool {
 	return given
 }
 
-// Label returns the given flag as it begins a message.
+// Label returns the flag with its value, as it appears at the start of a message.
 func (l *Line) Label(name string) string {
 	if value := l.values[name]; value != "true" {
 		return Label(name, value)
@@ -90,9 +90,9 @@ func (l *Line) Label(name string) string {
 	return "-" + name
 }
 
-// Parse reads args. Flags may stand before, between and after the other arguments. The options
-// add environment variables or a file, which set the flags that args leaves open. Errors wrap
-// ErrUsage, or are a HelpError.
+// Parse reads args. Flags may stand before, between and after the other arguments. With
+// options, environment variables or a file set the flags that are missing in args. Errors
+// wrap ErrUsage, or are a HelpError.
 func Parse(flags []Flag, args []string, options ...ff.Option) (*Line, error) {
 	line := &Line{values: map[string]string{}}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -128,8 +128,9 @@ func ParseFlags(flags []Flag, args []string, options ...ff.Option) (*Line, error
 	return line, err
 }
 
-// explain returns a better text for an error of the command line. For an unknown flag it names
-// the flag that may have been meant. Package flag reports that case only by its text.
+// explain returns a clearer text for an error of the command line. For an unknown flag, it
+// suggests a flag with a similar name. Package flag reports an unknown flag only in the text
+// of its error.
 func (l *Line) explain(err error, flags []Flag) error {
 	if l.failed != nil {
 		return l.failed
@@ -164,14 +165,14 @@ func withoutContext(err error) error {
 	return errors.New(text)
 }
 
-// recorder is a flag that notes each value in the line.
+// recorder is a flag that also stores each value in line.
 type recorder struct {
 	flag.Value
 	name string
 	line *Line
 }
 
-// Set parses a value and notes it.
+// Set parses text and records it in the line.
 func (r recorder) Set(text string) error {
 	if err := r.Value.Set(text); err != nil {
 		r.line.failed = fmt.Errorf("%s: %w", Label(r.name, text), err)

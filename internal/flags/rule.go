@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Rule says what a flag needs or excludes. Its conditions are facts: names such as "a fault",
-// which the command defines, or flags such as "-db", which hold if the flag is given. Several
-// facts are separated by commas.
+// Rule says what a flag requires or excludes. Excludes and Needs are lists of facts,
+// separated by commas. A fact is a name such as "a fault", which the command defines, or a
+// flag such as "-db". A flag is true as a fact if it has a value.
 type Rule struct {
-	Flags    string // the flags that the rule is about, separated by spaces
-	Excludes string // the flags are wrong if all of these facts hold
-	Needs    string // … unless one of these facts holds
-	Wrong    string // what is wrong
-	Do       string // what to do about it
+	Flags    string // the flags that the rule applies to, separated by spaces
+	Excludes string // the rule is broken if all of these facts are true
+	Needs    string // … unless at least one of these facts is true
+	Wrong    string // first part of the error message: what is wrong
+	Do       string // second part of the error message: how to correct it
 }
 
 // Check returns the error of the first broken rule, or nil. It panics if a rule names an
@@ -46,7 +46,7 @@ func (r Rule) broken(line *Line, facts map[string]bool) bool {
 		!slices.ContainsFunc(split(r.Needs), holds)
 }
 
-// split returns the facts of a list.
+// split splits a list of facts. An empty list has no facts.
 func split(facts string) []string {
 	if facts == "" {
 		return nil

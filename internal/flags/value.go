@@ -24,7 +24,8 @@ type value[T any] struct {
 	get   func() T // nil if the help shows no default
 }
 
-// One returns a flag that sets *p. If the flag is repeated, the last value counts.
+// One returns a flag that sets *p. If the command line repeats the flag, the last value
+// counts.
 func One[T any](p *T, parse Parser[T]) flag.Value {
 	return value[T]{parse, func(v T) { *p = v }, func() T { return *p }}
 }
@@ -52,7 +53,7 @@ func parseSwitch(text string) (bool, error) {
 	return on, nil
 }
 
-// Set parses text.
+// Set parses text and stores the result.
 func (v value[T]) Set(text string) error {
 	parsed, err := v.parse(text)
 	if err == nil {
@@ -63,7 +64,7 @@ func (v value[T]) Set(text string) error {
 
 // String returns the default for the help. It is empty for a zero value and for a list.
 func (v value[T]) String() string {
-	if v.get == nil { // also the zero value, which package flag makes
+	if v.get == nil { // package flag also calls String on a zero value
 		return ""
 	}
 	x := reflect.ValueOf(v.get())
@@ -167,8 +168,8 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each accepts a list of words. find returns what a word stands for, and each thing is chosen
-// once. same tells things apart.
+// Each reads a list of words and returns what they stand for, without duplicates. find
+// returns the values for a word, and same reports whether two values are equal.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {
