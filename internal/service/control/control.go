@@ -1,12 +1,11 @@
-// Package control is what a harness may do to a running instance beyond what a
-// client may: hold calls of its grabs, decide what becomes of each, and set its
-// wall clock. Scenarios strike a grab while it is held at a point; replays let
-// every call go in the order of a schedule.
+// Package control lets a harness control a running instance. The harness can hold calls of a
+// grab, decide their outcome, and set the wall clock of the instance. Scenarios hold a grab
+// at a point while a fault strikes. Replays release the calls in the order of a schedule.
 //
-// Both ends are here. An instance mounts a Server under /lab/ and passes it its
-// calls; a harness has a Client. They share the requests, the answers and the
-// table of routes in this file. Between the two stands Holds, the mechanism
-// itself, which knows no HTTP. Begin at Hold, and then at Holds.Do.
+// The package has both ends of the control API. An instance mounts a Server under /lab/ and
+// passes its calls through it. A harness uses a Client. Both share the requests, the replies
+// and the table of routes in this file. Holds implements the mechanism without HTTP. Start
+// at Hold, and continue with Holds.Do.
 package control
 
 import (
@@ -20,7 +19,7 @@ import (
 	"time"
 )
 
-// The table of routes.
+// The routes of the control API.
 var (
 	setHold    = route[Hold, struct{}]{"PUT", "/lab/holds/{name}"}
 	removeHold = route[struct{}, struct{}]{"DELETE", "/lab/holds/{name}"}
@@ -48,26 +47,26 @@ type releaseRequest struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// Answer is what the server of a released call answered it.
+// Answer is the result of a released call, as its server replied.
 type Answer struct {
-	Error string `json:"error,omitempty"` // "": none
+	Error string `json:"error,omitempty"` // empty if the call succeeded
 	Code  Code   `json:"code,omitempty"`
 }
 
-// Code tells apart the errors that a harness acts upon.
+// Code identifies the errors that a harness handles.
 type Code string
 
-// The codes.
+// The codes of an Answer.
 const (
 	NotHeld  Code = "not-held" // no such call is held
-	Deadline Code = "deadline" // the deadline of the call had passed
+	Deadline Code = "deadline" // the call ended because its deadline passed
 )
 
 type clockRequest struct {
 	AheadMS float64 `json:"ahead_ms"`
 }
 
-// answerOf is the Answer for err.
+// answerOf returns the Answer for err.
 func answerOf(err error) (a Answer) {
 	if err == nil {
 		return a
@@ -80,11 +79,11 @@ func answerOf(err error) (a Answer) {
 	return a
 }
 
-// route is one call of the API: both ends read from it where it is and what it
-// takes and gives.
+// route describes one call of the API: its method, its path, and the types of its request
+// and its reply. Server and Client both use it.
 type route[Request, Reply any] struct{ method, path string }
 
-// serve mounts the route, to be answered by do.
+// serve registers a handler that decodes the request, calls do and encodes its reply.
 func (r route[Request, Reply]) serve(mux *http.ServeMux, do func(ctx context.Context, name string, in Request) (Reply, error)) {
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
 		var body any
@@ -105,7 +104,7 @@ func (r route[Request, Reply]) serve(mux *http.ServeMux, do func(ctx context.Con
 		if err != nil {
 			body = Answer{Error: err.Error()}
 		}
-		_ = json.NewEncoder(w).Encode(body) // the harness may have gone
+		_ = json.NewEncoder(w).Encode(body) // the harness may have closed the connection
 	})
 }
 
@@ -114,32 +113,32 @@ func (r route[Request, Reply]) call(ctx context.Context, c Client, name string, 
 	return out, err
 }
 
-// Client is the harness's end. It makes one call to the API of an instance:
-// body, as JSON, goes to path, and what is answered comes into answer. An answer
-// other than a 2xx is an error.
+// Client makes one call to the control API of an instance. It sends body as JSON to path,
+// and decodes the reply into answer. It returns an error for every status other than 2xx.
 type Client func(ctx context.Context, method, path string, body, answer any) error
 
-// SetHold sets a hold, in place of one that has its name, whose calls are released.
+// SetHold sets a hold. If a hold with this name exists, it replaces it and releases its
+// calls.
 func (c Client) SetHold(ctx context.Context, name string, h Hold) error {
 	_, err := setHold.call(ctx, c, name, h)
 	return err
 }
 
-// Held is Holds.Await: the calls that a hold has met, once they are n or once
-// the time is up.
+// Held returns the calls that a hold has met, as Holds.Await does. It waits until there are
+// n calls, or until within has elapsed.
 func (c Client) Held(ctx context.Context, name string, n int, within time.Duration) ([]Held, error) {
 	answer, err := awaitHeld.call(ctx, c, name, awaitRequest{n, millis(within)})
 	return answer.Held, err
 }
 
-// Holds is Holds.All: the calls that each hold has met, by its name.
+// Holds returns the calls that each hold has met, by the name of the hold.
 func (c Client) Holds(ctx context.Context) (map[string][]Held, error) {
 	answer, err := listHolds.call(ctx, c, "", struct{}{})
 	return answer.Holds, err
 }
 
-// Release lets one call go, and returns what its server has answered it. Where
-// the answer has the code NotHeld, no such call was held.
+// Release releases one call and returns its answer. The answer has the code NotHeld if the
+// hold does not hold the call.
 func (c Client) Release(ctx context.Context, name string, call Call, as Outcome) (Answer, error) {
 	return release.call(ctx, c, name, releaseRequest{call, as})
 }
@@ -150,8 +149,7 @@ func (c Client) RemoveHold(ctx context.Context, name string) error {
 	return err
 }
 
-// SetClock has the strategies of the instance see a wall clock that is ahead of
-// the true one.
+// SetClock sets how far ahead of the true time the strategies' wall clock is.
 func (c Client) SetClock(ctx context.Context, ahead time.Duration) error {
 	_, err := setClock.call(ctx, c, "", clockRequest{millis(ahead)})
 	return err
@@ -161,7 +159,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Client is the harness's end of a server in the same process.
+// Client returns a Client for a server in the same process.
 func (s *Server) Client() Client {
 	handler := s.Handler(http.NotFoundHandler())
 	return func(ctx context.Context, method, path string, body, answer any) error {
@@ -186,7 +184,7 @@ func (s *Server) Client() Client {
 	}
 }
 
-// page is an answer that is kept.
+// page is an http.ResponseWriter that keeps the response in memory.
 type page struct {
 	bytes.Buffer
 	header http.Header

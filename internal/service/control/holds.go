@@ -12,33 +12,34 @@ import (
 	"grablab/internal/tap"
 )
 
-// Hold is a breakpoint: it says which calls stop, and where. A call that belongs to
-// no single grab and has orders in its keys, in braces (batched renewals), counts as
-// one of each of them.
+// Hold is a breakpoint: it says which calls stop, and at which point. A batched renewal
+// belongs to no single grab, and has the ids of its orders in braces in its keys. It counts
+// as a call of each of these orders.
 type Hold struct {
 	First   int64   `json:"first"`             // id of the first order
-	Count   int     `json:"count"`             // of consecutive orders
-	Drivers []int64 `json:"drivers,omitempty"` // whose calls they are; none: any driver's
-	// At is where calls are held. The zero Point is before every call; a call
-	// that is held there leaves when its deadline passes. At any other, a held
-	// call ignores its context, as a stopped process does.
+	Count   int     `json:"count"`             // number of consecutive orders
+	Drivers []int64 `json:"drivers,omitempty"` // drivers whose calls stop; empty for all drivers
+	// At is the point at which calls are held. The zero Point is before every call, and a
+	// call held there returns when its deadline passes. At any other point, a held call
+	// ignores its context, like a stopped process.
 	At Point `json:"at"`
-	// Outcome, if there is one, is what becomes of the calls at once: Delivered or
-	// Refused. They are listed, and not held by this hold.
+	// Outcome, if set, is Delivered or Refused. The hold then lists its calls and gives them
+	// this outcome at once, instead of holding them.
 	Outcome Outcome `json:"outcome,omitempty"`
-	// Strike: a fault strikes the calls that are held. Each is recorded before.
+	// Strike marks the held calls as struck by a fault. Note records each of them before it
+	// is held.
 	Strike bool `json:"strike,omitempty"`
 }
 
-// Point is a place in a grab: before a call is sent, after its reply has come,
-// or after a whole phase.
+// Point is a place in a grab: before a call is sent, after its reply has arrived, or after a
+// whole phase.
 type Point struct {
 	Phase tap.Phase `json:"phase,omitempty"`
-	N     int       `json:"n,omitempty"` // as in Call; 0, with After: the end of the phase
+	N     int       `json:"n,omitempty"` // number of the call; 0 with After means the end of the phase
 	After bool      `json:"after,omitempty"`
 }
 
-// String is "before claim 1", "after read".
+// String returns a text such as "before claim 1" or "after read".
 func (p Point) String() string {
 	text := "before " + string(p.Phase)
 	if p.After {
@@ -50,7 +51,7 @@ func (p Point) String() string {
 	return text
 }
 
-// ParsePoint reads what String writes.
+// ParsePoint parses the text that String returns.
 func ParsePoint(text string) (p Point, err error) {
 	side, rest, _ := strings.Cut(text, " ")
 	bad := fmt.Errorf("control: %q is no point of a grab; one is \"before claim 1\", or \"after read\", or of a service \"before mysql UPDATE orders 1\"", text)
@@ -74,10 +75,9 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, nil
 }
 
-// Call names one call: the Nth of its driver on its order, in its phase, to its
-// target, from 1, counted while a hold covers the order. A script that is sent
-// twice, because the server did not know it, is one call. The end of a phase
-// has N 0 and no target.
+// Call identifies one call of a driver on an order. N counts the calls of the same phase to
+// the same target from 1, while a hold covers the order. A script that is sent again because
+// the server did not know it counts as one call. The end of a phase has N 0 and no target.
 type Call struct {
 	Order  int64     `json:"order"`
 	Driver int64     `json:"driver"`
@@ -90,85 +90,87 @@ type Call struct {
 type Held struct {
 	Call
 	State State `json:"state"`
-	// Cancelled: the caller's context has ended.
+	// Cancelled reports whether the caller's context has ended.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Shared: it belongs to no single grab, and may serve several.
+	// Shared reports whether the call belongs to no single grab, and may serve several.
 	Shared bool `json:"shared,omitempty"`
 }
 
-// State is how far a call has come.
+// State is the progress of a call.
 type State string
 
-// The states.
+// The states of a call.
 const (
 	Waiting  State = "waiting"  // it is held, and not sent
 	Replied  State = "replied"  // it was sent, and its reply is held
-	Released State = "released" // it went on, or its caller took it back
+	Released State = "released" // it continued, or its caller withdrew it
 	Expired  State = "expired"  // its deadline passed while it was held
 )
 
-// Outcome is what becomes of a call that is released.
+// Outcome says what happens to a released call.
 type Outcome string
 
 // The outcomes. Release takes ReplyDelivered for a held reply, and the others for a
 // call that was not sent. Remove and Close give Delivered and Refused to both: the
 // caller of a refused reply gets an error.
 const (
-	Delivered      Outcome = "delivered"       // it is sent, its caller gets the reply
-	ReplyLost      Outcome = "reply lost"      // it is sent, its caller gets an error
-	ReplyDelayed   Outcome = "reply delayed"   // it is sent, its reply is held
-	Refused        Outcome = "refused"         // it is never sent, its caller gets an error
-	ReplyDelivered Outcome = "reply delivered" // its caller gets the reply
+	Delivered      Outcome = "delivered"       // it is sent, and its caller gets the reply
+	ReplyLost      Outcome = "reply lost"      // it is sent, and its caller gets an error
+	ReplyDelayed   Outcome = "reply delayed"   // it is sent, and its reply is held
+	Refused        Outcome = "refused"         // it is not sent, and its caller gets an error
+	ReplyDelivered Outcome = "reply delivered" // its caller gets the held reply
 )
 
 var (
-	// ErrNoHold says that no hold of that name is set.
+	// ErrNoHold means that no hold has this name.
 	ErrNoHold = errors.New("control: no such hold")
-	// ErrNotHeld says that a hold does not hold such a call.
+	// ErrNotHeld means that the hold does not hold this call.
 	ErrNotHeld = errors.New("control: no such call is held")
-	// ErrRefused is what a call with the outcome Refused comes to.
+	// ErrRefused is the error of a call with the outcome Refused.
 	ErrRefused = errors.New("control: refused")
-	// ErrReplyLost is what the caller of a call with the outcome ReplyLost gets.
+	// ErrReplyLost is the error of a call with the outcome ReplyLost.
 	ErrReplyLost = errors.New("control: the reply is lost")
-	// ErrExpired is what a held call comes to whose deadline passes.
+	// ErrExpired is the error of a held call whose deadline passes.
 	ErrExpired = errors.New("control: the deadline passed while the call was held")
 )
 
-// Holds holds calls. Its Do is the tap of an instance. The zero value holds none.
+// Holds is a set of holds. Its method Do is the tap of an instance. The zero value is an
+// empty set.
 type Holds struct {
-	// Note is called for each call that a hold with Strike meets, before it is held,
-	// by one goroutine at a time; nil: not at all.
+	// Note, if not nil, is called for each call that a hold with Strike meets, before the
+	// call is held. Calls to Note do not overlap.
 	Note func(Call, Point)
-	// Ended is likewise called when such a call goes on; not for one that is refused.
+	// Ended, if not nil, is called when such a call is released, unless it is refused. Calls
+	// to Ended do not overlap.
 	Ended func(Call, Point)
 
 	mu     sync.Mutex
 	set    []*hold
-	counts map[Call]int   // of calls whose orders are covered, by name with N 0
-	resent map[Call]*call // to be sent again, by name with N 0
+	counts map[Call]int   // number of calls to covered orders, by Call with N 0
+	resent map[Call]*call // calls whose script will be sent again, by Call with N 0
 }
 
 type hold struct {
 	Hold
 	name    string
-	ended   func(Call, Point) // of a strike; nil: it is not asked for
+	ended   func(Call, Point) // Holds.Ended; may be nil
 	calls   []*call
-	changed chan struct{} // closes when another call comes, or the hold is removed
+	changed chan struct{} // closed when another call arrives, or the hold is removed
 }
 
 type call struct {
 	Held
-	orders   []int64 // that it belongs to
+	orders   []int64 // covered orders that the call belongs to
 	ctx      context.Context
-	by       *hold // that holds it; nil: none has
+	by       *hold // the hold that holds the call; nil for none
 	outcome  Outcome
-	refused  bool          // by a hold that holds nothing
-	released chan struct{} // closes when the call, or later its reply, goes on
-	answered chan struct{} // closes when there is an answer
+	refused  bool          // a hold with the outcome Refused matched
+	released chan struct{} // closed when the held call, or later its held reply, is released
+	answered chan struct{} // closed once answer is set
 	answer   error
 }
 
-// Set sets a hold, in place of one that has its name, whose calls are released.
+// Set sets a hold. If a hold with this name exists, it replaces it and releases its calls.
 func (h *Holds) Set(name string, what Hold) {
 	_ = h.Remove(name)
 	h.mu.Lock()
@@ -179,12 +181,13 @@ func (h *Holds) Set(name string, what Hold) {
 	h.set = append(h.set, &hold{Hold: what, name: name, ended: h.Ended, changed: make(chan struct{})})
 }
 
-// Remove removes a hold, and delivers what it holds. Its error is ErrNoHold.
+// Remove removes a hold and delivers its held calls. It returns ErrNoHold if there is no
+// such hold.
 func (h *Holds) Remove(name string) error {
 	return h.with(name, func(l *hold) { h.removeLocked(l, Delivered) })
 }
 
-// Close removes every hold and refuses what they hold, so that the instance can end.
+// Close removes every hold and refuses the held calls, so that the instance can stop.
 func (h *Holds) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,7 +208,8 @@ func (h *Holds) removeLocked(l *hold, as Outcome) {
 	}
 }
 
-// with calls do with the named hold, under the lock. Its error is ErrNoHold.
+// with calls do with the named hold and h.mu locked. It returns ErrNoHold if there is no
+// such hold.
 func (h *Holds) with(name string, do func(*hold)) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,8 +222,8 @@ func (h *Holds) with(name string, do func(*hold)) error {
 	return fmt.Errorf("%w: %q", ErrNoHold, name)
 }
 
-// Await returns the calls that a hold has met, whatever has become of them, once
-// there are n of them or ctx ends. Its error is ErrNoHold.
+// Await returns the calls that a hold has met, including released ones. It waits until there
+// are n calls or ctx ends. It returns ErrNoHold if there is no such hold.
 func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err error) {
 	for {
 		var changed chan struct{}
@@ -236,7 +240,7 @@ func (h *Holds) Await(ctx context.Context, name string, n int) (met []Held, err 
 	}
 }
 
-// All returns the calls that each hold has met, by its name.
+// All returns the calls that each hold has met, by the name of the hold.
 func (h *Holds) All() map[string][]Held {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -247,7 +251,7 @@ func (h *Holds) All() map[string][]Held {
 	return all
 }
 
-// metLocked is what Await returns.
+// metLocked returns the calls that the hold has met. The caller holds the mutex.
 func (l *hold) metLocked() (met []Held) {
 	for _, c := range l.calls {
 		c.Cancelled = c.ctx.Err() != nil
@@ -256,9 +260,8 @@ func (l *hold) metLocked() (met []Held) {
 	return met
 }
 
-// Release lets a held call go, or its held reply, and returns once there is an
-// answer, which it returns too. Its own errors are ErrNoHold, ErrNotHeld and
-// that of ctx.
+// Release releases a held call or a held reply, and waits for the answer of the server. It
+// returns this answer. err is ErrNoHold, ErrNotHeld or the error of ctx.
 func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome) (answer, err error) {
 	var released *call
 	err = h.with(name, func(l *hold) {
@@ -282,7 +285,7 @@ func (h *Holds) Release(ctx context.Context, name string, which Call, as Outcome
 	}
 }
 
-// releaseLocked is false for a call that the hold does not hold, or no longer.
+// releaseLocked releases the call. It returns false if the hold by does not hold the call.
 func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	if c.by != by || c.State != Waiting && c.State != Replied {
 		return false
@@ -295,7 +298,8 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do is a tap.Tap: it makes a call when and as the holds say.
+// Do is a tap.Tap. It sends a call at the time and with the outcome that the holds
+// determine.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)
 	if c == nil {
@@ -318,19 +322,19 @@ func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) er
 	return h.awaitReply(ctx, c, err)
 }
 
-// PhaseEnded tells that a phase of a grab has ended well, and returns once the
-// grab may go on.
+// PhaseEnded reports that a phase of a grab succeeded. It returns once no hold stops the
+// grab.
 func (h *Holds) PhaseEnded(phase tap.Phase, order, driver int64) {
 	c := newCall(context.Background(), Call{Order: order, Driver: driver, Phase: phase}, order)
-	_ = h.awaitReply(context.Background(), c, nil) // what has ended cannot be refused
+	_ = h.awaitReply(context.Background(), c, nil) // a finished phase cannot be refused
 }
 
 func newCall(ctx context.Context, name Call, orders ...int64) *call {
 	return &call{Held: Held{Call: name, State: Released}, orders: orders, ctx: ctx, answered: make(chan struct{})}
 }
 
-// begin names a call and has it held, if a hold is set for it. It is nil where
-// no hold covers the order.
+// begin counts a call and, if a hold matches, marks it as held. It returns nil if no hold
+// covers the call's orders.
 func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -351,9 +355,9 @@ func (h *Holds) begin(ctx context.Context, op tap.Op) *call {
 	return c
 }
 
-// nameLocked is a call's name without its number, and the orders that it belongs to
-// of those that a hold covers; none: it is not to be held. A call of several has the
-// name of the first.
+// nameLocked returns the name of a call without its number, and those of its orders that a
+// hold covers. A call with several orders gets the name of the first one. If no hold covers
+// an order, orders is empty.
 func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	c = Call{Order: op.Order, Driver: op.Driver, Phase: op.Phase, Target: op.Target}
 	if op.Order != 0 {
@@ -378,7 +382,7 @@ func (h *Holds) nameLocked(op tap.Op) (c Call, orders []int64) {
 	return c, orders
 }
 
-// coveringLocked is the first hold that covers an order; nil: none does.
+// coveringLocked returns the first hold that covers an order, or nil.
 func (h *Holds) coveringLocked(order int64) *hold {
 	for _, l := range h.set {
 		if l.covers(order) {
@@ -388,7 +392,7 @@ func (h *Holds) coveringLocked(order int64) *hold {
 	return nil
 }
 
-// orderIn is the order whose id stands in a key, in braces; 0: none does.
+// orderIn returns the order id in braces in a key, or 0.
 func orderIn(key string) int64 {
 	_, rest, _ := strings.Cut(key, "{")
 	digits, _, _ := strings.Cut(rest, "}")
@@ -398,8 +402,8 @@ func orderIn(key string) int64 {
 
 func (h *Hold) covers(order int64) bool { return order >= h.First && order < h.First+int64(h.Count) }
 
-// meetLocked lists a call with the holds that it meets, and says whether one of
-// them holds it. after: it has been answered.
+// meetLocked adds a call to the holds that match it, and reports whether one of them holds
+// it. after is true once the call has a reply.
 func (h *Holds) meetLocked(c *call, after bool) bool {
 	for _, l := range h.set {
 		if !l.At.matches(c.Call, after) || !l.takes(c) {
@@ -424,7 +428,7 @@ func (p Point) matches(c Call, after bool) bool {
 	return p == Point{c.Phase, c.N, after} || p == Point{} && !after
 }
 
-// takes says whether the call is one that l is about, wherever it is.
+// takes reports whether the hold applies to the call's orders and driver, at any point.
 func (l *hold) takes(c *call) bool {
 	if !slices.ContainsFunc(c.orders, l.covers) {
 		return false
@@ -432,7 +436,7 @@ func (l *hold) takes(c *call) bool {
 	return c.Shared || len(l.Drivers) == 0 || slices.Contains(l.Drivers, c.Driver)
 }
 
-// awaitRelease returns once a call may be sent, with the context to send it on.
+// awaitRelease waits until a call may be sent. It returns the context for sending it.
 func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, error) {
 	if c.released == nil {
 		return ctx, nil
@@ -446,12 +450,13 @@ func (h *Holds) awaitRelease(ctx context.Context, c *call) (context.Context, err
 		<-c.released
 	}
 	if !c.ignoresContext() && errors.Is(ctx.Err(), context.Canceled) {
-		ctx = context.WithoutCancel(ctx) // it was on its way before its caller left
+		ctx = context.WithoutCancel(ctx) // the call counts as sent before its caller cancelled it
 	}
 	return ctx, nil
 }
 
-// done is closed when the caller of a held call no longer waits for it.
+// done returns a channel that is closed when the caller's context ends. It returns nil if
+// the held call ignores its context.
 func (c *call) done(ctx context.Context) <-chan struct{} {
 	if c.ignoresContext() {
 		return nil
@@ -461,9 +466,10 @@ func (c *call) done(ctx context.Context) <-chan struct{} {
 
 func (c *call) ignoresContext() bool { return c.by.At != Point{} }
 
-// leave is for a held call whose context has ended. A deadline takes any call
-// back, a caller that hangs up only a statement that was not sent: a command to
-// another server may be on its way by then. nil: the call stays held.
+// leave handles the end of the context of a held call. It returns nil if the call stays
+// held. A passed deadline withdraws every call that was not sent. A cancelled caller
+// withdraws only a database statement, because a command to another server may already be on
+// its way.
 func (h *Holds) leave(ctx context.Context, c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -480,7 +486,7 @@ func (h *Holds) leave(ctx context.Context, c *call) error {
 	}
 }
 
-// sendAgain keeps the name and the outcome of a call for its next attempt.
+// sendAgain keeps the number and the outcome of a call for its next attempt.
 func (h *Holds) sendAgain(c *call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -489,12 +495,12 @@ func (h *Holds) sendAgain(c *call) {
 	h.resent[name] = c
 }
 
-// gaveUp says whether a call came to nothing because its caller stopped waiting. Any
-// other error may be a reply: go-redis' nil, ZooKeeper's "no node".
+// gaveUp reports whether a call failed because its caller stopped waiting. Other errors may
+// be replies, such as go-redis's Nil or ZooKeeper's "no node".
 func gaveUp(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }
 
-// awaitReply takes the answer to a call, and returns what its caller is told,
-// once it may be.
+// awaitReply stores the answer to a call, waits while a hold delays the reply, and returns
+// the error for the caller.
 func (h *Holds) awaitReply(ctx context.Context, c *call, answer error) error {
 	h.mu.Lock()
 	c.answer = answer

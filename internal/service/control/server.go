@@ -12,17 +12,17 @@ import (
 	"grablab/internal/tap"
 )
 
-// Server is the instance's end. The instance gives it its calls, its orders, its
-// events and its clock, and mounts its Handler.
+// Server is the part of the control API inside an instance. The instance passes its calls,
+// orders, events and clock through it, and mounts its Handler.
 type Server struct {
 	Holds
 	instance string
 	recorder history.Recorder
-	ahead    atomic.Int64 // ns
+	ahead    atomic.Int64 // offset of the clock in nanoseconds
 }
 
-// NewServer returns the end of the named instance, whose clock is ahead of the
-// true one. Grabs that a fault is to strike are recorded, before they are held.
+// NewServer returns a Server for the named instance. ahead is the initial offset of its
+// clock. The server records a strike before it holds the call that a fault will strike.
 func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server {
 	s := &Server{instance: instance, recorder: r}
 	s.ahead.Store(int64(ahead))
@@ -35,19 +35,18 @@ func NewServer(instance string, ahead time.Duration, r history.Recorder) *Server
 	return s
 }
 
-// Now is the wall clock that strategies see.
+// Now returns the time on the wall clock that strategies see.
 func (s *Server) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
-// Record records an event, and returns once its grab may go on: the end of a
-// phase can be held, too.
+// Record records an event. At the end of a phase, it returns once no hold stops the grab.
 func (s *Server) Record(e history.Event) {
 	s.recorder.Record(e)
-	if e.Kind == history.OK && e.Op != history.Renew { // no step of the grab itself
+	if e.Kind == history.OK && e.Op != history.Renew { // a renewal is not a phase of the grab
 		s.PhaseEnded(tap.Phase(e.Op), e.Order, e.Driver)
 	}
 }
 
-// Orders are those of store, each of whose calls can be held as one.
+// Orders returns a Store whose calls can be held. Each call of store counts as one call.
 func (s *Server) Orders(store order.Store) order.Store {
 	return order.Intercept(store, func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 		err := s.Do(ctx, tap.OpFrom(ctx, tap.Op{Instance: s.instance, Target: tap.DB}), send)
@@ -58,7 +57,7 @@ func (s *Server) Orders(store order.Store) order.Store {
 	})
 }
 
-// Handler answers what is asked under /lab/, and leaves all else to next.
+// Handler serves the control API under /lab/, and passes all other requests to next.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	setHold.serve(mux, func(_ context.Context, name string, h Hold) (none struct{}, err error) {

@@ -19,10 +19,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// How the clients are set up.
+// The settings of the clients.
 const (
-	// Enough connections that a burst never queues for one, and some of them
-	// open before the first command.
+	// The pool is large enough that no command of a burst waits for a connection. Some
+	// connections open before the first command.
 	poolSize     = 512
 	minIdle      = 32
 	minIdleNode  = 16
@@ -30,15 +30,15 @@ const (
 	keepAlive    = 15 * time.Second
 )
 
-// clients are the clients of an instance, except for the database's. Each carries
-// the tap, and those of Redis count what they send.
+// clients holds the clients of an instance, except for the database client. Each client
+// sends its calls through the tap. The Redis clients also count their commands.
 type clients struct {
-	redis     redis.UniversalClient // nil: there is none
+	redis     redis.UniversalClient // nil without -redis and -sentinel
 	redlock   []redis.UniversalClient
 	zooKeeper *lock.Ensemble
 	etcd      *clientv3.Client
 
-	pings   map[string]func(context.Context) error // of each server, by name
+	pings   map[string]func(context.Context) error // pings each server, by name
 	closers []func() error
 }
 
@@ -77,9 +77,9 @@ func newClients(cfg Config, sent *atomic.Uint64) (*clients, error) {
 	return c, nil
 }
 
-// dialRedis completes opts with what all clients have in common. No command is
-// sent twice, because a second SET NX would find the key of the first, and no
-// dial is repeated, because a dead node would cost several time-outs.
+// dialRedis fills in opts and returns a client. The client does not retry commands, because
+// a second SET NX would find the key of the first. It does not redial either, because a dead
+// node would then cost several timeouts.
 func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptions, sent *atomic.Uint64) redis.UniversalClient {
 	dialer := &net.Dialer{Timeout: redisTimeout, KeepAlive: keepAlive}
 	opts.Dialer = tap.CountRedis(dialer.DialContext, sent)
@@ -103,8 +103,8 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	return client
 }
 
-// warm sets up n connections of every Redis client, as far as that succeeds. Of a
-// call that is held, the set-up of its connection would be delayed too.
+// warm opens n connections of each Redis client, except for a Cluster client. Otherwise, a
+// hold on the first call would also delay the set-up of its connection. It ignores errors.
 func (c *clients) warm(ctx context.Context, n int) {
 	for _, client := range append([]redis.UniversalClient{c.redis}, c.redlock...) {
 		single, ok := client.(*redis.Client)
@@ -114,7 +114,7 @@ func (c *clients) warm(ctx context.Context, n int) {
 		conns := make([]*redis.Conn, n)
 		for i := range conns {
 			conns[i] = single.Conn()
-			_ = conns[i].Ping(ctx).Err() // a grab that needs it finds out
+			_ = conns[i].Ping(ctx).Err() // a grab that needs the connection reports the error
 		}
 		for _, conn := range conns {
 			_ = conn.Close()

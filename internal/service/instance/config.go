@@ -20,23 +20,23 @@ import (
 	"github.com/peterbourgon/ff/v3"
 )
 
-// ErrUsage marks an error of the command line or the environment.
+// ErrUsage marks an error in the command line or the environment.
 var ErrUsage = errors.New("bad usage")
 
-// Config of an instance.
+// Config holds the settings of an instance.
 type Config struct {
-	Addr     string // to listen on; port 0: any
-	Instance string // name; "": the port
-	DB       string // as order.Connect reads it
-	MaxConns int    // to the database
-	// MinIdle is how many connections each client of Redis keeps open beside those that are in
-	// use; 0: as many as a burst needs.
+	Addr     string // address to listen on; port 0 takes any free port
+	Instance string // name; the default is the port
+	DB       string // DSN for order.Connect
+	MaxConns int    // largest number of connections to the database
+	// MinIdle is the number of idle connections that each Redis client keeps open. 0 means
+	// enough for a burst.
 	MinIdle int
 
 	Redis          []string // one server, or several nodes of one Cluster
-	Sentinel       []string // instead: the master that these name
+	Sentinel       []string // Sentinels that name the Redis master, instead of Redis
 	SentinelMaster string
-	Redlock        []string // independent nodes; NAME@ADDR is the master NAME of the Sentinel at ADDR
+	Redlock        []string // independent nodes; NAME@ADDR means the master NAME that the Sentinel at ADDR names
 	ZooKeeper      []string // servers of one ensemble
 	Etcd           []string // members of one cluster
 
@@ -44,32 +44,32 @@ type Config struct {
 	Work        time.Duration
 	TTL         time.Duration
 	Wait        time.Duration
-	Timeout     time.Duration // of a request
-	Guard       order.Guard   // "": each strategy's own
+	Timeout     time.Duration // deadline of a request
+	Guard       order.Guard   // the default is the strategy's own guard
 	OnLost      grab.OnLost
-	PerDriver   int           // units of an order of several that one driver may have
-	ClockOffset time.Duration // how far the wall clock that strategies see is ahead
+	PerDriver   int           // largest number of units of one order that a driver may have
+	ClockOffset time.Duration // how far ahead the strategies' wall clock is
 
-	Events     string // file; "": none is written
+	Events     string // file for events; empty for none
 	AdminToken string
-	Lab        string // URL of the page that shows the instance; "": none does
-	Control    bool   // a harness on its own host may hold its calls and set its clock
+	Lab        string // URL of the lab page that shows the instance; empty for none
+	Control    bool   // serve the control API on loopback
 
-	tap tap.Tap // of the clients; nil: none
+	tap tap.Tap // intercepts the calls of the clients; nil for none
 }
 
-// now is the wall clock that strategies see.
+// now returns the time on the wall clock that strategies see.
 func (cfg Config) now() time.Time { return time.Now().Add(cfg.ClockOffset) }
 
-// DefaultDB is where docker compose puts the database.
+// DefaultDB is the DSN of the database that docker compose starts.
 const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 
-// maxName is what the ledger has room for.
+// maxName is the longest name that fits in the ledger, in bytes.
 const maxName = 64
 
 func newFlags(cfg *Config) *flag.FlagSet {
 	fs := flag.NewFlagSet("grabsvc", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // Main says what is wrong, in one line
+	fs.SetOutput(io.Discard) // Main prints the error in one line
 	fs.StringVar(&cfg.Addr, "addr", "127.0.0.1:8004", "listen on `HOST:PORT`; port 0 takes any")
 	fs.StringVar(&cfg.Instance, "instance", "", "`NAME` of this instance (default: its port)")
 	fs.StringVar(&cfg.DB, "db", DefaultDB, "database: `DSN` of MySQL or one that speaks like it, or sqlite:/path/file.db")
@@ -97,12 +97,12 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	return fs
 }
 
-// connections is a number of them, with which an instance can work.
+// connections is a flag value for a number of connections. An instance needs at least two.
 type connections int
 
 func (n connections) String() string { return strconv.Itoa(int(n)) }
 
-// Set reads a flag.
+// Set parses the flag.
 func (n *connections) Set(text string) error {
 	number, err := strconv.Atoi(text)
 	if err != nil || number < 2 {
@@ -112,11 +112,11 @@ func (n *connections) Set(text string) error {
 	return nil
 }
 
-// hidden is the one flag that usage does not show: it serves experiments.
+// hidden is the name of the only flag that usage does not list. Only loadgen sets it.
 const hidden = "control"
 
-// Parse reads flags, and environment variables where no flag is given. Its
-// errors are one line each and wrap ErrUsage, or flag.ErrHelp.
+// Parse reads flags, and environment variables for flags that are not given. Its errors are
+// one line each. They wrap ErrUsage, or are flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
 	fs := newFlags(&cfg)
@@ -126,7 +126,7 @@ func Parse(args []string) (Config, error) {
 		return cfg, flag.ErrHelp
 	case err != nil:
 		if inner := errors.Unwrap(err); inner != nil {
-			err = inner // without "error parsing …"
+			err = inner // remove the prefix "error parsing …"
 		}
 		return cfg, fmt.Errorf("%w: %w", ErrUsage, err)
 	case fs.NArg() > 0:
@@ -191,7 +191,7 @@ func (cfg Config) validateRedis() error {
 	return nil
 }
 
-// checkAddr wants host:port; the host may be empty.
+// checkAddr returns an error unless addr has the form host:port. The host may be empty.
 func checkAddr(addr string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -203,7 +203,7 @@ func checkAddr(addr string) error {
 	return nil
 }
 
-// checkNode wants host:port, or name@host:port.
+// checkNode returns an error unless node has the form host:port or name@host:port.
 func checkNode(node string) error {
 	name, addr, watched := strings.Cut(node, "@")
 	if !watched {
@@ -215,12 +215,12 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs reads a flag of addresses with commas between them.
+// addrs returns a function that parses a flag with a list of addresses, separated by commas.
 func addrs(list *[]string, check func(addr string) error) func(text string) error {
 	return func(text string) error {
 		*list = nil
 		if text == "" {
-			return nil // as if it were not given
+			return nil // treat an empty value like a missing flag
 		}
 		for addr := range strings.SplitSeq(text, ",") {
 			addr = strings.TrimSpace(addr)
@@ -233,13 +233,13 @@ func addrs(list *[]string, check func(addr string) error) func(text string) erro
 	}
 }
 
-// duration is the value of a flag whose error says what would be right.
+// duration is a flag value. Its error message says which form is valid.
 type duration time.Duration
 
-// MarshalText is for the default that the help shows.
+// MarshalText formats the default value for the help.
 func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText reads what was given.
+// UnmarshalText parses the flag.
 func (d *duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
@@ -249,7 +249,7 @@ func (d *duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// usage writes what -help answers.
+// usage prints the help text.
 func usage(w io.Writer) {
 	fmt.Fprint(w, `grabsvc is one instance of the order-grabbing service: it answers
 POST /orders/{order_id}/grab, and GET /openapi.json tells the rest.

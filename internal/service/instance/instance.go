@@ -1,11 +1,10 @@
-// Package instance is one instance of the service: flags and environment
-// become clients, a grab.Service over them, and an HTTP server. cmd/grabsvc is
-// this package and no more; loadgen runs itself as an instance through it, so
-// that both measure the same code.
+// Package instance runs one instance of the service. It reads flags and environment
+// variables, creates the clients and a grab.Service, and serves HTTP. cmd/grabsvc only calls
+// Main. loadgen starts itself as an instance through Main too, so both programs measure the
+// same code.
 //
-// Main parses a Config and calls Run, where the parts are put together: begin
-// there. With the hidden flag -control an instance also serves the control API
-// to a harness on its own host (package control).
+// Start at Run, which puts the parts together. With the hidden flag -control, an instance
+// also serves the control API to a harness on the same host (package control).
 package instance
 
 import (
@@ -43,13 +42,13 @@ import (
 	"golang.org/x/term"
 )
 
-// ExitAddrInUse is the exit code of an instance whose address another process
-// listens on, so that its parent can try another port.
+// ExitAddrInUse is the exit code if another process listens on the address. The parent
+// process can then try another port.
 const ExitAddrInUse = 98
 
-// Main runs an instance until ctx ends or a signal comes, and returns its exit
-// code: 0 done, 1 failed, 2 bad usage, ExitAddrInUse. A second signal ends the
-// process at once.
+// Main runs an instance until ctx ends or a signal arrives, and returns its exit code. The
+// code is 0 for success, 1 for a failure, 2 for bad usage, or ExitAddrInUse. A second signal
+// kills the process.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if slices.Contains([]string{"-version", "--version"}, strings.Join(args, " ")) {
 		fmt.Fprintln(stdout, version.Line("grabsvc"))
@@ -81,8 +80,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// EndSignals are those that ask a program to end: also that its terminal is gone, but
-// for one that was started to outlive it, as nohup does.
+// EndSignals returns the signals that ask a program to stop. They include SIGHUP, unless the
+// process ignores it because it was started with nohup.
 func EndSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -91,7 +90,7 @@ func EndSignals() []os.Signal {
 	return signals
 }
 
-// newLogger writes text to a terminal and JSON to anything else.
+// newLogger returns a logger that writes text to a terminal, and JSON to any other writer.
 func newLogger(w io.Writer) *slog.Logger {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return slog.New(slog.NewTextHandler(w, nil))
@@ -99,11 +98,11 @@ func newLogger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, nil))
 }
 
-// Run serves until ctx ends. Then it accepts no more requests, finishes those in
-// flight, which release their locks, and closes everything. It prints on stdout
-// where it listens. An error that wraps ErrUsage is one of cfg.
+// Run prints its address on stdout and serves until ctx ends. Then it accepts no more
+// requests, finishes those in flight, which release their locks, and closes everything. Its
+// error wraps ErrUsage if cfg is wrong.
 func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (err error) {
-	redis.SetLogger(toSlog{log}) // the library knows only one for all
+	redis.SetLogger(toSlog{log}) // the logger of go-redis is global
 
 	listener, err := listen(&cfg)
 	if err != nil {
@@ -167,8 +166,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	return serve(ctx, cfg, listener, handler, log)
 }
 
-// listen listens on the address of cfg, and names the instance by its port if it
-// has no name.
+// listen listens on cfg.Addr. If the instance has no name, it takes the port as its name.
 func listen(cfg *Config) (net.Listener, error) {
 	listener, err := net.Listen("tcp", cfg.Addr)
 	if err != nil {
@@ -184,20 +182,22 @@ func listen(cfg *Config) (net.Listener, error) {
 	return listener, nil
 }
 
-// pooled is a Store that also gives away its pool of connections, for the
-// strategy that locks over any of them (mysql-getlock-pooled).
+// pooled is a Store that also exposes its connection pool. The strategy mysql-getlock-pooled
+// needs the pool, because it locks on any of its connections.
 type pooled struct {
 	order.Store
 	pool interface{ DB() *sql.DB }
 }
 
-// DB returns the pool.
+// DB returns the connection pool.
 func (p pooled) DB() *sql.DB { return p.pool.DB() }
 
-// closing calls close at the end of a function that returns *err.
+// closing calls close and joins its error to *err. Functions with a named error result defer
+// it.
 func closing(err *error, close func() error) { *err = errors.Join(*err, close()) }
 
-// newRecorder appends to the file of events, if cfg names one.
+// newRecorder returns a recorder that appends to cfg.Events, and a function that closes it.
+// If cfg.Events is empty, the recorder discards all events.
 func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	if cfg.Events == "" {
 		return history.Discard, func() error { return nil }, nil
@@ -209,9 +209,8 @@ func newRecorder(cfg Config) (history.Recorder, func() error, error) {
 	return events, events.Close, nil
 }
 
-// connectTimeout bounds what the database may take to answer first, and
-// migrateTimeout what it may take to make its tables, the wait for another
-// instance that makes them included.
+// connectTimeout limits the wait for the database's first reply. migrateTimeout limits the
+// creation of the tables, including the wait for another instance that creates them.
 const (
 	connectTimeout = 10 * time.Second
 	migrateTimeout = 2 * time.Minute
@@ -267,8 +266,8 @@ func newMetrics(sent *Sent) *grab.Metrics {
 	return m
 }
 
-// readiness asks all dependencies at once. Redlock stands while a majority of
-// its nodes does.
+// readiness returns a function that pings all dependencies at the same time. The instance is
+// ready if all of them respond, except for a minority of the Redlock nodes.
 func readiness(store *order.SQL, c *clients) func(context.Context) (map[string]error, bool) {
 	c.pings["db"] = store.Ping
 	return func(ctx context.Context) (map[string]error, bool) {
@@ -305,15 +304,15 @@ func isLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// unlockTimeout is what a request may take beyond its own deadline: a claim
-// and a release, with deadlines of their own.
+// unlockTimeout limits how long a request may run after its deadline. A claim and a release
+// then still have their own deadlines.
 const unlockTimeout = 20 * time.Second
 
 func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log *slog.Logger) error {
 	server := &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       cfg.Timeout + unlockTimeout, // a shorter one would cancel a request that is being answered
+		ReadTimeout:       cfg.Timeout + unlockTimeout, // a shorter timeout would cancel requests in progress
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
@@ -328,7 +327,7 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Timeout+unlockTimeout)
 	defer cancel()
 	err := server.Shutdown(finish)
-	<-ended // http.ErrServerClosed
+	<-ended // Serve returns http.ErrServerClosed
 	if err != nil {
 		err = errors.Join(fmt.Errorf("requests in flight did not end: %w", err), server.Close())
 	}
@@ -336,8 +335,8 @@ func serve(ctx context.Context, cfg Config, l net.Listener, h http.Handler, log 
 	return err
 }
 
-// toSlog takes what go-redis would print. The caller gets it as an error, too,
-// with its cause.
+// toSlog logs the messages of go-redis at debug level. Callers also get the cause in an
+// error.
 type toSlog struct{ log *slog.Logger }
 
 func (t toSlog) Printf(ctx context.Context, format string, args ...any) {
