@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// TestAsChild is the body of a child; only a test may open bubbles.
+// TestAsChild is the main function of a child, because only a test may open bubbles.
 func TestAsChild(t *testing.T) {
 	if os.Getenv(explore.AsChild) == "" {
 		t.Skip("only as a child")
@@ -30,20 +30,20 @@ func TestAsChild(t *testing.T) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(0) // before package testing prints a verdict
+	os.Exit(0) // exit before package testing prints a verdict
 }
 
-// A strategy may print whenever it likes, also before there is anything to do.
+// A strategy may print at any time, even before it runs.
 func init() {
 	if os.Getenv(explore.AsChild) != "" {
 		fmt.Println("a strategy prints in its init")
 	}
 }
 
-// rough is a strategy that excludes no other holder, and may take its process down.
+// rough is a strategy that excludes no other holder and may end its process.
 type rough struct {
 	name    string
-	alone   func() // in the first acquire, before there is any schedule
+	alone   func() // called in the first acquire, before any schedule
 	acquire func()
 	release func()
 }
@@ -52,7 +52,7 @@ func (r rough) strategy() lock.Strategy {
 	return lock.Strategy{
 		Name: r.name, Guard: order.Naive, Excludes: catalog.NoExclusion,
 		New: func(env lock.Env) (lock.Locker, error) {
-			if env.Node == "0" { // sim.New finds out what its leases are like
+			if env.Node == "0" { // sim.New learns the properties of its leases
 				return rough{acquire: r.alone}, nil
 			}
 			return r, nil
@@ -93,12 +93,12 @@ func spin() {
 
 var locked sync.Mutex
 
-// roughs are ways to take a process down, and what is said of each.
+// roughs lists ways to end a process, and the expected report of each.
 var roughs = []struct {
 	rough
-	why   string // "": nothing is wrong
-	last  string // step; "": there was no schedule
-	stack string // "": there is none
+	why   string // empty if nothing is wrong
+	last  string // the last step, or empty if there was no schedule
+	stack string // a part of the stack, or empty if there is none
 }{
 	{rough{name: "panics", acquire: beyondRepair}, "the process ended: panic: beyond repair", "A begins", "explore_test.beyondRepair"},
 	{rough{name: "panics-later", release: beyondRepair}, "the process ended: panic: beyond repair", "A claim 1 db", "explore_test.roughLease.Release"},
@@ -127,13 +127,13 @@ func init() {
 	}
 }
 
-// A strategy that ends its process, or hangs it, is reported with the schedule up to
-// the step that did it, and with its stack; and so it is when that is replayed.
+// TestSurvives checks the report for a strategy that ends or hangs its process. A search and
+// a replay must both give the schedule up to the last step, and the stack.
 func TestSurvives(t *testing.T) {
 	command := explore.ChildCommand(t)
 	results := make([]explore.Result, len(roughs))
 	var searches errgroup.Group
-	searches.SetLimit(4) // some do nothing but wait
+	searches.SetLimit(4) // more than there are cores, because some only wait
 	for i, r := range roughs {
 		searches.Go(func() error {
 			cfg := explore.Config{Strategies: []string{r.name}, Actors: 1, Command: command}
@@ -187,7 +187,8 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// What cannot be told of a strategy is told of its process.
+// TestDescribe checks that Describe returns registry entries, and reports a process that
+// ends early.
 func TestDescribe(t *testing.T) {
 	command := explore.ChildCommand(t)
 	described, err := explore.Describe(command, []string{"watchdog", "panics"})
@@ -207,7 +208,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// However many workers execute, and in whichever process, a search comes to the same.
+// TestWorkersAgree checks that a search gives the same result with any number of workers, in
+// this process or in children.
 func TestWorkersAgree(t *testing.T) {
 	command := explore.ChildCommand(t)
 	strategies := []string{"setnx-del", "watchdog"}
@@ -226,7 +228,7 @@ func TestWorkersAgree(t *testing.T) {
 	}
 }
 
-// searchFor is a search of one strategy, but for its time.
+// searchFor returns the result of a search of one strategy as text, without its duration.
 func searchFor(t *testing.T, cfg explore.Config) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -7,8 +7,8 @@ import (
 	"grablab/internal/explore"
 )
 
-// A search that is cut by a count of schedules comes to the same each time, and says that
-// it was cut.
+// TestCutBySchedules checks that a search with a limit of schedules is deterministic, and
+// reports that it is incomplete.
 func TestCutBySchedules(t *testing.T) {
 	cfg := explore.Config{
 		Strategies: []string{"setnx-fenced"}, Preemptions: 2, Faults: []catalog.Fault{catalog.Pause}, FaultCount: 1, Schedules: 100,
@@ -26,14 +26,15 @@ func TestCutBySchedules(t *testing.T) {
 	}
 }
 
-// Where one property is asked for, a search ends when it is broken in as few steps as
-// can be, and tells that at once; with Everything it goes on to other ways to break it.
+// TestShortestAndEverything searches for one property. The search must end, and report it at
+// once, when no shorter failure is possible. With Everything, it must continue and find
+// other failures.
 func TestShortestAndEverything(t *testing.T) {
 	cfg := explore.Config{
 		Strategies: []string{"setnx"}, Properties: []string{catalog.OneWinner}, Preemptions: 2,
 		Faults: []catalog.Fault{catalog.Pause, catalog.Slow}, FaultCount: 1,
 	}
-	var told int // schedules that had been run when the failure was known to be the shortest
+	var told int // the number of schedules executed when the failure was first reported as the shortest
 	search := func() explore.Result {
 		told = 0
 		results, err := explore.Search(t.Context(), bubbleOf(t), cfg, func(r explore.Result) {

@@ -25,7 +25,7 @@ func TestExpected(t *testing.T) {
 		{"setnx", "", []catalog.Fault{catalog.Crash, catalog.Pause}, catalog.Unsafe},
 		{"setnx", order.Naive, []catalog.Fault{catalog.Slow}, catalog.Unsafe},
 		{"setnx", order.Guarded, []catalog.Fault{catalog.Slow}, unclaimed},
-		{"setnx-check", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe}, // behind its check
+		{"setnx-check", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe}, // the pause comes after its check
 		{"setnx-fenced", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}, catalog.Safe},
 		{"setnx-fence-write", "", []catalog.Fault{catalog.Pause}, catalog.Unsafe},
 		{"setnx-nottl", "", []catalog.Fault{catalog.Crash}, catalog.Stuck},
@@ -36,7 +36,7 @@ func TestExpected(t *testing.T) {
 		{"watchdog", "", []catalog.Fault{catalog.Slow}, catalog.Safe}, // its renewals come in time
 		{"redlock", "", []catalog.Fault{catalog.RedisDown}, catalog.Safe},
 		{"setnx-expire", "", []catalog.Fault{catalog.RedisDown}, catalog.Stuck},
-		{"setnx-fenced", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe}, // two hold; one of them writes
+		{"setnx-fenced", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe}, // two actors hold the lock, although only one writes
 		{"redlock", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe},
 		{"redlock-miswired", "", []catalog.Fault{catalog.ClientClock}, catalog.Safe},
 		{"mysql-forupdate", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.RedisRestart}, catalog.Safe},

@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden schedules anew, where shorter or longer ones are found")
 
-// golden holds a schedule that a search has found against the one that is kept.
-// Of several that are shortest, any will do.
+// golden compares a schedule that a search has found with the stored one. If there are
+// several shortest schedules, any of them passes.
 func golden(t *testing.T, id string, f explore.Failure) {
 	t.Helper()
 	path := filepath.Join("testdata", id+".txt")
@@ -38,14 +38,14 @@ func golden(t *testing.T, id string, f explore.Failure) {
 	}
 }
 
-// Every schedule that is kept breaks what it says, with its last step and not
-// before.
+// TestGoldenSchedules checks that every stored schedule breaks its property with its last
+// step, and not earlier.
 func TestGoldenSchedules(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%d schedules, %v", len(paths), err)
 	}
-	paths = append(paths, "testdata/renamed/F5.txt") // with a property by its old name
+	paths = append(paths, "testdata/renamed/F5.txt") // uses the old name of a property
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			text, err := os.ReadFile(path)
@@ -70,7 +70,7 @@ func TestGoldenSchedules(t *testing.T) {
 			if broken < len(s.Steps)-1 {
 				t.Errorf("%s is broken by step %d of %d", s.Property, broken+1, len(s.Steps))
 			}
-			if s.Mode == "F3" || s.Mode == "F4" { // its key has no end, and stays
+			if s.Mode == "F3" || s.Mode == "F4" { // its key never expires
 				for j, m := range r.Failures[i].Moments {
 					if want := j >= slices.IndexFunc(s.Steps, func(s schedule.Step) bool { return s.Kind == schedule.Dies }); slices.Equal(m.Kept, []string{"A"}) != want {
 						t.Errorf("at step %d servers still store what %q had, who are dead", j+1, m.Kept)

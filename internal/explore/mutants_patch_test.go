@@ -11,7 +11,7 @@ import (
 
 var errPatch = errors.New("the patch does not apply")
 
-// tree is the project's files, some of them changed.
+// A tree holds the project's files, with some of them changed.
 type tree struct {
 	root    string
 	changed map[string]string // the text, by path from the root
@@ -25,12 +25,11 @@ func (t tree) read(path string) (string, error) {
 	return string(text), err
 }
 
-// apply changes the tree by a unified diff. A hunk is found by its lines and
-// not by their numbers, and has to be found once, so that what others change
-// elsewhere in a file does no harm, and nothing is put where it does not belong.
+// apply applies a unified diff. It finds a hunk by its lines, not by its line numbers, and
+// the lines must occur exactly once. Other changes to a file therefore do no harm.
 func (t tree) apply(diff string) error {
 	path := ""
-	var was, is strings.Builder // of the hunk that is being read
+	var was, is strings.Builder // the old and new lines of the hunk that is being read
 	end := func() error {
 		defer func() { was.Reset(); is.Reset() }()
 		return t.replace(path, was.String(), is.String())
@@ -57,8 +56,8 @@ func (t tree) apply(diff string) error {
 	return end()
 }
 
-// replace puts is in the one place of a file where was is. Nothing by nothing
-// is what stands before the first hunk of a file.
+// replace replaces the only occurrence of was in a file by is. It does nothing if both are
+// empty, as before the first hunk of a file.
 func (t tree) replace(path, was, is string) error {
 	if was == "" && is == "" {
 		return nil
@@ -77,7 +76,7 @@ func (t tree) replace(path, was, is string) error {
 func TestPatch(t *testing.T) {
 	const file = "one\ntwo\nthree\nfour\ntwo\n"
 	for name, c := range map[string]struct {
-		diff, want string // "": it does not apply
+		diff, want string // want is empty if the diff does not apply
 	}{
 		"changes a line":    {"--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n", "one\n2\nthree\nfour\ntwo\n"},
 		"has moved":         {"--- a/f\n+++ b/f\n@@ -9,3 +9,2 @@\n three\n-four\n two\n", "one\ntwo\nthree\ntwo\n"},

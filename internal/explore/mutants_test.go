@@ -19,29 +19,29 @@ import (
 
 const (
 	mutantsDir = "testdata/mutants"
-	// unseenDir has those that the explorer does not find.
+	// unseenDir holds the mutants that the explorer does not find.
 	unseenDir = mutantsDir + "/unseen"
-	// mutantsEnv tells a program that was built with mistakes which ones.
+	// mutantsEnv names the variable that tells a mutated program which mutants it contains.
 	mutantsEnv = "GRABLAB_MUTANTS"
 	root       = "../.."
-	// searchSeconds is more than any of the searches takes.
+	// searchSeconds is longer than any of the searches takes.
 	searchSeconds = 300
 )
 
-// everyTime are the mutants that every test run looks for, in one program: a
-// mistake in each of three strategies, which the other two do not run.
+// everyTime lists the mutants that every test run looks for, in one program. Each changes
+// another strategy, so they do not affect each other.
 var everyTime = []string{"watchdog-compares-itself", "handoff-retry-takes", "cas-unconditional"}
 
-// mutant is a small, plausible mistake, as a patch to the real files. The lines
-// before the diff say what is wrong, which strategy it spoils, which property
-// finds it and how far one has to look.
+// A mutant is a small, plausible mistake, stored as a patch to the real files. The head of
+// the patch describes the mistake and names the strategy, the property that finds it and the
+// search.
 type mutant struct {
 	name, mistake string
-	search        explore.Config // of one strategy, for one property
-	steps         int            // of the schedule that is found; 0: not noted
+	search        explore.Config // a search of one strategy for one property
+	steps         int            // the length of the schedule to find, or 0 if unknown
 	diff          string
 
-	// Of one in unseenDir: the package and the test that find it, or why none can or does.
+	// In unseenDir: the package and the test that find the mutant, or why no test finds it.
 	test, equivalent, survives string
 }
 
@@ -72,7 +72,7 @@ func readMutant(dir, name string) (mutant, error) {
 	return m, nil
 }
 
-// readMutants reads those of a folder.
+// readMutants reads the mutants of a folder.
 func readMutants(t *testing.T, dir string) (all []mutant) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.patch"))
@@ -89,7 +89,7 @@ func readMutants(t *testing.T, dir string) (all []mutant) {
 	return all
 }
 
-// applied is the tree with the mistakes in it.
+// applied returns the tree with the mutants applied.
 func applied(t *testing.T, mutants ...mutant) tree {
 	t.Helper()
 	changed := tree{root, map[string]string{}}
@@ -101,7 +101,7 @@ func applied(t *testing.T, mutants ...mutant) tree {
 	return changed
 }
 
-// set takes in one line of the head.
+// set parses one line of the head.
 func (m *mutant) set(key, value string) (err error) {
 	switch key {
 	case "mistake":
@@ -142,7 +142,7 @@ func (m *mutant) set(key, value string) (err error) {
 	return err
 }
 
-// find searches as far as the head says.
+// find runs the search that the head describes.
 func (m mutant) find(t *testing.T) explore.Result {
 	t.Helper()
 	results, err := explore.Search(t.Context(), bubbleOf(t), m.search, nil)
@@ -156,18 +156,18 @@ func (m mutant) find(t *testing.T) explore.Result {
 	return r
 }
 
-// replayed says whether a failure came back when its schedule was executed again.
+// replayed reports whether a failure recurred when its schedule was executed again.
 func replayed(f explore.Failure) bool { return len(f.Moments) > 0 }
 
-// TestMutants puts mistakes into the locks, one at a time, and looks for them
-// with the explorer; and without them, when there must be nothing to be found.
+// TestMutants applies the mutants one at a time, and expects the explorer to find each.
+// Without them, the same searches must find nothing.
 func TestMutants(t *testing.T) {
 	all := readMutants(t, mutantsDir)
 	for _, m := range all {
 		t.Run("apply "+m.name, func(t *testing.T) { applied(t, m) })
 	}
 	if raced {
-		return // the programs are built without the race detector: nothing would be watched
+		return // the programs are built without the race detector, so it would check nothing
 	}
 	if os.Getenv("GRABLAB_PROVE") != "1" {
 		all = slices.DeleteFunc(all, func(m mutant) bool { return !slices.Contains(everyTime, m.name) })
@@ -186,8 +186,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// expectFound builds this test with the mistakes in the files, and lets it look
-// for them. The searches are so short that optimising them would take longer.
+// expectFound builds this test with the mutants and runs their searches in it. It does not
+// optimise the build, because that would take longer than the searches.
 func expectFound(t *testing.T, mutants ...mutant) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -211,7 +211,7 @@ func expectFound(t *testing.T, mutants ...mutant) {
 	t.Logf("%s", out)
 }
 
-// overlay writes the changed files, and what tells the compiler to take them.
+// overlay writes the changed files, and the file that makes the compiler use them.
 func (t tree) overlay(tb testing.TB, dir string) string {
 	tb.Helper()
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
@@ -242,7 +242,7 @@ func expectNothing(t *testing.T, m mutant) {
 	}
 }
 
-// TestMutantsWithin is what a program with mistakes runs.
+// TestMutantsWithin runs in a program that was built with mutants.
 func TestMutantsWithin(t *testing.T) {
 	names := os.Getenv(mutantsEnv)
 	if names == "" {
@@ -265,8 +265,8 @@ func TestMutantsWithin(t *testing.T) {
 	}
 }
 
-// TestUnseenMutants puts in the mistakes that the explorer does not find. The test that
-// is said to find one fails; that is tried when GRABLAB_PROVE is 1.
+// TestUnseenMutants applies the mutants that the explorer does not find. If GRABLAB_PROVE is
+// 1, it checks that the named test fails.
 func TestUnseenMutants(t *testing.T) {
 	for _, m := range readMutants(t, unseenDir) {
 		t.Run(m.name, func(t *testing.T) {

@@ -2,6 +2,6 @@
 
 package explore_test
 
-// raced says whether the race detector watches, which makes a search five times
-// as slow: what is long without it is left out, and nothing but what is long.
+// raced reports whether the race detector is on. It makes a search five times as slow, so
+// tests skip their longest searches.
 const raced = true

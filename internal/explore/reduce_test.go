@@ -10,14 +10,15 @@ import (
 	"grablab/internal/explore"
 )
 
-// What is left out of a search changes what it costs, and nothing that it says.
+// TestReductions checks that the reductions change the cost of a search, but not its
+// findings.
 func TestReductions(t *testing.T) {
 	for _, tt := range []struct {
 		strategy    string
 		preemptions int
 		faults      []catalog.Fault
 		wait        time.Duration
-		merge       bool // without merging, it would not end
+		merge       bool // merge states, because the search would not end otherwise
 	}{
 		{"none", 1, nil, 0, false},
 		{"setnx", 2, []catalog.Fault{catalog.Slow}, 0, false},
@@ -50,8 +51,9 @@ func TestReductions(t *testing.T) {
 			if got != want {
 				t.Errorf("without the reductions: %s\nwith them: %s", got, want)
 			}
-			// What happens to a server lets any actor go on for free: of the two states to
-			// which it and a call lead, the one is left out that can do less.
+			// After a server fault, any actor may continue for free. A call and a fault
+			// therefore lead to two states, and the reduction omits the one with fewer
+			// possible steps.
 			strikes := slices.Contains(tt.faults, catalog.RedisRestart) || slices.Contains(tt.faults, catalog.NodeClock)
 			if tt.merge && !strikes && with.States != without.States {
 				t.Errorf("without the reductions: %d states, with them: %d", without.States, with.States)
@@ -61,7 +63,7 @@ func TestReductions(t *testing.T) {
 	}
 }
 
-// findings are the verdict, and each broken property with its price in steps.
+// findings returns the verdict and each broken property with its number of steps.
 func findings(t *testing.T, cfg explore.Config) (found string, r explore.Result) {
 	t.Helper()
 	results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)

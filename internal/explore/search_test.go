@@ -19,8 +19,8 @@ func bubbleOf(t *testing.T) explore.Bubble {
 	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
 }
 
-// modes are the failure modes that the explorer shows, each with the strategy
-// that has it, or a sibling into which the mistake was put.
+// modes lists the failure modes that the explorer shows. Each has the strategy that shows
+// it, or a sibling with that mistake.
 var modes = []struct {
 	id, strategy, property string
 	actors, preemptions    int
@@ -57,9 +57,9 @@ var modes = []struct {
 	{"F37", "setnx-check", catalog.OneWinner, 2, 2, []catalog.Fault{catalog.Pause}, 1, 0},
 }
 
-// Each failure mode that the explorer shows is found by searching, by two
-// children side by side. Under the race detector the longest searches are left
-// out; their schedules are executed all the same, by TestGoldenSchedules.
+// TestFailureModes finds each failure mode by a search with two children. With the race
+// detector, it skips the longest searches. TestGoldenSchedules still executes their
+// schedules.
 func TestFailureModes(t *testing.T) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "id\tstrategy\tproperty\tsteps\tschedules\ttime")
@@ -93,8 +93,8 @@ func TestFailureModes(t *testing.T) {
 	table.Flush()
 }
 
-// A lock that stores nothing on any server has no lease to overlap with another, and is
-// caught all the same.
+// TestLockThatLocksNothing checks that the search finds a lock that stores nothing on any
+// server. Such a lock has no lease that could overlap with another.
 func TestLockThatLocksNothing(t *testing.T) {
 	for _, tt := range []struct {
 		excludes catalog.Exclusion

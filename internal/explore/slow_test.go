@@ -7,8 +7,9 @@ import (
 	"grablab/internal/explore"
 )
 
-// A lease that is renewed outlives slow work, whose renewals come in time, and not
-// a pause, during which none are made. One that is not renewed outlives neither.
+// TestSlowRenews checks that a renewed lease survives slow work, because its renewals come
+// in time. It does not survive a pause, which stops the renewals. A lease without renewals
+// survives neither.
 func TestSlowRenews(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string
@@ -18,7 +19,7 @@ func TestSlowRenews(t *testing.T) {
 		{"watchdog", catalog.Slow, catalog.Safe},
 		{"watchdog", catalog.Pause, catalog.Unsafe},
 		{"setnx", catalog.Slow, catalog.Unsafe},
-		{"setnx-check", catalog.Slow, catalog.Unsafe}, // behind its check, which is no renewal
+		{"setnx-check", catalog.Slow, catalog.Unsafe}, // the delay comes after its check, which renews nothing
 	} {
 		t.Run(tt.strategy+"/"+string(tt.fault), func(t *testing.T) {
 			results, err := explore.Search(t.Context(), bubbleOf(t), explore.Config{

@@ -10,15 +10,15 @@ import (
 	"grablab/internal/explore"
 )
 
-// Two units and three drivers: the shortest way to sell too much, and to leave a unit that
-// nobody can have, of each strategy that has one; the others are searched to the end.
-// testdata has the schedules.
+// TestStock searches with two units and three drivers. It finds the shortest oversell, and
+// the shortest way to leave a unit that no driver can get. If a strategy has no failure, the
+// search must be complete. Testdata contains the schedules.
 func TestStock(t *testing.T) {
 	expiring := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}
 	for _, tt := range []struct {
 		strategy string
 		faults   []catalog.Fault
-		property string // that breaks; "": none of the two does
+		property string // the property that breaks, or empty if neither does
 		mode     string
 	}{
 		{"none", nil, catalog.OneWinner, "F1"},
@@ -66,8 +66,8 @@ func TestStock(t *testing.T) {
 	}
 }
 
-// A search for the shortest oversell alone, which leaves out what cannot come to one in
-// time, finds what a search for more than that finds.
+// TestStockOversellAlone checks that a search for only one-winner finds an equally short
+// oversell. Such a search skips schedules that cannot oversell in time.
 func TestStockOversellAlone(t *testing.T) {
 	for strategy, faults := range map[string][]catalog.Fault{"none": nil, "mutex": nil, "setnx": {catalog.Slow}} {
 		t.Run(strategy, func(t *testing.T) {

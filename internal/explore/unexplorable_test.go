@@ -11,8 +11,8 @@ import (
 	"grablab/internal/order"
 )
 
-// A strategy that cannot be explored is a row that says why, and an error if it was
-// asked for alone.
+// TestUnexplorable checks the result for a strategy that cannot be explored. Among several
+// strategies, its Result gives the reason. As the only strategy, it causes an error.
 func TestUnexplorable(t *testing.T) {
 	cfg := explore.Config{Strategies: []string{"setnx", "etcd"}, Guard: order.Fenced}
 	results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
@@ -31,7 +31,8 @@ func TestUnexplorable(t *testing.T) {
 	}
 }
 
-// Of a library that cannot run in virtual time its entry says why.
+// TestUnexplorableLibrary checks the same for a library that cannot run in virtual time. Its
+// entry gives the reason.
 func TestUnexplorableLibrary(t *testing.T) {
 	library := lock.Strategy{Name: "library", Excludes: catalog.Global, Unexplorable: "it has sockets of its own"}
 	cfg := explore.Config{Strategies: []string{"setnx", "library"}, Own: []lock.Strategy{library}}

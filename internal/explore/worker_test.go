@@ -10,12 +10,12 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Left to themselves, two actors grab one after the other, with every strategy, and
-// come to the same state each time.
+// TestUndisturbed runs two actors without faults, with every strategy. They must grab one
+// after the other, and reach the same state each time.
 func TestUndisturbed(t *testing.T) {
 	for _, st := range slices.Concat(lock.Strategies, lock.KnownBroken) {
 		if st.Name == "mysql-getlock-pooled" || st.Title == "" {
-			continue // needs a pool of connections, or is of TestSurvives
+			continue // needs a pool of connections, or belongs to TestSurvives
 		}
 		t.Run(st.Name, func(t *testing.T) {
 			cfg, err := Config{}.withDefaults()
@@ -51,17 +51,17 @@ func TestUndisturbed(t *testing.T) {
 	}
 }
 
-// AsChild has a process of this test binary do what a child does.
+// AsChild is the environment variable that makes this test binary act as a child.
 const AsChild = "EXPLORE_AS_CHILD"
 
-// ChildCommand starts one, for as long as tb lasts.
+// ChildCommand returns the command of such a child, and sets AsChild until tb ends.
 func ChildCommand(tb testing.TB) []string {
 	tb.Setenv(AsChild, "1")
 	return []string{os.Args[0], "-test.run=^TestAsChild$"}
 }
 
-// BenchmarkExecution is one schedule of two actors, from nothing to the last probe,
-// in a child, which has one core.
+// BenchmarkExecution measures complete schedules of two actors in a child, which has one
+// core.
 func BenchmarkExecution(b *testing.B) {
 	for _, name := range []string{"none", "setnx", "watchdog", "handoff", "redlock"} {
 		b.Run(name, func(b *testing.B) {

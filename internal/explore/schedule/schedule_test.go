@@ -148,7 +148,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Names go from the first letter to the last.
+// TestNames checks the first and the last letter of each kind of name.
 func TestNames(t *testing.T) {
 	s, err := schedule.Parse("strategy setnx\nactors A@1 Z@2\nnodes a z\nttl 3s\nZ begins\nz restarts")
 	if err != nil || len(s.Actors) != 2 || len(s.Nodes) != 2 || len(s.Steps) != 2 {

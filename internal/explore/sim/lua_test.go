@@ -12,11 +12,11 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// The host of the scripts answers as miniredis does, and leaves the same data.
+// TestLuaHost checks that luaHost answers like miniredis, and leaves the same data.
 func TestLuaHost(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string
-		args       []string // their number, keys, arguments
+		args       []string // the number of keys, the keys, and the arguments
 	}{
 		{"integer", "return 7", []string{"0"}},
 		{"fraction", "return 3.99", []string{"0"}},
@@ -40,7 +40,8 @@ func TestLuaHost(t *testing.T) {
 	}
 }
 
-// So they do for every script of the locks, on no data and on its own.
+// TestLuaHostRunsTheLocks checks the same for every script of the locks. Each runs first
+// without data, and then on the data of its first run.
 func TestLuaHostRunsTheLocks(t *testing.T) {
 	paths, err := filepath.Glob("../../grab/lock/*.lua")
 	if err != nil || len(paths) == 0 {
@@ -59,7 +60,8 @@ func TestLuaHostRunsTheLocks(t *testing.T) {
 	}
 }
 
-// compareHosts runs a script twice, on a node of each kind.
+// compareHosts runs a script twice on luaHost and twice on miniredis, and compares the
+// results.
 func compareHosts(t *testing.T, body string, args []string) {
 	t.Helper()
 	var replies, data [2]string
@@ -72,13 +74,13 @@ func compareHosts(t *testing.T, body string, args []string) {
 		n.reset()
 		for range 2 {
 			var b bytes.Buffer
-			// Within a MULTI the node leaves a script to miniredis.
+			// Within a MULTI, the node leaves scripts to miniredis.
 			n.dispatch(server.NewPeer(bufio.NewWriter(&b)), append([]string{"EVAL", body}, args...), i == 1)
 			replies[i] += b.String()
 		}
 		data[i] = string(n.contents())
 	}
-	// The two word their errors differently.
+	// The two use different error texts.
 	if strings.HasPrefix(replies[0], "-") && strings.HasPrefix(replies[1], "-") {
 		return
 	}

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) { stacktest.Main(m) }
 
 var update = flag.Bool("update", false, "with GRABLAB_PROVE=1: write down what the real servers answer")
 
-// answersAgree holds a simulated server to what a real one has answered, which is
-// written down; and the real one too, if GRABLAB_PROVE is 1.
+// answersAgree compares the answers of a simulated server with stored answers of a real one.
+// If GRABLAB_PROVE is 1, it also compares a real server with them.
 func answersAgree(t *testing.T, name string, simulated, real func(t *testing.T) []string) {
 	path := filepath.Join("testdata", name+".txt")
 	if os.Getenv("GRABLAB_PROVE") == "1" {
@@ -61,7 +61,7 @@ func compareAnswers(t *testing.T, who, answers, path string) {
 	}
 }
 
-// etcdTrial asks one server, and writes down what it answers.
+// etcdTrial sends requests to one server and records its answers.
 type etcdTrial struct {
 	*clientv3.Client
 	ctx     context.Context
@@ -77,7 +77,7 @@ func (e *etcdTrial) say(asked string, answer any, err error) {
 	e.answers = append(e.answers, fmt.Sprintf("%s: %v", asked, answer))
 }
 
-// keys are those of a range, with revisions since the beginning.
+// keys describes the keys of a range, with revisions relative to the beginning.
 func (e *etcdTrial) keys(r *clientv3.GetResponse) string {
 	if r == nil {
 		return ""
@@ -148,7 +148,7 @@ func (e *etcdTrial) txn(asked string, ifs []clientv3.Cmp, then, otherwise []clie
 	e.say(asked, text, nil)
 }
 
-// next is what a watch tells next.
+// next records the next response of a watch.
 func (e *etcdTrial) next(asked string, w clientv3.WatchChan) {
 	select {
 	case r, ok := <-w:
@@ -162,12 +162,13 @@ func (e *etcdTrial) next(asked string, w clientv3.WatchChan) {
 	}
 }
 
-// lastTwo finds the newest key of a queue and the one before, as the lock does.
+// lastTwo returns the options that find the newest key of a queue and the one before it, as
+// the lock does.
 func lastTwo(most int64) []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(most), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
-// run asks everything that a lock asks, and what is near it.
+// run sends all kinds of requests that a lock sends, and similar ones.
 func (e *etcdTrial) run() []string {
 	e.leases = map[string]clientv3.LeaseID{"never granted": 4242}
 	first, err := e.Get(e.ctx, "q")
@@ -244,7 +245,7 @@ func (e *etcdTrial) run() []string {
 	return e.answers
 }
 
-// The simulated etcd answers as the real one does.
+// TestEtcdAnswers checks that the simulated etcd answers like the real one.
 func TestEtcdAnswers(t *testing.T) {
 	s := newEtcdServer("etcd")
 	client, err := s.client(&instance{})
@@ -266,7 +267,8 @@ func TestEtcdAnswers(t *testing.T) {
 	})
 }
 
-// A compaction is refused, and not passed over.
+// TestEtcdRefusesCompaction checks that a compaction returns an error instead of being
+// ignored.
 func TestEtcdRefusesCompaction(t *testing.T) {
 	s := newEtcdServer("etcd")
 	s.reset()
@@ -282,13 +284,13 @@ func TestEtcdRefusesCompaction(t *testing.T) {
 
 const consensus = lock.ZooKeeper | lock.Etcd
 
-// zkTrial asks one server over two sessions, and writes down what it answers.
+// zkTrial sends requests to one server over two sessions, and records its answers.
 type zkTrial struct {
 	dial    func() (net.Conn, error)
 	answers []string
 }
 
-// zkClient is a client whose connection can be broken, and kept from coming back.
+// zkClient is a client whose connection a test can break and keep broken.
 type zkClient struct {
 	*zk.Conn
 	broken  atomic.Bool
@@ -376,7 +378,7 @@ func (z *zkTrial) exists(c *zkClient, path string) {
 	z.say("exists "+path, fmt.Sprint(ok, " ", textOfStat(stat)), err)
 }
 
-// textOfStat is what locks can depend on.
+// textOfStat describes the parts of a stat that a lock can depend on.
 func textOfStat(s *zk.Stat) string {
 	if s == nil {
 		return "no stat"
@@ -444,7 +446,7 @@ func (z *zkTrial) run() []string {
 	z.say("czxids grow", s1.Czxid < s2.Czxid && s2.Czxid < s3.Czxid, nil)
 	z.create(a, shared+"/box/a-", zk.FlagEphemeralSequential)
 
-	// A connection that breaks, for less than the session's time-out.
+	// The connection breaks for less than the session's timeout.
 	_, _, gone, err = b.GetW(alone)
 	z.say("watch "+alone, "stands", err)
 	b.breakOff()
@@ -452,7 +454,7 @@ func (z *zkTrial) run() []string {
 	z.next("it goes meanwhile", gone)
 	z.exists(b, second)
 
-	// And for longer.
+	// The connection breaks for longer than the session's timeout.
 	_, _, gone, err = a.GetW(third)
 	z.say("watch "+third, "stands", err)
 	b.broken.Store(true)
@@ -481,7 +483,7 @@ func (z *zkTrial) run() []string {
 	return z.answers
 }
 
-// The simulated ZooKeeper answers as the real one does.
+// TestZooKeeperAnswers checks that the simulated ZooKeeper answers like the real one.
 func TestZooKeeperAnswers(t *testing.T) {
 	answersAgree(t, "zookeeper", func(t *testing.T) []string {
 		s := newZKServer("zookeeper")
@@ -494,7 +496,8 @@ func TestZooKeeperAnswers(t *testing.T) {
 	})
 }
 
-// What it does not know it says, and does not pass over.
+// TestZooKeeperRefusesTheRest checks that an unsupported request returns an error instead of
+// being ignored.
 func TestZooKeeperRefusesTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newZKServer("zookeeper")

@@ -7,12 +7,12 @@ import (
 	"grablab/internal/order"
 )
 
-// healing is setnx-expire with a cure of its own for a holder that dies between
-// its two commands: a client that meets a lock without an expiry takes its holder for
-// dead, and removes it.
+// healing is setnx-expire with an attempted fix for a holder that dies between its two
+// commands. A client that finds a lock without an expiry assumes that its holder is dead,
+// and removes the lock.
 //
-// It looks right, every test passes in which no client is interrupted, and it takes
-// no fault to break it.
+// The lock looks correct, and passes every test in which no client is interrupted. It breaks
+// without any fault.
 var healing = Strategy{
 	Name:     "setnx-healing",
 	Title:    "setnx-expire; a lock without an expiry is removed",
