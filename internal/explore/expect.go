@@ -15,7 +15,7 @@ var Wider = []struct {
 	Fault catalog.Fault
 	Of    lock.Backend // applies to the strategies that keep their locks there
 	As    catalog.Fault
-	Why   string // in a sentence
+	Why   string // the reason, as one sentence
 }{
 	{catalog.RedisRestart, lock.RedisQuorum, catalog.Amnesia, "a node also forgets while a contender holds others, and then that node alone makes the majority; in `run`, a holder has every node, and `amnesia` plays the bare majority"},
 	{catalog.Failover, lock.RedisQuorum, catalog.Amnesia, "as above"},

@@ -16,8 +16,8 @@ import (
 )
 
 // TestPauseStopsTheProcess takes random walks through schedules with two drivers in one
-// process. While that process is paused, the only step offered for its drivers must be
-// that it resumes: no driver begins there, and no call of any of them goes through.
+// process. While that process is paused, the only step offered for its drivers must be that
+// it resumes. No driver may begin there, and no call of its drivers may go through.
 func TestPauseStopsTheProcess(t *testing.T) {
 	for _, strategy := range []string{"setnx", "watchdog", "handoff", "mysql-forupdate", "etcd", "zookeeper-fenced"} {
 		t.Run(strategy, func(t *testing.T) {

@@ -97,7 +97,7 @@ type instance struct {
 	world     *world       // nil between two schedules
 	processes atomic.Int64 // the number of processes started so far, in all executions
 	stopped   atomic.Bool  // the process is paused, with all its actors and its connections
-	pausedAs  *actor       // the actor that the step named which paused the process; nil if it is not paused
+	pausedAs  *actor       // the actor that the pausing step named; nil if the process is not paused
 	service   *grab.Service
 	sessions  []order.Tx
 	ahead     time.Duration   // how far its wall clock is ahead

@@ -10,7 +10,7 @@
 // The input is a Setting and a search.Task. The output is a search.Trace: the steps made,
 // the other steps that were enabled on the way, and the properties that broke.
 //
-// An execution consists of a world with the actors and the database, a gate for the remote
-// calls, an oracle that judges the properties, and a reducer that leaves out redundant
-// steps. Begin reading with New, Cluster.Execute and execution.run.
+// An execution consists of four parts. The world holds the actors and the database, and
+// remote calls wait at the gate. The oracle judges the properties, and the reducer leaves
+// out redundant steps. Begin reading with New, Cluster.Execute and execution.run.
 package sim

@@ -102,7 +102,7 @@ type actor struct {
 	granted     bool          // its acquire has succeeded
 	releasing   bool          // its release has begun
 	released    bool          // its release has succeeded
-	knowsLoss   bool          // its lease's Lost has closed
+	knowsLoss   bool          // the Lost channel of its lease has closed
 	inside      bool          // it has read an open order and has not begun its release
 	inTime      bool          // its lease was still valid when its release ended
 	gone        []*node       // the nodes on which its renewals have found its lease gone

@@ -29,7 +29,7 @@ type gate struct {
 	inFlight     []*call       // calls that their callers gave up, and that may still arrive
 	arrived      chan struct{} // signals that a call has come or a grab has ended
 	mayLeaveLock bool          // a call was given up or refused, so a lock may rightly stay behind
-	recording    bool          // a replay wants the text of each call
+	recording    bool          // record the text of each call, for a replay
 	did          []string      // the texts of the last calls, if recording
 }
 

@@ -14,7 +14,7 @@ type reducer struct {
 	gate    *gate
 	on      bool // leave out steps that only reorder independent calls
 
-	last         *call   // the call that the last step let through or brought late
+	last         *call   // the call that the last step let through, or that arrived late in it
 	quiet        bool    // the last step did nothing that the properties look at
 	silent       bool    // the last step changed nothing except its server
 	struck       *node   // the server that the last step failed, or nil

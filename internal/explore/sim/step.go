@@ -302,7 +302,7 @@ func (x *execution) nextTimer() bool {
 	waiters := x.oracle.waitersForFreeLocked()
 	x.gate.mu.Unlock()
 	select {
-	case <-x.gate.arrived: // an old signal
+	case <-x.gate.arrived: // discard an old signal
 	default:
 	}
 	began := time.Now()
@@ -341,7 +341,7 @@ func (x *execution) leaseEnd() bool {
 		return false
 	}
 	select {
-	case <-x.gate.arrived: // an old signal
+	case <-x.gate.arrived: // discard an old signal
 	default:
 	}
 	began := time.Now()

@@ -234,7 +234,7 @@ func (s *zkServer) carryOutLocked(c *zkConn, op int32, path string, r *juteReade
 	switch op {
 	case zkCreate, zkCreateContainer:
 		data := r.bytes()
-		for range r.int() { // its access control list
+		for range r.int() { // skip the access control list
 			r.int()
 			r.text()
 			r.text()
