@@ -1,16 +1,17 @@
-// Package diagram is the space-time diagram of one order: what each driver did, who
-// believed to hold the lock and who did, where a fault struck, and where it was lost.
+// Package diagram draws the space-time diagram of one order. It shows what each driver did,
+// who believed to hold the lock, who held it, where a fault struck, and where a property
+// broke.
 //
-// OfRun makes one of the events of a run, OfSchedule of the moments of a schedule. A
-// Diagram says what is to be seen and where, in ms or in steps; Script draws it, in
-// every page by the same code. What the record does not say is left open: the end of a
-// lease, or of a fault, is never guessed.
+// OfRun makes a Diagram from the events of a run, and OfSchedule makes one from the moments
+// of a schedule. A Diagram lists what to show at which position, in ms or in steps. Script
+// draws it with the same code on every page. If the record does not contain the end of a
+// lease or of a fault, the diagram leaves that end open and does not guess it.
 package diagram
 
 import _ "embed"
 
-// Script is an ES module that draws a Diagram as SVG: its function figure returns an
-// element. Style is the style sheet that it needs; it names the colours of all pages.
+// Script is an ES module that draws a Diagram as SVG. Its function figure returns an HTML
+// element. Style is the style sheet for it, and it also names the colours of all pages.
 var (
 	//go:embed diagram.js
 	Script string
@@ -18,46 +19,46 @@ var (
 	Style string
 )
 
-// Diagram is what is to be drawn.
+// Diagram is the content of one drawing. Script reads it as JSON.
 type Diagram struct {
-	Title string `json:"title"` // what is shown, in a sentence
+	Title string `json:"title"` // one sentence
 	Scale Scale  `json:"scale"`
-	// End is where the diagram ends; it begins at 0.
+	// End is the last position of the diagram. The first position is 0.
 	End   float64  `json:"end"`
-	Units int      `json:"units,omitempty"` // of the order; 0: 1
+	Units int      `json:"units,omitempty"` // the number of units of the order; 0 means 1
 	Lanes []Lane   `json:"lanes"`
-	Bands []Span   `json:"bands,omitempty"` // across all lanes
-	Lost  *float64 `json:"lost,omitempty"`  // where the property was lost; nil: nowhere, or it is not known where
+	Bands []Span   `json:"bands,omitempty"` // spans across all lanes
+	Lost  *float64 `json:"lost,omitempty"`  // the position at which the property broke; nil if it did not break or the position is unknown
 	Steps []Step   `json:"steps,omitempty"`
-	Notes []string `json:"notes,omitempty"` // what is not shown, and what is not known
+	Notes []string `json:"notes,omitempty"` // remarks about omitted and unknown data
 }
 
-// Scale says what positions are.
+// Scale is the unit of positions.
 type Scale string
 
 // The scales.
 const (
 	Milliseconds Scale = "ms"
-	InSteps      Scale = "steps" // at equal distance
+	InSteps      Scale = "steps" // steps at equal distances
 )
 
-// Lane is an instance.
+// Lane shows one instance.
 type Lane struct {
 	Name    string `json:"name"`
 	Rows    []Row  `json:"rows"`
-	Spans   []Span `json:"spans,omitempty"`   // across all of its rows
-	Further int    `json:"further,omitempty"` // drivers that have no row
+	Spans   []Span `json:"spans,omitempty"`   // spans across all rows of the lane
+	Further int    `json:"further,omitempty"` // the number of drivers without a row
 }
 
-// Row is a driver.
+// Row shows one driver.
 type Row struct {
 	Name  string `json:"name"`
 	Spans []Span `json:"spans,omitempty"`
 	Marks []Mark `json:"marks,omitempty"`
 }
 
-// Span lasts from one position to another. Open: where it ends is not known; it is
-// drawn to where it may have ended.
+// Span lasts from one position to another. If Open is true, the real end is unknown, and To
+// is the last position that it can have.
 type Span struct {
 	Kind SpanKind `json:"k"`
 	From float64  `json:"f"`
@@ -66,62 +67,63 @@ type Span struct {
 	Text string   `json:"x,omitempty"`
 }
 
-// SpanKind says what lasts.
+// SpanKind is the state or the fault that a span shows.
 type SpanKind string
 
 // The kinds of spans.
 const (
 	Waits    SpanKind = "waits"
-	Inside   SpanKind = "inside" // where there is no lock
+	Inside   SpanKind = "inside" // in the critical section, without a lock
 	Believes SpanKind = "believes"
 	Holds    SpanKind = "holds"
-	Gap      SpanKind = "gap" // believes, and does not hold
+	Gap      SpanKind = "gap" // believes to hold the lock, but does not
 	Fault    SpanKind = "fault"
 	Dead     SpanKind = "dead"
-	Kept     SpanKind = "kept"   // the key of a driver that is dead, on its server
-	Passes   SpanKind = "passes" // time, in a schedule
+	Kept     SpanKind = "kept"   // the key of a dead driver is still on the server
+	Passes   SpanKind = "passes" // time passes in a schedule
 )
 
-// Mark is at one position.
+// Mark is an event at one position.
 type Mark struct {
 	Kind MarkKind `json:"k"`
 	At   float64  `json:"a"`
-	N    int      `json:"n,omitempty"` // of a row of the ledger: which of the order's it is
+	N    int      `json:"n,omitempty"` // for a ledger row, its number among the rows of the order
 	Text string   `json:"x,omitempty"`
 }
 
-// MarkKind says what happened.
+// MarkKind is the kind of event that a mark shows.
 type MarkKind string
 
 // The kinds of marks.
 const (
 	Read     MarkKind = "read"
-	Sent     MarkKind = "sent"   // a write, on its way
-	Won      MarkKind = "won"    // the first row of the ledger, or one of as many as the order has units
-	Second   MarkKind = "second" // a later one
+	Sent     MarkKind = "sent"   // the driver sends its write
+	Won      MarkKind = "won"    // a ledger row within the units of the order
+	Second   MarkKind = "second" // a ledger row beyond the units of the order
 	Refused  MarkKind = "refused"
 	Unknown  MarkKind = "unknown"
 	Failed   MarkKind = "failed"
 	Renewed  MarkKind = "renewed"
 	Released MarkKind = "released"
 	LeaseEnd MarkKind = "leaseend"
-	Loss     MarkKind = "loss" // the holder learns of it
+	Loss     MarkKind = "loss" // the holder learns that it has lost the lock
 	Dies     MarkKind = "dies"
 	Call     MarkKind = "call"
 )
 
-// Step is one of the facts in words, in the order in which they came.
+// Step describes one event in words. Steps are in the order in which they happened.
 type Step struct {
 	At    float64 `json:"at"`
 	Clock string  `json:"clock"`
 	Who   string  `json:"who,omitempty"`
 	Text  string  `json:"text"`
-	Lost  bool    `json:"lost,omitempty"` // the property is lost from here on
+	Lost  bool    `json:"lost,omitempty"` // the property breaks at this step
 
-	// Of a run: what its driver believes from then on, and what is true.
+	// Only for a run: what the driver believes after this step, and what is true.
 	Believed string `json:"believed,omitempty"`
 	True     string `json:"true,omitempty"`
-	// Of a schedule: who believes to hold, who holds, and what the servers have.
+	// Only for a schedule: the actors that believe to hold the lock, those that hold it, and
+	// the contents of the servers.
 	Believes []string `json:"believes,omitempty"`
 	Holds    []string `json:"holds,omitempty"`
 	Stores   []string `json:"stores,omitempty"`

@@ -1,9 +1,11 @@
 // Draws a space-time diagram (see diagram.go) as SVG: time runs to the right, or down
 // where there is little room. Everything is made as an element, never from text as HTML.
 
+// Draws a space-time diagram (see diagram.go) as SVG. Time runs to the right, or downwards
+// on a narrow page. All elements are created through the DOM, never from HTML text.
 const NS = "http://www.w3.org/2000/svg";
 
-// el makes an element of HTML; text and children are what it holds.
+// el creates an HTML element with attributes, event listeners and children.
 export function el(name, attrs, ...children) {
   const e = document.createElement(name);
   for (const [k, v] of Object.entries(attrs || {})) {
@@ -27,8 +29,8 @@ export const list = (x) => (Array.isArray(x) ? x : []);
 // Sizes in px.
 const ROW = 26, LANE = 22, LABEL = 104, COLUMN = 50, COLUMN_LEAST = 26, TOP = 34, LEAST = 10, FOLD = 44, NARROW = 560;
 
-// positions maps those of the diagram to px: events at least LEAST apart, what is between
-// them to scale, and a long time without any folded.
+// positions maps the positions of the diagram to px. It places events at least LEAST px
+// apart, draws the time between them to scale, and folds a long time without events.
 function positions(d, room) {
   const at = new Set([0, d.end]);
   const all = [...list(d.bands)];
@@ -74,7 +76,8 @@ const number = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const small = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 export const ms = (t) => (Math.abs(t) < 10 ? small : number).format(t) + " ms";
 
-// strokes are the marks that are one path: its class, and how it is drawn around a point.
+// strokes holds the marks that are one path: a class, and a function that draws it around a
+// point.
 const strokes = {
   read: ["ink", (x, y) => `M${x - 5} ${y - 4}h10l-5 9z`],
   sent: ["ink", (x, y) => `M${x} ${y - 6}l5 6l-5 6l-5-6z`],
@@ -86,8 +89,8 @@ const strokes = {
   dies: ["ink", (x, y) => `M${x - 5} ${y - 5}l10 10M${x + 5} ${y - 5}l-10 10`],
 };
 
-// glyph is the shape of a mark around points: of one of several paths around each of them,
-// of any other around the first.
+// glyph returns the shape of a mark. A mark from strokes is drawn around every point, and
+// any other mark is drawn only around the first point.
 function glyph(kind, points, n) {
   if (strokes[kind]) {
     const [cls, path] = strokes[kind];
@@ -113,11 +116,11 @@ const words = {
   released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server",
 };
 
-// recurs are marks of which many may come; those nearer than NEAR px are drawn as one that
-// says how many it is.
+// recurs lists the marks that may occur many times. Marks nearer than NEAR px to each other
+// are merged, and the title of the merged mark says how many there are.
 const recurs = new Set(["read", "sent", "failed", "renewed", "released", "call"]), NEAR = 3;
 
-// draw makes the SVG, and move, which puts a cursor at a position.
+// draw creates the SVG. It also returns move, which places the cursor at a position.
 function draw(d, width) {
   const down = width < NARROW;
   const lanes = list(d.lanes);
@@ -167,7 +170,7 @@ function draw(d, width) {
   };
   for (const s of list(d.bands)) band(s, top, bottom);
 
-  // The axis: times where there is room for them; folds.
+  // Draw the axis: a time label wherever there is room, and the folds.
   if (d.scale === "ms") {
     const space = down ? 16 : 64;
     let last = -Infinity;
@@ -223,11 +226,11 @@ function draw(d, width) {
     const at = x(d.lost);
     root.append(line("loss", at, at, top - 6, bottom));
     const [lx, ly] = P(at, bottom);
-    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + (bottom + 6 > W - 78 ? 22 : 4) }, "▶ lost here") // below the line, if it does not fit behind it
+    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + (bottom + 6 > W - 78 ? 22 : 4) }, "▶ lost here") // below the line if there is no room to its right
       : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, "▶ lost here"));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {
-    let near = []; // marks of one kind that are too near to each other
+    let near = []; // marks of one kind that are merged because they are too close
     const when = (m) => (d.scale === "ms" ? ms(m.a) : "step " + Math.ceil(m.a));
     const mark = () => {
       if (near.length === 0) return;
@@ -261,7 +264,7 @@ function fade(id, dx, dy) {
     svg("stop", { offset: 0, "stop-color": "var(--hold)", "stop-opacity": 0.55 }), svg("stop", { offset: 1, "stop-color": "var(--hold)", "stop-opacity": 0.05 }));
 }
 
-// Of an order of several units, what rows of the ledger are.
+// ofUnits replaces the legend of ledger rows if the order has several units.
 const ofUnits = { won: "a row of the ledger: has won a unit", second: "a row beyond the units: oversold" };
 
 function legend(used, units) {
@@ -278,7 +281,7 @@ function legend(used, units) {
   return ul;
 }
 
-// changed lists what is new, gone and kept between two lists.
+// changed returns a list that marks each entry as new, gone or kept between two lists.
 function changed(before, now) {
   const ul = el("ul", {});
   for (const x of now) ul.append(el("li", { class: before.includes(x) ? "kept" : "new" }, x));
@@ -288,7 +291,7 @@ function changed(before, now) {
 
 const names = (all) => list(all).join(", ") || "nobody";
 
-// panel says what a step did, and what is so from then on.
+// panel describes a step and the state after it.
 function panel(steps, i) {
   const s = steps[i], before = i > 0 ? steps[i - 1] : {};
   const p = [el("p", { class: "what" }, `${s.who ? s.who + " " : ""}${s.text}`)];
@@ -312,10 +315,10 @@ function table(d, steps) {
     el("tbody", {}, ...steps.map((s, i) => el("tr", { class: s.lost ? "lost" : "" }, ...columns.map(([, text]) => el("td", {}, String(text(s, i) ?? "")))))));
 }
 
-// notes are what is not shown, and what is not known.
+// notes returns the list of remarks about omitted and unknown data.
 export const notes = (d) => el("ul", { class: "notes" }, ...list(d.notes).map((n) => el("li", {}, String(n))));
 
-// picture is a drawing that can be shown anew, as often as there is something new.
+// picture returns a drawing that show can redraw whenever there is new data.
 export function picture() {
   const canvas = el("div", { class: "scroll" });
   const legendBox = el("div", {});
@@ -328,7 +331,7 @@ export function picture() {
       width = Math.floor(canvas.clientWidth);
       if (width === 0) return;
       const drawn = draw(d, width);
-      const wide = Number(drawn.root.getAttribute("width")) > width + 1; // then it can be scrolled, by keys too
+      const wide = Number(drawn.root.getAttribute("width")) > width + 1; // a wide drawing can be scrolled, with keys too
       drawn.root.classList.toggle("wide", wide);
       for (const [name, value] of Object.entries({ tabindex: 0, role: "region", "aria-label": String(d.title || "diagram") })) {
         if (wide) canvas.setAttribute(name, value);
@@ -354,9 +357,10 @@ export function picture() {
   return p;
 }
 
-// figure is the diagram with its steps: an element that draws itself anew when it gets
-// another width. Without a caption, its title is for screen readers alone. at is the step
-// to begin with; stepped is told of every step; the element's go goes to one.
+// figure returns an element with the diagram and its steps. The element redraws itself when
+// its width changes. Without a caption, only screen readers see its title. at is the first
+// step to show. The figure calls stepped at every step, and its method go shows a given
+// step.
 export function figure(d, { at = -1, caption = true, stepped } = {}) {
   const steps = list(d.steps);
   const pic = picture();
@@ -367,7 +371,7 @@ export function figure(d, { at = -1, caption = true, stepped } = {}) {
   const f = el("figure", { class: "diagram" }, el("figcaption", { class: caption ? "" : "hidden" }, String(d.title || "")));
   if (list(d.lanes).length > 0) {
     f.append(pic.element);
-    pic.show(d); // once it has a width
+    pic.show(d); // draws only after the element has a width
   }
   if (steps.length > 0) {
     const lost = steps.findIndex((s) => s.lost);

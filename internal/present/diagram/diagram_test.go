@@ -16,8 +16,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// record is written down as tests need it: "8004 1 acquire ok 3 lease=1000", where the
-// number is a time in ms.
+// record parses events from lines such as "8004 1 acquire ok 3 lease=1000". The fields are
+// instance, driver, operation, kind and time in ms.
 func record(t *testing.T, lines ...string) (events []history.Event) {
 	t.Helper()
 	for i, line := range lines {
@@ -51,7 +51,7 @@ func record(t *testing.T, lines ...string) (events []history.Event) {
 	return events
 }
 
-// text is the spans and marks of a row, as they stand in a test.
+// text returns the spans and marks of a row in a short form for comparison.
 func text(d diagram.Diagram, row string) (all []string) {
 	add := func(prefix string, spans []diagram.Span) {
 		for _, s := range spans {
@@ -77,7 +77,8 @@ func text(d diagram.Diagram, row string) (all []string) {
 	return all
 }
 
-// pausedHolder is F11: the lease of driver 1 runs out while its process is stopped.
+// pausedHolder shows failure mode F11: the lease of driver 1 runs out while its process is
+// stopped.
 var pausedHolder = []string{
 	"8004 1 grab invoke 0", "8004 1 acquire invoke 1", "8004 1 acquire ok 2 lease=1s", "8004 1 read ok 3", "8004 1 strike info 4",
 	"8005 2 grab invoke 10", "8005 2 acquire invoke 11", "8005 2 acquire ok 1003 lease=1s", "8005 2 read ok 1004",
@@ -150,7 +151,8 @@ func TestOfRun(t *testing.T) {
 	}
 }
 
-// What is known of the locks of processes that die, and of keys that were seen on a server.
+// The diagram shows what is known about the locks of dead processes and the keys on a
+// server.
 func TestDeathsAndKeys(t *testing.T) {
 	ms := func(n int) time.Duration { return 5*time.Hour + time.Duration(n)*time.Millisecond }
 	endless := []string{"8004 1 grab invoke 0", "8004 1 acquire invoke 1", "8004 1 acquire ok 2 endless token=a", "8004 1 strike info 3", "8005 2 grab invoke 50", "8005 2 acquire invoke 51"}
@@ -210,7 +212,7 @@ func TestDeathsAndKeys(t *testing.T) {
 	}
 }
 
-// What is not among the events is counted, and it is said where it is.
+// A note gives the number of events that are not drawn, and the file that contains them.
 func TestFurtherEvents(t *testing.T) {
 	for elsewhere, want := range map[string]string{"": "not drawn: 3 more events of this order", "events.jsonl": "not drawn: 3 more events of this order, which are in events.jsonl"} {
 		d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t, pausedHolder...), Further: 3, Elsewhere: elsewhere})
@@ -230,14 +232,14 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// Of an order of several units, only rows beyond them are one too many.
+// If an order has several units, only ledger rows beyond them count as too many.
 func TestUnits(t *testing.T) {
 	events := record(t,
 		"8004 1 claim invoke 0", "8004 1 claim ok 1", "8005 2 claim invoke 2", "8005 2 claim ok 3",
 		"8004 3 claim invoke 4", "8004 3 claim ok 5", "8005 4 claim invoke 6", "8005 4 claim ok 7")
 	for _, tt := range []struct {
 		units int
-		lost  float64 // -1: it is not
+		lost  float64 // -1 if the property holds
 		want  [4]diagram.MarkKind
 	}{
 		{0, 3, [4]diagram.MarkKind{diagram.Won, diagram.Second, diagram.Second, diagram.Second}},
@@ -262,7 +264,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// Of more drivers than there are rows for, those are drawn to whom something happened.
+// If a lane has more drivers than rows, it shows the drivers with the most important events.
 func TestManyDrivers(t *testing.T) {
 	var lines []string
 	for i := range 40 {
@@ -336,7 +338,7 @@ A claim 1 db
 	}
 }
 
-// Whatever a record says, a diagram can be written down, and all of it lies within it.
+// OfRun accepts any record. The diagram can be encoded, and every position lies within it.
 func FuzzOfRun(f *testing.F) {
 	f.Add([]byte(`[{"t_ns":1,"kind":"ok","op":"acquire","lease_ns":-1},{"t_ns":9,"kind":"ok","op":"claim"}]`), "pause")
 	f.Add([]byte(`[{"t_ns":9223372036854775807,"op":"strike"},{"t_ns":-9223372036854775808,"op":"renew","lease_ns":9223372036854775807}]`), "")

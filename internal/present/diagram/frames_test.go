@@ -15,8 +15,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// busyOrders are orders of 10,000 events and more: many drivers who come once, and few who
-// have a lease renewed again and again.
+// busyOrders returns orders with at least 10,000 events: one with many drivers that each
+// come once, and one with few drivers whose leases are renewed again and again.
 func busyOrders() map[string]diagram.Run {
 	at := time.Second
 	event := func(kind history.Kind, op string, driver int64) history.Event {
@@ -44,7 +44,8 @@ func busyOrders() map[string]diagram.Run {
 	return map[string]diagram.Run{"many": many, "renewing": renewing}
 }
 
-// frames draws a diagram, then scrolls it both ways, and looks at how long each frame took.
+// frames is a script that draws a diagram, scrolls it in both directions, and measures every
+// frame.
 const frames = `
 const shown = (d) => document.querySelector("main").replaceChildren(figure(d, { caption: false }));
 const nodes = () => document.querySelectorAll("main svg *").length;
@@ -68,9 +69,9 @@ window.count = async (d) => { // once it has a width
 };
 `
 
-// Ten thousand events are drawn in so few elements that no frame takes more than 50 ms:
-// neither that in which they are, nor one in which they are scrolled. What frames take is
-// judged by the two best of some rounds: whatever else runs makes frames longer, and none shorter.
+// A diagram of ten thousand events needs so few elements that no frame takes more than 50
+// ms, neither while drawing nor while scrolling. The test uses the second-best of several
+// rounds, because other programs can only make a frame slower.
 func TestFrames(t *testing.T) {
 	proving := os.Getenv("GRABLAB_PROVE") == "1"
 	browser := browsertest.New(t)

@@ -14,61 +14,63 @@ import (
 	"grablab/internal/history"
 )
 
-// Run is what a diagram of a run shows: one order, by what was recorded of it.
+// Run holds the recorded data of one order, from which OfRun makes a diagram.
 type Run struct {
 	Title     string
-	Fault     catalog.Fault     // that struck, if one did
-	Excludes  catalog.Exclusion // among whom the lock keeps holders apart
-	Property  string            // that broke; "": none is known to have
-	Events    []history.Event   // of the order
-	Further   int               // events that are not among these
-	Elsewhere string            // where those are; "": nowhere
-	Rows      []check.Row       // of the ledger
-	Units     int               // of the order; 0: 1
-	Begins    time.Duration     // of the first of the steps
+	Fault     catalog.Fault     // the fault that struck, if any
+	Excludes  catalog.Exclusion // the drivers between which the lock excludes, for example those of one process
+	Property  string            // the property that broke; empty if none is known to have broken
+	Events    []history.Event   // the events of the order
+	Further   int               // the number of events that Events leaves out
+	Elsewhere string            // the file that contains the omitted events, if there is one
+	Rows      []check.Row       // the ledger rows of the order
+	Units     int               // the number of units that the order has; 0 means 1
+	Begins    time.Duration     // the time from which the steps count
 	Steps     []check.Step
-	Until     time.Duration // the record goes on to then, and further; 0: it is complete
-	Outlives  bool          // the lock is a key on a server, which stays there when its holder's process dies
-	Deaths    []Death       // that the events of the order do not tell of
-	Keys      []Key         // that were seen on the servers
+	Until     time.Duration // the end of the part recorded so far; 0 if the record is complete
+	Outlives  bool          // true if the lock is a key on a server, which survives the death of its holder
+	Deaths    []Death       // process deaths that do not show in the events of the order
+	Keys      []Key         // the keys observed on the servers
 
-	// Actors are the drivers by other names, in the order of their rows; nil: they are named
-	// and come as in the events.
+	// Actors gives the drivers other names and the order of their rows. If it is nil, the
+	// diagram takes names and order from the events.
 	Actors []Actor
 }
 
-// Actor is a driver at an instance.
+// Actor gives a driver of one instance its name and its lane.
 type Actor struct {
 	Name, Lane string
 	Instance   string
 	Driver     int64
 }
 
-// Death is the end of a process. Killed: it ended then; else it was running anew by then.
+// Death records that a process ended. If Killed is true, the process was killed at At.
+// Otherwise At is the time by which its successor was running.
 type Death struct {
 	Instance string
 	At       time.Duration
 	Killed   bool
 }
 
-// Key is what was seen of a key on a server by looking now and then, on the clock of the
+// Key summarizes what polling saw of a key on a server. Times are on the clock of the
 // events.
 type Key struct {
-	Holders []string      // the tokens that it has, or what all tokens of its holder begin with before a dot
-	Last    time.Duration // when it was seen last
-	Until   time.Duration // when it was to expire then; history.Endless: never
-	Gone    time.Duration // when it was found to have gone; 0: it was not
+	Holders []string      // the tokens stored in the key, or the prefix before the dot in all tokens of the holder
+	Last    time.Duration // the last time that the key was seen
+	Until   time.Duration // the expiry seen at Last; history.Endless if the key had none
+	Gone    time.Duration // the first time that the key was missing; 0 if that was never seen
 }
 
-// isOf says whether the key is that of an acquisition.
+// isOf reports whether the key belongs to the acquisition with this token.
 func (k Key) isOf(token string) bool {
 	return token != "" && slices.ContainsFunc(k.Holders, func(h string) bool { return h == token || strings.HasPrefix(token, h+".") })
 }
 
-// removed says whether it has gone before it was to.
+// removed reports whether the key disappeared before it was due to expire.
 func (k Key) removed() bool { return k.Gone > 0 && (k.Until == history.Endless || k.Gone < k.Until) }
 
-// OfTimeline is the diagram of a cell's timeline; false: its events were not kept.
+// OfTimeline makes the diagram of a cell's timeline. It returns false if the events were not
+// kept.
 func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes catalog.Exclusion, outlives bool) (Diagram, bool) {
 	if t == nil || len(t.Events) == 0 {
 		return Diagram{}, false
@@ -79,7 +81,8 @@ func OfTimeline(t *check.Timeline, title string, fault catalog.Fault, excludes c
 	}), true
 }
 
-// most is how many rows a lane has: a service of ten users shows all of them.
+// most is the maximum number of rows in a lane. It is large enough to show a service with
+// ten users completely.
 const most = 10
 
 // OfRun makes the diagram of a run.
@@ -119,13 +122,13 @@ func OfRun(r Run) Diagram {
 	return b.diagram()
 }
 
-// builder follows the drivers through the events of their order.
+// builder follows each driver through the events of the order and collects the rows.
 type builder struct {
 	Run
 	origin      time.Duration
-	begun       bool // there was an event
+	begun       bool // true after the first event
 	end         float64
-	ends        bool // the ends of strikes are recorded
+	ends        bool // true if the record contains the ends of strikes
 	tracks      []*track
 	incarnation map[string]int
 	winners     int
@@ -135,22 +138,22 @@ type builder struct {
 	openFaults  bool
 }
 
-// track is what is known of one driver at one instance.
+// track holds the state of one driver at one instance.
 type track struct {
 	lane     string
 	instance string
 	driver   int64
 	row      Row
-	weight   int // how much it matters
+	weight   int // its importance, if a lane has too many drivers
 	last     float64
 
-	asks, waits, believes, struck, dead float64 // since when; NaN: it does not
+	asks, waits, believes, struck, dead float64 // the time when each state began; NaN if the driver is not in it
 	struckAt                            string
 	held                                *held
-	kept                                *held // from its death on
+	kept                                *held // the lease that stays on the server after the driver's death
 }
 
-// held is a lease. Its end is NaN if it is not known, and infinite if there is none.
+// held is a lease. Its end is NaN if unknown, and infinite if the lease never expires.
 type held struct {
 	from, end float64
 	token     string
@@ -160,7 +163,7 @@ var none = math.NaN()
 
 func is(since float64) bool { return !math.IsNaN(since) }
 
-// at is a time as a position, to the microsecond.
+// at converts a time to a position in ms, rounded to a microsecond.
 func (b *builder) at(t time.Duration) float64 {
 	return math.Round(float64(t-b.origin)/float64(time.Microsecond)) / 1000
 }
@@ -180,7 +183,7 @@ func (b *builder) track(e history.Event) *track {
 	return t
 }
 
-// actor is the one that a driver at an instance is named as; nil: it has no other name.
+// actor returns the Actor for a driver at an instance, or nil if there is none.
 func (b *builder) actor(driver int64, instance string) *Actor {
 	i := slices.IndexFunc(b.Actors, func(a Actor) bool { return a.Driver == driver && a.Instance == instance })
 	if i < 0 {
@@ -191,7 +194,7 @@ func (b *builder) actor(driver int64, instance string) *Actor {
 
 func (b *builder) locks() bool { return b.Excludes != catalog.NoExclusion }
 
-// add follows one event.
+// add updates the state with one event.
 func (b *builder) add(e history.Event) {
 	now := b.at(e.T)
 	if was, known := b.incarnation[e.Instance]; known && e.Incarnation > was {
@@ -254,7 +257,7 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	if !b.locks() {
 		return
 	}
-	for _, o := range b.tracks { // a lock that is granted is not another's any more
+	for _, o := range b.tracks { // this grant ends the hold of every driver that the lock excludes
 		if o != t && (b.Excludes != catalog.PerProcess || o.instance == t.instance) {
 			b.endHold(o, now, false)
 			b.endKept(o, now)
@@ -266,8 +269,9 @@ func (b *builder) acquire(t *track, e history.Event, now float64) {
 	}
 }
 
-// seenEnd is when the lease ended of which a key was seen: NaN if it is not known, for it may
-// have been renewed, or removed, after it was seen last.
+// seenEnd returns the end of a lease according to its key on the server. It returns NaN if
+// the end is unknown, because the lease may have been renewed or removed after the last
+// look.
 func (b *builder) seenEnd(token string) float64 {
 	k := b.key(token)
 	switch {
@@ -282,7 +286,8 @@ func (b *builder) seenEnd(token string) float64 {
 	}
 }
 
-// key is the one that was seen of an acquisition; nil: none was, or of several servers.
+// key returns the key that belongs to an acquisition. It returns nil if no key was seen, or
+// if several servers had one.
 func (b *builder) key(token string) (found *Key) {
 	for i, k := range b.Keys {
 		switch {
@@ -296,7 +301,7 @@ func (b *builder) key(token string) (found *Key) {
 	return found
 }
 
-// leaseEnd is until when the lease lives that e tells of.
+// leaseEnd returns the end of the lease that e reports, or NaN if e reports none.
 func (b *builder) leaseEnd(e history.Event, now float64) float64 {
 	switch {
 	case e.Lease > 0:
@@ -344,7 +349,7 @@ func (b *builder) claim(t *track, e history.Event, now float64) {
 	}
 }
 
-// outcome marks what came of a read or a write.
+// outcome adds the mark for the result of a read or a write.
 func (t *track) outcome(e history.Event, now float64, good MarkKind, did, what string) {
 	switch {
 	case e.Kind == history.OK:
@@ -380,7 +385,7 @@ func (b *builder) strike(t *track, e history.Event, now float64) {
 		b.endFault(t, now, false)
 		return
 	}
-	b.endFault(t, now, true) // one that goes on elsewhere
+	b.endFault(t, now, true) // an earlier fault whose end is not recorded
 	t.struck, t.struckAt = now, e.Note
 }
 
@@ -397,8 +402,8 @@ func (b *builder) endFault(t *track, now float64, open bool) {
 	t.struck = none
 }
 
-// died ends all that a process had open which was killed then, or has been started again by
-// then.
+// died ends every open span of a process. If killed is true, the process was killed at now.
+// Otherwise its successor was running by now.
 func (b *builder) died(instance string, now float64, killed bool) {
 	dead := func(t *track, from float64) {
 		t.row.Spans = append(t.row.Spans, Span{Dead, from, now, true, "its process is dead, and has been started again by the end of this"})
@@ -430,8 +435,9 @@ func (b *builder) died(instance string, now float64, killed bool) {
 	}
 }
 
-// keep is what becomes of the lock of a driver that is dead: on a server its key stays, for
-// its lease; a lock of its process goes with that; and of any other lock it is not known.
+// keep updates the lock of a driver that has died. A key on a server stays until its lease
+// ends. A lock inside the process ends with the process. The fate of any other lock is
+// unknown.
 func (b *builder) keep(t *track, now float64) {
 	h := t.held
 	switch {
@@ -447,7 +453,8 @@ func (b *builder) keep(t *track, now float64) {
 	}
 }
 
-// endKept ends the key of a dead driver where it has run out, at the latest now.
+// endKept ends the key of a dead driver when its lease runs out, or at now if that is
+// earlier.
 func (b *builder) endKept(t *track, now float64) {
 	h := t.kept
 	if h == nil {
@@ -471,7 +478,7 @@ func (t *track) weigh(n int) { t.weight = max(t.weight, n) }
 func (t *track) endWait(now float64) {
 	from := t.waits
 	if !is(from) {
-		from = t.asks // an older record does not say when it asked for the lock
+		from = t.asks // older records do not contain the time of the lock request
 	}
 	if is(from) && !is(t.believes) && now > from {
 		t.row.Spans = append(t.row.Spans, Span{Waits, from, now, false, fmt.Sprintf("waits for the lock, %s", forMS(now-from))})
@@ -479,7 +486,8 @@ func (t *track) endWait(now float64) {
 	t.waits, t.asks = none, none
 }
 
-// endBelief ends what a driver believes; what it did not hold meanwhile is a gap.
+// endBelief ends the time in which a driver believes to hold the lock. It marks the part in
+// which the driver no longer held the lock as a gap.
 func (b *builder) endBelief(t *track, now float64) {
 	if !is(t.believes) {
 		return
@@ -497,7 +505,8 @@ func (b *builder) endBelief(t *track, now float64) {
 	t.gap(from, now, false)
 }
 
-// gap marks where a driver that got the lock then still believed in it, and had it no more.
+// gap marks the time in which a driver still believed to hold the lock after it had lost it.
+// from is the time of the grant.
 func (t *track) gap(from, now float64, open bool) {
 	for _, s := range t.row.Spans {
 		if s.Kind == Holds && s.From == from && s.To < now {
@@ -507,7 +516,7 @@ func (t *track) gap(from, now float64, open bool) {
 	}
 }
 
-// endHold ends a lease where it has run out, at the latest now.
+// endHold ends a lease when it runs out, or at now if that is earlier.
 func (b *builder) endHold(t *track, now float64, released bool) {
 	h := t.held
 	if h == nil {
@@ -520,14 +529,14 @@ func (b *builder) endHold(t *track, now float64, released bool) {
 		t.mark(LeaseEnd, h.end, "its lease runs out")
 	case released:
 		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, false, "holds the lock, " + forMS(now-h.from)})
-	default: // lost at some time before
+	default: // the lease was lost at an unknown earlier time
 		t.row.Spans = append(t.row.Spans, Span{Holds, h.from, now, true, "holds the lock until some time before this"})
 		b.unknownEnds = b.unknownEnds || !is(h.end)
 		t.weigh(40)
 	}
 }
 
-// diagram closes what is open, and puts the rows into their lanes.
+// diagram closes the open spans and puts the rows into their lanes.
 func (b *builder) diagram() Diagram {
 	d := Diagram{Title: b.Title, Scale: Milliseconds, Lost: b.lost, Units: b.Units}
 	for _, t := range b.tracks {
@@ -563,7 +572,7 @@ func (b *builder) diagram() Diagram {
 	return d
 }
 
-// finish draws to the end what had none.
+// finish draws every span that is still open up to the end of the diagram.
 func (b *builder) finish(t *track) {
 	open := func(k SpanKind, from float64, text string) {
 		t.row.Spans = append(t.row.Spans, Span{k, from, b.end, true, text})
@@ -617,8 +626,8 @@ func (b *builder) finish(t *track) {
 	}
 }
 
-// shown says whether a driver has a row: of too many in a lane, those who matter most, and
-// of those the first to come.
+// shown reports whether a driver gets a row. If a lane has too many drivers, those with the
+// highest weight get the rows, and earlier drivers come before later ones.
 func (b *builder) shown(t *track) bool {
 	before, seen := 0, false
 	for _, o := range b.tracks {
@@ -647,10 +656,10 @@ func (b *builder) steps(d *Diagram) {
 		if b.Property == catalog.HoldersExclusive && last {
 			d.Lost = &step.At
 		}
-		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // else an earlier pair has broken it
+		step.Lost = d.Lost != nil && last && math.Abs(step.At-*d.Lost) < 0.01 // otherwise an earlier pair of drivers broke the property
 		d.Steps = append(d.Steps, step)
 	}
-	if b.Actors != nil && d.Lost != nil { // it is seen just before its step is answered
+	if b.Actors != nil && d.Lost != nil { // the record shows the loss just before the reply to its step
 		if i := slices.IndexFunc(d.Steps, func(s Step) bool { return s.At >= *d.Lost }); i >= 0 {
 			d.Steps[i].Lost = true
 		}
@@ -708,8 +717,7 @@ func nth(n int) string {
 
 func round(ms float64) float64 { return math.Round(ms*1000) / 1000 }
 
-// forMS is a time as it is read: of less than 10 ms to the hundredth, else to the
-// millisecond.
+// forMS formats a time in ms: below 10 ms with two decimals, otherwise without decimals.
 func forMS(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64) + " ms"

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/tap"
 )
 
-// OfSchedule makes the diagram of a schedule, in steps: a moment each. The order has so many
-// units; 0: 1. say puts a moment into words.
+// OfSchedule makes the diagram of a schedule, with one step for each moment. units is the
+// number of units of the order, and 0 means 1. say describes a moment in words.
 func OfSchedule(title string, actors []schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Diagram {
 	d := Diagram{Title: title, Scale: InSteps, End: float64(len(moments)), Units: units}
 	for _, a := range actors {
@@ -37,10 +37,10 @@ func OfSchedule(title string, actors []schedule.Actor, units int, moments []expl
 	return d
 }
 
-// at is where the ith moment is.
+// at returns the position of moment i.
 func at(i int) float64 { return float64(i) + 0.5 }
 
-// rowOf is one actor's.
+// rowOf returns the row of one actor.
 func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explore.Moment) string) Row {
 	r := Row{Name: a.Name}
 	if a.As != "" {
@@ -76,7 +76,8 @@ func rowOf(a schedule.Actor, units int, moments []explore.Moment, say func(explo
 	return r
 }
 
-// stretches are from which to which position something holds without a break.
+// stretches returns the start and the end of every unbroken stretch of moments for which is
+// returns true.
 func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2]float64) {
 	from := -1
 	for i, m := range moments {
@@ -94,7 +95,8 @@ func stretches(moments []explore.Moment, is func(explore.Moment) bool) (all [][2
 	return all
 }
 
-// waitOf is from where the actor begins to where it has the lock, or to its last call for it.
+// waitOf returns the span in which the actor waits for the lock. It lasts until the actor
+// has the lock, or until its last call to acquire it.
 func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	from, to := -1, -1
 	for i, m := range moments {
@@ -111,7 +113,7 @@ func waitOf(a schedule.Actor, moments []explore.Moment) (s Span, ok bool) {
 	return Span{Waits, at(max(from, 0)), at(max(to, 0)), false, a.Name + " asks for the lock"}, from >= 0 && to > from
 }
 
-// struckOf is where the actor is paused, hangs or is dead.
+// struckOf returns the spans in which the actor is paused, hangs or is dead.
 func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	end := float64(len(moments))
 	from := -1
@@ -133,7 +135,7 @@ func struckOf(a schedule.Actor, moments []explore.Moment) (spans []Span) {
 	return spans
 }
 
-// markOf is how a moment is marked in the row of an actor.
+// markOf returns the mark for a moment in the row of an actor, or false if there is none.
 func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, ok bool) {
 	dies := m.Step.Kind == schedule.InstanceDies && m.Step.Instance == a.Instance
 	if m.Step.Actor != a.Name && !dies {
@@ -165,10 +167,10 @@ func markOf(a schedule.Actor, units int, m, before explore.Moment) (k MarkKind, 
 	}
 }
 
-// ends says by which step ends what a step without an actor begins.
+// ends maps a kind of step that begins a fault to the kind that ends it.
 var ends = map[schedule.Kind]schedule.Kind{schedule.Down: schedule.Up, schedule.CutOff: schedule.Reaches}
 
-// bands are what happens to no actor in particular.
+// bands returns the spans of the steps that concern no single actor.
 func bands(moments []explore.Moment, say func(explore.Moment) string) (spans []Span) {
 	for i, m := range moments {
 		switch k := m.Step.Kind; {

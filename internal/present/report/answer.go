@@ -8,7 +8,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// answer says in a sentence or two what a run has come to.
+// answer summarizes the result of a run in a few sentences.
 func answer(run *experiment.Run) string {
 	var unsafe, stuck, unknown, safe, let, differ, measured int
 	var worst *experiment.Cell

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// A table says what it was counted from, whether that may be more, how answers were told
-// apart, and of nothing that is unknown that it is 0.
+// A table names the source of its figures and how answers were classified, and marks lower
+// bounds. It never shows 0 for an unknown figure.
 func TestAnswersAlone(t *testing.T) {
 	cell := experiment.Cell{
 		Strategy: experiment.Foreign, Fault: catalog.NoFault, Verdict: catalog.Unsafe, Reason: "r", CountedFrom: "answers", Orders: 3, Requests: 9,

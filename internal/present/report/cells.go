@@ -7,26 +7,26 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Heat is a run as its heat map shows it, for a page that shows one as it comes.
+// Heat is the heat map of a run, also for a page that shows a run in progress.
 type Heat struct {
 	Run        *experiment.Run
-	Strategies []string        // that are in it, whether they have run or not
-	Faults     []catalog.Fault // likewise
-	Prefix     string          // of the addresses of its cells
+	Strategies []string        // the strategies of the run, including those that have not run yet
+	Faults     []catalog.Fault // the faults of the run, including those that have not run yet
+	Prefix     string          // the prefix of the cells' addresses
 }
 
-// Answer says in a sentence or two what has come of it.
+// Answer summarizes the result of the run in a few sentences.
 func (h Heat) Answer() string { return answer(h.Run) }
 
-// HTML renders the heat map, for CellsScript to look after.
+// HTML renders the heat map. CellsScript makes it interactive.
 func (h Heat) HTML(w io.Writer) error {
 	m := newHeatMap(h.Run, h.Strategies, h.Faults)
 	m.Prefix = h.Prefix
 	return page.ExecuteTemplate(w, "cells", m)
 }
 
-// Cell is what the nth cell of the run opens, as CellsScript wants it: a run of that cell
-// alone. false: there is none.
+// Cell returns the data that CellsScript needs to show cell n: a run with only that cell. It
+// returns false if there is no such cell.
 func (h Heat) Cell(n int) (any, bool) {
 	if n < 0 || n >= len(h.Run.Cells) {
 		return nil, false

@@ -1,11 +1,13 @@
-// The heat map of a run (cells.html), filtered and walked by keys, and what a cell of it
-// opens: figures, points, latencies, the drawing, the failure mode and the command.
+// cells.js shows the heat map of a run (cells.html). Its cells can be filtered and reached
+// with the arrow keys. An opened cell shows figures, points, latencies, the drawing, the
+// failure mode and the command.
 
 import { el, svg, list, ms, figure } from "./diagram.js";
 
 const arrows = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
 
-// named is what an address names, however it is escaped.
+// named returns the decoded form of an address, or the address itself if it cannot be
+// decoded.
 export function named(hash) {
   try {
     return decodeURIComponent(hash);
@@ -14,16 +16,17 @@ export function named(hash) {
   }
 }
 
-// heatMap looks after the heat map in root, and after the place beside it that a cell is
-// opened in. find is asked for the cell of a link, and the run that it is of; home is the
-// address at which no cell is open.
+// heatMap makes the heat map in root interactive and opens cells in the place beside it.
+// find returns the run and the cell for a link. home is the address at which no cell is
+// open.
 export function heatMap(root, { find, home = "" }) {
   const place = root.querySelector(".cell");
   let address = home;
   const table = () => root.querySelector(".matrix table");
-  const on = new Set(); // the classes of the filters that are pressed
+  const on = new Set(); // the classes of the active filters
 
-  // One cell at a time is in the order of the Tab key, arrow keys go to others.
+  // Only one cell at a time is in the Tab order. The arrow keys move to the other
+  // cells.
   const linkAt = (td) => td && !td.classList.contains("off") && td.querySelector("a");
   function beside(from, dx, dy) {
     const td = from.closest("td"), rows = [...table().tBodies[0].rows];
@@ -68,14 +71,14 @@ export function heatMap(root, { find, home = "" }) {
     }
   });
 
-  // fresh is to be called once the heat map is there, and each time that it was put there anew.
+  // fresh updates the state after the heat map was created or replaced.
   function fresh() {
     if (!table()) return;
     for (const f of on) if (!root.querySelector(`.filters [data-filter="${f}"]`)) on.delete(f);
     root.querySelector(".filters").hidden = false;
     for (const a of table().querySelectorAll("td a")) a.title = a.getAttribute("aria-label");
     filter();
-    if (place.hidden) follow(address); // its cell may be there by now
+    if (place.hidden) follow(address); // the cell may exist now
     else mark(linkOf(address));
   }
   const linkOf = (hash) => table() && [...table().querySelectorAll("td a")].find((a) => named(a.hash) === named(hash));
@@ -86,11 +89,12 @@ export function heatMap(root, { find, home = "" }) {
     reachable(link);
   }
 
-  // follow opens the cell that an address names, or none.
+  // follow opens the cell that an address names. If there is none, it closes the open
+  // cell.
   async function follow(hash) {
     address = hash;
     const link = linkOf(hash), found = link && (await find(link));
-    if (address !== hash) return; // another was chosen meanwhile
+    if (address !== hash) return; // the user chose another cell meanwhile
     mark(found ? link : null);
     place.hidden = !found;
     if (!found) return;
@@ -135,7 +139,8 @@ function figures(run, c) {
   return dl;
 }
 
-// Charts. A latency axis is logarithmic, from the lowest to the highest power of ten that is needed.
+// The charts use a logarithmic latency axis. It covers the powers of ten that the values
+// need.
 const drawable = (v) => Number.isFinite(v) && v >= 0 && v < 1e9;
 const H = 190, LEFT = 70, BASE = 30, HEAD = 12;
 function axes(w, low, high, name) {
@@ -167,7 +172,8 @@ function chartLegend(entries, band) {
   if (band) ul.append(el("li", {}, svg("svg", { width: 26, height: 14, "aria-hidden": "true" }, svg("rect", { class: "fault", width: 26, height: 14 })), "the fault"));
   return ul;
 }
-// times are written below a chart that goes from 0 to end, so far apart that none meets the next.
+// times draws time labels below a chart from 0 to end. It draws fewer labels on a narrow
+// chart.
 function times(root, w, end) {
   const parts = w < 480 ? 2 : 4;
   for (let i = 0; i <= parts; i++) root.append(svg("text", { class: "tick", x: LEFT + ((w - LEFT - 8) * i) / parts, y: H - 10, "text-anchor": i === 0 ? "start" : i === parts ? "end" : "middle" }, ms((end * i) / parts)));

@@ -13,23 +13,24 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// column is one column of a table of cells.
+// column is one column of a table with one row per cell.
 type column struct {
 	heading
 	value func(experiment.Cell) string
 }
 
-// text is a column of words, number one of figures.
+// text returns a left-aligned column of words.
 func text(name string, value func(experiment.Cell) string) column {
 	return column{heading{Name: name, Left: true}, value}
 }
 
+// number returns a right-aligned column of figures.
 func number(group, name string, value func(experiment.Cell) string) column {
 	return column{heading{Group: group, Name: name}, value}
 }
 
-// loadColumns show what became of a load. What it took is not among them: of a cell that
-// was run once it may be ten times more or less the next time.
+// loadColumns shows the results of a load without its costs. Costs of a single run may
+// differ by a factor of ten in the next run.
 var loadColumns = []column{
 	text("strategy", func(c experiment.Cell) string { return c.Strategy + heldMark(c) }),
 	text("verdict", verdict),
@@ -44,8 +45,8 @@ var loadColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// saleColumns show what became of orders of several units. Of a cell that was run once, what
-// it took is that of this once.
+// saleColumns shows the results of orders with several units. The times come from a single
+// run.
 var saleColumns = []column{
 	loadColumns[0],
 	loadColumns[1],
@@ -65,7 +66,7 @@ var saleColumns = []column{
 	number("answers", "timeout", outcome("timeout")),
 }
 
-// sale is a figure of orders of several units.
+// sale returns the value of a column that shows a figure of orders with several units.
 func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		if c.Sale == nil {
@@ -75,15 +76,14 @@ func sale[T any](of func(*experiment.Sale) *T, format func(T) string) func(exper
 	}
 }
 
-// percent is a share.
 func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 0, 64) + " %" }
 
-// isSale says whether the orders of a run had several units.
+// isSale reports whether the orders of a run had several units.
 func isSale(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Sale != nil })
 }
 
-// costColumns show what a load took, over the repetitions of its cell.
+// costColumns shows the costs of a load over the repetitions of its cell.
 var costColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -97,7 +97,8 @@ var costColumns = []column{
 	number("redis", "/req", over(func(r experiment.Repetition) *float64 { return r.RedisCommandsPerRequest }, ratio)),
 }
 
-// over is the median of a figure over the repetitions of a cell, with its interval.
+// over returns the value of a column that shows the median of a figure over the repetitions
+// of a cell, with its interval.
 func over(of func(experiment.Repetition) *float64, format func(float64) string) func(experiment.Cell) string {
 	return func(c experiment.Cell) string {
 		values := experiment.Over(c.Repetitions, of)
@@ -121,12 +122,12 @@ func latencyOf(of func(experiment.Repetition) *load.Latency, at func(load.Latenc
 	}, millis)
 }
 
-// repeated are the cells that were run more than once.
+// repeated returns the cells that ran more than once.
 func repeated(cells []experiment.Cell) []experiment.Cell {
 	return slices.DeleteFunc(slices.Clone(cells), func(c experiment.Cell) bool { return len(c.Repetitions) < 2 })
 }
 
-// peakColumns show how a search for the highest rate went.
+// peakColumns shows the results of a search for the highest rate.
 var peakColumns = []column{
 	strategyColumn,
 	text("verdict", verdict),
@@ -151,7 +152,7 @@ var (
 	faultColumn    = text("fault", func(c experiment.Cell) string { return string(c.Fault) })
 )
 
-// columnsOf the cells of a run that are under no fault.
+// columnsOf returns the columns for the cells of a run without a fault.
 func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	columns := loadColumns
 	switch {
@@ -163,7 +164,8 @@ func columnsOf(run *experiment.Run, cells []experiment.Cell) []column {
 	return namedAfter(cells, columns)
 }
 
-// namedAfter are the columns, which say that they are of the answers where no cell has a ledger.
+// namedAfter adapts the columns to cells without a ledger: they name the answers as the
+// source of the figures.
 func namedAfter(cells []experiment.Cell, columns []column) []column {
 	if !answersAlone(cells) {
 		return columns
@@ -176,13 +178,13 @@ func namedAfter(cells []experiment.Cell, columns []column) []column {
 	}
 	return slices.DeleteFunc(columns, func(c column) bool {
 		return c.Group == fromAnswers && (c.Name == "grabs" || c.Name == "sold" || c.Name == "lost updates")
-	}) // rows of a ledger
+	}) // these columns need a ledger
 }
 
 const fromAnswers = "answers"
 
-// answersAlone says whether some of the cells were counted from the answers, and none from
-// a ledger.
+// answersAlone reports whether at least one cell was counted from the answers and no cell
+// from a ledger.
 func answersAlone(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, countedFromAnswers) &&
 		!slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.CountedFrom != fromAnswers && c.Verdict != catalog.NA })
@@ -192,7 +194,7 @@ func countedFromAnswers(c experiment.Cell) bool {
 	return c.CountedFrom == fromAnswers && c.DoubleGrabs != nil
 }
 
-// double is the double-grabs that were counted, of as many or more.
+// double returns the number of double-grabs, marked as a lower bound if there may be more.
 func double(c experiment.Cell) string {
 	if c.LowerBound && c.DoubleGrabs != nil {
 		return atLeast + strconv.Itoa(*c.DoubleGrabs)
@@ -214,13 +216,13 @@ const (
 	atLeast     = "≥"
 )
 
-// verdict is that on the orders, with the mark of the lock's.
+// verdict returns the verdict on the orders, followed by the mark for the lock.
 func verdict(c experiment.Cell) string {
 	return judged(string(c.Verdict)+lockMark(c), c.Expected != nil, !differs(c))
 }
 
-// judged is a verdict with the mark that says whether it is as expected, if
-// anything is.
+// judged returns a verdict followed by a mark. The mark says whether the verdict is as
+// expected, and is left out if nothing was expected.
 func judged(verdict string, expected, as bool) string {
 	switch {
 	case !expected:
@@ -232,7 +234,7 @@ func judged(verdict string, expected, as bool) string {
 	}
 }
 
-// differs says whether either verdict is another than the expected one.
+// differs reports whether the verdict on the orders or on the lock is not the expected one.
 func differs(c experiment.Cell) bool { return !c.AsExpected() }
 
 func heldMark(c experiment.Cell) string {
@@ -242,15 +244,15 @@ func heldMark(c experiment.Cell) string {
 	return ""
 }
 
-// missing is what stands in place of a figure that could not be counted.
+// missing returns the placeholder for a figure that could not be counted.
 func missing(c experiment.Cell) string {
-	if c.Verdict == catalog.NA || c.Verdict == "" { // not a cell, but the bare endpoint
+	if c.Verdict == catalog.NA || c.Verdict == "" { // the row of the bare endpoint has no verdict
 		return "-"
 	}
 	return "?"
 }
 
-// figure is what was counted.
+// figure formats a figure, or returns the placeholder if x is nil.
 func figure[T any](c experiment.Cell, x *T, format func(T) string) string {
 	if x == nil {
 		return missing(c)
@@ -269,7 +271,7 @@ func outcome(o grab.Outcome) func(experiment.Cell) string {
 	}
 }
 
-// withBare has a row for the bare endpoint above those of the cells.
+// withBare returns the cells of a run after a row for the bare endpoint, if there is one.
 func withBare(run *experiment.Run) []experiment.Cell {
 	if run.Bare == nil {
 		return run.Cells
@@ -303,7 +305,7 @@ func steps(c experiment.Cell) string {
 	return strings.Join(tried, " ")
 }
 
-// millis has three digits, or as many as there are.
+// millis formats a time in ms: below 10 ms with two decimals, otherwise like rate.
 func millis(ms float64) string {
 	if ms < 10 {
 		return strconv.FormatFloat(ms, 'f', 2, 64)
@@ -311,7 +313,7 @@ func millis(ms float64) string {
 	return rate(ms)
 }
 
-// rate has one decimal below 100.
+// rate formats a number with one decimal below 100, and without decimals from 100.
 func rate(x float64) string {
 	if x < 100 {
 		return strconv.FormatFloat(x, 'f', 1, 64)

@@ -14,13 +14,14 @@ import (
 // ComparedText renders a comparison for a terminal.
 func ComparedText(w io.Writer, c *compare.Comparison) error { return compared(c).text(w) }
 
-// ComparedMarkdown renders it as a document of its own.
+// ComparedMarkdown renders a comparison as a Markdown document.
 func ComparedMarkdown(w io.Writer, c *compare.Comparison) error { return compared(c).markdown(w) }
 
-// ComparedJSON writes it as JSON.
+// ComparedJSON writes a comparison as JSON.
 func ComparedJSON(w io.Writer, c *compare.Comparison) error { return encode(w, c) }
 
-// compared is the document of a comparison: the answer first, then what it rests on.
+// compared returns the document of a comparison. It starts with the answer and continues
+// with the evidence.
 func compared(c *compare.Comparison) document {
 	d := document{Title: "Comparison", Head: []string{"old: " + side(c.Old), "new: " + side(c.New)}}
 	if len(c.Unlike) > 0 {
@@ -45,7 +46,7 @@ func side(s compare.Side) string {
 	return text
 }
 
-// changes of verdicts, and what one of the two alone has.
+// changes lists the verdicts that changed, and the cells that only one of the two runs has.
 func changes(c *compare.Comparison) section {
 	s := section{Title: "Verdicts that changed", Table: table{Headings: []heading{
 		{Name: "cell", Left: true}, {Name: "old", Left: true}, {Name: "new", Left: true}, {Name: "why", Left: true},
@@ -95,7 +96,7 @@ var (
 	}, comparedColumns...)
 )
 
-// benchCosts is a table for each case, in their order.
+// benchCosts returns one table of costs for each case, in order.
 func benchCosts(c *compare.Comparison) []section {
 	var sections []section
 	for left := c.Costs; len(left) > 0; {
@@ -124,7 +125,8 @@ func costs(of []compare.Cost, columns []costColumn) table {
 	return t
 }
 
-// interval is "7.31 [7.02, 7.90]"; without enough measurements the median alone.
+// interval formats a median with its interval, such as "7.31 [7.02, 7.90]". If there are too
+// few measurements for an interval, it returns only the median.
 func interval(m compare.Measured) string {
 	switch {
 	case m.Median == nil:
@@ -138,7 +140,8 @@ func interval(m compare.Measured) string {
 
 const noChange = "~"
 
-// change is told where it is one.
+// change returns the change in percent. It returns noChange unless the answer is slower or
+// faster.
 func change(x compare.Cost) string {
 	switch {
 	case x.Answer != compare.Slower && x.Answer != compare.Faster:
@@ -167,7 +170,7 @@ func sizes(x compare.Cost) string {
 	return fmt.Sprintf("%d+%d", x.Old.N, x.New.N)
 }
 
-// comparedLegend says how it was judged, and why there is no answer where there is none.
+// comparedLegend explains the statistics, and why some costs have no answer.
 func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil
@@ -194,5 +197,5 @@ func comparedLegend(c *compare.Comparison) []string {
 	return lines
 }
 
-// mostNamed is how many names a line lists.
+// mostNamed is the maximum number of names in a line.
 const mostNamed = 6

@@ -12,7 +12,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// detailColumns show what became of a cell under a fault.
+// detailColumns shows the results of cells under a fault.
 var detailColumns = []column{
 	faultColumn,
 	strategyColumn,
@@ -31,7 +31,7 @@ var detailColumns = []column{
 	text("explained by", mode),
 }
 
-// exclusive is the verdict on the lock.
+// exclusive returns the verdict on the lock.
 func exclusive(c experiment.Cell) string {
 	claims := c.ExpectedExclusive != nil
 	switch {
@@ -44,14 +44,14 @@ func exclusive(c experiment.Cell) string {
 	}
 }
 
-// locks says whether a strategy has a lock, as far as it is known here.
+// locks reports whether a strategy uses a lock. It returns true for unknown strategies.
 func locks(strategy string) bool {
 	s, err := lock.Find(strategy)
 	return err != nil || s.Excludes != catalog.NoExclusion
 }
 
-// struck is at how many of the points the fault struck each time, or, where it is
-// not known at which, how many grabs it hit.
+// struck returns the number of points at which every strike took place, out of all points.
+// If the points are unknown, it returns the number of grabs that the fault hit.
 func struck(c experiment.Cell) string {
 	if len(c.Points) == 0 {
 		return count(c, c.Struck)
@@ -59,7 +59,7 @@ func struck(c experiment.Cell) string {
 	return fmt.Sprintf("%d/%d", pointsWith(c, func(p experiment.Point) bool { return p.Struck >= p.Strikes }), len(c.Points))
 }
 
-// detailLegend explains the columns, and how large a cell is.
+// detailLegend explains the columns and gives the size of a cell.
 func detailLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -90,7 +90,7 @@ func detailLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// optional is a figure that a cell need not have.
+// optional formats a figure that a cell may lack. It returns "-" if x is nil.
 func optional[T any](x *T, format func(T) string) string {
 	if x == nil {
 		return "-"
@@ -107,7 +107,7 @@ func mode(c experiment.Cell) string {
 	return c.Timeline.Mode
 }
 
-// timelineHeadings are those of the steps of a timeline.
+// timelineHeadings are the headings for the steps of a timeline.
 var timelineHeadings = []heading{
 	{Name: "ms"}, {Name: "instance", Left: true}, {Name: "driver"},
 	{Name: "what happened", Left: true}, {Name: "what the driver believed", Left: true}, {Name: "what was true", Left: true},
@@ -117,7 +117,7 @@ func timelineTitle(c experiment.Cell) string {
 	return fmt.Sprintf("%s is %s: the timeline of order %d", name(c), c.Said(), c.Timeline.Order)
 }
 
-// timeline of one order of a cell, with the failure mode that it shows.
+// timeline shows one order of a cell and the failure mode that explains it.
 func timeline(c experiment.Cell) section {
 	s := c.Timeline
 	explained := "no known failure mode explains it"
@@ -138,17 +138,18 @@ func timeline(c experiment.Cell) section {
 	return shown
 }
 
-// decisive are the properties that make a verdict; what is said of them is in the table.
+// decisive lists the properties that determine a verdict. Their results are already in the
+// table.
 var decisive = []string{catalog.OneWinner, catalog.HoldersExclusive, catalog.StuckOrder, catalog.AnswersAgree}
 
-// doubleGrabs are properties that every double-grab violates, too.
+// doubleGrabs lists the properties that every double-grab also violates.
 var doubleGrabs = []string{catalog.Linearizable, catalog.WritesExclusive}
 
-// otherFailures are properties that were not kept though no verdict rests on them.
+// otherFailures describes the violated properties that do not affect the verdict.
 func otherFailures(c experiment.Cell) []string {
 	var why []string
 	for _, k := range c.Checks {
-		property, _, _ := catalog.FindProperty(k.Property) // of an older run, it may have an old name
+		property, _, _ := catalog.FindProperty(k.Property) // an older run may use an old name
 		implied := slices.Contains(doubleGrabs, property.Name) && c.DoubleGrabs != nil && *c.DoubleGrabs > 0
 		if k.Result == check.Fail && !implied && !slices.Contains(decisive, property.Name) {
 			why = append(why, property.Name+": "+k.Why)

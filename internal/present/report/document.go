@@ -9,26 +9,26 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document is what a run comes to, whatever it is rendered as.
+// document is the content of a report, independent of its format.
 type document struct {
 	Title    string
-	Answer   string // in a sentence; a page begins with it
+	Answer   string // the result in a sentence; a page starts with it
 	Head     []string
 	Sections []section
 }
 
-// section is a table, or lines, or both.
+// section is a part of a document with lines, a table, or both.
 type section struct {
-	Title string // "": it goes on where the one before ended
+	Title string // empty if the section continues the previous one
 	Table table
 	Lines []string
-	// Drawing shows what the table says; nil: there is none.
+	// Drawing shows the content of the table as a diagram. It may be nil.
 	Drawing *diagram.Diagram
-	drawn   int // its number in the page
+	drawn   int // the number of the drawing in the page
 	After   []string
 }
 
-// table of fields that are text already.
+// table holds headings and rows of formatted text.
 type table struct {
 	Headings []heading
 	Rows     [][]field
@@ -36,26 +36,26 @@ type table struct {
 }
 
 type heading struct {
-	Group string // neighbours of one group share it; "": none
+	Group string // a heading above neighbouring columns of the same group; may be empty
 	Name  string
 	Left  bool // aligned to the left
-	least int  // how wide the column is on a terminal at the least
+	least int  // the minimum width of the column on a terminal
 }
 
-// field is one entry of a table; on a terminal it may have several lines. The
-// class says what kind of verdict it is, for those who can show that.
+// field is one entry of a table. On a terminal it may have several lines. Class is a CSS
+// class for the kind of verdict.
 type field struct {
 	Text, Class string
-	runsOn      bool // its text runs on over the columns to its right
+	runsOn      bool // true if the text may extend over the columns to its right
 }
 
-// group of neighbouring columns under one heading.
+// group is a heading above neighbouring columns.
 type group struct {
 	Text string
 	Span int
 }
 
-// Groups are the headings of groups, from the left.
+// Groups returns the group headings from left to right.
 func (t table) Groups() []group {
 	var groups []group
 	for _, h := range t.Headings {
@@ -68,12 +68,12 @@ func (t table) Groups() []group {
 	return groups
 }
 
-// Grouped says whether any column is in a group that has a heading.
+// Grouped reports whether any column belongs to a group.
 func (t table) Grouped() bool {
 	return slices.ContainsFunc(t.Headings, func(h heading) bool { return h.Group != "" })
 }
 
-// tableOf cells.
+// tableOf returns a table with one row per cell.
 func tableOf(columns []column, cells []experiment.Cell) table {
 	if len(cells) == 0 {
 		return table{}
@@ -95,8 +95,9 @@ func tableOf(columns []column, cells []experiment.Cell) table {
 	return t
 }
 
-// compose puts the run's document together. In full it has every timeline
-// and every detail; else of many cells only those that are not as expected.
+// compose builds the document of a run. If full is true, it includes every timeline and
+// every detail. Otherwise, if there are many cells, it details only those that are not as
+// expected.
 func compose(run *experiment.Run, full bool) document {
 	d := document{Title: run.ID, Head: head(run)}
 	calm, faulty := split(run)
@@ -128,16 +129,17 @@ func compose(run *experiment.Run, full bool) document {
 	return d
 }
 
-// costSections are what the repeated ones of some cells took.
+// costSections shows the costs of the cells that ran more than once.
 func costSections(cells []experiment.Cell) []section {
 	cells = repeated(cells)
 	return []section{{Title: "Costs", Table: tableOf(costColumns, cells)}, {Lines: costLegend(cells)}}
 }
 
-// fewCells is how many cells under faults are shown one by one even in short.
+// fewCells is the number of cells under faults up to which even a short report details each
+// one.
 const fewCells = 24
 
-// add leaves out what is empty.
+// add appends the sections that are not empty.
 func (d *document) add(sections ...section) {
 	for _, s := range sections {
 		if len(s.Lines) > 0 || len(s.Table.Rows) > 0 {
@@ -146,8 +148,7 @@ func (d *document) add(sections ...section) {
 	}
 }
 
-// split parts the cells of no fault from the others, and puts those together
-// that had the same.
+// split separates the cells without a fault from the others. It sorts the others by fault.
 func split(run *experiment.Run) (calm, faulty []experiment.Cell) {
 	for _, c := range run.Cells {
 		if c.Fault == catalog.NoFault {
@@ -162,7 +163,7 @@ func split(run *experiment.Run) (calm, faulty []experiment.Cell) {
 	return calm, faulty
 }
 
-// surprising says whether the cell needs to be looked at.
+// surprising reports whether a cell is not as expected or has an unknown verdict.
 func surprising(c experiment.Cell) bool {
 	return differs(c) || c.Verdict == catalog.Unknown
 }

@@ -13,18 +13,18 @@ import (
 	"grablab/internal/explore"
 )
 
-// Exploration is what a search has found, and what of it is shown.
+// Exploration is the result of a search, with options for its report.
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
-	Timing  bool // whether to say how long it took, which no two searches agree on
+	Timing  bool // true to show the elapsed time, which differs from search to search
 
-	// Replay is the command that shows a failure again.
+	// Replay returns the command that reproduces a failure.
 	Replay func(explore.Failure) string
 }
 
-// Explored renders a line a strategy, how far each was searched, and the
-// steps of its failure that matters most. Of a replay it shows the steps alone.
+// Explored renders one line per strategy, the extent of each search, and the steps of each
+// strategy's most important failure. For a replay, it shows only the steps.
 func Explored(w io.Writer, e Exploration) error {
 	var b strings.Builder
 	if !slices.ContainsFunc(e.Results, replayed) {
@@ -39,14 +39,14 @@ func Explored(w io.Writer, e Exploration) error {
 
 func replayed(r explore.Result) bool { return r.Replay }
 
-// account says what was let happen, what came of it, and how far was searched.
+// account shows the bounds, the table of strategies, and how far each search got.
 func (e Exploration) account(b *strings.Builder) {
 	fmt.Fprintf(b, "%s\n%s\n\n", bounds(e.Config), catalog.Footnote)
 	e.table().text(b, 2)
 	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
 }
 
-// searched says how far each strategy was.
+// searched describes how far the search of each strategy got.
 func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
 		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
@@ -57,7 +57,7 @@ func (e Exploration) searched() (lines []string) {
 	return lines
 }
 
-// bounds says what was let happen.
+// bounds describes the limits of the search.
 func bounds(c explore.Config) string {
 	actors := catalog.Plural(c.Actors, "actor", "actors")
 	if c.Instances == 1 {
@@ -73,8 +73,8 @@ func bounds(c explore.Config) string {
 	return line + fmt.Sprintf("up to %s of %s", catalog.Plural(c.FaultCount, "fault", "faults"), strings.Join(list(c.Faults), ", "))
 }
 
-// table has a line a strategy with the failure that matters most, and below it
-// a line for each other property that fails.
+// table has one row per strategy with its most important failure. A row below it shows each
+// other property that fails.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -101,7 +101,7 @@ func (e Exploration) table() table {
 	return t
 }
 
-// against marks a verdict as the expected one, or says which that were.
+// against marks a verdict as expected, or appends the expected verdict.
 func against(v, expected catalog.Verdict) string {
 	switch expected {
 	case "":
@@ -113,7 +113,7 @@ func against(v, expected catalog.Verdict) string {
 	}
 }
 
-// searched says how far the search got, and rounds nothing up.
+// searched describes how far the search of a strategy got, without rounding up.
 func searched(r explore.Result) string {
 	var parts []string
 	if r.Reason != "" {
@@ -131,10 +131,10 @@ func searched(r explore.Result) string {
 	return strings.Join(parts, "; ")
 }
 
-// reached says of what cost all has been run, and of what cost some.
+// reached describes which levels were searched completely and which ones in part.
 func reached(levels []explore.Level) []string {
 	var parts []string
-	most := -1 // preemptions, of which all was run with one fault less
+	most := -1 // the preemptions that were searched completely with one fault fewer
 	for faults := 0; ; faults++ {
 		all := -1
 		for _, l := range levels {
@@ -147,7 +147,7 @@ func reached(levels []explore.Level) []string {
 		}
 		part := fmt.Sprintf("all of <= %s and <= %s", catalog.Plural(all, "preemption", "preemptions"), catalog.Plural(faults, "fault", "faults"))
 		if all == most {
-			parts = parts[:len(parts)-1] // this says more
+			parts = parts[:len(parts)-1] // the new part includes the previous one
 		}
 		parts, most = append(parts, part), all
 	}
@@ -164,15 +164,15 @@ func reached(levels []explore.Level) []string {
 	return parts
 }
 
-// exhausted says whether all of a level was run, and all that is cheaper: from that,
-// more of it could still come.
+// exhausted reports whether a level and all cheaper levels were searched completely. A
+// cheaper schedule that still waits can lead to more schedules of this level.
 func exhausted(levels []explore.Level, of explore.Level) bool {
 	return !slices.ContainsFunc(levels, func(l explore.Level) bool {
 		return l.Preemptions <= of.Preemptions && l.Faults <= of.Faults && l.Waiting > 0
 	})
 }
 
-// thousands sets a comma after every third digit.
+// thousands formats a number with a comma after every third digit.
 func thousands(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {

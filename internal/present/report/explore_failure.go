@@ -12,7 +12,7 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// How wide the columns of a table of steps are. With two actors it fits into 120.
+// Column widths of a table of steps. With two actors, the table fits into 120 columns.
 const (
 	actorLeast = 18
 	actorMost  = 28
@@ -23,8 +23,8 @@ const (
 
 const lostMark = "▶"
 
-// failures explains the failure that matters most, and names the others; of a
-// replay that breaks nothing, it shows the steps.
+// failures explains the most important failure of a strategy and names the others. If a
+// replay breaks nothing, it shows the steps.
 func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	if len(r.Failures) == 0 && replayed(r) {
 		fmt.Fprintf(b, "%s breaks nothing in this schedule\n\n", r.Strategy)
@@ -46,7 +46,8 @@ func (e Exploration) failures(b *strings.Builder, r explore.Result) {
 	}
 }
 
-// alsoOf is a property, and by which faults it is broken where there are several ways.
+// alsoOf names a property. If the property fails in several ways, it adds the kind of
+// failure and the number of steps.
 func alsoOf(f explore.Failure) string {
 	if f.Kind == "" {
 		return f.Property
@@ -54,8 +55,8 @@ func alsoOf(f explore.Failure) string {
 	return fmt.Sprintf("%s by %s, in %s", f.Property, f.Kind, catalog.Plural(len(f.Schedule.Steps), "step", "steps"))
 }
 
-// explain shows a failure's steps with what was true meanwhile, from which step on
-// the property was lost, the failure mode, and the cure.
+// explain shows the steps of a failure, the step that breaks the property, the failure mode,
+// and the cure.
 func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	if f.Property == catalog.Survives {
 		e.explainEnd(b, f)
@@ -70,8 +71,7 @@ func (e Exploration) explain(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "again: %s\n", e.Replay(f))
 }
 
-// explainEnd shows how a strategy has ended its process: the steps, of which no more is
-// known, and the stack.
+// explainEnd shows how a strategy ended its process: the steps and the stack.
 func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	fmt.Fprintf(b, "%s takes its process down: %s\n\n", f.Schedule.Strategy, f.Why)
 	for i, s := range f.Schedule.Steps {
@@ -93,7 +93,7 @@ func (e Exploration) explainEnd(b *strings.Builder, f explore.Failure) {
 	}
 }
 
-// remedy names the failure mode, what helps, and who has that.
+// remedy names the failure mode, the cure, and a strategy that has the cure.
 func remedy(f explore.Failure) []string {
 	mode, ok := catalog.FindMode(f.Mode)
 	if !ok {
@@ -102,13 +102,13 @@ func remedy(f explore.Failure) []string {
 	return []string{mode.ID + ": " + mode.Name, fmt.Sprintf("cure: %s (%s)", mode.Cure, mode.In)}
 }
 
-// contradiction is what was promised, and what came of it.
+// contradiction states the promise of the property and what happened instead.
 func contradiction(f explore.Failure) string {
 	promise, _, _ := catalog.FindProperty(f.Property)
 	return fmt.Sprintf("Promised: %s. But %s.", promise.Promise(f.Schedule.Stock), f.Why)
 }
 
-// stepTable has one column an actor, and one row a step.
+// stepTable returns a table with one column per actor and one row per step.
 func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	t := table{Headings: []heading{{Left: true}, {Name: "step"}, {Name: "time"}}}
 	for _, a := range actors {
@@ -125,8 +125,8 @@ func stepTable(actors []schedule.Actor, moments []explore.Moment) table {
 	return t
 }
 
-// stepRow is the nth step. What happens to no actor in particular runs on across
-// the columns of all of them; the stores are shown where they have changed.
+// stepRow returns the row of step n. A step that concerns no single actor extends over the
+// columns of all actors. The stores are shown only if they changed.
 func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 	row := []field{{}, {Text: strconv.Itoa(n)}, {Text: m.At.String()}}
 	if m.Broken && !before.Broken {
@@ -148,7 +148,7 @@ func stepRow(n int, m, before explore.Moment, actors []schedule.Actor) []field {
 		field{Text: namesOrDash(m.Believes)}, field{Text: namesOrDash(m.Holds)})
 }
 
-// happened says what a step was.
+// happened describes a step.
 func happened(m explore.Moment) string {
 	text := m.Did
 	if words, ok := deeds[m.Step.Kind]; ok {
@@ -162,7 +162,8 @@ func happened(m explore.Moment) string {
 	return text
 }
 
-// deeds says of the steps that are no call, or not just one, what they do.
+// deeds describes every kind of step except an ordinary call. Words in capitals are
+// placeholders.
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "no reply arrives:",

@@ -10,12 +10,12 @@ import (
 	"grablab/internal/order"
 )
 
-// ExploreSchema is the JSON Schema (draft 2020-12) of what ExploredJSON writes.
+// ExploreSchema is the JSON Schema (draft 2020-12) of the output of ExploredJSON.
 //
 //go:embed explore.schema.json
 var ExploreSchema string
 
-// exploreSchema is the version of the format.
+// exploreSchema is the version of the JSON format.
 const exploreSchema = 1
 
 type explorationJSON struct {
@@ -26,14 +26,14 @@ type explorationJSON struct {
 
 type boundsJSON struct {
 	Actors      int      `json:"actors"`
-	Stock       int      `json:"stock,omitempty"` // 0: 1
+	Stock       int      `json:"stock,omitempty"` // 0 means 1
 	Preemptions int      `json:"preemptions"`
 	Faults      []string `json:"faults"`
 	FaultCount  int      `json:"fault_count"`
 }
 
-// exploredJSON is one strategy. Steps, FailureMode, Property and Schedule are
-// those of its shortest failure.
+// exploredJSON is the result for one strategy. Steps, FailureMode, Property and Schedule
+// belong to its first failure.
 type exploredJSON struct {
 	Strategy    string          `json:"strategy"`
 	Guard       order.Guard     `json:"guard"`
@@ -43,7 +43,7 @@ type exploredJSON struct {
 	Complete    bool            `json:"complete"`
 	Schedules   int             `json:"schedules"`
 	States      int             `json:"states"`
-	Seconds     *float64        `json:"seconds"` // null: not to be shown
+	Seconds     *float64        `json:"seconds"` // null if the elapsed time is not shown
 	Steps       *int            `json:"steps"`
 	FailureMode *string         `json:"failure_mode"`
 	Property    *string         `json:"property"`
@@ -59,8 +59,9 @@ type levelJSON struct {
 	Waiting     int `json:"waiting"`
 }
 
-// failureJSON is the shortest failure of one property, as far as it is known to be.
-// Text is the schedule as a file for -replay, Stack of what ended the process.
+// failureJSON is one failure of a property. Shortest is true if the search proved that no
+// failure is shorter. Text is the schedule as a file for -replay, and Stack is the stack of
+// a dead process.
 type failureJSON struct {
 	Property    string       `json:"property"`
 	FailureMode *string      `json:"failure_mode"`
@@ -82,7 +83,7 @@ type momentJSON struct {
 	Broken   bool     `json:"broken"`
 }
 
-// stock is how many units the order has; 0: one.
+// stock returns the number of units of the order, or 0 if there is only one.
 func stock(c explore.Config) int {
 	if c.Stock > 1 {
 		return c.Stock
@@ -90,7 +91,7 @@ func stock(c explore.Config) int {
 	return 0
 }
 
-// ExploredJSON writes the exploration for programs.
+// ExploredJSON writes the exploration as JSON.
 func ExploredJSON(w io.Writer, e Exploration) error {
 	doc := explorationJSON{
 		Schema:     exploreSchema,
@@ -126,7 +127,7 @@ func failureToJSON(f explore.Failure) failureJSON {
 	})}
 }
 
-// mapped is f of each; it is never null.
+// mapped applies f to each element. The result is never nil, so that JSON has no null.
 func mapped[S, T any](list []S, f func(S) T) []T {
 	all := make([]T, len(list))
 	for i, x := range list {
@@ -135,7 +136,7 @@ func mapped[S, T any](list []S, f func(S) T) []T {
 	return all
 }
 
-// list is the names as text.
+// list converts the names to strings.
 func list[S ~string](names []S) []string {
 	return mapped(names, func(s S) string { return string(s) })
 }

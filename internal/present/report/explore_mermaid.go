@@ -11,9 +11,9 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// Mermaid draws a failure as a sequence diagram in mermaid's language: actors
-// at the left, servers at the right, who believes to hold the lock and who does
-// wherever that changes, and in red the step after which it is lost.
+// Mermaid writes a failure as a sequence diagram in the mermaid language. Actors are on the
+// left and servers on the right. A note shows each change of who believes to hold the lock
+// and who holds it. The step that breaks the property is red.
 func Mermaid(w io.Writer, f explore.Failure) error {
 	var b strings.Builder
 	s := f.Schedule
@@ -48,10 +48,11 @@ func mermaidTitle(f explore.Failure) string {
 	return fmt.Sprintf("%s, %s", f.Schedule.Strategy, f.Property)
 }
 
-// serversOf a schedule, the database last.
+// serversOf returns the servers of a schedule, with the database last.
 func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Nodes), schedule.DB) }
 
-// arrows of the steps that are calls. A cross ends what does not arrive.
+// arrows maps the steps that are calls to mermaid arrows. A cross marks a reply that is
+// lost.
 var arrows = map[schedule.Kind]string{
 	schedule.Call:         "->>",
 	schedule.ReplyLost:    "-x",
@@ -80,7 +81,7 @@ func mermaidStep(s schedule.Schedule, m explore.Moment) string {
 	}
 }
 
-// mermaidActors are the actors that a note over all of them spans.
+// mermaidActors returns the range of actors for a note that spans all of them.
 func mermaidActors(s schedule.Schedule) string {
 	first, last := s.Actors[0].Name, s.Actors[len(s.Actors)-1].Name
 	if first == last {
@@ -89,5 +90,5 @@ func mermaidActors(s schedule.Schedule) string {
 	return first + "," + last
 }
 
-// mermaidText keeps text from ending a line, or being read as a comment or HTML.
+// mermaidText escapes text so that it cannot end a line, start a comment or contain HTML.
 var mermaidText = strings.NewReplacer("#", "#35;", ";", "#59;", "%", "#37;", "<", "#lt;", ">", "#gt;", "\n", " ").Replace

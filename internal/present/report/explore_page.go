@@ -8,7 +8,8 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// document of the exploration: what was searched, and each failure with its steps.
+// document returns the report of the exploration: the failures with their steps, and the
+// extent of the search.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
 	for _, r := range e.Results {
@@ -30,7 +31,7 @@ func (e Exploration) document() document {
 
 func (e Exploration) replays() bool { return len(e.Results) > 0 && replayed(e.Results[0]) }
 
-// answer says in a sentence what came of it.
+// answer summarizes the result of the exploration.
 func (e Exploration) answer() string {
 	var said sayings
 	for _, r := range e.Results {
@@ -44,7 +45,7 @@ func (e Exploration) answer() string {
 			said.add(r.Strategy, ": nothing breaks in this schedule.")
 		case r.Verdict == catalog.Safe && r.Complete:
 			said.add(r.Strategy, ": all schedules within these bounds were searched, and none breaks it.")
-		default: // it is not safe because nothing was found
+		default: // an incomplete search does not prove the strategy safe
 			said.add(r.Strategy, ": none was found that breaks it, and not all was searched.")
 		}
 	}
@@ -68,23 +69,23 @@ func (e Exploration) failure(f explore.Failure) section {
 	return s
 }
 
-// Found is what an exploration comes to, for a page that draws it itself.
+// Found is the result of an exploration for a page that draws it itself.
 type Found struct {
 	Answer   string      `json:"answer"`
-	Failures []FoundPath `json:"failures"` // the one that matters first
+	Failures []FoundPath `json:"failures"` // the most important failure first
 	Searched []string    `json:"searched"`
 }
 
-// FoundPath is a failure.
+// FoundPath is one failure in a Found.
 type FoundPath struct {
 	Title   string           `json:"title"`
 	Lines   []string         `json:"lines"`
 	Drawing *diagram.Diagram `json:"drawing,omitempty"`
-	// Schedule is its text, as a file has it.
+	// Schedule is the text of the schedule in the file format.
 	Schedule string `json:"schedule"`
 }
 
-// Found is the exploration as that.
+// Found converts an exploration into the form that the pages show.
 func (e Exploration) Found() Found {
 	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append([]string{bounds(e.Config)}, e.searched()...)}
 	for _, r := range e.Results {

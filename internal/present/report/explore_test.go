@@ -19,7 +19,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// late is F11 on setnx, as the engine would tell it.
+// late returns failure F11 on setnx as the engine reports it.
 func late() explore.Failure {
 	key := "redis grab:setnx:{1} = A1 (3s left)"
 	call := func(actor, phase, target string) schedule.Step {
@@ -92,7 +92,7 @@ func TestExplored(t *testing.T) {
 	}
 }
 
-// What is written for programs is what the schema says.
+// The JSON output conforms to the schema.
 func TestExploredJSONFitsSchema(t *testing.T) {
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(report.ExploreSchema))
 	if err != nil {
@@ -118,13 +118,13 @@ func TestExploredJSONFitsSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := schema.Validate(written); (err == nil) != (len(e.Results) > 0) {
-			t.Errorf("%d results: %v", len(e.Results), err) // a search without actors is none
+			t.Errorf("%d results: %v", len(e.Results), err) // a search without actors is invalid
 		}
 	}
 }
 
-// A strategy that takes its process down is told with the schedule and the stack, or
-// with what there is.
+// If a strategy ends its process, the report shows the schedule and the stack, as far as
+// they exist.
 func TestExploredEnd(t *testing.T) {
 	f := explore.Failure{
 		Property: catalog.Survives, Why: "the process ended: panic: no", Stack: "panic: no\n\n" + strings.Repeat("a frame\n", 60),
@@ -151,8 +151,7 @@ func TestExploredEnd(t *testing.T) {
 	}
 }
 
-// Every kind of step is told, and drawn: none as nothing, none with text that
-// would end its line or begin another.
+// Every kind of step is described and drawn. No description is empty or breaks its line.
 func TestEveryStepIsTold(t *testing.T) {
 	f := late()
 	f.Schedule.Nodes = []string{"redis", "redlock-2"}
@@ -186,7 +185,7 @@ func TestEveryStepIsTold(t *testing.T) {
 	}
 }
 
-// Whatever can be broken was promised.
+// Every property that can be violated has a promise.
 func TestEveryPropertyIsAPromise(t *testing.T) {
 	for _, p := range explore.Properties {
 		f := late()

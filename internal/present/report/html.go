@@ -28,9 +28,9 @@ var (
 	page = template.Must(template.ParseFS(pageTexts, "page.html", "cells.html"))
 )
 
-// CellsScript is an ES module, beside [diagram.Script] as diagram.js, whose function heatMap
-// looks after what Heat.HTML writes and shows what its cells open. CellsStyle is the style sheet of
-// both.
+// CellsScript is an ES module that imports [diagram.Script] as diagram.js. Its function heatMap
+// makes the output of Heat.HTML interactive and shows the cell that the user opens. CellsStyle
+// is the style sheet for both.
 var (
 	//go:embed cells.js
 	CellsScript string
@@ -38,8 +38,9 @@ var (
 	CellsStyle string
 )
 
-// HTML renders the run as one page that needs nothing else and no network: the answer, the
-// matrix as a heat map, and of each cell what was found and how to see it again.
+// HTML renders the run as one page that loads no other files and needs no network. The page
+// has the answer, the matrix as a heat map, and for each cell its results and the command to
+// run it again.
 func HTML(w io.Writer, run *experiment.Run) error {
 	p, err := runPage(run)
 	if err != nil {
@@ -48,7 +49,7 @@ func HTML(w io.Writer, run *experiment.Run) error {
 	return p.write(w)
 }
 
-// ExploredHTML renders the exploration likewise: every failure, step by step.
+// ExploredHTML renders the exploration as one page with every failure, step by step.
 func ExploredHTML(w io.Writer, e Exploration) error {
 	p := pageOf{document: e.document(), script: exploreScript}
 	drawings := []*diagram.Diagram{}
@@ -65,17 +66,17 @@ func ExploredHTML(w io.Writer, e Exploration) error {
 	return p.write(w)
 }
 
-// pageOf is what a page is made of.
+// pageOf holds the content of a page.
 type pageOf struct {
 	document
 	Map    heatMap
-	Data   template.JS // what its script shows
+	Data   template.JS // the data for the script
 	script string
 }
 
-// encodeData writes data as JSON that cannot end the element of the page that it stands in.
+// encodeData encodes data as JSON that is safe inside a script element.
 func encodeData(data any) (template.JS, error) {
-	text, err := json.Marshal(data) // which escapes <, > and &
+	text, err := json.Marshal(data) // Marshal escapes <, > and &
 	if err != nil {
 		return "", fmt.Errorf("report: %w", err)
 	}
@@ -96,14 +97,15 @@ func (p pageOf) write(w io.Writer) error {
 	return nil
 }
 
-// inOne makes one module of several. What they import of each other is there, then.
+// inOne joins several modules into one and removes the imports between them.
 func inOne(modules ...string) string {
 	return imports.ReplaceAllString(strings.Join(modules, "\n"), "")
 }
 
 var imports = regexp.MustCompile(`(?m)^import \{[^}]*\} from "\./\w+\.js";$`)
 
-// policy lets a page have this style sheet and this script, and nothing else of anybody.
+// policy returns a Content-Security-Policy that allows only this style sheet and this
+// script.
 func policy(style, script string) string {
 	hash := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
@@ -112,10 +114,10 @@ func policy(style, script string) string {
 	return "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src " + hash(style) + "; script-src " + hash(script)
 }
 
-// Drawn is the number of the section's drawing.
+// Drawn returns the number of the section's drawing in the page.
 func (s section) Drawn() int { return s.drawn }
 
-// Class of the ith field of a row, for a style sheet.
+// Class returns the CSS class of field i of a row.
 func (t table) Class(i int, f field) string {
 	if t.Headings[i].Left {
 		return f.Class

@@ -1,10 +1,11 @@
-// Package report renders results: a run as text for a terminal, as Markdown and as
-// a page of HTML, and what the explorer found as text, JSON and a mermaid diagram.
+// Package report renders results. A run becomes text for a terminal, Markdown or an HTML
+// page. A result of the explorer becomes text, JSON, an HTML page or a mermaid diagram.
 //
-// A run comes from run.json alone (Load), so that every report can be drawn again.
-// compose puts it together as a document of sections, lines and tables, which Text and
-// Markdown only print; columns.go, details.go and points.go say what the columns are.
-// Begin at compose. A page of a run is put together by runPage, from the same columns. Of the explorer, begin at Explored.
+// Every report of a run is made from run.json (see Load), so it can be made again at any
+// time. compose turns a run into a document of sections, lines and tables, and Text and
+// Markdown print that document. columns.go, details.go and points.go define the columns. To
+// read the code, start at compose for text, at runPage for the page of a run, and at
+// Explored for the explorer.
 package report
 
 import (
@@ -23,10 +24,10 @@ import (
 // File is the name of a run's record in its result folder.
 const File = "run.json"
 
-// ErrNoRun says that a folder holds no run that can be read.
+// ErrNoRun means that a folder does not contain a valid run.
 var ErrNoRun = errors.New("report: no run")
 
-// Load reads the run of a result folder, or of a run.json. Its errors wrap ErrNoRun.
+// Load reads a run from a result folder or from a run.json file. Its errors wrap ErrNoRun.
 func Load(dir string) (*experiment.Run, error) {
 	path := filepath.Join(dir, File)
 	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
@@ -55,14 +56,14 @@ func Load(dir string) (*experiment.Run, error) {
 	return run, nil
 }
 
-// JSON writes run.json.
+// JSON writes the run in the format of run.json.
 func JSON(w io.Writer, run *experiment.Run) error { return encode(w, run) }
 
-// encode writes v as JSON, indented, and with a newline at its end.
+// encode writes v as indented JSON with a newline at the end.
 func encode(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false) // reasons are read by people, too
+	e.SetEscapeHTML(false) // people read the reasons too
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Markdown renders the run as a document of its own, with every timeline.
+// Markdown renders the run as a Markdown document with every timeline.
 func Markdown(w io.Writer, run *experiment.Run) error {
 	return compose(run, true).markdown(w)
 }
@@ -33,8 +33,8 @@ func (d document) markdown(w io.Writer) error {
 	return err
 }
 
-// Anchor is where in the Markdown of a run the timeline of a cell is told, for the end of a
-// link; "": it is not. Headings become anchors as on GitHub and GitLab.
+// Anchor returns the anchor of a cell's timeline in the Markdown report. It returns "" if
+// the cell has no timeline. The anchor follows the rules of GitHub and GitLab.
 func Anchor(c experiment.Cell) string {
 	if c.Timeline == nil {
 		return ""
@@ -79,7 +79,7 @@ func markdownTable(b *strings.Builder, t table) {
 	}
 }
 
-// escape keeps text from being read as Markdown, or as HTML.
+// escape escapes the special characters of Markdown and HTML.
 var escape = strings.NewReplacer(
 	`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "&", "&amp;", "\n", " ",
 ).Replace

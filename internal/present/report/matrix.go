@@ -11,16 +11,16 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// isMatrix says whether any cell of the run is under a fault.
+// isMatrix reports whether any cell of the run is under a fault.
 func isMatrix(run *experiment.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return c.Fault != catalog.NoFault })
 }
 
-// mostTogether is for how many faults one table has room.
+// mostTogether is the maximum number of faults in one table.
 const mostTogether = 9
 
-// matrix is the tables of verdicts, with strategies down and faults across: of the
-// strategies, and of the known-broken variants.
+// matrix returns the tables of verdicts, with one row per strategy and one column per fault.
+// The known-broken variants have their own tables.
 func matrix(run *experiment.Run) []section {
 	var strategies, broken []experiment.Cell
 	for _, c := range run.Cells {
@@ -35,8 +35,8 @@ func matrix(run *experiment.Run) []section {
 	return append(sections, matrixOf(broken, title, title+": ")...)
 }
 
-// matrixOf cells is one table with a title, or one for each group of faults whose
-// title follows the prefix.
+// matrixOf returns one table with a title. If there are too many faults, it returns one
+// table per group of faults, and each title starts with prefix.
 func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	faults := faultsOf(cells)
 	if len(faults) <= mostTogether {
@@ -52,14 +52,14 @@ func matrixOf(cells []experiment.Cell, title, prefix string) []section {
 	return sections
 }
 
-// faultsOf the cells, in the order of catalog.RunFaults.
+// faultsOf returns the faults of the cells in the order of catalog.RunFaults.
 func faultsOf(cells []experiment.Cell) []catalog.Fault {
 	return slices.DeleteFunc(slices.Clone(catalog.RunFaults), func(f catalog.Fault) bool {
 		return !slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Fault == f })
 	})
 }
 
-// verdicts is a table of those of the cells that are under one of the faults. A
+// verdicts returns the table of the cells that are under one of the faults. The field of a
 // cell that has not run is empty.
 func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	t := table{stacked: true, Headings: []heading{{Name: "strategy", Left: true}}}
@@ -82,8 +82,8 @@ func verdicts(cells []experiment.Cell, faults []catalog.Fault) table {
 	return t
 }
 
-// ModesSeen are the failure modes by which something went wrong with a strategy in the run,
-// in the order of the catalogue.
+// ModesSeen returns the failure modes that were seen for a strategy in the run, in the order
+// of the catalogue.
 func ModesSeen(run *experiment.Run, strategy string) []string {
 	var seen []string
 	for _, m := range catalog.Modes {
@@ -97,7 +97,8 @@ func ModesSeen(run *experiment.Run, strategy string) []string {
 	return seen
 }
 
-// modesSeen tells strategies apart whose verdicts are the same.
+// modesSeen lists the failure modes of each strategy. They distinguish strategies that have
+// the same verdicts.
 func modesSeen(run *experiment.Run) section {
 	s := section{Title: "Failure modes seen", Table: table{Headings: []heading{{Name: "strategy", Left: true}, {Name: "failure modes", Left: true}}}}
 	for _, c := range run.Cells {
@@ -109,8 +110,8 @@ func modesSeen(run *experiment.Run) section {
 	return s
 }
 
-// inMatrix is both verdicts with their figures, and what was expected where either
-// is something else.
+// inMatrix returns the text of a cell: both verdicts with their figures. If a verdict
+// differs from the expected one, the expected one follows.
 func inMatrix(c experiment.Cell) string {
 	text := string(c.Verdict)
 	if n := pointsWith(c, func(p experiment.Point) bool { return p.Verdict == c.Verdict }); n > 0 && c.Verdict != catalog.Safe {
@@ -128,8 +129,9 @@ func inMatrix(c experiment.Cell) string {
 	}
 }
 
-// lockMark is what stands behind the verdict on the orders if the lock let two
-// holders in, or if that cannot be known though something is claimed of it.
+// lockMark returns the mark that follows the verdict on the orders if the lock let two
+// holders in. Another mark says that this is unknown although the strategy makes a claim
+// about it.
 func lockMark(c experiment.Cell) string {
 	switch {
 	case c.Exclusive == nil && c.ExpectedExclusive != nil && c.Verdict != catalog.Unknown && c.Verdict != catalog.NA:
@@ -143,7 +145,7 @@ func lockMark(c experiment.Cell) string {
 	return letIn
 }
 
-// claimed is what was expected, in the words of inMatrix.
+// claimed returns the expected verdicts in the notation of inMatrix.
 func claimed(c experiment.Cell) string {
 	text := string(*c.Expected)
 	if c.ExpectedExclusive != nil && *c.ExpectedExclusive == experiment.No {
@@ -152,7 +154,7 @@ func claimed(c experiment.Cell) string {
 	return text
 }
 
-// givenFor is the figure that a verdict was given for; nil: none is.
+// givenFor returns the count on which a verdict is based, or nil if there is none.
 func givenFor(c experiment.Cell) *int {
 	switch c.Verdict {
 	case catalog.Unsafe:
@@ -164,7 +166,7 @@ func givenFor(c experiment.Cell) *int {
 	}
 }
 
-// class of a cell, for a style sheet.
+// class returns the CSS classes of a cell.
 func class(c experiment.Cell) string {
 	class := string(c.Verdict)
 	if c.Verdict == catalog.NA {
@@ -179,7 +181,7 @@ func class(c experiment.Cell) string {
 	return class
 }
 
-// matrixLegend explains the words and the marks that occur.
+// matrixLegend explains the words and marks that occur.
 func matrixLegend(run *experiment.Run) []string {
 	lines := []string{"the word is what became of the orders: unsafe, and how many grabs were too many; stuck, and how many orders can no longer be grabbed; n/a: the fault touches nothing that the strategy uses"}
 	if slices.ContainsFunc(run.Cells, func(c experiment.Cell) bool { return len(c.Points) > 0 }) {
@@ -210,7 +212,7 @@ func matrixLegend(run *experiment.Run) []string {
 	return lines
 }
 
-// tooOften is what an order was where a cell is unsafe.
+// tooOften returns the words for what happened to an order in an unsafe cell.
 func tooOften(run *experiment.Run) string {
 	if isSale(run) {
 		return "sold more often than it has units"
@@ -218,7 +220,7 @@ func tooOften(run *experiment.Run) string {
 	return "grabbed more than once"
 }
 
-// lockLegend explains the marks of the lock that occur.
+// lockLegend explains the lock marks that occur.
 func lockLegend(cells []experiment.Cell) []string {
 	occurs := func(mark string) bool {
 		return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return strings.HasPrefix(lockMark(c), mark) })

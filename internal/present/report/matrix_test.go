@@ -20,7 +20,7 @@ import (
 	"grablab/internal/present/report"
 )
 
-// under is a cell of a scene that ended as expected.
+// under returns a cell under a fault that ended as expected.
 func under(strategy string, fault catalog.Fault, verdict catalog.Verdict, double int) experiment.Cell {
 	c := cell(strategy, verdict, 6+double, 6, min(double, 6), 1500)
 	c.Fault, c.Orders, c.Requests, c.Struck, c.LeaseMS = fault, 6, 24, ptr(6), ptr(1000.0)
@@ -34,8 +34,8 @@ func notApplicable(strategy string, fault catalog.Fault) experiment.Cell {
 	return experiment.Cell{Strategy: strategy, Fault: fault, Verdict: catalog.NA, Expected: ptr(catalog.NA), Reason: "it uses no Redis"}
 }
 
-// swept is n points, at the first of which the order came to the verdict, and at the
-// first of which the lock let two holders in.
+// swept returns n points. The first failed points have the verdict, and at the first
+// overlapped points the lock let two holders in.
 func swept(n, failed int, verdict catalog.Verdict, overlapped int) []experiment.Point {
 	points := make([]experiment.Point, n)
 	for i := range points {
@@ -62,7 +62,7 @@ func swept(n, failed int, verdict catalog.Verdict, overlapped int) []experiment.
 	return points
 }
 
-// badDay is a run under several faults, with each kind of cell.
+// badDay returns a run under several faults that has each kind of cell.
 func badDay() *experiment.Run {
 	none := cell("none", catalog.Unsafe, 611, 100, 98, 12.52)
 	none.Reason = "98 of 100 orders were grabbed more than once"
@@ -114,7 +114,7 @@ func badDay() *experiment.Run {
 	return r
 }
 
-// Each word of a matrix is the one that its cell calls for, in the right place.
+// Each cell of the matrix shows the right word in the right place.
 func TestMatrix(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.Text(&b, badDay()); err != nil {
@@ -139,8 +139,8 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// Of many cells the terminal shows in detail what is not as expected, the
-// document shows all of them.
+// If there are many cells, the terminal report details only those that are not as expected.
+// The Markdown report details all of them.
 func TestManyCells(t *testing.T) {
 	r := badDay()
 	for i := range 30 {
@@ -172,8 +172,8 @@ func TestManyCells(t *testing.T) {
 	}
 }
 
-// Both verdicts stand in a cell at a glance, and what was expected where either is
-// something else; also in a run of one fault alone.
+// A cell shows both verdicts, and the expected ones if either differs. This also holds in a
+// run with only one fault.
 func TestMatrixCells(t *testing.T) {
 	yes, no := ptr(experiment.Yes), ptr(experiment.No)
 	safe, unsafe, stuck := ptr(catalog.Safe), ptr(catalog.Unsafe), ptr(catalog.Stuck)
@@ -198,8 +198,8 @@ func TestMatrixCells(t *testing.T) {
 		{"stuck 4/26", catalog.Stuck, stuck, yes, yes, 0, 26, 4, 0},
 		{"unknown 1/11 ✗safe", catalog.Unknown, safe, nil, yes, 0, 11, 1, 0},
 		{"unknown ✗safe", catalog.Unknown, safe, nil, yes, 0, 11, 0, 0},
-		{"unsafe 1", catalog.Unsafe, unsafe, yes, yes, 1, 11, 0, 0}, // not where the fault struck
-		{"unsafe 6", catalog.Unsafe, unsafe, nil, nil, 6, 0, 0, 0},  // of an older run
+		{"unsafe 1", catalog.Unsafe, unsafe, yes, yes, 1, 11, 0, 0}, // unsafe, but at no point of the fault
+		{"unsafe 6", catalog.Unsafe, unsafe, nil, nil, 6, 0, 0, 0},  // a cell of an older run
 		{"safe·", catalog.Safe, safe, no, no, 0, 0, 0, 0},
 	} {
 		c := under("setnx", catalog.Pause, tt.verdict, tt.double)
@@ -215,8 +215,8 @@ func TestMatrixCells(t *testing.T) {
 	}
 }
 
-// Of a cell that is safe everywhere no points are listed, of another those at which
-// anything happened, and those together that came to the same.
+// A cell that is safe everywhere lists no points. Other cells list the points at which
+// anything happened, and points with the same result share a row.
 func TestPoints(t *testing.T) {
 	quiet := under("setnx-fenced", catalog.Pause, catalog.Safe, 0)
 	quiet.Exclusive, quiet.ExpectedExclusive, quiet.Points = ptr(experiment.Yes), ptr(experiment.Yes), swept(5, 0, catalog.Safe, 0)
@@ -241,8 +241,8 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// The matrix of everything fits on a wide terminal: the faults are in three tables,
-// and so they are once more for the known-broken variants.
+// The full matrix fits on a wide terminal: the faults are divided into three tables, and so
+// are those of the known-broken variants.
 func TestFullMatrixFits(t *testing.T) {
 	r := run("rush")
 	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {
@@ -283,7 +283,7 @@ func TestFullMatrixFits(t *testing.T) {
 	}
 }
 
-// The page is well formed, asks for nothing from elsewhere, and runs its own script alone.
+// The page is well formed, loads nothing from other places, and runs only its own script.
 func TestHTMLStandsAlone(t *testing.T) {
 	for _, r := range []*experiment.Run{badDay(), rush(), peak(), foreign(), {ID: "x"}} {
 		var b bytes.Buffer

@@ -175,8 +175,7 @@ func TestPages(t *testing.T) {
 	t.Run("a hostile run", func(t *testing.T) { testHostileRun(t, browser) })
 }
 
-// hostile fills whatever is in v with text that wants to be more than text, and with the
-// most awkward numbers.
+// hostile fills v with text that tries to escape from its context, and with extreme numbers.
 func hostile(v reflect.Value, n *int) {
 	texts := []string{
 		`</script><script>document.title="run"</script>`, `"><img src=x onerror=document.title="run">`, "javascript:alert(1)", `{{.}}`, "'; rm -rf ~; '",
@@ -213,13 +212,12 @@ func hostile(v reflect.Value, n *int) {
 	}
 }
 
-// A result file that somebody has tampered with breaks no page, and nothing in it is more
-// than text.
+// A manipulated result file does not break the page, and its content stays text.
 func testHostileRun(t *testing.T, browser *browsertest.Browser) {
 	for seed := range 2 {
 		r := new(experiment.Run)
 		hostile(reflect.ValueOf(r).Elem(), &seed)
-		if seed%2 == 0 { // else none of its cells is known
+		if seed%2 == 0 { // otherwise the page does not know any of its cells
 			for i := range r.Cells {
 				r.Cells[i].Strategy, r.Cells[i].Fault, r.Cells[i].Verdict = "setnx", catalog.RunFaults[i], catalog.Unsafe
 				for j := range r.Cells[i].Timeline.Events {
@@ -242,8 +240,8 @@ func testHostileRun(t *testing.T, browser *browsertest.Browser) {
 	}
 }
 
-// FuzzHTML: whatever a result file says, the page has its own two scripts and no other, no
-// handler, and its data can be read.
+// Whatever a result file contains, the page has only its own two scripts and no event
+// handlers, and its data can be parsed.
 func FuzzHTML(f *testing.F) {
 	for _, r := range []*experiment.Run{badDay(), rush(), peak(), foreign()} {
 		var b bytes.Buffer
@@ -277,7 +275,7 @@ func FuzzHTML(f *testing.F) {
 	})
 }
 
-// A page that would be too large leaves out what costs the reader least, and says so.
+// A page that would be too large leaves out the least important parts and lists them.
 func TestPageIsSmall(t *testing.T) {
 	if os.Getenv("GRABLAB_PROVE") != "1" {
 		t.Skip("GRABLAB_PROVE=1 renders 2,600 cells; TestFullMatrixFits has those of the matrix")

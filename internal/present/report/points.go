@@ -11,7 +11,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// pointsWith counts the points of a cell of which that is so.
+// pointsWith counts the points of a cell for which is returns true.
 func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 	for _, p := range c.Points {
 		if is(p) {
@@ -23,13 +23,12 @@ func pointsWith(c experiment.Cell, is func(experiment.Point) bool) (n int) {
 
 func overlapped(p experiment.Point) bool { return p.Overlaps != nil && *p.Overlaps > 0 }
 
-// pointOutcome is what became of one point, or of several that came to the same.
+// pointOutcome is the result at one point, or at several points with the same result.
 type pointOutcome struct {
 	experiment.Point
 	names []string
 }
 
-// pointHeadings are those of the points of cells.
 var pointHeadings = []heading{
 	{Name: "fault", Left: true}, {Name: "strategy", Left: true}, {Name: "verdict", Left: true},
 	{Group: "at each point", Name: "struck"}, {Group: "at each point", Name: "double"}, {Group: "at each point", Name: "stuck"},
@@ -37,12 +36,11 @@ var pointHeadings = []heading{
 	{Name: "explained by", Left: true}, {Name: "points", Left: true},
 }
 
-// widestNames is how many columns of characters the names of points have on a
-// terminal.
+// widestNames is the maximum width of the list of point names on a terminal.
 const widestNames = 90
 
-// points of those of the cells that are not safe, or whose lock let two holders in:
-// those at which anything happened.
+// points lists the points at which anything happened. It covers the cells that are not safe,
+// and those whose lock let two holders in.
 func points(cells []experiment.Cell) section {
 	s := section{Title: "Strike points at which anything happened", Table: table{Headings: pointHeadings}}
 	for _, c := range cells {
@@ -71,7 +69,8 @@ func points(cells []experiment.Cell) section {
 	return s
 }
 
-// momentary says whether cells were struck by time.
+// momentary reports whether any cell was struck at moments in time and not at steps of a
+// grab.
 func momentary(cells []experiment.Cell) bool {
 	return slices.ContainsFunc(cells, func(c experiment.Cell) bool { return pointsWith(c, experiment.Point.IsMoment) > 0 })
 }
@@ -79,8 +78,8 @@ func momentary(cells []experiment.Cell) bool {
 const momentLegend = "these points are moments, times since a grab was sent, and no steps of it, which were not seen: of two moments a step may lie between; " +
 	"one at which no grab was in flight is unknown"
 
-// outcomesAt the points of a cell at which anything happened, those together that
-// came to the same.
+// outcomesAt returns the results at the points at which anything happened. It merges points
+// with the same result.
 func outcomesAt(c experiment.Cell) []pointOutcome {
 	var outcomes []pointOutcome
 	for _, p := range c.Points {
@@ -97,7 +96,7 @@ func outcomesAt(c experiment.Cell) []pointOutcome {
 	return outcomes
 }
 
-// listed puts names on as many lines as they need, and breaks none.
+// listed joins names with semicolons. It breaks lines only between names.
 func listed(names []string) string {
 	var b strings.Builder
 	line := 0
@@ -116,7 +115,7 @@ func listed(names []string) string {
 	return b.String()
 }
 
-// isEventful says whether anything happened at the point, or may have.
+// isEventful reports whether anything happened, or may have happened, at the point.
 func isEventful(p experiment.Point) bool {
 	return p.Verdict != catalog.Safe || overlapped(p) || p.NearMisses != nil && *p.NearMisses > 0
 }

@@ -39,8 +39,8 @@ func run(scenario string, cells ...experiment.Cell) *experiment.Run {
 	}
 }
 
-// cell in which all was counted: grabs ledger rows on 100 orders, doubled of
-// which have more than one.
+// cell returns a cell with every figure known. It has grabs ledger rows on 100 orders, of
+// which doubled have more than one row.
 func cell(strategy string, verdict catalog.Verdict, grabs, orders, doubled int, p99 float64) experiment.Cell {
 	return experiment.Cell{
 		Strategy: strategy, Fault: catalog.NoFault, Verdict: verdict, Expected: ptr(verdict), Guard: order.Naive, OnLost: grab.Abort,
@@ -72,7 +72,7 @@ func rush() *experiment.Run {
 	return run("rush", none, mutex, cell("setnx", catalog.Safe, 100, 100, 0, 11.2), watchdog, redlock, dead)
 }
 
-// repeated is rush with some cells that were run more than once.
+// repeated returns rush with some cells that ran more than once.
 func repeated() *experiment.Run {
 	r := rush()
 	r.Config.Repeat = 6
@@ -108,8 +108,8 @@ func peak() *experiment.Run {
 	return r
 }
 
-// sale is a run of orders of several units: one sells too much, one what there is, one less,
-// and one was not measured.
+// sale returns a run of orders with several units. One cell sells too much, one exactly the
+// stock and one too little. The last one has no figures.
 func sale() *experiment.Run {
 	none := cell("none", catalog.Unsafe, 2000, 1, 1, 842.3)
 	none.Reason, none.DoubleGrabs = "1 of 1 orders was sold more than 100 times", ptr(1900)
@@ -132,7 +132,7 @@ func sale() *experiment.Run {
 	return r
 }
 
-// foreign is a run against a service that is not ours, interrupted, with a fault.
+// foreign returns an interrupted run against another service, with a fault.
 func foreign() *experiment.Run {
 	c := cell("foreign", catalog.Unsafe, 0, 100, 1, 12)
 	c.Expected, c.CountedFrom, c.Grabs = nil, "answers", nil
@@ -155,8 +155,7 @@ var (
 	assetHash = regexp.MustCompile(`sha256-[^ "]*`)
 )
 
-// golden compares with a file, but for what is the same in every page: its style sheet and
-// its script.
+// golden compares got with a file. It ignores the style sheet and the script of a page.
 func golden(t *testing.T, file, got string) {
 	t.Helper()
 	got = assetHash.ReplaceAllString(asset.ReplaceAllString(got, "$1…$2"), "sha256-…")
@@ -203,7 +202,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The table of an ordinary run fits on a terminal of 120 columns.
+// The table of a typical run fits on a terminal with 120 columns.
 func TestTableFits(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.Text(&b, rush()); err != nil {
@@ -269,7 +268,8 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// How a service of others comes to grab an order twice is not known.
+// The report does not give a cause for double-grabs in a foreign service, because it is
+// unknown.
 func TestForeignCause(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.Text(&b, run("rush", cell(experiment.Foreign, catalog.Unsafe, 611, 100, 98, 12.52))); err != nil {

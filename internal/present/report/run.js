@@ -1,6 +1,6 @@
 
-// The page of a run: its heat map, and what its address says of it.
-
+// run.js connects the page of a run with its heat map: the address of the page selects a
+// cell.
 const run = JSON.parse(document.getElementById("data").textContent);
 const main = document.querySelector("main");
 if (main.querySelector(".matrix")) {

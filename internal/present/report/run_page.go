@@ -18,9 +18,10 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// heatMap is the matrix of a page: strategies down, faults across, a link in each cell.
+// heatMap is the matrix of a page, with one row per strategy, one column per fault, and a
+// link in each cell.
 type heatMap struct {
-	Prefix  string // of the addresses of its cells
+	Prefix  string // the prefix of the cells' addresses
 	Faults  []catalog.Fault
 	Rows    []heatRow
 	Filters []filter
@@ -28,27 +29,27 @@ type heatMap struct {
 
 type heatRow struct {
 	Strategy string
-	Broken   bool        // a known-broken variant
-	Cells    []*heatCell // by fault; nil: it has not run
+	Broken   bool        // true for a known-broken variant
+	Cells    []*heatCell // one per fault; nil if the cell has not run
 }
 
-// heatCell is what a cell says of the order, and below that of the lock.
+// heatCell shows the result for the orders and, below it, the result for the lock.
 type heatCell struct {
 	ID          string
-	N           int // of the cell in the page's data
+	N           int // the index of the cell in the page's data
 	Fault       catalog.Fault
 	Class       string
 	Order, Lock string
 	Label       string // for screen readers
 }
 
-// filter shows the cells of one class alone.
+// filter is a button that shows only the cells of one class.
 type filter struct {
 	Class, Text string
 	N           int
 }
 
-// signs of the verdicts. Colour says it too, and never alone.
+// signs are the symbols of the verdicts. They repeat the information that the colours give.
 var signs = map[catalog.Verdict]string{
 	catalog.Safe: "✓", catalog.Unsafe: "✗", catalog.Stuck: "∞", catalog.Unknown: "?", catalog.NA: "–",
 }
@@ -59,7 +60,8 @@ const (
 	unexpected = "≠"
 )
 
-// newHeatMap also has room for strategies and faults that are still to come.
+// newHeatMap returns the heat map of a run. It also contains the given strategies and faults
+// that have not run yet.
 func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault) heatMap {
 	m := heatMap{Faults: slices.Clone(faults)}
 	for _, f := range faultsOf(run.Cells) {
@@ -71,7 +73,7 @@ func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault
 		m.Rows = append(m.Rows, heatRow{Strategy: name, Broken: isKnownBroken(name), Cells: make([]*heatCell, len(m.Faults))})
 	}
 	for _, c := range run.Cells {
-		if !slices.Contains(m.Faults, c.Fault) { // of a newer program, or of somebody's own making
+		if !slices.Contains(m.Faults, c.Fault) { // a fault that this program does not know
 			m.Faults = append(m.Faults, c.Fault)
 		}
 	}
@@ -145,10 +147,10 @@ func newHeatCell(n int, c experiment.Cell) *heatCell {
 	return h
 }
 
-// id of a cell in the page's address.
+// id returns the address of a cell within the page.
 func id(c experiment.Cell) string { return c.Strategy + "/" + string(c.Fault) }
 
-// sentence says what became of a cell, the order's part and the lock's.
+// sentence describes the result of a cell for the orders and for the lock.
 func sentence(c experiment.Cell) string {
 	if c.Verdict == catalog.NA {
 		return "not run: " + cmp.Or(c.Reason, "the fault touches nothing that the strategy uses")
@@ -182,40 +184,40 @@ func sentence(c experiment.Cell) string {
 	}
 }
 
-// cellData is what a page's script is given of a cell. Words that recur are numbers in
-// tables of runData.
+// cellData is the data of a cell for the page's script. Repeated words are stored as indexes
+// into runData.Words.
 type cellData struct {
 	ID       string                   `json:"id"`
 	Verdict  catalog.Verdict          `json:"verdict"`
 	Sentence string                   `json:"sentence"`
 	Reason   string                   `json:"reason,omitempty"`
-	Figures  []string                 `json:"figures"` // as runData has their names
+	Figures  []string                 `json:"figures"` // in the order of runData.Figures
 	Facts    []string                 `json:"facts,omitempty"`
-	Checks   []string                 `json:"checks,omitempty"` // of those that were not kept
+	Checks   []string                 `json:"checks,omitempty"` // the properties that were violated
 	Points   [][]any                  `json:"points,omitempty"` // name, struck, strikes, verdict, double, stuck, overlaps, near misses, failure mode
 	Latency  [2]*load.Latency         `json:"latency"`          // from the schedule, from sending
 	Over     *load.OverTime           `json:"over,omitempty"`
 	Strikes  [][2]*float64            `json:"strikes,omitempty"`
 	Sold     *experiment.SoldOverTime `json:"sold,omitempty"`
 	Mode     string                   `json:"mode,omitempty"`
-	Explains string                   `json:"explains,omitempty"` // what the drawing is of, or why there is none
+	Explains string                   `json:"explains,omitempty"` // the subject of the drawing, or why there is none
 	Drawing  *diagram.Diagram         `json:"drawing,omitempty"`
 	Command  string                   `json:"command"`
 	expected bool
 }
 
-// runData is what a run's page shows of its cells.
+// runData is the data of a run's cells for the page's script.
 type runData struct {
 	Cells   []cellData          `json:"cells"`
 	Figures []string            `json:"figures"`
-	Words   []string            `json:"words"` // names of points, verdicts
+	Words   []string            `json:"words"` // names of points, and verdicts
 	Modes   map[string][]string `json:"modes"` // name, steps, cure, who has it, shown by, source
 	LeftOut []string            `json:"left_out,omitempty"`
 
-	numbers map[string]int // of Words
+	numbers map[string]int // the index of each word in Words
 }
 
-// figureColumns are those of a cell's figures: all that is shown of any cell in a table.
+// figureColumns lists all columns of figures that any table shows for a cell.
 var figureColumns = slices.Concat(
 	slices.DeleteFunc(slices.Clone(detailColumns), isWords),
 	slices.DeleteFunc(slices.Clone(loadColumns), func(c column) bool {
@@ -299,7 +301,7 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 		}
 		if drawn, ok := diagram.OfTimeline(t, fmt.Sprintf("%s: order %d", name(c), t.Order), c.Fault, known.Excludes, known.OutlivesHolder()); ok {
 			data.Drawing = &drawn
-		} else { // of an older run the steps are there, and no more
+		} else { // an older run has only the steps
 			data.Explains += " Its events were not kept, so that its steps are in the table alone."
 			drawn := diagram.OfRun(diagram.Run{Title: name(c), Property: t.Property, Steps: t.Steps})
 			data.Drawing = &drawn
@@ -308,10 +310,10 @@ func (d *runData) cell(run *experiment.Run, c experiment.Cell) cellData {
 	return data
 }
 
-// plain is what a shell takes as it is.
+// plain matches words that a shell needs no quotes for.
 var plain = regexp.MustCompile(`^[A-Za-z0-9@%+=:,./_-]+$`)
 
-// command is what runs a cell again.
+// command returns the command that runs a cell again.
 func command(run *experiment.Run, c experiment.Cell) string {
 	words := []string{"loadgen", "run"}
 	for _, arg := range run.Config.Args {
@@ -331,14 +333,14 @@ func command(run *experiment.Run, c experiment.Cell) string {
 	return strings.Join(words, " ")
 }
 
-// mostBytes is how large a page may be.
+// mostBytes is the maximum size of a page.
 const mostBytes = 3_000_000
 
-// leaveOut is what can be left out of a page that would be too large, what costs the
-// reader least first.
+// leaveOut lists the parts to remove from a page that would be too large, the least
+// important first.
 var leaveOut = []struct {
 	what string
-	of   func(*cellData) bool // leaves it out, and says whether there was any
+	of   func(*cellData) bool // removes the part and reports whether it was there
 }{
 	{"the latency over time of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && drop(&c.Over) }},
 	{"the points of cells that are safe", func(c *cellData) bool { return c.Verdict == catalog.Safe && dropAll(&c.Points) }},
@@ -362,8 +364,8 @@ func dropAll[T any](x *[]T) bool {
 	return had
 }
 
-// encode writes the data as JSON of at most so many bytes, and says in it what was left
-// out of how many cells.
+// encode encodes the data as JSON. If the text is longer than most bytes, encode removes the
+// parts in leaveOut one after another, and records in LeftOut what it removed.
 func (d *runData) encode(most int) (template.JS, error) {
 	text, err := encodeData(d)
 	for _, l := range leaveOut {
@@ -384,7 +386,7 @@ func (d *runData) encode(most int) (template.JS, error) {
 	return text, err
 }
 
-// runPage is the page of a run.
+// runPage builds the page of a run.
 func runPage(run *experiment.Run) (pageOf, error) {
 	d := document{Title: run.ID, Answer: answer(run), Head: head(run)}
 	p := pageOf{Map: newHeatMap(run, nil, nil), script: runScript}
@@ -408,7 +410,7 @@ func runPage(run *experiment.Run) (pageOf, error) {
 	return p, err
 }
 
-// signLegend explains the signs of the heat map.
+// signLegend explains the symbols of the heat map.
 func signLegend(run *experiment.Run) []string {
 	lines := []string{
 		"the first line of a cell is what became of the orders: ✓ safe; ✗ unsafe, and at how many points of a grab or how many grabs too many; ∞ stuck: an order that nobody can grab any more; ? unknown; – the fault touches nothing that the strategy uses",

@@ -10,9 +10,9 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// Text renders the run for a terminal: what it ran on, a table, why the
-// verdicts are what they are, and what that means. Of a run with many cells it
-// shows in detail those that are not as expected.
+// Text renders the run for a terminal: the environment, a table, the reasons for the
+// verdicts, and their meaning. If a run has many cells, it details only those that are not
+// as expected.
 func Text(w io.Writer, run *experiment.Run) error {
 	return compose(run, false).text(w)
 }
@@ -36,12 +36,11 @@ func (d document) text(w io.Writer) error {
 	return err
 }
 
-// widest is for how many columns of characters a stacked table may be made: a wide
-// terminal.
+// widest is the maximum width of a stacked table, which fits on a wide terminal.
 const widest = 200
 
-// text prints the table with its columns aligned, gap blanks apart, under the
-// headings of their groups. A stacked one that is too wide goes on below itself.
+// text prints the table with aligned columns, gap spaces apart, under the group headings. If
+// a stacked table is too wide, it prints it in several parts.
 func (t table) text(b *strings.Builder, gap int) {
 	if len(t.Rows) == 0 {
 		return
@@ -54,7 +53,8 @@ func (t table) text(b *strings.Builder, gap int) {
 	}
 }
 
-// parts are the table as it fits, each with the first column.
+// parts splits a stacked table into tables that are narrow enough. Each part repeats the
+// first column.
 func (t table) parts(gap int) []table {
 	if !t.stacked {
 		return []table{t}
@@ -76,7 +76,7 @@ func (t table) parts(gap int) []table {
 	return parts
 }
 
-// widths are those of the columns, without regard to the headings of groups.
+// widths returns the widths of the columns, without the group headings.
 func (t table) widths() []int {
 	widths := make([]int, len(t.Headings))
 	for j, h := range t.Headings {
@@ -126,7 +126,7 @@ func (t table) textRow(b *strings.Builder, row []field, widths []int, gap int) {
 	}
 }
 
-// head is the names of the columns. A name of several lines stands at the bottom.
+// head returns the names of the columns. Names with fewer lines are aligned at the bottom.
 func (t table) head() []field {
 	head := make([]field, len(t.Headings))
 	height := 0
@@ -143,7 +143,7 @@ func (t table) head() []field {
 	return head
 }
 
-// groupLine has the headings of the groups. One that is longer than its columns
+// groupLine returns the line of group headings. If a heading is wider than its columns, it
 // widens the first of them.
 func (t table) groupLine(widths []int, gap int) string {
 	line, from := "", 0
@@ -168,15 +168,15 @@ func (t table) groupLine(widths []int, gap int) string {
 	return line
 }
 
-// pad fills text up with blanks behind it.
+// pad appends spaces to text up to a width.
 func pad(text string, to int) string {
 	return text + strings.Repeat(" ", max(0, to-width(text)))
 }
 
 func width(s string) int { return utf8.RuneCountInString(s) }
 
-// wrap breaks text into lines of at most most columns, at blanks where it can.
-// Text without anything in it is one empty line.
+// wrap breaks text into lines of at most the given width, at spaces if possible. Empty text
+// becomes one empty line.
 func wrap(text string, most int) string {
 	var lines []string
 	line := ""

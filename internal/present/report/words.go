@@ -14,7 +14,7 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// head says what was run, and on what.
+// head describes the run, its environment and its load.
 func head(run *experiment.Run) []string {
 	e, c := run.Environment, run.Config
 	lines := []string{
@@ -57,7 +57,7 @@ func loadLine(run *experiment.Run) string {
 	if len(run.Cells) == 0 {
 		return line
 	}
-	first := run.Cells[0] // the flags are the same for all
+	first := run.Cells[0] // all cells have the same flags
 	if first.WorkMS == nil {
 		return line + "; how the targets are set up is unknown"
 	}
@@ -65,7 +65,7 @@ func loadLine(run *experiment.Run) string {
 		ofMillis(*first.WorkMS), ofMillis(*first.TTLMS), ofMillis(*first.WaitMS), first.OnLost)
 }
 
-// limits says of each search for the highest rate what limited it.
+// limits explains what limited each search for the highest rate.
 func limits(run *experiment.Run) []string {
 	if !isPeak(run) {
 		return nil
@@ -80,7 +80,7 @@ func limits(run *experiment.Run) []string {
 	return append(lines, said.lines(": ")...)
 }
 
-// costLegend says what the costs of repeated cells are.
+// costLegend explains the costs of repeated cells.
 func costLegend(cells []experiment.Cell) []string {
 	if len(cells) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func costLegend(cells []experiment.Cell) []string {
 	return lines
 }
 
-// legend explains the marks that occur in the table of these cells.
+// legend explains the marks that occur in the table of the given cells.
 func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	var lines []string
 	switch {
@@ -119,7 +119,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 	for _, c := range cells {
 		switch {
 		case !countedFromAnswers(c):
-		case c.PhantomGrabs != nil: // what was promised was compared with it
+		case c.PhantomGrabs != nil: // the answers were compared with a ledger
 			said.add(name(c), "double-grabs are counted from the answers: the ledger names fewer winners than were told")
 		default:
 			said.add(name(c), "double-grabs are counted from the answers: there was no ledger to read")
@@ -134,8 +134,7 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 
 func orNone(rule string) string { return cmp.Or(rule, "by none") }
 
-// notes says of each cell why its verdict is what it is, and what else the
-// table has no column for.
+// notes explains the verdict of each cell and adds facts that have no column in the table.
 func notes(cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -171,8 +170,8 @@ func facts(c experiment.Cell) []string {
 	return facts
 }
 
-// sayings are what is said of several cells. Those of which the same is said
-// are named together.
+// sayings groups cells for which the report says the same, so that one line names all of
+// them.
 type sayings struct {
 	order []string
 	names map[string][]string
@@ -196,7 +195,7 @@ func (s *sayings) lines(between string) []string {
 	return lines
 }
 
-// morals say in plain words what the figures show.
+// morals describes the meaning of the figures in plain words.
 func morals(run *experiment.Run, cells []experiment.Cell) []string {
 	var said sayings
 	for _, c := range cells {
@@ -218,7 +217,7 @@ func findings(c experiment.Cell, cfg experiment.RunConfig) (texts []string) {
 	return texts
 }
 
-// moral returns what the counts of one cell show; "" if they show nothing.
+// moral describes what the counts of one cell show. It returns "" if they show nothing.
 func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	if c.DoubleGrabs == nil || c.OrdersDoubleGrabbed == nil || c.OrdersGrabbed == nil {
 		return ""
@@ -252,7 +251,7 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	}
 }
 
-// saleMoral is that of a cell whose orders have several units.
+// saleMoral returns the moral of a cell whose orders have several units.
 func saleMoral(c experiment.Cell) string {
 	units := c.Orders * c.Sale.Stock
 	lost := ""
@@ -286,7 +285,7 @@ func ofAll(n, orders int) string {
 	return fmt.Sprintf("%d of %s %s", n, catalog.Plural(orders, "order", "orders"), verb)
 }
 
-// name of a cell: its strategy, and its fault where there was one.
+// name returns the strategy of a cell, followed by its fault if there is one.
 func name(c experiment.Cell) string {
 	if c.Fault == catalog.NoFault {
 		return c.Strategy
@@ -294,7 +293,7 @@ func name(c experiment.Cell) string {
 	return c.Strategy + "/" + string(c.Fault)
 }
 
-// counts lists counts, the largest first.
+// counts formats counts as a list, the largest first.
 func counts(of map[string]int) string {
 	kinds := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 		return cmp.Or(of[b]-of[a], strings.Compare(a, b))
@@ -305,7 +304,7 @@ func counts(of map[string]int) string {
 	return strings.Join(kinds, ", ")
 }
 
-// and joins words as a sentence does.
+// and joins words as in a sentence.
 func and(words []string) string {
 	last := len(words) - 1
 	if last <= 0 {

@@ -5,16 +5,16 @@ import (
 	"strconv"
 )
 
-// figure draws a whole number from low to high for a slot.
+// figure returns a function that draws a random whole number from low to high for a slot.
 func figure(name string, low, high int) func(*rand.Rand, Facts) {
 	return func(r *rand.Rand, f Facts) { f[name] = strconv.Itoa(low + r.IntN(high-low+1)) }
 }
 
-// The bounds within which a lock of one's own is searched.
+// ownBounds holds the flags that limit the search with the user's lock.
 const ownBounds = "-actors 3 -faults slow,pause,crash,cancel -everything -seconds 40 " +
 	"-property one-winner,lease-exclusive,stale-write,fence,stuck,release-effective"
 
-// Exercises are the twelve, in the order in which they are told.
+// Exercises lists the twelve exercises in order.
 var Exercises = []Exercise{
 	{
 		Number: 1, Minutes: 4, Options: "abcd", Right: "d", Draw: figure("drivers", 8, 18), Hints: 1,
@@ -169,8 +169,9 @@ var Exercises = []Exercise{
 	},
 }
 
-// clocks is a load in which offsets of a clock decide, and not chance: the second
-// instance is ahead, and the first of two drivers comes to the first one.
+// clocks holds the flags of a load whose result depends on the clock offset and not on
+// chance. The clock of the second instance is ahead, and the first of two drivers uses the
+// first instance.
 const clocks = "-ttl 500ms -work 20ms -orders 10 -drivers 10 -rate 200 -seed {seed}"
 
 const nodes = "-strategies watchdog,redlock,redlock-miswired -seed {seed}"

@@ -11,13 +11,14 @@ import (
 	"grablab/internal/explore/schedule"
 )
 
-// The whys that several questions have.
+// The reasons that several questions share.
 const (
 	right = "right"
-	other = "other" // wrong, and no belief is known that leads there
+	other = "other" // wrong, for no known mistaken belief
 )
 
-// Within which part of the run's own figure an answer is right that varies by machine.
+// Tolerances for figures that vary from machine to machine. An answer within the tolerance of
+// the measured figure is right.
 const (
 	waitTolerance     = 0.15
 	commandsTolerance = 0.20
@@ -27,8 +28,8 @@ const (
 func rightFor(points int) (Mark, error)   { return Mark{points, right}, nil }
 func wrongBy(belief string) (Mark, error) { return Mark{0, belief}, nil }
 
-// bare is a figure without what may be written beside it: 10 for "step 10", 4000 for
-// "4000 ms", 3.4 for "3.4x".
+// bare removes the words and units around a figure. It returns 10 for "step 10", 4000 for
+// "4000 ms", and 3.4 for "3.4x".
 func bare(word string) string {
 	word = strings.TrimPrefix(strings.ToLower(strings.TrimSpace(word)), "step")
 	for _, unit := range []string{"ms", "x", "×"} {
@@ -37,7 +38,7 @@ func bare(word string) string {
 	return strings.TrimSpace(word)
 }
 
-// whole reads an answer that is a whole number.
+// whole parses an answer as a whole number.
 func whole(word string) (int, error) {
 	n, err := strconv.Atoi(bare(word))
 	if err != nil || n < 0 {
@@ -46,7 +47,7 @@ func whole(word string) (int, error) {
 	return n, nil
 }
 
-// decimal reads an answer that is a number.
+// decimal parses an answer as a number that is not negative.
 func decimal(word string) (float64, error) {
 	x, err := strconv.ParseFloat(bare(word), 64)
 	if err != nil || x < 0 || math.IsInf(x, 0) || math.IsNaN(x) {
@@ -55,7 +56,7 @@ func decimal(word string) (float64, error) {
 	return x, nil
 }
 
-// oneOf reads an answer that is a word.
+// oneOf returns the answer in lower case. It fails unless the answer is one of words.
 func oneOf(word string, words ...string) (string, error) {
 	word = strings.ToLower(strings.TrimSpace(word))
 	if !slices.Contains(words, word) {
@@ -64,7 +65,7 @@ func oneOf(word string, words ...string) (string, error) {
 	return word, nil
 }
 
-// yesOrNo reads yes or no, in any of the languages.
+// yesOrNo returns "yes" or "no" for an answer in any of the languages.
 func yesOrNo(word string) (string, error) {
 	switch strings.ToLower(strings.TrimSpace(word)) {
 	case "y", "是", "はい":
@@ -77,19 +78,19 @@ func yesOrNo(word string) (string, error) {
 
 var yesNo = []string{"yes", "no"}
 
-// missing says that the run has not measured what the question is judged by.
+// missing returns the error for a fact that the run has not measured.
 func missing(fact string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %s", errMeasure, fact)
 }
 
-// known is a figure of the facts that a belief leads to.
+// known is a wrong figure and the mistaken belief that leads to it.
 type known struct {
 	figure float64
 	belief string
 }
 
-// judgeFigure compares a figure with the measured one, and where it is wrong with those
-// that beliefs lead to.
+// judgeFigure compares an answer with a measured fact. If the answer is wrong, it looks for
+// a mistaken belief that leads to the same figure.
 func judgeFigure(points int, answer float64, fact string, f Facts, beliefs ...known) (Mark, error) {
 	want, ok := f.number(fact)
 	if !ok {
@@ -106,7 +107,7 @@ func judgeFigure(points int, answer float64, fact string, f Facts, beliefs ...kn
 	return wrongBy(other)
 }
 
-// Exercise 1: grabs too many.
+// doubles judges the question of exercise 1: the number of double-grabs.
 func doubles(words []string, f Facts) (Mark, error) {
 	n, err := whole(words[0])
 	if err != nil {
@@ -116,7 +117,7 @@ func doubles(words []string, f Facts) (Mark, error) {
 	return judgeFigure(2, float64(n), "check.double", f, known{drivers, "winners"}, known{0, "checked"}, known{1, "pair"})
 }
 
-// Exercise 2: winners, and what the first run shows.
+// winners judges the first question of exercise 2: the number of winners.
 func winners(words []string, f Facts) (Mark, error) {
 	n, err := whole(words[0])
 	if err != nil {
@@ -125,6 +126,7 @@ func winners(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "check.grabs", f, known{1, "lock"}, known{2, "pair"}, known{20, "useless"})
 }
 
+// provesNothing judges the second question of exercise 2: whether the first run is safe.
 func provesNothing(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	switch {
@@ -138,7 +140,7 @@ func provesNothing(words []string, f Facts) (Mark, error) {
 	return wrongBy("passed")
 }
 
-// Exercise 3: the longest wait.
+// longestWait judges exercise 3: the longest wait for the lock of a dead driver.
 func longestWait(words []string, f Facts) (Mark, error) {
 	ms, err := decimal(words[0])
 	if err != nil {
@@ -165,7 +167,7 @@ func longestWait(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// Exercise 4: a schedule with one line more.
+// oneLineMore judges exercise 4: the schedule with one more line.
 func oneLineMore(_ []string, f Facts) (Mark, error) {
 	was, is, err := handedIn(f, "expire.schedule")
 	switch {
@@ -187,7 +189,7 @@ func oneLineMore(_ []string, f Facts) (Mark, error) {
 	return rightFor(2)
 }
 
-// Exercise 5: the step after which two hold.
+// stepOfTwo judges exercise 5: the step after which two drivers hold the lock.
 func stepOfTwo(words []string, f Facts) (Mark, error) {
 	n, err := whole(words[0])
 	if err != nil {
@@ -197,7 +199,7 @@ func stepOfTwo(words []string, f Facts) (Mark, error) {
 	return judgeFigure(2, float64(n), "three.steps", f, known{del, "deleted"}, known{5, "second"})
 }
 
-// Exercise 6: the step after which A is paused, and what another's token releases.
+// pausedAfter judges the first question of exercise 6: the step after which A is paused.
 func pausedAfter(words []string, f Facts) (Mark, error) {
 	n, err := whole(words[0])
 	if err != nil {
@@ -221,6 +223,8 @@ func pausedAfter(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
+// releasedOther judges the second question of exercise 6: the number of locks released by a
+// request with the token of another driver.
 func releasedOther(words []string, f Facts) (Mark, error) {
 	n, err := whole(words[0])
 	if err != nil {
@@ -229,8 +233,9 @@ func releasedOther(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "check.released", f, known{1, "anyone"})
 }
 
-// Exercise 7: the smallest offset that breaks, in ms. It lies between two runs, one of
-// which is safe and the other not.
+// smallestOffset judges exercise 7: the smallest clock offset in ms that breaks the lock.
+// The answer is right if a run slightly below it is safe and a run slightly above it is
+// unsafe.
 func smallestOffset(words []string, f Facts) (Mark, error) {
 	if _, err := offset(words); err != nil {
 		return Mark{}, err
@@ -255,21 +260,22 @@ func offset(words []string) (int, error) {
 	return n, err
 }
 
-// around sets the offsets between which an answer must lie.
+// around sets the two offsets, one below and one above the answer, that the check runs with.
 func around(words []string, f Facts) error {
 	n, err := offset(words)
 	f["below"], f["above"] = strconv.Itoa(max(0, n-offsetTolerance)), strconv.Itoa(n+offsetTolerance)
 	return err
 }
 
-// pointsOfGrab are the points at which the holder is stopped in exercise 8.
+// pointsOfGrab lists the points at which exercise 8 may stop the holder.
 var pointsOfGrab = []string{"before read 1", "after read 1", "before renew 1", "before claim 1", "after claim 1"}
 
-// Exercise 8: where the holder was stopped, and rows of a fenced order.
+// whereStopped judges the first question of exercise 8: the point at which the holder was
+// stopped.
 func whereStopped(words []string, f Facts) (Mark, error) {
 	point := strings.ToLower(strings.Join(strings.Fields(words[0]), " "))
 	unsafe, ok := f["paused.unsafe"]
-	if !ok { // the system has no signals: it is known from the search
+	if !ok { // without signals there was no run, but the search gives the point
 		unsafe = "before claim 1"
 	}
 	_, phase, _ := strings.Cut(strings.TrimPrefix(point, "waiting: "), " ")
@@ -286,6 +292,7 @@ func whereStopped(words []string, f Facts) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: %q is no point of a grab; such as %q is", ErrAnswer, words[0], "after read 1")
 }
 
+// rowsFenced judges the second question of exercise 8: the ledger rows of a fenced order.
 func rowsFenced(words []string, f Facts) (Mark, error) {
 	n, err := whole(words[0])
 	if err != nil {
@@ -294,7 +301,7 @@ func rowsFenced(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "check.rows", f, known{2, "same"}, known{0, "nobody"})
 }
 
-// The six cells of exercise 9, and what each may be.
+// The six cells of exercise 9 and the verdicts that each can have.
 var (
 	nineFaults   = []string{"redis-restart", "amnesia"}
 	nineVerdicts = []string{string(catalog.Safe), string(catalog.Unsafe), string(catalog.NA)}
@@ -310,7 +317,8 @@ func cellsOfNine() (all []string) {
 	return all
 }
 
-// Exercise 9: six cells, redis-restart first.
+// sixCells judges exercise 9: the verdicts of six cells, with those under redis-restart
+// first.
 func sixCells(words []string, f Facts) (Mark, error) {
 	var cells [2][3]string
 	wrong := ""
@@ -349,7 +357,8 @@ func sixCells(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
-// Exercise 10: a schedule with lines moved, and what a fence does not do.
+// linesMoved judges the first question of exercise 10: the schedule with its lines in
+// another order.
 func linesMoved(_ []string, f Facts) (Mark, error) {
 	was, is, err := handedIn(f, "half.schedule")
 	if err != nil {
@@ -371,6 +380,8 @@ func linesMoved(_ []string, f Facts) (Mark, error) {
 	return rightFor(1)
 }
 
+// overlapsRemain judges the second question of exercise 10: whether a fence prevents
+// overlaps.
 func overlapsRemain(words []string, f Facts) (Mark, error) {
 	word, err := yesOrNo(words[0])
 	if err != nil {
@@ -386,7 +397,8 @@ func overlapsRemain(words []string, f Facts) (Mark, error) {
 	return wrongBy("outside")
 }
 
-// Exercise 11: redlock's commands over setnx's, and what a lock has prevented.
+// commandsOver judges the first question of exercise 11: how many times as many commands
+// redlock needs as setnx.
 func commandsOver(words []string, f Facts) (Mark, error) {
 	x, err := decimal(words[0])
 	if err != nil {
@@ -411,6 +423,8 @@ func commandsOver(words []string, f Facts) (Mark, error) {
 	return wrongBy(other)
 }
 
+// prevented judges the second question of exercise 11: the number of double-grabs under
+// mysql-cas.
 func prevented(words []string, f Facts) (Mark, error) {
 	n, err := whole(words[0])
 	if err != nil {
@@ -421,18 +435,18 @@ func prevented(words []string, f Facts) (Mark, error) {
 	return judgeFigure(1, float64(n), "cas.double", f, known{near, "work"}, known{double, "guard"})
 }
 
-// ownScored are the properties that a lock of one's own is scored by under faults,
-// besides the one that the ledger decides.
+// ownScored lists the properties that decide the lock's point of exercise 12 under faults.
+// The ledger decides the point for the order.
 var ownScored = []string{catalog.LeaseExclusive, catalog.StuckOrder, catalog.ReleaseEffective}
 
-// notRefused forgets why an earlier lock was refused.
+// notRefused clears the reason why an earlier lock was refused.
 func notRefused(_ []string, f Facts) error {
 	f["own.refused"] = ""
 	return nil
 }
 
-// Exercise 12: a point for what holds without a fault, one for the lock, and one for the
-// order.
+// ownLock judges exercise 12. It gives one point if the lock breaks nothing without faults,
+// one if it keeps the properties of ownScored, and one if it keeps one-winner.
 func ownLock(_ []string, f Facts) (Mark, error) {
 	faultless, faulted := strings.Fields(f["own.faultless"]), strings.Fields(f["own.faulted"])
 	broken := slices.Concat(faultless, faulted)
@@ -465,19 +479,20 @@ func ownLock(_ []string, f Facts) (Mark, error) {
 	return Mark{points, "lock"}, nil
 }
 
-// handed is a schedule as its lines.
+// handed is a schedule together with its steps as lines of text.
 type handed struct {
 	schedule.Schedule
 	lines []string
 }
 
-// Header is what stands above the steps.
+// Header returns the text above the steps.
 func (h handed) Header() string {
 	h.Steps, h.Mode = nil, ""
 	return h.Schedule.String()
 }
 
-// handedIn is the schedule that was found, and the one that was handed in.
+// handedIn returns the schedule that the search found and the schedule that the user handed
+// in.
 func handedIn(f Facts, fact string) (was, is handed, err error) {
 	if f[fact] == "" {
 		return was, is, fmt.Errorf("%w: %s", errMeasure, fact)
@@ -498,7 +513,7 @@ func readHanded(text string) (h handed, err error) {
 	return h, nil
 }
 
-// isSubsequence says whether all of short stands in long, in its order.
+// isSubsequence reports whether long contains all lines of short in the same order.
 func isSubsequence(short, long []string) bool {
 	i := 0
 	for _, s := range long {

@@ -39,7 +39,7 @@ A claim 1 db
 B claim 1 db
 `
 
-// measured are facts as the exercises come to them.
+// measured holds facts like those that the exercises measure.
 var measured = Facts{
 	"drivers": "14", "check.double": "13",
 	"instances": "4", "check.grabs": "4", "one.verdict": "unknown",
@@ -54,8 +54,8 @@ var measured = Facts{
 	"setnx.commands":  "3.63", "redlock.commands": "16.83", "cas.double": "0", "cas.near_misses": "53", "none.double": "83",
 }
 
-// judgements are the answers to every question: the right one, and the wrong ones that
-// beliefs lead to. more are the facts that the answer itself has led to.
+// judgements lists the right answer to every question, and the wrong answers with the
+// mistaken belief behind each. more holds the facts that an answer leads to.
 var judgements = []struct {
 	exercise, question int
 	answer             string
@@ -167,8 +167,8 @@ func owned(faultless, faulted string) Facts {
 	return Facts{"own.excludes": "global", "own.complete": "true", "own.faultless": faultless, "own.faulted": faulted}
 }
 
-// Every question has a right answer and plausible wrong ones, and the belief that leads
-// to each has a sentence in every language.
+// Every question has a right answer and plausible wrong ones. Every mistaken belief has a
+// sentence in every language.
 func TestJudge(t *testing.T) {
 	rights, wrongs := map[string]int{}, map[string]int{}
 	for _, tt := range judgements {
@@ -204,8 +204,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What is no answer counts as neither right nor wrong, and what was not measured judges
-// nothing.
+// An invalid answer counts as neither right nor wrong. A missing measurement makes Judge
+// fail.
 func TestJudgeRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		exercise, question int
@@ -269,7 +269,7 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// The order of the options, and what is drawn, comes from the seed.
+// The seed determines the order of the options and the drawn facts.
 func TestDrawn(t *testing.T) {
 	orders, drivers := map[string]bool{}, map[string]bool{}
 	for seed := range uint64(40) {

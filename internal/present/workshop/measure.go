@@ -16,10 +16,10 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// errMeasure says that a command has not come to what an exercise looks at.
+// errMeasure means that a command did not produce a result that the exercise needs.
 var errMeasure = errors.New("workshop: not measured")
 
-// all takes the facts of several.
+// all returns a function that calls all measures and joins their errors.
 func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		var err error
@@ -30,7 +30,7 @@ func all(measures ...func(Outcome, Facts) error) func(Outcome, Facts) error {
 	}
 }
 
-// cell takes the figures of one cell of a run.
+// cell returns a function that stores the figures of one cell of a run.
 func cell(prefix, strategy, fault string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Run == nil {
@@ -75,7 +75,7 @@ func noteFigure(set func(name, value string), name string, n *int) {
 	}
 }
 
-// threeCells takes the verdicts of exercise 9.
+// threeCells returns a function that stores the verdicts of exercise 9 under a fault.
 func threeCells(fault string) func(Outcome, Facts) error {
 	var each []func(Outcome, Facts) error
 	for _, strategy := range nineStrategies {
@@ -86,7 +86,8 @@ func threeCells(fault string) func(Outcome, Facts) error {
 
 var nineStrategies = []string{"watchdog", "redlock", "redlock-miswired"}
 
-// explored is what became of a strategy, and its first failure, if it has one.
+// explored returns the result for a strategy and its first failure, or nil if there is none.
+// If strategy is empty, it returns the first result.
 func explored(o Outcome, strategy string) (r explore.Result, first *explore.Failure, err error) {
 	i := slices.IndexFunc(o.Explored, func(r explore.Result) bool { return strategy == "" || r.Strategy == strategy })
 	if i < 0 {
@@ -99,7 +100,7 @@ func explored(o Outcome, strategy string) (r explore.Result, first *explore.Fail
 	return r, first, nil
 }
 
-// search takes what a search, or a replay, has found of one strategy.
+// search returns a function that stores the result of a search or a replay for one strategy.
 func search(prefix, strategy string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, first, err := explored(o, strategy)
@@ -129,8 +130,8 @@ func search(prefix, strategy string) func(Outcome, Facts) error {
 	}
 }
 
-// rows takes what a replay has left in the ledger, and in how many of its moments two
-// believed to hold the lock.
+// rows returns a function that stores the number of winners in the ledger after a replay. It
+// also stores in how many moments two drivers believed to hold the lock.
 func rows(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -156,7 +157,8 @@ func rows(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// forced takes what a schedule has left in a real ledger.
+// forced returns a function that stores the number of grabs in a real ledger after a forced
+// schedule.
 func forced(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Forced == nil {
@@ -167,7 +169,8 @@ func forced(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// expiry takes for how many ms the lock lives that a dead driver has left.
+// expiry returns a function that stores the time in ms at which the first lock in the replay
+// expires.
 func expiry(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		r, _, err := explored(o, "")
@@ -187,7 +190,8 @@ func expiry(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// scripts takes what an instance said when Redis had forgotten its scripts.
+// scripts returns a function that stores the replies of an instance after Redis forgot its
+// scripts.
 func scripts(prefix string) func(Outcome, Facts) error {
 	return func(o Outcome, f Facts) error {
 		if o.Scripts == nil || !o.Scripts.Locked {
@@ -199,7 +203,7 @@ func scripts(prefix string) func(Outcome, Facts) error {
 	}
 }
 
-// replayed takes what became of a schedule that was handed in.
+// replayed stores the result of a schedule that the user handed in.
 func replayed(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {
@@ -223,7 +227,7 @@ func replayed(o Outcome, f Facts) error {
 	return nil
 }
 
-// own takes which properties a lock of one's own breaks: with faults, and without.
+// own stores the properties that the user's lock breaks, with faults and without.
 func own(o Outcome, f Facts) error {
 	r, first, err := explored(o, "")
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"path/filepath"
 )
 
-// OwnLock is the lock that exercise 12 begins with: setnx, released by DEL, with the
+// OwnLock is the lock from which exercise 12 starts: setnx with a release by DEL and a
 // blind write.
 //
 //go:embed own_lock.go.txt
 var OwnLock string
 
-// ownFile is a lock of one's own, in the folder of its exercise.
+// ownFile is the name of the user's lock in the folder of its exercise.
 const ownFile = "my.go"
 
-// template writes the file to begin with, unless there is one.
+// template writes OwnLock as the file to start from, unless the file exists.
 func (s *Session) template(e Exercise, f Facts) error {
 	path := s.Path(e, ownFile)
 	f["template"] = path

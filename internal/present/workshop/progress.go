@@ -11,10 +11,10 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// progressSchema is the version of the file.
+// progressSchema is the version of the file format.
 const progressSchema = 1
 
-// Progress is what is kept between two calls: one file in the results folder.
+// Progress is the state of all exercises. It is kept in one file in the results folder.
 type Progress struct {
 	Schema    int            `json:"schema"`
 	Seed      uint64         `json:"seed"`
@@ -24,26 +24,26 @@ type Progress struct {
 	write func(path string, data []byte) error
 }
 
-// State is how far one exercise has come.
+// State is the progress of one exercise.
 type State struct {
-	Predicted string   `json:"predicted"` // the first prediction, as the texts name options; "": none yet
+	Predicted string   `json:"predicted"` // the option that was predicted first, as the texts name it; empty if there is none yet
 	Ran       bool     `json:"ran"`
 	Facts     Facts    `json:"facts"`
-	Answers   []Answer `json:"answers"` // one for each question
-	Hints     int      `json:"hints"`   // that were asked for
+	Answers   []Answer `json:"answers"` // one per question
+	Hints     int      `json:"hints"`   // the number of hints shown so far
 }
 
-// Answer is what became of one question.
+// Answer is the state of one question.
 type Answer struct {
 	Right bool     `json:"right"`
-	Best  int      `json:"best"`            // points that an answer has brought so far
-	Wrong int      `json:"wrong"`           // answers that were wrong; of a file none counts
+	Best  int      `json:"best"`            // the most points that an answer has earned so far
+	Wrong int      `json:"wrong"`           // the number of wrong answers, without files
 	Given []string `json:"given,omitempty"` // the last answer
-	Last  *Mark    `json:"last,omitempty"`  // what that was worth; nil: there was none
+	Last  *Mark    `json:"last,omitempty"`  // the mark for the last answer; nil if there was none
 }
 
-// ReadProgress reads the file, or begins with a seed where there is none. write is how
-// it is written, whole or not at all.
+// ReadProgress reads the file at path. If there is none, it returns a new Progress with the
+// given seed. write must replace a file atomically.
 func ReadProgress(path string, seed uint64, write func(path string, data []byte) error) (*Progress, error) {
 	p := &Progress{Schema: progressSchema, Seed: seed, Exercises: map[int]*State{}, path: path, write: write}
 	b, err := infile.Read(path, infile.Small)
@@ -62,7 +62,7 @@ func ReadProgress(path string, seed uint64, write func(path string, data []byte)
 	return p, nil
 }
 
-// Save writes the file.
+// Save writes the progress to its file.
 func (p *Progress) Save() error {
 	b, err := json.MarshalIndent(p, "", "  ")
 	if err == nil {
@@ -77,7 +77,8 @@ func (p *Progress) Save() error {
 	return nil
 }
 
-// of is the state of an exercise, which begins with what the seed draws.
+// of returns the state of an exercise. A new state starts with the facts that the seed
+// draws.
 func (p *Progress) of(e Exercise) *State {
 	s := p.Exercises[e.Number]
 	if s == nil {
@@ -91,7 +92,7 @@ func (p *Progress) of(e Exercise) *State {
 	return s
 }
 
-// done says whether nothing is left to answer.
+// done reports whether the prediction is made and every answer is right.
 func (s *State) done() bool {
 	for _, a := range s.Answers {
 		if !a.Right {
@@ -101,7 +102,7 @@ func (s *State) done() bool {
 	return s.Predicted != ""
 }
 
-// word is the name of how far it has come.
+// word returns the progress as one word: done, begun or todo.
 func (s *State) word() string {
 	switch {
 	case s.done():
@@ -112,21 +113,21 @@ func (s *State) word() string {
 	return "todo"
 }
 
-// points are those of an exercise so far: one for a right first prediction, and what the
-// answers brought, one less for each that was wrong before and for each hint.
+// points returns the points of an exercise so far. A right first prediction earns one point.
+// Each wrong answer and each hint costs one point.
 func (s *State) points(e Exercise) int {
 	points := 0
 	for i := range e.Questions {
 		points += max(0, s.Answers[i].Best-s.Answers[i].Wrong)
 	}
 	points = max(0, points-s.Hints)
-	if s.Ran && s.Predicted == e.Right { // before, the score would give the answer away
+	if s.Ran && s.Predicted == e.Right { // before the run, the score would reveal the answer
 		points++
 	}
 	return points
 }
 
-// Points are those of all exercises so far, and those that there are.
+// Points returns the points of all exercises so far, and the maximum.
 func (p *Progress) Points() (points, of int) {
 	for _, e := range Exercises {
 		points += p.of(e).points(e)
@@ -135,7 +136,7 @@ func (p *Progress) Points() (points, of int) {
 	return points, of
 }
 
-// Next is the first exercise that is not done; 0: all are.
+// Next returns the number of the first exercise that is not done, or 0 if all are done.
 func (p *Progress) Next() int {
 	for _, e := range Exercises {
 		if !p.of(e).done() {

@@ -16,26 +16,26 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Session leads through exercises: it prints them for a terminal, or is asked for a [View]
-// by a page.
+// Session leads a user through the exercises. It prints them on a terminal, or returns a
+// [View] to a page.
 type Session struct {
 	Texts    *Texts
-	Dir      string // where the commands of exercises write
+	Dir      string // the results folder; the commands write to a subfolder
 	Do       Do
-	Local    bool  // every run is on real servers
-	Servers  error // why there are none; nil: there are
-	Signals  bool  // the system can stop and kill a process
+	Local    bool  // true if every run uses real servers
+	Servers  error // the reason why there are no real servers; nil if there are
+	Signals  bool  // true if the system can stop and kill a process
 	Program  string
-	Out      io.Writer // what the commands print
-	Told     io.Writer // the sentences; nil: they go to Out
+	Out      io.Writer // receives the output of the commands
+	Told     io.Writer // receives the sentences; if nil, Out does
 	Progress *Progress
-	Loud     bool // the commands of Run say how far they are
+	Loud     bool // true if the commands of Run show their progress
 }
 
-// columns is how wide text is set.
+// columns is the width to which text is wrapped.
 const columns = 90
 
-// say prints sentences.
+// say prints the sentence for a key.
 func (s *Session) say(key string, f Facts) { s.print("", s.Texts.Say(key, f)) }
 
 func (s *Session) print(indent, text string) { s.printTo(cmp.Or(s.Told, s.Out), indent, text) }
@@ -49,11 +49,11 @@ func (s *Session) printTo(w io.Writer, indent, text string) {
 	}
 }
 
-// labelled prints a sentence behind a label.
+// labelled prints a text after a label.
 func (s *Session) labelled(label, text string) { s.print("", join(s.Texts.Say(label, nil), text)) }
 
-// join puts a blank between two sentences where the first one ends in no wide character,
-// which has its own.
+// join concatenates two sentences. It adds a space unless the first one ends in a wide
+// character, because wide punctuation already includes one.
 func join(first, second string) string {
 	if last := []rune(first); Width(string(last[len(last)-1])) == 1 {
 		first += " "
@@ -63,10 +63,10 @@ func join(first, second string) string {
 
 func (s *Session) blank() { s.print("", "") }
 
-// key is that of a sentence of an exercise.
+// key returns the key of a text that belongs to an exercise.
 func key(e Exercise, rest string) string { return strconv.Itoa(e.Number) + "." + rest }
 
-// with adds facts to those of an exercise.
+// with returns the facts of an exercise together with more.
 func (s *Session) with(e Exercise, more Facts) Facts {
 	f := Facts{"n": strconv.Itoa(e.Number), "program": s.Program}
 	for _, facts := range []Facts{s.Progress.of(e).Facts, more} {
@@ -77,7 +77,7 @@ func (s *Session) with(e Exercise, more Facts) Facts {
 	return f
 }
 
-// List prints the exercises, the score, and what is next.
+// List prints the exercises, the score, and the next exercise to do.
 func (s *Session) List() {
 	titles, widest := make([]string, len(Exercises)), 0
 	for i, e := range Exercises {
@@ -110,7 +110,7 @@ func padLeft(text string, columns int) string {
 	return strings.Repeat(" ", max(0, columns-Width(text))) + text
 }
 
-// Show prints the exercise, with its options until there is a prediction.
+// Show prints the exercise and its options.
 func (s *Session) Show(e Exercise) {
 	f := s.with(e, Facts{"minutes": strconv.Itoa(e.Minutes), "of": strconv.Itoa(e.Points())})
 	fmt.Fprintf(s.Out, "%d  %s\n", e.Number, s.Texts.Say(key(e, "title"), f))
@@ -127,13 +127,13 @@ func (s *Session) Show(e Exercise) {
 	s.blank()
 }
 
-// letter is by which an option is shown at a place.
+// letter returns the letter that labels the option at a place.
 func letter(place int) string { return string(rune('a' + place)) }
 
-// Predicted says whether there is a prediction.
+// Predicted reports whether the user has made a prediction.
 func (s *Session) Predicted(e Exercise) bool { return s.Progress.of(e).Predicted != "" }
 
-// MayRun says why the commands of an exercise must not run yet. Its error wraps ErrEarly.
+// MayRun returns an error that wraps ErrEarly if the exercise has no prediction yet.
 func (s *Session) MayRun(e Exercise) error {
 	if s.Predicted(e) {
 		return nil
@@ -141,7 +141,7 @@ func (s *Session) MayRun(e Exercise) error {
 	return fmt.Errorf("%w: exercise %d is predicted before its commands run", ErrEarly, e.Number)
 }
 
-// MayAnswer says why an exercise must not be answered yet. Its error wraps ErrEarly.
+// MayAnswer returns an error that wraps ErrEarly if the exercise has not run yet.
 func (s *Session) MayAnswer(e Exercise) error {
 	if s.Ran(e) {
 		return nil
@@ -149,8 +149,8 @@ func (s *Session) MayAnswer(e Exercise) error {
 	return fmt.Errorf("%w: exercise %d is answered after its commands have run", ErrEarly, e.Number)
 }
 
-// MayTry says why nothing of an exercise can be tried yet, or at all. Its error wraps ErrEarly,
-// or ErrAnswer.
+// MayTry returns an error that wraps ErrEarly if the exercise has not run yet. The error
+// wraps ErrAnswer if the exercise has nothing to try.
 func (s *Session) MayTry(e Exercise) error {
 	if e.Try == nil {
 		return fmt.Errorf("%w: nothing of exercise %d is to be tried", ErrAnswer, e.Number)
@@ -158,8 +158,8 @@ func (s *Session) MayTry(e Exercise) error {
 	return s.MayAnswer(e)
 }
 
-// Try runs the command of an exercise that takes a figure of one's own, and keeps the verdict. It
-// counts for nothing.
+// Try runs the command of an exercise with a figure that the user chooses, and keeps the
+// verdict. It does not change the score.
 func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	if err := s.MayTry(e); err != nil {
 		return err
@@ -180,19 +180,20 @@ func (s *Session) Try(ctx context.Context, e Exercise, word string) error {
 	return s.Progress.Save()
 }
 
-// Done says whether nothing is left to answer.
+// Done reports whether the prediction is made and every answer is right.
 func (s *Session) Done(e Exercise) bool { return s.Progress.of(e).done() }
 
-// Ran says whether the commands of an exercise have been run.
+// Ran reports whether the commands of an exercise have run.
 func (s *Session) Ran(e Exercise) bool { return s.Progress.of(e).Ran }
 
-// AskPrediction is how a prediction is asked for.
+// AskPrediction returns the sentence that asks for a prediction.
 func (s *Session) AskPrediction() string { return s.Texts.Say("ui.predict", nil) }
 
-// HowTo says which call goes on where nobody can be asked.
+// HowTo prints the command that continues the exercise. It is for runs without a user to
+// ask.
 func (s *Session) HowTo(e Exercise, what string) { s.say("ui.how."+what, s.with(e, nil)) }
 
-// predicted is the letter of the first prediction; "": there is none.
+// predicted returns the letter of the first prediction, or "" if there is none.
 func (s *Session) predicted(e Exercise) string {
 	options, _ := e.drawn(s.Progress.Seed)
 	if i := slices.Index(options, s.Progress.of(e).Predicted); i >= 0 {
@@ -201,7 +202,8 @@ func (s *Session) predicted(e Exercise) string {
 	return ""
 }
 
-// Predict keeps the first prediction, the letter of an option as it is shown.
+// Predict keeps the first prediction. shown is the letter of an option as it appears on the
+// screen.
 func (s *Session) Predict(e Exercise, shown string) error {
 	options, _ := e.drawn(s.Progress.Seed)
 	shown = strings.ToLower(strings.TrimSpace(shown))
@@ -217,23 +219,23 @@ func (s *Session) Predict(e Exercise, shown string) error {
 	return s.Progress.Save()
 }
 
-// Folder is where, in the results folder, the commands of exercises write. Its name keeps
-// the go command out: a lock that is written there is no package of this module.
+// Folder is the subfolder of the results folder that the exercises write to. The underscore
+// makes the go command ignore it, so that a lock in it is not a package of this module.
 const Folder = "_workshop"
 
-// Path is that of an exercise's folder, or of what is in it.
+// Path returns the path of an exercise's folder, or of a file in it.
 func (s *Session) Path(e Exercise, names ...string) string {
 	return filepath.Join(append([]string{s.Dir, Folder, strconv.Itoa(e.Number)}, names...)...)
 }
 
-// The folders within an exercise's.
+// The subfolders of an exercise's folder.
 const (
-	Shown   = "show"  // what its commands have written
-	Checked = "check" // what an answer was judged by
-	tried   = "try"   // what was tried last
+	Shown   = "show"  // results of the commands that the exercise shows
+	Checked = "check" // results of the commands that check an answer
+	tried   = "try"   // results of the last Try
 )
 
-// Run runs the commands of an exercise, and says whether the prediction was right and
+// Run runs the commands of an exercise. It then prints whether the prediction was right and
 // what to look at. Its error wraps ErrEarly if there is no prediction.
 func (s *Session) Run(ctx context.Context, e Exercise) error {
 	state := s.Progress.of(e)
@@ -264,7 +266,7 @@ func (s *Session) Run(ctx context.Context, e Exercise) error {
 	return nil
 }
 
-// differs says in which facts a run has come to something else than the texts say.
+// differs returns a sentence for each fact that the run measured differently from the texts.
 func (s *Session) differs(e Exercise) (all []string) {
 	facts := s.Progress.of(e).Facts
 	for _, c := range e.Claims {
@@ -275,8 +277,8 @@ func (s *Session) differs(e Exercise) (all []string) {
 	return all
 }
 
-// show runs the commands of an exercise, and keeps what they print: it is longer than a
-// terminal, and the questions are about it.
+// show runs the commands of an exercise and keeps their output in a file. The output does
+// not fit on a terminal, and the questions are about it.
 func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	if len(e.Show) == 0 {
 		return nil
@@ -292,10 +294,10 @@ func (s *Session) show(ctx context.Context, e Exercise, f Facts) (err error) {
 	return s.steps(ctx, e.Show, f, io.MultiWriter(s.Out, printed), !s.Loud)
 }
 
-// printedFile has what the commands of an exercise have printed.
+// printedFile is the name of the file with the output of an exercise's commands.
 const printedFile = "printed.txt"
 
-// Recall says what became of the prediction, and what to look at.
+// Recall prints whether the prediction was right and what to look at.
 func (s *Session) Recall(e Exercise) {
 	state := s.Progress.of(e)
 	s.print(sign(state.Predicted == e.Right), s.why(e))
@@ -321,7 +323,8 @@ func (s *Session) why(e Exercise) string {
 
 func (s *Session) look(e Exercise) string { return s.Texts.Say(key(e, "look"), s.with(e, nil)) }
 
-// steps runs commands, prints what they print to out, and takes their facts.
+// steps runs the commands of steps, prints their output to out, and adds their facts to f.
+// If a need is missing, it runs the Instead steps.
 func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Writer, quiet bool) error {
 	for _, step := range steps {
 		if why := s.lacks(step.Needs); why != "" {
@@ -342,7 +345,7 @@ func (s *Session) steps(ctx context.Context, steps []Step, f Facts, out io.Write
 	return nil
 }
 
-// lacks is the key of the sentence that says what is not there; "": all is.
+// lacks returns the key of the sentence about a missing need, or "" if nothing is missing.
 func (s *Session) lacks(n Need) string {
 	switch {
 	case n == Servers && s.Servers != nil:
@@ -367,17 +370,17 @@ func (s *Session) step(ctx context.Context, step Step, f Facts, out io.Writer, q
 	return step.Measure(o, f)
 }
 
-// Prompt is before a command, where it stands in what the commands print.
+// Prompt is printed before each command in the output.
 const Prompt = "$ "
 
-// command is a step as it would be typed. What only a command before it can say is left
-// open.
+// command returns the command line of a step. Slots whose value comes from an earlier
+// command are shown as "…".
 func (s *Session) command(step Step, f Facts) string {
 	text := strings.Join(append([]string{s.Program}, s.words(step, f)...), " ")
 	return slots.ReplaceAllString(text, "…")
 }
 
-// commands are those that steps run.
+// commands returns the command lines that steps will run.
 func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	for _, step := range steps {
 		if s.lacks(step.Needs) != "" {
@@ -389,7 +392,7 @@ func (s *Session) commands(steps []Step, f Facts) (all []string) {
 	return all
 }
 
-// words are those of a command, with on what it runs.
+// words returns the words of a command, including the flag for real servers.
 func (s *Session) words(step Step, f Facts) []string {
 	args := arguments(step.Run, f)
 	if s.Local && !slices.Contains([]string{"explore", "run"}, args[0]) && !slices.Contains(args, "-stack") {
@@ -398,7 +401,7 @@ func (s *Session) words(step Step, f Facts) []string {
 	return args
 }
 
-// arguments are the words of a command, with where it writes.
+// arguments returns the words of a command, including its output folder.
 func (s *Session) arguments(step Step, f Facts) []string {
 	args := s.words(step, f)
 	switch args[0] {
@@ -414,7 +417,7 @@ func (s *Session) arguments(step Step, f Facts) []string {
 	}
 }
 
-// fresh is a folder in dir that no run has written to.
+// fresh returns the path of a folder in dir that does not exist yet.
 func (s *Session) fresh(dir string) string {
 	for n := 1; ; n++ {
 		path := filepath.Join(dir, "run-"+strconv.Itoa(n))
@@ -424,7 +427,8 @@ func (s *Session) fresh(dir string) string {
 	}
 }
 
-// Questions are how each answer is asked for, nothing for one that is right already.
+// Questions returns the text of each question. The text is empty if the answer is already
+// right.
 func (s *Session) Questions(e Exercise) []string {
 	var asked []string
 	for i := range e.Questions {
@@ -444,16 +448,17 @@ func (s *Session) asks(e Exercise, i int) string {
 	return s.Texts.Say(key(e, question(i)+".ask"), s.with(e, nil))
 }
 
-// Print prints what Questions returned, in lines.
+// Print prints a text that Questions returned and wraps its lines.
 func (s *Session) Print(text string) { s.print("", text) }
 
 func question(i int) string { return "q" + strconv.Itoa(i+1) }
 
-// Leave, in place of an answer, leaves a question for later.
+// Leave is the answer that skips a question.
 const Leave = "-"
 
-// Answer judges the answers, one for each question or [Leave], and says why. Its errors
-// wrap ErrAnswer where one is neither right nor wrong, and ErrEarly where nothing has run.
+// Answer judges the answers and prints the reasons. There must be one answer, or [Leave],
+// for each question. Its errors wrap ErrAnswer if an answer is invalid, and ErrEarly if
+// nothing has run.
 func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) error {
 	state := s.Progress.of(e)
 	if err := s.MayAnswer(e); err != nil {
@@ -467,7 +472,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 			return fmt.Errorf("%w: %d words in place of %d, with commas between them", ErrAnswer, len(answers[i]), q.Words())
 		}
 	}
-	var shown bytes.Buffer // what the commands print would give a wrong answer its right one
+	var shown bytes.Buffer // the output reveals the right answers, so it is held back until all are right
 	if err := s.check(ctx, e, answers, &shown); err != nil {
 		return err
 	}
@@ -501,7 +506,8 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 
 func left(words []string) bool { return len(words) == 1 && (words[0] == Leave || words[0] == "") }
 
-// check runs what the answers are judged by. What is handed in is shown as it goes.
+// check runs the commands that the answers are judged by. Their output goes to shown, except
+// for a file that was handed in, whose output appears at once.
 func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, shown io.Writer) error {
 	f := s.Progress.of(e).Facts
 	f["dir"] = s.Path(e, Checked)
@@ -531,7 +537,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 			if err := q.Aim(answers[i], f); err != nil {
 				return err
 			}
-		case !q.File: // nothing is run for what is no answer
+		case !q.File: // do not run anything for an invalid answer
 			if _, err := q.Judge(answers[i], f); errors.Is(err, ErrAnswer) {
 				return err
 			}
@@ -546,7 +552,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	return s.steps(ctx, e.Check, f, shown, true)
 }
 
-// handedIn plays a file that was handed in.
+// handedIn runs the check with a file that was handed in.
 func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 	if e.Own {
 		s.say("ui.building", nil)
@@ -562,13 +568,12 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 	return err
 }
 
-// RefusedError says why a lock of one's own is none.
+// RefusedError gives the reason why a user's lock was refused.
 type RefusedError struct{ Why string }
 
-// Error is that.
 func (e RefusedError) Error() string { return e.Why }
 
-// mark keeps what an answer was worth, and says why.
+// mark stores the mark for an answer and prints the reason.
 func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	a := &s.Progress.of(e).Answers[i]
 	a.Best, a.Given, a.Last = max(a.Best, m.Points), given, &m
@@ -579,7 +584,7 @@ func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	s.blank()
 }
 
-// said is why an answer was right or wrong.
+// said returns the sentence that explains why an answer was right or wrong.
 func (s *Session) said(e Exercise, i int, m Mark) string {
 	f := s.with(e, Facts{"points": strconv.Itoa(m.Points), "of": strconv.Itoa(e.Questions[i].Points)})
 	why := key(e, question(i)+"."+m.Why)
@@ -589,7 +594,8 @@ func (s *Session) said(e Exercise, i int, m Mark) string {
 	return s.Texts.Say(why, f)
 }
 
-// Conclude prints the moral once nothing is left, and the score.
+// Conclude prints the moral and the score if the exercise is done. Otherwise it prints how
+// to answer again.
 func (s *Session) Conclude(e Exercise) {
 	state := s.Progress.of(e)
 	points, of := s.Progress.Points()
@@ -609,7 +615,7 @@ func (s *Session) Conclude(e Exercise) {
 
 func (s *Session) moral(e Exercise) string { return s.Texts.Say(key(e, "moral"), s.with(e, nil)) }
 
-// Hint prints the next hint, which costs a point.
+// Hint prints all hints so far and the next one, which costs a point.
 func (s *Session) Hint(e Exercise) error {
 	state := s.Progress.of(e)
 	switch {
@@ -631,7 +637,7 @@ func (s *Session) Hint(e Exercise) error {
 	return s.Progress.Save()
 }
 
-// hints are those that were asked for.
+// hints returns the hints that the user has asked for.
 func (s *Session) hints(e Exercise) (all []string) {
 	for i := range s.Progress.of(e).Hints {
 		all = append(all, s.Texts.Say(key(e, "hint"+strconv.Itoa(i+1)), s.with(e, nil)))

@@ -16,10 +16,10 @@ import (
 //go:embed text
 var files embed.FS
 
-// Languages are those of the texts, the default first.
+// Languages lists the languages of the texts. The first one is the default.
 var Languages = []string{"en", "zh", "ja"}
 
-// Texts are the sentences of one language by key. A sentence has named slots,
+// Texts holds the sentences of one language by key. A sentence may have named slots such as
 // {double}.
 type Texts struct {
 	Language string
@@ -58,10 +58,10 @@ func (t *Texts) flatten(prefix string, tree map[string]any) error {
 	return nil
 }
 
-// Keys are those of all sentences, sorted.
+// Keys returns the sorted keys of all sentences.
 func (t *Texts) Keys() []string { return slices.Sorted(maps.Keys(t.byKey)) }
 
-// Under are the sentences whose keys begin with a prefix, by the rest of their keys.
+// Under returns the sentences whose keys start with prefix, indexed by the rest of the key.
 func (t *Texts) Under(prefix string) map[string]string {
 	all := map[string]string{}
 	for key, text := range t.byKey {
@@ -72,10 +72,11 @@ func (t *Texts) Under(prefix string) map[string]string {
 	return all
 }
 
-// Has says whether there is a sentence.
+// Has reports whether there is a sentence for a key.
 func (t *Texts) Has(key string) bool { return t.byKey[key] != "" }
 
-// Say is a sentence with its slots filled. What is missing stays to be seen.
+// Say returns the sentence for key with its slots filled in from f. Slots without a value
+// stay visible.
 func (t *Texts) Say(key string, f Facts) string {
 	text, ok := t.byKey[key]
 	if !ok {
@@ -84,7 +85,7 @@ func (t *Texts) Say(key string, f Facts) string {
 	return f.fill(text)
 }
 
-// fill puts the facts into the slots of a text.
+// fill replaces the slots of a text by facts. Slots without a value stay visible.
 func (f Facts) fill(text string) string {
 	return slots.ReplaceAllStringFunc(text, func(slot string) string {
 		if value, ok := f[strings.Trim(slot, "{}")]; ok {
@@ -94,8 +95,8 @@ func (f Facts) fill(text string) string {
 	})
 }
 
-// FromLocale is the language of the texts that fits a locale best, such as
-// zh_CN.UTF-8; the default where none fits.
+// FromLocale returns the language that best fits a locale such as zh_CN.UTF-8. If none fits,
+// it returns the default.
 func FromLocale(locale string) string {
 	locale, _, _ = strings.Cut(locale, ".")
 	locale, _, _ = strings.Cut(locale, "@")
@@ -114,7 +115,7 @@ func FromLocale(locale string) string {
 	return Languages[i]
 }
 
-// Width is how many columns of a terminal a text takes: wide characters take two.
+// Width returns the number of terminal columns that a text takes. Wide characters take two.
 func Width(text string) int {
 	n := 0
 	for _, r := range text {
@@ -126,13 +127,13 @@ func Width(text string) int {
 	return n
 }
 
-// pad fills a text with blanks up to a width.
+// pad appends spaces to a text up to a width.
 func pad(text string, columns int) string {
 	return text + strings.Repeat(" ", max(0, columns-Width(text)))
 }
 
-// Wrap breaks a text into lines of so many columns at the most: between words, and
-// between wide characters, but before none that must not begin a line.
+// Wrap breaks a text into lines of at most the given width. It breaks between words and
+// between wide characters, but never before a character that must not start a line.
 func Wrap(text string, columns int) []string {
 	var lines []string
 	for paragraph := range strings.SplitSeq(text, "\n") {
@@ -149,10 +150,10 @@ func Wrap(text string, columns int) []string {
 	return lines
 }
 
-// noStart are characters that must not begin a line.
+// noStart lists the characters that must not start a line.
 const noStart = "。、，．：；？！）」』】〉》”’…ー々ゃゅょっャュョッァィゥェォ%"
 
-// pieces are what a line may be broken between.
+// pieces splits a text at the places where a line break is allowed.
 func pieces(text string) []string {
 	var all []string
 	var piece strings.Builder

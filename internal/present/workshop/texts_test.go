@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// No language lacks a sentence, a slot, or a figure of another's.
+// All languages have the same sentences, slots and figures.
 func TestTextsAgree(t *testing.T) {
 	english := loaded(t, Languages[0])
 	figures := regexp.MustCompile(`\d+`)
@@ -51,7 +51,7 @@ func difference(a, b []string) (only []string) {
 	return only
 }
 
-// An exercise has all of its sentences, and there is none that nothing shows.
+// Every exercise has all of its sentences, and every sentence is used.
 func TestTextsAreUsed(t *testing.T) {
 	used := map[string]bool{}
 	for _, e := range Exercises {
@@ -95,7 +95,7 @@ func TestFromLocale(t *testing.T) {
 	}
 }
 
-// The columns of the list stand one below the other, whatever the characters' width.
+// The columns of the list are aligned in every language.
 func TestListIsStraight(t *testing.T) {
 	for _, lang := range Languages {
 		var out bytes.Buffer

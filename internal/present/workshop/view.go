@@ -14,25 +14,25 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Overview is the exercises, and the score.
+// Overview lists the exercises and the score.
 type Overview struct {
 	Exercises []Line `json:"exercises"`
 	Points    int    `json:"points"`
 	Of        int    `json:"of"`
-	Next      int    `json:"next"` // the first that is not done; 0: all are
+	Next      int    `json:"next"` // the first exercise that is not done; 0 if all are done
 }
 
-// Line is an exercise in an Overview.
+// Line is one exercise in an Overview.
 type Line struct {
 	Number  int    `json:"number"`
 	Title   string `json:"title"`
 	Minutes int    `json:"minutes"`
 	Points  int    `json:"points"`
 	Of      int    `json:"of"`
-	State   string `json:"state"` // todo, begun, done
+	State   string `json:"state"` // todo, begun or done
 }
 
-// Overview returns it.
+// Overview returns the list of exercises and the score.
 func (s *Session) Overview() (o Overview) {
 	for _, e := range Exercises {
 		state := s.Progress.of(e)
@@ -43,46 +43,47 @@ func (s *Session) Overview() (o Overview) {
 	return o
 }
 
-// View is an exercise as far as it has come, in parts: what comes later is not in it.
+// View is the part of an exercise that a user may see at this point. Later parts are left
+// out.
 type View struct {
 	Line
 	Ask       string   `json:"ask"`
 	Words     string   `json:"words"`
-	Options   []string `json:"options"`           // as they are drawn; the letters a, b, … go with them
-	Predicted string   `json:"predicted"`         // the letter of the first prediction; "": there is none
-	Commands  []string `json:"commands"`          // that are run then, as they would be typed
-	Own       bool     `json:"own"`               // the answer is a lock, which is built
-	Ran       bool     `json:"ran"`               // all that follows is of what has run
-	Right     bool     `json:"right"`             // the prediction was
-	Why       string   `json:"why,omitempty"`     // it was, or was not
-	Differs   []string `json:"differs,omitempty"` // from what the texts say
-	Printed   string   `json:"printed,omitempty"` // by the commands
-	Look      string   `json:"look,omitempty"`    // at what
-	Questions []Asked  `json:"questions"`         //
-	Try       string   `json:"try,omitempty"`     // a command that takes a figure of one's own; "": there is none
-	Tried     string   `json:"tried,omitempty"`   // what came of those that were tried
-	Hints     []string `json:"hints"`             // that were asked for
-	More      bool     `json:"more"`              // there are further ones
-	Moral     string   `json:"moral,omitempty"`   // once nothing is left
+	Options   []string `json:"options"`           // in the drawn order; their letters are a, b and so on
+	Predicted string   `json:"predicted"`         // the letter of the first prediction; empty if there is none
+	Commands  []string `json:"commands"`          // the command lines that run after the prediction
+	Own       bool     `json:"own"`               // true if the answer is a lock that the program builds
+	Ran       bool     `json:"ran"`               // true after the run; the fields below are empty before
+	Right     bool     `json:"right"`             // true if the prediction was right
+	Why       string   `json:"why,omitempty"`     // the reason why the prediction was right or wrong
+	Differs   []string `json:"differs,omitempty"` // results that differ from the texts
+	Printed   string   `json:"printed,omitempty"` // the output of the commands
+	Look      string   `json:"look,omitempty"`    // what to look at in the output
+	Questions []Asked  `json:"questions"`
+	Try       string   `json:"try,omitempty"`   // a command with a figure that the user chooses; empty if there is none
+	Tried     string   `json:"tried,omitempty"` // the figures tried so far, each with its verdict
+	Hints     []string `json:"hints"`           // the hints that the user asked for
+	More      bool     `json:"more"`            // true if there are more hints
+	Moral     string   `json:"moral,omitempty"` // empty until the exercise is done
 }
 
-// Asked is a question, and what was last answered to it.
+// Asked is a question with the last answer to it.
 type Asked struct {
 	Ask      string    `json:"ask"`
 	Points   int       `json:"points"`
-	Fields   []string  `json:"fields"`  // what each word is about; none: it is one word
-	Choices  []string  `json:"choices"` // what a word may be; none: a figure, or a file
+	Fields   []string  `json:"fields"`  // labels of the words of an answer; empty if the answer is one word
+	Choices  []string  `json:"choices"` // the allowed words; empty if the answer is a figure or a file
 	File     bool      `json:"file"`
-	Begin    string    `json:"begin,omitempty"` // the file to begin with
-	Text     string    `json:"text,omitempty"`  // the file as it was edited last
+	Begin    string    `json:"begin,omitempty"` // the file to start from
+	Text     string    `json:"text,omitempty"`  // the file after the last edit
 	Given    []string  `json:"given"`
 	Right    bool      `json:"right"`
-	Said     string    `json:"said,omitempty"` // why it was right or wrong; "": nothing was answered
+	Said     string    `json:"said,omitempty"` // the reason why the answer was right or wrong; empty without an answer
 	Refused  string    `json:"refused,omitempty"`
-	Problems []Problem `json:"problems,omitempty"` // where in the file
+	Problems []Problem `json:"problems,omitempty"` // the errors by line of the file
 }
 
-// View returns an exercise as far as it has come.
+// View returns the part of an exercise that the user may see at this point.
 func (s *Session) View(e Exercise) (View, error) {
 	state := s.Progress.of(e)
 	f := s.with(e, nil)
@@ -101,7 +102,7 @@ func (s *Session) View(e Exercise) (View, error) {
 	v.Right, v.Why, v.Differs, v.Look = state.Predicted == e.Right, s.why(e), s.differs(e), s.look(e)
 	if len(e.Show) > 0 {
 		printed, err := infile.Read(s.Path(e, Shown, printedFile), infile.Small)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have been tidied away
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the user may have deleted the file
 			return v, fmt.Errorf("workshop: %w", err)
 		}
 		v.Printed = string(printed)
@@ -148,8 +149,8 @@ func (s *Session) question(e Exercise, i int) (Asked, error) {
 	return asked, nil
 }
 
-// Keep writes a file that was edited in a page to where it can be handed in, or edited
-// further, and returns its path.
+// Keep saves a file that was edited in a page, so that it can be handed in or edited again.
+// It returns the path of the file.
 func (s *Session) Keep(e Exercise, text string) (string, error) {
 	path := s.Path(e, "schedule.txt")
 	if e.Own {
@@ -165,16 +166,17 @@ func (s *Session) Keep(e Exercise, text string) (string, error) {
 	return path, nil
 }
 
-// Problem is what is wrong at a line of a file.
+// Problem is an error at a line of a file.
 type Problem struct {
 	Line int    `json:"line"`
 	Text string `json:"text"`
 }
 
-// located finds the lines that a compiler, or the parser of schedules, names.
+// located matches the line numbers in messages of the Go compiler and of the schedule
+// parser.
 var located = regexp.MustCompile(`(?m)(?:\S*` + regexp.QuoteMeta(ownFile) + `:(\d+)(?::\d+)?|\bline (\d+)): (.*)$`)
 
-// Located returns what a text says of lines of a file.
+// Located returns the errors in a text that name a line of a file.
 func Located(text string) (all []Problem) {
 	for _, m := range located.FindAllStringSubmatch(text, -1) {
 		line, err := strconv.Atoi(m[1] + m[2])

@@ -16,7 +16,7 @@ import (
 	"grablab/internal/measure/experiment"
 )
 
-// paged is a session of a page, whose commands come to nothing unless do says to what.
+// paged returns a session as a page uses it. Its commands do nothing unless do is set.
 func paged(t *testing.T, lang string, do Do) *Session {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,8 +50,8 @@ func viewed(t *testing.T, s *Session, e Exercise) (v View, text string) {
 	return v, string(b)
 }
 
-// A view has nothing of what comes later: not why a prediction is right before the run,
-// no moral before the last right answer, and no hint that was not asked for.
+// A view hides what comes later: the reason for the prediction before the run, the moral
+// before the last right answer, and hints that the user did not ask for.
 func TestViewGivesNothingAway(t *testing.T) {
 	for _, lang := range Languages {
 		s := paged(t, lang, nil)
@@ -121,7 +121,7 @@ func TestViewGivesNothingAway(t *testing.T) {
 	}
 }
 
-// Every word that a page offers as an answer is one.
+// Every answer that a page offers is valid.
 func TestChoicesAreAnswers(t *testing.T) {
 	for _, e := range Exercises {
 		for i, q := range e.Questions {
@@ -138,8 +138,8 @@ func TestChoicesAreAnswers(t *testing.T) {
 	}
 }
 
-// What was said to an answer is in the view again, in another language, too, and after the
-// progress was read anew.
+// After an answer, the view shows its reason, even in another language and after the
+// progress is read again.
 func TestViewAfterAnAnswer(t *testing.T) {
 	s := paged(t, "en", nil)
 	e, _ := Find(5)
@@ -165,7 +165,8 @@ func TestViewAfterAnAnswer(t *testing.T) {
 	}
 }
 
-// Figures that are tried lead to an answer by bisection, and are none.
+// The user can find the answer by trying figures. Trying a figure does not count as an
+// answer.
 func TestTry(t *testing.T) {
 	e, _ := Find(7)
 	var ran []string
@@ -205,7 +206,7 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// A file that was edited in a page is handed in from where a terminal finds it.
+// Keep saves an edited file where the user can also hand it in from a terminal.
 func TestKeep(t *testing.T) {
 	s := paged(t, "en", nil)
 	own, _ := Find(12)

@@ -1,12 +1,11 @@
-// Package workshop is twelve exercises that can be failed: what each asks, which
-// commands of this program it runs, what is measured of them, and how an answer is
-// judged by that.
+// Package workshop contains twelve exercises. Each one defines its questions, the commands
+// that it runs, the facts that it measures, and the rules that judge an answer.
 //
-// An exercise goes predict, run, look, answer, moral. [Exercises] is the table;
-// measure.go takes facts from what a command has come to, judge.go holds an answer
-// against them, and both are pure, so that a terminal and a page can share them. The
-// sentences are in text/, a file a language. [Session] leads through an exercise in a
-// terminal, and [Progress] is what is kept between two calls.
+// An exercise has five parts: predict, run, look, answer, moral. [Exercises] is the table of
+// exercises. measure.go extracts facts from the results of commands, and judge.go compares
+// answers with the facts. Both are pure, so a terminal and a page can share them. The folder
+// text/ has one file of sentences per language. [Session] leads through an exercise, and
+// [Progress] stores the state between two calls.
 package workshop
 
 import (
@@ -24,52 +23,52 @@ import (
 )
 
 var (
-	// ErrAnswer says that what was given is no answer to the question, so that it is
-	// neither right nor wrong.
+	// ErrAnswer means that the input is not a valid answer, so that it is neither right nor
+	// wrong.
 	ErrAnswer = errors.New("workshop: no answer")
-	// ErrEarly says that something else comes first.
+	// ErrEarly means that another part of the exercise must come first.
 	ErrEarly = errors.New("workshop: too early")
 )
 
-// Outcome is what a command has come to: one of these.
+// Outcome is the result of a command. The field for that command is set.
 type Outcome struct {
-	Run      *experiment.Run   // of run
-	Explored []explore.Result  // of explore
-	Excludes catalog.Exclusion // what the first of the explored strategies claims
-	Forced   *replay.Result    // of run -schedule
-	Scripts  *Scripts          // of workshop -script-flush
+	Run      *experiment.Run   // for run
+	Explored []explore.Result  // for explore
+	Excludes catalog.Exclusion // for explore, the exclusion that the first strategy claims
+	Forced   *replay.Result    // for run -schedule
+	Scripts  *Scripts          // for workshop -script-flush
 }
 
-// Scripts is what an instance said to a lock and an unlock, between which Redis forgot
-// its scripts.
+// Scripts holds the replies of an instance to a lock and an unlock. Redis forgot its scripts
+// between the two.
 type Scripts struct {
 	Locked   bool
-	NoScript string // what EVALSHA said after SCRIPT FLUSH
-	Released int    // what the instance said to the unlock
+	NoScript string // the error of EVALSHA after SCRIPT FLUSH
+	Released int    // the number of locks released by the unlock, as the instance reports it
 }
 
-// Do runs a command of this program, the words after its name, and prints to out what
-// that prints.
+// Do runs a command of this program and prints its output to out. args are the words after
+// the program name.
 type Do func(ctx context.Context, args []string, out io.Writer) (Outcome, error)
 
-// Facts are what is known of an exercise by name: what was drawn for it, and what
-// its commands have measured. They fill the slots of its commands and sentences.
+// Facts holds the known data of an exercise by name: values drawn at random and values
+// measured by its commands. They fill the slots of commands and sentences.
 type Facts map[string]string
 
-// number is a fact as a figure.
+// number returns a fact as a number, or false if it is missing or not a number.
 func (f Facts) number(name string) (float64, bool) {
 	x, err := strconv.ParseFloat(f[name], 64)
 	return x, err == nil
 }
 
-// Need is what a step cannot do without.
+// Need is a requirement of a step.
 type Need int
 
 // The needs.
 const (
 	Nothing Need = iota
-	Servers      // redis-server and MariaDB or MySQL, for -stack local
-	Signals      // that a process can be stopped, and killed
+	Servers      // redis-server, and MariaDB or MySQL, for -stack local
+	Signals      // the ability to stop and kill a process
 )
 
 // Step is one command of an exercise. Its slots are filled from the facts.
@@ -77,54 +76,54 @@ type Step struct {
 	Run     string
 	Needs   Need
 	Measure func(Outcome, Facts) error
-	// Instead is done where what it needs is not there. nil: nothing is.
+	// Instead lists the steps to run if the need is not met. It may be empty.
 	Instead []Step
 }
 
-// Question is what is asked after the run. Judge holds the words of an answer
-// against the facts.
+// Question is asked after the run. Judge compares the words of an answer with the facts.
 type Question struct {
 	Points  int
-	Fields  []string // what each word of an answer is about; nil: it consists of one
-	Choices []string // what a word may be; nil: a figure, or a file
-	File    bool     // the answer is a file, which may be handed in again and again
-	Edits   string   // the fact that has the schedule which is to be edited; "": the file is a lock
-	// Aim notes what the commands of the check need of the answer. nil: nothing.
+	Fields  []string // labels of the words of an answer; nil if the answer is one word
+	Choices []string // the allowed words; nil if the answer is a figure or a file
+	File    bool     // true if the answer is a file, which may be handed in any number of times
+	Edits   string   // the fact with the schedule to edit; empty if the file is a lock
+	// Aim stores the values of the answer that the check commands need. It may be nil.
 	Aim   func(words []string, f Facts) error
 	Judge func(words []string, f Facts) (Mark, error)
 }
 
-// Words is of how many an answer consists.
+// Words returns the number of words in an answer.
 func (q Question) Words() int { return max(len(q.Fields), 1) }
 
-// Mark is what an answer is worth, and the key of the sentence that says why, after
-// that of the question.
+// Mark is the number of points for an answer, and the key of the sentence with the reason.
+// That key follows the key of the question.
 type Mark struct {
 	Points int    `json:"points"`
 	Why    string `json:"why"`
 }
 
-// Claim is what the sentences of an exercise take for granted of its facts.
+// Claim is a fact that the sentences of an exercise rely on.
 type Claim struct{ Fact, Value string }
 
-// Exercise is one of the twelve.
+// Exercise is one of the twelve exercises.
 type Exercise struct {
 	Number  int
 	Minutes int
-	Options string // the letters of the options, as the texts have them
-	Right   string // of them
+	Options string // the letters of the options in the texts
+	Right   string // the letter of the right option
 
 	Draw      func(*rand.Rand, Facts)
-	Show      []Step // once there is a prediction
+	Show      []Step // run after the prediction
 	Claims    []Claim
 	Questions []Question
-	Try       *Step  // with a figure of one's own, {try}, to find an answer by; nil: there is none
-	Check     []Step // once there is an answer, to judge it by
-	Own       bool   // the answer is a lock of one's own, which is built, and begins with OwnLock
+	Try       *Step  // a command with a figure, {try}, that the user chooses; nil if there is none
+	Check     []Step // run after the answer, to judge it
+	Own       bool   // true if the answer is a lock that the user writes, starting from OwnLock
 	Hints     int
 }
 
-// Points is what an exercise is worth: the prediction, and its questions.
+// Points returns the maximum for an exercise: one point for the prediction, plus its
+// questions.
 func (e Exercise) Points() int {
 	points := 1
 	for _, q := range e.Questions {
@@ -133,7 +132,7 @@ func (e Exercise) Points() int {
 	return points
 }
 
-// Words is of how many its answers consist.
+// Words returns the number of words in all answers of the exercise.
 func (e Exercise) Words() int {
 	n := 0
 	for _, q := range e.Questions {
@@ -142,7 +141,7 @@ func (e Exercise) Words() int {
 	return n
 }
 
-// Find looks an exercise up by its number.
+// Find returns the exercise with a number, or false if there is none.
 func Find(number int) (Exercise, bool) {
 	if number < 1 || number > len(Exercises) {
 		return Exercise{}, false
@@ -150,8 +149,8 @@ func Find(number int) (Exercise, bool) {
 	return Exercises[number-1], true
 }
 
-// drawn is what the seed makes of an exercise: the order of its options, and what is
-// drawn for it.
+// drawn returns the random parts of an exercise for a seed: the order of its options, and
+// its drawn facts.
 func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	r := rand.New(rand.NewPCG(seed, uint64(e.Number)))
 	options = strings.Split(e.Options, "")
@@ -163,7 +162,7 @@ func (e Exercise) drawn(seed uint64) (options []string, f Facts) {
 	return options, f
 }
 
-// arguments puts facts into the words of a command, each of which stays one.
+// arguments splits a command into words and fills their slots. A filled word stays one word.
 func arguments(command string, f Facts) []string {
 	words := strings.Fields(command)
 	for i, word := range words {
