@@ -22,16 +22,16 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// StatusError is an answer outside of 2xx.
+// StatusError is the error for a reply with a status other than 2xx.
 type StatusError struct {
 	Code int
-	Says string // the instance's own words, cut to a line
+	Says string // text of the reply, cut to one line
 }
 
-// Error is the code and what the instance says.
+// Error returns the status and the text of the reply.
 func (e *StatusError) Error() string { return fmt.Sprintf("HTTP %d: %s", e.Code, e.Says) }
 
-// call makes one call to an API. body and answer may be nil.
+// call makes one API call with JSON. body and answer may be nil.
 func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) error {
 	var sent []byte
 	if body != nil {
@@ -53,8 +53,8 @@ func (f *Fleet) call(ctx context.Context, method, url string, body, answer any) 
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// do sends one request and returns the body of its answer. Its error is a
-// *StatusError for an answer outside of 2xx.
+// do sends one request and returns the body of the reply. For a status other than 2xx, it
+// returns a *StatusError.
 func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) ([]byte, error) {
 	code, b, err := f.send(ctx, method, url, body, header)
 	if err == nil && code/100 != 2 {
@@ -67,14 +67,14 @@ func statusError(code int, body []byte) *StatusError {
 	var why struct {
 		Error string `json:"error"`
 	}
-	_ = json.Unmarshal(body, &why) // a foreign target may answer anything
+	_ = json.Unmarshal(body, &why) // a target may return anything
 	return &StatusError{code, OneLine(cmp.Or(why.Error, string(body)))}
 }
 
-// maxAnswer bounds an answer of an instance, in bytes.
+// maxAnswer is the largest reply that send reads, in bytes.
 const maxAnswer = 8 << 20
 
-// send sends one request and returns its answer, whatever the status.
+// send sends one request and returns the status and the body of the reply.
 func (f *Fleet) send(ctx context.Context, method, url string, body []byte, header http.Header) (code int, _ []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
@@ -97,8 +97,8 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	return resp.StatusCode, b, err
 }
 
-// OneLine returns at most 200 bytes of what a server says, as one line without control characters.
-// An ellipsis marks the cut.
+// OneLine returns text as one line of at most 200 bytes without control characters. If it
+// cuts the text, it adds an ellipsis.
 func OneLine(text string) string {
 	const most = 200
 	text = strings.Join(strings.Fields(text), " ")
@@ -114,20 +114,20 @@ func OneLine(text string) string {
 	}, strings.ToValidUTF8(text, "")) + ellipsis
 }
 
-// Counters are what the instances have counted since they were started, summed. What one of
-// them does not count is NaN.
+// Counters holds the sums of the instances' counters since their start. A sum is NaN if an
+// instance does not have the counter.
 type Counters struct {
 	RedisCommands, DBStatements float64
 	InFlight                    float64
-	// Epoch is the sum of the start times: it differs once an instance has been
-	// restarted and begun to count anew.
+	// Epoch is the sum of the start times. It changes if an instance restarts, because its
+	// counters then start from zero.
 	Epoch float64
 }
 
-// ErrNoMetrics says that targets do not count their grabs in flight.
+// ErrNoMetrics means that the targets do not count their grabs in flight.
 var ErrNoMetrics = errors.New("fleet: the targets count nothing")
 
-// Counters reads the metrics of every instance that runs.
+// Counters reads the metrics of every running instance.
 func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	var sum Counters
 	if f.Foreign {
@@ -135,11 +135,11 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	}
 	for _, in := range f.Instances {
 		if !in.alive() {
-			continue // and its start time is missing in the epoch
+			continue // its start time is then missing in Epoch
 		}
 		families, err := f.scrape(ctx, in)
 		if unsent := (*url.Error)(nil); err != nil && !f.Ours && !errors.As(err, &unsent) {
-			return sum, ErrNoMetrics // a target may have anything there
+			return sum, ErrNoMetrics // a target may serve another format at this path
 		}
 		if err != nil {
 			return sum, fmt.Errorf("fleet: metrics of %s: %w", in.ID, err)
@@ -152,9 +152,8 @@ func (f *Fleet) Counters(ctx context.Context) (Counters, error) {
 	return sum, nil
 }
 
-// Drain waits until no instance has a grab in flight any more but the hung
-// ones, for a client that gave up may have left one behind; for no longer than
-// within. It returns the counters as they then are.
+// Drain waits until at most hung grabs are in flight, but no longer than within. hung is the
+// number of grabs that clients have given up. It returns the last counters.
 func (f *Fleet) Drain(ctx context.Context, hung int, within time.Duration) (Counters, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -181,7 +180,7 @@ func (f *Fleet) scrape(ctx context.Context, in *Instance) (map[string]*dto.Metri
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-// total of a metric; NaN: there is none.
+// total returns the sum of a metric, or NaN if f is nil.
 func total(f *dto.MetricFamily) float64 {
 	if f == nil {
 		return math.NaN()

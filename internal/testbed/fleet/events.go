@@ -11,18 +11,18 @@ import (
 	"grablab/internal/history"
 )
 
-// Events follows the event files of a fleet's own instances. Its zero value has
+// Events follows the event files of instances that the fleet has started. The zero value has
 // read nothing.
 type Events struct {
-	read map[string]int64  // bytes of each file
-	kept map[string]int64  // of those, copied by Keep
-	seen map[string]uint64 // last sequence number of each instance
+	read map[string]int64  // number of bytes read, by file
+	kept map[string]int64  // number of bytes copied by Keep, by file
+	seen map[string]uint64 // last sequence number read, by instance
 }
 
-// Seen is the last sequence number of each instance that was read.
+// Seen returns the last sequence number that was read from each instance.
 func (e *Events) Seen() map[string]uint64 { return maps.Clone(e.seen) }
 
-// ReadEvents is Events.Read for the file of every instance.
+// ReadEvents calls Events.Read for the file of every instance.
 func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	var lost error
 	for _, in := range f.Instances {
@@ -31,8 +31,8 @@ func (f *Fleet) ReadEvents(each func(history.Event)) error {
 	return lost
 }
 
-// Read hands on every event that was written to an instance's file since the last
-// time. Its error says that some were lost.
+// Read calls each with every event that was added to the file since the last call. It
+// returns an error if some events were lost.
 func (e *Events) Read(path string, each func(history.Event)) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -60,11 +60,11 @@ func (e *Events) Read(path string, each func(history.Event)) error {
 	return lost
 }
 
-// Again hands on once more every event that was read since the last Keep.
+// Again calls each once more with every event that was read since the last Keep.
 func (e *Events) Again(each func(history.Event)) error {
 	return e.sections(func(_ string, s *io.SectionReader) error {
 		for x, err := range history.Decode(s) {
-			if err == nil { // what was lost has been reported before
+			if err == nil { // Read has already reported lost events
 				each(x)
 			}
 		}
@@ -72,7 +72,7 @@ func (e *Events) Again(each func(history.Event)) error {
 	})
 }
 
-// Keep copies to w what was read since the last time, file by file.
+// Keep copies to w what was read since the last Keep, file by file.
 func (e *Events) Keep(w io.Writer) error {
 	return e.sections(func(path string, s *io.SectionReader) error {
 		_, err := io.Copy(w, s)
@@ -81,7 +81,7 @@ func (e *Events) Keep(w io.Writer) error {
 	})
 }
 
-// sections opens of each file what was read and not kept.
+// sections calls each with the part of every file that was read but not kept.
 func (e *Events) sections(each func(path string, s *io.SectionReader) error) error {
 	var errs []error
 	for _, path := range slices.Sorted(maps.Keys(e.read)) {

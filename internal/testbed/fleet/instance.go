@@ -25,27 +25,27 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// Instance is one instance of a fleet. All but ID and URL is known of our own
-// alone; those can also be struck, and their calls be held.
+// Instance is one instance of a fleet. For a target, only ID and URL are always known.
+// Faults need an instance that the fleet has started, or a known process.
 type Instance struct {
-	ID             string // as reports name it: its port, or the target's host
+	ID             string // name in reports: the port, or the target's host
 	URL            string
-	control.Client // what a harness may do to it, through Call
+	control.Client // controls the instance through Call
 
 	fleet    *Fleet
 	index    int
-	reached  netip.AddrPort // by the first call to a target
-	group    int            // of targets that may be one instance
-	sameAs   []string       // why it may be one that is listed before it
-	strategy string         // that it was switched to last
-	port     int            // that it is to have
-	addr     string         // that it has
-	events   string         // its event file
-	proc     *stack.Process // nil: it was never started
-	theirs   *os.Process    // that serves a target; nil: it is not known
-	killed   bool           // and has been
-	wires    *wires         // of a service; nil: they are not yet open
-	exe      string         // as it was started
+	reached  netip.AddrPort // address that the first call to a target reached
+	group    int            // targets with the same group may be one instance
+	sameAs   []string       // why it may be the same as an earlier target
+	strategy string         // the last strategy that use selected
+	port     int            // wanted port; 0 for any
+	addr     string         // chosen address
+	events   string         // path of the event file
+	proc     *stack.Process // nil before the first start
+	theirs   *os.Process    // process of a target; nil if it is not known
+	killed   bool           // Signal has killed theirs
+	wires    *wires         // proxies of a service; nil before connect
+	exe      string         // command of the last start
 	args     []string
 	env      []string
 }
@@ -56,11 +56,11 @@ func (f *Fleet) newInstance(index int) *Instance {
 	return in
 }
 
-// Name is "instance 1", also before the instance has its port. Routes from it
-// have this name.
+// Name returns a name such as "instance 1", which also names the routes from the instance.
+// The name is known before the port.
 func (in *Instance) Name() string { return fmt.Sprintf("instance %d", in.index+1) }
 
-// Process is nil before the instance was first started.
+// Process returns the process, or nil before the first start.
 func (in *Instance) Process() *stack.Process { return in.proc }
 
 func (in *Instance) equip(ctx context.Context, u Setup) error {
@@ -96,7 +96,7 @@ func (in *Instance) equip(ctx context.Context, u Setup) error {
 	}
 }
 
-// connect has an instance of a service reach its servers as u says, through proxies.
+// connect opens the proxies of a service's instance and routes them as u requires.
 func (in *Instance) connect(u Setup) (err error) {
 	if in.fleet.service == nil {
 		return nil
@@ -112,13 +112,14 @@ func (in *Instance) connect(u Setup) (err error) {
 		to = in.fleet.stack.Addresses
 	}
 	if was := in.wires.leadsTo(); in.wires.sentinels != nil && was.Of("redis") != to.Of("redis") {
-		in.args = nil // it starts anew: a client may count a master's replicas once, and wait for none that come later
+		in.args = nil // force a restart, because a client may count the replicas of a master only once
 	}
 	in.wires.lead(to)
 	return nil
 }
 
-// end ends the process. A program that is not ours may take its time, and is killed.
+// end stops the process. It ignores the error of a service's process, which may be slow and
+// get killed.
 func (in *Instance) end() error {
 	err := in.proc.Stop(stopGrace)
 	if in.fleet.service != nil {
@@ -127,7 +128,7 @@ func (in *Instance) end() error {
 	return err
 }
 
-// command is what the instance is started by at its address.
+// command returns the command that starts the instance at its address.
 func (in *Instance) command(u Setup) (exe string, args, env []string, err error) {
 	if in.fleet.service != nil {
 		return in.fleet.service.fill(in, in.wires.at, u)
@@ -135,13 +136,14 @@ func (in *Instance) command(u Setup) (exe string, args, env []string, err error)
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }
 
-// portTries is how often a port may be taken by another process between our
-// look and the instance's own.
+// portTries limits the starts of an instance if another process takes its port between the
+// check and the start.
 const portTries = 5
 
 var errPortTaken = errors.New("its port is taken")
 
-// chooseAddr gives the instance its address, and with it its ID.
+// chooseAddr sets the address of the instance, and its ID, URL and event file, which depend
+// on the port.
 func (in *Instance) chooseAddr() error {
 	addr, err := pickAddr(in.port)
 	if err != nil {
@@ -156,7 +158,8 @@ func (in *Instance) chooseAddr() error {
 	return nil
 }
 
-// pickAddr is the wanted loopback port if it is free, else any that is.
+// pickAddr returns the wanted loopback address if it is free, and any free address
+// otherwise.
 func pickAddr(port int) (string, error) {
 	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port)); port != 0 && !isTaken(addr) {
 		return addr, nil
@@ -173,21 +176,21 @@ func isTaken(addr string) bool {
 	return false
 }
 
-// saysTaken says whether a service has ended because its port was taken, as runtimes print it. By now it may be free:
-// a connection from here may have had it for a moment.
+// saysTaken reports whether the log of a service says that its port was taken. The port may
+// be free again by now, because a client connection may have used it only for a moment.
 func saysTaken(log string) bool {
 	log = strings.ToLower(log)
 	return strings.Contains(log, "address already in use") || strings.Contains(log, "eaddrinuse")
 }
 
-// Command is the hidden subcommand by which this program is an instance.
+// Command is a hidden subcommand that runs this program as an instance.
 const Command = "instance"
 
-// firstStrategy is what an instance begins with, until a cell switches it: one
-// that every stack serves.
+// firstStrategy is the strategy of an instance before its first cell. Every stack supports
+// it.
 const firstStrategy = "none"
 
-// arguments of the instance at its address.
+// arguments returns the arguments that start the instance.
 func (in *Instance) arguments(u Setup) []string {
 	to, routed := u.Routes[in.index]
 	if !routed {
@@ -238,8 +241,8 @@ func (in *Instance) start(ctx context.Context) error {
 	return nil
 }
 
-// alive says whether the instance runs; of a target that we have not killed it is not
-// known, and true.
+// alive reports whether the instance runs. For a target with an unknown state, it returns
+// true unless Signal has killed it.
 func (in *Instance) alive() bool {
 	if in.proc == nil {
 		return !in.killed
@@ -253,12 +256,12 @@ func (in *Instance) alive() bool {
 }
 
 const (
-	stopGrace    = 10 * time.Second // that an instance may take to end
+	stopGrace    = 10 * time.Second // time for an instance to stop
 	readyTimeout = 30 * time.Second
 )
 
-// awaitReady returns once the instance itself, and not another program on its
-// port, says that it is ready.
+// awaitReady waits until the instance is ready. It does not accept a reply from another
+// program on the same port.
 func (in *Instance) awaitReady(ctx context.Context) error {
 	within := readyTimeout
 	if in.fleet.service != nil {
@@ -268,7 +271,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer cancel()
-	watch.Go(func() { // another program on its port may never answer
+	watch.Go(func() { // another program on the port may never reply, so cancel when the process ends
 		select {
 		case <-in.proc.Done():
 			cancel()
@@ -290,7 +293,7 @@ func (in *Instance) awaitReady(ctx context.Context) error {
 	}
 }
 
-// askReady is nil if the instance says that it is ready.
+// askReady returns nil if the instance is ready.
 func (in *Instance) askReady(ctx context.Context) error {
 	if in.fleet.service != nil {
 		return in.answers(ctx)
@@ -305,14 +308,14 @@ func (in *Instance) askReady(ctx context.Context) error {
 	return in.Call(ctx, http.MethodGet, "/readyz", nil, nil)
 }
 
-// use switches the instance, and returns for how long a lease lives there, in ms;
-// 0: it does not tell.
+// use switches the instance to a strategy. It returns the lease time in milliseconds, or 0
+// if the instance does not report it.
 func (in *Instance) use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	in.strategy = strategy
 	var told json.RawMessage
 	err = in.Call(ctx, http.MethodPut, "/strategy", grab.StrategyName{Name: strategy}, &told)
 	var now grab.CurrentStrategy
-	_ = json.Unmarshal(told, &now) // a target may answer anything
+	_ = json.Unmarshal(told, &now) // a target may return anything
 	return now.LeaseMS, err
 }
 
@@ -353,7 +356,7 @@ func (in *Instance) Restart(ctx context.Context) error {
 
 const (
 	restartTries = 3
-	portFreed    = 2 * time.Second // within which another program usually gives a port back
+	portFreed    = 2 * time.Second // time in which another program usually releases a port
 )
 
 // startAgain starts the instance at its address once the port is free.
@@ -372,8 +375,8 @@ func (in *Instance) startAgain(ctx context.Context) error {
 	return err
 }
 
-// withStrategy has an instance of ours serve its first grab by that strategy, where it is
-// started again under load.
+// withStrategy returns args with this strategy. An instance that restarts under load then
+// uses it from the first grab.
 func withStrategy(args []string, strategy string) []string {
 	i := slices.Index(args, "-strategy")
 	if i < 0 || strategy == "" {

@@ -20,24 +20,24 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// wires are the proxies between an instance of a service and its servers. They stay while
-// the instance and the ways behind them change.
+// wires holds the proxies between an instance of a service and its servers. They stay open
+// when the instance restarts or its routes change.
 type wires struct {
 	proxies   []*wire.Proxy
-	sentinels *wire.Sentinels // that name the proxy before the Redis; nil: none are asked
-	at        stack.Addresses // of the proxies, and of a Sentinel
-	holds     *control.Server // of the requests that pass
+	sentinels *wire.Sentinels // name the proxy to Redis; nil if the service uses no Sentinel
+	at        stack.Addresses // addresses of the proxies and of a Sentinel
+	holds     *control.Server // holds requests that pass through the proxies
 
-	statements    atomic.Int64 // that the database works at
-	lastStatement atomic.Int64 // when it answered one, in ns of Unix
+	statements    atomic.Int64 // number of statements that the database is executing
+	lastStatement atomic.Int64 // time of its last reply, in Unix nanoseconds
 
 	mu            sync.Mutex
-	to            stack.Addresses // where they lead
+	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the grab that the requests belong to; 0 if none
 }
 
-// newWires opens them, with Sentinels if the service asks one for its Redis. The Sentinel
-// that a failover has started stands behind the proxy, and says where that leads to.
+// newWires opens the proxies. If the service asks a Sentinel for its Redis, it also starts
+// Sentinels that name the proxy.
 func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...any)) (*wires, error) {
 	tell := func(text string) { say("%s: %s", name, text) }
 	w := &wires{to: st.Addresses, holds: control.NewServer(name, 0, history.Discard)}
@@ -48,7 +48,7 @@ func newWires(st *stack.Stack, name string, sentinels bool, say func(string, ...
 		case server == tap.DB:
 			protocol = wire.MySQL
 		case server != "redis" && !strings.HasPrefix(server, "redlock-"):
-			continue // no service that we start can be told of it
+			continue // no placeholder passes this server to a service
 		}
 		p, err := wire.Listen(wire.Config{
 			Server: server, Protocol: protocol, Say: tell,
@@ -78,7 +78,8 @@ func (w *wires) leadsTo() stack.Addresses {
 	return w.to
 }
 
-// lead has connections made by other ways from now on, and ends those there are.
+// lead routes new connections to other servers. It closes the connections of every proxy
+// whose server changes.
 func (w *wires) lead(to stack.Addresses) {
 	w.mu.Lock()
 	was := w.to
@@ -103,15 +104,15 @@ func (w *wires) close() error {
 	return errors.Join(errs...)
 }
 
-// watch has the requests that come from now on belong to the grab of an order by a driver,
-// 0 to any; of no order: to none.
+// watch assigns later requests to the grab of this order by this driver. Driver 0 stands for
+// any driver. Order 0 assigns requests to no grab.
 func (w *wires) watch(order, driver int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.order, w.driver = order, driver
 }
 
-// tap makes a request a call of the grab, which holds can meet.
+// tap passes a request of the watched grab to the holds as a call.
 func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context) error) error {
 	if e.Server == tap.DB {
 		send = w.counted(send)
@@ -123,7 +124,7 @@ func (w *wires) tap(ctx context.Context, e wire.Event, send func(context.Context
 	return w.holds.Do(ctx, op, send)
 }
 
-// counted is send with the statement counted.
+// counted returns a function that calls send and counts the statement.
 func (w *wires) counted(send func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		w.statements.Add(1)
@@ -135,8 +136,8 @@ func (w *wires) counted(send func(context.Context) error) func(context.Context) 
 	}
 }
 
-// random matches what a service draws anew for each grab: UUIDs, and hexadecimal tokens of
-// 16 digits and more.
+// random matches values that a service generates for each grab: UUIDs, and hexadecimal
+// tokens of at least 16 digits.
 var random = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{16,}`)
 
 var (
@@ -184,7 +185,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 		return op, false
 	}
 	text := strings.Join(parts, wire.Joint)
-	if after, ok := strings.CutPrefix(text, "EVAL "); ok { // a client sends a script again if the server does not know it
+	if after, ok := strings.CutPrefix(text, "EVAL "); ok { // a client uses EVAL to resend a script that the server does not know
 		text = "EVALSHA " + after
 	}
 	return tap.Op{Order: w.order, Driver: w.driver, Phase: tap.Phase(name + " " + text), Target: e.Server}, true
@@ -206,15 +207,16 @@ func (f *Fleet) Unreadable() string {
 	return ""
 }
 
-// Watch says to which grab the requests belong that an instance of a service makes from
-// now on: that of an order by a driver; of driver 0: by any. Of order 0: to none.
+// Watch assigns the later requests of a service's instance to the grab of this order by this
+// driver. Driver 0 stands for any driver. Order 0 assigns requests to no grab.
 func (in *Instance) Watch(order, driver int64) { in.wires.watch(order, driver) }
 
-// Lead has an instance of a service reach its servers by other ways from now on.
+// Lead routes new connections of a service's instance to other servers.
 func (in *Instance) Lead(to stack.Addresses) { in.wires.lead(to) }
 
-// Quiet returns once no instance of a service has had the database at work for that long:
-// nothing more is written by then. false: not within a time.
+// Quiet waits until the database has executed no statement of the instances for the time
+// long. No further writes are expected then. It returns false if this does not happen within
+// the time within.
 func (f *Fleet) Quiet(ctx context.Context, long, within time.Duration) bool {
 	quiet, err := wait.Until(ctx, long/10, within, func() (bool, error) {
 		for _, in := range f.Instances {

@@ -10,22 +10,22 @@ import (
 
 	"grablab/internal/order"
 
-	_ "github.com/glebarez/go-sqlite" // registers itself
+	_ "github.com/glebarez/go-sqlite" // registers the driver
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// kind is where the databases differ.
+// kind describes how a database product differs from the others.
 type kind struct {
-	version string // query
+	version string // query for the version
 	product func(version string) string
-	// open makes the pool that reads, and says where is written.
+	// open returns the pool for reading, and a function that returns the pool for writing.
 	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
 
-	backslash bool // escapes in strings
-	hash      bool // begins a comment
-	dollar    bool // quotes strings, and begins the placeholders
+	backslash bool // a backslash escapes the next character in a string
+	hash      bool // a # starts a comment
+	dollar    bool // $ quotes strings and starts placeholders
 }
 
 var (
@@ -45,7 +45,7 @@ var (
 
 const sqlitePrefix = "sqlite:"
 
-// errDSN has no detail: a parser's may be a piece of the password.
+// errDSN omits the parser's error, which may contain a part of the password.
 var errDSN = fmt.Errorf("%w: want user:password@tcp(host:3306)/name for MySQL or MariaDB, postgres://user:password@host/name, or sqlite:/path/file.db", ErrDSN)
 
 func kindOf(dsn string) (kind, error) {
@@ -86,15 +86,15 @@ func openPostgres(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	if err != nil {
 		return nil, nil, errDSN
 	}
-	if cfg.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol { // which lets several statements through
+	if cfg.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol { // this mode would accept several statements
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	db := stdlib.OpenDB(*cfg)
 	return db, func() (*sql.DB, error) { return db, nil }, nil
 }
 
-// openSQLite reads through connections that cannot write, because a transaction that only
-// reads is nothing that SQLite knows.
+// openSQLite opens connections that cannot write, because SQLite has no read-only
+// transactions.
 func openSQLite(dsn string) (*sql.DB, func() (*sql.DB, error), error) {
 	path, err := filepath.Abs(strings.TrimPrefix(dsn, sqlitePrefix))
 	if err != nil {

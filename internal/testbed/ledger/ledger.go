@@ -1,6 +1,6 @@
-// Package ledger reads the ledger of a service that is not ours, with a query of its
-// owner's: which driver grabbed which order. It reads in a transaction that the database
-// holds to reading, and neither creates nor migrates anything. Begin at Open.
+// Package ledger reads which driver grabbed which order from the database of a tested
+// service. The owner of the service writes the query. The package reads in a read-only
+// transaction, and neither creates nor migrates tables. Start at Open.
 package ledger
 
 import (
@@ -16,7 +16,7 @@ import (
 	"grablab/internal/order"
 )
 
-// DB is a database of others.
+// DB is the database of a tested service.
 type DB struct {
 	kind  kind
 	query string
@@ -24,22 +24,21 @@ type DB struct {
 	write func() (*sql.DB, error)
 }
 
-// ErrDSN says that the text names no database, and ErrQuery that a query cannot be one of a
-// ledger. Nothing was connected to.
+// ErrDSN means that a DSN is invalid. ErrQuery means that a query cannot read a ledger.
 var (
 	ErrDSN   = errors.New("ledger: bad database address")
 	ErrQuery = errors.New("ledger: bad query")
 )
 
-// Open opens the database of dsn, as
+// Open connects to the database of dsn, which has one of these forms:
 //
 //	user:password@tcp(host:3306)/name
 //	postgres://user:password@host:5432/name
 //	sqlite:/path/file.db
 //
-// and asks it once. The query has two placeholders, the first order and the last, and
-// answers with two whole numbers a row: order and driver. An empty one is none; then only
-// Exec can be called.
+// It runs the query once to check it. The query has two placeholders: the first and the last
+// order. Each row of the result has two whole numbers: order and driver. If the query is
+// empty, the caller may only use Exec and Version.
 func Open(ctx context.Context, dsn, query string) (*DB, error) {
 	k, err := kindOf(dsn)
 	if err != nil {
@@ -70,8 +69,8 @@ func Open(ctx context.Context, dsn, query string) (*DB, error) {
 
 const openTimeout = 10 * time.Second
 
-// Check says whether dsn and query can be those of a ledger, as far as that can be seen
-// without asking. "": there is no query.
+// Check returns an error if dsn or query is invalid. It does not connect to the database. An
+// empty query is valid.
 func Check(dsn, query string) error {
 	k, err := kindOf(dsn)
 	if err == nil && query != "" {
@@ -80,10 +79,10 @@ func Check(dsn, query string) error {
 	return err
 }
 
-// Close ends all connections.
+// Close closes all connections.
 func (d *DB) Close() error { return d.read.Close() }
 
-// Version is the database's name and number.
+// Version returns the name and the version of the database.
 func (d *DB) Version(ctx context.Context) (string, error) {
 	var text string
 	if err := d.read.QueryRowContext(ctx, d.kind.version).Scan(&text); err != nil {
@@ -92,13 +91,13 @@ func (d *DB) Version(ctx context.Context) (string, error) {
 	return d.kind.product(text), nil
 }
 
-// Ledger is the rows of count orders from first on.
+// Ledger returns the ledger rows of count orders with consecutive ids from first.
 func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	tx, err := d.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
-	defer tx.Rollback() // nothing was written
+	defer tx.Rollback() // the transaction only reads
 	last := first + int64(count) - 1
 	rows, err := tx.QueryContext(ctx, d.query, first, last)
 	if err != nil {
@@ -128,7 +127,8 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	return grabs, nil
 }
 
-// Exec runs the owner's statements in one transaction, as those that open orders.
+// Exec runs statements of the service's owner in one transaction, such as those that open
+// orders.
 func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	db, err := d.write()
 	if err != nil {
@@ -153,5 +153,5 @@ func (d *DB) Exec(ctx context.Context, statements []string) (err error) {
 	return nil
 }
 
-// silent takes what a driver has to say about broken connections: the errors are returned.
+// silent discards the messages of a driver. The driver also returns these errors.
 var silent = log.New(io.Discard, "", 0)

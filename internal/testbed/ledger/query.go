@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// prepare makes sure that a query is one statement that selects, with two placeholders, and
-// writes these as the database has them. What the query does besides is held back by the
-// transaction that it is run in.
+// prepare checks that a query is one SELECT or WITH statement with two placeholders. It
+// returns the query with placeholders in the database's own form. The read-only transaction
+// around the query prevents any writes.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
 	placeholders, numbered := 0, k.dollar && strings.Contains(query, "$1")
@@ -40,7 +40,7 @@ func (k kind) prepare(query string) (string, error) {
 			before = strings.ToUpper(word)
 		}
 		switch {
-		case word == "?" && numbered: // an operator
+		case word == "?" && numbered: // here ? is an operator
 		case word == "?" && k.dollar:
 			placeholders++
 			word = "$" + strconv.Itoa(placeholders)
@@ -85,8 +85,8 @@ func refuseMerging(before, word, rest string) error {
 
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
-// token is the length of the first token: a word, blanks, a comment, a string, or a sign. It
-// is longer than the text if that breaks off.
+// token returns the length of the first token: a word, a blank, a comment, a string or a
+// sign. The length exceeds the text if the token does not end.
 func (k kind) token(text string) int {
 	never := len(text) + 1
 	end := func(from int, mark string) int {

@@ -1,11 +1,10 @@
-// Package load fires grabs at the instances under test: an open-loop attack by
-// vegeta, in which every request has a time at which it is due, whatever became
-// of those before it.
+// Package load sends grabs to the instances under test. It runs an open-loop attack with
+// vegeta: each request has a due time that does not depend on earlier requests.
 //
-// A Workload says which grabs are sent and when: a Plan at a steady rate, or
-// Bursts that a scenario sends as it goes. Attack sends it and hands on each
-// result with the time at which its request was due, so that latency can be
-// counted from the schedule too (coordinated omission). Begin at Attack.
+// A Workload determines which grabs are sent and when. A Plan sends them at a steady rate.
+// Bursts sends groups of requests when a scenario asks for them. Attack passes on each
+// result with its due time. Latency can therefore be measured from the schedule too, which
+// avoids coordinated omission. Start at Attack.
 package load
 
 import (
@@ -23,16 +22,16 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// Config is the size and shape of a load.
+// Config holds the size and the shape of a load.
 type Config struct {
 	Orders     int
-	Drivers    int           // of each order
-	Rate       float64       // requests/s over all instances; 0: all at once
-	Together   bool          // at that rate, but the drivers of an order at once
-	Duration   time.Duration // given instead of Orders: as many as fit at Rate
-	Timeout    time.Duration // of one request
-	MaxWorkers int           // requests in flight at most
-	Shape      *target.Shape // of a grab; nil: our own instances'
+	Drivers    int           // number of drivers for each order
+	Rate       float64       // requests/s over all instances; 0 sends all at once
+	Together   bool          // send the requests for one order at the same time
+	Duration   time.Duration // replaces Orders: opens as many orders as fit at Rate
+	Timeout    time.Duration // limit for one request
+	MaxWorkers int           // largest number of requests in flight
+	Shape      *target.Shape // shape of a grab; nil means that of grabsvc
 }
 
 // Request is one planned grab.
@@ -42,32 +41,31 @@ type Request struct {
 	Driver int64
 }
 
-// Workload is what an attack sends: *Plan or *Bursts.
+// Workload is the source of requests for an attack: *Plan or *Bursts.
 type Workload interface {
-	// Requests counts those that are planned so far.
+	// Requests returns the number of requests that are planned so far.
 	Requests() int
 
-	take() (Request, bool) // the next one; false: there is none
+	take() (Request, bool) // the next request; false if there is none
 	through(http.RoundTripper) http.RoundTripper
 	pacer(ctx context.Context, cfg Config, timer *timer) pacer
 }
 
-// pacer decides when requests are sent. It is asked by one goroutine.
+// pacer decides when requests are sent. Only one goroutine calls it.
 type pacer interface {
 	vegeta.Pacer
-	due(n uint64) time.Duration // when request n was to be sent, from the beginning
+	due(n uint64) time.Duration // due time of request n, since the start of the attack
 }
 
-// noRate: vegeta asks a pacer for its rate to draw plots, which we do not.
+// noRate implements the method Rate of vegeta.Pacer, which vegeta uses only for plots.
 type noRate struct{}
 
-// Rate is 0.
+// Rate returns 0.
 func (noRate) Rate(time.Duration) float64 { return 0 }
 
-// Attack sends the workload and hands every result to each, one at a time, in
-// the order in which they ended, with the time at which it was due. When ctx is
-// done no more requests are sent, those in flight are given up, and the cause is
-// returned.
+// Attack sends the workload and calls each with every result and its due time. The calls do
+// not overlap, and follow the order in which requests ended. When ctx ends, Attack cancels
+// the requests in flight and returns the cause.
 func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Result, due time.Time)) error {
 	conns := &conns{open: map[net.Conn]struct{}{}}
 	transport := target.SendOnce(&http.Transport{
@@ -97,17 +95,17 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	began := time.Now() // within microseconds of vegeta's own reading
 	for r := range attacker.Attack(targeter(w, cmp.Or(cfg.Shape, target.Own)), pacer, 0, "") {
 		if r.URL == "" {
-			continue // a worker that found nothing left to send
+			continue // this worker found no request to send
 		}
-		r.Headers = nil // they are never read, and double the size of the record
+		r.Headers = nil // no one reads them, and they double the size of the record
 		each(r, began.Add(pacer.due(r.Seq)))
 	}
 	return context.Cause(ctx)
 }
 
-// targeter is the workload as vegeta asks for it. What no client sends, the fragment of
-// the URL, says which driver asks for which order, and where in the URL the target ends:
-// so the raw results tell even where no answer came.
+// targeter returns the workload as a vegeta.Targeter. The fragment of each URL contains the
+// order, the driver and the length of the base URL. Clients do not send fragments, but
+// vegeta records them, so ParseRequest can read them even if there was no reply.
 func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	return func(t *vegeta.Target) error {
 		r, ok := w.take()
@@ -124,7 +122,7 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 	}
 }
 
-// ParseRequest reads the URL of a result back.
+// ParseRequest parses the URL of a result.
 func ParseRequest(url string) (Request, error) {
 	var r Request
 	at := max(0, strings.LastIndexByte(url, '#'))

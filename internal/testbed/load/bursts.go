@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Bursts is a workload that is not known beforehand: each burst is sent, all at
-// once, when Send is called. It is safe for concurrent use.
+// Bursts is a workload that grows during the attack. Each call of Send sends one burst, all
+// requests at once. Bursts is safe for concurrent use.
 type Bursts struct {
 	mu       sync.Mutex
 	requests []Request
-	sent     []time.Time // by request
+	sent     []time.Time // when each request was due
 	next     int
 	ended    bool
-	change   chan struct{}                  // closes at the next burst, and at the end
-	hangUps  map[Request]context.CancelFunc // of the requests that were sent
+	change   chan struct{}                  // closed at the next burst, and at the end
+	hangUps  map[Request]context.CancelFunc // cancels each sent request
 }
 
-// NewBursts returns a workload without a burst.
+// NewBursts returns a workload without bursts.
 func NewBursts() *Bursts {
 	return &Bursts{change: make(chan struct{}), hangUps: map[Request]context.CancelFunc{}}
 }
@@ -35,8 +35,8 @@ func (b *Bursts) Send(requests []Request) {
 	b.notifyLocked()
 }
 
-// HangUp ends the connection of a request in flight, as a client does that gives
-// up. It is answered as one that timed out.
+// HangUp closes the connection of a request in flight, like a client that gives up. The
+// result of the request is a timeout.
 func (b *Bursts) HangUp(r Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,14 +45,14 @@ func (b *Bursts) HangUp(r Request) {
 	}
 }
 
-// through lets HangUp reach every request that goes through next.
+// through returns a RoundTripper over next that lets HangUp cancel each request.
 func (b *Bursts) through(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		r, err := ParseRequest(req.URL.String())
 		if err != nil {
 			return nil, err
 		}
-		ctx, hangUp := context.WithCancel(req.Context()) // it ends with the time-out of the client
+		ctx, hangUp := context.WithCancel(req.Context()) // the client's timeout ends req.Context
 		b.mu.Lock()
 		b.hangUps[r] = hangUp
 		b.mu.Unlock()
@@ -65,7 +65,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip calls f.
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// End says that no burst follows.
+// End marks the last burst as sent.
 func (b *Bursts) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *Bursts) notifyLocked() {
 	b.change = make(chan struct{})
 }
 
-// Requests implements Workload: so far.
+// Requests returns the number of requests in all bursts so far.
 func (b *Bursts) Requests() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,10 +103,10 @@ type burstPacer struct {
 	noRate
 	*Bursts
 	ctx   context.Context
-	began time.Time // the attack
+	began time.Time // start of the attack
 }
 
-// Pace waits for the burst of the next request.
+// Pace waits for the burst that contains the next request.
 func (p burstPacer) Pace(_ time.Duration, hits uint64) (time.Duration, bool) {
 	for {
 		p.mu.Lock()

@@ -14,23 +14,23 @@ import (
 	"time"
 )
 
-// Why a request got no answer.
+// The reasons why a request got no reply.
 const (
-	Interrupted = "interrupted" // the attack was ended
+	Interrupted = "interrupted" // the attack ended
 	Timeout     = "timeout"
-	Refused     = "refused" // surely not received
-	Reset       = "reset"   // may have been received
+	Refused     = "refused" // the server did not receive the request
+	Reset       = "reset"   // the server may have received the request
 	Other       = "other"
 )
 
-// failureNamer puts the kind of a failure before its text, because text is all
-// that vegeta keeps of it.
+// failureNamer adds the reason of a failure before the text of its error, because vegeta
+// keeps only this text.
 type failureNamer struct {
 	attack context.Context
 	http.RoundTripper
 }
 
-// RoundTrip sends req.
+// RoundTrip sends req. It adds the reason to an error.
 func (n failureNamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := n.RoundTripper.RoundTrip(req)
 	if err != nil {
@@ -56,23 +56,22 @@ func failureOf(attack context.Context, err error) string {
 	}
 }
 
-// FailureOf reads the kind back from a result's error text, where RoundTrip has
-// put it between the URL and the cause.
+// FailureOf returns the reason in the error text of a result. RoundTrip puts it between the
+// URL and the cause.
 func FailureOf(text string) string {
 	for _, f := range []string{Interrupted, Timeout, Refused, Reset} {
 		if strings.Contains(text, `": `+f+": ") {
 			return f
 		}
 	}
-	if strings.Contains(text, "Client.Timeout") { // while the body was read
+	if strings.Contains(text, "Client.Timeout") { // the timeout occurred while the client read the body
 		return Timeout
 	}
 	return Other
 }
 
-// conns are the connections of one attack, so that all of them can be cut at
-// once. A context for each request would cost more than all else that is done
-// with its answer.
+// conns tracks the connections of one attack, so that cut can close all of them. A context
+// for each request would cost more than all other work on its reply.
 type conns struct {
 	mu    sync.Mutex
 	open  map[net.Conn]struct{}
@@ -94,7 +93,7 @@ func (c *conns) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return &trackedConn{conn, c}, nil
 }
 
-// cut gives up every request in flight, and all that follow.
+// cut closes all connections, including those that are opened later.
 func (c *conns) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

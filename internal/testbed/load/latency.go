@@ -6,7 +6,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Latency is a distribution in milliseconds.
+// Latency is a latency distribution in milliseconds.
 type Latency struct {
 	Min  float64 `json:"min"`
 	Mean float64 `json:"mean"`
@@ -17,11 +17,11 @@ type Latency struct {
 	Max  float64 `json:"max"`
 }
 
-// Histogram collects latencies in a fixed size: microseconds up to an hour, to
-// three digits.
+// Histogram collects latencies with a fixed memory size. It covers one microsecond to one
+// hour, with three significant digits.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
-// NewHistogram returns an empty one.
+// NewHistogram returns an empty Histogram.
 func NewHistogram() Histogram {
 	return Histogram{hdrhistogram.New(1, time.Hour.Microseconds(), 3)}
 }
@@ -31,7 +31,7 @@ func (l Histogram) Add(d time.Duration) {
 	_ = l.h.RecordValue(min(max(d.Microseconds(), 0), time.Hour.Microseconds()))
 }
 
-// Latency is nil when nothing was added.
+// Latency returns the distribution, or nil if the histogram is empty.
 func (l Histogram) Latency() *Latency {
 	if l.h.TotalCount() == 0 {
 		return nil
@@ -43,11 +43,12 @@ func (l Histogram) Latency() *Latency {
 	}
 }
 
-// Held says whether the load was held: counted from the schedule and from the
-// moment of sending, the 99th percentiles part by no more than a tenth.
+// Held reports whether the load kept its schedule. This is the case if the 99th percentile
+// counted from the schedule exceeds the one counted from sending by at most 10 %.
 func Held(scheduled, sent *Latency) bool { return scheduled.P99 <= 1.1*sent.P99 }
 
-// At is below which so many of the latencies lie.
+// At returns the value that the n smallest latencies do not exceed. It returns 0 if the
+// histogram is empty.
 func (l Histogram) At(n float64) time.Duration {
 	if l.h.TotalCount() == 0 {
 		return 0

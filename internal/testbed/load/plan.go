@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Plan is a workload known beforehand: every driver at every order. The drivers
-// of one order are sent back to back, alternating over the targets; the seed
-// permutes orders and drivers.
+// Plan is a workload that is known in advance: every driver grabs every order. It sends the
+// requests for one order back to back and alternates between the targets. The seed
+// determines the order of orders and drivers.
 type Plan struct {
 	targets []string // base URLs
 	first   int64    // id of the first order
@@ -24,8 +24,8 @@ type Plan struct {
 	queue []int // drivers of the current order, permuted
 }
 
-// NewPlan plans the grabs of drivers 1 to drivers on each of so many orders,
-// whose ids begin at first.
+// NewPlan returns a plan in which drivers 1 to drivers grab each order. The orders have
+// consecutive ids that start at first.
 func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *Plan {
 	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed}
 	for i := range p.orders {
@@ -37,10 +37,10 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 	return p
 }
 
-// Requests implements Workload.
+// Requests returns the number of requests in the plan.
 func (p *Plan) Requests() int { return len(p.orders) * p.drivers }
 
-// End says that no more of it is to be sent.
+// End stops the plan. No further requests are sent.
 func (p *Plan) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *Plan) take() (Request, bool) {
 	return r, true
 }
 
-// pacer sends the plan at the rate of cfg.
+// pacer returns a pacer that sends the plan at cfg.Rate.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {
@@ -87,21 +87,21 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	return openLoop{noRate{}, ctx, timer, interval, uint64(together), uint64(p.Requests()), p.isEnded}
 }
 
-// openLoop gives every request a time at which it is due, counted from the
-// beginning of the attack, whatever became of the requests before it.
+// openLoop is a pacer with a due time for each request, counted from the start of the
+// attack. The due time does not depend on earlier requests.
 type openLoop struct {
 	noRate
 	ctx      context.Context
 	timer    *timer
-	interval time.Duration // 0: all at once
-	together uint64        // so many are due with the first of them
+	interval time.Duration // 0 sends all requests at once
+	together uint64        // number of consecutive requests that are due at the same time
 	total    uint64
 	ended    func() bool
 }
 
-// tick is the finest schedule: above 500/s, what falls into one tick is due
-// together at its end, because waking up for each request would cost as much
-// as sending it.
+// tick is the shortest interval between two due times. At more than 500 requests/s, all
+// requests of one tick are due at its end. Waking up for each request would cost as much as
+// sending it.
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
@@ -112,8 +112,8 @@ func (p openLoop) due(n uint64) time.Duration {
 	return d
 }
 
-// Pace waits by itself until the next request is due, because vegeta's own
-// sleep wakes up to a millisecond late, which would count as latency.
+// Pace sleeps until the next request is due. vegeta's own sleep may end a millisecond late,
+// and this delay would count as latency.
 func (p openLoop) Pace(elapsed time.Duration, hits uint64) (time.Duration, bool) {
 	if hits >= p.total || p.ctx.Err() != nil || p.ended() {
 		return 0, true

@@ -6,37 +6,38 @@ import (
 	"time"
 )
 
-// OverTime is how latencies went over time, in slices of equal length by when requests
-// were meant to be sent. A slice without a request has no latency.
+// OverTime holds latencies over time, in slices of equal length. A request belongs to the
+// slice in which it was due. A slice without requests has no latency.
 type OverTime struct {
 	SliceMS float64    `json:"slice_ms"`
-	N       []int      `json:"n"` // requests
+	N       []int      `json:"n"` // number of requests
 	P50     []*float64 `json:"p50"`
 	P99     []*float64 `json:"p99"`
-	SentP50 []*float64 `json:"sent_p50"` // from sending
+	SentP50 []*float64 `json:"sent_p50"` // counted from sending
 	SentP99 []*float64 `json:"sent_p99"`
 }
 
-// mostSlices is how many slices a series has: when there would be more, they get twice
-// as long.
+// mostSlices is the largest number of slices in a series. If there were more, the slices
+// double in length.
 const mostSlices = 48
 
-// Series collects latencies over time in a fixed size, to a sixteenth.
+// Series collects latencies over time with a fixed memory size. Its relative error is at
+// most 1/16.
 type Series struct {
 	slice  time.Duration
 	slices []slice
 }
 
-// slice counts the latencies of a slice, from the schedule and from sending.
+// slice counts the latencies in one slice of time, from the schedule and from sending.
 type slice struct {
 	n               int
 	scheduled, sent [512]uint32
 }
 
-// NewSeries returns an empty one.
+// NewSeries returns an empty Series.
 func NewSeries() *Series { return &Series{slice: 10 * time.Millisecond} }
 
-// Add adds the latencies of a request that was to be sent so long after the beginning.
+// Add adds the latencies of a request that was due at this time after the start.
 func (s *Series) Add(at, scheduled, sent time.Duration) {
 	at = max(at, 0)
 	for at/s.slice >= mostSlices {
@@ -52,7 +53,7 @@ func (s *Series) Add(at, scheduled, sent time.Duration) {
 	here.sent[bucket(sent)]++
 }
 
-// halve puts neighbours together.
+// halve merges each pair of neighbouring slices.
 func (s *Series) halve() {
 	s.slice *= 2
 	for i := range s.slices {
@@ -70,7 +71,8 @@ func (s *Series) halve() {
 	s.slices = s.slices[:(len(s.slices)+1)/2]
 }
 
-// bucket of a latency: sixteen for each power of two of a microsecond.
+// bucket returns the bucket for a latency. There are sixteen buckets for each power of two
+// of a microsecond.
 func bucket(d time.Duration) int {
 	us := uint64(min(max(d.Microseconds(), 0), math.MaxUint32))
 	if us < 16 {
@@ -80,7 +82,7 @@ func bucket(d time.Duration) int {
 	return (e-3)*16 + int(us>>(e-4)&15)
 }
 
-// upper is the longest latency of a bucket, in ms.
+// upper returns the longest latency in a bucket, in milliseconds.
 func upper(bucket int) float64 {
 	if bucket < 16 {
 		return float64(bucket) / 1000
@@ -89,7 +91,7 @@ func upper(bucket int) float64 {
 	return float64(uint64(bucket%16+17)<<(e-4)-1) / 1000
 }
 
-// OverTime is nil when nothing was added.
+// OverTime returns the latencies over time, or nil if the series is empty.
 func (s *Series) OverTime() *OverTime {
 	if len(s.slices) == 0 {
 		return nil
@@ -104,7 +106,7 @@ func (s *Series) OverTime() *OverTime {
 	return o
 }
 
-// at is below which that share of the latencies lie; nil: there are none.
+// at returns the quantile for share. It returns nil if the slice has no requests.
 func (s *slice) at(counts *[512]uint32, share float64) *float64 {
 	if s.n == 0 {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timer wakes a sleeper to within tens of microseconds, where the runtime's
-// timers are up to a millisecond late. It is a timer that the kernel reports as
-// it reports the arrival of a packet, so that no thread blocks.
+// timer sleeps with a precision of tens of microseconds. The timers of the Go runtime may be
+// a millisecond late. It uses a timerfd, which the runtime polls like a network connection,
+// so that no thread blocks.
 type timer struct {
 	fd   int
 	file *os.File
@@ -28,7 +28,7 @@ func newTimer() (*timer, error) {
 	return &timer{fd, os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// sleep waits for d > 0; false: ctx was done first.
+// sleep waits for d, which must be positive. It returns false if ctx ends first.
 func (t *timer) sleep(ctx context.Context, d time.Duration) bool {
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(d.Nanoseconds())}
 	if err := unix.TimerfdSettime(t.fd, 0, &at, nil); err != nil {

@@ -9,7 +9,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// timer sleeps as precisely as the runtime's timers do.
+// timer sleeps with the precision of the Go runtime's timers.
 type timer struct{}
 
 func newTimer() (*timer, error) { return &timer{}, nil }

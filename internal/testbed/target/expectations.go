@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// Expectation is the verdict that is expected of a cell.
+// Expectation is the expected verdict of one cell.
 type Expectation struct {
 	Strategy string
 	Fault    catalog.Fault
@@ -16,8 +16,8 @@ type Expectation struct {
 	Line     int
 }
 
-// ReadExpectations reads a file of what is expected of strategies: a verdict, of a cell
-// without a fault, or a verdict for each fault.
+// ReadExpectations reads a file that lists the expected verdicts of strategies. The file has
+// one verdict for a strategy without a fault, or one for each fault.
 func ReadExpectations(path string) ([]Expectation, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {

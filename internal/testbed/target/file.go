@@ -28,7 +28,7 @@ import (
 //go:embed target.schema.json
 var FileSchema string
 
-// ExpectationsSchema is that of a file of expectations.
+// ExpectationsSchema is the JSON Schema of a file with expectations.
 //
 //go:embed expectations.schema.json
 var ExpectationsSchema string
@@ -39,8 +39,8 @@ type Setting struct {
 	Line       int
 }
 
-// ReadFile reads a target file, in YAML or JSON. Its keys are flags of run, without the
-// hyphen in front. A key that may have several values has a setting for each.
+// ReadFile reads a target file in YAML or JSON. Its keys are flags of run without the
+// hyphen. A key with several values produces one setting for each value.
 func ReadFile(path string) ([]Setting, error) {
 	text, err := infile.Read(path, infile.Small)
 	if err != nil {
@@ -53,7 +53,7 @@ func ReadFile(path string) ([]Setting, error) {
 	return settings, nil
 }
 
-// parseFile has errors that begin with the line.
+// parseFile parses a target file. Its errors start with the line number.
 func parseFile(text []byte) ([]Setting, error) {
 	root, err := parseYAML(text, fileSchema())
 	if err != nil {
@@ -71,7 +71,7 @@ func parseFile(text []byte) ([]Setting, error) {
 			}
 			settings = append(settings, Setting{key, text, v.line})
 		}
-		if key == "targets" || key == "target-pid" { // of which the flag takes a list
+		if key == "targets" || key == "target-pid" { // these flags take a list, so join the values
 			all := settings[len(settings)-len(m.values()):]
 			for _, one := range all[1:] {
 				all[0].Value += "," + one.Value
@@ -82,7 +82,8 @@ func parseFile(text []byte) ([]Setting, error) {
 	return settings, nil
 }
 
-// secrets are keys whose values may name environment variables, as ${NAME}: such files are shared.
+// secrets lists the keys whose values may contain environment variables, as ${NAME}. Users
+// can then share the file without its secrets.
 var secrets = []string{"db", "header", "admin-token"}
 
 var variable = regexp.MustCompile(`\$\{(\w+)\}`)
@@ -117,16 +118,16 @@ func compile(text string) *jsonschema.Schema {
 	return c.MustCompile("schema.json")
 }
 
-// value is one of YAML, with the line that it stands on.
+// value is a YAML value with its line number.
 type value struct {
 	line    int
 	scalar  any               // a string, number, bool or nil
-	list    []*value          // of a sequence
-	members map[string]*value // of a mapping
-	keys    []string          // of it, in their order
+	list    []*value          // elements of a sequence
+	members map[string]*value // members of a mapping
+	keys    []string          // keys of members, in file order
 }
 
-// values of a key that may have one or several.
+// values returns the elements of a list, or the value itself if it is not a list.
 func (v *value) values() []*value {
 	if v.list != nil {
 		return v.list
@@ -141,7 +142,7 @@ func (v *value) text() string {
 	return fmt.Sprint(v.scalar)
 }
 
-// plain is the value as a schema takes it.
+// plain converts the value for the validation with a schema.
 func (v *value) plain() any {
 	switch {
 	case v.members != nil:
@@ -160,7 +161,8 @@ func (v *value) plain() any {
 	return v.scalar
 }
 
-// at is the value at a location of the schema's.
+// at returns the value at a location that the schema package reports. If a part of the
+// location is missing, it returns the last value before it.
 func (v *value) at(location []string) *value {
 	for _, word := range location {
 		next := v.members[word]
@@ -175,7 +177,8 @@ func (v *value) at(location []string) *value {
 	return v
 }
 
-// parseYAML reads a mapping that fits the schema. Its errors begin with the line.
+// parseYAML parses a mapping and validates it with the schema. Its errors start with the
+// line number.
 func parseYAML(text []byte, schema *jsonschema.Schema) (*value, error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
@@ -197,7 +200,7 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (*value, error) {
 
 var yamlPosition = regexp.MustCompile(`^\[(\d+):\d+\] (.*)`)
 
-// syntaxError is the first line of the parser's error, behind the line in the file.
+// syntaxError returns the line number and the first line of the parser's error.
 func syntaxError(err error) error {
 	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("%s: %s", m[1], m[2])
@@ -206,7 +209,7 @@ func syntaxError(err error) error {
 	return fmt.Errorf("1: %s", first)
 }
 
-const deepest = 8 // that any of the schemas go
+const deepest = 8 // largest depth of nesting that valueOf accepts
 
 func valueOf(node ast.Node, depth int) (*value, error) {
 	v := &value{line: 1}
@@ -243,7 +246,7 @@ func valueOf(node ast.Node, depth int) (*value, error) {
 	case *ast.NullNode:
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		v.scalar = node.(ast.ScalarNode).GetValue()
-		if x, isFloat := v.scalar.(float64); isFloat && (math.IsInf(x, 0) || math.IsNaN(x)) { // of which JSON has none
+		if x, isFloat := v.scalar.(float64); isFloat && (math.IsInf(x, 0) || math.IsNaN(x)) { // JSON has no such numbers
 			v.scalar = node.String()
 		}
 	default:
@@ -272,7 +275,8 @@ func (v *value) add(pair *ast.MappingValueNode, depth int) error {
 
 var printer = message.NewPrinter(language.English)
 
-// explain says in a sentence what does not fit, and which name may have been meant.
+// explain converts a validation error into a sentence. For an unknown key, it suggests a
+// similar one.
 func explain(root *value, schema *jsonschema.Schema, err *jsonschema.ValidationError) error {
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]
@@ -308,7 +312,7 @@ func orTop(name string) string {
 	return name
 }
 
-// propertiesOf an object that the schema describes at a location.
+// propertiesOf returns the names that the schema allows in the object at a location.
 func propertiesOf(schema *jsonschema.Schema, location []string) []string {
 	for _, word := range location {
 		next := schema.Properties[word]

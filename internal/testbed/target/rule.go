@@ -10,43 +10,43 @@ import (
 	"strings"
 )
 
-// Rule says which answers mean one thing: any of its terms is enough. It is written
+// Rule says which replies have a certain meaning. A reply matches if one of the terms matches:
 //
 //	200              the status
-//	2xx              any status of that hundred
-//	json:.code==0    a field of the JSON answer, below 500: what a service says that
-//	                 has failed is not what it did, unless the rule names its status
+//	2xx              any status from 200 to 299
+//	json:.code==0    a field of the JSON reply. The status must be below 500, because a failed
+//	                 request may have had no effect, unless the rule names a status
 //	200&json:.ok==true
-//	409,410          either
+//	409,410          either of the two
 //
-// A path is "." and names, as in .data.code, .items[0].id or ."odd name"; "." alone is the
-// whole answer. It is compared, by == or !=, with a JSON string, number, true, false or
-// null. A field that is not there fits neither.
+// A path starts with a dot, as in .data.code, .items[0].id or ."odd name". A single dot is the
+// whole reply. The operators == and != compare the field with a JSON string, a number, true,
+// false or null. A missing field matches neither operator.
 type Rule struct {
 	terms []term
 }
 
-// term holds if all that it names does.
+// term matches a reply if both the status and the test match.
 type term struct {
-	low, high int // statuses; 0: any below 500
+	low, high int // range of statuses; 0 means any below 500
 	test      *test
 }
 
-// test of a field of a JSON answer.
+// test compares a field of a JSON reply.
 type test struct {
 	path  []step
 	equal bool
 	want  any    // string, json.Number, bool or nil
-	text  string // as it was written
+	text  string // source text
 }
 
-// step into an object, or an array.
+// step leads to a member of an object or to an element of an array.
 type step struct {
 	name  string
-	index int // -1: by name
+	index int // -1 if the step uses the name
 }
 
-// ParseRule reads a rule.
+// ParseRule parses a rule.
 func ParseRule(text string) (Rule, error) {
 	var r Rule
 	rest := text
@@ -74,7 +74,7 @@ func mustRule(text string) Rule {
 	return r
 }
 
-// errRule says what a term looks like.
+// errRule describes the form of a term.
 var errRule = errors.New("want statuses and fields, as in 200, 4xx, 409,410, json:.code==0 or 200&json:.ok==true")
 
 const jsonPrefix = "json:"
@@ -94,7 +94,7 @@ func parseTerm(text string) (t term, rest string, err error) {
 	return t, rest, err
 }
 
-// parseStatus reads 200 or 2xx.
+// parseStatus parses a status such as 200 or 2xx.
 func parseStatus(text string) (t term, rest string, err error) {
 	n := strings.IndexAny(text, ",& ")
 	if n < 0 {
@@ -116,7 +116,7 @@ func parseStatus(text string) (t term, rest string, err error) {
 	return t, rest, nil
 }
 
-// parseTest reads a test behind its json:.
+// parseTest parses the part of a term after "json:".
 func parseTest(text string) (*test, string, error) {
 	path, rest, err := parsePath(text)
 	if err != nil {
@@ -141,10 +141,10 @@ func parseTest(text string) (*test, string, error) {
 	return t, rest, nil
 }
 
-// Path leads to a field of a JSON answer.
+// Path identifies a field in a JSON reply.
 type Path struct{ steps []step }
 
-// ParsePath reads a path, as .data.id.
+// ParsePath parses a path such as .data.id.
 func ParsePath(text string) (Path, error) {
 	steps, rest, err := parsePath(text)
 	if err == nil && rest != "" {
@@ -158,7 +158,7 @@ func parsePath(text string) (path []step, rest string, err error) {
 		return nil, "", fmt.Errorf("%q: a path begins with a dot, as in .code or .data.items[0].id", text)
 	}
 	if rest = text[1:]; rest == "" || strings.ContainsAny(rest[:1], "=!") {
-		return nil, rest, nil // the whole answer
+		return nil, rest, nil // the whole reply
 	}
 	if rest = text; strings.HasPrefix(text, ".[") {
 		rest = text[1:]
@@ -202,7 +202,7 @@ func parseStep(text string) (s step, rest string, err error) {
 	return s, "", errors.New("want .NAME or [N]")
 }
 
-// In is the value of the field in an answer; false: there is none.
+// In returns the value of the field in a reply. It returns false if the field is missing.
 func (p Path) In(body []byte) (any, bool) {
 	doc, ok := decode(body)
 	if !ok {
@@ -211,7 +211,7 @@ func (p Path) In(body []byte) (any, bool) {
 	return follow(doc, p.steps)
 }
 
-// decode reads an answer that is one JSON value.
+// decode decodes a reply that consists of one JSON value.
 func decode(body []byte) (doc any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -241,7 +241,7 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// readsBody says whether the rule looks at more than the status.
+// readsBody reports whether the rule depends on more than the status.
 func (r Rule) readsBody() bool {
 	for _, t := range r.terms {
 		if t.test != nil {
@@ -251,7 +251,7 @@ func (r Rule) readsBody() bool {
 	return false
 }
 
-// holds of an answer; doc is nil if it is no JSON.
+// holds reports whether a reply matches the rule. doc is nil if the reply is not JSON.
 func (r Rule) holds(status int, doc *any) bool {
 	for _, t := range r.terms {
 		if t.holds(status, doc) {
@@ -276,8 +276,8 @@ func (t *test) holds(doc *any) bool {
 	return ok && same(got, t.want) == t.equal
 }
 
-// same says whether two JSON values are; numbers by what they stand for. No value that
-// holds others is the same as any.
+// same reports whether two JSON values are equal. It compares numbers by value. An object or
+// an array is equal to nothing.
 func same(a, b any) bool {
 	x, isNumber := a.(json.Number)
 	y, areNumbers := b.(json.Number)
@@ -298,7 +298,7 @@ func same(a, b any) bool {
 	return x == y || errX == nil && errY == nil && f == g
 }
 
-// overlaps says whether both rules hold of every answer of some status.
+// overlaps returns a status for which every reply matches both rules, if there is one.
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {
@@ -310,7 +310,7 @@ func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	return 0, false
 }
 
-// String is the rule as ParseRule reads it.
+// String returns the rule in the form that ParseRule reads.
 func (r Rule) String() string {
 	words := make([]string, len(r.terms))
 	for i, t := range r.terms {

@@ -9,19 +9,19 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Spec is the calls of a service as flags or a file say them. What is empty has the
-// default, which is our own instances'.
+// Spec describes the calls of a service, as flags or a file give them. An empty field has
+// the default, which suits grabsvc.
 type Spec struct {
 	Method               string
 	Path                 string
-	Body                 *string // nil: not given
+	Body                 *string // nil if not given
 	Headers              []string
 	Grabbed, Taken, Busy string   // rules
-	OpenOrders           []string // a call, or statements
+	OpenOrders           []string // one call, or SQL statements
 }
 
-// Compile makes the shape of the spec, and how orders are opened; nil: that is not said.
-// Its errors are *FieldError.
+// Compile returns the shape of a grab and the way to open orders, which is nil if OpenOrders
+// is empty. Its errors are *FieldError.
 func (spec Spec) Compile() (*Shape, *Opening, error) {
 	s, err := spec.shape()
 	if err != nil || len(spec.OpenOrders) == 0 {
@@ -34,13 +34,13 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 	return s, open, nil
 }
 
-// IsOwn says whether the spec leaves the shape as that of our own instances.
+// IsOwn reports whether the spec leaves the shape of a grab at its default, that of grabsvc.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
 		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == ""
 }
 
-// ParseMethod reads the method of a call.
+// ParseMethod parses an HTTP method and returns it in upper case.
 func ParseMethod(text string) (string, error) {
 	text = strings.ToUpper(text)
 	if !httpguts.ValidHeaderFieldName(text) {
@@ -49,25 +49,25 @@ func ParseMethod(text string) (string, error) {
 	return text, nil
 }
 
-// CheckPath says whether text is a path of a grab.
+// CheckPath returns an error unless text is a valid path of a grab.
 func CheckPath(text string) error {
 	_, err := parsePathTemplate(text, orderID, driverID)
 	return err
 }
 
-// CheckBody says whether text is a body of a grab.
+// CheckBody returns an error unless text is a valid body of a grab.
 func CheckBody(text string) error {
 	_, err := ParseTemplate(text, orderID, driverID)
 	return err
 }
 
-// CheckHeader says whether text is a header.
+// CheckHeader returns an error unless text is a valid header.
 func CheckHeader(text string) error {
 	_, err := parseHeaders([]string{text})
 	return err
 }
 
-// CheckOpening says whether text is one of the ways to open orders.
+// CheckOpening returns an error unless text is a valid way to open orders.
 func CheckOpening(text string) error {
 	_, err := parseOpening([]string{text})
 	return err
@@ -107,8 +107,8 @@ const (
 var errOpening = errors.New(`want a call, as in '/orders' or 'POST /api/orders {"n":{count}} -> .data.firstId', ` +
 	`or a statement, as in 'sql: UPDATE orders SET status = 0 WHERE id BETWEEN {first} AND {last}'`)
 
-// parseOpening reads one call, METHOD PATH BODY -> FIELD, of which all but the path has a
-// default, or statements behind sql:.
+// parseOpening parses one call or several statements. A call has the form METHOD PATH BODY
+// -> FIELD, and everything except the path has a default. A statement starts with sql:.
 func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
 	for _, text := range texts {
@@ -163,16 +163,16 @@ func (o *Opening) call(text string) (err error) {
 	return err
 }
 
-// ByCall says whether orders are opened by a call; else by statements.
+// ByCall reports whether a call opens orders. Otherwise, statements open them.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
 
-// Call is the body and the path of the call that opens so many orders.
+// Call returns the path and the body of the call that opens n orders.
 func (o *Opening) Call(n int) (path string, body []byte) {
 	v := Values{count: int64(n)}
 	return o.Path.Fill(v), []byte(o.Body.Fill(v))
 }
 
-// Statements open n orders, whose ids begin at first.
+// Statements returns the statements that open n orders, whose ids start at first.
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {

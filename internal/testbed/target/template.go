@@ -10,16 +10,16 @@ import (
 	"grablab/internal/catalog"
 )
 
-// Template is text with placeholders: names in braces, as {order}. Any other brace
-// stands for itself, so that JSON is written as it is.
+// Template is a text with placeholders, which are names in braces such as {order}. Other
+// braces stand for themselves, so JSON needs no escaping.
 type Template struct {
 	parts []part
 }
 
-// part of a template: text, or a placeholder.
+// part is a text or a placeholder.
 type part struct {
 	text string
-	name string // "": text
+	name string // name of the placeholder; empty for a text
 }
 
 // The placeholders.
@@ -31,12 +31,12 @@ const (
 	lastID   = "last"
 )
 
-// Values fill in a template.
+// Values maps placeholders to their values.
 type Values map[string]int64
 
 var placeholder = regexp.MustCompile(`\{[A-Za-z_]+\}`)
 
-// ParseTemplate reads a template in which only the placeholders of that name may stand.
+// ParseTemplate parses a template. It accepts only placeholders with these names.
 func ParseTemplate(text string, names ...string) (Template, error) {
 	var t Template
 	from := 0
@@ -60,12 +60,12 @@ func ParseTemplate(text string, names ...string) (Template, error) {
 	return t, nil
 }
 
-// Has says whether the placeholder stands in the template.
+// Has reports whether the template contains a placeholder with this name.
 func (t Template) Has(name string) bool {
 	return slices.ContainsFunc(t.parts, func(p part) bool { return p.name == name })
 }
 
-// String is the template as it was written.
+// String returns the text from which the template was parsed.
 func (t Template) String() string {
 	var b strings.Builder
 	for _, p := range t.parts {
@@ -78,12 +78,12 @@ func (t Template) String() string {
 	return b.String()
 }
 
-// Fill is the text with every placeholder filled in.
+// Fill returns the text with the values in place of the placeholders.
 func (t Template) Fill(v Values) string {
 	return string(t.append(nil, func(name string) int64 { return v[name] }))
 }
 
-// grab appends the text for one driver's grab of an order.
+// grab appends the text for a driver's grab of an order to b.
 func (t Template) grab(b []byte, order, driver int64) []byte {
 	return t.append(b, func(name string) int64 {
 		if name == orderID {

@@ -12,25 +12,27 @@ import (
 	"sync"
 )
 
-// SentinelMaster is what Sentinels call the one master they name: as Redis' own
-// sentinel.conf does, and with it most who have a Sentinel.
+// SentinelMaster is the name of the only master that the Sentinels know. It is the name in
+// Redis's own sentinel.conf, so most services use it.
 const SentinelMaster = "mymaster"
 
-// sentinelCount is how many there are: clients may refuse a Sentinel that knows no other.
+// sentinelCount is the number of Sentinels. Some clients reject a Sentinel that knows no
+// other.
 const sentinelCount = 3
 
-// Sentinels answer by themselves those who ask Redis' Sentinels for a master. They name one
-// address for ever, behind which a Proxy stands, and no replicas: a client that was told of
-// another server would go round the proxy. As the address stays, there is nothing to publish.
+// Sentinels answer the requests that clients send to Redis Sentinels. They always name the
+// same master address, which belongs to a Proxy. They list no replicas, because a client
+// could reach a replica without the proxy. The address never changes, so they publish no
+// events.
 type Sentinels struct {
-	host, port string // of the master
+	host, port string // address of the master
 	say        func(text string)
-	proxies    []*Proxy // each to a Sentinel in this process
+	proxies    []*Proxy // one proxy for each Sentinel in this process
 	serving    sync.WaitGroup
 	misnamed   sync.Once
 }
 
-// ListenSentinels opens Sentinels that name a master, until Close.
+// ListenSentinels starts Sentinels that name the given master address. They run until Close.
 func ListenSentinels(master string, say func(text string)) (s *Sentinels, err error) {
 	s = &Sentinels{say: say}
 	if s.host, s.port, err = net.SplitHostPort(master); err != nil {
@@ -53,10 +55,10 @@ func ListenSentinels(master string, say func(text string)) (s *Sentinels, err er
 	return s, nil
 }
 
-// Addr is where the first of them listens. It knows the others.
+// Addr returns the address of the first Sentinel, which lists the others.
 func (s *Sentinels) Addr() string { return s.proxies[0].Addr() }
 
-// Close ends them, and their connections.
+// Close stops the Sentinels and closes their connections.
 func (s *Sentinels) Close() error {
 	var errs []error
 	for _, p := range s.proxies {
@@ -66,10 +68,10 @@ func (s *Sentinels) Close() error {
 	return errors.Join(errs...)
 }
 
-// longestAsked is more than anybody asks a Sentinel.
+// longestAsked is the largest request that a Sentinel reads, in bytes.
 const longestAsked = 16 << 10
 
-// serve answers one connection to the Sentinel of that number.
+// serve answers the requests on one connection to the Sentinel with this number.
 func (s *Sentinels) serve(number int, conn net.Conn) {
 	defer conn.Close()
 	c := &sentinelConn{Sentinels: s, number: number, channels: map[string]bool{}}
@@ -83,7 +85,7 @@ func (s *Sentinels) serve(number int, conn net.Conn) {
 		for w += n; r < w && !c.over; {
 			n, m, err := requests.scan(buf[r:w], r == 0 && w == len(buf))
 			switch {
-			case err != nil || requests.left > 0 || requests.skip > 0: // the next command cannot be told from it
+			case err != nil || requests.left > 0 || requests.skip > 0: // the start of the next command is unknown
 				c.fail("ERR Protocol error")
 				c.over = true
 			case m.kind == asks:
@@ -106,7 +108,7 @@ func (s *Sentinels) serve(number int, conn net.Conn) {
 	}
 }
 
-// allArgs are the arguments of a command that has come whole.
+// allArgs returns the arguments of a complete command.
 func allArgs(raw []byte) (args []string) {
 	split := bytes.Fields(raw)
 	if raw[0] == '*' {
@@ -118,12 +120,12 @@ func allArgs(raw []byte) (args []string) {
 	return args
 }
 
-// sentinelConn is a connection to a Sentinel.
+// sentinelConn is a client's connection to a Sentinel.
 type sentinelConn struct {
 	*Sentinels
 	respWriter
 	number   int
-	channels map[string]bool // that it listens to, and patterns, each with its command
+	channels map[string]bool // subscribed channels and patterns, each with the command before it
 	over     bool
 }
 
@@ -147,7 +149,7 @@ func (c *sentinelConn) answer(args []string) {
 		}
 	case "HELLO":
 		c.hello(arg(0))
-	case "AUTH": // there is nothing to guard
+	case "AUTH": // every password is valid
 		c.status("OK")
 	case "CLIENT":
 		if sub := strings.ToUpper(arg(0)); sub != "SETNAME" && sub != "SETINFO" {
@@ -177,7 +179,7 @@ func (c *sentinelConn) answer(args []string) {
 	}
 }
 
-// sentinelVersion is that of the Redis whose commands are answered.
+// sentinelVersion is the Redis version that the Sentinels report.
 const sentinelVersion = "7.0.0"
 
 func (c *sentinelConn) hello(version string) {
@@ -254,7 +256,7 @@ func (c *sentinelConn) sentinel(sub, name string) {
 	}
 }
 
-// sentinelID has the length of a run id.
+// sentinelID returns the id of a Sentinel, which is as long as a Redis run id.
 func sentinelID(number int) string { return fmt.Sprintf("%040x", number+1) }
 
 func (c *sentinelConn) master() {
@@ -264,7 +266,8 @@ func (c *sentinelConn) master() {
 		"num-slaves", "0", "num-other-sentinels", strconv.Itoa(sentinelCount-1), "quorum", "2", "failover-timeout", "180000", "parallel-syncs", "1")
 }
 
-// listen confirms what is subscribed to and no longer, with how many are left.
+// listen handles the commands that subscribe and unsubscribe. It confirms each channel with
+// the number of subscriptions that remain.
 func (c *sentinelConn) listen(command string, names []string) {
 	kind := strings.Replace(command, "UNSUB", "SUB", 1)
 	if command != kind && len(names) == 0 {
@@ -301,13 +304,13 @@ func (c *sentinelConn) unknown(what, name string) {
 	c.fail(fmt.Sprintf("ERR unknown %s '%s'", what, short([]byte(name))))
 }
 
-// respWriter writes replies, in RESP2 until it is told otherwise.
+// respWriter appends replies to out. It writes RESP3 if resp3 is set, and RESP2 otherwise.
 type respWriter struct {
 	out   []byte
 	resp3 bool
 }
 
-// begin begins an array (*), a map (%) or a push message (>) of so many elements.
+// begin writes the header of an array (*), a map (%) or a push message (>) with n elements.
 func (w *respWriter) begin(kind byte, n int) {
 	if !w.resp3 {
 		if kind == '%' {
@@ -324,7 +327,7 @@ func (w *respWriter) fail(s string)     { w.out = fmt.Appendf(w.out, "-%s\r\n", 
 func (w *respWriter) integer(n int)     { w.out = fmt.Appendf(w.out, ":%d\r\n", n) }
 func (w *respWriter) texts(s ...string) { w.begin('*', len(s)); w.all(s) }
 
-// fields are names, each with its value behind it.
+// fields writes a map. The arguments alternate between names and values.
 func (w *respWriter) fields(s ...string) { w.begin('%', len(s)/2); w.all(s) }
 
 func (w *respWriter) all(s []string) {
@@ -333,7 +336,7 @@ func (w *respWriter) all(s []string) {
 	}
 }
 
-// null is the text ($) or array (*) that there is not.
+// null writes a null text ($) or a null array (*).
 func (w *respWriter) null(kind byte) {
 	if w.resp3 {
 		w.out = append(w.out, "_\r\n"...)
