@@ -126,6 +126,7 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("taken", "RULE", "answers that mean another driver has won (default 409)", flags.One(&s.spec.Taken, flags.Checked(checkRule))),
 		flags.New("busy", "RULE", "answers that mean the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Checked(checkRule))),
 		flags.New("first-order", "ID", "id of the first order, for targets that cannot open orders", flags.One(&s.Target.FirstOrder, parseID)),
+		flags.New("probe-drivers", "FIRST", "first of the drivers who try the orders after the load: one per order, and another for each retry (default 1000000000)", flags.One(&s.Target.ProbeDrivers, parseProbeDrivers)),
 		flags.New("open-orders", "CALL", `opens orders: METHOD PATH BODY -> FIELD, such as 'POST /orders {"n":{count}} -> .first_id'; or sql: STATEMENT with {order}, or with {first} and {last} (repeatable)`, flags.Many(&s.spec.OpenOrders, flags.Checked(target.CheckOpening))),
 		flags.New("ledger-query", "SQL", "reads order and driver of each grab from the database -db, such as 'SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?'", flags.One(&s.ledgerQuery, flags.NonEmpty)),
 		flags.New("lease", "D", "lifetime of the service's lock without renewal. An order counts as stuck only after that time (default 30s)", flags.One(&s.Target.Lease, flags.AtLeast(time.Millisecond))),

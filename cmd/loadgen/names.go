@@ -87,6 +87,15 @@ func parseID(text string) (int64, error) {
 	return n, nil
 }
 
+func parseProbeDrivers(text string) (int64, error) {
+	const most = 1 << 53 // numbers up to here survive JSON
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 2 || n > most {
+		return 0, fmt.Errorf("must be the id of a driver, from 2 to %d", most)
+	}
+	return n, nil
+}
+
 func parseOnLost(text string) (grab.OnLost, error) {
 	return flags.OneOf(grab.Abort, grab.Ignore)(text)
 }

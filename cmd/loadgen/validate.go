@@ -20,7 +20,7 @@ import (
 // validate checks that the flags fit together, and sets what follows from them.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
-		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.describeTarget, s.sizeLoad, s.checkGuard, s.checkServers, s.checkAsserts,
+		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkGuard, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -202,6 +202,21 @@ func (s *settings) sizeLoad() error {
 	}
 	if s.Orders > maxRequests/s.Drivers {
 		return fmt.Errorf("-orders %d: with %d drivers each this is more than %d requests: use fewer orders or drivers", s.Orders, s.Drivers, maxRequests)
+	}
+	return nil
+}
+
+// faultDrivers bounds the drivers of a cell with a fault.
+const faultDrivers = 1000
+
+// checkProbes requires that no driver of the load is a probe.
+func (s *settings) checkProbes() error {
+	last := s.Drivers
+	if s.anyCell(func(f catalog.Fault) bool { return f != catalog.NoFault }) {
+		last = max(last, faultDrivers)
+	}
+	if first := s.Target.ProbeDrivers; first > 0 && first <= int64(last) {
+		return fmt.Errorf("-probe-drivers %d: the load uses drivers 1 to %d: name a driver above %[2]d", first, last)
 	}
 	return nil
 }

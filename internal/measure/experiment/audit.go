@@ -16,7 +16,6 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/order"
-	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/wait"
 )
 
@@ -107,7 +106,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 		now := time.Now()
 		gone, come := differences(rows, next)
 		if trusted {
-			come = slices.DeleteFunc(come, func(p check.Pair) bool { return p.Driver == probeOf(p.Order, first) })
+			come = slices.DeleteFunc(come, func(p check.Pair) bool { return w.fleet.IsProbe(p.Driver) })
 			if len(gone)+len(come) == 0 {
 				return next, nil
 			}
@@ -148,7 +147,7 @@ func differences(before, after []order.Grab) (gone, come []check.Pair) {
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
 	all, loads, told := check.RowsByOrder(rows), map[int64]int{}, check.RowsByOrder(check.Rows(a.told))
 	for _, g := range rows {
-		if g.Driver != probeOf(g.Order, first) {
+		if !w.fleet.IsProbe(g.Driver) {
 			loads[g.Order]++
 		}
 	}
@@ -165,7 +164,7 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 		return
 	}
 	e.Ledger = slices.DeleteFunc(rows, func(g order.Grab) bool {
-		return g.Driver == probeOf(g.Order, first) && all[g.Order] <= e.Units && !slices.Contains(again, check.Pair{Order: g.Order, Driver: g.Driver})
+		return w.fleet.IsProbe(g.Driver) && all[g.Order] <= e.Units && !slices.Contains(again, check.Pair{Order: g.Order, Driver: g.Driver})
 	})
 	grabs := check.CountGrabs(e.Ledger, e.Units)
 	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
@@ -211,9 +210,6 @@ type probes struct {
 	won     []check.Pair
 }
 
-// probeOf returns the driver who probes an order of a cell that begins with the order first.
-func probeOf(order, first int64) int64 { return fleet.ProbeDriver + order - first }
-
 // probeAll has a fresh driver try every order. The events that the instances record of it are kept.
 func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, err error) {
 	if ctx.Err() != nil {
@@ -223,7 +219,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 		probed atomic.Int64
 		mu     sync.Mutex
 	)
-	p.stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func(id int64, outcome grab.Outcome) {
+	p.stuck, err = w.fleet.StuckOrders(ctx, first, c.Orders, w.lease(c), func(id, driver int64, outcome grab.Outcome) {
 		w.progress.step("probed %d of %d orders", probed.Add(1), c.Orders)
 		mu.Lock()
 		defer mu.Unlock()
@@ -231,7 +227,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 		case grab.Taken:
 			p.refused = append(p.refused, id)
 		case grab.Grabbed:
-			p.won = append(p.won, check.Pair{Order: id, Driver: probeOf(id, first)})
+			p.won = append(p.won, check.Pair{Order: id, Driver: driver})
 		}
 	})
 	if w.fleet.Ours {

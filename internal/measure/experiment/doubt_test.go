@@ -15,7 +15,7 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
-	"grablab/internal/testbed/fleet"
+	"grablab/internal/history"
 	"grablab/internal/testbed/target"
 
 	_ "github.com/glebarez/go-sqlite" // registers itself
@@ -173,12 +173,24 @@ func resetsBehindItsWrite(w http.ResponseWriter, won bool) {
 // forgets is a shop that has forgotten its winners by the time a probe comes.
 func forgets(s *shop) *shop {
 	s.before = func(_ http.ResponseWriter, order, driver int64) bool {
-		if driver >= fleet.ProbeDriver {
+		if driver >= history.ProbeDriver {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			delete(s.won, order)
 		}
 		return false
+	}
+	return s
+}
+
+// knows makes a shop refuse drivers that it does not know.
+func knows(s *shop) *shop {
+	s.before = func(w http.ResponseWriter, _, driver int64) bool {
+		known := driver <= 600
+		if !known {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return !known
 	}
 	return s
 }
@@ -281,6 +293,8 @@ func TestServicesOfOthers(t *testing.T) {
 		{"200 to everything, and rules that clash", &shop{answer: coded}, target.Spec{Taken: rules.Taken}, "", nil, catalog.Unknown, []string{"both grabbed and taken"}},
 		{"a field behind more text than is read", &shop{answer: padded}, rules, "", nil, catalog.Unknown, []string{"http 200 with a body cut at 16 KiB", "…"}},
 		{"a long text that no rule reads", &shop{answer: paddedStatus}, target.Spec{}, "", nil, catalog.Safe, nil},
+		{"knows its drivers", knows(&shop{}), target.Spec{}, "", nil, catalog.Unknown, []string{"by driver 10000000", "-probe-drivers"}},
+		{"knows its drivers, and the user names some", knows(&shop{}), target.Spec{}, wins, func(c *Config) { c.Target.ProbeDrivers = 501 }, catalog.Safe, nil},
 		{"202 to everything", &shop{answer: func(w http.ResponseWriter, _ bool) { w.WriteHeader(http.StatusAccepted) }}, target.Spec{}, "", nil, catalog.Unknown, []string{"100 answers may hide a grab: http 202"}},
 
 		{"a ledger of the last writer", &shop{racy: true, work: 100 * time.Millisecond, last: true}, target.Spec{}, wins, nil, catalog.Unsafe, []string{"by the answers: the ledger names fewer drivers", "last writer"}},

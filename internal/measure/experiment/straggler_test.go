@@ -11,8 +11,8 @@ import (
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
+	"grablab/internal/history"
 	"grablab/internal/order"
-	"grablab/internal/testbed/fleet"
 )
 
 // lateService is two instances that write every grab only after its client has gone.
@@ -51,7 +51,7 @@ func (s *lateService) instance(name string) http.Handler {
 			Driver int64 `json:"driver_id"`
 		}
 		_ = json.NewDecoder(r.Body).Decode(&by)
-		if by.Driver >= fleet.ProbeDriver {
+		if by.Driver >= history.ProbeDriver {
 			w.WriteHeader(http.StatusConflict)
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/history"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
@@ -87,7 +88,7 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 			var probe bool
 			var driver int64
 			fmt.Fscanf(r.Body, `{"driver_id":%d}`, &driver)
-			probe = driver >= fleet.ProbeDriver
+			probe = driver >= history.ProbeDriver
 			switch {
 			case strings.HasPrefix(r.URL.Path, "/orders/103/") && !probe:
 				return http.StatusLocked

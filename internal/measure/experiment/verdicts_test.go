@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
-	"grablab/internal/testbed/fleet"
+	"grablab/internal/history"
 	"grablab/internal/testbed/target"
 )
 
@@ -121,7 +121,7 @@ func lateSecond(status int, d time.Duration) core {
 
 // lateProbe writes a row for the probe, which is told that the order is taken.
 func lateProbe(s *winnersOf, a attempt) int {
-	if a.driver >= fleet.ProbeDriver {
+	if a.driver >= history.ProbeDriver {
 		time.AfterFunc(300*time.Millisecond, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -185,7 +185,7 @@ func withoutRow(n int64, status int) core {
 
 // forgetful lets a probe win too.
 func forgetful(s *winnersOf, a attempt) int {
-	if a.driver >= fleet.ProbeDriver && len(s.rows[a.order]) == 1 {
+	if a.driver >= history.ProbeDriver && len(s.rows[a.order]) == 1 {
 		s.won(a.order, a.driver, 1)
 		return http.StatusOK
 	}
@@ -195,7 +195,7 @@ func forgetful(s *winnersOf, a attempt) int {
 // refusesProbes knows only drivers below a limit.
 func refusesProbes(status int) core {
 	return func(s *winnersOf, a attempt) int {
-		if a.driver >= fleet.ProbeDriver {
+		if a.driver >= history.ProbeDriver {
 			return status
 		}
 		return correct(s, a)
@@ -215,7 +215,7 @@ func says(from, to int, next core) core {
 // sheds refuses some requests with a status before they are tried.
 func sheds(every int64, status int, next core) core {
 	return func(s *winnersOf, a attempt) int {
-		if a.driver < fleet.ProbeDriver && a.driver%every == 0 {
+		if a.driver < history.ProbeDriver && a.driver%every == 0 {
 			return status
 		}
 		return next(s, a)

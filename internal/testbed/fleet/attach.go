@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,6 +81,7 @@ func (f *Fleet) identify(pids []int) (err error) {
 // Meet finds out how much of the API instances know that are not ours.
 func (f *Fleet) Meet(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
+	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
 	for i, in := range f.Instances {
 		if err := f.meet(ctx, i, in); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"grablab/internal/grab"
+	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
@@ -39,6 +40,7 @@ type Fleet struct {
 	Settings   grab.Settings // of the first; zero: it does not say
 
 	client    *http.Client
+	probes    int64 // the first driver of the probes
 	token     string
 	unlisted  bool            // targets have a control API that does not list their strategies
 	open      *target.Opening // how targets open orders; nil: by POST /orders
@@ -79,7 +81,7 @@ func newFleet(token string) *Fleet {
 			Timeout: 30 * time.Second, Transport: target.SendOnce(&http.Transport{MaxIdleConnsPerHost: 64}),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // as load has it
 		},
-		token: token, Shape: target.Own,
+		token: token, Shape: target.Own, probes: history.ProbeDriver,
 	}
 }
 

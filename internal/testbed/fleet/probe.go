@@ -8,25 +8,25 @@ import (
 	"time"
 
 	"grablab/internal/grab"
-	"grablab/internal/history"
+	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wait"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// ProbeDriver is the first driver that belongs to no load.
-const ProbeDriver = history.ProbeDriver
-
 const (
 	probesAtOnce = 256
-	probeGivesUp = 3 * time.Second // of nothing but errors: this is not about a lock
+	probeGivesUp = 3 * time.Second // after so long with errors only, a probe gives up
 )
 
-// StuckOrders finds the orders on which a fresh driver gets neither grabbed
-// nor taken until two leases have passed. probed is told after each order, with the
-// outcome that told, if any did; it may be called by several goroutines at a time. The error says that it could
-// not be found out, because the instances answered with errors.
-func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func(id int64, outcome grab.Outcome)) ([]int64, error) {
+// IsProbe reports whether the driver is one of those who try the orders after the load.
+func (f *Fleet) IsProbe(driver int64) bool { return driver >= f.probes }
+
+// StuckOrders returns the orders on which no fresh driver is told grabbed or taken until two
+// leases have passed. It calls probed after each order with the last driver who asked, and with
+// the outcome if it is one of these two. Several goroutines may call probed at a time. An error
+// means that the instances answered with errors, so that nothing is known.
+func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease time.Duration, probed func(id, driver int64, outcome grab.Outcome)) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lease+readyTimeout)
 	defer cancel()
 	var (
@@ -35,14 +35,14 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(probesAtOnce)
-	for i := range count {
+	for i := range int64(count) {
 		g.Go(func() error {
-			outcome, err := f.askUntilTold(ctx, first+int64(i), ProbeDriver+int64(i), lease)
-			probed(first+int64(i), outcome)
+			driver, outcome, err := f.askUntilTold(ctx, first+i, f.probes+i, int64(count), lease)
+			probed(first+i, driver, outcome)
 			if err == nil && outcome == "" {
 				mu.Lock()
 				defer mu.Unlock()
-				stuck = append(stuck, first+int64(i))
+				stuck = append(stuck, first+i)
 			}
 			return err
 		})
@@ -51,10 +51,11 @@ func (f *Fleet) StuckOrders(ctx context.Context, first int64, count int, lease t
 	return stuck, err
 }
 
-// askUntilTold asks one instance after the other for the order, until the first
-// answer that tells, or until two leases have passed: then it is "". Busy says that the
-// lock is held; errors to the end say nothing of it.
-func (f *Fleet) askUntilTold(ctx context.Context, id, driver int64, lease time.Duration) (told grab.Outcome, err error) {
+// askUntilTold asks the instances in turn for the order until a driver is told grabbed or taken,
+// or until two leases have passed. Each try has a driver of its own, step after the last one: a
+// service may write a driver who is then told an error. The outcome is empty if the lock is still
+// held. If the tries end in errors only, nothing is known of the lock.
+func (f *Fleet) askUntilTold(ctx context.Context, id, driver, step int64, lease time.Duration) (last int64, told grab.Outcome, err error) {
 	every := max(lease/20, 10*time.Millisecond)
 	deadline := time.Now().Add(2 * lease)
 	heard := time.Now()
@@ -63,30 +64,41 @@ func (f *Fleet) askUntilTold(ctx context.Context, id, driver int64, lease time.D
 		outcome, err := f.probe(ctx, asked[n%len(asked)], id, driver)
 		switch outcome {
 		case grab.Grabbed, grab.Taken:
-			return outcome, nil
+			return driver, outcome, nil
 		case grab.Busy:
 			heard = time.Now()
 		}
 		if err != nil && time.Since(heard) > probeGivesUp {
-			return "", fmt.Errorf("fleet: probe of order %d: %w", id, err)
+			return driver, "", f.probeError(id, driver, err)
 		}
 		if err == nil && !time.Now().Before(deadline) {
-			return "", nil
+			return driver, "", nil
 		}
 		if !wait.For(ctx, every) {
-			return "", context.Cause(ctx)
+			return driver, "", context.Cause(ctx)
 		}
+		driver += step
 	}
 }
 
-// Wins says whether the driver who asks the first instance for the order is told to have won
-// it.
+// probeError names the driver of a probe that got no verdict. Someone else's service may refuse a
+// driver whom it does not know.
+func (f *Fleet) probeError(id, driver int64, err error) error {
+	hint := ""
+	if !f.Ours && !f.Known() && f.Shape.TellsDrivers() {
+		hint = "; if the service does not know this driver, name the first of some that it knows with -probe-drivers"
+	}
+	return fmt.Errorf("fleet: probe of order %d by driver %d: %w%s", id, driver, err, hint)
+}
+
+// Wins reports whether the first instance tells the driver that he has won the order.
 func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 	outcome, err := f.probe(ctx, f.Instances[0], id, driver)
 	return err == nil && outcome == grab.Grabbed
 }
 
-// probe is a grab that does not wait for the lock. An error comes with any outcome that does not tell.
+// probe sends a grab that does not wait for the lock. It returns an error unless the answer means
+// grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	path, body, header := f.Shape.Request(id, driver)
 	code, answer, err := f.send(ctx, f.Shape.Method, in.URL+string(path)+f.Shape.TryOnce(), body, header)
@@ -95,7 +107,11 @@ func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab
 	}
 	m := f.Shape.Meaning(code, answer)
 	if m.Outcome == grab.Failed || m.Outcome == grab.Timeout {
-		return m.Outcome, statusError(code, answer)
+		err := statusError(code, answer)
+		if len(answer) > target.MaxBody {
+			err.Says += fmt.Sprintf(" (%s)", m.Kind)
+		}
+		return m.Outcome, err
 	}
 	return m.Outcome, nil
 }

@@ -1,14 +1,23 @@
 package fleet
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
 	"net/http"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"grablab/internal/grab"
+	"grablab/internal/history"
+	"grablab/internal/testbed/target"
 )
 
 // byHandler answers requests without a socket, and so in virtual time.
@@ -55,7 +64,7 @@ func TestStuckOrders(t *testing.T) {
 				})
 				f.Instances = []*Instance{{ID: "a", URL: "http://a"}, {ID: "b", URL: "http://b"}}
 				var probed atomic.Int32
-				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func(int64, grab.Outcome) { probed.Add(1) })
+				stuck, err := f.StuckOrders(t.Context(), 7, 2, lease, func(int64, int64, grab.Outcome) { probed.Add(1) })
 				if n := probed.Load(); err != nil || n != 2 {
 					t.Fatalf("%d probed, %v", n, err)
 				}
@@ -80,8 +89,56 @@ func TestStuckOrdersUnknown(t *testing.T) {
 		f := newFleet("")
 		f.client.Transport = byHandler(func(*http.Request) int { return http.StatusServiceUnavailable })
 		f.Instances = []*Instance{{ID: "a", URL: "http://a"}}
-		if stuck, err := f.StuckOrders(t.Context(), 7, 1, time.Second, func(int64, grab.Outcome) {}); err == nil || len(stuck) > 0 {
+		if stuck, err := f.StuckOrders(t.Context(), 7, 1, time.Second, func(int64, int64, grab.Outcome) {}); err == nil || len(stuck) > 0 {
 			t.Errorf("got %v and %v, want an error", stuck, err)
 		}
 	})
+}
+
+// No order sees a probe driver twice, because a service may write the driver of a try that fails.
+// Probe drivers come from the range that the user chose, and the error names the last one.
+func TestProbeDrivers(t *testing.T) {
+	for _, chosen := range []int64{0, 501} {
+		for _, fails := range []int{0, 1, 5, math.MaxInt} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet("")
+				f.Shape, f.probes, f.Foreign = target.Plain, cmp.Or(chosen, f.probes), true
+				var mu sync.Mutex
+				tries := map[string]int{}
+				seen := map[string]bool{}
+				f.client.Transport = byHandler(func(r *http.Request) int {
+					body, _ := io.ReadAll(r.Body)
+					var ask struct {
+						Driver int64 `json:"driver_id"`
+					}
+					if err := json.Unmarshal(body, &ask); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					for _, key := range []string{fmt.Sprint("driver ", ask.Driver), r.URL.Path + string(body)} {
+						if seen[key] {
+							t.Errorf("%s came twice", key)
+						}
+						seen[key] = true
+					}
+					if !f.IsProbe(ask.Driver) || ask.Driver < cmp.Or(chosen, history.ProbeDriver) {
+						t.Errorf("driver %d is not a probe", ask.Driver)
+					}
+					if tries[r.URL.Path]++; tries[r.URL.Path] <= fails {
+						return http.StatusInternalServerError
+					}
+					return http.StatusConflict
+				})
+				f.Instances = []*Instance{{ID: "a", URL: "http://a"}, {ID: "b", URL: "http://b"}}
+				_, err := f.StuckOrders(t.Context(), 7, 3, time.Second, func(int64, int64, grab.Outcome) {})
+				if fails < math.MaxInt && err != nil {
+					t.Error(err)
+				}
+				if fails == math.MaxInt && (err == nil || !strings.Contains(err.Error(), "by driver ") || !strings.Contains(err.Error(), "-probe-drivers")) {
+					t.Errorf("%v; want the driver and the flag", err)
+				}
+			})
+		}
+	}
 }

@@ -187,14 +187,13 @@ func (in *Instance) asked(ctx context.Context) error {
 // IsService says whether the instances are of a service that the fleet has started.
 func (f *Fleet) IsService() bool { return f.service != nil }
 
-// Grab sends a grab by a driver that no load uses.
-func (in *Instance) Grab(ctx context.Context, order, driver int64) (grab.Outcome, error) {
-	return in.fleet.probe(ctx, in, order, ProbeDriver+driver)
+// Grab sends a grab by the probe driver with the given index. The load does not use these drivers.
+func (in *Instance) Grab(ctx context.Context, order, index int64) (grab.Outcome, error) {
+	return in.fleet.probe(ctx, in, order, in.fleet.probes+index)
 }
 
-// Works returns once the instance answers grabs of an order that no load uses, a few at a
-// time: what a fault has left of its connections is made anew by then. Its error says that
-// it has not within that time.
+// Works returns once the instance answers several grabs of an order that no load uses. By then it
+// has replaced the connections that a fault broke. It returns an error if this takes too long.
 func (in *Instance) Works(ctx context.Context, order int64, within time.Duration) error {
 	const atOnce = 4
 	var failed error

@@ -24,9 +24,12 @@ type Target struct {
 	// FirstOrder is where orders begin if they are not opened by a call: cells take
 	// consecutive ids from it. 0: they are.
 	FirstOrder int64
-	Open       *Opening // how orders are opened; nil: by POST /orders, or not at all
-	Database   Database
-	Lease      time.Duration // for how long its lock lives without renewal; 0: DefaultLease
+	// ProbeDrivers is the first of the drivers who try the orders after the load. If it is 0,
+	// probes use the drivers from history.ProbeDriver on.
+	ProbeDrivers int64
+	Open         *Opening // how orders are opened; nil: by POST /orders, or not at all
+	Database     Database
+	Lease        time.Duration // for how long its lock lives without renewal; 0: DefaultLease
 	// Strategies are those asked for, by the target's own names; nil: all that it has.
 	Strategies []string
 }

@@ -290,6 +290,7 @@ grabbed: 200
 taken: 409,410
 busy: json:.code==2
 first-order: 101
+probe-drivers: 501
 open-orders: |
   sql: UPDATE orders SET status = 0
     WHERE id BETWEEN {first} AND {last}
@@ -305,9 +306,9 @@ lease: 30s
 	want := []Setting{
 		{"targets", "http://a:1,http://b:1/shop", 2}, {"path", "/api/orders/{order}/grab", 3}, {"body", `{"driverId":{driver}}`, 4},
 		{"header", "Authorization: Bearer s3cret", 6}, {"header", "X-Literal: {driver}", 7},
-		{"grabbed", "200", 8}, {"taken", "409,410", 9}, {"busy", "json:.code==2", 10}, {"first-order", "101", 11},
-		{"open-orders", "sql: UPDATE orders SET status = 0\n  WHERE id BETWEEN {first} AND {last}\n", 12},
-		{"ledger-query", "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", 15}, {"lease", "30s", 18},
+		{"grabbed", "200", 8}, {"taken", "409,410", 9}, {"busy", "json:.code==2", 10}, {"first-order", "101", 11}, {"probe-drivers", "501", 12},
+		{"open-orders", "sql: UPDATE orders SET status = 0\n  WHERE id BETWEEN {first} AND {last}\n", 13},
+		{"ledger-query", "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", 16}, {"lease", "30s", 19},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\ngot  %+v\nwant %+v", err, got, want)
