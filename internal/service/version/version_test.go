@@ -1,6 +1,7 @@
 package version
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"runtime/debug"
@@ -8,13 +9,14 @@ import (
 	"testing"
 )
 
-// The changelog begins with the release, and every section of it is one of Keep a
-// Changelog's.
+// TestChangelogBeginsWithTheRelease checks that the first release in the changelog, after the
+// unreleased changes, is Release. Every section must have a name from Keep a Changelog.
 func TestChangelogBeginsWithTheRelease(t *testing.T) {
 	text, err := os.ReadFile("../../../CHANGELOG.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, text, _ = bytes.Cut(text, []byte("## [Unreleased]\n"))
 	releases := regexp.MustCompile(`(?m)^## \[([^\]]*)\](.*)$`).FindAllStringSubmatch(string(text), -1)
 	if len(releases) == 0 {
 		t.Fatal("it has no release")
