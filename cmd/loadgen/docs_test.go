@@ -58,7 +58,7 @@ var classes = []struct {
 	{`go run ./cmd/loadgen bench( -format benchstat)?`, isParsed, int(exitDone)},
 	{`go run ./cmd/loadgen( .*)?`, isProved, int(exitDone)},
 
-	{`go test \S+ .*`, isTest, int(exitDone)},
+	{`go test \S+( .*)?`, isTest, int(exitDone)},
 	{`make \w+`, isTarget, int(exitDone)},
 	{`docker compose .*`, isDocker, int(exitDone)},
 }
