@@ -8,18 +8,19 @@ import (
 	"grablab/internal/testbed/conformtest"
 )
 
-// Claims are the servers of a lock, and what it claims beside its contract.
+// Claims describes the servers of a lock, and what the lock promises beyond its contract.
 type Claims struct {
-	// Redis are the addresses of redis-servers that are the test's own: all the keys
-	// there that have the name of a lock in them, but for those that end in ":fence",
-	// are taken for that lock. One or, for a lock on independent servers, all of them.
+	// Redis lists the addresses of redis-servers that only this test uses. Conform treats
+	// every key with the name of a lock in it as that lock, except keys that end in
+	// ":fence". For a lock on independent servers, list all of them.
 	Redis []string
-	// Renews: a lease is renewed until its release, and its holder is told of its loss.
+	// Renews is true if the lock renews a lease until its release and tells the holder about
+	// its loss.
 	Renews bool
 }
 
-// RedisServer starts a redis-server that is the test's own, and returns its address.
-// Without redis-server on PATH the test is skipped. In a child it starts none: Conform
+// RedisServer starts a redis-server for this test and returns its address. It skips the test
+// if redis-server is not on PATH. In a child process it starts nothing, because Conform
 // tells its children where the servers are.
 func RedisServer(tb testing.TB) (addr string) {
 	tb.Helper()
@@ -29,7 +30,7 @@ func RedisServer(tb testing.TB) (addr string) {
 	return conformtest.RedisServer(tb)
 }
 
-// Conform holds the lock to its contract, as subtests: one for each check.
+// Conform checks that the lock keeps its contract, with one subtest per check.
 func Conform(t *testing.T, claims Claims, newLock New) {
 	t.Helper()
 	id := callID(t)

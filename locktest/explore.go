@@ -17,40 +17,41 @@ import (
 	"grablab/internal/present/report"
 )
 
-// Bounds say how far Explore searches. The zero value of a field is its default.
+// Bounds limits the search of Explore. The zero value of a field means its default.
 type Bounds struct {
-	Actors      int      // how many want the lock at once: 2, at most 4
-	Instances   int      // of the service, on which they are: 2, at most 2
-	Preemptions int      // how often another may go on although one could: 0
-	Faults      []string // which may strike, by the names of docs/faults.md: none
-	FaultCount  int      // how many of them in one schedule: 1 if there are any
+	Actors      int      // actors that compete for the lock; default 2, at most 4
+	Instances   int      // instances of the service on which they run; default 2, at most 2
+	Preemptions int      // switches away from an actor that could continue; default 0
+	Faults      []string // faults that may strike, named as in docs/faults.md; default none
+	FaultCount  int      // faults in one schedule; default 1 if Faults is not empty
 
-	// Properties are those that must hold, by the names of docs/explore.md: all. That
-	// two may win an order is the first: "one-winner".
+	// Properties lists the properties that must hold, named as in docs/explore.md. The
+	// default is all. The first is "one-winner": an order has at most one winner.
 	Properties []string
 
-	TTL  time.Duration // 3 s
-	Wait time.Duration // for how long an actor waits for the lock: it tries once
-	Work time.Duration // between reading the order and writing the winner: none
+	TTL  time.Duration // default 3 s
+	Wait time.Duration // how long an actor waits for the lock; by default it tries once
+	Work time.Duration // time between reading the order and writing the winner; default none
 
-	// Nodes is how many independent servers there are, 3 to 7; 0: there is one server.
+	// Nodes is the number of independent servers, 3 to 7. If it is 0, there is one server.
 	Nodes int
-	// Fenced: the write is fenced with the lease's Fence. Without, what comes behind a
-	// holder's last look at its lease is not protected: no lock survives "pause".
+	// Fenced makes the write check the Fence of the lease. Without it, nothing protects a
+	// write after the holder's last check of its lease, so no lock survives "pause".
 	Fenced bool
 
-	// Time is after how long a search that has found nothing fails the test, because it
-	// is not at its end; 0: it goes on until it is.
+	// Time limits the search. Explore fails the test if the search is not complete by then
+	// and found no failure. If it is 0, there is no limit.
 	Time time.Duration
-	// Dir is where the schedules are written that break something: testdata/explore.
+	// Dir is the folder for schedules that break a property. The default is
+	// testdata/explore.
 	Dir string
 }
 
-// Explore searches for the shortest schedule, within bounds, that breaks a property of
-// the lock. Cheaper ones come first: those with fewer faults, then those with fewer
-// preemptions. It fails the test with the steps, and with a file of them in bounds.Dir;
-// and it fails the test if it could not search everything within bounds.Time. The same
-// bounds search the same schedules.
+// Explore searches for the shortest schedule within bounds that breaks a property of the
+// lock. It tries schedules with fewer faults first, then those with fewer preemptions. If it
+// finds one, it fails the test with the steps and writes them to a file in bounds.Dir. It
+// also fails the test if it cannot search everything within bounds.Time. The search is
+// deterministic.
 func Explore(t *testing.T, bounds Bounds, newLock New) {
 	t.Helper()
 	id := callID(t)
@@ -95,7 +96,7 @@ func (b Bounds) config(own lock.Strategy) explore.Config {
 	return cfg
 }
 
-// work is all that a child does. It does not return.
+// work runs the search in a child process. It does not return.
 func work(t *testing.T, own lock.Strategy) {
 	err := explore.Work(func(run func()) {
 		synctest.Test(t, func(*testing.T) { run() })
@@ -107,7 +108,7 @@ func work(t *testing.T, own lock.Strategy) {
 	os.Exit(0)
 }
 
-// save writes the schedule of every failure, and returns the names of the files.
+// save writes the schedule of every failure and returns the names of the files.
 func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	dir := b.Dir
 	if dir == "" {
@@ -126,7 +127,7 @@ func (b Bounds) save(failures []explore.Failure) (files []string, err error) {
 	return files, nil
 }
 
-// judge fails the test with what was found, and with what was not looked at.
+// judge fails the test if the search found a failure or is not complete.
 func judge(t *testing.T, cfg explore.Config, r explore.Result, files []string) {
 	t.Helper()
 	var story strings.Builder

@@ -1,21 +1,20 @@
-// Package locktest tests a lock of your own in Redis, from your own module, with
-// go test.
+// Package locktest tests your own Redis lock from your own module with go test.
 //
-// [Explore] runs the lock under a scheduler that decides the order in which commands
-// reach simulated servers, and which fault strikes when. It fails with the shortest
-// schedule that breaks the lock, or has searched everything within its bounds.
-// [Conform] holds the lock to its contract on real servers: waiting, loss, renewal,
-// cancelled clients, replies that are lost or late, several processes.
+// [Explore] runs the lock under a scheduler that decides the order in which commands reach
+// simulated servers, and when which fault strikes. It fails with the shortest schedule that
+// breaks the lock. It passes after it has searched everything within its bounds. [Conform]
+// checks the contract of the lock on real servers: waiting, loss, renewal, cancelled
+// clients, lost or late replies, and several processes.
 //
-// Both take a [New], which makes the lock of an [Env]: the client is that of go-redis,
-// and the code of the lock is the code that you ship.
+// Both take a [New], which creates the lock from an [Env]. The client is that of go-redis,
+// so the test runs the code that you ship.
 //
 //	func TestExplore(t *testing.T) {
 //		locktest.Explore(t, locktest.Bounds{Preemptions: 2, Faults: []string{"crash", "slow"}}, newLock)
 //	}
 //
-// Both start the test binary again, as processes that a lock may take down, and run
-// the same test there up to the call. What stands before it should be quick.
+// Both start the test binary again as child processes, because a lock may crash its process.
+// A child runs the same test up to the call, so the code before the call should be fast.
 package locktest
 
 import (
@@ -45,49 +44,50 @@ var (
 	ErrLost = lock.ErrLost
 )
 
-// Locker is a lock under test, as one process has it. It is safe for concurrent use.
+// Locker is a lock under test within one process. It is safe for concurrent use.
 type Locker interface {
-	// Acquire takes the lock of key. It waits at most for wait, then returns ErrBusy; 0
-	// tries once. Once ctx is done, it returns the error of ctx. Whenever it returns an
-	// error, it has tried to undo what it may have done.
+	// Acquire takes the lock of key. It waits at most for wait, then returns ErrBusy. If
+	// wait is 0, it tries once. If ctx is done, it returns the error of ctx. Before it
+	// returns an error, it tries to release what it may have acquired.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
-	// Close ends what runs in the background, and releases no lease.
+	// Close stops background work. It does not release leases.
 	Close() error
 }
 
-// Lease is a lock that is held.
+// Lease is a lock that its holder has acquired.
 type Lease interface {
-	// Token names this acquisition and no other; "" where the lock has no names.
+	// Token returns a unique name for this acquisition, or "" if the lock has no such names.
 	Token() string
-	// Fence is the fencing token, which grows with every acquisition of the key; 0: this
-	// lock has none.
+	// Fence returns the fencing token, which grows with every acquisition of the key. It
+	// returns 0 if the lock has none.
 	Fence() uint64
-	// Lost closes when the loss of the lease is known; nil: it cannot be known.
+	// Lost returns a channel that closes when the loss of the lease is known. It returns nil
+	// if the lock cannot know that.
 	Lost() <-chan struct{}
-	// Release gives the lock back, once. ErrLost: it had stopped being ours. Any other
-	// error leaves that open.
+	// Release releases the lock. The caller calls it once. It returns ErrLost if the lease
+	// was already lost. After any other error, the state of the lock is unknown.
 	Release(ctx context.Context) error
 }
 
-// Env is all that a lock may touch. Under Explore all of it is simulated; time is
-// virtual, also that of package time. A lock that waits for something else, such as a
-// file or a socket of its own, hangs there.
+// Env contains everything that a lock may use. Under Explore all of it is simulated, and
+// time is virtual, including package time. A lock that waits for anything else, such as a
+// file or its own socket, hangs there.
 type Env struct {
-	// Redis is the server; where there are Nodes, the first of them.
+	// Redis is the server, or the first of Nodes if there are any.
 	Redis redis.UniversalClient
-	// Nodes are all independent servers, for a lock that is held by a majority of them.
+	// Nodes contains all independent servers, for a lock that needs a majority of them.
 	Nodes []redis.UniversalClient
 
-	TTL   time.Duration    // for how long a lease lives without renewal
-	Now   func() time.Time // the wall clock, with its errors
-	Token func() string    // a name that was never used before
+	TTL   time.Duration    // the lifetime of a lease without renewal
+	Now   func() time.Time // the wall clock, which may be wrong
+	Token func() string    // returns a new unique name
 	Rand  func() float64   // uniform in [0,1)
 }
 
-// New makes the lock of one process.
+// New creates the lock of one process.
 type New func(Env) (Locker, error)
 
-// locker is a lock under test as the strategies of the registry are.
+// locker adapts a lock under test to the interface of the registry.
 type locker struct {
 	under Locker
 	wait  time.Duration
@@ -103,7 +103,7 @@ func (l locker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 
 func (l locker) Close() error { return l.under.Close() }
 
-// open is for the New of a strategy.
+// open creates the lock for a strategy.
 func (n New) open(env lock.Env) (lock.Locker, error) {
 	if env.Redis == nil {
 		env.Redis = env.Redlock[0]
@@ -115,7 +115,7 @@ func (n New) open(env lock.Env) (lock.Locker, error) {
 	return locker{under, env.Wait}, nil
 }
 
-// strategy is the lock as an entry of the registry that claims to bear everything.
+// strategy returns the lock as an entry of the registry that claims to survive every fault.
 func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	needs := lock.Redis
 	if nodes > 0 {
@@ -131,8 +131,8 @@ func (n New) strategy(t *testing.T, nodes int) lock.Strategy {
 	}
 }
 
-// childArgument, and the call that a child is for, are the arguments of a process that
-// was started by a test.
+// childArgument is the first argument of a child process. The second is the call that it
+// serves.
 const childArgument = "locktest-child"
 
 var calls = struct {
@@ -140,7 +140,8 @@ var calls = struct {
 	of map[string]int // by the test's name
 }{of: map[string]int{}}
 
-// callID names a call of this package: the test, and how many calls it made before.
+// callID returns the id of a call of this package: the test, and the number of its calls so
+// far.
 func callID(t *testing.T) string {
 	calls.Lock()
 	defer calls.Unlock()
@@ -148,7 +149,7 @@ func callID(t *testing.T) string {
 	return fmt.Sprintf("%s %d", t.Name(), calls.of[t.Name()])
 }
 
-// role says whether this process is a child, and whether it is one for this call.
+// role reports whether this process is a child, and whether it is the child for this call.
 func role(id string) (child, mine bool) {
 	args := flag.Args()
 	if len(args) != 2 || args[0] != childArgument {
@@ -157,7 +158,7 @@ func role(id string) (child, mine bool) {
 	return true, args[1] == id
 }
 
-// childCommand starts the test binary again, for one call.
+// childCommand returns the command that starts the test binary again for one call.
 func childCommand(t *testing.T, id string) []string {
 	levels := strings.Split(t.Name(), "/")
 	for i, name := range levels {
@@ -166,7 +167,7 @@ func childCommand(t *testing.T, id string) []string {
 	return []string{os.Args[0], "-test.run=" + strings.Join(levels, "/"), childArgument, id}
 }
 
-// fileName is a name without what a path could not have.
+// fileName joins parts to a name and removes characters that a path cannot have.
 func fileName(parts ...string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>| `, r) {

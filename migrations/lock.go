@@ -16,8 +16,8 @@ const (
 	unlockLimit = 5 * time.Second
 )
 
-// lock excludes every other migration of the same database, also that of
-// another process. It does not outlive its process.
+// lock excludes every other migration of the same database, including those of other
+// processes. The lock ends with its process at the latest.
 func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
@@ -27,8 +27,8 @@ func lock(ctx context.Context, db *sql.DB, d Dialect) (unlock func() error, err 
 	return lockName(ctx, db)
 }
 
-// lockFile locks a file beside the database. It is left there: to remove it
-// would let two instances lock different files of that name.
+// lockFile locks a file next to the database. It never removes the file. Otherwise two
+// instances could lock different files with the same name.
 func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	var path string
 	err := db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
@@ -42,9 +42,9 @@ func lockFile(ctx context.Context, db *sql.DB) (func() error, error) {
 	return file.Close, nil
 }
 
-// lockName takes a lock that belongs to one session of the server, and so to
-// one connection. The name carries the database's, for names are the server's;
-// it may have 64 characters.
+// lockName takes a named lock of the server, which belongs to one connection. The lock name
+// contains a hash of the database name, because lock names are global to the server and have
+// at most 64 characters.
 func lockName(ctx context.Context, db *sql.DB) (func() error, error) {
 	const name = "CONCAT('migrate ', MD5(DATABASE()))"
 	conn, err := db.Conn(ctx)

@@ -1,5 +1,5 @@
-// Package migrations holds the versioned schema, one folder of SQL for each
-// database, and applies it: Up brings a database to the newest version.
+// Package migrations contains the versioned database schema, one folder of SQL files per
+// database. Up migrates a database to the newest version.
 package migrations
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Dialect is a database whose schema is at hand. It names the folder.
+// Dialect is a supported kind of database and the name of its folder.
 type Dialect string
 
 // The dialects. MySQL stands for all that speaks its protocol.

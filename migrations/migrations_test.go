@@ -11,10 +11,10 @@ import (
 	_ "github.com/glebarez/go-sqlite"
 )
 
-// TestFiles holds every version to what all databases accept, and to what the
-// ledger is for. How they run is tested with the store.
+// TestFiles checks that every version uses only SQL that all databases accept. The tests of
+// the store run the migrations.
 func TestFiles(t *testing.T) {
-	db, err := sql.Open("sqlite", "") // nothing is run on it
+	db, err := sql.Open("sqlite", "") // the test runs no statement on it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,18 +7,18 @@ import (
 	"grablab/internal/measure/stat"
 )
 
-// BoundRow is a bound that a lock is to keep, and what was measured.
+// BoundRow is a bound that a lock must keep, with the measured figure.
 type BoundRow struct {
 	Case     string   `json:"case"`
 	Strategy string   `json:"strategy"`
 	What     string   `json:"what"`
-	AtMost   *float64 `json:"at_most"` // one of the two
+	AtMost   *float64 `json:"at_most"` // either AtMost or AtLeast is set
 	AtLeast  *float64 `json:"at_least"`
-	Figure   float64  `json:"figure"` // with its 95 % interval
+	Figure   float64  `json:"figure"` // Low and High are its 95 % interval
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
-	// Verdict is "kept", "missed" if the whole interval lies beyond the bound,
-	// else "open".
+	// Verdict is "kept", "missed" if the whole interval lies beyond the bound, or otherwise
+	// "open".
 	Verdict string `json:"verdict"`
 }
 
@@ -29,8 +29,8 @@ const (
 	Open   = "open"
 )
 
-// bounds of our own locks, and how the figure of each is computed. A bound that
-// compares with a subject which was not measured is left out.
+// bounds lists the bounds of our own locks and how to compute each figure. A bound that
+// compares with another subject is left out if that subject was not measured.
 var bounds = []struct {
 	BoundRow
 	figure func(r *Result, c Case, strategy string) stat.Interval
@@ -61,20 +61,21 @@ var bounds = []struct {
 	{BoundRow{Case: "closed_loop", Strategy: "handoff", What: "p99.9 of the wait, of workers x (held + median gap)", AtMost: new(3.0)}, waitOverRotation},
 }
 
-// over is the ratio of the strategy's figure to the other's, within each round.
+// over returns a function that computes the ratio of the strategy's figure to another
+// strategy's figure, within each round.
 func over(other string, mine, theirs figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval {
 		return stat.Ratio(within(r.series(strategy, c.Name), r.series(other, c.Name), mine, theirs))
 	}
 }
 
-// itself is the strategy's own figure.
+// itself returns a function that computes the strategy's own figure.
 func itself(f figure) func(*Result, Case, string) stat.Interval {
 	return func(r *Result, c Case, strategy string) stat.Interval { return median(r.series(strategy, c.Name), f) }
 }
 
-// waitOverRotation compares the longest waits with the time in which each worker
-// could have had the lock once.
+// waitOverRotation divides the longest waits by the time of one rotation, in which every
+// worker could have had the lock once.
 func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	return median(r.series(strategy, c.Name), func(s Slice) *float64 {
 		if s.GapP50US == nil {
@@ -84,7 +85,7 @@ func waitOverRotation(r *Result, c Case, strategy string) stat.Interval {
 	})
 }
 
-// bounds says whether the locks keep theirs.
+// bounds checks whether the locks keep their bounds.
 func (r *Result) bounds() []BoundRow {
 	rows := []BoundRow{}
 	for _, b := range bounds {
@@ -116,7 +117,7 @@ func (b BoundRow) keeps(figure float64) bool {
 	return figure >= *b.AtLeast
 }
 
-// limit is the bound in words.
+// limit formats the bound.
 func (b BoundRow) limit() string {
 	if b.AtMost != nil {
 		return fmt.Sprintf("at most %g", *b.AtMost)

@@ -2,21 +2,21 @@ package lockbench
 
 import "time"
 
-// Case says how many workers want how many locks, and how they come for them.
+// Case defines how many workers compete for how many locks, and when they arrive.
 type Case struct {
 	Name      string
 	About     string
 	Workers   int
-	Processes int           // over which the workers are spread evenly, unless Spread says how
-	Spread    []int         // how many workers each process has
+	Processes int           // the workers are spread evenly over them, unless Spread is set
+	Spread    []int         // the number of workers of each process
 	Keys      int           // worker n takes the lock of key n modulo Keys
-	Held      time.Duration // spent looking at the clock, for a sleep this short takes a millisecond
-	Wave      int           // all arrive at once and each takes the lock so often; then the next wave. 0: workers loop until the slice is over
-	Parts     int           // a slice is cut into so many, spread over the round, to even out the machine's moods; 0: one, so that waits can be long
+	Held      time.Duration // spent in a busy loop, because such a short sleep would take a millisecond
+	Wave      int           // acquisitions per worker in a wave, in which all arrive at once; if 0, workers loop until the slice ends
+	Parts     int           // parts of a slice, spread over the round to average out changes of the machine; 0 means one, which allows long waits
 }
 
-// Cases is every case. Where workers share a key, subjects are compared by how
-// long the lock takes from one holder to the next.
+// Cases lists every case. If workers share a key, the comparison uses the time from one
+// holder to the next.
 var Cases = []Case{
 	{Name: "uncontended", About: "one worker, one key", Workers: 1, Processes: 1, Keys: 1, Parts: 5},
 	{Name: "many_keys", About: "64 workers, a key each", Workers: 64, Processes: 2, Keys: 64, Parts: 5},
@@ -27,7 +27,7 @@ var Cases = []Case{
 		Spread: []int{8, 8, 1, 1, 1, 1, 1, 1, 1, 1}, Keys: 1, Held: 200 * time.Microsecond},
 }
 
-// workersOf is how many workers process i has, and the number of the first.
+// workersOf returns the number of workers of process i, and the number of its first worker.
 func (c Case) workersOf(i int) (workers, first int) {
 	if c.Spread == nil {
 		each := c.Workers / c.Processes
@@ -39,7 +39,7 @@ func (c Case) workersOf(i int) (workers, first int) {
 	return c.Spread[i], first
 }
 
-// processOf is the process of a worker.
+// processOf returns the process of a worker.
 func (c Case) processOf(worker int) int {
 	for i := range c.Processes {
 		if workers, first := c.workersOf(i); worker < first+workers {
@@ -49,12 +49,12 @@ func (c Case) processOf(worker int) int {
 	return c.Processes
 }
 
-// contended says whether workers share a key.
+// contended reports whether workers share a key.
 func (c Case) contended() bool { return c.Workers > c.Keys }
 
-// forFloor is the case as the floor plays it. Where workers share a key, one
-// worker makes the round trips of all of them: holders come one after another, so
-// a lock cannot take less than two round trips for each.
+// forFloor returns the case for the floor. If workers share a key, one worker makes the
+// round trips of all of them. Holders follow one another, so a lock needs at least two round
+// trips for each.
 func (c Case) forFloor() Case {
 	if c.contended() {
 		c.Wave *= c.Workers

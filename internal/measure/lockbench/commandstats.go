@@ -12,11 +12,12 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// commandStats asks the Redis servers how many commands they have run. Commands
-// that a script runs inside of Redis are counted there, and nowhere else.
+// commandStats reads from the Redis servers how many commands they have run. Only the
+// servers count the commands inside a script.
 type commandStats []*redis.Client
 
-// newCommandStats asks no server of an external stack, which others may be using.
+// newCommandStats connects to the servers of a local stack. It ignores an external stack,
+// because other programs may use it.
 func newCommandStats(st *stack.Stack) (s commandStats) {
 	if st.Kind != stack.Local {
 		return nil
@@ -32,7 +33,7 @@ func newCommandStats(st *stack.Stack) (s commandStats) {
 	return s
 }
 
-// calls adds up what the servers have run since they started.
+// calls returns the number of commands that the servers have run since they started.
 func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 	for _, server := range s {
 		text, err := server.Info(ctx, "commandstats").Result()
@@ -47,7 +48,7 @@ func (s commandStats) calls(ctx context.Context) (n uint64, err error) {
 // cmdstat matches lines such as cmdstat_get:calls=12,usec=34,….
 var cmdstat = regexp.MustCompile(`(?m)^cmdstat_(.+?):calls=(\d+)`)
 
-// parseCalls adds up the calls of all commands but INFO, which calls itself sends.
+// parseCalls sums the calls of all commands except INFO, which calls itself sends.
 func parseCalls(text string) (n uint64) {
 	for _, line := range cmdstat.FindAllStringSubmatch(text, -1) {
 		if c, err := strconv.ParseUint(line[2], 10, 64); err == nil && line[1] != "info" {

@@ -21,11 +21,11 @@ const (
 	SlicesFile = "slices.jsonl"
 )
 
-// ErrNoBench says that there is no benchmark that can be read.
+// ErrNoBench means that there is no readable benchmark.
 var ErrNoBench = errors.New("lockbench: no benchmark")
 
-// Load reads a benchmark, from its folder or its bench.json, with the slices that stand
-// beside it; where none do, the result has none. Its errors wrap ErrNoBench.
+// Load reads a benchmark from its folder or its bench.json, with the slices from the same
+// folder. Without a slices file, the result has no slices. Its errors wrap ErrNoBench.
 func Load(path string) (*Result, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, File)
@@ -75,18 +75,18 @@ func loadSlices(path string) (of []Slice, err error) {
 	}
 }
 
-// Cost is what a subject cost in a case: the figure by which subjects are compared there,
-// of every round. Without slices there are no rounds, only the median that was kept.
+// Cost is the figure by which subjects are compared in a case, with one value per round.
+// Without slices it has only the stored median.
 type Cost struct {
 	Strategy, Case string
-	Figure         string // what it is, and its unit
+	Figure         string // the name and the unit
 	Values         []float64
-	OverFloor      []float64 // the same as a ratio to the floor, within each round
+	OverFloor      []float64 // the ratio to the floor, within each round
 	Median         *float64
 	MedianRatio    *float64
 }
 
-// Costs lists what every subject cost in every case, by case.
+// Costs returns the cost of every subject in every case, sorted by case.
 func (r *Result) Costs() []Cost {
 	var all []Cost
 	for _, row := range r.Rows {
@@ -112,7 +112,7 @@ func (r *Result) Costs() []Cost {
 	return all
 }
 
-// costName says what cost is in a case.
+// costName names the figure that cost returns for a case.
 func costName(c Case) string {
 	switch {
 	case c.contended():

@@ -33,14 +33,14 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Config of a benchmark.
+// Config configures a benchmark.
 type Config struct {
-	Subjects []Subject // the floor is measured whether it is named or not
+	Subjects []Subject // the floor is always measured
 	Cases    []Case
-	LeftOut  []LeftOut // from the start, with the reason: not among the subjects
+	LeftOut  []LeftOut // subjects that are not measured, with the reason
 
 	Rounds int
-	Slice  time.Duration // of each subject in each case and round
+	Slice  time.Duration // the time for each subject in each case and round
 	Seed   uint64
 
 	Stack stack.Config // Local or External; Needs is filled in
@@ -50,12 +50,12 @@ type Config struct {
 	TTY bool      // Log is a terminal: the progress line may overwrite itself
 }
 
-// ErrNothing says that every subject failed, so that nothing was measured.
+// ErrNothing means that every subject failed.
 var ErrNothing = errors.New("lockbench: nothing could be measured")
 
-// Run measures. It hands its result so far to save after every round. When ctx
-// ends or a worker process dies, it returns that result with the cause. A subject
-// that fails three times is left out from then on, and the result says why.
+// Run runs a benchmark. It passes the result so far to save after every round. If ctx ends
+// or a worker process dies, it returns that result with the cause. A subject that fails
+// three times is not measured any more, and the result gives the reason.
 func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result, err error) {
 	b := &benchmark{cfg: cfg, progress: status.Line{W: cfg.Log, TTY: cfg.TTY, Every: 10 * time.Second}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer func() { err = errors.Join(err, b.close()) }()
@@ -82,7 +82,7 @@ func Run(ctx context.Context, cfg Config, save func(*Result) error) (res *Result
 	return res, save(res)
 }
 
-// benchmark is one that is under way.
+// benchmark is a running benchmark.
 type benchmark struct {
 	cfg      Config
 	progress status.Line
@@ -91,7 +91,7 @@ type benchmark struct {
 	stack *stack.Stack
 	pool  *pool
 	redis commandStats
-	ids   []int64 // of the orders whose locks are taken
+	ids   []int64 // the orders whose locks the workers take
 }
 
 func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
@@ -116,8 +116,8 @@ func (b *benchmark) open(ctx context.Context, res *Result) (err error) {
 	return err
 }
 
-// orders returns the id of an order for each key. They are created in the
-// database only if there are locks that are rows of it.
+// orders returns an order id for each key. It creates orders in the database only if a lock
+// is a database row.
 func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
 	keys := 0
 	for _, c := range b.cfg.Cases {
@@ -143,8 +143,8 @@ func (b *benchmark) orders(ctx context.Context) (ids []int64, err error) {
 	return ids, nil
 }
 
-// round gives every subject its slice in every case. What it returns with an
-// error is what had been measured by then.
+// round measures one slice of every subject in every case. If it fails, it also returns the
+// slices measured so far.
 func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured []Slice, err error) {
 	for _, i := range b.random.Perm(len(b.cfg.Cases)) {
 		c := b.cfg.Cases[i]
@@ -156,7 +156,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 			}
 		}
 		for _, s := range res.subjects {
-			// Without an acquisition in time the machine stood still, or the lock is that slow.
+			// A slice without an acquisition does not count: the machine stalled, or the lock is too slow.
 			if t := traces[s.Name]; t != nil && t.counted > 0 {
 				measured = append(measured, measure(round, *t, s))
 			}
@@ -165,8 +165,7 @@ func (b *benchmark) round(ctx context.Context, round int, res *Result) (measured
 	return measured, nil
 }
 
-// parts gives every subject one part of its slice in c, and adds what its workers
-// did to its trace.
+// parts runs one part of every subject's slice in c and adds the results to the traces.
 func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[string]*trace) error {
 	for _, i := range b.random.Perm(len(res.subjects)) {
 		s := res.subjects[i]
@@ -192,7 +191,7 @@ func (b *benchmark) parts(ctx context.Context, c Case, res *Result, traces map[s
 	return nil
 }
 
-// part is one part of one subject's slice.
+// part runs one part of a subject's slice.
 func (b *benchmark) part(ctx context.Context, c Case, s Subject) (trace, error) {
 	if s.Name == Floor {
 		c = c.forFloor()

@@ -19,29 +19,29 @@ import (
 
 const (
 	joinTimeout = 30 * time.Second
-	// ahead is how long before its start a job is sent: long enough to arrive
-	// everywhere, and so short that no worker process falls asleep again.
+	// ahead is the time between sending a job and its start. The job reaches every process
+	// in that time, and no process falls asleep again.
 	ahead = 2 * time.Millisecond
-	// grace is given to a worker process beyond what a job may take.
+	// grace is the extra time for a worker process to answer after the end of a job.
 	grace = 10 * time.Second
 )
 
-// errProcess says that a worker process has ended, or answers no more.
+// errProcess means that a worker process has ended or does not answer.
 var errProcess = errors.New("lockbench: worker process")
 
-// pool is the worker processes.
+// pool holds the worker processes.
 type pool struct {
 	processes []*process
 	clock     func() time.Duration
 }
 
-// process is one of them, and the calls to it.
+// process is a worker process with an RPC client for it.
 type process struct {
 	*stack.Process
 	*rpc.Client
 }
 
-// newPool starts exe as so many worker processes over st, and returns once they answer.
+// newPool starts exe as the given number of worker processes and waits until they answer.
 func newPool(ctx context.Context, st *stack.Stack, exe string, processes int) (*pool, error) {
 	p := &pool{clock: history.Clock()}
 	for i := range processes {
@@ -72,7 +72,7 @@ func startProcess(ctx context.Context, st *stack.Stack, exe, name string) (*proc
 	return p, nil
 }
 
-// dial connects to the socket as soon as child listens there.
+// dial connects to the socket as soon as child listens on it.
 func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Conn, err error) {
 	_, _ = wait.Until(ctx, 5*time.Millisecond, joinTimeout, func() (bool, error) {
 		conn, err = net.Dial("unix", socket)
@@ -86,7 +86,8 @@ func dial(ctx context.Context, child *stack.Process, socket string) (conn net.Co
 	return conn, err
 }
 
-// failed is err with what became of the process, which may be just about to end.
+// failed adds the exit status of the process to err. It waits a moment, because the process
+// may be about to end.
 func (p *process) failed(err error) error {
 	select {
 	case <-p.Done():
@@ -100,18 +101,18 @@ func (p *process) failed(err error) error {
 	return err
 }
 
-// trace is what the workers of a subject did in a slice, or in parts of one.
+// trace records the actions of a subject's workers in a slice or in parts of one.
 type trace struct {
 	Case
 	holds    []Hold
-	span     time.Duration // how long they were at work
-	counted  int           // acquisitions within span: a worker that waits at its end gets one more later
-	sent     uint64        // commands and statements
-	ran      uint64        // commands that the Redis servers ran, if that is known
+	span     time.Duration // how long the workers ran
+	counted  int           // acquisitions within span, without those that ended later
+	sent     uint64        // commands and statements of the clients
+	ran      uint64        // commands that the Redis servers ran, if ranKnown
 	ranKnown bool
 }
 
-// add adds a further part of the same slice.
+// add adds another part of the same slice.
 func (t *trace) add(u trace) {
 	t.holds = append(t.holds, u.holds...)
 	t.span += u.span
@@ -120,8 +121,9 @@ func (t *trace) add(u trace) {
 	t.ran += u.ran
 }
 
-// run has the workers of c take the subject's locks of the orders for as long;
-// in waves, at least one. Its error is errProcess, or the subject's.
+// run lets the workers of c take the subject's locks on the orders for the given time. In a
+// case with waves, it runs at least one wave. Its error is errProcess or an error of the
+// subject.
 func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (trace, error) {
 	t := trace{Case: c}
 	idle := func(int) Job { return Job{Subject: subject} }
@@ -143,7 +145,7 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 		if err != nil {
 			return t, err
 		}
-		if c.Wave > 0 { // it lasts until its last release
+		if c.Wave > 0 { // a wave lasts until its last release
 			until = slices.MaxFunc(r.Holds, func(a, b Hold) int { return cmp.Compare(a.Released, b.Released) }).Released
 		}
 		for _, h := range r.Holds {
@@ -159,8 +161,8 @@ func (p *pool) run(c Case, subject string, orders []int64, long time.Duration) (
 	return t, err
 }
 
-// do gives the first n processes their jobs at the same time, and adds up their
-// reports. Its error is errProcess, or the subject's.
+// do runs a job in each of the first n processes at the same time and adds up their reports.
+// Its error is errProcess or an error of the subject.
 func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	calls := make([]*rpc.Call, n)
 	reports := make([]Report, n)
@@ -192,7 +194,8 @@ func (p *pool) do(n int, jobOf func(i int) Job) (sum Report, err error) {
 	return sum, failed
 }
 
-// close hangs up, upon which a worker process ends; the stack waits for that.
+// close closes the connections, so that the worker processes end. The stack waits for their
+// end.
 func (p *pool) close() error {
 	var errs []error
 	for _, proc := range p.processes {

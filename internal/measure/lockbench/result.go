@@ -16,28 +16,28 @@ import (
 // Schema is the version of bench.json.
 const Schema = 1
 
-// Result is bench.json. A figure that means nothing or could not be counted is
-// nil, never 0.
+// Result is the content of bench.json. A figure is nil, never 0, if it is undefined or could
+// not be counted.
 type Result struct {
 	Schema      int                    `json:"schema"`
-	Complete    bool                   `json:"complete"` // false: interrupted, or under way
+	Complete    bool                   `json:"complete"` // false if the benchmark was interrupted or still runs
 	StartedAt   time.Time              `json:"started_at"`
 	DurationS   float64                `json:"duration_s"`
 	Environment experiment.Environment `json:"environment"`
 	Config      ResultConfig           `json:"config"`
-	Rounds      int                    `json:"rounds"` // that are complete
+	Rounds      int                    `json:"rounds"` // the number of complete rounds
 	Rows        []Row                  `json:"rows"`
 	Bounds      []BoundRow             `json:"bounds"`
 	LeftOut     []LeftOut              `json:"left_out"`
 
-	Slices []Slice `json:"-"` // as they were measured: rows and bounds are computed from them
+	Slices []Slice `json:"-"` // the raw measurements, from which rows and bounds are computed
 
 	subjects []Subject
 	cases    []Case
 	failures map[string]int // by the subject's name
 }
 
-// ResultConfig is what was asked for.
+// ResultConfig is the part of the configuration that the result keeps.
 type ResultConfig struct {
 	Rounds  int      `json:"rounds"`
 	SliceMS float64  `json:"slice_ms"`
@@ -45,14 +45,14 @@ type ResultConfig struct {
 	Cases   []string `json:"cases"`
 }
 
-// LeftOut is a subject that failed too often and was not measured any more.
+// LeftOut is a subject that was not measured, or not any more, with the reason.
 type LeftOut struct {
 	Strategy string `json:"strategy"`
 	Reason   string `json:"reason"`
 }
 
-// Row is one subject in one case. Its figures are medians over the rounds, with
-// their 95 % intervals; but counts, and waits, are over all rounds together.
+// Row holds the figures of one subject in one case. Most are medians over the rounds with
+// their 95 % intervals. Counts and waits cover all rounds together.
 type Row struct {
 	Figures
 	Peer    bool    `json:"peer"`
@@ -60,9 +60,9 @@ type Row struct {
 	OpsLow  float64 `json:"ops_low"`
 	OpsHigh float64 `json:"ops_high"`
 
-	// Ratio is of P50US; in many_keys, of the time for which an acquisition keeps
-	// the machine busy, 1/OpsPerS; where workers share a key, of the hand-off gap
-	// to the floor's P50US.
+	// Ratio is the ratio of P50US to the floor's. In many_keys it compares 1/OpsPerS, the
+	// machine time per acquisition. If workers share a key, it compares the hand-off gap
+	// with the floor's P50US.
 	Ratio     *float64 `json:"ratio_to_floor"`
 	RatioLow  *float64 `json:"ratio_low"`
 	RatioHigh *float64 `json:"ratio_high"`
@@ -72,7 +72,7 @@ type Row struct {
 	WaitP999MS *float64 `json:"wait_p999_ms"`
 	LongestMS  *float64 `json:"longest_wait_ms"`
 	Turns      *int     `json:"longest_wait_turns"`
-	GaveUp     *int     `json:"gave_up"` // how often an acquire did, and was called again at once
+	GaveUp     *int     `json:"gave_up"` // acquire calls that gave up and were repeated at once
 }
 
 func newResult(cfg Config) *Result {
@@ -95,8 +95,8 @@ func newResult(cfg Config) *Result {
 	return res
 }
 
-// maxFailures is how often a subject may fail: a machine that stands still for
-// seconds is not its fault.
+// maxFailures is the number of failures after which a subject is left out. One failure is
+// not enough, because the machine may have stalled.
 const maxFailures = 3
 
 func (r *Result) failed(name string, err error) {
@@ -107,7 +107,7 @@ func (r *Result) failed(name string, err error) {
 
 func (r *Result) isLeftOut(name string) bool { return r.failures[name] >= maxFailures }
 
-// add takes what a round has measured, and computes rows and bounds again.
+// add adds the slices of a round and computes rows and bounds again.
 func (r *Result) add(measured []Slice, whole bool) {
 	r.Slices = append(r.Slices, measured...)
 	if whole {
@@ -125,7 +125,7 @@ func (r *Result) add(measured []Slice, whole bool) {
 	r.Bounds = r.bounds()
 }
 
-// series is what was measured of a strategy in a case, round after round.
+// series returns the slices of a strategy in a case, in the order of the rounds.
 func (r *Result) series(strategy, name string) (of []Slice) {
 	for _, s := range r.Slices {
 		if s.Strategy == strategy && s.Case == name {
@@ -156,7 +156,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	row.Ratio, row.RatioLow, row.RatioHigh = known(stat.Ratio(within(of, r.series(Floor, c.Name), cost(c), cost(c.forFloor()))))
 	row.Jain, _, _ = known(median(of, jainIndex))
 	row.SelfRetake, _, _ = known(median(of, retaken))
-	row.GaveUp, row.Violations = new(int), new(int) // both are known of every slice of a lock
+	row.GaveUp, row.Violations = new(int), new(int) // every slice of a lock has both counts
 	var waits []float64
 	for _, s := range of {
 		waits = append(waits, s.waits...)
@@ -171,7 +171,7 @@ func (r *Result) row(subject Subject, c Case, of []Slice) Row {
 	return row
 }
 
-// figure is one of a slice; nil: it is not known there.
+// figure returns a figure of a slice, or nil if it is unknown.
 type figure = func(Slice) *float64
 
 func opsPerS(s Slice) *float64     { return &s.OpsPerS }
@@ -193,13 +193,12 @@ func turns(s Slice) *float64 {
 	return new(float64(*s.Turns))
 }
 
-// timePerOp is the time in which all workers together have had one acquisition.
+// timePerOp returns the time per acquisition of all workers together.
 func timePerOp(s Slice) *float64 { return new(1e6 / s.OpsPerS) }
 
-// cost is the figure by which subjects are compared in a case: how long an acquire
-// and its release take; with many workers, how many there are in a time; where
-// workers share a key, how long it takes from one holder to the next. The floor
-// is compared by that of c.forFloor: a hand-off is compared with two round trips.
+// cost returns the figure by which subjects are compared in a case. With one worker, it is
+// the time of an acquire and its release. With many keys, it is the time per acquisition. If
+// workers share a key, it is the hand-off gap, and the floor counts as in c.forFloor.
 func cost(c Case) figure {
 	switch {
 	case c.contended():
@@ -211,7 +210,7 @@ func cost(c Case) figure {
 	}
 }
 
-// median of a figure over the rounds in which it is known.
+// median returns the median of a figure over the rounds that have it.
 func median(of []Slice, f figure) stat.Interval {
 	var values []float64
 	for _, s := range of {
@@ -222,8 +221,7 @@ func median(of []Slice, f figure) stat.Interval {
 	return stat.Median(values)
 }
 
-// within pairs two series up: a figure of one and a figure of the other, for
-// every round in which both are known.
+// within returns a figure of a and a figure of b for every round in which both are known.
 func within(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	other := map[int]*float64{}
 	for _, s := range b {
@@ -237,7 +235,7 @@ func within(a, b []Slice, fa, fb figure) (as, bs []float64) {
 	return as, bs
 }
 
-// known is nil for an interval over no value.
+// known returns the parts of an interval, or nil if the interval has no values.
 func known(i stat.Interval) (median, low, high *float64) {
 	if math.IsNaN(i.Median) {
 		return nil, nil, nil
@@ -245,8 +243,7 @@ func known(i stat.Interval) (median, low, high *float64) {
 	return &i.Median, &i.Low, &i.High
 }
 
-// Wrong says in a sentence each what must not be: a missed bound, or a lock that
-// had two holders.
+// Wrong returns one sentence for each missed bound and for each lock that had two holders.
 func (r *Result) Wrong() (wrong []string) {
 	for _, b := range r.Bounds {
 		if b.Verdict == Missed {
@@ -268,7 +265,7 @@ func JSON(w io.Writer, r *Result) error {
 	return enc.Encode(r)
 }
 
-// JSONLines writes every slice as it was measured, one object a line.
+// JSONLines writes every slice as one line of JSON.
 func JSONLines(w io.Writer, r *Result) error {
 	enc := json.NewEncoder(w)
 	for _, s := range r.Slices {

@@ -10,27 +10,27 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Figures are what is known of a slice, and, as medians over its slices, of a row of
-// the result. nil: the figure means nothing there, or could not be counted.
+// Figures holds the figures of a slice, or their medians for a row of the result. A figure
+// is nil if it is undefined or could not be counted.
 type Figures struct {
 	Strategy     string   `json:"strategy"`
 	Case         string   `json:"case"`
 	Acquisitions int      `json:"acquisitions"`
 	OpsPerS      float64  `json:"ops_per_s"` // acquisitions of all workers together
-	P50US        float64  `json:"p50_us"`    // of an acquire and its release, without the time between them
+	P50US        float64  `json:"p50_us"`    // an acquire and its release, without the time between them
 	P99US        float64  `json:"p99_us"`
 	GapP50US     *float64 `json:"handoff_gap_p50_us"` // from a release call to the next acquire's return, while a worker waited
 	GapP99US     *float64 `json:"handoff_gap_p99_us"`
 	GapMeanUS    *float64 `json:"handoff_gap_mean_us"`
-	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // of those from one process to another
+	GapCrossUS   *float64 `json:"handoff_gap_across_p50_us"` // only gaps from one process to another
 	SentPerOp    *float64 `json:"commands_per_op"`           // commands or statements that clients sent
 	InsidePerOp  *float64 `json:"script_commands_per_op"`    // commands that scripts ran inside of Redis
 	Jain         *float64 `json:"jain"`                      // fairness over the workers: 1 if all got the same
-	SelfRetake   *float64 `json:"self_retake"`               // share of acquisitions by the worker that had just released
-	Violations   *int     `json:"violations"`                // holders that came in while another was inside
+	SelfRetake   *float64 `json:"self_retake"`               // share of acquisitions by the worker that released last
+	Violations   *int     `json:"violations"`                // holders that entered while another one was inside
 }
 
-// Slice is what was measured of one subject in one case and one round.
+// Slice holds the measurements of one subject in one case and one round.
 type Slice struct {
 	Figures
 	Round      int     `json:"round"`
@@ -40,10 +40,10 @@ type Slice struct {
 	LongestMS  float64 `json:"longest_wait_ms"`
 	Turns      *int    `json:"longest_wait_turns"` // how many others had the lock meanwhile
 
-	waits []float64 // ms, of every acquisition
+	waits []float64 // the wait of every acquisition, in ms
 }
 
-// measure turns what the workers of a subject did into figures.
+// measure computes the figures of a slice from a trace.
 func measure(round int, t trace, subject Subject) Slice {
 	holds := slices.SortedFunc(slices.Values(t.holds), func(a, b Hold) int { return cmp.Compare(a.Acquired, b.Acquired) })
 	s := Slice{Round: round, Seconds: t.span.Seconds(), Figures: Figures{Strategy: subject.Name, Case: t.Name, Acquisitions: len(holds)}}
@@ -84,7 +84,7 @@ func measure(round int, t trace, subject Subject) Slice {
 	if subject.Excludes != catalog.NoExclusion {
 		s.Violations = new(violations(holds, t.Case, subject.Excludes))
 	}
-	if subject.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // whose clients are not counted
+	if subject.Needs&(lock.ZooKeeper|lock.Etcd) == 0 { // clients of ZooKeeper and etcd have no counters
 		ops := float64(len(holds))
 		s.SentPerOp = new(float64(t.sent) / ops)
 		if t.ranKnown && subject.Needs&(lock.Redis|lock.RedisQuorum) != 0 {
@@ -94,10 +94,9 @@ func measure(round int, t trace, subject Subject) Slice {
 	return s
 }
 
-// handoffGaps are the times, in µs, from a release call to the return of the next
-// acquire, for those releases at which a worker was waiting; across: those of them
-// where the next holder is in another process. All holds are of one key, in the order of
-// their acquires.
+// handoffGaps returns the times in µs from a release call to the return of the next acquire.
+// It counts only releases for which a worker was waiting. across has only the gaps between
+// processes. All holds must be of one key, in the order of their acquires.
 func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	asked := make([]time.Duration, len(holds))
 	for i, h := range holds {
@@ -107,7 +106,7 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	for i := range len(holds) - 1 {
 		freed := holds[i].Released
 		wanted, _ := slices.BinarySearch(asked, freed+1)
-		if wanted > i+1 { // more have asked for it than have had it
+		if wanted > i+1 { // another worker has asked for the lock and not got it yet
 			gap := us(max(0, holds[i+1].Acquired-freed))
 			gaps = append(gaps, gap)
 			if c.processOf(holds[i].Worker) != c.processOf(holds[i+1].Worker) {
@@ -118,8 +117,8 @@ func handoffGaps(holds []Hold, c Case) (gaps, across []float64) {
 	return gaps, across
 }
 
-// longestTurns is how often the lock was acquired, at the most, between an ask for it and
-// its acquire. All holds are of one key, in the order of their acquires.
+// longestTurns returns the maximum number of other acquisitions between a request for the
+// lock and its grant. All holds must be of one key, in the order of their acquires.
 func longestTurns(holds []Hold) (longest int) {
 	for i, h := range holds {
 		had, _ := slices.BinarySearchFunc(holds, h.Asked, func(h Hold, asked time.Duration) int { return cmp.Compare(h.Acquired, asked) })
@@ -128,7 +127,7 @@ func longestTurns(holds []Hold) (longest int) {
 	return longest
 }
 
-// selfRetake is the share of acquisitions by the worker that had just released.
+// selfRetake returns the share of acquisitions by the worker that released last.
 func selfRetake(holds []Hold) float64 {
 	n := 0
 	for i := range len(holds) - 1 {
@@ -139,8 +138,8 @@ func selfRetake(holds []Hold) float64 {
 	return float64(n) / float64(max(len(holds)-1, 1))
 }
 
-// jain is the fairness index of Jain, Chiu and Hawe (1984): 1 if all have the
-// same, 1/n if one of n has all.
+// jain returns the fairness index of Jain, Chiu and Hawe (1984). It is 1 if all values are
+// equal, and 1/n if only one of n values is not zero.
 func jain(x []float64) float64 {
 	var sum, squares float64
 	for _, v := range x {
@@ -150,10 +149,9 @@ func jain(x []float64) float64 {
 	return sum * sum / (float64(len(x)) * squares)
 }
 
-// violations counts the holders that came in while another was inside: another
-// of the same process, if the lock excludes only those. A hold begins when the
-// acquire has returned and ends when the release is called, so that every
-// violation that is counted is certain.
+// violations counts the holders that entered while another one was inside. For a lock inside
+// a process, only holders of the same process count. A hold lasts from the return of acquire
+// to the call of release, so every counted violation is certain.
 func violations(holds []Hold, c Case, excludes catalog.Exclusion) int {
 	type scope struct{ key, process int }
 	free := map[scope]time.Duration{} // the latest release so far
@@ -179,7 +177,7 @@ func mean(x []float64) float64 {
 	return sum / float64(len(x))
 }
 
-// percentile of sorted values, by nearest rank.
+// percentile returns a percentile of sorted values by nearest rank.
 func percentile(sorted []float64, p float64) float64 {
 	i := int(math.Ceil(p*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]

@@ -11,23 +11,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Subject is a lock that is measured.
+// Subject is a lock to measure.
 type Subject struct {
 	lock.Strategy
-	Peer bool // a library's lock, not one of ours
+	Peer bool // true for a lock of a library
 }
 
-// Floor is the name of the subject that no lock can be faster than.
+// Floor is the name of the subject that sets the lower limit for all locks in Redis.
 const Floor = "floor"
 
-// floor sends two PINGs on the client that the strategies have: the cost of one
-// round trip to take a lock and one to release it.
+// floor sends two PINGs on the client of the strategies. This costs one round trip for
+// taking a lock and one for releasing it.
 var floor = Subject{Strategy: lock.Strategy{
 	Name: Floor, Title: "two PINGs on the same client", Needs: lock.Redis, Excludes: catalog.NoExclusion,
 	New: func(env lock.Env) (lock.Locker, error) { return pings{env.Redis}, nil },
 }}
 
-// pings is the floor's Locker, and its Lease.
+// pings implements the floor's Locker and its Lease.
 type pings struct{ client redis.UniversalClient }
 
 func (p pings) ping(ctx context.Context) error                            { return p.client.Ping(ctx).Err() }
@@ -38,8 +38,8 @@ func (pings) Token() string                                               { retu
 func (pings) Fence() uint64                                               { return 0 }
 func (pings) Lost() <-chan struct{}                                       { return nil }
 
-// Subjects is everything that can be measured beside the floor: the strategies
-// that are locks, then the peers, with their defaults and with options.
+// Subjects returns every subject except the floor: the strategies that are locks, followed
+// by the peers with their defaults and with options.
 func Subjects() []Subject {
 	var all []Subject
 	for _, s := range lock.Strategies {
@@ -53,9 +53,9 @@ func Subjects() []Subject {
 	return all
 }
 
-// Find looks a subject up by name. It also finds the floor, and the strategies
-// that Subjects leaves out because they are no locks: their holders are counted
-// as if they were, to show that overlaps are seen.
+// Find returns the subject with a name. It also finds the floor and the strategies without a
+// lock. The benchmark counts the holders of the latter like those of a lock, to show that it
+// sees overlaps.
 func Find(name string) (Subject, error) {
 	for _, s := range append(Subjects(), floor) {
 		if s.Name == name {

@@ -21,43 +21,45 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// WorkerCommand is the hidden subcommand by which this program is a worker.
+// WorkerCommand is the hidden subcommand that starts this program as a worker process.
 const WorkerCommand = "bench-worker"
 
 const (
 	leaseTTL = 30 * time.Second
-	// acquireTimeout bounds an acquire that was called within a slice.
+	// acquireTimeout limits an acquire that starts within a slice.
 	acquireTimeout = 10 * time.Second
-	// early is how long before its time a process stops sleeping and looks at
-	// the clock all the time.
+	// early is the time before a start at which a process stops sleeping and polls the
+	// clock.
 	early = 2 * time.Millisecond
-	// settling is given to what a lock still sends after its release returned.
+	// settling is the time for commands that a lock sends after its release has returned.
 	settling = 2 * time.Millisecond
-	// sqlConns is one for each worker of a process, of the three quarters of the
-	// connections that locks may keep to themselves.
+	// sqlConns is enough for each worker of a process to have its own connection. Locks may
+	// keep up to three quarters of the connections.
 	sqlConns = 44
 )
 
 // What Run and the worker processes say to each other, by net/rpc over a Unix
 // socket. All times are CLOCK_MONOTONIC, which is the same for all processes.
 
-// Servers is the first message to a worker process: its name, and where the
-// servers are.
+// Servers is the first message to a worker process: its name and the addresses of the
+// servers.
 type Servers struct {
 	Node string
 	stack.Addresses
 }
 
-// Job is every further message.
+// Job is each following message.
 type Job struct {
 	Subject string
-	// Workers of 0: no lock is taken, only the commands sent so far are reported.
+	// Workers is the number of workers. If it is 0, the job only reports the commands sent
+	// so far.
 	Workers int
-	First   int // number of the first of these workers among those of all processes
+	First   int // the number of the first of these workers among all processes
 	Keys    []string
 	Held    time.Duration
-	At      time.Duration // when to begin
-	// Times is how often a worker takes the lock; 0: again and again before Until.
+	At      time.Duration // the start time
+	// Times is the number of acquisitions per worker. If it is 0, workers take the lock
+	// until Until.
 	Times int
 	Until time.Duration
 }
@@ -65,21 +67,21 @@ type Job struct {
 // Report answers a Job.
 type Report struct {
 	Holds []Hold
-	Sent  uint64 // commands and statements, since the subject was opened
+	Sent  uint64 // commands and statements since the subject was opened
 }
 
 // Hold is one acquisition.
 type Hold struct {
 	Worker, Key int
-	GaveUp      int           // how often the lock gave up before, and was asked again at once
+	GaveUp      int           // acquire calls that gave up before and were repeated at once
 	Asked       time.Duration // when the worker first called Acquire
 	Acquired    time.Duration // when Acquire had returned
 	Released    time.Duration // when Release was called
 	Done        time.Duration // when Release had returned
 }
 
-// WorkerMain is a worker process: it listens on the socket named by its one
-// argument, and does what its one client says until that hangs up.
+// WorkerMain runs a worker process. It listens on the socket named by its one argument and
+// serves its only client until the client disconnects.
 func WorkerMain(_ context.Context, args []string, _, stderr io.Writer) int {
 	if len(args) != 1 {
 		fmt.Fprintln(stderr, "lockbench: want a socket")
@@ -112,27 +114,27 @@ func serve(socket string) error {
 	return nil
 }
 
-// worker is one process of workers. Its calls come one after another.
+// worker serves the jobs of one process. It handles one call at a time.
 type worker struct {
 	servers Servers
 	clock   func() time.Duration
-	open    map[string]*opened // by the subject's name
+	open    map[string]*opened // indexed by the subject's name
 }
 
-// opened is a subject's lock, with clients of its own, whose commands are counted.
+// opened is a subject's lock with its own clients, whose commands are counted.
 type opened struct {
 	lock.Locker
 	sent     instance.Sent
 	closeEnv func() error
 }
 
-// Serve sets the servers.
+// Serve stores the addresses of the servers.
 func (w *worker) Serve(s Servers, _ *struct{}) error {
 	w.servers = s
 	return nil
 }
 
-// Do does a job.
+// Do runs a job.
 func (w *worker) Do(j Job, r *Report) error {
 	o, err := w.subject(j.Subject)
 	if err != nil {
@@ -147,7 +149,7 @@ func (w *worker) Do(j Job, r *Report) error {
 	return nil
 }
 
-// subject opens each subject once.
+// subject returns an opened subject. It opens each subject only once.
 func (w *worker) subject(name string) (*opened, error) {
 	if o, ok := w.open[name]; ok {
 		return o, nil
@@ -169,14 +171,14 @@ func (w *worker) subject(name string) (*opened, error) {
 	return o, nil
 }
 
-// config is that of an instance with these needs.
+// config returns the configuration of an instance with the given needs.
 func (s Servers) config(needs lock.Backend) instance.Config {
 	// All subjects of all processes are open at once, and Redis takes 10,000 connections.
 	cfg := instance.Config{Instance: s.Node, TTL: leaseTTL, Wait: acquireTimeout, MinIdle: 1}
 	if needs&lock.Redis != 0 {
 		cfg.Sentinel, cfg.SentinelMaster = s.Sentinel, s.SentinelMaster
 		if s.Redis != "" {
-			cfg.Redis = strings.Split(s.Redis, ",") // several: nodes of one Cluster
+			cfg.Redis = strings.Split(s.Redis, ",") // several addresses are nodes of one Cluster
 		}
 	}
 	if needs&lock.RedisQuorum != 0 {
@@ -194,11 +196,11 @@ func (s Servers) config(needs lock.Backend) instance.Config {
 	return cfg
 }
 
-// work has j.Workers take the lock side by side, and returns their holds.
+// work lets j.Workers workers take the lock concurrently, and returns their holds.
 func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(j.At, j.Until)-w.clock()+acquireTimeout)
 	defer cancel()
-	g, ctx := errgroup.WithContext(ctx) // one that fails ends the waiting of all
+	g, ctx := errgroup.WithContext(ctx) // if one worker fails, all stop waiting
 	begin := make(chan struct{})
 	holds := make([][]Hold, j.Workers)
 	for i := range holds {
@@ -214,7 +216,7 @@ func (w *worker) work(l lock.Locker, j Job) ([]Hold, error) {
 	return slices.Concat(holds...), err
 }
 
-// loop is what worker n does in a job.
+// loop runs worker n of a job.
 func (w *worker) loop(ctx context.Context, l lock.Locker, j Job, n int) (holds []Hold, err error) {
 	key := n % len(j.Keys)
 	for {
@@ -248,7 +250,7 @@ func (w *worker) hold(ctx context.Context, l lock.Locker, key string, held time.
 	return err
 }
 
-// await returns at t.
+// await waits until t.
 func (w *worker) await(t time.Duration) {
 	time.Sleep(t - early - w.clock())
 	for w.clock() < t {
@@ -256,7 +258,7 @@ func (w *worker) await(t time.Duration) {
 	}
 }
 
-// close ends what was opened. Its errors help no more: the process ends.
+// close closes the opened subjects. It ignores errors, because the process ends.
 func (w *worker) close() {
 	for _, o := range w.open {
 		_ = o.Close()

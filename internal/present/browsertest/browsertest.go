@@ -1,4 +1,4 @@
-// Package browsertest shows pages to tests in a real Chromium.
+// Package browsertest lets tests use pages in a real Chromium.
 package browsertest
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// programs that are a Chromium, by their names.
+// programs lists the names under which Chromium may be installed.
 var programs = []string{"chromium", "chromium-browser", "google-chrome", "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"}
 
-// Browser is a Chromium without a window, for as long as its test.
+// Browser is a headless Chromium that runs until its test ends.
 type Browser struct{ ctx context.Context }
 
-// New starts one. Without a Chromium on this machine the test is skipped, or fails if
+// New starts a Browser. If there is no Chromium, it skips the test, or fails it if
 // GRABLAB_REQUIRE_SERVERS=1.
 func New(t *testing.T) *Browser {
 	t.Helper()
@@ -62,14 +62,14 @@ func New(t *testing.T) *Browser {
 	return &Browser{ctx}
 }
 
-// Look is how a page is looked at.
+// Look holds the window size and the preferences with which a page is opened.
 type Look struct {
-	Width, Height int  // 1280 x 900
-	Dark          bool // as the user prefers
+	Width, Height int  // the default is 1280 x 900
+	Dark          bool // the user prefers dark colours
 	Calm          bool // the user prefers reduced motion
 }
 
-// Page is a page that is open.
+// Page is an open page.
 type Page struct {
 	ctx context.Context
 	t   *testing.T
@@ -78,11 +78,11 @@ type Page struct {
 	said []string
 }
 
-// actionTimeout is for anything that a test does or waits for on a page.
+// actionTimeout limits every action and every wait on a page.
 const actionTimeout = 30 * time.Second
 
-// Open opens a page. The test fails if the page says anything on the console or throws, or
-// if it asks for anything beyond its own origin.
+// Open opens a page. The test fails if the page writes to the console, throws an error, or
+// sends a request to another origin.
 func (b *Browser) Open(t *testing.T, url string, look Look) *Page {
 	t.Helper()
 	ctx, closePage := chromedp.NewContext(b.ctx)
@@ -155,7 +155,7 @@ func call[P, R any](p *Page, command cdp.Command[P, R], params P) {
 	within(p, func(ctx context.Context) (R, error) { return chromedp.Call(ctx, command, params) })
 }
 
-// within is what something comes to that takes no longer than actionTimeout.
+// within runs do with a deadline of actionTimeout.
 func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, actionTimeout)
@@ -167,25 +167,25 @@ func within[T any](p *Page, do func(context.Context) (T, error)) T {
 	return got
 }
 
-// Do does what it is told to, one after the other.
+// Do runs actions one after the other.
 func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
 	within(p, func(ctx context.Context) (none struct{}, err error) { return none, chromedp.Do(ctx, actions...) })
 }
 
-// Focus gives an element the keyboard, which a CSS selector names.
+// Focus gives the keyboard focus to the element that a CSS selector matches.
 func (p *Page) Focus(selector string) {
 	p.t.Helper()
 	p.Do(chromedp.Focus(chromedp.CSS(selector)))
 }
 
-// Click clicks an element.
+// Click clicks the element that a CSS selector matches.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
 	p.Do(chromedp.Click(chromedp.CSS(selector)))
 }
 
-// Eval is what an expression comes to in the page.
+// Eval evaluates an expression in the page and returns its value.
 func Eval[T any](p *Page, expression string) T {
 	p.t.Helper()
 	return within(p, func(ctx context.Context) (T, error) {
@@ -193,7 +193,8 @@ func Eval[T any](p *Page, expression string) T {
 	})
 }
 
-// Await returns once an expression is true in the page; what says what that is.
+// Await waits until an expression is true in the page. what describes the condition in the
+// error.
 func (p *Page) Await(what, expression string) {
 	p.t.Helper()
 	for end := time.Now().Add(actionTimeout); ; time.Sleep(20 * time.Millisecond) {
@@ -206,7 +207,7 @@ func (p *Page) Await(what, expression string) {
 	}
 }
 
-// Press presses keys, as chromedp's package kb names them.
+// Press presses keys, named as in chromedp's package kb.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(keys))
@@ -222,8 +223,8 @@ func (p *Page) Fits() {
 	}
 }
 
-// Screenshot writes what the whole page looks like to a file of the folder that
-// GRABLAB_SCREENSHOTS names, if it does.
+// Screenshot saves an image of the whole page to the folder in GRABLAB_SCREENSHOTS, if it is
+// set.
 func (p *Page) Screenshot(name string) {
 	p.t.Helper()
 	dir := os.Getenv("GRABLAB_SCREENSHOTS")

@@ -13,10 +13,11 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// mostColours of a picture: it is for a document, and small.
+// mostColours limits the colours of a picture, so that its file is small enough for a
+// document.
 const mostColours = 96
 
-// Picture is what the window shows, as a PNG of few colours.
+// Picture returns the visible part of the page as a PNG with few colours.
 func (p *Page) Picture() []byte {
 	p.t.Helper()
 	raw := within(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.CaptureScreenshot()) })
@@ -33,8 +34,7 @@ func (p *Page) Picture() []byte {
 	return b.Bytes()
 }
 
-// paletteOf are the colours that a picture has the most of, those that are nearly the same
-// as one.
+// paletteOf returns the most frequent colours of a picture, with similar colours merged.
 func paletteOf(m image.Image) color.Palette {
 	type like struct{ r, g, b uint8 }
 	alike := func(c color.RGBA) like { return like{c.R >> 4, c.G >> 4, c.B >> 4} }

@@ -1,11 +1,11 @@
-// Package compare says what differs between two results of the same kind: two runs
-// cell by cell, or two benchmarks lock by lock.
+// Package compare compares two results of the same kind: two runs cell by cell, or two
+// benchmarks lock by lock.
 //
-// In go the records of an old and a new result; out comes a Comparison: which verdicts
-// changed, and of every cost whether it is slower, with benchstat's statistics. Whether
-// something is slower is asked of many costs at once, so that one in twenty would be by
-// chance alone: an answer holds for all of them together (Holm's method). Begin at Runs
-// and Benches, then judge.
+// It turns an old and a new result into a Comparison. The Comparison lists the verdicts that
+// changed, and says for every cost whether it is slower, with the statistics of benchstat.
+// With many costs, one in twenty would look slower by chance. Holm's method prevents that:
+// the error probability holds for all answers together. To read the code, start at Runs and
+// Benches, then judge.
 package compare
 
 import (
@@ -19,19 +19,20 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// Comparison is what differs between two results.
+// Comparison lists the differences between two results.
 type Comparison struct {
 	Schema int    `json:"schema"`
 	Kind   string `json:"kind"` // "run", "bench"
 	Old    Side   `json:"old"`
 	New    Side   `json:"new"`
-	// Unlike is what differs in environment and configuration, which may be why figures do.
+	// Unlike lists differences in environment and configuration, which may explain different
+	// figures.
 	Unlike  []string `json:"unlike"`
 	Cells   int      `json:"cells"`   // that both have, of runs
 	Changes []Change `json:"changes"` // of verdicts
 	OnlyOld []string `json:"only_old"`
 	OnlyNew []string `json:"only_new"`
-	Alpha   float64  `json:"alpha"` // the chance at which any answer "slower" or "faster" is wrong, all together
+	Alpha   float64  `json:"alpha"` // the probability that any answer "slower" or "faster" is wrong
 	Costs   []Cost   `json:"costs"`
 }
 
@@ -46,12 +47,12 @@ type Side struct {
 	Complete  bool      `json:"complete"`
 }
 
-// Change is a cell whose verdict, or the lock's own, is another.
+// Change is a cell whose verdict on the orders or on the lock has changed.
 type Change struct {
 	Cell string `json:"cell"` // strategy/fault
 	Old  string `json:"old"`
 	New  string `json:"new"`
-	Why  string `json:"why"` // the new verdict is what it is; "": nothing is said
+	Why  string `json:"why"` // the reason for the new verdict; may be empty
 }
 
 // Cost is a figure that both results have.
@@ -61,28 +62,28 @@ type Cost struct {
 	Figure string   `json:"figure"` // with its unit
 	Old    Measured `json:"old"`
 	New    Measured `json:"new"`
-	// Of benchmarks the ratios to the floor, within each round, are what is compared: a
-	// machine that has become slower does not count.
+	// Benchmarks compare the ratios to the floor within each round, so a slower machine does
+	// not count.
 	OldRatio *float64 `json:"old_ratio_to_floor"`
 	NewRatio *float64 `json:"new_ratio_to_floor"`
-	Change   *float64 `json:"change"` // new over old, of what is compared; nil: one is not known, or 0
-	P        *float64 `json:"p"`      // nil: nothing could be tested
+	Change   *float64 `json:"change"` // new divided by old; nil if a value is unknown or 0
+	P        *float64 `json:"p"`      // nil if no test was possible
 	Answer   Answer   `json:"answer"`
-	Why      string   `json:"why"` // there is no answer
+	Why      string   `json:"why"` // the reason if there is no answer
 
-	old, new []float64 // what is compared, as often as it was measured
-	more     bool      // more of it is better
+	old, new []float64 // the values that are compared
+	more     bool      // true if a larger value is better
 }
 
 // Measured is a median over repetitions or rounds, with its 95 % interval.
 type Measured struct {
 	N      int      `json:"n"`
 	Median *float64 `json:"median"`
-	Low    *float64 `json:"low"` // nil: too few for an interval
+	Low    *float64 `json:"low"` // nil if there are too few values for an interval
 	High   *float64 `json:"high"`
 }
 
-// Answer says whether a cost has changed.
+// Answer is the result of comparing a cost.
 type Answer string
 
 // The answers.
@@ -90,16 +91,16 @@ const (
 	Slower   Answer = "slower"
 	Faster   Answer = "faster"
 	Same     Answer = "no difference"
-	NotShown Answer = "none shown" // there may be one
+	NotShown Answer = "none shown" // there may be a difference
 	NotKnown Answer = "not known"
 )
 
 const (
 	alpha      = 0.05
-	noticeable = 0.01 // less of a change is none that matters
+	noticeable = 0.01 // smaller changes are ignored
 )
 
-// Worse says whether a verdict changed, or anything is slower.
+// Worse reports whether a verdict changed or a cost is slower.
 func (c *Comparison) Worse() bool {
 	return len(c.Changes) > 0 || c.count(Slower) > 0
 }
@@ -113,7 +114,7 @@ func (c *Comparison) count(a Answer) (n int) {
 	return n
 }
 
-// Summary is the whole of it in a sentence.
+// Summary summarizes the comparison in a sentence.
 func (c *Comparison) Summary() string {
 	slower, faster, unknown := c.count(Slower), c.count(Faster), c.count(NotKnown)
 	var parts []string
@@ -146,8 +147,8 @@ func (c *Comparison) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// judge answers for every cost. The smallest p is held against alpha over the number of
-// tests, the next against alpha over one less, and so on (Holm 1979).
+// judge sets the answer for every cost. It compares the smallest p with alpha divided by the
+// number of tests, the next with alpha divided by one less, and so on (Holm 1979).
 func (c *Comparison) judge() {
 	c.Alpha = alpha
 	var tested []*Cost
@@ -190,8 +191,8 @@ func (c *Comparison) judge() {
 	}
 }
 
-// leastP is the smallest p that the test gives samples of these sizes, that of samples
-// which do not overlap.
+// leastP returns the smallest p that the test can give for samples of these sizes. Samples
+// that do not overlap have this p.
 func leastP(n, m int) float64 {
 	ways := 1.0 // binomial(n+m, n)
 	for i := 1; i <= n; i++ {
@@ -200,7 +201,8 @@ func leastP(n, m int) float64 {
 	return 2 / ways
 }
 
-// enough is how many measurements each side must have for so many tests.
+// enough returns the number of measurements that each side needs for the given number of
+// tests.
 func enough(tests int) int {
 	n := 1
 	for leastP(n, n) > alpha/float64(tests) {
@@ -217,7 +219,7 @@ func medianOf(values []float64) float64 {
 	return benchmath.AssumeNothing.Summary(sample(values), 0.95).Center
 }
 
-// measure summarizes; of no value nothing is known.
+// measure returns the median and interval of values. For no values, the result is empty.
 func measure(values []float64) Measured {
 	if len(values) == 0 {
 		return Measured{}

@@ -15,7 +15,7 @@ const (
 	ofBenches = "bench"
 )
 
-// Runs compares two runs by cell. The paths say where they come from.
+// Runs compares two runs cell by cell. The paths name their files in the report.
 func Runs(oldPath string, old *experiment.Run, newPath string, now *experiment.Run) *Comparison {
 	c := begin(ofRuns)
 	c.Old = Side{oldPath, old.StartedAt, old.Environment.Commit, old.Complete}
@@ -78,8 +78,8 @@ func begin(kind string) *Comparison {
 	}
 }
 
-// costOf a lock in a case. The floor itself is compared by its time: it says what has
-// become of the machine.
+// costOf compares the cost of a lock in a case. The floor is compared by its time, which
+// shows changes of the machine.
 func costOf(a, b lockbench.Cost) Cost {
 	x := Cost{
 		Name: a.Strategy, Where: a.Case, Figure: a.Figure, Old: measure(a.Values), New: measure(b.Values),
@@ -96,10 +96,10 @@ func costOf(a, b lockbench.Cost) Cost {
 	return x
 }
 
-// figure of a cell under no fault.
+// figure is a cost of a cell without a fault.
 type figure struct {
 	name string
-	more bool // more of it is better
+	more bool // true if a larger value is better
 	of   func(experiment.Cell) []float64
 }
 
@@ -109,7 +109,7 @@ var loadFigures = []figure{
 	{"answers a second", true, repetitions(func(r experiment.Repetition) *float64 { return r.CompletedRPS }, func(c experiment.Cell) *float64 { return c.CompletedRPS })},
 }
 
-// Of a search only its end is a cost.
+// peakFigures contains the only cost of a search: the rate that it found.
 var peakFigures = []figure{{"highest rate held, a second", true, func(c experiment.Cell) []float64 {
 	if c.Peak == nil {
 		return nil
@@ -117,7 +117,7 @@ var peakFigures = []figure{{"highest rate held, a second", true, func(c experime
 	return []float64{c.Peak.HeldRPS}
 }}}
 
-// costsOf a cell under no fault.
+// costsOf compares the costs of a cell without a fault.
 func costsOf(a, b experiment.Cell) (costs []Cost) {
 	figures := loadFigures
 	if a.Peak != nil || b.Peak != nil {
@@ -143,7 +143,8 @@ func latency(of func(load.Latency) float64) func(experiment.Cell) []float64 {
 	return repetitions(func(r experiment.Repetition) *float64 { return at(r.Latency) }, func(c experiment.Cell) *float64 { return at(c.Latency) })
 }
 
-// repetitions are a figure of each of them, or the one of a cell that was run once.
+// repetitions returns the values of a figure in all repetitions. A cell that ran once has
+// one value.
 func repetitions(of func(experiment.Repetition) *float64, once func(experiment.Cell) *float64) func(experiment.Cell) []float64 {
 	return func(c experiment.Cell) []float64 {
 		if len(c.Repetitions) > 0 {
@@ -173,7 +174,7 @@ func nameOf(c experiment.Cell) string {
 	return experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String()
 }
 
-// said is both verdicts. That the lock's is not known is one, too.
+// said returns both verdicts of a cell. It also says if the verdict on the lock is unknown.
 func said(c experiment.Cell) string {
 	if c.Exclusive == nil && c.ExpectedExclusive != nil {
 		return c.Said() + ", the lock not known"
@@ -181,7 +182,7 @@ func said(c experiment.Cell) string {
 	return c.Said()
 }
 
-// environments says what differs, but for the commit, which is what is compared.
+// environments lists the differences between two environments, except for the commit.
 func environments(a, b experiment.Environment) []string {
 	return slices.Concat(
 		differ("stack", a.Stack, b.Stack), differ("Go", a.Go, b.Go), differ("system", a.OS+"/"+a.Arch, b.OS+"/"+b.Arch), differ("CPUs", a.CPUs, b.CPUs),
@@ -197,7 +198,8 @@ func configs(a, b experiment.RunConfig) []string {
 	)
 }
 
-// settings says which of those of the grab differ, in any cell that both have; each once.
+// settings lists the differences in the settings of the cells that both runs have, each only
+// once.
 func settings(old, now *experiment.Run) (unlike []string) {
 	for _, a := range old.Cells {
 		b := find(now, a)
@@ -223,7 +225,7 @@ func number(x *float64) string {
 	return fmt.Sprint(*x)
 }
 
-// differ is "what: a, now b", if they do.
+// differ returns "what: a, now b" if a and b differ.
 func differ[T comparable](what string, a, b T) []string {
 	if a == b {
 		return nil

@@ -19,7 +19,7 @@ type chooseView struct {
 
 type optionView struct {
 	whichlock.Option
-	But   string     `json:"but,omitempty"` // what it does not do, of what was asked for
+	But   string     `json:"but,omitempty"` // the requirements that it does not meet
 	Named []modeName `json:"named"`         // the failure modes that were seen
 	Again string     `json:"again"`
 }

@@ -1,4 +1,5 @@
-// The view that helps to choose a lock: three questions, and what the reference runs say.
+// The view that helps to choose a lock. It asks three questions and shows results of the
+// reference runs.
 
 import { el } from "./diagram.js";
 
@@ -27,7 +28,8 @@ export function choose(choices, ask) {
     }
   }
   return {
-    // The address names the answers, so that a choice can be sent to somebody.
+    // The address contains the answers, so that the user can share a choice as a
+    // link.
     follow(rest) {
       const given = rest.split("/");
       choices.questions.forEach((q, i) => { if (q.answers.some((a) => a.name === given[i])) form.elements[q.name].value = given[i]; });

@@ -1,10 +1,11 @@
-// What this browser keeps; where it keeps nothing, the page does without.
+// Values that this browser stores. The page also works if the browser stores nothing.
 
+// keep stores a value in this browser. If the browser forbids that, nothing is stored.
 export function keep(key, value) {
   try {
     if (value === null) localStorage.removeItem(key);
     else localStorage.setItem(key, value);
-  } catch { /* it is switched off */ }
+  } catch { /* storage is disabled */ }
 }
 
 export function kept(key) {

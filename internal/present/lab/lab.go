@@ -53,7 +53,7 @@ type Config struct {
 	Workshop func(lang string, progress io.Writer) (*workshop.Session, error)
 
 	Ready func(url string)              // called once the page is served
-	Say   func(format string, a ...any) // what is worth telling the user
+	Say   func(format string, a ...any) // shows a message to the user
 }
 
 // Search describes a search for schedules.
@@ -66,11 +66,11 @@ type Search struct {
 // Settings holds the choices of the page.
 type Settings struct {
 	Strategy string        `json:"strategy"`
-	Guard    order.Guard   `json:"guard"` // "": the strategy's own
+	Guard    order.Guard   `json:"guard"` // if empty, the strategy's default guard
 	Fault    catalog.Fault `json:"fault"`
 	Rate     float64       `json:"rate"`            // grabs a second
-	Units    int           `json:"units,omitempty"` // of an order; 0: 1
-	Slow     bool          `json:"slow"`            // everything takes ten times as long
+	Units    int           `json:"units,omitempty"` // units of an order; 0 means 1
+	Slow     bool          `json:"slow"`            // true to run everything ten times slower
 }
 
 // Faults lists the faults that can strike in a lab. They need no route of their own between an
@@ -106,25 +106,25 @@ var errBad = errors.New("bad request")
 // Lab holds the parts that run behind the page.
 type Lab struct {
 	cfg   Config
-	ctx   context.Context // done when all is to end
+	ctx   context.Context // done when the lab ends
 	url   string
-	token string // that whatever starts something must bear
+	token string // required in every request that starts something
 	hub   *hub
 
-	op      sync.Mutex // held by what starts and stops
+	op      sync.Mutex // held while something starts or stops
 	stack   *stack.Stack
 	store   order.Store
 	closers []func() error
 	redis   []server
-	look    sync.Mutex // held while the instances are exchanged, and while their events are read
+	look    sync.Mutex // held while the instances are replaced or their events are read
 	fleet   *fleet.Fleet
-	guard   order.Guard // that the fleet runs with
-	stop    func()      // ends the run; nil: none is under way
+	guard   order.Guard // the guard of the fleet
+	stop    func()      // ends the run; nil if there is none
 	busy    occupation
 	matrix  matrix
 	lessons lessons
 	running sync.WaitGroup
-	hand    int64 // the order that is grabbed by hand; 0: there is none
+	hand    int64 // the order for drivers by hand, or 0
 	inHand  sync.WaitGroup
 }
 
@@ -132,7 +132,7 @@ type Lab struct {
 type server struct {
 	name   string
 	client *redis.Client
-	seen   []string // names of the locks that it had when it was looked at last
+	seen   []string // names of its locks at the last look
 }
 
 // Serve runs a lab until ctx is done, and leaves nothing behind. It serves the page before the

@@ -1,4 +1,4 @@
-// The page of the lab: its views, the keys that it has everywhere, and how it asks.
+// The page of the lab: its views, the keys that work in every view, and requests to the lab.
 
 import { el } from "./diagram.js";
 import { named } from "./cells.js";
@@ -9,11 +9,11 @@ import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
 import { workshop } from "./workshop.js";
 
-// The views, in the order of the navigation and of the keys 1 to 5. Each is a section of
-// index.html with that id. begin fills it once the lab has answered; what it returns may
-// have follow(rest), which is called with what the address has behind the view's name each
-// time that the view is shown; tick(t), which is told what has changed;
-// and key(k), which says whether a key of one letter was its own.
+// views lists the views in the order of the navigation and of the keys 1 to 5. Each is the
+// section of index.html with that id. begin fills the section after the lab has answered. It
+// may return an object with three functions. follow(rest) is called with the rest of the
+// address whenever the view is shown. tick(t) receives every change. key(k) returns true if
+// it handled a one-letter key.
 const views = [
   { id: "live", name: "Live", begin: live },
   { id: "matrix", name: "Matrix", begin: matrix, isThere: (choices) => Boolean(choices.table) },
@@ -25,7 +25,8 @@ const views = [
 const $ = (id) => document.getElementById(id);
 const token = document.querySelector("meta[name=lab-token]").content;
 
-// ask makes one call; what is wrong is thrown as an error that can be shown.
+// ask sends one request. It throws an error with a message for the user if the request
+// fails.
 export async function ask(path, body) {
   let answer;
   try {
@@ -38,7 +39,7 @@ export async function ask(path, body) {
   return says;
 }
 
-// The address says which view is shown, and what in it: #live, #schedules.
+// address returns the view that the address names, and the rest of the address.
 function address() {
   const [view, ...rest] = named(location.hash).slice(1).split("/");
   return [shown.find((v) => v.id === view) || shown[0], rest.join("/")];
@@ -60,8 +61,8 @@ function navigate(all) {
   $("views").replaceChildren(...all.map((v) => v.link));
 }
 
-// Keys of one letter or digit. They can be switched off: a voice, or an assistive device,
-// may type them by mistake.
+// The user can switch off keys of one letter or digit, because voice control and other
+// assistive devices may type them by mistake.
 const letters = $("letters"), stored = "lab-letters";
 letters.checked = kept(stored) !== "off";
 letters.addEventListener("change", () => keep(stored, letters.checked ? "on" : "off"));
@@ -74,7 +75,7 @@ addEventListener("keydown", (e) => {
   if (e.key === "?") $("key-list").showModal();
   else if (to) {
     location.hash = "#" + to.id;
-    show(); // before the browser tells of it, so that it can have the keyboard
+    show(); // do not wait for the browser's event, so that the view can get the focus now
     $(to.id).focus({ preventScroll: true });
     scrollTo(0, 0);
   } else if (!view.part || !view.part.key || !view.part.key(e.key, e)) return;
@@ -93,8 +94,9 @@ if (choices) {
   listen();
 }
 
-// The stream of what changes. A browser has but six connections to a server, for all of its
-// pages: one that is hidden lets its own go. Whoever comes again says what it has heard last.
+// listen opens the stream of changes. A browser allows only six connections per server for
+// all its pages, so a hidden page closes its stream. A page that returns sends the id of its
+// last message.
 function listen() {
   let source, last = "", away = 0;
   const open = () => {

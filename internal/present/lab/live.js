@@ -1,14 +1,15 @@
-// The live view: what the stream of ticks says, drawn.
+// The live view, which draws the stream of ticks.
 
 import { el, list, notes, picture, ms } from "./diagram.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
-// winners says who has won an order, if any driver has; of many, how many have.
+// winners names the drivers that won an order. If there are more than four, it gives their
+// number.
 const winners = ({ rows }, none) => (rows.length > 4 ? `${rows.length} drivers won` : rows.length === 0 ? none : `${rows.slice(0, -1).join(", ")}${rows.length > 1 ? " and " : ""}${rows.at(-1)} won`);
 
-// sold says how many of its units an order has sold, where it has several.
+// sold gives the number of units sold if an order has several units.
 const sold = (t) => (t.units > 1 ? `${t.rows.length} of ${t.units} units sold${t.state === "undersold" ? ", undersold" : ""}: ` : "");
 
 export function live(choices, ask) {
@@ -27,7 +28,7 @@ export function live(choices, ask) {
   };
   form.strategy.addEventListener("change", guards);
 
-  // What starts something says what went wrong, in the page.
+  // doing sends a request of a button and shows an error in the page.
   const doing = async (button, path, body) => {
     button.disabled = true;
     try {
@@ -70,7 +71,7 @@ export function live(choices, ask) {
       setText(d.says, asks ? "grabs; is held before it writes" : status.drivers[who] || "");
     }
   };
-  // set shows settings in the form: what runs, or ran last, on a page that is opened.
+  // set shows the settings of the current or last run in the form.
   const set = (s) => {
     form.strategy.value = s.strategy;
     guards();
@@ -101,13 +102,14 @@ export function live(choices, ask) {
     follow();
   }
 
-  // The order that is drawn: the one that was chosen, or the one that is worth looking at.
+  // The drawing shows the order that the user chose, or otherwise the most interesting
+  // one.
   const pic = picture();
   const said = el("div", { class: "diagram" });
   $("drawing").append(pic.element, said);
   let asking = false, drawnAt = 0;
   function draw(tile, d, now) {
-    seen = d ? now : ""; // it may not be among the last any more
+    seen = d ? now : ""; // the lab may have dropped the order
     if (!d) return;
     drawnAt = performance.now();
     setText($("watched"), `Order ${tile.id}: ${sold(tile)}${winners(tile, "nobody has it")}`);
@@ -194,7 +196,7 @@ export function live(choices, ask) {
     });
   };
 
-  // Keys press buttons, so that they do what can be seen and nothing else.
+  // Keys press buttons, so a key does nothing that the page does not show.
   const press = (button) => (button.disabled ? false : (button.click(), true));
   return {
     tick: take,

@@ -19,49 +19,48 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Table is what the matrix is to be filled with: these strategies under each of these
-// faults.
+// Table lists the strategies and faults of a matrix. Each strategy runs under each fault.
 type Table struct {
 	Strategies []string        `json:"strategies"`
 	Faults     []catalog.Fault `json:"faults"`
 }
 
-// Filling is told how far a table is filled.
+// Filling receives the progress while a table is filled.
 type Filling struct {
-	Cell     func(folder string, run *experiment.Run) // once a cell has been run: all that there is, and where it is kept
-	Progress io.Writer                                // of lines
+	Cell     func(folder string, run *experiment.Run) // called after each cell with the run so far and its folder
+	Progress io.Writer                                // receives progress lines
 }
 
-// mostCells is more than a class waits for.
+// mostCells is the maximum number of cells in a table.
 const mostCells = 200
 
-// matrix is what was filled last.
+// matrix is the state of the last table that was filled.
 type matrix struct {
 	ended sync.WaitGroup
 
 	mu      sync.Mutex
-	stop    context.CancelFunc // nil: nothing runs
+	stop    context.CancelFunc // nil if nothing runs
 	heat    report.Heat
 	folder  string
 	problem string
 }
 
-// MatrixStatus is how far the matrix is.
+// MatrixStatus tells the page when to load the matrix again.
 type MatrixStatus struct {
-	N       int  `json:"n"` // counts what has changed
+	N       int  `json:"n"` // the number of changes so far
 	Running bool `json:"running"`
 }
 
-// matrixView is what the page shows of it.
+// matrixView is the matrix as the page shows it.
 type matrixView struct {
 	Table
-	Answer  string `json:"answer"` // "": nothing was filled yet
+	Answer  string `json:"answer"` // empty if no table was filled yet
 	Problem string `json:"problem,omitempty"`
 	Folder  string `json:"folder,omitempty"`
-	Heat    string `json:"heat"` // HTML that is made here, from no file
+	Heat    string `json:"heat"` // HTML from report.Heat
 }
 
-// Fill begins to fill a table, if nothing else runs.
+// Fill starts to fill a table. It refuses if other work runs.
 func (l *Lab) Fill(t Table) error {
 	if l.cfg.Fill == nil {
 		return fmt.Errorf("%w: this lab fills no matrix", errBad)
@@ -83,7 +82,7 @@ func (l *Lab) Fill(t Table) error {
 		defer release()
 		err := l.cfg.Fill(ctx, t, Filling{
 			Cell: func(folder string, run *experiment.Run) {
-				now := *run // which goes on to change
+				now := *run // copy, because run keeps changing
 				l.changeMatrix(func() { m.folder, m.heat.Run = folder, &now })
 			},
 			Progress: lines(l.doing),
@@ -100,7 +99,7 @@ func (l *Lab) Fill(t Table) error {
 	return nil
 }
 
-// StopFilling keeps what there is.
+// StopFilling stops filling the table and keeps the cells that are done.
 func (l *Lab) StopFilling() {
 	l.matrix.mu.Lock()
 	stop := l.matrix.stop
@@ -112,7 +111,7 @@ func (l *Lab) StopFilling() {
 	l.matrix.ended.Wait()
 }
 
-// changeMatrix changes it, and has the pages look.
+// changeMatrix applies a change and notifies the pages.
 func (l *Lab) changeMatrix(change func()) {
 	l.matrix.mu.Lock()
 	change()
@@ -151,7 +150,7 @@ func (l *Lab) matrixView() (v matrixView, err error) {
 	return v, err
 }
 
-// matrixCell is what a cell opens, which is named as in "setnx/pause".
+// matrixCell returns the data of a cell with a name such as "setnx/pause".
 func (l *Lab) matrixCell(name string) (any, bool) {
 	l.matrix.mu.Lock()
 	heat := l.matrix.heat
@@ -164,7 +163,7 @@ func (l *Lab) matrixCell(name string) (any, bool) {
 	}))
 }
 
-// matrixChoices are the strategies and the faults that a table can have.
+// matrixChoices returns the strategies and faults that a table can have.
 func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	if l.cfg.Fill == nil {
 		return nil, nil
@@ -186,7 +185,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	return strategies, faults
 }
 
-// checkTable refuses what cannot be filled. Its errors wrap errBad.
+// checkTable validates a table. Its errors wrap errBad.
 func (l *Lab) checkTable(t Table) error {
 	strategies, faults := l.matrixChoices()
 	if len(t.Strategies) == 0 || len(t.Faults) == 0 {

@@ -1,4 +1,4 @@
-// The matrix view: a table that is filled while one watches, and what its cells open.
+// The matrix view: a table that fills while the user watches, and the details of its cells.
 
 import { el } from "./diagram.js";
 import { heatMap, named } from "./cells.js";
@@ -41,8 +41,8 @@ export function matrix(choices, ask) {
     find: (link) => ask("api/" + named(link.hash).slice(1)).then((run) => [run, run.cells[0]], (e) => { problem(e.message); }),
   });
 
-  // What was filled is asked for when it has changed. It is put there as a whole; what has
-  // the keyboard, and how far it was scrolled, stays.
+  // look loads the matrix after a change and replaces the whole table. The keyboard
+  // focus and the scroll position stay.
   let seen = -1, asking = false;
   async function look(n) {
     if (asking || n === seen) return;

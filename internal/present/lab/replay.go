@@ -14,21 +14,21 @@ import (
 	"grablab/internal/present/diagram"
 )
 
-// Forced is a schedule that was forced on real servers.
+// Forced is the result of a schedule that was forced on real servers.
 type Forced struct {
 	Config replay.Config
 	Result replay.Result
-	Says   []string // what came of it, in sentences
+	Says   []string // the result in sentences
 }
 
-// forcedView is what the page shows of it.
+// forcedView is a Forced as the page shows it.
 type forcedView struct {
 	Violated bool            `json:"violated"`
 	Says     []string        `json:"says"`
 	Drawing  diagram.Diagram `json:"drawing"`
 }
 
-// Replay is a schedule that is to be forced, as a file has it.
+// Replay is the request to force a schedule, with the text of its file.
 type Replay struct {
 	Schedule string `json:"schedule"`
 }
@@ -50,8 +50,8 @@ func (l *Lab) replay(ctx context.Context, r Replay) (any, error) {
 	return forcedView{forced.Result.Violated, forced.Says, forced.drawing()}, nil
 }
 
-// drawing is the time line of what was forced, with the schedule's actors in its order, and
-// its steps.
+// drawing returns the diagram of the forced schedule, with its steps and its actors in the
+// order of their instances.
 func (f Forced) drawing() diagram.Diagram {
 	r := diagram.Run{
 		Title:    fmt.Sprintf("%s on real servers", f.Config.Strategy.Name),
@@ -89,8 +89,8 @@ func (f Forced) drawing() diagram.Diagram {
 	return d
 }
 
-// bands adds what the steps did to processes and servers, of which no instance records
-// anything.
+// bands adds the effects of steps on processes and servers, because the instances do not
+// record them.
 func (f Forced) bands(d *diagram.Diagram) {
 	for i, s := range f.Result.Steps {
 		ends, lasts := map[schedule.Kind]schedule.Kind{schedule.Paused: schedule.Resumes, schedule.Down: schedule.Up, schedule.Restarts: schedule.Restarts}[s.Kind]
@@ -116,7 +116,7 @@ func (f Forced) bands(d *diagram.Diagram) {
 	}
 }
 
-// lines hands on what is written, line by line.
+// lines is an io.Writer that passes each line to a function.
 type lines func(string)
 
 func (l lines) Write(b []byte) (int, error) {

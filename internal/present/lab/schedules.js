@@ -1,4 +1,4 @@
-// The view of schedules: search, and step through what was found.
+// The view of schedules. It searches for failures and steps through them.
 
 import { el, figure } from "./diagram.js";
 
@@ -51,11 +51,11 @@ function show(found, choices, ask) {
   if (stepper) stepper.focus();
 }
 
-// drawn is a schedule in virtual time, and beneath it what came of it on real servers: both
-// go to the same step.
+// drawn shows a schedule in virtual time, and below it the result on real servers. Both
+// always show the same step.
 function drawn(f, choices, ask) {
   let real = null, following = false;
-  const follow = (other, i) => { // who is followed does not follow in turn
+  { // who is followed does not follow in turn => const follow = (other, i) => { // following prevents an endless exchange between the two => { // who is followed does not follow in turn
     if (!other || following) return;
     following = true;
     other.go(i);

@@ -34,7 +34,7 @@ var (
 // kinds maps the extension of a file to its content type.
 var kinds = map[string]string{".css": "text/css", ".js": "text/javascript"}
 
-// policy: the page has what it is served from here, and nothing else of anybody.
+// policy is the Content-Security-Policy. The page may load files only from this server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // tokenHeader carries the page's token in requests that start something.
@@ -70,7 +70,7 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("GET /{$}", l.page)
 	names, err := fs.Glob(files, "*.*s") // scripts and style sheets
 	if err != nil {
-		panic(err) // of the pattern
+		panic(err) // the pattern is invalid
 	}
 	for _, name := range names {
 		text, err := files.ReadFile(name)
@@ -128,7 +128,7 @@ func (l *Lab) guarded(next http.Handler) http.Handler {
 func asset(kind string, text []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind+"; charset=utf-8")
-		_, _ = w.Write(text) // whoever asked may have gone
+		_, _ = w.Write(text) // the client may have disconnected
 	}
 }
 
@@ -238,7 +238,7 @@ func (l *Lab) events(w http.ResponseWriter, r *http.Request) {
 			if !ok || !write(text) {
 				return
 			}
-		case <-time.After(15 * time.Second): // so that a listener which has gone is noticed
+		case <-time.After(15 * time.Second): // write something to notice a closed connection
 			if !write([]byte(": still here\n\n")) {
 				return
 			}

@@ -22,31 +22,31 @@ import (
 	"grablab/internal/testbed/infile"
 )
 
-// lessons are the exercises of the workshop in the page: what of them runs, one at a time.
-// What they ask, run, and how an answer is judged, is package workshop's.
+// lessons runs the exercises of the workshop for the page, one at a time. Package workshop
+// defines the exercises and judges the answers.
 type lessons struct {
 	mu     sync.Mutex
-	job    *job // that runs, or ran last; nil: none did
+	job    *job // the current or last job; nil if there was none
 	ending sync.WaitGroup
 }
 
-// Job is what is seen of the commands of an exercise while they run, and how they ended.
+// Job is the state of an exercise's commands, as the page shows it.
 type Job struct {
-	Number   int                `json:"number"` // of the exercise
-	Checks   bool               `json:"checks"` // an answer, or tries to find one
+	Number   int                `json:"number"` // the number of the exercise
+	Checks   bool               `json:"checks"` // true if the job checks an answer or tries a figure
 	Tries    bool               `json:"tries"`
 	Running  bool               `json:"running"`
 	Seconds  float64            `json:"seconds"`
-	Step     int                `json:"step"` // the command that runs
-	Of       int                `json:"of"`   // commands; 0: it is not known
+	Step     int                `json:"step"` // the number of the current command
+	Of       int                `json:"of"`   // the number of commands; 0 if unknown
 	Progress string             `json:"progress"`
 	Printed  string             `json:"printed"`
 	Stopped  bool               `json:"stopped"`
 	Problem  string             `json:"problem"`
-	Problems []workshop.Problem `json:"problems"` // in what was handed in
+	Problems []workshop.Problem `json:"problems"` // errors in the file that was handed in
 }
 
-// job is one as it goes on.
+// job runs the commands of an exercise.
 type job struct {
 	began time.Time
 	end   context.CancelFunc
@@ -56,7 +56,7 @@ type job struct {
 	drawings []diagram.Diagram
 }
 
-// mostPrinted is how much is kept of what commands print.
+// mostPrinted limits how many bytes of the commands' output a job keeps.
 const mostPrinted = 256 << 10
 
 func (j *job) locked(f func()) {
@@ -74,7 +74,7 @@ func (j *job) look() (seen Job) {
 	return seen
 }
 
-// writer is where a command prints.
+// writer is an io.Writer that passes each write to a function.
 type writer func(text string)
 
 func (w writer) Write(b []byte) (int, error) {
@@ -96,8 +96,8 @@ func (j *job) progress(text string) {
 	j.locked(func() { j.seen.Progress = lines[len(lines)-1] })
 }
 
-// session is one of the workshop, with the progress as it is kept now. Its errors wrap
-// errBad where there is no such exercise, or language.
+// session opens a workshop session with the saved progress. Its errors wrap errBad if the
+// exercise or the language does not exist.
 func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Session, e workshop.Exercise, err error) {
 	if l.cfg.Workshop == nil {
 		return nil, e, fmt.Errorf("%w: this lab has no workshop", errBad)
@@ -117,7 +117,7 @@ func (l *Lab) session(lang, number string, progress io.Writer) (s *workshop.Sess
 	return s, e, err
 }
 
-// classroom is what the view shows above an exercise.
+// classroom is the part of the view above the exercise.
 type classroom struct {
 	workshop.Overview
 	Languages []string          `json:"languages"`
@@ -126,7 +126,7 @@ type classroom struct {
 }
 
 func (l *Lab) overview(r *http.Request) (any, error) {
-	j := l.lastJob() // before the progress: if it has ended, its points are in there
+	j := l.lastJob() // read it before the progress, so that the points of a finished job are included
 	s, _, err := l.session(r.FormValue("lang"), "", io.Discard)
 	if err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func (l *Lab) overview(r *http.Request) (any, error) {
 	return classroom{s.Overview(), workshop.Languages, s.Texts.Under("ui."), j}, nil
 }
 
-// lesson is an exercise as far as it has come, with what is drawn of it.
+// lesson is the visible part of an exercise with its diagrams.
 type lesson struct {
 	workshop.View
 	Drawings []drawing `json:"drawings"`
@@ -142,7 +142,7 @@ type lesson struct {
 
 type drawing struct {
 	diagram.Diagram
-	Handed bool `json:"handed"` // it is of what was handed in
+	Handed bool `json:"handed"` // true if it shows the file that was handed in
 }
 
 func (l *Lab) lesson(r *http.Request) (any, error) {
@@ -158,10 +158,11 @@ func (l *Lab) lesson(r *http.Request) (any, error) {
 	return lesson{v, drawn}, err
 }
 
-// drawingsFile has what was drawn of the commands of an exercise, or of what was handed in.
+// drawingsFile is the name of the file with the diagrams of an exercise or of an answer.
 const drawingsFile = "drawings.json"
 
-// drawingsOf are those of what was handed in, then those of the exercise.
+// drawingsOf returns the diagrams of the file that was handed in, followed by those of the
+// exercise.
 func drawingsOf(s *workshop.Session, e workshop.Exercise) ([]drawing, error) {
 	all := []drawing{}
 	for _, folder := range []string{workshop.Checked, workshop.Shown} {
@@ -190,16 +191,16 @@ func (l *Lab) lastJob() *Job {
 	return &seen
 }
 
-// Lesson is what a page asks of an exercise.
+// Lesson is the request of a page about an exercise.
 type Lesson struct {
 	Lang    string     `json:"lang"`
-	Letter  string     `json:"letter"`  // of a prediction
-	Answers [][]string `json:"answers"` // one for each question; none: it is left
-	Text    string     `json:"text"`    // of the file that is handed in
-	Try     string     `json:"try"`     // a figure to find an answer by
+	Letter  string     `json:"letter"`  // the predicted option
+	Answers [][]string `json:"answers"` // one for each question; an empty answer skips the question
+	Text    string     `json:"text"`    // the text of the file that is handed in
+	Try     string     `json:"try"`     // a figure to try
 }
 
-// asLesson makes errors of the workshop those of a request that makes no sense.
+// asLesson makes an error of the workshop wrap errBad if the request was invalid.
 func asLesson(err error) error {
 	for _, e := range []error{workshop.ErrAnswer, workshop.ErrEarly} {
 		if errors.Is(err, e) {
@@ -209,7 +210,8 @@ func asLesson(err error) error {
 	return err
 }
 
-// atOnce changes the progress, unless a command runs, which has the progress in hand.
+// atOnce changes the progress immediately. It refuses while a command runs, because the
+// command changes the progress too.
 func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -227,7 +229,7 @@ func (l *Lab) atOnce(r *http.Request, in Lesson, do func(*workshop.Session, work
 func (l *Lab) predict(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error {
 		err := s.Predict(e, in.Letter)
-		if err == nil && len(e.Show) == 0 { // there is nothing to wait for
+		if err == nil && len(e.Show) == 0 { // there are no commands, so the run ends at once
 			err = s.Run(r.Context(), e)
 		}
 		return err
@@ -238,7 +240,8 @@ func (l *Lab) hint(r *http.Request, in Lesson) (any, error) {
 	return l.atOnce(r, in, func(s *workshop.Session, e workshop.Exercise) error { return s.Hint(e) })
 }
 
-// inTurn runs commands of an exercise, and returns once they have begun.
+// inTurn starts the commands of an exercise and returns at once. It refuses if other work
+// runs.
 func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Session, workshop.Exercise) error, do func(context.Context, *workshop.Session, workshop.Exercise) error) (any, error) {
 	l.lessons.mu.Lock()
 	defer l.lessons.mu.Unlock()
@@ -292,12 +295,13 @@ func (l *Lab) inTurn(r *http.Request, in Lesson, as Job, may func(*workshop.Sess
 	return nil, nil
 }
 
-// handsIn says whether an answer is a file, so that what is drawn of it gives nothing away.
+// handsIn reports whether an answer is a file. The diagrams of a file do not reveal the
+// answer.
 func handsIn(e workshop.Exercise) bool {
 	return slices.ContainsFunc(e.Questions, func(q workshop.Question) bool { return q.File })
 }
 
-// keep writes what was drawn beside what the commands have printed.
+// keep writes the diagrams next to the output of the commands.
 func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	var b []byte
 	var err error
@@ -317,7 +321,7 @@ func (j *job) keep(s *workshop.Session, e workshop.Exercise) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644))
 }
 
-// ended says how it ended.
+// ended records the result of the job.
 func (j *job) ended(ctx context.Context, err error) {
 	j.locked(func() {
 		j.seen.Running, j.seen.Seconds, j.seen.Progress = false, time.Since(j.began).Seconds(), ""
@@ -362,7 +366,7 @@ func (l *Lab) tryExercise(r *http.Request, in Lesson) (any, error) {
 	})
 }
 
-// stopExercise ends what runs, and returns once it has.
+// stopExercise stops the current job and waits for its end.
 func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
 	l.lessons.mu.Lock()
 	j := l.lessons.job
@@ -374,7 +378,7 @@ func (l *Lab) stopExercise(*http.Request, struct{}) (any, error) {
 	return nil, nil
 }
 
-// looks is a call that starts nothing.
+// looks handles a request that only reads.
 func looks(do func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := do(r)

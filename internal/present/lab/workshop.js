@@ -1,5 +1,5 @@
-// The view of the workshop: the exercises of loadgen workshop. What is asked, what runs and
-// how it is judged comes from the lab; the page shows it, and keeps the language alone.
+// The view of the workshop, with the exercises of loadgen workshop. The lab provides the
+// questions, runs the commands and judges the answers. The page stores only the language.
 
 import { el, figure } from "./diagram.js";
 import { keep, kept } from "./kept.js";
@@ -17,7 +17,7 @@ export function workshop(choices, ask) {
   const say = (key, slots) => String(room && room.labels[key] || "").replace(/\{([\w.-]+)\}/g, (slot, name) => (slots && name in slots ? String(slots[name]) : slot));
   const page = (key, slots) => say("page." + key, slots);
 
-  // What stays while exercises come and go.
+  // These elements stay while the exercises change.
   const answer = el("p", { id: "workshop-answer", class: "answer", "aria-live": "polite" }, "…");
   const languages = el("div", { class: "languages", role: "group" });
   for (const [name, text] of Object.entries(names)) {
@@ -29,7 +29,7 @@ export function workshop(choices, ask) {
   const exercise = el("article", { id: "exercise" });
   section.append(el("div", { class: "top" }, answer, languages), all, problem, said, exercise);
 
-  // act makes a call that changes something; what is wrong with it is shown.
+  // act sends a request that changes something, and shows an error if it fails.
   async function act(path, body) {
     if (busy) return false;
     busy = true;
@@ -45,7 +45,8 @@ export function workshop(choices, ask) {
     return done;
   }
 
-  // load shows the exercise as it is now, and returns once the newest of several is shown.
+  // load shows the current state of the exercise. It returns after the newest of
+  // several calls is shown.
   function load() {
     newest = loadAs(++loads);
     return newest;
@@ -62,14 +63,14 @@ export function workshop(choices, ask) {
       if (turn === loads) problem.textContent = e.message;
       return;
     }
-    if (turn !== loads) return newest; // something else was asked for meanwhile
+    if (turn !== loads) return newest; // a newer load has started meanwhile
     [room, view] = next;
     job = room.job;
     show();
     if (job && job.running) poll();
   }
 
-  // poll looks at what runs until it has ended.
+  // poll watches the job until it ends.
   function poll() {
     if (polling) return;
     polling = setInterval(async () => {
@@ -92,7 +93,7 @@ export function workshop(choices, ask) {
     }, POLL);
   }
 
-  // begin has commands run. Some have ended before one could look.
+  // begin starts commands. They may end before the first poll.
   async function begin(path, body) {
     drawn = 0;
     if (!await act(path, body)) return;
@@ -100,7 +101,8 @@ export function workshop(choices, ask) {
     if (job && job.number === number && !job.running) ended();
   }
 
-  // ended says how a job ended to who does not see it, and goes to where one goes on.
+  // ended announces the end of a job to screen readers, and moves the focus to where
+  // the user continues.
   function ended() {
     if (job.stopped || job.problem) {
       const status = exercise.querySelector(job.checks ? "#w-checking" : "#w-status");
@@ -185,7 +187,7 @@ export function workshop(choices, ask) {
     try {
       await navigator.clipboard.writeText(text);
       button.textContent = page("copied");
-    } catch { // it may be forbidden: then it is selected, to be copied by hand
+    } catch { // if the clipboard is forbidden, select the text so that the user can copy it
       getSelection().selectAllChildren(button.previousElementSibling);
     }
   };
@@ -204,7 +206,7 @@ export function workshop(choices, ask) {
   }
   const stop = () => act("stop", {});
 
-  // outcome is where it is said what runs, and what that prints.
+  // outcome shows the status of the commands and their output.
   const outcome = (status, output) => [
     el("p", { id: status, class: "status" }, el("span", { "aria-live": "polite" }), " ", el("span", {})),
     el("pre", { id: output, class: "output", tabindex: 0, role: "region", "aria-label": page("printed") }),
@@ -215,8 +217,8 @@ export function workshop(choices, ask) {
     if (!end.disabled) end.focus();
   }
 
-  // showJob shows what runs, or how it ended, without touching anything else: a check below
-  // the answers, all else below the commands.
+  // showJob shows the state of a job and changes nothing else. A check appears below
+  // the answers, and any other job below the commands.
   function showJob() {
     const goes = Boolean(job && job.running), here = Boolean(job && job.number === number);
     let text = "";
@@ -234,7 +236,7 @@ export function workshop(choices, ask) {
       if (what.textContent !== says) what.textContent = says;
       howLong.textContent = mine && goes ? `${Math.floor(job.seconds)} s  ${job.progress}` : "";
       line.classList.toggle("problem", own && !goes && Boolean(job.problem));
-      const refused = checks && !goes && view.questions.some((q) => q.refused); // that is said at its lines
+      q.refused); // that is said at its lines => const refused = checks && !goes && view.questions.some((q) => q.refused); // the editor shows these errors at their lines => q.refused); // that is said at its lines
       const fresh = own && job.printed && !refused && (checks || goes || job.problem || job.stopped);
       const printed = fresh ? job.printed : checks ? "" : view.printed || "";
       const pre = exercise.querySelector(output);
@@ -268,7 +270,8 @@ export function workshop(choices, ask) {
     return [...parts, place];
   }
 
-  // The questions. What is left empty is left for later.
+  // answering shows the questions. The user may leave a question empty and answer it
+  // later.
   function answering() {
     if (!view.ran) return later("afterrun");
     const fields = view.questions.map(question);
@@ -337,7 +340,8 @@ export function workshop(choices, ask) {
     return f;
   }
 
-  // An editor with numbered lines; what is wrong at a line stands there, and below.
+  // editor is a text editor with line numbers. It marks lines with errors and lists
+  // the errors below.
   function editor(id, q) {
     const draft = `lab-draft-${number}`;
     const LINE = 20, TAB = 4;
@@ -369,7 +373,7 @@ export function workshop(choices, ask) {
     }
     area.addEventListener("scroll", scrolled);
     area.addEventListener("input", () => {
-      flags.replaceChildren(); // they were of another text
+      flags.replaceChildren(); // the errors belong to the text before the edit
       keep(draft, area.value === q.text ? null : area.value);
       numbered();
     });
@@ -400,7 +404,7 @@ export function workshop(choices, ask) {
 
   let busyWith = "";
   return {
-    tick(t) { // another page may have begun something
+    tick(t) { // another page may have started an exercise
       const now = t.status.busy || "";
       if (now !== busyWith && now.startsWith("exercise ") && !polling && !section.hidden) load();
       busyWith = now;
