@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// cleanupTimeout bounds the clean-up after an acquire that failed.
+// cleanupTimeout bounds the clean-up after a failed acquire.
 const cleanupTimeout = time.Second
 
-// cleanupContext returns the context of a clean-up. It outlives ctx: that the client
-// has gone is often why there is something to clean up (F22).
+// cleanupContext returns the context of a clean-up. It outlives ctx, because a clean-up is
+// often needed exactly when the client has disconnected (F22).
 func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// cleanUp releases what may have been taken for a client that has gone. It may fail:
-// then the lease runs out.
+// cleanUp calls release for a lock that may have been taken for a client that has
+// disconnected. If release fails, the lease ends when its TTL is over.
 func cleanUp(ctx context.Context, release func(context.Context) error) {
 	ctx, cancel := cleanupContext(ctx)
 	defer cancel()

@@ -20,21 +20,21 @@ import (
 	grpcbackoff "google.golang.org/grpc/backoff"
 )
 
-// etcd is the recipe of etcd's own package concurrency: every client that wants the
-// lock puts a key under its prefix, the one with the lowest create revision has
-// it, and each of the others watches the one before. The key is bound to a lease;
-// its create revision grows with each acquisition, and is the fencing token.
+// etcd follows the recipe of etcd's own concurrency package. Every client that wants the
+// lock puts a key under its prefix. The key with the lowest create revision holds the lock,
+// and each of the other clients watches the key before its own. The key is bound to a lease.
+// Its create revision grows with each acquisition and serves as the fencing token.
 //
-// Every acquisition has a lease to itself. With one session for several, the
-// key is the same for two goroutines, and both hold (F28); and a put that
-// arrives after its clean-up would be kept alive by the others (F14): here it finds
-// its lease revoked. A lease is kept alive by our renewer and not by a Session, which
-// counts from when an answer came and looks once a second.
+// Every acquisition has its own lease. If several acquisitions shared one session, two
+// goroutines would use the same key and both would hold the lock (F28). A put that arrived
+// after its clean-up would also be kept alive by the other acquisitions (F14). With its own
+// lease, such a put finds the lease revoked. Our renewer keeps the lease alive instead of
+// concurrency.Session, which counts the lease from the arrival of the reply and checks only
+// once a second.
 //
-// A's lease runs out while A is cut off or paused; B locks and writes; A, which has
-// looked at its lease a moment before, writes as well (F29,
-// internal/explore/testdata/F29.txt). A lease is renewed for as long as the process
-// lives, even if the work hangs (F15).
+// F29 breaks it (internal/explore/testdata/F29.txt). A's lease expires while A is cut off or
+// paused, then B locks and writes. A checked its lease a moment before the expiry, so A
+// writes too. A lease is renewed as long as the process lives, even if the work hangs (F15).
 var etcd = Strategy{
 	Name:     "etcd",
 	Title:    "lowest create revision, on a lease",
@@ -47,7 +47,7 @@ var etcd = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "watches the key before its own",
 	Breaks:   []string{"F15", "F29", "F41"},
-	Promises: Promises{InOrder: catalog.PerProcess}, // whose clients queue there first
+	Promises: Promises{InOrder: catalog.PerProcess}, // the clients of one process queue in the process first
 	New: func(env Env) (Locker, error) {
 		if env.Etcd == nil {
 			return nil, errors.New("lock: this strategy needs an etcd")
@@ -59,8 +59,8 @@ var etcd = Strategy{
 	},
 }
 
-// DialEtcd opens a client as this lock wants it, which is not connected yet. It
-// looks again within a second for a server that was gone.
+// DialEtcd returns a client configured for this lock. The client is not connected yet. After
+// losing a server, it tries to reconnect at least once a second.
 func DialEtcd(endpoints []string, opts ...grpc.DialOption) (*clientv3.Client, error) {
 	again := grpcbackoff.DefaultConfig
 	again.BaseDelay, again.MaxDelay = 50*time.Millisecond, time.Second
@@ -85,8 +85,8 @@ type etcdLocker struct {
 	renewers renewers
 }
 
-// newEtcdLocker asks for a lease, to see how long one is: etcd counts in whole
-// seconds, and grants none that is shorter than an election.
+// newEtcdLocker grants one lease and revokes it, to learn the TTL that the server uses. etcd
+// counts in whole seconds and does not grant a lease shorter than an election.
 func newEtcdLocker(env Env) (*etcdLocker, error) {
 	l := &etcdLocker{env: env, leases: clientv3.RetryLeaseClient(env.Etcd)}
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
@@ -102,7 +102,7 @@ func newEtcdLocker(env Env) (*etcdLocker, error) {
 
 func (l *etcdLocker) seconds() int64 { return int64((l.env.TTL + time.Second - 1) / time.Second) }
 
-// Lease is what the server grants, which is Env.TTL or longer.
+// Lease returns the TTL that the server grants, which is Env.TTL or longer.
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
 func (l *etcdLocker) Close() error {
@@ -113,7 +113,7 @@ func (l *etcdLocker) Close() error {
 func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err error) {
 	wait := l.env.wait(ctx)
 	giveUp := time.Now().Add(wait)
-	// Of the clients of this process, one at a time has a lease and a key.
+	// Only one client of this process at a time has a lease and a key.
 	unlock, err := l.queue.lock(ctx, key, wait)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (l *etcdLocker) Acquire(ctx context.Context, key string) (_ Lease, err erro
 	}
 }
 
-// etcdLease is one key in the queue of a lock. It is held once it is first.
+// An etcdLease is one key in the queue of a lock. It holds the lock once its key is first.
 type etcdLease struct {
 	*renewer
 	l           *etcdLocker
@@ -155,8 +155,8 @@ type etcdLease struct {
 	released    atomic.Bool
 }
 
-// grant begins a lease, which is renewed from now on. One whose reply is lost runs
-// out by itself, and no key is bound to it.
+// grant creates a lease and starts renewing it. If the reply is lost, the lease expires by
+// itself, and no key is bound to it.
 func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	end := time.Now().Add(l.lease)
 	granted, err := inTime(ctx, l, func(ctx context.Context) (*clientv3.LeaseGrantResponse, error) {
@@ -170,8 +170,8 @@ func (l *etcdLocker) grant(ctx context.Context) (*etcdLease, error) {
 	return lease, nil
 }
 
-// renew makes one keep-alive. The client's own would be tried for ever while
-// there is no server, without a pause.
+// renew sends one keep-alive. The client's own KeepAlive would retry forever without a pause
+// while no server is reachable.
 func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	end := time.Now().Add(e.l.lease)
 	ctx, cancel := context.WithCancel(ctx)
@@ -190,8 +190,8 @@ func (e *etcdLease) renew(ctx context.Context) (time.Time, error) {
 	return end, err
 }
 
-// enqueue puts the key, and looks what was there before it. Whatever becomes of
-// the call, the key is gone with the lease.
+// enqueue puts the key and returns the key ahead of it. Even if the call fails, the key
+// disappears with the lease.
 func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err error) {
 	e.prefix = key + "/"
 	e.key = fmt.Sprintf("%s%x", e.prefix, e.id)
@@ -207,7 +207,8 @@ func (e *etcdLease) enqueue(ctx context.Context, key string) (ahead string, err 
 	return e.ahead(done.Responses[1].GetResponseRange().Kvs)
 }
 
-// inTime makes a call for as long as its answer can be of use.
+// inTime makes a call and gives up after the length of a lease, when the answer is no longer
+// useful.
 func inTime[T any](ctx context.Context, l *etcdLocker, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.lease, errLate)
 	defer cancel()
@@ -218,15 +219,15 @@ func inTime[T any](ctx context.Context, l *etcdLocker, call func(context.Context
 	return value, err
 }
 
-// lastTwo finds the newest key of the queue, or ours once it is known, and the
-// one before.
+// lastTwo returns options that select two keys: the newest key of the queue, or ours once
+// its revision is known, and the key before it.
 func (e *etcdLease) lastTwo() []clientv3.OpOption {
 	return append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(e.revision), clientv3.WithLimit(2), clientv3.WithKeysOnly())
 }
 
 var errRanOut = errors.New("lock: the etcd lease ran out while waiting")
 
-// ahead is the key before ours, of what lastTwo has found; "": none is.
+// ahead returns the key before ours from the result of lastTwo, or "" if ours is first.
 func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	switch {
 	case len(found) == 0 || found[0].CreateRevision != e.revision:
@@ -238,7 +239,7 @@ func (e *etcdLease) ahead(found []*mvccpb.KeyValue) (string, error) {
 	}
 }
 
-// await returns once no key is before ours.
+// await returns nil once no key is before ours.
 func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (err error) {
 	waiting, cancel := context.WithDeadline(clientv3.WithRequireLeader(ctx), giveUp)
 	defer cancel()
@@ -248,11 +249,13 @@ func (e *etcdLease) await(ctx context.Context, ahead string, giveUp time.Time) (
 	return err
 }
 
-// awaitEnd watches the key ahead of ours, and returns what is ahead once that is
-// another one or the watch has ended. The key is looked at again each time that it
-// is worth it: the watch stands (it may have gone before), the key is gone, or the
-// wait is over. (A watch from a revision on would need no second look, but one that
-// is no longer the newest is served by etcd ten times a second only.)
+// awaitEnd watches the key ahead of ours. It returns the new key ahead once that has changed
+// or the watch has ended.
+//
+// It reads the queue again on three occasions: when the watch is established, because the
+// key may have gone before; when the key is deleted; and when the wait is over. A watch from
+// a given revision would need no second read, but etcd serves a watch on an older revision
+// only ten times a second.
 func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp time.Time) (ahead string, err error) {
 	waiting, cancel := context.WithCancel(waiting)
 	defer cancel()
@@ -263,7 +266,7 @@ func (e *etcdLease) awaitEnd(ctx, waiting context.Context, key string, giveUp ti
 		}
 		select {
 		case _, stands = <-events:
-			if !stands { // there may be no server just now
+			if !stands { // perhaps no server is reachable at the moment
 				sleep(waiting, reconnectPause)
 			}
 		case <-e.Lost():

@@ -5,14 +5,14 @@ import (
 	"grablab/internal/order"
 )
 
-// etcdFenced is etcd whose token the database compares: the key's create revision,
-// raised before the read. A's lease runs out, B locks and reads; A, which has looked
-// at its lease a moment before, is refused (cures F29). Work that hangs is still
-// renewed for ever (F15).
+// etcdFenced is etcd with a fencing token that the database checks. The token is the key's
+// create revision, and the database raises its own copy before the read. A's lease expires,
+// and B locks and reads. A checked its lease a moment before, but the database refuses A's
+// write (cures F29). The lease is still renewed forever if the work hangs (F15).
 //
-// The counter needs no raising: a revision is that of the whole store, which a
-// majority has on disk and a compaction keeps. It falls back only with all data
-// of the cluster, and then the row refuses it: no order is given twice.
+// The strategy never raises a counter. A revision belongs to the whole store: a majority has
+// it on disk, and a compaction keeps it. It falls back only if the cluster loses all its
+// data. The row then refuses the lower token, so no order is granted twice.
 var etcdFenced = variant(etcd, Strategy{
 	Name:   "etcd-fenced",
 	Title:  "etcd with the create revision as fencing token, raised before the read",

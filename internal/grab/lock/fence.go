@@ -8,19 +8,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A lock that fences draws its token from a counter beside it, in the step that
-// takes it: a holder that reads the counter later may read its successor's (F26). The
-// counter outlives the lock, for one that fell back would hand out tokens that
-// the database has seen (F27).
+// fenceKeep is how long a fencing counter is kept after the last acquisition.
 //
-// It is kept for fenceKeep after the last acquisition, and not for ever: the
-// memory is then that of the orders of a day. Nothing depends on it: a token
-// that has fallen back is refused by the database, and the counter is raised to
-// what the row has seen, as after a Redis that forgot everything.
+// A lock with fencing draws its token from a counter next to it, in the same step that takes
+// the lock. A holder that reads the counter later may read its successor's token (F26). The
+// counter outlives the lock, because a counter that falls back hands out tokens that the
+// database has already seen (F27).
+//
+// The counter is not kept forever, so that memory holds only the counters of one day's
+// orders. Correctness does not depend on this time. The database refuses a token that has
+// fallen back, and the counter is then raised to the value in the row. The same happens
+// after Redis has lost all its data.
 const fenceKeep = 24 * time.Hour
 
-// fenceKeys are the lock and its counter, which a hash tag in key keeps in one
-// slot of a Cluster.
+// fenceKeys returns the keys of the lock and its counter. A hash tag in key keeps both in
+// one slot of a Redis Cluster.
 func fenceKeys(key string) []string { return []string{key, key + ":fence"} }
 
 //go:embed fence_raise.lua
@@ -28,7 +30,7 @@ var fenceRaiseLua string
 
 var fenceRaise = redis.NewScript(fenceRaiseLua)
 
-// fencedLocker is a Locker whose counters can be raised.
+// A fencedLocker is a Locker whose fencing counters can be raised.
 type fencedLocker struct {
 	Locker
 	redis redis.UniversalClient

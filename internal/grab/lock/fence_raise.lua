@@ -1,9 +1,9 @@
 -- Raises a counter of fencing tokens that has fallen behind the database.
 --
 -- KEYS[1]  the counter
--- ARGV[1]  what it must have reached
--- ARGV[2]  for how long it is kept, ms
--- reply    1: raised, 0: it was there already
+-- ARGV[1]  the minimum value
+-- ARGV[2]  how long the counter is kept, in ms
+-- reply    1 if raised, 0 if the counter was already high enough
 if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then
   return 0
 end

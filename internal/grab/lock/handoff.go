@@ -9,11 +9,14 @@ import (
 	"grablab/internal/order"
 )
 
-// The lock to recommend: one Redis, first come first served within a process, and whoever
-// releases hands the lease to the next and wakes it. Package handoff at the top of the module is
-// all of it; its PROTOCOL.md says why it is right. What it does not do: the process may live while
-// the work hangs (F15). One Redis may forget a lease, or a fail-over lose it (F17): then the fence
-// stops the second writer.
+// handoffStrategy is the recommended lock. It uses one Redis and serves clients in order of
+// arrival within a process. A release hands the lease to the next waiter and wakes it. The
+// algorithm is in package handoff at the top of the module, and its PROTOCOL.md explains why
+// it is correct.
+//
+// It does not detect work that hangs while the process lives (F15). One Redis may forget a
+// lease, and a fail-over may lose one (F17). In both cases the fence stops the second
+// writer.
 var handoffStrategy = Strategy{
 	Name:     "handoff",
 	Title:    "first come, first served: a release hands on and wakes the next",
@@ -41,7 +44,7 @@ type handoffLocker struct {
 	env Env
 }
 
-// Raise is RaiseFence.
+// Raise calls RaiseFence.
 func (l handoffLocker) Raise(ctx context.Context, key string, fence uint64) error {
 	return l.RaiseFence(ctx, key, fence)
 }

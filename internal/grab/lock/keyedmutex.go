@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// keyedMutex is a mutex for each key, inside one process. The zero value is ready.
-// It remembers the keys in use, and not all keys ever seen.
+// A keyedMutex is a set of mutexes, one for each key, inside one process. The zero value is
+// ready to use. It stores only the keys that are currently in use.
 type keyedMutex struct {
 	mu    sync.Mutex
-	byKey map[string]*slot // of the keys that are held or waited for
+	byKey map[string]*slot // only keys that are held or waited for
 }
 
-// slot is a mutex as a channel of one element: the client that fills it is the
-// holder. Unlike a sync.Mutex it can be given up while waiting, and its waiters
-// are served in the order of their arrival.
+// A slot is a mutex built as a channel with one element. The client that fills the channel
+// holds the mutex. Unlike with a sync.Mutex, a waiter can give up, and waiters are served in
+// order of arrival.
 type slot struct {
 	full  chan struct{}
 	users int // holder and waiters; guarded by keyedMutex.mu
 }
 
-// lock waits for at most wait, then returns ErrBusy. The holder must call unlock once.
+// lock locks the mutex of key. It waits at most wait, then returns ErrBusy. The holder must
+// call unlock exactly once.
 func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -37,9 +38,9 @@ func (m *keyedMutex) lock(ctx context.Context, key string, wait time.Duration) (
 	}, nil
 }
 
-// lockToWait is lock for clients that are going to poll servers for as long as
-// wait: one client of the process at a time does. left is how much longer it may.
-// A client that tries only once waits for no other.
+// lockToWait locks the mutex of key for a client that polls servers for as long as wait.
+// Only one such client of the process polls at a time. left is the rest of the wait. A
+// client that tries only once (wait <= 0) does not queue behind the others.
 func (m *keyedMutex) lockToWait(ctx context.Context, key string, wait time.Duration) (left time.Duration, unlock func(), err error) {
 	if wait <= 0 {
 		return 0, func() {}, nil

@@ -10,10 +10,11 @@ import (
 	"grablab/internal/catalog"
 )
 
-// getsetBlindTakeover deletes a stamp that has passed, and sets its own. C2 and
-// C3 both see A's stamp passed; C2 DEL, SETNX; C3 DEL, which deletes C2's lock,
-// SETNX: both hold (F7, internal/explore/testdata/F7.txt). It is why there is a GETSET.
-// Wherever a stamp is left to pass, chance decides whether two race to take over.
+// getsetBlindTakeover deletes a stamp that has passed and sets its own. C2 and C3 both see
+// that A's stamp has passed. C2 sends DEL and SETNX. C3's DEL then deletes C2's lock, and
+// C3's SETNX succeeds, so both hold the lock (F7, internal/explore/testdata/F7.txt). GETSET
+// exists to prevent this. Wherever a stamp is left to pass, chance decides whether two
+// clients race.
 var getsetBlindTakeover = variant(setnxGetSet, Strategy{
 	Name:  "getset-blind-takeover",
 	Title: "setnx-getset, taking over by DEL and SETNX",
@@ -31,10 +32,10 @@ func deleteAndSet(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setForever(ctx, l)
 }
 
-// getsetNilBusy takes a GETSET that answers nothing for a failure. Its stamp is
-// in the key, and it believes that another client has the lock: none has it until
-// the stamp passes (F8, internal/explore/testdata/F8.txt). That costs time, and lets no
-// more in than setnx-getset does.
+// getsetNilBusy treats a nil reply of GETSET as a failure. Its own stamp is in the key, but
+// it believes that another client has the lock. So no client holds the lock until the stamp
+// passes (F8, internal/explore/testdata/F8.txt). That costs time, but admits no more clients
+// than setnx-getset.
 var getsetNilBusy = variant(setnxGetSet, Strategy{
 	Name:   "getset-nil-busy",
 	Title:  "setnx-getset, taking the nil of GETSET for busy",
@@ -50,10 +51,10 @@ func takeOverUnlessNil(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// setnxGetSetSeconds stamps in whole seconds, as a program does whose clock has no finer
-// ones. That cuts up to a second off every lease: A locks, B finds that A's stamp has
-// passed, and takes over a lock that A has just got (F9: it is as if A's clock had been
-// behind). How much is left of a lease of a second, chance decides.
+// setnxGetSetSeconds uses stamps in whole seconds, like a program whose clock is no finer.
+// The rounding cuts up to a second off every lease. B finds that the stamp of A's new lock
+// has already passed and takes the lock over (F9, as if A's clock were behind). With a lease
+// of one second, chance decides how much of it remains.
 var setnxGetSetSeconds = variant(setnxGetSet, Strategy{
 	Name:   "setnx-getset-seconds",
 	Title:  "setnx-getset, with stamps in whole seconds",

@@ -9,15 +9,15 @@ import (
 	"grablab/internal/catalog"
 )
 
-// mysqlGetLockPooled is mysql-getlock as it is often written: every statement
-// goes through the pool, over whichever connection is free.
+// mysqlGetLockPooled is mysql-getlock as it is often written: every statement goes through
+// the pool, over any free connection.
 //
-// A locks over connection 1 and gives it back; B is handed connection 1, whose
-// session has the lock, so B has it too (F31). Or A's release goes over
-// connection 2, which has nothing to release: the lock stays with connection 1
-// for as long as that lives (F31). Or the server drops connection 1; B locks
-// and writes, and A, whose claim goes over connection 2, writes as well (F32). For F31
-// two drivers of one process are enough, and of a few orders chance decides which.
+// A locks over connection 1 and returns the connection to the pool. B gets connection 1,
+// whose session has the lock, so B holds it too (F31). Or A's release goes over connection
+// 2, which has nothing to release, and the lock stays with connection 1 as long as that
+// lives (F31). Or the server drops connection 1 and B locks and writes. A's claim goes over
+// connection 2, so A writes as well (F32). Two drivers of one process suffice for F31. With
+// few orders, chance decides which of these happens.
 var mysqlGetLockPooled = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-pooled",
 	Title:  "GET_LOCK over any connection of the pool",
@@ -52,7 +52,7 @@ func (l *pooledLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 
 func (l *pooledLocker) Close() error { return nil }
 
-// yes asks a question that is answered with 1, 0 or NULL.
+// yes runs a query that returns 1, 0 or NULL, and reports whether the answer is 1.
 func (l *pooledLocker) yes(ctx context.Context, question, key string) (bool, error) {
 	var answer sql.NullInt64
 	if err := l.pool.QueryRowContext(ctx, question, key).Scan(&answer); err != nil {
@@ -71,10 +71,10 @@ func (l *pooledLease) Release(ctx context.Context) error {
 	return orLost(l.locker.yes(ctx, "SELECT RELEASE_LOCK(?)", l.key))
 }
 
-// mysqlGetLockSplit keeps GET_LOCK in a session of its own, as it should, and
-// reads and writes the order over others, as a program does whose lock is a library
-// beside its database code. Two sessions, two fates: the server ends the lock's,
-// B locks and writes, and A's write goes over a connection that knows of no lock (F32).
+// mysqlGetLockSplit correctly keeps GET_LOCK in its own session, but reads and writes the
+// order over other sessions. This is typical of a lock library beside separate database
+// code. The server ends the lock's session, and B locks and writes. A's write succeeds,
+// because its connection does not depend on the lock (F32).
 var mysqlGetLockSplit = variant(mysqlGetLock, Strategy{
 	Name:   "mysql-getlock-split",
 	Title:  "GET_LOCK in its own session, read and written over others",
@@ -96,5 +96,5 @@ func (l splitLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	return splitLease{lease}, nil
 }
 
-// splitLease is no TxLease, whatever is in it.
+// A splitLease hides the TxLease inside it.
 type splitLease struct{ Lease }

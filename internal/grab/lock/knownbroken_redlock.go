@@ -8,9 +8,9 @@ import (
 	"github.com/go-redsync/redsync/v4"
 )
 
-// redlockSetOnExtend sets the key again where an extension does not find it. A's
-// keys expire; B locks, works, unlocks; A's extension takes the lock anew and
-// says that it was never lost (F24, internal/explore/testdata/F24.txt).
+// redlockSetOnExtend sets the key again if an extension does not find it. A's keys expire,
+// and B locks, works and unlocks. A's extension takes the lock again and reports that it was
+// never lost (F24, internal/explore/testdata/F24.txt).
 var redlockSetOnExtend = variant(redlock, Strategy{
 	Name:   "redlock-set-on-extend",
 	Title:  "redlock, setting the key again on extension",
@@ -20,9 +20,9 @@ var redlockSetOnExtend = variant(redlock, Strategy{
 	},
 })
 
-// redlockLongTTL has leases of a day, so that no work outlasts them. A releases while
-// a majority of the nodes cannot be reached, or dies; the order cannot be grabbed any
-// more until the day is over (F3).
+// redlockLongTTL has leases of a day, so that no work outlasts them. If A dies, or releases
+// while a majority of the nodes is unreachable, the order cannot be grabbed for the rest of
+// the day (F3).
 var redlockLongTTL = variant(redlock, Strategy{
 	Name:   "redlock-long-ttl",
 	Title:  "redlock, with a TTL of a day",
@@ -31,7 +31,7 @@ var redlockLongTTL = variant(redlock, Strategy{
 	// had no time left: chance decides where requests or replies are late, and how long the
 	// database takes to start.
 	Claims: catalog.ClaimsOf("redlock").
-		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // a release that fails
+		But(catalog.GetsStuck, catalog.Crash, catalog.RedisDownMost, catalog.Partition). // the release fails
 		But(catalog.Claim{Order: catalog.Unknown, Exclusive: true}, catalog.Slow, catalog.Pause, catalog.Failover, catalog.Latency, catalog.DBRestart, catalog.LateRelease),
 	New: func(env Env) (Locker, error) {
 		env.TTL = 24 * time.Hour

@@ -6,9 +6,9 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxCancelledCleanup cleans up on the context of the acquire. The client hangs
-// up while the lock is being granted; the DEL is never sent; the key stays for the
-// full TTL (F22, internal/explore/testdata/F22.txt).
+// setnxCancelledCleanup cleans up on the context of the acquire. The client disconnects
+// while the lock is being granted, and the DEL is never sent. The key stays for the full TTL
+// (F22, internal/explore/testdata/F22.txt).
 var setnxCancelledCleanup = variant(setnx, Strategy{
 	Name:   "setnx-cancelled-cleanup",
 	Title:  "setnx, cleaning up on the cancelled context",
@@ -16,8 +16,8 @@ var setnxCancelledCleanup = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: compareAndDelete, cleanup: context.WithCancel}.New,
 })
 
-// setnxBlindRetry asks again when no answer came. The first SET was applied; the
-// second meets its key and reports busy; no client has the lock until it runs out
+// setnxBlindRetry sends SET again if no answer came. The first SET was applied, so the
+// second finds its key and reports busy. No client holds the lock until the key expires
 // (F25, internal/explore/testdata/F25.txt).
 var setnxBlindRetry = variant(setnx, Strategy{
 	Name:   "setnx-blind-retry",
@@ -33,9 +33,8 @@ func setTwice(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setPX(ctx, l)
 }
 
-// setnxNoTTLNoCleanup leaves after an error whatever its SETNX may have done. The
-// reply is lost (F25), or the client hangs up (F22); the key is there, no client has the
-// lock, and it stays for ever.
+// setnxNoTTLNoCleanup does not clean up after an error. If the reply is lost (F25) or the
+// client disconnects (F22), the key stays forever although no client holds the lock.
 var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	Name:   "setnx-nottl-no-cleanup",
 	Title:  "setnx-nottl, leaving its key after a lost reply",
@@ -44,16 +43,16 @@ var setnxNoTTLNoCleanup = variant(setnxNoTTL, Strategy{
 	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true, cleanup: cancelled}.New,
 })
 
-// cancelled is a context on which no clean-up is sent.
+// cancelled returns a context that is already cancelled, so that no clean-up is sent.
 func cancelled(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	return ctx, cancel
 }
 
-// setnxLateFence reads the counter once it has the lock. A locks; its lease runs
-// out; B locks; A reads B's token: it raises the row with it before B does, and B,
-// the real holder, is refused (F26, internal/explore/testdata/F26.txt).
+// setnxLateFence reads the counter after it has taken the lock. A locks, A's lease expires,
+// and B locks. A reads B's token and raises the row with it before B does. The database then
+// refuses B, the real holder (F26, internal/explore/testdata/F26.txt).
 var setnxLateFence = variant(setnxFenced, Strategy{
 	Name:   "setnx-late-fence",
 	Title:  "setnx-fenced, reading the token after the lock",

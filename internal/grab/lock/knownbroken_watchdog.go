@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// watchdogStrayRenewal starts to renew before it knows that there is something to
-// renew. The acquire is cancelled; its clean-up overtakes it and finds nothing; the
-// request arrives; the lock of no client is renewed for ever (F14,
+// watchdogStrayRenewal starts to renew before it knows that it has the lock. The acquire is
+// cancelled, and its clean-up overtakes the request and finds nothing. Then the request
+// arrives, and the lock is renewed forever without a holder (F14,
 // internal/explore/testdata/F14.txt).
 var watchdogStrayRenewal = variant(watchdog, Strategy{
 	Name:   "watchdog-stray-renewal",
@@ -21,7 +21,7 @@ var watchdogStrayRenewal = variant(watchdog, Strategy{
 
 type strayRenewalLocker struct{ *watchdogLocker }
 
-// Acquire polls.
+// Acquire polls for the lock.
 func (l strayRenewalLocker) Acquire(ctx context.Context, key string) (lease Lease, err error) {
 	err = poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (ok bool, err error) {
 		lease, ok, err = l.try(ctx, key)
@@ -39,16 +39,16 @@ func (l strayRenewalLocker) try(ctx context.Context, key string) (*watchdogLease
 	left, _, err := lease.enter(ctx)
 	switch {
 	case err != nil:
-		cleanUp(ctx, lease.leave) // and the renewal goes on
+		cleanUp(ctx, lease.leave) // the renewal continues, which is the mistake
 	case left > 0:
 		lease.stop()
 	}
 	return lease, err == nil && left == 0, err
 }
 
-// watchdogLateSubscribe waits for a message without having looked again once it
-// listens. B finds the lock taken; A releases it and says so; B subscribes, and
-// waits until A's lease would have run out (F16, internal/explore/testdata/F16.txt).
+// watchdogLateSubscribe does not check the lock again after it has subscribed. B finds the
+// lock taken, and A releases it and publishes that. B subscribes too late, and waits until
+// A's lease would have expired (F16, internal/explore/testdata/F16.txt).
 var watchdogLateSubscribe = variant(watchdog, Strategy{
 	Name:   "watchdog-late-subscribe",
 	Title:  "watchdog, not looking again once it listens",
@@ -82,8 +82,8 @@ func (l lateSubscribeLocker) Acquire(ctx context.Context, key string) (Lease, er
 	}
 }
 
-// listen waits for a message, for at most that long. If it fails, so will what
-// looks at the lock next.
+// listen waits for a message for at most most. It ignores errors of the subscription,
+// because the next check of the lock fails too.
 func (l lateSubscribeLocker) listen(ctx context.Context, channel string, most time.Duration) error {
 	listening, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

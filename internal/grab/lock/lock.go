@@ -1,18 +1,17 @@
-// Package lock holds every lock strategy behind one contract: the ones to
-// choose from, and the ones that are kept because of what they get wrong.
+// Package lock holds every lock strategy behind one contract. Some strategies are there to
+// be used, and the others demonstrate a known mistake.
 //
-// A strategy is a lock and the guard with which the winner of an order is written.
-// Strategies is the table of them, with what each claims to bear; Find looks one up.
-// Strategy.New makes a Locker of an Env, which holds the clients of the servers and
-// all else that a strategy may touch; Locker.Acquire returns a Lease, Lease.Release
-// gives it back. The code of a strategy runs unchanged in an instance, in the
-// benchmark and in the explorer, and cannot know that it is watched.
+// A strategy combines a lock with the guard of the write that claims an order. Strategies is
+// the table of all strategies and their claims, and Find looks one up. Strategy.New makes a
+// Locker from an Env, which holds the server clients and everything else that a strategy may
+// touch. Locker.Acquire returns a Lease, and Lease.Release gives it back. The code of a
+// strategy runs unchanged in an instance, in the benchmark and in the explorer.
 //
-// Each strategy is one file, named after it, which says first what the algorithm is
-// and which schedule breaks it. Begin with setnx.go. What several strategies share
-// has files of its own: rediskey.go (a lock that is one key in Redis), renewer.go,
-// notifier.go, poll.go, keyedmutex.go, mysql_session.go. Package conformtest holds them
-// all to the contract.
+// Each strategy has one file with its name. The comment at its start describes the algorithm
+// and the schedule that breaks it. Start with setnx.go. Code shared by several strategies is
+// in rediskey.go (a lock that is one key in Redis), renewer.go, notifier.go, poll.go,
+// keyedmutex.go and mysql_session.go. Package conformtest tests all of them against the
+// contract.
 package lock
 
 import (
@@ -32,99 +31,99 @@ import (
 )
 
 var (
-	// ErrBusy says that the lock was not obtained within the wait.
+	// ErrBusy means that the lock was not obtained within the wait.
 	ErrBusy = errors.New("lock: busy")
-	// ErrLost says that a lease had stopped being ours before it was released.
+	// ErrLost means that the client had lost the lease before it released it.
 	ErrLost = errors.New("lock: lease lost")
-	// ErrUnreachable says that a Locker could not be made, because its servers
-	// do not answer.
+	// ErrUnreachable means that a Locker could not be made because its servers do not
+	// answer.
 	ErrUnreachable = errors.New("lock: no answer")
 )
 
-// Locker takes the lock of one order. It is safe for concurrent use.
+// A Locker takes the locks of orders. It is safe for concurrent use.
 type Locker interface {
-	// Acquire waits at most Env.Wait for the lock of key, then returns ErrBusy;
-	// with a Wait of 0, or under TryOnce, it tries once. It returns the
-	// context's error once ctx is done. Any other error leaves the ownership
-	// unknown. Whenever it returns an error, it has tried on a deadline of its
-	// own to undo what it may have done, so that a client that disconnects
-	// leaves no lock behind.
+	// Acquire waits at most Env.Wait for the lock of key, then returns ErrBusy. If Wait is
+	// 0, or under TryOnce, it tries once. It returns the context's error once ctx is done.
+	// After any other error, it is unknown whether the lock was taken.
+	//
+	// Before it returns an error, Acquire tries to undo what it may have done. That clean-up
+	// has its own deadline, so a client that disconnects leaves no lock behind.
 	Acquire(ctx context.Context, key string) (Lease, error)
 
-	// Close ends the background work of the locker, and with it all renewals.
-	// It releases no lease.
+	// Close ends the background work of the locker, including all renewals. It releases no
+	// lease.
 	Close() error
 }
 
-// Lease is a lock that is held.
+// A Lease is a lock that is held.
 type Lease interface {
-	// Token names this acquisition and no other; "" where the lock has none.
+	// Token returns a name that identifies this acquisition only, or "" if the lock has no
+	// tokens.
 	Token() string
-	// Fence is the fencing token, which grows with every acquisition of the
-	// key; 0: this lock has none.
+	// Fence returns the fencing token, which grows with every acquisition of the key. It
+	// returns 0 if the lock has no fencing tokens.
 	Fence() uint64
-	// Lost closes when the loss of the lease is known; nil: it cannot be known
-	// (setnx and its variants).
+	// Lost returns a channel that closes when the loss of the lease is known. It returns nil
+	// if the lock cannot detect a loss, like setnx and its variants.
 	Lost() <-chan struct{}
-	// Release gives the lock back. ErrLost: it had stopped being ours. Any other
-	// error leaves that open. It must be called exactly once, and not on a context
-	// that may be done already.
+	// Release gives the lock back. It returns ErrLost if the client no longer held the lock.
+	// After any other error, that is unknown. Call it exactly once, with a context that is
+	// not yet done.
 	Release(ctx context.Context) error
 }
 
 // Bounded is a Lease whose holder knows when it ends.
 type Bounded interface {
-	// Until is when the lease ends if it is not renewed, on the monotonic clock and
-	// counted from before it was asked for, as its holder must; the zero Time: it does
-	// not end by itself.
+	// Until returns when the lease ends if it is not renewed. The time is on the monotonic
+	// clock and counts from before the request was sent. The zero Time means that the lease
+	// does not end by itself.
 	Until() time.Time
 }
 
-// Checker is a Lease that can ask its servers whether it still stands.
+// Checker is a Lease that can ask its servers whether it is still held.
 type Checker interface {
-	// Check returns ErrLost if the lease does not stand, and any other error if
-	// that could not be found out. The answer is as old as the reply that brought it.
+	// Check returns ErrLost if the lease is no longer held, and any other error if that
+	// could not be found out. The answer may be outdated by the time the reply arrives.
 	Check(ctx context.Context) error
 }
 
-// TxLease is a lease that lives in one database session.
+// TxLease is a lease bound to one database session.
 type TxLease interface {
 	Lease
-	// Rows reads and claims orders over that session. Holders must use no other
-	// connection: then a lost lock cannot write.
+	// Rows reads and claims orders over that session. Holders must use no other connection,
+	// so that a holder that has lost the lock cannot write.
 	Rows() order.Rows
 }
 
-// Reservation is a lease that is a unit set aside, and not a lock.
+// Reservation is a lease that reserves a unit instead of holding a lock.
 type Reservation interface {
-	// Sold says before the release that the claim was written. What is released
-	// without it was not, or it is not known.
+	// Sold records, before the release, that the claim was written. A release without Sold
+	// means that the claim was not written or that the result is unknown.
 	Sold()
 }
 
-// FenceRaiser is a Locker whose fencing tokens come from a counter that can be
-// forgotten.
+// FenceRaiser is a Locker whose fencing tokens come from a counter that can lose its value.
 type FenceRaiser interface {
-	// Raise lifts the counter of key to at least fence, in one step, so that the
-	// next token is above it.
+	// Raise atomically raises the counter of key to at least fence, so that the next token
+	// is higher.
 	Raise(ctx context.Context, key string, fence uint64) error
 }
 
-// Forgetter is a Locker that keeps something of a key beyond its leases.
+// Forgetter is a Locker that stores data for a key beyond its leases.
 type Forgetter interface {
-	// Forget removes that, of a key that nobody has a reason to lock again. If it is
-	// locked all the same, its fencing tokens begin anew.
+	// Forget removes that data for a key that will not be locked again. If a client locks
+	// the key anyway, its fencing tokens start again from the beginning.
 	Forget(ctx context.Context, key string) error
 }
 
-// Leaser is a Locker whose leases do not last for Env.TTL, because the servers
-// have bounds of their own.
+// Leaser is a Locker whose leases can last longer or shorter than Env.TTL, because the
+// servers enforce their own bounds.
 type Leaser interface {
-	// Lease is for how long a lease lives without renewal.
+	// Lease returns how long a lease lives without renewal.
 	Lease() time.Duration
 }
 
-// LeaseOf is for how long a lease of l lives without renewal, if ttl was asked for.
+// LeaseOf returns how long a lease of l lives without renewal if Env.TTL is ttl.
 func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	if leaser, ok := l.(Leaser); ok {
 		return leaser.Lease()
@@ -132,42 +131,43 @@ func LeaseOf(l Locker, ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// Env is all that a strategy may touch. Servers that Strategy.Needs does not name
-// may be nil. Functions must be safe for concurrent use.
+// Env holds everything that a strategy may touch. Servers that are not in Strategy.Needs may
+// be nil. Functions must be safe for concurrent use.
 type Env struct {
-	Node    string                  // name of the instance
+	Node    string                  // the name of the instance
 	Redis   redis.UniversalClient   // the single Redis
 	Redlock []redis.UniversalClient // the independent Redlock nodes
-	Orders  order.Store             // the locks in the database begin their sessions here
+	Orders  order.Store             // the source of sessions for the locks in the database
 
 	ZooKeeper *Ensemble
-	Etcd      *clientv3.Client // as DialEtcd opens it
-	// AroundRedis stands around every command that a client other than Redis sends to that
-	// server; nil: nothing does.
+	Etcd      *clientv3.Client // made by DialEtcd
+	// AroundRedis wraps every command to the single Redis that is not sent through the field
+	// Redis. If it is nil, the commands run directly.
 	AroundRedis func(ctx context.Context, key string, call func() error) error
 
-	PerDriver int // units of an order of several that one driver may have; 0: 1
+	PerDriver int // how many units of one order a driver may have; 0 means 1
 
 	TTL  time.Duration // how long a lease lives without renewal, at least 1 ms
-	Wait time.Duration // how long Acquire waits; 0 tries once
+	Wait time.Duration // how long Acquire waits; if it is 0, Acquire tries once
 
-	Now   func() time.Time // wall clock; a clock's error enters here
-	Token func() string    // a name that was never used before
+	Now   func() time.Time // the wall clock, including any injected clock error
+	Token func() string    // returns a name that was never used before
 	Rand  func() float64   // uniform in [0,1), for jitter
 	Log   *slog.Logger     // may be nil
 }
 
 type waitKey struct{}
 
-// WaitAtMost makes the acquires of ctx wait no longer than d, whatever Env.Wait is.
+// WaitAtMost limits the wait of acquires with the returned context to d, whatever Env.Wait
+// is.
 func WaitAtMost(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, waitKey{}, d)
 }
 
-// TryOnce makes the acquires of ctx try once.
+// TryOnce makes acquires with the returned context try only once.
 func TryOnce(ctx context.Context) context.Context { return WaitAtMost(ctx, 0) }
 
-// WaitIn is how long an acquire of ctx waits where Env.Wait is d.
+// WaitIn returns how long an acquire with ctx waits if Env.Wait is d.
 func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 	if most, ok := ctx.Value(waitKey{}).(time.Duration); ok {
 		return min(most, d)
@@ -177,102 +177,104 @@ func WaitIn(ctx context.Context, d time.Duration) time.Duration {
 
 type renewalKey struct{}
 
-// OnRenewal has renewed be called whenever a lease that is acquired with ctx has been
-// renewed in the background, with its new end. It must not block.
+// OnRenewal makes every background renewal of a lease acquired with the returned context
+// call renewed with the new end of the lease. The function renewed must not block.
 func OnRenewal(ctx context.Context, renewed func(until time.Time)) context.Context {
 	return context.WithValue(ctx, renewalKey{}, renewed)
 }
 
 func (e *Env) wait(ctx context.Context) time.Duration { return WaitIn(ctx, e.Wait) }
 
-// Backend is what a strategy runs on. A fault that touches none of it is n/a.
+// Backend is a bit set of the servers and abilities that a strategy needs. A fault that
+// affects none of them does not apply (n/a) to the strategy.
 type Backend uint
 
-// The backends, a bit set.
+// The backends.
 const (
 	Redis Backend = 1 << iota
 	RedisQuorum
 	SQL
-	SQLLocks // locks of a database session, on rows and by name
+	SQLLocks // locks on rows and names that belong to a database session
 	ZooKeeper
 	Etcd
-	RedisTracking // that the single Redis tells its clients which keys have changed
+	RedisTracking // client tracking: the single Redis tells its clients which keys have changed
 )
 
-// Strategy is one entry of the registry: a lock, its guard, and what is
-// claimed of them.
+// A Strategy is one entry of the registry: a lock, its guard, and the claims about them.
 type Strategy struct {
 	Name   string
-	Title  string // one line, for a table
-	Family string // what it is built on: none, process, redis, redlock, database, consensus
-	Source string // where the algorithm is described
+	Title  string // one line for tables
+	Family string // the kind of lock: none, process, redis, redlock, database or consensus
+	Source string // the description of the algorithm
 
-	Needs Backend     // 0: nothing
-	Guard order.Guard // its default
-	// FixedGuard: the guard is the strategy (none, mysql-cas); -guard does not change it.
+	Needs Backend     // 0 means nothing
+	Guard order.Guard // the default guard
+	// FixedGuard means that -guard does not change the guard, because the guard is the
+	// strategy (none, mysql-cas).
 	FixedGuard bool
-	Fences     bool // its leases carry fencing tokens
+	Fences     bool // whether its leases carry fencing tokens
 
-	// Claims says what happens to the order and to the lock under each fault of a run, with the
-	// default guard and -on-lost abort.
+	// Claims holds the expected effect of each fault of a run on the order and on the lock,
+	// with the default guard and -on-lost abort.
 	Claims catalog.Claims
 	// InSearch lists the faults that affect this lock differently in a search than in a run.
 	InSearch []SearchClaim
-	// Excludes says among which clients the lock allows one holder at a time.
+	// Excludes names the group of clients among which the lock allows one holder at a time.
 	Excludes catalog.Exclusion
-	// UntilClaim: the claim releases the lock. The next holder may be inside before
-	// the winner has left, and is kept apart from it until the claim only.
+	// UntilClaim means that the claim releases the lock. The next holder may enter before
+	// the winner has left, so the lock separates the two only until the claim.
 	UntilClaim bool
-	// Waiter is what who finds the lock taken does until it is free, in a few words; "": there
-	// is no lock.
+	// Waiter says in a few words how a client waits while the lock is taken. It is empty if
+	// there is no lock.
 	Waiter   string
-	Breaks   []string // its known failure modes (F1 …)
+	Breaks   []string // the ids of its known failure modes (F1 …)
 	Promises Promises
 
-	// Of a library's lock (Peers):
-	Module string // the Go module that it is in
-	Lease  string // what Env.TTL is to it, in a sentence
-	// Fails are the checks of package conformtest that it fails, each with the reason: its
-	// author promises less than Locker does, or other than it keeps.
+	// The remaining fields apply only to the locks of libraries (Peers), except New.
+	Module string // the Go module of the library
+	Lease  string // the meaning of Env.TTL for this lock, in a sentence
+	// Fails maps the checks of package conformtest that the lock fails to the reason. Its
+	// author promises less than Locker does, or the lock does not keep its promise.
 	Fails map[string]string
-	// Flaky are the checks that it fails at times, likewise: chance decides, or the load.
+	// Flaky maps the checks that the lock fails only sometimes, by chance or under load, to
+	// the reason.
 	Flaky map[string]string
-	// Unexplorable says why it cannot run in virtual time; "": it can.
+	// Unexplorable says why the lock cannot run in virtual time. It is empty if it can.
 	Unexplorable string
 
-	// New checks that the Env has what the strategy needs, and makes a locker.
+	// New checks that the Env has everything that the strategy needs, and makes a Locker.
 	New func(Env) (Locker, error)
 }
 
-// Promises are what the lock of a strategy claims beside mutual exclusion. The
-// explorer holds it to them.
+// Promises lists what the lock of a strategy promises besides mutual exclusion. The explorer
+// checks these promises.
 type Promises struct {
-	// WakeUp is how much of a TTL a waiter needs at most to get a lock that was
-	// released, even if a message to it is lost, late or comes twice; 0: half of one,
-	// as do all that ask again and again.
+	// WakeUp is the longest time that a waiter needs to get a released lock, as a share of
+	// the TTL. It holds even if a message to the waiter is lost, late or duplicated. 0 means
+	// 0.5, which suits every lock that polls.
 	WakeUp float64
-	// Heard is the same where its messages come at once; 0: a tenth, or the longest pause
-	// of those that ask again and again.
+	// Heard is the same bound for waiters whose messages arrive without delay. 0 means 0.1,
+	// or the longest polling pause if that is longer.
 	Heard float64
-	// InOrder is among which clients those who wait get the lock in the order in
-	// which they came, while none of their calls fails; "": among none.
+	// InOrder names the group of clients among which waiters get the lock in order of
+	// arrival, as long as none of their calls fails.
 	InOrder catalog.Exclusion
-	// Drift is by what share a server's clock may run faster than the clients': their
-	// leases end so much earlier for them.
+	// Drift is the share by which a server's clock may run faster than the clients' clocks.
+	// The clients count their leases as shorter by this share.
 	Drift float64
-	// Patience is for how much of a TTL an acquire waits for an answer at the least; 0: it
-	// promises nothing.
+	// Patience is the shortest time that an acquire waits for an answer, as a share of the
+	// TTL. 0 means no promise.
 	Patience float64
-	// ReleaseRetried: a release whose request fails is sent again while the lease runs.
+	// ReleaseRetried means that a failed release is sent again while the lease lasts.
 	ReleaseRetried bool
 }
 
-// OutlivesHolder says whether the lock is a key in Redis, which stays there, for its lease or
-// for ever, when the process of its holder dies.
+// OutlivesHolder reports whether the lock is a key in Redis. Such a key stays when the
+// process of its holder dies, until the lease ends or, without a lease, forever.
 func (s Strategy) OutlivesHolder() bool { return s.Needs&(Redis|RedisQuorum) != 0 }
 
-// GuardedBy is the guard with which the strategy writes where asked is asked for;
-// "" asks for none.
+// GuardedBy returns the guard that the strategy uses if the caller asks for asked. An empty
+// asked selects the default guard.
 func (s Strategy) GuardedBy(asked order.Guard) order.Guard {
 	if asked == "" || s.FixedGuard {
 		return s.Guard
@@ -287,15 +289,17 @@ func (s Strategy) Expected(f catalog.Fault) catalog.Verdict { return s.Claims.Or
 // under a fault.
 func (s Strategy) ExclusiveUnder(f catalog.Fault) bool { return s.Claims[f].Exclusive }
 
-// SearchClaim says that faults affect a lock differently in a search than in a run. The claims
-// under As apply in addition to the fault's own. If As is NoFault, they replace them.
+// A SearchClaim records that faults affect a lock differently in a search than in a run. The
+// claims under As apply in addition to the fault's own claims. If As is NoFault, they
+// replace them.
 type SearchClaim struct {
 	Faults []catalog.Fault
 	As     catalog.Fault
-	Why    string // in a sentence
+	Why    string // the reason, in a sentence
 }
 
-// Find looks a strategy up by name, in Strategies, in Peers and then in KnownBroken.
+// Find returns the strategy with that name from Strategies, Peers or KnownBroken, in this
+// order.
 func Find(name string) (Strategy, error) {
 	named := func(s Strategy) bool { return s.Name == name }
 	for _, list := range [][]Strategy{Strategies, Peers, KnownBroken} {
@@ -306,7 +310,8 @@ func Find(name string) (Strategy, error) {
 	return Strategy{}, fmt.Errorf("lock: no strategy %q; there are %s", name, strings.Join(Names(), ", "))
 }
 
-// Names lists the strategies in the registry's order, without the known-broken variants.
+// Names returns the names of the strategies in the order of the registry, without the
+// known-broken variants.
 func Names() []string {
 	names := make([]string, len(Strategies))
 	for i, s := range Strategies {

@@ -8,17 +8,17 @@ import (
 	"grablab/internal/order"
 )
 
-// mutex is one mutex for each order inside one process, as the JVM's
-// synchronized (orderId.intern()). It is worth nothing beyond its process: A takes
-// the mutex of instance 1, B that of instance 2, both read an open order, both
-// write (F2, internal/explore/testdata/F2.txt).
+// mutex is one mutex for each order inside one process, like Java's synchronized
+// (orderId.intern()). It does not protect anything beyond its process. A takes the mutex of
+// instance 1 and B takes that of instance 2. Both read an open order and both write (F2,
+// internal/explore/testdata/F2.txt).
 var mutex = Strategy{
 	Name:     "mutex",
 	Title:    "a mutex for each order, in one process",
 	Family:   "process",
 	Source:   "Java: synchronized (orderId.intern())",
 	Guard:    order.Naive,
-	Claims:   catalog.Always(catalog.Claim{Order: catalog.Unsafe, Exclusive: true}), // its process is all that it knows
+	Claims:   catalog.Always(catalog.Claim{Order: catalog.Unsafe, Exclusive: true}), // it excludes only clients of its own process
 	Excludes: catalog.PerProcess,
 	Waiter:   "waits in its process",
 	Breaks:   []string{"F2"},
@@ -28,7 +28,8 @@ var mutex = Strategy{
 	},
 }
 
-// mutexLocker has its mutexes to itself, so that two of them behave as two processes.
+// A mutexLocker has its own set of mutexes, so that two mutexLockers behave like two
+// processes.
 type mutexLocker struct {
 	env     Env
 	mutexes keyedMutex
@@ -50,7 +51,8 @@ type mutexLease struct {
 	released atomic.Bool
 }
 
-// Release unlocks once: a second call must not unlock for the next holder.
+// Release unlocks the mutex on the first call only. A second unlock would release the lock
+// of the next holder.
 func (l *mutexLease) Release(context.Context) error {
 	if l.released.Swap(true) {
 		return ErrLost

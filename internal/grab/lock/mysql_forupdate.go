@@ -8,11 +8,10 @@ import (
 	"grablab/internal/order"
 )
 
-// mysqlForUpdate locks the order's own row: SELECT … FOR UPDATE opens a
-// transaction, and the claim commits it. There is nothing that could expire and
-// nothing beside the data that could be lost: without the session the write
-// fails. What it costs is a transaction that stays open for as long as the work
-// lasts, and for ever if that hangs (F15).
+// mysqlForUpdate locks the order's own row. SELECT … FOR UPDATE opens a transaction, and the
+// claim commits it. No lease can expire, and no lock can be lost separately from the data,
+// because the write fails without the session. The cost is a transaction that stays open
+// while the work lasts, and forever if the work hangs (F15).
 var mysqlForUpdate = Strategy{
 	Name:     "mysql-forupdate",
 	Title:    "SELECT … FOR UPDATE around the work",
@@ -23,7 +22,7 @@ var mysqlForUpdate = Strategy{
 	Claims:   catalog.ClaimsOf("session"),
 	Excludes: catalog.Global,
 	Waiter:   "waits in the database",
-	// Its commit lets go of the row. The next one reads what it wrote.
+	// The commit releases the row, and the next holder reads the claim.
 	UntilClaim: true,
 	Breaks:     []string{"F15", "F32"},
 	Promises:   Promises{InOrder: catalog.PerProcess},

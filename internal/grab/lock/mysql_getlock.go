@@ -8,14 +8,14 @@ import (
 	"grablab/internal/order"
 )
 
-// mysqlGetLock is GET_LOCK, the named lock of a database session. It has no
-// expiry: a process that dies takes its sessions along, one that lives with its
-// work hanging keeps the lock for ever (F15).
+// mysqlGetLock uses GET_LOCK, the named lock of a database session. The lock has no expiry.
+// The sessions of a process end when it dies, but a process whose work hangs keeps the lock
+// forever (F15).
 //
-// The server may drop the session, and with it the lock, unseen: A locks, the
-// server restarts, B locks and writes (F32). Here A then writes nothing,
-// because it reads and claims over that same session. The two are inside at
-// once nonetheless. Names belong to the whole server, not to one database.
+// The server may drop the session, and with it the lock, without the holder noticing. A
+// locks, the server restarts, and B locks and writes (F32). Here A then writes nothing,
+// because it reads and claims over that same session. The two are still inside at the same
+// time. Names are shared by the whole server, not by one database.
 var mysqlGetLock = Strategy{
 	Name:     "mysql-getlock",
 	Title:    "GET_LOCK, read and written over its own session",

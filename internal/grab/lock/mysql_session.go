@@ -12,23 +12,23 @@ import (
 	"grablab/internal/order"
 )
 
-// serverWait is how long one statement waits for a lock in the database, which
-// counts in whole seconds. A server may go on waiting for a client that has gone,
-// but no longer than this.
+// serverWait is how long one statement waits for a lock in the database, which counts in
+// whole seconds. It also bounds how long a server keeps waiting for a client that has
+// disconnected.
 const serverWait = time.Second
 
-// sessionLocker is what the locks in the database have in common: a lease is a
-// database session, pinned for as long as it is held. What the session has
-// locked is gone when the session is, and a read or a claim over it then fails.
-// So the holder of a lost lock writes nothing, and knows of the loss only then.
+// A sessionLocker is the common part of the locks in the database. A lease is a database
+// session that is pinned while the lease is held. If the session ends, its locks are gone,
+// and a read or claim over it fails. So the holder of a lost lock writes nothing, but it
+// learns of the loss only then.
 //
-// Sessions are few. Of the clients of this process that want one key a single one
-// has a session at a time; the others wait for its mutex, at no cost to the database.
+// Sessions are scarce. For each key, only one client of this process has a session at a
+// time. The others wait for a mutex in the process, at no cost to the database.
 type sessionLocker struct {
 	env   Env
 	queue keyedMutex
-	// take takes the lock of key for the session. It waits for whole seconds or
-	// not at all, and is false if another client had it all along.
+	// take takes the lock of key for the session. It waits for whole seconds or not at all,
+	// and returns false if another client held the lock the whole time.
 	take func(ctx context.Context, tx order.Tx, key string, wait time.Duration) (bool, error)
 }
 
@@ -42,7 +42,7 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 	lease := &sessionLease{plainLease: plainLease{l.env.Token()}, unlock: unlock}
 	defer func() {
 		if err != nil {
-			cleanUp(ctx, lease.Release) // ends the session, and with it whatever it may have locked
+			cleanUp(ctx, lease.Release) // ends the session and all its locks
 		}
 	}()
 	if lease.tx, err = l.begin(ctx, giveUp); err != nil {
@@ -50,7 +50,7 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 	}
 	err = l.await(ctx, lease.tx, key, giveUp)
 	if ctx.Err() != nil {
-		err = ctx.Err() // whatever that did to the session; or it was granted to a client that has gone
+		err = ctx.Err() // the client disconnected, perhaps after the grant
 	}
 	if err != nil {
 		return nil, err
@@ -60,11 +60,11 @@ func (l *sessionLocker) Acquire(ctx context.Context, key string) (_ Lease, err e
 
 func (l *sessionLocker) Close() error { return nil }
 
-// beginTimeout is how long also a client that tries only once may wait for a
-// session: others may have all of them, for a moment.
+// beginTimeout is the shortest time that a client waits for a session, even if it tries the
+// lock only once. Other clients may use all sessions for a moment.
 const beginTimeout = 500 * time.Millisecond
 
-// begin pins a session. Waiting for one is waiting for the lock.
+// begin pins a session. The time spent here counts as waiting for the lock.
 func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, error) {
 	if soonest := time.Now().Add(beginTimeout); giveUp.Before(soonest) {
 		giveUp = soonest
@@ -79,13 +79,13 @@ func (l *sessionLocker) begin(ctx context.Context, giveUp time.Time) (order.Tx, 
 		return nil, ctx.Err()
 	case errors.Is(err, order.ErrExhausted):
 		return nil, fmt.Errorf("%w: %v", ErrBusy, err)
-	default: // as text: a deadline in it is ours and not the caller's
+	default: // only the text, because a deadline in err is ours and not the caller's
 		return nil, fmt.Errorf("lock: no session: %v", err)
 	}
 }
 
-// await tries at once, then waits in the database for as many whole seconds as
-// are left, and polls for the rest.
+// await tries at once. It then waits in the database for the whole seconds that are left,
+// and polls for the rest.
 func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, giveUp time.Time) error {
 	wait := time.Duration(0)
 	for {
@@ -99,15 +99,15 @@ func (l *sessionLocker) await(ctx context.Context, tx order.Tx, key string, give
 	}
 }
 
-// sessionLease is a session that has something locked.
+// A sessionLease is a session that holds a lock.
 type sessionLease struct {
 	plainLease
-	tx       order.Tx // nil: none was to be had
+	tx       order.Tx // nil if no session could be pinned
 	unlock   func()
 	released atomic.Bool
 }
 
-// Rows go over the session.
+// Rows returns the session, so that reads and claims use it.
 func (l *sessionLease) Rows() order.Rows { return l.tx }
 
 func (l *sessionLease) Release(ctx context.Context) error {
@@ -124,8 +124,8 @@ func (l *sessionLease) Release(ctx context.Context) error {
 	return nil
 }
 
-// newSessionLocker refuses at once a database that has no sessions to lock in,
-// and one that does not answer.
+// newSessionLocker returns an error if the database does not support sessions or does not
+// answer.
 func newSessionLocker(env Env, take func(context.Context, order.Tx, string, time.Duration) (bool, error)) (Locker, error) {
 	if err := needSessions(env); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func needSessions(env Env) error {
 	defer cancel()
 	tx, err := env.Orders.Begin(ctx)
 	if errors.Is(err, order.ErrExhausted) {
-		return nil // there are some
+		return nil // sessions exist, but all are in use
 	}
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func needSessions(env Env) error {
 	return tx.Close(ctx)
 }
 
-// orderOf is the order that a key names in its braces: "grab:NAME:{7}".
+// orderOf returns the order that a key names in its braces, such as 7 in "grab:NAME:{7}".
 func orderOf(key string) (int64, error) {
 	_, rest, _ := strings.Cut(key, "{")
 	number, _, _ := strings.Cut(rest, "}")

@@ -11,10 +11,10 @@ var (
 	errTTL        = errors.New("lock: a lease needs a TTL of at least 1ms")
 )
 
-// serverTimeout is what a server may take to answer when a Locker is made.
+// serverTimeout bounds how long New waits for a server to answer.
 const serverTimeout = 5 * time.Second
 
-// needRedis checks what every lock in a single Redis needs of its Env.
+// needRedis checks the parts of Env that every lock in a single Redis uses.
 func needRedis(env Env) error {
 	if env.Redis == nil {
 		return errNoRedis

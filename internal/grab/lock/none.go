@@ -8,9 +8,8 @@ import (
 	"grablab/internal/order"
 )
 
-// none is no lock at all: A and B both read an open order, both write (F1, found by
-// every schedule with two clients). It is the control that every check must find
-// unsafe.
+// none takes no lock. A and B both read an open order, and both write (F1, which every
+// schedule with two clients finds). It is the control that every check must find unsafe.
 var none = Strategy{
 	Name:       "none",
 	Title:      "no lock: check, then act",
@@ -24,10 +23,11 @@ var none = Strategy{
 	New:        func(env Env) (Locker, error) { return noLocker{env.Token}, nil },
 }
 
-// mysqlCAS is no lock either, and the other control, which must be safe: UPDATE …
-// WHERE id = ? AND status = 0, and the number of rows that it changed is the
-// answer. A commit whose answer is lost would make the winner read "taken" when it
-// asks again; the store looks for the claim by its token instead (F33).
+// mysqlCAS takes no lock either. It is the second control, which must be safe. It runs
+// UPDATE … WHERE id = ? AND status = 0, and the number of changed rows decides who won.
+//
+// If the reply to the commit is lost, a winner that reads the order again would find it
+// taken. The store therefore looks up the claim by its token instead (F33).
 var mysqlCAS = Strategy{
 	Name:       "mysql-cas",
 	Title:      "no lock: one guarded UPDATE decides",
@@ -46,7 +46,7 @@ var mysqlCAS = Strategy{
 	},
 }
 
-// noLocker gives every client a lease, at once and without any lock.
+// A noLocker gives every client a lease at once, without any lock.
 type noLocker struct{ token func() string }
 
 func (l noLocker) Acquire(ctx context.Context, _ string) (Lease, error) {
@@ -62,8 +62,8 @@ type noLease struct{ plainLease }
 
 func (noLease) Release(context.Context) error { return nil }
 
-// plainLease is what a lease says of itself that has a token and no more: no
-// fencing token, and no way to know of its loss.
+// A plainLease has only a token. It has no fencing token, and its holder cannot detect that
+// the lease is lost.
 type plainLease struct{ token string }
 
 func (l plainLease) Token() string       { return l.token }

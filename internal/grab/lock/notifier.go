@@ -12,39 +12,38 @@ import (
 )
 
 const (
-	// unsubscribedWait is after how long a waiter looks at the lock while its
-	// subscription does not stand: no message can come before.
+	// unsubscribedWait is the longest pause between two checks of the lock while the
+	// waiter's subscription is not yet acknowledged, because no message can arrive before
+	// that.
 	unsubscribedWait = time.Second
-	// reconnectPause is after how long a connection is opened again that could not
-	// be opened the last time.
+	// reconnectPause is the pause before another attempt to reconnect after a failed one.
 	reconnectPause = 100 * time.Millisecond
 )
 
-// notifier tells the waiters of a process that a lock was published as free. One
-// connection serves all waiters of a locker, one channel all waiters of a lock.
+// A notifier tells the waiters of a process that a lock was published as free. One
+// connection serves all waiters of a locker, and one channel serves all waiters of a lock.
 //
-// A message wakes one waiter, for only one can have the lock; when the lock is
-// released again, another message comes. A waiter that was woken and leaves without
-// having looked wakes the next. The acknowledgement of a subscription wakes all,
-// each time: what was published before it, while the connection was being opened,
-// has been missed (F16).
+// A message wakes one waiter, because only one can take the lock. The next release sends
+// another message. A woken waiter that leaves without checking the lock wakes the next one.
+// Each acknowledgement of a subscription wakes all waiters, because they missed any message
+// published before it, while the connection was being opened (F16).
 type notifier struct {
 	redis  redis.UniversalClient
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	running sync.WaitGroup
-	changed chan struct{} // one slot: there are channels to subscribe or unsubscribe
+	changed chan struct{} // one slot; signals that pending has channels
 
-	mu       sync.Mutex // never held across anything that waits
+	mu       sync.Mutex // never held while waiting
 	started  bool
-	channels map[string]*channel // those with waiters
-	pending  map[string]struct{} // those that got their first waiter, or lost their last
+	channels map[string]*channel // the channels with waiters
+	pending  map[string]struct{} // the channels that got their first waiter or lost their last one
 }
 
-// channel is one that some client waits on.
+// A channel is a Redis channel with at least one waiter.
 type channel struct {
-	subscribed bool // and acknowledged
+	subscribed bool // whether Redis has acknowledged the subscription
 	waiters    []*waiter
 }
 
@@ -59,9 +58,9 @@ func newNotifier(client redis.UniversalClient) *notifier {
 	return n
 }
 
-// join adds a waiter to the channel. Its first wait ends when the subscription
-// stands, or at once if it does: only what is looked at after that is sure to
-// be followed by a message.
+// join adds a waiter to the channel. The waiter's first wait ends once the subscription is
+// acknowledged, or at once if it already is. Only after that is every release of the lock
+// sure to be followed by a message.
 func (n *notifier) join(name string) *waiter {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,8 +90,8 @@ func (n *notifier) changeLocked(name string) {
 	}
 }
 
-// changes takes the channels that have waiters since the last time, and those that
-// have none any more.
+// changes returns the channels that have gained waiters since the last call, and those that
+// have lost all of theirs.
 func (n *notifier) changes() (come, gone []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,10 +106,9 @@ func (n *notifier) changes() (come, gone []string) {
 	return come, gone
 }
 
-// subscribe makes the subscriptions what the waiters need. It has a goroutine
-// of its own because it may have to open a connection, and waiters must be able
-// to leave meanwhile. Its errors are not lost: listen opens the connection again,
-// with every channel that was ever asked for and not given up.
+// subscribe keeps the subscriptions in line with the waiters. It runs in its own goroutine
+// because it may have to open a connection, and waiters must be able to leave meanwhile. It
+// ignores errors, because listen reconnects and subscribes again to every wanted channel.
 func (n *notifier) subscribe() {
 	pubsub := n.redis.Subscribe(n.ctx)
 	listening := false
@@ -138,7 +136,7 @@ func (n *notifier) subscribe() {
 	}
 }
 
-// listen ends when the subscription is closed.
+// listen passes messages to the waiters until the subscription is closed.
 func (n *notifier) listen(pubsub *redis.PubSub) {
 	failed := false
 	for {
@@ -189,22 +187,22 @@ func (c *channel) wakeOneLocked() {
 	}
 }
 
-// close gives up the connection. No client may wait any more.
+// close closes the connection. No client may wait any more when it is called.
 func (n *notifier) close() {
 	n.cancel()
 	n.running.Wait()
 }
 
-// waiter is a client that waits on a channel.
+// A waiter is a client that waits on a channel.
 type waiter struct {
 	*notifier
 	name    string
 	channel *channel
 	signal  chan struct{} // one slot
-	woken   bool          // and has not looked since; the waiter's own
+	woken   bool          // woken, but has not checked the lock since; used only by the waiter itself
 }
 
-// wake is false if the waiter was awake already.
+// wake wakes the waiter. It returns false if the waiter was already awake.
 func (w *waiter) wake() bool {
 	select {
 	case w.signal <- struct{}{}:
@@ -214,8 +212,8 @@ func (w *waiter) wake() bool {
 	}
 }
 
-// wait returns when it is worth looking at the lock: it was published as free,
-// or most has passed. The error is the context's.
+// wait returns nil when the lock was published as free or after at most most. It returns the
+// context's error if ctx ends first.
 func (w *waiter) wait(ctx context.Context, most time.Duration) error {
 	if !w.subscribed() {
 		most = min(most, unsubscribedWait)
@@ -239,10 +237,10 @@ func (w *waiter) subscribed() bool {
 	return w.channel.subscribed
 }
 
-// looked says that the lock has been looked at since the last wait.
+// looked records that the waiter has checked the lock since the last wait.
 func (w *waiter) looked() { w.woken = false }
 
-// leave ends the waiting. A wake-up that was not made use of goes to the next.
+// leave ends the waiting. It passes an unused wake-up to the next waiter.
 func (w *waiter) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// backoff is how often a lock whose release is not published is polled: after
-// first, then after twice as long each time, up to most. Every pause is spread by
-// half of itself to either side, so that clients that failed together do not come
-// back together.
+// A backoff describes the pauses between polls of a lock whose release is not published. The
+// pauses start at first and double up to most. Each pause is randomized by half its length
+// in both directions, so that clients that failed together do not retry together.
 type backoff struct{ first, most time.Duration }
 
-// pollBackoff is that of a lock which is asked for with one command.
+// pollBackoff is the backoff for locks that are requested with a single command.
 var pollBackoff = backoff{first: 2 * time.Millisecond, most: 100 * time.Millisecond}
 
-// pause is the nth pause, from 0; random is uniform in [0,1).
+// pause returns the nth pause, counting from 0. random is uniform in [0,1).
 func (b backoff) pause(n int, random float64) time.Duration {
 	d := b.most
 	if n < 32 && b.first<<n < b.most {
@@ -23,8 +22,8 @@ func (b backoff) pause(n int, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// poll calls try until it is true or fails, for at most wait: then it returns
-// ErrBusy. The last try is at the end of the wait.
+// poll calls try until it returns true or an error. After wait it makes a last try, and then
+// returns ErrBusy.
 func poll(ctx context.Context, wait time.Duration, b backoff, random func() float64, try func() (bool, error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -44,7 +43,7 @@ func poll(ctx context.Context, wait time.Duration, b backoff, random func() floa
 	}
 }
 
-// sleep waits for d. The error is the context's, if that ends before.
+// sleep waits for d. It returns the context's error if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

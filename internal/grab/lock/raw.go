@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Raw is the article's pair of scripts and nothing around them: no waiting, no
-// renewal, no clean-up.
+// Raw is the pair of scripts from the article without anything around them: it does not
+// wait, renew or clean up.
 type Raw struct{ Redis redis.UniversalClient }
 
 //go:embed raw_lock.lua
@@ -17,18 +17,17 @@ var rawLockLua string
 
 var rawLock = redis.NewScript(rawLockLua)
 
-// Lock takes key for token if it is free, for ttl.
+// Lock takes key for token and for ttl if the key is free.
 func (r Raw) Lock(ctx context.Context, key, token string, ttl time.Duration) (locked bool, err error) {
 	return r.run(ctx, rawLock, key, token, ttl.Milliseconds())
 }
 
-// Unlock frees key if token has it.
+// Unlock frees key if token holds it.
 func (r Raw) Unlock(ctx context.Context, key, token string) (released bool, err error) {
 	return r.run(ctx, setnxRelease, key, token)
 }
 
-// run calls a script by its hash. A Redis that does not know it, or not any
-// more, is given it first.
+// run calls a script by its hash. If Redis does not know the script, run loads it first.
 func (r Raw) run(ctx context.Context, script *redis.Script, key string, args ...any) (bool, error) {
 	done, err := script.EvalSha(ctx, r.Redis, []string{key}, args...).Bool()
 	if !redis.HasErrorPrefix(err, "NOSCRIPT") {

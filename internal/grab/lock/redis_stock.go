@@ -12,13 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisStock is no lock. Redis keeps how many units of an order are left and who has one,
-// and one script decides on both; the database is written after, whatever its counter
-// says. Those who get none never reach the database, which is why it is fast. Between
-// the two a unit is nobody's: A's script takes the last one, A dies, and every other
-// driver is told that it is taken (F42). A Redis that has forgotten counts anew by a
-// database which does not know yet what was decided: A's script takes the last one, Redis
-// restarts, B's script finds one left, both write (F43).
+// redisStock is not a lock. Redis stores how many units of an order are left and who has
+// one, and a single script decides on both. The database is written afterwards without
+// checking its own counter. The strategy is fast because drivers without a unit never reach
+// the database.
+//
+// A unit can get lost between Redis and the database. A's script takes the last unit and A
+// dies, so every other driver is told that the order is taken (F42). If Redis loses its
+// data, it reads the count from the database, which may lack recent decisions. A's script
+// takes the last unit, Redis restarts, B's script finds one left, and both write (F43).
 var redisStock = Strategy{
 	Name:   "redis-stock",
 	Title:  "no lock: a script decides in Redis, the database is written after",
@@ -36,7 +38,7 @@ var redisStock = Strategy{
 	New:      func(env Env) (Locker, error) { return newStockLocker(env, false) },
 }
 
-// stockKeep is for how long Redis keeps an item that nobody asks for.
+// stockKeep is how long Redis keeps an item that no one asks for.
 const stockKeep = 24 * time.Hour
 
 //go:embed redis_stock.lua
@@ -44,10 +46,10 @@ var redisStockLua string
 
 var stockScript = redis.NewScript(redisStockLua)
 
-// stockLocker sets units aside in Redis.
+// A stockLocker reserves units in Redis.
 type stockLocker struct {
 	env     Env
-	returns bool // what was not sold is given back
+	returns bool // whether to give back unsold units
 }
 
 func newStockLocker(env Env, returns bool) (Locker, error) {
@@ -60,7 +62,7 @@ func newStockLocker(env Env, returns bool) (Locker, error) {
 	return stockLocker{env, returns}, nil
 }
 
-// Acquire sets a unit aside, or says at once that there is none: nobody waits.
+// Acquire reserves a unit, or returns an error at once if none is left. It never waits.
 func (l stockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
 	lease := &stockLease{plainLease{l.env.Token()}, l, key, false}
 	if err := lease.take(ctx); err != nil {
@@ -79,7 +81,7 @@ func (l stockLocker) Forget(ctx context.Context, key string) error {
 	return l.env.Redis.Del(ctx, key).Err()
 }
 
-// stockLease is a unit that was set aside for a driver.
+// A stockLease is a unit that is reserved for a driver.
 type stockLease struct {
 	plainLease
 	stockLocker
@@ -87,8 +89,8 @@ type stockLease struct {
 	sold bool
 }
 
-// take asks Redis, and where that does not know the item, once more with what the database
-// says is left.
+// take asks Redis for a unit. If Redis does not know the item, take asks again with the
+// number of units that the database has left.
 func (l *stockLease) take(ctx context.Context) error {
 	reply, err := l.ask(ctx, "")
 	if err == nil && reply < 0 {
@@ -112,7 +114,7 @@ func (l *stockLease) take(ctx context.Context) error {
 }
 
 func (l *stockLease) ask(ctx context.Context, left any) (int, error) {
-	driver := any(l.token) // without a driver each acquire is that of another
+	driver := any(l.token) // without a driver id, each acquire counts as a different driver
 	if id, ok := ctx.Value(driverKey{}).(int64); ok {
 		driver = id
 	}
@@ -134,7 +136,7 @@ func (l *stockLease) leftInDatabase(ctx context.Context) (int64, error) {
 // Sold implements Reservation.
 func (l *stockLease) Sold() { l.sold = true }
 
-// Release gives the unit back if it was not sold and the strategy gives back.
+// Release gives the unit back if it was not sold and the strategy returns units.
 func (l *stockLease) Release(ctx context.Context) error {
 	if l.sold || !l.returns {
 		return nil

@@ -1,14 +1,15 @@
--- Sets a unit of an item aside for a driver, if one is left and he may have one more.
+-- Reserves a unit of an item for a driver, if one is left and the driver may have another.
 --
--- KEYS[1]  the item: a hash with the units left in the field "stock", how many each driver
---          has in "driver:ID", and one field an attempt that has a unit, with its driver
+-- KEYS[1]  the item, a hash: the field "stock" holds the units left, "driver:ID" the units of
+--          a driver, and the token of each attempt that has a unit holds its driver
 -- ARGV[1]  driver
 -- ARGV[2]  how many units one driver may have
 -- ARGV[3]  the attempt's token
--- ARGV[4]  for how long the item is kept, ms
--- ARGV[5]  units left by the database, for a Redis that does not know the item; "": not known
--- reply    1: set aside, also where it had been for this token; 0: none is left; 2: the driver
---          has as many as he may; -1: the item is not known, and ARGV[5] is empty
+-- ARGV[4]  how long the item is kept, in ms
+-- ARGV[5]  the units left in the database, used if Redis does not know the item; "" if unknown
+-- reply    1 if a unit is reserved, now or by an earlier call with this token; 0 if none is
+--          left; 2 if the driver has reached the limit; -1 if Redis does not know the item
+--          and ARGV[5] is empty
 local left = redis.call('HGET', KEYS[1], 'stock')
 if not left then
   if ARGV[5] == '' then

@@ -1,8 +1,8 @@
--- Gives back the unit that an attempt has set aside.
+-- Gives back the unit that an attempt has reserved.
 --
--- KEYS[1]  the item, as redis_stock.lua keeps it
+-- KEYS[1]  the item, in the format of redis_stock.lua
 -- ARGV[1]  the attempt's token
--- reply    1: given back; 0: the attempt has none, or no more
+-- reply    1 if given back, 0 if the attempt has no unit or has already given it back
 local driver = redis.call('HGET', KEYS[1], ARGV[1])
 if not driver then
   return 0

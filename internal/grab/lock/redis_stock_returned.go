@@ -8,10 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisStockReturned is redis-stock with a compensation: who has not sold the unit that was
-// set aside gives it back, by its token, so that it is given back once. Who has died does
-// not (F42). And a write of which no answer came counts as not made: A gives the unit
-// back, B gets it and reads that it is left, A's write arrives, B writes (F44).
+// redisStockReturned is redis-stock with a compensation. A client that has not sold its
+// reserved unit gives it back. The token of the attempt ensures that a unit is given back
+// only once. A client that has died gives nothing back (F42).
+//
+// A write without an answer counts as not made. A gives the unit back, and B reserves it and
+// reads that the order is open. A's delayed write then arrives, and B writes too (F44).
 var redisStockReturned = variant(redisStock, Strategy{
 	Name:     "redis-stock-returned",
 	Title:    "redis-stock, which gives back what it has not sold",

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// redisKeyLock is a lock that is one key of one Redis: setnx and its variants. They
-// differ in how the key is set and how it is unset, and in whether they look at how
-// old a grant is when it arrives. All else is the same for all of them, clean-up
-// included, so that each has its own mistake and no other.
+// A redisKeyLock is a lock that is one key of one Redis: setnx and its variants. The
+// variants differ in how they set and unset the key, and in whether they check the age of a
+// grant. They share everything else, including the clean-up, so that each has exactly one
+// mistake.
 type redisKeyLock struct {
-	set   redisKeyCall // true: the key is ours from now on
-	unset redisKeyCall // true: as far as it can tell, the key was ours until now
-	// believesLate: a grant counts however long its reply took, as in the articles,
-	// which ask whether SETNX has set the key and never when (F12).
+	set   redisKeyCall // returns true if the key is now ours
+	unset redisKeyCall // returns true if, as far as it can tell, the key was ours
+	// believesLate makes a grant count even if its reply took longer than the TTL (F12). The
+	// articles do this: they check whether SETNX has set the key, but not when.
 	believesLate bool
-	// endless: nothing runs out.
+	// endless means that the key has no TTL.
 	endless bool
-	// cleanup makes the context of a clean-up; nil: cleanupContext.
+	// cleanup makes the context of a clean-up. If it is nil, cleanupContext is used.
 	cleanup func(context.Context) (context.Context, context.CancelFunc)
 }
 
 type redisKeyCall func(context.Context, *redisKeyLease) (bool, error)
 
-// New is for Strategy.
+// New has the signature that Strategy.New needs.
 func (k redisKeyLock) New(env Env) (Locker, error) { return k.locker(env) }
 
 func (k redisKeyLock) locker(env Env) (*redisKeyLocker, error) {
@@ -49,7 +49,7 @@ func (l *redisKeyLocker) Acquire(ctx context.Context, key string) (Lease, error)
 	return lease, nil
 }
 
-// acquire polls: no message says that the lock is free.
+// acquire polls, because no message announces that the lock is free.
 func (l *redisKeyLocker) acquire(ctx context.Context, key string) (*redisKeyLease, error) {
 	lease := l.lease(key)
 	return lease, poll(ctx, l.env.wait(ctx), pollBackoff, l.env.Rand, func() (bool, error) { return lease.try(ctx) })
@@ -67,12 +67,12 @@ type redisKeyLease struct {
 	plainLease
 	*redisKeyLocker
 	key   string
-	value string // what the key holds while it is ours; the token, unless set says otherwise
-	fence uint64 // 0, unless set says otherwise
+	value string // the value of the key while it is ours: the token, unless set changes it
+	fence uint64 // 0, unless set changes it
 	until time.Time
 }
 
-// Until is Bounded's.
+// Until implements Bounded.
 func (l *redisKeyLease) Until() time.Time { return l.until }
 
 func (l *redisKeyLease) rename() {
@@ -80,10 +80,12 @@ func (l *redisKeyLease) rename() {
 	l.value = l.token
 }
 
-// try is true if the lock is ours from now on. A key that may have been set for
-// no client is removed: because the reply got lost, because the client has gone,
-// or because the reply took longer than the lease lives (F12), unless the variant
-// believes that. Should the SET arrive after even that, the key stays for one TTL.
+// try returns true if it has taken the lock.
+//
+// It removes a key that may have been set without a holder. That happens if the reply was
+// lost or if the client has disconnected. It also happens if the reply took longer than the
+// lease lives (F12), unless the variant believes late replies. If the SET arrives after the
+// clean-up, the key stays for one TTL.
 func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	sent := time.Now()
 	ok, err := l.set(ctx, l)
@@ -103,9 +105,9 @@ func (l *redisKeyLease) try(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// undo compares, whatever the release does: the key may be another client's. What
-// is tried next gets a new token, which a late clean-up must not hit. The clean-up
-// may fail: then the key expires.
+// undo deletes the key only if it holds our value, even if the variant's release does not
+// compare, because the key may belong to another client. It draws a new token for the next
+// try, so that a late clean-up cannot hit it. If the clean-up fails, the key expires.
 func (l *redisKeyLease) undo(ctx context.Context) {
 	ctx, cancel := l.cleanup(ctx)
 	defer cancel()
@@ -117,7 +119,7 @@ func (l *redisKeyLease) Fence() uint64 { return l.fence }
 
 func (l *redisKeyLease) Release(ctx context.Context) error { return orLost(l.unset(ctx, l)) }
 
-// orLost is ErrLost where a server has answered that the lock is not ours.
+// orLost returns ErrLost if a server has answered that the lock is not ours.
 func orLost(ours bool, err error) error {
 	if err == nil && !ours {
 		return ErrLost

@@ -15,19 +15,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redlock is the same key on several independent nodes; a majority of them is
-// the lock, so that it outlives the loss of a few. It is extended as watchdog is.
+// redlock sets the same key on several independent nodes. A majority of them is the lock, so
+// the lock survives the loss of a minority. The lease is extended like that of watchdog.
 //
-// A holds the bare majority of nodes 1, 2 and 3; node 3 restarts empty, or its
-// clock jumps; B takes 3, 4 and 5 (F18, internal/explore/testdata/F18.txt; F19, F19.txt).
-// B does so, too, if a node has a replica that is promoted on its side of a partition
-// (F39).
-// An extension does not set a key again that a node has forgotten, so that any two
-// such losses, however far apart, end a lease (F21, F21.txt).
+// A holds a bare majority: nodes 1, 2 and 3. Node 3 restarts empty, or its clock jumps, and
+// B takes 3, 4 and 5 (F18, internal/explore/testdata/F18.txt; F19, F19.txt). The same
+// happens if a node has a replica that is promoted on B's side of a partition (F39). An
+// extension does not set a key again on a node that has lost it. Therefore any two such
+// losses end a lease, however far apart they are (F21, F21.txt).
 //
-// It has no fencing token: its nodes share no counter, and the random value of a key
-// says who holds it, not who came later. So nothing stops the write of a holder that
-// paused behind its last look (F11).
+// redlock has no fencing token. Its nodes share no counter, and the random value of a key
+// identifies the holder but not the order of holders. So nothing stops the write of a holder
+// that pauses after its last check (F11).
 var redlock = Strategy{
 	Name:     "redlock",
 	Title:    "a majority of independent nodes, extended; has no fencing token",
@@ -47,12 +46,12 @@ const (
 	// redlockDrift is the allowed clock drift as a share of the TTL, as redsync
 	// documents it.
 	redlockDrift = 0.01
-	// redlockMin: with fewer nodes, none may fail.
+	// redlockMin is the smallest number of nodes of which one may fail.
 	redlockMin = 3
 )
 
-// redlockBackoff is slower than setnx's: a try costs a command on every node, and
-// two clients that split the nodes must part.
+// redlockBackoff is slower than pollBackoff. A try sends a command to every node, and two
+// clients that have split the nodes between them must not retry at the same time.
 var redlockBackoff = backoff{first: 25 * time.Millisecond, most: 200 * time.Millisecond}
 
 var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
@@ -60,17 +59,17 @@ var errNoQuorum = errors.New("lock: fewer than a quorum of the nodes answered")
 type redlockLocker struct {
 	env     Env
 	nodes   []redis.UniversalClient
-	options []redsync.Option // beside those that it sets itself
+	options []redsync.Option // in addition to those that mutex sets
 	quorum  int
 	timeout time.Duration
 
 	queue    keyedMutex
-	silence  atomic.Pointer[error] // why the last try, of whatever key, reached no quorum; nil: it did
+	silence  atomic.Pointer[error] // why the last try, for any key, reached no quorum; nil if it did
 	renewers renewers
 	asking   sync.WaitGroup
 }
 
-// newRedlock locks nodes. The miswired variant names one node twice.
+// newRedlock returns a locker over nodes.
 func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Option) (Locker, error) {
 	if err := needTTL(env); err != nil {
 		return nil, err
@@ -88,7 +87,7 @@ func newRedlock(env Env, nodes []redis.UniversalClient, options ...redsync.Optio
 }
 
 func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) {
-	// Several waiters of one process would only take the nodes from one another.
+	// Several waiters of one process would only take the nodes from each other.
 	wait, unlock, err := l.queue.lockToWait(ctx, key, l.env.wait(ctx))
 	if err == nil {
 		defer unlock()
@@ -100,8 +99,8 @@ func (l *redlockLocker) Acquire(ctx context.Context, key string) (Lease, error) 
 	return nil, err
 }
 
-// await tries for as long as wait. It is busy only if some try met another client,
-// and the cause otherwise.
+// await tries for as long as wait. It returns ErrBusy only if some try met another client.
+// Otherwise it returns the cause of the failure.
 func (l *redlockLocker) await(ctx context.Context, key string, wait time.Duration) (lease Lease, err error) {
 	var last error
 	taken := false
@@ -127,10 +126,9 @@ func (l *redlockLocker) Close() error {
 	return nil
 }
 
-// try locks the nodes once. redsync cleans up after itself on the context that
-// it was given, so it is given one that the caller cannot cancel; each of its
-// steps ends with the locker's timeout. Each try has a token of its own, which
-// the clean-up of an earlier one cannot hit when it arrives late.
+// try asks all nodes for the lock once. redsync cleans up on the context that it was given,
+// so try passes one that the caller cannot cancel. The locker's timeout bounds each step of
+// redsync. Each try has its own token, so a late clean-up of an earlier try cannot hit it.
 func (l *redlockLocker) try(ctx context.Context, key string) (Lease, error) {
 	lease := &redlockLease{locker: l, key: key, token: l.env.Token()}
 	mutex := l.mutex(lease, false)
@@ -156,7 +154,7 @@ type redlockLease struct {
 	*renewer
 	locker     *redlockLocker
 	key, token string
-	wanted     atomic.Bool // from the grant to the release
+	wanted     atomic.Bool // true from the grant to the release
 }
 
 func (l *redlockLease) Token() string { return l.token }
@@ -182,8 +180,8 @@ func (l *redlockLease) unlock(ctx context.Context) error {
 	return l.locker.outcome(l.locker.mutex(l, true).UnlockContext(ctx))
 }
 
-// outcome says what an extension or a release came to. The lease is lost when so
-// many nodes do not have our key that the others are no quorum.
+// outcome converts the result of an extension or a release. It returns ErrLost if so many
+// nodes lack our key that the others are not a quorum.
 func (l *redlockLocker) outcome(ok bool, err error) error {
 	if ok {
 		return nil
@@ -194,9 +192,9 @@ func (l *redlockLocker) outcome(ok bool, err error) error {
 	return l.explain(err)
 }
 
-// explain wraps errNoQuorum around an error in which no other client was met and the
-// nodes that could not be asked were too many. The causes are given as text: a deadline among
-// them is ours and not the caller's.
+// explain wraps errNoQuorum around err if no node was held by another client and too many
+// nodes did not answer. It adds the causes as text only, because a deadline among them is
+// ours and not the caller's.
 func (l *redlockLocker) explain(err error) error {
 	if err == nil {
 		return nil
@@ -207,8 +205,8 @@ func (l *redlockLocker) explain(err error) error {
 	return fmt.Errorf("lock: %v", err)
 }
 
-// answers counts the nodes in an error of redsync's: how many lack our key, held by
-// another or expired, and how many did not answer.
+// answers counts the nodes in an error from redsync. foreign is the number of nodes where
+// another client has the key or ours has expired, and silent the number without an answer.
 func answers(err error) (foreign, silent int) {
 	switch err := err.(type) {
 	case *redsync.ErrTaken:

@@ -12,17 +12,16 @@ import (
 	"grablab/internal/catalog"
 )
 
-// redlockMiswired is a Redlock of three locks, two of which a slip has put on
-// the same node. The locks are re-entrant, as Redisson's are, so the second one
-// there is granted, too, and that node alone is a majority of the three: it
-// restarts empty, B takes it twice, and A and B are inside (F20,
-// internal/explore/testdata/F20.txt). With SET NX the second try would fail, and the
-// slip cost nothing but availability.
+// redlockMiswired is a Redlock of three locks, two of which share one node by mistake. The
+// locks are re-entrant, like Redisson's, so the shared node grants its second lock too. That
+// node is then a majority of the three. It restarts empty, B takes it twice, and A and B are
+// both inside (F20, internal/explore/testdata/F20.txt). With SET NX the second try would
+// fail, and the mistake would only reduce availability.
 var redlockMiswired = variant(redlock, Strategy{
 	Name:   "redlock-miswired",
 	Title:  "three re-entrant locks, two of them on one node",
 	Source: "the source articles: their Redisson listing",
-	// What strikes one node strikes the doubled one.
+	// A fault on one node hits the node that counts twice.
 	Claims: catalog.ClaimsOf("miswired"),
 	Breaks: []string{"F11", "F13", "F15", "F20", "F41"},
 	New: func(env Env) (Locker, error) {
@@ -64,7 +63,7 @@ func (l *miswiredLocker) Close() error {
 	return nil
 }
 
-// miswiredLease is one entry in each lock, all of one owner.
+// A miswiredLease has one entry in each lock, all with the same owner.
 type miswiredLease struct {
 	*renewer
 	token   string
@@ -94,7 +93,7 @@ func (l *miswiredLocker) try(ctx context.Context, key string) (Lease, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case err == nil: // and too late
+	case err == nil: // the grant came too late
 		return nil, ErrBusy
 	default:
 		return nil, err
@@ -117,9 +116,9 @@ func (l *miswiredLease) Release(ctx context.Context) error {
 	return l.ask(ctx, ErrLost, entry.leave)
 }
 
-// ask is nil if a quorum of the locks say yes, and no if there can be none any
-// more. What else there is to say is given as text: a deadline among it is ours
-// and not the caller's.
+// ask returns nil if a quorum of the locks agrees, and no if a quorum is no longer possible.
+// Other causes are added as text only, because a deadline among them is ours and not the
+// caller's.
 func (l *miswiredLease) ask(ctx context.Context, no error, do func(entry, context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redlockTimeout, l.entries[0].ttl/redlockShare))
 	defer cancel()

@@ -13,30 +13,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsync waits for every node, and one time-out bounds the wait for all. Short,
-// it makes a busy moment look like the loss of all nodes, and sends clean-ups
-// ahead of the requests that they are to undo. Long, it lets one dead node slow
-// down every grab. So redsync is given nodes that part the two: a quorum of
-// answers is waited for with redlockTimeout, the rest with next to none.
-
+// redsync waits for every node, with one time-out for all. If that time-out is short, a busy
+// moment looks like the loss of all nodes, and clean-ups overtake the requests that they
+// should undo. If it is long, one dead node slows down every grab. The nodes given to
+// redsync therefore wait in two steps: up to redlockTimeout for a quorum of answers, and
+// then only RedlockGrace for the rest.
 const (
-	// RedlockGrace is what a node that does not answer costs while the others do.
+	// RedlockGrace is how long a silent node delays a call while the others answer.
 	RedlockGrace = 50 * time.Millisecond
-	// redlockTimeout bounds the wait for a quorum, as long as that is a small
-	// share of the TTL. For this to hold, the clients of the nodes must heed a
-	// context's deadline, dial once and retry nothing.
+	// redlockTimeout bounds the wait for a quorum, unless its share of the TTL
+	// (1/redlockShare) is shorter. The Redis clients of the nodes must respect a context's
+	// deadline, dial once and retry nothing.
 	redlockTimeout = 1500 * time.Millisecond
 	redlockShare   = 5
 )
 
 var errSilent = errors.New("no answer when a quorum had given theirs")
 
-// question is one command put to all nodes. It is answered by a quorum of
-// answers; or, if it has to be decided, by a quorum of answers that are yes, or
-// by so many others that there can be none.
+// A question is one command sent to all nodes. Without decide, a quorum of any answers ends
+// it. With decide, it ends with a quorum of positive answers, or once so many are negative
+// that a quorum is impossible.
 type question struct {
 	decide  bool
-	yes, no atomic.Int32 // still missing
+	yes, no atomic.Int32 // the number of answers still missing
 	enough  chan struct{}
 }
 
@@ -57,8 +56,8 @@ func (q *question) answered(yes bool) {
 	}
 }
 
-// put asks one node. If it is given up, late is called when its answer is there
-// after all.
+// put asks one node. If it stops waiting for the answer, it calls late when the answer
+// arrives.
 func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() (T, error), late func()) (T, error) {
 	type reply struct {
 		value T
@@ -91,20 +90,20 @@ func put[T comparable](q *question, yes T, running *sync.WaitGroup, call func() 
 	}
 }
 
-// redlockNode is one node as one redsync.Mutex sees it.
+// A redlockNode is one node as one redsync.Mutex uses it.
 type redlockNode struct {
 	client      redis.UniversalClient
 	running     *sync.WaitGroup
 	timeout     time.Duration
-	wanted      *atomic.Bool // the lock is held: a late grant may stay
+	wanted      *atomic.Bool // whether the lock is held, so that a late grant may stay
 	grant, eval *question
-	refused     bool // another client has it here: there is nothing to clean up
+	refused     bool // another client holds this node, so there is nothing to clean up
 }
 
-// mutex returns redsync's handle for one step of one acquisition. It is not safe
-// to share: the acquire, each renewal and the release have their own (F23). An
-// acquire that is undecided is tried again soon; whether a lease that is held is
-// extended or released has to be decided.
+// mutex returns redsync's handle for one step of one acquisition. Handles must not be
+// shared: the acquire, each renewal and the release have their own (F23). decide is false
+// for an acquire, because an undecided acquire is soon tried again. An extension or a
+// release must be decided.
 func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	grant, eval := l.question(false), l.question(decide)
 	pools := make([]redsyncredis.Pool, len(l.nodes))
@@ -121,7 +120,7 @@ func (l *redlockLocker) mutex(lease *redlockLease, decide bool) *redsync.Mutex {
 	return redsync.New(pools...).NewMutex(lease.key, append(options, l.options...)...)
 }
 
-// Get is redsync asking for a connection.
+// Get implements redsync's Pool.
 func (n *redlockNode) Get(ctx context.Context) (redsyncredis.Conn, error) {
 	conn, err := n.pool().Get(ctx)
 	return redlockConn{conn, ctx, n}, err
@@ -135,9 +134,9 @@ type redlockConn struct {
 	node *redlockNode
 }
 
-// SetNX takes the lock on one node. A grant that comes when it is not waited for
-// any more stays if the lock is held, and is taken back otherwise: the clean-up
-// may have overtaken it.
+// SetNX takes the lock on one node. A grant that arrives after put has stopped waiting may
+// stay if the lock is held. Otherwise it is taken back, because the clean-up may have
+// overtaken it.
 func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	granted, err := put(c.node.grant, true, c.node.running,
 		func() (bool, error) { return c.Conn.SetNX(key, token, ttl) },
@@ -152,9 +151,9 @@ func (c redlockConn) SetNX(key, token string, ttl time.Duration) (bool, error) {
 	return granted, err
 }
 
-// Eval extends the lock on one node, or releases it. It goes on when redsync,
-// content with the others, cancels its context: a release that was not sent
-// would leave the key for a TTL.
+// Eval extends or releases the lock on one node. It continues even if redsync cancels its
+// context after enough other answers, because an unsent release would leave the key for a
+// TTL.
 func (c redlockConn) Eval(script *redsyncredis.Script, keysAndArgs ...any) (any, error) {
 	if c.node.refused {
 		c.node.eval.answered(false)

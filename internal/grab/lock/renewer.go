@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// untilRenewal says how long to wait before a lease of length ttl that lives
-// until end is renewed: until a third of it has gone, so that a renewal may
-// fail without harm. One that was not confirmed is made again soon.
+// untilRenewal returns how long to wait before renewing a lease that has length ttl and ends
+// at end. A confirmed lease is renewed after a third of its TTL, so that one renewal may
+// fail without harm. An unconfirmed renewal is repeated after a tenth of the TTL.
 func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Duration {
 	if !confirmed {
 		return ttl / 10
@@ -17,15 +17,15 @@ func untilRenewal(now, end time.Time, ttl time.Duration, confirmed bool) time.Du
 	return max(end.Add(-ttl*2/3).Sub(now), 0)
 }
 
-// renewal renews a lease once. It returns when the lease ends now, counted from
-// before the request was sent; ErrLost, if the lock was found not to be ours
-// any more; any other error leaves that open.
+// A renewal renews a lease once. It returns the new end of the lease, counted from before
+// the request was sent. It returns ErrLost if the lock is no longer ours. After any other
+// error, that is unknown.
 type renewal func(context.Context) (end time.Time, err error)
 
-// renewer renews one lease until it is stopped, and knows when the lease is lost:
-// found gone by a renewal, or not confirmed until its end.
+// A renewer renews one lease until it is stopped or the lease is lost. A lease is lost if a
+// renewal finds it gone, or if no renewal is confirmed before its end.
 type renewer struct {
-	ctx    context.Context // the acquire's values, without its end
+	ctx    context.Context // has the acquire's values, but not its cancellation
 	cancel context.CancelFunc
 	lost   chan struct{}
 
@@ -35,14 +35,15 @@ type renewer struct {
 	over   bool        // stopped or lost
 }
 
-// Lost closes when the loss is known. It looks at the clock itself: when a
-// process that was stopped goes on, its holder may run before any timer.
+// Lost returns a channel that closes when the loss of the lease is known. It also checks the
+// clock itself, because the holder may run before any timer when a stopped process
+// continues.
 func (r *renewer) Lost() <-chan struct{} {
 	r.expire()
 	return r.lost
 }
 
-// Until is Bounded's.
+// Until implements Bounded.
 func (r *renewer) Until() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +64,7 @@ func (r *renewer) loseLocked() {
 	}
 }
 
-// stopLocked is false if the renewals had ended before.
+// stopLocked ends the renewals. It returns false if they had already ended.
 func (r *renewer) stopLocked() bool {
 	if r.over {
 		return false
@@ -74,14 +75,14 @@ func (r *renewer) stopLocked() bool {
 	return true
 }
 
-// stop ends the renewals. A lease that is not lost by now never will be.
+// stop ends the renewals. If the lease is not lost by now, Lost never closes.
 func (r *renewer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopLocked()
 }
 
-// isLost says whether the lease is known to be lost.
+// isLost reports whether the lease is known to be lost.
 func (r *renewer) isLost() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +121,8 @@ func (r *renewer) run(ttl time.Duration, renew renewal) {
 	}
 }
 
-// extend takes in what a renewal came to. It is false once there is nothing to
-// renew: a confirmation that comes after the end does not bring a lease back.
+// extend records the result of a renewal. It returns false if the renewals have ended. A
+// confirmation that arrives after the end of the lease does not restore it.
 func (r *renewer) extend(end time.Time, gone bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,19 +137,19 @@ func (r *renewer) extend(end time.Time, gone bool) bool {
 	return true
 }
 
-// renewers are those of one locker.
+// renewers is the set of renewers of one locker.
 type renewers struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	live    map[*renewer]struct{}
 }
 
-// start renews a lease that now lives until end. What it does in the background
-// keeps the values of ctx, but not its end.
+// start begins to renew a lease that ends at end. The background work keeps the values of
+// ctx, but not its cancellation.
 func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration, renew renewal) *renewer {
 	r := &renewer{end: end, lost: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.mu.Lock() // the timer must not fire before it is known
+	r.mu.Lock() // expire must not run before r.expiry is set
 	r.expiry = time.AfterFunc(time.Until(end), r.expire)
 	r.mu.Unlock()
 
@@ -167,7 +168,7 @@ func (rs *renewers) start(ctx context.Context, end time.Time, ttl time.Duration,
 	return r
 }
 
-// each calls f for every renewer, with its mutex held.
+// each calls f for every live renewer while it holds that renewer's mutex.
 func (rs *renewers) each(f func(*renewer)) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -178,16 +179,16 @@ func (rs *renewers) each(f func(*renewer)) {
 	}
 }
 
-// lose gives up every lease: what they all depend on is gone.
+// lose marks every lease as lost, after the loss of something that all of them depend on.
 func (rs *renewers) lose() { rs.each((*renewer).loseLocked) }
 
-// any says whether some lease is still renewed.
+// any reports whether at least one lease is still being renewed.
 func (rs *renewers) any() (some bool) {
 	rs.each(func(r *renewer) { some = some || !r.over })
 	return some
 }
 
-// close stops all renewals and waits for those under way.
+// close stops all renewals and waits until the running ones have ended.
 func (rs *renewers) close() {
 	rs.each(func(r *renewer) { r.stopLocked() })
 	rs.running.Wait()

@@ -11,11 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnx is one key with an expiry: SET key token NX PX ttl, and a release that
-// compares the token; a grant that took longer than the TTL to arrive is none. A lock
-// in one Redis without renewal can do no better. A locks and pauses for longer than the
-// TTL, B locks and writes, A wakes and writes (F11, internal/explore/testdata/F11.txt);
-// and the key dies with a Redis that forgets it (F17).
+// setnx is one key with an expiry. It acquires with SET key token NX PX ttl, and its release
+// compares the token. A grant that takes longer than the TTL to arrive does not count. This
+// is the best possible lock in one Redis without renewal.
+//
+// A locks and pauses for longer than the TTL, B locks and writes, then A wakes and writes
+// (F11, internal/explore/testdata/F11.txt). If Redis loses its data, the lock is lost (F17).
 var setnx = Strategy{
 	Name:     "setnx",
 	Title:    "SET NX PX, released by compare-and-delete",
@@ -30,8 +31,9 @@ var setnx = Strategy{
 	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
-// setPX sets the key if it is not there, and its expiry, in one step. The client of a Cluster sends a
-// command again by itself, after a redirection or a lost reply, and the second may find the key of the first.
+// setPX sets the key with an expiry in one step if the key does not exist. A Cluster client
+// repeats a command by itself after a redirection or a lost reply, and the repetition may
+// find our own key. setPX therefore reads the key in that case.
 func setPX(ctx context.Context, l *redisKeyLease) (bool, error) {
 	ok, err := l.env.Redis.SetNX(ctx, l.key, l.value, l.env.TTL).Result()
 	if _, repeats := l.env.Redis.(*redis.ClusterClient); ok || err != nil || !repeats {
@@ -49,7 +51,7 @@ var setnxReleaseLua string
 
 var setnxRelease = redis.NewScript(setnxReleaseLua)
 
-// compareAndDelete deletes the key if it is ours, in one step.
+// compareAndDelete atomically deletes the key if it is ours.
 func compareAndDelete(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return setnxRelease.Run(ctx, l.env.Redis, []string{l.key}, l.value).Bool()
 }

@@ -6,19 +6,19 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxCheck asks Redis once more, immediately before the write, whether the
-// lock is still its own. The answer is yes; the lease runs out; B locks, reads
-// and writes; A writes (F37, internal/explore/testdata/F37.txt). The window is that
-// of F11, narrower, and a pause, or a late answer, may be longer than any window.
+// setnxCheck asks Redis immediately before the write whether it still holds the lock. Redis
+// says yes, then the lease expires, B locks, reads and writes, and A writes (F37,
+// internal/explore/testdata/F37.txt). The window is narrower than that of F11, but a pause
+// or a late answer can be longer than any window.
 //
-// The article leaves all to that question, and asks nothing of a grant that comes
-// late: two are inside then (F12), of whom the question keeps one from writing.
+// The article relies on that check only and accepts late grants. Two clients are then inside
+// at once (F12), and the check stops one of them from writing.
 var setnxCheck = variant(setnx, Strategy{
 	Name:   "setnx-check",
 	Title:  "setnx, and asks once more before the write",
 	Source: "the source articles: CHECK",
-	// What comes before the last question is found by it: work that outlasts the
-	// lease, a Redis that cannot be asked. A pause is aimed behind it.
+	// The last check detects every loss before it, such as work that outlasts the
+	// lease or an unreachable Redis. The pause fault strikes after that check.
 	Claims: catalog.ClaimsOf("check"),
 	Breaks: []string{"F12", "F37"},
 	New: func(env Env) (Locker, error) {

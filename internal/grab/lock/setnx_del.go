@@ -6,10 +6,10 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDel is SET NX PX and a release that does not compare. A's lease runs out; B
-// locks; A's DEL deletes B's lock; C locks: B and C are inside (F5,
-// internal/explore/testdata/F5.txt). The article works if setIfAbsent says true, and
-// does not ask when Redis said so: the lease may be over (F12, F12.txt).
+// setnxDel is SET NX PX with a release that does not compare. A's lease expires and B locks.
+// A's DEL deletes B's lock, then C locks, so B and C are both inside (F5,
+// internal/explore/testdata/F5.txt). The article proceeds if setIfAbsent returns true. It
+// ignores how old that reply is, although the lease may be over (F12, F12.txt).
 var setnxDel = variant(setnx, Strategy{
 	Name:   "setnx-del",
 	Title:  "SET NX PX, released by DEL",

@@ -7,11 +7,11 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxDriverID stores the driver's id and not a token of the attempt. The
-// driver's first attempt runs out; the second one, a double tap, locks with the
-// same value; the first releases and finds its own value; C locks: the second
-// attempt and C are inside (F36, internal/explore/testdata/F36.txt). The article's
-// SETNX has done its part when it answers 1, however late that comes (F12).
+// setnxDriverID stores the driver's id instead of a token for each attempt. The lease of the
+// driver's first attempt expires. The second attempt, a double tap, locks with the same
+// value. The first attempt releases, because it finds its own value. C locks, so the second
+// attempt and C are both inside (F36, internal/explore/testdata/F36.txt). The article
+// accepts the reply 1 of SETNX however late it arrives (F12).
 var setnxDriverID = variant(setnx, Strategy{
 	Name:   "setnx-driverid",
 	Title:  "setnx, with the driver's id as the token",
@@ -23,8 +23,8 @@ var setnxDriverID = variant(setnx, Strategy{
 
 type driverKey struct{}
 
-// WithDriver says for which driver ctx acquires. Without it each acquire is that of
-// another driver.
+// WithDriver sets the driver for acquires with the returned context. Without it, each
+// acquire counts as a different driver.
 func WithDriver(ctx context.Context, driver int64) context.Context {
 	return context.WithValue(ctx, driverKey{}, driver)
 }

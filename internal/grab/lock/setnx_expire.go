@@ -6,10 +6,10 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxExpire is SETNX and then EXPIRE, two commands. A sets the key and dies
-// before it sends the second: as without expiry (F4, internal/explore/testdata/F4.txt).
-// The article asks whether both have done what they should, and not how long ago: the
-// answer to EXPIRE may come when the lease is over (F12).
+// setnxExpire sends SETNX and then EXPIRE, as two commands. A sets the key and dies before
+// it sends the second command, so the key never expires (F4,
+// internal/explore/testdata/F4.txt). The article checks that both commands succeeded, but
+// not how long ago. The reply to EXPIRE may arrive after the lease has ended (F12).
 var setnxExpire = variant(setnx, Strategy{
 	Name:   "setnx-expire",
 	Title:  "SETNX, then EXPIRE, released by DEL",
@@ -19,8 +19,8 @@ var setnxExpire = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
 })
 
-// setThenExpire is false also if the key has gone by the second command. That
-// is PEXPIRE, for leases are not measured in whole seconds.
+// setThenExpire also returns false if the key has gone before the second command. It uses
+// PEXPIRE because leases are not measured in whole seconds.
 func setThenExpire(ctx context.Context, l *redisKeyLease) (bool, error) {
 	if ok, err := setForever(ctx, l); !ok {
 		return false, err

@@ -10,11 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxFenced is setnx whose leases are numbered, and a database that knows the
-// highest number that has read the order. A locks, reads and pauses; B locks
-// with a higher token and reads, which raises the row's; A wakes and its write is
-// refused (cures F11 and F17). What is lost with the lock is time, not the order.
-// A counter that Redis forgets falls back, and has to be raised (F27).
+// setnxFenced is setnx with numbered leases and a database that stores the highest number
+// that has read the order. A locks, reads and pauses. B locks with a higher token and reads,
+// which raises the token in the row. A wakes, and the database refuses its write (cures F11
+// and F17). A lost lock then costs time, but the order stays safe. If Redis loses the
+// counter, the counter falls back and must be raised (F27).
 var setnxFenced = variant(setnx, Strategy{
 	Name:   "setnx-fenced",
 	Title:  "setnx with a fencing token, raised before the read",

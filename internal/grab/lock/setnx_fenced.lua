@@ -1,11 +1,11 @@
--- Takes a lock and draws its fencing token, in one step.
+-- Takes a lock and draws its fencing token in one step.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the counter of its fencing tokens
 -- ARGV[1]  token
 -- ARGV[2]  TTL in ms
--- ARGV[3]  for how long the counter is kept, ms
--- reply    the fencing token, from 1; 0: another client has the lock
+-- ARGV[3]  how long the counter is kept, in ms
+-- reply    the fencing token (1 or more), or 0 if another client holds the lock
 if not redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   return 0
 end

@@ -5,18 +5,18 @@ import (
 	"grablab/internal/order"
 )
 
-// setnxFenceWrite is setnx-fenced as it is mostly drawn: the token is compared
-// at the write and nowhere else. A reads an open order with token 1 and pauses;
-// B reads it, open, with token 2; A writes, 0 < 1; B writes, 1 < 2 (F34,
-// internal/explore/testdata/F34.txt). A read that raises nothing does not keep an
-// older token from writing after it.
+// setnxFenceWrite is setnx-fenced as most articles draw it: the token is compared only at
+// the write. A reads an open order with token 1 and pauses. B reads it with token 2 while it
+// is still open. A writes because 0 < 1, and B writes because 1 < 2 (F34,
+// internal/explore/testdata/F34.txt). A read that does not raise the token cannot stop the
+// write of an older token.
 var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Name:   "setnx-fence-write",
 	Title:  "setnx with a fencing token, compared at the write alone",
 	Source: "Kleppmann 2016, as it is mostly retold",
 	Guard:  order.FenceWrite,
-	// A Redis that forgets the lock forgets the counter, too: the next holder
-	// has the same token, and one of the two is refused.
+	// A Redis that loses the lock loses the counter too. The next holder then
+	// has the same token, and the database refuses one of the two.
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Failover}, As: catalog.NoFault,

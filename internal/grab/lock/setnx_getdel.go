@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxGetDel looks before it deletes, in two steps. A's GET says that the lock
-// is A's; A's lease runs out; B locks; A's DEL deletes B's lock; C locks: B and
-// C are inside (F6, internal/explore/testdata/F6.txt). It is F5 through a narrower window.
-// The article does not ask how long the grant was under way either (F12).
+// setnxGetDel compares and deletes in two steps. A's GET finds A's token, then A's lease
+// expires and B locks. A's DEL deletes B's lock, then C locks, so B and C are both inside
+// (F6, internal/explore/testdata/F6.txt). This is F5 with a narrower window. The article
+// also ignores the age of a grant (F12).
 var setnxGetDel = variant(setnx, Strategy{
 	Name:   "setnx-getdel",
 	Title:  "SET NX PX, released by GET, compare, DEL",
@@ -30,13 +30,13 @@ func getThenDel(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return del(ctx, l)
 }
 
-// holds asks Redis whether the key is ours.
+// holds reports whether Redis holds our value in the key.
 func holds(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	value, err := get(ctx, r, l.key)
 	return err == nil && value == l.value, err
 }
 
-// get is "" for a key that is not there.
+// get returns the value of the key, or "" if the key does not exist.
 func get(ctx context.Context, r redis.Cmdable, key string) (string, error) {
 	value, err := r.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {

@@ -11,18 +11,21 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxGetSet keeps the end of the lease in the key, in ms on the clients'
-// clocks, and lets Redis expire nothing. A client that finds that it has passed
-// takes over with GETSET, and has the lock if what GETSET answers had passed, too.
+// setnxGetSet stores the end of the lease in the key, in ms on the clients' clocks, and sets
+// no expiry in Redis. A client that finds an end in the past takes over with GETSET. It has
+// the lock if the value that GETSET returns has also passed.
 //
-// B's clock is ahead by more than the rest of A's lease: B takes A's live lock (F9,
-// internal/explore/testdata/F9.txt). A client that loses the race of a take-over has
-// moved the winner's stamp all the same (F10, F10.txt). The release deletes any stamp
-// that has not passed: A's passes; B takes over; A's release deletes B's; C locks: B
-// and C are inside (F35, F35.txt). And a stamp is no name: after a lost reply no
-// client can tell whose it is, so that it has to stay until it passes (F25). The page
-// compares every stamp with the clock but the client's own: a SETNX that answers 1
-// when that has passed is a lock all the same (F12).
+// It breaks in several ways. B's clock is ahead by more than the rest of A's lease, so B
+// takes A's live lock (F9, internal/explore/testdata/F9.txt). A client that loses the race
+// to take over has already changed the winner's stamp (F10, F10.txt).
+//
+// The release deletes any stamp that has not passed. A's stamp passes and B takes over. A's
+// release deletes B's stamp and C locks, so B and C are both inside (F35, F35.txt).
+//
+// A stamp does not identify its client. After a lost reply, no client knows whose stamp it
+// is, so it stays until it passes (F25). The article compares every stamp with the clock
+// except the client's own. A SETNX that returns 1 after its own stamp has passed still
+// counts (F12).
 var setnxGetSet = variant(setnx, Strategy{
 	Name:   "setnx-getset",
 	Title:  "SETNX of a time stamp, taken over by GETSET",
@@ -32,9 +35,9 @@ var setnxGetSet = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setStamp(takeOver, time.Millisecond), unset: watchAndDelete(lives), believesLate: true}.New,
 })
 
-// setStamp sets the key if it is not there, and lets over take it over if its
-// stamp has passed. Stamps are whole units. After an error, what is there may be another client's stamp of
-// the same ms: nothing is undone then.
+// setStamp sets the key if it does not exist, and calls over if the key's stamp has passed.
+// Stamps are rounded down to unit. After an error nothing is undone, because the stamp in
+// the key may be another client's stamp of the same ms.
 func setStamp(over redisKeyCall, unit time.Duration) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (bool, error) {
 		l.value = strconv.FormatInt(l.env.Now().Add(l.env.TTL).Truncate(unit).UnixMilli(), 10)
@@ -65,9 +68,9 @@ func (l *redisKeyLease) stamp(ctx context.Context, over redisKeyCall) (bool, err
 	}
 }
 
-// takeOver is true for one of the clients that found the stamp to have passed: the
-// one whose GETSET comes first. If it answers nothing, the lock had been released,
-// and is ours now.
+// takeOver returns true for only one of the clients that found the stamp to have passed: the
+// one whose GETSET comes first. If GETSET returns nil, the lock had been released and is now
+// ours.
 func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	held, err := l.env.Redis.GetSet(ctx, l.key, l.value).Result()
 	if errors.Is(err, redis.Nil) {
@@ -76,13 +79,14 @@ func takeOver(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return err == nil && l.passed(held), err
 }
 
-// lives says whether there is a lock, any client's, that has not passed.
+// lives reports whether the key holds a stamp of any client that has not passed.
 func lives(ctx context.Context, r redis.Cmdable, l *redisKeyLease) (bool, error) {
 	held, err := get(ctx, r, l.key)
 	return held != "" && !l.passed(held), err
 }
 
-// passed compares with this client's clock. What is no stamp never passes.
+// passed compares the stamp with this client's clock. A value that is not a stamp never
+// passes.
 func (l *redisKeyLease) passed(stamp string) bool {
 	end, err := strconv.ParseInt(stamp, 10, 64)
 	return err == nil && end <= l.env.Now().UnixMilli()

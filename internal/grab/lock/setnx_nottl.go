@@ -6,12 +6,13 @@ import (
 	"grablab/internal/catalog"
 )
 
-// setnxNoTTL is SETNX and DEL. A locks and dies; the order cannot be grabbed any
-// more (F3, internal/explore/testdata/F3.txt), nor when A's work hangs (F15), nor
-// when its DEL does not arrive. Where nothing runs out, nothing outlives its lease:
-// only a Redis that forgets the key lets two in, and then A's DEL frees B's lock (F5).
-// A grant is good however late it comes, as in the article: there is no lease that
-// could be over by then, so that this is no mistake here.
+// setnxNoTTL is SETNX and DEL without an expiry. If A locks and dies, the order cannot be
+// grabbed any more (F3, internal/explore/testdata/F3.txt). The same happens if A's work
+// hangs (F15) or if A's DEL does not arrive.
+//
+// No lease ends, so no holder outlives its lease. Two clients get in only if Redis loses the
+// key, and then A's DEL deletes B's lock (F5). A late grant counts, as in the article. That
+// is correct here, because there is no lease that could have ended.
 var setnxNoTTL = variant(setnx, Strategy{
 	Name:   "setnx-nottl",
 	Title:  "SETNX, no expiry, released by DEL",

@@ -7,11 +7,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setnxWatch is setnx without Lua: the release is an optimistic transaction,
-// WATCH before the GET, so that whatever happens to the key in between makes
-// the EXEC do nothing. It costs three round trips more and cures no more than
-// the script does: F11 (internal/explore/testdata/F11.txt) and F17 stay. It is setnx
-// in all but the release, and looks at the age of a grant as setnx does.
+// setnxWatch is setnx without Lua. The release is an optimistic transaction: it sends WATCH
+// before the GET, so that EXEC does nothing if the key has changed. This takes three more
+// round trips than the script and has the same weaknesses, F11
+// (internal/explore/testdata/F11.txt) and F17. Apart from the release, it equals setnx,
+// including the check of a grant's age.
 var setnxWatch = variant(setnx, Strategy{
 	Name:   "setnx-watch",
 	Title:  "setnx, released by WATCH, GET, compare, MULTI, DEL, EXEC",
@@ -20,7 +20,8 @@ var setnxWatch = variant(setnx, Strategy{
 	New:    redisKeyLock{set: setPX, unset: watchAndDelete(holds)}.New,
 })
 
-// watchAndDelete deletes the key if may says so and no client has touched it since.
+// watchAndDelete deletes the key if may returns true and no client has changed the key
+// since.
 func watchAndDelete(may func(context.Context, redis.Cmdable, *redisKeyLease) (bool, error)) redisKeyCall {
 	return func(ctx context.Context, l *redisKeyLease) (deleted bool, err error) {
 		err = l.env.Redis.Watch(ctx, func(tx *redis.Tx) error {

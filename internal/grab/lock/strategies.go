@@ -4,9 +4,10 @@ import (
 	"cmp"
 )
 
-// Strategies is the registry, in the order in which a teacher tells the story: the
-// five to start with, then the mistakes around setnx, fencing, the
-// locks of databases and of consensus systems, and what all of them lead to.
+// Strategies is the registry, in teaching order. It starts with five basic strategies,
+// followed by the mistakes around setnx and by fencing. Then come the locks of databases and
+// consensus systems, the recommended handoff, and the two strategies that reserve units in
+// Redis.
 var Strategies = []Strategy{
 	none,
 	mutex,
@@ -37,12 +38,13 @@ var Strategies = []Strategy{
 	redisStockReturned,
 }
 
-// Peers are the locks of other people's libraries, in a program that links package
-// peers, which sets them; none in any other, as in an instance that is deployed.
+// Peers are the locks of third-party libraries. Package peers sets it, so it is empty in a
+// program that does not link that package, such as a deployed instance.
 var Peers []Strategy
 
-// KnownBroken lists deliberately wrong variants of correct strategies, which tests
-// and the explorer must find unsafe. Find knows them by name; no other list has them.
+// KnownBroken lists deliberately wrong variants of correct strategies. Tests and the
+// explorer must find them unsafe. Find returns them by name, and no other list contains
+// them.
 var KnownBroken = []Strategy{
 	getsetBlindTakeover,
 	getsetNilBusy,
@@ -59,8 +61,8 @@ var KnownBroken = []Strategy{
 	mysqlGetLockSplit,
 }
 
-// variant returns a copy of base with the name, the title and the failure modes of own, and with every
-// other field that own sets.
+// variant returns a copy of base with the name, title and failure modes of own, and with
+// every other field that own sets.
 func variant(base, own Strategy) Strategy {
 	v := base
 	v.Name, v.Title, v.Breaks = own.Name, own.Title, own.Breaks

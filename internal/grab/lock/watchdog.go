@@ -8,14 +8,14 @@ import (
 	"grablab/internal/order"
 )
 
-// watchdog is Redisson's RLock: a lease that is renewed every third of its TTL
-// for as long as it is held, and waiters that are notified instead of polling.
+// watchdog follows Redisson's RLock. It renews the lease every third of its TTL while the
+// lock is held, and it notifies waiters instead of letting them poll.
 //
-// It cures work that lasts too long, and not a process that is paused: A locks and
-// pauses between its last look at the lease and its write, B locks and writes, A
-// writes (F13; internal/explore/testdata/F11.txt is the same without renewal). If the
-// work hangs while the process lives, the lease is renewed for ever (F15). The key
-// dies with a Redis that forgets it, and until the next renewal A does not know (F17).
+// It handles work that lasts too long, but not a paused process. A locks and pauses between
+// its last check of the lease and its write. B locks and writes, then A writes (F13;
+// internal/explore/testdata/F11.txt shows the same without renewal). If the work hangs while
+// the process lives, the lease is renewed forever (F15). If Redis loses its data, the key is
+// lost, and A does not know until the next renewal (F17).
 var watchdog = Strategy{
 	Name:     "watchdog",
 	Title:    "a renewed lease, waiters are told",
@@ -27,7 +27,7 @@ var watchdog = Strategy{
 	Excludes: catalog.Global,
 	Waiter:   "is told, and looks at the end of the lease",
 	Breaks:   []string{"F11", "F13", "F15", "F17", "F38", "F39", "F41"},
-	Promises: Promises{WakeUp: 1}, // who missed a message asks again when the lease would have ended
+	Promises: Promises{WakeUp: 1}, // a waiter that missed a message tries again when the lease would have ended
 	New:      func(env Env) (Locker, error) { return newWatchdog(env, oneKey) },
 }
 
@@ -69,13 +69,13 @@ func (l *watchdogLocker) Close() error {
 	return nil
 }
 
-// lease is one that is not taken yet. Every acquire is an owner of its own.
+// lease returns a lease that is not taken yet. Every acquire is a separate owner.
 func (l *watchdogLocker) lease(key string) *watchdogLease {
 	token := l.env.Token()
 	return &watchdogLease{locker: l, entry: entry{l.env.Redis, l.env.TTL, l.keys(key), token, token}}
 }
 
-// watchdogLease is renewed once it has been taken.
+// A watchdogLease is renewed once it has been taken.
 type watchdogLease struct {
 	*renewer
 	entry
@@ -83,8 +83,8 @@ type watchdogLease struct {
 	fence  uint64
 }
 
-// await tries again whenever the lock may be free, until it is ours or the
-// wait is over. left is for how long another client has it, unless it is renewed.
+// await tries again whenever the lock may be free, until it takes the lock or the wait is
+// over. left is how long the current holder has the lock if it does not renew it.
 func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp time.Time) error {
 	if !time.Now().Before(giveUp) {
 		return ErrBusy
@@ -110,11 +110,12 @@ func (l *watchdogLease) await(ctx context.Context, left time.Duration, giveUp ti
 	}
 }
 
-// try takes the lock, or returns for how long another client has it. An entry that
-// may be there for no client is taken out again: because the reply got lost,
-// because the client has gone, or because the reply took longer than the lease
-// lives (F12). Only what is known to be ours is renewed (F14); should the request
-// arrive after its clean-up, the lock stays for one TTL.
+// try takes the lock, or returns how long another client still has it.
+//
+// It removes an entry that may exist without a holder. That happens if the reply was lost,
+// if the client has disconnected, or if the reply took longer than the lease lives (F12).
+// try starts renewals only after a confirmed grant (F14). If the request arrives after its
+// clean-up, the lock stays for one TTL.
 func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error) {
 	end := time.Now().Add(l.ttl)
 	left, l.fence, err = l.enter(ctx)
@@ -132,8 +133,8 @@ func (l *watchdogLease) try(ctx context.Context) (left time.Duration, err error)
 	return time.Millisecond, err
 }
 
-// undo takes a new token for what is tried next, which a late clean-up must not
-// hit.
+// undo removes the entry and draws a new token for the next try, so that a late clean-up
+// cannot hit it.
 func (l *watchdogLease) undo(ctx context.Context) {
 	cleanUp(ctx, l.leave)
 	l.entry = l.locker.lease(l.keys[0]).entry

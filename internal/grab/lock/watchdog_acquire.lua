@@ -1,16 +1,16 @@
--- Makes an entry in a re-entrant lock, and gives the lock a whole lease. Asking
--- twice with one token is asking once, so that a call whose reply was lost may be
--- made again.
+-- Adds an entry to a re-entrant lock and restarts its lease. A repeated call with
+-- the same token makes no second entry, so a call can be repeated after a lost reply.
 --
 -- KEYS[1]  the lock, a hash: the field "owner" names its owner, every other
 --          field is the token of one of the owner's entries
--- KEYS[2]  the counter of its fencing tokens; may be left out
+-- KEYS[2]  the counter of its fencing tokens; optional
 -- ARGV[1]  owner
 -- ARGV[2]  token of this entry
 -- ARGV[3]  TTL in ms
--- ARGV[4]  for how long the counter is kept, ms
--- reply    0: it is ours; less: likewise, and this is minus the fencing token;
---          else another owner's, and for how many ms yet, at least 1
+-- ARGV[4]  how long the counter is kept, in ms
+-- reply    0 if the lock is taken; a negative number if it is taken with a fencing
+--          token, which is the number negated; otherwise the ms (at least 1) for
+--          which another owner still has the lock
 local owner = redis.call('HGET', KEYS[1], 'owner')
 if owner and owner ~= ARGV[1] then
   return math.max(redis.call('PTTL', KEYS[1]), 1)

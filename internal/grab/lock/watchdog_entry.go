@@ -21,8 +21,8 @@ var (
 	watchdogRelease = redis.NewScript(watchdogReleaseLua)
 )
 
-// entry is one of its owner's in the hash of a re-entrant lock in one Redis. The
-// lock is free when its owner has no entry left.
+// An entry is one field in the hash of a re-entrant lock in one Redis. An owner may have
+// several entries. The lock is free once its owner has no entry left.
 type entry struct {
 	redis        redis.UniversalClient
 	ttl          time.Duration
@@ -30,14 +30,14 @@ type entry struct {
 	owner, token string
 }
 
-// channel is where the lock is published as free.
+// channel returns the name of the channel that announces that the lock is free.
 func (e entry) channel() string { return e.keys[0] + ":free" }
 
-// enter makes the entry, or returns for how long another owner has the lock.
+// enter makes the entry, or returns how long another owner still has the lock.
 func (e entry) enter(ctx context.Context) (left time.Duration, fence uint64, err error) {
 	n, err := watchdogAcquire.Run(ctx, e.redis, e.keys, e.owner, e.token, e.ttl.Milliseconds(), fenceKeep.Milliseconds()).Int64()
 	if n > 0 {
-		// Redis lets a key go in the millisecond after its last.
+		// Redis deletes an expired key one millisecond after the end of its TTL.
 		return time.Duration(n+1) * time.Millisecond, 0, err
 	}
 	return 0, uint64(-n), err

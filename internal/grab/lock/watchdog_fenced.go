@@ -5,9 +5,10 @@ import (
 	"grablab/internal/order"
 )
 
-// watchdogFenced is watchdog with a token to each lease, raised in the database
-// before the read. Whatever becomes of the lease, a write that comes after a
-// later holder's read is refused. Work that hangs is still renewed for ever (F15).
+// watchdogFenced is watchdog with a fencing token for each lease. The database raises its
+// own copy of the token before the read. Even if the lease is lost, the database refuses a
+// write that comes after a later holder's read. The lease is still renewed forever if the
+// work hangs (F15).
 var watchdogFenced = variant(watchdog, Strategy{
 	Name:   "watchdog-fenced",
 	Title:  "watchdog with a fencing token, raised before the read",

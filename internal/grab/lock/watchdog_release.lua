@@ -1,10 +1,10 @@
--- Takes one entry out of a lock. With the last one the lock goes too, and one
--- message tells the waiters.
+-- Removes one entry from a lock. After the last entry, it deletes the lock and
+-- publishes one message for the waiters.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  token of the entry
--- ARGV[2]  channel on which to tell
--- reply    1: released, 0: the lock is not ours any more
+-- ARGV[2]  channel for the message
+-- reply    1 if released, 0 if the entry does not exist
 if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

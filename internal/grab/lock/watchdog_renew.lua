@@ -1,9 +1,9 @@
--- Gives a lock a whole lease again, if the entry is still in it.
+-- Restarts the lease of a lock if the entry still exists.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  token of the entry
 -- ARGV[2]  TTL in ms
--- reply    1: renewed, 0: the lock is not ours any more
+-- reply    1 if renewed, 0 if the entry does not exist
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

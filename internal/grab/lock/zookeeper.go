@@ -17,15 +17,15 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zooKeeper is Curator's InterProcessMutex: every client that wants the lock makes
-// an ephemeral sequential node, the first in the sequence has it, and each of
-// the others watches the one before it, so that a release wakes one. An
-// ephemeral node goes with its session, and the session with its process; the
-// node's czxid grows with each, and is the fencing token.
+// zooKeeper follows Curator's InterProcessMutex. Every client that wants the lock makes an
+// ephemeral sequential node. The first node in the sequence holds the lock. Each of the
+// other clients watches the node before its own, so that a release wakes only one client. An
+// ephemeral node disappears with its session, and the session ends with its process. The
+// node's czxid grows with each acquisition and serves as the fencing token.
 //
-// A's session expires while A is cut off or paused; B locks and writes; A, which has
-// looked at its lease a moment before, writes as well (F29). As long as the process
-// lives the session does, even if the work hangs (F15).
+// F29 breaks it. A's session expires while A is cut off or paused, then B locks and writes.
+// A checked its lease a moment before the expiry, so A writes too. The session lives as long
+// as the process, even if the work hangs (F15).
 var zooKeeper = Strategy{
 	Name:   "zookeeper",
 	Title:  "ephemeral sequential nodes, watching the one before",
@@ -54,17 +54,17 @@ var zooKeeper = Strategy{
 	},
 }
 
-// ZooKeeperRoot is where all locks are. Below it each has a container, which the
-// server removes some time after the last node in it has gone.
+// ZooKeeperRoot is the parent node of all locks. Each lock has a container node below it.
+// The server removes a container some time after its last child has gone.
 const ZooKeeperRoot = "/grablab"
 
-// errExpired: the node is gone before the lock was ours.
+// errExpired means that the session expired, and with it our node, before we got the lock.
 var errExpired = errors.New("lock: the ZooKeeper session expired")
 
 type zkLocker struct {
 	env      Env
 	session  *zkSession
-	expiries atomic.Int64 // sessions that were lost
+	expiries atomic.Int64 // the number of sessions that have expired
 	renewers renewers
 	sweeping sync.WaitGroup
 	ctx      context.Context // ends with the locker
@@ -84,13 +84,13 @@ func newZKLocker(env Env) (*zkLocker, error) {
 	return l, nil
 }
 
-// expired: every node is gone, and so is every lease.
+// expired records that the session has expired. All its nodes, and so all leases, are gone.
 func (l *zkLocker) expired() {
 	l.expiries.Add(1)
 	l.renewers.lose()
 }
 
-// Lease is the session's time-out, which the server bounds on both sides.
+// Lease returns the session's time-out. The server enforces a minimum and a maximum.
 func (l *zkLocker) Lease() time.Duration { return l.session.Lease() }
 
 func (l *zkLocker) Close() error {
@@ -121,26 +121,26 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (_ Lease, err error)
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, err // it was granted to a client that has gone
+		return nil, err // the client disconnected before the grant
 	}
 	return n, nil
 }
 
-// zkNode is one node in the queue of a lock. It is a lease once it is first.
+// A zkNode is one node in the queue of a lock. It becomes a lease once it is first.
 type zkNode struct {
 	*renewer
 	l       *zkLocker
 	dir     string
 	token   string
-	path    string               // "": not known to be made
-	made    <-chan reply[string] // of the create that was not awaited to its end
-	expiry  int64                // of which session, counted in those before
+	path    string               // empty until the node is known to exist
+	made    <-chan reply[string] // the reply of an unfinished create
+	expiry  int64                // the value of zkLocker.expiries when the acquire began
 	czxid   int64
 	deleted atomic.Bool
 }
 
-// prefix of the node's name, which no other node's has: a node whose create was
-// not answered can be found by it (F30).
+// prefix returns the start of the node's name, which no other node shares. After a create
+// without a reply, the node can be found by this prefix (F30).
 func (n *zkNode) prefix() string { return url.PathEscape(n.token) + "-" }
 
 func (n *zkNode) create(ctx context.Context) error {
@@ -169,8 +169,8 @@ func (n *zkNode) makeDir(ctx context.Context) error {
 	return unless(err, zk.ErrNodeExists)
 }
 
-// await returns once the lock is ours. The node keeps its place while the session
-// lives, so that a connection that breaks meanwhile costs time only.
+// await returns nil once we hold the lock. The node keeps its place as long as the session
+// lives, so a broken connection only costs time.
 func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	for {
 		held, err := n.advance(ctx, giveUp)
@@ -186,8 +186,8 @@ func (n *zkNode) await(ctx context.Context, giveUp time.Time) error {
 	}
 }
 
-// advance takes the lock if no node is before ours, or waits until the one before
-// may have gone.
+// advance takes the lock if no node is before ours. Otherwise it waits until the node before
+// ours may have gone, or until giveUp.
 func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err error) {
 	ahead, err := n.ahead(ctx)
 	if err != nil {
@@ -215,7 +215,7 @@ func (n *zkNode) advance(ctx context.Context, giveUp time.Time) (held bool, err 
 	return false, nil
 }
 
-// ahead is the node before ours; "": none is.
+// ahead returns the path of the node before ours, or "" if ours is first.
 func (n *zkNode) ahead(ctx context.Context) (string, error) {
 	names, err := n.l.session.children(ctx, n.dir)
 	if err != nil {
@@ -232,10 +232,10 @@ func (n *zkNode) ahead(ctx context.Context) (string, error) {
 	}
 }
 
-// sequence is the number that the server has put behind a node's name.
+// sequence returns the number that the server appends to a node's name.
 func sequence(name string) string { return name[strings.LastIndexByte(name, '-')+1:] }
 
-// take makes sure that the node is still there, and keeps looking.
+// take checks that the node still exists and starts the renewals.
 func (n *zkNode) take(ctx context.Context) error {
 	stat, end, err := n.look(ctx)
 	if errors.Is(err, ErrLost) {
@@ -249,15 +249,15 @@ func (n *zkNode) take(ctx context.Context) error {
 		_, end, err := n.look(ctx)
 		return end, err
 	})
-	if n.l.expiries.Load() != n.expiry { // perhaps before there was a renewer
+	if n.l.expiries.Load() != n.expiry { // an expiry before the renewer existed did not stop it
 		return errExpired
 	}
 	n.l.sweeping.Go(n.yield)
 	return nil
 }
 
-// yield gives the node up once its lease is lost. A server that comes back may
-// let the session go on, and then no other client would ever get the lock.
+// yield deletes the node once its lease is lost. After an outage, the server may let the
+// session continue, and then the node would block all other clients permanently.
 func (n *zkNode) yield() {
 	<-n.renewer.ctx.Done()
 	if n.isLost() {
@@ -265,12 +265,13 @@ func (n *zkNode) yield() {
 	}
 }
 
-// look finds the node, or ErrLost. It is a sign of life too: the session has a
-// whole time-out again, counted from before the look was sent. The client's own
-// signs keep the session alive, but it does not tell when one was answered.
+// look checks that the node exists, and returns ErrLost if it does not. The request also
+// renews the session, so the returned end is one time-out after the request was sent. The
+// client's own pings keep the session alive, too, but it does not report when a ping was
+// answered.
 //
-// In an ensemble a follower that is cut off from its leader answers for a while
-// from what it knows. Only a fence stops what is written then.
+// In an ensemble, a follower that is cut off from its leader answers from stale data for a
+// while. Only a fence stops a write in that time.
 func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	end := time.Now().Add(n.l.Lease())
 	stat, err := n.l.session.stat(ctx, n.path)
@@ -280,10 +281,10 @@ func (n *zkNode) look(ctx context.Context) (*zk.Stat, time.Time, error) {
 	return stat, end, err
 }
 
-// abandon takes the node out of the queue. Its client has gone or has an error, and
-// the session lives on: a node that is forgotten would keep all those behind it
-// waiting (F30). So it is tried until it is done, in the background
-// from cleanupTimeout on.
+// abandon takes the node out of the queue after an error, or after its client has
+// disconnected. The session lives on, so a forgotten node would block all nodes behind it
+// (F30). abandon therefore retries until the node is deleted. After cleanupTimeout, it
+// continues in the background.
 func (n *zkNode) abandon(ctx context.Context) {
 	if n.renewer != nil {
 		n.renewer.stop()
@@ -296,8 +297,8 @@ func (n *zkNode) abandon(ctx context.Context) {
 	<-expired.Done()
 }
 
-// sweep deletes the node once its create has ended, however long that takes.
-// The first try is part of ctx's grab, those after it are the locker's own.
+// sweep deletes the node once its create has ended, however long that takes. The first
+// attempt belongs to the grab of ctx. Later attempts use the context of the locker.
 func (n *zkNode) sweep(ctx context.Context) {
 	if n.made != nil {
 		select {
@@ -312,7 +313,8 @@ func (n *zkNode) sweep(ctx context.Context) {
 	}
 }
 
-// remove deletes the node, whatever it is called. nil: it is not there any more.
+// remove deletes the node, and looks up its name first if that is unknown. It returns nil if
+// the node no longer exists.
 func (n *zkNode) remove(ctx context.Context) error {
 	if n.path != "" {
 		return unless(n.l.session.delete(ctx, n.path), zk.ErrNoNode)
@@ -327,11 +329,11 @@ func (n *zkNode) remove(ctx context.Context) error {
 			return n.remove(ctx)
 		}
 	}
-	// The server removes only those containers in which there once was something.
+	// The server only removes containers that have had a child.
 	return unless(n.l.session.delete(ctx, n.dir), zk.ErrNotEmpty, zk.ErrNoNode)
 }
 
-// unless is err, unless that is one of the expected ones.
+// unless returns err, or nil if err is one of the expected errors.
 func unless(err error, expected ...error) error {
 	if slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 		return nil
@@ -356,7 +358,7 @@ func (n *zkNode) Release(ctx context.Context) error {
 	}
 	n.abandon(ctx)
 	select {
-	case <-n.Lost(): // whatever the server would have said of it
+	case <-n.Lost(): // the loss outweighs the error of the delete
 		return ErrLost
 	default:
 		return err

@@ -5,14 +5,14 @@ import (
 	"grablab/internal/order"
 )
 
-// zooKeeperFenced is zookeeper whose token the database compares: the node's czxid,
-// raised before the read. A's session expires, B locks and reads; A, which has looked
-// at its lease a moment before, is refused (cures F29). Work that hangs still keeps
-// the session (F15).
+// zooKeeperFenced is zookeeper with a fencing token that the database checks. The token is
+// the node's czxid, and the database raises its own copy before the read. A's session
+// expires, and B locks and reads. A checked its lease a moment before, but the database
+// refuses A's write (cures F29). Work that hangs still keeps the session alive (F15).
 //
-// The counter needs no raising: a czxid is the number of a transaction in the log of
-// the whole ensemble, which a majority has on disk. It falls back only with all
-// data of the ensemble, and then the row refuses it: no order is given twice.
+// The strategy never raises a counter. A czxid is the number of a transaction in the log of
+// the whole ensemble, and a majority has the log on disk. It falls back only if the ensemble
+// loses all its data. The row then refuses the lower token, so no order is granted twice.
 var zooKeeperFenced = variant(zooKeeper, Strategy{
 	Name:     "zookeeper-fenced",
 	Title:    "zookeeper with the czxid as fencing token, raised before the read",

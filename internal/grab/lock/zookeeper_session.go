@@ -17,19 +17,19 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// Ensemble is a ZooKeeper as a lock reaches it.
+// An Ensemble describes how a lock reaches a ZooKeeper ensemble.
 type Ensemble struct {
 	Servers []string // host:port
-	// Around stands around every call; nil: nothing does.
+	// Around wraps every call. If it is nil, calls run directly.
 	Around func(ctx context.Context, path string, call func() error) error
-	// Dial opens a connection; nil: [net.DialTimeout] does.
+	// Dial opens a connection. If it is nil, [net.DialTimeout] is used.
 	Dial func(network, addr string, timeout time.Duration) (net.Conn, error)
-	// Buffer is how many bytes a request, and a reply, may have; 0: as many as the
-	// client has room for, 1.5 MiB, and any number.
+	// Buffer limits the size of a request and of a reply, in bytes. 0 means the client's
+	// defaults: 1.5 MiB for a request and no limit for a reply.
 	Buffer int
 }
 
-// Ping returns nil if one of the servers serves.
+// Ping returns nil if at least one of the servers serves requests.
 func (e *Ensemble) Ping(ctx context.Context) error {
 	var errs []error
 	for _, addr := range e.Servers {
@@ -42,7 +42,7 @@ func (e *Ensemble) Ping(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serves asks a server how it is. One without a quorum has no mode.
+// serves asks a server for its status. A server without a quorum reports no mode.
 func serves(ctx context.Context, addr string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -60,21 +60,21 @@ func serves(ctx context.Context, addr string) error {
 	return err
 }
 
-// zkSession is a session with an ensemble. Its client keeps it alive for as
-// long as this process runs and reaches a server; if it expires nonetheless,
-// the client begins another, in which nothing is left of what was held.
+// A zkSession is a session with an ensemble. Its client keeps it alive as long as this
+// process runs and reaches a server. If the session expires anyway, the client begins a new
+// one, in which all nodes of the old session are gone.
 type zkSession struct {
 	conn    *zk.Conn
 	connect func(network, addr string, timeout time.Duration) (net.Conn, error)
 	around  func(context.Context, string, func() error) error
-	lease   atomic.Int64    // for how long it lives without a sign of life, as the server has granted it
-	silent  atomic.Bool     // nothing more is sent
+	lease   atomic.Int64    // the time-out that the server granted
+	silent  atomic.Bool     // whether to stop sending
 	ended   <-chan zk.Event // closes after the client's last goroutine
 	calls   sync.WaitGroup
 }
 
-// open returns once there is a session. expired is called before the next one
-// begins, and must not wait.
+// open starts a session and returns once the server has accepted it. expired is called
+// before the next session begins, and must not block.
 func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (*zkSession, error) {
 	s := &zkSession{around: e.Around, connect: e.Dial}
 	if s.connect == nil {
@@ -112,9 +112,10 @@ func (e *Ensemble) open(ctx context.Context, timeout time.Duration, expired func
 	}
 }
 
-// Connect opens a session for a client that takes its own locks, and returns once there
-// is one. expired is called when it is over, before the next one begins, and must not
-// wait. lease is for how long the session lives without a sign of life; close ends it.
+// Connect starts a session for a client that takes its own locks, and returns once the
+// server has accepted it. expired is called when the session has expired, before the next
+// one begins, and must not block. lease returns the time-out of the session, and close ends
+// the session.
 func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired func(), log *slog.Logger) (conn *zk.Conn, lease func() time.Duration, close func(), err error) {
 	s, err := e.open(ctx, timeout, expired, log)
 	if err != nil {
@@ -123,11 +124,13 @@ func (e *Ensemble) Connect(ctx context.Context, timeout time.Duration, expired f
 	return s.conn, s.Lease, func() { s.close(true) }, nil
 }
 
-// list has elements of a type that cannot be named here.
+// list returns its arguments as a slice. It helps where the element type is unexported and
+// cannot be named here.
 func list[T any](elements ...T) []T { return elements }
 
-// close ends the session, or only stops talking, so that the server ends it by
-// its time-out: a session takes its nodes along, and they may be held.
+// close ends the session and removes its nodes if nodes is true. Otherwise it only stops
+// sending, so that the session ends by its time-out. Ending a session deletes its nodes, and
+// some of them may hold locks.
 func (s *zkSession) close(nodes bool) {
 	s.silent.Store(!nodes)
 	s.conn.Close()
@@ -143,8 +146,8 @@ func (s *zkSession) dial(network, addr string, timeout time.Duration) (net.Conn,
 	return &zkWire{Conn: conn, session: s}, nil
 }
 
-// zkWire reads along: the client keeps to itself which time-out the server has
-// granted, which stands in the first reply of every connection.
+// A zkWire reads the granted time-out from the first reply of every connection, because the
+// client does not expose it.
 type zkWire struct {
 	net.Conn
 	session *zkSession
@@ -157,16 +160,16 @@ func (c *zkWire) Read(p []byte) (int, error) {
 	if c.read < len(c.head) {
 		c.read += copy(c.head[c.read:], p[:n])
 		granted := time.Duration(binary.BigEndian.Uint32(c.head[8:])) * time.Millisecond
-		if c.read == len(c.head) && granted > 0 { // 0: the session has expired
+		if c.read == len(c.head) && granted > 0 { // 0 means that the session has expired
 			c.session.lease.Store(int64(granted))
 		}
 	}
 	return n, err
 }
 
-// Write tells of an error by the end of the connection only: the client would answer the
-// request twice, once for its Write and once for the connection, and hang for ever at the
-// second answer to a caller that has left.
+// Write never returns an error of the connection. It closes the connection instead. After an
+// error, the client would answer the request twice: once for the Write and once for the lost
+// connection. The second answer would block forever if the caller has left.
 func (c *zkWire) Write(p []byte) (int, error) {
 	if !c.session.silent.Load() {
 		if _, err := c.Conn.Write(p); err == nil {
@@ -176,7 +179,8 @@ func (c *zkWire) Write(p []byte) (int, error) {
 	return len(p), c.Close()
 }
 
-// zkLog hands on what the client would print. It is told again, by errors.
+// A zkLog sends the client's log lines to the debug log, because errors report the same
+// events.
 type zkLog struct{ *slog.Logger }
 
 func (l zkLog) Printf(format string, args ...any) {
@@ -185,20 +189,21 @@ func (l zkLog) Printf(format string, args ...any) {
 	}
 }
 
-// Lease is for how long the session lives without a sign of life.
+// Lease returns how long the session lives without a sign of life from the client.
 func (s *zkSession) Lease() time.Duration { return time.Duration(s.lease.Load()) }
 
-// errLate: the session, and with it the lock, may be gone by now (F12).
+// errLate means that the answer took longer than a lease lives, so the session and the lock
+// may be gone by now (F12).
 var errLate = errors.New("lock: no answer for as long as a lease lives")
 
-// reply is what became of a call.
+// A reply is the outcome of a call.
 type reply[T any] struct {
 	value T
 	err   error
 }
 
-// send makes a call. The client knows no contexts, and lets calls wait for as
-// long as there is no connection; so each has a goroutine of its own.
+// send runs a call in its own goroutine and returns a channel for the reply. The client does
+// not support contexts, and its calls wait as long as there is no connection.
 func send[T any](ctx context.Context, s *zkSession, path string, call func() (T, error)) <-chan reply[T] {
 	replies := make(chan reply[T], 1)
 	s.calls.Go(func() {
@@ -207,7 +212,7 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 			r.value, err = call()
 			return err
 		})
-		if r.err != nil { // a reply that is lost brings no value
+		if r.err != nil { // an injected error must not leak the value
 			r.value = *new(T)
 		}
 		replies <- r
@@ -216,7 +221,8 @@ func send[T any](ctx context.Context, s *zkSession, path string, call func() (T,
 	return replies
 }
 
-// receive waits for the reply for as long as it can be of use.
+// receive waits for the reply at most as long as a lease lives, because a later reply is not
+// useful.
 func receive[T any](ctx context.Context, s *zkSession, replies <-chan reply[T]) (none T, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.Lease(), errLate)
 	defer cancel()
@@ -255,7 +261,7 @@ func (s *zkSession) children(ctx context.Context, path string) ([]string, error)
 	})
 }
 
-// stat is nil if there is no such node.
+// stat returns nil if the node does not exist.
 func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	return ask(ctx, s, path, func() (*zk.Stat, error) {
 		ok, stat, err := s.conn.Exists(path)
@@ -266,8 +272,8 @@ func (s *zkSession) stat(ctx context.Context, path string) (*zk.Stat, error) {
 	})
 }
 
-// watch returns a channel on which something comes when the node may have gone.
-// zk.ErrNoNode: it has, and nothing is watched.
+// watch returns a channel that receives an event when the node may have gone. If the node
+// does not exist, watch returns zk.ErrNoNode and watches nothing.
 func (s *zkSession) watch(ctx context.Context, path string) (<-chan zk.Event, error) {
 	return ask(ctx, s, path, func() (<-chan zk.Event, error) {
 		_, _, gone, err := s.conn.GetW(path)
