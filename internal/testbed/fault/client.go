@@ -7,10 +7,9 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease is a driver whose lease runs out and who releases all the same, while
-// a second driver has the lock: the same driver again, by a double tap. A third one
-// must not get in (F5, F6, F35, F36). The first has not written: its claim is refused,
-// as it is for a driver who gives up.
+// lateRelease is a driver whose lease expires and who releases anyway, while the same driver
+// holds the lock again through a double tap. A third driver must not get in (F5, F6, F35,
+// F36). The first attempt has written nothing, because its claim is refused.
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
 	NotForeign:     "only the service itself could refuse a claim",
@@ -23,8 +22,8 @@ var lateRelease = Fault{
 	Prepare:        ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// cancel is a client that gives up while it acquires. The instance hears of it
-// while a call is held, and must leave no lock behind (F14, F22).
+// cancel is a client that gives up during its acquire. The instance learns of it while a
+// call is held, and must leave no lock behind (F14, F22).
 var cancel = Fault{
 	Name:       catalog.Cancel,
 	NotForeign: "whether a client that hangs up cancels its grab is up to the service",

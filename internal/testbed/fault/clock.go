@@ -9,9 +9,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// clientClock has the wall clocks of the instances part by two leases (F9). It
-// leaves a lock as it is, and so must everything else: the leases outlast any
-// stall of the machine.
+// clientClock sets the wall clocks of the instances apart by two leases (F9). It does not
+// strike the locks themselves. The leases are long enough to outlast any stall of the
+// machine.
 var clientClock = Fault{
 	Name:       catalog.ClientClock,
 	NotForeign: "the clock of a process cannot be set from outside",
@@ -26,7 +26,7 @@ var clientClock = Fault{
 	}),
 }
 
-// skew sets the clock of an instance ahead by n leases, until it is healed.
+// skew sets the clock of an instance ahead by n leases until it is healed.
 func skew(in Instance, n float64) Step {
 	return func(ctx context.Context, lease time.Duration) (stack.Heal, error) {
 		heal := func() error { return in.SetClock(context.WithoutCancel(ctx), 0) }
@@ -34,8 +34,8 @@ func skew(in Instance, n float64) Step {
 	}
 }
 
-// nodeClock has the clock of the one Redis jump past every lease, and those of
-// as many of Redlock's nodes as it can do without (F19). There is no way back.
+// nodeClock makes the clock of the one Redis, or of as many Redlock nodes as Redlock can
+// lose, jump past the end of every lease (F19). It cannot be healed.
 var nodeClock = Fault{
 	Name:       catalog.NodeClock,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -11,9 +11,10 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// failover loses what the master had not yet told its replica: it dies, and
-// Sentinel puts the replica in its place (F17). Of Redlock's nodes it is one.
-// Leases outlive it by far: it is the loss that lets a contender in, no expiry.
+// failover loses the writes that the master has not yet sent to its replica. The master
+// dies, and Sentinel promotes the replica (F17). For Redlock, it strikes one node. The
+// leases last much longer, so a contender gets in through the loss and not through an
+// expiry.
 var failover = Fault{
 	Name:       catalog.Failover,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -39,12 +40,12 @@ var failover = Fault{
 	},
 }
 
-// failoverSplit has two masters (F39): the old one, cut off from its replica and
-// the Sentinel, goes on serving the faulted drivers, who know its address; the
-// promoted replica, which does not have their locks, serves those who ask the
-// Sentinel. With its heal there is one master, the promoted one. Of Redlock's nodes
-// it is one, and of the others the faulted drivers reach as many as make a bare
-// majority of them: both sides of the split count that node. Leases outlive it by far.
+// failoverSplit creates two masters (F39). The old one is cut off from its replica and from
+// Sentinel, and still serves the faulted drivers. The promoted replica lacks their locks,
+// and serves the clients that ask Sentinel. After healing, only the promoted master remains.
+//
+// For Redlock, it strikes one node. The faulted drivers reach only enough other nodes for a
+// bare majority, so both sides of the split count that node. The leases last much longer.
 var failoverSplit = Fault{
 	Name:       catalog.FailoverSplit,
 	Hits:       lock.Redis | lock.RedisQuorum,

@@ -1,7 +1,7 @@
-// Package fault holds what can go wrong underneath a lock on real servers; Faults
-// is the table. A fault strikes at an exact point of a grab, where the grab is
-// held meanwhile, and returns what heals it. The caller, package experiment,
-// starts the instances, sends and holds the grabs, and judges what comes of it.
+// Package fault defines the faults that can strike a lock on real servers. Faults is the
+// table. A fault strikes while a grab is held at an exact point, and returns the function
+// that heals it. Package experiment starts the instances, sends and holds the grabs, and
+// judges the result.
 package fault
 
 import (
@@ -19,55 +19,57 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// Fault is one entry of the table.
+// A Fault is one entry of the table.
 //
-// Of each of a few orders one driver, the faulted driver, grabs at the instance
-// that is struck, and is held at a point, on each order at another. Then the fault
-// strikes, and the order's other drivers, the contenders, come. Once a contender
-// has claimed, or has had the time to (ContendFor), the faulted drivers go on as Course says.
+// On each of a few orders, one driver (the faulted driver) grabs at the faulted instance and
+// is held at a point that differs between orders. Then the fault strikes, and the other
+// drivers of the order (the contenders) arrive. Once a contender has claimed, or ContendFor
+// is over, the faulted drivers continue as Course says.
 type Fault struct {
 	Name catalog.Fault
-	// Hits is what it strikes of a strategy; 0: the instance or the database,
+	// Hits names the backends that the fault strikes. 0 means the instance or the database,
 	// which every strategy uses.
 	Hits lock.Backend
-	// Reach says at which points of a grab it can strike; nil: at every one.
+	// Reach says at which points of a grab the fault can strike. If it is nil, it can strike
+	// at all points.
 	Reach  *Reach
 	Course Course
-	// TTL of the leases under it, unless the user says otherwise.
+	// TTL is the TTL of the leases, unless the user sets another.
 	TTL time.Duration
-	// ContendFor is how long contenders get to claim, in leases. A fault that loses a
-	// lock leaves them less than one: else they would win by its expiry.
+	// ContendFor is how long contenders may take to claim, in leases. It is below one for a
+	// fault that loses a lock, because otherwise the contenders would win by its expiry.
 	ContendFor float64
-	// Lasts: it is healed once the contenders have had that time, and not before.
+	// Lasts means that the fault is healed only after ContendFor is over.
 	Lasts bool
-	// HoldContenders: the contenders are held before their claim until the faulted
-	// drivers have claimed or, under the course Released, the third driver has. Under
-	// a fence that is compared at the write alone they always are.
+	// HoldContenders holds the contenders before their claim until the faulted drivers have
+	// claimed or, under the course Released, until the third driver has. If a fence is
+	// compared only at the write, contenders are always held.
 	HoldContenders bool
 	On             Ground
-	Severs         bool // the connections of both instances are lost by it, and take a moment to be made anew
-	Once           bool // it can strike no more before it is prepared again
+	Severs         bool // both instances lose their connections and need a moment to reconnect
+	Once           bool // it must be prepared again before it can strike again
 	// NotForeign says why the fault cannot strike a service that is not ours. It is empty if the
 	// fault can.
 	NotForeign string
 
 	// Prepare prepares the fault before the instances start. Prepared.Close closes
-	// what it has opened; if it fails, it has closed that itself.
+	// everything that Prepare has opened. If Prepare fails, it has already closed that.
 	Prepare func(context.Context, Target) (Prepared, error)
 }
 
-// Course says when the faulted drivers go on.
+// Course says when the faulted drivers continue.
 type Course int
 
 // The courses.
 const (
 	AfterHeal  Course = iota // once the fault is healed
-	BeforeHeal               // while it lasts; it is healed once their releases are under way
-	AtOnce                   // with the strike
+	BeforeHeal               // while the fault lasts; it is healed once their releases are under way
+	AtOnce                   // together with the strike
 	Never                    // not before the cell has been judged
 	Killed                   // their process is gone
-	// Released: there is nothing to heal. A second driver comes while their leases
-	// run out, and a third one when they, whose claims are refused, have released.
+	// Released has nothing to heal. A second driver arrives while the leases of the faulted
+	// drivers expire. A third one arrives after their claims were refused and they have
+	// released.
 	Released
 	HungUp // their clients have hung up
 )
@@ -79,33 +81,34 @@ type Ground int
 const (
 	Anywhere    Ground = iota
 	OwnServers         // servers that the stack has started
-	RealServers        // those of them that are processes
+	RealServers        // servers of the stack that are processes
 )
 
-// Target is what a fault strikes.
+// A Target is what a fault strikes.
 type Target struct {
 	Stack     *stack.Stack
 	Strategy  lock.Strategy
 	Faulted   Instance // where the faulted drivers grab
 	Contender Instance
-	// Wire: the faulted drivers' calls are held on the wire, where replies can be lost one
-	// by one.
+	// Wire means that the calls of the faulted drivers are held on the wire, where each
+	// reply can be lost separately.
 	Wire bool
 	// Ledger is the table to which a claim is written.
 	Ledger string
 }
 
-// Instance is one of the two under test. Both have their names before they run.
+// An Instance is one of the two instances under test. Its name is known before it runs.
 type Instance interface {
 	Name() string
 	Signal(syscall.Signal) error
 	// Restart starts the instance again once it has died.
 	Restart(context.Context) error
-	// SetClock has its strategies see a wall clock that is ahead.
+	// SetClock sets the wall clock that the instance's strategies see ahead by the given
+	// time.
 	SetClock(ctx context.Context, ahead time.Duration) error
 }
 
-// Prepared is a fault that is ready to strike.
+// A Prepared fault is ready to strike.
 type Prepared struct {
 	Faulted, Contender []stack.Detour // by which the instances reach the servers
 	Strikes            []Strike       // each is for a share of the orders
@@ -113,15 +116,15 @@ type Prepared struct {
 	Close              func(context.Context) error
 }
 
-// Strike is one way in which a fault strikes. Both steps may be nil, and so may
-// what undoes them.
+// A Strike is one way in which a fault strikes. Both steps and the functions that heal them
+// may be nil.
 type Strike struct {
-	Before Step // the faulted drivers grab
-	Do     Step // the faulted drivers are held at their points
+	Before Step // runs before the faulted drivers grab
+	Do     Step // runs while the faulted drivers are held at their points
 }
 
-// Step does something to the target, and returns what undoes it. lease is for
-// how long one lives.
+// A Step does something to the target and returns the function that undoes it. lease is how
+// long a lease lives.
 type Step func(ctx context.Context, lease time.Duration) (stack.Heal, error)
 
 // Faults is the table, in the order of lock.Faults.
@@ -150,7 +153,7 @@ var Faults = []Fault{
 	cancel,
 }
 
-// Find looks a fault up by name.
+// Find returns the fault with that name.
 func Find(name catalog.Fault) (Fault, error) {
 	i := slices.IndexFunc(Faults, func(f Fault) bool { return f.Name == name })
 	if i < 0 {
@@ -159,16 +162,16 @@ func Find(name catalog.Fault) (Fault, error) {
 	return Faults[i], nil
 }
 
-// Touches says whether the fault strikes anything that the strategy uses.
+// Touches reports whether the fault strikes anything that the strategy uses.
 func (f Fault) Touches(s lock.Strategy) bool {
 	return (f.Hits == 0 || f.Hits&s.Needs != 0) && s.Expected(f.Name) != catalog.NA
 }
 
-// Reaches says whether the fault can strike at a point.
+// Reaches reports whether the fault can strike at a point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
 // Refused says in one sentence why the fault cannot strike that kind of stack on the
-// operating system; "": it can.
+// operating system. It returns "" if it can.
 func (f Fault) Refused(kind, goos string) string {
 	switch {
 	case f.Name.Entry().Process == catalog.ProcessStopped && !proc.CanStop(goos):
@@ -182,15 +185,15 @@ func (f Fault) Refused(kind, goos string) string {
 	}
 }
 
-// locks is everything that a lock is kept in outside of the instances.
+// locks is the set of backends that store locks outside of the instances.
 const locks = lock.Redis | lock.RedisQuorum | lock.SQLLocks | lock.ZooKeeper | lock.Etcd
 
-// ready is the Prepare of faults that need nothing but their strikes.
+// ready returns a Prepare function for faults that only need their strikes.
 func ready(strikes func(Target) []Strike) func(context.Context, Target) (Prepared, error) {
 	return func(_ context.Context, t Target) (Prepared, error) { return Prepared{Strikes: strikes(t)}, nil }
 }
 
-// servers are those of the stack that the strategy keeps its locks in.
+// servers returns the servers of the stack in which the strategy keeps its locks.
 func (t Target) servers() []string {
 	var names []string
 	for _, name := range t.Stack.Servers() {
@@ -202,8 +205,8 @@ func (t Target) servers() []string {
 	return names
 }
 
-// backends are what the servers are to a strategy, by the names of their kinds.
-// The database is missing: it is struck by faults of its own.
+// backends maps the kinds of servers to backends. The database is missing, because it has
+// its own faults.
 var backends = map[string]lock.Backend{
 	"redis":     lock.Redis,
 	"redlock":   lock.RedisQuorum, // redlock-1 and so on
@@ -211,8 +214,8 @@ var backends = map[string]lock.Backend{
 	"etcd":      lock.Etcd,
 }
 
-// minority is the one Redis, or, of Redlock's nodes, as many as it can do
-// without, the first among them: it is the one that redlock-miswired counts twice.
+// minority returns the one Redis, or as many Redlock nodes as Redlock can lose. The first
+// node is among them, because redlock-miswired counts it twice.
 func (t Target) minority() []string {
 	nodes := t.servers()
 	if len(nodes) < 3 {
@@ -221,19 +224,19 @@ func (t Target) minority() []string {
 	return append(nodes[:1:1], nodes[len(nodes)-(len(nodes)-1)/2+1:]...)
 }
 
-// majority is one node more than minority.
+// majority returns one node more than minority.
 func (t Target) majority() []string {
 	nodes := t.servers()
 	return append(nodes[:1:1], nodes[len(nodes)-len(nodes)/2:]...)
 }
 
-// beyondBare are the nodes that a bare majority, the first of them, does without.
+// beyondBare returns the nodes that are not in the bare majority of the first nodes.
 func (t Target) beyondBare() []string {
 	nodes := t.servers()
 	return nodes[len(nodes)/2+1:]
 }
 
-// routes from an instance to some servers.
+// routes returns the routes from an instance to some servers.
 func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	var routes stack.Routes
 	for _, server := range servers {
@@ -246,8 +249,8 @@ func (t Target) routes(from Instance, servers []string) (stack.Routes, error) {
 	return routes, nil
 }
 
-// onRoutes prepares a fault that strikes the routes of the faulted drivers to
-// some servers.
+// onRoutes prepares a fault that strikes the routes from the faulted drivers to some
+// servers.
 func (t Target) onRoutes(servers []string, strikes func(stack.Routes) []Strike) (Prepared, error) {
 	routes, err := t.routes(t.Faulted, servers)
 	if err != nil {
@@ -260,12 +263,12 @@ func closing(routes stack.Routes) func(context.Context) error {
 	return func(context.Context) error { return routes.Close() }
 }
 
-// onEach is a step that strikes every route.
+// onEach returns a step that strikes every route.
 func onEach(routes stack.Routes, strike func(*stack.Route) (stack.Heal, error)) Step {
 	return func(context.Context, time.Duration) (stack.Heal, error) { return routes.Each(strike) }
 }
 
-// leases is a number of them.
+// leases returns the length of n leases.
 func leases(n float64, lease time.Duration) time.Duration {
 	return time.Duration(n * float64(lease))
 }

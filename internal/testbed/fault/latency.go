@@ -9,9 +9,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// latency is a grant that arrives when its lease has run out and a contender is
-// inside (F12). The requests are in time: only the replies are late. A contender waits
-// for them well within a lease of its own.
+// latency delays the reply of a grant until its lease has expired and a contender is inside
+// (F12). Requests arrive in time, and only replies are late. A contender gets its own
+// replies well within its lease.
 var latency = Fault{
 	Name:           catalog.Latency,
 	Hits:           lock.Redis | lock.RedisQuorum,

@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// partition cuts one instance off from where its locks are, for longer than the
-// lease and through the release of its faulted drivers (F13, F29, F30).
+// partition cuts one instance off from the servers of its locks. It lasts longer than the
+// lease, and also covers the release of the faulted drivers (F13, F29, F30).
 var partition = Fault{
 	Name:       catalog.Partition,
 	Hits:       locks &^ lock.SQLLocks,
@@ -28,8 +28,8 @@ var partition = Fault{
 	},
 }
 
-// partitionDB keeps the claims of one instance under way until their leases
-// have run out. No pause is needed: TCP sends again what did not arrive.
+// partitionDB delays the claims of one instance until their leases have expired. No pause is
+// needed, because TCP resends lost data.
 var partitionDB = Fault{
 	Name:       catalog.PartitionDB,
 	Course:     AtOnce,

@@ -9,42 +9,44 @@ import (
 	"grablab/internal/tap"
 )
 
-// Role is what a driver does, and where its order stands, when a fault strikes it.
+// Role describes the activity of a driver and the state of its order when a fault strikes.
 type Role string
 
 // The roles.
 const (
-	// Alone: no other driver has come yet.
+	// Alone means that no other driver has arrived yet.
 	Alone Role = ""
-	// Waiting: it has come while another driver had the lock, which has since
-	// released it without a write.
+	// Waiting means that the driver arrived while another driver held the lock, which has
+	// since released it without a write.
 	Waiting Role = "waiting"
-	// HandingOver: its claim was refused, and it releases to a driver that waits.
+	// HandingOver means that the driver's claim was refused, and that it releases to a
+	// waiting driver.
 	HandingOver Role = "handing over"
 )
 
-// Point is a place in a grab at which a fault strikes: the driver is in that role,
-// and held there. Calls that a grab makes at once, to the nodes of a quorum, are
-// one point.
+// A Point is a place in a grab at which a fault strikes. A driver with that role is held
+// there. Parallel calls of a grab to the nodes of a quorum are one point.
 type Point struct {
 	Role Role
 	control.Point
-	// Background: the grab does not wait for the call, a renewal.
+	// Background means that the grab does not wait for the call, such as a renewal.
 	Background bool
-	// Part is the phase to which a call of a service seems to belong, which itself is known
-	// by its name on the wire; "": the point's own.
+	// Part is the phase to which a call of a service seems to belong. The call itself is
+	// known by its name on the wire. If Part is empty, the phase of the point counts.
 	Part tap.Phase
-	// Moment is a time since the grab was sent, where its calls are not known; "": it is a point.
+	// Moment is a time since the grab was sent, used if the calls of the grab are unknown.
+	// It is empty for a point.
 	Moment string
 }
 
-// part is the phase of the grab in which the point lies.
+// part returns the phase of the grab that contains the point.
 func (p Point) part() tap.Phase { return cmp.Or(p.Part, p.Phase) }
 
-// Work: between the read and the claim, in a part of its own: only a service has that.
+// Work is the phase between the read and the claim. Only a service has it as a separate
+// phase.
 const Work tap.Phase = "work"
 
-// String is "before claim 1", "waiting: after acquire 2".
+// String returns text such as "before claim 1" or "waiting: after acquire 2".
 func (p Point) String() string {
 	if p.Moment != "" {
 		return p.Moment
@@ -55,7 +57,7 @@ func (p Point) String() string {
 	return string(p.Role) + ": " + p.Point.String()
 }
 
-// ParsePoint reads what String writes.
+// ParsePoint parses the output of String.
 func ParsePoint(text string) (p Point, err error) {
 	if role, rest, ok := strings.Cut(text, ": "); ok {
 		if p.Role = Role(role); p.Role != Waiting && p.Role != HandingOver {
@@ -67,11 +69,11 @@ func ParsePoint(text string) (p Point, err error) {
 	return p, err
 }
 
-// AfterRead is the end of a phase that is a point of its own: the work comes next.
-// What follows the end of any other phase is the next call.
+// AfterRead is the end of the read. It is a separate point because the work follows it.
+// After any other phase, the next call follows directly.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// Reach says which points a fault can meet, and why no others.
+// A Reach says which points a fault can meet, and why no others.
 type Reach struct {
 	Meets func(Point) bool
 	Why   string // in a sentence

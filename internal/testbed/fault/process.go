@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// pause stops a process for longer than the lease, as a garbage collector or a
-// hypervisor does (F11): it can renew nothing and learn nothing meanwhile.
+// pause stops a process for longer than the lease, like a garbage collector or a hypervisor
+// (F11). Meanwhile the process can neither renew its lease nor learn of its loss.
 var pause = Fault{
 	Name:       catalog.Pause,
 	TTL:        time.Second,
@@ -23,7 +23,7 @@ var pause = Fault{
 	}),
 }
 
-// crash kills a process with its locks, and starts it again (F3, F4).
+// crash kills a process that holds locks, and starts it again (F3, F4).
 var crash = Fault{
 	Name:       catalog.Crash,
 	Course:     Killed,

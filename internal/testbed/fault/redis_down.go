@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisDown is a Redis that cannot be reached for a while, with its data, and of
-// Redlock's nodes those that it can do without. The faulted drivers release into it.
+// redisDown makes the one Redis, or as many Redlock nodes as Redlock can lose, unreachable
+// for a while. They keep their data. The faulted drivers release during the outage.
 var redisDown = Fault{
 	Name:       catalog.RedisDown,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -24,7 +24,7 @@ var redisDown = Fault{
 	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.minority()) },
 }
 
-// redisDownMost is likewise a majority of Redlock's nodes.
+// redisDownMost makes a majority of Redlock's nodes unreachable.
 var redisDownMost = Fault{
 	Name:       catalog.RedisDownMost,
 	Hits:       lock.RedisQuorum,
@@ -36,7 +36,7 @@ var redisDownMost = Fault{
 	Prepare:    func(_ context.Context, t Target) (Prepared, error) { return t.refuse(t.majority()) },
 }
 
-// refuse has the servers refuse both instances.
+// refuse makes the servers refuse both instances.
 func (t Target) refuse(servers []string) (Prepared, error) {
 	faulted, err := t.routes(t.Faulted, servers)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisFull is a Redis without memory, and of Redlock's nodes those that it can do
-// without (F38): it evicts all that it has and has memory again, or it evicts
-// nothing and refuses what needs memory. It loses no connection and no script.
+// redisFull makes the one Redis, or as many Redlock nodes as Redlock can lose, run out of
+// memory (F38). Redis either evicts all its data, or it evicts nothing and refuses commands
+// that need memory. It loses no connection and no script.
 var redisFull = Fault{
 	Name:       catalog.RedisFull,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -24,7 +24,7 @@ var redisFull = Fault{
 	}),
 }
 
-// evict leaves nothing to be healed but what the servers have evicted.
+// evict makes the servers evict their data, which healing cannot restore.
 func (t Target) evict(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		var errs []error
@@ -35,7 +35,7 @@ func (t Target) evict(servers []string) Step {
 	}
 }
 
-// fill has the servers refuse what needs memory.
+// fill makes the servers refuse commands that need memory.
 func (t Target) fill(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		var done stack.Heals

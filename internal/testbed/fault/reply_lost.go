@@ -8,9 +8,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// replyLost has servers carry out what they are asked, and the client get an error
-// in place of the reply: of the database that to a COMMIT (F33), of the locks' servers
-// every one (F25). Leases outlive it.
+// replyLost makes servers execute a request while the client gets an error instead of the
+// reply. It affects the reply to a COMMIT of the database (F33) and every reply of the lock
+// servers (F25). The leases outlast it.
 var replyLost = Fault{
 	Name:       catalog.ReplyLost,
 	Reach:      replies,

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// redisRestart makes the one Redis forget every lock, and of Redlock's nodes
-// those that it can do without (F20).
+// redisRestart makes the one Redis, or as many Redlock nodes as Redlock can lose, forget all
+// locks (F20).
 var redisRestart = Fault{
 	Name:       catalog.RedisRestart,
 	Hits:       lock.Redis | lock.RedisQuorum,
@@ -33,7 +33,7 @@ var redisRestartMost = Fault{
 	Prepare:    ready(func(t Target) []Strike { return []Strike{{Do: t.restart(t.majority())}} }),
 }
 
-// restart leaves nothing to be healed but what the servers have forgotten.
+// restart restarts the servers, which lose data that healing cannot restore.
 func (t Target) restart(servers []string) Step {
 	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
 		for _, server := range servers {
@@ -45,8 +45,8 @@ func (t Target) restart(servers []string) Step {
 	}
 }
 
-// amnesia is one restart that is enough: the faulted drivers reach a bare majority of
-// Redlock's nodes, and one of those forgets (F18).
+// amnesia shows that one restart can be enough. The faulted drivers reach a bare majority of
+// Redlock's nodes, and one of those loses its data (F18).
 var amnesia = Fault{
 	Name:       catalog.Amnesia,
 	Hits:       lock.RedisQuorum,
@@ -66,8 +66,8 @@ var amnesia = Fault{
 	},
 }
 
-// dbRestart ends every session of the database, and with it the locks that live
-// in one (F32). What was committed is there again.
+// dbRestart ends every session of the database, including the locks bound to a session
+// (F32). Committed data survives.
 var dbRestart = Fault{
 	Name:       catalog.DBRestart,
 	TTL:        10 * time.Second,

@@ -6,8 +6,8 @@ import (
 	"grablab/internal/catalog"
 )
 
-// slow is work, or a call, that lasts longer than the lease (F11). The process lives,
-// and may renew in time, or learn that it has lost.
+// slow makes the work or a call last longer than the lease (F11). The process is alive, so
+// it can renew in time or learn that it has lost the lease.
 var slow = Fault{
 	Name:       catalog.Slow,
 	Reach:      foreground,
@@ -17,7 +17,7 @@ var slow = Fault{
 	Prepare:    ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// hang is work that never returns while its process lives (F15).
+// hang makes the work never return while its process lives (F15).
 var hang = Fault{
 	Name:       catalog.Hang,
 	Reach:      work,

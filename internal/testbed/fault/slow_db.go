@@ -9,8 +9,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// slowDB has every claim wait at the ledger until its lease has run out (F40). It
-// was asked for in time, and nothing of it is lost.
+// slowDB makes every claim wait at the ledger until its lease has expired (F40). The request
+// was sent in time, and nothing is lost.
 var slowDB = Fault{
 	Name:       catalog.SlowDB,
 	Course:     AtOnce,
