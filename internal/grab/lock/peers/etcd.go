@@ -15,13 +15,13 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// etcdMutex is the lock of etcd's own package concurrency: a session keeps a lease
-// alive, and the oldest key under the lock's prefix has it. Two acquisitions that share a
-// session share a key, and both succeed (F28): each has a session to itself, as in the
-// package's examples, which is closed behind the lock.
+// etcdMutex is the lock of etcd's own concurrency package. A session keeps a lease alive,
+// and the oldest key under the lock's prefix holds the lock. Two acquisitions that share a
+// session share a key, and both succeed (F28). Each acquisition therefore has its own
+// session, as in the package's examples, and closes it after the lock.
 //
-// A session that is over closes Done. A, which has looked a moment before, writes all the
-// same (F29); while A's process lives the session does, even if the work hangs (F15).
+// A session that has ended closes Done. If A checked a moment before, it writes anyway
+// (F29). The session lives as long as A's process, even if the work hangs (F15).
 var etcdMutex = lock.Strategy{
 	Name:         "etcd-mutex",
 	Title:        "etcd's concurrency.Mutex, each on a session of its own",
@@ -58,19 +58,20 @@ func newEtcdMutex(env lock.Env) (lock.Locker, error) {
 	return l, errors.Join(err, session.Close())
 }
 
-// serverTimeout is what a server may take to answer when a Locker is made.
+// serverTimeout bounds how long New waits for a server to answer.
 const serverTimeout = 5 * time.Second
 
 type etcdLocker struct {
 	env     lock.Env
 	seconds int
-	lease   time.Duration // that the server grants
+	lease   time.Duration // granted by the server
 }
 
 func (*etcdLocker) Close() error           { return nil }
 func (l *etcdLocker) Lease() time.Duration { return l.lease }
 
-// session begins one, unless waiting ends before. It outlives ctx, and keeps its values.
+// session starts a session, unless waiting ends first. The session keeps the values of ctx,
+// but outlives it.
 func (l *etcdLocker) session(ctx, waiting context.Context) (*concurrency.Session, error) {
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	begun := context.AfterFunc(waiting, end)

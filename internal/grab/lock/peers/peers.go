@@ -1,17 +1,15 @@
-// Package peers puts the lock libraries that one would otherwise take behind
-// lock.Locker, so that they can be struck and measured beside our own locks.
+// Package peers wraps third-party lock libraries in lock.Locker, so that faults and
+// benchmarks can compare them with our own locks.
 //
-// In goes a lock.Env, as for any strategy; out comes a lock.Locker that calls
-// the library as its own documentation does, and adds nothing to it. Env.TTL is given
-// to each by the option that it has for that, Env.Wait by the context, and everything
-// else is its default. What a library says by an error, a context or a channel is mapped
-// to ErrBusy, ErrLost and Lost; what it does not say is not found out for it. So the
-// contract of lock.Locker is kept only as far as a library keeps it: Strategy.Fails
-// names the checks of package conformtest that it does not pass.
+// Each wrapper calls the library as its documentation shows and adds nothing. Env.TTL is
+// passed through the library's own option and Env.Wait through the context. Everything else
+// keeps its default. Errors, contexts and channels of a library are mapped to ErrBusy,
+// ErrLost and Lost. A wrapper does not detect what its library does not report.
+// Strategy.Fails names the checks of package conformtest that a library does not pass.
 //
-// Strategies is the table to begin with; each library has a file. A program that
-// links this package has it as lock.Peers, too. The service never does, as a test in
-// archtest checks.
+// Start with the table Strategies. Each library has one file. A program that links this
+// package also finds the table in lock.Peers. The service never links it, and a test in
+// archtest checks that.
 package peers
 
 import (
@@ -22,7 +20,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Strategies is every library, with its defaults.
+// Strategies lists every library with its default options.
 var Strategies = []lock.Strategy{
 	redsyncOne,
 	redislockOnce,
@@ -32,8 +30,8 @@ var Strategies = []lock.Strategy{
 	zkLock,
 }
 
-// WithOptions are those that poll, with a pause of 5 ms between two tries: the benchmark
-// has them to part the pause from the lock.
+// WithOptions lists polling libraries with a pause of 5 ms between tries. The benchmark uses
+// them to separate the cost of the pause from that of the lock.
 var WithOptions = []lock.Strategy{
 	redsync5ms,
 	redislock5ms,
@@ -43,14 +41,14 @@ func init() { lock.Peers = Strategies }
 
 const (
 	shortDelay  = 5 * time.Millisecond
-	longestWait = 10 * time.Second // of a peer that counts its tries
+	longestWait = 10 * time.Second // for a peer that counts its tries
 )
 
-// lease is a library's lock that is held.
+// A lease is a held lock of a library.
 type lease struct {
 	token   string
 	fence   uint64
-	lost    <-chan struct{} // the library's own signal; nil: it has none
+	lost    <-chan struct{} // the library's own signal, or nil if it has none
 	release func(context.Context) error
 }
 
@@ -59,8 +57,8 @@ func (l *lease) Fence() uint64                     { return l.fence }
 func (l *lease) Lost() <-chan struct{}             { return l.lost }
 func (l *lease) Release(ctx context.Context) error { return l.release(ctx) }
 
-// notAcquired is the error of an acquire that came to err, by which the library says that
-// the lock was taken, or not. waiting is ctx with the end of the wait.
+// notAcquired converts the error of a failed acquire. taken says whether the library
+// reported that the lock was taken, and waiting is ctx with the end of the wait.
 func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -72,7 +70,7 @@ func notAcquired(ctx, waiting context.Context, taken bool, err error) error {
 	}
 }
 
-// lostIf makes an error of a release a lock.ErrLost if it says that.
+// lostIf turns the error of a release into lock.ErrLost if lost is true.
 func lostIf(lost bool, err error) error {
 	if !lost {
 		return err

@@ -11,10 +11,10 @@ import (
 	"github.com/bsm/redislock"
 )
 
-// redislockOnce is bsm/redislock as its README shows it: one key with an expiry, which is
-// not extended unless the program calls Refresh, and no retry. It does not look at how
-// long a grant was under way (F12), undoes nothing when a reply is lost or its caller has
-// gone (F22, F25), and a lease that has run out tells nobody (F11).
+// redislockOnce is bsm/redislock as its README shows it: one key with an expiry and no
+// retry. The key is extended only if the program calls Refresh. The library does not check
+// how long a grant took (F12). It undoes nothing after a lost reply or after its caller has
+// disconnected (F22, F25). It does not report that a lease has expired (F11).
 var redislockOnce = lock.Strategy{
 	Name:   "redislock",
 	Title:  "bsm/redislock; does not wait for a lock that is taken",
@@ -53,7 +53,8 @@ var redislock5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedislock retries as retry says; nil: never, which is the library's default.
+// newRedislock uses the retry strategy that retry returns. If retry is nil, it never
+// retries, which is the library's default.
 func newRedislock(retry func() redislock.RetryStrategy) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

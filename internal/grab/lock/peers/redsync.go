@@ -13,12 +13,14 @@ import (
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 )
 
-// redsyncOne is go-redsync over one node, as its README begins: one key with an expiry,
-// which is not extended unless the program calls Extend. A grant that took longer than
-// the expiry is none. A lock says until when it is valid (Until) and does not tell when
-// that has passed: A outlives it, B locks and writes, A writes (F11). An acquire whose
-// context ends in the middle undoes it on that very context, so that the key stays for a
-// whole expiry (F22). Over five nodes it is our redlock.
+// redsyncOne is go-redsync over one node, as at the start of its README: one key with an
+// expiry, which is extended only if the program calls Extend. A grant that took longer than
+// the expiry does not count.
+//
+// A lock knows its end (Until), but does not signal when it has passed. A outlives it, B
+// locks and writes, and A writes (F11). If the context of an acquire ends midway, the
+// library cleans up on that same context, so the key stays until it expires (F22). Over five
+// nodes, this library is our redlock.
 var redsyncOne = lock.Strategy{
 	Name:     "redsync",
 	Title:    "go-redsync over one node; tries 32 times, 50 to 250 ms apart",
@@ -38,7 +40,7 @@ var redsyncOne = lock.Strategy{
 	New: newRedsync(),
 }
 
-// handedOver is why a lock does not pass a check of what becomes of a caller who hangs up.
+// handedOver explains why a lock fails a check in which the caller disconnects.
 const handedOver = "a lock that is granted while its caller hangs up is handed to him, who has to look at his context"
 
 var redsync5ms = func() lock.Strategy {
@@ -48,9 +50,9 @@ var redsync5ms = func() lock.Strategy {
 	return s
 }()
 
-// newRedsync makes a mutex of go-redsync for every acquisition, because a mutex
-// that goroutines share frees the locks of the others (F23). Its values and its pauses are
-// drawn as it draws them, from what Env has to draw from.
+// newRedsync makes one go-redsync mutex for every acquisition, because a mutex that
+// goroutines share releases the locks of others (F23). Values and pauses have the library's
+// distribution, but their randomness comes from Env.
 func newRedsync(options ...redsync.Option) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		if env.Redis == nil {

@@ -23,13 +23,13 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockThree is rueidislock with its defaults: two of three keys of one Redis are
-// the lock. It is extended, and Redis tells (CLIENT TRACKING) those who wait that a key
-// has gone, and the holder, whose context ends. The lock also ends with the context that
-// it was taken with.
+// rueidislockThree is rueidislock with its defaults: two of three keys of one Redis are the
+// lock, and the library extends it. Redis notifies waiters through CLIENT TRACKING when a
+// key has gone. It also notifies the holder, whose context then ends. The lock also ends
+// with the context of its acquire.
 //
-// The expiry is a point in time, on the client's clock (SET PXAT): a client whose clock is
-// behind the server's by more than the lease sets keys that are gone at once (F9).
+// The expiry is a point in time on the client's clock (SET PXAT). A client whose clock is
+// behind the server's by more than the lease sets keys that expire at once (F9).
 var rueidislockThree = lock.Strategy{
 	Name:         "rueidislock",
 	Title:        "rueidislock: two of three keys in one Redis, extended, watched",
@@ -57,7 +57,7 @@ var rueidislockThree = lock.Strategy{
 
 const untold = "a waiter asks again when the client's tracking tells it of the key, and never by itself: on a loaded machine one had not been told 2 s after the release"
 
-// rueidislockOne has one key, as the README advises for one Redis.
+// rueidislockOne uses one key, as the README advises for one Redis.
 var rueidislockOne = func() lock.Strategy {
 	s := rueidislockThree
 	s.Name, s.Title, s.New = "rueidislock-1", "rueidislock with KeyMajority 1: one key, extended, watched", newRueidislock(1)
@@ -67,10 +67,10 @@ var rueidislockOne = func() lock.Strategy {
 	return s
 }()
 
-// newRueidislock needs so many of a lock's keys; 0: the library's default. The
-// library comes with a client of its own. It connects through the dialer of the
-// client in Env: to the same server or Cluster, and counted as that client is; behind
-// Sentinel that dialer goes to the master, whatever address it is asked for.
+// newRueidislock requires majority of a lock's keys, or the library's default if majority is
+// 0. The library has its own client, which connects through the dialer of the client in Env.
+// It therefore reaches the same server or Cluster and is counted in the same way. Behind
+// Sentinel, that dialer connects to the master for any address.
 func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 	return func(env lock.Env) (lock.Locker, error) {
 		var addrs []string
@@ -108,7 +108,7 @@ func newRueidislock(majority int32) func(lock.Env) (lock.Locker, error) {
 type rueidisLocker struct {
 	env       lock.Env
 	lock      rueidislock.Locker
-	releasing *sync.Map // those that are under way, by key
+	releasing *sync.Map // the releases that are under way, by key
 }
 
 func (l rueidisLocker) Close() error {
@@ -116,8 +116,8 @@ func (l rueidisLocker) Close() error {
 	return nil
 }
 
-// Acquire does not give its context a deadline for the wait: to the library that is the
-// end of the lock.
+// Acquire does not put the deadline of the wait on the context, because the library ends the
+// lock with that context.
 func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
 	waiting, giveUp := context.WithCancel(context.WithValue(ctx, ofLease{}, true))
 	acquire := l.lock.TryWithContext
@@ -134,7 +134,7 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 		defer giveUp()
 		r := &releasing{ctx: ctx}
 		l.releasing.Store(key, r)
-		defer l.releasing.CompareAndDelete(key, r) // the next holder may be releasing by now
+		defer l.releasing.CompareAndDelete(key, r) // the next holder may already be releasing
 		err := lostIf(held.Err() != nil, held.Err())
 		release() // which returns once the keys are gone, and cannot fail
 		if err == nil && r.found.Load() == 0 {
@@ -146,23 +146,23 @@ func (l rueidisLocker) Acquire(ctx context.Context, key string) (lock.Lease, err
 
 var errNoKey = errors.New("rueidislock: the release found no key of its own")
 
-// releasing is a release under way. Whether it finds keys the library does not say; the
-// replies to its scripts do.
+// A releasing is a release under way. The library does not report whether it found the keys,
+// but the replies to its scripts do.
 type releasing struct {
 	ctx   context.Context
 	found atomic.Int32
 }
 
-// rueidisClient is the library's client with what Env puts around commands and clocks.
+// A rueidisClient is the library's client with the hooks of Env around commands and clocks.
 type rueidisClient struct {
 	rueidis.Client
 	env       lock.Env
 	releasing *sync.Map
 }
 
-// Do makes every script of the library go through Env.AroundRedis: those of a release,
-// which the library sends on a context of its own, with the context of that. The deadline
-// that a script ends with is shifted by as much as the clock of Env is ahead.
+// Do sends every script of the library through Env.AroundRedis. The library sends the
+// scripts of a release on its own context, so Do uses the context of the release. It shifts
+// the deadline in a script by the difference between the clock of Env and real time.
 func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp rueidis.RedisResult) {
 	args := slices.Clone(cmd.Commands())
 	if len(args) < 6 || args[0] != "EVALSHA" && args[0] != "EVAL" {
@@ -197,10 +197,10 @@ func (c rueidisClient) Do(ctx context.Context, cmd rueidis.Completed) (resp ruei
 	return resp
 }
 
-// ofLease marks the contexts of an acquire and of what it renews.
+// ofLease is a context key that marks acquires and their renewals.
 type ofLease struct{}
 
-// releaseOf is the release that a script for a key of Redis is sent by; nil: none.
+// releaseOf returns the release that sends a script for a Redis key, or nil if none does.
 func (c rueidisClient) releaseOf(ctx context.Context, redisKey string) *releasing {
 	_, key, _ := strings.Cut(strings.TrimPrefix(redisKey, "rueidislock:"), ":") // behind its number
 	r, ok := c.releasing.Load(key)

@@ -14,14 +14,14 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// zkLock is Lock of go-zookeeper: an ephemeral sequential node for everyone who wants the
-// lock, the first of which has it. It knows neither contexts nor a wait that ends: a caller
-// who gives up leaves a goroutine behind that waits on, and unlocks when its turn comes.
+// zkLock is Lock of go-zookeeper. Every client that wants the lock makes an ephemeral
+// sequential node, and the first node holds it. The library supports neither contexts nor a
+// bounded wait. A caller that gives up leaves a goroutine that waits on, and unlocks when
+// its turn comes.
 //
-// An error on the way, such as a lost connection, leaves the node: nobody has the lock
-// until that process's session ends (F30). A session that is over is an event of the
-// connection, which is mapped to Lost; A, which has looked a moment before, writes all the
-// same (F29).
+// After an error, such as a lost connection, the node stays. No client then gets the lock
+// until the session of that process ends (F30). The end of a session is an event of the
+// connection, which is mapped to Lost. If A checked a moment before, it writes anyway (F29).
 var zkLock = lock.Strategy{
 	Name:         "zk-lock",
 	Title:        "go-zookeeper's Lock; takes no context",
@@ -60,13 +60,13 @@ type zkLocker struct {
 	conn  *zk.Conn
 	lease func() time.Duration
 	end   func()
-	left  sync.WaitGroup // calls whose callers have gone
+	left  sync.WaitGroup // calls whose callers have given up
 
 	mu   sync.Mutex
 	lost chan struct{} // closes with the session
 }
 
-// Lease is the session's time-out.
+// Lease returns the session's time-out.
 func (l *zkLocker) Lease() time.Duration { return l.lease() }
 
 func (l *zkLocker) Close() error {
@@ -88,7 +88,8 @@ func (l *zkLocker) session() <-chan struct{} {
 	return l.lost
 }
 
-// oneTry is how long an acquire waits that is to try once, which Lock cannot.
+// oneTry is how long an acquire waits if it should try only once. Lock cannot do that
+// itself.
 const oneTry = time.Second
 
 func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) {
@@ -108,8 +109,8 @@ func (l *zkLocker) Acquire(ctx context.Context, key string) (lock.Lease, error) 
 	}}, nil
 }
 
-// call makes a call that takes no context, for as long as until lasts. If it succeeds
-// later, it is undone.
+// call runs a call that takes no context, and stops waiting when until ends. If the call
+// succeeds later, it runs undo.
 func (l *zkLocker) call(until, ctx context.Context, path string, call func() error, undo func()) error {
 	around := l.env.ZooKeeper.Around
 	if around == nil {
