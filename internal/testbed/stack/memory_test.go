@@ -65,8 +65,8 @@ func TestMemoryRefusals(t *testing.T) {
 		s            *stack.Stack
 		server, want string
 	}{
-		{embedded, "redis", "no bound on its memory; use -stack local"},
-		{local, "db", "db is no Redis"},
+		{embedded, "redis", "has no memory limit: use -stack local"},
+		{local, "db", "db has no memory limit: choose a Redis"},
 		{local, "redlock-9", "no server"},
 	} {
 		_, fill := tt.s.Fill(t.Context(), tt.server)

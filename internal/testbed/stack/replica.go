@@ -48,9 +48,9 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 	case err != nil:
 		return nil, err
 	case s.Kind == Embedded:
-		return nil, fmt.Errorf("%w: the embedded stack's Redis does not replicate; use -stack local", ErrRefused)
+		return nil, fmt.Errorf("%w: the embedded stack's Redis does not replicate: use -stack local", ErrRefused)
 	case !isRedis(server):
-		return nil, fmt.Errorf("%w: %s is no Redis, and has no replica", ErrRefused, server)
+		return nil, fmt.Errorf("%w: %s cannot have a replica: choose a Redis", ErrRefused, server)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not in step after %v", startTimeout))
 	defer cancel()

@@ -146,9 +146,9 @@ func TestExternalSentinel(t *testing.T) {
 	failsToStart(t, cfg, []badConfig{
 		{"no such master", func(c *stack.Config) { c.SentinelMaster = "nobody" }, stack.ErrUnreachable, `watches no master "nobody"`},
 		{"no Sentinel", func(c *stack.Config) { c.Sentinel = []string{closedAddr(t)} }, stack.ErrUnreachable, "no Sentinel at"},
-		{"no name", func(c *stack.Config) { c.SentinelMaster = "" }, stack.ErrRefused, "go together"},
-		{"both", func(c *stack.Config) { c.Redis = s.Redis }, stack.ErrRefused, "one of the two"},
-		{"one node twice", func(c *stack.Config) { c.Redlock = append(c.Redlock[:2:2], c.Redlock[2], s.Redlock[2]) }, stack.ErrRefused, "one server"},
+		{"no name", func(c *stack.Config) { c.SentinelMaster = "" }, stack.ErrRefused, "need each other: set both"},
+		{"both", func(c *stack.Config) { c.Redis = s.Redis }, stack.ErrRefused, "exclude each other"},
+		{"one node twice", func(c *stack.Config) { c.Redlock = append(c.Redlock[:2:2], c.Redlock[2], s.Redlock[2]) }, stack.ErrRefused, "the same server"},
 	})
 }
 
@@ -206,8 +206,8 @@ func TestReplicateRefusals(t *testing.T) {
 		s            *stack.Stack
 		server, want string
 	}{
-		{embedded, "redis", "does not replicate; use -stack local"},
-		{local, "db", "db is no Redis"},
+		{embedded, "redis", "does not replicate: use -stack local"},
+		{local, "db", "db cannot have a replica: choose a Redis"},
 		{local, "redlock-9", "no server"},
 	} {
 		_, err := tt.s.Replicate(t.Context(), tt.server)

@@ -414,10 +414,10 @@ func TestRouteRefusals(t *testing.T) {
 		s            *stack.Stack
 		server, want string
 	}{
-		{external, "redis", "run by others"},
-		{embedded, "db", "a file and no server; use -stack local"},
-		{embedded, "etcd", `the embedded stack has started no server "etcd"`},
-		{local, "redlock-6", `the local stack has started no server "redlock-6"`},
+		{external, "redis", "never strike servers of the external stack"},
+		{embedded, "db", "a file, not a server: use -stack local"},
+		{embedded, "etcd", `the embedded stack has no server "etcd"`},
+		{local, "redlock-6", `the local stack has no server "redlock-6"`},
 	} {
 		_, err := tt.s.Route("8004", tt.server)
 		if !errors.Is(err, stack.ErrRefused) || !strings.Contains(err.Error(), tt.want) {

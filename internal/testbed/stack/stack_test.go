@@ -250,9 +250,9 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{stack.Config{Kind: "imaginary"}, "embedded, local, external"},
-		{stack.Config{Kind: stack.Embedded, Needs: lock.ZooKeeper}, "no ZooKeeper; use -stack local"},
-		{stack.Config{Kind: stack.Embedded, Needs: lock.Redis | lock.Etcd}, "no etcd; use -stack local"},
-		{stack.Config{Kind: stack.Embedded, Needs: lock.SQL | lock.SQLLocks}, "no locks on rows or by name, for SQLite locks its whole file; use -stack local"},
+		{stack.Config{Kind: stack.Embedded, Needs: lock.ZooKeeper}, "no ZooKeeper: use -stack local"},
+		{stack.Config{Kind: stack.Embedded, Needs: lock.Redis | lock.Etcd}, "no etcd: use -stack local"},
+		{stack.Config{Kind: stack.Embedded, Needs: lock.SQL | lock.SQLLocks}, "no row locks or named locks, because SQLite locks its whole file: use -stack local"},
 		{stack.Config{Kind: stack.External, Needs: lock.Redis}, "-redis"},
 		{stack.Config{Kind: stack.External, Needs: lock.RedisQuorum, Addresses: stack.Addresses{Redlock: []string{"127.0.0.1:1"}}}, "-redlock"},
 		{stack.Config{Kind: stack.External, Needs: lock.SQL}, "-db"},
@@ -287,7 +287,7 @@ func TestExternal(t *testing.T) {
 		{"no Redis there", func(c *stack.Config) { c.Redis = mysqlAddr(t, local.DSN) }, stack.ErrUnreachable, "Redis at"},
 		{"one node twice", func(c *stack.Config) {
 			c.Redlock = append(c.Redlock[:3:3], "localhost"+c.Redlock[0][len("127.0.0.1"):])
-		}, stack.ErrRefused, "one server"},
+		}, stack.ErrRefused, "the same server"},
 	})
 }
 
