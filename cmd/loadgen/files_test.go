@@ -65,3 +65,12 @@ func TestFileLimits(t *testing.T) {
 		}
 	}
 }
+
+// A strategy that is named twice is refused, because one of the two cells would be missing.
+func TestStrategyTwice(t *testing.T) {
+	for _, names := range []string{"none,none", "setnx,none,setnx", "core,core"} {
+		if _, err := parseRun([]string{"-strategies", names}); err == nil || !strings.Contains(err.Error(), "named twice") {
+			t.Errorf("-strategies %s: %v", names, err)
+		}
+	}
+}

@@ -126,6 +126,11 @@ func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i, word := range words {
+		if slices.Contains(words[:i], word) {
+			return nil, fmt.Errorf("%s is named twice: name each strategy once", word)
+		}
+	}
 	s.strategyWords = words
 	list, err := parseStrategies(text)
 	if err != nil {

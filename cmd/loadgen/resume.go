@@ -29,16 +29,30 @@ func (s *settings) resumed() (*settings, error) {
 	return r, err
 }
 
+// runsCommands are the flags whose values run as commands or SQL, or name a file with such
+// flags. -resume does not take them from a folder, which may come from someone else.
+var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
+
 // contradicts returns an error if the run cannot be resumed with the flags of s.
 func (s *settings) contradicts(run *experiment.Run) error {
 	recorded := run.Config.Args // as "-name=value"
-	switch commit := experiment.NewEnvironment("").Commit; {
+	here := experiment.NewEnvironment("")
+	switch commit := here.Commit; {
 	case s.given("out"):
 		return fmt.Errorf("%s: a resumed run continues in its own folder: leave it out", s.line.Label("out"))
 	case len(recorded) == 0:
 		return fmt.Errorf("-resume %s: its run.json does not record the flags: start a new run", s.resume)
 	case run.Environment.Commit != commit:
 		return fmt.Errorf("-resume %s: it is a run of commit %s, and this program is commit %s: use the same program, or start a new run", s.resume, run.Environment.Commit, commit)
+	}
+	for _, d := range run.Environment.Differences(here) {
+		return fmt.Errorf("-resume %s: its cells were measured with %s: continue it there, or start a new run", s.resume, d)
+	}
+	for _, arg := range recorded {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		if slices.Contains(runsCommands, name) && !slices.Contains(s.Args, arg) {
+			return fmt.Errorf("-resume %s: it would use -%s %q: repeat this flag if you trust it", s.resume, name, value)
+		}
 	}
 	for _, arg := range s.Args {
 		if slices.Contains(recorded, arg) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -120,6 +121,20 @@ func TestResumeContradicted(t *testing.T) {
 	write("old", commit)
 	write("other", "abc1234", "-seed=3")
 	write("changed", commit, "-orders=many")
+	for _, flag := range []string{"service", "open-orders", "ledger-query", "target-file"} {
+		write(flag, commit, "-orders=5", "-"+flag+"=touch x/owned")
+	}
+	elsewhere := func(name string, change func(*experiment.Environment)) {
+		env := experiment.NewEnvironment("")
+		change(&env)
+		var b bytes.Buffer
+		run := experiment.Run{Schema: experiment.Schema, ID: name, Environment: env, Config: experiment.RunConfig{Args: []string{"-orders=5"}}}
+		if err := errors.Join(report.JSON(&b, &run), os.Mkdir(name, 0o755), os.WriteFile(filepath.Join(name, report.File), b.Bytes(), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elsewhere("cpus", func(e *experiment.Environment) { e.CPUs += 7 })
+	elsewhere("go", func(e *experiment.Environment) { e.Go = "go1.2" })
 	for args, want := range map[string]string{
 		"-resume x -orders 6":         "-orders=6: it contradicts x, which was run with -orders=5",
 		"-resume x -drivers 6":        "-drivers=6: it contradicts x, which was run without -drivers",
@@ -130,6 +145,12 @@ func TestResumeContradicted(t *testing.T) {
 		"-resume other":               "it is a run of commit abc1234",
 		"-resume changed":             `loadgen: the flags recorded in changed: -orders many`,
 		"-resume x -assert setnx:x<1": "no field",
+		"-resume service":             `-service "touch x/owned": repeat this flag`,
+		"-resume open-orders":         `-open-orders "touch x/owned": repeat this flag`,
+		"-resume ledger-query":        `-ledger-query "touch x/owned": repeat this flag`,
+		"-resume target-file":         `-target-file "touch x/owned": repeat this flag`,
+		"-resume cpus":                "were measured with cpus ",
+		"-resume go":                  "were measured with go go1.2, and here it is go",
 	} {
 		var stdout, stderr bytes.Buffer
 		code := exitOf(context.Background(), strings.Fields(args), &stdout, &stderr)

@@ -1,7 +1,10 @@
 package experiment
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"grablab/internal/catalog"
@@ -53,6 +56,28 @@ type Environment struct {
 	Etcd      string `json:"etcd,omitempty"`
 	Vegeta    string `json:"vegeta"`
 	Commit    string `json:"commit"`
+}
+
+// Differences describes where two environments differ so that their cells do not belong in
+// one table. An empty value is unknown or unused, and differs from none.
+func (e Environment) Differences(now Environment) (all []string) {
+	count := func(n int) string { return strings.TrimPrefix(strconv.Itoa(n), "0") }
+	for _, f := range []struct{ name, before, now string }{
+		{"go", e.Go, now.Go},
+		{"os", e.OS, now.OS},
+		{"arch", e.Arch, now.Arch},
+		{"cpus", count(e.CPUs), count(now.CPUs)},
+		{"stack", e.Stack, now.Stack},
+		{"redis", e.Redis, now.Redis},
+		{"database", e.Database, now.Database},
+		{"zookeeper", e.ZooKeeper, now.ZooKeeper},
+		{"etcd", e.Etcd, now.Etcd},
+	} {
+		if f.before != "" && f.now != "" && f.before != f.now {
+			all = append(all, fmt.Sprintf("%s %s, and here it is %s", f.name, f.before, f.now))
+		}
+	}
+	return all
 }
 
 // RunConfig is what was asked for.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/service/version"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -200,6 +202,13 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	}
 	env.Redis, env.Database = w.stack.RedisVersion, w.stack.DatabaseVersion
 	env.ZooKeeper, env.Etcd = w.stack.ZooKeeperVersion, w.stack.EtcdVersion
+	if before := r.cfg.Resume; before != nil {
+		for _, d := range before.Environment.Differences(*env) {
+			return fmt.Errorf("%w: the cells so far were measured with %s: continue there, or start a new run", stack.ErrRefused, d)
+		}
+		env.Redis, env.Database = cmp.Or(env.Redis, before.Environment.Redis), cmp.Or(env.Database, before.Environment.Database)
+		env.ZooKeeper, env.Etcd = cmp.Or(env.ZooKeeper, before.Environment.ZooKeeper), cmp.Or(env.Etcd, before.Environment.Etcd)
+	}
 	r.progress.say("%s; %s", cmp.Or(w.stack.RedisVersion, "no Redis"), w.stack.DatabaseVersion)
 	return nil
 }

@@ -81,5 +81,5 @@ func markdownTable(b *strings.Builder, t table) {
 
 // escape escapes the special characters of Markdown and HTML.
 var escape = strings.NewReplacer(
-	`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "&", "&amp;", "\n", " ",
+	`\`, `\\`, "|", `\|`, "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`, "<", "&lt;", "&", "&amp;", "\n", " ",
 ).Replace

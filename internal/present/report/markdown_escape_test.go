@@ -1,0 +1,17 @@
+package report
+
+import "testing"
+
+// A reason from outside cannot make a link or an image.
+func TestMarkdownEscapesLinks(t *testing.T) {
+	for text, want := range map[string]string{
+		"[here](http://h)":   `\[here](http://h)`,
+		"![pixel](http://h)": `!\[pixel](http://h)`,
+		"a [1] and [ref]: b": `a \[1] and \[ref]: b`,
+		`already \[ escaped`: `already \\\[ escaped`,
+	} {
+		if got := escape(text); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
