@@ -21,16 +21,16 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// ErrRefused says that targets cannot do what is asked of them.
+// ErrRefused means that the targets cannot do what the flags ask for.
 var ErrRefused = errors.New("the targets cannot be used so")
 
-// Strategy is one that targets can be switched to, as GET /strategies tells of it.
+// Strategy is a strategy that targets can switch to, as listed by GET /strategies.
 type Strategy struct {
 	Name      string
 	Available bool
 }
 
-// UnmarshalJSON takes an object with a name, or the name alone.
+// UnmarshalJSON accepts an object with a name, or only the name.
 func (s *Strategy) UnmarshalJSON(text []byte) error {
 	var view struct {
 		Name      string `json:"name"`
@@ -48,8 +48,8 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Attach takes instances that were started elsewhere, and finds out how much of the API
-// they know.
+// Attach returns a fleet of instances that were started elsewhere. It finds out which parts
+// of the API they have.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
 	for i, base := range t.URLs {
@@ -64,8 +64,8 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	return f, f.Meet(ctx, t)
 }
 
-// identify takes the processes by their ids, one for each instance. One that is stopped goes
-// on again however this program ends.
+// identify finds the process of each instance by its id. It also makes sure that a stopped
+// process continues when this program ends.
 func (f *Fleet) identify(pids []int) (err error) {
 	for i, pid := range pids {
 		if f.Instances[i].theirs, err = proc.Find(pid); err != nil {
@@ -78,7 +78,8 @@ func (f *Fleet) identify(pids []int) (err error) {
 	return err
 }
 
-// Meet finds out how much of the API instances know that are not ours.
+// Meet finds out which parts of the API the targets have, and returns ErrRefused if they do
+// not fit the flags.
 func (f *Fleet) Meet(ctx context.Context, t target.Target) error {
 	f.token, f.nextOrder, f.open = t.Token, t.FirstOrder, t.Open
 	f.probes = cmp.Or(t.ProbeDrivers, f.probes)
@@ -136,7 +137,8 @@ func byName(strategies []Strategy) []Strategy {
 	return slices.SortedFunc(slices.Values(strategies), func(a, b Strategy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// strategiesOf a target are those that it lists, or else the one that it has now.
+// strategiesOf returns the strategies that a target lists. If it lists none, it returns the
+// current strategy.
 func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Strategy, listed bool) {
 	if f.call(ctx, http.MethodGet, base+"/strategies", nil, &strategies) == nil && len(strategies) > 0 {
 		return strategies, true
@@ -148,10 +150,10 @@ func (f *Fleet) strategiesOf(ctx context.Context, base string) (strategies []Str
 	return nil, false
 }
 
-// Known says whether the targets are grabsvc: whose settings they tell.
+// Known reports whether the targets are instances of grabsvc, which report their settings.
 func (f *Fleet) Known() bool { return !f.Ours && !f.Foreign && f.Settings.OnLost != "" }
 
-// checkStrategies refuses names that the targets do not have.
+// checkStrategies returns an error if the targets lack one of these strategies.
 func (f *Fleet) checkStrategies(names []string) error {
 	if len(names) == 0 || f.unlisted && !f.Foreign {
 		return nil
@@ -168,7 +170,7 @@ func (f *Fleet) checkStrategies(names []string) error {
 	return nil
 }
 
-// Names are those of the targets' strategies.
+// Names returns the names of the targets' strategies.
 func (f *Fleet) Names() []string {
 	names := make([]string, len(f.Strategies))
 	for i, s := range f.Strategies {
@@ -177,7 +179,7 @@ func (f *Fleet) Names() []string {
 	return names
 }
 
-// openByCall opens orders as the target's owner says.
+// openByCall opens orders with the call in -open-orders, and returns the first id.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()
@@ -196,8 +198,8 @@ func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
 	return id, nil
 }
 
-// KeepsLedger says whether the targets tell, of an order that is there, which drivers have
-// grabbed it.
+// KeepsLedger reports whether the targets list the drivers that have grabbed an existing
+// order.
 func (f *Fleet) KeepsLedger(ctx context.Context, id int64) bool {
 	if f.Foreign {
 		return false

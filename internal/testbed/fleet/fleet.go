@@ -1,9 +1,9 @@
-// Package fleet starts and drives the instances under test: processes of this
-// very program over a stack, or targets that were started elsewhere.
+// Package fleet starts and controls the instances under test. They are processes of this
+// program, processes of another service, or targets that were started elsewhere.
 //
-// Of our own instances it can do more than any client: it starts them with the
-// settings of a cell (Equip), kills and restarts them, holds their calls, sets
-// their clocks, and reads their event files. Begin at Fleet.
+// The fleet can do more with its own instances. It starts them with the settings of a cell
+// (Equip), kills and restarts them, holds their calls, sets their clocks, and reads their
+// event files. Start at Fleet.
 package fleet
 
 import (
@@ -23,70 +23,71 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// FirstPort is the first of the article's two ports. More instances and worker
-// stacks follow on the next ones.
+// FirstPort is the first of the two ports in the article. Further instances and worker
+// stacks use the next ports.
 const FirstPort = 8004
 
-// Fleet is the instances under test.
+// Fleet holds the instances under test.
 type Fleet struct {
 	Instances []*Instance
-	Ours      bool          // they are processes of ours
-	Shape     *target.Shape // of a grab
+	Ours      bool          // the instances are processes of this program
+	Shape     *target.Shape // shape of a grab
 	Events    Events
 
-	// Of targets.
-	Foreign    bool          // they have no control API
-	Strategies []Strategy    // by their control API
-	Settings   grab.Settings // of the first; zero: it does not say
+	// These fields describe targets.
+	Foreign    bool          // the targets have no control API
+	Strategies []Strategy    // strategies in the control API
+	Settings   grab.Settings // settings of the first target; zero if it does not report them
 
 	client    *http.Client
 	probes    int64 // the first driver of the probes
 	token     string
 	unlisted  bool            // targets have a control API that does not list their strategies
-	open      *target.Opening // how targets open orders; nil: by POST /orders
-	nextOrder int64           // where no call opens orders; 0: one does
+	open      *target.Opening // how targets open orders; nil means POST /orders
+	nextOrder int64           // next order id; 0 if a call opens orders
 
-	// restored has the processes of targets go on that were stopped; nil: none can be.
+	// restored continues the stopped processes of targets. It is nil if no process can be
+	// stopped.
 	restored func() error
 
-	// Of those that the fleet has started.
+	// These fields describe instances that the fleet starts.
 	cfg     Config
 	stack   *stack.Stack
-	service *Service // nil: our own
+	service *Service // nil for instances of this program
 }
 
-// Config is what all instances of our own have in common.
+// Config holds the settings that all started instances share.
 type Config struct {
 	Exe         string // this program, which is also the instance
 	Instances   int
-	Guard       order.Guard // "": each strategy's own
+	Guard       order.Guard // the default is the strategy's own guard
 	OnLost      grab.OnLost
-	PerDriver   int                  // units of an order of several that one driver may have; 0: 1
+	PerDriver   int                  // largest number of units of one order that a driver may have; 0 means 1
 	ClockOffset time.Duration        // added to the wall clock of the second instance
-	Lab         string               // the page that shows them; "": there is none
-	Say         func(string, ...any) // what is worth telling the user
+	Lab         string               // URL of the lab page; empty for none
+	Say         func(string, ...any) // prints messages for the user
 }
 
-// Setup is what the instances are started with for a cell.
+// Setup holds the settings with which the instances start for a cell.
 type Setup struct {
 	Work, TTL, Wait time.Duration
-	Timeout         time.Duration           // of one grab
-	Control         bool                    // they serve the control API
-	Routes          map[int]stack.Addresses // by instance, where one does not reach the stack directly
+	Timeout         time.Duration           // limit for one grab
+	Control         bool                    // serve the control API
+	Routes          map[int]stack.Addresses // servers of an instance that does not reach the stack directly, by index
 }
 
 func newFleet(token string) *Fleet {
 	return &Fleet{
 		client: &http.Client{
 			Timeout: 30 * time.Second, Transport: target.SendOnce(&http.Transport{MaxIdleConnsPerHost: 64}),
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // as load has it
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // package load does not follow redirects either
 		},
 		token: token, Shape: target.Own, probes: history.ProbeDriver,
 	}
 }
 
-// New names cfg.Instances processes over st, on ports from port on; 0: any. None
-// of them runs before Equip.
+// New returns a fleet of cfg.Instances instances over st. They use consecutive ports from
+// port, or any ports if port is 0. Equip starts them.
 func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	f := newFleet("")
 	f.Ours, f.cfg, f.stack = true, cfg, st
@@ -100,8 +101,8 @@ func New(cfg Config, st *stack.Stack, port int) *Fleet {
 	return f
 }
 
-// Equip makes every instance that is ours to start run with the settings u: it starts
-// those that have ended, and restarts those that run with others.
+// Equip makes every instance that the fleet starts run with the settings u. It restarts
+// instances that have ended or run with other settings.
 func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	if !f.Started() {
 		return nil
@@ -113,7 +114,7 @@ func (f *Fleet) Equip(ctx context.Context, u Setup) error {
 	return g.Wait()
 }
 
-// Stop ends our instances gracefully. Equip starts fresh ones.
+// Stop stops the started instances gracefully. Equip starts them again.
 func (f *Fleet) Stop() error {
 	var errs []error
 	for _, in := range f.Instances {
@@ -129,7 +130,7 @@ func (f *Fleet) Stop() error {
 	return errors.Join(errs...)
 }
 
-// Close ends the instances, as Stop does, and what stands between them and their servers.
+// Close stops the instances and closes the proxies between them and their servers.
 func (f *Fleet) Close() error {
 	err := f.Stop()
 	if f.restored != nil {
@@ -145,7 +146,7 @@ func (f *Fleet) Close() error {
 	return err
 }
 
-// URLs are the base URLs of the instances.
+// URLs returns the base URLs of the instances.
 func (f *Fleet) URLs() []string {
 	urls := make([]string, len(f.Instances))
 	for i, in := range f.Instances {
@@ -154,7 +155,7 @@ func (f *Fleet) URLs() []string {
 	return urls
 }
 
-// IDs of the instances by base URL.
+// IDs returns the ids of the instances by base URL.
 func (f *Fleet) IDs() map[string]string {
 	ids := map[string]string{}
 	for _, in := range f.Instances {
@@ -163,9 +164,9 @@ func (f *Fleet) IDs() map[string]string {
 	return ids
 }
 
-// Use switches every instance to the strategy, and returns for how long a lease
-// lives there, in ms; 0: they do not tell. Targets without a control API have one
-// that is not known.
+// Use switches every instance to a strategy. It returns the longest lease time in
+// milliseconds, or 0 if the instances do not report one. It does nothing if the targets have
+// no control API.
 func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err error) {
 	if f.Foreign {
 		return 0, nil
@@ -180,14 +181,14 @@ func (f *Fleet) Use(ctx context.Context, strategy string) (leaseMS float64, err 
 	return leaseMS, nil
 }
 
-// Create opens orders through the first instance, or takes the next ids where no call
-// opens any, and returns the first id.
+// Create opens orders and returns the first id. If no call opens orders, it takes the next
+// ids.
 func (f *Fleet) Create(ctx context.Context, count int) (first int64, err error) {
 	return f.CreateStock(ctx, count, 1)
 }
 
-// CreateStock is Create for orders of so many units each. Where orders are not opened by
-// the call of our own instances, they have as many as they have.
+// CreateStock is like Create for orders with this number of units. Only POST /orders can set
+// the number.
 func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64, err error) {
 	switch {
 	case f.open != nil && f.open.ByCall():
@@ -211,7 +212,7 @@ func (f *Fleet) CreateStock(ctx context.Context, count, units int) (first int64,
 	return made.FirstID, err
 }
 
-// Ledger asks the first instance for the ledger rows of each order.
+// Ledger returns the ledger rows of each order, as the first instance reports them.
 func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {

@@ -21,26 +21,26 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service says how a program is started whose source we do not have: in whatever language
-// it is written, each instance of it has proxies of its own between it and its servers.
+// Service is the command of a program in any language. Each instance of it has its own
+// proxies to its servers.
 type Service struct {
-	env, words []string // of its command, with placeholders
-	// Ready is the path that answers 2xx once an instance is ready; "": it is once it
-	// accepts connections.
+	env, words []string // environment variables and words of the command, with placeholders
+	// Ready is a path that returns 2xx once an instance is ready. If it is empty, an
+	// instance is ready once it accepts connections.
 	Ready string
 }
 
-// placeholders are what may stand in the command of a service, in braces.
+// placeholders lists the names that a command may contain in braces.
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
 	"db", "db_host", "db_port", "db_user", "db_password", "db_name", "ttl_ms", "work_ms",
 }
 
-// Placeholders names them, as messages and the help do.
+// Placeholders returns the placeholders as one text for messages and the help.
 func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}" }
 
-// ParseService reads the command of a service: words as a shell has them, of which the
-// first may be variables of its environment, as in PORT={port}.
+// ParseService parses the command of a service, which is quoted as in a shell. The first
+// words may set environment variables, as in PORT={port}.
 func ParseService(text string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
@@ -66,7 +66,7 @@ func isName(text string) bool {
 	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// splitWords splits a command as a shell does. Nothing is expanded.
+// splitWords splits a command like a shell, but expands nothing.
 func splitWords(text string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -104,15 +104,15 @@ func splitWords(text string) (words []string, err error) {
 	return words, nil
 }
 
-// Uses says whether a placeholder stands in the command, or one that begins so and goes
-// on with a _.
+// Uses reports whether the command contains a placeholder, or one that starts with the same
+// name and a "_".
 func (s Service) Uses(name string) bool {
 	return slices.ContainsFunc(slices.Concat(s.env, s.words), func(w string) bool {
 		return strings.Contains(w, "{"+name+"}") || strings.Contains(w, "{"+name+"_")
 	})
 }
 
-// fill is the command for an instance that reaches its servers at these addresses.
+// fill returns the command for an instance that reaches its servers at these addresses.
 func (s Service) fill(in *Instance, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := mysql.ParseDSN(at.DSN)
 	if err != nil {
@@ -145,20 +145,22 @@ func (s Service) fill(in *Instance, at stack.Addresses, u Setup) (exe string, ar
 	return words[0], words[1:], filled(s.env), nil
 }
 
-// NewService names instances of a service over st, as New does of our own.
+// NewService returns a fleet of instances of a service over st. It is like New otherwise.
 func NewService(cfg Config, s Service, st *stack.Stack, port int) *Fleet {
 	f := New(cfg, st, port)
 	f.Ours, f.service = false, &s
 	return f
 }
 
-// Started says whether the instances are processes that the fleet has started.
+// Started reports whether the fleet starts its instances.
 func (f *Fleet) Started() bool { return f.stack != nil }
 
-// serviceTimeout is longer than that of our own: a JVM takes its time.
+// serviceTimeout limits the start of a service. It is longer than readyTimeout, because a
+// JVM starts slowly.
 const serviceTimeout = 2 * time.Minute
 
-// answers says whether an instance of a service is ready, and no other program on its port.
+// answers returns nil if an instance of a service is ready. It returns errPortTaken if
+// another program listens on its port.
 func (in *Instance) answers(ctx context.Context) error {
 	if err := in.asked(ctx); err != nil {
 		return err
@@ -184,7 +186,7 @@ func (in *Instance) asked(ctx context.Context) error {
 	return conn.Close()
 }
 
-// IsService says whether the instances are of a service that the fleet has started.
+// IsService reports whether the fleet starts instances of a service.
 func (f *Fleet) IsService() bool { return f.service != nil }
 
 // Grab sends a grab by the probe driver with the given index. The load does not use these drivers.

@@ -1,9 +1,9 @@
-// Package target describes a service under test: where grabs are sent, what they look
-// like, and what its answers mean.
+// Package target describes a service under test: where the program sends grabs, what they
+// look like, and what the replies mean.
 //
-// A Spec is the calls of a service as flags say them, or a file (ReadFile), whose keys are
-// those flags. Compile makes the Shape of it, by which requests are built and answers
-// understood; that of our own instances is Own. Begin at Shape.
+// A Spec contains the calls of a service, as flags or a target file (ReadFile) give them.
+// Compile turns it into a Shape, which builds requests and interprets replies. Own is the
+// shape of grabsvc. Start at Shape.
 package target
 
 import (
@@ -17,54 +17,54 @@ import (
 
 // Target is a service that was started elsewhere.
 type Target struct {
-	URLs  []string // base URLs of its instances; none: there is no such target
-	PIDs  []int    // of their processes, one for each, which faults may strike; nil: none may
-	Shape *Shape   // nil: Own
+	URLs  []string // base URLs of its instances; empty if there is no target
+	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
+	Shape *Shape   // nil means Own
 	Token string   // bearer token for its control calls
-	// FirstOrder is where orders begin if they are not opened by a call: cells take
-	// consecutive ids from it. 0: they are.
+	// FirstOrder is the first order id if no call opens orders. Cells take consecutive ids
+	// from it. It is 0 if a call opens orders.
 	FirstOrder int64
 	// ProbeDrivers is the first of the drivers who try the orders after the load. If it is 0,
 	// probes use the drivers from history.ProbeDriver on.
 	ProbeDrivers int64
-	Open         *Opening // how orders are opened; nil: by POST /orders, or not at all
+	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
-	Lease        time.Duration // for how long its lock lives without renewal; 0: DefaultLease
-	// Strategies are those asked for, by the target's own names; nil: all that it has.
+	Lease        time.Duration // lifetime of a lock without renewal; 0 means DefaultLease
+	// Strategies lists the chosen strategies, by the target's own names. Nil means all.
 	Strategies []string
 }
 
-// Database is where the target keeps its ledger.
+// Database is the database with the target's ledger.
 type Database struct {
-	DSN   string // "": it is not known
-	Query string // reads the ledger; "": it is not read
+	DSN   string // empty if unknown
+	Query string // reads the ledger; empty if the program must not read it
 }
 
-// Opening says how orders are opened: by a call, or by statements in the database.
+// Opening describes how to open orders: with a call, or with SQL statements.
 type Opening struct {
 	Method  string
-	Path    Template // "": by statements
+	Path    Template // empty for statements
 	Body    Template
-	FirstID Path       // of the first order, in the answer
-	SQL     []Template // any of them: instead of a call
+	FirstID Path       // where the reply contains the first order id
+	SQL     []Template // statements; they replace the call
 }
 
-// Shape is how a service is asked for a grab, and what its answers mean.
+// Shape describes the request for a grab, and the meaning of the replies.
 type Shape struct {
 	Method string
-	Path   Template // behind the base URL
+	Path   Template // follows the base URL
 	Body   Template
 	Header []Header
 
 	Grabbed, Taken, Busy Rule
-	// AssumesGrabbed says that the user gave no rule for grabbed, so that it is the default.
+	// AssumesGrabbed reports whether Grabbed is the default rule.
 	AssumesGrabbed bool
-	// sure is of answers which say that the grab has failed and nothing was written.
+	// sure matches replies which mean that the grab failed and wrote nothing.
 	sure Rule
 
-	fixed  http.Header // what is the same in every request
-	reads  bool        // the rules read the answer
-	probes string      // query of a grab that does not wait for the lock
+	fixed  http.Header // headers that are the same in every request
+	reads  bool        // a rule reads the body of the reply
+	probes string      // query string for a grab that does not wait for the lock
 }
 
 // Header is one header of every grab.
@@ -80,8 +80,8 @@ const (
 	ownGrabbed, ownTaken, ownBusy = "200", "409", "423"
 )
 
-// Plain is the shape of a service of which only the grab's call is known: that of our own
-// instances, but that nothing is believed of its failures.
+// Plain is the default shape for a service that is not grabsvc. It expects the same calls,
+// but treats no failure as certain.
 var Plain = func() *Shape {
 	s, err := Spec{}.shape()
 	if err != nil {
@@ -90,14 +90,14 @@ var Plain = func() *Shape {
 	return s
 }()
 
-// Own is the shape of our own instances: with 503 they say that nothing was written.
+// Own is the shape of grabsvc. It returns 503 only if it wrote nothing.
 var Own = func() *Shape {
 	s := *Plain
 	s.sure, s.probes = mustRule("503"), "?wait=0"
 	return &s
 }()
 
-// prepare works out what follows from the fields.
+// prepare sets the unexported fields that depend on the others.
 func (s *Shape) prepare() {
 	s.fixed = http.Header{}
 	if len(s.Body.parts) > 0 {
@@ -118,8 +118,8 @@ func (s *Shape) prepare() {
 
 func (h Header) varies() bool { return h.Value.Has(orderID) || h.Value.Has(driverID) }
 
-// Request is the grab of an order by a driver: the path behind the base URL, and what is
-// sent with it. The header may be shared, and must not be changed.
+// Request returns the path, the body and the header for a driver's grab of an order. The
+// header may be shared, so the caller must not change it.
 func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Header) {
 	header = s.fixed
 	for _, h := range s.Header {
@@ -134,26 +134,28 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 	return s.Path.grab(nil, order, driver), s.Body.grab(nil, order, driver), header
 }
 
-// Fixed is the headers that do not depend on the grab.
+// Fixed returns a copy of the headers that do not depend on the grab.
 func (s *Shape) Fixed() http.Header { return s.fixed.Clone() }
 
-// TryOnce is the query of a grab that does not wait for the lock; "": it cannot be asked for.
+// TryOnce returns the query string for a grab that does not wait for the lock. It is empty
+// if the service has none.
 func (s *Shape) TryOnce() string { return s.probes }
 
 // MaxBody is the number of bytes of an answer that rules read. A longer answer is cut, and no
 // rule about a field matches it.
 const MaxBody = 16 << 10
 
-// Meaning is what an answer says of its grab.
+// Meaning is the result of a grab, as its reply describes it.
 type Meaning struct {
 	Outcome grab.Outcome
-	// Unsure: the grab may have happened all the same.
+	// Unsure reports whether the grab may have happened anyway.
 	Unsure bool
-	Kind   string // of the error, where there is one
+	Kind   string // kind of the error, if any
 }
 
-// Meaning of an answer. What no rule knows is an error. Such an answer of 400 to 499 says
-// that the grab was refused; any other may hide one: a service may fail behind its write.
+// Meaning returns the meaning of a reply. A reply that matches no rule, or more than one, is
+// an error. The grab has certainly failed if no rule matches and the status is from 400 to
+// 499, or if sure matches. Any other error may occur after the service has written the grab.
 func (s *Shape) Meaning(status int, body []byte) Meaning {
 	var doc *any
 	kind := fmt.Sprintf("http %d", status)
@@ -186,25 +188,25 @@ func (s *Shape) Meaning(status int, body []byte) Meaning {
 	return Meaning{grab.Failed, !refused, kind}
 }
 
-// reading is what a rule takes an answer for.
+// reading is a rule with the outcome that it stands for.
 type reading struct {
 	outcome grab.Outcome
 	rule    Rule
 }
 
-// Says is how the outcomes are told apart, as a report says it.
+// Says returns the rules of the shape for a report.
 func (s *Shape) Says() Rules {
 	return Rules{s.Grabbed.String(), s.Taken.String(), s.Busy.String()}
 }
 
-// Rules are those of a shape, as they were written.
+// Rules holds the rules of a shape as text.
 type Rules struct {
 	Grabbed string `json:"grabbed"`
 	Taken   string `json:"taken"`
 	Busy    string `json:"busy"`
 }
 
-// shape compiles what the spec says of the calls.
+// shape compiles the calls of the spec.
 func (spec Spec) shape() (*Shape, error) {
 	s := &Shape{Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody
@@ -240,7 +242,8 @@ func (spec Spec) shape() (*Shape, error) {
 	return s, nil
 }
 
-// check refuses a shape that can tell nothing. A rule that was not given yields to those that were.
+// check returns an error if the rules contradict each other or the request lacks the order.
+// A default rule gives way to a rule that the user wrote.
 func (s *Shape) check(spec Spec) error {
 	rules := []struct {
 		key   string
@@ -282,20 +285,20 @@ func (s *Shape) has(name string) bool {
 	return false
 }
 
-// TellsDrivers says whether the service is told which driver grabs.
+// TellsDrivers reports whether a request contains the driver.
 func (s *Shape) TellsDrivers() bool { return s.has(driverID) }
 
-// FieldError is what is wrong with a field of a spec.
+// FieldError is an error in one field of a Spec.
 type FieldError struct {
-	Field string // by its key in a file, which is also the flag's name
+	Field string // key in a target file, which is also the name of the flag
 	Err   error
 }
 
-// Error names the field.
+// Error returns the name of the field and the text of Err.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 
-// Unwrap is what is wrong.
+// Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// DefaultLease is for how long a target's lock is taken to live where that is not known.
+// DefaultLease is the assumed lease time of a target that does not report one.
 const DefaultLease = 30 * time.Second
