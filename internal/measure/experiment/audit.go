@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,13 @@ func (w *worker) settleFor(c *Cell) time.Duration {
 	return cmp.Or(w.cfg.Settle, max(w.lease(c), minSettle))
 }
 
+// settleInterval returns the time until the next reading of the ledger. It is random, because
+// readings at a steady rate would miss changes that repeat at the same rate.
+func settleInterval(quiet time.Duration) time.Duration {
+	mean := min(max(quiet/20, 10*time.Millisecond), time.Second)
+	return mean/2 + rand.N(mean)
+}
+
 // settle reads the ledger until it has stayed unchanged for long enough, and returns its rows. A
 // service may tell a driver that he has lost while his attempt goes on and writes. If trusted, the
 // instances are ours and have no grab in flight: one more reading is enough unless it shows a change.
@@ -128,7 +136,7 @@ func (w *worker) settle(ctx context.Context, c *Cell, a *accounting, first int64
 			return rows, fmt.Errorf("it still changed %v after the probes; no driver was asking any more", watched.Round(time.Millisecond))
 		}
 		w.progress.step("the ledger has not changed for %v of %v", now.Sub(changed).Round(time.Second/10), quiet)
-		wait.For(ctx, min(max(quiet/10, 10*time.Millisecond), time.Second))
+		wait.For(ctx, settleInterval(quiet))
 	}
 	return rows, context.Cause(ctx)
 }
