@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"context"
 	"testing"
 
 	"grablab/internal/testbed/proc"
@@ -37,3 +38,9 @@ func Alive(pid int) bool {
 
 // LogFile is where the output of the process goes.
 func (p *Process) LogFile() string { return p.log }
+
+// ServeRedis starts exe as a Redis of the stack.
+func (s *Stack) ServeRedis(ctx context.Context, exe string) error {
+	_, _, err := s.serve(ctx, redisServer(exe, s.Dir, "redis"))
+	return err
+}

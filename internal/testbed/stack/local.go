@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,13 +122,14 @@ func (s *Stack) serveAt(ctx context.Context, srv server, addr string) (info serv
 	}
 	_ = p.Stop(0)
 	if errors.Is(err, errEnded) {
-		err = errors.Join(err, p.Wait())
+		err = fmt.Errorf("%w (%v)", err, cmp.Or(p.Wait(), errors.New("exit status 0")))
 	}
 	tail := p.LogTail()
 	if strings.Contains(tail, "ddress already in use") {
 		err = fmt.Errorf("%w: %w", errPortTaken, err)
 	}
-	return info, fmt.Errorf("stack: %s: %w\n%s", srv.name, err, tail)
+	return info, fmt.Errorf("stack: %s: %s: %w: make sure that this program starts by itself, or put another one on PATH\nits last lines:\n%s",
+		srv.name, srv.exe, err, cmp.Or(tail, "(it printed nothing)"))
 }
 
 const pollInterval = 5 * time.Millisecond

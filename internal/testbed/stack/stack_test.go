@@ -583,3 +583,22 @@ func TestNothingHasEnded(t *testing.T) {
 		t.Errorf("ended: %q", ended)
 	}
 }
+
+// A server that ends at its start is named with its path, its exit and its last lines.
+func TestServerEndsAtStart(t *testing.T) {
+	exe := filepath.Join(t.TempDir(), "redis-server")
+	if err := os.WriteFile(exe, []byte("#!/bin/sh\necho out of luck; exit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, err := stack.Start(t.Context(), stack.Config{Kind: stack.External})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.ServeRedis(t.Context(), exe)
+	for _, want := range []string{exe, "exit status 3", "out of luck", "make sure that this program starts"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
