@@ -237,6 +237,9 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 		cause := ": one driver reads that an order is free, and another does before the first has written."
 		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // what a service of others does is not known
 			cause = "."
+			if len(c.ServedBy) == 2 && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.CountedFrom == "answers" {
+				cause = ": each order has one winner for each of the two instances. Either an instance locks only within its own process, or the instances use two databases."
+			}
 		}
 		return fmt.Sprintf("%s grabbed more than once, %s too many%s",
 			ofAll(*c.OrdersDoubleGrabbed, c.Orders), catalog.Plural(*c.DoubleGrabs, "grab", "grabs"), cause)

@@ -1,0 +1,32 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+)
+
+// Two databases explain two winners for each order only if no single ledger shows both.
+func TestTwoDatabasesMayExplain(t *testing.T) {
+	for _, tt := range []struct {
+		counted string
+		doubled int
+		served  map[string]int
+		offered bool
+	}{
+		{"answers", 10, map[string]int{"a": 50, "b": 50}, true},
+		{"ledger", 10, map[string]int{"a": 50, "b": 50}, false},
+		{"answers", 9, map[string]int{"a": 50, "b": 50}, false},
+		{"answers", 10, map[string]int{"a": 30, "b": 30, "c": 40}, false},
+	} {
+		c := experiment.Cell{
+			Strategy: experiment.Foreign, Fault: catalog.NoFault, Verdict: catalog.Unsafe, CountedFrom: tt.counted,
+			Orders: 10, Requests: 100, OrdersGrabbed: new(10), OrdersDoubleGrabbed: &tt.doubled, DoubleGrabs: &tt.doubled, ServedBy: tt.served,
+		}
+		if got := moral(c, experiment.RunConfig{}); strings.Contains(got, "two databases") != tt.offered {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+}
