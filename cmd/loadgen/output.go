@@ -25,9 +25,10 @@ func formatFlag[T any](name *string, formats []format[T]) flags.Flag {
 	return flags.New("format", "NAME", "format of standard output: "+flags.Join(names), flags.One(name, flags.OneOf(names...)))
 }
 
-// renderAs writes x in the named format, which must be one of formats.
+// renderAs writes x in the named format, which must be one of formats. An empty name means the
+// first one.
 func renderAs[T any](w io.Writer, formats []format[T], name string, x T) error {
-	return formats[slices.Index(formatNames(formats), name)].render(w, x)
+	return formats[max(slices.Index(formatNames(formats), name), 0)].render(w, x)
 }
 
 // notes are lines for the user, such as the present name of a fault that an old name refers to.

@@ -152,7 +152,7 @@ func TestComposeLoad(t *testing.T) {
 		t.Fatalf("command %v", load.Command)
 	}
 	args := append([]string{"run"}, buildFlags...)
-	help, err := exec.Command("go", append(args, module+"/cmd/loadgen", "run", "-help")...).CombinedOutput()
+	help, err := exec.Command("go", append(args, module+"/cmd/loadgen", "run", "-h", "all")...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, help)
 	}

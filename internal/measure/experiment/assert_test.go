@@ -185,13 +185,13 @@ func fullCell() experiment.Cell {
 	}
 	for _, p := range []**int{
 		&c.Grabs, &c.OrdersGrabbed, &c.DoubleGrabs, &c.OrdersDoubleGrabbed, &c.StuckOrders, &c.PhantomGrabs,
-		&c.UnacknowledgedGrabs, &c.Overlaps, &c.NearMisses, &c.Struck, &c.ContendedOrders, &c.RedisCommands,
+		&c.UnacknowledgedGrabs, &c.Overlaps, &c.NearMisses, &c.Struck, &c.ContendedOrders, &c.RedisCommands, &c.RepeatedRows,
 	} {
 		*p = &n
 	}
 	for _, p := range []**float64{
 		&c.TTLMS, &c.LeaseMS, &c.WorkMS, &c.WaitMS, &c.BeliefGapMS, &c.OfferedRPS, &c.CompletedRPS, &c.DurationS,
-		&c.RedisCommandsPerRequest, &c.DBStatementsPerRequest,
+		&c.RedisCommandsPerRequest, &c.DBStatementsPerRequest, &c.SettleMS,
 	} {
 		*p = &x
 	}

@@ -55,7 +55,7 @@ function show(found, choices, ask) {
 // always show the same step.
 function drawn(f, choices, ask) {
   let real = null, following = false;
-  { // who is followed does not follow in turn => const follow = (other, i) => { // following prevents an endless exchange between the two => { // who is followed does not follow in turn
+  const follow = (other, i) => { // following prevents an endless exchange between the two
     if (!other || following) return;
     following = true;
     other.go(i);

@@ -236,7 +236,7 @@ export function workshop(choices, ask) {
       if (what.textContent !== says) what.textContent = says;
       howLong.textContent = mine && goes ? `${Math.floor(job.seconds)} s  ${job.progress}` : "";
       line.classList.toggle("problem", own && !goes && Boolean(job.problem));
-      q.refused); // that is said at its lines => const refused = checks && !goes && view.questions.some((q) => q.refused); // the editor shows these errors at their lines => q.refused); // that is said at its lines
+      const refused = checks && !goes && view.questions.some((q) => q.refused); // the editor shows these errors at their lines
       const fresh = own && job.printed && !refused && (checks || goes || job.problem || job.stopped);
       const printed = fresh ? job.printed : checks ? "" : view.printed || "";
       const pre = exercise.querySelector(output);

@@ -571,6 +571,7 @@ func (s *Session) handedIn(ctx context.Context, e Exercise, f Facts) error {
 // RefusedError gives the reason why a user's lock was refused.
 type RefusedError struct{ Why string }
 
+// Error implements error.
 func (e RefusedError) Error() string { return e.Why }
 
 // mark stores the mark for an answer and prints the reason.
