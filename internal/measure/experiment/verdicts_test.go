@@ -24,7 +24,6 @@ import (
 type winnersOf struct {
 	mu      sync.Mutex
 	rows    map[int64][]int64 // drivers by order, one for each row
-	read    map[int64]bool    // orders that a driver has read as free, for the racy services
 	db      *sql.DB
 	unknown map[int64]bool // orders that are marked as taken without a winner
 }

@@ -55,8 +55,8 @@ func TestClusterRefused(t *testing.T) {
 		servers stack.Addresses
 		says    string
 	}{
-		{"Redlock nodes", lock.RedisQuorum, stack.Addresses{Redlock: []string{nodes[0], nodes[1], alone}}, "each key is on one node alone"},
-		{"a Redis that is in none", lock.Redis, stack.Addresses{Redis: nodes[0] + "," + alone}, alone + " is in none"},
+		{"Redlock nodes", lock.RedisQuorum, stack.Addresses{Redlock: []string{nodes[0], nodes[1], alone}}, "keeps each key on one node"},
+		{"a Redis that is in none", lock.Redis, stack.Addresses{Redis: nodes[0] + "," + alone}, alone + " is not in a Cluster"},
 	} {
 		st, err := stack.Start(t.Context(), stack.Config{Kind: stack.External, Needs: tt.needs, Addresses: tt.servers})
 		if err == nil {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 // golden is the golden schedule of a failure mode, for a strategy; "": its own.
 func golden(t *testing.T, mode, strategy string) Config {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "explore", "testdata", mode+".txt"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "explore", "testdata", mode+".txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
