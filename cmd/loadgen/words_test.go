@@ -29,7 +29,7 @@ type tableOf struct {
 
 // markdownTables are those of a document in Markdown, and its list items.
 func markdownTables(text string) (tables []tableOf, items []string) {
-	unescape := strings.NewReplacer(`\|`, "\x00", `\*`, "*", `\_`, "_", "\\`", "`", "&lt;", "<", "&amp;", "&")
+	unescape := strings.NewReplacer(`\|`, "\x00", `\*`, "*", `\[`, "[", `\_`, "_", "\\`", "`", "&lt;", "<", "&amp;", "&")
 	inside := false
 	for line := range strings.Lines(text) {
 		line = unescape.Replace(strings.TrimSpace(line))
