@@ -295,14 +295,15 @@ func (a *accounting) finish() {
 	}
 }
 
-// distrust counts the wins as answers that may hide one, if nothing in the answers tells
-// winners from losers: every answer has the default status for grabbed, and a text that no
-// rule reads.
-func (a *accounting) distrust() {
+// distrust counts the wins as answers that may hide one, if nothing in the answers distinguishes
+// winners from losers: every answer has the default status for grabbed, and no driver has lost. If
+// the answers have no text, a probe that has lost shows that the status does distinguish them.
+// distrust returns whether it changed the counts.
+func (a *accounting) distrust(probeLost bool) bool {
 	won := a.outcomes[grab.Grabbed]
 	lost := a.outcomes[grab.Taken] + a.outcomes[grab.Busy]
-	if !a.shape.AssumesGrabbed || lost > 0 || a.texts < won || won <= a.tried*a.units {
-		return
+	if !a.shape.AssumesGrabbed || lost > 0 || probeLost && a.texts < won || won <= a.tried*a.units {
+		return false
 	}
 	kind := "http " + a.shape.Says().Grabbed
 	a.unreadable = true
@@ -312,6 +313,7 @@ func (a *accounting) distrust() {
 	a.unsure, a.told = append(a.unsure, a.told...), nil
 	a.competed, a.tried = map[string]bool{}, 0
 	a.first, a.sales, a.soldOut, a.inOrder = nil, nil, 0, 0
+	return true
 }
 
 // overlapping says whether any two of the spans have an instant in common. It

@@ -41,6 +41,10 @@ func (w *worker) audit(ctx context.Context, s lock.Strategy, c *Cell, a *account
 	p, err := w.probeAll(ctx, c, first)
 	e.Stuck, e.NoProbe = p.stuck, err
 	reasons.add(err, "stuck orders could not be counted")
+	if w.fleet.Foreign && a.distrust(p.lost) {
+		e.Told, e.Unsure = a.told, a.unsure
+		c.answers(a)
+	}
 	if w.ledger && e.NoLedger == nil {
 		trusted := !e.Foreign && drained
 		rows, err = w.settle(ctx, c, a, first, rows, trusted)
@@ -216,6 +220,7 @@ type probes struct {
 	stuck   []int64 // orders on which a probe got no answer that tells
 	refused []int64 // orders whose probe was told that they are taken
 	won     []check.Pair
+	lost    bool // whether the answer to any probe was "taken" or "busy"
 }
 
 // probeAll has a fresh driver try every order. The events that the instances record of it are kept.
@@ -231,6 +236,7 @@ func (w *worker) probeAll(ctx context.Context, c *Cell, first int64) (p probes, 
 		w.progress.step("probed %d of %d orders", probed.Add(1), c.Orders)
 		mu.Lock()
 		defer mu.Unlock()
+		p.lost = p.lost || outcome == grab.Taken || outcome == grab.Busy
 		switch outcome {
 		case grab.Taken:
 			p.refused = append(p.refused, id)

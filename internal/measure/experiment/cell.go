@@ -108,9 +108,6 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	reasons := &invalidReasons{}
 	reasons.add(err, "interrupted")
-	if w.fleet.Foreign {
-		m.distrust()
-	}
 	if w.cfg.attaches() {
 		if m.invalid = m.notOpen(); m.invalid != "" && !w.hasRows(ctx, first, c.Orders) {
 			c.answers(m.accounting)

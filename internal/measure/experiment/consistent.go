@@ -2,21 +2,41 @@ package experiment
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
 	"grablab/internal/catalog"
 )
 
-// Contradiction says what in a run cannot be, as a file may say that was changed or cut;
-// nil: nothing.
+// Contradiction returns an error if figures of a run contradict each other, as in a file that was
+// changed or put together from several runs.
 func (r *Run) Contradiction() error {
 	for _, c := range r.Cells {
-		if err := c.contradiction(); err != nil {
+		if err := cmp.Or(c.contradiction(), r.contradicts(c)); err != nil {
 			return fmt.Errorf("cell %s/%s: %w", c.Strategy, c.Fault, err)
 		}
 	}
 	return nil
+}
+
+// contradicts returns an error if the header of the run cannot be that of the cell.
+func (r *Run) contradicts(c Cell) error {
+	if c.Environment != nil {
+		for _, d := range r.Environment.Differences(*c.Environment) {
+			return fmt.Errorf("the run has %s", d)
+		}
+	}
+	switch {
+	case c.Interrupted && r.Complete:
+		return errors.New("it was interrupted, and the run is complete")
+	case c.Sale != nil && c.Sale.Stock != max(r.Config.Stock, 1):
+		return fmt.Errorf("its orders have %d units, and those of the run have %d", c.Sale.Stock, max(r.Config.Stock, 1))
+	case len(c.Repetitions) > max(r.Config.Repeat, 1):
+		return fmt.Errorf("it has %d repetitions, and the run has %d", len(c.Repetitions), max(r.Config.Repeat, 1))
+	default:
+		return nil
+	}
 }
 
 var verdictNames = []catalog.Verdict{catalog.Safe, catalog.Unsafe, catalog.Stuck, catalog.Unknown, catalog.NA}

@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"net/url"
@@ -13,7 +12,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/history"
 	"grablab/internal/testbed/fleet"
-	"grablab/internal/testbed/infile"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
@@ -51,15 +49,20 @@ func (j *journal) open(resumed bool) (cut int64, err error) {
 
 // cutHalfLine removes an incomplete line at the end of a file.
 func cutHalfLine(path string) (cut int64, err error) {
-	text, err := infile.Read(path, infile.Record)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
 	}
-	whole := bytes.LastIndexByte(text, '\n') + 1
-	if whole == len(text) {
-		return 0, nil
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
 	}
-	return int64(len(text) - whole), os.Truncate(path, int64(whole))
+	end, err := history.End(f)
+	if err != nil || end == info.Size() {
+		return 0, err
+	}
+	return info.Size() - end, f.Truncate(end)
 }
 
 // close also accepts a journal that was never opened.

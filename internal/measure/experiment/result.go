@@ -111,8 +111,11 @@ type Cell struct {
 	ExpectedExclusive *string `json:"expected_exclusive"`
 	// Points is a row for each point at which the fault was to strike.
 	Points []Point `json:"points,omitempty"`
-	// Interrupted: the run ended before the cell did.
+	// Interrupted reports whether the run ended before the cell did.
 	Interrupted bool `json:"interrupted,omitempty"`
+	// Environment describes what the cell ran on. It is nil if the cell was not run, and in files
+	// from before version 0.4.
+	Environment *Environment `json:"environment,omitempty"`
 
 	Guard  order.Guard `json:"guard"`   // "": of a foreign service
 	OnLost grab.OnLost `json:"on_lost"` // "": of a foreign service

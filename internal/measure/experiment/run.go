@@ -185,29 +185,33 @@ func (r *runner) openFirst(ctx context.Context) error {
 	return w.fleet.Equip(ctx, r.cfg.setup())
 }
 
-// describe notes what the run runs on.
+// describe records what the run runs on. It refuses to resume a run that was measured elsewhere.
 func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
 	if w.stack == nil {
 		env.Stack = "targets"
 		r.run.Config.Instances = len(r.cfg.Target.URLs)
-		r.run.Config.Rules = new(w.fleet.Shape.Says())
 		if w.theirs != nil {
-			env.Database, err = w.theirs.Version(ctx)
+			if env.Database, err = w.theirs.Version(ctx); err != nil {
+				return err
+			}
 		}
-		return err
+	} else {
+		env.Redis, env.Database = w.stack.RedisVersion, w.stack.DatabaseVersion
+		env.ZooKeeper, env.Etcd = w.stack.ZooKeeperVersion, w.stack.EtcdVersion
 	}
-	if r.cfg.Service != nil {
+	if r.cfg.attaches() {
 		r.run.Config.Rules = new(w.fleet.Shape.Says())
 	}
-	env.Redis, env.Database = w.stack.RedisVersion, w.stack.DatabaseVersion
-	env.ZooKeeper, env.Etcd = w.stack.ZooKeeperVersion, w.stack.EtcdVersion
 	if before := r.cfg.Resume; before != nil {
 		for _, d := range before.Environment.Differences(*env) {
 			return fmt.Errorf("%w: the cells so far were measured with %s: continue there, or start a new run", stack.ErrRefused, d)
 		}
 		env.Redis, env.Database = cmp.Or(env.Redis, before.Environment.Redis), cmp.Or(env.Database, before.Environment.Database)
 		env.ZooKeeper, env.Etcd = cmp.Or(env.ZooKeeper, before.Environment.ZooKeeper), cmp.Or(env.Etcd, before.Environment.Etcd)
+	}
+	if w.stack == nil {
+		return nil
 	}
 	r.progress.say("%s; %s", cmp.Or(w.stack.RedisVersion, "no Redis"), w.stack.DatabaseVersion)
 	return nil
@@ -326,6 +330,7 @@ func (r *runner) finish(s *cellSpec, c Cell) error {
 			c = c.first()
 		}
 	}
+	c.Environment = new(r.run.Environment)
 	s.cell = &c
 	r.publishLocked()
 	return r.save(r.run)

@@ -104,6 +104,9 @@ func TestSale(t *testing.T) {
 					t.Errorf("%s: %s (%s), %+v", c.Strategy, c.Verdict, c.Reason, c.Sale)
 					continue
 				}
+				if c.Environment == nil || *c.Environment != run.Environment {
+					t.Errorf("%s: it ran on %+v, and the run on %+v", c.Strategy, c.Environment, run.Environment)
+				}
 				too := c.Verdict == catalog.Unsafe
 				if *c.Grabs != 40+*c.DoubleGrabs || (*c.DoubleGrabs > 0) != too || (*c.Sale.LostUpdates > 0) != too || *c.Sale.Undersold != 0 || *c.Sale.OverLimit != 0 {
 					t.Errorf("%s: %d sold, %d too many, %d updates lost, %d left, %d over the limit", c.Strategy, *c.Grabs, *c.DoubleGrabs, *c.Sale.LostUpdates, *c.Sale.Undersold, *c.Sale.OverLimit)
@@ -118,8 +121,8 @@ func TestSale(t *testing.T) {
 				if ms := *c.Sale.SoldOutMS; ms <= 0 || ms > 1000**c.DurationS {
 					t.Errorf("%s: sold out after %g ms, of %g s", c.Strategy, ms, *c.DurationS)
 				}
-				// A probe that still wins a unit of a sold-out order is one more row.
-				if byProbes := *c.Grabs - c.Outcomes[grab.Grabbed]; byProbes < 0 || byProbes > 0 && !too {
+				// A probe that wins a unit of a sold-out order counts as a double-grab. There is one for each order.
+				if byProbes := *c.Grabs - c.Outcomes[grab.Grabbed]; byProbes < 0 || byProbes > 0 && !too || byProbes > cfg.Orders {
 					t.Errorf("%s: %v, and %d rows", c.Strategy, c.Outcomes, *c.Grabs)
 				}
 				for _, k := range c.Checks {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -196,8 +198,13 @@ func TestTargetsThatCannotBeUsed(t *testing.T) {
 	gone.Close()
 	service := httptest.NewServer(&foreign{taken: map[string]bool{}})
 	defer service.Close()
+	secured := httptest.NewUnstartedServer(&foreign{taken: map[string]bool{}})
+	secured.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secured.StartTLS()
+	defer secured.Close()
 	for _, tc := range []struct{ target, says string }{
 		{gone.URL, "does not answer"},
+		{secured.URL, "SSL_CERT_FILE"},
 		{service.URL, "-first-order"},
 	} {
 		cfg := Scenarios[0].Config

@@ -39,12 +39,12 @@ func (s *winnersOf) won(order, driver int64, copies int) {
 	}
 }
 
-// doubled says whether an order has two rows.
-func (s *winnersOf) doubled() bool {
+// doubled reports whether an order has more rows than units.
+func (s *winnersOf) doubled(units int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, rows := range s.rows {
-		if len(rows) > 1 {
+		if len(rows) > units {
 			return true
 		}
 	}
@@ -171,6 +171,21 @@ func twice(s *winnersOf, a attempt) int {
 	return http.StatusOK
 }
 
+// ledgerOfOne lets one driver of each instance win. The rows of the second instance are in a
+// database that the ledger query does not read.
+func ledgerOfOne() core {
+	next := perInstance()
+	return func(s *winnersOf, a attempt) int {
+		if a.instance == 0 {
+			return next(s, a)
+		}
+		db := s.db
+		s.db, _ = sql.Open("sqlite", ":memory:")
+		defer func() { s.db.Close(); s.db = db }()
+		return next(s, a)
+	}
+}
+
 // withoutRow marks the first of every n orders as taken and writes no row.
 func withoutRow(n int64, status int) core {
 	return func(s *winnersOf, a attempt) int {
@@ -249,6 +264,21 @@ func always200(contentType, won, lost string) answer {
 			_, _ = io.WriteString(w, lost)
 		}
 	}
+}
+
+// always200ToDrivers answers probes with the status of their grab, and all others with 200 and a text.
+func always200ToDrivers(w http.ResponseWriter, r *http.Request, status int) {
+	if status == http.StatusConflict && strings.Contains(r.URL.RawQuery, "wait=0") {
+		w.WriteHeader(status)
+		return
+	}
+	_, _ = io.WriteString(w, map[bool]string{true: "won", false: "lost"}[status == http.StatusOK])
+}
+
+// sticky sets a cookie that names the instance, as a load balancer does that keeps sessions.
+func sticky(w http.ResponseWriter, r *http.Request, status int) {
+	http.SetCookie(w, &http.Cookie{Name: "instance", Value: r.Host})
+	w.WriteHeader(status)
 }
 
 // withBody answers the status and a body that may use the path and a number of the answer.
@@ -375,6 +405,7 @@ func TestNoWrongSafe(t *testing.T) {
 			c.Target.URLs = []string{c.Target.URLs[0], strings.Replace(c.Target.URLs[0], "127.0.0.1", name, 1)}
 		}
 	}
+	units := func(n int) func(*Config) { return func(c *Config) { c.Stock = n } }
 	impatient := func(c *Config) { c.Timeout = 300 * time.Millisecond }
 	rows := []row{
 		{name: "correct", core: correct, verdict: safe},
@@ -448,6 +479,17 @@ func TestNoWrongSafe(t *testing.T) {
 		{name: "200 and plain text", core: correct, answer: always200("text/plain", "you won", "sorry"), verdict: unknown},
 		{name: "200 and XML", core: correct, answer: always200("application/xml", "<won/>", "<lost/>"), verdict: unknown},
 		{name: "200 and XML, two winners, ledger", core: winnersUpTo(2), answer: always200("application/xml", "<won/>", "<lost/>"), query: wins, verdict: unsafe},
+		{name: "200 and no text to all", core: correct, answer: always200("text/plain", "", ""), verdict: unknown, words: "every answer was 200"},
+		{name: "200 and no text to all, ledger", core: correct, answer: always200("text/plain", "", ""), query: wins, verdict: unknown, words: "every answer was 200"},
+		{name: "200 and no text to all, two winners, ledger", core: winnersUpTo(2), answer: always200("text/plain", "", ""), query: wins, verdict: unsafe},
+		{name: "everyone wins but the probe, by the answers", core: winnersUpTo(8), verdict: unsafe, words: "more than once"},
+		{name: "everyone wins and the probe too, by the answers", core: winnersUpTo(9), verdict: unknown, words: "every answer was 200"},
+		{name: "200 and texts, and the probe is told taken", core: refusesProbes(taken), answer: always200ToDrivers, verdict: unknown},
+		{name: "a ledger for each instance, and one of them read", core: ledgerOfOne(), query: wins, verdict: unsafe, words: "by the answers"},
+		{name: "two units for each order, sold once each", core: winnersUpTo(2), query: wins, change: units(2), verdict: safe},
+		{name: "two units for each order, three sold", core: winnersUpTo(3), query: wins, change: units(2), verdict: unsafe},
+		{name: "two units for each order, one sold", core: correct, query: wins, change: units(2), verdict: stuck},
+		{name: "an instance takes all requests of a session", core: correct, answer: sticky, query: wins, verdict: safe},
 		{name: "a loser is redirected with 302", core: correct, answer: redirects(302), verdict: unknown, words: "302"},
 		{name: "a loser is redirected with 307", core: correct, answer: redirects(307), verdict: unknown, words: "307"},
 		{name: "a loser is redirected with 308", core: correct, answer: redirects(308), verdict: unknown, words: "308"},
@@ -526,7 +568,7 @@ func TestNoWrongSafe(t *testing.T) {
 			if c.Verdict != tt.verdict || !strings.Contains(c.Reason, tt.words) {
 				t.Errorf("%s (%s); want %s (…%s…)", c.Verdict, c.Reason, tt.verdict, tt.words)
 			}
-			if c.Verdict == safe && s.doubled() {
+			if c.Verdict == safe && s.doubled(max(cfg.Stock, 1)) {
 				t.Errorf("safe, and the service has two rows for an order: %v", s.rows)
 			}
 			if err := run.Contradiction(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,6 +117,9 @@ func (f *Fleet) meet(ctx context.Context, index int, in *Instance) error {
 	var health grab.Health
 	err := f.call(in.traceAddress(ctx), http.MethodGet, in.URL+"/healthz", nil, &health)
 	if sent := (*url.Error)(nil); errors.As(err, &sent) {
+		if unknown := new(x509.UnknownAuthorityError); errors.As(err, unknown) {
+			return fmt.Errorf("%w: target %s: %v: put the certificate of its authority into a file, and name the file in the environment variable SSL_CERT_FILE", ErrRefused, in.URL, err)
+		}
 		return fmt.Errorf("fleet: target %s does not answer: %w", in.URL, err)
 	}
 	strategies, listed := f.strategiesOf(ctx, in.URL)
