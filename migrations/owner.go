@@ -13,7 +13,7 @@ import (
 )
 
 // ErrForeign says that the database belongs to another program. Nothing in it was changed.
-var ErrForeign = errors.New("migrations: the database belongs to another program")
+var ErrForeign = errors.New("the database belongs to another program")
 
 // recordTable is the table in which goose keeps the versions that were applied.
 const recordTable = goose.DefaultTablename

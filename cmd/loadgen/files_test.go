@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,5 +73,28 @@ func TestStrategyTwice(t *testing.T) {
 		if _, err := parseRun([]string{"-strategies", names}); err == nil || !strings.Contains(err.Error(), "named twice") {
 			t.Errorf("-strategies %s: %v", names, err)
 		}
+	}
+}
+
+// run refuses a database that belongs to another program, and leaves it as it is.
+func TestForeignDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shop.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer TEXT)"); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	var stdout, stderr bytes.Buffer
+	code := exitOf(t.Context(), []string{"run", "-stack", "external", "-db", "sqlite:" + path, "-strategies", "none"}, &stdout, &stderr)
+	if code != int(exitUsage) || !strings.Contains(stderr.String(), "name an empty database") {
+		t.Errorf("exit %d: %s", code, &stderr)
+	}
+	var tables int
+	if err := db.QueryRow("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'").Scan(&tables); err != nil || tables != 1 {
+		t.Errorf("%d tables (%v), want 1", tables, err)
 	}
 }

@@ -2,9 +2,11 @@ package instance_test
 
 import (
 	"bytes"
+	"database/sql"
 	"errors"
 	"flag"
 	"net"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -197,5 +199,28 @@ func TestHelp(t *testing.T) {
 	}
 	if _, err := instance.Parse([]string{"-no-such-flag", "a:1"}); !errors.Is(err, instance.ErrUsage) {
 		t.Errorf("-no-such-flag: %v, want bad usage", err)
+	}
+}
+
+// TestMainWithForeignDatabase checks that an instance refuses the tables of another program as a
+// wrong value of -db, and leaves them as they are.
+func TestMainWithForeignDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shop.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("CREATE TABLE orders (id BIGINT PRIMARY KEY, customer TEXT)"); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	code := instance.Main(t.Context(), []string{"-addr", "127.0.0.1:0", "-db", "sqlite:" + path}, nil, &stderr)
+	if code != 2 || !strings.Contains(stderr.String(), "name an empty database") {
+		t.Errorf("exit %d: %s", code, &stderr)
+	}
+	var tables int
+	if err := db.QueryRow("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table'").Scan(&tables); err != nil || tables != 1 {
+		t.Errorf("%d tables (%v), want 1", tables, err)
 	}
 }

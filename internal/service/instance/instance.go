@@ -36,6 +36,7 @@ import (
 	"grablab/internal/service/control"
 	"grablab/internal/service/version"
 	"grablab/internal/tap"
+	"grablab/migrations"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
@@ -74,7 +75,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return ExitAddrInUse
-	case errors.Is(err, ErrUsage):
+	case errors.Is(err, ErrUsage), errors.Is(err, migrations.ErrForeign):
 		return 2
 	}
 	return 1
