@@ -20,6 +20,7 @@ import (
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/stack/stacktest"
+	"grablab/internal/testbed/target"
 )
 
 // foreign is a service in whatever language that answers the grab call alone.
@@ -57,6 +58,12 @@ func always(status int) func(*http.Request, bool) int {
 
 func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 	var failingPort string
+	grabbed200 := func(c *Config) { // the user has said that status 200 means a win
+		var err error
+		if c.Target.Shape, _, err = (target.Spec{Grabbed: "200"}).Compile(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, tc := range []struct {
 		name    string
 		decide  func(*http.Request, bool) int
@@ -66,8 +73,10 @@ func TestTargetsAreJudgedByTheirAnswers(t *testing.T) {
 		reason  string
 	}{
 		{"right", nil, 2, nil, catalog.Safe, ""},
-		{"every grab wins", always(http.StatusOK), 2, nil, catalog.Unsafe, "more than once"},
-		{"every grab wins, one target", always(http.StatusOK), 1, nil, catalog.Unsafe, "more than once"},
+		{"every answer is 200", always(http.StatusOK), 2, nil, catalog.Unknown, "every answer was 200"},
+		{"every answer is 200, one target", always(http.StatusOK), 1, nil, catalog.Unknown, "every answer was 200"},
+		{"every grab wins", always(http.StatusOK), 2, grabbed200, catalog.Unsafe, "more than once"},
+		{"every grab wins, one target", always(http.StatusOK), 1, grabbed200, catalog.Unsafe, "more than once"},
 		{"all load at one instance", nil, 1, nil, catalog.Unknown, "one instance alone served"},
 		{"one of two instances only fails", func(r *http.Request, taken bool) int {
 			switch {
