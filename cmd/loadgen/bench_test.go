@@ -144,7 +144,7 @@ func TestBenchBadUsage(t *testing.T) {
 }
 
 func TestBenchFlags(t *testing.T) {
-	s, err := parseBench(strings.Fields("-strategies peers,setnx,setnx -cases waves,uncontended -rounds 3 -slice 7ms -seed 5"))
+	s, err := parseBench(strings.Fields("-strategies peers,setnx -cases waves,uncontended -rounds 3 -slice 7ms -seed 5"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,12 +69,25 @@ func TestFileLimits(t *testing.T) {
 
 // A strategy that is named twice is refused, because one of the two cells would be missing.
 func TestStrategyTwice(t *testing.T) {
-	for _, names := range []string{"none,none", "setnx,none,setnx", "core,core"} {
-		if _, err := parseRun([]string{"-strategies", names}); err == nil || !strings.Contains(err.Error(), "named twice") {
-			t.Errorf("-strategies %s: %v", names, err)
+	for _, names := range []string{"none,none", "setnx,none,setnx", "peers,peers", " setnx, setnx"} {
+		explore, err := parseExplore([]string{"-strategies", names})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for command, err := range map[string]error{
+			"run":     second(parseRun([]string{"-strategies", names})),
+			"bench":   second(parseBench([]string{"-strategies", names})),
+			"explore": explore.choose(),
+			"targets": second(parseRun([]string{"-strategies", names, "-targets", "http://h:1"})),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "named twice") {
+				t.Errorf("%s -strategies %q: %v", command, names, err)
+			}
 		}
 	}
 }
+
+func second[T any](_ T, err error) error { return err }
 
 // run refuses a database that belongs to another program, and leaves it as it is.
 func TestForeignDatabase(t *testing.T) {

@@ -34,7 +34,7 @@ type sample struct {
 var samples = map[string]sample{
 	"scenario":   {"article", "", func(s *settings) { *s = *defaults("article") }},
 	"strategies": {"setnx, none", "", func(s *settings) { s.Strategies = strategies("setnx", "none") }},
-	"faults":     {"crash,none,pause,crash", "", func(s *settings) { s.Faults = []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash} }},
+	"faults":     {"crash,none,pause", "", func(s *settings) { s.Faults = []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash} }},
 	"only": {"setnx/pause", "", func(s *settings) {
 		s.Strategies, s.Faults, s.Only = strategies("setnx"), []catalog.Fault{catalog.Pause}, []experiment.CellName{{Strategy: "setnx", Fault: catalog.Pause}}
 	}},
@@ -242,7 +242,6 @@ func TestStrategyLists(t *testing.T) {
 		"peers":            {"redsync", "redislock", "rueidislock", "rueidislock-1", "etcd-mutex", "zk-lock"},
 		"zk-lock,none":     {"zk-lock", "none"},
 		"redlock,none":     {"redlock", "none"},
-		"none,none":        {"none"},
 		"redlock,core":     {"redlock", "none", "mutex", "setnx", "watchdog"},
 		" setnx , mutex  ": {"setnx", "mutex"},
 	} {

@@ -128,7 +128,7 @@ func (s *settings) chooseStrategies(text string) ([]lock.Strategy, error) {
 	}
 	for i, word := range words {
 		if slices.Contains(words[:i], word) {
-			return nil, fmt.Errorf("%s is named twice: name each strategy once", word)
+			return nil, fmt.Errorf("%s is named twice: name it once", word)
 		}
 	}
 	s.strategyWords = words

@@ -80,7 +80,12 @@ func (s *settings) chooseCells() error {
 		return nil
 	}
 	if !s.given("strategies") {
-		named := namesOf(s.Only, func(c experiment.CellName) string { return c.Strategy })
+		var named []string
+		for _, c := range s.Only {
+			if !slices.Contains(named, c.Strategy) {
+				named = append(named, c.Strategy)
+			}
+		}
 		var err error
 		if s.Strategies, err = parseStrategies(strings.Join(named, ",")); err != nil {
 			return err

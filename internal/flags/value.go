@@ -168,14 +168,18 @@ func List(text string) ([]string, error) {
 	return list, nil
 }
 
-// Each reads a list of words and returns what they stand for, without duplicates. find
-// returns the values for a word, and same reports whether two values are equal.
+// Each reads a list of words and returns the values that they stand for. find returns the values
+// for a word; groups such as "all" have several. A value that two groups share is returned once,
+// and a word that is given twice is an error. same reports whether two values are equal.
 func Each[T any](text string, same func(a, b T) bool, find func(word string) ([]T, error)) (chosen []T, err error) {
 	list, err := List(text)
 	if err != nil {
 		return nil, err
 	}
-	for _, word := range list {
+	for i, word := range list {
+		if slices.Contains(list[:i], word) {
+			return nil, fmt.Errorf("%s is named twice: name it once", word)
+		}
 		found, err := find(word)
 		if err != nil {
 			return nil, err
