@@ -176,13 +176,44 @@ func (p *Page) Do(actions ...chromedp.Action[chromedp.Void]) {
 // Focus gives the keyboard focus to the element that a CSS selector matches.
 func (p *Page) Focus(selector string) {
 	p.t.Helper()
-	p.Do(chromedp.Focus(chromedp.CSS(selector)))
+	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Focus(chromedp.CSS(selector)) })
 }
 
 // Click clicks the element that a CSS selector matches.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
-	p.Do(chromedp.Click(chromedp.CSS(selector)))
+	p.find(func() chromedp.Action[chromedp.Void] { return chromedp.Click(chromedp.CSS(selector)) })
+}
+
+// find runs an action that looks up an element first. The page may replace the element between
+// the lookup and the use, for example when an event arrives. The action did nothing then, and
+// find runs it again.
+func (p *Page) find(action func() chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	within(p, func(ctx context.Context) (none struct{}, err error) {
+		for {
+			err = chromedp.Do(ctx, action())
+			if err == nil || !isReplacedElement(err) {
+				return none, err
+			}
+			select {
+			case <-ctx.Done():
+				return none, err
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+}
+
+// isReplacedElement reports whether Chromium refused a command because its element is no longer
+// part of the page.
+func isReplacedElement(err error) bool {
+	for _, text := range []string{"Could not find node with given id", "No node with given id found", "Node is detached from document", "Could not compute box model", "Node does not have a layout object"} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // Eval evaluates an expression in the page and returns its value.
