@@ -21,8 +21,8 @@ import (
 	_ "github.com/glebarez/go-sqlite" // registers itself
 )
 
-// shop is a small service of somebody else's, with a ledger in SQLite. Without its knobs it
-// is right: the first driver has the order.
+// shop is a small service of another project, with a ledger in SQLite. If all its fields are
+// zero, it is correct: the first driver gets the order. The fields add faults and delays.
 type shop struct {
 	racy    bool          // it looks and writes without a lock
 	work    time.Duration // between the two
@@ -41,21 +41,30 @@ type shop struct {
 	won map[int64]int64 // driver by order
 }
 
+// open creates the ledger of the shop and returns its DSN.
 func (s *shop) open(t *testing.T) (dsn string) {
-	path := filepath.Join(t.TempDir(), "shop.db")
-	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+	s.db, dsn = createWins(t)
+	if s.won == nil {
+		s.won = map[int64]int64{}
+	}
+	return dsn
+}
+
+// createWins creates a SQLite database with an empty table wins, the ledger of a service under
+// test. The database is removed when the test ends.
+func createWins(t *testing.T) (db *sql.DB, dsn string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "wins.db")
+	db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(0)")
 	if err == nil {
+		t.Cleanup(func() { db.Close() })
 		db.SetMaxOpenConns(1)
 		_, err = db.Exec("CREATE TABLE wins (order_id BIGINT, driver_id BIGINT)")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { db.Close() })
-	if s.db = db; s.won == nil {
-		s.won = map[int64]int64{}
-	}
-	return "sqlite:" + path
+	return db, "sqlite:" + path
 }
 
 func (s *shop) taken(order int64) bool {

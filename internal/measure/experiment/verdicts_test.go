@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -511,17 +510,8 @@ func TestNoWrongSafe(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := &winnersOf{rows: map[int64][]int64{}, unknown: map[int64]bool{}}
-			path := filepath.Join(t.TempDir(), "stub.db")
-			db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(0)")
-			if err == nil {
-				db.SetMaxOpenConns(1)
-				_, err = db.Exec("CREATE TABLE wins (order_id BIGINT, driver_id BIGINT)")
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { db.Close() })
-			s.db = db
+			var dsn string
+			s.db, dsn = createWins(t)
 			if tt.answer == nil {
 				tt.answer = plain
 			}
@@ -551,11 +541,12 @@ func TestNoWrongSafe(t *testing.T) {
 					tt.answer(w, r, status)
 				})))
 			}
+			var err error
 			if cfg.Target.Shape, _, err = tt.spec.Compile(); err != nil {
 				t.Fatal(err)
 			}
 			if tt.query != "" {
-				cfg.Target.Database = target.Database{DSN: "sqlite:" + path, Query: tt.query}
+				cfg.Target.Database = target.Database{DSN: dsn, Query: tt.query}
 			}
 			if tt.change != nil {
 				tt.change(&cfg)
