@@ -129,8 +129,9 @@ Runs the code of the strategies under a scheduler that decides every step. The s
 with the cheapest schedules, so the first failure is a shortest one. It covers every schedule
 within the bounds, and reports what it did not reach in time.
 
-The exit code is 3 if a verdict differs from the expected one: the worst that the registry
-claims for any of the faults.
+The exit code is 3 if the registry does not claim a failure, or if a verdict differs from the
+worst that the registry claims for these faults. Each failure is compared with the claims for
+the faults of its own schedule.
 
 `)
 	flags.Print(w, newExploreSettings().flags())

@@ -98,10 +98,16 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 	case interrupted:
 		fmt.Fprintln(stderr, "interrupted: this is what was searched until then")
 		return exitInterrupted
-	case slices.ContainsFunc(results, func(r explore.Result) bool { return r.Expected != "" && r.Expected != r.Verdict }):
+	case slices.ContainsFunc(results, unexpected):
 		return exitAssert
 	}
 	return nil
+}
+
+// unexpected reports whether the verdict or a single failure differs from what the registry
+// claims.
+func unexpected(r explore.Result) bool {
+	return r.Expected != "" && r.Expected != r.Verdict || slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
 }
 
 // save writes the schedule of every failure.

@@ -211,6 +211,13 @@ func TestExploreExitCodes(t *testing.T) {
 	result := func(v, expected catalog.Verdict) []explore.Result {
 		return []explore.Result{{Strategy: "x", Verdict: v, Expected: expected}}
 	}
+	unclaimed := func(at, of int) []explore.Result {
+		results := make([]explore.Result, of)
+		for i := range results {
+			results[i] = explore.Result{Verdict: catalog.Unsafe, Expected: catalog.Unsafe, Failures: []explore.Failure{{Unclaimed: i == at}}}
+		}
+		return results
+	}
 	for _, tt := range []struct {
 		name    string
 		results []explore.Result
@@ -222,6 +229,10 @@ func TestExploreExitCodes(t *testing.T) {
 		{"worse", result(catalog.Unsafe, catalog.Safe), nil, int(exitAssert)},
 		{"better", result(catalog.Safe, catalog.Unsafe), nil, int(exitAssert)},
 		{"the time was over", result(catalog.Unknown, catalog.Safe), nil, int(exitAssert)},
+		{"a failure that is not claimed", unclaimed(0, 1), nil, int(exitAssert)},
+		{"such a failure in the first of three results", unclaimed(0, 3), nil, int(exitAssert)},
+		{"such a failure in the second of three results", unclaimed(1, 3), nil, int(exitAssert)},
+		{"such a failure in the last of three results", unclaimed(2, 3), nil, int(exitAssert)},
 		{"interrupted", result(catalog.Unknown, catalog.Safe), context.Canceled, int(exitInterrupted)},
 		{"makes no sense", nil, explore.ErrConfig, int(exitUsage)},
 		{"failed", nil, io.ErrUnexpectedEOF, int(exitFailed)},

@@ -72,17 +72,40 @@ func claimed(cfg Config, set sim.Setting) catalog.Verdict {
 	if cfg.FaultCount == 0 {
 		faults = nil
 	}
+	v := claimedUnder(cfg, set, faults)
+	if v != catalog.Safe && len(cfg.Properties) < len(Properties) {
+		return ""
+	}
+	return v
+}
+
+// claimedUnder returns the verdict that the registry claims for schedules with these faults. It
+// returns "" if it claims nothing.
+func claimedUnder(cfg Config, set sim.Setting, faults []catalog.Fault) catalog.Verdict {
 	if cfg.Instances == 1 && set.Strategy.Excludes == catalog.PerProcess {
 		return "" // the claim holds only for several instances
 	}
 	if slices.ContainsFunc(cfg.Own, func(s lock.Strategy) bool { return s.Name == set.Strategy.Name }) {
 		return ""
 	}
-	v := Expected(set.Strategy, set.Guard, faults)
-	if v != catalog.Safe && len(cfg.Properties) < len(Properties) {
-		return ""
+	if cfg.Work >= cfg.TTL {
+		faults = append(slices.Clip(faults), catalog.Slow) // work that outlasts a lease is what slow plays
 	}
-	return v
+	return Expected(set.Strategy, set.Guard, faults)
+}
+
+// markUnclaimed marks the failures that the registry does not claim. Each failure is compared
+// with the claims under the faults of its own schedule. So a claim under another fault of the
+// same search does not hide it.
+func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
+	for i, f := range failures {
+		switch claimedUnder(cfg, set, faultsIn(f.Schedule.Steps, cfg.Faults)) {
+		case catalog.Safe:
+			failures[i].Unclaimed = true
+		case catalog.Stuck:
+			failures[i].Unclaimed = f.Property == catalog.OneWinner
+		}
+	}
 }
 
 // forgets reports whether, under the fault, the single Redis drops a live lease or ends it early,

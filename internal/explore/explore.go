@@ -191,6 +191,10 @@ type Failure struct {
 	Stack    string // the stack at which the process ended, or empty
 	Kind     string // with Everything, the faults that it needs, or empty
 	Shortest bool   // no schedule that costs no more breaks the property in fewer steps
+
+	// Unclaimed reports that the registry does not claim this failure under the faults of its
+	// schedule. It is false if the registry claims nothing about the search, and in a replay.
+	Unclaimed bool
 }
 
 // Watch receives the progress of a search.
@@ -278,7 +282,9 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	if err != nil {
 		return Result{}, err
 	}
-	return confirmed.conclude(result(summary), summary)
+	r, err := confirmed.conclude(result(summary), summary)
+	markUnclaimed(cfg, set, r.Failures)
+	return r, err
 }
 
 func (c Config) search() search.Config {

@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"slices"
+
 	"grablab/internal/catalog"
 	"grablab/internal/explore/schedule"
 )
@@ -25,4 +27,36 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.MessageLost:  catalog.MessageLost,
 	schedule.MessageTwice: catalog.MessageLost,
 	schedule.MessageLate:  catalog.MessageLost,
+}
+
+// standsFor returns the faults that a step may represent. A step can stand for several, because
+// a partition of the database looks the same as a slow database, for example. It returns nil if
+// the step is no fault.
+func standsFor(s schedule.Step) []catalog.Fault {
+	switch {
+	case s.Kind == schedule.LeaseEnd:
+		return []catalog.Fault{catalog.Slow} // unless no call could go through: then the step costs nothing
+	case s.Kind == schedule.CutOff && s.Target == schedule.DB:
+		return []catalog.Fault{catalog.PartitionDB, catalog.SlowDB}
+	case s.Kind == schedule.Restarts && s.Target == schedule.DB:
+		return []catalog.Fault{catalog.DBRestart}
+	case s.Kind == schedule.Restarts:
+		return []catalog.Fault{catalog.RedisRestart, catalog.Amnesia}
+	case faultOf[s.Kind] != "":
+		return []catalog.Fault{faultOf[s.Kind]}
+	default:
+		return nil
+	}
+}
+
+// faultsIn returns the enabled faults that the steps of a schedule may represent.
+func faultsIn(steps []schedule.Step, enabled []catalog.Fault) (faults []catalog.Fault) {
+	for _, s := range steps {
+		for _, f := range standsFor(s) {
+			if slices.Contains(enabled, f) && !slices.Contains(faults, f) {
+				faults = append(faults, f)
+			}
+		}
+	}
+	return faults
 }

@@ -142,7 +142,7 @@ func (m *enabledSteps) resumes() {
 // call could go through, an earlier timer counts as a preemption, and an earlier lease end
 // counts as a fault. No time passes while a renewal could go through.
 func (m *enabledSteps) time() {
-	if m.x.world.elapsed() > horizon*m.x.cluster.TTL+m.x.cluster.Wait {
+	if m.x.world.elapsed()-m.x.progressAt > horizon*m.x.cluster.TTL+m.x.cluster.Wait+m.x.cluster.Work {
 		return // whatever still runs will never end, such as a renewal without a holder
 	}
 	if slices.ContainsFunc(m.x.cluster.instances, m.x.leases.renewalDueLocked) {

@@ -77,6 +77,10 @@ type execution struct {
 	stillLate bool          // a short delay has passed while a reply was late
 	cutAt     time.Duration // when an instance was cut off last
 
+	// progressAt is when the last step was made that was neither a renewal nor the passing of
+	// time. Renewals do not count, because those of a holder that hangs never end.
+	progressAt time.Duration
+
 	begun   []schedule.Step                  // the steps so far, with the one under way
 	before  func(*search.Trace)              // called before each step, if it is not nil
 	observe func(s schedule.Step, made bool) // called after each step of a replay, otherwise nil
@@ -314,11 +318,15 @@ func (x *execution) add(t *search.Trace, s schedule.Step) bool {
 		made = x.messagesEnd(s)
 	}
 	if made {
-		x.gate.numberCalls()
+		fresh := x.gate.numberCalls()
 		x.oracle.steps++
+		if !slices.Contains(passing, s.Kind) && s.Phase != string(tap.Renew) {
+			x.progressAt = x.world.elapsed()
+		}
 		x.reducer.quiet = x.leases.leasedActors() == leased && !slices.ContainsFunc(x.world.events, event.byLeases)
 		x.reducer.silent = x.reducer.quiet && len(x.world.events) == 0 && x.reducer.onlyLastIsGone()
 		x.oracle.judge()
+		x.gate.forgetReleases(fresh)
 		t.Steps = append(t.Steps, s)
 	} else {
 		t.Impossible = len(t.Steps)

@@ -143,10 +143,11 @@ func (g *gate) actorOfLocked(inst *instance, driver int64) *actor {
 //
 // numberCalls also determines their phase again, for the same reason. A renewal that is due
 // at once may arrive before or after its acquire has returned.
-func (g *gate) numberCalls() {
+//
+// It returns these calls.
+func (g *gate) numberCalls() (fresh []*call) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var fresh []*call
 	for _, c := range slices.Concat(g.waiting, g.inFlight) {
 		if c.n == 0 {
 			if c.ctx != nil {
@@ -164,6 +165,17 @@ func (g *gate) numberCalls() {
 		name := callName{c.phase, c.target}
 		c.actor.counts[name]++
 		c.n = c.actor.counts[name]
+	}
+	return fresh
+}
+
+// forgetReleases clears the mark of the calls whose actors have acquired the lock again in the
+// step in which the calls came. The release under way when they came was an earlier one.
+func (g *gate) forgetReleases(fresh []*call) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range fresh {
+		c.releasing = c.releasing && c.actor.releasing
 	}
 }
 

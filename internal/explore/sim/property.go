@@ -188,8 +188,12 @@ func (o *oracle) storesNothing(a *actor) bool {
 
 // judgeOrder checks the order of service when an actor gets the lock. Every actor that
 // queued before it must have had the lock or have stopped waiting. After a disturbance, no
-// order is promised.
+// order is promised. The same applies to a queue on a server if a process was held up, because
+// its session may have ended, and with it its place.
 func (o *oracle) judgeOrder(a *actor) {
+	if o.world.queues() && o.heldUp {
+		return
+	}
 	for i, b := range o.world.actors {
 		waits := o.world.elapsed()-b.begin < o.cluster.Wait
 		if waits && !o.causes.disturbed() && a.behind&(1<<i) != 0 && !b.granted && !b.done && !b.dead && !b.paused() && !b.cancelled {
@@ -199,10 +203,11 @@ func (o *oracle) judgeOrder(a *actor) {
 }
 
 // nothingInTheWay reports whether every call of an acquire must succeed. That holds if there
-// was no fault, and no delay exceeded the time that the strategy promises to wait.
+// was no fault, and no delay came within a millisecond of the time that the strategy promises
+// to wait. Its timers may start before the delay, by the few nanoseconds between two steps.
 func (o *oracle) nothingInTheWay() bool {
 	patience := time.Duration(o.cluster.Strategy.Promises.Patience * float64(o.cluster.TTL))
-	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience)
+	return !o.faulted && (!o.heldUp || 0 < o.heldUpFor && o.heldUpFor < patience-time.Millisecond)
 }
 
 // disturbed reports whether a server has lost its data, or a message was delayed or lost.
@@ -346,7 +351,7 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 		return nil // a client that was cut off has to resume its session first
 	}
 	up := slices.DeleteFunc(slices.Clone(o.cluster.nodes), func(n *node) bool { return n.down.Load() })
-	if len(up) < o.leases.quorum() {
+	if len(up) < o.leases.quorum() || o.lateLockStored() {
 		return nil
 	}
 	var waiters []*actor
@@ -364,6 +369,13 @@ func (o *oracle) waitersForFreeLocked() []*actor {
 		}
 	}
 	return waiters
+}
+
+// lateLockStored reports whether a server may store the lock of a request that arrived after its
+// caller had given up. Such a lock stays until it expires.
+func (o *oracle) lateLockStored() bool {
+	return slices.ContainsFunc(o.world.actors, func(a *actor) bool { return a.arrivedLate }) &&
+		slices.ContainsFunc(o.world.entries(), func(e entry) bool { return !slices.Contains(o.cluster.residue, e.key) })
 }
 
 // hasSession reports whether an instance has a session with every server that needs one.

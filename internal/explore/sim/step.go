@@ -48,6 +48,9 @@ func (x *execution) prepare(s schedule.Step) {
 // undisturbed lists the steps that also happen without any fault.
 var undisturbed = []schedule.Kind{schedule.Begins, schedule.Call, schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
 
+// passing lists the steps that only let time pass.
+var passing = []schedule.Kind{schedule.NextTimer, schedule.LeaseEnd, schedule.Passes}
+
 // do carries out a step. It returns false if the step cannot be made.
 func (x *execution) do(s schedule.Step) bool {
 	a, n := x.world.named(s.Actor), x.world.node(s.Target)

@@ -92,13 +92,22 @@ func (e Exploration) table() table {
 			if i > 0 {
 				rows = append(rows, [8]string{})
 			}
-			rows[i][2], rows[i][3], rows[i][4] = strconv.Itoa(len(f.Schedule.Steps)), cmp.Or(f.Mode, "-"), f.Property
+			rows[i][2], rows[i][3], rows[i][4] = strconv.Itoa(len(f.Schedule.Steps)), cmp.Or(f.Mode, "-"), propertyOf(f)
 		}
 		for _, row := range rows {
 			t.Rows = append(t.Rows, mapped(row[:len(t.Headings)], func(s string) field { return field{Text: s} }))
 		}
 	}
 	return t
+}
+
+// propertyOf names the property that a failure breaks, and marks a failure that the registry
+// does not claim.
+func propertyOf(f explore.Failure) string {
+	if f.Unclaimed {
+		return f.Property + " " + notExpected + " not claimed"
+	}
+	return f.Property
 }
 
 // against marks a verdict as expected, or appends the expected verdict.

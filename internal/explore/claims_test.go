@@ -1,0 +1,54 @@
+package explore
+
+import (
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/explore/sim"
+	"grablab/internal/grab/lock"
+)
+
+// Each failure is compared with the claims under the faults of its own schedule.
+func TestMarkUnclaimed(t *testing.T) {
+	paused := schedule.Step{Kind: schedule.Paused, Actor: "A"}
+	dies := schedule.Step{Kind: schedule.Dies, Actor: "A"}
+	call := schedule.Step{Kind: schedule.Call, Actor: "A"}
+	faults := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash}
+	for _, tt := range []struct {
+		name, strategy, property string
+		step                     schedule.Step
+		change                   func(*Config)
+		unclaimed                bool
+	}{
+		{name: "a claimed fault", strategy: "setnx", property: catalog.OneWinner, step: paused},
+		{name: "a fault that is claimed to be safe", strategy: "setnx", property: catalog.OneWinner, step: dies, unclaimed: true},
+		{name: "no fault", strategy: "setnx", property: catalog.NoResidue, step: call, unclaimed: true},
+		{name: "no fault, and nothing is claimed to be safe", strategy: "none", property: catalog.OneWinner, step: call},
+		{name: "stuck, as claimed", strategy: "setnx-nottl", property: catalog.StuckOrder, step: dies},
+		{name: "two winners where stuck is claimed", strategy: "setnx-nottl", property: catalog.OneWinner, step: dies, unclaimed: true},
+		{name: "a fenced lock under a pause", strategy: "setnx-fenced", property: catalog.OneWinner, step: paused, unclaimed: true},
+		{name: "work that outlasts the lease", strategy: "setnx", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }},
+		{name: "work that outlasts a renewed lease", strategy: "watchdog", property: catalog.OneWinner, step: call, change: func(c *Config) { c.Work = c.TTL }, unclaimed: true},
+		{name: "a known-broken strategy", strategy: "setnx-late-fence", property: catalog.OneWinner, step: call},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, err := Config{Faults: faults, FaultCount: 1}.withDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.change != nil {
+				tt.change(&cfg)
+			}
+			s, err := lock.Find(tt.strategy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failures := []Failure{{Property: tt.property, Schedule: schedule.Schedule{Steps: []schedule.Step{tt.step}}}}
+			markUnclaimed(cfg, sim.Setting{Strategy: s, Guard: s.Guard}, failures)
+			if failures[0].Unclaimed != tt.unclaimed {
+				t.Errorf("unclaimed: %v, want %v", failures[0].Unclaimed, tt.unclaimed)
+			}
+		})
+	}
+}
