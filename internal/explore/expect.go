@@ -109,8 +109,13 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 }
 
 // forgets reports whether, under the fault, the single Redis drops a live lease or ends it early,
-// so that a second holder gets the lock. No guard prevents that.
+// so that a second holder gets the lock. No guard prevents that. It returns false if the entry
+// of the strategy says that a search shows no harm.
 func forgets(s lock.Strategy, f catalog.Fault) bool {
+	harmless := func(c lock.SearchClaim) bool { return c.As == catalog.NoFault && slices.Contains(c.Faults, f) }
+	if slices.ContainsFunc(s.InSearch, harmless) {
+		return false
+	}
 	drops := f.Shows()&(catalog.Forgotten|catalog.Evicted|catalog.ClockJumped) != 0
 	return drops && s.Needs&lock.Redis != 0 && s.Excludes != catalog.NoExclusion && !s.ExclusiveUnder(f)
 }

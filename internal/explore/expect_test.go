@@ -37,6 +37,9 @@ func TestExpected(t *testing.T) {
 		{"redlock", "", []catalog.Fault{catalog.RedisDown}, catalog.Safe},
 		{"setnx-expire", "", []catalog.Fault{catalog.RedisDown}, catalog.Stuck},
 		{"setnx-fenced", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe}, // two actors hold the lock, although only one writes
+		{"setnx-fenced", "", []catalog.Fault{catalog.NodeClock}, catalog.Safe},      // by the server's clock the lease has ended
+		{"watchdog-fenced", "", []catalog.Fault{catalog.NodeClock}, catalog.Unsafe}, // its holder is not told of the loss
+		{"setnx", "", []catalog.Fault{catalog.NodeClock}, catalog.Unsafe},
 		{"redlock", "", []catalog.Fault{catalog.RedisRestart}, catalog.Unsafe},
 		{"redlock-miswired", "", []catalog.Fault{catalog.ClientClock}, catalog.Safe},
 		{"mysql-forupdate", "", []catalog.Fault{catalog.Slow, catalog.Pause, catalog.RedisRestart}, catalog.Safe},

@@ -22,6 +22,10 @@ var setnxFenced = variant(setnx, Strategy{
 	Guard:  order.Fenced,
 	Fences: true,
 	Claims: catalog.ClaimsOf("setnx").Fenced(),
+	InSearch: []SearchClaim{{
+		Faults: []catalog.Fault{catalog.NodeClock}, As: catalog.NoFault,
+		Why: "by the server's clock the lease has ended, the fence refuses the write, and the lock promises no notice of a loss",
+	}},
 	Breaks: []string{"F17", "F27"},
 	New:    newSetnxFenced,
 })
