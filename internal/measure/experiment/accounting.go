@@ -15,8 +15,8 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// accounting counts the answers of one attack as they come in. Its memory grows
-// with the orders that are open and with the grabs, not with the requests.
+// accounting counts the answers of one attack while they arrive. Its memory grows with the
+// open orders and the grabs, but not with the requests.
 type accounting struct {
 	drivers int
 	units   int               // of each order
@@ -53,14 +53,14 @@ type accounting struct {
 	inOrder     int             // units that went to one of the first drivers to come, of whom there is one a unit
 
 	first *orderState // the first order whose drivers were all answered; nil: none was
-	// unreadable says that the answers do not tell winners from losers.
+	// unreadable reports that the answers do not distinguish winners from losers.
 	unreadable bool
 	texts      int               // answers "grabbed" that have a body
 	hiding     map[string]int    // answers that may hide a grab, by kind
 	samples    map[string]string // what an answer of that kind says
 }
 
-// orderState is what is known of one order while it has drivers that are not answered.
+// orderState is the state of one order while some of its drivers have not been answered.
 type orderState struct {
 	id      int64
 	left    int
@@ -76,7 +76,7 @@ type orderState struct {
 	lastSale, lastNever time.Time // of the answers: that the driver has a unit, and that he gets none
 }
 
-// arrival is a driver who came at that time.
+// arrival is a driver and the time at which it came.
 type arrival struct {
 	at  time.Time
 	won bool
@@ -95,7 +95,7 @@ func newAccounting(drivers int, names map[string]string, shape *target.Shape) *a
 	}
 }
 
-// noOutcomes counts every outcome, and none of them yet.
+// noOutcomes returns a count of 0 for every outcome.
 func noOutcomes() map[grab.Outcome]int {
 	none := make(map[grab.Outcome]int, len(grab.Outcomes))
 	for _, o := range grab.Outcomes {
@@ -104,7 +104,7 @@ func noOutcomes() map[grab.Outcome]int {
 	return none
 }
 
-// add counts one result, which was due at the given time.
+// add counts one result. due is the time at which the request was due.
 func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	s, err := load.ParseRequest(r.URL)
 	if err != nil {
@@ -155,8 +155,8 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	return nil
 }
 
-// addSale counts the result for an order of several units. limited: the driver was refused
-// for what he has, and not for what is left.
+// addSale counts the result for an order of several units. limited means that the driver was
+// refused because of the units that it already has.
 func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited bool) {
 	f.arrivals = append(f.arrivals, arrival{came, m.Outcome == grab.Grabbed})
 	switch {
@@ -176,7 +176,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// closeSale adds up an order of several units.
+// closeSale counts a finished order of several units.
 func (a *accounting) closeSale(f *orderState) {
 	if f.lastNever.After(f.lastSale) {
 		a.refusedLast = append(a.refusedLast, f.id)
@@ -197,14 +197,14 @@ func (a *accounting) closeSale(f *orderState) {
 	}
 }
 
-// reached says whether an attempt got as far as the lock. One that failed
-// does not contend.
+// reached reports whether an attempt got as far as the lock. A failed attempt does not
+// contend.
 func reached(o grab.Outcome) bool {
 	return o == grab.Grabbed || o == grab.Taken || o == grab.Busy
 }
 
-// classify says what a result means. A request that timed out or broke off may have
-// happened.
+// classify returns the meaning of a result. A request that timed out or was cut off may
+// still have had an effect.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Body)
@@ -220,9 +220,9 @@ func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	return m
 }
 
-// field is the plain string of that name in an answer, "" if there is none. It
-// looks for it as an instance writes it, because decoding every answer would
-// cost as much again as all else that is done with it.
+// field returns the plain string with that name in an answer, or "". It expects the format
+// that an instance writes, because decoding every answer would double the cost of
+// accounting.
 func field(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(`"`+name+`":"`))
 	value, _, ok := bytes.Cut(rest, []byte{'"'})
@@ -232,8 +232,8 @@ func field(body []byte, name string) string {
 	return string(value)
 }
 
-// addToOrder counts the result for its order, and closes the order when its
-// last driver has been answered.
+// addToOrder counts the result for its order. It closes the order when its last driver has
+// been answered.
 func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasText bool) {
 	f := a.stateOf(s.Order)
 	f.left--
@@ -262,7 +262,7 @@ func (a *accounting) addToOrder(s load.Request, m target.Meaning, sp span, hasTe
 	}
 }
 
-// stateOf an order that has drivers yet to be answered.
+// stateOf returns the state of an order that has drivers without an answer.
 func (a *accounting) stateOf(id int64) *orderState {
 	f := a.open[id]
 	if f == nil {
@@ -316,8 +316,7 @@ func (a *accounting) distrust(probeLost bool) bool {
 	return true
 }
 
-// overlapping says whether any two of the spans have an instant in common. It
-// sorts them.
+// overlapping reports whether any two spans share an instant. It sorts the spans.
 func overlapping(spans []span) bool {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	for i := 1; i < len(spans); i++ {

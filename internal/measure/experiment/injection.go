@@ -30,10 +30,9 @@ const (
 	outlasting       = 12 * time.Second // a lease that outlasts what a service needs to reach its servers again
 )
 
-// injection is a cell under a fault: no rush, but an order for each point of a
-// grab at which the fault strikes. Their steps are put in order by holds and by
-// what the ledger says, so that the cell comes out the same every time.
-// fault.Fault says how one strikes.
+// injection is a cell under a fault. It has one order for each point of a grab at which the
+// fault strikes. Holds and the state of the ledger put the steps in order, so that the
+// outcome is the same every time. fault.Fault describes how a fault strikes.
 type injection struct {
 	*worker
 	strategy lock.Strategy
@@ -71,8 +70,8 @@ func (w *worker) inject(ctx context.Context, s lock.Strategy, f fault.Fault) Cel
 	return c
 }
 
-// under is the worker with the settings that the fault needs, where the user has
-// not asked for others.
+// under returns the worker with the settings that the fault needs. Settings that the user
+// has chosen stay.
 func (w *worker) under(f fault.Fault) *worker {
 	under, asked := *w, w.cfg.Asked
 	cfg := &under.cfg
@@ -96,13 +95,13 @@ func (w *worker) under(f fault.Fault) *worker {
 	return &under
 }
 
-// strikeDrivers is how many drivers come for each order under a fault: for each unit beyond
-// the first one more while it lasts and one more in the end, so that one more can be sold
-// than there are, whether those who came before have failed or not.
+// strikeDrivers returns how many drivers come for each order under a fault. For each unit
+// after the first, one more driver comes during the fault and one more at the end. So an
+// oversell is possible even if earlier drivers have failed.
 func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()-1) }
 
-// prepareAndStrike prepares the fault, measures the cell while it strikes, clears
-// up in any case, and judges.
+// prepareAndStrike prepares the fault, measures the cell while the fault strikes, and judges
+// the cell. It always cleans up.
 func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
 		worker: w, strategy: s, fault: f, cell: c,
@@ -131,7 +130,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	c.conclude(m)
 }
 
-// choosePoints finds out at which points the fault can strike the strategy.
+// choosePoints determines the points at which the fault can strike the strategy.
 func (in *injection) choosePoints(ctx context.Context) (err error) {
 	record := in.record
 	if in.cfg.Service != nil { // which opens the orders
@@ -167,7 +166,7 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 	return nil
 }
 
-// errUntouched is why a cell is not run once the trail is known.
+// errUntouched is the reason to skip a cell once its trail is known.
 var errUntouched = errors.New("it touches nothing that the service uses in a grab")
 
 func names(points []fault.Point) string {
@@ -178,7 +177,7 @@ func names(points []fault.Point) string {
 	return strings.Join(texts, ", ")
 }
 
-// strikeAndMeasure runs the cell. Its error says that it could not begin.
+// strikeAndMeasure runs the cell. It returns an error if the cell could not begin.
 func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err error) {
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
@@ -199,7 +198,7 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 	return m, nil
 }
 
-// prepareFault has the fault ready to strike.
+// prepareFault prepares the fault to strike.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
 	target := fault.Target{Stack: in.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other}
 	if t := in.trail.service; t != nil {
@@ -210,7 +209,7 @@ func (in *injection) prepareFault(ctx context.Context) (err error) {
 	return err
 }
 
-// prepareAgain is for a fault that has struck, and cannot a second time.
+// prepareAgain prepares the fault again after it has struck, if it cannot strike twice.
 func (in *injection) prepareAgain(ctx context.Context) error {
 	if in.prepared.Close != nil {
 		done := in.prepared.Close
@@ -226,19 +225,20 @@ func (in *injection) prepareAgain(ctx context.Context) error {
 	return nil
 }
 
-// lead has the instances of a service reach their servers by these ways.
+// lead makes the instances of a service reach their servers at these addresses.
 func (in *injection) lead(faulted, contender stack.Addresses) {
 	in.struck.Lead(faulted)
 	in.other.Lead(contender)
 }
 
-// routes are the ways by which the instances reach the servers.
+// routes returns the addresses at which the instances reach the servers.
 func (in *injection) routes() map[int]stack.Addresses {
 	return map[int]stack.Addresses{0: in.stack.Via(in.prepared.Faulted...), 1: in.stack.Via(in.prepared.Contender...)}
 }
 
-// together are the points that are struck at once: all of them, or each alone where it is
-// not known which driver a held call belongs to, or what else waits behind it.
+// together returns groups of points that are struck at the same time. Normally all points
+// are one group. Each point is a group of its own if the driver of a held call is unknown,
+// or if other calls may wait behind a held call.
 func (in *injection) together() [][]fault.Point {
 	if in.trail.service == nil {
 		return [][]fault.Point{in.points}
@@ -250,8 +250,8 @@ func (in *injection) together() [][]fault.Point {
 	return each
 }
 
-// clear ends the instance whose work hangs, and the routes that were opened,
-// once they are in use no longer.
+// clear ends the instance whose work hangs. It closes the opened routes when they are no
+// longer used.
 func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	var errs []error
 	if in.workload.hung > 0 {
@@ -270,7 +270,7 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	return errors.Join(errs...)
 }
 
-// send strikes while its bursts are sent.
+// send strikes while it sends its bursts of requests.
 func (in *injection) send(ctx context.Context, first int64) (*accounting, error) {
 	in.first = first
 	ctx, stop := context.WithCancelCause(ctx)
@@ -301,7 +301,7 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 	return a, err
 }
 
-// window is from when to when a fault struck; to is zero while it does.
+// window is the time during which a fault struck. While the fault lasts, to is zero.
 type window struct{ from, to time.Time }
 
 func windowsOf(windows []window, began time.Time) (since []Window) {
@@ -326,10 +326,10 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	in.answered[req], in.ended[req] = outcome, r.End()
 }
 
-// competed says whether as many drivers as there are units got as far as the fault requires,
-// beside the faulted one: if fewer had, no unit too many could have been sold. They must have got
-// as far as the lock. If the fault outlasts a lease, they must have won, or have been refused
-// after the lease of the faulted driver had ended: a refusal before that shows nothing.
+// competed reports whether enough contenders could have caused an oversell. Besides the
+// faulted driver, as many drivers as there are units must have reached the lock. If the
+// fault outlasts a lease, they must have won, or have been refused after the lease of the
+// faulted driver ended. An earlier refusal shows nothing.
 func (in *injection) competed(c *contest) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -348,13 +348,14 @@ func (in *injection) competed(c *contest) bool {
 	})
 }
 
-// outlasts says whether the fault keeps the faulted driver from its write until its lease has
-// ended, while contenders come.
+// outlasts reports whether the fault delays the write of the faulted driver until its lease
+// has ended, while contenders come.
 func (in *injection) outlasts() bool {
 	return in.fault.ContendFor >= 1 && (in.fault.Course < fault.Never || in.fault.Course == fault.Released)
 }
 
-// atLeastUnits says whether something holds of as many requests as an order has units.
+// atLeastUnits reports whether holds is true for at least as many requests as an order has
+// units.
 func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Request) bool) bool {
 	n := 0
 	for _, r := range requests {
@@ -365,10 +366,10 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 	return n >= in.cfg.units()
 }
 
-// strikeAll strikes at every point, in each way that the fault has. An order goes
-// before each, because nothing can be learnt where everything fails from the start,
-// and sessions are begun again that the strike before has ended. One comes after
-// them: whatever the fault has left behind, it must go well.
+// strikeAll strikes at every point, in each way that the fault can strike. Before each
+// strike, it grabs one order without a fault. This order shows that grabs succeed at all,
+// and it opens the sessions that the previous strike has ended. After the last strike, one
+// more such order must succeed, whatever the fault has left behind.
 func (in *injection) strikeAll(ctx context.Context) error {
 	struck := false
 	for n := range in.prepared.Strikes {
@@ -395,13 +396,13 @@ func (in *injection) strikeAll(ctx context.Context) error {
 	return in.withoutFault(ctx)
 }
 
-// following is the contest for the next order.
+// following returns the contest for the next order.
 func (in *injection) following(p fault.Point) *contest {
 	in.next++
 	return in.contest(in.next-1, p)
 }
 
-// withoutFault has the next order be grabbed undisturbed.
+// withoutFault lets the drivers grab the next order undisturbed.
 func (in *injection) withoutFault(ctx context.Context) error {
 	c := in.following(fault.Point{})
 	in.undisturbed = append(in.undisturbed, c)
@@ -413,7 +414,7 @@ func (in *injection) withoutFault(ctx context.Context) error {
 	return s.withoutFault(ctx)
 }
 
-// contest is the drivers of one order, one of whom is struck at a point.
+// contest holds the drivers of one order. The fault strikes one of them at a point.
 type contest struct {
 	point      fault.Point
 	order      int64
@@ -482,15 +483,15 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 	return c
 }
 
-// tokensDecide says whether a driver who has waited must go on when one contender alone has
-// claimed: his token is higher than the first one of a lock that has forgotten its counter, and
-// under a fence that is compared at the write alone not higher than a second one. With one unit
-// no second contender claims.
+// tokensDecide reports whether a waiting driver must continue after only one contender has
+// claimed. If a lock forgets its counter, the waiting driver has a higher token than the
+// first contender. If the fence is compared only at the write, its token is not higher than
+// that of a second contender. With one unit, no second contender claims.
 func (in *injection) tokensDecide(p fault.Point) bool {
 	return in.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
 }
 
-// place sorts requests: those to the struck instance come last.
+// place returns a sort key for a request. Requests to the struck instance come last.
 func (in *injection) place(r load.Request) string {
 	if r.Target == in.struck.URL {
 		return "struck"
@@ -498,10 +499,10 @@ func (in *injection) place(r load.Request) string {
 	return "other"
 }
 
-// all are the drivers of the order.
+// all returns the drivers of the order.
 func (c *contest) all() []load.Request { return append(c.others(), c.last...) }
 
-// others are those who do not come last.
+// others returns the drivers that do not come last.
 func (c *contest) others() []load.Request {
 	all := append([]load.Request{c.faulted, c.late}, c.contenders...)
 	for _, r := range []*load.Request{c.before, c.waiter} {

@@ -20,7 +20,7 @@ import (
 	"grablab/internal/testbed/wait"
 )
 
-// strike is one strike of an injection: what leads to it, and what comes of it.
+// strike is one strike of an injection: the steps that lead to it, and its outcome.
 type strike struct {
 	*injection
 	contests []*contest
@@ -34,7 +34,7 @@ const (
 
 type step = func(*strike, context.Context) error
 
-// courses are the steps after a fault was injected, by when it is healed.
+// courses lists the steps after a fault was injected. The key says when the fault is healed.
 var courses = map[fault.Course][]step{
 	fault.AfterHeal:  {(*strike).sendContenders, (*strike).awaitContenders, (*strike).heal, (*strike).releaseFaulted, (*strike).releaseContenders},
 	fault.BeforeHeal: {(*strike).sendContenders, (*strike).awaitContenders, (*strike).releaseFaulted, (*strike).releaseContenders, (*strike).awaitReleases, (*strike).heal},
@@ -45,8 +45,8 @@ var courses = map[fault.Course][]step{
 	fault.HungUp:     {(*strike).hangUp, (*strike).releaseFaulted, (*strike).sendContenders},
 }
 
-// run strikes once the faulted drivers are held at their points, and leaves
-// nothing unhealed.
+// run strikes when the faulted drivers are held at their points. It heals everything, even
+// after an error.
 func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	steps := []step{doing(of.Before), (*strike).setHolds, (*strike).sendFaulted, (*strike).strikes, doing(of.Do)}
@@ -60,7 +60,8 @@ func (s *strike) run(ctx context.Context, of fault.Strike) (err error) {
 	return nil
 }
 
-// withoutFault has all drivers come at once, when both instances reach all servers.
+// withoutFault lets all drivers come at once. It requires that both instances reach all
+// servers.
 func (s *strike) withoutFault(ctx context.Context) error {
 	if err := s.awaitAble(ctx, s.struck, s.other); err != nil {
 		return err
@@ -71,7 +72,7 @@ func (s *strike) withoutFault(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// strikes notes that the fault strikes from now on, if it has met anybody.
+// strikes records that the fault strikes from now on, if it has hit any driver.
 func (s *strike) strikes(context.Context) error {
 	if slices.ContainsFunc(s.contests, func(c *contest) bool { return c.struck }) {
 		s.windows = append(s.windows, window{from: time.Now()})
@@ -79,14 +80,15 @@ func (s *strike) strikes(context.Context) error {
 	return nil
 }
 
-// over notes that the fault is over, unless something else of it is to end.
+// over records the end of the fault, unless another part of it has still to end.
 func (s *strike) over() {
 	if last := len(s.windows) - 1; last >= 0 {
 		s.windows[last].to = time.Now()
 	}
 }
 
-// doing is a step of the fault, whose heal is kept also if it fails midway.
+// doing returns a step that applies a part of the fault. It keeps the heal function even if
+// the fault fails midway.
 func doing(of fault.Step) step {
 	return func(s *strike, ctx context.Context) error {
 		if of == nil {
@@ -106,7 +108,7 @@ func doing(of fault.Step) step {
 	}
 }
 
-// heal needs no context: it is done also for a run that has been interrupted.
+// heal ignores its context, because an interrupted run must heal its faults too.
 func (s *strike) heal(context.Context) error {
 	heals := s.heals
 	s.heals = nil
@@ -128,14 +130,14 @@ const (
 	contenderHold = "contender" // contenders, before they claim
 )
 
-// hold is one of a contest, at an instance.
+// hold is one hold of a contest at an instance.
 type hold struct {
 	in   *fleet.Instance
 	kind string
 	control.Hold
 }
 
-// holds are those that a contest needs from its beginning.
+// holds returns the holds that a contest needs from its beginning.
 func (s *strike) holds(c *contest) []hold {
 	faulted := []int64{c.faulted.Driver}
 	all := []hold{{s.struck, callsHold, control.Hold{Drivers: faulted, Outcome: control.Delivered}}}
@@ -174,16 +176,17 @@ func (s *strike) holds(c *contest) []hold {
 	return all
 }
 
-// holdsContenders: under a fence that is compared at the write alone, the older
-// token must write first for both to be let through (F34). A driver that has waited
-// has the token after that of the one before it, and goes second.
+// holdsContenders reports whether contenders are held before they claim. If the fence is
+// compared only at the write, both writes pass only if the older token writes first (F34). A
+// driver that has waited gets the token after that of the previous holder, so it must write
+// second.
 func (s *strike) holdsContenders(c *contest) bool {
 	fenced := s.cell.Guard == order.FenceWrite && s.fault.Course < fault.Never && c.point.Role == fault.Alone
 	return s.fault.HoldContenders || fenced
 }
 
-// heldContenders are those that are held before they claim: of drivers who come one
-// after the other, the first.
+// heldContenders returns the contenders that are held before they claim. If drivers come one
+// after another, only the first is held.
 func (s *strike) heldContenders(c *contest) []load.Request {
 	switch {
 	case !s.holdsContenders(c):
@@ -197,7 +200,7 @@ func (s *strike) heldContenders(c *contest) []load.Request {
 
 func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
 
-// name of the hold: those of contenders are one each.
+// name returns the name of the hold. Each contender has a hold of its own.
 func (h hold) name(c *contest) string {
 	if h.kind == contenderHold {
 		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
@@ -221,7 +224,7 @@ func (s *strike) setHolds(ctx context.Context) error {
 	return nil
 }
 
-// removeHolds removes those that are left, but for those of calls that hang.
+// removeHolds removes the remaining holds, except those of calls that hang.
 func (s *strike) removeHolds(ctx context.Context) error {
 	err := removeAll(ctx, s.other)
 	if s.fault.Course != fault.Never {
@@ -238,7 +241,7 @@ func removeAll(ctx context.Context, in *fleet.Instance) error {
 	return err
 }
 
-// met is what the holds of both instances have met.
+// met lists the calls that the holds of both instances have caught.
 type met struct{ struck, other map[string][]control.Held }
 
 func (s *strike) met(ctx context.Context) (m met, err error) {
@@ -249,11 +252,11 @@ func (s *strike) met(ctx context.Context) (m met, err error) {
 	return m, err
 }
 
-// together is how long calls may lie apart that are made at once.
+// together is the longest time between calls that count as simultaneous.
 const together = 100 * time.Millisecond
 
-// isAtPoint says whether the faulted driver is held where the fault is to strike it:
-// with all calls that it makes there at once.
+// isAtPoint reports whether the faulted driver is held at its strike point, with all the
+// calls that it makes there at once.
 func (m met) isAtPoint(c *contest) bool {
 	n := len(m.struck[holdName(pointHold, c)])
 	if n > 0 && c.came.IsZero() {
@@ -262,8 +265,8 @@ func (m met) isAtPoint(c *contest) bool {
 	return n >= c.calls || n > 0 && time.Since(c.came) > together
 }
 
-// sendFaulted sends each faulted driver, and those with whom it plays its role. It
-// returns once each is held at its point, or has been answered without coming there.
+// sendFaulted sends each faulted driver and the drivers that its role needs. It returns when
+// each faulted driver is held at its point, or has been answered without reaching it.
 func (s *strike) sendFaulted(ctx context.Context) error {
 	for _, c := range s.contests {
 		if c.before != nil {
@@ -297,8 +300,9 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 	return err
 }
 
-// hasPassed says whether the faulted driver comes to its point no more: it has been answered
-// for a while. A client may make a call that its grab does not wait for, about the time of the answer.
+// hasPassed reports whether the faulted driver can no longer reach its point, because it was
+// answered some time ago. A client may still make a call around the time of the answer, if
+// its grab does not wait for that call.
 func (s *strike) hasPassed(c *contest) bool {
 	if s.isAnswered(c.faulted) && c.answered.IsZero() {
 		c.answered = time.Now()
@@ -306,9 +310,9 @@ func (s *strike) hasPassed(c *contest) bool {
 	return !c.answered.IsZero() && time.Since(c.answered) > together
 }
 
-// arriveFor is how long the faulted drivers have to come to their points: where it
-// must not be an expiry that lets contenders in, the first to come still have most
-// of their leases then.
+// arriveFor returns how long the faulted drivers may take to reach their points. If an
+// expiry must not let contenders in, the first to arrive must still have most of its lease
+// then.
 func (s *strike) arriveFor() time.Duration {
 	lease := s.lease(s.cell)
 	if s.fault.ContendFor < 1 {
@@ -317,7 +321,7 @@ func (s *strike) arriveFor() time.Duration {
 	return arrivalTimeout + lease
 }
 
-// lead brings a faulted driver that is not alone one step further to its point.
+// lead brings a faulted driver that has a companion one step closer to its point.
 func (s *strike) lead(ctx context.Context, c *contest, m met, sent map[*contest]bool) error {
 	if c.point.Role == fault.HandingOver {
 		return s.leadToRelease(ctx, c, m, sent)
@@ -343,8 +347,8 @@ func (s *strike) lead(ctx context.Context, c *contest, m met, sent map[*contest]
 	return nil
 }
 
-// waits says whether the faulted driver has tried, and waits for the lock: the reply
-// to its last call has come.
+// waits reports whether the faulted driver has tried and now waits for the lock: its last
+// call has been answered.
 func (s *strike) waits(c *contest, m met) bool {
 	if s.trail.queued == 0 {
 		return len(m.struck[holdName(retryHold, c)]) > 0
@@ -352,8 +356,8 @@ func (s *strike) waits(c *contest, m met) bool {
 	return len(m.struck[holdName(callsHold, c)]) >= s.trail.queued && c.hasQueued()
 }
 
-// hasQueued is called once a driver has made the last call before it waits, and says
-// whether that has been answered by now.
+// hasQueued is called after a driver has made its last call before it waits. It reports
+// whether that call has been answered.
 func (c *contest) hasQueued() bool {
 	if c.queued.IsZero() {
 		c.queued = time.Now()
@@ -361,8 +365,8 @@ func (c *contest) hasQueued() bool {
 	return time.Since(c.queued) > together
 }
 
-// leadToRelease has the driver wait to whom the lock is handed over, and then the
-// faulted one go on to a claim that is refused.
+// leadToRelease lets the next holder wait first. Then it lets the faulted driver continue to
+// a claim that is refused, so that it releases the lock.
 func (s *strike) leadToRelease(ctx context.Context, c *contest, m met, sent map[*contest]bool) error {
 	switch {
 	case c.gone || len(m.struck[holdName(workHold, c)]) == 0:
@@ -403,21 +407,22 @@ func (s *strike) sendContenders(ctx context.Context) error {
 	return nil
 }
 
-// giveUp takes a strike back, and lets the faulted driver go on.
+// giveUp cancels a strike and lets the faulted driver continue.
 func (s *strike) giveUp(ctx context.Context, c *contest) error {
 	s.takeBack(c)
 	return s.letGo(ctx, c)
 }
 
-// isTooLate says whether the lease of a faulted driver of a service may run out before
-// contenders have had their time, under a fault that shows nothing then: a restart took long.
+// isTooLate reports whether a strike on a service would show nothing, because a restart took
+// long. The lease of the faulted driver may then end before the contenders have had their
+// time.
 func (s *strike) isTooLate(c *contest) bool {
 	held := s.fault.Course == fault.AfterHeal || s.fault.Course == fault.BeforeHeal
 	return s.trail.service != nil && held && s.fault.ContendFor < 1 && c.struck &&
 		time.Since(c.came)+s.contendFor() > s.lease(s.cell)*9/10
 }
 
-// letGo has a faulted driver go on.
+// letGo lets a faulted driver continue.
 func (s *strike) letGo(ctx context.Context, c *contest) error {
 	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
 		if err := s.removeOf(ctx, c, kind); err != nil {
@@ -427,8 +432,9 @@ func (s *strike) letGo(ctx context.Context, c *contest) error {
 	return nil
 }
 
-// awaitExpiry returns once the leases of the faulted drivers have run out, where a driver who
-// comes before is turned away at once, for the lock does not wait: he would show nothing.
+// awaitExpiry returns when the leases of the faulted drivers have expired. It applies to
+// locks that do not wait, because an earlier driver would be refused at once and show
+// nothing.
 func (s *strike) awaitExpiry(ctx context.Context) error {
 	waits := s.trail.service != nil || len(s.trail.calls[fault.Waiting]) > 0
 	if waits || s.strategy.Excludes != catalog.Global || s.fault.ContendFor < 1 || wait.For(ctx, s.lease(s.cell)*11/10) {
@@ -437,8 +443,8 @@ func (s *strike) awaitExpiry(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// sendLate sends a driver to every order when its instance reaches all servers again:
-// it finds an order that can be grabbed, or has been.
+// sendLate sends one driver to every order when its instance reaches all servers again. The
+// driver finds the order open or grabbed.
 func (s *strike) sendLate(ctx context.Context) error {
 	err := s.awaitAble(ctx, s.other)
 	for _, c := range s.contests {
@@ -447,8 +453,8 @@ func (s *strike) sendLate(ctx context.Context) error {
 	return err
 }
 
-// sendLast sends the drivers who come for what the others have left, also for a unit that one of
-// them gave back when the rest had been refused, and returns once they are answered.
+// sendLast sends the drivers that come for the remaining units, and returns when they are
+// answered. A unit may remain because a driver gave it back after the others were refused.
 func (s *strike) sendLast(ctx context.Context) error {
 	if s.cfg.units() == 1 {
 		return nil
@@ -459,9 +465,9 @@ func (s *strike) sendLast(ctx context.Context) error {
 	return s.awaitAnswers(ctx)
 }
 
-// awaitRecovery has the other instance of a service get over a fault that has struck its
-// servers too, for half a lease at the most: it must be the lock's loss that lets a contender
-// in, no expiry. One that takes longer shows nothing, and its point was not struck.
+// awaitRecovery waits until the other instance of a service has recovered from a fault that
+// also hit its servers. It waits at most half a lease, because an expiry must not let the
+// contender in. If the recovery takes longer, the point counts as not struck.
 func (s *strike) awaitRecovery(ctx context.Context) error {
 	if s.trail.service == nil || !s.fault.Severs {
 		return nil
@@ -476,8 +482,8 @@ func (s *strike) awaitRecovery(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// awaitAble returns once instances can grab again, as far as can be told; if they cannot in
-// time, the drivers who come will show it.
+// awaitAble waits until the instances can grab again, as far as this can be observed. If
+// they cannot in time, the answers to the next drivers show it.
 func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	if s.fleet.Ours {
 		return s.until(ctx, arrivalTimeout, func() (bool, error) {
@@ -492,11 +498,12 @@ func (s *strike) awaitAble(ctx context.Context, all ...*fleet.Instance) error {
 	return nil
 }
 
-// serviceArrives is for the connections of a service that a fault has ended.
+// serviceArrives limits the wait until a service has replaced connections that a fault has
+// ended.
 const serviceArrives = 10 * time.Second
 
-// reachesAll asks an instance whether it reaches all of its servers; that it is ready
-// would say it of a majority of Redlock's nodes.
+// reachesAll asks an instance whether it reaches all of its servers. Its readiness is not
+// enough, because that needs only a majority of Redlock's nodes.
 func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	var ready grab.Readiness
 	err := in.Call(ctx, http.MethodGet, "/readyz", nil, &ready)
@@ -508,16 +515,18 @@ func reachesAll(ctx context.Context, in *fleet.Instance) bool {
 	return err == nil
 }
 
-// contendFor is how long the contenders have while the fault lasts.
+// contendFor returns how long the contenders compete while the fault lasts.
 func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.fault.ContendFor * float64(s.lease(s.cell)))
 }
 
-// awaitContenders returns once contenders have claimed every unit of every order, or one is held
-// before its claim, or those of the other instance have got as far as the fault requires: those of
-// the struck instance may be stopped with it. It returns at the latest when the time of the
-// contenders is over. Contenders that were refused come again, because a service may not let its
-// drivers wait for the lock. A service of others may also say taken of an order whose lock is held.
+// awaitContenders returns when contenders have claimed every unit of every order, when one
+// is held before its claim, or when those of the other instance have got as far as the fault
+// requires. Contenders of the struck instance may be stopped together with it. It returns at
+// the latest when their time is over.
+//
+// Refused contenders come again, because a service may not let its drivers wait for the
+// lock. A foreign service may also answer taken while the lock is held.
 func (s *strike) awaitContenders(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -540,19 +549,19 @@ func (s *strike) awaitContenders(ctx context.Context) error {
 	})
 }
 
-// awaitsOther says whether a contender of the other instance has not been answered.
+// awaitsOther reports whether a contender of the other instance has not been answered.
 func (s *strike) awaitsOther(c *contest) bool {
 	return slices.ContainsFunc(c.contenders, func(r load.Request) bool { return r.Target == s.other.URL && s.isPending(r) })
 }
 
-// noteEarly notes that the faulted driver wrote or was answered before its lease ended. Then the
-// end of the lease lets no contender in beside it.
+// noteEarly records that the faulted driver wrote or was answered before its lease ended.
+// The end of the lease then lets no second holder in.
 func (s *strike) noteEarly(c *contest, claimed func(load.Request) bool) {
 	inTime := time.Since(c.came) < s.lease(s.cell)
 	c.early = c.early || inTime && (claimed(c.faulted) || s.isAnswered(c.faulted))
 }
 
-// sendAgain sends another contender, a while after the last one was answered.
+// sendAgain sends another contender some time after the last one was answered.
 func (s *strike) sendAgain(c *contest) {
 	if c.again.IsZero() {
 		c.again = time.Now()
@@ -566,9 +575,9 @@ func (s *strike) sendAgain(c *contest) {
 	s.bursts.Send([]load.Request{r})
 }
 
-// freeContenders lets those claim that have been held until the faulted driver has
-// claimed or been answered, or for most of their own leases: it must not be the
-// hold that outlasts a lease.
+// freeContenders lets held contenders claim when the faulted driver has claimed or been
+// answered. It also frees them when most of their own lease has passed, because the hold
+// must not outlast it.
 func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) bool) error {
 	held := s.held(ctx)
 	for _, c := range s.contests {
@@ -595,14 +604,15 @@ func (s *strike) freeContenders(ctx context.Context, claimed func(load.Request) 
 	return nil
 }
 
-// mustClaimFirst says whether the fault shows nothing unless the faulted driver claims
-// before a contender does: it has read that the order is open, and has the older token.
+// mustClaimFirst reports whether the fault shows something only if the faulted driver claims
+// before any contender. That is the case if it has read the order as open and has the older
+// token.
 func (s *strike) mustClaimFirst(c *contest) bool {
 	return s.cell.Guard == order.FenceWrite && s.fault.Course == fault.AfterHeal && c.point.Role == fault.Alone &&
 		(c.point.Phase == tap.Read && c.point.After || c.point.Phase == tap.Claim && !c.point.After)
 }
 
-// takeBack takes a strike back that has shown nothing.
+// takeBack cancels a strike that has shown nothing.
 func (s *strike) takeBack(c *contest) {
 	if c.struck {
 		c.struck = false
@@ -610,8 +620,8 @@ func (s *strike) takeBack(c *contest) {
 	}
 }
 
-// isOver says whether what contenders are held for has come about: the claim of the
-// faulted driver, or of the third one, and of as many more as there are units.
+// isOver reports whether the reason to hold contenders has passed: the faulted driver has
+// claimed, or the third driver and as many others as there are further units.
 func (s *strike) isOver(c *contest, claimed func(load.Request) bool) bool {
 	if s.fault.Course == fault.Released {
 		return s.atLeastUnits(c.contenders[1:], claimed)
@@ -619,8 +629,8 @@ func (s *strike) isOver(c *contest, claimed func(load.Request) bool) bool {
 	return claimed(c.faulted) || s.isAnswered(c.faulted)
 }
 
-// held are the holds at which contenders are held. A stopped instance does not
-// answer, and has none.
+// held returns the holds at which contenders are held. A stopped instance does not answer,
+// and counts as having none.
 func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	all := map[*contest][]hold{}
 	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
@@ -646,8 +656,9 @@ func (s *strike) held(ctx context.Context) map[*contest][]hold {
 	return all
 }
 
-// awaitQuiet returns once all drivers have been answered, or the contenders have had their time.
-// Meanwhile contenders come again until they have got as far as the fault requires.
+// awaitQuiet returns when all drivers have been answered, or when the time of the contenders
+// is over. Until then, contenders come again until they have got as far as the fault
+// requires.
 func (s *strike) awaitQuiet(ctx context.Context) error {
 	return s.until(ctx, s.contendFor(), func() (bool, error) {
 		claimed := s.claimed(ctx)
@@ -662,8 +673,8 @@ func (s *strike) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-// releaseFaulted lets the calls go that are held at the points, and then the
-// drivers that do not wait for theirs.
+// releaseFaulted lets the calls that are held at the points continue, and then the drivers
+// that do not wait for such calls.
 func (s *strike) releaseFaulted(ctx context.Context) error {
 	if s.loses {
 		if err := s.loseReplies(ctx); err != nil {
@@ -682,7 +693,7 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 	return nil
 }
 
-// loseReplies sends the calls that are held at the points, and loses what is replied.
+// loseReplies sends the calls that are held at the points, and drops their replies.
 func (s *strike) loseReplies(ctx context.Context) error {
 	for _, c := range s.contests {
 		held, err := s.struck.Held(ctx, holdName(pointHold, c), 0, 0)
@@ -700,7 +711,7 @@ func (s *strike) loseReplies(ctx context.Context) error {
 	return nil
 }
 
-// leaveFaulted has the cell end without the answers of the faulted drivers.
+// leaveFaulted lets the cell end without answers for the faulted drivers.
 func (s *strike) leaveFaulted(context.Context) error {
 	s.workload.hung += len(s.contests)
 	for _, c := range s.contests {
@@ -709,7 +720,7 @@ func (s *strike) leaveFaulted(context.Context) error {
 	return nil
 }
 
-// releaseContenders returns once all contenders that are held have been let go.
+// releaseContenders returns when all held contenders have been released.
 func (s *strike) releaseContenders(ctx context.Context) error {
 	err := s.until(ctx, s.lease(s.cell)*2/3, func() (bool, error) {
 		err := s.freeContenders(ctx, s.claimed(ctx))
@@ -718,7 +729,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 	return errors.Join(err, s.remove(ctx, contenderHold)) // also those that hold none yet
 }
 
-// remove removes the holds of that kind. One that is gone is no error.
+// remove removes the holds of one kind. A hold that no longer exists is no error.
 func (s *strike) remove(ctx context.Context, kind string) error {
 	for _, c := range s.contests {
 		if err := s.removeOf(ctx, c, kind); err != nil {
@@ -742,9 +753,8 @@ func (s *strike) removeOf(ctx context.Context, c *contest, kind string) error {
 	return nil
 }
 
-// awaitReleases returns once every faulted driver has sent its release, or has
-// been answered without one; at the latest after a lease: one that is cut off has
-// none to release.
+// awaitReleases returns when every faulted driver has sent its release, or was answered
+// without one. It waits at most one lease, because a driver that is cut off cannot release.
 func (s *strike) awaitReleases(ctx context.Context) error {
 	return s.until(ctx, s.lease(s.cell), func() (bool, error) {
 		m, err := s.met(ctx)
@@ -760,7 +770,8 @@ func (s *strike) awaitOthers(ctx context.Context) error {
 	return s.awaitThose(ctx, (*contest).others)
 }
 
-// awaitThose returns once those drivers of every order have been answered who still will be.
+// awaitThose returns when the selected drivers of every order have been answered, except
+// those that never will be.
 func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Request) error {
 	return s.until(ctx, s.cfg.Load.Timeout, func() (bool, error) {
 		return s.all(func(c *contest) bool {
@@ -771,8 +782,8 @@ func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Req
 	})
 }
 
-// sendSecond sends of each order the driver that comes while the lease of the
-// faulted one runs out.
+// sendSecond sends the second driver of each order while the lease of the faulted driver
+// expires.
 func (s *strike) sendSecond(ctx context.Context) error {
 	if err := s.awaitExpiry(ctx); err != nil {
 		return err
@@ -783,8 +794,8 @@ func (s *strike) sendSecond(ctx context.Context) error {
 	return nil
 }
 
-// sendThird sends those that come once the faulted driver has released, and lets
-// them have the time that the second driver is held for.
+// sendThird sends the drivers that come after the faulted driver has released. They get the
+// time for which the second driver is held.
 func (s *strike) sendThird(ctx context.Context) error {
 	sent := map[*contest]bool{}
 	err := s.until(ctx, s.lease(s.cell)/2, func() (bool, error) {
@@ -808,7 +819,7 @@ func (s *strike) sendThird(ctx context.Context) error {
 	return err
 }
 
-// hangUp ends the connections of the faulted drivers, and returns once they are gone.
+// hangUp closes the connections of the faulted drivers, and returns when they are closed.
 func (s *strike) hangUp(ctx context.Context) error {
 	for _, c := range s.contests {
 		s.bursts.HangUp(c.faulted)
@@ -827,7 +838,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	return err
 }
 
-// all says whether something holds for every order of the strike.
+// all reports whether a condition is true for every order of the strike.
 func (s *strike) all(holds func(*contest) bool) bool {
 	return !slices.ContainsFunc(s.contests, func(c *contest) bool { return !holds(c) })
 }
@@ -847,9 +858,9 @@ func (s *strike) isAnswered(r load.Request) bool {
 	return ok
 }
 
-// claimed returns whether the driver of a request has claimed, by the ledger. A
-// ledger that cannot be read, because the database is what was struck, shows no
-// claim.
+// claimed returns a function that reports whether the driver of a request has claimed, by
+// the ledger. If the ledger cannot be read, because the fault struck the database, it shows
+// no claim.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	var rows []order.Grab
 	if s.ledger && (s.trail.service == nil || s.cfg.Target.Database.Query != "") { // else the struck instance would be asked
@@ -863,7 +874,8 @@ func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	}
 }
 
-// until polls until the condition holds or the time is up, which is no error.
+// until polls until the condition is true or the time is over. Running out of time is no
+// error.
 func (s *strike) until(ctx context.Context, within time.Duration, condition func() (bool, error)) error {
 	_, err := wait.Until(ctx, pollInterval, within, condition)
 	return err

@@ -23,11 +23,11 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// attaches says whether the run is against a service that is not ours, started elsewhere or
-// by the run.
+// attaches reports whether the run tests a service that is not ours. The service was started
+// elsewhere, or the run starts it.
 func (cfg Config) attaches() bool { return len(cfg.Target.URLs) > 0 || cfg.Service != nil }
 
-// attach uses instances that were started elsewhere.
+// attach connects to instances that were started elsewhere.
 func (w *worker) attach(ctx context.Context) (err error) {
 	t := w.cfg.Target
 	if w.fleet, err = fleet.Attach(ctx, t); err != nil {
@@ -47,7 +47,8 @@ func (w *worker) attach(ctx context.Context) (err error) {
 	return w.useTheirOrders(ctx, t)
 }
 
-// useTheirOrders has orders opened as their owner says, and their ledger read from the database if it is known.
+// useTheirOrders sets how the orders of the targets are opened, and reads their ledger from
+// the database if it is known.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
 		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query); err != nil {
@@ -58,9 +59,10 @@ func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error
 	return nil
 }
 
-// theirStrategies are those of the targets that are to be run: those that are asked for, or
-// all that they have; of grabsvc, whose are ours, our default. Targets without a control API
-// have one, which is not known; before they are attached, neither are their names.
+// theirStrategies returns the strategies of the targets to run: those that the user named,
+// or all of them. For grabsvc, whose strategies are ours, it returns our default. Targets
+// without a control API have a single strategy without a name. Before the targets are
+// attached, their names are unknown too.
 func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	names := cfg.Target.Strategies
 	known := false
@@ -95,7 +97,7 @@ func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	return strategies
 }
 
-// wanted is what the user expects of a cell; nil: nothing.
+// wanted returns the verdict that the user expects of a cell, or nil.
 func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	for _, e := range cfg.Expect {
 		if e.Strategy == strategy && e.Fault == f {
@@ -105,7 +107,8 @@ func (cfg Config) wanted(strategy string, f catalog.Fault) *catalog.Verdict {
 	return nil
 }
 
-// checkExpectations refuses those of strategies that the targets do not have.
+// checkExpectations returns an error for an expectation about a strategy that the targets do
+// not have.
 func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	known := []string{Foreign}
 	if !at.Foreign {
@@ -120,20 +123,21 @@ func (cfg Config) checkExpectations(at *fleet.Fleet) error {
 	return nil
 }
 
-// theirOrders is where the orders of targets are opened, and where their ledger is read: by
-// calls, or in their database.
+// theirOrders opens the orders of targets and reads their ledger, by calls or in their
+// database.
 type theirOrders struct {
 	*fleet.Fleet
 	target target.Target
 	db     *ledger.DB
 }
 
-// Create opens orders, or takes the next.
+// Create opens orders, or takes the next ones.
 func (o theirOrders) Create(ctx context.Context, count int) (int64, error) {
 	return o.CreateStock(ctx, count, 1)
 }
 
-// CreateStock is Create for orders of so many units, as far as the targets can be told.
+// CreateStock does the same for orders of several units, if the targets can be told the
+// number.
 func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, error) {
 	first, err := o.Fleet.CreateStock(ctx, count, units)
 	if err != nil && o.Fleet.IsService() { // a fault may have left it connections that are no more
@@ -148,7 +152,7 @@ func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, 
 	return first, err
 }
 
-// Ledger reads that of some orders.
+// Ledger returns the rows of some orders.
 func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, error) {
 	if o.target.Database.Query != "" {
 		return o.db.Ledger(ctx, first, count)
@@ -156,8 +160,8 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 	return o.Fleet.Ledger(ctx, first, count)
 }
 
-// lookFirst finds out whether there is a ledger of the orders, and refuses what it already
-// has: rows of another run would count as grabs of this one.
+// lookFirst determines whether the orders have a ledger. It returns an error if the ledger
+// already has rows for them, because rows of another run would count as grabs of this one.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	w.ledger = w.cfg.Target.Database.Query != "" || w.fleet.KeepsLedger(ctx, first)
 	if !w.ledger {
@@ -171,8 +175,8 @@ func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	return err
 }
 
-// warmUp sends the load to orders of its own and forgets the answers, again and again for as
-// long as was asked for.
+// warmUp sends the load to separate orders and ignores the answers, repeatedly until the
+// warm-up time is over.
 func (w *worker) warmUp(ctx context.Context, size Load) error {
 	if w.cfg.Warmup == 0 {
 		return nil
@@ -196,8 +200,8 @@ func (w *worker) warmUp(ctx context.Context, size Load) error {
 	return nil
 }
 
-// notOpen says that the first order that was asked for could not be grabbed by anybody, and
-// what to do; "": it could, or that is not known yet.
+// notOpen returns a message if no driver could grab the first order, and says what to do. It
+// returns "" if a driver could, or if that is not known yet.
 func (a *accounting) notOpen() string {
 	f := a.first
 	switch {
@@ -213,7 +217,7 @@ func (a *accounting) notOpen() string {
 	return ""
 }
 
-// kinds lists errors, the most frequent first, and what the first of them says.
+// kinds lists errors, the most frequent first, and quotes a sample of the first one.
 func (a *accounting) kinds(counts map[string]int) string {
 	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int { return cmp.Or(counts[y]-counts[x], strings.Compare(x, y)) })
 	words := make([]string, len(names))
@@ -235,8 +239,8 @@ func shorten(text string) string {
 	return text
 }
 
-// countAnswers counts double-grabs from the answers, where there is no ledger, or where that
-// has not all that was promised.
+// countAnswers counts double-grabs from the answers. It is for cells without a ledger, or
+// whose ledger lacks rows that answers have promised.
 func (c *Cell) countAnswers(a *accounting) {
 	promised := check.CountGrabs(check.Rows(a.told), a.units)
 	c.CountedFrom, c.Grabs = fromAnswers, nil
@@ -244,8 +248,8 @@ func (c *Cell) countAnswers(a *accounting) {
 	c.LowerBound = len(a.unsure) > 0
 }
 
-// doubt says what speaks against what was counted of targets, whose word is all there is;
-// "": nothing.
+// doubt returns a reason to distrust the figures of targets, which can only be checked by
+// their own word. It returns "" if there is none.
 func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) (reason string) {
 	a := m.accounting
 	unanswered := a.outcomes[grab.Timeout] + a.errors[load.Reset] + a.errors[load.Other]
@@ -285,7 +289,8 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	return reason
 }
 
-// repeatedRows asks where the rows come from that repeat an order and its driver.
+// repeatedRows returns a question to the user about rows that repeat an order and its
+// driver.
 func repeatedRows(n int, rows []order.Grab) string {
 	has := map[check.Pair]int{}
 	most := check.Pair{}
@@ -299,7 +304,7 @@ func repeatedRows(n int, rows []order.Grab) string {
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 
-// vacuous says why targets could not have failed in the cell; "": they could.
+// vacuous returns why the targets could not have failed in the cell, or "" if they could.
 func (w *worker) vacuous(c *Cell, a *accounting, rows []order.Grab) string {
 	has := map[int64]bool{}
 	for _, g := range rows {
@@ -323,9 +328,9 @@ func (w *worker) vacuous(c *Cell, a *accounting, rows []order.Grab) string {
 	return a.tooSlow(c)
 }
 
-// askAgain sends the grab of a winner once more, where neither a ledger nor a call that opens
-// orders tells that these were fresh: a service that tells him again that he has won would
-// have told the winners of an earlier run so, and nobody need have raced.
+// askAgain sends the grab of a winner once more. It is for runs in which neither a ledger
+// nor a call that opens orders shows that the orders were fresh. A service that confirms an
+// earlier win would also have confirmed the wins of an earlier run, without any race.
 func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 	if w.ledger || w.cfg.Target.FirstOrder == 0 || w.cfg.Target.Open != nil || len(a.told) == 0 {
 		return ""
@@ -338,7 +343,7 @@ func (w *worker) askAgain(ctx context.Context, a *accounting) string {
 		"Read the ledger (-db and -ledger-query), or open fresh orders (-open-orders)", winner.Driver, winner.Order)
 }
 
-// said is how often each outcome was the answer.
+// said formats how often each outcome was the answer.
 func (a *accounting) said() string {
 	var words []string
 	for _, o := range grab.Outcomes {
@@ -352,7 +357,7 @@ func (a *accounting) said() string {
 	return strings.Join(words, ", ")
 }
 
-// hiccup is for how long a machine that is busy with other things may hold up a service.
+// hiccup is how long a busy machine may delay a service.
 const hiccup = 100 * time.Millisecond
 
 // tooSlow returns why the targets were too slow for a race. They were if they had served less
