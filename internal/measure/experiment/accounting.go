@@ -19,8 +19,8 @@ import (
 // open orders and the grabs, but not with the requests.
 type accounting struct {
 	drivers int
-	units   int               // of each order
-	names   map[string]string // instance by target; an answer of an instance of ours names itself
+	units   int               // units of each order
+	names   map[string]string // instance by target; an answer of our own instance names its instance
 	shape   *target.Shape
 	began   time.Time
 
@@ -28,36 +28,36 @@ type accounting struct {
 	outcomes map[grab.Outcome]int
 	errors   map[string]int
 	servedBy map[string]int
-	competed map[string]bool // instances of which an attempt got as far as the lock
+	competed map[string]bool // instances with an attempt that reached the lock
 
 	scheduled, sent load.Histogram
 	series          *load.Series
 	lastEnd         time.Time
 	lastDue         time.Time
-	served          load.Histogram // from the beginning to the answers that got as far as the lock
+	served          load.Histogram // times of the answers to attempts that reached the lock
 
-	open      map[int64]*orderState // orders with drivers that are not answered
+	open      map[int64]*orderState // orders with drivers that have no answer yet
 	contended int
-	tried     int          // orders on which a driver got past the lock
-	unclaimed []int64      // orders that were told taken and that nobody was told to have
+	tried     int          // orders for which a driver obtained the lock
+	unclaimed []int64      // orders that were reported as taken, and that no driver was told to have
 	told      []check.Pair // drivers that were answered "grabbed"
-	unsure    []check.Pair // drivers that may have the order all the same
-	again     int          // of told: probes, who came when every unit had its winner
-	forgotten []int64      // orders that are taken and have no winner
+	unsure    []check.Pair // drivers that may still have the order
+	again     int          // the number of probes among told; they came when every unit had a winner
+	forgotten []int64      // orders that are taken although they have no winner
 
 	// Of orders of several units:
-	refusedLast []int64         // orders of which a driver was refused after the last sale
-	soldOut     int             // orders whose every unit was answered for
-	soldOutBy   time.Time       // when the last of these was
-	sales       []time.Duration // since the beginning, until each unit was answered for
-	inOrder     int             // units that went to one of the first drivers to come, of whom there is one a unit
+	refusedLast []int64         // orders for which a driver was refused after the last sale
+	soldOut     int             // orders for which every unit was answered for
+	soldOutBy   time.Time       // when the last of them was sold out
+	sales       []time.Duration // time from the beginning until each unit was answered for
+	inOrder     int             // units that went to the first drivers to come, one driver for each unit
 
-	first *orderState // the first order whose drivers were all answered; nil: none was
+	first *orderState // the first order whose drivers were all answered; nil if there is none
 	// unreadable reports that the answers do not distinguish winners from losers.
 	unreadable bool
-	texts      int               // answers "grabbed" that have a body
+	texts      int               // answers "grabbed" with a body
 	hiding     map[string]int    // answers that may hide a grab, by kind
-	samples    map[string]string // what an answer of that kind says
+	samples    map[string]string // a sample answer of each kind
 }
 
 // orderState is the state of one order while some of its drivers have not been answered.
@@ -67,13 +67,13 @@ type orderState struct {
 	spans   []span
 	grabbed int
 	taken   int
-	unsure  int // answers, or none, that may hide a grab
-	refused int // answers that the grab has failed, and surely
+	unsure  int // answers and missing answers that may hide a grab
+	refused int // answers that certainly report a failed grab
 
 	// Of several units:
 	arrivals            []arrival
 	sales               []time.Time
-	lastSale, lastNever time.Time // of the answers: that the driver has a unit, and that he gets none
+	lastSale, lastNever time.Time // times of the last answers that a driver got a unit, and that a driver gets none
 }
 
 // arrival is a driver and the time at which it came.
@@ -113,7 +113,7 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 	m := classify(r, a.shape)
 	if r.Code != 0 {
 		name := a.names[s.Target]
-		if a.shape == target.Own { // others may call anything an instance
+		if a.shape == target.Own { // in other services, the field may mean anything
 			name = cmp.Or(field(r.Body, "instance"), name)
 		}
 		a.servedBy[name]++
@@ -163,7 +163,7 @@ func (f *orderState) addSale(m target.Meaning, came, answered time.Time, limited
 	case m.Outcome == grab.Grabbed:
 		f.sales = append(f.sales, answered)
 		f.lastSale = latest(f.lastSale, answered)
-	case m.Outcome == grab.Busy, limited, m.Kind == load.Refused, m.Kind == load.Interrupted: // he may ask again, or never asked
+	case m.Outcome == grab.Busy, limited, m.Kind == load.Refused, m.Kind == load.Interrupted: // the driver may ask again, or has never asked
 	default:
 		f.lastNever = latest(f.lastNever, answered)
 	}
@@ -208,7 +208,7 @@ func reached(o grab.Outcome) bool {
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
 		m := shape.Meaning(int(r.Code), r.Body)
-		if m.Kind != "" && shape == target.Own { // others may call anything a reason
+		if m.Kind != "" && shape == target.Own { // in other services, the field may mean anything
 			m.Kind = cmp.Or(field(r.Body, "reason"), m.Kind)
 		}
 		return m
@@ -320,7 +320,7 @@ func (a *accounting) distrust(probeLost bool) bool {
 func overlapping(spans []span) bool {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	for i := 1; i < len(spans); i++ {
-		if spans[i].from.Before(spans[i-1].to) { // no earlier one ended later, or we had returned
+		if spans[i].from.Before(spans[i-1].to) { // no earlier span ended later, or the loop had returned
 			return true
 		}
 	}

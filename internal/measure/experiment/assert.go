@@ -28,9 +28,9 @@ var (
 // not counted never holds: a claim is proved, or it is not. A cell that is n/a
 // was not run, and is passed over.
 type Assert struct {
-	Strategy string        // "": every one
-	Fault    catalog.Fault // "": every one
-	Figure   string        // one of Figures; "": expected
+	Strategy string        // empty means every one
+	Fault    catalog.Fault // empty means every one
+	Figure   string        // one of Figures; empty means expected
 	Op       string
 	Number   float64
 }

@@ -81,9 +81,9 @@ func (w *worker) hasRows(ctx context.Context, first int64, count int) bool {
 
 // How long the ledger is watched.
 const (
-	minSettle    = 2 * time.Second  // it must not change for so long, or for one lease
-	settleLimit  = 30 * time.Second // it may change for so much longer
-	promisedRows = 5 * time.Second  // a row may come so long after the answer that promised it
+	minSettle    = 2 * time.Second  // the ledger must not change for this time, or for one lease
+	settleLimit  = 30 * time.Second // it may change for this much longer
+	promisedRows = 5 * time.Second  // a row may come this long after the answer that promised it
 )
 
 // settleFor returns how long the ledger must stay unchanged before a verdict.
@@ -217,7 +217,7 @@ func (w *worker) readEvents(c *Cell, s lock.Strategy, e *check.Evidence) error {
 
 // probes holds what fresh drivers were told who tried all orders after the load.
 type probes struct {
-	stuck   []int64 // orders on which a probe got no answer that tells
+	stuck   []int64 // orders for which no probe got a conclusive answer
 	refused []int64 // orders whose probe was told that they are taken
 	won     []check.Pair
 	lost    bool // whether the answer to any probe was "taken" or "busy"

@@ -10,13 +10,13 @@ import (
 	"grablab/internal/history"
 )
 
-// failed is an order on which a property was not kept.
+// failed is an order on which a property was violated.
 type failed struct {
 	order    int64
 	property string
 }
 
-// failureOf is the worst of what happened to an order; "" if all went well.
+// failureOf returns the worst failure of an order, or "" if there was none.
 func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 	f := failed{order: id}
 	switch {
@@ -33,8 +33,8 @@ func failureOf(id int64, s lock.Strategy, e check.Evidence) failed {
 // doubleGrabs returns the grabs of an order beyond its units.
 func doubleGrabs(e check.Evidence, id int64) int { return max(0, grabsOf(e, id)-max(e.Units, 1)) }
 
-// onlyRepeats says whether an order of a service of others has as many drivers as units or fewer,
-// however many rows it has.
+// onlyRepeats reports whether an order of a foreign service has more rows than drivers, but
+// no more drivers than units.
 func onlyRepeats(e check.Evidence, id int64) bool {
 	if !e.Foreign || e.FromAnswers {
 		return false
@@ -43,7 +43,7 @@ func onlyRepeats(e check.Evidence, id int64) bool {
 	return doubleGrabs(e, id) == 0
 }
 
-// unsoldOf are the units of an order that were not grabbed.
+// unsoldOf returns the number of units of an order that were not grabbed.
 func unsoldOf(e check.Evidence, id int64) int { return max(0, max(e.Units, 1)-grabsOf(e, id)) }
 
 func grabsOf(e check.Evidence, id int64) (n int) {
@@ -59,7 +59,8 @@ func grabsOf(e check.Evidence, id int64) (n int) {
 	return n
 }
 
-// overlapsOf an order; none where there is no lock, or nothing was recorded.
+// overlapsOf returns the overlaps of an order. It returns none if there is no lock or no
+// record.
 func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	if e.Record == nil || s.Excludes == catalog.NoExclusion {
 		return nil
@@ -67,7 +68,7 @@ func overlapsOf(e check.Evidence, s lock.Strategy, id int64) []check.Overlap {
 	return check.Overlaps(slices.DeleteFunc(slices.Clone(e.Record.Holds), func(h check.Hold) bool { return h.Order != id }), s.Excludes)
 }
 
-// explain makes the timelines of some orders, as far as they were recorded.
+// explain builds the timelines of some orders, as far as their events were recorded.
 func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (map[int64]check.Timeline, error) {
 	timelines := map[int64]check.Timeline{}
 	if len(failures) == 0 || e.Record == nil {
@@ -96,8 +97,8 @@ func (w *worker) explain(c *Cell, s lock.Strategy, e check.Evidence, failures []
 	return timelines, nil
 }
 
-// keep keeps the events of the cell, and what explains its verdict: the timeline
-// of the worst order. It returns the timelines of the failures that it is given.
+// keep stores the events of the cell and the timeline of the worst order, which explains the
+// verdict. It returns the timelines of the given failures.
 func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) map[int64]check.Timeline {
 	if m.accounting == nil {
 		return nil
@@ -117,11 +118,11 @@ func (w *worker) keep(c *Cell, s lock.Strategy, m *measured, failures []failed) 
 	return timelines
 }
 
-// worstOf is the order that the cell's timeline is about: one that was grabbed too
-// often, or else one that is stuck, or else one whose holders the lock was to keep
-// apart; of those the first of the failures that it is given. The zero value: none.
+// worstOf chooses the order for the timeline of the cell: one with a double-grab, otherwise
+// one that is stuck, otherwise one whose holders overlapped. Among equals it chooses the
+// first of the given failures. It returns the zero value if there is none.
 func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (worst failed) {
-	if c.Sale != nil && c.Fault == catalog.NoFault { // among so many drivers, who of them sold a unit too many is no one's
+	if c.Sale != nil && c.Fault == catalog.NoFault { // with so many drivers, the oversold unit belongs to none in particular
 		return worst
 	}
 	surprise := c.ExpectedExclusive != nil && *c.ExpectedExclusive == Yes
@@ -143,7 +144,7 @@ func worstOf(c *Cell, s lock.Strategy, e check.Evidence, failures []failed) (wor
 	return worst
 }
 
-// judgePoints gives each point its row.
+// judgePoints adds a row for each point.
 func (in *injection) judgePoints(m *measured) {
 	if m.accounting == nil {
 		return
@@ -165,8 +166,8 @@ func (in *injection) judgePoints(m *measured) {
 	}
 }
 
-// modeOf is the failure mode by which the order failed, as its timeline shows or, where
-// there is none to be made, as follows from the fault; "": none that is known.
+// modeOf returns the failure mode of an order. It infers the mode from the timeline or,
+// without one, from the fault. It returns "" if no known mode fits.
 func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]check.Timeline) string {
 	if mode := timelines[c.order].Mode; mode != "" {
 		return mode
@@ -179,9 +180,9 @@ func (in *injection) modeOf(c *contest, e check.Evidence, timelines map[int64]ch
 	return mode.ID
 }
 
-// row is what became of the orders on which the fault struck at a point.
+// row returns the outcome of the orders that the fault struck at one point.
 func (in *injection) row(name string, e check.Evidence, timelines map[int64]check.Timeline) Point {
-	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // also where it was interrupted before
+	p := Point{Point: name, Strikes: max(1, len(in.prepared.Strikes))} // also if it was interrupted before
 	var double, repeated, left, stuck, overlaps, misses int
 	competed := true
 	for _, c := range in.contests {

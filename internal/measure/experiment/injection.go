@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	injectionDrivers = 5 // after an order of one unit
+	injectionDrivers = 5 // drivers of an order of one unit
 	injectionWork    = 5 * time.Millisecond
-	outlasting       = 12 * time.Second // a lease that outlasts what a service needs to reach its servers again
+	outlasting       = 12 * time.Second // a lease that is longer than a service needs to reconnect
 )
 
 // injection is a cell under a fault. It has one order for each point of a grab at which the
@@ -42,16 +42,16 @@ type injection struct {
 	cell     *Cell
 	workload workload
 
-	moments  []time.Duration // of points that are struck by time
+	moments  []time.Duration // moments of the points that are struck by time
 	prepared fault.Prepared
-	loses    bool  // the calls at the points lose their replies
-	spare    int64 // an order that no cell counts, for a service to show that it works
+	loses    bool  // whether the calls at the points lose their replies
+	spare    int64 // an order that no cell counts; a service shows with it that it works
 
-	struck, other *fleet.Instance // where the faulted drivers grab, and the other one
+	struck, other *fleet.Instance // the instance of the faulted drivers, and the other one
 	bursts        *load.Bursts
 	first         int64      // order
-	next          int        // of the orders, from the first one on
-	contests      []*contest // that were struck, or were to be
+	next          int        // the index of the next order, counted from the first one
+	contests      []*contest // contests that were struck or should have been
 	windows       []window
 	undisturbed   []*contest
 
@@ -81,14 +81,14 @@ func (w *worker) under(f fault.Fault) *worker {
 			cfg.TTL = max(f.TTL, outlasting)
 		}
 	}
-	if !asked.Wait { // contenders outlast any lease that was taken before
+	if !asked.Wait { // contenders wait longer than any earlier lease lasts
 		cfg.Wait = 2 * cfg.TTL
 	}
 	if !asked.Work {
 		cfg.Work = injectionWork
 	}
 	timeout := max(w.cfg.Timeout, 4*cfg.TTL+cfg.Wait)
-	if f.Course == fault.Never && !asked.Timeout { // only the client's time-out ends what hangs
+	if f.Course == fault.Never && !asked.Timeout { // only the client's time-out ends a grab that hangs
 		timeout = max(cfg.Wait, 2*cfg.TTL) + time.Second
 	}
 	cfg.Load = Load{Drivers: cfg.strikeDrivers(), Timeout: timeout}
@@ -110,7 +110,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	}
 	choose, strike := in.choosePoints, in.strikeAndMeasure
 	if w.cfg.byTime() {
-		in.struck, in.other = in.other, in.struck // the first one opens orders, and may tell the ledger
+		in.struck, in.other = in.other, in.struck // the first instance opens orders and may report the ledger
 		choose, strike = in.chooseMoments, in.strikeByTime
 	}
 	var m measured
@@ -125,7 +125,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 	case err != nil:
 		m.invalid = fmt.Sprintf("not measured: %v", err)
 	}
-	m.vacuous = "" // each point is judged for itself
+	m.vacuous = "" // each point is judged separately
 	in.judgePoints(&m)
 	c.conclude(m)
 }
@@ -133,7 +133,7 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 // choosePoints determines the points at which the fault can strike the strategy.
 func (in *injection) choosePoints(ctx context.Context) (err error) {
 	record := in.record
-	if in.cfg.Service != nil { // which opens the orders
+	if in.cfg.Service != nil { // the service opens the orders
 		record = in.recordService
 		if err := in.fleet.Equip(ctx, in.cfg.setup()); err != nil {
 			return err
@@ -292,7 +292,7 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 		}
 	})
 	size := in.cfg.Load
-	size.Drivers = math.MaxInt // of an order: some come again and again
+	size.Drivers = math.MaxInt // the drivers of an order; some come repeatedly
 	a, err := in.worker.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 	striking.Wait()
 	if a != nil {
@@ -340,7 +340,7 @@ func (in *injection) competed(c *contest) bool {
 			return false
 		case !in.outlasts() || c.early || outcome == grab.Grabbed:
 			return true
-		case in.fleet.Ours && outcome == grab.Taken: // by a driver who has written
+		case in.fleet.Ours && outcome == grab.Taken: // the answer to a driver that has written
 			return true
 		default:
 			return r != c.late && in.ended[r].After(c.came.Add(in.lease(in.cell)))
@@ -418,23 +418,23 @@ func (in *injection) withoutFault(ctx context.Context) error {
 type contest struct {
 	point      fault.Point
 	order      int64
-	faulted    load.Request   // at the struck instance
-	before     *load.Request  // has the lock before the faulted driver, at the other instance; nil: there is none
-	waiter     *load.Request  // to which it hands over, at the other instance; nil: there is none
-	contenders []load.Request // that come once the fault has struck, those at the other instance first
-	late       load.Request   // that comes when all is well again, at the other instance
-	last       []load.Request // that come when all others are answered, where there are several units
-	calls      int            // that are held at the point
-	queued     time.Time      // the faulted driver has made its last call before it waits
-	gone       bool           // before has released
-	came       time.Time      // a call is held at the point since then
-	early      bool           // the faulted driver wrote or was answered before its lease ended
-	answered   time.Time      // the faulted driver has been since then
+	faulted    load.Request   // a request to the struck instance
+	before     *load.Request  // holds the lock before the faulted driver, at the other instance; may be nil
+	waiter     *load.Request  // gets the lock from the faulted driver, at the other instance; may be nil
+	contenders []load.Request // they come when the fault has struck, those at the other instance first
+	late       load.Request   // comes when the fault is healed, at the other instance
+	last       []load.Request // they come when all others are answered, if there are several units
+	calls      int            // the number of calls that are held at the point
+	queued     time.Time      // when the faulted driver made its last call before it waits
+	gone       bool           // whether before has released the lock
+	came       time.Time      // since when a call is held at the point
+	early      bool           // whether the faulted driver wrote or was answered before its lease ended
+	answered   time.Time      // when the faulted driver was answered
 	struck     bool
-	hangs      bool      // the faulted driver is not answered any more
-	held       time.Time // a contender is held since then
-	freed      bool      // and no longer
-	again      time.Time // a contender has come again, or the first have been answered
+	hangs      bool      // whether the faulted driver will never be answered
+	held       time.Time // since when a contender is held
+	freed      bool      // whether that contender was released
+	again      time.Time // when a contender came again, or the first ones were answered
 }
 
 func (in *injection) contest(n int, p fault.Point) *contest {
@@ -477,7 +477,7 @@ func (in *injection) contest(n int, p fault.Point) *contest {
 		c.last = append(c.last, c.contenders[1:]...)
 		c.contenders = c.contenders[:1:1]
 	}
-	if in.fault.Course == fault.Released { // the same driver once more: a double tap
+	if in.fault.Course == fault.Released { // the same driver again, as after a double tap
 		c.contenders[0].Driver = c.faulted.Driver
 	}
 	return c

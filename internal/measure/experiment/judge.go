@@ -11,15 +11,15 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// judge gives the cell its verdict, which is the order's: the first of docs/results.md
-// that applies, with the reason.
+// judge returns the verdict on the orders of a cell, and the reason. It is the first of the
+// verdicts in docs/results.md that applies.
 func judge(c Cell, m measured) (catalog.Verdict, string) {
 	switch {
 	case m.repeated == "" && value(c.DoubleGrabs) > 0:
 		return catalog.Unsafe, share(*c.OrdersDoubleGrabbed, c.Orders, "was", "were") + c.tooOften() + at(c.Points, is(catalog.Unsafe)) + m.note
 	case m.repeated == "" && c.Sale != nil && value(c.Sale.OverLimit) > 0:
 		return catalog.Unsafe, check.Plural(*c.Sale.OverLimit, "unit was", "units were") + " sold to drivers who had as many as one may have"
-	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // what a fault has left, the probes tell
+	case c.Sale != nil && len(c.Points) == 0 && value(c.Sale.Undersold) > 0: // the probes show what a fault has left
 		return catalog.Stuck, check.Plural(*c.Sale.Undersold, "unit was", "units were") + " left, and drivers were refused after the last sale"
 	case c.StuckOrders != nil && *c.StuckOrders > 0:
 		return catalog.Stuck, share(*c.StuckOrders, c.Orders, "can", "can") + " no longer be grabbed" + at(c.Points, is(catalog.Stuck)) + m.withoutWinner()
@@ -43,18 +43,19 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 		return catalog.Unknown, "one instance alone served"
 	case *c.ContendedOrders == 0:
 		return catalog.Unknown, "no order was contended"
-	case len(c.Points) == 0 && m.tried < c.Orders: // what a fault strikes, the probes have tried
+	case len(c.Points) == 0 && m.tried < c.Orders: // the probes have tried the orders that a fault struck
 		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
 		return catalog.Unknown, "not sold out: nobody raced for the last unit"
-	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // as if all were taken before
+	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // as if all orders had been taken before
 		return catalog.Unknown, "no order was grabbed at all"
 	default:
 		return catalog.Safe, ""
 	}
 }
 
-// withoutWinner says that some orders are taken although the ledger names no winner.
+// withoutWinner returns a sentence about orders that are taken although the ledger names no
+// winner.
 func (m measured) withoutWinner() string {
 	if m.accounting == nil || len(m.forgotten) == 0 {
 		return ""
@@ -66,7 +67,7 @@ func (m measured) withoutWinner() string {
 	return text
 }
 
-// tooOften says how often is too often.
+// tooOften describes an oversell in words.
 func (c Cell) tooOften() string {
 	if c.Sale != nil {
 		return fmt.Sprintf(" sold more than %d times", c.Sale.Stock)
@@ -74,7 +75,7 @@ func (c Cell) tooOften() string {
 	return " grabbed more than once"
 }
 
-// grabbed is what becomes of an order that no fault strikes.
+// grabbed describes what happens to an order that no fault strikes.
 func (c Cell) grabbed() string {
 	if c.Sale != nil {
 		return "sold out"
@@ -82,7 +83,7 @@ func (c Cell) grabbed() string {
 	return "grabbed"
 }
 
-// tooFew says how many contenders are too few for a unit too many to be sold.
+// tooFew describes how many contenders are too few for an oversell.
 func (c Cell) tooFew() string {
 	if c.Sale != nil {
 		return fmt.Sprintf("fewer than %d contenders", c.Sale.Stock)
@@ -90,7 +91,8 @@ func (c Cell) tooFew() string {
 	return "no contender"
 }
 
-// at names the points of which something holds, after a colon; "" if of none.
+// at lists the names of the points for which holds is true, after a colon. It returns "" if
+// there are none.
 func at(points []Point, holds func(Point) bool) string {
 	var names []string
 	for _, p := range points {
@@ -106,14 +108,14 @@ func at(points []Point, holds func(Point) bool) string {
 
 func is(v catalog.Verdict) func(Point) bool { return func(p Point) bool { return p.Verdict == v } }
 
-// missed says whether the fault did not strike at the point each time.
+// missed reports whether the fault failed to strike at the point at least once.
 func missed(p Point) bool { return p.Struck < p.Strikes }
 
-// unsold says whether units were left at a point of which nothing worse is known.
+// unsold reports whether units were left at a point without a worse finding.
 func unsold(p Point) bool { return p.Verdict == catalog.Unknown && value(p.Unsold) > 0 }
 
-// judgeLock says whether the lock kept its holders apart; nil: it is not known, or
-// there is no lock.
+// judgeLock returns whether the lock kept its holders apart. It returns nil if that is
+// unknown or there is no lock.
 func judgeLock(c Cell, m measured) *string {
 	switch {
 	case c.Overlaps == nil:
@@ -127,7 +129,7 @@ func judgeLock(c Cell, m measured) *string {
 	}
 }
 
-// share is "1 of 5 orders was", "2 of 5 orders were".
+// share returns a text such as "1 of 5 orders was" or "2 of 5 orders were".
 func share(n, of int, one, many string) string {
 	verb := many
 	if n == 1 {
@@ -136,9 +138,9 @@ func share(n, of int, one, many string) string {
 	return fmt.Sprintf("%d of %d orders %s", n, of, verb)
 }
 
-// expected is what the registry claims of the cell, of the order and of the lock;
-// nil where the flags have changed what it speaks of, or one point alone is struck,
-// and nil of the lock where there is none.
+// expected returns what the registry claims about the orders and the lock of a cell. Both
+// are nil if flags have changed the conditions of the claim, or if only one point is struck.
+// The second is also nil if there is no lock.
 func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict, exclusive *string) {
 	// A search for the peak may have no contention.
 	asDeclared := cfg.Scenario != "peak" && !(cfg.byTime() && f != catalog.NoFault) && s.GuardedBy(cfg.Guard) == s.Guard && cfg.At == nil &&
@@ -146,7 +148,7 @@ func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict
 	switch {
 	case s.New == nil || !asDeclared: // without New it is a foreign lock
 		return nil, nil
-	case s.Expected(f) == catalog.Unknown: // chance decides
+	case s.Expected(f) == catalog.Unknown: // the outcome depends on chance
 		return nil, nil
 	case s.Excludes == catalog.NoExclusion:
 		return new(s.Expected(f)), nil

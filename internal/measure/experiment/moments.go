@@ -27,13 +27,14 @@ const (
 
 const momentPrefix = "moment "
 
-// IsMoment says whether the point is a time since the grab was sent, and no step of it.
+// IsMoment reports whether the point is a time since the grab was sent, instead of a step of
+// the grab.
 func (p Point) IsMoment() bool { return strings.HasPrefix(p.Point, momentPrefix) }
 
-// byTime says whether faults strike processes of targets.
+// byTime reports whether faults strike the processes of targets.
 func (cfg Config) byTime() bool { return len(cfg.Target.PIDs) > 0 }
 
-// checkMoments refuses strikes that could not be made as they are asked for.
+// checkMoments returns an error if the strikes cannot be made as requested.
 func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	process := map[catalog.ProcessEffect]bool{} // what the faults do to a process
 	for _, s := range cfg.specs(at) {

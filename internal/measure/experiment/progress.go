@@ -43,8 +43,8 @@ func newProgress(cfg Config) *progress {
 	return &progress{line: status.Line{W: cmp.Or(cfg.Log, io.Discard), TTY: cfg.TTY, Every: 5 * time.Second}}
 }
 
-// expect sets the number of cells to come: calm cells run one by one, and faulty cells on
-// several workers at once.
+// expect sets the number of cells to come. Cells without a fault run one by one, and cells
+// with a fault run on several workers at once.
 func (p *progress) expect(calm, faulty, workers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// Repetition is what a cell without a fault came to in one of several times that it was
-// run. Two of them may differ by ten times and more, by who happened to wait behind whom:
-// one alone is no cost of a strategy.
+// Repetition holds the figures of one of several runs of a cell without a fault. Two
+// repetitions may differ by a factor of ten, because it matters which drivers wait for
+// which. So a single one does not show the cost of a strategy.
 type Repetition struct {
 	Verdict                 catalog.Verdict `json:"verdict"`
 	Exclusive               *string         `json:"exclusive"`
@@ -26,7 +26,7 @@ type Repetition struct {
 	GrabsPerS               *float64        `json:"grabs_per_s"` // ledger rows
 	RedisCommandsPerRequest *float64        `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64        `json:"db_statements_per_request"`
-	Sale                    *Sale           `json:"sale,omitempty"` // of orders of several units only
+	Sale                    *Sale           `json:"sale,omitempty"` // only for orders of several units
 }
 
 func (c Cell) repetition() Repetition {
@@ -40,9 +40,9 @@ func (c Cell) repetition() Repetition {
 	return r
 }
 
-// rounds lists the cells as often as they have still to be run, in rounds: every strategy
-// once, in an order that the seed shuffles, so that no strategy has the quieter part of
-// the machine's day. What is run once keeps its order.
+// rounds lists the cells in the order in which they run, each as often as it has still to
+// run. Every round contains each strategy once, in an order that the seed shuffles. So no
+// strategy always runs while the machine is quiet. Cells that run once keep their order.
 func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for round := range max(1, repeat) {
@@ -59,7 +59,7 @@ func rounds(specs []*cellSpec, repeat int, seed uint64) (all []*cellSpec) {
 	return all
 }
 
-// times is how often the cell has been run from beginning to end.
+// times returns how often the cell has been run completely.
 func (s *cellSpec) times() int {
 	switch {
 	case s.cell == nil || s.cell.Interrupted:
@@ -71,7 +71,7 @@ func (s *cellSpec) times() int {
 	}
 }
 
-// first is the cell as the first of several repetitions.
+// first returns the cell as the first of several repetitions.
 func (c Cell) first() Cell {
 	c.Repetitions = []Repetition{c.repetition()}
 	c.Reason = inRepetition(1, c.Reason)
@@ -85,8 +85,8 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// again is the cell of several repetitions, with one more. What was counted is added up,
-// a figure is the median, a verdict the worst; a repetition that was interrupted is none.
+// again returns the cell with one more repetition. Counts are added up, figures are medians,
+// and the verdict is the worst. An interrupted repetition is ignored.
 func (c Cell) again(next Cell) Cell {
 	if next.Interrupted {
 		return c
@@ -139,13 +139,13 @@ func (c Cell) again(next Cell) Cell {
 	return sum
 }
 
-// gravity orders verdicts as judge does.
+// gravity returns the rank of a verdict, in the order that judge uses.
 func gravity(v catalog.Verdict) int {
 	return slices.Index([]catalog.Verdict{catalog.Safe, catalog.Unknown, catalog.Stuck, catalog.Unsafe}, v)
 }
 
-// bothExclusive: one repetition in which two were inside is enough, and all are needed to
-// say that none were.
+// bothExclusive combines the verdicts on the lock of two repetitions. One overlap is enough
+// for No, and Yes needs all repetitions.
 func bothExclusive(a, b *string) *string {
 	switch {
 	case a != nil && *a == No || b != nil && *b == No:
@@ -157,7 +157,8 @@ func bothExclusive(a, b *string) *string {
 	}
 }
 
-// both is nil where one is: what is unknown in part is unknown.
+// both combines two values. It returns nil if one of them is nil, because a partly unknown
+// value is unknown.
 func both[T any](a, b *T, with func(a, b T) T) *T {
 	if a == nil || b == nil {
 		return nil
@@ -176,7 +177,7 @@ func added[K comparable](a, b map[K]int) map[K]int {
 	return sum
 }
 
-// Over is a figure of every repetition in which it is known.
+// Over returns the known values of a figure in all repetitions.
 func Over(repetitions []Repetition, of func(Repetition) *float64) (values []float64) {
 	for _, r := range repetitions {
 		if x := of(r); x != nil {
@@ -186,8 +187,8 @@ func Over(repetitions []Repetition, of func(Repetition) *float64) (values []floa
 	return values
 }
 
-// medianLatency has the median of each percentile, and the extremes of all; nil where no
-// repetition was answered.
+// medianLatency returns the median of each percentile and the extremes over all repetitions.
+// It returns nil if no request was answered.
 func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) *load.Latency {
 	at := func(f func(load.Latency) float64) []float64 {
 		return Over(repetitions, func(r Repetition) *float64 {
@@ -210,7 +211,7 @@ func medianLatency(repetitions []Repetition, of func(Repetition) *load.Latency) 
 	}
 }
 
-// worstChecks says of each property what the worse of two repetitions says.
+// worstChecks returns the worse of two verdicts for each property.
 func worstChecks(a, b []check.Verdict) []check.Verdict {
 	worst := slices.Clone(a)
 	order := []check.Result{check.Pass, check.Unknown, check.Fail}

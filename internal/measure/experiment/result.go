@@ -18,40 +18,39 @@ import (
 // Schema is the version of run.json.
 const Schema = 1
 
-// Run is run.json: one run, as it is written down. A figure that could not be
-// counted is nil, never 0.
+// Run is one run as stored in run.json. A figure that could not be counted is nil, never 0.
 type Run struct {
 	Schema      int         `json:"schema"`
 	ID          string      `json:"id"`
-	Complete    bool        `json:"complete"` // false: interrupted, or under way
+	Complete    bool        `json:"complete"` // false if interrupted or still running
 	StartedAt   time.Time   `json:"started_at"`
 	DurationS   float64     `json:"duration_s"`
 	Environment Environment `json:"environment"`
 	Config      RunConfig   `json:"config"`
 	Cells       []Cell      `json:"cells"`
-	Bare        *Bare       `json:"bare,omitempty"` // scenario peak only; nil also where there is no such endpoint
+	Bare        *Bare       `json:"bare,omitempty"` // only for scenario peak; nil if there is no such endpoint
 
-	// Ended is which servers of the stack ended by themselves, how and when. What they
+	// Ended lists the servers of the stack that ended by themselves, how and when. What they
 	// were needed for could not be measured.
 	Ended []string `json:"-"`
 }
 
-// Measured says whether any of its cells could be.
+// Measured reports whether at least one cell could be measured.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
 		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil
 	})
 }
 
-// Environment says what a run ran on.
+// Environment describes what a run ran on.
 type Environment struct {
 	Go        string `json:"go"`
 	OS        string `json:"os"`
 	Arch      string `json:"arch"`
 	CPUs      int    `json:"cpus"`
 	Stack     string `json:"stack"`
-	Redis     string `json:"redis"`    // name and version; "" where none was used
-	Database  string `json:"database"` // name and version; "" where none was reached
+	Redis     string `json:"redis"`    // name and version; empty if none was used
+	Database  string `json:"database"` // name and version; empty if none was reached
 	ZooKeeper string `json:"zookeeper,omitempty"`
 	Etcd      string `json:"etcd,omitempty"`
 	Vegeta    string `json:"vegeta"`
@@ -80,36 +79,38 @@ func (e Environment) Differences(now Environment) (all []string) {
 	return all
 }
 
-// RunConfig is what was asked for.
+// RunConfig holds the settings of a run.
 type RunConfig struct {
 	Scenario  string   `json:"scenario"`
 	Orders    int      `json:"orders"`
 	Drivers   int      `json:"drivers"`
-	Rate      float64  `json:"rate"`               // requests/s; 0: all at once
-	Together  bool     `json:"together,omitempty"` // at that rate, the drivers of an order at once
+	Rate      float64  `json:"rate"`               // requests/s; 0 means all at once
+	Together  bool     `json:"together,omitempty"` // the drivers of an order come at once
 	Instances int      `json:"instances"`
 	Seed      uint64   `json:"seed"`
 	Args      []string `json:"args,omitempty"`       // the flags that make the run what it is, without secrets
-	Stock     int      `json:"stock,omitempty"`      // units of each order; 0: 1
-	PerDriver int      `json:"per_driver,omitempty"` // units of an order that one driver may have; 0: 1
-	Repeat    int      `json:"repeat,omitempty"`     // how often cells without a fault are run; 0: once
-	// Rules are how the answers of targets were told apart; nil: of our own instances.
+	Stock     int      `json:"stock,omitempty"`      // units of each order; 0 means 1
+	PerDriver int      `json:"per_driver,omitempty"` // units of an order that one driver may have; 0 means 1
+	Repeat    int      `json:"repeat,omitempty"`     // how often cells without a fault run; 0 means once
+	// Rules define how the answers of targets were distinguished. It is nil for our own
+	// instances.
 	Rules *target.Rules `json:"rules,omitempty"`
 }
 
-// Cell is what became of one strategy under one fault. docs/results.md defines
-// every word that is counted.
+// Cell is the outcome of one strategy under one fault. docs/results.md defines each counted
+// term.
 type Cell struct {
 	Strategy string           `json:"strategy"`
 	Fault    catalog.Fault    `json:"fault"`
 	Verdict  catalog.Verdict  `json:"verdict"`
-	Expected *catalog.Verdict `json:"expected"` // nil: the flags change what the registry claims
-	Reason   string           `json:"reason"`   // why the verdict is not safe, or cannot be known
-	// Exclusive is the lock's own verdict, Yes or No: whether it kept two holders
-	// from being inside at once. nil: it could not be seen, or there is no lock.
+	Expected *catalog.Verdict `json:"expected"` // nil if flags change the conditions of the claim
+	Reason   string           `json:"reason"`   // why the verdict is not safe or not known
+	// Exclusive is the verdict on the lock, Yes or No: whether it prevented two holders from
+	// being inside at the same time. It is nil if that could not be observed, or if there is
+	// no lock.
 	Exclusive         *string `json:"exclusive"`
 	ExpectedExclusive *string `json:"expected_exclusive"`
-	// Points is a row for each point at which the fault was to strike.
+	// Points has a row for each point at which the fault should strike.
 	Points []Point `json:"points,omitempty"`
 	// Interrupted reports whether the run ended before the cell did.
 	Interrupted bool `json:"interrupted,omitempty"`
@@ -117,9 +118,9 @@ type Cell struct {
 	// from before version 0.4.
 	Environment *Environment `json:"environment,omitempty"`
 
-	Guard  order.Guard `json:"guard"`   // "": of a foreign service
-	OnLost grab.OnLost `json:"on_lost"` // "": of a foreign service
-	// Nil for a foreign service, whose settings are not known.
+	Guard  order.Guard `json:"guard"`   // empty for a foreign service
+	OnLost grab.OnLost `json:"on_lost"` // empty for a foreign service
+	// TTLMS and the settings below are nil for a foreign service, because they are unknown.
 	TTLMS   *float64 `json:"ttl_ms"`
 	LeaseMS *float64 `json:"lease_ms"`
 	WorkMS  *float64 `json:"work_ms"`
@@ -134,12 +135,12 @@ type Cell struct {
 	Grabs               *int   `json:"grabs"`        // ledger rows
 	OrdersGrabbed       *int   `json:"orders_grabbed"`
 	DoubleGrabs         *int   `json:"double_grabs"`
-	LowerBound          bool   `json:"lower_bound,omitempty"` // of DoubleGrabs: some answers may hide a grab
+	LowerBound          bool   `json:"lower_bound,omitempty"` // DoubleGrabs is a lower bound, because some answers may hide a grab
 	OrdersDoubleGrabbed *int   `json:"orders_double_grabbed"`
 	// RepeatedRows counts the rows that repeat an (order, driver) pair. It is nil unless the ledger
 	// of a service of others was read.
 	RepeatedRows *int `json:"repeated_rows,omitempty"`
-	// SettleMS is for how long the ledger was watched after the probes, until it no longer
+	// SettleMS is how long the ledger was watched after the probes, until it no longer
 	// changed. It is nil if one more reading was enough.
 	SettleMS            *float64 `json:"settle_ms,omitempty"`
 	StuckOrders         *int     `json:"stuck_orders"`
@@ -156,11 +157,12 @@ type Cell struct {
 	Latency     *load.Latency `json:"latency_ms"`      // from the schedule
 	LatencySent *load.Latency `json:"latency_sent_ms"` // from sending
 	LoadHeld    *bool         `json:"load_held"`
-	// OverTime is how both went; Strikes are from when to when the fault struck, on the same time.
+	// OverTime shows the load and the answers over time. Strikes shows when the fault
+	// struck, on the same time axis.
 	OverTime *load.OverTime `json:"over_time,omitempty"`
 	Strikes  []Window       `json:"strikes,omitempty"`
 
-	OfferedRPS   *float64 `json:"offered_rps"` // nil: all at once
+	OfferedRPS   *float64 `json:"offered_rps"` // nil if all requests were due at once
 	CompletedRPS *float64 `json:"completed_rps"`
 	DurationS    *float64 `json:"duration_s"`
 
@@ -168,29 +170,29 @@ type Cell struct {
 	RedisCommandsPerRequest *float64 `json:"redis_commands_per_request"`
 	DBStatementsPerRequest  *float64 `json:"db_statements_per_request"`
 
-	// Checks are of what was recorded; none: nothing was.
+	// Checks holds the verdicts on the recorded events. It is empty if nothing was recorded.
 	Checks   []check.Verdict `json:"checks,omitempty"`
-	Timeline *check.Timeline `json:"story,omitempty"` // of one order, where the cell failed
+	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one order, if the cell failed
 
-	Sale *Sale `json:"sale,omitempty"` // of orders of several units only
-	Peak *Peak `json:"peak,omitempty"` // scenario peak only
-	// Repetitions are each of the times that the cell was run; none: it was run once. With
-	// them, what was counted is of all together, latencies and rates are medians, and the
-	// verdict is the worst.
+	Sale *Sale `json:"sale,omitempty"` // only for orders of several units
+	Peak *Peak `json:"peak,omitempty"` // only for scenario peak
+	// Repetitions holds each run of the cell, and is empty if the cell was run once. Counts
+	// of the cell are then totals, latencies and rates are medians, and the verdict is the
+	// worst.
 	Repetitions []Repetition `json:"repetitions,omitempty"`
 }
 
-// AsExpected says whether both verdicts, the order's and the lock's, are what the
-// registry claims. Where it claims nothing, they are.
+// AsExpected reports whether the verdicts on the order and the lock are what the registry
+// claims. It returns true where the registry claims nothing.
 func (c Cell) AsExpected() bool {
 	return (c.Expected == nil || c.Verdict == *c.Expected) &&
 		(c.ExpectedExclusive == nil || c.Exclusive != nil && *c.Exclusive == *c.ExpectedExclusive)
 }
 
-// Said is both verdicts in words.
+// Said returns both verdicts in words.
 func (c Cell) Said() string { return verdicts(c.Verdict, c.Exclusive) }
 
-// Claimed is what the registry claims, likewise; "nothing" where it claims nothing.
+// Claimed returns the claims of the registry in words, or "nothing".
 func (c Cell) Claimed() string {
 	if c.Expected == nil {
 		return "nothing"
@@ -215,49 +217,51 @@ const (
 	No  = "no"
 )
 
-// Window is a time since the load of a cell began.
+// Window is a span of time since the load of a cell began.
 type Window struct {
 	FromMS float64  `json:"from_ms"`
-	ToMS   *float64 `json:"to_ms"` // nil: it had not ended when the cell was judged
+	ToMS   *float64 `json:"to_ms"` // nil if it had not ended when the cell was judged
 }
 
-// Point is what became of the orders on which the fault struck at one point.
+// Point is the outcome of the orders that the fault struck at one point.
 type Point struct {
 	Point       string          `json:"point"`
-	Strikes     int             `json:"strikes"` // how often it was to strike there
-	Struck      int             `json:"struck"`  // how often it did
-	Verdict     catalog.Verdict `json:"verdict"` // the order's
+	Strikes     int             `json:"strikes"` // how often it should have struck there
+	Struck      int             `json:"struck"`  // how often it struck there
+	Verdict     catalog.Verdict `json:"verdict"` // the verdict on the order
 	Overlaps    *int            `json:"overlaps"`
 	DoubleGrabs *int            `json:"double_grabs"`
 	StuckOrders *int            `json:"stuck_orders"`
-	Unsold      *int            `json:"unsold,omitempty"` // units left by those who came; of orders of several units only
+	Unsold      *int            `json:"unsold,omitempty"` // units that were left; only for orders of several units
 	NearMisses  *int            `json:"near_misses"`
-	FailureMode string          `json:"failure_mode"` // "F11"; "": none, or none that is known
+	FailureMode string          `json:"failure_mode"` // such as "F11"; empty if there is none or it is unknown
 }
 
-// Sale is what became of orders of several units. How many were sold are the cell's
-// Grabs, and how many too many its DoubleGrabs.
+// Sale is the outcome of orders of several units. The cell's Grabs counts the units sold,
+// and its DoubleGrabs those beyond the stock.
 type Sale struct {
 	Stock int `json:"stock"` // units of each order
-	// Undersold are units left although drivers were refused after the last sale.
+	// Undersold counts the units that were left although drivers were refused after the last
+	// sale.
 	Undersold *int `json:"undersold"`
-	// LostUpdates is how many rows more the ledger has than the counters have gone down.
+	// LostUpdates is how many more rows the ledger has than the counters have decreased.
 	LostUpdates *int `json:"lost_updates"`
-	OverLimit   *int `json:"over_limit"` // units of drivers beyond what one may have
-	// SoldOutMS is since the load began, until the last unit of the last order was answered
-	// for; nil: not every order was sold out, or a fault has arranged who comes when.
+	OverLimit   *int `json:"over_limit"` // units that drivers have beyond their limit
+	// SoldOutMS is the time from the beginning of the load until the last unit of the last
+	// order was answered for. It is nil if not every order was sold out, or if a fault
+	// determined who came when.
 	SoldOutMS *float64 `json:"sold_out_ms"`
-	// InOrder is the share of the units sold that went to one of the first drivers to come,
-	// of whom there is one a unit: 1 is first come, first served.
+	// InOrder is the share of the sold units that went to the first drivers to come, one
+	// driver for each unit. 1 means first come, first served.
 	InOrder *float64 `json:"in_order"`
-	// OverTime is when the units were answered for; nil: none was, or a fault has arranged
-	// who comes when.
+	// OverTime shows when the units were answered for. It is nil if none was, or if a fault
+	// determined who came when.
 	OverTime *SoldOverTime `json:"over_time,omitempty"`
 }
 
-// SoldOverTime is how many units were answered for in slices of equal length, since the load
-// began. Requests that are all due at once show so what Cell.OverTime, in which they are one
-// slice, does not.
+// SoldOverTime counts the units that were answered for in slices of equal length since the
+// load began. It also resolves requests that are all due at once, which Cell.OverTime shows
+// as a single slice.
 type SoldOverTime struct {
 	SliceMS float64 `json:"slice_ms"`
 	Sold    []int   `json:"sold"`
@@ -265,25 +269,25 @@ type SoldOverTime struct {
 
 // Peak is the outcome of a stepped search for the highest rate that is held.
 type Peak struct {
-	HeldRPS   float64    `json:"held_rps"`    // the highest rate at which load_held and the bound on p99 held; 0: none did
-	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil: not counted, or none held
+	HeldRPS   float64    `json:"held_rps"`    // the highest rate at which load_held and the bound on p99 held; 0 if there is none
+	GrabsPerS *float64   `json:"grabs_per_s"` // ledger rows per second at that rate; nil if not counted or if no rate was held
 	P99MS     float64    `json:"p99_bound_ms"`
 	Steps     []PeakStep `json:"steps"`
 
-	LimitedBy   string `json:"limited_by"` // ByGenerator, ByInstances, ByLock; "": it is not known
+	LimitedBy   string `json:"limited_by"` // ByGenerator, ByInstances or ByLock; empty if unknown
 	LimitReason string `json:"limit_reason"`
 }
 
-// Bare is a search for the highest rate that an endpoint holds which does nothing.
+// Bare is a search for the highest rate that an endpoint without any work holds.
 type Bare struct {
 	Endpoint string `json:"endpoint"`
 	Peak
 }
 
-// PeakStep is one rate that was tried.
+// PeakStep is one rate of such a search.
 type PeakStep struct {
 	RPS       float64  `json:"rps"`
-	P99MS     *float64 `json:"p99_ms"` // from the schedule; nil: nothing was answered
+	P99MS     *float64 `json:"p99_ms"` // from the schedule; nil if nothing was answered
 	P99SentMS *float64 `json:"p99_sent_ms"`
 	Failed    int      `json:"failed"` // requests with an error or a time-out
 	Held      bool     `json:"held"`

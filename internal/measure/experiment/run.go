@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Execute runs every cell of cfg. It hands what it has to save after each of them;
-// when ctx ends it winds up, and returns what it has with the cause. Any other
-// error is one of the harness: a backend that fails under load is a finding,
-// and its cell says so.
+// Execute runs every cell of cfg. It calls save with the results so far after each cell.
+// When ctx ends, it finishes and returns the results so far with the cause. Any other error
+// is an error of the harness. A backend that fails under load is a finding, which the result
+// of its cell reports.
 func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, err error) {
 	r := newRunner(cfg, save)
 	defer func() { err = errors.Join(err, r.close()) }()
@@ -33,9 +33,9 @@ func Execute(ctx context.Context, cfg Config, save func(*Run) error) (_ *Run, er
 	return r.run, r.runAll(ctx)
 }
 
-// runner runs the cells of one run: those without a fault one after the other
-// and alone on the machine, because their figures are measurements; then those
-// with one, by several workers at a time.
+// runner runs the cells of one run. Cells without a fault run one after another and have the
+// machine to themselves, because their figures are measurements. Then several workers run
+// the cells with a fault.
 type runner struct {
 	cfg      Config
 	progress *progress
@@ -44,14 +44,14 @@ type runner struct {
 	journal *journal
 	trails  *trails
 	specs   []*cellSpec
-	needs   lock.Backend // of all cells that are to be run
-	workers []*worker    // nil: not open
+	needs   lock.Backend // the servers that the cells to run need
+	workers []*worker    // nil if not open
 
 	mu    sync.Mutex // guards what follows, and the cells of the specs once workers run
 	run   *Run
 	save  func(*Run) error
 	began time.Time
-	ran   float64 // seconds that the run had taken before it was resumed; 0: a new run
+	ran   float64 // seconds that the run took before it was resumed; 0 for a new run
 }
 
 func newRunner(cfg Config, save func(*Run) error) *runner {
@@ -75,7 +75,7 @@ func newRunner(cfg Config, save func(*Run) error) *runner {
 	return r
 }
 
-// moreThanOne is n, or 0 where that is what is so without being said.
+// moreThanOne returns n, or 0 if n is the default of 1.
 func moreThanOne(n int) int {
 	if n > 1 {
 		return n
@@ -83,7 +83,7 @@ func moreThanOne(n int) int {
 	return 0
 }
 
-// open makes ready whatever the first cell needs, and then room for the results.
+// open prepares what the first cell needs, and then the result folder.
 func (r *runner) open(ctx context.Context) error {
 	r.layOut(nil)
 	if err := r.openFirst(ctx); err != nil {
@@ -99,8 +99,9 @@ func (r *runner) open(ctx context.Context) error {
 	return err
 }
 
-// layOut makes the specs of the table, of targets once they are known, and fills in the cells that need not be
-// run: excused ones, and those of a resumed run that are finished.
+// layOut creates the specs of the table, after the strategies of targets are known. It fills
+// in the cells that need not run: those with an excuse, and the finished cells of a resumed
+// run.
 func (r *runner) layOut(at *fleet.Fleet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +114,7 @@ func (r *runner) layOut(at *fleet.Fleet) {
 	r.publishLocked()
 }
 
-// finished is the cell of that name, if the run has it from beginning to end.
+// finished returns the cell with that name if the run contains it completely.
 func (r *Run) finished(name CellName) *Cell {
 	if r == nil {
 		return nil
@@ -126,8 +127,8 @@ func (r *Run) finished(name CellName) *Cell {
 	return nil
 }
 
-// left are the cells that have still to be run, with a fault or without; the latter as
-// often as they have to be.
+// left returns the cells that have still to run, with or without a fault. A cell without a
+// fault appears as often as it has to run.
 func (r *runner) left(faulty bool) []*cellSpec {
 	var left []*cellSpec
 	for _, s := range r.specs {
@@ -148,8 +149,7 @@ func (r *runner) isLeft(s *cellSpec) bool {
 	return s.Fault == catalog.NoFault && s.times() < r.cfg.Repeat
 }
 
-// openFirst opens the first worker, if there is anything for it to do, and
-// describes what it runs on.
+// openFirst opens the first worker if it has any cell to run, and describes its environment.
 func (r *runner) openFirst(ctx context.Context) error {
 	all := append(r.left(false), r.left(true)...)
 	if len(all) == 0 && !r.cfg.attaches() {
@@ -185,7 +185,8 @@ func (r *runner) openFirst(ctx context.Context) error {
 	return w.fleet.Equip(ctx, r.cfg.setup())
 }
 
-// describe records what the run runs on. It refuses to resume a run that was measured elsewhere.
+// describe records the environment of the run. It returns an error for a resumed run that
+// was measured in another one.
 func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
 	if w.stack == nil {
@@ -217,8 +218,8 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	return nil
 }
 
-// worker is the nth one, opened if need be. A dirty one, whose servers a fault has
-// changed for good, is closed and opened afresh.
+// worker returns the nth worker, and opens it if necessary. If a fault has permanently
+// changed its servers, the worker is closed and opened again.
 func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	if w := r.workers[n]; w != nil {
 		if !w.dirty {
@@ -237,7 +238,7 @@ func (r *runner) worker(ctx context.Context, n int) (_ *worker, err error) {
 	return w, err
 }
 
-// serves is what the nth worker has servers for: the first for all that is needed.
+// serves returns the servers of the nth worker. The first worker has all that the run needs.
 func (r *runner) serves(n int) lock.Backend {
 	if n == 0 {
 		return r.needs
@@ -268,7 +269,7 @@ func (r *runner) runAll(ctx context.Context) error {
 	return err
 }
 
-// runBare searches the peak of the bare endpoint, before that of so many strategies.
+// runBare searches for the peak of the bare endpoint, before the peaks of the strategies.
 func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	if r.cfg.Resume != nil {
 		r.run.Bare = r.cfg.Resume.Bare
@@ -286,8 +287,8 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 	return err
 }
 
-// runWorker has the nth worker run cells of the queue for as long as there is one
-// that it can serve.
+// runWorker makes the nth worker run cells from the queue until it can serve none of those
+// left.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 	for s := q.take(r.serves(n)); s != nil; s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)
@@ -300,7 +301,7 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		c.Interrupted = ctx.Err() != nil
 		w.progress.end()
 		if ended := w.ended(); len(ended) > 0 {
-			w.dirty = true // what comes next gets servers that run
+			w.dirty = true // the next cell gets fresh servers
 			r.noteEnded(ended)
 		}
 		if err := r.finish(s, c); err != nil {
@@ -319,7 +320,7 @@ func (r *runner) noteEnded(ended []string) {
 	r.run.Ended = append(r.run.Ended, ended...)
 }
 
-// finish keeps the cell, and saves the run.
+// finish stores the cell and saves the run.
 func (r *runner) finish(s *cellSpec, c Cell) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -336,8 +337,8 @@ func (r *runner) finish(s *cellSpec, c Cell) error {
 	return r.save(r.run)
 }
 
-// publishLocked brings the run up to date: its cells in the order of the table, in
-// whatever order they finished.
+// publishLocked updates the run with its cells in the order of the table, whatever the order
+// in which they finished.
 func (r *runner) publishLocked() {
 	r.run.Cells = []Cell{}
 	r.run.Complete = true
@@ -351,7 +352,7 @@ func (r *runner) publishLocked() {
 	r.run.DurationS = r.ran + time.Since(r.began).Seconds()
 }
 
-// close ends everything that open began.
+// close releases everything that open acquired.
 func (r *runner) close() error {
 	errs := make([]error, len(r.workers))
 	var wg sync.WaitGroup
@@ -365,8 +366,8 @@ func (r *runner) close() error {
 	return errors.Join(append(errs, r.journal.close())...)
 }
 
-// NewEnvironment describes this machine and program, and what it was built from.
-// The stack of that kind is to say what its servers are.
+// NewEnvironment describes this machine and this program with its build. It leaves the
+// servers of the stack to be filled in.
 func NewEnvironment(stackKind string) Environment {
 	e := Environment{
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(),

@@ -10,8 +10,8 @@ import (
 	"grablab/internal/order"
 )
 
-// readSale fills in what the ledger, the counters and the answers tell of orders of several
-// units. What could not be counted stays nil.
+// readSale fills in the figures of orders of several units, from the ledger, the counters
+// and the answers. Figures that could not be counted stay nil.
 func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int64, ledger []order.Grab) {
 	rows, held := check.RowsByOrder(ledger), map[check.Pair]int{}
 	over := 0
@@ -31,8 +31,8 @@ func (w *worker) readSale(ctx context.Context, c *Cell, a *accounting, first int
 	}
 }
 
-// lostUpdates is how many rows more the ledger has than the counters have gone down; nil:
-// there are no counters to read.
+// lostUpdates returns how many more rows the ledger has than the counters have decreased. It
+// returns nil if there are no counters to read.
 func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows map[int64]int) (*int, error) {
 	if w.store == nil {
 		return nil, nil
@@ -48,7 +48,7 @@ func (w *worker) lostUpdates(ctx context.Context, first int64, count int, rows m
 	return &lost, nil
 }
 
-// sold fills in what the clients saw of a sale.
+// sold fills in what the clients observed of a sale.
 func (s *Sale) sold(a *accounting, orders int) {
 	if a.soldOut == orders {
 		s.SoldOutMS = new(millis(a.soldOutBy.Sub(a.began)))
@@ -59,7 +59,8 @@ func (s *Sale) sold(a *accounting, orders int) {
 	s.OverTime = soldOverTime(a.sales)
 }
 
-// mostSoldSlices is how many slices a sale has: when there would be more, they are twice as long.
+// mostSoldSlices is the maximum number of slices of a sale. If there would be more, the
+// slices become twice as long.
 const mostSoldSlices = 48
 
 func soldOverTime(sales []time.Duration) *SoldOverTime {
@@ -77,7 +78,7 @@ func soldOverTime(sales []time.Duration) *SoldOverTime {
 	return o
 }
 
-// again is the sale of several repetitions, with one more.
+// again returns the sale with one more repetition.
 func (s *Sale) again(next *Sale, repetitions []Repetition) *Sale {
 	if s == nil || next == nil {
 		return s
@@ -90,7 +91,8 @@ func (s *Sale) again(next *Sale, repetitions []Repetition) *Sale {
 	return &sum
 }
 
-// medianOver is that of a figure over all repetitions; nil where one has none.
+// medianOver returns the median of a figure over all repetitions. It returns nil if one
+// repetition has no such figure.
 func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	values := OverSales(repetitions, of)
 	if len(values) == 0 || len(values) < len(repetitions) {
@@ -99,7 +101,7 @@ func medianOver(repetitions []Repetition, of func(*Sale) *float64) *float64 {
 	return new(stat.Median(values).Median)
 }
 
-// OverSales is a figure of every repetition in which it is known.
+// OverSales returns the known values of a figure in all repetitions.
 func OverSales(repetitions []Repetition, of func(*Sale) *float64) []float64 {
 	return Over(repetitions, func(r Repetition) *float64 {
 		if r.Sale == nil {

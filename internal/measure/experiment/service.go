@@ -18,7 +18,7 @@ import (
 	"grablab/internal/testbed/wire"
 )
 
-// serviceNeeds is what a service is given to run on, besides the database.
+// serviceNeeds returns the servers that a service gets besides the database.
 func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	if cfg.Service.Uses("redis") || cfg.Service.Uses("sentinel") {
 		needs |= lock.Redis
@@ -29,7 +29,7 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 	return needs
 }
 
-// startService starts a service, as often as there are instances.
+// startService starts a service once for each instance.
 func (w *worker) startService(ctx context.Context, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
 	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
@@ -43,17 +43,19 @@ func (w *worker) startService(ctx context.Context, port int) error {
 	return w.useTheirOrders(ctx, t)
 }
 
-// serviceTrail is what the trail of a service has beyond that of our own instances: its
-// calls are known by their names on the wire, and what they are for is inferred.
+// serviceTrail holds what the trail of a service has in addition to the trail of our own
+// instances. Its calls have the names that they have on the wire, and their purpose is
+// inferred.
 type serviceTrail struct {
-	parts   []tap.Phase    // of the calls
-	renewal []control.Call // that are made in the background, once each
-	needs   lock.Backend   // servers that the calls go to
-	table   string         // that is written to: a ledger, if there is one
+	parts   []tap.Phase    // phases of the calls
+	renewal []control.Call // background calls, each listed once
+	needs   lock.Backend   // servers of the calls
+	table   string         // the table that is written to, such as a ledger
 }
 
-// recordService makes the dry runs of a service: grabs of one driver alone, whose requests
-// the proxies list, and one that is held before its work, to see what is renewed meanwhile.
+// recordService makes the dry runs of a service. In some, one driver grabs alone and the
+// proxies list its requests. In another, a grab is held before its work, which shows the
+// renewals.
 func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, err error) {
 	u := w.cfg.setup()
 	if u.TTL, u.Work = dryTTL, injectionWork; !w.cfg.Service.Uses("ttl_ms") {
@@ -75,7 +77,7 @@ func (w *worker) recordService(ctx context.Context, s lock.Strategy) (t trail, e
 		return t, err
 	}
 	var before, last []control.Call
-	late := map[tap.Phase]bool{} // what a grab may leave to be done behind its answer
+	late := map[tap.Phase]bool{} // the phases that a grab may finish after its answer
 	for n := range int64(dryRuns) {
 		calls, err := w.listCalls(ctx, struck, first+1+n, late)
 		if err != nil {
@@ -111,8 +113,8 @@ const (
 	dryHold = "dry-at"
 )
 
-// dryGrabOf sends a grab whose requests are listed, and which is held at a point if one is
-// given. done removes the holds, and returns how the grab has ended.
+// dryGrabOf sends a grab whose requests are listed. If a point is given, the grab is held
+// there. done removes the holds and returns how the grab ended.
 func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64, at *control.Point) (done func() error, err error) {
 	in.Watch(order, 1)
 	if err := in.SetHold(ctx, dryList, control.Hold{First: order, Count: 1, Outcome: control.Delivered}); err != nil {
@@ -138,7 +140,7 @@ func (w *worker) dryGrabOf(ctx context.Context, in *fleet.Instance, order int64,
 	}, nil
 }
 
-// listed are the requests of a dry run so far.
+// listed returns the requests of a dry run so far.
 func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	met, err := in.Held(ctx, dryList, 0, 0)
 	calls := make([]control.Call, len(met))
@@ -149,7 +151,8 @@ func listed(ctx context.Context, in *fleet.Instance) ([]control.Call, error) {
 	return calls, err
 }
 
-// listedFor are the requests of a dry run so far, and those that come for so long from now.
+// listedFor returns the requests of a dry run so far, and those that come within the given
+// time.
 func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (before, meanwhile []control.Call, err error) {
 	if before, err = listed(ctx, in); err != nil {
 		return nil, nil, err
@@ -164,8 +167,8 @@ func listedFor(ctx context.Context, in *fleet.Instance, long time.Duration) (bef
 	return before, all[len(before):], nil
 }
 
-// listCalls are the requests of one grab, in their order. Those that come behind its
-// answer are noted as late.
+// listCalls returns the requests of one grab in order. It marks those after the answer as
+// late.
 func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64, late map[tap.Phase]bool) ([]control.Call, error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, nil)
@@ -182,8 +185,9 @@ func (w *worker) listCalls(ctx context.Context, in *fleet.Instance, order int64,
 	return calls, err
 }
 
-// listRenewals are the requests that are made while a grab is held before its work: on
-// another connection, since its own waits, and in the background, since the grab waits too.
+// listRenewals returns the requests that are made while a grab is held before its work. Its
+// own connection waits, so these come on another one. The grab waits too, so they come from
+// the background.
 func (w *worker) listRenewals(ctx context.Context, in *fleet.Instance, order int64, t trail, lease time.Duration) (once []control.Call, err error) {
 	defer func() { _ = removeAll(context.WithoutCancel(ctx), in) }()
 	done, err := w.dryGrabOf(ctx, in, order, &t.work)
@@ -260,9 +264,9 @@ func (in *injection) checkReadable() error {
 // unreadable is the reason for a cell whose calls the proxies could not all read.
 const unreadable = "the proxies could not read all calls of the service"
 
-// trailOf infers what the calls of a grab are for: what the lock's servers are asked before
-// the order is read takes the lock, what they are asked behind its write gives it back, and
-// the work begins after the last read before the first write.
+// trailOf infers the purpose of the calls of a grab. Calls to the lock's servers before the
+// order is read acquire the lock, and those after the write release it. The work begins
+// after the last read before the first write.
 func trailOf(calls []control.Call) trail {
 	t := &serviceTrail{}
 	all := trail{calls: map[fault.Role][]control.Call{fault.Alone: calls}, service: t}
@@ -292,7 +296,7 @@ func trailOf(calls []control.Call) trail {
 		case c.Target == tap.DB:
 			part = tap.Read
 		case i > work:
-			part = tap.Renew // a last look at the lock
+			part = tap.Renew // a last check of the lock
 		}
 		if part == tap.Release && all.release == nil {
 			all.release = &control.Point{Phase: c.Phase, N: c.N}
@@ -314,8 +318,8 @@ func trailOf(calls []control.Call) trail {
 	return all
 }
 
-// points are those of the calls of a grab, and of those that are made in the background
-// while it works.
+// points returns the points of the calls of a grab, and of the background calls during its
+// work.
 func (t *serviceTrail) points(calls []control.Call) []fault.Point {
 	var all []fault.Point
 	add := func(c control.Call, part tap.Phase, background bool) {

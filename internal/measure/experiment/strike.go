@@ -28,7 +28,7 @@ type strike struct {
 }
 
 const (
-	arrivalTimeout = 5 * time.Second // for the faulted drivers to come to their points, beyond a lease
+	arrivalTimeout = 5 * time.Second // time in addition to a lease for the faulted drivers to reach their points
 	pollInterval   = 10 * time.Millisecond
 )
 
@@ -98,7 +98,7 @@ func doing(of fault.Step) step {
 		if heal != nil {
 			s.heals = append(s.heals, heal)
 		}
-		if errors.Is(err, stack.ErrInUse) { // by the faulted driver, at that point of its transaction
+		if errors.Is(err, stack.ErrInUse) { // in use by the faulted driver, at this point of its transaction
 			for _, c := range s.contests {
 				s.takeBack(c)
 			}
@@ -122,11 +122,11 @@ func (s *strike) heal(context.Context) error {
 const (
 	pointHold     = "point"     // the faulted driver, where the fault strikes it
 	workHold      = "work"      // the faulted driver, while a call is held that it does not wait for
-	callsHold     = "calls"     // lists those of a waiting driver
-	retryHold     = "retry"     // a waiting driver that asks again and again
-	beforeHold    = "before"    // the driver that a waiting one waits for
+	callsHold     = "calls"     // lists the calls of a waiting driver
+	retryHold     = "retry"     // a waiting driver that polls
+	beforeHold    = "before"    // the driver that holds the lock while another waits
 	refusalHold   = "refusal"   // refuses the claim of the faulted driver
-	releaseHold   = "release"   // lists that of the faulted driver
+	releaseHold   = "release"   // lists the release of the faulted driver
 	contenderHold = "contender" // contenders, before they claim
 )
 
@@ -162,7 +162,7 @@ func (s *strike) holds(c *contest) []hold {
 	}
 	if s.trail.service != nil {
 		if at := s.trail.claim; at != nil && s.holdsContenders(c) {
-			all = append(all, hold{s.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // whose call it is, is not known there
+			all = append(all, hold{s.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // the driver of a call is unknown there
 		}
 		return all
 	}
@@ -290,7 +290,7 @@ func (s *strike) sendFaulted(ctx context.Context) error {
 		if c.struck {
 			*s.cell.Struck++
 		}
-		if c.before != nil && !sent[c] { // it never had the lock: the cell will say that the point was not struck
+		if c.before != nil && !sent[c] { // it never had the lock; the cell will report that the point was not struck
 			s.bursts.Send([]load.Request{c.faulted})
 		}
 		if c.waiter != nil && !sent[c] {
@@ -334,7 +334,7 @@ func (s *strike) lead(ctx context.Context, c *contest, m met, sent map[*contest]
 		sent[c] = true
 		s.bursts.Send([]load.Request{c.faulted})
 		return nil
-	case s.isAnswered(*c.before): // and the faulted driver goes on
+	case s.isAnswered(*c.before): // the faulted driver continues
 		c.gone = true
 		if s.trail.queued == 0 {
 			return s.struck.RemoveHold(ctx, holdName(retryHold, c))
@@ -687,7 +687,7 @@ func (s *strike) releaseFaulted(ctx context.Context) error {
 		}
 	}
 	s.over()
-	if s.fault.Course == fault.AtOnce && !wait.For(ctx, together) { // their calls are sent before those of contenders
+	if s.fault.Course == fault.AtOnce && !wait.For(ctx, together) { // their calls precede those of contenders
 		return context.Cause(ctx)
 	}
 	return nil
@@ -726,7 +726,7 @@ func (s *strike) releaseContenders(ctx context.Context) error {
 		err := s.freeContenders(ctx, s.claimed(ctx))
 		return s.all(func(c *contest) bool { return c.held.IsZero() || c.freed }), err
 	})
-	return errors.Join(err, s.remove(ctx, contenderHold)) // also those that hold none yet
+	return errors.Join(err, s.remove(ctx, contenderHold)) // also holds that have caught no call yet
 }
 
 // remove removes the holds of one kind. A hold that no longer exists is no error.
@@ -827,7 +827,7 @@ func (s *strike) hangUp(ctx context.Context) error {
 	err := s.until(ctx, arrivalTimeout, func() (bool, error) {
 		return s.all(func(c *contest) bool { return s.isAnswered(c.faulted) }), nil
 	})
-	if err == nil && !wait.For(ctx, together) { // for their instance to notice
+	if err == nil && !wait.For(ctx, together) { // give their instance time to notice
 		err = context.Cause(ctx)
 	}
 	for _, c := range s.contests {
@@ -863,11 +863,11 @@ func (s *strike) isAnswered(r load.Request) bool {
 // no claim.
 func (s *strike) claimed(ctx context.Context) func(load.Request) bool {
 	var rows []order.Grab
-	if s.ledger && (s.trail.service == nil || s.cfg.Target.Database.Query != "") { // else the struck instance would be asked
+	if s.ledger && (s.trail.service == nil || s.cfg.Target.Database.Query != "") { // otherwise the struck instance would be asked
 		rows, _ = s.orders.Ledger(ctx, s.contests[0].order, len(s.contests))
 	}
 	return func(r load.Request) bool {
-		if !s.fleet.Ours && s.isGrabbed(r) { // a ledger of theirs may be late, or there is none
+		if !s.fleet.Ours && s.isGrabbed(r) { // the ledger of a foreign service may be late or missing
 			return true
 		}
 		return slices.ContainsFunc(rows, func(g order.Grab) bool { return g.Order == r.Order && g.Driver == r.Driver })

@@ -87,7 +87,7 @@ func (cfg Config) theirStrategies(at *fleet.Fleet) []lock.Strategy {
 	for i, name := range names {
 		strategies[i] = lock.Strategy{Name: name, Title: "of the targets", Excludes: catalog.NoExclusion}
 		if s, err := lock.Find(name); err == nil && known {
-			s.Needs = 0 // the targets have it
+			s.Needs = 0 // the targets bring their own servers
 			strategies[i] = s
 		}
 		if cfg.Service != nil {
@@ -140,7 +140,7 @@ func (o theirOrders) Create(ctx context.Context, count int) (int64, error) {
 // number.
 func (o theirOrders) CreateStock(ctx context.Context, count, units int) (int64, error) {
 	first, err := o.Fleet.CreateStock(ctx, count, units)
-	if err != nil && o.Fleet.IsService() { // a fault may have left it connections that are no more
+	if err != nil && o.Fleet.IsService() { // a fault may have left it with dead connections
 		_, _ = wait.Until(ctx, pollInterval, serviceArrives, func() (bool, error) {
 			first, err = o.Fleet.CreateStock(ctx, count, units)
 			return err == nil, nil
