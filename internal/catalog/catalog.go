@@ -1,13 +1,11 @@
-// Package catalog holds the names that all parts of Grab Lab share: properties
-// that a lock must have, faults that are played against it, failure modes F1 …
-// by which it breaks, verdicts, and how far an exclusion reaches. Each name
-// stands here once, with one line on what it means.
+// Package catalog defines the names that all parts of Grab Lab share: the properties of a
+// lock, the faults, the failure modes F1 …, the verdicts, and the scopes of mutual
+// exclusion. Each name is defined once, with a description of one line.
 //
-// Start with [Properties], [Faults] and [Modes], the three tables. [FindProperty]
-// and [FindFault] take what a user wrote, old names included, and [ModeOf]
-// infers the failure mode from what is known of a failure. The package has no
-// dependency of ours, so that the record of a run, a strategy and a schedule file
-// can use its names alike.
+// Start with the tables [Properties], [Faults] and [Modes]. [FindProperty] and [FindFault]
+// look up the words of a user, including old names. [ModeOf] infers the failure mode from
+// the facts of a failure. The package imports no other package of this module, so every
+// other package can use its names.
 package catalog
 
 import (
@@ -15,7 +13,7 @@ import (
 	"slices"
 )
 
-// Programs is a set of the programs that can play a fault or check a property.
+// Programs is a set of programs that can play a fault or check a property.
 type Programs uint
 
 // The programs.
@@ -26,20 +24,20 @@ const (
 	Lab                          // loadgen lab: needs no route between an instance and its servers
 )
 
-// Verdict is what a cell of a run or a search comes to, or what the registry of
-// strategies expects of it.
+// Verdict is the outcome of a cell of a run or of a search, or the outcome that the registry
+// claims.
 type Verdict string
 
 // The verdicts.
 const (
 	Safe    Verdict = "safe"
 	Unsafe  Verdict = "unsafe" // an order was grabbed more than once
-	Stuck   Verdict = "stuck"  // an order cannot be grabbed any more
+	Stuck   Verdict = "stuck"  // an order can no longer be grabbed
 	Unknown Verdict = "unknown"
 	NA      Verdict = "n/a" // the fault touches nothing that the strategy uses
 )
 
-// Exclusion is how far the mutual exclusion of a lock reaches.
+// Exclusion is the scope of the mutual exclusion of a lock.
 type Exclusion string
 
 // The exclusions.
@@ -49,8 +47,9 @@ const (
 	Global      Exclusion = "global"
 )
 
-// find looks a name up in a table: by the name first, then by the old ones. note
-// says in one line what an old name is called now; "" where name is no old one.
+// find looks a name up in a table, first among the current names and then among the old
+// ones. If name is an old name, note says in one line what it is called now. Otherwise note
+// is empty.
 func find[E any](table []E, name string, names func(E) (string, []string)) (entry E, note string, ok bool) {
 	for _, e := range table {
 		now, aliases := names(e)

@@ -1,10 +1,10 @@
 package catalog
 
-// Footnote leads from a table to what its words mean.
+// Footnote tells the reader of a table how to look up its words.
 const Footnote = "every word and mark of these tables: loadgen explain WORD, or a whole entry, as in loadgen explain 'unsafe 3/11·2'"
 
-// Columns are the headings of tables, and words in their cells, that say themselves what
-// they are to one who knows the tables; [Words] are those that have to be learned.
+// Columns explains the headings of tables and the words in their cells. A reader who knows
+// the tables can guess these, but must learn the [Words].
 var Columns = []Word{
 	// A run.
 	{"strategy", nil, "what stands around a grab: a lock, and how the winner is written. A name in such a column can be asked for, too"},

@@ -2,7 +2,7 @@ package catalog
 
 import "slices"
 
-// Facts are what a schedule, or the record of a run, shows of a failure: a set.
+// Facts is a set of facts about a failure that a schedule or the record of a run shows.
 type Facts uint32
 
 // The facts. The first say how a second driver got in while one was inside.
@@ -11,53 +11,53 @@ const (
 	GrantLate                        // the reply that granted the lock came when the lease had ended
 	FreedAnother                     // a release freed the lock of another holder
 	TakenOver                        // an acquire took a lock whose lease ran
-	Overwritten                      // an acquire that came to nothing changed what a holder had set
+	Overwritten                      // a failed acquire changed what a holder had set
 	Forgotten                        // a server forgot a lease that ran
-	ForgottenTwice                   // and it, or another one, did so once more
+	ForgottenTwice                   // a server forgot a lease for the second time
 	Evicted                          // a server that was out of memory dropped the lock
-	TwoMasters                       // two servers took themselves for the master
+	TwoMasters                       // two servers acted as master
 	ClockJumped                      // a server's clock jumped past the end of the lease
 	SessionClosed                    // the database closed the session that the lock lived in
-	WriteLate                        // a write was under way until the lease had ended
+	WriteLate                        // a write arrived after the lease had ended
 	FenceFell                        // a later holder got a lower fencing token
-	FenceAtWrite                     // fencing tokens are compared at the write alone
+	FenceAtWrite                     // fencing tokens are compared only at the write
 
 	// What else happened.
-	ClocksApart  // the wall clocks of two clients
+	ClocksApart  // the wall clocks of two clients differed
 	CutOff       // a client did not reach a server that others reached
 	Hung         // the work of a holder never returned
-	Died         // a process did
-	Unreachable  // a server was, for all
-	ReplyWasLost // a call was carried out, and its caller told of an error
+	Died         // a process died
+	Unreachable  // no client could reach a server
+	ReplyWasLost // a call was executed, and its caller got an error
 	Cancelled    // a client hung up
 	Delayed      // a request arrived when its caller had given up
 	ReleasedLate // a holder released when its lease had ended
-	WakeUpLost   // a message to waiters did not reach them, or late
+	WakeUpLost   // a message to waiters was lost or late
 )
 
-// inference is one line of the table that goes from what is shown to a failure mode. It
-// fits where all that it names does.
+// inference is one line of the table that maps facts to a failure mode. It applies if all of
+// its conditions are met.
 type inference struct {
-	properties []string // one of them is broken; nil: any
-	shown      Facts    // all of them
-	not        Facts    // none of them
+	properties []string // one of these is broken; nil means any
+	shown      Facts    // all of these hold
+	not        Facts    // none of these holds
 
 	known     []string // the first of these that the strategy is known to break by
-	otherwise string   // the mode if none of them is; "": go on to the next line
+	otherwise string   // the mode if there is none; if empty, the next line is tried
 }
 
-// Groups that stand in many lines.
+// Groups that many lines use.
 var (
 	exclusion = []string{OneWinner, HoldersExclusive}
 	exclusive = []string{OneWinner, HoldersExclusive, LeaseExclusive}
 	blind     = []string{"F5", "F6", "F35", "F36"} // releases that free another's lock
 )
 
-// inferences are gone through in order; the first that fits and has an answer decides.
+// inferences lists the lines in order. The first one that applies and names a mode decides.
 var inferences = []inference{
 	{shown: FreedAnother, known: blind},
 	{shown: ReleasedLate, known: blind},
-	// What Redis has set aside, and the database does not know yet.
+	// Units that Redis has set aside and that the database does not know yet.
 	{properties: []string{StuckOrder}, known: []string{"F42"}},
 	{properties: []string{OneWinner}, shown: ReplyWasLost, known: []string{"F44"}},
 	{properties: []string{OneWinner}, shown: CutOff, known: []string{"F44"}},
@@ -106,9 +106,9 @@ var inferences = []inference{
 	{properties: []string{LossNotified}, shown: Forgotten, known: []string{"F24"}, otherwise: "F17"},
 }
 
-// ModeOf infers the failure mode by which a property broke from what is shown and from
-// the modes that the strategy is known to break by; false where none explains it whose
-// facts are shown.
+// ModeOf infers the failure mode by which a property broke. shown holds the facts of the
+// failure, and known the modes by which the strategy is known to break. It returns false if
+// no mode explains the failure.
 func ModeOf(property string, shown Facts, known []string) (Mode, bool) {
 	for _, line := range inferences {
 		if line.fits(property, shown) {
@@ -124,8 +124,8 @@ func (i inference) fits(property string, shown Facts) bool {
 	return (i.properties == nil || slices.Contains(i.properties, property)) && shown&i.shown == i.shown && shown&i.not == 0
 }
 
-// answer is the mode that the line infers; "": none. The guard alone makes a
-// strategy one that breaks by F34.
+// answer returns the mode that the line infers, or "". A strategy breaks by F34 only with a
+// guard that compares tokens only at the write.
 func (i inference) answer(shown Facts, known []string) string {
 	for _, id := range i.known {
 		if slices.Contains(known, id) || id == "F34" && shown&FenceAtWrite != 0 {

@@ -5,21 +5,21 @@ import "slices"
 // Mode is a failure mode: one way in which a lock lets two drivers win, or none.
 type Mode struct {
 	ID   string // F1 …
-	Name string // in one line
+	Name string // a short description
 	Cure string
 	In   string // a strategy that has the cure
 
 	// Steps is the shortest interleaving that shows it. A, B and C are drivers
 	// after one order.
 	Steps string
-	// ShownBy says what it takes to see it: load, faults by name, the explorer,
-	// or a conformance test of the lock by itself.
+	// ShownBy lists what can show the mode: load, faults by name, the explorer, or a
+	// conformance test of the lock.
 	ShownBy string
-	Source  string // where it is described; "" where it follows from the algorithm
+	Source  string // where it is described; empty if it follows from the algorithm
 }
 
-// Modes is every failure mode that a strategy breaks by, known-broken variants
-// among them, or that a fault shows.
+// Modes lists every failure mode by which a strategy breaks, including known-broken
+// strategies, or that a fault can show.
 var Modes = []Mode{
 	{"F1", "check, then act: two read that the order is open before either writes",
 		"a lock that both processes share, or a write that looks at the status", "mysql-cas",
@@ -155,7 +155,7 @@ var Modes = []Mode{
 		"A's script takes the last unit; A's write has no answer, and A gives the unit back; B's script takes it, and B reads that one is left; A's write is committed; B writes", "conformance", ""},
 }
 
-// FindMode looks a failure mode up by its ID, F1 ….
+// FindMode looks up a failure mode by its ID, such as F1.
 func FindMode(id string) (Mode, bool) {
 	i := slices.IndexFunc(Modes, func(m Mode) bool { return m.ID == id })
 	if i < 0 {

@@ -5,7 +5,7 @@ import "slices"
 // The properties.
 const (
 	OneWinner        = "one-winner"
-	NoOversell       = "no-oversell" // what OneWinner is of orders of several units
+	NoOversell       = "no-oversell" // OneWinner for orders of several units
 	AnswersAgree     = "answers-agree"
 	LeaseExclusive   = "lease-exclusive"
 	HoldersExclusive = "holders-exclusive"
@@ -26,16 +26,16 @@ const (
 	Survives         = "survives"
 )
 
-// Property is something that must hold whatever goes wrong.
+// Property is a condition that must hold whatever goes wrong.
 type Property struct {
 	Name    string
 	Aliases []string // old names, which schedule files and command lines may still use
-	About   string   // what holds, in one line
-	By      Programs // that check it
-	Always  bool     // it is checked whether it was asked for or not
+	About   string   // the condition, in one line
+	By      Programs // the programs that check it
+	Always  bool     // it is checked in every search
 }
 
-// Properties is every property, the one that matters most first.
+// Properties lists every property, the most important first.
 var Properties = []Property{
 	{OneWinner, []string{NoOversell}, "no order is grabbed more than once: the ledger has one row for it at most", Run | Explore | Replay, false},
 	{AnswersAgree, nil, "the drivers who were told that they won are those in the ledger", Run, false},
@@ -58,8 +58,8 @@ var Properties = []Property{
 	{Survives, nil, "the strategy neither ends nor hangs its process", Explore, true},
 }
 
-// FindProperty looks a property up by its name or an old one. note says in one
-// line what an old name is called now; "" where name is the present one.
+// FindProperty looks up a property by its current name or by an old one. If name is an old
+// name, note says in one line what it is called now. Otherwise note is empty.
 func FindProperty(name string) (p Property, note string, ok bool) {
 	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
 	if name == NoOversell {
@@ -68,7 +68,7 @@ func FindProperty(name string) (p Property, note string, ok bool) {
 	return p, note, ok
 }
 
-// Promise is what the property comes to of an order that has so many units.
+// Promise returns the description of the property for orders with this number of units.
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:
@@ -80,8 +80,8 @@ func (p Property) Promise(units int) string {
 	}
 }
 
-// PropertiesBy lists the names of those that a program can be asked to check, in
-// the table's order: all that it checks but those that it always does.
+// PropertiesBy lists the names of the properties that a program can be asked to check, in
+// the order of the table. It leaves out the properties that are always checked.
 func PropertiesBy(program Programs) []string {
 	var names []string
 	for _, p := range Properties {

@@ -1,13 +1,13 @@
 package catalog
 
-// Word is a word of the tables of a run.
+// Word is a word in the tables of a run.
 type Word struct {
 	Name    string
 	Aliases []string // other words that mean the same, or are explained with it
 	Meaning string
 }
 
-// Words are those whose meaning a reader has to know.
+// Words lists the words whose meaning a reader has to learn.
 var Words = []Word{
 	{"grab", []string{"grabs"}, "in a table, a row of the ledger `grabs`, written in the transaction that sets the order's status. The ledger has no unique key on the order, so that a double-grab is recorded as the fact that it is"},
 	{"double", []string{"double-grab", "double_grabs"}, "rows in the ledger beyond the first of their order, or, where it has several units, beyond these: oversold"},
@@ -27,13 +27,13 @@ var Words = []Word{
 	{"taken, busy", []string{"taken", "busy"}, "answers: the order was won by another driver; the lock was not obtained within the wait"},
 }
 
-// VerdictEntry says when a cell gets a verdict.
+// VerdictEntry describes when a cell gets a verdict.
 type VerdictEntry struct {
 	Verdict Verdict
 	When    string
 }
 
-// Verdicts are those of a cell, the first that applies.
+// Verdicts lists the verdicts of a cell. The first one that applies is the verdict.
 var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses; it is not run"},
 	{Unsafe, "a double-grab in the ledger, or more units to a driver than one may have"},

@@ -21,7 +21,7 @@ const (
 		" VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
 )
 
-// BareDB is database/sql with nothing on it but a pool of the same size.
+// BareDB opens a pool of database/sql with the given size and nothing around it.
 func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -39,8 +39,8 @@ func BareDB(b testing.TB, dsn string, size int, interpolate bool) *sql.DB {
 	return db
 }
 
-// BareGrab makes a naive grab by the statements of a Store, over database/sql and
-// nothing else.
+// BareGrab returns a naive grab that sends the statements of a Store directly through
+// database/sql.
 func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) error {
 	db := BareDB(b, dsn, size, true)
 	return func(ctx context.Context, id int64) error {
@@ -66,7 +66,7 @@ func BareGrab(b testing.TB, dsn string, size int) func(context.Context, int64) e
 	}
 }
 
-// GrabAll lets the workers share the orders, and returns how long they took.
+// GrabAll makes the workers grab the orders between them, and returns how long that took.
 func GrabAll(b testing.TB, grab func(context.Context, int64) error, first int64, count, workers int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup

@@ -79,7 +79,7 @@ func badClaim(t *trial) {
 	t.drivers(id)
 }
 
-// guards tries every guard on every state of an order.
+// guards checks every guard on every state of an order.
 func guards(t *trial) {
 	const winner = 1 // who has the order where it is taken
 	for _, c := range []struct {
@@ -137,7 +137,7 @@ func guards(t *trial) {
 	}
 }
 
-// raise: a fenced read lifts the row's fence, strictly.
+// raise checks that a fenced read raises the fence of the row strictly.
 func raise(t *trial) {
 	id := t.create(1)
 	for _, c := range []struct {
@@ -155,7 +155,8 @@ func raise(t *trial) {
 	}
 }
 
-// ledger: the rows of the orders asked for, as written, in the order of writing.
+// ledger checks that the ledger returns the rows of the requested orders unchanged, in the
+// order in which they were written.
 func ledger(t *trial) {
 	first := t.create(5)
 	var want []order.Grab
@@ -189,7 +190,7 @@ func ledger(t *trial) {
 	}
 }
 
-// sameValuesTwice: a naive write that changes nothing is a grab all the same.
+// sameValuesTwice checks that a naive write counts as a grab even if it changes no value.
 func sameValuesTwice(t *trial) {
 	id := t.create(1)
 	for range 20 {
@@ -239,7 +240,8 @@ func fenceWriteTogether(t *trial) {
 	t.row(order.Order{ID: id, Status: order.Grabbed, Driver: many, Fence: many})
 }
 
-// fencedTogether: all read, then all claim, and only the highest token writes.
+// fencedTogether checks that only the highest token writes if all drivers read before any
+// claims.
 func fencedTogether(t *trial) {
 	id := t.create(1)
 	for i, err := range together(many, func(i int64) error {
@@ -259,8 +261,8 @@ func fencedTogether(t *trial) {
 	t.drivers(id, many)
 }
 
-// lateWriter is F34: A reads, B reads, A writes, B writes. A fence that is
-// compared at the write alone lets both through.
+// lateWriter checks failure mode F34: A reads, B reads, A writes, B writes. A fence that is
+// compared only at the write lets both through.
 func lateWriter(t *trial) {
 	for _, c := range []struct {
 		guard order.Guard

@@ -9,10 +9,11 @@ import (
 	"grablab/internal/order"
 )
 
-// lockWait is more than enough for a waiter that must get its lock in the end.
+// lockWait is long enough for a waiter that must eventually get its lock.
 const lockWait = 20 * time.Second
 
-// sessionOrRefusal: a store that has no sessions says so, and what to do.
+// sessionOrRefusal checks that a store without sessions returns an error that says what to
+// do.
 func sessionOrRefusal(t *trial) {
 	tx, err := t.Begin(t.ctx)
 	if errors.Is(err, order.ErrUnsupported) {
@@ -25,7 +26,8 @@ func sessionOrRefusal(t *trial) {
 	t.must(tx.Close(t.ctx))
 }
 
-// session is closed at the end of its check, unless it has been.
+// session is a session of a check. It is closed when the check ends, unless it was closed
+// before.
 type session struct {
 	order.Tx
 	closed bool
@@ -39,7 +41,7 @@ func (x *session) Close(ctx context.Context) error {
 	return x.Tx.Close(ctx)
 }
 
-// session begins one. It ends the check where the store has none.
+// session opens a session. It ends the check if the store has no sessions.
 func (t *trial) session() *session {
 	tx, err := t.Begin(t.ctx)
 	if errors.Is(err, order.ErrUnsupported) {
@@ -51,7 +53,7 @@ func (t *trial) session() *session {
 	return x
 }
 
-// lockFunc locks what belongs to an order over a session: its row or its name.
+// lockFunc locks the row or the name of an order in a session.
 type lockFunc func(ctx context.Context, x order.Tx, id int64, wait time.Duration) (bool, error)
 
 func byRow(ctx context.Context, x order.Tx, id int64, wait time.Duration) (bool, error) {
@@ -101,7 +103,8 @@ func rowLockOfNone(t *trial) {
 	}
 }
 
-// handedOn: a waiter does not get what another session has, until that lets go.
+// handedOn checks that a waiter gets a lock of another session only when that session
+// releases it.
 func (t *trial) handedOn(lock func() (bool, error), letGo func() error) {
 	waiting := make(chan error, 1)
 	go func() {
@@ -119,7 +122,8 @@ func (t *trial) handedOn(lock func() (bool, error), letGo func() error) {
 	t.must(errors.Join(letGo(), <-waiting))
 }
 
-// rowLockHandedOn: a claim commits, and so lets the next session in, which sees it.
+// rowLockHandedOn checks that a claim commits and thereby admits the next session, which
+// sees the claim.
 func rowLockHandedOn(t *trial) {
 	a, b, id := t.session(), t.session(), t.create(1)
 	t.locks(a, byRow, id, 0)
@@ -134,7 +138,7 @@ func rowLockHandedOn(t *trial) {
 	t.drivers(id, 1)
 }
 
-// rowLockAndWriters: a writer without a session waits for the row too.
+// rowLockAndWriters checks that a writer without a session also waits for the row.
 func rowLockAndWriters(t *trial) {
 	a, id := t.session(), t.create(1)
 	t.locks(a, byRow, id, 0)
@@ -168,8 +172,8 @@ func nameLockHandedOn(t *trial) {
 		func() error { return a.Close(t.ctx) })
 }
 
-// sessionClaims: read and claim over a session, with and without a row locked,
-// answer as those of the store, and every reader sees them at once.
+// sessionClaims checks that reads and claims in a session give the same answers as those of
+// the store, with and without a locked row, and that every reader sees them at once.
 func sessionClaims(t *trial) {
 	for _, lock := range []bool{false, true} {
 		a, id := t.session(), t.create(1)
@@ -195,8 +199,8 @@ func sessionClaims(t *trial) {
 	}
 }
 
-// sessionRollsBack: what a session raised under its row lock, and did not
-// claim, is undone with it.
+// sessionRollsBack checks that a session without a claim leaves no change, not even a raised
+// fence.
 func sessionRollsBack(t *trial) {
 	a, id := t.session(), t.create(1)
 	t.locks(a, byRow, id, 0)
@@ -207,8 +211,8 @@ func sessionRollsBack(t *trial) {
 	t.row(order.Order{ID: id})
 }
 
-// sessionCancelled: a waiter that gives up is told so, and leaves no lock behind.
-// The database may take a moment to notice that it has gone.
+// sessionCancelled checks that a waiter that gives up gets an error and leaves no lock
+// behind. The database may need a moment to notice that the waiter has gone.
 func sessionCancelled(t *trial) {
 	for _, by := range []lockFunc{byRow, byName} {
 		a, b, id := t.session(), t.session(), t.create(1)

@@ -15,15 +15,16 @@ func (t *trial) createStock(units int) int64 {
 	return id
 }
 
-// unit is driver d's claim on one unit, where so many were left when it was read.
+// unit returns the claim of driver d on one unit. left is the number of units that the
+// driver has read.
 func unit(id, d, left int64, fence uint64) order.Claim {
 	c := claim(id, d, fence)
 	c.Stock = left
 	return c
 }
 
-// stock: an order of several units says how many are left, and is grabbed once none is.
-// One of one unit is as it ever was.
+// stock checks that an order of several units reports how many are left, and is grabbed when
+// none is left. An order of one unit behaves as before.
 func stock(t *trial) {
 	first, err := t.CreateStock(t.ctx, 3, 2)
 	t.must(err)
@@ -51,8 +52,8 @@ func stockRefuses(t *trial) {
 	}
 }
 
-// stockGuards tries every guard on a counter that another driver has moved since it was
-// read: three were left then, and so many are by now.
+// stockGuards checks every guard on a counter that another driver has changed since it was
+// read. At the read, three units were left.
 func stockGuards(t *trial) {
 	for _, c := range []struct {
 		guard    order.Guard
@@ -102,7 +103,8 @@ func stockGuards(t *trial) {
 	}
 }
 
-// stockTogether: the conditional update sells every unit once, however many come.
+// stockTogether checks that the conditional update sells every unit once, however many
+// drivers come.
 func stockTogether(t *trial) {
 	for range 5 {
 		id := t.createStock(3)
@@ -124,7 +126,7 @@ func stockTogether(t *trial) {
 			t.failf("3 units: %d were sold, the ledger has %d, the row is %+v", sold, len(grabs), o)
 		}
 	}
-	// Claims of neighbouring orders do not block each other for good.
+	// Claims of neighbouring orders do not block each other forever.
 	first, err := t.CreateStock(t.ctx, 2*many, 2)
 	t.must(err)
 	for range 2 {
@@ -142,7 +144,8 @@ func stockTogether(t *trial) {
 	}
 }
 
-// lostUpdate: two who have read the same counter write it, and it goes down by one.
+// lostUpdate checks that the counter decreases only once if two drivers write it after
+// reading the same value.
 func lostUpdate(t *trial) {
 	id := t.createStock(2)
 	for driver := int64(1); driver <= 2; driver++ {
@@ -152,8 +155,8 @@ func lostUpdate(t *trial) {
 	t.drivers(id, 1, 2)
 }
 
-// perDriver: under a guard that looks when it writes, a driver has no more units than one
-// may have. One who has them is told so also when nothing is left.
+// perDriver checks that a guard that looks during the write allows no driver more units than
+// its limit. A driver at its limit is told so even if no unit is left.
 func perDriver(t *trial) {
 	for _, limit := range []int{0, 1, 2} {
 		for _, g := range []order.Guard{order.Guarded, order.FenceWrite, order.Fenced} {
@@ -183,8 +186,8 @@ func perDriver(t *trial) {
 	}
 }
 
-// twoRequests of one driver at once: he has one unit. Under the naive guard, which looked
-// before, he has two.
+// twoRequests checks two simultaneous requests of one driver, which may have one unit. Under
+// the naive guard, which looks before the write, the driver gets two.
 func twoRequests(t *trial) {
 	for range 5 {
 		id := t.createStock(3)
@@ -215,8 +218,8 @@ func twoRequests(t *trial) {
 	t.drivers(id, 1, 1)
 }
 
-// stockRetried: a claim that is sent again does not sell a second unit (F33), also where
-// its driver may have one.
+// stockRetried checks that a repeated claim does not sell a second unit (F33), even if the
+// driver may have one.
 func stockRetried(t *trial) {
 	for _, g := range []order.Guard{order.Guarded, order.Fenced} {
 		id := t.createStock(3)

@@ -1,6 +1,6 @@
-// Package storetest is the conformance suite of order.Store: memory, SQLite and
-// MySQL behave alike because each of them passes it. Run holds a store to every
-// check; Checks is their table.
+// Package storetest is the conformance suite of order.Store. The stores in memory, SQLite
+// and MySQL behave alike because each of them passes it. Run applies every check in the
+// table Checks to a store.
 package storetest
 
 import (
@@ -15,15 +15,15 @@ import (
 	"grablab/internal/order"
 )
 
-// Check is one demand on a store. It opens orders of its own, so that checks
-// can share a store.
+// Check is one requirement on a store. It opens its own orders, so that checks can share a
+// store.
 type Check struct {
 	Name string
 	run  func(*trial)
 }
 
-// Checks lists all demands. They are no tests, so that it can be shown of each
-// that a wrong store fails it.
+// Checks lists all requirements. They are data rather than tests, so that a test can show
+// that each rejects a wrong store.
 var Checks = []Check{
 	{"create", create},
 	{"create refuses", createRefuses},

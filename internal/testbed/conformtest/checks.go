@@ -163,7 +163,8 @@ func unconfirmed(t *trial) {
 	}
 }
 
-// cancelledWaiting: a waiter whose client hangs up returns, and leaves nothing.
+// cancelledWaiting checks that a waiter returns when its client hangs up, and that it leaves
+// nothing behind.
 func cancelledWaiting(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -183,7 +184,7 @@ func cancelledWaiting(t *trial) {
 	t.want("an acquire for a client that has gone", err, context.Canceled)
 }
 
-// cancelledMidway: the client hangs up while the lock is being granted.
+// cancelledMidway checks a client that hangs up while the lock is being granted.
 func cancelledMidway(t *trial) {
 	waiting, hangUp := context.WithCancel(t.ctx)
 	defer hangUp()
@@ -191,15 +192,15 @@ func cancelledMidway(t *trial) {
 	t.want("the acquire", err, context.Canceled)
 }
 
-// lostReply: the lock is granted and the reply does not arrive. No client has the
-// lock then, so that busy would be a wrong answer.
+// lostReply checks a grant whose reply gets lost. No client has the lock then, so ErrBusy
+// would be a wrong answer.
 func lostReply(t *trial) {
 	if err := t.disturbed(t.ctx, longTTL, func() error { return errCut }); errors.Is(err, lock.ErrBusy) {
 		t.fatalf("it came to %v", err)
 	}
 }
 
-// lateReply: a grant that took longer than the lease lives is none (F12).
+// lateReply checks that a grant that took longer than the lease does not count (F12).
 func lateReply(t *trial) {
 	late := sync.OnceValue(func() time.Time { return time.Now().Add(shortTTL + shortTTL/10) })
 	_ = t.disturbed(t.ctx, shortTTL, func() error {
@@ -208,8 +209,8 @@ func lateReply(t *trial) {
 	})
 }
 
-// disturbed acquires while something happens to each reply. It must come to an
-// error, which is returned, and leave the key free at once.
+// disturbed acquires while a disturbance affects each reply. The acquire must return an
+// error and leave the key free at once.
 func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() error) error {
 	p := t.start(ttl, 0)
 	t.release(t.acquire(p)) // undisturbed: now its scripts are loaded, and its connections open
@@ -232,13 +233,13 @@ const (
 	contendedWait = 5 * time.Second
 )
 
-// contendedHold is how long the ith acquirer holds: of the 20 of one key all can be
-// served within the wait, and no two keys go in step.
+// contendedHold returns how long the ith acquirer holds its key. All 20 acquirers of one key
+// can be served within the wait, and no two keys run in step.
 func contendedHold(i int) time.Duration { return time.Duration(20+i*37%60) * time.Millisecond }
 
-// contention: many acquirers of few keys at once, on two processes. Each gets a
-// lease or ErrBusy a second after the wait at the latest, no two hold one key,
-// and every key is had.
+// contention checks many acquirers of few keys at the same time, in two processes. Each must
+// get a lease or ErrBusy at most a second after its wait. No two may hold one key, and every
+// key must be acquired.
 func contention(t *trial) {
 	var lockers [2]lock.Locker
 	lockers[0], lockers[1] = t.pair(longTTL, contendedWait)

@@ -20,16 +20,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv carries the job of a child process.
+// childEnv names the environment variable that holds the job of a child process.
 const childEnv = "GRABLAB_CONFORMTEST_CHILD"
 
-// job is what a child does: contend for keys with several workers, hang up
-// some of the time, and then go.
+// job describes the work of a child process: it contends for keys with several workers,
+// cancels some acquires, and then ends.
 type job struct {
 	Strategy, Spec string
 	Dir            string // where holders leave their marks
 	Keys           []string
-	Args           []string // of the child
+	Args           []string // arguments of the child
 }
 
 const (
@@ -37,24 +37,25 @@ const (
 	childTime    = 800 * time.Millisecond
 )
 
-// report is what a child has seen.
+// report holds what a child has observed.
 type report struct {
-	Held     int    // leases
-	Overlaps int    // of them, when another process or worker was inside
+	Held     int    // acquired leases
+	Overlaps int    // leases acquired while another process or worker was inside
 	HungUp   int    // acquires that were cancelled
-	Error    string // what was neither these nor ErrBusy
+	Error    string // any error other than ErrBusy
 	Leaked   string // goroutines that outlived the locker
 }
 
-// Main is for the TestMain of a package that runs the suite: the suite starts
-// the test binary again as another process, which finds its strategy by name
-// and its servers through open.
+// Main is called by the TestMain of a package that runs the suite. The suite starts the test
+// binary again as another process, which finds its strategy by name and its servers through
+// open.
 func Main(m *testing.M, open Opener, find func(name string) (lock.Strategy, error)) {
 	BeChild(open, find)
 	os.Exit(m.Run())
 }
 
-// BeChild is Main for a TestMain that does more. It returns if this is no child.
+// BeChild is for a TestMain that does more than Main. It returns if this process is not a
+// child.
 func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -75,8 +76,8 @@ func BeChild(open Opener, find func(name string) (lock.Strategy, error)) {
 	os.Exit(0)
 }
 
-// processes: the lock excludes a second holder across processes of the operating
-// system, and a process that ends its locker has no goroutine left of it.
+// processes checks that the lock excludes a second holder in another process of the
+// operating system, and that a process has no goroutine left after it has closed its locker.
 func processes(t *trial) {
 	dir, err := os.MkdirTemp("", "conformtest")
 	t.must("a folder", err)
@@ -163,7 +164,7 @@ func (j job) run(s Subject) (total report) {
 	return total
 }
 
-// once acquires once. Every fourth time the client hangs up soon.
+// once acquires once. In every fourth call, the client hangs up soon.
 func (j job) once(l lock.Locker, n int) (r report) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -182,7 +183,7 @@ func (j job) once(l lock.Locker, n int) (r report) {
 		return report{Error: err.Error()}
 	}
 	r.Held = 1
-	// The file system is a judge that no lock of ours has a part in.
+	// The file system is independent of every lock, so it can judge them.
 	mark := filepath.Join(j.Dir, fmt.Sprint(key))
 	if err := os.Mkdir(mark, 0o700); errors.Is(err, os.ErrExist) {
 		r.Overlaps = 1

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// RedisCluster starts a Cluster of two masters, each with half of the slots, and returns
-// their addresses; see RedisServer.
+// RedisCluster starts a Cluster of two masters with half of the slots each, and returns
+// their addresses. See RedisServer.
 func RedisCluster(tb testing.TB) (addrs []string) {
 	tb.Helper()
 	check := func(err error) {

@@ -1,15 +1,14 @@
-// Package conformtest holds a lock to its contract: one suite of checks, run against
-// any strategy on any kind of server.
+// Package conformtest checks a lock against its contract. The same checks run against any
+// strategy on any kind of server.
 //
-// Conform is the entry: it takes Subjects, each a strategy, its servers, and how to
-// open clients of them. Which checks apply to a subject follows from what its
-// registry entry claims. Some checks start the test binary again as another process,
-// so the TestMain of a package that calls Conform must call Main, or BeChild first of
-// all. For locks in Redis the servers are here, too: Embedded and Servers start
-// them, and Nodes.Subject makes a Subject of a strategy.
+// The entry point is Conform. It takes Subjects, each with a strategy, its servers, and a
+// function that opens clients. The claims in the registry determine which checks apply. Some
+// checks start the test binary again as another process, so the TestMain of a package that
+// calls Conform must first call Main or BeChild. For locks in Redis, Embedded and Servers
+// start the servers, and Nodes.Subject makes a Subject of a strategy.
 //
-// The suite is itself tested: a lock that does nothing fails every check, and each
-// known flaw is found by the checks that are meant for it.
+// The suite has tests of its own: a lock that does nothing fails every check, and each known
+// flaw is found by the checks for it.
 package conformtest
 
 import (
@@ -24,29 +23,30 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Opener connects one process to the servers that spec describes. The Env needs
-// no TTL and no Wait. Its clients call Replied after every reply of a server.
+// Opener connects one process to the servers that spec describes. The Env needs no TTL and
+// no Wait. Its clients call Replied after every reply of a server.
 type Opener func(spec string) (env lock.Env, disconnect func(), err error)
 
-// Subject is one strategy over one set of servers.
+// Subject is one strategy with one set of servers.
 type Subject struct {
 	Strategy lock.Strategy
 	Spec     string // handed to Open, also in child processes
 	Open     Opener
 
-	// Child are the arguments with which the test binary becomes a child, if its
-	// TestMain does not see to that.
+	// Child holds the arguments that turn the test binary into a child, if its TestMain
+	// needs any.
 	Child []string
-	// Drop takes the lock of key away from its holder, as an expiry would. It
-	// may be nil where nothing can.
+	// Drop takes the lock of key away from its holder, as an expiry would. It is nil if that
+	// is impossible.
 	Drop func(ctx context.Context, key string) error
-	// Left names what the servers still hold for key. It may be nil where locks
-	// leave nothing that could be seen.
+	// Left lists what the servers still store for key. It is nil if locks leave nothing that
+	// could be observed.
 	Left func(ctx context.Context, key string) ([]string, error)
-	// Settling is for how long something may be left while it is on its way to go,
-	// because a server has still to notice that a client has gone; 0: half a second.
+	// Settling is how long leftovers may exist before they disappear, because a server may
+	// notice late that a client has gone. 0 means half a second.
 	Settling time.Duration
-	// Unseen: what keeps its leases alive goes past Replied, and can neither be cut nor be late.
+	// Unseen means that the calls that keep a lease alive bypass Replied. They can neither
+	// be cut nor delayed.
 	Unseen bool
 }
 
@@ -58,7 +58,7 @@ type check struct {
 	alone   bool // it needs the machine to itself
 }
 
-// checks are all properties, the simple ones first. Each has keys of its own.
+// checks lists all properties, the simple ones first. Each check has its own keys.
 var checks = []check{
 	{"busy", locks, busy, false},
 	{"tries once", locks, triesOnce, false},
@@ -77,8 +77,9 @@ var checks = []check{
 	{"contention", locks, contention, true},
 }
 
-// Conform holds each subject to every check that applies to it, as subtests. A check that
-// its registry entry says it fails must fail; of one that it fails at times nothing is asked.
+// Conform runs every check that applies to a subject as a subtest. A check must fail if the
+// registry says that the lock fails it. If the registry says that the lock fails it
+// sometimes, the result is ignored.
 func Conform(t *testing.T, subjects ...Subject) {
 	results := runAll(t.Context(), subjects, 2, func(Subject, check) bool { return true })
 	for i, s := range subjects {
@@ -103,7 +104,7 @@ func Conform(t *testing.T, subjects ...Subject) {
 	}
 }
 
-// against is nil if the result is as the entry of the registry says.
+// against returns nil if the result agrees with the registry.
 func (r result) against(fails map[string]string) error {
 	why, said := fails[r.name]
 	switch {
@@ -122,13 +123,13 @@ type result struct {
 	took time.Duration
 }
 
-// stagger parts the starts of checks that run at the same time: what they connect and
-// acquire first, with short TTLs, is to take no longer than alone.
+// stagger separates the starts of simultaneous checks. Their first connections and acquires
+// have short TTLs, and must not slow each other down.
 const stagger = 20 * time.Millisecond
 
-// runAll runs those of the checks that apply and are wanted: all of a few subjects at
-// the same time, for they mostly wait, and then, one by one, those that need the
-// machine to themselves.
+// runAll runs the selected checks that apply. For a few subjects at a time, it runs all
+// checks concurrently, because they mostly wait. Then it runs the checks that need the whole
+// machine one by one.
 func runAll(ctx context.Context, subjects []Subject, atOnce int, wanted func(Subject, check) bool) [][]result {
 	results := make([][]result, len(subjects))
 	each := func(i int, run func(*result)) {
@@ -174,33 +175,33 @@ func (r *result) run(ctx context.Context, s Subject) {
 
 // What a strategy claims.
 
-// locks: it excludes a second holder at all.
+// locks reports whether the strategy excludes a second holder.
 func locks(s Subject) bool { return s.Strategy.Excludes != catalog.NoExclusion }
 
-// expires: a holder that dies does not keep the key.
+// expires reports whether a key becomes free after its holder has died.
 func expires(s Subject) bool {
 	return s.Strategy.Excludes == catalog.Global && s.Strategy.Expected(catalog.Crash) != catalog.Stuck
 }
 
-// outlasts: a lease lasts as long as the work.
+// outlasts reports whether a lease lasts as long as the work.
 func outlasts(s Subject) bool {
 	return expires(s) && s.Strategy.ExclusiveUnder(catalog.Slow)
 }
 
-// timed: a lease ends by the clock. That of a database session does not: it
-// ends with the session, whose loss is known when it is used.
+// timed reports whether a lease ends by the clock. A lock of a database session ends with
+// the session instead, and its loss is noticed at the next use.
 func timed(s Subject) bool { return s.Strategy.Needs&lock.SQLLocks == 0 }
 
-// renews: it lasts by being renewed, and its loss is known.
+// renews reports whether the lease is renewed, so that its loss is noticed.
 func renews(s Subject) bool { return outlasts(s) && timed(s) }
 
-// spares: its release does not free what another client has by then.
+// spares reports whether a late release leaves the lock of the next client alone.
 func spares(s Subject) bool { return !s.breaks("F5") && !s.breaks("F35") }
 
-// undoes: what it has taken without knowing is given back.
+// undoes reports whether the lock gives back what it has acquired without knowing.
 func undoes(s Subject) bool { return locks(s) && !s.breaks("F25") }
 
-// doubts: a grant that comes late is looked at twice.
+// doubts reports whether the lock checks a grant that arrives late.
 func doubts(s Subject) bool { return !s.breaks("F12") }
 
 func (s Subject) breaks(id string) bool { return slices.Contains(s.Strategy.Breaks, id) }

@@ -20,7 +20,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Nodes are the Redis servers of a test: one, and five for Redlock.
+// Nodes holds the addresses of the Redis servers of a test: a single one, and five for
+// Redlock.
 type Nodes []string // addresses; the single Redis first
 
 const redlockNodes = 5
@@ -36,7 +37,7 @@ func Embedded(tb testing.TB) (nodes Nodes) {
 	return nodes
 }
 
-// Servers starts redis-server processes as nodes; see RedisServer.
+// Servers starts redis-server processes as nodes. See RedisServer.
 func Servers(tb testing.TB) (nodes Nodes) {
 	tb.Helper()
 	for range 1 + redlockNodes {
@@ -45,9 +46,9 @@ func Servers(tb testing.TB) (nodes Nodes) {
 	return nodes
 }
 
-// RedisServer starts a redis-server process that is the test's own, with args beside
-// those that keep it from writing to disk, and returns its address. Without
-// redis-server on PATH the test is skipped, or fails if GRABLAB_REQUIRE_SERVERS=1.
+// RedisServer starts a redis-server process for this test and returns its address. It
+// appends args to the options that prevent writes to disk. If redis-server is not on PATH,
+// it skips the test, or fails it if GRABLAB_REQUIRE_SERVERS=1.
 func RedisServer(tb testing.TB, args ...string) (addr string) {
 	tb.Helper()
 	path, err := exec.LookPath("redis-server")
@@ -77,8 +78,8 @@ func RedisServer(tb testing.TB, args ...string) (addr string) {
 	return ""
 }
 
-// answers says whether a server answers and is the process started here: another
-// may have taken the port first.
+// answers reports whether the server answers and is the process that was started here.
+// Another process may have taken the port first.
 func answers(addr string, pid int) bool {
 	client := redis.NewClient(options(addr))
 	defer client.Close()
@@ -91,8 +92,8 @@ func answers(addr string, pid int) bool {
 	return false
 }
 
-// options are what the locks ask of a client: nothing is sent twice behind
-// their back, and a deadline is heeded.
+// options returns the client options that the locks require: no command is repeated
+// automatically, and deadlines are respected.
 func options(addr string) *redis.Options {
 	return &redis.Options{
 		Addr:                     addr,
@@ -105,7 +106,7 @@ func options(addr string) *redis.Options {
 	}
 }
 
-// Single is the address of the single Redis.
+// Single returns the address of the single Redis.
 func (n Nodes) Single() string { return n[0] }
 
 // NewClient opens a client as OpenRedis does.
@@ -120,7 +121,7 @@ var (
 	run    = rand.Uint64()
 )
 
-// OpenRedis is the Opener of a strategy over Nodes.
+// OpenRedis is the Opener for strategies on Nodes.
 func OpenRedis(spec string) (lock.Env, func(), error) {
 	var clients []redis.UniversalClient
 	for addr := range strings.SplitSeq(spec, ",") {
@@ -134,7 +135,7 @@ func OpenRedis(spec string) (lock.Env, func(), error) {
 	return EnvOf(clients[0], clients[1:]...), disconnect, nil
 }
 
-// EnvOf is an Env over the clients; TTL and Wait are still to be set.
+// EnvOf returns an Env with the clients. The caller sets TTL and Wait.
 func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.Env {
 	return lock.Env{
 		Redis:       single,
@@ -146,7 +147,7 @@ func EnvOf(single redis.UniversalClient, redlock ...redis.UniversalClient) lock.
 	}
 }
 
-// aroundRedis is Replied for another client of Redis.
+// aroundRedis calls Replied for other Redis clients.
 func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	err := call()
 	if lost := Replied(ctx); lost != nil {
@@ -155,10 +156,10 @@ func aroundRedis(ctx context.Context, _ string, call func() error) error {
 	return err
 }
 
-// Token is for Env: a name that was never used before.
+// Token returns a name that was never used before, for Env.
 func Token() string { return fmt.Sprintf("%x-%d", run, tokens.Add(1)) }
 
-// Subject is the strategy over these nodes.
+// Subject returns the strategy on these nodes as a Subject.
 func (n Nodes) Subject(st lock.Strategy) Subject {
 	s := Subject{Strategy: st, Spec: strings.Join(n, ","), Open: OpenRedis, Left: n.left}
 	if st.Needs&(lock.Redis|lock.RedisQuorum) != 0 {

@@ -10,15 +10,15 @@ import (
 
 type replyKey struct{}
 
-// onReply returns a context under which f is called after every reply of a
-// server, before the lock sees it. An error takes the reply's place: the server has
-// done what was asked, and the lock cannot know.
+// onReply returns a context that makes f run after every reply of a server, before the lock
+// sees the reply. If f returns an error, the lock gets that error instead of the reply,
+// although the server has executed the command.
 func onReply(ctx context.Context, f func() error) context.Context {
 	return context.WithValue(ctx, replyKey{}, f)
 }
 
-// Replied is to be called by a client when a reply has come for ctx. It may wait; an
-// error takes the reply's place.
+// Replied must be called by a client after a reply has arrived for ctx. It may block. If it
+// returns an error, the client must return that error instead of the reply.
 func Replied(ctx context.Context) error {
 	if f, ok := ctx.Value(replyKey{}).(func() error); ok {
 		return f()
@@ -26,7 +26,7 @@ func Replied(ctx context.Context) error {
 	return nil
 }
 
-// redisReplies is Replied for a Redis client.
+// redisReplies calls Replied for a Redis client.
 var redisReplies = redishook.Hook(func(ctx context.Context, _ []redis.Cmder, send func(context.Context) error) error {
 	err := send(ctx)
 	if lost := Replied(ctx); lost != nil {

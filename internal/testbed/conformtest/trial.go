@@ -13,21 +13,21 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// trial is one run of a check. It fails as a testing.T does: fatalf ends the check,
-// and what it has started is stopped.
+// trial is one run of a check. As in testing.T, fatalf ends the check. Everything that the
+// check has started is then stopped.
 type trial struct {
 	Subject
 	ctx  context.Context
-	keys []string // of which nothing may be left at the end
+	keys []string // keys of which nothing may be left at the end
 	key  string   // the first of them
 	err  error
 	stop []func()
 }
 
-// hangTimeout bounds a check in which something hangs.
+// hangTimeout limits a check that hangs.
 const hangTimeout = time.Minute
 
-// run is nil if the lock passes the check.
+// run returns nil if the lock passes the check.
 func (c check) run(ctx context.Context, s Subject) error {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
@@ -46,7 +46,7 @@ func (c check) run(ctx context.Context, s Subject) error {
 	return t.err
 }
 
-// addKey makes a key that no other check and no other subject uses.
+// addKey returns a key that no other check and no other subject uses.
 func (t *trial) addKey(name string) string {
 	key := fmt.Sprintf("conformtest:%s:{%s}", t.Strategy.Name, name)
 	t.keys = append(t.keys, key)
@@ -64,17 +64,17 @@ func (t *trial) must(what string, err error) {
 	}
 }
 
-// want ends the check if an error is not the wanted one.
+// want ends the check if err is not the wanted error.
 func (t *trial) want(what string, got, wanted error) {
 	if !errors.Is(got, wanted) {
 		t.fatalf("%s: %v; want %v", what, got, wanted)
 	}
 }
 
-// process is one locker with clients of its own, as a process would have.
+// process is one locker with its own clients, like a separate process.
 type process struct {
 	lock.Locker
-	stop func() error // as a clean exit would; releases no lease
+	stop func() error // like a clean exit; releases no lease
 }
 
 func (s Subject) start(ttl, wait time.Duration) (*process, error) {
@@ -94,7 +94,7 @@ func (s Subject) start(ttl, wait time.Duration) (*process, error) {
 	})}, nil
 }
 
-// start starts a process that stops at the end of the check.
+// start starts a process that stops when the check ends.
 func (t *trial) start(ttl, wait time.Duration) *process {
 	p, err := t.Subject.start(ttl, wait)
 	t.must("start", err)
@@ -102,8 +102,8 @@ func (t *trial) start(ttl, wait time.Duration) *process {
 	return p
 }
 
-// pair starts a holder and a process that contends with it. For a lock that knows
-// one process only, both are the same.
+// pair starts a holder and a contending process. For a lock that works only within one
+// process, both are the same.
 func (t *trial) pair(ttl, wait time.Duration) (holder, contender *process) {
 	holder = t.start(ttl, wait)
 	if t.Strategy.Excludes == catalog.PerProcess {
@@ -126,8 +126,8 @@ func (t *trial) acquire(l lock.Locker) lock.Lease {
 
 func (t *trial) release(lease lock.Lease) { t.must("release", lease.Release(t.ctx)) }
 
-// excluded checks that the contender cannot take the key now, and returns how long it
-// took to say so.
+// excluded checks that the contender cannot take the key now. It returns how long the
+// contender took to report that.
 func (t *trial) excluded(ctx context.Context, by string, contender lock.Locker) time.Duration {
 	began := time.Now()
 	lease, err := contender.Acquire(ctx, t.key)
@@ -145,7 +145,7 @@ type acquired struct {
 	err   error
 }
 
-// waiter acquires in the background, and must have to wait.
+// waiter acquires in the background. It ends the check if the acquire does not have to wait.
 func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 	done := make(chan acquired, 1)
 	go func() {
@@ -163,9 +163,9 @@ func (t *trial) waiter(ctx context.Context, l lock.Locker) <-chan acquired {
 // drop takes the lock away from its holder.
 func (t *trial) drop() { t.must("drop", t.Drop(t.ctx, t.key)) }
 
-// nothingLeft looks on the servers. What is on its way there may arrive: a
-// release returns when a quorum has answered, and a dead holder's keys expire on
-// one node after the other. A key that was forgotten stays for longer than that.
+// nothingLeft checks that the servers store nothing for the key. It allows some time,
+// because a release returns after a quorum has answered, and the keys of a dead holder
+// expire at different times. A forgotten key stays longer than that.
 func (t *trial) nothingLeft(key string) {
 	if t.Left == nil {
 		return

@@ -12,12 +12,11 @@ import (
 	"time"
 )
 
-// Replica is a second Redis that follows a server of the local stack, and a
-// Sentinel that puts it in the place of its master when that has died. Its
-// methods are not safe for concurrent use.
+// Replica is a second Redis that follows a server of the local stack, with a Sentinel that
+// promotes it when its master has died. Its methods are not safe for concurrent use.
 type Replica struct {
-	Server   string // that it follows
-	Addr     string // of the replica
+	Server   string // the server that it follows
+	Addr     string // address of the replica
 	Sentinel string // address of the Sentinel
 	Master   string // the name under which the Sentinel knows the master
 
@@ -25,7 +24,7 @@ type Replica struct {
 	master string // address
 	way    *Route // from the replica to its master
 	watch  *Route // from the Sentinel, and from those who ask it, to the master
-	killed bool   // the master
+	killed bool   // whether the master was killed
 }
 
 // How long a Sentinel lets its master be silent (downAfter), and each step of a
@@ -39,9 +38,8 @@ const (
 	failover  = 2 * time.Second
 )
 
-// Replicate gives a Redis of the local stack a replica and a Sentinel, while it
-// runs and with what it holds. It returns once both are in step. Until Close the
-// server must not be killed but by Failover.
+// Replicate adds a replica and a Sentinel to a running Redis of the local stack. It returns
+// when both are in step. Until Close, only Failover may kill the server.
 func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) {
 	addr, err := s.address(server)
 	switch {
@@ -64,7 +62,7 @@ func (s *Stack) Replicate(ctx context.Context, server string) (*Replica, error) 
 func (rep *Replica) begin(ctx context.Context) (err error) {
 	master := newRedis(rep.master)
 	defer master.Close()
-	// Else the master waits five seconds for a second replica to come along.
+	// Otherwise the master waits five seconds for a second replica.
 	if err := master.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		return err
 	}
@@ -85,7 +83,7 @@ func (rep *Replica) begin(ctx context.Context) (err error) {
 func (rep *Replica) replicaName() string  { return rep.Server + "-replica" }
 func (rep *Replica) sentinelName() string { return rep.Server + "-sentinel" }
 
-// replica is ready when it has what its master has.
+// replica returns the server that is ready when it has the data of its master.
 func (rep *Replica) replica(exe string) server {
 	srv := redisServer(exe, rep.s.Dir, rep.replicaName())
 	alone, ask := srv.args, srv.ask
@@ -105,8 +103,8 @@ func (rep *Replica) replica(exe string) server {
 
 var errNotInStep = errors.New("not in step with its master")
 
-// inStep asks both sides: the master gives the Sentinel the names of those
-// replicas alone that it counts as online.
+// inStep returns nil if both sides agree. The master tells the Sentinel only about replicas
+// that it considers online.
 func (rep *Replica) inStep(ctx context.Context, addr string) error {
 	theirs, err := replication(ctx, rep.master)
 	if err != nil {
@@ -122,7 +120,7 @@ func (rep *Replica) inStep(ctx context.Context, addr string) error {
 	return nil
 }
 
-// sentinel is ready when it knows the replica and would promote it.
+// sentinel returns the server that is ready when it knows the replica and would promote it.
 func (rep *Replica) sentinel(exe string) server {
 	return server{
 		name: rep.sentinelName(),
@@ -161,8 +159,8 @@ func (rep *Replica) behave(ctx context.Context, downAfter, failover time.Duratio
 	)
 }
 
-// known asks the Sentinel whether it has heard from the replica what a replica
-// says of itself: one that it has only heard of cannot be promoted.
+// known asks the Sentinel whether the replica has reported its own state. A replica that the
+// Sentinel knows only by name cannot be promoted.
 func (rep *Replica) known(ctx context.Context, sentinel string) error {
 	client := newSentinel(sentinel)
 	defer client.Close()
@@ -190,11 +188,10 @@ func (rep *Replica) detour(a *Addresses) {
 	}
 }
 
-// Hold has what the master writes from now on wait on its way to the replica.
-// With its heal it arrives.
+// Hold holds back what the master sends to the replica from now on. The Heal lets it arrive.
 func (rep *Replica) Hold() (Heal, error) { return rep.way.Still(ToClient) }
 
-// Failover kills the master, and has the replica promoted in its place.
+// Failover kills the master and promotes the replica.
 func (rep *Replica) Failover(ctx context.Context) error {
 	return rep.promote(ctx, func() error {
 		rep.killed = true
@@ -202,15 +199,15 @@ func (rep *Replica) Failover(ctx context.Context) error {
 	})
 }
 
-// Split cuts the master off from its replica, from the Sentinel and from those who
-// ask it, and has the replica promoted. The master lives on, and serves all who
-// know its own address.
+// Split cuts the master off from its replica, from the Sentinel and from those who ask the
+// Sentinel. Then it promotes the replica. The master continues to serve clients that know
+// its address.
 func (rep *Replica) Split(ctx context.Context) error { return rep.promote(ctx, rep.watch.Close) }
 
-// promote has the master go, and with it what was held back. It returns once the
-// Sentinel, which gives a silent master 300 ms, has promoted the replica and names it.
+// promote removes the master and the data that was held back. It returns when the Sentinel,
+// which allows a silent master 300 ms, has promoted the replica and names it.
 func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error {
-	// The way goes first, so that nothing arrives that the master says last.
+	// Close the route first, so that the last messages of the master do not arrive.
 	if err := rep.way.Close(); err != nil {
 		return err
 	}
@@ -226,7 +223,7 @@ func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error 
 	return rep.behave(ctx, patient, patient)
 }
 
-// promoted is nil once the replica is the master, and the Sentinel names it.
+// promoted returns nil if the replica is the master and the Sentinel names it.
 func (rep *Replica) promoted(ctx context.Context) error {
 	named, err := masterOf(ctx, rep.Sentinel, rep.Master)
 	if err != nil {
@@ -242,8 +239,8 @@ func (rep *Replica) promoted(ctx context.Context) error {
 	return err
 }
 
-// Close ends the Sentinel and the replica. A master that was killed stands at its
-// own address again, empty; another has what it had.
+// Close ends the Sentinel and the replica. A master that was killed restarts empty at its
+// own address, and any other master keeps its data.
 func (rep *Replica) Close(ctx context.Context) error {
 	for _, name := range []string{rep.sentinelName(), rep.replicaName()} {
 		if p := rep.s.Process(name); p != nil {
@@ -263,7 +260,7 @@ func (rep *Replica) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// replication is what a Redis says of its part in it.
+// replication returns the replication state that a Redis reports.
 func replication(ctx context.Context, addr string) (map[string]string, error) {
 	client := newRedis(addr)
 	defer client.Close()
