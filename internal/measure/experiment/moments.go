@@ -21,6 +21,7 @@ import (
 // duration of an undisturbed grab.
 const (
 	momentCount = 8
+	stopTries   = 3 // how often a stopped process may answer before the run refuses it
 	momentTries = 6 // bound on the tries to strike a grab in flight
 	momentRuns  = 5 // dry runs by which the time is measured, after one that warms up
 )
@@ -115,27 +116,35 @@ func (in *injection) timeGrab(ctx context.Context, first int64) (time.Duration, 
 	return shortest, nil
 }
 
-// checkServes stops the process for a moment and checks that nothing answers in its place.
+// checkServes checks that the process to be struck serves the target: while it is stopped,
+// nothing may answer. On a busy machine, a process may still answer just after it was told to
+// stop, so checkServes tries several times.
 func (in *injection) checkServes(ctx context.Context, took time.Duration) error {
+	for range stopTries {
+		answered, err := in.answersWhileStopped(ctx, took)
+		if err != nil || !answered {
+			return err
+		}
+	}
+	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve, not a supervisor or proxy, in the order of -targets",
+		in.cfg.Target.PIDs[len(in.cfg.Target.PIDs)-1], in.struck.URL)
+}
+
+// answersWhileStopped stops the process for a moment, and reports whether a grab is answered
+// before the process continues.
+func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration) (answered bool, err error) {
 	if err := in.struck.Signal(proc.Stop); err != nil {
-		return err
+		return false, err
 	}
 	wait.For(ctx, together) // until all its threads have stopped
-	answered := make(chan error, 1)
+	grabbed := make(chan error, 1)
 	go func() {
 		_, err := in.struck.Grab(ctx, in.spare, 0)
-		answered <- err
+		grabbed <- err
 	}()
 	wait.For(ctx, max(3*took, 3*together))
-	early := len(answered) > 0
-	if err := errors.Join(in.struck.Signal(proc.Continue), <-answered, context.Cause(ctx)); err != nil {
-		return err
-	}
-	if early {
-		return fmt.Errorf("process %d was stopped, and %s answered all the same: name the processes that serve, none before or behind them, in the order of -targets",
-			in.cfg.Target.PIDs[len(in.cfg.Target.PIDs)-1], in.struck.URL)
-	}
-	return nil
+	answered = len(grabbed) > 0
+	return answered, errors.Join(in.struck.Signal(proc.Continue), <-grabbed, context.Cause(ctx))
 }
 
 // strikeByTime replaces strikeAndMeasure if only processes can be struck.
