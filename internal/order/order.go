@@ -2,9 +2,9 @@
 // of grabs. Only the ledger decides which driver won an order.
 //
 // Start reading at Store. A grab reads an order and then claims it. A Guard is the condition
-// under which the claim writes. Store has three implementations with the same behaviour,
-// which package storetest checks: MySQL for every figure that you want to rely on, SQLite
-// for the first minute, and Mem for the explorer.
+// under which the claim writes. Store has three implementations, which pass the same tests:
+// MySQL for every figure that you want to rely on, SQLite for the first minute, and Mem for the
+// explorer.
 package order
 
 import (

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"grablab/internal/order"
-	"grablab/internal/order/storetest"
 
 	"github.com/pressly/goose/v3"
 )
@@ -22,7 +21,7 @@ func TestConformance(t *testing.T) {
 	for _, db := range stores {
 		t.Run(db.name, func(t *testing.T) {
 			dsn := db.dsn(t)
-			storetest.Run(t, func(t *testing.T) order.Store { return connect(t, dsn, order.Options{}) })
+			conform(t, func(t *testing.T) order.Store { return connect(t, dsn, order.Options{}) })
 		})
 	}
 }

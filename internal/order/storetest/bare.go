@@ -1,3 +1,5 @@
+// Package storetest grabs orders without a Store, so that benchmarks can compare a Store with bare
+// SQL.
 package storetest
 
 import (

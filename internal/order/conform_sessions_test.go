@@ -1,4 +1,4 @@
-package storetest
+package order_test
 
 import (
 	"context"

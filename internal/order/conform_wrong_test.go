@@ -1,4 +1,4 @@
-package storetest_test
+package order_test
 
 import (
 	"context"
@@ -11,18 +11,17 @@ import (
 	"time"
 
 	"grablab/internal/order"
-	"grablab/internal/order/storetest"
 )
 
 func TestMem(t *testing.T) {
-	storetest.Run(t, func(*testing.T) order.Store { return new(order.Mem) })
+	conform(t, func(*testing.T) order.Store { return new(order.Mem) })
 }
 
 // A store that is intercepted behaves as the store itself does, and each call
 // of a critical section passes the function once.
 func TestIntercepted(t *testing.T) {
 	var calls atomic.Int64
-	storetest.Run(t, func(*testing.T) order.Store {
+	conform(t, func(*testing.T) order.Store {
 		return order.Intercept(new(order.Mem), func(ctx context.Context, c *order.Call, send func(context.Context) error) error {
 			calls.Add(1)
 			err := send(ctx)
@@ -65,9 +64,9 @@ func TestWrongStoresFail(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range storetest.Checks {
-		if !failed[c.Name] {
-			t.Errorf("no wrong store fails %q", c.Name)
+	for _, c := range storeChecks {
+		if !failed[c.name] {
+			t.Errorf("no wrong store fails %q", c.name)
 		}
 	}
 }
@@ -75,9 +74,9 @@ func TestWrongStoresFail(t *testing.T) {
 func failures(ctx context.Context, s order.Store) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	for _, c := range storetest.Checks {
-		if c.Run(ctx, s) != nil {
-			names = append(names, c.Name)
+	for _, c := range storeChecks {
+		if c.check(ctx, s) != nil {
+			names = append(names, c.name)
 		}
 	}
 	return names

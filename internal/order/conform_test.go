@@ -1,7 +1,4 @@
-// Package storetest is the conformance suite of order.Store. The stores in memory, SQLite
-// and MySQL behave alike because each of them passes it. Run applies every check in the
-// table Checks to a store.
-package storetest
+package order_test
 
 import (
 	"context"
@@ -15,16 +12,16 @@ import (
 	"grablab/internal/order"
 )
 
-// Check is one requirement on a store. It opens its own orders, so that checks can share a
+// storeCheck is one requirement on a store. It opens its own orders, so that checks can share a
 // store.
-type Check struct {
-	Name string
+type storeCheck struct {
+	name string
 	run  func(*trial)
 }
 
-// Checks lists all requirements. They are data rather than tests, so that a test can show
+// storeChecks lists all requirements. They are data rather than tests, so that a test can show
 // that each rejects a wrong store.
-var Checks = []Check{
+var storeChecks = []storeCheck{
 	{"create", create},
 	{"create refuses", createRefuses},
 	{"create together", createTogether},
@@ -60,25 +57,26 @@ var Checks = []Check{
 	{"session cancelled", sessionCancelled},
 }
 
-// limit of one check: a wrong store may wait for ever.
+// limit ends a check, because a wrong store may wait forever.
 const limit = 60 * time.Second
 
-// Run holds the store that open returns to every check.
-func Run(t *testing.T, open func(t *testing.T) order.Store) {
+// conform runs every check on the store that open returns. The stores in memory, SQLite and MySQL
+// behave alike because each of them passes all checks.
+func conform(t *testing.T, open func(t *testing.T) order.Store) {
 	s := open(t)
-	for _, c := range Checks {
-		t.Run(c.Name, func(t *testing.T) {
+	for _, c := range storeChecks {
+		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			if err := c.Run(ctx, s); err != nil {
+			if err := c.check(ctx, s); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// Run holds s to the check. The error says what it did instead.
-func (c Check) Run(ctx context.Context, s order.Store) (err error) {
+// check returns nil if the store meets the requirement. Otherwise the error says what it did.
+func (c storeCheck) check(ctx context.Context, s order.Store) (err error) {
 	t := &trial{Store: s, ctx: ctx}
 	defer func() {
 		switch end := recover().(type) {
@@ -96,16 +94,15 @@ func (c Check) Run(ctx context.Context, s order.Store) (err error) {
 	return nil
 }
 
-// trial is one check of one store. Its methods end the check, by a panic that
-// Check.Run recovers, at the first demand that is not met, as those of a
-// testing.T do. They are for the goroutine of the check alone.
+// trial is one check of one store. At the first violation, its methods end the check by a panic,
+// which storeCheck.check recovers. Only the goroutine of the check may call them.
 type trial struct {
 	order.Store
 	ctx  context.Context
 	open []*session
 }
 
-// ended is what a trial panics with. why is nil where the check does not apply.
+// ended is the value with which a trial panics. why is nil if the check does not apply.
 type ended struct{ why error }
 
 func (t *trial) failf(format string, args ...any) { panic(ended{fmt.Errorf(format, args...)}) }
