@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ type exploreSettings struct {
 	noTiming bool
 	quiet    bool
 	shortest bool
+	bounded  bool // the user has chosen bounds, so only these are searched
 	notes    notes
 }
 
@@ -71,6 +73,10 @@ func (s *exploreSettings) flags() []flags.Flag {
 	}
 }
 
+// boundFlags lists the flags after which explore makes one search with these bounds, instead of
+// a portfolio.
+var boundFlags = []string{"actors", "preemptions", "faults", "fault-count", "wait", "work", "everything", "shortest"}
+
 // exploreRules lists what the flags of explore exclude.
 var exploreRules = []flags.Rule{
 	{
@@ -101,6 +107,7 @@ func parseExplore(args []string) (*exploreSettings, error) {
 	if err := flags.Check(exploreRules, line, nil); err != nil {
 		return nil, flags.Usage("%w", err)
 	}
+	s.bounded = slices.ContainsFunc(boundFlags, line.Given)
 	return s, nil
 }
 
@@ -128,6 +135,9 @@ func exploreHelp(w io.Writer, _ string) {
 Runs the code of the strategies under a scheduler that decides every step. The search starts
 with the cheapest schedules, so the first failure is a shortest one. It covers every schedule
 within the bounds, and reports what it did not reach in time.
+
+Without -actors, -preemptions, -faults, -fault-count, -wait, -work, -shortest and -everything,
+it makes several short searches for each strategy, and says which one found what.
 
 The exit code is 3 if the registry does not claim a failure, or if a verdict differs from the
 worst that the registry claims for these faults. Each failure is compared with the claims for

@@ -62,7 +62,10 @@ func (s *exploreSettings) explore(ctx context.Context, stderr io.Writer) ([]expl
 	if s.replay != "" {
 		return s.replayAll(ctx)
 	}
-	return explore.Search(ctx, nil, s.Config, s.progress(stderr))
+	if s.bounded {
+		return explore.Search(ctx, nil, s.Config, s.progress(stderr))
+	}
+	return explore.SearchPortfolio(ctx, nil, s.Config, s.progress(stderr))
 }
 
 // notSearched prints why explore ran no schedule, and returns the error for the exit code.
@@ -105,9 +108,13 @@ func (s *exploreSettings) conclude(results []explore.Result, err error, stdout, 
 }
 
 // unexpected reports whether the verdict or a single failure differs from what the registry
-// claims.
+// claims. In the parts of a portfolio, only the failures count, because their bounds may be too
+// narrow for a claimed failure.
 func unexpected(r explore.Result) bool {
-	return r.Expected != "" && r.Expected != r.Verdict || slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
+	unclaimed := func(r explore.Result) bool {
+		return slices.ContainsFunc(r.Failures, func(f explore.Failure) bool { return f.Unclaimed })
+	}
+	return r.Expected != "" && r.Expected != r.Verdict || unclaimed(r) || slices.ContainsFunc(r.Parts, unclaimed)
 }
 
 // save writes the schedule of every failure.
@@ -117,6 +124,9 @@ func (s *exploreSettings) save(results []explore.Result) error {
 			if err := s.write(f); err != nil {
 				return err
 			}
+		}
+		if err := s.save(r.Parts); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -145,7 +155,11 @@ func (s *exploreSettings) fileOf(f explore.Failure) string {
 }
 
 func (s *exploreSettings) render(w io.Writer, results []explore.Result) error {
-	return renderAs(w, exploreFormats, s.format, report.Exploration{Config: s.Config, Results: results, Timing: !s.noTiming, Replay: s.replayWith})
+	e := report.Exploration{Config: s.Config, Results: results, Timing: !s.noTiming, Replay: s.replayWith}
+	if !s.bounded && s.replay == "" {
+		e.Parts = explore.Portfolio(s.Config)
+	}
+	return renderAs(w, exploreFormats, s.format, e)
 }
 
 // replayWith returns the command that replays a failure.
@@ -223,8 +237,16 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 			return
 		}
 		last = time.Now()
-		fmt.Fprintf(w, "%s: %d schedules, %d states in %s, %s so far\n", r.Strategy, r.Schedules, r.States, r.Elapsed.Round(time.Second), r.Verdict)
+		fmt.Fprintf(w, "%s: %d schedules, %d states in %s, %s so far\n", strings.Join(append([]string{r.Strategy}, partOf(r)...), ", "), r.Schedules, r.States, r.Elapsed.Round(time.Second), r.Verdict)
 	}
+}
+
+// partOf returns the name of the part that a result belongs to, or nothing.
+func partOf(r explore.Result) []string {
+	if r.Part == "" {
+		return nil
+	}
+	return []string{r.Part}
 }
 
 const progressEvery = 5 * time.Second

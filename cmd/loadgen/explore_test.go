@@ -218,6 +218,9 @@ func TestExploreExitCodes(t *testing.T) {
 		}
 		return results
 	}
+	withParts := func(parts []explore.Result) []explore.Result {
+		return []explore.Result{{Verdict: catalog.Safe, Expected: catalog.Safe}, {Verdict: catalog.Safe, Expected: catalog.Safe, Parts: parts}}
+	}
 	for _, tt := range []struct {
 		name    string
 		results []explore.Result
@@ -233,11 +236,17 @@ func TestExploreExitCodes(t *testing.T) {
 		{"such a failure in the first of three results", unclaimed(0, 3), nil, int(exitAssert)},
 		{"such a failure in the second of three results", unclaimed(1, 3), nil, int(exitAssert)},
 		{"such a failure in the last of three results", unclaimed(2, 3), nil, int(exitAssert)},
+		{"such a failure in the first of two parts", withParts(unclaimed(0, 2)), nil, int(exitAssert)},
+		{"such a failure in the last of two parts", withParts(unclaimed(1, 2)), nil, int(exitAssert)},
+		{"claimed failures in the parts", withParts(unclaimed(-1, 2)), nil, int(exitDone)},
+		{"a part ran out of time", withParts(result(catalog.Unknown, catalog.Safe)), nil, int(exitDone)},
 		{"interrupted", result(catalog.Unknown, catalog.Safe), context.Canceled, int(exitInterrupted)},
 		{"makes no sense", nil, explore.ErrConfig, int(exitUsage)},
 		{"failed", nil, io.ErrUnexpectedEOF, int(exitFailed)},
 	} {
-		if got := conclude(newExploreSettings().conclude(tt.results, tt.err, io.Discard, io.Discard), io.Discard); got != tt.want {
+		s := newExploreSettings()
+		s.bounded, s.out = true, t.TempDir()
+		if got := conclude(s.conclude(tt.results, tt.err, io.Discard, io.Discard), io.Discard); got != tt.want {
 			t.Errorf("%s: exit %d, want %d", tt.name, got, tt.want)
 		}
 	}

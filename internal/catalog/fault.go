@@ -31,6 +31,7 @@ const (
 	LateRelease      Fault = "late-release"
 	Cancel           Fault = "cancel"
 	MessageLost      Fault = "message-lost"
+	SentTwice        Fault = "sent-twice"
 )
 
 // FaultGroup is the heading under which tables and the heat map show a fault.
@@ -165,6 +166,10 @@ var Faults = []FaultEntry{
 	{
 		Name: MessageLost, Group: NetworkAndDatabase, By: Explore, Shows: WakeUpLost,
 		About: "a message that a server publishes gets lost, arrives late, or arrives twice",
+	},
+	{
+		Name: SentTwice, Group: NetworkAndDatabase, By: Explore, Shows: ReplyWasLost,
+		About: "a Redis client gets no reply and sends the same call again by itself, as most clients do by default; the server carries out both",
 	},
 }
 

@@ -58,7 +58,7 @@ func Expected(s lock.Strategy, guard order.Guard, faults []catalog.Fault) catalo
 	}
 	worst := s.Expected(catalog.NoFault)
 	for _, f := range faults {
-		if worst = worse(worst, Claimed(s, f)); forgets(s, f) || f.Shows()&catalog.ReplyWasLost != 0 && slices.Contains(s.Breaks, "F25") {
+		if worst = worse(worst, Claimed(s, f)); forgets(s, f) || leavesBehind(s, f) {
 			worst = catalog.Unsafe // a property of the lock breaks, even if the order is safe
 		}
 	}
@@ -106,6 +106,12 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 			failures[i].Unclaimed = f.Property == catalog.OneWinner
 		}
 	}
+}
+
+// leavesBehind reports whether, under the fault, a lock stays behind because it does not know its
+// own holder again (F25).
+func leavesBehind(s lock.Strategy, f catalog.Fault) bool {
+	return f == catalog.ReplyLost && slices.Contains(s.Breaks, "F25") || f == catalog.SentTwice && s.RefusesItself
 }
 
 // forgets reports whether, under the fault, the single Redis drops a live lease or ends it early,

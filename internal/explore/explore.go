@@ -173,6 +173,8 @@ type Result struct {
 	Schedules int
 	States    int
 	Elapsed   time.Duration
+	Part      string    // the name of a part of a portfolio; empty for its first search, and outside of portfolios
+	Parts     []Result  // the results of the parts, after SearchPortfolio
 	Failures  []Failure // the shortest failure of each property; while the search runs, only those that are final
 
 	// The fields below describe a replay, whatever its verdict.
@@ -217,9 +219,8 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 		if err == nil {
 			r, err = searchOne(ctx, bubble, cfg, set, progress)
 		}
-		var why *unexplorableError
-		if errors.As(err, &why) && len(cfg.Strategies) > 1 {
-			r, err = Result{Strategy: name, Guard: set.Guard, Verdict: catalog.Unknown, Reason: why.reason}, nil
+		if why, ok := reasonOf(err); ok && len(cfg.Strategies) > 1 {
+			r, err = Result{Strategy: name, Guard: set.Guard, Verdict: catalog.Unknown, Reason: why}, nil
 		}
 		if err != nil {
 			return results, err
@@ -248,7 +249,16 @@ func (e *unexplorableError) Error() string {
 
 func (e *unexplorableError) Unwrap() error { return e.of }
 
-// searchOne searches one strategy.
+// reasonOf returns why a strategy cannot be explored, if that is what err says.
+func reasonOf(err error) (why string, ok bool) {
+	var e *unexplorableError
+	if !errors.As(err, &e) {
+		return "", false
+	}
+	return e.reason, true
+}
+
+// searchOne searches one strategy, and marks the failures that the registry does not claim.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {
 	began := time.Now()
 	visited := search.Visited{}

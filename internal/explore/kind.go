@@ -22,6 +22,7 @@ var faultOf = map[schedule.Kind]catalog.Fault{
 	schedule.ClientClock:  catalog.ClientClock,
 	schedule.NodeClock:    catalog.NodeClock,
 	schedule.ReplyLost:    catalog.ReplyLost,
+	schedule.SentTwice:    catalog.SentTwice,
 	schedule.ReplyLate:    catalog.Latency,
 	schedule.GivenUp:      catalog.Latency,
 	schedule.MessageLost:  catalog.MessageLost,

@@ -29,6 +29,7 @@ var forms = []form{
 	{Begins, "<actor> begins"},
 	{Call, "<actor> <phase> <n> <target>"},
 	{ReplyLost, "<actor> <phase> <n> <target> reply lost"},
+	{SentTwice, "<actor> <phase> <n> <target> sent twice"},
 	{ReplyLate, "<actor> <phase> <n> <target> reply late"},
 	{Hears, "<actor> hears <phase> <n> <target>"},
 	{GivenUp, "<actor> <phase> <n> <target> given up"},

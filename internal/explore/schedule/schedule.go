@@ -65,6 +65,7 @@ const (
 	Begins         Kind = iota + 1 // the actor's request arrives at its instance
 	Call                           // a call is sent, applied and answered
 	ReplyLost                      // a call is sent and applied; its caller is told of an error
+	SentTwice                      // a call is sent and applied, its reply is lost, and the client sends it again by itself
 	ReplyLate                      // a call is sent and applied; its caller hears later
 	Hears                          // the late reply arrives
 	GivenUp                        // a call's caller is told of an error while it is still on its way

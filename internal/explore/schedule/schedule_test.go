@@ -27,6 +27,7 @@ A begins
 A acquire 1 redlock-1
 A acquire 1 redlock-2 reply lost
 A acquire 1 redlock-3 reply late
+A acquire 2 redlock-3 sent twice
 A hears acquire 1 redlock-3
 A acquire 2 redlock-2 given up
 A acquire 2 redlock-2 arrives late

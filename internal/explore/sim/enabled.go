@@ -224,6 +224,9 @@ func (m *enabledSteps) failures() {
 			continue
 		}
 		m.fault(catalog.ReplyLost, c.step(schedule.ReplyLost))
+		if _, ok := c.node.lockServer.(*redisServer); ok && !c.node.down.Load() && !c.isTransaction() {
+			m.fault(catalog.SentTwice, c.step(schedule.SentTwice))
+		}
 		m.fault(catalog.Latency, c.step(schedule.ReplyLate))
 		if _, ok := c.node.lockServer.(latecomer); ok {
 			m.fault(catalog.Latency, c.step(schedule.GivenUp))

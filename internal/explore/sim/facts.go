@@ -27,6 +27,7 @@ var shown = map[schedule.Kind]catalog.Facts{
 	schedule.InstanceDies: catalog.Died,
 	schedule.Cancelled:    catalog.Cancelled,
 	schedule.ReplyLost:    catalog.ReplyWasLost,
+	schedule.SentTwice:    catalog.ReplyWasLost,
 	schedule.ReplyLate:    catalog.Delayed,
 	schedule.GivenUp:      catalog.Delayed,
 	schedule.Down:         catalog.Unreachable,

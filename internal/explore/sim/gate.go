@@ -67,6 +67,7 @@ type outcome int
 const (
 	delivered outcome = iota
 	replyLost
+	sentTwice
 	replyLate
 	givenUp // the caller gives up while the call is on its way
 )
@@ -106,6 +107,9 @@ func (g *gate) through(ctx context.Context, inst *instance, c *call, send func(c
 	if c.node == nil || !c.node.down.Load() || c.lost != nil { // a client with an error of its own handles a down server itself
 		if ctx.Err() != nil {
 			ctx = context.WithoutCancel(ctx) // go-redis does not withdraw a request that it has sent
+		}
+		if c.outcome == sentTwice { // the reply to the first one is lost
+			g.leases.applied(c, send(ctx))
 		}
 		err = send(ctx)
 	}

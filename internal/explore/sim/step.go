@@ -66,6 +66,8 @@ func (x *execution) do(s schedule.Step) bool {
 		return x.gate.decide(&x.gate.waiting, s, delivered)
 	case schedule.ReplyLost:
 		return x.gate.decide(&x.gate.waiting, s, replyLost)
+	case schedule.SentTwice:
+		return x.gate.decide(&x.gate.waiting, s, sentTwice)
 	case schedule.ReplyLate:
 		return x.gate.decide(&x.gate.waiting, s, replyLate)
 	case schedule.GivenUp:

@@ -224,6 +224,10 @@ type Strategy struct {
 	// UntilClaim means that the claim releases the lock. The next holder may enter before
 	// the winner has left, so the lock separates the two only until the claim.
 	UntilClaim bool
+	// RefusesItself means that an acquire that the client sends twice is refused because of its
+	// own first request. The caller is told that the lock is taken, and the lock stays behind
+	// until it expires.
+	RefusesItself bool
 	// Waiter says in a few words how a client waits while the lock is taken. It is empty if
 	// there is no lock.
 	Waiter   string

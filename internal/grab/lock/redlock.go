@@ -28,18 +28,19 @@ import (
 // identifies the holder but not the order of holders. So nothing stops the write of a holder
 // that pauses after its last check (F11).
 var redlock = Strategy{
-	Name:     "redlock",
-	Title:    "a majority of independent nodes, extended; has no fencing token",
-	Family:   "redlock",
-	Source:   "redis.io: Distributed Locks with Redis; go-redsync",
-	Needs:    RedisQuorum,
-	Guard:    order.Naive,
-	Claims:   catalog.ClaimsOf("redlock"),
-	Excludes: catalog.Global,
-	Waiter:   "asks again, after 25 to 200 ms",
-	Breaks:   []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
-	Promises: Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare},
-	New:      func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
+	Name:          "redlock",
+	Title:         "a majority of independent nodes, extended; has no fencing token",
+	Family:        "redlock",
+	Source:        "redis.io: Distributed Locks with Redis; go-redsync",
+	Needs:         RedisQuorum,
+	Guard:         order.Naive,
+	Claims:        catalog.ClaimsOf("redlock"),
+	Excludes:      catalog.Global,
+	RefusesItself: true,
+	Waiter:        "asks again, after 25 to 200 ms",
+	Breaks:        []string{"F11", "F13", "F15", "F18", "F19", "F21", "F39", "F41"},
+	Promises:      Promises{InOrder: catalog.PerProcess, Drift: redlockDrift, Patience: 1.0 / redlockShare},
+	New:           func(env Env) (Locker, error) { return newRedlock(env, env.Redlock) },
 }
 
 const (

@@ -18,17 +18,18 @@ import (
 // A locks and pauses for longer than the TTL, B locks and writes, then A wakes and writes
 // (F11, internal/explore/testdata/F11.txt). If Redis loses its data, the lock is lost (F17).
 var setnx = Strategy{
-	Name:     "setnx",
-	Title:    "SET NX PX, released by compare-and-delete",
-	Family:   "redis",
-	Source:   "redis.io: SET, “Patterns”; Distributed Locks with Redis, on the time that has passed",
-	Needs:    Redis,
-	Guard:    order.Naive,
-	Claims:   catalog.ClaimsOf("setnx"),
-	Excludes: catalog.Global,
-	Waiter:   "asks again, after 2 to 100 ms",
-	Breaks:   []string{"F11", "F17", "F38", "F39", "F40"},
-	New:      redisKeyLock{set: setPX, unset: compareAndDelete}.New,
+	Name:          "setnx",
+	Title:         "SET NX PX, released by compare-and-delete",
+	Family:        "redis",
+	Source:        "redis.io: SET, “Patterns”; Distributed Locks with Redis, on the time that has passed",
+	Needs:         Redis,
+	Guard:         order.Naive,
+	Claims:        catalog.ClaimsOf("setnx"),
+	Excludes:      catalog.Global,
+	RefusesItself: true,
+	Waiter:        "asks again, after 2 to 100 ms",
+	Breaks:        []string{"F11", "F17", "F38", "F39", "F40"},
+	New:           redisKeyLock{set: setPX, unset: compareAndDelete}.New,
 }
 
 // setPX sets the key with an expiry in one step if the key does not exist. A Cluster client

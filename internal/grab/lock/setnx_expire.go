@@ -16,7 +16,11 @@ var setnxExpire = variant(setnx, Strategy{
 	Source: "the source articles: SETNX and EXPIRE",
 	Claims: catalog.ClaimsOf("expire"),
 	Breaks: []string{"F4", "F5", "F12"},
-	New:    redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
+	InSearch: []SearchClaim{{
+		[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
+		"the second request is refused because of the first one, so the lock stays behind without a lifetime",
+	}},
+	New: redisKeyLock{set: setThenExpire, unset: del, believesLate: true}.New,
 })
 
 // setThenExpire also returns false if the key has gone before the second command. It uses

@@ -19,7 +19,11 @@ var setnxNoTTL = variant(setnx, Strategy{
 	Source: "the source articles: SETNX",
 	Claims: catalog.ClaimsOf("nottl"),
 	Breaks: []string{"F3", "F5", "F15"},
-	New:    redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true}.New,
+	InSearch: []SearchClaim{{
+		[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
+		"the second request is refused because of the first one, so the lock stays behind without a lifetime",
+	}},
+	New: redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true}.New,
 })
 
 func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {

@@ -241,6 +241,8 @@ func (cfg Config) check() error {
 		switch s.Kind {
 		case schedule.ArrivesLate:
 			return cfg.cannot(i, "a client that has given up a call does not send it any more")
+		case schedule.SentTwice:
+			return cfg.cannot(i, "the clients of the instances do not send a call again by themselves")
 		case schedule.MessageLost, schedule.MessageTwice, schedule.MessageLate, schedule.MessagesArrive:
 			return cfg.cannot(i, "the messages of a real server cannot be held one by one")
 		case schedule.Hangs, schedule.FailsOver, schedule.Evicts, schedule.CutOff, schedule.Reaches:

@@ -17,7 +17,8 @@ import (
 type Exploration struct {
 	Config  explore.Config
 	Results []explore.Result
-	Timing  bool // true to show the elapsed time, which differs from search to search
+	Parts   []explore.Part // the parts of the portfolio, if it was one
+	Timing  bool           // true to show the elapsed time, which differs from search to search
 
 	// Replay returns the command that reproduces a failure.
 	Replay func(explore.Failure) string
@@ -30,7 +31,7 @@ func Explored(w io.Writer, e Exploration) error {
 	if !slices.ContainsFunc(e.Results, replayed) {
 		e.account(&b)
 	}
-	for _, r := range e.Results {
+	for _, r := range e.withParts() {
 		e.failures(&b, r)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -41,7 +42,7 @@ func replayed(r explore.Result) bool { return r.Replay }
 
 // account shows the bounds, the table of strategies, and how far each search got.
 func (e Exploration) account(b *strings.Builder) {
-	fmt.Fprintf(b, "%s\n%s\n\n", bounds(e.Config), catalog.Footnote)
+	fmt.Fprintf(b, "%s\n%s\n\n", strings.Join(e.bounds(), "\n"), catalog.Footnote)
 	e.table().text(b, 2)
 	fmt.Fprintf(b, "\n%s\n\n", strings.Join(e.searched(), "\n"))
 }
@@ -50,16 +51,54 @@ func (e Exploration) account(b *strings.Builder) {
 func (e Exploration) searched() (lines []string) {
 	for _, r := range e.Results {
 		lines = append(lines, fmt.Sprintf("%s: %s", r.Strategy, searched(r)))
+		lines = append(lines, searchedParts(r.Parts)...)
 	}
-	if slices.ContainsFunc(e.Results, func(r explore.Result) bool { return r.Reason == explore.TimeOver }) {
+	over := func(r explore.Result) bool { return r.Reason == explore.TimeOver }
+	if slices.ContainsFunc(e.Results, func(r explore.Result) bool { return over(r) || slices.ContainsFunc(r.Parts, over) }) {
 		lines = append(lines, "where the time is over differs from search to search; -schedules N ends each at the same schedule")
 	}
 	return lines
 }
 
-// bounds describes the limits of the search.
+// searchedParts describes how far the parts of a portfolio got. Parts that got equally far share
+// a line.
+func searchedParts(parts []explore.Result) (lines []string) {
+	var extents []string
+	names := map[string][]string{}
+	for _, p := range parts {
+		extent := searched(p)
+		if _, ok := names[extent]; !ok {
+			extents = append(extents, extent)
+		}
+		names[extent] = append(names[extent], p.Part)
+	}
+	for _, extent := range extents {
+		lines = append(lines, fmt.Sprintf("  %s: %s", strings.Join(names[extent], ", "), extent))
+	}
+	return lines
+}
+
+// bounds describes the limits of the search, or of each search of a portfolio.
+func (e Exploration) bounds() []string {
+	lines := []string{bounds(e.Config)}
+	if len(e.Parts) > 0 {
+		lines = append(lines, "then these searches:")
+	}
+	for _, p := range e.Parts {
+		lines = append(lines, fmt.Sprintf("  %s: %s", p.Name, bounds(p.Config)))
+	}
+	return lines
+}
+
+// bounds describes the limits of one search.
 func bounds(c explore.Config) string {
 	actors := catalog.Plural(c.Actors, "actor", "actors")
+	if c.Wait > 0 {
+		actors += fmt.Sprintf(" that wait for up to %s", c.Wait)
+	}
+	if c.Work > 0 {
+		actors += fmt.Sprintf(" (work %s)", c.Work)
+	}
 	if c.Instances == 1 {
 		actors += " on one instance"
 	}
@@ -74,7 +113,7 @@ func bounds(c explore.Config) string {
 }
 
 // table has one row per strategy with its most important failure. A row below it shows each
-// other property that fails.
+// other property that fails. Rows for the parts of a portfolio follow, if they found anything.
 func (e Exploration) table() table {
 	t := table{Headings: []heading{
 		{Name: "strategy", Left: true}, {Name: "verdict", Left: true}, {Name: "steps"}, {Name: "mode", Left: true},
@@ -83,11 +122,14 @@ func (e Exploration) table() table {
 	if !e.Timing {
 		t.Headings = t.Headings[:len(t.Headings)-1]
 	}
-	for _, r := range e.Results {
+	for _, r := range e.withParts() {
 		rows := [][8]string{{
-			r.Strategy, against(r.Verdict, r.Expected), "-", "-", "-",
+			cmp.Or(r.Part, r.Strategy), against(r.Verdict, r.Expected), "-", "-", "-",
 			thousands(r.Schedules), thousands(r.States), r.Elapsed.Round(10 * time.Millisecond).String(),
 		}}
+		if r.Part != "" {
+			rows[0][0] = "  " + r.Part
+		}
 		for i, f := range r.Failures {
 			if i > 0 {
 				rows = append(rows, [8]string{})
@@ -99,6 +141,20 @@ func (e Exploration) table() table {
 		}
 	}
 	return t
+}
+
+// withParts returns the results, each followed by those of its parts that found anything.
+func (e Exploration) withParts() (all []explore.Result) {
+	for _, r := range e.Results {
+		all = append(all, r)
+		for _, p := range r.Parts {
+			if len(p.Failures) > 0 {
+				p.Expected = "" // the bounds of a part may be too narrow for the worst claim
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }
 
 // propertyOf names the property that a failure breaks, and marks a failure that the registry

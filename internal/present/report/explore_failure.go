@@ -167,6 +167,7 @@ func happened(m explore.Moment) string {
 var deeds = map[schedule.Kind]string{
 	schedule.Begins:         "wants the order",
 	schedule.ReplyLost:      "no reply arrives:",
+	schedule.SentTwice:      "gets no reply, and sends again by itself:",
 	schedule.ReplyLate:      "the reply is late:",
 	schedule.GivenUp:        "gives up, while on its way is CALL",
 	schedule.Hears:          "hears at last of CALL",

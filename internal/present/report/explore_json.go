@@ -50,6 +50,20 @@ type exploredJSON struct {
 	Schedule    []string        `json:"schedule"`
 	Levels      []levelJSON     `json:"levels"`
 	Failures    []failureJSON   `json:"failures"`
+	Parts       []partJSON      `json:"parts,omitempty"`
+}
+
+// partJSON is the result of one part of a portfolio. Its failures break properties that no
+// earlier search of the strategy has broken.
+type partJSON struct {
+	Name      string          `json:"name"`
+	Bounds    string          `json:"bounds"`
+	Verdict   catalog.Verdict `json:"verdict"`
+	Reason    string          `json:"reason"`
+	Complete  bool            `json:"complete"`
+	Schedules int             `json:"schedules"`
+	States    int             `json:"states"`
+	Failures  []failureJSON   `json:"failures"`
 }
 
 type levelJSON struct {
@@ -108,6 +122,11 @@ func (e Exploration) resultJSON(r explore.Result) exploredJSON {
 		Complete: r.Complete, Schedules: r.Schedules, States: r.States,
 		Schedule: []string{}, Failures: mapped(r.Failures, failureToJSON),
 		Levels: mapped(r.Levels, func(l explore.Level) levelJSON { return levelJSON(l) }),
+	}
+	for i, p := range r.Parts {
+		doc.Parts = append(doc.Parts, partJSON{
+			p.Part, bounds(e.Parts[i].Config), p.Verdict, p.Reason, p.Complete, p.Schedules, p.States, mapped(p.Failures, failureToJSON),
+		})
 	}
 	if e.Timing {
 		seconds := r.Elapsed.Seconds()

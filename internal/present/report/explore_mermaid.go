@@ -56,6 +56,7 @@ func serversOf(s schedule.Schedule) []string { return append(slices.Clone(s.Node
 var arrows = map[schedule.Kind]string{
 	schedule.Call:         "->>",
 	schedule.ReplyLost:    "-x",
+	schedule.SentTwice:    "->>",
 	schedule.ReplyLate:    "-)",
 	schedule.GivenUp:      "-)",
 	schedule.ArrivesLate:  "-)",

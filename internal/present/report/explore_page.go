@@ -12,7 +12,7 @@ import (
 // extent of the search.
 func (e Exploration) document() document {
 	d := document{Title: "Schedules", Answer: e.answer()}
-	for _, r := range e.Results {
+	for _, r := range e.withParts() {
 		if replayed(r) && len(r.Failures) == 0 {
 			title := fmt.Sprintf("%s breaks nothing in this schedule", r.Strategy)
 			drawn := diagram.OfSchedule(title, r.Actors, e.Config.Stock, r.Moments, happened)
@@ -23,7 +23,7 @@ func (e Exploration) document() document {
 		}
 	}
 	if !e.replays() {
-		d.Head = []string{bounds(e.Config)}
+		d.Head = e.bounds()
 		d.add(section{Title: "What was searched", Table: e.table(), Lines: e.searched()})
 	}
 	return d
@@ -87,7 +87,7 @@ type FoundPath struct {
 
 // Found converts an exploration into the form that the pages show.
 func (e Exploration) Found() Found {
-	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append([]string{bounds(e.Config)}, e.searched()...)}
+	f := Found{Answer: e.answer(), Failures: []FoundPath{}, Searched: append(e.bounds(), e.searched()...)}
 	for _, r := range e.Results {
 		for _, failure := range r.Failures {
 			s := e.failure(failure)

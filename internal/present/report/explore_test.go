@@ -71,6 +71,24 @@ func exploration() report.Exploration {
 	}
 }
 
+// portfolio is a search of several parts. The second of them has found something, and two got
+// equally far.
+func portfolio() report.Exploration {
+	e := exploration()
+	e.Config.FaultCount, e.Results = 0, e.Results[1:2]
+	bounds := e.Config
+	bounds.Wait, bounds.Work = 600*time.Millisecond, 100*time.Millisecond
+	e.Parts = []explore.Part{{Name: "waiting", Config: bounds}, {Name: "calls sent twice", Config: bounds}, {Name: "two outages", Config: bounds}}
+	complete := explore.Result{Strategy: "setnx-fenced", Verdict: catalog.Safe, Complete: true, Schedules: 3, States: 4, Elapsed: time.Second}
+	for _, p := range e.Parts {
+		complete.Part = p.Name
+		e.Results[0].Parts = append(e.Results[0].Parts, complete)
+	}
+	found := &e.Results[0].Parts[1]
+	found.Verdict, found.Failures = catalog.Unsafe, []explore.Failure{late()}
+	return e
+}
+
 func TestExplored(t *testing.T) {
 	for _, tt := range []struct {
 		file   string
@@ -78,6 +96,9 @@ func TestExplored(t *testing.T) {
 		render func(io.Writer, report.Exploration) error
 	}{
 		{"explore.txt", exploration(), report.Explored},
+		{"portfolio.txt", portfolio(), report.Explored},
+		{"portfolio.json", portfolio(), report.ExploredJSON},
+		{"portfolio.html", portfolio(), report.ExploredHTML},
 		{"explore.json", exploration(), report.ExploredJSON},
 		{"explore.html", exploration(), report.ExploredHTML},
 		{"explore.mmd", exploration(), func(w io.Writer, e report.Exploration) error { return report.Mermaid(w, e.Results[0].Failures[0]) }},
@@ -108,7 +129,7 @@ func TestExploredJSONFitsSchema(t *testing.T) {
 	}
 	untold := exploration()
 	untold.Timing = false
-	for _, e := range []report.Exploration{exploration(), untold, {}} {
+	for _, e := range []report.Exploration{exploration(), portfolio(), untold, {}} {
 		var b bytes.Buffer
 		if err := report.ExploredJSON(&b, e); err != nil {
 			t.Fatal(err)

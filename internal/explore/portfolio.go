@@ -1,0 +1,117 @@
+package explore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"grablab/internal/catalog"
+)
+
+// Part is one search of a portfolio.
+type Part struct {
+	Name   string
+	Config Config
+}
+
+// Portfolio returns the searches that follow a search of cfg if the user has chosen no bounds.
+// Each of them reaches schedules that a short search of two drivers does not reach. Their bounds
+// are narrow, so that all of them are searched completely within seconds.
+func Portfolio(cfg Config) []Part {
+	const wait, work = 600 * time.Millisecond, 100 * time.Millisecond
+	with := func(name string, preemptions, faultCount int, change func(*Config), faults ...catalog.Fault) Part {
+		c := cfg
+		c.Preemptions, c.FaultCount, c.Faults = preemptions, faultCount, faults
+		change(&c)
+		return Part{name, c}
+	}
+	return []Part{
+		with("waiting", 1, 0, func(c *Config) { c.Wait, c.Work = wait, work }),
+		with("waiting with a fault", 0, 1, func(c *Config) { c.Wait, c.Work = wait, work },
+			catalog.Slow, catalog.Pause, catalog.Crash, catalog.Cancel, catalog.RedisDown, catalog.MessageLost),
+		with("calls sent twice", 0, 1, func(c *Config) { c.Wait = work }, catalog.ReplyLost, catalog.SentTwice),
+		with("three drivers", 0, 1, func(c *Config) { c.Actors, c.Wait = 3, wait }, catalog.Crash, catalog.Slow),
+		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
+		with("two outages", 0, 2, func(*Config) {}, catalog.RedisDown),
+	}
+}
+
+// SearchPortfolio searches cfg for each strategy, and then the parts. Each Result has those of
+// the parts in Parts. A part reports only the properties that no earlier one has broken.
+//
+// The time limit applies to all searches of one strategy together. The first one gets at most two
+// thirds of it, and each of the others an equal share of what is left. Errors are those of Search.
+func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) (results []Result, err error) {
+	for _, name := range cfg.Strategies {
+		r, err := searchParts(ctx, bubble, cfg, name, progress)
+		if err != nil && r.Strategy == "" {
+			return results, err
+		}
+		results = append(results, r)
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+// searchParts searches one strategy. If ctx ends, it returns the results so far and the error of
+// ctx.
+func searchParts(ctx context.Context, bubble Bubble, cfg Config, name string, progress Watch) (whole Result, err error) {
+	left := cfg.Seconds
+	search := func(part string, c Config, share float64) (Result, error) {
+		c.Strategies = []string{name}
+		if cfg.Seconds > 0 {
+			c.Seconds = max(left*share, 0.01) // 0 would mean no limit
+		}
+		results, err := Search(ctx, bubble, c, func(r Result) {
+			if r.Part = part; progress != nil {
+				r.Failures = whole.news(r.Failures)
+				progress(r)
+			}
+		})
+		if len(results) == 0 {
+			return Result{}, err
+		}
+		r := results[0]
+		r.Part, r.Failures = part, whole.news(r.Failures)
+		left = max(left-r.Elapsed.Seconds(), 0)
+		return r, err
+	}
+	whole, err = search("", cfg, 2./3)
+	if err != nil && len(cfg.Strategies) > 1 {
+		if why, ok := reasonOf(err); ok { // one of several that cannot be explored stops none of the others
+			return Result{Strategy: name, Verdict: catalog.Unknown, Reason: why}, nil
+		}
+	}
+	if err != nil || whole.ended() {
+		return whole, err
+	}
+	parts := Portfolio(cfg)
+	for i, p := range parts {
+		r, err := search(p.Name, p.Config, 1/float64(len(parts)-i))
+		if r.Strategy != "" {
+			whole.Parts = append(whole.Parts, r)
+		}
+		if err != nil {
+			return whole, err
+		}
+	}
+	return whole, nil
+}
+
+// ended reports whether the strategy has ended its process. A further search would only end it
+// again.
+func (r Result) ended() bool {
+	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
+}
+
+// news returns the failures of properties that no search of r has broken.
+func (r Result) news(failures []Failure) []Failure {
+	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
+		known := func(of Result) bool {
+			return slices.ContainsFunc(of.Failures, func(g Failure) bool { return g.Property == f.Property })
+		}
+		return known(r) || slices.ContainsFunc(r.Parts, known)
+	})
+}

@@ -1,0 +1,89 @@
+package explore_test
+
+import (
+	"slices"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/explore"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+)
+
+// parts returns the portfolio of a strategy, with a limit on each search instead of a time
+// limit, so that the result does not depend on the machine.
+func parts(t *testing.T, strategies ...string) []explore.Result {
+	cfg := explore.Config{
+		Strategies: strategies, Actors: 2, Preemptions: 1, FaultCount: 1, OnLost: grab.Abort,
+		Own: []lock.Strategy{{Name: "library", Excludes: catalog.Global, Unexplorable: "it has sockets of its own"}},
+		Faults: []catalog.Fault{catalog.Slow, catalog.Crash}, Schedules: 500,
+	}
+	results, err := explore.SearchPortfolio(t.Context(), bubbleOf(t), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+// TestPortfolio checks which part finds what, and that no part reports a property again that an
+// earlier one has broken.
+func TestPortfolio(t *testing.T) {
+	for _, r := range parts(t, "setnx-fenced", "watchdog-fenced", "library", "setnx-blind-retry") {
+		seen := map[string]string{}
+		for _, of := range append([]explore.Result{r}, r.Parts...) {
+			for _, f := range of.Failures {
+				if first, ok := seen[f.Property]; ok {
+					t.Errorf("%s: %q breaks %s, and so does %q", r.Strategy, of.Part, f.Property, first)
+				}
+				seen[f.Property] = of.Part
+				if f.Unclaimed {
+					t.Errorf("%s: %q: %s is not claimed: %v", r.Strategy, of.Part, f.Property, f.Schedule.Steps)
+				}
+			}
+		}
+		switch part, broken := seen[catalog.NoResidue]; r.Strategy {
+		case "library":
+			if r.Verdict != catalog.Unknown || r.Reason == "" || len(r.Parts) > 0 {
+				t.Errorf("%s: %s, %q, %d parts", r.Strategy, r.Verdict, r.Reason, len(r.Parts))
+			}
+		case "watchdog-fenced":
+			if len(seen) > 0 || r.Verdict != catalog.Safe {
+				t.Errorf("%s: %s, %v", r.Strategy, r.Verdict, seen)
+			}
+		default:
+			if !broken || part != "calls sent twice" {
+				t.Errorf("%s: no-residue is broken in %q: %v", r.Strategy, part, broken)
+			}
+		}
+	}
+}
+
+// TestPortfolioLimit checks that the time limit applies to all parts together.
+func TestPortfolioLimit(t *testing.T) {
+	cfg := explore.Config{
+		Strategies: []string{"redlock"}, Actors: 2, Preemptions: 2, FaultCount: 1, Seconds: 3,
+		Faults: []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Crash},
+	}
+	var searched []string
+	results, err := explore.SearchPortfolio(t.Context(), bubbleOf(t), cfg, func(r explore.Result) {
+		if !slices.Contains(searched, r.Part) {
+			searched = append(searched, r.Part)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := results[0].Elapsed
+	for _, p := range results[0].Parts {
+		total += p.Elapsed
+	}
+	if total.Seconds() > 2*cfg.Seconds { // a schedule that has begun is not cut off
+		t.Errorf("all parts took %s, and the limit is %v s", total, cfg.Seconds)
+	}
+	if want := 1 + len(explore.Portfolio(cfg)); len(results[0].Parts)+1 != want {
+		t.Errorf("%d searches, want %d", len(results[0].Parts)+1, want)
+	}
+	if !slices.Contains(searched, "") || len(searched) < 3 {
+		t.Errorf("progress of %q", searched)
+	}
+}
