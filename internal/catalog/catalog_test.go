@@ -89,7 +89,7 @@ func TestPrograms(t *testing.T) {
 	if run := catalog.FaultsBy(catalog.Run); len(run) != 23 || run[0] != catalog.NoFault {
 		t.Errorf("run plays %v", run)
 	}
-	if explored := catalog.FaultsBy(catalog.Explore); len(explored) != 19 || slices.Contains(explored, catalog.NoFault) {
+	if explored := catalog.FaultsBy(catalog.Explore); len(explored) != 20 || slices.Contains(explored, catalog.NoFault) {
 		t.Errorf("explore plays %v", explored)
 	}
 	if explored := catalog.PropertiesBy(catalog.Explore); len(explored) != 14 || slices.Contains(explored, catalog.Survives) {
