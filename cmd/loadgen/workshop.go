@@ -231,7 +231,10 @@ func (w *workshopSettings) exercise(ctx context.Context, s *workshop.Session, e 
 		}
 	}
 	for !s.Predicted(e) {
-		if w.stdin == nil {
+		switch {
+		case w.stdin == nil && answers:
+			return flags.Usage("workshop %d: predict before you answer: add -predict LETTER", e.Number)
+		case w.stdin == nil:
 			s.HowTo(e, "predict")
 			return nil
 		}

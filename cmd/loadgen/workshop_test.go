@@ -381,7 +381,7 @@ func TestWorkshopCommand(t *testing.T) {
 		{[]string{"-seed", "7"}, int(exitDone), "Score: 0 of 37 points.\nNext: ", ""},
 		{[]string{"-seed", "8"}, int(exitUsage), "", "has begun with 7"},
 		{[]string{"5"}, int(exitDone), "workshop 5 -predict LETTER", ""},
-		{[]string{"5", "-answer", "10"}, int(exitDone), "workshop 5 -predict LETTER", ""},
+		{[]string{"5", "-answer", "10"}, int(exitUsage), "", "predict before you answer: add -predict LETTER"},
 		{[]string{"5", "-predict", "x"}, int(exitUsage), "", `"x"; want a letter from a to d`},
 		{[]string{"5", "-predict", "a"}, int(exitDone), "After which step do two drivers hold", ""},
 		{[]string{"5", "-predict", "b"}, int(exitDone), "The first prediction counts", ""},

@@ -33,6 +33,7 @@ const (
 	Delayed      // a request arrived when its caller had given up
 	ReleasedLate // a holder released when its lease had ended
 	WakeUpLost   // a message to waiters was lost or late
+	AskedFirst   // the release that freed another's lock had asked whose it is
 )
 
 // inference is one line of the table that maps facts to a failure mode. It applies if all of
@@ -69,6 +70,7 @@ var inferences = []inference{
 	{properties: exclusion, shown: SessionClosed, known: []string{"F32", "F33"}},
 	{properties: exclusion, known: []string{"F31"}}, // two drivers of one process are enough
 	{properties: []string{OneWinner, StaleWrite, FenceMonotone}, shown: FenceFell, otherwise: "F27"},
+	{properties: exclusive, shown: FreedAnother | AskedFirst, otherwise: "F6"},
 	{properties: exclusive, shown: FreedAnother, otherwise: "F5"},
 	{properties: []string{OneWinner}, shown: ReplyWasLost, not: LeaseEnded, otherwise: "F33"},
 	{properties: exclusion, shown: ClockJumped, known: []string{"F34", "F37"}},

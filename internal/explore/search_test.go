@@ -121,3 +121,26 @@ func TestLockThatLocksNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestModeOfOwnLock checks that a release that asks before it deletes is told apart from one that
+// does not ask, for locks of which the registry knows nothing.
+func TestModeOfOwnLock(t *testing.T) {
+	for name, mode := range map[string]string{"setnx-del": "F5", "setnx-getdel": "F6"} {
+		own, err := lock.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.Name, own.Breaks = "own", nil
+		cfg := explore.Config{
+			Strategies: []string{"own"}, Own: []lock.Strategy{own}, Properties: []string{catalog.LeaseExclusive},
+			Actors: 3, Preemptions: 2, Faults: []catalog.Fault{catalog.Pause}, FaultCount: 1,
+		}
+		results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := results[0].Failures; len(f) == 0 || f[0].Mode != mode {
+			t.Errorf("%s: %+v, want one failure by %s", name, f, mode)
+		}
+	}
+}

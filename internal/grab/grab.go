@@ -227,6 +227,7 @@ func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error
 	if a.lock.guard == order.Fenced {
 		fence = a.fence
 	}
+	a.record(history.Invoke, history.Read, nil)
 	row, err := rows.Read(ctx, a.Order, fence)
 	switch {
 	case err != nil && context.Cause(ctx) != nil:

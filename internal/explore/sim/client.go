@@ -122,7 +122,7 @@ func textOf(cmds []redis.Cmder) string {
 			b.WriteString("; ")
 		}
 		writeRequest(&b, cmd.Args())
-		b.WriteString(": ")
+		b.WriteString(" → ")
 		b.WriteString(replyOf(cmd))
 	}
 	return b.String()
@@ -147,15 +147,28 @@ func writeRequest(b *strings.Builder, args []any) {
 	}
 }
 
+// replyOf returns the reply as redis-cli shows it.
 func replyOf(cmd redis.Cmder) string {
 	if err := cmd.Err(); err != nil {
 		if errors.Is(err, redis.Nil) {
-			return "nil"
+			return "(nil)"
 		}
 		return err.Error()
 	}
-	if cmd, ok := cmd.(*redis.Cmd); ok { // its String omits a reply that has not arrived
+	switch cmd := cmd.(type) {
+	case *redis.Cmd: // its String omits a reply that has not arrived
 		return fmt.Sprint(cmd.Val())
+	case *redis.BoolCmd:
+		switch set := strings.EqualFold(cmd.Name(), "set"); {
+		case set && cmd.Val():
+			return "OK"
+		case set:
+			return "(nil)"
+		case cmd.Val():
+			return "1"
+		default:
+			return "0"
+		}
 	}
 	text := cmd.String()
 	return text[strings.LastIndex(text, ": ")+2:]

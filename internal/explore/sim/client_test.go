@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"reflect"
 	"testing"
 	"time"
@@ -21,4 +22,34 @@ func TestSentBy(t *testing.T) {
 	if got := sentBy(cmd); !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// TestReplyOf checks that replies read as in redis-cli.
+func TestReplyOf(t *testing.T) {
+	set := redis.NewBoolCmd(t.Context(), "set", "key", "token", "px", 3000, "nx")
+	for _, tt := range []struct {
+		cmd  redis.Cmder
+		want string
+	}{
+		{valued(set, true), "OK"},
+		{valued(set, false), "(nil)"},
+		{valued(redis.NewBoolCmd(t.Context(), "expire", "key", 3), true), "1"},
+		{valued(redis.NewBoolCmd(t.Context(), "setnx", "key", "token"), false), "0"},
+		{failing(redis.NewStringCmd(t.Context(), "get", "key"), redis.Nil), "(nil)"},
+	} {
+		if got := replyOf(tt.cmd); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.cmd, got, tt.want)
+		}
+	}
+}
+
+func valued(cmd *redis.BoolCmd, v bool) redis.Cmder {
+	c := redis.NewBoolCmd(context.Background(), cmd.Args()...)
+	c.SetVal(v)
+	return c
+}
+
+func failing(cmd redis.Cmder, err error) redis.Cmder {
+	cmd.SetErr(err)
+	return cmd
 }

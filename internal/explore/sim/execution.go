@@ -124,7 +124,7 @@ type actor struct {
 	// grant and the fields below only help to name a failure. They decide nothing else.
 	grant     int                      // its acquire was the nth to succeed, or 0 if it has not succeeded
 	got       map[*actor]catalog.Facts // how it got the lock while the other actor still held it
-	freed     bool                     // the release of another actor has freed its lock
+	freed     catalog.Facts            // how the release of another actor has freed its lock; 0 if none has
 	forgotten int                      // how many times a server has forgotten its lease
 	lostTo    catalog.Facts            // how else a server has lost its lease
 }

@@ -43,7 +43,7 @@ var shown = map[schedule.Kind]catalog.Facts{
 func (s *causes) noteGrant(a *actor) {
 	s.grants++
 	own := a.forgotten // how many servers forgot the actor's own lease while it collected its majority
-	a.grant, a.freed, a.forgotten, a.lostTo = s.grants, false, 0, 0
+	a.grant, a.freed, a.forgotten, a.lostTo = s.grants, 0, 0, 0
 	a.got = map[*actor]catalog.Facts{}
 	for _, b := range s.world.actors {
 		if b == a {
@@ -68,8 +68,8 @@ func (s *causes) lost(b *actor) catalog.Facts {
 	switch {
 	case !s.leases.leased():
 		return 0
-	case b.freed:
-		return catalog.FreedAnother
+	case b.freed != 0:
+		return b.freed
 	case b.lostTo != 0:
 		return b.lostTo
 	case b.forgotten > 1:
@@ -135,7 +135,9 @@ func (s *causes) noteFreedLocked(c *call) {
 			continue
 		}
 		if _, stored := c.node.leaseOf(a.value); s.cluster.showsToken && !stored || !s.cluster.showsToken && c.node.contents() == "" {
-			a.freed = true
+			if a.freed = catalog.FreedAnother; c.n > 1 { // not the first call of the release
+				a.freed |= catalog.AskedFirst
+			}
 		}
 	}
 }

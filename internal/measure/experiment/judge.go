@@ -148,6 +148,8 @@ func (cfg Config) expected(s lock.Strategy, f catalog.Fault) (v *catalog.Verdict
 	switch {
 	case s.New == nil || !asDeclared: // without New it is a foreign lock
 		return nil, nil
+	case s.Excludes == catalog.PerProcess && cfg.Instances == 1: // the claim is about several processes
+		return nil, nil
 	case s.Expected(f) == catalog.Unknown: // the outcome depends on chance
 		return nil, nil
 	case s.Excludes == catalog.NoExclusion:

@@ -3,6 +3,7 @@ package experiment
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
@@ -232,5 +233,20 @@ func TestExpectedIsClaimedOfTheRegistrysSettings(t *testing.T) {
 	}
 	if v, exclusive := (Config{OnLost: grab.Ignore}).expected(setnx, catalog.Pause); v != nil || exclusive != nil {
 		t.Error("a claim is made where a loss is ignored")
+	}
+}
+
+// TestNothingIsExpectedOfOneProcess checks that a lock within a process is compared with no claim
+// if there is only one instance.
+func TestNothingIsExpectedOfOneProcess(t *testing.T) {
+	for instances, claimed := range map[int]bool{1: false, 2: true} {
+		cfg := Config{Instances: instances, TTL: time.Second, OnLost: grab.Abort}
+		s, err := lock.Find("mutex")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, _ := cfg.expected(s, catalog.NoFault); (v != nil) != claimed {
+			t.Errorf("%d instances: expected is %v", instances, v)
+		}
 	}
 }

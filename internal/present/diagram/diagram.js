@@ -112,7 +112,7 @@ const words = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
   gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
   read: "reads the order", sent: "sends its write", won: "first row of the ledger: has won", second: "second row: a double-grab",
-  refused: "refused", unknown: "not known", failed: "does not succeed", renewed: "lease renewed", leaseend: "lease runs out",
+  refused: "refused", unknown: "not known", failed: "gets no lock, or a call of it fails", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server",
 };
 

@@ -353,3 +353,17 @@ func FuzzOfRun(f *testing.F) {
 		}
 	})
 }
+
+// TestReadHasABeginning checks that a read is drawn where it began and where its answer came, so
+// that a driver that is paused in between does not seem to read after it.
+func TestReadHasABeginning(t *testing.T) {
+	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t,
+		"8004 1 grab invoke 0", "8004 1 acquire invoke 0", "8004 1 acquire ok 1 lease=1s",
+		"8004 1 read invoke 2", "8005 2 claim ok 1200", "8004 1 read ok 1500", "8004 1 claim ok 1502")})
+	got := text(d, "driver 1")
+	begin := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "sent 2") })
+	end := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, "read 1500") })
+	if begin < 0 || end < 0 {
+		t.Errorf("drawn are %q", got)
+	}
+}

@@ -217,7 +217,11 @@ func (b *builder) add(e history.Event) {
 			t.mark(Renewed, now, "its lease is renewed"+lasting(e))
 		}
 	case history.Read:
-		t.outcome(e, now, Read, "reads the order", "its read")
+		if e.Kind == history.Invoke {
+			t.mark(Sent, now, "sends its read")
+			break
+		}
+		t.outcome(e, now, Read, "its read returns: the order was open when the database read it", "its read")
 	case history.Claim:
 		b.claim(t, e, now)
 	case history.Lost:

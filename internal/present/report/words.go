@@ -57,12 +57,33 @@ func loadLine(run *experiment.Run) string {
 	if len(run.Cells) == 0 {
 		return line
 	}
-	first := run.Cells[0] // all cells have the same flags
+	first := run.Cells[0]
 	if first.WorkMS == nil {
 		return line + "; how the targets are set up is unknown"
 	}
-	return fmt.Sprintf("%s; work %s, TTL %s, wait %s, on-lost %s", line,
-		ofMillis(*first.WorkMS), ofMillis(*first.TTLMS), ofMillis(*first.WaitMS), first.OnLost)
+	line = fmt.Sprintf("%s; %s, on-lost %s", line, settings(first), first.OnLost)
+	var others []string
+	for _, cell := range run.Cells[1:] {
+		if cell.WorkMS == nil {
+			continue
+		}
+		if of := settings(cell); of != settings(first) && !slices.Contains(others, of) {
+			others = append(others, of)
+		}
+	}
+	switch len(others) {
+	case 0:
+	case 1:
+		line += "; in other cells " + others[0]
+	default:
+		line += fmt.Sprintf("; %d other settings in other cells, which -format json shows", len(others))
+	}
+	return line
+}
+
+// settings returns the durations that determine how long a driver holds and awaits the lock.
+func settings(c experiment.Cell) string {
+	return fmt.Sprintf("work %s, TTL %s, wait %s", ofMillis(*c.WorkMS), ofMillis(*c.TTLMS), ofMillis(*c.WaitMS))
 }
 
 // limits explains what limited each search for the highest rate.
@@ -231,10 +252,10 @@ func moral(c experiment.Cell, cfg experiment.RunConfig) string {
 	s, err := lock.Find(c.Strategy)
 	perProcess := err == nil && s.Excludes == catalog.PerProcess && cfg.Rules == nil && c.Fault == catalog.NoFault
 	switch {
-	case perProcess && cfg.Instances == 2 && c.Requests > 2*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.Orders > 0:
-		return each(c.Orders) + " won by exactly 2 drivers, one for each instance: the lock reaches no further than its own process."
+	case perProcess && cfg.Instances > 1 && c.Requests > cfg.Instances*c.Orders && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == (cfg.Instances-1)*c.Orders && c.Orders > 0:
+		return fmt.Sprintf("%s won by exactly %d drivers, one for each instance: the lock reaches no further than its own process.", each(c.Orders), cfg.Instances)
 	case *c.DoubleGrabs > 0:
-		cause := ": one driver reads that an order is free, and another does before the first has written."
+		cause := causeOf(c)
 		if c.Strategy == experiment.Foreign || cfg.Rules != nil { // what a service of others does is not known
 			cause = "."
 			if len(c.ServedBy) == 2 && *c.OrdersDoubleGrabbed == c.Orders && *c.DoubleGrabs == c.Orders && c.CountedFrom == "answers" {
@@ -320,4 +341,25 @@ func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
 
 func ofMillis(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).String()
+}
+
+// causeOf names the failure mode by which a cell lost orders. Without a fault and without a mode,
+// two drivers read an order as open before either has written. If nothing is known, it returns a
+// full stop.
+func causeOf(c experiment.Cell) string {
+	id := ""
+	if c.Timeline != nil {
+		id = c.Timeline.Mode
+	}
+	for _, p := range c.Points {
+		id = cmp.Or(id, p.FailureMode)
+	}
+	switch mode, ok := catalog.FindMode(id); {
+	case ok && id != "F1":
+		return fmt.Sprintf(". %s: %s.", id, mode.Name)
+	case ok || c.Fault == catalog.NoFault:
+		return ": one driver reads that an order is free, and another does before the first has written."
+	default:
+		return "."
+	}
 }

@@ -145,3 +145,6 @@ func (p *Progress) Next() int {
 	}
 	return 0
 }
+
+// settled reports whether an answer is not judged again. A file is, because it may be another one.
+func (s *State) settled(i int, q Question) bool { return s.Answers[i].Right && !q.File }

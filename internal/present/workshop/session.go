@@ -479,7 +479,7 @@ func (s *Session) Answer(ctx context.Context, e Exercise, answers [][]string) er
 	marks := make([]*Mark, len(answers))
 	allRight := true
 	for i, q := range e.Questions {
-		if left(answers[i]) || state.Answers[i].Right {
+		if left(answers[i]) || state.settled(i, q) {
 			continue
 		}
 		m, err := q.Judge(answers[i], state.Facts)
@@ -516,7 +516,7 @@ func (s *Session) check(ctx context.Context, e Exercise, answers [][]string, sho
 	}
 	asked := false
 	for i, q := range e.Questions {
-		if left(answers[i]) || s.Progress.of(e).Answers[i].Right {
+		if left(answers[i]) || s.Progress.of(e).settled(i, q) {
 			continue
 		}
 		asked = true
@@ -578,10 +578,11 @@ func (e RefusedError) Error() string { return e.Why }
 func (s *Session) mark(e Exercise, i int, given []string, m Mark) {
 	a := &s.Progress.of(e).Answers[i]
 	a.Best, a.Given, a.Last = max(a.Best, m.Points), given, &m
-	if a.Right = m.Why == right; !a.Right && !e.Questions[i].File {
+	isRight := m.Why == right
+	if a.Right = a.Right || isRight; !a.Right && !e.Questions[i].File {
 		a.Wrong++
 	}
-	s.print(sign(a.Right), s.said(e, i, m))
+	s.print(sign(isRight), s.said(e, i, m))
 	s.blank()
 }
 

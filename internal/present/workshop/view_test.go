@@ -252,3 +252,38 @@ func TestLocated(t *testing.T) {
 		}
 	}
 }
+
+// TestFileIsJudgedAgain checks that a file is judged after another one was right, and that a wrong
+// one costs no points.
+func TestFileIsJudgedAgain(t *testing.T) {
+	for _, e := range Exercises {
+		at := slices.IndexFunc(e.Questions, func(q Question) bool { return q.File })
+		if at < 0 {
+			continue
+		}
+		ran := 0
+		s := paged(t, "en", func(context.Context, []string, io.Writer) (Outcome, error) {
+			ran++
+			return Outcome{}, RefusedError{Why: "it does not compile"}
+		})
+		state := s.Progress.of(e)
+		state.Ran, state.Facts = true, Facts{}
+		answers := make([][]string, len(e.Questions))
+		for i := range answers {
+			answers[i] = []string{Leave}
+			state.Answers[i].Right, state.Answers[i].Best = true, 1
+		}
+		file := filepath.Join(t.TempDir(), "other.go")
+		if err := os.WriteFile(file, []byte("package lock\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		answers[at] = []string{file}
+		err := s.Answer(t.Context(), e, answers)
+		if ran == 0 && err == nil {
+			t.Errorf("exercise %d does not judge a second file", e.Number)
+		}
+		if a := state.Answers[at]; !a.Right || a.Best != 1 {
+			t.Errorf("exercise %d: a second file has changed the score: %+v", e.Number, a)
+		}
+	}
+}

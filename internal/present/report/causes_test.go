@@ -1,0 +1,51 @@
+package report_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/check"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+)
+
+// TestCauses checks the sentence that explains double-grabs, and the settings in the head.
+func TestCauses(t *testing.T) {
+	const checkThenAct = "one driver reads that an order is free"
+	five := cell("mutex", catalog.Unsafe, 500, 100, 100, 12.52)
+	paused := cell("setnx", catalog.Unsafe, 200, 100, 100, 12.52)
+	paused.Fault, paused.Timeline = catalog.Pause, &check.Timeline{Mode: "F11"}
+	ttl := 1000.0
+	paused.WorkMS, paused.TTLMS, paused.WaitMS = new(5.0), &ttl, new(2000.0)
+	restarted := cell("setnx", catalog.Unsafe, 200, 100, 100, 12.52)
+	restarted.Fault = catalog.RedisRestart
+	pointed := restarted
+	pointed.Points = []experiment.Point{{FailureMode: "F17"}}
+	for _, tt := range []struct {
+		name      string
+		instances int
+		cells     []experiment.Cell
+		want, not string
+	}{
+		{"a mutex in five processes", 5, []experiment.Cell{five}, "won by exactly 5 drivers, one for each instance", checkThenAct},
+		{"a mutex in four of five processes", 4, []experiment.Cell{five}, checkThenAct, "one for each instance"},
+		{"no lock", 2, []experiment.Cell{cell("none", catalog.Unsafe, 500, 100, 100, 12.52)}, checkThenAct, "F1"},
+		{"a known mode", 2, []experiment.Cell{paused}, "F11: ", checkThenAct},
+		{"the mode of a point", 2, []experiment.Cell{pointed}, "F17: ", checkThenAct},
+		{"a fault without a mode", 2, []experiment.Cell{restarted}, "too many.", checkThenAct},
+		{"other settings under a fault", 2, []experiment.Cell{five, paused}, "; in other cells work 5ms, TTL 1s, wait 2s", "unknown settings"},
+	} {
+		r := run("rush", tt.cells...)
+		r.Config.Instances = tt.instances
+		var b bytes.Buffer
+		if err := errors.Join(report.Text(&b, r), report.HTML(&b, r)); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); !strings.Contains(got, tt.want) || strings.Contains(got, tt.not) {
+			t.Errorf("%s: want %q and not %q:\n%s", tt.name, tt.want, tt.not, got)
+		}
+	}
+}
