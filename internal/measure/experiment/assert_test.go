@@ -210,3 +210,54 @@ func TestMissesOfNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryFigureIsCompared checks every figure with every operator, below, at and above its value,
+// and that a figure that was not counted satisfies none.
+func TestEveryFigureIsCompared(t *testing.T) {
+	holds := map[string][3]bool{ // for a number below, at and above the figure
+		"==": {false, true, false}, "!=": {true, false, true}, "<": {false, false, true},
+		"<=": {false, true, true}, ">": {true, false, false}, ">=": {true, true, false},
+	}
+	cell := fullCell()
+	cell.Verdict, cell.Requests, cell.Orders = catalog.Safe, 3, 4
+	text, err := json.Marshal(cell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var figures map[string]any
+	if err := json.Unmarshal(text, &figures); err != nil {
+		t.Fatal(err)
+	}
+	of := func(c experiment.Cell) *experiment.Run { return &experiment.Run{Cells: []experiment.Cell{c}} }
+	empty := experiment.Cell{Strategy: "setnx", Verdict: catalog.Unknown}
+	for _, figure := range experiment.Figures {
+		switch figure {
+		case "errors.":
+			figure += "reset"
+		case "served_by.":
+			figure += "8004"
+		}
+		name, rest, deeper := strings.Cut(figure, ".")
+		at := figures[name]
+		if deeper {
+			at = at.(map[string]any)[rest]
+		}
+		value, ok := at.(float64)
+		if !ok {
+			t.Errorf("%s is %v", figure, at)
+			continue
+		}
+		for op, want := range holds {
+			for i, number := range []float64{value - 0.5, value, value + 0.5} {
+				a := experiment.Assert{Figure: figure, Op: op, Number: number}
+				if misses := a.Misses(of(cell)); (len(misses) == 0) != want[i] {
+					t.Errorf("%v with the figure %v: %q", a, value, misses)
+				}
+				counted := name == "orders" || name == "requests"
+				if misses := a.Misses(of(empty)); len(misses) == 0 && !counted {
+					t.Errorf("%v holds in a cell without figures", a)
+				}
+			}
+		}
+	}
+}

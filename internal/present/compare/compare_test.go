@@ -189,3 +189,53 @@ func TestRunsByCell(t *testing.T) {
 		t.Errorf("with nothing: %q", c.Summary())
 	}
 }
+
+// TestDirections checks for every figure of a run that a larger value is read the right way, and a
+// smaller one too.
+func TestDirections(t *testing.T) {
+	largerIs := map[string]Answer{"p50 from the schedule, ms": Slower, "p99 from the schedule, ms": Slower, "answers a second": Faster}
+	opposite := map[Answer]Answer{Slower: Faster, Faster: Slower}
+	set := map[string]func(*experiment.Repetition, float64){
+		"p50 from the schedule, ms": func(r *experiment.Repetition, x float64) { r.Latency.P50 = x },
+		"p99 from the schedule, ms": func(r *experiment.Repetition, x float64) { r.Latency.P99 = x },
+		"answers a second":          func(r *experiment.Repetition, x float64) { r.CompletedRPS = &x },
+	}
+	cells := func(figure string, x float64) *experiment.Run {
+		c := cellOf("setnx", catalog.NoFault, catalog.Safe, experiment.Yes, 1)
+		for _, v := range around(x, 6) {
+			r := experiment.Repetition{Latency: &load.Latency{P50: 5, P99: 7}, CompletedRPS: new(100.0)}
+			set[figure](&r, v)
+			c.Repetitions = append(c.Repetitions, r)
+		}
+		return &experiment.Run{Cells: []experiment.Cell{c}}
+	}
+	for _, f := range loadFigures {
+		want, ok := largerIs[f.name]
+		if !ok {
+			t.Errorf("%s: the test does not say what a larger value means", f.name)
+			continue
+		}
+		for _, tt := range []struct {
+			old, new float64
+			want     Answer
+		}{{10, 20, want}, {20, 10, opposite[want]}} {
+			c := Runs("a", cells(f.name, tt.old), "b", cells(f.name, tt.new))
+			for _, x := range c.Costs {
+				switch {
+				case x.Figure == f.name && x.Answer != tt.want:
+					t.Errorf("%s: %v, now %v: %s, want %s", f.name, tt.old, tt.new, x.Answer, tt.want)
+				case x.Figure != f.name && (x.Answer == Slower || x.Answer == Faster):
+					t.Errorf("%s was changed, and %s is %s", f.name, x.Figure, x.Answer)
+				}
+			}
+			if c.Worse() != (tt.want == Slower) {
+				t.Errorf("%s: %v, now %v: worse is %v", f.name, tt.old, tt.new, c.Worse())
+			}
+		}
+	}
+	for _, f := range peakFigures {
+		if !f.more {
+			t.Errorf("%s: a higher rate is better", f.name)
+		}
+	}
+}

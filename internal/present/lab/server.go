@@ -86,9 +86,9 @@ func (l *Lab) handler() http.Handler {
 	mux.HandleFunc("GET /api/choices", l.choices)
 	mux.HandleFunc("GET /api/events", l.events)
 	mux.HandleFunc("GET /api/orders/{id}", l.drawing)
-	mux.HandleFunc("POST /api/start", starts(l, func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
-	mux.HandleFunc("POST /api/stop", starts(l, func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
-	mux.HandleFunc("POST /api/hand", starts(l, func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
+	mux.HandleFunc("POST /api/start", starts(func(r *http.Request, s Settings) (any, error) { return nil, l.Start(r.Context(), s) }))
+	mux.HandleFunc("POST /api/stop", starts(func(*http.Request, struct{}) (any, error) { l.Stop(); return nil, nil }))
+	mux.HandleFunc("POST /api/hand", starts(func(r *http.Request, h Hand) (any, error) { return nil, l.ByHand(r.Context(), h) }))
 	mux.HandleFunc("GET /api/matrix", shows(func(*http.Request) (any, error) { return l.matrixView() }))
 	mux.HandleFunc("GET /api/matrix/{strategy}/{fault}", shows(func(r *http.Request) (any, error) {
 		name := r.PathValue("strategy") + "/" + r.PathValue("fault")
@@ -98,13 +98,25 @@ func (l *Lab) handler() http.Handler {
 		}
 		return cell, nil
 	}))
-	mux.HandleFunc("POST /api/matrix/start", starts(l, func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
-	mux.HandleFunc("POST /api/matrix/stop", starts(l, func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
+	mux.HandleFunc("POST /api/matrix/start", starts(func(_ *http.Request, t Table) (any, error) { return nil, l.Fill(t) }))
+	mux.HandleFunc("POST /api/matrix/stop", starts(func(*http.Request, struct{}) (any, error) { l.StopFilling(); return nil, nil }))
 	mux.HandleFunc(choosePath(), shows(choose))
-	mux.HandleFunc("POST /api/replay", starts(l, func(r *http.Request, s Replay) (any, error) { return l.replay(r.Context(), s) }))
-	mux.HandleFunc("POST /api/explore", starts(l, func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
+	mux.HandleFunc("POST /api/replay", starts(func(r *http.Request, s Replay) (any, error) { return l.replay(r.Context(), s) }))
+	mux.HandleFunc("POST /api/explore", starts(func(r *http.Request, s Search) (any, error) { return l.explore(r, s) }))
 	l.handleWorkshop(mux)
-	return l.guarded(http.NewCrossOriginProtection().Handler(mux))
+	return l.guarded(http.NewCrossOriginProtection().Handler(l.withToken(mux)))
+}
+
+// withToken refuses every request that may change something and does not have the token of the
+// page. It stands before all routes, so that no route can lack it.
+func (l *Lab) withToken(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(tokenHeader) != l.token {
+			refuse(w, http.StatusForbidden, "the page belongs to another run of the lab: load it again")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // guarded refuses requests that do not come from a page of this host. A request of another web site
@@ -184,12 +196,8 @@ func shows(do func(*http.Request) (any, error)) http.HandlerFunc {
 const mostAsked = 64 << 10
 
 // starts handles a request that starts something. The request needs the page's token and has a body of type In.
-func starts[In any](l *Lab, do func(*http.Request, In) (any, error)) http.HandlerFunc {
+func starts[In any](do func(*http.Request, In) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get(tokenHeader) != l.token {
-			refuse(w, http.StatusForbidden, "the page is of another run of the lab: load it anew")
-			return
-		}
 		var in In
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostAsked))
 		d.DisallowUnknownFields()

@@ -103,14 +103,14 @@ func TestWorkshopCalls(t *testing.T) {
 	en := `{"lang":"en"}`
 	other := map[string]string{"X-Lab-Token": "another"}
 	calls([]call{
-		{"no token", "5/predict", `{"lang":"en","letter":"a"}`, nil, 403, "load it anew"},
-		{"another token", "5/run", en, other, 403, "load it anew"},
-		{"another token", "5/answer", en, other, 403, "load it anew"},
-		{"another token", "5/hint", en, other, 403, "load it anew"},
-		{"another token", "7/try", `{"lang":"en","try":"400"}`, other, 403, "load it anew"},
+		{"no token", "5/predict", `{"lang":"en","letter":"a"}`, nil, 403, "load it again"},
+		{"another token", "5/run", en, other, 403, "load it again"},
+		{"another token", "5/answer", en, other, 403, "load it again"},
+		{"another token", "5/hint", en, other, 403, "load it again"},
+		{"another token", "7/try", `{"lang":"en","try":"400"}`, other, 403, "load it again"},
 		{"nothing to try", "5/try", `{"lang":"en","try":"400"}`, tok, 400, "nothing of exercise 5 is to be tried"},
 		{"a figure too early", "7/try", `{"lang":"en","try":"400"}`, tok, 400, "is answered after its commands have run"},
-		{"another token", "stop", `{}`, other, 403, "load it anew"},
+		{"another token", "stop", `{}`, other, 403, "load it again"},
 		{"no exercise", "13/predict", `{"lang":"en","letter":"a"}`, tok, 400, "they go from 1 to 12"},
 		{"no number", "x/run", en, tok, 400, "they go from 1 to 12"},
 		{"no language", "5/predict", `{"lang":"fr","letter":"a"}`, tok, 400, "there are en, zh, ja"},

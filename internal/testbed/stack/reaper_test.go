@@ -6,9 +6,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"grablab/internal/testbed/proc"
+	"grablab/internal/testbed/wait"
 )
 
 func TestReaperSparesTheNextOwnerOfAPid(t *testing.T) {
@@ -87,5 +93,62 @@ func TestNames(t *testing.T) {
 		if got := parseInfo(tt.info).version; got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.info, got, tt.want)
 		}
+	}
+}
+
+// TestReaperEndsChildrenInEveryState checks that each child gets SIGTERM before it is killed, also
+// if it is stopped, and that one that ignores SIGTERM is killed.
+func TestReaperEndsChildrenInEveryState(t *testing.T) {
+	signal.Reset(syscall.SIGTERM) // another test runs reap in this process, and children inherit ignored signals
+	const heeds = `trap 'echo term >"$0"; exit' TERM; echo ready >"$0"; while :; do sleep 0.02; done`
+	const ignores = `trap '' TERM; echo ready >"$0"; while :; do sleep 0.02; done`
+	for _, tt := range []struct {
+		name, script string
+		stopped      bool
+		left         string // what its file contains afterwards
+	}{
+		{"running", heeds, false, "term\n"},
+		{"stopped", heeds, true, "term\n"},
+		{"ignores SIGTERM", ignores, false, "ready\n"},
+		{"stopped, and ignores SIGTERM", ignores, true, "ready\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "state")
+			cmd := exec.Command("sh", "-c", tt.script, file)
+			proc.Apart(cmd)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			t.Cleanup(func() { _ = cmd.Process.Kill() })
+			if ok, err := wait.Until(t.Context(), 5*time.Millisecond, 10*time.Second, func() (bool, error) {
+				text, _ := os.ReadFile(file)
+				return string(text) == "ready\n", nil
+			}); !ok || err != nil {
+				t.Fatalf("it does not begin: %v", err)
+			}
+			began, ok := proc.StartTime(cmd.Process.Pid)
+			if !ok {
+				t.Fatal("it has ended by itself")
+			}
+			if tt.stopped {
+				if err := proc.Signal(cmd.Process.Pid, syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := endAll(map[int]string{cmd.Process.Pid: began}); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Fatal("it is still running")
+			}
+			if text, err := os.ReadFile(file); err != nil || string(text) != tt.left {
+				t.Errorf("its file contains %q, %v, want %q", text, err, tt.left)
+			}
+		})
 	}
 }
