@@ -99,7 +99,10 @@ func TestNames(t *testing.T) {
 // TestReaperEndsChildrenInEveryState checks that each child gets SIGTERM before it is killed, also
 // if it is stopped, and that one that ignores SIGTERM is killed.
 func TestReaperEndsChildrenInEveryState(t *testing.T) {
-	signal.Reset(syscall.SIGTERM) // another test runs reap in this process, and children inherit ignored signals
+	// Another test runs reap in this process, which ignores signals, and children inherit that.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGTERM)
+	t.Cleanup(func() { signal.Stop(heard) })
 	const heeds = `trap 'echo term >"$0"; exit' TERM; echo ready >"$0"; while :; do sleep 0.02; done`
 	const ignores = `trap '' TERM; echo ready >"$0"; while :; do sleep 0.02; done`
 	for _, tt := range []struct {
