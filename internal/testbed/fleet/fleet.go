@@ -122,6 +122,7 @@ func (f *Fleet) Stop() error {
 			errs = append(errs, in.end())
 			in.args = nil
 		}
+		in.unreserve()
 		if in.wires != nil {
 			in.wires.lead(f.stack.Addresses)
 		}

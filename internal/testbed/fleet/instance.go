@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,7 @@ type Instance struct {
 	sameAs   []string       // why it may be the same as an earlier target
 	strategy string         // the last strategy that use selected
 	port     int            // wanted port; 0 for any
+	reserved net.Listener   // reserves the wanted port; nil if it is not reserved
 	addr     string         // chosen address
 	events   string         // path of the event file
 	proc     *stack.Process // nil before the first start
@@ -145,7 +147,7 @@ var errPortTaken = errors.New("its port is taken")
 // chooseAddr sets the address of the instance, and its ID, URL and event file, which depend
 // on the port.
 func (in *Instance) chooseAddr() error {
-	addr, err := pickAddr(in.port)
+	addr, err := in.pickAddr()
 	if err != nil {
 		return err
 	}
@@ -160,11 +162,34 @@ func (in *Instance) chooseAddr() error {
 
 // pickAddr returns the wanted loopback address if it is free, and any free address
 // otherwise.
-func pickAddr(port int) (string, error) {
-	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port)); port != 0 && !isTaken(addr) {
+func (in *Instance) pickAddr() (string, error) {
+	if addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(in.port)); in.port != 0 && !isTaken(addr) && in.reserve() {
 		return addr, nil
 	}
 	return proc.FreeAddr()
+}
+
+// reserve keeps other runs of this program from using the wanted port until the instance is
+// stopped. While a killed instance is down, an instance of another run would otherwise take its
+// port, and answer the requests of this run. It returns false if another run has reserved the port.
+func (in *Instance) reserve() bool {
+	if in.reserved != nil || runtime.GOOS != "linux" { // only Linux has names for sockets that vanish with their process
+		return true
+	}
+	l, err := net.Listen("unix", fmt.Sprintf("@grablab-port-%d", in.port))
+	if err != nil {
+		return false
+	}
+	in.reserved = l
+	return true
+}
+
+// unreserve gives the reserved port up.
+func (in *Instance) unreserve() {
+	if in.reserved != nil {
+		_ = in.reserved.Close() // nothing was sent through it
+		in.reserved = nil
+	}
 }
 
 func isTaken(addr string) bool {
