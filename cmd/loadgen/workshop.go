@@ -193,7 +193,7 @@ func (w *workshopSettings) session(stdout, stderr io.Writer) (*workshop.Session,
 		return nil, err
 	}
 	if w.line.Given("seed") && progress.Seed != w.seed {
-		return nil, flags.Usage("-seed %d: the progress in %s has begun with %d; begin anew with -reset", w.seed, path, progress.Seed)
+		return nil, flags.Usage("-seed %d: the progress in %s has begun with %d; start again with -reset", w.seed, path, progress.Seed)
 	}
 	s := &workshop.Session{
 		Texts: texts, Progress: progress, Dir: resultsDir, Program: program(), Out: stdout,

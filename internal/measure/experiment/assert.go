@@ -12,21 +12,19 @@ import (
 	"grablab/internal/catalog"
 )
 
-// ErrAssert says that an assertion cannot be understood, and ErrNoFigure that
-// it names no figure of a cell.
+// Errors of ParseAssert.
 var (
 	ErrAssert   = errors.New("experiment: bad assertion")
 	ErrNoFigure = errors.New("experiment: no such figure")
 )
 
-// Assert is a claim about the cells of a run, as -assert takes it:
+// Assert is a claim about the cells of a run, in the syntax of -assert:
 //
 //	[strategy[/fault]:]figure OP number    double_grabs==0   setnx:latency_ms.p99<50
 //	[strategy[/fault]:]expected            every verdict is the expected one, the order's and the lock's
 //
-// It must hold in every cell that it selects, and in one at the least. What was
-// not counted never holds: a claim is proved, or it is not. A cell that is n/a
-// was not run, and is passed over.
+// It must hold in every cell that it selects, and it must select at least one. It does not hold in
+// a cell in which the figure was not counted. Cells with the verdict n/a are skipped.
 type Assert struct {
 	Strategy string        // empty means every one
 	Fault    catalog.Fault // empty means every one
@@ -35,8 +33,8 @@ type Assert struct {
 	Number   float64
 }
 
-// Figures are the numbers of a cell that can be compared, by their paths in
-// run.json. Below one that ends in a dot, every key is one.
+// Figures lists the numbers of a cell that an assertion can name, by their paths in run.json. A
+// path that ends in a dot stands for every key below it.
 var Figures = strings.Fields(`
 	orders requests grabs orders_grabbed double_grabs orders_double_grabbed repeated_rows stuck_orders settle_ms
 	phantom_grabs unacknowledged_grabs overlaps near_misses belief_gap_ms struck contended_orders
@@ -47,7 +45,7 @@ var Figures = strings.Fields(`
 	offered_rps completed_rps duration_s redis_commands redis_commands_per_request db_statements_per_request
 	ttl_ms lease_ms work_ms wait_ms peak.held_rps peak.grabs_per_s peak.p99_bound_ms`)
 
-// operators compare an actual figure with the one that is claimed.
+// operators maps each operator to a function that compares an actual figure with a claimed one.
 var operators = map[string]func(actual, claimed float64) bool{
 	"==": func(a, c float64) bool { return a == c },
 	"!=": func(a, c float64) bool { return a != c },
@@ -59,13 +57,14 @@ var operators = map[string]func(actual, claimed float64) bool{
 
 const allExpected = "expected"
 
-// Foreign is what a cell of targets is called that know no strategies.
+// Foreign is the strategy in the cells of services that have no strategies of this program.
 const Foreign = "foreign"
 
-// ParseAssert reads an assertion. Its errors wrap ErrAssert, or ErrNoFigure.
+// ParseAssert reads an assertion. Its errors wrap ErrAssert, or ErrNoFigure if the assertion names
+// no figure of a cell.
 func ParseAssert(text string) (a Assert, err error) {
 	rest := strings.TrimSpace(text)
-	// Names of strategies have no dots: a path may name an instance by its address.
+	// A colon may also be part of the address of an instance. Names of strategies have no dots.
 	if cell, claim, ok := strings.Cut(rest, ":"); ok && !strings.ContainsAny(cell, ".=!<>") {
 		name, fault, hasFault := strings.Cut(strings.TrimSpace(cell), "/")
 		a.Strategy, a.Fault, rest = name, catalog.Fault(fault), strings.TrimSpace(claim)
@@ -104,7 +103,7 @@ func ParseAssert(text string) (a Assert, err error) {
 	return a, nil
 }
 
-// String is the assertion as ParseAssert reads it.
+// String returns the assertion in the syntax of ParseAssert.
 func (a Assert) String() string {
 	cell := a.Strategy
 	if a.Fault != "" {
@@ -121,8 +120,8 @@ func (a Assert) String() string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// Misses says where the assertion does not hold, one sentence each; none: it
-// holds.
+// Misses returns a sentence for each cell in which the assertion does not hold. It returns none if
+// the assertion holds.
 func (a Assert) Misses(run *Run) []string {
 	var misses []string
 	looked := 0
@@ -142,7 +141,7 @@ func (a Assert) Misses(run *Run) []string {
 	return misses
 }
 
-// holds in one cell? Else it says what stands there.
+// holds reports whether the assertion holds in a cell. actual says what the cell contains.
 func (a Assert) holds(c Cell) (actual string, ok bool) {
 	if a.Figure == "" {
 		return "is " + c.Said() + ", expected " + c.Claimed(), c.AsExpected()
@@ -154,8 +153,8 @@ func (a Assert) holds(c Cell) (actual string, ok bool) {
 	return a.Figure + " is " + number(x), operators[a.Op](x, a.Number)
 }
 
-// figureOf follows a path in the JSON of a cell. Of outcomes, errors and answers
-// by instance, a kind that did not occur is 0 if anything was counted.
+// figureOf returns the number at a path in the JSON of a cell. If the path names an outcome, an
+// error or an instance that did not occur, the number is 0, provided that requests were counted.
 func figureOf(c Cell, path string) (x float64, counted bool) {
 	b, err := json.Marshal(c)
 	var cell map[string]any

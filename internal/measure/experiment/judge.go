@@ -34,7 +34,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case slices.ContainsFunc(c.Points, missed):
 		return catalog.Unknown, "the fault did not strike" + at(c.Points, missed)
 	case slices.ContainsFunc(c.Points, unsold):
-		return catalog.Unknown, "not sold out: nobody raced for the last unit" + at(c.Points, unsold)
+		return catalog.Unknown, "not sold out: no two drivers competed for the last unit" + at(c.Points, unsold)
 	case slices.ContainsFunc(c.Points, is(catalog.Unknown)):
 		return catalog.Unknown, c.tooFew() + " got as far as the failure requires, past the lock or to it after the lease had ended" + at(c.Points, is(catalog.Unknown))
 	case m.vacuous != "":
@@ -46,7 +46,7 @@ func judge(c Cell, m measured) (catalog.Verdict, string) {
 	case len(c.Points) == 0 && m.tried < c.Orders: // the probes have tried the orders that a fault struck
 		return catalog.Unknown, fmt.Sprintf("%s not tried: no driver got past the lock", share(c.Orders-m.tried, c.Orders, "was", "were"))
 	case c.Sale != nil && len(c.Points) == 0 && (c.Grabs == nil || *c.Grabs < c.Orders*c.Sale.Stock):
-		return catalog.Unknown, "not sold out: nobody raced for the last unit"
+		return catalog.Unknown, "not sold out: no two drivers competed for the last unit"
 	case len(c.Points) == 0 && c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0: // as if all orders had been taken before
 		return catalog.Unknown, "no order was grabbed at all"
 	default:

@@ -49,8 +49,8 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 	case process[catalog.ProcessStopped] && at.Foreign && cfg.Target.Lease == 0:
 		return fmt.Errorf("%w: pause needs -lease D, for how long their lock lives without renewal: it must last longer than that", fleet.ErrRefused)
 	case process[catalog.ProcessKilled] && len(cfg.theirStrategies(at)) > 1:
-		return fmt.Errorf("%w: crash kills a target for good, and only its owner can start it again: name one strategy with -strategies, "+
-			"start it anew behind that run, and go on with the next", fleet.ErrRefused)
+		return fmt.Errorf("%w: crash kills a target, and only its owner can start it again: name one strategy with -strategies, "+
+			"start it again after that run, and continue with the next strategy", fleet.ErrRefused)
 	}
 	return nil
 }

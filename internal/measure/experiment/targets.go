@@ -208,7 +208,7 @@ func (a *accounting) notOpen() string {
 	case f == nil || f.grabbed > 0 || f.unsure > 0:
 		return ""
 	case f.taken > 0 && f.taken+f.refused == a.drivers:
-		return fmt.Sprintf("order %d is not open: all of its %s were told taken, and nobody had grabbed it. Was it used before? "+
+		return fmt.Sprintf("order %d is not open: all of its %s were told that it is taken, and no driver had grabbed it. Was it used before? "+
 			"Name the first of fresh orders with -first-order, or open some with -open-orders", f.id, check.Plural(a.drivers, "driver", "drivers"))
 	case f.refused == a.drivers:
 		return fmt.Sprintf("order %d cannot be asked for: the answers are %s. Is there such an order (-first-order), and is the call right (-path, -method, -body, -header)?",
@@ -321,7 +321,7 @@ func (w *worker) vacuous(c *Cell, a *accounting, rows []order.Grab) string {
 	case c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0:
 		return fmt.Sprintf("no order was grabbed at all: %s. Were these orders used before (-first-order), and are the answers read rightly (-grabbed, -taken)?", a.said())
 	case unclaimed > 0:
-		return fmt.Sprintf("%s told taken, and grabbed by nobody: used before, or a winner was told that he had lost", share(unclaimed, c.Orders, "was", "were"))
+		return fmt.Sprintf("%s reported as taken, although no driver grabbed it: it was used before, or a winner was told that it had lost", share(unclaimed, c.Orders, "was", "were"))
 	case 2*reachedLock < a.requests:
 		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s. If these have lost, say so with -taken", reachedLock, a.requests, a.kinds(a.errors))
 	}

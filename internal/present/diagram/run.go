@@ -602,7 +602,7 @@ func (b *builder) finish(t *track) {
 		case h.end <= b.end:
 			b.endKept(t, b.end)
 		case math.IsInf(h.end, 1):
-			open(Kept, h.from, "its key stays on the server, and does not end by itself: nobody can get the lock")
+			open(Kept, h.from, "its key stays on the server, and does not expire by itself, so no driver can get the lock")
 		default:
 			open(Kept, h.from, "its key stays on the server; it has "+forMS(h.end-b.end)+" left at the end of this")
 		}

@@ -49,7 +49,7 @@ func answer(run *experiment.Run) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{unsafe, twice}, {stuck, "left an order that nobody can grab"}, {unknown, "could not be judged"}} {
+	}{{unsafe, twice}, {stuck, "left an order that no driver can grab"}, {unknown, "could not be judged"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
@@ -57,7 +57,7 @@ func answer(run *experiment.Run) string {
 	if safe > 0 {
 		text := fmt.Sprintf("%d %s", safe, kept)
 		if let > 0 {
-			text += fmt.Sprintf(" (in %d of these the lock let two in all the same)", let)
+			text += fmt.Sprintf(" (in %d of these, the lock still let two holders in)", let)
 		}
 		parts = append(parts, text)
 	}

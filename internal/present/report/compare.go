@@ -175,10 +175,10 @@ func comparedLegend(c *compare.Comparison) []string {
 	if len(c.Costs) == 0 {
 		return nil
 	}
-	lines := []string{fmt.Sprintf("medians with their 95 %% intervals, as benchstat has them; p: of the Mann-Whitney U-test; slower and faster hold for all %s together with %g %% (Holm), and from 1 %% on; none shown: there may be a difference all the same; %s no change is told",
+	lines := []string{fmt.Sprintf("medians with their 95 %% intervals, as benchstat has them; p: of the Mann-Whitney U-test; slower and faster hold for all %s together with %g %% (Holm), and from 1 %% on; none shown: there may still be a difference; %s no change is given",
 		catalog.Plural(len(c.Costs), "cost", "costs"), 100-c.Alpha*100, noChange)}
 	if c.Kind == "bench" {
-		lines = append(lines, "compared are the ratios to the floor within each round, and of the floor its time, which says what became of the machine")
+		lines = append(lines, "the ratios to the floor within each round are compared; of the floor itself the time, which shows changes of the machine")
 	}
 	var said sayings
 	for _, x := range c.Costs {

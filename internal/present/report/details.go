@@ -65,12 +65,12 @@ func detailLegend(cells []experiment.Cell) []string {
 		return nil
 	}
 	lines := []string{
-		"verdict: on the orders, by the ledger alone; exclusive: on the lock, whether it kept two holders from being inside at once, - where there is no lock, ? where that is not known",
-		"struck: points of a grab at which the fault struck, of all that it can reach; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
-		"belief gap: the longest time for which a holder believed in a lock that another had, - where no holder lost it or learned of it",
+		"verdict: about the orders, by the ledger alone; exclusive: whether the lock kept two holders from being inside at once; -: there is no lock; ?: not known",
+		"struck: at how many of the points of a grab that it can reach the fault struck; overlaps: holders inside at once; near misses: writes that a guard or a fence refused",
+		"belief gap: the longest time for which a holder believed it had a lock that another driver had; -: no holder lost its lock, or learned of the loss",
 	}
 	if answersAlone(cells) {
-		lines[0] = strings.Replace(lines[0], "by the ledger alone", "by the answers, for there was no ledger to read", 1)
+		lines[0] = strings.Replace(lines[0], "by the ledger alone", "by the answers, because no ledger could be read", 1)
 	}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.LowerBound }) {
 		lines = append(lines, atLeast+" or more: some answers may hide a grab")

@@ -227,10 +227,10 @@ func lockLegend(cells []experiment.Cell) []string {
 	}
 	var lines []string
 	if occurs(letIn) {
-		lines = append(lines, letIn+" is what became of the lock: it let two holders in at once, and the number says at how many points; of safe"+letIn+"2 the orders are safe all the same")
+		lines = append(lines, letIn+" the lock let two holders in at once, at as many points as the number says; in safe"+letIn+"2 the orders are still safe")
 	}
 	if occurs(lockUnknown) {
-		lines = append(lines, lockUnknown+" whether the lock did so is not known")
+		lines = append(lines, lockUnknown+" it is not known whether the lock let two holders in")
 	}
 	return lines
 }

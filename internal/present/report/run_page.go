@@ -413,8 +413,8 @@ func runPage(run *experiment.Run) (pageOf, error) {
 // signLegend explains the symbols of the heat map.
 func signLegend(run *experiment.Run) []string {
 	lines := []string{
-		"the first line of a cell is what became of the orders: ✓ safe; ✗ unsafe, and at how many points of a grab or how many grabs too many; ∞ stuck: an order that nobody can grab any more; ? unknown; – the fault touches nothing that the strategy uses",
-		"the second is what became of the lock: ⇄ it let two holders in at once, and at how many points; ⊘ a stale or second write was refused; ≠ not as expected",
+		"first line of a cell, the orders: ✓ safe; ✗ unsafe, with the number of points of a grab or of grabs too many; ∞ stuck: no driver can grab an order any more; ? unknown; – the fault touches nothing that the strategy uses",
+		"second line, the lock: ⇄ it let two holders in at once, with the number of points; ⊘ a stale or second write was refused; ≠ not as expected",
 	}
 	if momentary(run.Cells) {
 		lines = append(lines, momentLegend)

@@ -123,14 +123,14 @@ func legend(run *experiment.Run, cells []experiment.Cell) []string {
 		lines = append(lines, "ledger: rows in the database; answers: what clients were told")
 	}
 	if !isPeak(run) && len(repeated(cells)) == 0 && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Latency != nil }) {
-		lines = append(lines, "latency, rate and commands of one run are no cost: they are in run.json; with -repeat 6 or more their medians are shown, with intervals")
+		lines = append(lines, "a single run says little about latency, rate and commands, so they are only in run.json; -repeat 6 or more shows their medians with intervals")
 	}
 	if r := run.Config.Rules; r != nil && len(cells) > 0 {
-		lines = append(lines, fmt.Sprintf("told apart by the answer: grabbed %s; taken %s, another driver has the order for good; busy %s, the lock was not obtained and the order may be open",
+		lines = append(lines, fmt.Sprintf("outcomes by answer: grabbed %s; taken %s, another driver has the order; busy %s, the driver did not get the lock and the order may still be open",
 			orNone(r.Grabbed), orNone(r.Taken), orNone(r.Busy)))
 	}
 	if slices.ContainsFunc(cells, func(c experiment.Cell) bool { return c.Expected != nil }) {
-		lines = append(lines, asExpected+" as expected of the strategy, "+notExpected+" not")
+		lines = append(lines, asExpected+" the verdict is as claimed for the strategy; "+notExpected+" it is not")
 	}
 	lines = append(lines, lockLegend(cells)...)
 	if !isPeak(run) && slices.ContainsFunc(cells, func(c experiment.Cell) bool { return heldMark(c) != "" }) {

@@ -57,7 +57,7 @@ func ReadProgress(path string, seed uint64, write func(path string, data []byte)
 		err = fmt.Errorf("it is of version %d, and this program knows %d", p.Schema, progressSchema)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("workshop: %s: %w; -reset begins anew", path, err)
+		return nil, fmt.Errorf("workshop: %s: %w; start again with -reset", path, err)
 	}
 	return p, nil
 }

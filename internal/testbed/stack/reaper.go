@@ -19,7 +19,6 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// The hidden first arguments by which a program is one of a stack's helpers.
 // Hidden first arguments that make a program a helper of a stack.
 const (
 	reaperCommand  = "stack-reaper"
