@@ -256,7 +256,7 @@ func TestServicesOfOthers(t *testing.T) {
 
 		{"orders that were used before", &shop{used: func(int64) bool { return true }}, target.Spec{}, "", nil, catalog.Unknown, []string{"is not open", "used before", "-first-order"}},
 		{"orders that were used before, of another shape", &shop{used: func(int64) bool { return true }, answer: coded}, rules, "", nil, catalog.Unknown, []string{"is not open"}},
-		{"some orders were used before", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was reported as taken, although no driver grabbed it"}},
+		{"some orders were used before", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, "", func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Unknown, []string{"1 of 5 orders was reported as taken without a grab"}},
 		{"some orders were used before, by the ledger", &shop{used: func(o int64) bool { return o == 103 }}, target.Spec{}, wins, func(c *Config) { c.Rate, c.Together = 200, true }, catalog.Stuck, []string{"1 of 5 orders can no longer be grabbed", "the ledger names no winner"}},
 		{"orders that were used before, and winners that are told again", func() *shop {
 			s := &shop{repeats: true, won: map[int64]int64{}}

@@ -321,7 +321,7 @@ func (w *worker) vacuous(c *Cell, a *accounting, rows []order.Grab) string {
 	case c.OrdersGrabbed != nil && *c.OrdersGrabbed == 0:
 		return fmt.Sprintf("no order was grabbed at all: %s. Were these orders used before (-first-order), and are the answers read rightly (-grabbed, -taken)?", a.said())
 	case unclaimed > 0:
-		return fmt.Sprintf("%s reported as taken, although no driver grabbed it: it was used before, or a winner was told that it had lost", share(unclaimed, c.Orders, "was", "were"))
+		return fmt.Sprintf("%s reported as taken without a grab: used before, or a winner was told that it had lost", share(unclaimed, c.Orders, "was", "were"))
 	case 2*reachedLock < a.requests:
 		return fmt.Sprintf("the targets served %d of %d requests, too few for a race: %s. If these have lost, say so with -taken", reachedLock, a.requests, a.kinds(a.errors))
 	}
