@@ -237,16 +237,12 @@ func (s *exploreSettings) progress(w io.Writer) explore.Watch {
 			return
 		}
 		last = time.Now()
-		fmt.Fprintf(w, "%s: %d schedules, %d states in %s, %s so far\n", strings.Join(append([]string{r.Strategy}, partOf(r)...), ", "), r.Schedules, r.States, r.Elapsed.Round(time.Second), r.Verdict)
+		name := r.Strategy
+		if r.Part != "" {
+			name += ", " + r.Part
+		}
+		fmt.Fprintf(w, "%s: %d schedules, %d states in %s, %s so far\n", name, r.Schedules, r.States, r.Elapsed.Round(time.Second), r.Verdict)
 	}
-}
-
-// partOf returns the name of the part that a result belongs to, or nothing.
-func partOf(r explore.Result) []string {
-	if r.Part == "" {
-		return nil
-	}
-	return []string{r.Part}
 }
 
 const progressEvery = 5 * time.Second

@@ -212,15 +212,21 @@ func Search(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]R
 	if err != nil {
 		return nil, err
 	}
+	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchOne(ctx, bubble, cfg, set, progress) })
+}
+
+// searchEach calls search for each strategy of cfg until ctx ends.
+func searchEach(ctx context.Context, cfg Config, search func(sim.Setting) (Result, error)) ([]Result, error) {
 	var results []Result
 	for _, name := range cfg.Strategies {
 		set, err := newSetting(cfg, name)
 		var r Result
 		if err == nil {
-			r, err = searchOne(ctx, bubble, cfg, set, progress)
+			r, err = search(set)
 		}
-		if why, ok := reasonOf(err); ok && len(cfg.Strategies) > 1 {
-			r, err = Result{Strategy: name, Guard: set.Guard, Verdict: catalog.Unknown, Reason: why}, nil
+		var why *unexplorableError
+		if errors.As(err, &why) && len(cfg.Strategies) > 1 {
+			r, err = Result{Strategy: name, Guard: set.Guard, Verdict: catalog.Unknown, Reason: why.reason}, nil
 		}
 		if err != nil {
 			return results, err
@@ -248,15 +254,6 @@ func (e *unexplorableError) Error() string {
 }
 
 func (e *unexplorableError) Unwrap() error { return e.of }
-
-// reasonOf returns why a strategy cannot be explored, if that is what err says.
-func reasonOf(err error) (why string, ok bool) {
-	var e *unexplorableError
-	if !errors.As(err, &e) {
-		return "", false
-	}
-	return e.reason, true
-}
 
 // searchOne searches one strategy, and marks the failures that the registry does not claim.
 func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (Result, error) {

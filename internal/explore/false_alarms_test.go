@@ -1,12 +1,8 @@
 package explore_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
-
-	"grablab/internal/explore"
-	"grablab/internal/explore/schedule"
 )
 
 // Each of these schedules was once reported as a failure that the lock does not have. The causes
@@ -25,18 +21,7 @@ func TestFalseAlarms(t *testing.T) {
 	}
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := schedule.Parse(string(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := explore.Replay(t.Context(), bubbleOf(t), s, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s, r := replayFile(t, path)
 			for _, f := range r.Failures {
 				if f.Property == s.Property { // the fault may break others, as the registry claims
 					t.Errorf("%s: %s", f.Property, f.Why)

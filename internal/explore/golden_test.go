@@ -48,18 +48,7 @@ func TestGoldenSchedules(t *testing.T) {
 	paths = append(paths, "testdata/renamed/F5.txt") // uses the old name of a property
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s, err := schedule.Parse(string(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := explore.Replay(t.Context(), bubbleOf(t), s, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s, r := replayFile(t, path)
 			property, _, _ := catalog.FindProperty(s.Property)
 			s.Property = property.Name
 			i := slices.IndexFunc(r.Failures, func(f explore.Failure) bool { return f.Property == s.Property })
@@ -85,4 +74,22 @@ func TestGoldenSchedules(t *testing.T) {
 			}
 		})
 	}
+}
+
+// replayFile replays the schedule in a file with its own strategy.
+func replayFile(t *testing.T, path string) (schedule.Schedule, explore.Result) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := schedule.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := explore.Replay(t.Context(), bubbleOf(t), s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, r
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"grablab/internal/catalog"
+	"grablab/internal/explore/sim"
 )
 
 // Part is one search of a portfolio.
@@ -40,62 +41,50 @@ func Portfolio(cfg Config) []Part {
 // the parts in Parts. A part reports only the properties that no earlier one has broken.
 //
 // The time limit applies to all searches of one strategy together. The first one gets at most two
-// thirds of it, and each of the others an equal share of what is left. Errors are those of Search.
-func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) (results []Result, err error) {
-	for _, name := range cfg.Strategies {
-		r, err := searchParts(ctx, bubble, cfg, name, progress)
-		if err != nil && r.Strategy == "" {
-			return results, err
-		}
-		results = append(results, r)
-		if err != nil {
-			return results, err
-		}
+// thirds of it, and each of the others an equal share of the rest. SearchPortfolio returns the same
+// errors as Search.
+func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
 	}
-	return results, nil
+	return searchEach(ctx, cfg, func(set sim.Setting) (Result, error) { return searchParts(ctx, bubble, cfg, set, progress) })
 }
 
-// searchParts searches one strategy. If ctx ends, it returns the results so far and the error of
-// ctx.
-func searchParts(ctx context.Context, bubble Bubble, cfg Config, name string, progress Watch) (whole Result, err error) {
+// searchParts searches one strategy. When ctx ends, it returns the results so far.
+func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	left := cfg.Seconds
-	search := func(part string, c Config, share float64) (Result, error) {
-		c.Strategies = []string{name}
+	search := func(part string, c Config, set sim.Setting, share float64) (Result, error) {
 		if cfg.Seconds > 0 {
 			c.Seconds = max(left*share, 0.01) // 0 would mean no limit
 		}
-		results, err := Search(ctx, bubble, c, func(r Result) {
+		r, err := searchOne(ctx, bubble, c, set, func(r Result) {
 			if r.Part = part; progress != nil {
 				r.Failures = whole.news(r.Failures)
 				progress(r)
 			}
 		})
-		if len(results) == 0 {
-			return Result{}, err
-		}
-		r := results[0]
 		r.Part, r.Failures = part, whole.news(r.Failures)
 		left = max(left-r.Elapsed.Seconds(), 0)
 		return r, err
 	}
-	whole, err = search("", cfg, 2./3)
-	if err != nil && len(cfg.Strategies) > 1 {
-		if why, ok := reasonOf(err); ok { // one of several that cannot be explored stops none of the others
-			return Result{Strategy: name, Verdict: catalog.Unknown, Reason: why}, nil
-		}
-	}
-	if err != nil || whole.ended() {
+	if whole, err = search("", cfg, set, 2./3); err != nil || whole.ended() {
 		return whole, err
 	}
 	parts := Portfolio(cfg)
 	for i, p := range parts {
-		r, err := search(p.Name, p.Config, 1/float64(len(parts)-i))
-		if r.Strategy != "" {
-			whole.Parts = append(whole.Parts, r)
+		if ctx.Err() != nil {
+			break
 		}
+		set, err := newSetting(p.Config, whole.Strategy)
 		if err != nil {
 			return whole, err
 		}
+		r, err := search(p.Name, p.Config, set, 1/float64(len(parts)-i))
+		if err != nil {
+			return whole, err
+		}
+		whole.Parts = append(whole.Parts, r)
 	}
 	return whole, nil
 }

@@ -77,8 +77,8 @@ type execution struct {
 	stillLate bool          // a short delay has passed while a reply was late
 	cutAt     time.Duration // when an instance was cut off last
 
-	// progressAt is when the last step was made that was neither a renewal nor the passing of
-	// time. Renewals do not count, because those of a holder that hangs never end.
+	// progressAt is the time of the last step other than a renewal or the passing of time. Renewals
+	// do not count, because a holder that hangs renews for ever.
 	progressAt time.Duration
 
 	begun   []schedule.Step                  // the steps so far, with the one under way

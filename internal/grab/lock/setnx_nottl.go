@@ -14,18 +14,21 @@ import (
 // key, and then A's DEL deletes B's lock (F5). A late grant counts, as in the article. That
 // is correct here, because there is no lease that could have ended.
 var setnxNoTTL = variant(setnx, Strategy{
-	Name:   "setnx-nottl",
-	Title:  "SETNX, no expiry, released by DEL",
-	Source: "the source articles: SETNX",
-	Claims: catalog.ClaimsOf("nottl"),
-	Breaks: []string{"F3", "F5", "F15"},
-	InSearch: []SearchClaim{{
-		[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
-		"the second request is refused because of the first one, so the lock stays behind without a lifetime",
-	}},
-	New: redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true}.New,
+	Name:     "setnx-nottl",
+	Title:    "SETNX, no expiry, released by DEL",
+	Source:   "the source articles: SETNX",
+	Claims:   catalog.ClaimsOf("nottl"),
+	Breaks:   []string{"F3", "F5", "F15"},
+	InSearch: endlessIfSentTwice,
+	New:      redisKeyLock{set: setForever, unset: del, believesLate: true, endless: true}.New,
 })
 
 func setForever(ctx context.Context, l *redisKeyLease) (bool, error) {
 	return l.env.Redis.SetNX(ctx, l.key, l.value, 0).Result()
 }
+
+// endlessIfSentTwice is the claim for a key that has no lifetime when it is created.
+var endlessIfSentTwice = []SearchClaim{{
+	[]catalog.Fault{catalog.SentTwice}, catalog.Crash,
+	"the second request is refused because of the first one, so the lock stays behind without a lifetime",
+}}

@@ -123,13 +123,14 @@ func (e Exploration) table() table {
 		t.Headings = t.Headings[:len(t.Headings)-1]
 	}
 	for _, r := range e.withParts() {
+		name := r.Strategy
+		if r.Part != "" {
+			name = "  " + r.Part
+		}
 		rows := [][8]string{{
-			cmp.Or(r.Part, r.Strategy), against(r.Verdict, r.Expected), "-", "-", "-",
+			name, against(r.Verdict, r.Expected), "-", "-", "-",
 			thousands(r.Schedules), thousands(r.States), r.Elapsed.Round(10 * time.Millisecond).String(),
 		}}
-		if r.Part != "" {
-			rows[0][0] = "  " + r.Part
-		}
 		for i, f := range r.Failures {
 			if i > 0 {
 				rows = append(rows, [8]string{})

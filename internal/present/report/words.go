@@ -347,16 +347,13 @@ func ofMillis(ms float64) string {
 // two drivers read an order as open before either has written. If nothing is known, it returns a
 // full stop.
 func causeOf(c experiment.Cell) string {
-	id := ""
-	if c.Timeline != nil {
-		id = c.Timeline.Mode
-	}
+	id := mode(c)
 	for _, p := range c.Points {
 		id = cmp.Or(id, p.FailureMode)
 	}
-	switch mode, ok := catalog.FindMode(id); {
+	switch m, ok := catalog.FindMode(id); {
 	case ok && id != "F1":
-		return fmt.Sprintf(". %s: %s.", id, mode.Name)
+		return fmt.Sprintf(". %s: %s.", id, m.Name)
 	case ok || c.Fault == catalog.NoFault:
 		return ": one driver reads that an order is free, and another does before the first has written."
 	default:
