@@ -59,7 +59,7 @@ generate: ## write the generated documents from the catalogues and results/
 # To tidy go.mod, use `go mod tidy -e`, because a module that only the tests of a dependency need
 # has moved (golang.org/x/exp, for github.com/influxdata/tdigest).
 
-mutate: ## put mistakes into the packages that judge, and print those that no test finds; five minutes
+mutate: ## put small mistakes into the code, and measure how many the tests find; some hours
 	@.ci/mutate
 
 # The tests of package lock send signals that Windows lacks. So for Windows, only its other files

@@ -1,0 +1,105 @@
+// Command mutate measures what the tests find. It puts small mistakes into the code, one at a
+// time, and reports how many of them make a test fail (mutation testing, after DeMillo, Lipton and
+// Sayward, "Hints on Test Data Selection", 1978).
+//
+// Rules make the mistakes, and a seed draws some of them, so nobody can write a test for just these.
+// The seed is the release, so each release measures other mistakes. For the locks, the program also
+// runs `loadgen explore` with its default bounds, and reports how many mistakes that finds by
+// itself. Run it in the root of the project:
+//
+//	go run ./internal/mutate [-n N] [-seed TEXT] [-tests package|all] [-explore] [GROUP…]
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"grablab/internal/service/version"
+)
+
+// group is a part of the code whose kill rate is reported by itself.
+type group struct {
+	name  string
+	files []string // patterns, from the root
+	locks bool     // the explorer can find mistakes in it
+	tests []string // the packages whose tests may find them, the quickest first
+}
+
+var groups = []group{
+	{"lock", []string{"internal/grab/lock/*.go", "internal/grab/lock/*.lua"}, true, []string{"internal/grab/lock", "internal/explore", "internal/explore/sim", "locktest"}},
+	{"guard", []string{"internal/order/*.go"}, true, []string{"internal/order", "internal/grab", "internal/explore"}},
+	{"grab", []string{"internal/grab/*.go"}, true, []string{"internal/grab", "internal/service/instance", "internal/explore"}},
+	{"handoff", []string{"handoff/*.go", "handoff/*.lua"}, true, []string{"handoff", "internal/grab/lock", "internal/explore"}},
+	{"strike", []string{"internal/measure/experiment/*.go", "internal/testbed/fault/*.go"}, false, []string{"internal/testbed/fault", "internal/measure/experiment"}},
+	{"accounting", []string{"internal/check/*.go", "internal/history/*.go", "internal/testbed/ledger/*.go", "internal/testbed/load/*.go"}, false, []string{"internal/check", "internal/history", "internal/testbed/ledger", "internal/testbed/load", "internal/measure/experiment"}},
+	{"compare", []string{"internal/present/compare/*.go"}, false, []string{"internal/present/compare", "cmd/loadgen"}},
+	{"wire", []string{"internal/testbed/wire/*.go"}, false, []string{"internal/testbed/wire", "internal/measure/experiment"}},
+	{"search", []string{"internal/explore/search/*.go", "internal/explore/sim/reducer.go"}, false, []string{"internal/explore", "internal/explore/sim"}},
+	{"page", []string{"internal/present/lab/*.go"}, false, []string{"internal/present/lab"}},
+}
+
+func main() {
+	n := flag.Int("n", 20, "how many mistakes to make in each group")
+	seed := flag.String("seed", version.Release, "the seed of the sample")
+	tests := flag.String("tests", "all", "which tests may find a mistake: those of its package (package), or of all packages listed for its group (all)")
+	explore := flag.Bool("explore", true, "also run the explorer with its default bounds on mistakes in locks")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), "Usage: mutate [flags] [GROUP…]\n\nThe groups are %s. Default: all of them.\n\n", strings.Join(names(), ", "))
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *n, *seed, *tests, *explore, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func names() []string {
+	var all []string
+	for _, g := range groups {
+		all = append(all, g.name)
+	}
+	return all
+}
+
+func run(ctx context.Context, n int, seed, tests string, explore bool, chosen []string) error {
+	if tests != "package" && tests != "all" {
+		return fmt.Errorf("-tests %q: use package or all", tests)
+	}
+	if n < 1 {
+		return fmt.Errorf("-n %d: use at least 1", n)
+	}
+	for _, name := range chosen {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("no group %q: the groups are %s", name, strings.Join(names(), ", "))
+		}
+	}
+	bench, err := newBench(ctx, explore)
+	if err != nil {
+		return err
+	}
+	defer bench.close()
+	fmt.Printf("make mutate at %s, seed %s, %d mistakes a group\n", version.Commit(), seed, n)
+	var all []result
+	for _, g := range groups {
+		if len(chosen) > 0 && !slices.Contains(chosen, g.name) {
+			continue
+		}
+		results, err := bench.measure(ctx, g, n, seed, tests == "all")
+		all = append(all, results...)
+		if err != nil {
+			printRates(os.Stdout, all)
+			return err
+		}
+	}
+	printRates(os.Stdout, all)
+	return nil
+}

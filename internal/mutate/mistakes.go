@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mistake is one small change to one file.
+type mistake struct {
+	file     string // the path from the root of the module
+	rule     string // the rule that makes the change
+	from, to int    // the bytes of the file that are replaced
+	text     string // what replaces them
+}
+
+// apply returns the text of the file with the mistake.
+func (m mistake) apply(source []byte) []byte {
+	return slices.Concat(source[:m.from], []byte(m.text), source[m.to:])
+}
+
+// line returns the number of the line that the mistake begins on, counted from 1.
+func (m mistake) line(source []byte) int { return 1 + bytes.Count(source[:m.from], []byte("\n")) }
+
+// describe returns the changed lines, before and after, each as a single line.
+func (m mistake) describe(source []byte) (before, after string) {
+	begin := bytes.LastIndexByte(source[:m.from], '\n') + 1
+	end := len(source)
+	if i := bytes.IndexByte(source[m.to:], '\n'); i >= 0 {
+		end = m.to + i
+	}
+	oneLine := func(b []byte) string { return strings.Join(strings.Fields(string(b)), " ") }
+	return oneLine(source[begin:end]), oneLine(slices.Concat(source[begin:m.from], []byte(m.text), source[m.to:end]))
+}
+
+// The rules. Each mistake names its rule in the report.
+const (
+	removeStatement = "remove statement"
+	negateCondition = "negate condition"
+	dropCondition   = "drop condition"
+	dropHalf        = "drop half a condition"
+	skipErrorPath   = "skip error path"
+	moveBound       = "move bound"
+	changeConstant  = "change constant"
+	swapArguments   = "swap arguments"
+	removeDefer     = "remove defer"
+	reorderCalls    = "reorder calls"
+	dropLuaLine     = "drop Lua line"
+)
+
+// findMistakes returns the mistakes that the rules can make in a Go or Lua file, sorted by position.
+func findMistakes(file string, source []byte) ([]mistake, error) {
+	if filepath.Ext(file) == ".lua" {
+		return luaMistakes(file, source), nil
+	}
+	files := token.NewFileSet()
+	tree, err := parser.ParseFile(files, file, source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	f := &finder{file: file, source: source, tokens: files.File(tree.FileStart)}
+	ast.Inspect(tree, f.visit)
+	slices.SortStableFunc(f.found, func(a, b mistake) int { return cmp.Compare(a.from, b.from) })
+	return f.found, nil
+}
+
+// finder collects the mistakes of one Go file.
+type finder struct {
+	file   string
+	source []byte
+	tokens *token.File
+	found  []mistake
+}
+
+func (f *finder) offset(p token.Pos) int { return f.tokens.Offset(p) }
+
+func (f *finder) text(n ast.Node) string {
+	return string(f.source[f.offset(n.Pos()):f.offset(n.End())])
+}
+
+func (f *finder) replace(rule string, n ast.Node, text string) {
+	f.found = append(f.found, mistake{f.file, rule, f.offset(n.Pos()), f.offset(n.End()), text})
+}
+
+func (f *finder) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.GenDecl:
+		return n.Tok == token.CONST || n.Tok == token.VAR
+	case *ast.BlockStmt:
+		f.statements(n.List)
+	case *ast.CaseClause:
+		f.statements(n.Body)
+	case *ast.CommClause:
+		f.statements(n.Body)
+	case *ast.IfStmt:
+		f.condition(n.Cond)
+	case *ast.ForStmt:
+		if n.Cond != nil {
+			f.replace(negateCondition, n.Cond, "!("+f.text(n.Cond)+")")
+		}
+	case *ast.BinaryExpr:
+		f.binary(n)
+	case *ast.CallExpr:
+		f.arguments(n.Args)
+	case *ast.BasicLit:
+		if v, err := strconv.Atoi(n.Value); n.Kind == token.INT && err == nil {
+			f.replace(changeConstant, n, strconv.Itoa(v+1))
+		}
+	case *ast.Ident:
+		if other, ok := map[string]string{"true": "false", "false": "true"}[n.Name]; ok {
+			f.replace(changeConstant, n, other)
+		}
+	}
+	return true
+}
+
+func (f *finder) statements(list []ast.Stmt) {
+	for i, s := range list {
+		switch s := s.(type) {
+		case *ast.DeferStmt:
+			f.replace(removeDefer, s, "")
+		case *ast.ExprStmt, *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt:
+			f.replace(removeStatement, s, "")
+		case *ast.AssignStmt:
+			// The value is still computed, because its variables would be unused otherwise.
+			text := strings.TrimSuffix(strings.Repeat("_, ", len(s.Lhs)), ", ") + " = "
+			if s.Tok != token.DEFINE && len(s.Rhs) == 1 && text+f.text(s.Rhs[0]) != f.text(s) {
+				f.replace(removeStatement, s, text+f.text(s.Rhs[0]))
+			}
+		}
+		if i+1 < len(list) && calls(s) && calls(list[i+1]) {
+			next := list[i+1]
+			between := string(f.source[f.offset(s.End()):f.offset(next.Pos())])
+			f.found = append(f.found, mistake{f.file, reorderCalls, f.offset(s.Pos()), f.offset(next.End()), f.text(next) + between + f.text(s)})
+		}
+	}
+}
+
+// calls reports whether a statement is a call, or assigns the results of one.
+func calls(s ast.Stmt) bool {
+	switch s := s.(type) {
+	case *ast.ExprStmt:
+		_, ok := s.X.(*ast.CallExpr)
+		return ok
+	case *ast.AssignStmt:
+		if len(s.Rhs) != 1 {
+			return false
+		}
+		_, ok := s.Rhs[0].(*ast.CallExpr)
+		return ok
+	}
+	return false
+}
+
+func (f *finder) condition(cond ast.Expr) {
+	text := f.text(cond)
+	if text == "err != nil" {
+		f.replace(skipErrorPath, cond, "err != nil && false")
+		return
+	}
+	f.replace(negateCondition, cond, "!("+text+")")
+	f.replace(dropCondition, cond, "true || "+text)
+	f.replace(dropCondition, cond, "false && ("+text+")")
+}
+
+func (f *finder) binary(n *ast.BinaryExpr) {
+	switch n.Op {
+	case token.LAND:
+		f.replace(dropHalf, n.X, "(true || "+f.text(n.X)+")")
+		f.replace(dropHalf, n.Y, "(true || "+f.text(n.Y)+")")
+	case token.LOR:
+		f.replace(dropHalf, n.X, "(false && ("+f.text(n.X)+"))")
+		f.replace(dropHalf, n.Y, "(false && ("+f.text(n.Y)+"))")
+	case token.LSS, token.LEQ, token.GTR, token.GEQ:
+		other := map[token.Token]string{token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">"}[n.Op]
+		from := f.offset(n.OpPos)
+		f.found = append(f.found, mistake{f.file, moveBound, from, from + len(n.Op.String()), other})
+	}
+}
+
+// arguments swaps neighbours. If their types differ, the program does not compile, and the mistake
+// does not count.
+func (f *finder) arguments(args []ast.Expr) {
+	for i := range len(args) - 1 {
+		a, b := f.text(args[i]), f.text(args[i+1])
+		if a == b {
+			continue
+		}
+		f.found = append(f.found, mistake{f.file, swapArguments, f.offset(args[i].Pos()), f.offset(args[i+1].End()), b + ", " + a})
+	}
+}
+
+// luaMistakes drops each line of a script that is a whole statement.
+func luaMistakes(file string, source []byte) []mistake {
+	var found []mistake
+	at := 0
+	for line := range bytes.Lines(source) {
+		text := strings.TrimSpace(string(line))
+		open := strings.Count(text, "(") != strings.Count(text, ")") || strings.Count(text, "{") != strings.Count(text, "}")
+		block := text == "" || text == "else" || strings.HasPrefix(text, "--") || strings.HasPrefix(text, "end") || strings.HasPrefix(text, "#") ||
+			strings.HasSuffix(text, " then") || strings.HasSuffix(text, " do") || strings.Contains(text, "function")
+		if !open && !block {
+			found = append(found, mistake{file, dropLuaLine, at, at + len(bytes.TrimRight(line, "\n")), ""})
+		}
+		at += len(line)
+	}
+	return found
+}
+
+// key identifies a mistake in the list of those that change nothing. It contains no line number,
+// so that other changes to the file do no harm.
+func (m mistake) key(source []byte) string {
+	before, after := m.describe(source)
+	return fmt.Sprintf("%s: %s => %s", m.file, before, after)
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"slices"
+	"testing"
+)
+
+const sample = `package p
+
+func f(a, b int, ok, held bool) (err error) {
+	defer g(1)
+	a = b
+	a++
+	g(a)
+	h(a, b)
+	_ = b
+	if err != nil {
+		return err
+	}
+	if ok && held || a < 3 {
+		return nil
+	}
+	for a >= b {
+	}
+	return nil
+}
+`
+
+// TestRules compares all mistakes in a small file with the ones that the rules promise.
+func TestRules(t *testing.T) {
+	all, err := findMistakes("p.go", []byte(sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range all {
+		before, after := m.describe([]byte(sample))
+		got = append(got, m.rule+": "+before+" => "+after)
+	}
+	want := []string{
+		"remove defer: defer g(1) => ",
+		"change constant: defer g(1) => defer g(2)",
+		"remove statement: a = b => _ = b",
+		"remove statement: a++ => ",
+		"remove statement: g(a) => ",
+		"reorder calls: g(a) h(a, b) => h(a, b) g(a)",
+		"remove statement: h(a, b) => ",
+		"swap arguments: h(a, b) => h(b, a)",
+		"skip error path: if err != nil { => if err != nil && false {",
+		"negate condition: if ok && held || a < 3 { => if !(ok && held || a < 3) {",
+		"drop condition: if ok && held || a < 3 { => if true || ok && held || a < 3 {",
+		"drop condition: if ok && held || a < 3 { => if false && (ok && held || a < 3) {",
+		"drop half a condition: if ok && held || a < 3 { => if (false && (ok && held)) || a < 3 {",
+		"drop half a condition: if ok && held || a < 3 { => if (true || ok) && held || a < 3 {",
+		"drop half a condition: if ok && held || a < 3 { => if ok && (true || held) || a < 3 {",
+		"drop half a condition: if ok && held || a < 3 { => if ok && held || (false && (a < 3)) {",
+		"move bound: if ok && held || a < 3 { => if ok && held || a <= 3 {",
+		"change constant: if ok && held || a < 3 { => if ok && held || a < 4 {",
+		"negate condition: for a >= b { => for !(a >= b) {",
+		"move bound: for a >= b { => for a > b {",
+	}
+	for _, w := range want {
+		if !slices.Contains(got, w) {
+			t.Errorf("missing: %s", w)
+		}
+	}
+	for _, g := range got {
+		if !slices.Contains(want, g) {
+			t.Errorf("unexpected: %s", g)
+		}
+	}
+	for _, m := range all {
+		if _, err := parser.ParseFile(token.NewFileSet(), "p.go", m.apply([]byte(sample)), 0); err != nil {
+			t.Errorf("%s: %v", m.key([]byte(sample)), err)
+		}
+	}
+}
+
+func TestLuaRules(t *testing.T) {
+	const script = "-- comment\nif redis.call('GET', KEYS[1]) == ARGV[1] then\n  redis.call('DEL', KEYS[1])\n  return 1\nend\n"
+	var got []string
+	for _, m := range luaMistakes("s.lua", []byte(script)) {
+		before, _ := m.describe([]byte(script))
+		got = append(got, before)
+	}
+	if want := []string{"redis.call('DEL', KEYS[1])", "return 1"}; !slices.Equal(got, want) {
+		t.Errorf("dropped lines: %q, want %q", got, want)
+	}
+}
+
+// TestDrawing checks that a seed gives the same sample again, another one gives another sample,
+// and no mistake is drawn twice.
+func TestDrawing(t *testing.T) {
+	var all []mistake
+	for i := range 200 {
+		all = append(all, mistake{from: i})
+	}
+	same, again, other := shuffled(all, "0.3.0 order"), shuffled(all, "0.3.0 order"), shuffled(all, "0.4.0 order")
+	if !slices.Equal(same, again) {
+		t.Error("one seed gives two samples")
+	}
+	if slices.Equal(same[:20], other[:20]) {
+		t.Error("two seeds give the same sample")
+	}
+	seen := map[int]bool{}
+	for _, m := range same {
+		seen[m.from] = true
+	}
+	if len(seen) != len(all) {
+		t.Errorf("%d different mistakes of %d", len(seen), len(all))
+	}
+}
+
+// TestInterval compares Wilson's interval with values from the literature (Brown, Cai and
+// DasGupta, "Interval Estimation for a Binomial Proportion", 2001).
+func TestInterval(t *testing.T) {
+	for _, tt := range []struct {
+		killed, of int
+		low, high  int // per cent, rounded
+	}{{0, 10, 0, 28}, {10, 10, 72, 100}, {5, 10, 24, 76}, {90, 100, 83, 94}} {
+		low, high := interval(tt.killed, tt.of)
+		if int(100*low+.5) != tt.low || int(100*high+.5) != tt.high {
+			t.Errorf("%d of %d: [%.3f, %.3f], want [%d %%, %d %%]", tt.killed, tt.of, low, high, tt.low, tt.high)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"text/tabwriter"
+)
+
+// result says who found a mistake.
+type result struct {
+	group, rule string
+	explored    bool // the explorer could have found it
+	byExplorer  bool
+	byTest      string // the package whose test failed, or ""
+	equivalent  bool   // a reviewer found that it changes nothing; it does not count
+}
+
+func (r result) killed() bool { return r.byExplorer || r.byTest != "" }
+
+// shuffled returns the mistakes in an order that depends only on the seed.
+func shuffled(all []mistake, seed string) []mistake {
+	h := fnv.New64a()
+	h.Write([]byte(seed))
+	drawn := slices.Clone(all)
+	rand.New(rand.NewPCG(h.Sum64(), 0)).Shuffle(len(drawn), func(i, j int) { drawn[i], drawn[j] = drawn[j], drawn[i] })
+	return drawn
+}
+
+// interval returns the bounds of the 95 % confidence interval of a proportion (Wilson, 1927).
+func interval(killed, of int) (low, high float64) {
+	const z = 1.96
+	n, p := float64(of), float64(killed)/float64(of)
+	middle := (p + z*z/(2*n)) / (1 + z*z/n)
+	half := z / (1 + z*z/n) * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
+	return max(0, middle-half), min(1, middle+half)
+}
+
+// printRates prints how many mistakes were found, by group and by rule.
+func printRates(w io.Writer, all []result) {
+	for _, of := range []struct {
+		title string
+		name  func(result) string
+	}{
+		{"group", func(r result) string { return r.group }},
+		{"rule", func(r result) string { return r.rule }},
+	} {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(table, "\n%s\tmistakes\tfound\tby the explorer\n", of.title)
+		var order []string
+		rows := map[string][]result{}
+		for _, r := range all {
+			if r.equivalent {
+				continue
+			}
+			name := of.name(r)
+			if rows[name] == nil {
+				order = append(order, name)
+			}
+			rows[name] = append(rows[name], r)
+		}
+		for _, name := range order {
+			rs := rows[name]
+			explored := slices.DeleteFunc(slices.Clone(rs), func(r result) bool { return !r.explored })
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(rs), rate(rs, result.killed), rate(explored, func(r result) bool { return r.byExplorer }))
+		}
+		table.Flush()
+	}
+}
+
+// rate returns the share of the results that is true, with its confidence interval.
+func rate(of []result, is func(result) bool) string {
+	if len(of) == 0 {
+		return "–"
+	}
+	n := 0
+	for _, r := range of {
+		if is(r) {
+			n++
+		}
+	}
+	low, high := interval(n, len(of))
+	return fmt.Sprintf("%d = %.0f %% [%.0f, %.0f]", n, 100*float64(n)/float64(len(of)), 100*low, 100*high)
+}
