@@ -37,25 +37,25 @@ type Property struct {
 
 // Properties lists every property, the most important first.
 var Properties = []Property{
-	{OneWinner, []string{NoOversell}, "no order is grabbed more than once: the ledger has one row for it at most", Run | Explore | Replay, false},
-	{AnswersAgree, nil, "the drivers who were told that they won are those in the ledger", Run, false},
-	{LeaseExclusive, []string{"live-overlap"}, "no lease is granted while another one runs, by the servers' clocks, that was not released", Explore | Replay, false},
-	{HoldersExclusive, []string{"holders-apart"}, "no two holders of one lock are inside their critical sections at once, as the instances observed", Run, false},
-	{WritesExclusive, []string{"effects-apart"}, "no two claims of one order that wrote were in flight at once", Run, false},
-	{Linearizable, nil, "the grabs of every order can be put in one sequence in which the first wins, and only it", Run, false},
-	{WriteAfterExpiry, []string{"late-holder"}, "no holder writes after its lease has run out while another is inside", Explore | Replay, false},
-	{StaleWrite, []string{"no-stale-write"}, "no write carries a lower fencing token than one that the database had seen before", Run | Explore | Replay, false},
-	{FenceMonotone, []string{"fence-monotone"}, "every acquisition gets a higher fencing token than those that were over before it was asked for", Run | Explore | Replay, false},
-	{StuckOrder, []string{"nothing-stuck"}, "once all leases have run out, a fresh driver's grab is answered", Run | Explore | Replay, false},
-	{NoLostWakeup, []string{"progress"}, "a waiter for a lock that is free gets it within the time that its strategy promises", Explore, false},
-	{ReleaseEffective, []string{"prompt-release"}, "a lock that was released can be taken at once", Explore, false},
-	{NoResidue, []string{"left-over"}, "a grab that has ended leaves nothing in the lock servers", Explore, false},
-	{LossNotified, []string{"told"}, "a holder knows that its lease is lost when it runs out, before another gets the lock, and once its renewal has found it gone; and not while it runs", Explore, false},
-	{LossHeeded, nil, "a holder that was told that its lease is lost does not begin to write", Explore, false},
-	{RenewsOwn, nil, "a renewal lengthens the lease of its own holder, and no other, and none is sent after the release", Explore, false},
-	{WaitsAsTold, nil, "no waiter gives up before its wait is over, or fails where nothing is in its way, none waits for longer, and none asks without a pause", Explore, false},
-	{OrderOfService, nil, "waiters get the lock in the order in which they came, as far as their strategy promises it", Explore, false},
-	{Survives, nil, "the strategy neither ends nor hangs its process", Explore, true},
+	{OneWinner, []string{NoOversell}, "no order is grabbed more than once: the ledger has at most one row for it", Run | Explore | Replay, false},
+	{AnswersAgree, nil, "the drivers who were told that they won are the ones in the ledger", Run, false},
+	{LeaseExclusive, []string{"live-overlap"}, "no lease is granted while another one is valid and not released, by the servers' clocks", Explore | Replay, false},
+	{HoldersExclusive, []string{"holders-apart"}, "no two holders of a lock are in their critical sections at the same time, as observed by the instances", Run, false},
+	{WritesExclusive, []string{"effects-apart"}, "no two successful writes to one order are in progress at the same time", Run, false},
+	{Linearizable, nil, "the grabs of each order can be put in a sequence in which only the first one wins", Run, false},
+	{WriteAfterExpiry, []string{"late-holder"}, "no holder writes after its lease has expired while another holder is inside", Explore | Replay, false},
+	{StaleWrite, []string{"no-stale-write"}, "no write has a lower fencing token than the database has already seen", Run | Explore | Replay, false},
+	{FenceMonotone, []string{"fence-monotone"}, "each acquisition gets a higher fencing token than all acquisitions that ended before it began", Run | Explore | Replay, false},
+	{StuckOrder, []string{"nothing-stuck"}, "after all leases have expired, the grab of a new driver is answered", Run | Explore | Replay, false},
+	{NoLostWakeup, []string{"progress"}, "a waiter gets a free lock within the time that its strategy promises", Explore, false},
+	{ReleaseEffective, []string{"prompt-release"}, "a released lock can be taken immediately", Explore, false},
+	{NoResidue, []string{"left-over"}, "a grab leaves nothing in the lock servers after it has ended", Explore, false},
+	{LossNotified, []string{"told"}, "a holder is told of a lost lease when it expires, when a renewal finds it gone, and before another driver gets the lock; it is not told while the lease is valid", Explore, false},
+	{LossHeeded, nil, "a holder that knows of its lost lease does not begin to write", Explore, false},
+	{RenewsOwn, nil, "a renewal extends only its own holder's lease, and none is sent after the release", Explore, false},
+	{WaitsAsTold, nil, "each waiter waits for exactly its wait time, fails only if something prevents an answer, and pauses between its attempts", Explore, false},
+	{OrderOfService, nil, "waiters get the lock in the order in which they arrived, if their strategy promises that", Explore, false},
+	{Survives, nil, "the strategy does not end or hang its process", Explore, true},
 }
 
 // FindProperty looks up a property by its current name or by an old one. If name is an old
@@ -63,7 +63,7 @@ var Properties = []Property{
 func FindProperty(name string) (p Property, note string, ok bool) {
 	p, note, ok = find(Properties, name, func(p Property) (string, []string) { return p.Name, p.Aliases })
 	if name == NoOversell {
-		note = NoOversell + " is " + OneWinner + " of an order that has several units"
+		note = NoOversell + " is the name of " + OneWinner + " for orders of several units"
 	}
 	return p, note, ok
 }
@@ -72,9 +72,9 @@ func FindProperty(name string) (p Property, note string, ok bool) {
 func (p Property) Promise(units int) string {
 	switch {
 	case units > 1 && p.Name == OneWinner:
-		return "no order is sold more often than it has units: the ledger has a row a unit at most"
+		return "no order is sold more often than it has units: the ledger has at most one row for each unit"
 	case units > 1 && p.Name == StuckOrder:
-		return "once all leases have run out, a fresh driver gets one of the units that are left, and is told taken where none is"
+		return "after all leases have expired, a new driver gets one of the remaining units, or is told taken if there are none"
 	default:
 		return p.About
 	}
