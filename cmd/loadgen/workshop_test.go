@@ -493,7 +493,7 @@ func TestExplain(t *testing.T) {
 		code int
 		want []string
 	}{
-		{[]string{"F5"}, int(exitDone), []string{"F5, a failure mode: a release that does not ask", "cure", "setnx-del"}},
+		{[]string{"F5"}, int(exitDone), []string{"F5, a failure mode: a release does not check the owner", "cure", "setnx-del"}},
 		{[]string{"f5"}, int(exitDone), []string{"F5, a failure mode"}},
 		{[]string{"pause"}, int(exitDone), []string{"pause, a fault:", "loadgen run, loadgen explore", "watchdog"}},
 		{[]string{"expiry"}, int(exitDone), []string{"slow, a fault:", "expiry is now called slow"}},

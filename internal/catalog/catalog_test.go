@@ -41,7 +41,7 @@ func TestFindProperty(t *testing.T) {
 		name, want, note string
 	}{
 		{"one-winner", catalog.OneWinner, ""},
-		{"no-oversell", catalog.OneWinner, "no-oversell is one-winner of an order that has several units"},
+		{"no-oversell", catalog.OneWinner, "no-oversell is the name of one-winner for orders of several units"},
 		{"live-overlap", catalog.LeaseExclusive, "live-overlap is now called lease-exclusive"},
 		{"holders-apart", catalog.HoldersExclusive, "holders-apart is now called holders-exclusive"},
 		{"effects-apart", catalog.WritesExclusive, "effects-apart is now called writes-exclusive"},

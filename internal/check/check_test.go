@@ -385,6 +385,13 @@ func TestNearMisses(t *testing.T) {
 	r.fails(n, "A", history.Claim, int64(n), 3, "c", history.Stale, "")
 	want[int64(n)] = 2
 	r.add(n, "A", history.OK, history.Claim, 7, 6, "f", "")
+	// A write with an unknown outcome was not refused, whatever its code.
+	for driver, code := range []history.Code{history.Stale, history.Taken} {
+		r.play(history.Event{
+			Seq: r.next("A"), T: time.Duration(n), Instance: "A", Kind: history.Info, Op: history.Claim,
+			Order: 7, Driver: int64(7 + driver), Token: "g", Code: code,
+		})
+	}
 	rec := r.scan.Record()
 	if !maps.Equal(rec.NearMisses, want) || rec.CountNearMisses() != 5 {
 		t.Errorf("got %v, %d, want %v, 5", rec.NearMisses, rec.CountNearMisses(), want)

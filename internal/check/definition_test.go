@@ -219,3 +219,16 @@ func TestStaleWriteByDefinition(t *testing.T) {
 		}
 	}
 }
+
+// TestStaleWriteNames checks that the reason names the token of the write and the one seen before.
+func TestStaleWriteNames(t *testing.T) {
+	rec := check.Record{Effects: []check.Effect{
+		{Span: check.Span{Order: 3, Driver: 1, From: 1, To: 2, Fence: 9}, Sure: true},
+		{Span: check.Span{Order: 3, Driver: 2, From: 3, To: 4, Fence: 5}, Sure: true},
+	}}
+	v := verdict(t, catalog.StaleWrite, check.Evidence{Record: &rec, Guard: order.FenceWrite})
+	want := "the claim of driver 2 on order 3 was written with token 5 when the database had seen 9"
+	if v.Result != check.Fail || v.Why != want {
+		t.Errorf("%s: %q, want %q", v.Result, v.Why, want)
+	}
+}

@@ -10,12 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"grablab/internal/grab/lock"
 )
 
 // bench runs the tests and the explorer against one mistake at a time.
@@ -23,19 +19,15 @@ type bench struct {
 	dir        string // overlays and programs; removed at the end
 	root       string
 	explores   bool
-	reached    map[string][]string // the strategies whose search executes a line, by "file:line"
-	fails      map[string]bool     // whether the search of a strategy fails without any mistake
-	equivalent map[string]bool     // keys of the mistakes that change nothing
+	fails      map[string]bool // whether the search of a strategy fails without any mistake
+	equivalent map[string]bool // keys of the mistakes that change nothing
 }
 
 // testTimeout is how long the tests of one package may take. A mistake that keeps them running
 // longer is found.
 const testTimeout = 8 * time.Minute
 
-// maxStrategies is the number of strategies that the explorer searches for one mistake.
-const maxStrategies = 3
-
-func newBench(ctx context.Context, explore bool) (*bench, error) {
+func newBench(explore bool) (*bench, error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return nil, err
@@ -47,15 +39,12 @@ func newBench(ctx context.Context, explore bool) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{dir: dir, root: root, explores: explore, reached: map[string][]string{}, fails: map[string]bool{}, equivalent: map[string]bool{}}
+	b := &bench{dir: dir, root: root, explores: explore, fails: map[string]bool{}, equivalent: map[string]bool{}}
 	list, err := os.ReadFile(filepath.Join(root, "internal/mutate/equivalent.txt"))
 	for line := range strings.Lines(string(list)) {
 		if key, _, ok := strings.Cut(line, " # "); ok {
 			b.equivalent[key] = true
 		}
-	}
-	if err == nil && explore {
-		err = b.findReached(ctx)
 	}
 	if err != nil {
 		b.close()
@@ -73,57 +62,6 @@ func (b *bench) command(ctx context.Context, name string, args ...string) *exec.
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = 10 * time.Second
 	return c
-}
-
-// findReached searches every strategy for a short time in a program that counts the executed
-// lines.
-func (b *bench) findReached(ctx context.Context) error {
-	program := filepath.Join(b.dir, "covered")
-	if out, err := b.command(ctx, "go", "build", "-cover", "-coverpkg=./internal/grab/...,./internal/order,./handoff", "-o", program, "./cmd/loadgen").CombinedOutput(); err != nil {
-		return fmt.Errorf("building loadgen: %w: %s", err, out)
-	}
-	for _, strategy := range lock.Strategies {
-		s := strategy.Name
-		data := filepath.Join(b.dir, "cover-"+s)
-		if err := os.Mkdir(data, 0o700); err != nil {
-			return err
-		}
-		c := b.command(ctx, program, "explore", "-strategies", s, "-seconds", "4", "-quiet", "-out", filepath.Join(b.dir, "explored"))
-		c.Env = append(os.Environ(), "GOCOVERDIR="+data)
-		if err := c.Run(); err != nil && ctx.Err() != nil {
-			return ctx.Err()
-		} // a search that ends early still says what it executed
-		text, err := b.command(ctx, "go", "tool", "covdata", "textfmt", "-i="+data, "-o=/dev/stdout").Output()
-		if err != nil {
-			return fmt.Errorf("reading the coverage of %s: %w", s, err)
-		}
-		b.addReached(s, string(text))
-	}
-	return nil
-}
-
-// addReached reads a coverage profile: "grablab/file.go:FROM.COL,TO.COL STATEMENTS COUNT".
-func (b *bench) addReached(strategy, profile string) {
-	for line := range strings.Lines(profile) {
-		var from, to, count int
-		file, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "grablab/"), ":")
-		if !ok || strings.HasPrefix(line, "mode:") {
-			continue
-		}
-		fields := strings.Fields(rest)
-		begin, end, _ := strings.Cut(fields[0], ",")
-		from, _ = strconv.Atoi(begin[:strings.Index(begin, ".")])
-		to, _ = strconv.Atoi(end[:strings.Index(end, ".")])
-		if count, _ = strconv.Atoi(fields[2]); count == 0 {
-			continue
-		}
-		for n := from; n <= to; n++ {
-			key := fmt.Sprint(file, ":", n)
-			if !slices.Contains(b.reached[key], strategy) {
-				b.reached[key] = append(b.reached[key], strategy)
-			}
-		}
-	}
 }
 
 // measure makes n mistakes in a group, and prints each with what found it.
@@ -203,7 +141,7 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allT
 	}
 	if g.locks && b.explores {
 		r.explored = true
-		if r.byExplorer, err = b.explore(ctx, file, b.strategiesFor(m, source)); err != nil {
+		if r.byExplorer, err = b.explore(ctx, file, strategiesFor(m.file)); err != nil {
 			return r, err
 		}
 	}
@@ -230,35 +168,40 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allT
 	return r, nil
 }
 
-// strategiesFor returns strategies whose search executes the line of a mistake. A line of Lua
-// belongs to the strategies that execute the declaration of its script, and these are unknown, so
-// the name of the file decides.
-func (b *bench) strategiesFor(m mistake, source []byte) []string {
-	of := b.reached[fmt.Sprint(m.file, ":", m.line(source))]
-	if filepath.Ext(m.file) == ".lua" {
-		stem, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(m.file), ".lua"), "_")
-		switch {
-		case strings.HasPrefix(m.file, "handoff/"):
-			of = []string{"handoff", "handoff-fenced"}
-		case stem == "fence":
-			of = []string{"setnx-fenced", "watchdog-fenced"}
-		case strings.Contains(m.file, "setnx_release"):
-			of = []string{"setnx", "setnx-check"}
-		case stem == "redis":
-			of = []string{"redis-stock"}
-		default:
-			of = []string{stem, stem + "-fenced"}
+// searched lists the strategies that the explorer searches for a mistake, by the beginning of the
+// path of its file. The first match counts.
+var searched = []struct{ prefix, strategies string }{
+	{"handoff/", "handoff"},
+	{"internal/grab/lock/handoff", "handoff"},
+	{"internal/grab/lock/etcd", "etcd-fenced"},
+	{"internal/grab/lock/zookeeper", "zookeeper-fenced"},
+	{"internal/grab/lock/redlock", "redlock"},
+	{"internal/grab/lock/redis_stock", "redis-stock redis-stock-returned"},
+	{"internal/grab/lock/watchdog_fenced", "watchdog-fenced"},
+	{"internal/grab/lock/watchdog", "watchdog watchdog-fenced"},
+	{"internal/grab/lock/notifier", "watchdog"},
+	{"internal/grab/lock/renewer", "watchdog redlock"},
+	{"internal/grab/lock/fence", "setnx-fenced watchdog-fenced"},
+	{"internal/grab/lock/setnx_fenced", "setnx-fenced"},
+	{"internal/grab/lock/setnx_check", "setnx-check"},
+	{"internal/grab/lock/setnx_watch", "setnx-watch"},
+	{"internal/grab/lock/setnx_getset", "setnx-getset"},
+	{"internal/grab/lock/keyedmutex", "mutex"},
+	{"internal/grab/lock/mutex", "mutex"},
+	{"internal/grab/lock/mysql_forupdate", "mysql-forupdate"},
+	{"internal/grab/lock/mysql", "mysql-getlock mysql-forupdate"},
+	{"internal/grab/lock/", "setnx watchdog"},
+	{"internal/grab/", "setnx setnx-fenced"},
+	{"internal/order/", "mysql-cas setnx-fenced"},
+}
+
+func strategiesFor(file string) []string {
+	for _, s := range searched {
+		if strings.HasPrefix(file, s.prefix) {
+			return strings.Fields(s.strategies)
 		}
-		of = slices.DeleteFunc(of, func(s string) bool { _, err := lock.Find(s); return err != nil })
 	}
-	if len(of) <= maxStrategies {
-		return of
-	}
-	var chosen []string // spread over the list, because neighbours are alike
-	for i := range maxStrategies {
-		chosen = append(chosen, of[i*len(of)/maxStrategies])
-	}
-	return chosen
+	return nil
 }
 
 // explore reports whether the explorer finds a failure that the registry does not claim. A strategy

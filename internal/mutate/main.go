@@ -82,7 +82,7 @@ func run(ctx context.Context, n int, seed, tests string, explore bool, chosen []
 			return fmt.Errorf("no group %q: the groups are %s", name, strings.Join(names(), ", "))
 		}
 	}
-	bench, err := newBench(ctx, explore)
+	bench, err := newBench(explore)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,10 @@ import (
 	"go/parser"
 	"go/token"
 	"slices"
+	"strings"
 	"testing"
+
+	"grablab/internal/grab/lock"
 )
 
 const sample = `package p
@@ -123,6 +126,28 @@ func TestInterval(t *testing.T) {
 		low, high := interval(tt.killed, tt.of)
 		if int(100*low+.5) != tt.low || int(100*high+.5) != tt.high {
 			t.Errorf("%d of %d: [%.3f, %.3f], want [%d %%, %d %%]", tt.killed, tt.of, low, high, tt.low, tt.high)
+		}
+	}
+}
+
+// TestSearched checks that every listed strategy exists, and that no line is hidden by an earlier one.
+func TestSearched(t *testing.T) {
+	for _, s := range searched {
+		of := strategiesFor(s.prefix + "x.go")
+		if len(of) == 0 {
+			t.Errorf("%s: no strategy", s.prefix)
+		}
+		for _, name := range of {
+			if _, err := lock.Find(name); err != nil {
+				t.Errorf("%s: %v", s.prefix, err)
+			}
+		}
+	}
+	for i, s := range searched {
+		for _, earlier := range searched[:i] {
+			if strings.HasPrefix(s.prefix, earlier.prefix) {
+				t.Errorf("%s is hidden by %s", s.prefix, earlier.prefix)
+			}
 		}
 	}
 }

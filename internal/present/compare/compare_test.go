@@ -135,6 +135,9 @@ func TestJudge(t *testing.T) {
 		if x.Answer != tt.want || !strings.Contains(x.Why, tt.why) || (tt.why == "") != (x.Why == "") {
 			t.Errorf("%s: %s (%s), p %v, want %s (%s)", name, x.Answer, x.Why, optional(x.P), tt.want, tt.why)
 		}
+		if c.Alpha != 0.05 {
+			t.Errorf("%s: alpha is %v, and docs/compare.md says 5 %%", name, c.Alpha)
+		}
 		if c.Worse() != (tt.want == Slower) {
 			t.Errorf("%s: worse is %v", name, c.Worse())
 		}
@@ -237,5 +240,80 @@ func TestDirections(t *testing.T) {
 		if !f.more {
 			t.Errorf("%s: a higher rate is better", f.name)
 		}
+	}
+}
+
+// TestDifferences changes one setting at a time. It expects the line of that setting only, with the
+// old value first.
+func TestDifferences(t *testing.T) {
+	type env = experiment.Environment
+	for want, set := range map[string]func(e *env, first bool){
+		"stack: a, now b":        func(e *env, first bool) { e.Stack = either(first, "a", "b") },
+		"Go: a, now b":           func(e *env, first bool) { e.Go = either(first, "a", "b") },
+		"system: a/, now b/":     func(e *env, first bool) { e.OS = either(first, "a", "b") },
+		"system: /a, now /b":     func(e *env, first bool) { e.Arch = either(first, "a", "b") },
+		"CPUs: 2, now 8":         func(e *env, first bool) { e.CPUs = either(first, 2, 8) },
+		"Redis: a, now b":        func(e *env, first bool) { e.Redis = either(first, "a", "b") },
+		"database: a, now none":  func(e *env, first bool) { e.Database = either(first, "a", "") },
+		"ZooKeeper: none, now b": func(e *env, first bool) { e.ZooKeeper = either(first, "", "b") },
+		"etcd: a, now b":         func(e *env, first bool) { e.Etcd = either(first, "a", "b") },
+		"vegeta: a, now b":       func(e *env, first bool) { e.Vegeta = either(first, "a", "b") },
+	} {
+		var a, b env
+		set(&a, true)
+		set(&b, false)
+		if got := environments(a, b); !slices.Equal(got, []string{want}) {
+			t.Errorf("%q, want only %q", got, want)
+		}
+	}
+	type config = experiment.RunConfig
+	for want, set := range map[string]func(c *config, first bool){
+		"scenario: a, now b": func(c *config, first bool) { c.Scenario = either(first, "a", "b") },
+		"orders: 1, now 2":   func(c *config, first bool) { c.Orders = either(first, 1, 2) },
+		"drivers: 1, now 2":  func(c *config, first bool) { c.Drivers = either(first, 1, 2) },
+		"rate: 1, now 2":     func(c *config, first bool) { c.Rate = either(first, 1.0, 2.0) },
+		"drivers of an order at once: true, now false": func(c *config, first bool) { c.Together = first },
+		"instances: 1, now 2":                          func(c *config, first bool) { c.Instances = either(first, 1, 2) },
+	} {
+		var a, b config
+		set(&a, true)
+		set(&b, false)
+		if got := configs(a, b); !slices.Equal(got, []string{want}) {
+			t.Errorf("%q, want only %q", got, want)
+		}
+	}
+}
+
+func either[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
+
+// TestMediansOnly compares results whose slices are missing. Only the medians can be shown, and they
+// decide nothing.
+func TestMediansOnly(t *testing.T) {
+	cost := func(median float64) lockbench.Cost {
+		return lockbench.Cost{Strategy: "setnx", Median: new(median), MedianRatio: new(median / 2)}
+	}
+	measured := cost(10)
+	measured.Values, measured.OverFloor = around(10, 6), around(5, 6)
+	for name, tt := range map[string]struct{ a, b lockbench.Cost }{
+		"neither has slices": {cost(10), cost(20)},
+		"one has slices":     {measured, cost(20)},
+	} {
+		x := costOf(tt.a, tt.b)
+		if x.Old.Median == nil || *x.Old.Median != 10 || x.New.Median == nil || *x.New.Median != 20 || x.Why == "" {
+			t.Errorf("%s: %+v", name, x)
+		}
+		c := &Comparison{Costs: []Cost{x}}
+		c.judge()
+		if c.Costs[0].Answer != NotKnown {
+			t.Errorf("%s: %s, although there is nothing to test", name, c.Costs[0].Answer)
+		}
+	}
+	if x := costOf(measured, measured); x.Why != "" || len(x.old) != 6 {
+		t.Errorf("with slices: %+v", x)
 	}
 }

@@ -80,7 +80,7 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	p.Await("what the address names", `document.querySelector("#matrix .cell figure.diagram svg .second") && document.activeElement.className === "cell"`)
 	text := browsertest.Eval[string](p, `document.querySelector("#matrix .cell").innerText`)
 	for _, want := range []string{
-		"setnx under pause", "Unsafe at 1 of the 1 point", "F11: the lease runs out under its holder", "Points at which the fault was to strike: 1", "before claim 1",
+		"setnx under pause", "Unsafe at 1 of the 1 point", "F11: the lease expires, and its holder writes anyway", "Points at which the fault was to strike: 1", "before claim 1",
 		"Latency over time", "loadgen run -strategies=setnx -faults=pause",
 	} {
 		if !strings.Contains(text, want) {

@@ -103,6 +103,12 @@ func TestTogether(t *testing.T) {
 			t.Errorf("request %d is due after %v, want %v", n, got, want*time.Millisecond)
 		}
 	}
+	apart := p.pacer(t.Context(), Config{Rate: 100}, nil)
+	for n, want := range []time.Duration{0, 10, 20, 30, 40} {
+		if got := apart.due(uint64(n)); got != want*time.Millisecond {
+			t.Errorf("without Together, request %d is due after %v, want %v", n, got, want*time.Millisecond)
+		}
+	}
 	if _, stop := pace.Pace(time.Hour, 11); stop {
 		t.Error("it ends before the last request")
 	}
