@@ -74,9 +74,14 @@ func findings(t *testing.T, cfg explore.Config) (found string, r explore.Result)
 	if !r.Complete {
 		t.Fatalf("not complete: %s", r.Reason)
 	}
-	found = string(r.Verdict)
+	return foundBy(r), r
+}
+
+// foundBy describes the verdict, and each broken property with its failure mode and number of steps.
+func foundBy(r explore.Result) string {
+	found := string(r.Verdict)
 	for _, f := range r.Failures {
 		found += fmt.Sprintf(" %s(%s) in %d steps", f.Property, f.Mode, len(f.Schedule.Steps))
 	}
-	return found, r
+	return found
 }

@@ -2,7 +2,6 @@ package explore_test
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -186,13 +185,4 @@ func searched(t *testing.T, cfg explore.Config) (explore.Result, bool) {
 		return explore.Result{}, false
 	}
 	return results[0], results[0].Complete
-}
-
-// foundBy describes the verdict, and each broken property with its number of steps.
-func foundBy(r explore.Result) string {
-	found := string(r.Verdict)
-	for _, f := range r.Failures {
-		found += fmt.Sprintf(", %s in %d steps", f.Property, len(f.Schedule.Steps))
-	}
-	return found
 }

@@ -11,7 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
+
+	"grablab/internal/testbed/proc"
 )
 
 // bench runs the tests and the explorer against one mistake at a time.
@@ -19,6 +22,7 @@ type bench struct {
 	dir        string // overlays and programs; removed at the end
 	root       string
 	explores   bool
+	unchanged  string          // loadgen without any mistake; empty until it is built
 	fails      map[string]bool // whether the search of a strategy fails without any mistake
 	equivalent map[string]bool // keys of the mistakes that change nothing
 }
@@ -32,7 +36,8 @@ func newBench(explore bool) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(root, "internal/mutate/equivalent.txt")); err != nil {
+	list, err := os.ReadFile(filepath.Join(root, "internal/mutate/equivalent.txt"))
+	if err != nil {
 		return nil, fmt.Errorf("run this in the root of the project: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "grablab-mutate")
@@ -40,26 +45,23 @@ func newBench(explore bool) (*bench, error) {
 		return nil, err
 	}
 	b := &bench{dir: dir, root: root, explores: explore, fails: map[string]bool{}, equivalent: map[string]bool{}}
-	list, err := os.ReadFile(filepath.Join(root, "internal/mutate/equivalent.txt"))
 	for line := range strings.Lines(string(list)) {
 		if key, _, ok := strings.Cut(line, " # "); ok {
 			b.equivalent[key] = true
 		}
-	}
-	if err != nil {
-		b.close()
-		return nil, err
 	}
 	return b, nil
 }
 
 func (b *bench) close() { os.RemoveAll(b.dir) }
 
-// command returns a command that ends with everything that it started when ctx ends.
+// command returns a command in a process group of its own. When ctx ends, the whole group is
+// interrupted.
 func (b *bench) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = b.root
-	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	proc.Apart(c)
+	c.Cancel = func() error { return proc.Signal(c.Process.Pid, syscall.SIGINT) }
 	c.WaitDelay = 10 * time.Second
 	return c
 }
@@ -122,15 +124,7 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allT
 	if b.equivalent[m.key(source)] {
 		return result{equivalent: true}, nil
 	}
-	changed := filepath.Join(b.dir, "changed"+filepath.Ext(m.file))
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(b.root, m.file): changed}})
-	if err == nil {
-		err = os.WriteFile(changed, m.apply(source), 0o600)
-	}
-	file := filepath.Join(b.dir, "overlay.json")
-	if err == nil {
-		err = os.WriteFile(file, overlay, 0o600)
-	}
+	file, err := b.overlay(m, source)
 	if err != nil {
 		return r, err
 	}
@@ -139,9 +133,9 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allT
 			return r, cmp.Or(ctx.Err(), errNotViable)
 		}
 	}
-	if g.locks && b.explores {
+	if strategies := strategiesFor(m.file); b.explores && len(strategies) > 0 {
 		r.explored = true
-		if r.byExplorer, err = b.explore(ctx, file, strategiesFor(m.file)); err != nil {
+		if r.byExplorer, err = b.explore(ctx, file, strategies); err != nil {
 			return r, err
 		}
 	}
@@ -166,6 +160,20 @@ func (b *bench) try(ctx context.Context, g group, m mistake, source []byte, allT
 		}
 	}
 	return r, nil
+}
+
+// overlay writes the changed file, and returns the file that makes the compiler use it.
+func (b *bench) overlay(m mistake, source []byte) (string, error) {
+	changed := filepath.Join(b.dir, "changed"+filepath.Ext(m.file))
+	if err := os.WriteFile(changed, m.apply(source), 0o600); err != nil {
+		return "", err
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(b.root, m.file): changed}})
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(b.dir, "overlay.json")
+	return file, os.WriteFile(file, overlay, 0o600)
 }
 
 // searched lists the strategies that the explorer searches for a mistake, by the beginning of the
@@ -207,31 +215,49 @@ func strategiesFor(file string) []string {
 // explore reports whether the explorer finds a failure that the registry does not claim. A strategy
 // whose search fails without the mistake too does not count.
 func (b *bench) explore(ctx context.Context, overlay string, strategies []string) (bool, error) {
+	changed, err := b.build(ctx, "changed", overlay)
+	if err != nil {
+		return false, err
+	}
 	for _, s := range strategies {
-		if _, known := b.fails[s]; !known {
-			fails, err := b.exploreFails(ctx, "", s)
-			if err != nil {
-				return false, err
-			}
-			b.fails[s] = fails
+		if err := b.findFails(ctx, s); err != nil {
+			return false, err
 		}
 		if b.fails[s] {
 			continue
 		}
-		if found, err := b.exploreFails(ctx, overlay, s); found || err != nil {
+		if found, err := b.exploreFails(ctx, changed, s); found || err != nil {
 			return found, err
 		}
 	}
 	return false, nil
 }
 
-// exploreFails reports whether a search of the strategy with the default bounds ends in a failure. An
-// empty overlay stands for the code as it is.
-func (b *bench) exploreFails(ctx context.Context, overlay, strategy string) (bool, error) {
-	program := filepath.Join(b.dir, "loadgen")
-	if out, err := b.command(ctx, "go", "build", "-overlay="+overlay, "-ldflags=-s -w", "-o", program, "./cmd/loadgen").CombinedOutput(); err != nil {
-		return false, fmt.Errorf("building loadgen: %w: %s", err, out)
+// findFails searches the strategy without any mistake, unless that has been done.
+func (b *bench) findFails(ctx context.Context, strategy string) (err error) {
+	if _, known := b.fails[strategy]; known {
+		return nil
 	}
+	if b.unchanged == "" {
+		if b.unchanged, err = b.build(ctx, "unchanged", ""); err != nil {
+			return err
+		}
+	}
+	b.fails[strategy], err = b.exploreFails(ctx, b.unchanged, strategy)
+	return err
+}
+
+// build builds loadgen with an overlay, or without one if it is empty.
+func (b *bench) build(ctx context.Context, name, overlay string) (program string, err error) {
+	program = filepath.Join(b.dir, name)
+	if out, err := b.command(ctx, "go", "build", "-overlay="+overlay, "-ldflags=-s -w", "-o", program, "./cmd/loadgen").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building loadgen: %w: %s", err, out)
+	}
+	return program, nil
+}
+
+// exploreFails reports whether a search of the strategy with the default bounds ends in a failure.
+func (b *bench) exploreFails(ctx context.Context, program, strategy string) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	err := b.command(limited, program, "explore", "-strategies", strategy, "-quiet", "-out", filepath.Join(b.dir, "explored")).Run()

@@ -2,10 +2,10 @@
 // time, and reports how many of them make a test fail (mutation testing, after DeMillo, Lipton and
 // Sayward, "Hints on Test Data Selection", 1978).
 //
-// Rules make the mistakes, and a seed draws some of them, so nobody can write a test for just these.
-// The seed is the release, so each release measures other mistakes. For the locks, the program also
-// runs `loadgen explore` with its default bounds, and reports how many mistakes that finds by
-// itself. Run it in the root of the project:
+// Rules make the mistakes, and a seed draws a sample. By default, the seed is the name of the
+// release, so each release measures a different sample and tests cannot be fitted to it. For the
+// locks, the program also runs `loadgen explore` with its default bounds, and reports how many
+// mistakes that finds by itself. Run it in the root of the project:
 //
 //	go run ./internal/mutate [-n N] [-seed TEXT] [-tests package|all] [-explore] [GROUP…]
 package main
@@ -27,21 +27,20 @@ import (
 type group struct {
 	name  string
 	files []string // patterns, from the root
-	locks bool     // the explorer can find mistakes in it
 	tests []string // the packages whose tests may find them, the quickest first
 }
 
 var groups = []group{
-	{"lock", []string{"internal/grab/lock/*.go", "internal/grab/lock/*.lua"}, true, []string{"internal/grab/lock", "internal/explore", "internal/explore/sim", "locktest"}},
-	{"guard", []string{"internal/order/*.go"}, true, []string{"internal/order", "internal/grab", "internal/explore"}},
-	{"grab", []string{"internal/grab/*.go"}, true, []string{"internal/grab", "internal/service/instance", "internal/explore"}},
-	{"handoff", []string{"handoff/*.go", "handoff/*.lua"}, true, []string{"handoff", "internal/grab/lock", "internal/explore"}},
-	{"strike", []string{"internal/measure/experiment/*.go", "internal/testbed/fault/*.go"}, false, []string{"internal/testbed/fault", "internal/measure/experiment"}},
-	{"accounting", []string{"internal/check/*.go", "internal/history/*.go", "internal/testbed/ledger/*.go", "internal/testbed/load/*.go"}, false, []string{"internal/check", "internal/history", "internal/testbed/ledger", "internal/testbed/load", "internal/measure/experiment"}},
-	{"compare", []string{"internal/present/compare/*.go"}, false, []string{"internal/present/compare", "cmd/loadgen"}},
-	{"wire", []string{"internal/testbed/wire/*.go"}, false, []string{"internal/testbed/wire", "internal/measure/experiment"}},
-	{"search", []string{"internal/explore/search/*.go", "internal/explore/sim/reducer.go"}, false, []string{"internal/explore", "internal/explore/sim"}},
-	{"page", []string{"internal/present/lab/*.go"}, false, []string{"internal/present/lab"}},
+	{"lock", []string{"internal/grab/lock/*.go", "internal/grab/lock/*.lua"}, []string{"internal/grab/lock", "internal/explore", "internal/explore/sim", "locktest"}},
+	{"guard", []string{"internal/order/*.go"}, []string{"internal/order", "internal/grab", "internal/explore"}},
+	{"grab", []string{"internal/grab/*.go"}, []string{"internal/grab", "internal/service/instance", "internal/explore"}},
+	{"handoff", []string{"handoff/*.go", "handoff/*.lua"}, []string{"handoff", "internal/grab/lock", "internal/explore"}},
+	{"strike", []string{"internal/measure/experiment/*.go", "internal/testbed/fault/*.go"}, []string{"internal/testbed/fault", "internal/measure/experiment"}},
+	{"accounting", []string{"internal/check/*.go", "internal/history/*.go", "internal/testbed/ledger/*.go", "internal/testbed/load/*.go"}, []string{"internal/check", "internal/history", "internal/testbed/ledger", "internal/testbed/load", "internal/measure/experiment"}},
+	{"compare", []string{"internal/present/compare/*.go"}, []string{"internal/present/compare", "cmd/loadgen"}},
+	{"wire", []string{"internal/testbed/wire/*.go"}, []string{"internal/testbed/wire", "internal/measure/experiment"}},
+	{"search", []string{"internal/explore/search/*.go", "internal/explore/sim/reducer.go"}, []string{"internal/explore", "internal/explore/sim"}},
+	{"page", []string{"internal/present/lab/*.go"}, []string{"internal/present/lab"}},
 }
 
 func main() {
