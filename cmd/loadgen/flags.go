@@ -35,7 +35,8 @@ type settings struct {
 	unknownStrategy error
 
 	line       *flags.Line
-	unrecorded []string // the given flags that run.json does not record
+	places     map[string]string // where the target file sets each flag
+	unrecorded []string          // the given flags that run.json does not record
 	notes      notes
 }
 
@@ -156,7 +157,7 @@ const defaultWorkers = 4
 
 // defaults returns a run of the named scenario without other flags.
 func defaults(scenario string) *settings {
-	s := &settings{format: "text", line: new(flags.Line)}
+	s := &settings{format: "text", line: new(flags.Line), places: map[string]string{}}
 	for _, sc := range experiment.Scenarios {
 		if sc.Name == scenario {
 			s.Config = sc.Config

@@ -52,8 +52,10 @@ func (s *settings) parse(args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	s.line.Places = s.places
 	for _, arg := range s.line.Flags {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		delete(s.places, name)
 		if slices.Contains(unrecorded, name) {
 			s.unrecorded = append(s.unrecorded, arg)
 		} else {
@@ -78,8 +80,12 @@ func (s *settings) readTargetFile(_ io.Reader, set func(name, value string) erro
 		return fmt.Errorf("-target-file: %w", err)
 	}
 	for _, l := range lines {
+		place := fmt.Sprintf("-target-file: %s:%d:%d", s.targetFile, l.Line, l.Column)
 		if err := set(l.Key, l.Value); err != nil {
-			return fmt.Errorf("-target-file: %s:%d: %s: %w", s.targetFile, l.Line, l.Key, errors.Unwrap(err))
+			return fmt.Errorf("%s: %s: %w", place, l.Key, errors.Unwrap(err))
+		}
+		if s.places[l.Key] == "" {
+			s.places[l.Key] = place
 		}
 	}
 	return nil

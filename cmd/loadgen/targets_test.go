@@ -64,11 +64,13 @@ func TestTargetFile(t *testing.T) {
 		t.Errorf("written down are %q, want %q", s.Args, want)
 	}
 	for text, want := range map[string]string{
-		"targets: http://h:1\npth: /a":                         `-target-file: my.yaml:2: there is no key "pth"; did you mean path?`,
-		"targets: http://h:1\n\npath: grab":                    "-target-file: my.yaml:3: path: ",
-		"targets: http://h:1\nwork: 5ms":                       `my.yaml:2: there is no key "work"`,
-		"path: /g/{order}":                                     "-target-file my.yaml: describes a service of your own, and none is named",
-		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o": "-first-order 7: has no effect because -open-orders",
+		"targets: http://h:1\npth: /a":                                  `-target-file: my.yaml:2:1: there is no key "pth"; did you mean path?`,
+		"targets: http://h:1\n\npath: grab":                             "-target-file: my.yaml:3:7: path: ",
+		"targets: http://h:1\nwork: 5ms":                                `my.yaml:2:1: there is no key "work"`,
+		"path: /g/{order}":                                              "-target-file my.yaml: describes a service of your own, and none is named",
+		"targets: http://h:1\nfirst-order: 1\ngrabbed: 2xx\ntaken: 204": "-target-file: my.yaml:4:8: taken: an answer of 204 would be both",
+		"targets: http://h:1\ndb: u@tcp(h)/d\nledger-query: DELETE":     "-target-file: my.yaml:3:15: ledger-query: ",
+		"targets: http://h:1\nfirst-order: 7\nopen-orders: /o":          "-target-file: my.yaml:2:14: first-order: has no effect because -open-orders",
 	} {
 		write(t, "my.yaml", text)
 		var stdout, stderr bytes.Buffer

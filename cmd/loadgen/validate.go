@@ -144,7 +144,11 @@ func (s *settings) describeTarget() error {
 	}
 	shape, open, err := s.spec.Compile()
 	if err != nil {
-		return fmt.Errorf("-%w", err)
+		field := new(target.FieldError)
+		if errors.As(err, &field) {
+			return fmt.Errorf("%s: %w", s.nameOf(field.Field), field.Err)
+		}
+		return err
 	}
 	if s.Target.Open = open; !s.spec.IsOwn() {
 		s.Target.Shape = shape
@@ -168,11 +172,19 @@ func (s *settings) describeTarget() error {
 	err = ledger.Check(dsn, s.ledgerQuery)
 	switch {
 	case errors.Is(err, ledger.ErrQuery):
-		return fmt.Errorf("-ledger-query: %w", err)
+		return fmt.Errorf("%s: %w", s.nameOf("ledger-query"), err)
 	case err != nil:
-		return fmt.Errorf("-db: %w", err)
+		return fmt.Errorf("%s: %w", s.nameOf("db"), err)
 	}
 	return nil
+}
+
+// nameOf returns a flag without its value, or the place in the target file that sets it.
+func (s *settings) nameOf(flag string) string {
+	if s.places[flag] != "" {
+		return s.line.Label(flag)
+	}
+	return "-" + flag
 }
 
 // serviceBudget is the default budget of a cell whose points are struck one after the other.

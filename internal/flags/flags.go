@@ -72,6 +72,9 @@ type Line struct {
 	Args  []string // the arguments that are not flags
 	Flags []string // the flags of the command line as -name=value, in their order
 
+	// Places says where a file sets a flag, such as "my.yaml:3:7".
+	Places map[string]string
+
 	values map[string]string // the last value of each flag, also from the environment or a file
 	failed error             // the error for the last value that a flag rejected
 }
@@ -83,7 +86,11 @@ func (l *Line) Given(name string) bool {
 }
 
 // Label returns the flag with its value, as it appears at the start of a message.
+// If a file sets the flag, Label returns the place in the file and the name.
 func (l *Line) Label(name string) string {
+	if place := l.Places[name]; place != "" {
+		return place + ": " + name
+	}
 	if value := l.values[name]; value != "true" {
 		return Label(name, value)
 	}

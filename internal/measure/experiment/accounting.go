@@ -207,7 +207,7 @@ func reached(o grab.Outcome) bool {
 // still have had an effect.
 func classify(r *vegeta.Result, shape *target.Shape) target.Meaning {
 	if r.Code != 0 {
-		m := shape.Meaning(int(r.Code), r.Body)
+		m := shape.Meaning(int(r.Code), r.Headers, r.Body)
 		if m.Kind != "" && shape == target.Own { // in other services, the field may mean anything
 			m.Kind = cmp.Or(field(r.Body, "reason"), m.Kind)
 		}

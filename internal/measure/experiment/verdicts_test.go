@@ -280,6 +280,12 @@ func sticky(w http.ResponseWriter, r *http.Request, status int) {
 	w.WriteHeader(status)
 }
 
+// located redirects winners and losers to different pages.
+func located(w http.ResponseWriter, _ *http.Request, status int) {
+	w.Header().Set("Location", map[bool]string{true: "/won", false: "/sold"}[status == http.StatusOK])
+	w.WriteHeader(http.StatusSeeOther)
+}
+
 // withBody answers the status and a body that may use the path and a number of the answer.
 func withBody(contentType string, body func(r *http.Request, n int64) string) answer {
 	var n atomic.Int64
@@ -387,6 +393,11 @@ func TestNoWrongSafe(t *testing.T) {
 	const ok, taken, busy = http.StatusOK, http.StatusConflict, http.StatusLocked
 	jsonRules := target.Spec{Grabbed: "json:.code==0", Taken: "json:.code==1"}
 	coded := always200("application/json", `{"code":0}`, `{"code":1}`)
+	texts := always200("text/plain", "you won", "sorry")
+	textRules := target.Spec{Grabbed: `text:=="you won"`, Taken: "text:~`^sor`"}
+	xmlAnswer := always200("application/xml", `<grab won="yes"/>`, `<grab won="no"/>`)
+	xmlRules := target.Spec{Grabbed: `xml:/grab/@won=="yes"`, Taken: `xml:/grab/@won=="no"`}
+	locationRules := target.Spec{Grabbed: "303&header:Location~`/won$`", Taken: "303&header:Location~`/sold$`"}
 	type row struct {
 		name    string
 		core    core
@@ -428,6 +439,16 @@ func TestNoWrongSafe(t *testing.T) {
 		{name: "wrong content type", core: correct, answer: withBody("image/png", func(*http.Request, int64) string { return "not a picture" }), query: wins, verdict: safe},
 		{name: "long bodies", core: correct, answer: withBody("text/plain", func(*http.Request, int64) string { return strings.Repeat("x", 20<<10) }), query: wins, verdict: safe},
 		{name: "long bodies, two winners", core: winnersUpTo(2), answer: withBody("text/plain", func(*http.Request, int64) string { return strings.Repeat("x", 20<<10) }), query: wins, verdict: unsafe},
+
+		{name: "correct, texts", core: correct, answer: texts, spec: textRules, query: wins, verdict: safe},
+		{name: "two winners, texts", core: winnersUpTo(2), answer: texts, spec: textRules, verdict: unsafe},
+		{name: "correct, XML", core: correct, answer: xmlAnswer, spec: xmlRules, query: wins, verdict: safe},
+		{name: "two winners, XML", core: winnersUpTo(2), answer: xmlAnswer, spec: xmlRules, verdict: unsafe},
+		{name: "correct, XML with an undefined entity", core: correct, answer: always200("application/xml", `<grab won="yes">&nbsp;</grab>`, `<grab won="no"/>`), spec: xmlRules, verdict: unknown, words: "may hide"},
+		{name: "correct, Location", core: correct, answer: located, spec: locationRules, query: wins, verdict: safe},
+		{name: "two winners, Location", core: winnersUpTo(2), answer: located, spec: locationRules, verdict: unsafe},
+		{name: "two winners, Location of losers unknown", core: winnersUpTo(2), answer: located, spec: target.Spec{Grabbed: locationRules.Grabbed, Taken: "409"}, query: wins, verdict: unsafe},
+		{name: "correct, Location of losers unknown", core: correct, answer: located, spec: target.Spec{Grabbed: locationRules.Grabbed, Taken: "409"}, query: wins, verdict: unknown, words: "303"},
 
 		{name: "two winners", core: winnersUpTo(2), verdict: unsafe, words: "more than once"},
 		{name: "two winners, ledger", core: winnersUpTo(2), query: wins, verdict: unsafe, words: "more than once"},

@@ -161,7 +161,7 @@ func outcomeOf(r *vegeta.Result) string {
 	if r.Code == 0 {
 		return string(grab.Failed)
 	}
-	return string(target.Own.Meaning(int(r.Code), r.Body).Outcome)
+	return string(target.Own.Meaning(int(r.Code), nil, r.Body).Outcome)
 }
 
 // Hand is an action of the user: open a new order, let driver a or b grab it, or let that driver

@@ -56,11 +56,11 @@ var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 // do sends one request and returns the body of the reply. For a status other than 2xx, it
 // returns a *StatusError.
 func (f *Fleet) do(ctx context.Context, method, url string, body []byte, header http.Header) ([]byte, error) {
-	code, b, err := f.send(ctx, method, url, body, header)
-	if err == nil && code/100 != 2 {
-		err = statusError(code, b)
+	a, err := f.send(ctx, method, url, body, header)
+	if err == nil && a.Status/100 != 2 {
+		err = statusError(a.Status, a.Body)
 	}
-	return b, err
+	return a.Body, err
 }
 
 func statusError(code int, body []byte) *StatusError {
@@ -74,11 +74,18 @@ func statusError(code int, body []byte) *StatusError {
 // maxAnswer is the largest reply that send reads, in bytes.
 const maxAnswer = 8 << 20
 
-// send sends one request and returns the status and the body of the reply.
-func (f *Fleet) send(ctx context.Context, method, url string, body []byte, header http.Header) (code int, _ []byte, err error) {
+// Answer is the reply to a request.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// send sends one request and returns the reply.
+func (f *Fleet) send(ctx context.Context, method, url string, body []byte, header http.Header) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, err
+		return a, err
 	}
 	req.Header = header.Clone()
 	req.Host = header.Get("Host")
@@ -87,14 +94,14 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	}
 	resp, err := f.client.Do(req)
 	if err != nil {
-		return 0, nil, err
+		return a, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(b) > maxAnswer {
 		err = fmt.Errorf("fleet: %s %s answers HTTP %d with more than %d MiB", method, url, resp.StatusCode, maxAnswer>>20)
 	}
-	return resp.StatusCode, b, err
+	return Answer{resp.StatusCode, resp.Header, b}, err
 }
 
 // OneLine returns text as one line of at most 200 bytes without control characters. If it

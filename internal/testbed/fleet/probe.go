@@ -101,14 +101,14 @@ func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 // grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	path, body, header := f.Shape.Request(id, driver)
-	code, answer, err := f.send(ctx, f.Shape.Method, in.URL+string(path)+f.Shape.TryOnce(), body, header)
+	a, err := f.send(ctx, f.Shape.Method, in.URL+string(path)+f.Shape.TryOnce(), body, header)
 	if err != nil {
 		return grab.Failed, err
 	}
-	m := f.Shape.Meaning(code, answer)
+	m := f.Shape.Meaning(a.Status, a.Header, a.Body)
 	if m.Outcome == grab.Failed || m.Outcome == grab.Timeout {
-		err := statusError(code, answer)
-		if len(answer) > target.MaxBody {
+		err := statusError(a.Status, a.Body)
+		if len(a.Body) > target.MaxBody {
 			err.Says += fmt.Sprintf(" (%s)", m.Kind)
 		}
 		return m.Outcome, err

@@ -97,7 +97,9 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 		if r.URL == "" {
 			continue // this worker found no request to send
 		}
-		r.Headers = nil // no one reads them, and they double the size of the record
+		if cfg.Shape == nil || !cfg.Shape.ReadsHeaders {
+			r.Headers = nil // they double the size of the record
+		}
 		each(r, began.Add(pacer.due(r.Seq)))
 	}
 	return context.Cause(ctx)

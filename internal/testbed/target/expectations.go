@@ -41,12 +41,12 @@ func parseExpectations(text []byte) ([]Expectation, error) {
 	add := func(strategy, fault string, v *value) error {
 		found, _, ok := catalog.FindFault(fault)
 		if !ok || !slices.Contains(catalog.RunFaults, found.Name) {
-			return fmt.Errorf("%d: there is no fault %q%s", v.line, fault, catalog.Hint(fault, faultNames(), ""))
+			return fmt.Errorf("%v: there is no fault %q%s", v.at, fault, catalog.Hint(fault, faultNames(), ""))
 		}
 		if !slices.Contains(verdicts, v.text()) {
-			return fmt.Errorf("%d: there is no verdict %q%s", v.line, v.text(), catalog.Hint(v.text(), verdicts, ""))
+			return fmt.Errorf("%v: there is no verdict %q%s", v.at, v.text(), catalog.Hint(v.text(), verdicts, ""))
 		}
-		all = append(all, Expectation{strategy, found.Name, catalog.Verdict(v.text()), v.line})
+		all = append(all, Expectation{strategy, found.Name, catalog.Verdict(v.text()), v.at.line})
 		return nil
 	}
 	for _, strategy := range root.keys {

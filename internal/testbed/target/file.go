@@ -35,8 +35,8 @@ var ExpectationsSchema string
 
 // Setting is one line of a target file: a flag of run, and a value.
 type Setting struct {
-	Key, Value string
-	Line       int
+	Key, Value   string
+	Line, Column int
 }
 
 // ReadFile reads a target file in YAML or JSON. Its keys are flags of run without the
@@ -53,7 +53,7 @@ func ReadFile(path string) ([]Setting, error) {
 	return settings, nil
 }
 
-// parseFile parses a target file. Its errors start with the line number.
+// parseFile parses a target file. Its errors start with the line and the column.
 func parseFile(text []byte) ([]Setting, error) {
 	root, err := parseYAML(text, fileSchema())
 	if err != nil {
@@ -66,10 +66,10 @@ func parseFile(text []byte) ([]Setting, error) {
 			text := v.text()
 			if slices.Contains(secrets, key) {
 				if text, err = expand(text); err != nil {
-					return nil, fmt.Errorf("%d: %s: %w", v.line, key, err)
+					return nil, fmt.Errorf("%v: %s: %w", v.at, key, err)
 				}
 			}
-			settings = append(settings, Setting{key, text, v.line})
+			settings = append(settings, Setting{key, text, v.at.line, v.at.column})
 		}
 		if key == "targets" || key == "target-pid" { // these flags take a list, so join the values
 			all := settings[len(settings)-len(m.values()):]
@@ -118,9 +118,16 @@ func compile(text string) *jsonschema.Schema {
 	return c.MustCompile("schema.json")
 }
 
-// value is a YAML value with its line number.
+// place is a line and a column of a file, both from 1.
+type place struct{ line, column int }
+
+// String returns the place as it appears at the start of a message.
+func (p place) String() string { return fmt.Sprintf("%d:%d", p.line, p.column) }
+
+// value is a YAML value with its place.
 type value struct {
-	line    int
+	at      place
+	key     place             // of the key, in a mapping
 	scalar  any               // a string, number, bool or nil
 	list    []*value          // elements of a sequence
 	members map[string]*value // members of a mapping
@@ -163,7 +170,7 @@ func (v *value) plain() any {
 
 // at returns the value at a location that the schema package reports. If a part of the
 // location is missing, it returns the last value before it.
-func (v *value) at(location []string) *value {
+func (v *value) find(location []string) *value {
 	for _, word := range location {
 		next := v.members[word]
 		if i, err := strconv.Atoi(word); err == nil && i < len(v.list) {
@@ -178,14 +185,14 @@ func (v *value) at(location []string) *value {
 }
 
 // parseYAML parses a mapping and validates it with the schema. Its errors start with the
-// line number.
+// line and the column.
 func parseYAML(text []byte, schema *jsonschema.Schema) (*value, error) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return nil, syntaxError(err)
 	}
 	if len(file.Docs) != 1 || file.Docs[0].Body == nil {
-		return nil, errors.New("1: want one YAML document, a mapping")
+		return nil, errors.New("1:1: want one YAML document, a mapping")
 	}
 	root, err := valueOf(file.Docs[0].Body, 0)
 	if err != nil {
@@ -198,26 +205,26 @@ func parseYAML(text []byte, schema *jsonschema.Schema) (*value, error) {
 	return root, nil
 }
 
-var yamlPosition = regexp.MustCompile(`^\[(\d+):\d+\] (.*)`)
+var yamlPosition = regexp.MustCompile(`^\[(\d+:\d+)\] (.*)`)
 
-// syntaxError returns the line number and the first line of the parser's error.
+// syntaxError returns the place and the first line of the parser's error.
 func syntaxError(err error) error {
 	if m := yamlPosition.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Errorf("%s: %s", m[1], m[2])
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
-	return fmt.Errorf("1: %s", first)
+	return fmt.Errorf("1:1: %s", first)
 }
 
 const deepest = 8 // largest depth of nesting that valueOf accepts
 
 func valueOf(node ast.Node, depth int) (*value, error) {
-	v := &value{line: 1}
+	v := &value{at: place{1, 1}}
 	if t := node.GetToken(); t != nil && t.Position != nil {
-		v.line = t.Position.Line
+		v.at = place{t.Position.Line, max(1, t.Position.Column)}
 	}
 	if depth > deepest {
-		return nil, fmt.Errorf("%d: nested too deeply", v.line)
+		return nil, fmt.Errorf("%v: nested too deeply", v.at)
 	}
 	switch n := node.(type) {
 	case *ast.MappingNode:
@@ -250,7 +257,7 @@ func valueOf(node ast.Node, depth int) (*value, error) {
 			v.scalar = node.String()
 		}
 	default:
-		return nil, fmt.Errorf("%d: neither anchors, aliases nor tags are read here", v.line)
+		return nil, fmt.Errorf("%v: neither anchors, aliases nor tags are read here", v.at)
 	}
 	return v, nil
 }
@@ -262,13 +269,16 @@ func (v *value) add(pair *ast.MappingValueNode, depth int) error {
 	}
 	name := key.text()
 	if v.members[name] != nil {
-		return fmt.Errorf("%d: %s stands there twice", key.line, name)
+		return fmt.Errorf("%v: %s stands there twice", key.at, name)
 	}
 	member, err := valueOf(pair.Value, depth+1)
 	if err != nil {
 		return err
 	}
-	member.line = key.line
+	if member.at.line != key.at.line { // a text in several lines
+		member.at = key.at
+	}
+	member.key = key.at
 	v.members[name], v.keys = member, append(v.keys, name)
 	return nil
 }
@@ -281,27 +291,27 @@ func explain(root *value, schema *jsonschema.Schema, err *jsonschema.ValidationE
 	for len(err.Causes) > 0 {
 		err = err.Causes[0]
 	}
-	where := root.at(err.InstanceLocation)
+	where := root.find(err.InstanceLocation)
 	name := strings.Join(err.InstanceLocation, ".")
 	switch k := err.ErrorKind.(type) {
 	case *kind.AdditionalProperties:
 		key := slices.Min(k.Properties)
 		known := propertiesOf(schema, err.InstanceLocation)
-		return fmt.Errorf("%d: there is no key %q%s", where.members[key].line, key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
+		return fmt.Errorf("%v: there is no key %q%s", where.members[key].key, key, catalog.Hint(key, known, "; there are "+strings.Join(known, ", ")))
 	case *kind.Type:
 		hint := ""
 		if k.Got == "object" && slices.Contains(k.Want, "string") {
 			hint = ": put what begins with a brace in quotes"
 		}
-		return fmt.Errorf("%d: %s is %s, and must be %s%s", where.line, orTop(name), k.Got, strings.Join(k.Want, " or "), hint)
+		return fmt.Errorf("%v: %s is %s, and must be %s%s", where.at, orTop(name), k.Got, strings.Join(k.Want, " or "), hint)
 	case *kind.Enum:
 		words := make([]string, len(k.Want))
 		for i, w := range k.Want {
 			words[i] = fmt.Sprint(w)
 		}
-		return fmt.Errorf("%d: %s is %v, and must be one of %s", where.line, orTop(name), k.Got, strings.Join(words, ", "))
+		return fmt.Errorf("%v: %s is %v, and must be one of %s", where.at, orTop(name), k.Got, strings.Join(words, ", "))
 	default:
-		return fmt.Errorf("%d: %s: %s", where.line, orTop(name), err.ErrorKind.LocalizedString(printer))
+		return fmt.Errorf("%v: %s: %s", where.at, orTop(name), err.ErrorKind.LocalizedString(printer))
 	}
 }
 

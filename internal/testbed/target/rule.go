@@ -6,39 +6,66 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Rule says which replies have a certain meaning. A reply matches if one of the terms matches:
 //
-//	200              the status
-//	2xx              any status from 200 to 299
-//	json:.code==0    a field of the JSON reply. The status must be below 500, because a failed
-//	                 request may have had no effect, unless the rule names a status
-//	200&json:.ok==true
-//	409,410          either of the two
+//	200                       the status
+//	2xx                       any status from 200 to 299
+//	json:.code==0             a field of a JSON reply
+//	xml:/grab/code==0         an element or, as in xml:/grab/@code, an attribute of an XML reply
+//	text:~"sold out"          the body as text
+//	header:Location~"/sold$"  a header
+//	200&json:.ok==true        a status and a test; more tests may follow, each after an &
+//	409,410                   either of the two
 //
-// A path starts with a dot, as in .data.code, .items[0].id or ."odd name". A single dot is the
-// whole reply. The operators == and != compare the field with a JSON string, a number, true,
-// false or null. A missing field matches neither operator.
+// A term without a status needs a status below 500, because a failed request may have had no
+// effect. A JSON path starts with a dot, as in .data.code, .items[0].id or ."odd name"; a single
+// dot is the whole reply. An XML path starts with / at the root element, or with // at any
+// depth, and ignores namespaces. If several elements have the path, the first one counts.
+//
+// The operators == and != compare with a JSON string, a number, true, false or null. The
+// operators ~ and !~ search for a regular expression, which is a string in double quotes or, without
+// escapes, in backquotes. What is missing in the reply matches no operator.
 type Rule struct {
 	terms []term
 }
 
-// term matches a reply if both the status and the test match.
+// term matches a reply if the status and all tests match.
 type term struct {
 	low, high int // range of statuses; 0 means any below 500
-	test      *test
+	tests     []test
 }
 
-// test compares a field of a JSON reply.
+// test compares a part of a reply.
 type test struct {
-	path  []step
-	equal bool
-	want  any    // string, json.Number, bool or nil
-	text  string // source text
+	source   source
+	path     []step // of a JSON field
+	name     string // path in XML, or name of a header
+	negated  bool   // != or !~
+	want     any    // string, json.Number, bool or nil
+	expected *regexp.Regexp
+	text     string // source text, with the prefix
 }
+
+// source is the part of a reply that a test reads. It is also the prefix of the test.
+type source string
+
+const (
+	fromJSON   source = "json:"
+	fromXML    source = "xml:"
+	fromText   source = "text:"
+	fromHeader source = "header:"
+)
+
+var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 
 // step leads to a member of an object or to an element of an array.
 type step struct {
@@ -75,23 +102,40 @@ func mustRule(text string) Rule {
 }
 
 // errRule describes the form of a term.
-var errRule = errors.New("want statuses and fields, as in 200, 4xx, 409,410, json:.code==0 or 200&json:.ok==true")
+var errRule = errors.New("want statuses and fields, as in 200, 4xx, 409,410, json:.code==0, 200&json:.ok==true, " +
+	`xml:/grab/code==0, text:~"sold out" or header:Location~"/sold$"`)
 
-const jsonPrefix = "json:"
+// sourceOf returns the source that a test begins with, and the text after the prefix.
+func sourceOf(text string) (source, string, bool) {
+	for _, s := range sources {
+		if rest, ok := strings.CutPrefix(text, string(s)); ok {
+			return s, rest, true
+		}
+	}
+	return "", text, false
+}
 
 func parseTerm(text string) (t term, rest string, err error) {
-	if !strings.HasPrefix(text, jsonPrefix) {
+	if _, _, isTest := sourceOf(text); !isTest {
 		if t, text, err = parseStatus(text); err != nil || !strings.HasPrefix(text, "&") {
 			return t, text, err
 		}
 		text = strings.TrimSpace(text[1:])
 	}
-	text, ok := strings.CutPrefix(text, jsonPrefix)
-	if !ok {
-		return t, text, errRule
+	for {
+		one, rest, err := parseTest(text)
+		if err != nil {
+			return t, rest, err
+		}
+		t.tests = append(t.tests, one)
+		next, more := strings.CutPrefix(strings.TrimSpace(rest), "&")
+		if text = strings.TrimSpace(next); !more {
+			return t, rest, nil
+		}
+		if _, _, isTest := sourceOf(text); !isTest {
+			return t, "", fmt.Errorf("%q: want a test behind &: terms have commas between them", text)
+		}
 	}
-	t.test, rest, err = parseTest(text)
-	return t, rest, err
 }
 
 // parseStatus parses a status such as 200 or 2xx.
@@ -116,29 +160,78 @@ func parseStatus(text string) (t term, rest string, err error) {
 	return t, rest, nil
 }
 
-// parseTest parses the part of a term after "json:".
-func parseTest(text string) (*test, string, error) {
-	path, rest, err := parsePath(text)
+// parseTest parses a test with its prefix.
+func parseTest(text string) (t test, rest string, err error) {
+	var ok bool
+	if t.source, rest, ok = sourceOf(text); !ok {
+		return t, text, errRule
+	}
+	switch t.source {
+	case fromJSON:
+		t.path, rest, err = parsePath(rest)
+	case fromXML:
+		t.name, rest = beforeOperator(rest)
+		if !strings.HasPrefix(t.name, "/") || strings.HasSuffix(t.name, "/") {
+			err = fmt.Errorf("%q: a path begins with a slash, as in /grab/code, //code or /grab/@code", text)
+		}
+	case fromHeader:
+		t.name, rest = beforeOperator(rest)
+		if t.name = http.CanonicalHeaderKey(t.name); !httpguts.ValidHeaderFieldName(t.name) {
+			err = fmt.Errorf("%q: want the name of a header, as in header:Location~\"/sold$\"", text)
+		}
+	}
 	if err != nil {
-		return nil, "", err
+		return t, "", err
 	}
-	rest = strings.TrimSpace(rest)
-	t := &test{path: path, equal: strings.HasPrefix(rest, "==")}
-	if len(rest) < 2 || !t.equal && rest[:2] != "!=" {
-		return nil, "", fmt.Errorf("json:%s: want == or != behind the path, as in json:.code==0", text)
+	rest, err = t.parseComparison(text, strings.TrimSpace(rest))
+	t.text = strings.TrimSuffix(text, rest)
+	return t, rest, err
+}
+
+// beforeOperator cuts text before the first operator.
+func beforeOperator(text string) (name, rest string) {
+	n := strings.IndexAny(text, "=!~")
+	if n < 0 {
+		n = len(text)
 	}
-	d := json.NewDecoder(strings.NewReader(rest[2:]))
-	d.UseNumber()
-	if err := d.Decode(&t.want); err != nil {
-		return nil, "", fmt.Errorf(`json:%s: want a JSON value behind the %s, as in 0, true, null or "OK"`, text, rest[:2])
+	return strings.TrimSpace(text[:n]), text[n:]
+}
+
+// parseComparison parses the operator and the value of a test.
+func (t *test) parseComparison(text, rest string) (after string, err error) {
+	operator, search := "", false
+	for _, o := range []string{"==", "!=", "!~", "~"} {
+		if strings.HasPrefix(rest, o) {
+			operator, t.negated, search = o, o[0] == '!', strings.HasSuffix(o, "~")
+			break
+		}
+	}
+	if operator == "" {
+		return "", fmt.Errorf(`%s: want == or !=, or ~ or !~ with a regular expression, as in json:.code==0 or text:~"sold out"`, text)
+	}
+	rest = strings.TrimSpace(rest[len(operator):])
+	raw, after, closed := strings.Cut(strings.TrimPrefix(rest, "`"), "`")
+	if strings.HasPrefix(rest, "`") && closed {
+		t.want = raw
+	} else {
+		d := json.NewDecoder(strings.NewReader(rest))
+		d.UseNumber()
+		if err := d.Decode(&t.want); err != nil {
+			return "", fmt.Errorf("%s: want a JSON value behind the %s, as in 0, true, null or \"OK\", or a text in backquotes", text, operator)
+		}
+		after = rest[d.InputOffset():]
 	}
 	switch t.want.(type) {
 	case map[string]any, []any:
-		return nil, "", fmt.Errorf("json:%s: want a string, a number, true, false or null to compare with", text)
+		return "", fmt.Errorf("%s: want a string, a number, true, false or null to compare with", text)
 	}
-	rest = rest[2+d.InputOffset():]
-	t.text = strings.TrimSuffix(text, rest)
-	return t, rest, nil
+	if search {
+		pattern, isText := t.want.(string)
+		if t.expected, err = regexp.Compile(pattern); !isText || err != nil {
+			return "", fmt.Errorf("%s: want a regular expression in quotes or backquotes behind the %s", text, operator)
+		}
+	}
+	return after, nil
 }
 
 // Path identifies a field in a JSON reply.
@@ -157,13 +250,13 @@ func parsePath(text string) (path []step, rest string, err error) {
 	if !strings.HasPrefix(text, ".") {
 		return nil, "", fmt.Errorf("%q: a path begins with a dot, as in .code or .data.items[0].id", text)
 	}
-	if rest = text[1:]; rest == "" || strings.ContainsAny(rest[:1], "=!") {
+	if rest = text[1:]; rest == "" || strings.ContainsAny(rest[:1], "=!~ ") {
 		return nil, rest, nil // the whole reply
 	}
 	if rest = text; strings.HasPrefix(text, ".[") {
 		rest = text[1:]
 	}
-	for rest != "" && !strings.ContainsAny(rest[:1], "=!, &") {
+	for rest != "" && !strings.ContainsAny(rest[:1], "=!~, &") {
 		var s step
 		if s, rest, err = parseStep(rest); err != nil {
 			return nil, "", fmt.Errorf("%q: %w", text, err)
@@ -189,7 +282,7 @@ func parseStep(text string) (s step, rest string, err error) {
 		}
 		return s, text[1+d.InputOffset():], nil
 	case text[0] == '.':
-		n := strings.IndexAny(text[1:], `.[=!, &"`)
+		n := strings.IndexAny(text[1:], `.[=!~, &"`)
 		if n < 0 {
 			n = len(text) - 1
 		}
@@ -241,39 +334,46 @@ func follow(at any, path []step) (any, bool) {
 	return at, true
 }
 
-// readsBody reports whether the rule depends on more than the status.
-func (r Rule) readsBody() bool {
+// reads reports whether the rule reads one of these parts of a reply.
+func (r Rule) reads(from ...source) bool {
 	for _, t := range r.terms {
-		if t.test != nil {
+		if slices.ContainsFunc(t.tests, func(t test) bool { return slices.Contains(from, t.source) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// holds reports whether a reply matches the rule. doc is nil if the reply is not JSON.
-func (r Rule) holds(status int, doc *any) bool {
-	for _, t := range r.terms {
-		if t.holds(status, doc) {
-			return true
+// holds reports whether a reply matches the rule.
+func (r Rule) holds(a *reply) bool {
+	return slices.ContainsFunc(r.terms, func(t term) bool { return t.holds(a) })
+}
+
+func (t term) holds(a *reply) bool {
+	if t.low == 0 && a.status >= 500 || t.low > 0 && (a.status < t.low || a.status > t.high) {
+		return false
+	}
+	return !slices.ContainsFunc(t.tests, func(t test) bool { return !t.holds(a) })
+}
+
+func (t test) holds(a *reply) bool {
+	got, ok := a.part(t)
+	switch {
+	case !ok:
+		return false
+	case t.expected != nil:
+		switch got.(type) {
+		case map[string]any, []any, nil:
+			return false
 		}
+		return t.expected.MatchString(fmt.Sprint(got)) != t.negated
+	case t.source == fromJSON:
+		return same(got, t.want) != t.negated
 	}
-	return false
-}
-
-func (t term) holds(status int, doc *any) bool {
-	if t.low == 0 && status >= 500 || t.low > 0 && (status < t.low || status > t.high) {
-		return false
+	if _, isNumber := t.want.(json.Number); isNumber {
+		return same(json.Number(got.(string)), t.want) != t.negated
 	}
-	return t.test == nil || t.test.holds(doc)
-}
-
-func (t *test) holds(doc *any) bool {
-	if doc == nil {
-		return false
-	}
-	got, ok := follow(*doc, t.path)
-	return ok && same(got, t.want) == t.equal
+	return (got == fmt.Sprint(t.want)) != t.negated
 }
 
 // same reports whether two JSON values are equal. It compares numbers by value. An object or
@@ -302,7 +402,7 @@ func same(a, b any) bool {
 func (r Rule) overlaps(other Rule) (status int, ok bool) {
 	for _, a := range r.terms {
 		for _, b := range other.terms {
-			if a.test == nil && b.test == nil && a.low <= b.high && b.low <= a.high {
+			if a.tests == nil && b.tests == nil && a.low <= b.high && b.low <= a.high {
 				return max(a.low, b.low), true
 			}
 		}
@@ -320,11 +420,11 @@ func (r Rule) String() string {
 		case t.low > 0:
 			words[i] = strconv.Itoa(t.low)
 		}
-		if t.test != nil {
+		for _, one := range t.tests {
 			if words[i] != "" {
 				words[i] += "&"
 			}
-			words[i] += jsonPrefix + t.test.text
+			words[i] += one.text
 		}
 	}
 	return strings.Join(words, ",")

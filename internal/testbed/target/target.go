@@ -59,6 +59,8 @@ type Shape struct {
 	Grabbed, Taken, Busy Rule
 	// AssumesGrabbed reports whether Grabbed is the default rule.
 	AssumesGrabbed bool
+	// ReadsHeaders reports whether a rule reads a header of the reply.
+	ReadsHeaders bool
 	// sure matches replies which mean that the grab failed and wrote nothing.
 	sure Rule
 
@@ -112,7 +114,8 @@ func (s *Shape) prepare() {
 		}
 	}
 	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy, s.sure} {
-		s.reads = s.reads || r.readsBody()
+		s.reads = s.reads || r.reads(fromJSON, fromXML, fromText)
+		s.ReadsHeaders = s.ReadsHeaders || r.reads(fromHeader)
 	}
 }
 
@@ -156,22 +159,16 @@ type Meaning struct {
 // Meaning returns the meaning of a reply. A reply that matches no rule, or more than one, is
 // an error. The grab has certainly failed if no rule matches and the status is from 400 to
 // 499, or if sure matches. Any other error may occur after the service has written the grab.
-func (s *Shape) Meaning(status int, body []byte) Meaning {
-	var doc *any
+func (s *Shape) Meaning(status int, header http.Header, body []byte) Meaning {
 	kind := fmt.Sprintf("http %d", status)
-	switch {
-	case !s.reads:
-	case len(body) > MaxBody:
+	a := &reply{status: status, header: header, body: body, cut: len(body) > MaxBody}
+	if s.reads && a.cut {
 		kind += fmt.Sprintf(" with a body cut at %d KiB", MaxBody>>10)
-	default:
-		if x, ok := decode(body); ok {
-			doc = &x
-		}
 	}
 	var found [3]grab.Outcome
 	n := 0
 	for _, m := range [...]reading{{grab.Grabbed, s.Grabbed}, {grab.Taken, s.Taken}, {grab.Busy, s.Busy}} {
-		if m.rule.holds(status, doc) {
+		if m.rule.holds(a) {
 			found[n] = m.outcome
 			n++
 		}
@@ -184,7 +181,7 @@ func (s *Shape) Meaning(status int, body []byte) Meaning {
 	case status == http.StatusGatewayTimeout:
 		return Meaning{grab.Timeout, true, "http 504"}
 	}
-	refused := status >= 400 && status < 500 || s.sure.holds(status, doc)
+	refused := status >= 400 && status < 500 || s.sure.holds(a)
 	return Meaning{grab.Failed, !refused, kind}
 }
 

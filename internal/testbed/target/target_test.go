@@ -88,7 +88,7 @@ func TestRules(t *testing.T) {
 		}
 		shape := Shape{Grabbed: r}
 		shape.prepare()
-		if got := shape.Meaning(tc.status, []byte(tc.body)).Outcome == grab.Grabbed; got != tc.want {
+		if got := shape.Meaning(tc.status, nil, []byte(tc.body)).Outcome == grab.Grabbed; got != tc.want {
 			t.Errorf("%s of %d %s: %v", tc.rule, tc.status, tc.body, got)
 		}
 		if again, err := ParseRule(r.String()); err != nil || !reflect.DeepEqual(again, r) {
@@ -106,7 +106,7 @@ func TestMeaningOfCutBody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := shape.Meaning(200, body)
+			got := shape.Meaning(200, nil, body)
 			cut := size > MaxBody && rule != "200"
 			if (got.Outcome == grab.Grabbed) == cut || strings.Contains(got.Kind, "cut at 16 KiB") != cut {
 				t.Errorf("%s of %d bytes: %+v", rule, size, got)
@@ -146,6 +146,69 @@ func TestBadRules(t *testing.T) {
 }
 
 // What an answer means, and whether a grab may hide behind it.
+// Rules about text, XML and headers.
+func TestRulesOnWholeReplies(t *testing.T) {
+	const shop = `<?xml version="1.0"?><s:grab xmlns:s="urn:x" won="yes"><code>0</code><note> sold <b>out</b> </note><code>1</code></s:grab>`
+	sold := http.Header{"Location": {"/orders/7/sold"}, "X-Two": {"a", "b"}}
+	for _, tt := range []struct {
+		rule, body string
+		status     int
+		want       bool
+	}{
+		{`text:=="won"`, " won\n", 200, true},
+		{`text:=="won"`, "wont", 200, false},
+		{`text:!="won"`, "wont", 200, true},
+		{"text:~`^w.n$`", "won", 200, true},
+		{`text:!~"sold out"`, "sorry, sold out", 200, false},
+		{`text:~"sold"`, "sold", 500, false},
+		{`500&text:~"sold"`, "sold", 500, true},
+		{`200&text:~"a"&text:~"b"`, "ab", 200, true},
+		{`200&text:~"a"&text:~"b"`, "a", 200, false},
+		{`text:~"x"`, strings.Repeat("x", MaxBody+1), 200, false},
+		{`text:!~"y"`, strings.Repeat("x", MaxBody+1), 200, false},
+		{"xml:/grab/code==0", shop, 200, true},
+		{"xml:/grab/code!=1", shop, 200, true},
+		{`xml:/grab/code~"1"`, shop, 200, false}, // the first one counts
+		{`xml:/grab/@won=="yes"`, shop, 200, true},
+		{`xml:/grab/@lost!="yes"`, shop, 200, false},
+		{`xml://note=="sold out"`, shop, 200, true},
+		{`xml:/code==0`, shop, 200, false},
+		{`xml:/grab/code==0`, shop[:len(shop)-1], 200, false},
+		{`xml:/grab/code==0`, `{"code":0}`, 200, false},
+		{`header:Location~"/sold$"`, "", 303, true},
+		{"header:location!~`/won$`", "", 303, true},
+		{`header:X-None!="a"`, "", 200, false},
+		{`header:X-None!~"a"`, "", 200, false},
+		{`header:X-Two=="a, b"`, strings.Repeat("x", MaxBody+1), 200, true},
+		{"json:.code~`^1`", `{"code":12}`, 200, true},
+		{"json:.code~`^1`", `{"code":[1]}`, 200, false},
+		{"json:.code!~`^1`", `{}`, 200, false},
+		{`409,text:~"a,b"&header:Location~"sold",410`, "a,b", 200, true},
+	} {
+		rule, err := ParseRule(tt.rule)
+		if err != nil {
+			t.Errorf("%s: %v", tt.rule, err)
+			continue
+		}
+		s := Shape{Grabbed: rule}
+		s.prepare()
+		if got := s.Meaning(tt.status, sold, []byte(tt.body)).Outcome == grab.Grabbed; got != tt.want {
+			t.Errorf("%s on %d %.80q: %v", tt.rule, tt.status, tt.body, got)
+		}
+		if again, err := ParseRule(rule.String()); err != nil || again.String() != rule.String() {
+			t.Errorf("%s becomes %s: %v", tt.rule, rule, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"text:won": "want == or !=", "text:~(": "backquotes", `text:~"("`: "regular expression", "text:~7": "regular expression",
+		"xml:grab==0": "begins with a slash", "header:a b==1": "name of a header", `text:=="a"&409`: "a test behind &", "text:~`a": "backquotes",
+	} {
+		if _, err := ParseRule(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want …%s…", text, err, want)
+		}
+	}
+}
+
 func TestMeaning(t *testing.T) {
 	coded := Spec{Grabbed: "json:.code==0", Taken: "json:.code==1", Busy: "json:.code==2"}
 	both := Spec{Taken: "json:.code==1"}
@@ -185,7 +248,7 @@ func TestMeaning(t *testing.T) {
 				t.Fatalf("%s: %v", tc.name, err)
 			}
 		}
-		if got := shape.Meaning(tc.status, []byte(tc.body)); got != tc.want {
+		if got := shape.Meaning(tc.status, nil, []byte(tc.body)); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}
 	}
@@ -304,11 +367,11 @@ lease: 30s
 	}
 	got, err := ReadFile(path)
 	want := []Setting{
-		{"targets", "http://a:1,http://b:1/shop", 2}, {"path", "/api/orders/{order}/grab", 3}, {"body", `{"driverId":{driver}}`, 4},
-		{"header", "Authorization: Bearer s3cret", 6}, {"header", "X-Literal: {driver}", 7},
-		{"grabbed", "200", 8}, {"taken", "409,410", 9}, {"busy", "json:.code==2", 10}, {"first-order", "101", 11}, {"probe-drivers", "501", 12},
-		{"open-orders", "sql: UPDATE orders SET status = 0\n  WHERE id BETWEEN {first} AND {last}\n", 13},
-		{"ledger-query", "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", 16}, {"lease", "30s", 19},
+		{"targets", "http://a:1,http://b:1/shop", 2, 11}, {"path", "/api/orders/{order}/grab", 3, 7}, {"body", `{"driverId":{driver}}`, 4, 7},
+		{"header", "Authorization: Bearer s3cret", 6, 5}, {"header", "X-Literal: {driver}", 7, 5},
+		{"grabbed", "200", 8, 10}, {"taken", "409,410", 9, 8}, {"busy", "json:.code==2", 10, 7}, {"first-order", "101", 11, 14}, {"probe-drivers", "501", 12, 16},
+		{"open-orders", "sql: UPDATE orders SET status = 0\n  WHERE id BETWEEN {first} AND {last}\n", 13, 14},
+		{"ledger-query", "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?", 16, 15}, {"lease", "30s", 19, 8},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\ngot  %+v\nwant %+v", err, got, want)
@@ -317,20 +380,20 @@ lease: 30s
 
 func TestBadFiles(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                "1: want one YAML document",
-		"- a":                             "1: the file is array, and must be object",
-		"path: /a\nledger-qery: x":        `2: there is no key "ledger-qery"; did you mean ledger-query?`,
-		"path: /a\nxyzzyplugh: x":         `2: there is no key "xyzzyplugh"; there are admin-token, body,`,
-		"path: /a\n\nbody: {a: 1}":        "3: body is object, and must be string: put what begins with a brace in quotes",
-		"path: /a\npath: /b":              "2: ",
-		"first-order: many":               "1: first-order is string, and must be integer",
-		"first-order: 0":                  "1: first-order: ",
-		"grabbed: [200]":                  "1: grabbed is array, and must be integer or string",
+		"":                                "1:1: want one YAML document",
+		"- a":                             "1:1: the file is array, and must be object",
+		"path: /a\nledger-qery: x":        `2:1: there is no key "ledger-qery"; did you mean ledger-query?`,
+		"path: /a\nxyzzyplugh: x":         `2:1: there is no key "xyzzyplugh"; there are admin-token, body,`,
+		"path: /a\n\nbody: {a: 1}":        "3:7: body is object, and must be string: put what begins with a brace in quotes",
+		"path: /a\npath: /b":              "2:1: ",
+		"first-order: many":               "1:14: first-order is string, and must be integer",
+		"first-order: 0":                  "1:14: first-order: ",
+		"grabbed: [200]":                  "1:10: grabbed is array, and must be integer or string",
 		"path: /a\nheader:\n- a: b\n- 7":  "header",
-		"path: [":                         "1: ",
-		"path: &a /x\nbody: *a":           "1: neither anchors",
-		"a: 1\n---\nb: 2":                 "1: want one YAML document",
-		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1: db: the environment has no GRABLAB_NO_SUCH_VARIABLE",
+		"path: [":                         "1:7: ",
+		"path: &a /x\nbody: *a":           "1:7: neither anchors",
+		"a: 1\n---\nb: 2":                 "1:1: want one YAML document",
+		"db: ${GRABLAB_NO_SUCH_VARIABLE}": "1:5: db: the environment has no GRABLAB_NO_SUCH_VARIABLE",
 	} {
 		if got, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want …%s…", text, got, err, want)
@@ -348,11 +411,11 @@ func TestExpectations(t *testing.T) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
 	for text, want := range map[string]string{
-		"none: unsave":                 `1: there is no verdict "unsave"; did you mean unsafe?`,
-		"none:\n  paus: safe":          `2: there is no fault "paus"; did you mean pause?`,
-		"none:\n  pause: 1":            "2: none.pause is number, and must be string",
-		"none: [safe]":                 "1: none is array",
-		"a: safe\nb:\n  earthquake: x": `3: there is no fault "earthquake"`,
+		"none: unsave":                 `1:7: there is no verdict "unsave"; did you mean unsafe?`,
+		"none:\n  paus: safe":          `2:9: there is no fault "paus"; did you mean pause?`,
+		"none:\n  pause: 1":            "2:10: none.pause is number, and must be string",
+		"none: [safe]":                 "1:7: none is array",
+		"a: safe\nb:\n  earthquake: x": `3:15: there is no fault "earthquake"`,
 	} {
 		if got, err := parseExpectations([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v; want …%s…", text, got, err, want)
@@ -395,7 +458,7 @@ func FuzzRule(f *testing.F) {
 		a, b := Shape{Grabbed: r}, Shape{Grabbed: again}
 		a.prepare()
 		b.prepare()
-		if a.Meaning(status, body) != b.Meaning(status, body) {
+		if a.Meaning(status, nil, body) != b.Meaning(status, nil, body) {
 			t.Errorf("%q and %q part on %d %q", text, again, status, body)
 		}
 	})
@@ -408,9 +471,9 @@ func FuzzFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		settings, err := parseFile(text)
 		if err != nil {
-			var line int
-			if n, _ := fmt.Sscanf(err.Error(), "%d:", &line); n != 1 || line < 1 {
-				t.Errorf("%q: %v names no line", text, err)
+			var line, column int
+			if n, _ := fmt.Sscanf(err.Error(), "%d:%d:", &line, &column); n != 2 || line < 1 || column < 1 {
+				t.Errorf("%q: %v names no line and column", text, err)
 			}
 			return
 		}
