@@ -18,16 +18,28 @@ var ErrForeign = errors.New("the database belongs to another program")
 // recordTable is the table in which goose keeps the versions that were applied.
 const recordTable = goose.DefaultTablename
 
-// ourColumns lists the columns of our tables. Columns that a later version adds are optional.
-var ourColumns = map[string]columnSet{
-	"orders": {[]string{"id", "status", "driver_id", "fence", "created_at", "grabbed_at"}, []string{"units", "stock"}},
-	"grabs":  {[]string{"id", "order_id", "driver_id", "instance", "strategy", "token", "fence", "grabbed_at"}, nil},
+// firstTables is the version that creates the first tables, and grantsTable the one that adds grants.
+var (
+	firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
+	grantsTable = map[Dialect]int64{MySQL: 3, SQLite: 4}
+)
+
+// ourTables lists our tables.
+var ourTables = map[string]table{
+	"orders": {firstTables, []string{"id", "status", "driver_id", "fence", "created_at", "grabbed_at"}, []string{"units", "stock"}},
+	"grabs":  {firstTables, []string{"id", "order_id", "driver_id", "instance", "strategy", "token", "fence", "grabbed_at"}, nil},
+	"grants": {grantsTable, []string{"order_id", "driver_id"}, nil},
 }
 
-type columnSet struct{ required, optional []string }
+// table holds the version that creates a table and the columns of the table. Columns that a later
+// version adds are optional.
+type table struct {
+	since              map[Dialect]int64
+	required, optional []string
+}
 
 // match reports whether a table with these columns can be ours.
-func (s columnSet) match(columns []string) bool {
+func (s table) match(columns []string) bool {
 	required := 0
 	for _, c := range columns {
 		switch {
@@ -39,9 +51,6 @@ func (s columnSet) match(columns []string) bool {
 	}
 	return required == len(s.required)
 }
-
-// firstTables is the version that creates our tables.
-var firstTables = map[Dialect]int64{MySQL: 1, SQLite: 2}
 
 // columnsQuery selects every table and view of the database with its columns.
 var columnsQuery = map[Dialect]string{
@@ -69,23 +78,27 @@ func checkOwner(ctx context.Context, db *sql.DB, d Dialect, known []int64) error
 	if err != nil {
 		return refuse(fmt.Sprintf("its migration record cannot be read (%v)", err))
 	}
+	// Another instance may migrate meanwhile. Every table of the record read above is there now.
+	if tables, err = readColumns(ctx, db, d); err != nil {
+		return err
+	}
 	for _, version := range applied {
 		if !slices.Contains(known, version) {
 			return refuse(fmt.Sprintf("its migration record has version %d, which this program does not know", version))
 		}
 	}
-	found := 0
-	for table, columns := range ourColumns {
-		if tables[table] == nil {
+	found, missing := 0, false
+	for name, ours := range ourTables {
+		if tables[name] == nil {
+			missing = missing || slices.Contains(applied, ours.since[d])
 			continue
 		}
 		found++
-		if !columns.match(tables[table]) {
-			return refuse(fmt.Sprintf("its table %s has other columns: %s", table, strings.Join(tables[table], ", ")))
+		if !ours.match(tables[name]) {
+			return refuse(fmt.Sprintf("its table %s has other columns: %s", name, strings.Join(tables[name], ", ")))
 		}
 	}
-	created := slices.Contains(applied, firstTables[d])
-	if created && found < len(ourColumns) || !created && len(tables) > found+1 {
+	if created := slices.Contains(applied, firstTables[d]); missing || !created && len(tables) > found+1 {
 		return refuse(fmt.Sprintf("its migration record does not match its tables, %s", names))
 	}
 	return nil

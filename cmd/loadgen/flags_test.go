@@ -453,7 +453,7 @@ func TestBadUsage(t *testing.T) {
 		"-ttl 0":                         "-ttl 0: must be at least 1ms",
 		"-wait -1s":                      "-wait -1s: must be at least 0s",
 		"-wait soon":                     "-wait soon: must be a duration such as 30s, 500ms or 1m30s",
-		"-guard strict":                  "-guard strict: must be one of naive, guarded, fence-write, fenced, decrement",
+		"-guard strict":                  "-guard strict: must be one of naive, guarded, fence-write, fenced, decrement, unique",
 		"-guard fenced":                  "-guard fenced: strategy mutex has no fencing tokens: use another guard, or strategies with tokens such as setnx-fenced",
 		"-guard fence-write -strategies none,setnx": "-guard fence-write: strategy setnx has no fencing tokens: use another guard, or strategies with tokens such as setnx-fenced",
 		"-on-lost panic":                "-on-lost panic: must be one of abort, ignore",

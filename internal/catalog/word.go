@@ -35,7 +35,7 @@ type VerdictEntry struct {
 
 // Verdicts lists the verdicts of a cell. The first one that applies is the verdict.
 var Verdicts = []VerdictEntry{
-	{NA, "the fault touches nothing that the strategy uses; it is not run"},
+	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
 	{Unsafe, "a double-grab in the ledger, or more units to a driver than one may have"},
 	{Stuck, "no new driver can grab an order, or a unit of it, although the load has ended and the fault is healed"},
 	{Unknown, "not measured, or the run could not have exposed a failure: only one instance served, no order was contended or grabbed, the fault did not strike at some point, or events were lost. In a foreign service, an answer may also hide a grab, or too few requests may have been served for a race. The reason is below the table"},

@@ -388,6 +388,9 @@ func newSetting(cfg Config, name string) (sim.Setting, error) {
 	if set.Guard.NeedsFence() && !st.Fences {
 		return set, &unexplorableError{ErrConfig, fmt.Sprintf("guard %s needs fencing tokens, and %s has none", set.Guard, name)}
 	}
+	if why := set.Guard.RefusesUnits(cfg.Stock); why != "" {
+		return set, &unexplorableError{ErrConfig, fmt.Sprintf("%s cannot be explored with %d units: %s", name, cfg.Stock, why)}
+	}
 	if st.Unexplorable != "" {
 		return set, &unexplorableError{ErrConfig, name + " cannot be explored: " + st.Unexplorable}
 	}

@@ -31,6 +31,18 @@ func TestUnexplorable(t *testing.T) {
 	}
 }
 
+// TestUnexplorableUnits checks that a guard for one unit is not searched with several.
+func TestUnexplorableUnits(t *testing.T) {
+	cfg := explore.Config{Strategies: []string{"mysql-unique"}, Stock: 2}
+	if _, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); !errors.Is(err, explore.ErrConfig) || !strings.Contains(err.Error(), "cannot sell several units") {
+		t.Errorf("two units: %v", err)
+	}
+	cfg.Stock = 1
+	if results, err := explore.Search(t.Context(), bubbleOf(t), cfg, nil); err != nil || results[0].Verdict != catalog.Safe {
+		t.Errorf("one unit: %+v, %v", results, err)
+	}
+}
+
 // TestUnexplorableLibrary checks the same for a library that cannot run in virtual time. Its
 // entry gives the reason.
 func TestUnexplorableLibrary(t *testing.T) {

@@ -200,7 +200,7 @@ var searched = []struct{ prefix, strategies string }{
 	{"internal/grab/lock/mysql", "mysql-getlock mysql-forupdate"},
 	{"internal/grab/lock/", "setnx watchdog"},
 	{"internal/grab/", "setnx setnx-fenced"},
-	{"internal/order/", "mysql-cas setnx-fenced"},
+	{"internal/order/", "mysql-cas mysql-unique setnx-fenced"},
 }
 
 func strategiesFor(file string) []string {

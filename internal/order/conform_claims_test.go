@@ -102,6 +102,10 @@ func guards(t *trial) {
 		{order.Guarded, 5, true, 2, 6, order.ErrTaken, 5},
 		{order.Guarded, 0, true, winner, 0, order.ErrTaken, 0},
 
+		{order.Unique, 0, false, 2, 0, nil, 0},
+		{order.Unique, 0, true, 2, 0, nil, 0}, // the winner's claim did not insert a grant
+		{order.Unique, 5, false, 2, 4, nil, 5},
+
 		{order.FenceWrite, 0, false, 2, 1, nil, 1},
 		{order.FenceWrite, 5, false, 2, 4, order.ErrStale, 5},
 		{order.FenceWrite, 5, false, 2, 5, order.ErrStale, 5},
@@ -209,12 +213,19 @@ func naiveTogether(t *trial) {
 	t.row(order.Order{ID: id, Status: order.Grabbed, Driver: grabs[many-1].Driver})
 }
 
-func guardedTogether(t *trial) {
+func guardedTogether(t *trial) { oneOfMany(t, order.Guarded) }
+
+func uniqueTogether(t *trial) { oneOfMany(t, order.Unique) }
+
+// oneOfMany checks that one claim wins and the others are told that the order is taken.
+func oneOfMany(t *trial, g order.Guard) {
 	for range 10 {
 		id := t.create(1)
 		winner := t.onlyOne(together(many, func(i int64) error {
-			return t.Claim(t.ctx, claim(id, i, 0), order.Guarded)
+			return t.Claim(t.ctx, claim(id, i, 0), g)
 		}), order.ErrTaken)
+		again := claim(id, winner, 0)
+		t.expect("the winner's second claim", t.Claim(t.ctx, again, g), order.ErrTaken)
 		t.drivers(id, winner)
 		t.row(order.Order{ID: id, Status: order.Grabbed, Driver: winner})
 	}

@@ -73,6 +73,8 @@ func stockGuards(t *trial) {
 		{order.Guarded, 1, 0, 0, nil, 0},
 		{order.Guarded, 0, 0, 0, order.ErrTaken, 0},
 
+		{order.Unique, 3, 0, 0, order.ErrNotWritten, 3},
+
 		{order.FenceWrite, 1, 5, 6, nil, 2}, // it looks fenced and is not
 		{order.FenceWrite, 1, 5, 4, order.ErrStale, 1},
 		{order.Fenced, 3, 5, 5, nil, 2},

@@ -33,6 +33,7 @@ var storeChecks = []storeCheck{
 	{"same values twice", sameValuesTwice},
 	{"naive together", naiveTogether},
 	{"guarded together", guardedTogether},
+	{"unique together", uniqueTogether},
 	{"fence-write together", fenceWriteTogether},
 	{"fenced together", fencedTogether},
 	{"late writer", lateWriter},

@@ -88,7 +88,7 @@ var wrong = []struct {
 	fails []string
 }{
 	{"loses every third ledger row", losesRows, []string{"guards", "ledger", "same values twice", "naive together", "late writer"}},
-	{"ignores the guard", ignoresGuard, []string{"guards", "guarded together", "fenced together", "late writer", "session claims", "bad claim"}},
+	{"ignores the guard", ignoresGuard, []string{"guards", "guarded together", "unique together", "fenced together", "late writer", "session claims", "bad claim"}},
 	{"ignores the fence of a read", ignoresRaise, []string{"raise", "fenced together"}},
 	{"mistakes stale for taken", mistakes(order.ErrStale, order.ErrTaken), []string{"guards", "fence-write together"}},
 	{"mistakes not found for taken", mistakes(order.ErrNotFound, order.ErrTaken), []string{"not found", "row lock of none"}},

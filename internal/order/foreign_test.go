@@ -102,14 +102,16 @@ func TestMigrateForeign(t *testing.T) {
 // TestMigrateOurs checks that Migrate goes on from every state that it can have left
 // behind: after each version, and cut off within one.
 func TestMigrateOurs(t *testing.T) {
+	const last = "version_id = (SELECT v FROM (SELECT MAX(version_id) AS v FROM goose_db_version) AS x)"
 	for _, at := range stores {
 		for name, cut := range map[string][]string{
 			"complete":                 {},
 			"further table":            {"CREATE TABLE notes (id BIGINT PRIMARY KEY)"},
-			"before the stock columns": {"DELETE FROM goose_db_version WHERE version_id = (SELECT v FROM (SELECT MAX(version_id) AS v FROM goose_db_version) AS x)", "ALTER TABLE orders DROP COLUMN units", "ALTER TABLE orders DROP COLUMN stock"},
-			"before any table":         {"DELETE FROM goose_db_version WHERE version_id > 0", "DROP TABLE orders", "DROP TABLE grabs"},
+			"before the grants":        {"DELETE FROM goose_db_version WHERE " + last, "DROP TABLE grants"},
+			"before the stock columns": {"DELETE FROM goose_db_version WHERE " + last, "DELETE FROM goose_db_version WHERE " + last, "DROP TABLE grants", "ALTER TABLE orders DROP COLUMN units", "ALTER TABLE orders DROP COLUMN stock"},
+			"before any table":         {"DELETE FROM goose_db_version WHERE version_id > 0", "DROP TABLE orders", "DROP TABLE grabs", "DROP TABLE grants"},
 			"within a version": {"MySQL only", "DELETE FROM goose_db_version WHERE version_id > 0",
-				"ALTER TABLE orders DROP COLUMN units, DROP COLUMN stock", "DROP TABLE grabs"},
+				"ALTER TABLE orders DROP COLUMN units, DROP COLUMN stock", "DROP TABLE grabs", "DROP TABLE grants"},
 			"before the record of a version": {"MySQL only", "DELETE FROM goose_db_version WHERE version_id > 1"},
 		} {
 			t.Run(at.name+"/"+name, func(t *testing.T) {

@@ -70,7 +70,7 @@ func (o *Order) sell(c Claim, g Guard) {
 func (c Claim) judge(o Order, g Guard) error {
 	same := o.Status == Grabbed && o.Fence == c.Fence
 	switch {
-	case g == Naive, g == Decrement, g == Guarded && o.Left() > 0:
+	case g.writesAnyway(), g == Guarded && o.Left() > 0:
 		return nil
 	case g == Guarded:
 		return ErrTaken
@@ -88,6 +88,9 @@ func (c Claim) judge(o Order, g Guard) error {
 		return ErrStale
 	}
 }
+
+// writesAnyway reports whether the guard updates the order's row in whatever state it is.
+func (g Guard) writesAnyway() bool { return g == Naive || g == Decrement || g == Unique }
 
 // limits reports whether the write checks how many units the driver already has.
 func (c Claim) limits(g Guard) bool { return c.Stock > 0 && !g.LooksFirst() && g != Decrement }
@@ -112,6 +115,9 @@ func (c Claim) validate(g Guard) error {
 	}
 	if g.NeedsFence() && c.Fence == 0 {
 		return notWritten(fmt.Errorf("order: guard %s needs a fencing token", g))
+	}
+	if g == Unique && c.Stock > 0 {
+		return notWritten(fmt.Errorf("order: %s", g.RefusesUnits(MaxStock)))
 	}
 	if len(c.Token) > maxToken {
 		return notWritten(fmt.Errorf("order: a token of %d bytes, the ledger takes %d", len(c.Token), maxToken))

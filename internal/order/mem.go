@@ -22,7 +22,8 @@ type Mem struct {
 
 type memOrder struct {
 	Order
-	row turn
+	row     turn
+	granted bool // whether the table of grants has the order
 }
 
 // Create implements Store.
@@ -249,9 +250,13 @@ func (t *memTx) Claim(ctx context.Context, c Claim, g Guard) error {
 			return err
 		}
 	}
+	if g == Unique && row.granted {
+		return ErrTaken
+	}
 	if err := c.judge(now, g); err != nil {
 		return err
 	}
+	row.granted = row.granted || g == Unique
 	for _, r := range t.rows {
 		r.Fence = r.fence
 	}

@@ -100,8 +100,8 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 // Guard is the condition under which a claim writes.
 type Guard string
 
-// The guards, from the article's to the one that stops a paused holder. For an order of several
-// units, a guard that compares only tokens writes the counter that was read, less one.
+// The guards, from the article's to the one that stops a paused holder. Of an order of
+// several units, those that compare nothing but tokens write what was read less one.
 const (
 	// Naive writes by primary key alone, as in the source article. For an order of several
 	// units, it writes the counter that was read less one, and so may overwrite another
@@ -119,10 +119,13 @@ const (
 	// nothing. It does not check how many units the driver has, so it suits strategies that
 	// have decided before. For an order of one unit it equals Naive.
 	Decrement Guard = "decrement"
+	// Unique inserts the order into a table whose key allows one row for each order. If the
+	// key is a duplicate, another driver has the order. It suits orders of one unit only.
+	Unique Guard = "unique"
 )
 
 // Guards lists all guards.
-var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced, Decrement}
+var Guards = []Guard{Naive, Guarded, FenceWrite, Fenced, Decrement, Unique}
 
 // GuardNames returns the names of all guards.
 func GuardNames() []string {
@@ -143,6 +146,15 @@ func ParseGuard(name string) (Guard, error) {
 
 // NeedsFence reports whether the guard works only with a fencing token.
 func (g Guard) NeedsFence() bool { return g == FenceWrite || g == Fenced }
+
+// RefusesUnits says why the guard cannot sell an order of that many units. It returns "" if it
+// can. A key of order and unit would need to know which unit is free, and one statement cannot.
+func (g Guard) RefusesUnits(units int) string {
+	if g != Unique || units <= 1 {
+		return ""
+	}
+	return "the guard unique allows one row for each order, so it cannot sell several units"
+}
 
 // LooksFirst reports whether the driver's units are counted when the order is read instead
 // of in the transaction that writes. Two requests of one driver may then both find none.

@@ -149,6 +149,11 @@ func (x *session) Claim(ctx context.Context, c Claim, g Guard) error {
 // write sets the order's winner and appends to the ledger. The number of affected rows says
 // whether the guard allowed it. If not, a second read finds the reason.
 func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
+	if g == Unique {
+		if err := x.grant(tx, c); err != nil {
+			return err
+		}
+	}
 	sold, args := c.sold(g)
 	set, args := "", append(args, c.Driver)
 	if g == FenceWrite {
@@ -174,13 +179,13 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		if err == nil {
 			err = c.judge(o, g)
 		}
-		if err == nil && g != Naive && g != Decrement {
+		if err == nil && !g.writesAnyway() {
 			err = fmt.Errorf("order: guard %s refused the write, but the row gives no reason", g)
 		}
 		if err != nil {
 			return err
 		}
-		// A naive write of the values that the row already has changes no row,
+		// An unconditional write of the values that the row already has changes no row,
 		// but still counts as a write.
 	}
 	err := tx.Exec("INSERT INTO grabs (order_id, driver_id, instance, strategy, token, fence, grabbed_at)"+
@@ -188,6 +193,18 @@ func (x *session) write(tx *gorm.DB, c Claim, g Guard) error {
 		c.Order, c.Driver, c.Instance, c.Strategy, c.Token, c.Fence).Error
 	if err != nil {
 		return fmt.Errorf("order: ledger: %w", err)
+	}
+	return nil
+}
+
+// grant inserts the order into the table of grants. It returns ErrTaken if the order is there.
+func (x *session) grant(tx *gorm.DB, c Claim) error {
+	err := tx.Exec("INSERT INTO grants (order_id, driver_id) VALUES (?, ?)", c.Order, c.Driver).Error
+	if errors.Is(err, gorm.ErrDuplicatedKey) {
+		return ErrTaken
+	}
+	if err != nil {
+		return fmt.Errorf("order: grant: %w", err)
 	}
 	return nil
 }

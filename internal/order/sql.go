@@ -53,8 +53,7 @@ type Options struct {
 // ErrBadDSN means that the text is not a database address. No connection was attempted.
 var ErrBadDSN = errors.New("order: bad database address")
 
-// LedgerQuery selects the order and the driver of each grab in our ledger, from a first order
-// to a last one.
+// LedgerQuery reads order and driver of each grab from our ledger, from a first order to a last.
 const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
 
 // Connect opens the database of dsn, which is "sqlite:/path/file.db" or an address in the
@@ -88,6 +87,7 @@ func Connect(ctx context.Context, dsn string, opts Options) (*SQL, error) {
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
 		QueryFields:            true, // select only the columns of the struct
+		TranslateError:         true, // a duplicate key is gorm.ErrDuplicatedKey
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("order: %w", err), s.Close())

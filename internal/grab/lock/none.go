@@ -46,6 +46,18 @@ var mysqlCAS = Strategy{
 	},
 }
 
+// mysqlUnique takes no lock. It inserts the order into a table with a unique key on the order,
+// in the transaction that writes the winner. The insert of the second driver waits for the first
+// transaction, fails as a duplicate, and the driver is told that the order is taken. As with
+// mysql-cas, a lost reply to the commit is resolved by the token (F33).
+var mysqlUnique = variant(mysqlCAS, Strategy{
+	Name:   "mysql-unique",
+	Title:  "no lock: an INSERT into a table with UNIQUE(order_id) decides",
+	Source: "a unique key, by the duplicate-key error",
+	Guard:  order.Unique,
+	Breaks: []string{"F33"},
+})
+
 // A noLocker gives every client a lease at once, without any lock.
 type noLocker struct{ token func() string }
 

@@ -29,6 +29,7 @@ var Strategies = []Strategy{
 	mysqlGetLock,
 	mysqlForUpdate,
 	mysqlCAS,
+	mysqlUnique,
 	zooKeeper,
 	zooKeeperFenced,
 	etcd,

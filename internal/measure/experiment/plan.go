@@ -81,6 +81,9 @@ func (cfg Config) withControl(strategies []lock.Strategy, at *fleet.Fleet) []loc
 // excuse returns the result of a cell that is not run, with the reason. It returns nil if
 // the cell is to be run.
 func (cfg Config) excuse(s *cellSpec) *Cell {
+	if why := s.strategy.GuardedBy(cfg.Guard).RefusesUnits(cfg.units()); s.strategy.New != nil && why != "" {
+		return cfg.notRun(s, catalog.NA, why)
+	}
 	if s.Fault == catalog.NoFault {
 		return nil
 	}

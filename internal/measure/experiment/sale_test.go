@@ -11,6 +11,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
 	"grablab/internal/order"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
@@ -78,6 +79,23 @@ func TestAccountsOfASale(t *testing.T) {
 				t.Errorf("sold out by %v, of %v to %v", a.soldOutBy, a.began, a.lastEnd)
 			}
 		})
+	}
+}
+
+// TestOneUnitOnly checks that a guard for orders of one unit is not run with several.
+func TestOneUnitOnly(t *testing.T) {
+	unique, err := lock.Find("mysql-unique")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stock, want := range map[int]catalog.Verdict{1: "", 2: catalog.NA} {
+		var got catalog.Verdict
+		if c := (Config{Stock: stock}).excuse(&cellSpec{CellName: CellName{"mysql-unique", catalog.NoFault}, strategy: unique}); c != nil {
+			got = c.Verdict
+		}
+		if got != want {
+			t.Errorf("%d units: %q, want %q", stock, got, want)
+		}
 	}
 }
 

@@ -313,6 +313,9 @@ func (l *Lab) check(s Settings) error {
 		return fmt.Errorf("%w: orders of %d units: want 1 to %d", errBad, s.Units, maxUnits)
 	}
 	strategy, _ := lock.Find(s.Strategy)
+	if why := strategy.GuardedBy(s.Guard).RefusesUnits(s.units()); why != "" {
+		return fmt.Errorf("%w: %s", errBad, why)
+	}
 	if s.Fault != catalog.NoFault {
 		f, err := fault.Find(s.Fault)
 		switch {

@@ -240,6 +240,7 @@ func TestLab(t *testing.T) {
 			{"no fence", "/api/start", `{"strategy":"setnx","guard":"fenced","fault":"none","rate":1}`, tok, 400, "needs fencing tokens"},
 			{"no rate", "/api/start", `{"strategy":"setnx","fault":"none","rate":0}`, tok, 400, "want 1 to"},
 			{"too many units", "/api/start", `{"strategy":"setnx","fault":"none","rate":1,"units":21}`, tok, 400, "orders of 21 units: want 1 to 20"},
+			{"one unit", "/api/start", `{"strategy":"mysql-unique","fault":"none","rate":1,"units":2}`, tok, 400, "cannot sell several units"},
 			{"no units", "/api/start", `{"strategy":"setnx","fault":"none","rate":1,"units":-1}`, tok, 400, "orders of -1 units: want 1 to 20"},
 			{"no fault", "/api/start", `{"strategy":"setnx","fault":"partition","rate":1}`, tok, 400, "does not strike here"},
 			{"untouched", "/api/start", `{"strategy":"mysql-cas","fault":"redis-restart","rate":1}`, tok, 400, "touches nothing"},

@@ -57,13 +57,14 @@ func loadLine(run *experiment.Run) string {
 	if len(run.Cells) == 0 {
 		return line
 	}
-	first := run.Cells[0]
-	if first.WorkMS == nil {
+	at := slices.IndexFunc(run.Cells, func(c experiment.Cell) bool { return c.WorkMS != nil })
+	if at < 0 {
 		return line + "; how the targets are set up is unknown"
 	}
+	first := run.Cells[at]
 	line = fmt.Sprintf("%s; %s, on-lost %s", line, settings(first), first.OnLost)
 	var others []string
-	for _, cell := range run.Cells[1:] {
+	for _, cell := range run.Cells[at+1:] {
 		if cell.WorkMS == nil {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 )
 
+// Why [Find] refuses a process.
 // The errors of [Find].
 var (
 	ErrGone    = errors.New("the process does not exist or has ended")
