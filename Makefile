@@ -8,7 +8,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck generate mutate cross claims pictures prove tools clean compose
+.PHONY: help run test lint vet staticcheck prose generate mutate cross claims pictures prove tools clean compose
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -42,7 +42,7 @@ test: tools ## run all tests and linters, in about ten minutes
 	wait $$lint || failed=1; cat bin/lint.log; \
 	exit $$failed
 
-lint: vet staticcheck ## run gofmt, go mod verify, go vet and staticcheck
+lint: vet staticcheck prose ## run gofmt, go mod verify, go vet, staticcheck and vale
 
 vet:
 	@echo "gofmt -l ."; unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
@@ -52,6 +52,9 @@ vet:
 staticcheck:
 	GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin go install $(STATICCHECK)
 	bin/staticcheck ./...
+
+prose: ## check the language of comments and documents with vale
+	@.ci/prose
 
 generate: ## write the generated documents from the catalogues and results/
 	go generate ./internal/present/docgen

@@ -6,8 +6,8 @@
 // checks the contract of the lock on real servers: waiting, loss, renewal, cancelled
 // clients, lost or late replies, and several processes.
 //
-// Both take a [New], which creates the lock from an [Env]. The client is that of go-redis,
-// so the test runs the code that you ship.
+// Both take a [New], which creates the lock from an [Env]. The client is a go-redis
+// client, so the test runs the code that you ship.
 //
 //	func TestExplore(t *testing.T) {
 //		locktest.Explore(t, locktest.Bounds{Preemptions: 2, Faults: []string{"crash", "slow"}}, newLock)

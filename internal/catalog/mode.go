@@ -137,13 +137,13 @@ var Modes = []Mode{
 		"A locks; Redis reaches maxmemory and evicts A's key; B locks while A is inside (with noeviction the key stays, and writes are refused)", "redis-full", "redis.io: key eviction"},
 	{"F39", "there are two masters, and each grants the lock to the clients that reach it",
 		"a guard in the database that does not rely on the lock", "setnx-fenced",
-		"A locks at the master; the master is cut off from its replica and the Sentinel, but not from A; the replica is promoted; B locks there while A's lease is valid and is renewed", "failover-split", "redis.io: Sentinel; Jepsen on Redis"},
+		"A locks at the master. The master is cut off from its replica and the Sentinel, but not from A. The replica is promoted. B locks there while A's lease is valid and is renewed", "failover-split", "redis.io: Sentinel; Jepsen on Redis"},
 	{"F40", "the write takes longer than the lease",
 		"a fencing token that is raised before the read and compared at the write", "setnx-fenced",
 		"A checks that its lease is valid; A's write waits in the database until the lease has expired; B locks, reads open and writes after A", "slow-db, partition-db", ""},
 	{"F41", "the host sleeps, and the clock that measures the lease stops",
 		"a fencing token that is raised before the read and compared at the write", "watchdog-fenced",
-		"A locks; A's host or its virtual machine is suspended for longer than the lease; Go's monotonic clock stood still, so A's timers still have time left when A continues; B has locked meanwhile; A believes in its lease until its next renewal fails, and writes", "a suspended host; no fault does this", "Go issue 24595"},
+		"A locks. A's host or its virtual machine is suspended for longer than the lease. B locks. Go's monotonic clock stood still, so A's timers still have time left when A continues. A trusts its lease until its next renewal fails, and writes", "a suspended host; no fault does this", "Go issue 24595"},
 	{"F42", "a unit is reserved in Redis and never sold",
 		"decide in the database, or compare Redis with the ledger and give units back", "mysql-cas",
 		"A's script takes the last unit; A dies, hangs up or never gets the reply; nothing is written, and every other driver is told that the order is taken", "crash, hang, cancel, reply-lost, late-release, explorer", ""},
@@ -152,7 +152,7 @@ var Modes = []Mode{
 		"A's script takes the last unit; Redis restarts; B's script finds no counter, and one unit left in the database; A writes; B writes", "redis-restart, failover, redis-full, failover-split, explorer", ""},
 	{"F44", "a unit is given back because its write was not answered, and the write arrives later",
 		"give back only what was certainly not written, and look for the row for as long as the write may arrive", "mysql-cas",
-		"A's script takes the last unit; A's write gets no answer, and A gives the unit back; B's script takes it, and B reads that one is left; A's write is committed; B writes", "conformance", ""},
+		"A's script takes the last unit. A's write gets no answer, and A gives the unit back. B's script takes it, and B reads that one is left. A's write is committed. B writes", "conformance", ""},
 }
 
 // FindMode looks up a failure mode by its ID, such as F1.

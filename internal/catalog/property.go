@@ -50,7 +50,7 @@ var Properties = []Property{
 	{NoLostWakeup, []string{"progress"}, "a waiter gets a free lock within the time that its strategy promises", Explore, false},
 	{ReleaseEffective, []string{"prompt-release"}, "a released lock can be taken immediately", Explore, false},
 	{NoResidue, []string{"left-over"}, "a grab leaves nothing in the lock servers after it has ended", Explore, false},
-	{LossNotified, []string{"told"}, "a holder is told of a lost lease when it expires, when a renewal finds it gone, and before another driver gets the lock; it is not told while the lease is valid", Explore, false},
+	{LossNotified, []string{"told"}, "a holder is notified of a lost lease when it expires, when a renewal finds it gone, and before another driver gets the lock. It is not notified while the lease is valid", Explore, false},
 	{LossHeeded, nil, "a holder that knows of its lost lease does not begin to write", Explore, false},
 	{RenewsOwn, nil, "a renewal extends only its own holder's lease, and none is sent after the release", Explore, false},
 	{WaitsAsTold, nil, "each waiter waits for exactly its wait time, fails only if something prevents an answer, and pauses between its attempts", Explore, false},

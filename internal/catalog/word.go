@@ -20,7 +20,7 @@ var Words = []Word{
 	{"overlap", []string{"overlaps"}, "two holders of one order's lock inside their critical sections at once, as the instances recorded it. A lock can overlap without a double-grab: a guard or a fence may refuse the second write"},
 	{"near miss", []string{"near misses", "near_misses"}, "a stale or second write that a guard or a fence refused"},
 	{"strike point", []string{"point", "points"}, "a place in a grab at which a fault strikes: before or after a remote call, of a driver that is alone, waiting or handing over"},
-	{"struck", nil, "the points at which the fault of a cell struck, out of those that it can reach. In `run.json`, and if a run has no points, the requests that it hit"},
+	{"struck", nil, "the number of points at which the fault struck, out of all points that it can reach. In `run.json`, and if a run has no points, the requests that it hit"},
 	{"exclusive", nil, "`yes`: no overlap; `no`: there was one; `?`: not known; `-`: there is no lock"},
 	{"belief gap", []string{"belief_gap_ms"}, "the longest time from the moment at which a lease was lost to the moment at which its holder knew"},
 	{"stuck", []string{"stuck_orders"}, "orders on which a new driver got neither `grabbed` nor `taken` within two leases, or got `taken` although the ledger has fewer rows than units"},
@@ -38,6 +38,6 @@ var Verdicts = []VerdictEntry{
 	{NA, "the fault touches nothing that the strategy uses, or the strategy cannot sell several units; it is not run"},
 	{Unsafe, "a double-grab in the ledger, or more units to a driver than one may have"},
 	{Stuck, "no new driver can grab an order, or a unit of it, although the load has ended and the fault is healed"},
-	{Unknown, "not measured, or the run could not have exposed a failure: only one instance served, no order was contended or grabbed, the fault did not strike at some point, or events were lost. In a foreign service, an answer may also hide a grab, or too few requests may have been served for a race. The reason is below the table"},
+	{Unknown, "not measured, or the run could not have exposed a failure. Perhaps only one instance served, no order was contended or grabbed, the fault missed a point, or events were lost. In a foreign service, an answer may also hide a grab, or too few requests may have been served for a race. The reason is below the table"},
 	{Safe, "none of these"},
 }

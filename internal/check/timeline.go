@@ -114,8 +114,8 @@ func Explain(events []history.Event, ledger []order.Grab, c Case) (t Timeline, o
 	return t, true
 }
 
-// kept returns the events of the order, and the number of those that it leaves out if there
-// are too many. It keeps the events of the actors in shown, and then the first events of the
+// kept returns the events of the order. If there are too many, it leaves some out and returns
+// their number. It keeps the events of the actors in shown, and then the first events of the
 // others.
 func (b *builder) kept(shown []history.Event) (events []history.Event, further int) {
 	left := mostEvents

@@ -16,8 +16,8 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// Work is the main function of a child process. It executes the requests and sends the
-// replies until there are no more requests. own holds the strategies of Config.Own, because
+// Work runs a child process: it executes the requests and sends the replies until there are no
+// more requests. own holds the strategies of Config.Own, because
 // code cannot be sent.
 //
 // Work does not use standard input and output for this. Otherwise, output of a strategy

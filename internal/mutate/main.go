@@ -1,6 +1,6 @@
 // Command mutate measures what the tests find. It puts small mistakes into the code, one at a
-// time, and reports how many of them make a test fail (mutation testing, after DeMillo, Lipton and
-// Sayward, "Hints on Test Data Selection", 1978).
+// time, and reports how many of them make a test fail. This is mutation testing, after DeMillo,
+// Lipton and Sayward, "Hints on Test Data Selection", 1978.
 //
 // Rules make the mistakes, and a seed draws a sample. By default, the seed is the name of the
 // release, so each release measures a different sample and tests cannot be fitted to it. For the

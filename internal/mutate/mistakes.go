@@ -214,8 +214,8 @@ func luaMistakes(file string, source []byte) []mistake {
 	return found
 }
 
-// key identifies a mistake in the list of those that change nothing. It contains no line number,
-// so that other changes to the file do no harm.
+// key identifies a mistake in the list of equivalent mistakes. It contains no line number, so
+// other changes to the file do no harm.
 func (m mistake) key(source []byte) string {
 	before, after := m.describe(source)
 	return fmt.Sprintf("%s: %s => %s", m.file, before, after)

@@ -11,7 +11,7 @@ type Visit struct {
 }
 
 // Covers reports whether a state need not be explored again at this cost and after this many
-// steps. That is so if it was reached at no higher cost and in no more steps.
+// steps. It returns true if the state was already reached at no higher cost and in no more steps.
 func (v Visited) Covers(state Fingerprint, c Cost, steps int) bool {
 	visit, ok := v[state]
 	return ok && visit.Costs&bit(c) != 0 && steps >= int(visit.Steps)

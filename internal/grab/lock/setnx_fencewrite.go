@@ -20,7 +20,7 @@ var setnxFenceWrite = variant(setnxFenced, Strategy{
 	Claims: catalog.ClaimsOf("setnx"),
 	InSearch: []SearchClaim{{
 		Faults: []catalog.Fault{catalog.Failover}, As: catalog.NoFault,
-		Why: "in a search, the replica lacks only the last token, so the next holder gets the same one and one of the two is refused; a counter that starts again is `redis-restart`",
+		Why: "in a search, the replica lacks only the last token. The next holder gets the same token, and the database refuses one of the two. A counter that starts again is `redis-restart`",
 	}},
 	Breaks: []string{"F34"},
 })

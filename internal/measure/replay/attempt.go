@@ -345,8 +345,8 @@ func (t *attempt) await(ctx context.Context, p *actor, call control.Call) error 
 	}
 }
 
-// otherCallTimeout is how long await waits for a call while another call of the same actor
-// is held, because an actor may send several calls at once. A strategy other than the
+// otherCallTimeout returns how long await waits for a call while another call of the same actor
+// is held. An actor may send several calls at once. A strategy other than the
 // schedule's often waits at another call forever.
 func (t *attempt) otherCallTimeout() time.Duration {
 	if t.own() {

@@ -66,7 +66,7 @@ func choose(r *http.Request) (any, error) {
 	return v, nil
 }
 
-// choosePath is the path that choose serves.
+// choosePath returns the path that choose serves.
 func choosePath() string {
 	var path strings.Builder
 	path.WriteString("GET /api/choose")

@@ -137,7 +137,7 @@ func (l *Lab) strike(ctx context.Context, s Settings, id int64) (err error) {
 	}()
 	held, err := in.Held(ctx, name, 1, times(s).Wait+lease)
 	if err != nil || len(held) == 0 {
-		return err // nobody came there: the order was another instance's
+		return err // no driver came there, because the order belongs to another instance
 	}
 	l.hub.strikes(fmt.Sprintf("%s strikes driver %d of order %d at %s, which is about to write", s.Fault, held[0].Driver, id, in.ID), id)
 	defer l.hub.strikes("", 0)

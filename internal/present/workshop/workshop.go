@@ -23,8 +23,7 @@ import (
 )
 
 var (
-	// ErrAnswer means that the input is not a valid answer, so that it is neither right nor
-	// wrong.
+	// ErrAnswer means that the input is not a valid answer. It is neither right nor wrong.
 	ErrAnswer = errors.New("workshop: no answer")
 	// ErrEarly means that another part of the exercise must come first.
 	ErrEarly = errors.New("workshop: too early")

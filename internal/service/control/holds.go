@@ -298,7 +298,7 @@ func (c *call) releaseLocked(by *hold, as Outcome) bool {
 	return true
 }
 
-// Do is a tap.Tap. It sends a call at the time and with the outcome that the holds
+// Do implements tap.Tap. It sends a call at the time and with the outcome that the holds
 // determine.
 func (h *Holds) Do(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c := h.begin(ctx, op)

@@ -121,7 +121,7 @@ var (
 	run    = rand.Uint64()
 )
 
-// OpenRedis is the Opener for strategies on Nodes.
+// OpenRedis opens clients for a strategy on Nodes. It is an Opener.
 func OpenRedis(spec string) (lock.Env, func(), error) {
 	var clients []redis.UniversalClient
 	for addr := range strings.SplitSeq(spec, ",") {

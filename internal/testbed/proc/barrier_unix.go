@@ -60,7 +60,7 @@ func (b *Barrier) Close() {
 	}
 }
 
-// PassBarrier is the child's side of the barrier. argv is the path of the program and its
+// PassBarrier waits in the child until the parent lifts the barrier, and then becomes the program. argv is the path of the program and its
 // arguments. PassBarrier returns only if the child cannot become the program.
 func PassBarrier(argv []string) error {
 	files, err := Passed(2)

@@ -48,7 +48,7 @@ func ContinueAtEnd(pids []int) (done func() error, err error) {
 	return done, nil
 }
 
-// continueAtEnd is the main function of the helper.
+// continueAtEnd runs the helper until its parent has ended.
 func continueAtEnd(pids []string, parent io.Reader, answers io.Writer) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	var all []*os.Process

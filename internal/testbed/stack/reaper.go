@@ -148,7 +148,7 @@ func (r *reaper) close() error {
 	return nil
 }
 
-// reap is the main function of the reaper.
+// reap runs the reaper until its parent has ended.
 func reap(requests io.Reader, answers io.Writer) error {
 	// Ignore signals that are meant for the parent but go to all processes of its name.
 	// Ignore SIGPIPE too, because the parent may die before it reads an answer.

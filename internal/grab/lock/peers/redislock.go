@@ -38,8 +38,8 @@ var redislockOnce = lock.Strategy{
 		"expiry frees the key":    waitsNot,
 		"cancelled while waiting": waitsNot,
 		"cancelled in the middle": handedOver,
-		"lost reply":              "a key whose reply is lost stays for a whole ttl",
-		"late reply":              "a grant that was under way for longer than the ttl is a lock all the same",
+		"lost reply":              "a key whose reply was lost stays for a whole ttl",
+		"late reply":              "a grant counts as a lock even if it took longer than the ttl",
 	},
 	New: newRedislock(nil),
 }

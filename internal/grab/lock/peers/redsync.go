@@ -41,7 +41,7 @@ var redsyncOne = lock.Strategy{
 }
 
 // handedOver explains why a lock fails a check in which the caller disconnects.
-const handedOver = "a lock that is granted while its caller hangs up is handed to him, who has to look at his context"
+const handedOver = "a caller that disconnects while the lock is granted still gets it, and must check its context"
 
 var redsync5ms = func() lock.Strategy {
 	s := redsyncOne

@@ -45,17 +45,17 @@ var rueidislockThree = lock.Strategy{
 	Lease:        "KeyValidity (its default is 5 s); extended at every half of it",
 	Unexplorable: "its client is one of its own, over sockets: no step of it can be decided",
 	Fails: map[string]string{
-		"unconfirmed renewals": "one extension that is not answered ends the lock",
-		"two processes":        "the lock ends with the context that it was taken with, before it is released",
+		"unconfirmed renewals": "one extension without an answer ends the lock",
+		"two processes":        "the lock ends with the context of its acquire, before the release",
 	},
 	Flaky: map[string]string{
-		"contention":     "a waiter needs two of three keys, and waiters that have one each keep each other from the lock: of 20 on a loaded machine none had it for 5 s",
+		"contention":     "a waiter needs two of three keys, and waiters with one key each block each other. On a loaded machine, none of 20 got the lock for 5 s",
 		"wakes a waiter": untold,
 	},
 	New: newRueidislock(0),
 }
 
-const untold = "a waiter asks again when the client's tracking tells it of the key, and never by itself: on a loaded machine one had not been told 2 s after the release"
+const untold = "a waiter asks again only after a tracking message about the key. On a loaded machine, one had no message 2 s after the release"
 
 // rueidislockOne uses one key, as the README advises for one Redis.
 var rueidislockOne = func() lock.Strategy {

@@ -37,8 +37,8 @@ var zkLock = lock.Strategy{
 	Lease:        "the session's time-out, within the bounds of the server; the connection keeps the session alive",
 	Unexplorable: "its calls go through a connection that shows none of them by itself",
 	Fails: map[string]string{
-		"loss is known": "it does not look at its node: the end of the session alone is told",
-		"lost reply":    "an error on the way leaves its node behind until the session ends",
+		"loss is known": "it does not check its node, and only the end of the session is reported",
+		"lost reply":    "an error during the acquire leaves its node until the session ends",
 	},
 	New: newZKLock,
 }
