@@ -48,7 +48,7 @@ func TestFromAnotherModule(t *testing.T) {
 	}
 }
 
-// outside is a copy of a module that requires this one.
+// outside returns a copy of a module that requires this one.
 func outside(t *testing.T) (dir string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -80,7 +80,8 @@ func outside(t *testing.T) (dir string) {
 	return dir
 }
 
-// workingIn is where below dir processes still work; on Linux alone.
+// workingIn returns the working directories below dir that processes still have. It works only on
+// Linux.
 func workingIn(dir string) (left []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range all {
@@ -99,7 +100,7 @@ func goTest(ctx context.Context, dir string) (string, error) {
 	return string(out), err
 }
 
-// sectionOf is what go test -v prints between the start of a test and that of the next.
+// sectionOf returns what go test -v prints from the start of a test to the start of the next.
 func sectionOf(out, test string) string {
 	_, after, _ := strings.Cut(out, "=== RUN   "+test+"\n")
 	if next := regexp.MustCompile(`(?m)^=== RUN   [^/\n]+$`).FindStringIndex(after); next != nil {

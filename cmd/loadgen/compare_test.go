@@ -14,7 +14,7 @@ import (
 
 const references = "../../results/"
 
-// changed is a copy of a result's record with some text replaced, in a folder of its own.
+// changed returns a copy of a result's record with some text replaced, in a folder of its own.
 func changed(t *testing.T, path, old, now string) string {
 	t.Helper()
 	text := string(read(t, references+path))

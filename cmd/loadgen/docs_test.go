@@ -183,7 +183,7 @@ var (
 	blanks  = regexp.MustCompile(`[ -]+`)
 )
 
-// shape is text without figures, and without the blanks that align them.
+// shape returns text without figures, and without the blanks that align them.
 func shape(text string) string {
 	text = blanks.ReplaceAllString(figures.ReplaceAllString(text, "#"), " ")
 	lines := strings.Split(strings.TrimSpace(text), "\n")

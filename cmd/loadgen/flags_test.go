@@ -106,7 +106,7 @@ var samples = map[string]sample{
 	"quiet":           {"true", "", func(s *settings) { s.quiet = true }},
 }
 
-// started is what follows from a -service.
+// started sets what follows from -service.
 func started(s *settings) {
 	s.Stack.Kind, s.Workers, s.TTL = stack.Local, 2, target.DefaultLease
 	if s.Scenario != "peak" {
@@ -127,7 +127,7 @@ func strategies(names ...string) []lock.Strategy {
 	return list
 }
 
-// fields is what can be compared of settings: functions cannot.
+// fields returns the comparable part of settings, without functions.
 func fields(s *settings) any {
 	c := *s
 	c.line, c.unrecorded, c.Args = nil, nil, nil

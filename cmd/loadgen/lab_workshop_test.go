@@ -59,7 +59,7 @@ func startLabIn(t *testing.T, dir string) *labProcess {
 	return p
 }
 
-// end is Ctrl-C.
+// end sends what Ctrl-C sends.
 func (p *labProcess) end() {
 	if p.ended {
 		return
@@ -95,7 +95,7 @@ func (p *labProcess) post(path, body string) {
 	}
 }
 
-// job is what runs, or ran last.
+// job returns the job that runs or ran last.
 func (p *labProcess) job() (j lab.Job) {
 	p.t.Helper()
 	if err := json.Unmarshal([]byte(get(p.t, p.url+"/api/workshop/job")), &j); err != nil {

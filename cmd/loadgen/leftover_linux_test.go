@@ -150,8 +150,8 @@ func childrenOf(t *testing.T, parent int) (children []child) {
 	return children
 }
 
-// statOf is /proc/PID/stat from the state on, which follows the name: 1 is the
-// parent, 19 when it began.
+// statOf returns the fields of /proc/PID/stat from the state on, which follows the name. Field 1
+// is the parent, and field 19 the start time.
 func statOf(proc string) []string {
 	stat, _ := os.ReadFile(filepath.Join(proc, "stat"))
 	return strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))

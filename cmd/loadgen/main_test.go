@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// loadgen is this program as a process of its own, in an empty folder.
+// loadgen returns this program as a process of its own, in an empty folder.
 func loadgen(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()

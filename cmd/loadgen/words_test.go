@@ -27,7 +27,7 @@ type tableOf struct {
 	rows     [][]string
 }
 
-// markdownTables are those of a document in Markdown, and its list items.
+// markdownTables returns the tables of a Markdown document, and its list items.
 func markdownTables(text string) (tables []tableOf, items []string) {
 	unescape := strings.NewReplacer(`\|`, "\x00", `\*`, "*", `\[`, "[", `\_`, "_", "\\`", "`", "&lt;", "<", "&amp;", "&")
 	inside := false
@@ -55,8 +55,8 @@ func markdownTables(text string) (tables []tableOf, items []string) {
 	return tables, items
 }
 
-// textTables are the tables of a text whose columns stand two blanks apart. An entry that
-// is empty cannot be seen, so that entries have no headings.
+// textTables returns the tables of a text whose columns are two blanks apart. Empty entries are
+// invisible, so it cannot tell which heading an entry has.
 func textTables(text string, heading *regexp.Regexp) (tables []tableOf) {
 	inside := false
 	for line := range strings.Lines(text) {
@@ -134,7 +134,7 @@ func (a *asker) legends(lines []string) {
 	}
 }
 
-// isAside are beginnings of lines that are not about a word.
+// isAside reports whether a line that begins with this word explains no word.
 func (a *asker) isAside(word string) bool {
 	return slices.Contains([]string{
 		"old", "new", "cure", "Promised", "also", "again", "on local", "on embedded", "rush", "article", "peak", // heads of reports

@@ -99,7 +99,7 @@ func tail(text string) string { return text[max(0, len(text)-3000):] }
 
 func (c *student) facts(n int) workshop.Facts { return c.Progress.Exercises[n].Facts }
 
-// letterOf is by which an option is shown.
+// letterOf returns the letter with which an option is shown.
 func (c *student) letterOf(e workshop.Exercise, option string) string {
 	want := c.Texts.Say(strconv.Itoa(e.Number)+"."+option, nil)
 	start := want
@@ -185,7 +185,7 @@ func (c *student) edit(name, text, old, new string) string {
 	return c.write(name, strings.Replace(text, old, new, 1))
 }
 
-// wrongFiles are what is handed in wrongly, and the sentence that it must be met by.
+// wrongFiles returns wrong files to hand in, each with the sentence that must answer it.
 func (c *student) wrongFiles(n int) map[string]string {
 	f := c.facts(n)
 	switch n {
@@ -227,8 +227,8 @@ func (c *student) wrongFiles(n int) map[string]string {
 	return nil
 }
 
-// wrongly hands in what is wrong: none of it may pass, and each is met by its belief. The
-// wrong figures and words are those of the table in package workshop.
+// wrongly hands in wrong answers. None may pass, and each must be answered by the sentence for its
+// belief. The wrong figures and words come from the table in package workshop.
 func (c *student) wrongly(e workshop.Exercise) {
 	for path, why := range c.wrongFiles(e.Number) {
 		answers := slices.Repeat([][]string{{workshop.Leave}}, len(e.Questions))
@@ -251,7 +251,7 @@ func (c *student) wrongly(e workshop.Exercise) {
 	}
 }
 
-// unbroken is text without blanks, and so without what breaks lines.
+// unbroken returns text without blanks, and so without what breaks lines.
 func unbroken(text string) string { return strings.Join(strings.Fields(text), "") }
 
 func proving() bool { return os.Getenv("GRABLAB_PROVE") != "" }
@@ -358,7 +358,7 @@ func TestWorkshopCosts(t *testing.T) {
 	}
 }
 
-// The command keeps its progress between calls, and asks nobody where there is no terminal.
+// The command keeps its progress between calls, and asks no questions without a terminal.
 func TestWorkshopCommand(t *testing.T) {
 	dir := t.TempDir()
 	call := func(want int, args ...string) (string, string) {

@@ -84,12 +84,12 @@ func TestExplorerAgrees(t *testing.T) {
 	}
 }
 
-// explorablePeers are the libraries that run in virtual time.
+// explorablePeers returns the libraries that run in virtual time.
 func explorablePeers() []lock.Strategy {
 	return slices.DeleteFunc(slices.Clone(lock.Peers), func(s lock.Strategy) bool { return s.Unexplorable != "" })
 }
 
-// explored is the explorer's verdict on the order, and why.
+// explored returns the explorer's verdict on the order, and why.
 func explored(t *testing.T, s lock.Strategy, f catalog.Fault, b bounds) (v catalog.Verdict, why string) {
 	cfg := explore.Config{
 		Strategies: []string{s.Name}, First: true, Seconds: agreeSeconds,

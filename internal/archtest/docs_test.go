@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// documents are README.md and docs/*.md, by their path from the root.
+// documents returns README.md and docs/*.md, by their path from the root.
 func documents(t *testing.T) []string {
 	t.Helper()
 	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -92,7 +92,7 @@ func checkLink(t *testing.T, from, to string) {
 // anchors of the documents that links lead to.
 var anchors = map[string][]string{}
 
-// anchorsOf are those of a document's headings, as GitHub makes them.
+// anchorsOf returns the anchors of a document's headings, as GitHub makes them.
 func anchorsOf(t *testing.T, path string) []string {
 	t.Helper()
 	if anchors[path] == nil {

@@ -16,10 +16,10 @@ import (
 
 var errGone = errors.New("the database is gone")
 
-// rows is a ledger of order, driver pairs.
+// rows returns a ledger of order, driver pairs.
 func rows(pairs ...check.Pair) []order.Grab { return check.Rows(pairs) }
 
-// verdict is that on one property.
+// verdict returns the verdict on one property.
 func verdict(t *testing.T, property string, e check.Evidence) check.Verdict {
 	t.Helper()
 	verdicts := check.Judge(e, property)
@@ -154,7 +154,7 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 	defer func(d time.Duration) { *check.LinearizeTimeout = d }(*check.LinearizeTimeout)
 	*check.LinearizeTimeout = time.Millisecond
-	// Nobody knows which of the forty won, and one did before the last began.
+	// It is unknown which of the forty won, but one did before the last began.
 	ops := []check.Op{
 		{Span: check.Span{Order: 1, Driver: 41, From: 2, To: 3}, Outcome: check.Taken},
 		{Span: check.Span{Order: 1, Driver: 42, From: 4, To: 5}, Outcome: check.Won},
@@ -214,7 +214,7 @@ func (tp *tape) fails(t int, instance, op string, order, driver int64, token str
 	})
 }
 
-// next is the sequence number of an instance's next event.
+// next returns the sequence number of an instance's next event.
 func (tp *tape) next(instance string) uint64 {
 	if tp.seq == nil {
 		tp.seq = map[string]uint64{}

@@ -77,9 +77,8 @@ func TestFenceByDefinition(t *testing.T) {
 	}
 }
 
-// One holder overlaps if it began while another that the lock must keep apart from it
-// lasted, that had begun before; of those that begin together all but one do. It is
-// told of beside the one of them that lasts longest.
+// A holder overlaps if it began during an earlier hold from which the lock must keep it apart. Of
+// several that begin together, all but one overlap. The overlap names the one that lasts longest.
 func TestOverlapsByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for n := range randomRecords {
@@ -122,8 +121,8 @@ func sameTimes(a, b check.Overlap) bool {
 	return same(a.First, b.First) && same(a.Second, b.Second)
 }
 
-// Grabs of an order have a sequence if at most one of them won, and it, or one that may
-// have won where none surely did, began before the first "taken" was answered.
+// Grabs of an order have a sequence if at most one of them won and it began before the first
+// "taken" was answered. If none surely won, one that may have won must have begun before that.
 func TestLinearizableByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	outcomes := []check.Outcome{check.Won, check.Taken, check.Taken, check.MayHave}

@@ -8,7 +8,7 @@ import (
 // LinearizeTimeout is the bound of a search, which a test makes shorter.
 var LinearizeTimeout = &linearizeTimeout
 
-// Steps is the timeline of all events of an order.
+// Steps returns the timeline of all events of an order.
 func Steps(events []history.Event, ledger []order.Grab, c Case) []Step {
 	b := newBuilder(events, ledger, c)
 	return b.steps(b.events)

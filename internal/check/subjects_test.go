@@ -39,7 +39,7 @@ func (s *scene) event(t int, instance string, kind history.Kind, op string, id, 
 	})
 }
 
-// fails is the end of an operation that surely had no effect.
+// fails records the end of an operation that certainly had no effect.
 func (s *scene) fails(t int, instance, op string, id, driver int64, fence uint64, code history.Code, note string) {
 	s.play(history.Event{
 		Seq: s.next(instance), T: stepsOf(t), Instance: instance, Incarnation: s.incarnation, Kind: history.Fail, Op: op,
@@ -76,7 +76,7 @@ func (s *scene) loses(t int, instance string, id, driver int64, fence uint64) {
 	s.fails(t+5, instance, history.Grab, id, driver, fence, history.Taken, order.ErrTaken.Error())
 }
 
-// sound is a fenced lock that does its work on order 1: driver 1 wins, driver 2
+// sound returns a fenced lock that does its work on order 1: driver 1 wins, driver 2
 // comes later.
 func sound() *scene {
 	s := &scene{Evidence: check.Evidence{Excludes: catalog.Global, Guard: order.Fenced}}

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/order"
 )
 
-// render is a timeline as a test compares it: a line for each step.
+// render returns a timeline as a test compares it: a line for each step.
 func render(s check.Timeline) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "order %d %s %s\n", s.Order, s.Property, s.Mode)
@@ -543,8 +543,8 @@ func TestBeliefs(t *testing.T) {
 	}
 }
 
-// A third driver's release lets another in if it frees the lock of one of the two who
-// won, who had entered later than the third and was inside when it came.
+// A third driver's release lets another driver in if it frees the lock of one of the two winners.
+// That winner must have entered after the third driver and must be inside at the release.
 func TestReleaseFreesAnother(t *testing.T) {
 	const freed, ranOut = "F5", "F11"
 	for _, tt := range []struct {

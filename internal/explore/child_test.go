@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// TestAsChild is the main function of a child, because only a test may open bubbles.
+// TestAsChild runs a child, because only a test may open bubbles.
 func TestAsChild(t *testing.T) {
 	if os.Getenv(explore.AsChild) == "" {
 		t.Skip("only as a child")

@@ -14,7 +14,7 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// distr is one call, and its body.
+// distr makes one call and returns its body.
 func (r rig) distr(t *testing.T, call, key, uuid string) string {
 	t.Helper()
 	w := r.call(t, request("POST", "/"+call+"/"+key+"/"+uuid, ""))

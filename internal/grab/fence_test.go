@@ -10,8 +10,8 @@ import (
 
 var fencedStrategies = []string{"setnx-fenced", "watchdog-fenced"}
 
-// F27: the order has seen higher tokens than the lock's counter hands out. It can
-// be grabbed all the same, with a token above all that it has seen.
+// F27: the order has seen higher tokens than the lock's counter hands out. It can still be
+// grabbed, with a token above all that it has seen.
 func TestForgottenCounter(t *testing.T) {
 	for _, strategy := range fencedStrategies {
 		for name, once := range map[string]bool{"waiting": false, "trying once": true} {

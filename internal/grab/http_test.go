@@ -192,7 +192,7 @@ func described(t *testing.T, req *http.Request, w *httptest.ResponseRecorder) {
 	}
 }
 
-// template is the described path that a real one belongs to.
+// template returns the described path that a real one belongs to.
 func template(path string) string {
 	parts := strings.Split(path, "/")
 	switch {
@@ -723,8 +723,8 @@ func TestGrabNeedsNoToken(t *testing.T) {
 	}
 }
 
-// Of an instance that strangers reach, only who may switch its strategy chooses that of a
-// grab, and nobody one that is known to be broken.
+// On a public instance, only a client that may switch the strategy may choose one for a grab. No
+// client may choose a strategy that is known to be broken.
 func TestStrategyOfAGrabNeedsTheToken(t *testing.T) {
 	public := grab.HTTPConfig{Public: true, AdminToken: "secret"}
 	for _, tt := range []struct {
@@ -759,7 +759,7 @@ func TestStrategyOfAGrabNeedsTheToken(t *testing.T) {
 	}
 }
 
-// slowToBuild is a strategy whose lock is built once it may be.
+// slowToBuild returns a strategy whose lock is built only once may is closed.
 func slowToBuild(building, may chan struct{}) lock.Strategy {
 	s, _ := lock.Find("none")
 	s.Name = "slow"
@@ -817,7 +817,7 @@ func TestNoKeysOfOrdersThatDoNotExist(t *testing.T) {
 	}
 }
 
-// newMemRig is a rig without sockets, whose drivers work for so long.
+// newMemRig returns a rig without sockets, whose drivers work for so long.
 func newMemRig(t *testing.T, work time.Duration) http.Handler {
 	t.Helper()
 	store := new(order.Mem)

@@ -61,7 +61,7 @@ func (s site) instance(t *testing.T, strategy string, orders order.Store, env lo
 	return service, events
 }
 
-// fenced are the strategies of Redis that the fenced guard makes safe.
+// fenced returns the strategies of Redis that the fenced guard makes safe.
 func fenced() (names []string) {
 	for _, st := range lock.Strategies {
 		if st.Guard == order.Fenced && st.Needs == lock.Redis {

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sellTo is driver n's grab of an order.
+// sellTo makes driver n grab an order.
 func (r rig) sellTo(t *testing.T, id int64, driver int) grab.Answer {
 	t.Helper()
 	return answerOf(t, r.call(t, request("POST", fmt.Sprintf("/orders/%d/grab", id), fmt.Sprintf(`{"driver_id":%d}`, driver))))
@@ -35,7 +35,8 @@ func stockRig(t *testing.T, set settings, units int) (rig, int64) {
 	return r, id
 }
 
-// Redis decides: each driver gets what one may have, and nobody more than there is.
+// Redis decides: each driver gets as many units as allowed, and no more units are sold than there
+// are.
 func TestRedisStock(t *testing.T) {
 	for _, strategy := range []string{"redis-stock", "redis-stock-returned"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -246,9 +247,9 @@ func (s *lateClaims) Claim(ctx context.Context, c order.Claim, g order.Guard) er
 	return s.Mem.Claim(ctx, c, g)
 }
 
-// What a claim without an answer leaves of the last unit. Without a compensation nobody
-// can have it any more, though it was not sold (F42). With one it is sold twice if the
-// write arrives all the same (F44); a guard that looks at the counter sells it once.
+// A claim of the last unit gets no answer. Without a compensation, no one can get the unit any
+// more, although it was not sold (F42). With one, it is sold twice if the write arrives anyway
+// (F44). A guard that checks the counter sells it once.
 func TestUnitOfAClaimWithoutAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		strategy string

@@ -118,7 +118,7 @@ func (s *scene) key() string { return fmt.Sprintf("grab:%s:{%d}", s.strategy, s.
 // runOut ends the lease of any holder, as its TTL would.
 func (s *scene) runOut() { s.redis.Del(s.key()) }
 
-// winners are the drivers in the ledger.
+// winners returns the drivers in the ledger.
 func (s *scene) winners() (drivers []int64) {
 	s.Helper()
 	grabs, err := s.store.Ledger(s.Context(), s.order, 1)

@@ -172,8 +172,8 @@ func nameLockHandedOn(t *trial) {
 		func() error { return a.Close(t.ctx) })
 }
 
-// sessionClaims checks that reads and claims in a session give the same answers as those of
-// the store, with and without a locked row, and that every reader sees them at once.
+// sessionClaims checks that reads and claims in a session give the same answers as those of the
+// store, with and without a locked row. Every reader must see the claims at once.
 func sessionClaims(t *trial) {
 	for _, lock := range []bool{false, true} {
 		a, id := t.session(), t.create(1)

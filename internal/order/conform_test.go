@@ -153,7 +153,7 @@ func (t *trial) drivers(id int64, want ...int64) {
 	}
 }
 
-// claim is driver d's, with the fencing token fence.
+// claim returns a claim of driver d with the fencing token fence.
 func claim(id, d int64, fence uint64) order.Claim {
 	return order.Claim{
 		Order: id, Driver: d, Fence: fence, Instance: "8004", Strategy: "test",

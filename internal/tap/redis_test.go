@@ -30,7 +30,7 @@ type spy struct {
 	lose   func(tap.Op) bool // the reply of
 }
 
-// tap is a tap.Tap.
+// tap implements tap.Tap.
 func (s *spy) tap(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -121,9 +121,9 @@ func TestConnectorWithoutTapCounts(t *testing.T) {
 	}
 }
 
-// A transaction makes three steps. Whichever of them is refused or loses its
-// reply, the caller learns of it, only a commit that was really made is seen
-// afterwards, and no later user gets the transaction that was left open.
+// A transaction makes three steps, and each of them can be refused or lose its reply. The caller
+// then gets an error. Only a real commit is visible afterwards, and no later user gets the open
+// transaction.
 func TestConnectorFaults(t *testing.T) {
 	insert := func(ctx context.Context, db *sql.DB) error {
 		tx, err := db.BeginTx(ctx, nil)

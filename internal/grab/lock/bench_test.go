@@ -121,7 +121,7 @@ func BenchmarkWatchdogWake(b *testing.B) {
 // moves next has to be woken, be it for a PING or for a hand-off.
 func rest() { time.Sleep(2 * time.Millisecond) }
 
-// roundTrip is one PING, in µs.
+// roundTrip returns the time of one PING, in µs.
 func roundTrip(b *testing.B, client *redis.Client) float64 {
 	rest()
 	began := time.Now()

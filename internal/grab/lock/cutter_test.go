@@ -57,7 +57,7 @@ func (c *cutter) copy(to, from net.Conn) {
 	_, _ = to.Close(), from.Close()
 }
 
-// keep is false while the line is cut.
+// keep returns false while the line is cut.
 func (c *cutter) keep(near, far net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

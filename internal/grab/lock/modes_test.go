@@ -9,7 +9,7 @@ import (
 	"grablab/internal/order"
 )
 
-// infer is the failure mode of a verdict on a strategy.
+// infer returns the failure mode of a verdict on a strategy.
 func infer(s lock.Strategy, g order.Guard, f catalog.Fault, v catalog.Verdict) string {
 	property, ok := map[catalog.Verdict]string{catalog.Unsafe: catalog.OneWinner, catalog.Stuck: catalog.StuckOrder}[v]
 	if !ok {

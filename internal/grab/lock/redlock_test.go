@@ -167,7 +167,7 @@ func meets(node int, name string, do step) func(*lock.Env) {
 	}
 }
 
-// onTheWire is a request that arrives late, although its caller has given it up.
+// onTheWire returns a request that arrives late, although its caller has given it up.
 func onTheWire(d time.Duration) step {
 	return func(ctx context.Context, send func(context.Context) error) error {
 		time.Sleep(d)

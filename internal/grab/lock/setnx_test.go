@@ -206,8 +206,7 @@ func TestClientClocks(t *testing.T) {
 	}
 }
 
-// F10: B and C race to take over from A. B wins; C loses, and has moved B's stamp
-// all the same.
+// F10: B and C race to take over from A. B wins. C loses, but has moved B's stamp.
 func TestLoserMovesTheStamp(t *testing.T) {
 	simulate(t, func(s *simulation) {
 		a, b, c := s.actor("setnx-getset"), s.actor("setnx-getset"), s.actor("setnx-getset")

@@ -46,7 +46,7 @@ func simulate(t *testing.T, schedule func(*simulation)) {
 	})
 }
 
-// forget is what a restart does to a node without persistence.
+// forget removes the data of nodes, as a restart without persistence does.
 func (s *simulation) forget(nodes ...int) {
 	for _, n := range nodes {
 		s.nodes[n].FlushAll()

@@ -162,8 +162,8 @@ func TestReconnectWakes(t *testing.T) {
 	}
 }
 
-// TestNoSubscriptionNoHang: a waiter whose subscription does not come about
-// looks again all the same.
+// TestNoSubscriptionNoHang checks that a waiter without a subscription still checks the lock
+// again.
 func TestNoSubscriptionNoHang(t *testing.T) {
 	server, holder := onMiniredis(t, 0)
 	deaf, _ := listeningAt(t, server, "127.0.0.1:1")

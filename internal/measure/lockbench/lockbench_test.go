@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	stacktest.Main(m, stacktest.Command{Name: WorkerCommand, Run: WorkerMain})
 }
 
-// small is a benchmark that is over in seconds.
+// small returns a benchmark that is over in seconds.
 func small(t *testing.T, names ...string) Config {
 	t.Helper()
 	exe, err := os.Executable()

@@ -49,8 +49,8 @@ func result(t *testing.T, rounds int, names []string, of func(round int, strateg
 	return r
 }
 
-// drifting is a machine that gets slower by half from round to round, on which
-// setnx takes 1.2 times as long as the floor.
+// drifting returns a slice of a machine that gets slower by half from round to round. On it, setnx
+// takes 1.2 times as long as the floor.
 func drifting(round int, strategy, name string) Slice {
 	us := 100 * math.Pow(1.5, float64(round))
 	if strategy != Floor {
@@ -255,7 +255,7 @@ func TestTextSaysEverything(t *testing.T) {
 	}
 }
 
-// schema is that of bench.json, whose environment is run.json's.
+// schema returns the schema of bench.json, which refers to the environment in that of run.json.
 func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()

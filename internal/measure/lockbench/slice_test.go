@@ -10,7 +10,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// h is a hold of worker n: when it asked, acquired, released; in µs.
+// h returns a hold of worker n with the times at which it asked, acquired and released, in µs.
 func h(n int, asked, acquired, released int) Hold {
 	at := func(us int) time.Duration { return time.Duration(us) * time.Microsecond }
 	return Hold{Worker: n, Asked: at(asked), Acquired: at(acquired), Released: at(released), Done: at(released + 10)}

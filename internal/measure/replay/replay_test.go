@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main})
 }
 
-// golden is the golden schedule of a failure mode, for a strategy; "": its own.
+// golden returns the golden schedule of a failure mode for a strategy. If strategy is empty, it
+// keeps the schedule's own.
 func golden(t *testing.T, mode, strategy string) Config {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "explore", "testdata", mode+".txt"))

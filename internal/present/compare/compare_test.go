@@ -95,7 +95,7 @@ func optional(x *float64) any {
 	return *x
 }
 
-// around are n values about x, none of them twice.
+// around returns n different values close to x.
 func around(x float64, n int) (values []float64) {
 	for i := range n {
 		values = append(values, x*(1+0.001*float64(i)))

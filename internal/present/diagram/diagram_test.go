@@ -354,8 +354,8 @@ func FuzzOfRun(f *testing.F) {
 	})
 }
 
-// TestReadHasABeginning checks that a read is drawn where it began and where its answer came, so
-// that a driver that is paused in between does not seem to read after it.
+// TestReadHasABeginning checks that a drawing shows where a read began and where its answer came.
+// Otherwise, a driver that is paused in between seems to read after the pause.
 func TestReadHasABeginning(t *testing.T) {
 	d := diagram.OfRun(diagram.Run{Excludes: catalog.Global, Events: record(t,
 		"8004 1 grab invoke 0", "8004 1 acquire invoke 0", "8004 1 acquire ok 1 lease=1s",

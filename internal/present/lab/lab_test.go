@@ -118,8 +118,8 @@ func stream(t *testing.T, url, last string) <-chan lab.Tick {
 	return ticks
 }
 
-// ids are those of the messages, by where they were heard and the numbers of their ticks: several
-// labs run side by side.
+// ids holds the ids of the messages by the page that heard them and the number of their tick.
+// Several labs run at the same time.
 var ids sync.Map
 
 type heard struct {
@@ -165,7 +165,7 @@ func glimpse(ticks <-chan lab.Tick, holds func(lab.Tick) bool) bool {
 
 func isIdle(tick lab.Tick) bool { return tick.Status.Phase == lab.Idle }
 
-// token is the page's own.
+// token returns the token of the page.
 func token(t *testing.T, url string) string {
 	t.Helper()
 	_, text := get(t, url)

@@ -37,7 +37,7 @@ var searches = []struct {
 	{"F5", "setnx-del", catalog.LeaseExclusive, 3, catalog.Slow, "redis: grab:setnx-del:{1} = token-1-2", "believe to hold: B, C; hold: B, C"},
 }
 
-// explored is what the explorer finds, as loadgen lab has it.
+// explored returns what the explorer finds, in the form that loadgen lab uses.
 func explored(t *testing.T, strategy, property string, actors int, f catalog.Fault) report.Found {
 	t.Helper()
 	cfg := explore.Config{Strategies: []string{strategy}, Actors: actors, Preemptions: 2, Faults: []catalog.Fault{f}, FaultCount: 1, Properties: []string{property}, Seconds: 60}
@@ -82,7 +82,7 @@ func testSchedules(t *testing.T, browser *browsertest.Browser) {
 	})
 }
 
-// force is what loadgen lab does with a schedule.
+// force forces a schedule as loadgen lab does.
 func force(ctx context.Context, t *testing.T, text string, steps io.Writer) (f lab.Forced, err error) {
 	exe, err := os.Executable()
 	if err != nil {

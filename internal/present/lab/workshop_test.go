@@ -20,7 +20,7 @@ import (
 	"grablab/internal/present/workshop"
 )
 
-// class is a workshop whose commands come to what do says.
+// class returns a workshop in which do stands in for the commands.
 func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Writer) (*workshop.Session, error)) {
 	dir := t.TempDir()
 	write := func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
@@ -34,7 +34,7 @@ func class(t *testing.T, do workshop.Do) (open func(lang string, progress io.Wri
 	}
 }
 
-// del is what the commands of exercise 5 come to.
+// del returns the outcome of the commands of exercise 5.
 func del(args []string) workshop.Outcome {
 	r := explore.Result{Strategy: "setnx-del", Verdict: "safe", Complete: true}
 	if args[len(args)-1] == "3" || strings.Contains(strings.Join(args, " "), "-actors 3") {

@@ -71,8 +71,8 @@ func exploration() report.Exploration {
 	}
 }
 
-// portfolio is a search of several parts. The second of them has found something, and two got
-// equally far.
+// portfolio returns a search of several parts. The second part has found something, and two parts
+// got equally far.
 func portfolio() report.Exploration {
 	e := exploration()
 	e.Config.FaultCount, e.Results = 0, e.Results[1:2]

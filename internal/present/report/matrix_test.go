@@ -241,8 +241,8 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// The full matrix fits on a wide terminal: the faults are divided into three tables, and so
-// are those of the known-broken variants.
+// The full matrix fits on a wide terminal, because the faults are divided into three tables. The
+// same applies to the known-broken variants.
 func TestFullMatrixFits(t *testing.T) {
 	r := run("rush")
 	for _, s := range slices.Concat(lock.Strategies, lock.KnownBroken) {

@@ -449,7 +449,7 @@ func TestHeldCallsAndContexts(t *testing.T) {
 	})
 }
 
-// heldOf are the calls of the hold named replay that are in a state.
+// heldOf returns the calls of the hold named replay that are in a state.
 func heldOf(t *testing.T, h *control.Holds, state control.State) (calls []control.Call) {
 	t.Helper()
 	held, err := h.Await(t.Context(), "replay", 0)

@@ -62,8 +62,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A grab that is held has read its order open, and claims it all the same once
-// it is released: the contender was faster, under a guard that does not look.
+// A held grab has read that its order is open, and still claims it once it is released. The
+// contender was faster, and the guard does not check the status.
 func TestControlHoldsAGrab(t *testing.T) {
 	events := t.TempDir() + "/events.jsonl"
 	c, url, stop := controlled(t, "-strategy", "none", "-events", events)

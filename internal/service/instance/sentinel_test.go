@@ -58,7 +58,7 @@ func TestSentinel(t *testing.T) {
 	}
 }
 
-// envOf is what strategies get in an instance that was given those addresses.
+// envOf returns the Env of strategies in an instance with these addresses.
 func envOf(t *testing.T, at stack.Addresses) lock.Env {
 	cfg := instance.Config{Instance: "8004", Sentinel: at.Sentinel, SentinelMaster: at.SentinelMaster, Redlock: at.Redlock, TTL: time.Second}
 	env, end, err := instance.NewEnv(t.Context(), cfg, new(instance.Sent), slog.New(slog.DiscardHandler))

@@ -163,7 +163,7 @@ func client(t *testing.T, opt redis.Options) *redis.Client {
 	return c
 }
 
-// results is what the caller of each command reads.
+// results returns what the caller of each command reads.
 func results(cmds []redis.Cmder) (values []any, errs []error) {
 	for _, cmd := range cmds {
 		values = append(values, reflect.ValueOf(cmd).MethodByName("Val").Call(nil)[0].Interface())

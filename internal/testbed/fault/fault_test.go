@@ -292,7 +292,7 @@ func TestServersAreHealed(t *testing.T) {
 	}
 }
 
-// nodesOf are the addresses of the Redis servers by name.
+// nodesOf returns the addresses of the Redis servers by name.
 func nodesOf(at stack.Addresses) map[string]string {
 	nodes := map[string]string{}
 	if at.Redis != "" {

@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/target"
 )
 
-// serving is a target that answers these calls, by "METHOD /path", and no other.
+// serving starts a target that answers only these calls, by "METHOD /path".
 func serving(t *testing.T, answers map[string]string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

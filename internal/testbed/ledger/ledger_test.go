@@ -237,7 +237,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A database that is not there is made by nobody.
+// Open does not create a missing database.
 func TestOpenMakesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.db")
 	if d, err := ledger.Open(context.Background(), "sqlite:"+path, query); err == nil {

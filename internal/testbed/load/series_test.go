@@ -10,8 +10,8 @@ import (
 	"grablab/internal/testbed/load"
 )
 
-// However long a load goes on, its slices are few and hold every request, and their
-// percentiles are those of the requests to a sixteenth.
+// A load of any length has few slices, which hold every request. Their percentiles differ from
+// those of the requests by at most a sixteenth.
 func TestSeries(t *testing.T) {
 	for _, lasts := range []time.Duration{time.Millisecond, 480 * time.Millisecond, 7 * time.Second, time.Hour} {
 		s := load.NewSeries()

@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// A port that is given is free, and no connection of somebody else gets it.
+// The port that FreeAddr returns is free, and no connection of another program gets it.
 func TestFreeAddr(t *testing.T) {
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,10 +15,10 @@ func OnlyPATH(t *testing.T, path string) {
 	t.Cleanup(func() { programDirs, zooKeeperPaths = dirs, jars })
 }
 
-// ReaperPid is the process id of the stack's reaper.
+// ReaperPid returns the process id of the stack's reaper.
 func (s *Stack) ReaperPid() int { return s.reaper.cmd.Process.Pid }
 
-// Pids are those of all processes of the stack that were started so far.
+// Pids returns the ids of all processes that the stack has started so far.
 func (s *Stack) Pids() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +36,7 @@ func Alive(pid int) bool {
 	return ok
 }
 
-// LogFile is where the output of the process goes.
+// LogFile returns the file with the output of the process.
 func (p *Process) LogFile() string { return p.log }
 
 // ServeRedis starts exe as a Redis of the stack.

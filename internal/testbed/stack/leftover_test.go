@@ -13,7 +13,7 @@ import (
 	"grablab/internal/testbed/proc"
 )
 
-// sleeper is a process that only a signal ends.
+// sleeper starts a process that only a signal ends.
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")

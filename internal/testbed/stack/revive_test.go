@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// node is a Redis that a test may strike, of a stack of each kind.
+// node returns a Redis that a test may strike, in a stack of the given kind.
 func node(t *testing.T, kind string) (s *stack.Stack, server, addr string) {
 	t.Helper()
 	if kind == stack.Local {

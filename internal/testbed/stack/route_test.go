@@ -79,7 +79,7 @@ func (c talk) say(command string) {
 	}
 }
 
-// encode is a command as a client sends it.
+// encode returns a command as a client sends it.
 func encode(command string) string {
 	words := strings.Fields(command)
 	text := fmt.Sprintf("*%d\r\n", len(words))
@@ -122,7 +122,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// routeFixture is a route to a Redis, with a client that goes straight there.
+// routeFixture returns a route to a Redis, and a client that bypasses it.
 func routeFixture(t *testing.T) (*stack.Route, *redis.Client, string) {
 	t.Helper()
 	s := stacktest.Local(t)

@@ -291,7 +291,7 @@ func TestExternal(t *testing.T) {
 	})
 }
 
-// closedAddr is a loopback address at which nothing listens.
+// closedAddr returns a loopback address at which nothing listens.
 func closedAddr(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

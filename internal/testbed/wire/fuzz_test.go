@@ -172,7 +172,7 @@ func FuzzSentinels(f *testing.F) {
 	})
 }
 
-// packetsOf are payloads as packets.
+// packetsOf returns the payloads as packets.
 func packetsOf(seq byte, payloads ...string) (stream []byte) {
 	for _, p := range payloads {
 		stream = append(stream, byte(len(p)), byte(len(p)>>8), byte(len(p)>>16), seq)

@@ -19,7 +19,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// dbProxy is a proxy to the database, and the DSN of what lies behind it.
+// dbProxy returns a proxy to the database, and the DSNs through it and around it.
 func dbProxy(tb testing.TB) (p *wire.Proxy, said *said, through, straight string) {
 	tb.Helper()
 	dsn := stacktest.With(tb, lock.Redis).DSN
@@ -29,7 +29,7 @@ func dbProxy(tb testing.TB) (p *wire.Proxy, said *said, through, straight string
 	return p, said, strings.Replace(dsn, addr, p.Addr(), 1), dsn
 }
 
-// connTo is one connection.
+// connTo opens one connection.
 func connTo(tb testing.TB, dsn string) *sql.Conn {
 	tb.Helper()
 	db, err := sql.Open("mysql", dsn)
@@ -267,7 +267,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// offeredBy are the lower capabilities in a greeting.
+// offeredBy returns the lower capabilities in a greeting.
 func offeredBy(t *testing.T, r io.Reader) int {
 	t.Helper()
 	head := make([]byte, 4)

@@ -305,7 +305,7 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// clients are how many connections a server has.
+// clients returns how many connections a server has.
 func clients(t *testing.T, c *redis.Client) int {
 	t.Helper()
 	list, err := c.ClientList(t.Context()).Result()

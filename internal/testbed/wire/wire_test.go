@@ -79,7 +79,7 @@ func (r *recorder) seen() []string {
 	return slices.Clone(r.texts)
 }
 
-// failed are the errors that send has returned.
+// failed returns the errors that send has returned.
 func (r *recorder) failed() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *said) all() []string {
 	return slices.Clone(s.lines)
 }
 
-// proxyTo is a proxy to a server, with what it says.
+// proxyTo returns a proxy to a server, and a record of its messages.
 func proxyTo(tb testing.TB, server, addr string, protocol wire.Protocol) (*wire.Proxy, *said) {
 	tb.Helper()
 	var s said

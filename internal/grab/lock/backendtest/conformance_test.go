@@ -95,7 +95,7 @@ func dropName(db *order.SQL) func(context.Context, string) error {
 	}
 }
 
-// usedBy is the session that has the named lock, if there is one.
+// usedBy returns the session that has the named lock, if there is one.
 func usedBy(ctx context.Context, db *order.SQL, key string) (id sql.NullInt64, err error) {
 	err = db.DB().QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", key).Scan(&id)
 	return id, err
@@ -141,7 +141,7 @@ func dialZooKeeper(t testing.TB, servers []string) zooKeeper {
 	return zooKeeper{conn}
 }
 
-// dir is where the nodes of a lock are.
+// dir returns the parent node of a lock.
 func dir(key string) string { return "/grablab/" + url.PathEscape(key) }
 
 func (z zooKeeper) drop(_ context.Context, key string) error {

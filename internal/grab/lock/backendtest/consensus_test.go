@@ -229,9 +229,9 @@ func TestUnreachable(t *testing.T) {
 	both.Wait()
 }
 
-// The server is killed under a holder for longer than the lease: the holder is
-// told, B has the lock once the server is back, and what A writes all the same
-// is a second grab (F29), and refused with the guard of the fenced strategy.
+// The server is killed under a holder for longer than the lease. The holder is notified, and B gets
+// the lock once the server is back. If A writes anyway, that is a second grab (F29), which the
+// guard of the fenced strategy refuses.
 func TestServerKilledUnderAHolder(t *testing.T) {
 	forEachConsensus(t, func(t *testing.T, name string, b *bed) {
 		const ttl = time.Second
@@ -357,7 +357,7 @@ func newGate(chosen func(tap.Op) bool) *gate {
 	return &gate{chosen: chosen, reached: make(chan struct{}), opened: make(chan struct{})}
 }
 
-// tap is a tap.Tap.
+// tap implements tap.Tap.
 func (g *gate) tap(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	if g.chosen(op) {
 		g.once.Do(func() {
@@ -439,7 +439,7 @@ type calls struct {
 	ops []tap.Op
 }
 
-// tap is a tap.Tap.
+// tap implements tap.Tap.
 func (c *calls) tap(ctx context.Context, op tap.Op, send func(context.Context) error) error {
 	c.mu.Lock()
 	c.ops = append(c.ops, op)
@@ -447,7 +447,7 @@ func (c *calls) tap(ctx context.Context, op tap.Op, send func(context.Context) e
 	return send(ctx)
 }
 
-// of are the calls for an order, by phase and number in the phase.
+// of returns the calls for an order, by phase and number in the phase.
 func (c *calls) of(order int64) (phases []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

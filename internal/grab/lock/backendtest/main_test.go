@@ -48,7 +48,7 @@ func (s servers) spec() string {
 	return string(text)
 }
 
-// serversOf are all servers of a stack, with their tables made.
+// serversOf returns all servers of a stack, with their tables created.
 func serversOf(tb testing.TB, st *stack.Stack) servers {
 	tb.Helper()
 	db := connect(tb, st.DSN)
@@ -120,7 +120,7 @@ func open(spec string) (env lock.Env, disconnect func(), err error) {
 	return env, disconnect, nil
 }
 
-// replies is the tap by which the suite comes between a server and a lock.
+// replies lets the suite act between the reply of a server and the lock. It implements tap.Tap.
 func replies(ctx context.Context, _ tap.Op, send func(context.Context) error) error {
 	err := send(ctx)
 	if lost := conformtest.Replied(ctx); lost != nil {
@@ -195,7 +195,7 @@ func (n *line) cut() {
 	n.ends.Wait()
 }
 
-// find is lock.Find, with keys that name orders where a lock needs that.
+// find is like lock.Find, but translates keys into orders for locks that need orders.
 func find(name string) (lock.Strategy, error) {
 	st, err := lock.Find(name)
 	if err == nil && name == "mysql-forupdate" {
@@ -207,7 +207,7 @@ func find(name string) (lock.Strategy, error) {
 // suiteOrders is how many orders the keys of the suite are spread over.
 const suiteOrders = 100_000
 
-// orderOf is the order that stands for a key of the suite.
+// orderOf returns the order that stands for a key of the suite.
 func orderOf(key string) int64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, key)

@@ -57,10 +57,10 @@ func newOrder(t *testing.T, db *order.SQL) (id int64, key string) {
 	return id, keyOf(id)
 }
 
-// keyOf is the key of an order's lock.
+// keyOf returns the key of an order's lock.
 func keyOf(id int64) string { return fmt.Sprintf("grab:backendtest:{%d}", id) }
 
-// rowsOf is what a critical section under the lease writes through.
+// rowsOf returns the Rows through which a critical section under the lease writes.
 func rowsOf(db *order.SQL, lease lock.Lease) order.Rows {
 	if tx, ok := lease.(lock.TxLease); ok {
 		return tx.Rows()
@@ -74,7 +74,7 @@ func claim(ctx context.Context, rows order.Rows, id, driver int64, lease lock.Le
 	}, g)
 }
 
-// winners are the drivers in the ledger of an order.
+// winners returns the drivers in the ledger of an order.
 func winners(t *testing.T, db *order.SQL, id int64) (drivers []int64) {
 	t.Helper()
 	grabs, err := db.Ledger(t.Context(), id, 1)

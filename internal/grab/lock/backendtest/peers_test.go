@@ -23,8 +23,8 @@ import (
 // mended is said when a library no longer does what docs/libraries.md tells of it.
 const mended = "it does so no longer: take it out of docs/libraries.md, and out of its entry"
 
-// go-zookeeper's Lock leaves its node behind when a reply is lost, and with it nobody gets
-// the lock, until that session ends (F30).
+// go-zookeeper's Lock leaves its node behind when a reply is lost. Then no client gets the lock
+// until that session ends (F30).
 func TestZKLockLeavesItsNode(t *testing.T) {
 	servers := serversOf(t, stacktest.With(t, needs)).ZooKeeper
 	var cut atomic.Bool

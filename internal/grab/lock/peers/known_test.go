@@ -53,7 +53,7 @@ func TestRueidislockExtendsWithoutPause(t *testing.T) {
 	}
 }
 
-// scriptsOf is how many scripts a server has run.
+// scriptsOf returns how many scripts a server has run.
 func scriptsOf(t *testing.T, addr string) (n int) {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr})
