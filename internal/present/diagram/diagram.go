@@ -30,6 +30,7 @@ type Diagram struct {
 	Bands []Span   `json:"bands,omitempty"` // spans across all lanes
 	Lost  *float64 `json:"lost,omitempty"`  // the position at which the property broke; nil if it did not break or the position is unknown
 	Steps []Step   `json:"steps,omitempty"`
+	Cause *Cause   `json:"cause,omitempty"` // why the order ended as it did; nil if the drawing does not show it
 	Notes []string `json:"notes,omitempty"` // remarks about omitted and unknown data
 }
 

@@ -1,6 +1,3 @@
-// Draws a space-time diagram (see diagram.go) as SVG: time runs to the right, or down
-// where there is little room. Everything is made as an element, never from text as HTML.
-
 // Draws a space-time diagram (see diagram.go) as SVG. Time runs to the right, or downwards
 // on a narrow page. All elements are created through the DOM, never from HTML text.
 const NS = "http://www.w3.org/2000/svg";
@@ -108,13 +105,42 @@ function glyph(kind, points, n) {
   }
 }
 
-const words = {
+const english = {
   waits: "waits for the lock", inside: "inside, without a lock", believes: "believes to hold the lock", holds: "holds the lock",
   gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
   read: "reads the order", sent: "sends its write", won: "first row of the ledger: has won", second: "second row: a double-grab",
   refused: "refused", unknown: "not known", failed: "gets no lock, or a call of it fails", renewed: "lease renewed", leaseend: "lease runs out",
   released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server",
+  because: "because: the first fact causes the second", lost: "▶ lost here", unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
 };
+
+const chinese = {
+  waits: "等待锁", inside: "在临界区内，没有锁", believes: "以为持有锁", holds: "持有锁",
+  gap: "以为持有，其实没有", fault: "故障", dead: "进程已死", kept: "它的键还留在服务器上", passes: "时间流逝",
+  read: "读到订单", sent: "发出写入", won: "账本的第一行：抢到", second: "第二行：重复抢单",
+  refused: "被拒绝", unknown: "未知", failed: "拿不到锁，或调用失败", renewed: "租约续期", leaseend: "租约到期",
+  released: "释放锁", loss: "得知失去了锁", dies: "死亡；这是最后所知", call: "对服务器的其他调用",
+  because: "因为：后者由前者造成", lost: "▶ 在此出错", unitWon: "账本的一行：抢到一份", unitSecond: "超出份额的一行：超卖",
+};
+const japanese = {
+  waits: "ロックを待つ", inside: "ロックなしで中にいる", believes: "ロックを持つと思っている", holds: "ロックを持つ",
+  gap: "持つと思っているが、持っていない", fault: "障害", dead: "プロセスは終了済み", kept: "そのキーがサーバーに残る", passes: "時間が過ぎる",
+  read: "注文を読む", sent: "書き込みを送る", won: "台帳の一行目：勝ち", second: "二行目：二重取得",
+  refused: "拒まれた", unknown: "不明", failed: "ロックを取れない、または呼び出しの失敗", renewed: "リースの更新", leaseend: "リースが切れる",
+  released: "ロックを解放", loss: "失ったと知る", dies: "終了、これが最後の記録", call: "サーバーへのほかの呼び出し",
+  because: "原因：前が後を引き起こす", lost: "▶ ここで破れる", unitWon: "台帳の一行：一つ獲得", unitSecond: "数を超えた行：売りすぎ",
+};
+const languages = { en: english, zh: chinese, ja: japanese };
+
+// language is the language of the legends and of the sentence below a drawing. Drawings that are
+// there change with it.
+let language = "en";
+const pictures = new Set();
+export function speak(lang) {
+  language = languages[lang] ? lang : "en";
+  for (const p of pictures) if (p.element.isConnected) p.again();
+}
+const words = new Proxy({}, { get: (_, key) => languages[language][key], ownKeys: () => Object.keys(english), getOwnPropertyDescriptor: () => ({ enumerable: true, configurable: true }) });
 
 // recurs lists the marks that may occur many times. Marks nearer than NEAR px to each other
 // are merged, and the title of the merged mark says how many there are.
@@ -226,8 +252,8 @@ function draw(d, width) {
     const at = x(d.lost);
     root.append(line("loss", at, at, top - 6, bottom));
     const [lx, ly] = P(at, bottom);
-    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + (bottom + 6 > W - 78 ? 22 : 4) }, "▶ lost here") // below the line if there is no room to its right
-      : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, "▶ lost here"));
+    root.append(down ? svg("text", { class: "second", x: Math.min(bottom + 6, W - 78), y: ly + (bottom + 6 > W - 78 ? 22 : 4) }, words.lost) // below the line if there is no room to its right
+      : svg("text", { class: "second", x: lx, y: bottom + 14, "text-anchor": at > length / 2 ? "end" : "start" }, words.lost));
   }
   for (const { rows } of tracks) for (const { row, mid } of rows) {
     let near = []; // marks of one kind that are merged because they are too close
@@ -249,6 +275,20 @@ function draw(d, width) {
     }
     mark();
   }
+  // Arrows lead from a fact to the fact that it caused.
+  for (const [from, to] of list(d.cause && d.cause.arrows)) {
+    const place = (p) => tracks[p.lane] && tracks[p.lane].rows[p.row] && P(x(p.at), tracks[p.lane].rows[p.row].mid);
+    const a = place(from), b = place(to);
+    if (!a || !b || (Math.abs(a[0] - b[0]) < 4 && Math.abs(a[1] - b[1]) < 4)) continue;
+    const same = from.lane === to.lane && from.row === to.row;
+    const mid = [(a[0] + b[0]) / 2 + (same && down ? 22 : 0), (a[1] + b[1]) / 2 - (same && !down ? 22 : 0)];
+    const [dx, dy] = [b[0] - mid[0], b[1] - mid[1]], n = Math.hypot(dx, dy) || 1, [ux, uy] = [dx / n, dy / n];
+    const end = [b[0] - ux * 9, b[1] - uy * 9]; // before the mark
+    root.append(svg("g", {}, svg("title", {}, words.because),
+      svg("path", { class: "because", d: `M${a[0]} ${a[1]}Q${mid[0]} ${mid[1]} ${end[0]} ${end[1]}` }),
+      svg("path", { class: "tip", d: `M${end[0] + ux * 4} ${end[1] + uy * 4}L${end[0] - ux * 5 - uy * 4} ${end[1] - uy * 5 + ux * 4}L${end[0] - ux * 5 + uy * 4} ${end[1] - uy * 5 - ux * 4}z` })));
+    used.add("because");
+  }
   const cursor = line("cursor", 0, 0, top - 6, bottom);
   cursor.setAttribute("visibility", "hidden");
   root.append(cursor);
@@ -264,19 +304,20 @@ function fade(id, dx, dy) {
     svg("stop", { offset: 0, "stop-color": "var(--hold)", "stop-opacity": 0.55 }), svg("stop", { offset: 1, "stop-color": "var(--hold)", "stop-opacity": 0.05 }));
 }
 
-// ofUnits replaces the legend of ledger rows if the order has several units.
-const ofUnits = { won: "a row of the ledger: has won a unit", second: "a row beyond the units: oversold" };
+// ofUnits names the legend of ledger rows of an order of several units.
+const ofUnits = { won: "unitWon", second: "unitSecond" };
 
 function legend(used, units) {
   const ul = el("ul", { class: "legend", "aria-label": "legend" });
-  for (const k of Object.keys(words)) {
+  for (const k of Object.keys(english)) {
     if (!used.has(k)) continue;
     const s = svg("svg", { width: 26, height: 20, viewBox: "0 0 26 20", "aria-hidden": "true" });
     const bar = { believes: 7, holds: 5, kept: 5, gap: 7, fault: 9, passes: 9 };
     if (bar[k]) s.append(svg("rect", { class: k, x: 2, y: 10 - bar[k], width: 22, height: 2 * bar[k], rx: 2 }));
+    else if (k === "because") s.append(svg("path", { class: "because", d: "M3 15Q12 0 20 9" }), svg("path", { class: "tip", d: "M22 12l-7-2l4-4z" }));
     else if (k === "waits" || k === "inside" || k === "dead") s.append(svg("line", { class: k, x1: 2, y1: 10, x2: 24, y2: 10 }));
     else s.append(glyph(k, [[13, 10]]));
-    ul.append(el("li", {}, s, (units > 1 && ofUnits[k]) || words[k]));
+    ul.append(el("li", {}, s, words[(units > 1 && ofUnits[k]) || k]));
   }
   return ul;
 }
@@ -321,13 +362,17 @@ export const notes = (d) => el("ul", { class: "notes" }, ...list(d.notes).map((n
 // picture returns a drawing that show can redraw whenever there is new data.
 export function picture() {
   const canvas = el("div", { class: "scroll" });
-  const legendBox = el("div", {});
-  const element = el("div", { class: "diagram" }, canvas, legendBox);
+  const legendBox = el("div", {}), why = el("p", { class: "why" });
+  const element = el("div", { class: "diagram" }, canvas, why, legendBox);
   let d = null, width = 0, named = "";
   const p = {
     element, move: () => {},
+    again() { named = ""; if (d) p.show(d); },
     show(next) {
       d = next;
+      const text = (d.cause && d.cause.text[language]) || "";
+      if (why.textContent !== text) why.textContent = text;
+      why.hidden = !text;
       width = Math.floor(canvas.clientWidth);
       if (width === 0) return;
       const drawn = draw(d, width);
@@ -339,9 +384,9 @@ export function picture() {
       }
       p.move = drawn.move;
       canvas.replaceChildren(drawn.root);
-      const words = [...drawn.used, d.units > 1].sort().join();
-      if (words !== named) legendBox.replaceChildren(legend(drawn.used, d.units));
-      named = words;
+      const now = [...drawn.used, d.units > 1].sort().join();
+      if (now !== named) legendBox.replaceChildren(legend(drawn.used, d.units));
+      named = now;
       if (p.drawn) p.drawn();
     },
     clear() {
@@ -349,8 +394,10 @@ export function picture() {
       named = "";
       canvas.replaceChildren();
       legendBox.replaceChildren();
+      why.hidden = true;
     },
   };
+  pictures.add(p);
   new ResizeObserver(() => {
     if (d && Math.floor(canvas.clientWidth) !== width) p.show(d);
   }).observe(canvas);

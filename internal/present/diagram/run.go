@@ -573,6 +573,7 @@ func (b *builder) diagram() Diagram {
 	d.End = b.end
 	b.steps(&d)
 	b.notes(&d)
+	d.FindCause()
 	return d
 }
 

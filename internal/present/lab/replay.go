@@ -83,6 +83,7 @@ func (f Forced) drawing() diagram.Diagram {
 	}
 	d := diagram.OfRun(r)
 	f.bands(&d)
+	d.FindCause()
 	if last := len(f.Result.Steps) - 1; last >= 0 {
 		d.Notes = append(d.Notes, fmt.Sprintf("from the first step to the last: %v", (f.Result.Steps[last].At-r.Begins).Round(time.Millisecond)))
 	}

@@ -1,0 +1,366 @@
+package diagram
+
+import (
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Cause says why the order ended as it did.
+type Cause struct {
+	Text map[string]string `json:"text"` // one sentence for each language: en, zh, ja
+	// Arrows connect facts in the drawing. The second fact of an arrow is because of the first.
+	Arrows [][2]Point `json:"arrows,omitempty"`
+}
+
+// A Point is a position in the drawing: a row of a lane, and the time.
+type Point struct {
+	Lane int     `json:"lane"`
+	Row  int     `json:"row"`
+	At   float64 `json:"at"`
+}
+
+// phrases holds the parts of a sentence for each language and fact.
+var phrases = func() (all map[string]map[string]string) {
+	if err := json.Unmarshal([]byte(causeJSON), &all); err != nil {
+		panic(err) // it is embedded
+	}
+	return all
+}()
+
+//go:embed cause.json
+var causeJSON string
+
+// fact is one part of a cause. what is its key in phrases.
+type fact struct {
+	what       string
+	who, other *who // nil if the fact concerns no driver
+	at         float64
+	fault      string
+}
+
+// who is a row of the diagram and its place.
+type who struct {
+	Row
+	Point
+	lane Lane
+}
+
+// FindCause derives the cause from the spans and marks of the diagram, and stores it. There is none if
+// the drawing does not show enough.
+func (d *Diagram) FindCause() {
+	var all []*who
+	for i, l := range d.Lanes {
+		for j, r := range l.Rows {
+			all = append(all, &who{r, Point{Lane: i, Row: j}, l})
+		}
+	}
+	d.Cause = nil
+	for _, find := range []func([]*who) []fact{d.tooManyWrites, d.twoInside, d.refusal, d.noWinner} {
+		if facts := find(all); len(facts) > 0 {
+			slices.SortStableFunc(facts, byTime)
+			d.Cause = &Cause{Text: d.sentences(facts), Arrows: arrows(facts)}
+			return
+		}
+	}
+}
+
+// written returns the writes in the order of the ledger.
+func written(all []*who) (writes []fact) {
+	for _, w := range all {
+		for _, m := range w.Marks {
+			if m.Kind == Won || m.Kind == Second {
+				writes = append(writes, fact{what: string(m.Kind), who: w, at: m.At})
+			}
+		}
+	}
+	slices.SortStableFunc(writes, byTime)
+	return writes
+}
+
+func byTime(a, b fact) int { return cmp.Compare(a.at, b.at) }
+
+// tooManyWrites explains the first write beyond the units of the order.
+func (d *Diagram) tooManyWrites(all []*who) []fact {
+	writes := written(all)
+	i := slices.IndexFunc(writes, func(f fact) bool { return f.what == string(Second) })
+	if i < 1 {
+		return nil
+	}
+	one, two := writes[i-1], writes[i]
+	one.what, two.what = "won", "too"
+	switch {
+	case one.who == two.who:
+		two.what = "again"
+		return []fact{one, two}
+	case d.Units > 1:
+		two.what = "oversold"
+	}
+	a, b := one.who, two.who // a came in first
+	inA, lockedA := a.inside(one.at)
+	inB, lockedB := b.inside(two.at)
+	if inB.From < inA.From {
+		a, b, inA, inB = b, a, inB, inA
+	}
+	if !lockedA && !lockedB {
+		if reads := readsBefore(one, two); d.Units <= 1 && reads != nil {
+			return append(reads, one, two)
+		}
+		return []fact{one, two}
+	}
+	if two.who == a && a.in(two.at, Gap) && two.what == "too" {
+		two.what = "unaware"
+	}
+	facts := d.secondGrant(all, a, b, inA, inB)
+	if facts == nil {
+		return []fact{one, two}
+	}
+	return append(facts, one, two)
+}
+
+// readsBefore returns the reads of two drivers, if both read before either wrote.
+func readsBefore(one, two fact) []fact {
+	a, okA := one.who.last(Read, one.at)
+	b, okB := two.who.last(Read, two.at)
+	if !okA || !okB || max(a.At, b.At) > one.at {
+		return nil
+	}
+	reads := []fact{{what: "read", who: one.who, at: a.At}, {what: "read", who: two.who, at: b.At}}
+	slices.SortFunc(reads, byTime)
+	reads[1].what = "readToo"
+	return reads
+}
+
+// secondGrant explains how b got in after a. It returns nil if the drawing does not show it.
+func (d *Diagram) secondGrant(all []*who, a, b *who, inA, inB Span) (facts []fact) {
+	if released, ok := a.last(Released, inB.From); ok && released.At >= inA.From || inA.To < inB.From && !a.in(inB.From, Fault) {
+		return nil // a had left, so its grant is not the reason
+	}
+	if f, ok := d.faultOn(a, inA.From, inB.From); ok {
+		facts = append(facts, f)
+	}
+	held, _ := a.span(inB.From, Holds)
+	switch end, ran := a.last(LeaseEnd, inB.From); {
+	case ran && end.At >= inA.From:
+		facts = append(facts, fact{what: "expired", who: a, at: end.At})
+	case d.Scale == InSteps && held.To <= inB.From && held.From >= inA.From && covers(d.Bands, held.To, Passes):
+		facts = append(facts, fact{what: "expired", who: a, at: held.To})
+	default:
+		for _, c := range all {
+			gone, ok := c.last(Released, inB.From)
+			if own, had := c.span(gone.At, Holds); ok && c != a && c != b && gone.At > inA.From && had && own.To <= inA.From {
+				facts = append(facts, fact{what: "freed", who: c, other: a, at: gone.At})
+				return append(facts, fact{what: "gotToo", who: b, other: a, at: inB.From})
+			}
+		}
+		if held.To > inB.From && !held.Open && a.Lane != b.Lane {
+			return append(facts, fact{what: "ownLock", who: b, other: a, at: inB.From})
+		}
+		return append(facts, fact{what: "gotToo", who: b, other: a, at: inB.From})
+	}
+	return append(facts, fact{what: "got", who: b, at: inB.From})
+}
+
+// faultOn returns the first fault that struck the driver, its process or all, and that lasted until
+// the second grant or began between the two.
+func (d *Diagram) faultOn(a *who, from, to float64) (found fact, ok bool) {
+	strikes := func(s Span) bool {
+		return s.Kind == Fault && s.From <= to && s.To >= from && (!ok || s.From < found.at)
+	}
+	for _, s := range slices.Concat(a.Spans, a.lane.Spans) {
+		if strikes(s) {
+			found, ok = faultOf(a, s), true
+		}
+	}
+	for _, s := range d.Bands {
+		if strikes(s) {
+			found, ok = fact{what: "band", at: s.From, fault: s.Text}, true
+		}
+	}
+	return found, ok
+}
+
+// faultOf names the fault of a span. The text of the span begins with the fault, or with the driver.
+func faultOf(a *who, s Span) fact {
+	name, _, _ := strings.Cut(s.Text, " ")
+	f := fact{what: "struck", who: a, at: s.From, fault: name}
+	switch {
+	case name == "pause" || strings.HasSuffix(s.Text, " is paused"):
+		f.what = "paused"
+	case name == "slow":
+		f.what = "slowed"
+	case name == "hang" || strings.HasSuffix(s.Text, " does not go on"):
+		f.what = "hung"
+	case name == "the" || strings.HasPrefix(a.Name, name):
+		f.what = "unnamed"
+	}
+	return f
+}
+
+// twoInside explains the position at which a second holder came in.
+func (d *Diagram) twoInside(all []*who) []fact {
+	if d.Lost == nil {
+		return nil
+	}
+	for _, b := range all {
+		inB, ok := b.span(*d.Lost, Believes)
+		if !ok || math.Abs(inB.From-*d.Lost) > 0.01 {
+			continue
+		}
+		for _, a := range all {
+			if inA, ok := a.span(*d.Lost, Believes); a != b && ok && inA.To > *d.Lost {
+				facts := d.secondGrant(all, a, b, inA, inB)
+				if n := len(facts); n > 0 && facts[n-1].what == "got" {
+					facts[n-1].what, facts[n-1].other = "gotToo", a
+				}
+				return facts
+			}
+		}
+	}
+	return nil
+}
+
+// refusal explains an order with one winner whose lock another driver had lost.
+func (d *Diagram) refusal(all []*who) []fact {
+	writes := written(all)
+	if len(writes) != 1 || d.Lost != nil {
+		return nil
+	}
+	won := writes[0]
+	won.what = "won"
+	for _, a := range all {
+		for _, m := range a.Marks {
+			what := map[MarkKind]string{Refused: "refused", Loss: "stopped"}[m.Kind]
+			inA, locked := a.inside(m.At)
+			inB, _ := won.who.inside(won.at)
+			if a == won.who || what == "" || !locked || m.At < won.at || inB.From < inA.From || what == "refused" && !a.in(m.At, Gap) {
+				continue
+			}
+			if facts := d.secondGrant(all, a, won.who, inA, inB); facts != nil {
+				return append(facts, won, fact{what: what, who: a, at: m.At})
+			}
+		}
+	}
+	return nil
+}
+
+// noWinner explains an order that a dead or hanging driver keeps locked.
+func (d *Diagram) noWinner(all []*who) (facts []fact) {
+	if len(written(all)) > 0 {
+		return nil
+	}
+	for _, a := range all {
+		kept, isKept := a.span(d.End, Kept)
+		dies, dead := a.last(Dies, d.End)
+		stopped, hangs := a.span(d.End, Fault)
+		held, holds := a.span(d.End, Holds)
+		switch {
+		case isKept && dead && kept.To >= d.End:
+			facts = []fact{{what: "dies", who: a, at: dies.At}, {what: "kept", who: a, at: dies.At}}
+		case hangs && holds && stopped.Open && stopped.To >= d.End && held.To >= d.End:
+			facts = []fact{{what: "hung", who: a, at: stopped.From}, {what: "kept", who: a, at: stopped.From}}
+		default:
+			continue
+		}
+		for _, b := range all {
+			if m, ok := b.last(Failed, d.End); ok && b != a && m.At > facts[0].at {
+				return append(facts, fact{what: "waits", who: b, at: m.At})
+			}
+		}
+		return facts
+	}
+	return nil
+}
+
+// span returns the last span of a kind that began by then.
+func (w *who) span(by float64, kind SpanKind) (found Span, ok bool) {
+	for _, s := range w.Spans {
+		if s.Kind == kind && s.From <= by && (!ok || s.From >= found.From) {
+			found, ok = s, true
+		}
+	}
+	return found, ok
+}
+
+// in reports whether the driver or its process was in that state at that time.
+func (w *who) in(at float64, kind SpanKind) bool {
+	return covers(w.Spans, at, kind) || covers(w.lane.Spans, at, kind)
+}
+
+func covers(spans []Span, at float64, kind SpanKind) bool {
+	return slices.ContainsFunc(spans, func(s Span) bool { return s.Kind == kind && s.From <= at && s.To >= at })
+}
+
+// inside returns when the driver was in the critical section, and whether it had a lock for that.
+func (w *who) inside(by float64) (s Span, locked bool) {
+	if s, locked = w.span(by, Believes); !locked {
+		s, _ = w.span(by, Inside)
+	}
+	return s, locked
+}
+
+// last returns the last mark of a kind by then.
+func (w *who) last(kind MarkKind, by float64) (found Mark, ok bool) {
+	for _, m := range w.Marks {
+		if m.Kind == kind && m.At <= by && (!ok || m.At >= found.At) {
+			found, ok = m, true
+		}
+	}
+	return found, ok
+}
+
+// arrows connects the facts. Without a lock, each write is because of both reads.
+func arrows(facts []fact) (all [][2]Point) {
+	add := func(a, b fact) {
+		if a.who != nil && b.who != nil {
+			all = append(all, [2]Point{a.point(), b.point()})
+		}
+	}
+	switch {
+	case len(facts) == 2 && facts[0].what == "won": // why is not known
+	case facts[0].what == "read":
+		add(facts[0], facts[3])
+		add(facts[1], facts[2])
+	default:
+		for i := range facts[1:] {
+			add(facts[i], facts[i+1])
+		}
+	}
+	return all
+}
+
+func (f fact) point() Point { return Point{f.who.Lane, f.who.Point.Row, f.at} }
+
+// sentences writes the facts in each language.
+func (d *Diagram) sentences(facts []fact) map[string]string {
+	texts := map[string]string{}
+	for lang, words := range phrases {
+		name := func(w *who) string {
+			if w == nil {
+				return ""
+			}
+			return strings.Replace(w.Row.Name, "driver ", words["driver"], 1)
+		}
+		var parts []string
+		for i, f := range facts {
+			key, at := f.what, strings.Replace(words["ms"], "{n} ms", forMS(f.at), 1)
+			if d.Scale == InSteps {
+				at = strings.Replace(words["step"], "{n}", strconv.Itoa(int(math.Ceil(f.at))), 1)
+			}
+			if other := words[key+"Of"]; other != "" && (i == 0 || facts[i-1].who != f.who) {
+				key += "Of"
+			}
+			parts = append(parts, strings.NewReplacer("{who}", name(f.who), "{other}", name(f.other), "{at}", at, "{fault}", f.fault).Replace(words[key]))
+		}
+		text := strings.Join(parts, words["join"]) + words["end"]
+		if lang == "en" {
+			text = strings.ToUpper(text[:1]) + text[1:]
+		}
+		texts[lang] = text
+	}
+	return texts
+}
