@@ -248,30 +248,31 @@ func (d *Diagram) refusal(all []*who) []fact {
 	return nil
 }
 
-// noWinner explains an order that a dead or hanging driver keeps locked.
+// noWinner explains an order that nobody gets after a driver died or hung.
 func (d *Diagram) noWinner(all []*who) (facts []fact) {
 	if len(written(all)) > 0 {
 		return nil
 	}
 	for _, a := range all {
-		kept, isKept := a.span(d.End, Kept)
 		dies, dead := a.last(Dies, d.End)
-		stopped, hangs := a.span(d.End, Fault)
-		held, holds := a.span(d.End, Holds)
+		struck, _ := a.span(d.End, Fault)
+		hung := faultOf(a, struck)
 		switch {
-		case isKept && dead && kept.To >= d.End:
-			facts = []fact{{what: "dies", who: a, at: dies.At}, {what: "kept", who: a, at: dies.At}}
-		case hangs && holds && stopped.Open && stopped.To >= d.End && held.To >= d.End:
-			facts = []fact{{what: "hung", who: a, at: stopped.From}, {what: "kept", who: a, at: stopped.From}}
+		case dead:
+			facts = []fact{{what: "dies", who: a, at: dies.At}}
+		case struck.Open && hung.what == "hung":
+			facts = []fact{hung}
 		default:
 			continue
+		}
+		if covers(a.Spans, d.End, Kept) || covers(a.Spans, d.End, Holds) {
+			facts = append(facts, fact{what: "kept", who: a, at: facts[0].at})
 		}
 		for _, b := range all {
 			if m, ok := b.last(Failed, d.End); ok && b != a && m.At > facts[0].at {
 				return append(facts, fact{what: "waits", who: b, at: m.At})
 			}
 		}
-		return facts
 	}
 	return nil
 }
@@ -343,7 +344,11 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 			if w == nil {
 				return ""
 			}
-			return strings.Replace(w.Row.Name, "driver ", words["driver"], 1)
+			text := strings.Replace(w.Row.Name, "driver ", words["driver"], 1)
+			if d.drawnTwice(w.Row.Name) {
+				text += " (" + w.lane.Name + ")"
+			}
+			return text
 		}
 		var parts []string
 		for i, f := range facts {
@@ -363,4 +368,17 @@ func (d *Diagram) sentences(facts []fact) map[string]string {
 		texts[lang] = text
 	}
 	return texts
+}
+
+// drawnTwice reports whether a driver came to several instances, so that its name is not enough.
+func (d *Diagram) drawnTwice(name string) bool {
+	n := 0
+	for _, l := range d.Lanes {
+		for _, r := range l.Rows {
+			if r.Name == name {
+				n++
+			}
+		}
+	}
+	return n > 1
 }

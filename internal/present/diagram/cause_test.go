@@ -63,7 +63,13 @@ func TestCause(t *testing.T) {
 		}, 2, 0, "Driver 2 won at 14 ms; driver 3 wrote at 16 ms as well, although all units were sold."},
 		{"a dead driver keeps the lock", catalog.Crash, catalog.Global, catalog.StuckOrder, []string{
 			"8004 1 grab invoke 0", "8004 1 acquire invoke 1", "8004 1 acquire ok 2 endless", "8004 1 strike info 3", "8005 2 grab invoke 800", "8005 2 acquire invoke 801", "8005 2 acquire fail 900 code=busy", "8004 5 grab invoke 901 restarted",
-		}, 0, 2, "The process of driver 1 died at 3.00 ms; its lock stays, so no other driver can get the order; driver 2 gets no lock at 900 ms."},
+		}, 0, 2, "The process of driver 1 died at 3.00 ms; its lock stays, so no other driver can get the order; driver 2 came later and was refused at 900 ms."},
+		{"a driver hangs, and renews its lock", catalog.Hang, catalog.Global, catalog.StuckOrder, []string{
+			"8004 1 acquire ok 0 lease=100ms", "8004 1 strike info 2", "8004 1 renew ok 50 lease=100ms", "8005 2 acquire invoke 60", "8005 2 acquire fail 90 code=busy", "8004 1 renew ok 100 lease=100ms",
+		}, 0, 2, "Driver 1 hung at 2.00 ms; its lock stays, so no other driver can get the order; driver 2 came later and was refused at 90 ms."},
+		{"one driver at two instances", "", catalog.NoExclusion, catalog.OneWinner, []string{
+			"8004 1 acquire ok 0", "8004 1 read ok 1", "8005 1 acquire ok 1", "8005 1 read ok 2", "8004 1 claim ok 12", "8005 1 claim ok 14",
+		}, 0, 2, "Driver 1 (8004) read at 1.00 ms that the order was open; driver 1 (8005) also read at 2.00 ms that it was open, because neither had written; driver 1 (8004) won at 12 ms; driver 1 (8005) wrote at 14 ms as well."},
 		{"nothing went wrong", "", catalog.Global, "", []string{"8004 1 acquire ok 0 lease=1s", "8004 1 claim ok 2", "8004 1 release invoke 3", "8004 1 release ok 4", "8005 2 acquire ok 5 lease=1s", "8005 2 read fail 6 code=taken"}, 0, 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
