@@ -195,7 +195,7 @@ func TestControlAPI(t *testing.T) {
 	write(t, "nosuch.yaml", "gat: safe\n")
 	loadgen := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer
-		code = exitOf(context.Background(), append([]string{"-targets", targets, "-orders", "5", "-drivers", "8", "-seed", "1", "-quiet"}, args...), &out, &errs)
+		code = exitOf(context.Background(), append([]string{"-targets", targets, "-orders", "5", "-drivers", "8", "-seed", "1", "-settle", "100ms", "-quiet"}, args...), &out, &errs)
 		return code, out.String(), errs.String()
 	}
 	code, stdout, stderr := loadgen("-out", "all", "-assert", "expected", "-expectations", "right.yaml")
