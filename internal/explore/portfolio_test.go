@@ -16,7 +16,7 @@ func parts(t *testing.T, strategies ...string) []explore.Result {
 	cfg := explore.Config{
 		Strategies: strategies, Actors: 2, Preemptions: 1, FaultCount: 1, OnLost: grab.Abort,
 		Own:    []lock.Strategy{{Name: "library", Excludes: catalog.Global, Unexplorable: "it has sockets of its own"}},
-		Faults: []catalog.Fault{catalog.Slow, catalog.Crash}, Schedules: 500,
+		Faults: []catalog.Fault{catalog.Slow, catalog.Crash}, Schedules: 150,
 	}
 	results, err := explore.SearchPortfolio(t.Context(), bubbleOf(t), cfg, nil)
 	if err != nil {
