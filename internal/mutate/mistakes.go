@@ -93,6 +93,8 @@ func (f *finder) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.GenDecl:
 		return n.Tok == token.CONST || n.Tok == token.VAR
+	case *ast.ReturnStmt:
+		return !returnsError(n)
 	case *ast.BlockStmt:
 		f.statements(n.List)
 	case *ast.CaseClause:
@@ -108,6 +110,9 @@ func (f *finder) visit(n ast.Node) bool {
 	case *ast.BinaryExpr:
 		f.binary(n)
 	case *ast.CallExpr:
+		if logs(n) {
+			return false
+		}
 		f.arguments(n.Args)
 	case *ast.BasicLit:
 		if v, err := strconv.Atoi(n.Value); n.Kind == token.INT && err == nil {
@@ -126,7 +131,11 @@ func (f *finder) statements(list []ast.Stmt) {
 		switch s := s.(type) {
 		case *ast.DeferStmt:
 			f.replace(removeDefer, s, "")
-		case *ast.ExprStmt, *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt:
+		case *ast.ExprStmt:
+			if call, ok := s.X.(*ast.CallExpr); !ok || !logs(call) {
+				f.replace(removeStatement, s, "")
+			}
+		case *ast.IncDecStmt, *ast.SendStmt, *ast.GoStmt:
 			f.replace(removeStatement, s, "")
 		case *ast.AssignStmt:
 			// The value is still computed, because its variables would be unused otherwise.
@@ -141,6 +150,33 @@ func (f *finder) statements(list []ast.Stmt) {
 			f.found = append(f.found, mistake{f.file, reorderCalls, f.offset(s.Pos()), f.offset(next.End()), f.text(next) + between + f.text(s)})
 		}
 	}
+}
+
+// returnsError reports whether a statement returns only constants beside err, as in
+// "return 0, err". Callers do not use them, because err is an error there.
+func returnsError(s *ast.ReturnStmt) bool {
+	if len(s.Results) < 2 {
+		return false
+	}
+	for _, r := range s.Results[:len(s.Results)-1] {
+		_, number := r.(*ast.BasicLit)
+		name, ok := r.(*ast.Ident)
+		if !number && (!ok || !slices.Contains([]string{"true", "false", "nil"}, name.Name)) {
+			return false
+		}
+	}
+	last, ok := s.Results[len(s.Results)-1].(*ast.Ident)
+	return ok && last.Name == "err"
+}
+
+// logs reports whether a call only writes to a log, as in "log.Warn(…)".
+func logs(call *ast.CallExpr) bool {
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || !slices.Contains([]string{"Debug", "Info", "Warn", "Error", "Log"}, method.Sel.Name) {
+		return false
+	}
+	of, ok := method.X.(*ast.SelectorExpr)
+	return ok && strings.EqualFold(of.Sel.Name, "log")
 }
 
 // calls reports whether a statement is a call, or assigns the results of one.

@@ -27,7 +27,15 @@ func f(a, b int, ok, held bool) (err error) {
 	}
 	for a >= b {
 	}
+	s.log.Warn("swapped", a, b)
 	return nil
+}
+
+func number(held bool) (int, bool, error) {
+	if err != nil {
+		return 1, true, err
+	}
+	return 1, held, err
 }
 `
 
@@ -63,6 +71,8 @@ func TestRules(t *testing.T) {
 		"change constant: if ok && held || a < 3 { => if ok && held || a < 4 {",
 		"negate condition: for a >= b { => for !(a >= b) {",
 		"move bound: for a >= b { => for a > b {",
+		"skip error path: if err != nil { => if err != nil && false {",
+		"change constant: return 1, held, err => return 2, held, err",
 	}
 	for _, w := range want {
 		if !slices.Contains(got, w) {
