@@ -1,0 +1,162 @@
+package explore_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/explore"
+	"grablab/internal/explore/schedule"
+	"grablab/internal/explore/search"
+	"grablab/internal/explore/sim"
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+)
+
+// walksFile holds a line for each random walk.
+const walksFile = "testdata/walks/walks.txt"
+
+// A walk is one random schedule of a strategy.
+type walk struct {
+	strategy   string
+	number     uint64
+	wait, work time.Duration
+	actors     int
+	schedule   schedule.Schedule
+	moments    []explore.Moment
+	broken     []search.Violation
+}
+
+// TestWalks executes random schedules of every strategy, with preemptions and faults, and compares
+// all that the actors and the servers did with a digest of an earlier run. So it finds any change
+// in what a strategy sends, when it sends it, and what it makes of the answers.
+//
+// A change on purpose fails too. The test then prints the first schedule of each strategy that
+// went differently. Run it again with -update once you agree with the new course.
+func TestWalks(t *testing.T) {
+	if raced {
+		t.Skip("the digests are the same with the race detector, and it takes long")
+	}
+	kept, _ := os.ReadFile(walksFile) // it does not exist before the first -update
+	known := strings.Split(string(kept), "\n")
+	var lines []string
+	for _, st := range lock.Strategies {
+		shown := false
+		if st.Unexplorable != "" {
+			continue
+		}
+		for n := range uint64(walksOf) {
+			w := newWalk(t, st, n)
+			line := w.String()
+			lines = append(lines, line)
+			if !*update && !slices.Contains(known, line) {
+				if t.Errorf("%s went differently", line); !shown {
+					t.Log(w.course())
+					shown = true
+				}
+			}
+		}
+	}
+	if *update {
+		if err := os.WriteFile(walksFile, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// walksOf is the number of walks of each strategy.
+const walksOf = 40
+
+// newWalk executes the schedule with the given number.
+func newWalk(t *testing.T, st lock.Strategy, number uint64) walk {
+	t.Helper()
+	r := rand.New(rand.NewPCG(number, 3))
+	w := walk{
+		strategy: st.Name, number: number, actors: 2 + int(number%2),
+		wait: []time.Duration{0, 700 * time.Millisecond, 6 * time.Second}[r.IntN(3)],
+		work: []time.Duration{0, 100 * time.Millisecond, 4 * time.Second}[r.IntN(3)],
+	}
+	set := sim.Setting{
+		Strategy: st, Guard: st.GuardedBy(""), OnLost: grab.Abort, TTL: explore.DefaultTTL, Wait: w.wait, Work: w.work, Nodes: explore.DefaultNodes,
+	}
+	if number%5 == 4 {
+		set.Stock = 2
+	}
+	for i := range w.actors {
+		set.Actors = append(set.Actors, schedule.Actor{Name: string(rune('A' + i)), Instance: i%sim.Instances + 1})
+	}
+	cluster, err := sim.New(bubbleOf(t), set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	limits := &sim.Limits{Bounds: search.Cost{Preemptions: 2, Faults: 3}, Faults: explore.Faults, Properties: explore.Properties}
+	var task search.Task
+	trace, err := cluster.Execute(limits, task)
+	for range 5 {
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, ok := turn(r, limits, task, trace)
+		if !ok {
+			break
+		}
+		task = next
+		trace, err = cluster.Execute(limits, task)
+	}
+	w.schedule = set.Schedule()
+	w.schedule.Steps = trace.Steps
+	if w.moments, w.broken, err = cluster.Replay(trace.Steps); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// turn leaves a trace at a random point, where another step was possible.
+func turn(r *rand.Rand, l *sim.Limits, task search.Task, trace *search.Trace) (search.Task, bool) {
+	for range 20 {
+		if len(trace.Points) == 0 {
+			break
+		}
+		i := r.IntN(len(trace.Points))
+		of := trace.Points[i].Transitions
+		if len(of) == 0 {
+			continue
+		}
+		tr := of[r.IntN(len(of))]
+		made := len(task.Steps) + i
+		cost := task.Cost.Plus(tr.Cost)
+		if made < len(trace.Steps) && trace.Steps[made] == tr.Step || !cost.Within(l.Bounds) {
+			continue
+		}
+		return search.Task{Steps: append(slices.Clip(trace.Steps[:made]), tr.Step), Cost: cost}, true
+	}
+	return search.Task{}, false
+}
+
+// course returns all that happened in a walk.
+func (w walk) course() string {
+	var b strings.Builder
+	b.WriteString(w.schedule.String())
+	for _, m := range w.moments {
+		fmt.Fprintf(&b, "%v %s: %s\n\t%q believe %q hold %q kept %q\n", m.At, m.Step, m.Did, m.Store, m.Believes, m.Holds, m.Kept)
+	}
+	for _, v := range w.broken {
+		fmt.Fprintf(&b, "%s in %d steps: %s\n", v.Property, v.Step, v.Why)
+	}
+	return b.String()
+}
+
+// String returns the line of the walk in walksFile.
+func (w walk) String() string {
+	line := fmt.Sprintf("%s %d: wait %v, work %v, %d actors, %d steps", w.strategy, w.number, w.wait, w.work, w.actors, len(w.moments))
+	for _, v := range w.broken {
+		line += ", " + v.Property
+	}
+	return fmt.Sprintf("%s: %.8x", line, sha256.Sum256([]byte(w.course())))
+}
