@@ -36,11 +36,11 @@ import (
 )
 
 var (
-	// ErrBusy is what Acquire is to return, wrapped or not, when others had the lock
-	// for all of the wait.
+	// ErrBusy means that other clients had the lock during the whole wait. Acquire must return
+	// it, wrapped or not.
 	ErrBusy = lock.ErrBusy
-	// ErrLost is what Release is to return, wrapped or not, when the lease had stopped
-	// being its holder's.
+	// ErrLost means that the client had lost the lease before the release. Release must return
+	// it, wrapped or not.
 	ErrLost = lock.ErrLost
 )
 

@@ -16,7 +16,7 @@ import (
 // Dialect is a supported kind of database and the name of its folder.
 type Dialect string
 
-// The dialects. MySQL stands for all that speaks its protocol.
+// The dialects. MySQL includes every server that speaks its protocol.
 const (
 	MySQL  Dialect = "mysql"
 	SQLite Dialect = "sqlite"

@@ -347,7 +347,7 @@ func TestWorkshopCosts(t *testing.T) {
 	if err := errors.Join(c.Answer(t.Context(), e, [][]string{{"8"}}), c.Hint(e)); err != nil {
 		t.Fatal(err)
 	}
-	if said := c.out.String(); strings.Contains(said, "10") || !strings.Contains(said, "nobody else has it yet") {
+	if said := c.out.String(); strings.Contains(said, "10") || !strings.Contains(said, "no one else has it yet") {
 		t.Errorf("it says\n%s", said)
 	}
 	if err := c.Answer(t.Context(), e, [][]string{{"10"}}); err != nil {
@@ -384,11 +384,11 @@ func TestWorkshopCommand(t *testing.T) {
 		{[]string{"5", "-answer", "10"}, int(exitUsage), "", "predict before you answer: add -predict LETTER"},
 		{[]string{"5", "-predict", "x"}, int(exitUsage), "", `"x"; want a letter from a to d`},
 		{[]string{"5", "-predict", "a"}, int(exitDone), "After which step do two drivers hold", ""},
-		{[]string{"5", "-predict", "b"}, int(exitDone), "The first prediction counts", ""},
+		{[]string{"5", "-predict", "b"}, int(exitDone), "Only your first prediction counts", ""},
 		{[]string{"5", "-answer", "ten"}, int(exitUsage), "", `"ten" is no whole number`},
 		{[]string{"5", "-answer", "10,no"}, int(exitUsage), "", "want 1, with commas"},
 		{[]string{"5", "my.txt"}, int(exitUsage), "", "has no answer that is a file"},
-		{[]string{"5", "-answer", "10"}, int(exitDone), "3 of 3 points here; 3 of 37 in all.", ""},
+		{[]string{"5", "-answer", "10"}, int(exitDone), "3 of 3 points for this exercise; 3 of 37 in total.", ""},
 		{[]string{"-lang", "ja"}, int(exitDone), "得点：37 点中 3 点。", ""},
 		{[]string{"-lang", "fr"}, int(exitUsage), "", "must be one of en, zh, ja"},
 		{[]string{"13"}, int(exitUsage), "", "there is no such exercise"},
@@ -429,7 +429,7 @@ func TestWorkshopAsksAgain(t *testing.T) {
 		t.Fatalf("exit %d\n%s%s", code, out, errs)
 	}
 	out, err = typed("nine\nstep 10\n")
-	if err != nil || !strings.Contains(out, `"nine" is no whole number`) || !strings.Contains(out, "3 of 3 points here") {
+	if err != nil || !strings.Contains(out, `"nine" is no whole number`) || !strings.Contains(out, "3 of 3 points for this exercise") {
 		t.Errorf("%v, want to be asked again, and all points:\n%s", err, out)
 	}
 	printed, err := os.ReadFile(filepath.Join(resultsDir, workshop.Folder, "5", "show", "printed.txt"))

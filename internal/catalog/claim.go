@@ -13,7 +13,7 @@ type Claim struct {
 	Exclusive bool    // at most one holder is inside at a time
 }
 
-// The claims that exceptions to claimTable use most.
+// The claims that exceptions to claimTable use most often.
 var (
 	Holds        = Claim{Safe, true}
 	TwoInside    = Claim{Safe, false} // two holders can be inside, but only one can win

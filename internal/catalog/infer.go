@@ -77,7 +77,8 @@ var inferences = []inference{
 	{properties: exclusion, shown: WriteLate, known: []string{"F34", "F37", "F26"}, otherwise: "F40"},
 	{properties: exclusion, shown: LeaseEnded | CutOff, known: []string{"F34", "F37", "F26", "F29", "F13"}},
 	{properties: exclusion, shown: LeaseEnded, known: []string{"F34", "F37", "F26", "F29"}, otherwise: "F11"},
-	// Who asks once more is stopped after a late grant, and not by a late answer.
+	// A lock that checks once more before the write detects a late grant, unless that check's
+	// own answer is late.
 	{properties: []string{OneWinner, WriteAfterExpiry}, shown: GrantLate, known: []string{"F37"}},
 	{properties: []string{OneWinner, HoldersExclusive, WriteAfterExpiry}, shown: GrantLate, otherwise: "F12"},
 	{properties: exclusive, shown: TakenOver | ClocksApart, otherwise: "F9"},

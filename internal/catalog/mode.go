@@ -9,8 +9,8 @@ type Mode struct {
 	Cure string
 	In   string // a strategy that has the cure
 
-	// Steps is the shortest interleaving that shows it. A, B and C are drivers
-	// after one order.
+	// Steps is the shortest interleaving that shows the mode. A, B and C are drivers that want
+	// the same order.
 	Steps string
 	// ShownBy lists what can show the mode: load, faults by name, the explorer, or a
 	// conformance test of the lock.

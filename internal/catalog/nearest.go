@@ -11,8 +11,8 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint ends the sentence that there is no such word: with the one of known that may have been
-// meant, or else, if none is near, with otherwise.
+// Hint returns the end of an error message about an unknown word. It suggests the known word that
+// is most similar. If none is similar enough, it returns otherwise.
 func Hint(word string, known []string, otherwise string) string {
 	if near := Nearest(word, known); near != "" {
 		return "; did you mean " + near + "?"
@@ -20,7 +20,8 @@ func Hint(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// distance of two words: how many bytes must be put in, left out or changed.
+// distance returns the Levenshtein distance of two words: the number of bytes to insert, remove
+// or change.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

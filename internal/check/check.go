@@ -73,8 +73,8 @@ type Evidence struct {
 	// FromAnswers means that no ledger exists, as for a service of others. Winners are then
 	// counted from Told.
 	FromAnswers bool
-	// Foreign: the ledger is read by a query of the owner of a service. A row that repeats an
-	// order and its driver may then come from the query, as from a JOIN that doubles rows.
+	// Foreign means that the owner of a service wrote the query that reads the ledger. A row that
+	// repeats an order and its driver may then come from the query, such as from a JOIN.
 	Foreign bool
 
 	Told   []Pair // attempts that were answered "grabbed"
@@ -113,7 +113,7 @@ func eventsLost(r *Record) Verdict {
 // noLedger returns the verdict for a property that needs the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
-// Plural is n with the word that suits it.
+// Plural returns n with the form of the word that fits it.
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -26,7 +26,7 @@ type Case struct {
 	UntilClaim bool
 	Breaks     []string
 
-	Units int // of the order; 0: 1
+	Units int // of the order; 0 means 1
 }
 
 // units returns the number of units of the order.
@@ -41,14 +41,14 @@ type Timeline struct {
 	Cure     string `json:"cure,omitempty"`
 	Steps    []Step `json:"steps"`
 
-	// The following fields are for a drawing of the order: its events by time, without their
-	// strategy; the number of further events that were left out; the time of the first step;
-	// and its rows in the ledger.
+	// The following fields are for a drawing of the order. They hold its events by time, without
+	// their strategy, the number of events that were left out, the time of the first step, and
+	// its rows in the ledger.
 	Events  []history.Event `json:"events,omitempty"`
 	Further int             `json:"further_events,omitempty"`
 	Begins  time.Duration   `json:"begins_ns,omitempty"`
 	Rows    []Row           `json:"rows,omitempty"`
-	Units   int             `json:"units,omitempty"` // of the order; 0: 1
+	Units   int             `json:"units,omitempty"` // of the order; 0 means 1
 }
 
 // Row is one row of the ledger.

@@ -14,7 +14,6 @@ import (
 // Outcome is the result of a grab, as the client learns it.
 type Outcome string
 
-// The outcomes. After Timeout the grab may have happened.
 // The outcomes. After a Timeout, the grab may have happened.
 const (
 	Grabbed Outcome = "grabbed"

@@ -121,8 +121,6 @@ func (a *attempt) underLock(ctx context.Context) error {
 	return err
 }
 
-// How long the steps may take that must not be cut short: undoing a lock for a
-// client that has gone, and a write whose outcome would otherwise be unknown.
 // Time limits for two steps that a client must not interrupt: the release of a lock, and a
 // write whose outcome would otherwise be unknown.
 const (

@@ -36,7 +36,6 @@ type HTTPConfig struct {
 	Lab     string // URL of the page that shows this instance; may be empty
 }
 
-// Bounds on what a client may ask for.
 // Limits for requests.
 const (
 	maxBody     = 4 << 10 // bytes

@@ -25,13 +25,13 @@ type Call struct {
 	Kind CallKind
 	Over Tx // the session of the call; nil if the store picks one
 
-	// What was asked.
+	// The arguments.
 	Fence uint64 // of a ReadCall
 	Claim Claim  // of a ClaimCall, with its guard
 	Guard Guard
 	Name  string // of a LockNameCall
 
-	// What came of it.
+	// The result.
 	Order  Order // of a ReadCall
 	Held   int   // of a HeldCall
 	Locked bool  // of a LockRowCall or a LockNameCall

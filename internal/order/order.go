@@ -100,8 +100,8 @@ func (c Claim) limit() int { return max(c.PerDriver, 1) }
 // Guard is the condition under which a claim writes.
 type Guard string
 
-// The guards, from the article's to the one that stops a paused holder. Of an order of
-// several units, those that compare nothing but tokens write what was read less one.
+// The guards, from the article's to the one that stops a paused holder. For an order of several
+// units, a guard that compares only tokens writes the counter that was read, less one.
 const (
 	// Naive writes by primary key alone, as in the source article. For an order of several
 	// units, it writes the counter that was read less one, and so may overwrite another

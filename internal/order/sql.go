@@ -53,7 +53,8 @@ type Options struct {
 // ErrBadDSN means that the text is not a database address. No connection was attempted.
 var ErrBadDSN = errors.New("order: bad database address")
 
-// LedgerQuery reads order and driver of each grab from our ledger, from a first order to a last.
+// LedgerQuery selects the order and the driver of each grab in our ledger, from a first order
+// to a last one.
 const LedgerQuery = "SELECT order_id, driver_id FROM grabs WHERE order_id BETWEEN ? AND ? ORDER BY id"
 
 // Connect opens the database of dsn, which is "sqlite:/path/file.db" or an address in the

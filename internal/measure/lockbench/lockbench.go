@@ -1,22 +1,19 @@
-// Package lockbench measures what a lock costs by itself, without HTTP and
-// without a grab around it. It compares our own locks with the libraries that one
-// would otherwise take, and all of them with two PINGs, the least that taking and
-// releasing a lock in Redis can cost.
+// Package lockbench measures the cost of a lock by itself, without HTTP and without a grab around
+// it. It compares our own locks with libraries, and all of them with two PINGs. Two PINGs are the
+// lowest possible cost of taking and releasing a lock in Redis.
 //
-// In goes a Config: subjects (the locks), cases (how many workers want how many
-// keys) and rounds. Out comes a Result: a Row for each subject in each case, and a
-// verdict on each bound that our own locks are to keep. Text, JSON and Benchstat
-// write it.
+// The input is a Config: subjects (the locks), cases (how many workers compete for how many keys)
+// and rounds. The output is a Result: a Row for each subject in each case, and a verdict on each
+// bound that our own locks must keep. Text, JSON and Benchstat write it.
 //
-// In every round each subject gets one short slice of time in each case, in an
-// order that the seed shuffles. Figures are compared within a round only, so that
-// a machine whose speed drifts does not favour a subject.
+// In every round, each subject gets one short slice of time in each case, in an order that the
+// seed shuffles. Figures are compared only within a round, so a machine whose speed drifts favours
+// no subject.
 //
-// The workers live in two processes, because a lock between processes is what is
-// measured. One acquisition travels like this: Run → pool.run tells the worker
-// processes what to do and when to begin → worker.loop takes the lock and releases
-// it → its Hold travels back → measure makes the holds of a slice its figures →
-// Result.row makes the slices of all rounds a row.
+// The workers run in two processes, because the benchmark measures a lock between processes. For
+// one acquisition, pool.run tells a worker process what to do and when to begin. worker.loop takes
+// the lock, releases it and reports a Hold. measure computes the figures of a slice from its holds,
+// and Result.row combines the slices of all rounds into a row.
 package lockbench
 
 import (

@@ -38,8 +38,8 @@ const (
 	sqlConns = 44
 )
 
-// What Run and the worker processes say to each other, by net/rpc over a Unix
-// socket. All times are CLOCK_MONOTONIC, which is the same for all processes.
+// The messages between Run and the worker processes, which use net/rpc over a Unix socket. All
+// times are CLOCK_MONOTONIC, which is the same for all processes.
 
 // Servers is the first message to a worker process: its name and the addresses of the
 // servers.

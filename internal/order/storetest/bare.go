@@ -75,7 +75,7 @@ func GrabAll(b testing.TB, grab func(context.Context, int64) error, first int64,
 	for w := range workers {
 		all.Go(func() {
 			for id := first + int64(w); id < first+int64(count); id += int64(workers) {
-				// As the claim of a service has one.
+				// The claim of a service has a deadline, so this one has the same.
 				ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
 				if err := grab(ctx, id); err != nil {
 					b.Error(err)

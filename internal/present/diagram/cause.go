@@ -248,7 +248,7 @@ func (d *Diagram) refusal(all []*who) []fact {
 	return nil
 }
 
-// noWinner explains an order that nobody gets after a driver died or hung.
+// noWinner explains an order that no one gets after a driver died or hung.
 func (d *Diagram) noWinner(all []*who) (facts []fact) {
 	if len(written(all)) > 0 {
 		return nil

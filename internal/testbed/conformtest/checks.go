@@ -12,16 +12,16 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// Times of the checks. The slack is for a machine that does much else: nothing
-// is measured by it, it only parts an answer from a hang.
+// Times of the checks. The slack allows for a busy machine. It measures nothing, and only
+// distinguishes a slow answer from a hang.
 const (
 	longTTL  = 20 * time.Second
 	shortTTL = time.Second
 	slack    = 2 * time.Second
-	settling = shortTTL / 2 // what is left for longer than this was forgotten
+	settling = shortTTL / 2 // a key that stays for longer was forgotten
 )
 
-// busy: while one client has the lock, another gets ErrBusy, at once or after the wait.
+// busy checks that another client gets ErrBusy while one has the lock, at once or after the wait.
 func busy(t *trial) {
 	for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 		holder, contender := t.pair(longTTL, wait)
@@ -37,7 +37,7 @@ func busy(t *trial) {
 	}
 }
 
-// triesOnce: under TryOnce a long wait is none.
+// triesOnce checks that an acquire under TryOnce does not wait.
 func triesOnce(t *trial) {
 	holder, contender := t.pair(longTTL, 2*slack)
 	once := lock.TryOnce(t.ctx)
@@ -49,7 +49,7 @@ func triesOnce(t *trial) {
 	t.release(lease)
 }
 
-// wakes: a waiter gets the lock soon after its release.
+// wakes checks that a waiter gets the lock soon after its release.
 func wakes(t *trial) {
 	holder, contender := t.pair(longTTL, longTTL)
 	lease := t.acquire(holder)
@@ -60,26 +60,26 @@ func wakes(t *trial) {
 		t.must("the waiter", got.err)
 		t.release(got.lease)
 	case <-time.After(slack):
-		t.fatalf("the waiter was not there %v after the release", slack)
+		t.fatalf("the waiter did not have the lock %v after the release", slack)
 	}
 }
 
-// releaseOnce: releasing again frees no other client's lock.
+// releaseOnce checks that a second release does not free another client's lock.
 func releaseOnce(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
 	t.release(a)
 	b := t.acquire(second)
 	if a.Token() == b.Token() {
-		t.fatalf("two acquisitions have one token, %q", a.Token())
+		t.fatalf("two acquisitions have the same token, %q", a.Token())
 	}
 	t.want("a second release", a.Release(t.ctx), lock.ErrLost)
 	t.excluded(t.ctx, "the second holder", first)
 	t.release(b)
 }
 
-// releaseLost: the release of a lease that another client has by now comes to
-// ErrLost, and does not free the other's lock.
+// releaseLost checks the release of a lease that another client has by now. It must return
+// ErrLost and must not free the other client's lock.
 func releaseLost(t *trial) {
 	first, second := t.pair(longTTL, 0)
 	a := t.acquire(first)
@@ -90,7 +90,7 @@ func releaseLost(t *trial) {
 	t.release(b)
 }
 
-// expiry: what a dead process held is free after the TTL.
+// expiry checks that the lock of a dead process is free after the TTL.
 func expiry(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	t.acquire(holder)
@@ -99,7 +99,7 @@ func expiry(t *trial) {
 	t.release(t.acquire(t.start(shortTTL, shortTTL+slack)))
 }
 
-// kept: a lease outlives its TTL for as long as it is held.
+// kept checks that a lease outlives its TTL while it is held.
 func kept(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	lease := t.acquire(holder)
@@ -112,7 +112,7 @@ func kept(t *trial) {
 	t.release(lease)
 }
 
-// lossKnown: the next renewal finds the lock gone, and the holder is notified.
+// lossKnown checks that the holder is notified once the next renewal finds the lock gone.
 func lossKnown(t *trial) {
 	const ttl = 3 * shortTTL
 	holder, contender := t.pair(ttl, 0)
@@ -129,8 +129,8 @@ func lossKnown(t *trial) {
 
 var errCut = errors.New("conformtest: the reply is lost")
 
-// unconfirmed: a lease whose renewals get no answer is lost when it has run
-// out, and not at the first silence.
+// unconfirmed checks a lease whose renewals get no answer. It counts as lost once it has expired,
+// and not after the first missing answer.
 func unconfirmed(t *trial) {
 	holder, contender := t.pair(shortTTL, 0)
 	var cut atomic.Bool
@@ -226,7 +226,7 @@ func (t *trial) disturbed(ctx context.Context, ttl time.Duration, reply func() e
 	return err
 }
 
-// Contention.
+// The size of the contention check.
 const (
 	contenders    = 1000
 	contendedKeys = 50

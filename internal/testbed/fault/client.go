@@ -7,9 +7,9 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// lateRelease is a driver whose lease expires and who releases anyway, while the same driver
-// holds the lock again through a double tap. A third driver must not get in (F5, F6, F35,
-// F36). The first attempt has written nothing, because its claim is refused.
+// lateRelease makes a driver release a lock whose lease has expired, while the same driver holds
+// it again through a double tap. A third driver must not get in (F5, F6, F35, F36). The first
+// attempt has written nothing, because its claim is refused.
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
 	NotForeign:     "only the service itself could refuse a claim",
@@ -22,8 +22,8 @@ var lateRelease = Fault{
 	Prepare:        ready(func(Target) []Strike { return []Strike{{}} }),
 }
 
-// cancel is a client that gives up during its acquire. The instance learns of it while a
-// call is held, and must leave no lock behind (F14, F22).
+// cancel makes a client give up during its acquire. The instance learns about it while a call is
+// held, and must leave no lock behind (F14, F22).
 var cancel = Fault{
 	Name:       catalog.Cancel,
 	NotForeign: "whether a client that hangs up cancels its grab is up to the service",

@@ -73,10 +73,10 @@ func ParsePoint(text string) (p Point, err error) {
 // After any other phase, the next call follows directly.
 var AfterRead = control.Point{Phase: tap.Read, After: true}
 
-// A Reach says which points a fault can meet, and why no others.
+// A Reach says which points a fault can strike, and why it cannot strike the others.
 type Reach struct {
 	Meets func(Point) bool
-	Why   string // in a sentence
+	Why   string // part of a sentence, without a full stop
 }
 
 // The reaches.

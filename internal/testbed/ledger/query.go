@@ -58,15 +58,15 @@ func (k kind) prepare(query string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// merging are the words by which a query answers with fewer rows than the table has, and so
-// may leave out the second grab of an order.
+// merging lists the words that can make a query return fewer rows than the table has. The
+// second grab of an order may then be missing.
 var merging = []string{"DISTINCT", "DISTINCTROW", "GROUP", "HAVING", "LIMIT", "FETCH", "OFFSET", "TOP", "INTERSECT", "EXCEPT", "MINUS", "UNION", "OVER", "QUALIFY", "TABLESAMPLE"}
 
-// aggregates make one row of many, also without GROUP BY.
+// aggregates lists the functions that combine many rows into one, even without GROUP BY.
 var aggregates = []string{"COUNT", "MIN", "MAX", "SUM", "AVG", "ANY_VALUE", "GROUP_CONCAT", "STRING_AGG", "ARRAY_AGG"}
 
-// refuseMerging refuses a word that lets a query hide rows. before is the word before it, and
-// rest the text behind it.
+// refuseMerging returns an error for a word that lets a query hide rows. before is the word before
+// it, and rest is the text after it.
 func refuseMerging(before, word, rest string) error {
 	word = strings.ToUpper(word)
 	next := strings.ToUpper(strings.TrimSpace(rest))

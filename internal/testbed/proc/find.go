@@ -6,7 +6,6 @@ import (
 	"syscall"
 )
 
-// Why [Find] refuses a process.
 // The errors of [Find].
 var (
 	ErrGone    = errors.New("the process does not exist or has ended")

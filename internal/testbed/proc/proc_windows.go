@@ -13,8 +13,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// The signals that Windows has no name for, by the numbers that Linux gives them.
-// [Signal] refuses them.
 // Signals that Windows does not have, with their numbers on Linux. [Signal] refuses them.
 const (
 	Stop     = syscall.Signal(19)
@@ -118,7 +116,8 @@ func Pass(cmd *exec.Cmd, files ...*os.File) error {
 	return nil
 }
 
-// Passed are the n files that this process was passed. What it starts does not inherit them.
+// Passed returns the n files that this process inherited through [Pass]. Its own children do
+// not inherit them.
 func Passed(n int) ([]*os.File, error) {
 	handles := strings.Split(os.Getenv(passedEnv), ",")
 	if len(handles) != n {

@@ -16,9 +16,6 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// A reaper holds the lock file in the folder of its run for as long as it lives, and
-// writes down beside it whom it watches. So a later run can tell that a reaper was
-// killed, and do its work.
 // A reaper holds the lock file in the folder of its run as long as it lives, and writes down the
 // processes that it watches. A later run can therefore tell that a reaper was killed, and do
 // its work.

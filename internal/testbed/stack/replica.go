@@ -27,11 +27,10 @@ type Replica struct {
 	killed bool   // whether the master was killed
 }
 
-// How long a Sentinel lets its master be silent (downAfter), and each step of a
-// failover take (failover). A failover that came to nothing is tried again after
-// twice that, and a replica that follows its master over a route is left alone for
-// as long. A machine that is short of processors makes servers silent that no
-// fault has struck. So the Sentinel is patient but for the time of a failover.
+// The Sentinel's time limits: how long its master may be silent (downAfter), and how long each step
+// of a failover may take (failover). It repeats a failed failover after twice that time, and for as
+// long it accepts a replica that follows its master over a route. On a busy machine, a server can
+// be silent without any fault. So the Sentinel is patient, except during a failover.
 const (
 	patient   = time.Hour // both
 	downAfter = 300 * time.Millisecond

@@ -5,15 +5,16 @@ import (
 	"fmt"
 )
 
-// started is a server of the local stack, as it takes to start it again.
+// started returns the description of a server of the local stack, which is needed to start the
+// server again.
 func (s *Stack) started(name string) server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.servers[name]
 }
 
-// Kill ends a server, by its name, as a loss of power does. It returns once the
-// server is gone and its connections have ended; one that is gone already stays so.
+// Kill ends the named server as a loss of power would. It returns once the server has ended and
+// its connections are closed. It does nothing if the server has already ended.
 func (s *Stack) Kill(server string) error {
 	if _, err := s.address(server); err != nil {
 		return err
@@ -25,9 +26,8 @@ func (s *Stack) Kill(server string) error {
 	return s.Process(server).Stop(0)
 }
 
-// Revive starts a server again, by its name, once it has been killed: at the
-// same address and with what it had kept on disk, which is nothing for a Redis.
-// It returns once the server is ready.
+// Revive starts the named server again after Kill. The server gets the same address and the data
+// that it had on disk, which is none for a Redis. Revive returns once the server is ready.
 func (s *Stack) Revive(ctx context.Context, server string) error {
 	addr, err := s.address(server)
 	if err != nil {

@@ -179,7 +179,7 @@ func (w Routes) Each(strike func(*Route) (Heal, error)) (Heal, error) {
 	return done.All, nil
 }
 
-// Detours are the routes, for Addresses.Via.
+// Detours returns the routes for Addresses.Via.
 func (w Routes) Detours() []Detour {
 	detours := make([]Detour, len(w))
 	for i, r := range w {

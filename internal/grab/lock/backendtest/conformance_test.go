@@ -50,6 +50,7 @@ func TestConformance(t *testing.T) {
 		"mysql-getlock":    {Spec: servers{DSN: at.DSN}.spec(), Drop: dropName(db), Left: leftName(db), Settling: noticing},
 		"mysql-forupdate":  {Spec: servers{DSN: at.DSN}.spec(), Left: leftRow(db), Settling: noticing},
 		"mysql-cas":        {Spec: servers{DSN: at.DSN}.spec()},
+		"mysql-unique":     {Spec: servers{DSN: at.DSN}.spec()},
 		"zookeeper":        inZooKeeper,
 		"zookeeper-fenced": inZooKeeper,
 		"etcd":             inEtcd,

@@ -90,7 +90,7 @@ func TestInstance(t *testing.T) {
 // What SQLite cannot do, an instance refuses before any grab, and says what to do.
 func TestInstanceOnSQLite(t *testing.T) {
 	url := startInstance(t, "-db", "sqlite:"+filepath.Join(t.TempDir(), "t.db"))
-	for strategy, want := range map[string]int{"mysql-getlock": 400, "mysql-forupdate": 400, "mysql-cas": 200} {
+	for strategy, want := range map[string]int{"mysql-getlock": 400, "mysql-forupdate": 400, "mysql-cas": 200, "mysql-unique": 200} {
 		var problem grab.Problem
 		code := call(t, "PUT", url+"/strategy", fmt.Sprintf(`{"name":%q}`, strategy), &problem)
 		if code != want || (want == 400) != strings.Contains(problem.Error, "-stack local") {
@@ -100,7 +100,7 @@ func TestInstanceOnSQLite(t *testing.T) {
 	var all []grab.StrategyView
 	call(t, "GET", url+"/strategies", "", &all)
 	for _, s := range all {
-		if strings.HasPrefix(s.Name, "mysql-") && s.Available != (s.Name == "mysql-cas") {
+		if strings.HasPrefix(s.Name, "mysql-") && s.Available != (s.Name == "mysql-cas" || s.Name == "mysql-unique") {
 			t.Errorf("%s is available: %v", s.Name, s.Available)
 		}
 	}

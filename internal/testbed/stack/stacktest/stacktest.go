@@ -15,8 +15,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// RequireEnv, set to 1, makes tests fail rather than skip where the programs of
-// the local stack are missing.
+// RequireEnv is an environment variable. If it is 1, tests fail instead of being skipped when
+// programs of the local stack are missing.
 const RequireEnv = "GRABLAB_REQUIRE_SERVERS"
 
 var (
@@ -25,21 +25,21 @@ var (
 )
 
 type result struct {
-	stack *stack.Stack // nil: it did not start
+	stack *stack.Stack // nil if it did not start
 	err   error
 }
 
-// Command is what a test binary does instead of its tests if its first argument is
-// Name, as loadgen does by its hidden subcommands.
+// Command is a function that a test binary runs instead of its tests if its first argument is
+// Name. loadgen has the same as hidden subcommands.
 type Command struct {
 	Name string
 	Run  func(ctx context.Context, args []string, stdout, stderr io.Writer) int
 }
 
-// Main is the TestMain of a package whose tests use stacks, and start their own
-// binary for the commands. It does not return.
+// Main runs the tests of a package that use stacks, or one of the commands. Call it in TestMain.
+// It does not return.
 func Main(m *testing.M, commands ...Command) {
-	stack.BeHelper() // first: a helper has arguments of its own
+	stack.BeHelper() // must be first, because a helper has its own arguments
 	for _, c := range commands {
 		if len(os.Args) > 1 && os.Args[1] == c.Name {
 			os.Exit(c.Run(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
@@ -58,15 +58,14 @@ func Main(m *testing.M, commands ...Command) {
 	os.Exit(code)
 }
 
-// Local is a local stack with Redis, the Redlock nodes and the database.
+// Local returns a shared local stack with Redis, the Redlock nodes and the database.
 func Local(tb testing.TB) *stack.Stack {
 	tb.Helper()
 	return With(tb, lock.Redis|lock.RedisQuorum|lock.SQL)
 }
 
-// With is a local stack with what is needed, shared by the tests of the binary
-// that need the same and ended by Main. What a test writes there must not be in
-// the way of others.
+// With returns a local stack with the needed servers. All tests of the binary with the same needs
+// share it, and Main ends it. A test must not write data there that could disturb other tests.
 func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	tb.Helper()
 	mu.Lock()
@@ -80,8 +79,8 @@ func With(tb testing.TB, needs lock.Backend) *stack.Stack {
 	return r.stack
 }
 
-// Check ends the test if err is not nil: it skips where programs are missing,
-// unless they are required.
+// Check ends the test if err is not nil. It skips the test if programs are missing, unless
+// RequireEnv is set.
 func Check(tb testing.TB, err error) {
 	tb.Helper()
 	switch {
