@@ -47,11 +47,11 @@ lint: vet staticcheck prose ## run gofmt, go mod verify, go vet, staticcheck and
 vet:
 	@echo "gofmt -l ."; unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
 	go mod verify
-	go vet ./...
+	go vet ./... grablab/handoff
 
 staticcheck:
 	GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin go install $(STATICCHECK)
-	bin/staticcheck ./...
+	bin/staticcheck ./... grablab/handoff
 
 prose: ## check the language of comments and documents with vale
 	@.ci/prose

@@ -34,7 +34,7 @@ var groups = []group{
 	{"lock", []string{"internal/grab/lock/*.go", "internal/grab/lock/*.lua"}, []string{"internal/grab/lock", "internal/explore", "internal/explore/sim", "locktest"}},
 	{"guard", []string{"internal/order/*.go"}, []string{"internal/order", "internal/grab", "internal/explore"}},
 	{"grab", []string{"internal/grab/*.go"}, []string{"internal/grab", "internal/service/instance", "internal/explore"}},
-	{"handoff", []string{"handoff/*.go", "handoff/*.lua"}, []string{"handoff", "internal/grab/lock", "internal/explore"}},
+	{"handoff", []string{"handoff/*.go", "handoff/*.lua"}, []string{"internal/grab/handofftest", "internal/grab/lock", "internal/explore"}},
 	{"strike", []string{"internal/measure/experiment/*.go", "internal/testbed/fault/*.go"}, []string{"internal/testbed/fault", "internal/measure/experiment"}},
 	{"accounting", []string{"internal/check/*.go", "internal/history/*.go", "internal/testbed/ledger/*.go", "internal/testbed/load/*.go"}, []string{"internal/check", "internal/history", "internal/testbed/ledger", "internal/testbed/load", "internal/measure/experiment"}},
 	{"compare", []string{"internal/present/compare/*.go"}, []string{"internal/present/compare", "cmd/loadgen"}},

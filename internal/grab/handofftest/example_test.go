@@ -44,7 +44,7 @@ func Example() {
 }
 
 // Work that must end when the lease is lost takes the lease's context.
-func ExampleLease_Context() {
+func Example_leaseContext() {
 	locks, end := exampleLocker()
 	defer end()
 	lease, err := locks.AcquireWithin(context.Background(), "report", 2*time.Second)
@@ -69,7 +69,7 @@ func ExampleLease_Context() {
 
 // A write is fenced where it happens: the token is raised in the row before it is read, and compared when
 // it is written. Then a holder that was paused past its lease writes nothing, whatever the lock says.
-func ExampleLease_Fence() {
+func Example_leaseFence() {
 	locks, end := exampleLocker()
 	defer end()
 	db, err := sql.Open("sqlite", ":memory:")

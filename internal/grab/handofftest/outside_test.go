@@ -1,0 +1,73 @@
+package handoff_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/testbed/conformtest"
+)
+
+// The package needs go-redis, what that needs, and the standard library.
+func TestDependsOnGoRedisAlone(t *testing.T) {
+	list := func(pkg string) []string {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(out))
+	}
+	may := append(list("github.com/redis/go-redis/v9"), "grablab/handoff")
+	for _, pkg := range list("grablab/handoff") {
+		if !slices.Contains(may, pkg) {
+			t.Errorf("it depends on %s", pkg)
+		}
+	}
+}
+
+// A module that requires only handoff builds with it, takes a lock, and gets nothing but go-redis and
+// what go-redis needs. The replacement stands for the release that such a module would fetch.
+func TestFromAnotherModule(t *testing.T) {
+	addr := conformtest.RedisServer(t)
+	library := must(filepath.Abs("../../../handoff"))
+	dir := t.TempDir()
+	must(0, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "outside"))))
+	mod := "module example.com/outside\n\ngo 1.26.0\n\nrequire grablab/handoff v0.0.0\n\nreplace grablab/handoff => " + library + "\n"
+	must(0, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o600))
+	must(0, os.WriteFile(filepath.Join(dir, "go.sum"), must(os.ReadFile(filepath.Join(library, "go.sum"))), 0o600))
+	outside := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=mod")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	if out := outside("run", ".", addr); out != "locked order:7 true\n" {
+		t.Errorf("the program printed %q", out)
+	}
+	may := []string{
+		"example.com/outside", "grablab/handoff", "github.com/redis/go-redis/v9",
+		"github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys",
+	}
+	used := strings.Fields(outside("list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "."))
+	if !slices.Contains(used, "grablab/handoff") {
+		t.Errorf("the program does not link handoff, but %v", used)
+	}
+	for _, module := range used {
+		if !slices.Contains(may, module) {
+			t.Errorf("the program also links module %s", module)
+		}
+	}
+	for _, line := range strings.Split(string(must(os.ReadFile(filepath.Join(dir, "go.mod")))), "\n") {
+		if fields := strings.Fields(strings.TrimPrefix(line, "require ")); len(fields) > 1 && strings.HasPrefix(fields[1], "v") && !slices.Contains(may, fields[0]) {
+			t.Errorf("its go.mod also requires %s", fields[0])
+		}
+	}
+}
