@@ -166,13 +166,13 @@ func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, math.MaxInt64)
 }
 
-// TryAcquire is Acquire without waiting. It returns ErrBusy if another client has the lock
+// TryAcquire is like Acquire, but does not wait. It returns ErrBusy if another client has the lock
 // of key or waits for it.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (*Lease, error) {
 	return l.AcquireWithin(ctx, key, 0)
 }
 
-// AcquireWithin is Acquire, but returns ErrBusy after wait. A wait of 0 makes it TryAcquire.
+// AcquireWithin is like Acquire, but returns ErrBusy after wait. A wait of 0 makes it TryAcquire.
 // It is cheaper than a context with a timeout.
 func (l *Locker) AcquireWithin(ctx context.Context, key string, wait time.Duration) (*Lease, error) {
 	if err := ctx.Err(); err != nil {

@@ -163,7 +163,7 @@ func (p *process) wait() <-chan *handoff.Lease {
 	return got
 }
 
-// served is the lease that must be there without time passing.
+// served returns the lease, which must arrive before any time passes.
 func (b *bubble) served(got <-chan *handoff.Lease) *handoff.Lease {
 	b.Helper()
 	synctest.Wait()

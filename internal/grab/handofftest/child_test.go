@@ -113,7 +113,7 @@ func (c *child) stop(tb testing.TB) {
 	}
 }
 
-// TestChild is the main function of a child.
+// TestChild runs a child.
 func TestChild(t *testing.T) {
 	text, ok := os.LookupEnv(childEnv)
 	if !ok {
@@ -179,7 +179,7 @@ func holdOnce(ctx context.Context, l *handoff.Locker, key string) (h childHold) 
 	return h
 }
 
-// hostClock is the monotonic clock that all processes of the host share, in ns.
+// hostClock returns the monotonic clock that all processes of the host share, in ns.
 func hostClock() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)

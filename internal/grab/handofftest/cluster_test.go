@@ -190,8 +190,8 @@ func (c cutConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Connections are cut after a request was carried out and before its reply has come, and the client
-// sends it again by itself: nobody is told of a loss, no two hold the lock, and nothing is left.
+// Connections are cut after a request was executed and before its reply arrives, and the client
+// library sends it again. No holder is told of a loss, no two hold the lock, and nothing is left.
 func TestRepeatedByTheClient(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) string{
 		"one server": func(t *testing.T) string { return conformtest.RedisServer(t) },

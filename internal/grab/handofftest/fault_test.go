@@ -48,7 +48,7 @@ func TestKilledHolder(t *testing.T) {
 	nothingLeftOn(t, client)
 }
 
-// A killed process with a hundred waiters delays nobody.
+// A killed process with a hundred waiters delays no one.
 func TestKilledWaiters(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	client := clientOf(t, addr)
@@ -107,9 +107,8 @@ func TestStoppedWaiters(t *testing.T) {
 	must(0, stopped.cmd.Process.Kill())
 }
 
-// A waiter's process is stopped while the lease is handed to it, and goes on
-// when that has run out and somebody else has it: the wake-up that it then
-// finds is too old (F12).
+// A waiter's process is stopped while it gets the lease. It continues after the lease has expired
+// and another client has it. The wake-up that it then finds is too old (F12).
 func TestLateWakeup(t *testing.T) {
 	addr := conformtest.RedisServer(t)
 	client := clientOf(t, addr)

@@ -44,7 +44,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Nobody else wants the lock: a round trip each, and no subscription.
+// Without contention, acquire and release cost a round trip each, and no subscription.
 func TestUncontended(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -91,7 +91,7 @@ func TestCohort(t *testing.T) {
 	})
 }
 
-// While nobody else waits a process goes on without end, a request for each block of tokens.
+// While no other process waits, a process keeps the lock, with one request for each block of tokens.
 func TestCohortGoesOn(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p := b.process()
@@ -210,7 +210,7 @@ func TestTryAcquire(t *testing.T) {
 	})
 }
 
-// Nobody waits longer than it was told to, and leaves nothing.
+// A client waits no longer than its wait, and leaves nothing behind.
 func TestGivesUp(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()
@@ -332,7 +332,7 @@ func TestDeadHolder(t *testing.T) {
 	})
 }
 
-// A process that is gone while it waits costs nothing: the server says that nobody listens.
+// A process that dies while it waits costs nothing, because the server reports that no one listens.
 func TestDeadWaiter(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, dead, q := b.process(), b.process(), b.process()
@@ -398,8 +398,8 @@ func TestUnanswered(t *testing.T) {
 	})
 }
 
-// An acquire is carried out when its caller has given up and taken back what it may have done:
-// what it took is nobody's, and is given back as soon as somebody waits for it.
+// The server executes an acquire after its caller has given up and undone it. The lock then has no
+// holder, and is given back as soon as another client waits for it.
 func TestLateAcquire(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		p, q := b.process(), b.process()

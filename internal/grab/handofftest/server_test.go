@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// clientOf is a client of a server, or for several addresses of their Cluster.
+// clientOf returns a client of a server, or of a Cluster if there are several addresses.
 func clientOf(tb testing.TB, addr string) redis.UniversalClient {
 	tb.Helper()
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(addr, ","), MaxRetries: -1})
@@ -19,7 +19,7 @@ func clientOf(tb testing.TB, addr string) redis.UniversalClient {
 	return client
 }
 
-// open is one process's side of the lock, with a client of its own.
+// open returns the Locker of one process, with its own client.
 func open(tb testing.TB, addr string, ttl time.Duration) *handoff.Locker {
 	tb.Helper()
 	l, err := handoff.New(clientOf(tb, addr), handoff.Options{TTL: ttl})

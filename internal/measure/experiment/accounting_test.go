@@ -19,7 +19,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// stub is a service that knows the grab call alone.
+// stub returns a service that knows the grab call alone.
 func stub(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(handle)

@@ -173,7 +173,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// fullCell is one in which everything was counted.
+// fullCell returns a cell in which everything was counted.
 func fullCell() experiment.Cell {
 	n, x, latency := 1, 1.5, &load.Latency{}
 	c := experiment.Cell{

@@ -179,7 +179,7 @@ func resetsBehindItsWrite(w http.ResponseWriter, won bool) {
 	w.WriteHeader(http.StatusConflict)
 }
 
-// forgets is a shop that has forgotten its winners by the time a probe comes.
+// forgets returns a shop that has forgotten its winners by the time a probe comes.
 func forgets(s *shop) *shop {
 	s.before = func(_ http.ResponseWriter, order, driver int64) bool {
 		if driver >= history.ProbeDriver {

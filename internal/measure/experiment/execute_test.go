@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main}, stacktest.Command{Name: stubCommand, Run: serveStub}, stacktest.Command{Name: shopCommand, Run: serveShop})
 }
 
-// small is a run that is over in seconds.
+// small returns a run that is over in seconds.
 func small(t *testing.T, kind string, strategies ...string) Config {
 	t.Helper()
 	exe, err := os.Executable()

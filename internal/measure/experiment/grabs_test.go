@@ -16,10 +16,10 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// BenchmarkGrabs has every request be a full winning grab, with no lock and no
-// work, through two instances, and compares the grabs per second with what the
-// same statements reach alone over database/sql: same server, same durability,
-// as many connections as grabs in flight. The bound is one half.
+// BenchmarkGrabs makes every request a full winning grab through two instances, without a lock and
+// without work. It compares the grabs per second with those of the same statements sent directly
+// over database/sql. The server and its durability are the same, and there are as many connections
+// as grabs in flight. The bound is one half.
 //
 //	go test ./internal/measure/experiment -run '^$' -bench Grabs -benchtime 1x
 func BenchmarkGrabs(b *testing.B) {

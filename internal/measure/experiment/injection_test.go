@@ -24,9 +24,9 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// sceneOf plays one cell, and checks what holds for each: it is as expected, its
-// fault struck as often as it says, by what the instances have recorded, and was
-// healed, and its verdict is the worst of its points and of the calm orders beside them.
+// sceneOf plays one cell and checks what holds for every cell. The verdict is as expected, and it
+// is the worst of the points and of the orders without a fault. According to the records of the
+// instances, the fault struck as often as the cell says and was healed.
 func sceneOf(t *testing.T, l *worker, strategy string, name catalog.Fault) Cell {
 	t.Helper()
 	s, err := lock.Find(strategy)
@@ -112,7 +112,7 @@ func strikesOf(t *testing.T, l *worker) map[string]int {
 	return counts
 }
 
-// openApart is open for tests that run side by side: the instances take any ports.
+// openApart is like open, for tests that run at the same time: the instances take any ports.
 func openApart(t *testing.T, cfg Config) *worker {
 	t.Helper()
 	l := open(t, cfg)
@@ -209,7 +209,7 @@ func TestFaultsOnTheEmbeddedStack(t *testing.T) {
 	}
 }
 
-// interrupted are the faults whose scenes are interrupted.
+// interrupted returns the faults whose scenes are interrupted.
 func interrupted() []catalog.Fault {
 	if proving {
 		return []catalog.Fault{catalog.Pause, catalog.RedisDown, catalog.ClientClock, catalog.Latency}
@@ -285,8 +285,8 @@ func TestFaultThatNeverStrikes(t *testing.T) {
 	}
 }
 
-// Orders of two units are struck likewise: the same cells break, and each that is not safe
-// shows one unit too many, or one that nobody can have.
+// Faults strike orders of two units in the same way. The same cells break, and each that is not
+// safe shows one unit too many, or one that no one can have.
 func TestFaultsOfSeveralUnits(t *testing.T) {
 	t.Parallel()
 	cells := []CellName{{"mysql-cas", catalog.Pause}, {"redis-stock", catalog.RedisRestart}}

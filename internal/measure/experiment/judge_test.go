@@ -10,7 +10,7 @@ import (
 	"grablab/internal/grab/lock"
 )
 
-// calmCell is one without a fault in which nothing was wrong, and what was measured of it.
+// calmCell returns a cell without a fault and without errors, and its measurements.
 func calmCell() (Cell, measured) {
 	return Cell{
 			Strategy: "setnx", Fault: catalog.NoFault, Orders: 10, DoubleGrabs: new(0), OrdersDoubleGrabbed: new(0),
@@ -20,7 +20,7 @@ func calmCell() (Cell, measured) {
 		}}
 }
 
-// struckCell is one under a fault that struck at each point, and did no harm.
+// struckCell returns a cell under a fault that struck at each point and did no harm.
 func struckCell() (Cell, measured) {
 	c, m := calmCell()
 	c.Fault, c.Orders, m.tried = catalog.Pause, 4, 1

@@ -48,7 +48,7 @@ func startShop(t *testing.T, dir, kind string) (url string, cmd *exec.Cmd) {
 	return "http://" + strings.TrimSpace(line), cmd
 }
 
-// shopRun is a run against two of them.
+// shopRun returns a run against two shops.
 func shopRun(t *testing.T, kind string, faults ...catalog.Fault) Config {
 	t.Helper()
 	cfg := small(t, "")
@@ -144,8 +144,8 @@ func TestPauseByTimeInterrupted(t *testing.T) {
 	}
 }
 
-// A crash leaves a target dead for good; what it has left open the other one finds, by the
-// ledger. Only one strategy can be struck so.
+// A crash leaves a target dead permanently. The other target grabs what it has left open, by the
+// ledger. Only one strategy can be struck in this way.
 func TestCrashByTime(t *testing.T) {
 	st, err := stack.Start(t.Context(), stack.Config{Kind: stack.Embedded, Needs: lock.Redis})
 	stacktest.Check(t, err)

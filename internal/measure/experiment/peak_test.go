@@ -8,7 +8,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// searched is a search that held low, and failed at high: with so many errors, and a p99
+// searched returns a search that held low, and failed at high: with so many errors, and a p99
 // counted from sending.
 func searched(low, high, sentP99 float64, errors int) *Peak {
 	p := &Peak{HeldRPS: low, P99MS: 100, Steps: []PeakStep{{RPS: low, P99MS: new(9.0), P99SentMS: new(9.0), Held: true}}}

@@ -15,7 +15,7 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// played is a cell in which n of 10 orders were grabbed, each once, and all took ms.
+// played returns a cell in which n of 10 orders were grabbed, each once, and all took ms.
 func played(n int, ms float64) Cell {
 	l := &load.Latency{Min: ms / 2, Mean: ms, P50: ms, P90: ms, P99: ms, P999: ms, Max: 2 * ms}
 	return Cell{

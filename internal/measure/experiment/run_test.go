@@ -19,7 +19,7 @@ import (
 	"grablab/internal/testbed/stack/stacktest"
 )
 
-// matrix is a run of these strategies under these faults, in which play stands
+// matrix returns a run of these strategies under these faults, in which play stands
 // in for the cells.
 func matrix(t *testing.T, strategies, faults string, play func(*worker, context.Context, *cellSpec) Cell) *runner {
 	t.Helper()

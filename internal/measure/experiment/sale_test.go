@@ -200,8 +200,8 @@ func emptyStore(t *testing.T) *order.SQL {
 	return store
 }
 
-// What the ledger and the counters tell of orders of 3 units. A unit is undersold only where
-// drivers were refused for good; orders make up for nothing that is wrong with others.
+// The ledger and the counters describe orders of 3 units. A unit is undersold only if drivers were
+// refused finally. One order does not compensate for another.
 func TestReadSale(t *testing.T) {
 	store := emptyStore(t)
 	for _, tt := range []struct {

@@ -11,8 +11,8 @@ import (
 	"grablab/internal/testbed/stack"
 )
 
-// A service that asks a Sentinel for its Redis is struck as one that knows the address: here
-// our own instance, as if it were somebody else's, with go-redis' failover client.
+// A service that asks a Sentinel for its Redis is struck like one that knows the address. Here our
+// own instance stands in for a foreign service, with go-redis's failover client.
 func TestSentinelService(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

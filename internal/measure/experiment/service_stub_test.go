@@ -19,8 +19,8 @@ const shopCommand = "shop"
 
 const shopLease = 300 * time.Millisecond
 
-// serveShop reads an order, works, and writes the winner, under a lock that nobody renews.
-// The arguments are the folder, and how the service is.
+// serveShop reads an order, works, and writes the winner, under a lock that is never renewed. The
+// arguments are the folder, and the behaviour of the service.
 func serveShop(_ context.Context, args []string, _, _ io.Writer) int {
 	dir, kind := args[0], args[1]
 	l, err := net.Listen("tcp", "127.0.0.1:0")

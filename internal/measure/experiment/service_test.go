@@ -23,8 +23,8 @@ import (
 
 const pythonExample = "../../../examples/python/"
 
-// python is an interpreter with what the example needs, made once for each version of
-// that. The test is skipped where there is none to be had.
+// python returns an interpreter with the packages that the example needs. It installs each version
+// of them only once. It skips the test if that is impossible.
 func python(t *testing.T) string {
 	t.Helper()
 	requirements, err := os.ReadFile(pythonExample + "requirements.txt")
@@ -54,7 +54,8 @@ func python(t *testing.T) string {
 	return exe
 }
 
-// pythonRun is a run against the example, which loadgen starts, with what it finds its Redis by.
+// pythonRun returns a run against the example, which loadgen starts. redis says how the example
+// finds its Redis.
 func pythonRun(t *testing.T, redis string, strategies []string, faults ...catalog.Fault) Config {
 	t.Helper()
 	exe := python(t)
@@ -230,7 +231,7 @@ func TestDifference(t *testing.T) {
 	}
 }
 
-// named is a point as text; "" of none.
+// named returns a point as text, or "" if there is none.
 func named(p *control.Point) string {
 	if p == nil {
 		return ""

@@ -19,8 +19,8 @@ const (
 	springBuild   = "mvn -q -f " + springExample + "pom.xml package"
 )
 
-// spring is a run against the example in Java, of the checkout. The test is skipped where
-// that cannot run; it is built in make prove alone, for Maven takes its time.
+// spring returns a run against the example in Java. It skips the test if the example cannot run.
+// Only make prove builds it, because Maven is slow.
 func spring(t *testing.T) Config {
 	t.Helper()
 	t.Chdir("../../..")

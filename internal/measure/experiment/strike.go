@@ -520,10 +520,10 @@ func (s *strike) contendFor() time.Duration {
 	return time.Duration(s.fault.ContendFor * float64(s.lease(s.cell)))
 }
 
-// awaitContenders returns when contenders have claimed every unit of every order, when one
-// is held before its claim, or when those of the other instance have got as far as the fault
-// requires. Contenders of the struck instance may be stopped together with it. It returns at
-// the latest when their time is over.
+// awaitContenders returns when contenders have claimed every unit of every order, or when one is
+// held before its claim. It also returns when those of the other instance have got as far as the
+// fault requires, because contenders of the struck instance may be stopped together with it. It
+// returns at the latest when their time is over.
 //
 // Refused contenders come again, because a service may not let its drivers wait for the
 // lock. A foreign service may also answer taken while the lock is held.

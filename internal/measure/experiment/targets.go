@@ -361,8 +361,8 @@ func (a *accounting) said() string {
 const hiccup = 100 * time.Millisecond
 
 // tooSlow returns why the targets were too slow for a race. They were if they had served less
-// than half of the load when its last request was due and could have been served, because
-// drivers who came one by one may then never have met.
+// than half of the load when its last request was due and could have been served. Drivers who
+// came one by one may then never have met.
 func (a *accounting) tooSlow(c *Cell) string {
 	if c.OfferedRPS == nil || c.Latency == nil {
 		return ""

@@ -81,8 +81,8 @@ func (t *trails) of(strategy string) *recording {
 	return t.by[strategy]
 }
 
-// Trails returns the remote calls that the grabs of each strategy of cfg make without a
-// fault, in order, by the name of the strategy and the role of the driver. It records them
+// Trails returns the remote calls that the grabs of each strategy of cfg make without a fault. They
+// are in order, by the name of the strategy and the role of the driver. It records them
 // on its own stack.
 func Trails(ctx context.Context, cfg Config) (_ map[string]map[fault.Role][]control.Call, err error) {
 	for _, s := range cfg.Strategies {
