@@ -8,10 +8,10 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck prose generate mutate cross claims pictures prove tools clean compose
+.PHONY: help run test lint vet staticcheck prose generate mutate cross claims pictures prove tools clean compose publish-check
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
 
 run: ## run the main job on the embedded stack
 	go run ./cmd/loadgen
@@ -85,6 +85,9 @@ pictures: ## take the pictures of the README again in a real Chromium
 
 compose: ## run the compose file as written on your Docker Engine
 	GRABLAB_COMPOSE=1 go test ./internal/archtest -run TestComposeRuns -count=1 -v -timeout 60m
+
+publish-check: ## build and test a copy with another module path: MODULE=example.com/you/grablab
+	@.ci/publish-check "$(MODULE)"
 
 prove: tools ## run the long checks and write the reference results; two hours and a quarter
 	@.ci/prove
