@@ -16,20 +16,22 @@ func loadRun(folder string) (*experiment.Run, error) {
 	return report.Load(filepath.Join(root, "results", folder))
 }
 
-// loadMatrix returns the reference matrix, completed by the reference run of the strategies
+// loadMatrix returns the reference matrix, completed by the reference runs of the strategies
 // that it leaves out.
 func loadMatrix() (*experiment.Run, error) {
 	run, err := loadRun("reference-matrix-local")
 	if err != nil {
 		return nil, err
 	}
-	stock, err := loadRun("reference-stock-local")
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range stock.Cells {
-		if !slices.ContainsFunc(run.Cells, func(o experiment.Cell) bool { return o.Strategy == c.Strategy && o.Fault == c.Fault }) {
-			run.Cells = append(run.Cells, c)
+	for _, folder := range []string{"reference-stock-local", "reference-unique-local"} {
+		more, err := loadRun(folder)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range more.Cells {
+			if !slices.ContainsFunc(run.Cells, func(o experiment.Cell) bool { return o.Strategy == c.Strategy && o.Fault == c.Fault }) {
+				run.Cells = append(run.Cells, c)
+			}
 		}
 	}
 	return run, nil
