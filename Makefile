@@ -44,9 +44,10 @@ test: tools ## run all tests and linters, in about ten minutes
 
 lint: vet staticcheck prose ## run gofmt, go mod verify, go vet, staticcheck and vale
 
+# go mod verify fails for handoff, whose path has no host, so it reads a go.mod without handoff.
 vet:
 	@echo "gofmt -l ."; unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt -w these:"; echo "$$unformatted"; exit 1; fi
-	go mod verify
+	@echo "go mod verify"; mkdir -p bin; sed '/grablab\/handoff/d' go.mod >bin/verify.mod; cp go.sum bin/verify.sum; go mod verify -modfile=bin/verify.mod
 	go vet ./... grablab/handoff
 
 staticcheck:

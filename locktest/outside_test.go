@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// From another module, with go test alone: a lock that is right passes, and each of
-// three that are wrong fails with its schedule.
+// Another module runs its tests with nothing but go test. The correct lock passes, and each of the
+// three wrong locks fails with its schedule.
 func TestFromAnotherModule(t *testing.T) {
 	dir := outside(t)
 	out, err := goTest(t.Context(), dir)
@@ -71,6 +71,7 @@ func outside(t *testing.T) (dir string) {
 	}
 	// Its requirements are ours, so that nothing has to be fetched.
 	_, requirements, _ := strings.Cut(read("go.mod"), "\n")
+	requirements = strings.Replace(requirements, "=> ./handoff", "=> "+filepath.Join(root, "handoff"), 1)
 	mod := "module example.com/outside\n" + requirements + "\nrequire grablab v0.0.0\n\nreplace grablab => " + root + "\n"
 	for name, text := range map[string]string{"go.mod": mod, "go.sum": read("go.sum")} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
