@@ -78,6 +78,7 @@ var samples = map[string]sample{
 	"admin-token":   {"x", targets, func(s *settings) { s.Target.Token = "x" }},
 	"repeat":        {"7", "", func(s *settings) { s.Repeat = 7 }},
 	"warmup":        {"7s", "", func(s *settings) { s.Warmup = 7 * time.Second }},
+	"idempotent":    {"true", targets, func(s *settings) { s.Target.Idempotent = true }},
 	"settle":        {"7s", targets, func(s *settings) { s.Settle = 7 * time.Second }},
 	"orders":        {"3", "", func(s *settings) { s.Orders = 3 }},
 	"drivers":       {"4", "", func(s *settings) { s.Drivers = 4 }},

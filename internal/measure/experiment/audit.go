@@ -157,6 +157,11 @@ func differences(before, after []order.Grab) (gone, come []check.Pair) {
 // count counts in the ledger that has settled, or in the answers if there is no ledger. Rows and
 // answers of probes count only for orders that have more winners than units with them.
 func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64, rows []order.Grab, p probes, e *check.Evidence) {
+	repeated := 0
+	if w.cfg.Target.Idempotent {
+		once := check.Evidence{Ledger: rows}.WithoutRepeats(w.cfg.perDriver())
+		rows, repeated = once, len(rows)-len(once)
+	}
 	all, loads, told := check.RowsByOrder(rows), map[int64]int{}, check.RowsByOrder(check.Rows(a.told))
 	for _, g := range rows {
 		if !w.fleet.IsProbe(g.Driver) {
@@ -182,7 +187,7 @@ func (w *worker) count(ctx context.Context, c *Cell, a *accounting, first int64,
 	c.Grabs, c.OrdersGrabbed = &grabs.Rows, &grabs.Orders
 	c.DoubleGrabs, c.OrdersDoubleGrabbed = &grabs.DoubleGrabs, &grabs.OrdersDouble
 	if e.Foreign {
-		c.RepeatedRows = new(len(e.Ledger) - len(e.WithoutRepeats(w.cfg.perDriver())))
+		c.RepeatedRows = new(repeated + len(e.Ledger) - len(e.WithoutRepeats(w.cfg.perDriver())))
 	}
 	if c.Sale != nil {
 		w.readSale(ctx, c, a, first, e.Ledger)

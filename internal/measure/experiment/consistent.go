@@ -61,7 +61,7 @@ func (c Cell) contradiction() error {
 		{"orders_double_grabbed", c.OrdersDoubleGrabbed, c.OrdersGrabbed, "orders_grabbed"},
 		{"orders_double_grabbed", c.OrdersDoubleGrabbed, c.DoubleGrabs, "double_grabs"},
 		{"double_grabs", c.DoubleGrabs, c.Grabs, "grabs"},
-		{"repeated_rows", c.RepeatedRows, c.Grabs, "grabs"},
+		{"repeated_rows", c.RepeatedRows, nil, ""},
 		{"stuck_orders", c.StuckOrders, &c.Orders, "orders"},
 		{"contended_orders", c.ContendedOrders, &c.Orders, "orders"},
 		{"phantom_grabs", c.PhantomGrabs, &c.Requests, "requests"},

@@ -264,7 +264,7 @@ func (w *worker) doubt(ctx context.Context, c *Cell, m *measured, drained bool) 
 	case w.ledger && promised.DoubleGrabs > winners.DoubleGrabs:
 		c.countAnswers(a)
 		m.note = ", by the answers: the ledger names fewer drivers than were told to have won, as a table does that keeps the last writer alone"
-	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0:
+	case value(c.RepeatedRows) > 0 && winners.DoubleGrabs == 0 && !w.cfg.Target.Idempotent:
 		m.repeated = repeatedRows(*c.RepeatedRows, m.evidence.Ledger)
 	case a.unreadable:
 		reason = fmt.Sprintf("every answer was %s, to winners and losers: if its text says who has won, name the field, as in -grabbed 'json:.code==0'; "+
@@ -300,7 +300,7 @@ func repeatedRows(n int, rows []order.Grab) string {
 			most = p
 		}
 	}
-	return fmt.Sprintf("%s an order and its driver (order %d has %d rows of driver %d), and no order has a second driver: does -ledger-query double rows, as a JOIN may, or does the service write a grab twice?",
+	return fmt.Sprintf("%s an order and its driver (order %d has %d rows of driver %d), and no order has a second driver: does -ledger-query double rows, as a JOIN may, or does the service write a grab twice? If a retry of a driver may repeat its row, add -idempotent",
 		check.Plural(n, "row repeats", "rows repeat"), most.Order, has[most], most.Driver)
 }
 

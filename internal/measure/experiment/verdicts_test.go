@@ -416,6 +416,7 @@ func TestNoWrongSafe(t *testing.T) {
 		}
 	}
 	units := func(n int) func(*Config) { return func(c *Config) { c.Stock = n } }
+	idempotent := func(c *Config) { c.Target.Idempotent = true }
 	impatient := func(c *Config) { c.Timeout = 300 * time.Millisecond }
 	rows := []row{
 		{name: "correct", core: correct, verdict: safe},
@@ -483,6 +484,10 @@ func TestNoWrongSafe(t *testing.T) {
 		{name: "a JOIN doubles rows", core: correct, query: doubling, verdict: unknown, words: "JOIN"},
 		{name: "a JOIN doubles rows of two winners", core: winnersUpTo(2), query: doubling, verdict: unsafe},
 		{name: "writes the winner twice", core: twice, query: wins, verdict: unknown, words: "twice"},
+		{name: "writes the winner twice, idempotent", core: twice, query: wins, change: idempotent, verdict: safe},
+		{name: "two winners, idempotent", core: winnersUpTo(2), query: wins, change: idempotent, verdict: unsafe, words: "more than once"},
+		{name: "two winners in doubled rows, idempotent", core: winnersUpTo(2), query: doubling, change: idempotent, verdict: unsafe, words: "more than once"},
+		{name: "forgets a winner, idempotent", core: forgetful, query: wins, change: idempotent, verdict: unsafe},
 		{name: "writes the winner twice, all 200", core: twice, answer: always200("text/plain", "won", "lost"), query: wins, verdict: unknown, words: "twice"},
 
 		{name: "taken without a row", core: withoutRow(2, 500), query: wins, verdict: stuck, words: "names no winner"},

@@ -33,6 +33,7 @@ type Service struct {
 // placeholders lists the names that a command may contain in braces.
 var placeholders = []string{
 	"port", "instance", "redis", "redis_host", "redis_port", "sentinel", "sentinel_host", "sentinel_port", "redlock",
+	"redlock_1", "redlock_2", "redlock_3", "redlock_4", "redlock_5",
 	"db", "db_host", "db_port", "db_user", "db_password", "db_name", "ttl_ms", "work_ms",
 }
 
@@ -129,6 +130,9 @@ func (s Service) fill(in *Instance, at stack.Addresses, u Setup) (exe string, ar
 		"sentinel": sentinel, "sentinel_host": sentinelHost, "sentinel_port": sentinelPort, "redlock": strings.Join(at.Redlock, ","),
 		"db": at.DSN, "db_host": dbHost, "db_port": dbPort, "db_user": db.User, "db_password": db.Passwd, "db_name": db.DBName,
 		"ttl_ms": ms(u.TTL), "work_ms": ms(u.Work),
+	}
+	for i, addr := range at.Redlock {
+		values[fmt.Sprintf("redlock_%d", i+1)] = addr
 	}
 	var pairs []string
 	for _, name := range placeholders {

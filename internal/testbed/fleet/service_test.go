@@ -29,6 +29,8 @@ func TestParseService(t *testing.T) {
 		{"x {redsi} {port}", "there is no placeholder {redsi}; did you mean {redis}?"},
 		{"x {what} {port}", "there is no placeholder {what}; there are {port}, {instance}, "},
 		{"x {port} {sentinel} {sentinel_host} {sentinel_port}", "x|8004|127.0.0.1:26379|127.0.0.1|26379"},
+		{"x {port} {redlock_1} redis://{redlock_2}", "x|8004|a:1|redis://b:2"},
+		{"x {port} {redlock_6}", "there is no placeholder {redlock_6}; did you mean {redlock_1}?"},
 		{"x", "{port} does not stand in it"},
 		{"", "want a command"},
 		{"PORT={port}", "want a command"},

@@ -30,6 +30,8 @@ type Target struct {
 	Open         *Opening // how to open orders; nil means POST /orders, or not at all
 	Database     Database
 	Lease        time.Duration // lifetime of a lock without renewal; 0 means DefaultLease
+	// Idempotent means that ledger rows with the same order and driver are one grab.
+	Idempotent bool
 	// Strategies lists the chosen strategies, by the target's own names. Nil means all.
 	Strategies []string
 }

@@ -34,7 +34,7 @@ const (
 // Values maps placeholders to their values.
 type Values map[string]int64
 
-var placeholder = regexp.MustCompile(`\{[A-Za-z_]+\}`)
+var placeholder = regexp.MustCompile(`\{[A-Za-z_]+(_[0-9]+)?\}`)
 
 // ParseTemplate parses a template. It accepts only placeholders with these names.
 func ParseTemplate(text string, names ...string) (Template, error) {
