@@ -60,6 +60,12 @@ var samples = map[string]sample{
 	"targets": {"http://h:1/,https://h:2/shop/", "", func(s *settings) {
 		s.Target.URLs, s.Together = []string{"http://h:1", "https://h:2/shop"}, s.Rate > 0 && !s.given("rate")
 	}},
+	"migrate": {"service", "-service x{port}", func(s *settings) {
+		migration, _ := fleet.ParseMigration("service")
+		s.migrations = []fleet.Migration{migration}
+		s.Service.Migrations = s.migrations
+		started(s)
+	}},
 	"target-pid": {"7,8", "-targets http://h:1,http://h:2 -faults pause", func(s *settings) {
 		s.Target.PIDs, s.Workers, s.Budget = []int{7, 8}, 1, serviceBudget
 	}},

@@ -29,7 +29,7 @@ var runRules = []flags.Rule{
 	{Flags: "schedule", Needs: "stack local", Wrong: "its faults strike real servers", Do: "add -stack local"},
 	{Flags: "strategies", Excludes: "-schedule", Needs: "one strategy", Wrong: "a schedule takes one strategy", Do: "name one"},
 	{Flags: "targets", Excludes: "-service", Wrong: "-service starts its own instances", Do: "leave out one of the two"},
-	{Flags: "ready", Needs: "-service", Wrong: "no service is started", Do: "add -service COMMAND"},
+	{Flags: "ready migrate", Needs: "-service", Wrong: "no service is started", Do: "add -service COMMAND"},
 	{Flags: "stack", Excludes: "-service", Needs: "stack local", Wrong: "a service needs servers that faults can strike", Do: "use -stack local"},
 	{Flags: "db", Excludes: "-service", Wrong: "a service that loadgen starts gets a new database", Do: "leave out -db and use {db_host} and so on in the command"},
 	{Flags: "stack instances " + serverNames, Excludes: "-targets", Wrong: "the targets are running already", Do: "leave it out"},

@@ -192,7 +192,7 @@ const serviceBudget = 15 * time.Minute
 
 // startService sets what follows from -service.
 func (s *settings) startService() {
-	s.Service.Ready, s.Stack.Kind = s.ready, stack.Local
+	s.Service.Ready, s.Service.Migrations, s.Stack.Kind = s.ready, s.migrations, stack.Local
 	if !s.Service.Uses("ttl_ms") {
 		s.TTL = cmp.Or(s.Target.Lease, target.DefaultLease)
 	}

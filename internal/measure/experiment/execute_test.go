@@ -22,7 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main}, stacktest.Command{Name: stubCommand, Run: serveStub}, stacktest.Command{Name: shopCommand, Run: serveShop})
+	stacktest.Main(m, stacktest.Command{Name: fleet.Command, Run: instance.Main}, stacktest.Command{Name: stubCommand, Run: serveStub}, stacktest.Command{Name: shopCommand, Run: serveShop},
+		stacktest.Command{Name: ticketCommand, Run: serveTickets})
 }
 
 // small returns a run that is over in seconds.

@@ -32,6 +32,9 @@ func (cfg Config) serviceNeeds() (needs lock.Backend) {
 // startService starts a service once for each instance.
 func (w *worker) startService(ctx context.Context, port int) error {
 	w.fleet = fleet.NewService(fleet.Config{Instances: w.cfg.Instances, Say: w.progress.say}, *w.cfg.Service, w.stack, port)
+	if err := w.fleet.Migrate(ctx, w.cfg.setup()); err != nil {
+		return err
+	}
 	if err := w.fleet.Equip(ctx, w.cfg.setup()); err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func (in *Instance) end() error {
 // command returns the command that starts the instance at its address.
 func (in *Instance) command(u Setup) (exe string, args, env []string, err error) {
 	if in.fleet.service != nil {
-		return in.fleet.service.fill(in, in.wires.at, u)
+		return in.fleet.service.fill(in.ID, in.wires.at, u)
 	}
 	return in.fleet.cfg.Exe, in.arguments(u), nil, nil
 }

@@ -28,6 +28,8 @@ type Service struct {
 	// Ready is a path that returns 2xx once an instance is ready. If it is empty, an
 	// instance is ready once it accepts connections.
 	Ready string
+	// Migrations prepare the database before the first start of the instances.
+	Migrations []Migration
 }
 
 // placeholders lists the names that a command may contain in braces.
@@ -43,22 +45,33 @@ func Placeholders() string { return "{" + strings.Join(placeholders, "} {") + "}
 // ParseService parses the command of a service, which is quoted as in a shell. The first
 // words may set environment variables, as in PORT={port}.
 func ParseService(text string) (s Service, err error) {
+	s, err = parseCommand(text, placeholders)
+	switch {
+	case err != nil:
+		return s, err
+	case s.words == nil:
+		return s, errors.New("want a command, as in 'java -jar app.jar --server.port={port}'")
+	case !s.Uses("port"):
+		return s, errors.New("{port} does not stand in it: every instance would listen on the same one")
+	}
+	return s, nil
+}
+
+// parseCommand parses a command that may contain the placeholders with these names. The
+// result has no words if the text contains no command.
+func parseCommand(text string, names []string) (s Service, err error) {
 	words, err := splitWords(text)
 	if err != nil {
 		return s, err
 	}
 	for _, w := range words {
-		if _, err := target.ParseTemplate(w, placeholders...); err != nil {
+		if _, err := target.ParseTemplate(w, names...); err != nil {
 			return s, err
 		}
 	}
 	n := slices.IndexFunc(words, func(w string) bool { name, _, ok := strings.Cut(w, "="); return !ok || !isName(name) })
-	if n < 0 {
-		return s, errors.New("want a command, as in 'java -jar app.jar --server.port={port}'")
-	}
-	s.env, s.words = words[:n], words[n:]
-	if !s.Uses("port") {
-		return s, errors.New("{port} does not stand in it: every instance would listen on the same one")
+	if n >= 0 {
+		s.env, s.words = words[:n], words[n:]
 	}
 	return s, nil
 }
@@ -113,8 +126,9 @@ func (s Service) Uses(name string) bool {
 	})
 }
 
-// fill returns the command for an instance that reaches its servers at these addresses.
-func (s Service) fill(in *Instance, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
+// fill returns the command for the instance with this port, which reaches its servers at these
+// addresses.
+func (s Service) fill(port string, at stack.Addresses, u Setup) (exe string, args, env []string, err error) {
 	db, err := mysql.ParseDSN(at.DSN)
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("fleet: %w", err)
@@ -125,7 +139,7 @@ func (s Service) fill(in *Instance, at stack.Addresses, u Setup) (exe string, ar
 	sentinelHost, sentinelPort, _ := net.SplitHostPort(sentinel)
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	values := map[string]string{
-		"port": in.ID, "instance": in.ID,
+		"port": port, "instance": port,
 		"redis": at.Redis, "redis_host": redisHost, "redis_port": redisPort,
 		"sentinel": sentinel, "sentinel_host": sentinelHost, "sentinel_port": sentinelPort, "redlock": strings.Join(at.Redlock, ","),
 		"db": at.DSN, "db_host": dbHost, "db_port": dbPort, "db_user": db.User, "db_password": db.Passwd, "db_name": db.DBName,

@@ -15,7 +15,6 @@ import (
 
 func TestParseService(t *testing.T) {
 	at := stack.Addresses{DSN: "grablab@tcp(127.0.0.1:3306)/grablab", Redis: "127.0.0.1:6379", Sentinel: []string{"127.0.0.1:26379"}, Redlock: []string{"a:1", "b:2"}}
-	in := &Instance{ID: "8004"}
 	u := Setup{TTL: time.Second, Work: 5 * time.Millisecond}
 	for _, tt := range []struct {
 		text string
@@ -44,9 +43,21 @@ func TestParseService(t *testing.T) {
 			}
 			continue
 		}
-		exe, args, env, err := s.fill(in, at, u)
+		exe, args, env, err := s.fill("8004", at, u)
 		if got := strings.Join(slices.Concat(env, []string{exe}, args), "|"); got != tt.want || err != nil {
 			t.Errorf("%s: %s, %v, want %s", tt.text, got, err, tt.want)
+		}
+	}
+}
+
+func TestParseMigration(t *testing.T) {
+	for text, want := range map[string]string{
+		"service": "", "sql: CREATE TABLE t (id INT)": "", "flyway -url={db_host}:{db_port} migrate": "",
+		"sql:": "want a statement behind sql:", "": "want service, 'sql: STATEMENT', or a command",
+		"migrate {port}": "there is no placeholder {port}", "migrate '": "a ' is not closed",
+	} {
+		if _, err := ParseMigration(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 }

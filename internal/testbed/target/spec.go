@@ -98,7 +98,8 @@ func parseHeaders(texts []string) ([]Header, error) {
 }
 
 const (
-	sqlPrefix    = "sql:"
+	// SQLPrefix is the prefix of a statement where a call or a command may stand too.
+	SQLPrefix    = "sql:"
 	ownOpenBody  = `{"count":{count}}`
 	ownFirstID   = ".first_id"
 	openingArrow = "->"
@@ -113,7 +114,7 @@ func parseOpening(texts []string) (*Opening, error) {
 	open := &Opening{}
 	for _, text := range texts {
 		text = strings.TrimSpace(text)
-		if statement, ok := strings.CutPrefix(text, sqlPrefix); ok {
+		if statement, ok := strings.CutPrefix(text, SQLPrefix); ok {
 			t, err := ParseTemplate(strings.TrimSpace(statement), orderID, firstID, lastID, count)
 			if err != nil {
 				return nil, err

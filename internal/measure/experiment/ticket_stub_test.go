@@ -1,0 +1,226 @@
+package experiment
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql" // registers itself
+	"github.com/redis/go-redis/v9"
+)
+
+// ticketCommand makes the test binary a service of others, with a lock in Redis and its winners in
+// MySQL. Its kind is a list of words:
+//
+//	none        no lock
+//	guarded     the write looks again
+//	text-ids    POST /tickets opens one order, whose id is a text in the header Location
+//	id-lists    POST /tickets opens many orders, whose ids are texts in the answer
+//	later       answers 202, and decides afterwards; GET of the Location tells the result
+//	retries     writes the winner twice
+//	takes-back  deletes the row of a driver who is not the first of his order
+//	del         releases the lock with DEL, whoever has it
+//	creates     creates its tables, in a way that fails if two instances do it at once
+const ticketCommand = "ticket"
+
+type ticketOffice struct {
+	db   *sql.DB
+	kv   *redis.Client
+	ttl  time.Duration
+	work time.Duration
+	kind string
+
+	mu      sync.Mutex
+	results map[string]string // by the path of a grab that is decided later
+}
+
+func (o *ticketOffice) is(word string) bool { return strings.Contains(o.kind, word) }
+
+const (
+	createTickets = "CREATE TABLE tickets (id VARCHAR(64) PRIMARY KEY, status INT NOT NULL DEFAULT 0)"
+	createWinners = "CREATE TABLE winners (n BIGINT PRIMARY KEY AUTO_INCREMENT, ticket_id VARCHAR(64) NOT NULL, driver VARCHAR(64) NOT NULL, KEY (ticket_id))"
+)
+
+func serveTickets(_ context.Context, args []string, _, stderr io.Writer) int {
+	f := flag.NewFlagSet(ticketCommand, flag.ExitOnError)
+	port, kv, db := f.String("port", "", ""), f.String("redis", "", ""), f.String("db", "", "")
+	ttl, work := f.Int("ttl", 1000, ""), f.Int("work", 0, "")
+	o := &ticketOffice{results: map[string]string{}}
+	f.StringVar(&o.kind, "kind", "", "")
+	create := f.Bool("create", false, "")
+	_ = f.Parse(args)
+	o.ttl, o.work = time.Duration(*ttl)*time.Millisecond, time.Duration(*work)*time.Millisecond
+	o.kv = redis.NewClient(&redis.Options{Addr: *kv, MaxRetries: -1})
+	o.db, _ = sql.Open("mysql", *db)
+	if o.is("creates") || *create {
+		if err := o.create(); err != nil {
+			fmt.Fprintln(stderr, err)
+			return 1
+		}
+	}
+	if *create {
+		return 0
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /tickets", o.open)
+	mux.HandleFunc("POST /tickets/{id}/grab", o.serveGrab)
+	mux.HandleFunc("GET /results/{id}/{driver}", func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		fmt.Fprintf(w, `{"state":%q}`, o.results[r.URL.Path])
+	})
+	fmt.Fprintln(stderr, http.ListenAndServe("127.0.0.1:"+*port, mux))
+	return 1
+}
+
+func (o *ticketOffice) create() error {
+	var n int
+	err := o.db.QueryRow("SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'tickets' AND table_schema = DATABASE()").Scan(&n)
+	if err != nil || n > 0 {
+		return err
+	}
+	time.Sleep(200 * time.Millisecond)
+	if _, err = o.db.Exec(createTickets); err == nil {
+		_, err = o.db.Exec(createWinners)
+	}
+	return err
+}
+
+// open opens orders. Their ids are numbers in a row unless the kind says otherwise.
+func (o *ticketOffice) open(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Count int }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	var ids []string
+	for range max(body.Count, 1) {
+		id := make([]byte, 6)
+		_, _ = rand.Read(id)
+		ids = append(ids, "t-"+hex.EncodeToString(id))
+	}
+	if !o.is("ids") {
+		var first int
+		_ = o.db.QueryRow("SELECT COUNT(*) + 1 FROM tickets").Scan(&first)
+		for i := range ids {
+			ids[i] = fmt.Sprint(first + i)
+		}
+	}
+	for _, id := range ids {
+		if _, err := o.db.Exec("INSERT INTO tickets (id) VALUES (?)", id); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+	}
+	w.Header().Set("Location", "/tickets/"+ids[0])
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, `{"first_id":%q,"tickets":[{"id":"%s"}]}`, ids[0], strings.Join(ids, `"},{"id":"`))
+}
+
+func (o *ticketOffice) serveGrab(w http.ResponseWriter, r *http.Request) {
+	var body struct{ Driver any }
+	_ = json.NewDecoder(r.Body).Decode(&body)
+	id, driver := r.PathValue("id"), fmt.Sprint(body.Driver)
+	if o.is("later") {
+		at := "/results/" + id + "/" + driver
+		o.note(at, "pending")
+		w.Header().Set("Location", at)
+		w.WriteHeader(http.StatusAccepted)
+		go func() {
+			o.note(at, map[int]string{http.StatusOK: "won", http.StatusConflict: "lost"}[o.grab(context.Background(), id, driver)])
+		}()
+		return
+	}
+	w.WriteHeader(o.grab(context.Background(), id, driver))
+}
+
+func (o *ticketOffice) note(at, result string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.results[at] = result
+}
+
+const unlockTicket = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`
+
+// grab returns the status that tells how the grab ended.
+func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
+	if !o.is("none") {
+		key, token := "ticket:"+id, driver+"-"+fmt.Sprint(time.Now().UnixNano())
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			ok, err := o.kv.SetNX(ctx, key, token, o.ttl).Result()
+			switch {
+			case err != nil:
+				return http.StatusInternalServerError
+			case !ok && time.Now().Before(end):
+				continue
+			case !ok:
+				return http.StatusLocked
+			}
+			break
+		}
+		defer func() {
+			if o.is("del") {
+				o.kv.Del(ctx, key)
+			} else {
+				o.kv.Eval(ctx, unlockTicket, []string{key}, token)
+			}
+		}()
+	}
+	var status int
+	if err := o.db.QueryRow("SELECT status FROM tickets WHERE id = ?", id).Scan(&status); err != nil {
+		return http.StatusNotFound
+	}
+	if status != 0 {
+		return http.StatusConflict
+	}
+	time.Sleep(o.work)
+	return o.write(id, driver)
+}
+
+func (o *ticketOffice) write(id, driver string) int {
+	tx, err := o.db.Begin()
+	if err != nil {
+		return http.StatusInternalServerError
+	}
+	defer tx.Rollback()
+	guard := ""
+	if o.is("guarded") {
+		guard = " AND status = 0"
+	}
+	res, err := tx.Exec("UPDATE tickets SET status = status + 1 WHERE id = ?"+guard, id)
+	if err != nil {
+		return http.StatusInternalServerError
+	}
+	if n, _ := res.RowsAffected(); n == 0 {
+		return http.StatusConflict
+	}
+	insert := func() { _, err = tx.Exec("INSERT INTO winners (ticket_id, driver) VALUES (?, ?)", id, driver) }
+	if insert(); o.is("retries") {
+		insert()
+	}
+	if err != nil || tx.Commit() != nil {
+		return http.StatusInternalServerError
+	}
+	if o.is("takes-back") {
+		return o.takeBack(id, driver)
+	}
+	return http.StatusOK
+}
+
+// takeBack deletes the row of the driver some time later if another driver was first.
+func (o *ticketOffice) takeBack(id, driver string) int {
+	var first string
+	if err := o.db.QueryRow("SELECT driver FROM winners WHERE ticket_id = ? ORDER BY n LIMIT 1", id).Scan(&first); err != nil || first == driver {
+		return http.StatusOK
+	}
+	time.AfterFunc(300*time.Millisecond, func() {
+		_, _ = o.db.Exec("DELETE FROM winners WHERE ticket_id = ? AND driver = ?", id, driver)
+	})
+	return http.StatusOK
+}

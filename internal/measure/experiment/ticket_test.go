@@ -1,0 +1,125 @@
+package experiment
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/stack"
+	"grablab/internal/testbed/target"
+)
+
+// ticketRun returns the configuration of a run that starts a ticket office of some kind. spec
+// describes its calls; its defaults suit the office.
+func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fault) Config {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := fleet.ParseService(exe + " " + ticketCommand + " -port {port} -redis {redis} -db {db} -ttl {ttl_ms} -work {work_ms} -kind '" + kind + "'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"sql: " + createTickets, "sql: " + createWinners} {
+		m, err := fleet.ParseMigration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Migrations = append(s.Migrations, m)
+	}
+	if spec.Path == "" {
+		spec.Path = "/tickets/{order}/grab"
+	}
+	if spec.Body == nil {
+		spec.Body = new(`{"driver":{driver}}`)
+	}
+	if spec.OpenOrders == nil {
+		spec.OpenOrders = []string{"/tickets"}
+	}
+	cfg := small(t, stack.Local)
+	cfg.Service, cfg.Faults, cfg.Workers, cfg.Orders, cfg.Rate, cfg.Together = &s, faults, 1, 5, 0, true
+	cfg.Stack.Logs, cfg.Budget = cfg.Out, 5*time.Minute
+	if cfg.Target.Shape, cfg.Target.Open, err = spec.Compile(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Target.Database.Query = "SELECT ticket_id, driver FROM winners WHERE ticket_id BETWEEN ? AND ?"
+	return cfg
+}
+
+// atWrite makes the faults of a run strike between the read and the write of a ticket office.
+func atWrite(t *testing.T, cfg *Config) {
+	t.Helper()
+	at, err := fault.ParsePoint("before mysql BEGIN 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.At = &at
+}
+
+// checkTickets runs the cells, and compares their verdicts with those wanted.
+func checkTickets(t *testing.T, cfg Config, want ...catalog.Verdict) *Run {
+	t.Helper()
+	run, err := Execute(t.Context(), cfg, func(*Run) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	var verdicts []catalog.Verdict
+	for _, c := range run.Cells {
+		got = append(got, fmt.Sprintf("%s: %s (%s)", c.Fault, c.Verdict, c.Reason))
+		verdicts = append(verdicts, c.Verdict)
+	}
+	if !slices.Equal(verdicts, want) {
+		t.Errorf("%s; want %v", strings.Join(got, "; "), want)
+	}
+	if err := run.Contradiction(); err != nil {
+		t.Error(err)
+	}
+	return run
+}
+
+// The database of a service is prepared by statements, by a command, or by one of its instances.
+func TestMigrations(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	createCommand := exe + " " + ticketCommand + " -db {db} -create"
+	for _, tt := range []struct {
+		name, kind string
+		steps      []string
+		wrong      string // part of the error
+	}{
+		{"statements", "guarded", []string{"sql: " + createTickets, "sql: " + createWinners}, ""},
+		{"command", "guarded", []string{createCommand}, ""},
+		{"service", "guarded creates", []string{"service"}, ""},
+		{"a wrong statement", "guarded", []string{"sql: CREATE TABEL t (id INT)"}, `-migrate "sql: CREATE TABEL t (id INT)"`},
+		{"a command that fails", "guarded", []string{"sh -c 'echo no rights >&2; exit 3'"}, "no rights"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := ticketRun(t, tt.kind, target.Spec{}, catalog.NoFault)
+			cfg.Service.Migrations = nil
+			for _, text := range tt.steps {
+				m, err := fleet.ParseMigration(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.Service.Migrations = append(cfg.Service.Migrations, m)
+			}
+			if tt.wrong == "" {
+				checkTickets(t, cfg, catalog.Safe)
+				return
+			}
+			if _, err := Execute(t.Context(), cfg, func(*Run) error { return nil }); err == nil || !strings.Contains(err.Error(), tt.wrong) {
+				t.Errorf("%v; want …%s…", err, tt.wrong)
+			}
+		})
+	}
+}

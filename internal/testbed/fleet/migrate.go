@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"grablab/internal/testbed/ledger"
+	"grablab/internal/testbed/target"
+)
+
+// Migration is one step that prepares the empty database of a service.
+type Migration struct {
+	text      string
+	statement string  // an SQL statement
+	command   Service // a command; without words if the step is no command
+}
+
+// byService is the step in which the first instance prepares the database itself.
+const byService = "service"
+
+// ParseMigration parses a step: "service", "sql: STATEMENT" or a command.
+func ParseMigration(text string) (m Migration, err error) {
+	m.text = strings.TrimSpace(text)
+	if m.text == byService {
+		return m, nil
+	}
+	if statement, ok := strings.CutPrefix(m.text, target.SQLPrefix); ok {
+		if m.statement = strings.TrimSpace(statement); m.statement == "" {
+			return m, errors.New("want a statement behind sql:, as in 'sql: CREATE TABLE orders (id BIGINT PRIMARY KEY)'")
+		}
+		return m, nil
+	}
+	ofInstances := []string{"port", "instance", "ttl_ms", "work_ms"}
+	names := slices.DeleteFunc(slices.Clone(placeholders), func(name string) bool { return slices.Contains(ofInstances, name) })
+	if m.command, err = parseCommand(text, names); err == nil && m.command.words == nil {
+		err = errors.New("want service, 'sql: STATEMENT', or a command, as in 'flyway -url=jdbc:mysql://{db_host}:{db_port}/{db_name} migrate'")
+	}
+	return m, err
+}
+
+// Migrate runs the steps that prepare the database of a service. Equip starts the instances
+// afterwards.
+func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
+	for _, m := range f.service.Migrations {
+		if err := f.migrate(ctx, m, u); err != nil {
+			return fmt.Errorf("fleet: -migrate %.60q: %w", m.text, err)
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) migrate(ctx context.Context, m Migration, u Setup) error {
+	switch {
+	case m.statement != "":
+		db, err := ledger.Open(ctx, f.stack.DSN, "")
+		if err != nil {
+			return err
+		}
+		return errors.Join(db.Exec(ctx, []string{m.statement}), db.Close())
+	case m.command.words == nil:
+		return f.Instances[0].equip(ctx, u)
+	}
+	exe, args, env, err := m.command.fill("", f.stack.Addresses, u)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
+	defer cancel()
+	p, err := f.stack.Spawn(ctx, "migrate", exe, args, env)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		_ = p.Stop(0)
+		return fmt.Errorf("it did not end within %v\n%s", serviceTimeout, p.LogTail())
+	}
+	if err := p.Wait(); err != nil {
+		return fmt.Errorf("%w\n%s", err, p.LogTail())
+	}
+	return nil
+}
