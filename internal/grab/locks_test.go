@@ -12,7 +12,6 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/history"
 	"grablab/internal/order"
 )
 
@@ -32,13 +31,13 @@ func fight(t *testing.T, strategy string) check.Evidence {
 		told     []check.Pair
 		tokens   int
 		wg       sync.WaitGroup
-		memories []*history.Memory
+		memories []*memory
 	)
 	for i, name := range []string{"8004", "8005"} {
-		memory := &history.Memory{Instance: name, Now: func() time.Duration { return time.Since(began) }}
-		memories = append(memories, memory)
+		events := &memory{instance: name, now: func() time.Duration { return time.Since(began) }}
+		memories = append(memories, events)
 		s, err := grab.New(grab.Config{
-			Instance: name, Orders: store, Strategy: strategy, Work: time.Second, History: memory,
+			Instance: name, Orders: store, Strategy: strategy, Work: time.Second, History: events,
 			Lock: lock.Env{Node: name, TTL: time.Minute, Wait: time.Minute, Token: func() string {
 				mu.Lock()
 				defer mu.Unlock()

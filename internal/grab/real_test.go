@@ -47,9 +47,9 @@ func realClient(t *testing.T, addr string) *redis.Client {
 	return client
 }
 
-func (s site) instance(t *testing.T, strategy string, orders order.Store, env lock.Env, work time.Duration) (*grab.Service, *history.Memory) {
+func (s site) instance(t *testing.T, strategy string, orders order.Store, env lock.Env, work time.Duration) (*grab.Service, *memory) {
 	t.Helper()
-	events := &history.Memory{Now: func() time.Duration { return 0 }}
+	events := &memory{now: func() time.Duration { return 0 }}
 	env.Redis, env.Now, env.Token, env.Rand = realClient(t, s.redis.Options().Addr), time.Now, rand.Text, mathrand.Float64
 	service, err := grab.New(grab.Config{
 		Orders: orders, Strategy: strategy, Lock: env, Work: work, History: events,

@@ -11,7 +11,6 @@ import (
 	"grablab/internal/check"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/history"
 	"grablab/internal/order"
 
 	"github.com/alicebob/miniredis/v2"
@@ -52,7 +51,7 @@ type instance struct {
 	*order.Mem
 	scene   *scene
 	driver  int64
-	history *history.Memory
+	history *memory
 
 	afterRead   func(order.Order, error) error // takes the place of its error
 	beforeClaim func()
@@ -62,7 +61,7 @@ func (s *scene) instance(change ...func(*grab.Config)) *instance {
 	s.Helper()
 	i := &instance{Mem: s.store, scene: s, driver: int64(len(s.instances) + 1)}
 	name := fmt.Sprint("instance ", i.driver)
-	i.history = &history.Memory{Instance: name, Now: func() time.Duration { return time.Duration(time.Now().UnixNano()) }}
+	i.history = &memory{instance: name, now: func() time.Duration { return time.Duration(time.Now().UnixNano()) }}
 	client := redis.NewClient(&redis.Options{
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return s.redis.Dial() },
 		Addr:                     "127.0.0.1:6379",

@@ -2,10 +2,7 @@
 // the monotonic clock that all processes of the host share.
 package history
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
 // ProbeDriver is the first driver id that no load uses. With these drivers, a harness finds
 // out whether an order can still be grabbed.
@@ -84,27 +81,3 @@ var Discard Recorder = discard{}
 type discard struct{}
 
 func (discard) Record(Event) {}
-
-// Memory keeps events in memory and reads the time from Now.
-type Memory struct {
-	Instance string
-	Now      func() time.Duration
-
-	mu     sync.Mutex
-	events []Event
-}
-
-// Record appends e.
-func (m *Memory) Record(e Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e.Seq, e.T, e.Instance = uint64(len(m.events)+1), m.Now(), m.Instance
-	m.events = append(m.events, e)
-}
-
-// Events returns a copy of all events so far.
-func (m *Memory) Events() []Event {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]Event(nil), m.events...)
-}
