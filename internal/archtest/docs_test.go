@@ -103,3 +103,49 @@ func anchorsOf(t *testing.T, path string) []string {
 	}
 	return anchors[path]
 }
+
+var (
+	recipeTitle = regexp.MustCompile(`(?m)^### (.*)$`)
+	testCommand = regexp.MustCompile(`go test \./(\S+) -run '?([\w|]+)`)
+)
+
+// Each kind of change has a recipe. Each test that a recipe names exists in the package
+// that it names, because "go test -run" passes if no test matches.
+func TestRecipes(t *testing.T) {
+	text := readDocument(t, "docs/contributing.md")
+	var titles []string
+	for _, m := range recipeTitle.FindAllStringSubmatch(text, -1) {
+		titles = append(titles, m[1])
+	}
+	for _, want := range []string{
+		"A strategy", "A fault", "A property", "A checker of runs", "A bench case",
+		"A flag of loadgen", "A backend", "An exercise", "A view of the page",
+	} {
+		if !slices.Contains(titles, want) {
+			t.Errorf("docs/contributing.md has no recipe %q", want)
+		}
+	}
+	commands := testCommand.FindAllStringSubmatch(text, -1)
+	if len(commands) < 5 {
+		t.Errorf("docs/contributing.md has %d commands that run tests, want 5 at least", len(commands))
+	}
+	for _, m := range commands {
+		files, err := filepath.Glob(filepath.Join(root, m[1], "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var source strings.Builder
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.Write(b)
+		}
+		for name := range strings.SplitSeq(m[2], "|") {
+			if !strings.Contains(source.String(), "func "+name) {
+				t.Errorf("docs/contributing.md: %s has no test whose name starts with %s", m[1], name)
+			}
+		}
+	}
+}
