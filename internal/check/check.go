@@ -113,10 +113,5 @@ func eventsLost(r *Record) Verdict {
 // noLedger returns the verdict for a property that needs the ledger.
 func noLedger(e Evidence) Verdict { return unknown("the ledger could not be read: %v", e.NoLedger) }
 
-// Plural returns n with the form of the word that fits it.
-func Plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
+// Plural returns n with the form of the word that fits it, as [catalog.Plural] does.
+func Plural(n int, one, many string) string { return catalog.Plural(n, one, many) }
