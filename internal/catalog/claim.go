@@ -20,7 +20,6 @@ var (
 	GrabbedTwice = Claim{Unsafe, false}
 	GetsStuck    = Claim{Stuck, true}
 	ByChance     = Claim{Unknown, false}
-	NotStruck    = Claim{NA, true}
 )
 
 // Claims holds the claims of one strategy. A fault without a claim is not expected to harm the
