@@ -5,7 +5,8 @@
 --         place, and "try" takes no place
 --       4 "fast" if the lock is probably free and its counter expires much later. The name may
 --         then get the lease before a queue whose holder has died
--- Reply: the last token of the block (negative if others wait), or 0 queued, 1 busy, 2 neither
+-- Reply: the last token of the block (negative if others wait), or 0 queued, 1 busy, 2 neither,
+--        3 the key holds something else than a lease of this version of the protocol
 local name, ttl, mode, fast = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == 'fast'
 local free = fast or mode ~= 'look' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0
 if free and redis.call('SET', KEYS[1], name, 'PX', ttl, 'NX') then

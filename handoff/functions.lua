@@ -1,5 +1,6 @@
--- Functions for several scripts. The constants block, first, queueTTL, counterTTL and counts
--- are defined before them. counts means that PUBLISH counts all subscribers.
+-- Functions for several scripts. The constants block, first, queueTTL, counterTTL, prefix and counts
+-- are defined before them. All names of this version of the protocol begin with prefix. counts means
+-- that PUBLISH counts all subscribers.
 -- KEYS: 1 lease: the name of the turn that has it, followed by "+" if others wait; expires
 --       2 queue: the names of the waiting turns, sorted by their tickets
 --       3 counter: the last number drawn, a fencing token or a ticket

@@ -60,6 +60,9 @@ var (
 	ErrLost = errors.New("handoff: lease lost")
 	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("handoff: closed")
+	// ErrProtocol means that the key holds something else than a lease of this version of the
+	// protocol: the lease of a newer version, the lock of another library, or data.
+	ErrProtocol = errors.New("handoff: the key holds no lease of protocol version 1: use another key, or the same version of handoff in all processes")
 	// ErrOptions means that a Locker cannot be created with these arguments.
 	ErrOptions = errors.New("handoff: bad options")
 
@@ -147,7 +150,7 @@ func New(client redis.UniversalClient, opt Options) (*Locker, error) {
 	l := &Locker{
 		client: client, scripts: onCluster, opt: opt, ttl: opt.TTL.Milliseconds(),
 		check:   min(maxCheck, opt.TTL/3) - time.Millisecond,
-		channel: fmt.Sprintf("handoff:%s:%d", opt.ID, opt.TTL.Milliseconds()),
+		channel: fmt.Sprintf("%s%s:%d", prefix, opt.ID, opt.TTL.Milliseconds()),
 		queues:  map[string]*queue{}, idle: map[string]*queue{},
 	}
 	if l.single, _ = client.(*redis.Client); l.single != nil {

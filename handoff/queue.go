@@ -129,6 +129,9 @@ func (q *queue) ask() {
 	case err != nil:
 		q.failLocked(fmt.Errorf("handoff: acquire %s: %w", q.key, err), false)
 		q.proceedLocked()
+	case n == replyAlien:
+		q.failLocked(fmt.Errorf("acquire %s: %w", q.key, ErrProtocol), false)
+		q.proceedLocked()
 	case n == replyBusy:
 		q.failLocked(ErrBusy, true)
 		if q.subscribed || len(q.waiters) == 0 {
@@ -267,6 +270,9 @@ func (q *queue) lookLocked() {
 			q.holdLocked(sent, n)
 		case n == replyGone:
 			q.proceedLocked()
+		case n == replyAlien:
+			q.failLocked(fmt.Errorf("acquire %s: %w", q.key, ErrProtocol), false)
+			q.dropLocked()
 		default:
 			q.queuedLocked(sent)
 		}

@@ -33,6 +33,9 @@ const (
 	// remains.
 	counterTTL = 25 * time.Hour
 	fastFor    = time.Hour
+	// prefix begins every name. A version of the protocol that cannot share a key with version 1
+	// uses another prefix: "handoff2:" for version 2.
+	prefix = "handoff:"
 )
 
 // Replies of the scripts that are not tokens.
@@ -40,6 +43,7 @@ const (
 	replyQueued = 0 // reply to a release: another client has the lease
 	replyBusy   = 1 // reply to a release: no one has the lease; to a renewal: done
 	replyGone   = 2
+	replyAlien  = 3 // the key holds something else than a lease of this version
 )
 
 // granted reports whether a reply is the last token of a block. It is negative if other
@@ -73,8 +77,8 @@ type (
 // newScripts returns the scripts for a server. counts means that PUBLISH counts all
 // subscribers.
 func newScripts(counts bool) scripts {
-	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, counts = %d, %d, %d, %d, %t",
-		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), counts)
+	constants := fmt.Sprintf("local block, first, queueTTL, counterTTL, prefix, counts = %d, %d, %d, %d, %q, %t",
+		blockSize, firstToken, queueTTL.Milliseconds(), counterTTL.Milliseconds(), prefix, counts)
 	of := func(parts ...string) *script {
 		text := constants + "\n" + strings.Join(parts, "\n")
 		return &script{redis.NewScript(text).Hash(), text}

@@ -42,14 +42,14 @@ func TestFromAnotherModule(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=mod")
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 		return string(out)
 	}
-	if out := outside("run", ".", addr); out != "locked order:7 true\n" {
+	if out := outside("run", ".", addr); !strings.HasSuffix(out, "locked order:7 true\n") { // go may say before it what it downloads
 		t.Errorf("the program printed %q", out)
 	}
 	may := []string{

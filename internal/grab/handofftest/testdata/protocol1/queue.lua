@@ -1,0 +1,24 @@
+-- The second half of acquire.lua, which needs the functions.
+local lease = call('GET', KEYS[1])
+if lease == name or lease == name .. '+' then -- a reply or a message was lost
+  call('PEXPIRE', KEYS[1], ttl)
+  call('ZREM', KEYS[2], name)
+  local n = draw(block)
+  return lease == name and n or -n
+end
+if mode == 'look' and not call('ZSCORE', KEYS[2], name) then return 2 end
+if mode ~= 'try' then enqueue(name) end
+if not lease then
+  local n = pass(name)
+  if not n then -- only in mode "try": all processes in the queue were gone
+    call('SET', KEYS[1], name, 'PX', ttl)
+    return draw(block)
+  end
+  if n ~= 0 then return n end
+elseif mode ~= 'try' then
+  local holder = string.gsub(lease, '%+', '')
+  if holder == lease then call('APPEND', KEYS[1], '+') end
+  -- Repeat the message with every look, because an earlier one may have been lost.
+  if holder == lease or mode == 'look' then publish(holder, 0) end
+end
+return mode == 'try' and 1 or 0
