@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"grablab/handoff"
+	"grablab/handoff/adapter"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -160,29 +161,9 @@ func ExampleHooks() {
 	defer locks.Close()
 }
 
-// mutex adapts a key to sync.Locker. A lost lease and an unreachable Redis cannot be reported through
-// that interface, so use it only if a rare second holder does no harm.
-type mutex struct {
-	locks *handoff.Locker
-	key   string
-	lease *handoff.Lease
-}
-
-// Lock waits for the lock. It panics if Redis cannot be reached.
-func (m *mutex) Lock() {
-	lease, err := m.locks.Acquire(context.Background(), m.key)
-	if err != nil {
-		panic(err)
-	}
-	m.lease = lease
-}
-
-// Unlock gives the lock back.
-func (m *mutex) Unlock() { _ = m.lease.Release(context.Background()) }
-
-// Adapt a key to sync.Locker.
+// Adapt a key to sync.Locker. The package adapter also has the methods of redsync's Mutex.
 func Example_syncLocker() {
-	m := &mutex{locks: locks, key: "order:7"}
+	m := &adapter.Locker{Locks: locks, Key: "order:7"}
 	m.Lock()
 	defer m.Unlock()
 }

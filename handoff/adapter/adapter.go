@@ -1,0 +1,159 @@
+// Package adapter offers handoff with the method sets that other lock libraries have, so that code
+// written for them needs few changes. Each type here hides a part of handoff; use the package
+// handoff itself in new code.
+package adapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"grablab/handoff"
+)
+
+// ErrNotHeld means that an unlock has no lock to give back.
+var ErrNotHeld = errors.New("adapter: the lock is not held")
+
+// Locker is a sync.Locker for one key. That interface cannot report errors, so use it only if a
+// rare second holder does no harm. It is safe for concurrent use.
+type Locker struct {
+	Locks *handoff.Locker
+	Key   string
+
+	lease *handoff.Lease // guarded by the lock itself
+}
+
+// Lock waits for the lock. It panics if Redis cannot be reached.
+func (l *Locker) Lock() {
+	lease, err := l.Locks.Acquire(context.Background(), l.Key)
+	if err != nil {
+		panic(err)
+	}
+	l.lease = lease
+}
+
+// Unlock gives the lock back. A lock that was lost, or that cannot be given back because of an
+// error, expires by itself.
+func (l *Locker) Unlock() { _ = l.lease.Release(context.Background()) }
+
+// Mutex has the methods of redsync's Mutex. There are two differences: a lock does not expire
+// while its process lives, because handoff renews it, and Lock waits for its turn instead of
+// trying a number of times. A Mutex is for one goroutine at a time.
+type Mutex struct {
+	Locks *handoff.Locker
+	Key   string
+	// Wait is how long Lock waits. If it is zero, Lock waits until its context is done.
+	Wait time.Duration
+
+	lease *handoff.Lease
+}
+
+// Name returns the key.
+func (m *Mutex) Name() string { return m.Key }
+
+// Value returns a unique name of this acquisition, or "" if the lock is not held.
+func (m *Mutex) Value() string {
+	if m.lease == nil {
+		return ""
+	}
+	return m.lease.Token()
+}
+
+// Lock is like LockContext with a context that never ends.
+func (m *Mutex) Lock() error { return m.LockContext(context.Background()) }
+
+// LockContext waits for the lock. It returns handoff.ErrBusy after Wait.
+func (m *Mutex) LockContext(ctx context.Context) error {
+	wait := m.Wait
+	if wait == 0 {
+		wait = math.MaxInt64
+	}
+	return m.acquire(ctx, wait)
+}
+
+// TryLock is like TryLockContext with a context that never ends.
+func (m *Mutex) TryLock() error { return m.TryLockContext(context.Background()) }
+
+// TryLockContext takes the lock if it is free, and otherwise returns handoff.ErrBusy.
+func (m *Mutex) TryLockContext(ctx context.Context) error { return m.acquire(ctx, 0) }
+
+func (m *Mutex) acquire(ctx context.Context, wait time.Duration) error {
+	lease, err := m.Locks.AcquireWithin(ctx, m.Key, wait)
+	if err == nil {
+		m.lease = lease
+	}
+	return err
+}
+
+// Unlock is like UnlockContext with a context that never ends.
+func (m *Mutex) Unlock() (bool, error) { return m.UnlockContext(context.Background()) }
+
+// UnlockContext gives the lock back. It returns false with handoff.ErrLost if the lock was lost
+// before, so that another client may have held it.
+func (m *Mutex) UnlockContext(ctx context.Context) (bool, error) {
+	if m.lease == nil {
+		return false, ErrNotHeld
+	}
+	err := m.lease.Release(ctx)
+	m.lease = nil
+	return err == nil, err
+}
+
+// Extend is like ExtendContext with a context that never ends.
+func (m *Mutex) Extend() (bool, error) { return m.ExtendContext(context.Background()) }
+
+// ExtendContext reports whether the lock is still held. It sends nothing, because handoff renews
+// the lock by itself.
+func (m *Mutex) ExtendContext(context.Context) (bool, error) {
+	if m.lease == nil {
+		return false, ErrNotHeld
+	}
+	select {
+	case <-m.lease.Lost():
+		return false, handoff.ErrLost
+	default:
+		return true, nil
+	}
+}
+
+// Names locks by name, with the methods of certmagic's Locker and similar interfaces. It is safe for
+// concurrent use. Create it with NewNames.
+type Names struct {
+	locks *handoff.Locker
+
+	mu     sync.Mutex
+	leases map[string]*handoff.Lease
+}
+
+// NewNames returns Names that take their locks from locks.
+func NewNames(locks *handoff.Locker) *Names {
+	return &Names{locks: locks, leases: map[string]*handoff.Lease{}}
+}
+
+// Lock waits for the lock of name until ctx is done.
+func (n *Names) Lock(ctx context.Context, name string) error {
+	lease, err := n.locks.Acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.leases[name] = lease
+	return nil
+}
+
+// Unlock gives the lock of name back. It returns ErrNotHeld if this process does not hold it, and
+// handoff.ErrLost if it was lost before.
+func (n *Names) Unlock(ctx context.Context, name string) error {
+	n.mu.Lock()
+	lease := n.leases[name]
+	delete(n.leases, name)
+	n.mu.Unlock()
+	if lease == nil {
+		return fmt.Errorf("%w: %s", ErrNotHeld, name)
+	}
+	return lease.Release(ctx)
+}
