@@ -12,8 +12,10 @@ var errBusy = errors.New("not now")
 // occupation names the work that runs now. Only one such work may run, because two would disturb
 // each other without showing it.
 type occupation struct {
-	mu   sync.Mutex
-	what string // empty if nothing runs
+	mu     sync.Mutex
+	what   string // empty if nothing runs
+	closed bool   // true once the lab ends, so that no more work may begin
+	work   sync.WaitGroup
 }
 
 // occupy reserves the machine for work with a name such as "a live run (view Live)". If other work
@@ -21,15 +23,29 @@ type occupation struct {
 func (l *Lab) occupy(what string) (release func(), err error) {
 	l.busy.mu.Lock()
 	defer l.busy.mu.Unlock()
+	if l.busy.closed {
+		return nil, fmt.Errorf("%w: the lab ends", errBusy)
+	}
 	if l.busy.what != "" {
 		return nil, fmt.Errorf("%w: %s is running, and the two would disturb each other: stop it or wait, then try again", errBusy, l.busy.what)
 	}
 	l.setBusyLocked(what)
+	l.busy.work.Add(1)
 	return sync.OnceFunc(func() {
+		defer l.busy.work.Done()
 		l.busy.mu.Lock()
 		defer l.busy.mu.Unlock()
 		l.setBusyLocked("")
 	}), nil
+}
+
+// endWork lets no more work begin, and waits until the work that runs has ended. The context of
+// that work must be done.
+func (l *Lab) endWork() {
+	l.busy.mu.Lock()
+	l.busy.closed = true
+	l.busy.mu.Unlock()
+	l.busy.work.Wait()
 }
 
 func (l *Lab) setBusyLocked(what string) {

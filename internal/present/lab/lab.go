@@ -214,8 +214,7 @@ func (l *Lab) close() error {
 	l.op.Lock()
 	defer l.op.Unlock()
 	l.endRun()
-	l.StopFilling()
-	l.lessons.ending.Wait() // ctx is done
+	l.endWork()
 	var errs []error
 	if l.fleet != nil {
 		errs = append(errs, l.releaseHand(context.Background()), l.fleet.Close())

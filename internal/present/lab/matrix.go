@@ -77,8 +77,10 @@ func (l *Lab) Fill(t Table) error {
 	l.changeMatrix(func() {
 		m.stop, m.folder, m.problem = cancel, "", ""
 		m.heat = report.Heat{Run: &experiment.Run{Cells: []experiment.Cell{}}, Strategies: t.Strategies, Faults: t.Faults, Prefix: "matrix/"}
+		m.ended.Add(1)
 	})
-	m.ended.Go(func() {
+	go func() {
+		defer m.ended.Done()
 		defer release()
 		err := l.cfg.Fill(ctx, t, Filling{
 			Cell: func(folder string, run *experiment.Run) {
@@ -95,7 +97,7 @@ func (l *Lab) Fill(t Table) error {
 				m.problem = err.Error()
 			}
 		})
-	})
+	}()
 	return nil
 }
 

@@ -246,3 +246,30 @@ func TestPageHasItsLabels(t *testing.T) {
 		t.Errorf("%d labels are used", used)
 	}
 }
+
+// The lab waits for an exercise that it interrupts. The race detector checks the wait.
+func TestEndDuringExercise(t *testing.T) {
+	began, ended := make(chan struct{}), make(chan struct{})
+	t.Run("lab", func(t *testing.T) {
+		url := start(t, lab.Config{Workshop: class(t, func(ctx context.Context, _ []string, _ io.Writer) (workshop.Outcome, error) {
+			close(began)
+			<-ctx.Done()
+			time.Sleep(20 * time.Millisecond)
+			close(ended)
+			return workshop.Outcome{}, ctx.Err()
+		})})
+		tok := map[string]string{"X-Lab-Token": token(t, url)}
+		await(t, "the lab", stream(t, url+"/api/events", ""), isIdle)
+		for _, call := range []string{"predict", "run"} {
+			if status, text := post(t, url+"/api/workshop/5/"+call, `{"lang":"en","letter":"a"}`, tok); status != http.StatusOK {
+				t.Fatalf("%s: %d %s", call, status, text)
+			}
+		}
+		<-began
+	})
+	select {
+	case <-ended:
+	default:
+		t.Error("the lab ended before the exercise")
+	}
+}
