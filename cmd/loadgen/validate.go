@@ -171,6 +171,8 @@ func (s *settings) describeTarget() error {
 	s.Target.Database = target.Database{DSN: s.Stack.DSN, Query: s.ledgerQuery}
 	err = ledger.Check(dsn, s.ledgerQuery)
 	switch {
+	case err == nil && s.ledgerQuery != "" && shape.NamesOrders() && !strings.Contains(s.ledgerQuery, "{orders}"):
+		return fmt.Errorf("%s: the orders have ids of the service, which BETWEEN cannot compare: use WHERE order_id IN ({orders})", s.nameOf("ledger-query"))
 	case errors.Is(err, ledger.ErrQuery):
 		return fmt.Errorf("%s: %w", s.nameOf("ledger-query"), err)
 	case err != nil:

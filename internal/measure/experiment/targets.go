@@ -51,7 +51,7 @@ func (w *worker) attach(ctx context.Context) (err error) {
 // the database if it is known.
 func (w *worker) useTheirOrders(ctx context.Context, t target.Target) (err error) {
 	if t.Database.DSN != "" {
-		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query); err != nil {
+		if w.theirs, err = ledger.Open(ctx, t.Database.DSN, t.Database.Query, w.fleet.Shape); err != nil {
 			return err
 		}
 	}

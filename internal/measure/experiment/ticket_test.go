@@ -56,7 +56,7 @@ func ticketRun(t *testing.T, kind string, spec target.Spec, faults ...catalog.Fa
 // atWrite makes the faults of a run strike between the read and the write of a ticket office.
 func atWrite(t *testing.T, cfg *Config) {
 	t.Helper()
-	at, err := fault.ParsePoint("before mysql BEGIN 1")
+	at, err := fault.ParsePoint("before mysql START TRANSACTION 1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,5 +121,40 @@ func TestMigrations(t *testing.T) {
 				t.Errorf("%v; want …%s…", err, tt.wrong)
 			}
 		})
+	}
+}
+
+// What a target file can say, for right and for wrong services under no fault, pause and crash. A
+// wrong service has a lock without a fence, and is unsafe only if a pause lasts longer than the lock.
+func TestTickets(t *testing.T) {
+	named := func(open string) target.Spec {
+		return target.Spec{Path: "/tickets/{order_uuid}/grab", Body: new(`{"driver":"{driver_uuid}"}`), OpenOrders: []string{open}}
+	}
+	const byList = "SELECT ticket_id, driver FROM winners WHERE ticket_id IN ({orders})"
+	for _, tt := range []struct {
+		name, kind string
+		spec       target.Spec
+		change     func(*Config)
+	}{
+		{"numbers", "", target.Spec{}, nil},
+		{"an id in a header", "text-ids", named(`POST /tickets {} -> header:Location~"/tickets/(.+)$"`), func(c *Config) { c.Target.Database.Query = byList }},
+		{"ids in a list", "id-lists", named(`/tickets -> .tickets[*].id`), func(c *Config) { c.Target.Database.Query = byList }},
+		{"drivers by name", "", target.Spec{Body: new(`{"driver":"{driver_name}"}`)}, nil},
+		{"a row for each retry", "retries", target.Spec{}, func(c *Config) { c.Target.Idempotent = true }},
+	} {
+		for _, right := range []bool{true, false} {
+			name, kind, want := tt.name+", right", "guarded "+tt.kind, catalog.Safe
+			if !right {
+				name, kind, want = tt.name+", wrong", tt.kind, catalog.Unsafe
+			}
+			t.Run(name, func(t *testing.T) {
+				cfg := ticketRun(t, kind, tt.spec, catalog.NoFault, catalog.Pause, catalog.Crash)
+				if tt.change != nil {
+					tt.change(&cfg)
+				}
+				atWrite(t, &cfg)
+				checkTickets(t, cfg, catalog.Safe, want, catalog.Safe)
+			})
+		}
 	}
 }

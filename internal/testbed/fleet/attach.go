@@ -20,6 +20,8 @@ import (
 	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // ErrRefused means that the targets cannot do what the flags ask for.
@@ -185,21 +187,65 @@ func (f *Fleet) Names() []string {
 
 // openByCall opens orders with the call in -open-orders, and returns the first id.
 func (f *Fleet) openByCall(ctx context.Context, count int) (int64, error) {
+	if f.Shape.NamesOrders() {
+		return f.openNamed(ctx, count)
+	}
+	ids, says, err := f.callToOpen(ctx, count)
+	if err != nil {
+		return 0, err
+	}
+	id, err := strconv.ParseInt(strings.Join(ids, " "), 10, 64)
+	if err != nil || id < 1 || id > math.MaxInt64-int64(count) {
+		return 0, fmt.Errorf("fleet: %s answers with no number of a first order where -open-orders says: %s", f.open.Method+" "+f.open.Path.String(), says)
+	}
+	return id, nil
+}
+
+// openNamed opens orders whose ids the service chooses, with one call for all or for each.
+func (f *Fleet) openNamed(ctx context.Context, count int) (int64, error) {
+	calls, each := 1, count
+	if !f.open.OpensMany() {
+		calls, each = count, 1
+	}
+	opened := make([][]string, calls)
+	var g errgroup.Group
+	g.SetLimit(16)
+	for i := range calls {
+		g.Go(func() error {
+			ids, says, err := f.callToOpen(ctx, each)
+			if err == nil && len(ids) != each {
+				err = fmt.Errorf("fleet: %s was to open %d orders, and answers with %d ids where -open-orders says: %s", f.open.Method+" "+f.open.Path.String(), each, len(ids), says)
+			}
+			opened[i] = ids
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	first, err := f.Shape.IDs.Add(slices.Concat(opened...))
+	if err != nil {
+		err = fmt.Errorf("fleet: -open-orders: %w", err)
+	}
+	return first, err
+}
+
+// callToOpen makes the call that opens count orders. It returns the ids in the answer, and the
+// answer as one line.
+func (f *Fleet) callToOpen(ctx context.Context, count int) (ids []string, says string, err error) {
 	path, body := f.open.Call(count)
 	header := f.Shape.Fixed()
 	if header.Get("Content-Type") == "" {
 		header.Set("Content-Type", "application/json")
 	}
-	answer, err := f.do(ctx, f.open.Method, f.Instances[0].URL+path, body, header)
+	a, err := f.send(ctx, f.open.Method, f.Instances[0].URL+path, body, header)
+	if err == nil && a.Status/100 != 2 {
+		err = statusError(a.Status, a.Body)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("fleet: %s %s: %w", f.open.Method, path, err)
+		return nil, "", fmt.Errorf("fleet: %s %s: %w", f.open.Method, path, err)
 	}
-	first, ok := f.open.FirstID.In(answer)
-	id, err := strconv.ParseInt(fmt.Sprint(first), 10, 64)
-	if !ok || err != nil || id < 1 || id > math.MaxInt64-int64(count) {
-		return 0, fmt.Errorf("fleet: %s %s answers with no id of a first order where -open-orders says: %s", f.open.Method, path, OneLine(string(answer)))
-	}
-	return id, nil
+	return f.open.ID.In(a.Header, a.Body), OneLine(string(a.Body)), nil
 }
 
 // KeepsLedger reports whether the targets list the drivers that have grabbed an existing

@@ -218,7 +218,7 @@ func (f *Fleet) Ledger(ctx context.Context, first int64, count int) ([]order.Gra
 	var rows []order.Grab
 	for id := first; id < first+int64(count); id++ {
 		var got grab.OrderView
-		if err := f.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%d", f.Instances[0].URL, id), nil, &got); err != nil {
+		if err := f.call(ctx, http.MethodGet, fmt.Sprintf("%s/orders/%s", f.Instances[0].URL, f.Shape.OrderText(id)), nil, &got); err != nil {
 			return nil, err
 		}
 		for _, g := range got.Grabs {

@@ -55,7 +55,7 @@ func (f *Fleet) Migrate(ctx context.Context, u Setup) error {
 func (f *Fleet) migrate(ctx context.Context, m Migration, u Setup) error {
 	switch {
 	case m.statement != "":
-		db, err := ledger.Open(ctx, f.stack.DSN, "")
+		db, err := ledger.Open(ctx, f.stack.DSN, "", nil)
 		if err != nil {
 			return err
 		}

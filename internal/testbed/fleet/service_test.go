@@ -68,7 +68,7 @@ func TestCallsOfAGrab(t *testing.T) {
 	if _, ok := w.call(wire.Event{Server: "redis", Text: "SET grab:7 NX PX"}); ok {
 		t.Error("a call of no grab")
 	}
-	w.watch(7, 3)
+	w.watch(7, 3, "7")
 	for _, tt := range []struct{ server, text, want string }{
 		{"redis", "SET grab:7 NX PX", "redis SET grab:* NX PX"},
 		{"redis", "SET grab:77 NX PX", "redis SET grab:77 NX PX"},
@@ -124,7 +124,7 @@ func TestNoise(t *testing.T) {
 		{Server: "db", Text: "CALL grab"}, {Server: "db", Text: "COMMIT"}, {Server: "redis", Text: "EVALSHA c41f0d7 order_61"}, {Server: "redis", Text: "PUBLISH unlocked"},
 	}
 	w := &wires{}
-	w.watch(61, 1)
+	w.watch(61, 1, "61")
 	calls := func(events []wire.Event) (names []string) {
 		for _, e := range events {
 			if op, ok := w.call(e); ok {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +33,7 @@ type wires struct {
 	mu            sync.Mutex
 	to            stack.Addresses // servers behind the proxies
 	order, driver int64           // the grab that the requests belong to; 0 if none
+	id            string          // id of the order in requests
 }
 
 // newWires opens the proxies. If the service asks a Sentinel for its Redis, it also starts
@@ -106,10 +106,10 @@ func (w *wires) close() error {
 
 // watch assigns later requests to the grab of this order by this driver. Driver 0 stands for
 // any driver. Order 0 assigns requests to no grab.
-func (w *wires) watch(order, driver int64) {
+func (w *wires) watch(order, driver int64, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.order, w.driver = order, driver
+	w.order, w.driver, w.id = order, driver, id
 }
 
 // tap passes a request of the watched grab to the holds as a call.
@@ -149,13 +149,19 @@ var (
 // random parts. The id counts wherever no digit stands beside it, as in order_61, x61a or
 // {00061}. It does not count within a random part or a hexadecimal number, which has at least
 // 7 digits with letters between them.
+//
+// An id that is no number counts wherever it stands.
 func withoutIDs(text, order string) string {
+	if strings.Trim(order, "0123456789") != "" {
+		return random.ReplaceAllString(strings.ReplaceAll(text, order, "*"), "#")
+	}
+	order = strings.TrimLeft(order, "0")
 	return hexDigits.ReplaceAllStringFunc(random.ReplaceAllString(text, "#"), func(h string) string {
 		if len(h) >= 7 && len(digits.FindAllString(h, 2)) > 1 {
 			return h
 		}
 		return digits.ReplaceAllStringFunc(h, func(n string) string {
-			if strings.TrimLeft(n, "0") == order {
+			if order != "" && strings.TrimLeft(n, "0") == order {
 				return "*"
 			}
 			return n
@@ -176,7 +182,7 @@ func (w *wires) call(e wire.Event) (op tap.Op, ok bool) {
 	if w.order == 0 {
 		return op, false
 	}
-	parts := []string{withoutIDs(e.Text, strconv.FormatInt(w.order, 10))}
+	parts := []string{withoutIDs(e.Text, w.id)}
 	if kind == "mysql" && !strings.HasPrefix(e.Text, "PREPARE ") {
 		parts = strings.Split(parts[0], wire.Joint)
 	}
@@ -209,7 +215,9 @@ func (f *Fleet) Unreadable() string {
 
 // Watch assigns the later requests of a service's instance to the grab of this order by this
 // driver. Driver 0 stands for any driver. Order 0 assigns requests to no grab.
-func (in *Instance) Watch(order, driver int64) { in.wires.watch(order, driver) }
+func (in *Instance) Watch(order, driver int64) {
+	in.wires.watch(order, driver, in.fleet.Shape.OrderText(order))
+}
 
 // Lead routes new connections of a service's instance to other servers.
 func (in *Instance) Lead(to stack.Addresses) { in.wires.lead(to) }

@@ -14,12 +14,14 @@ import (
 	"time"
 
 	"grablab/internal/order"
+	"grablab/internal/testbed/target"
 )
 
 // DB is the database of a tested service.
 type DB struct {
 	kind  kind
 	query string
+	ids   *target.Shape
 	read  *sql.DB
 	write func() (*sql.DB, error)
 }
@@ -37,14 +39,15 @@ var (
 //	sqlite:/path/file.db
 //
 // It runs the query once to check it. The query has two placeholders: the first and the last
-// order. Each row of the result has two whole numbers: order and driver. If the query is
-// empty, the caller may only use Exec and Version.
-func Open(ctx context.Context, dsn, query string) (*DB, error) {
+// order; or {orders}, which stands for a list of orders. Each row of the result has an order
+// and a driver. ids translates their ids into numbers; if it is nil, the ids are numbers. If
+// the query is empty, the caller may only use Exec and Version.
+func Open(ctx context.Context, dsn, query string, ids *target.Shape) (*DB, error) {
 	k, err := kindOf(dsn)
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{kind: k}
+	d := &DB{kind: k, ids: ids}
 	if query != "" {
 		if d.query, err = k.prepare(query); err != nil {
 			return nil, err
@@ -98,8 +101,34 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	defer tx.Rollback() // the transaction only reads
-	last := first + int64(count) - 1
-	rows, err := tx.QueryContext(ctx, d.query, first, last)
+	if !strings.Contains(d.query, orderList) {
+		last := first + int64(count) - 1
+		return d.rows(ctx, tx, d.query, first, last, first, last)
+	}
+	var grabs []order.Grab
+	for end := first + int64(count); first < end; first += mostListed {
+		last := min(first+mostListed, end) - 1
+		var marks []string
+		var ids []any
+		for id := first; id <= last; id++ {
+			marks, ids = append(marks, d.kind.mark(len(marks)+1)), append(ids, d.ids.OrderText(id))
+		}
+		some, err := d.rows(ctx, tx, strings.Replace(d.query, orderList, strings.Join(marks, ", "), 1), first, last, ids...)
+		if err != nil {
+			return nil, err
+		}
+		grabs = append(grabs, some...)
+	}
+	return grabs, nil
+}
+
+// mostListed is the largest number of orders in one query. Databases limit the parameters of
+// a statement.
+const mostListed = 500
+
+// rows returns the rows of a query about the orders from first to last.
+func (d *DB) rows(ctx context.Context, tx *sql.Tx, query string, first, last int64, args ...any) ([]order.Grab, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: the query failed: %w", err)
 	}
@@ -109,17 +138,23 @@ func (d *DB) Ledger(ctx context.Context, first int64, count int) ([]order.Grab, 
 	}
 	var grabs []order.Grab
 	for rows.Next() {
-		var id, driver sql.Null[int64]
+		var id, driver sql.Null[string]
 		if err := rows.Scan(&id, &driver); err != nil {
-			return nil, fmt.Errorf("%w: order and driver must be whole numbers: %w", ErrQuery, err)
+			return nil, fmt.Errorf("%w: order and driver must be numbers or texts: %w", ErrQuery, err)
 		}
+		number, isOrder := d.ids.NumberOf(id.V)
+		of, isDriver := target.DriverOf(driver.V)
 		switch {
 		case !id.Valid || !driver.Valid:
-			return nil, fmt.Errorf("%w: it answers with NULL, of order %d; leave rows without a driver out, by AND driver IS NOT NULL", ErrQuery, id.V)
-		case id.V < first || id.V > last:
-			return nil, fmt.Errorf("%w: it answers with order %d, asked for %d to %d; want WHERE order_id BETWEEN ? AND ?", ErrQuery, id.V, first, last)
+			return nil, fmt.Errorf("%w: it answers with NULL, of order %s; leave rows without a driver out, by AND driver IS NOT NULL", ErrQuery, id.V)
+		case !isDriver:
+			return nil, fmt.Errorf("%w: it answers with driver %.60q; want whole numbers, or what {driver_uuid} or {driver_name} stands for", ErrQuery, driver.V)
+		case !isOrder:
+			return nil, fmt.Errorf("%w: it answers with order %.60q; want whole numbers, or with {order_uuid} the ids that the service gave to its orders", ErrQuery, id.V)
+		case number < first || number > last:
+			return nil, fmt.Errorf("%w: it answers with order %s, asked for %d to %d; want WHERE order_id BETWEEN ? AND ?", ErrQuery, id.V, first, last)
 		}
-		grabs = append(grabs, order.Grab{Order: id.V, Driver: driver.V})
+		grabs = append(grabs, order.Grab{Order: number, Driver: of})
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("ledger: the query failed: %w", err)

@@ -15,6 +15,7 @@ import (
 	"grablab/internal/order"
 	"grablab/internal/testbed/ledger"
 	"grablab/internal/testbed/stack/stacktest"
+	"grablab/internal/testbed/target"
 
 	_ "github.com/go-sql-driver/mysql"
 )
@@ -39,6 +40,11 @@ func TestCheck(t *testing.T) {
 		{mysqlDSN, `SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = 'it\'s ?' AND y = "?" AND z = 'it''s ?'`, ""},
 		{postgresDSN, `SELECT o, d FROM w WHERE o BETWEEN $1 AND $2 AND x = $q$ ? ; $q$ AND y ? 'key'`, ""},
 		{postgresDSN, `SELECT o, d FROM w WHERE o BETWEEN ? AND ? AND x = '\'`, ""},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o IN ({orders}) AND note != '?'", ""},
+		{postgresDSN, "SELECT o, d FROM w WHERE o = ANY (ARRAY[{orders}])", ""},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o IN ({orders}) AND o > ?", "want {orders} once and no other placeholder"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o IN ({orders}) /* {orders} */", "want {orders} once"},
+		{mysqlDSN, "SELECT o, d FROM w WHERE o IN '{orders}'", "it has 0 placeholders"},
 		{"h:1", query, "want user:password@tcp"},
 		{"postgres://u:se cret@h:port/d", query, "want user:password@tcp"},
 		{mysqlDSN, "UPDATE orders SET status = 0 WHERE id BETWEEN ? AND ?", "begins with SELECT or WITH"},
@@ -131,7 +137,7 @@ func TestLedger(t *testing.T) {
 			execute(t, db, "INSERT INTO wins (order_id, driver_id, note) VALUES (4, 1, ''), (5, 7, 'a'), (5, 8, 'b'), (6, 9, ''), (9, 1, 'x')")
 			before := tables(t, name, db)
 
-			d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ? ORDER BY driver_id;")
+			d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ? ORDER BY driver_id;", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -146,6 +152,53 @@ func TestLedger(t *testing.T) {
 			}
 			if after := tables(t, name, db); !reflect.DeepEqual(after, before) {
 				t.Errorf("the database had %q and has %q", before, after)
+			}
+			execute(t, db, "DELETE FROM wins") // so nothing holds it
+		})
+	}
+}
+
+// A ledger may name orders and drivers by UUIDs or other texts.
+func TestLedgerOfTexts(t *testing.T) {
+	for name, fresh := range databases {
+		t.Run(name, func(t *testing.T) {
+			dsn, db := fresh(t)
+			kind := "VARCHAR(36)"
+			if name == "postgresql" {
+				kind = "UUID"
+			}
+			execute(t, db, "CREATE TABLE wins (order_id "+kind+", driver_id VARCHAR(40))")
+			shape, _, err := target.Spec{Path: "/{order_uuid}"}.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			for n := range 1200 {
+				ids = append(ids, fmt.Sprintf("6b4e03c2-1d8b-4c3e-9f00-%012d", n))
+			}
+			if _, err := shape.IDs.Add(ids); err != nil {
+				t.Fatal(err)
+			}
+			execute(t, db, "INSERT INTO wins VALUES ('"+ids[0]+"', '3'), ('"+ids[699]+"', 'driver-8'), ('"+ids[1199]+"', '64726976-6572-4000-8000-00000000000b')")
+			d, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE order_id IN ({orders})", shape)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			got, err := d.Ledger(t.Context(), 1, 1200)
+			want := []order.Grab{{Order: 1, Driver: 3}, {Order: 700, Driver: 8}, {Order: 1200, Driver: 11}}
+			if err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v, %v; want %+v", got, err, want)
+			}
+			if got, err := d.Ledger(t.Context(), 2, 500); err != nil || len(got) > 0 {
+				t.Errorf("%+v, %v; want none", got, err)
+			}
+			all, err := ledger.Open(t.Context(), dsn, "SELECT order_id, driver_id FROM wins WHERE CAST(order_id AS CHAR(36)) <> 'x' OR CAST(order_id AS CHAR(36)) IN ({orders})", shape)
+			if err == nil {
+				all.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), "answers with order "+ids[699]+", asked for 1 to 1") {
+				t.Errorf("%v; want which order was not asked for", err)
 			}
 			execute(t, db, "DELETE FROM wins") // so nothing holds it
 		})
@@ -188,7 +241,7 @@ func TestBadLedgers(t *testing.T) {
 			for q, want := range map[string]string{
 				"SELECT order_id, driver_id FROM nosuch WHERE order_id BETWEEN ? AND ?":                                   "the query failed",
 				"SELECT order_id FROM wins WHERE order_id BETWEEN ? AND ?":                                                "want two, order and driver",
-				"SELECT order_id, note FROM wins WHERE order_id BETWEEN ? AND ?":                                          "must be whole numbers",
+				"SELECT order_id, note FROM wins WHERE order_id BETWEEN ? AND ?":                                          "want whole numbers",
 				"SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?":                                     "leave rows without a driver out",
 				"SELECT order_id, driver_id FROM wins WHERE driver_id = 2 AND (order_id = 2 OR order_id BETWEEN ? AND ?)": "answers with order 2, asked for 1 to 1",
 				writes[name]: "read-only",
@@ -196,7 +249,7 @@ func TestBadLedgers(t *testing.T) {
 				if q == "" {
 					continue
 				}
-				d, err := ledger.Open(t.Context(), dsn, q)
+				d, err := ledger.Open(t.Context(), dsn, q, nil)
 				if err == nil {
 					d.Close()
 				}
@@ -217,7 +270,7 @@ func TestExec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dsn, db := fresh(t)
 			execute(t, db, "CREATE TABLE orders (id BIGINT PRIMARY KEY, status INT)")
-			d, err := ledger.Open(t.Context(), dsn, "")
+			d, err := ledger.Open(t.Context(), dsn, "", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,13 +293,13 @@ func TestExec(t *testing.T) {
 // Open does not create a missing database.
 func TestOpenMakesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none.db")
-	if d, err := ledger.Open(context.Background(), "sqlite:"+path, query); err == nil {
+	if d, err := ledger.Open(context.Background(), "sqlite:"+path, query, nil); err == nil {
 		t.Errorf("%v", d)
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("%s: %v", path, err)
 	}
-	if _, err := ledger.Open(context.Background(), "u:hidden@tcp(127.0.0.1:1)/d", query); err == nil || strings.Contains(fmt.Sprint(err), "hidden") {
+	if _, err := ledger.Open(context.Background(), "u:hidden@tcp(127.0.0.1:1)/d", query, nil); err == nil || strings.Contains(fmt.Sprint(err), "hidden") {
 		t.Errorf("%v", err)
 	}
 }

@@ -7,12 +7,24 @@ import (
 	"strings"
 )
 
-// prepare checks that a query is one SELECT or WITH statement with two placeholders. It
+// orderList stands for the ids of all orders in a query.
+const orderList = "{orders}"
+
+// mark returns the nth parameter of a statement.
+func (k kind) mark(n int) string {
+	if k.dollar {
+		return "$" + strconv.Itoa(n)
+	}
+	return "?"
+}
+
+// prepare checks that a query is one SELECT or WITH statement with two placeholders, or with
+// one orderList. It
 // returns the query with placeholders in the database's own form. The read-only transaction
 // around the query prevents any writes.
 func (k kind) prepare(query string) (string, error) {
 	var out strings.Builder
-	placeholders, numbered := 0, k.dollar && strings.Contains(query, "$1")
+	placeholders, lists, numbered := 0, 0, k.dollar && strings.Contains(query, "$1")
 	first, before, ended := "", "", false
 	for rest := strings.TrimSpace(query); rest != ""; {
 		n := k.token(rest)
@@ -43,7 +55,9 @@ func (k kind) prepare(query string) (string, error) {
 		case word == "?" && numbered: // here ? is an operator
 		case word == "?" && k.dollar:
 			placeholders++
-			word = "$" + strconv.Itoa(placeholders)
+			word = k.mark(placeholders)
+		case word == orderList:
+			lists++
 		case word == "?", numbered && (word == "$1" || word == "$2"):
 			placeholders++
 		}
@@ -52,7 +66,10 @@ func (k kind) prepare(query string) (string, error) {
 	if first != "SELECT" && first != "WITH" {
 		return "", fmt.Errorf("%w: want one that begins with SELECT or WITH, as %s", ErrQuery, example)
 	}
-	if placeholders != 2 {
+	if lists > 0 && (placeholders > 0 || strings.Count(query, orderList) > 1) {
+		return "", fmt.Errorf("%w: want {orders} once and no other placeholder, as in %s", ErrQuery, exampleOfList)
+	}
+	if lists == 0 && placeholders != 2 {
 		return "", fmt.Errorf("%w: it has %d placeholders; want two, the first order and the last, as in %s", ErrQuery, placeholders, example)
 	}
 	return strings.TrimSpace(out.String()), nil
@@ -83,6 +100,8 @@ func refuseMerging(before, word, rest string) error {
 	return fmt.Errorf("%w: %s can hide the second grab of an order; leave it out, so that the query answers with every row, as in %s", ErrQuery, word, example)
 }
 
+const exampleOfList = "SELECT order_id, driver_id FROM wins WHERE order_id IN ({orders})"
+
 const example = "SELECT order_id, driver_id FROM wins WHERE order_id BETWEEN ? AND ?"
 
 // token returns the length of the first token: a word, a blank, a comment, a string or a
@@ -96,6 +115,8 @@ func (k kind) token(text string) int {
 		return never
 	}
 	switch c := text[0]; {
+	case strings.HasPrefix(text, orderList):
+		return len(orderList)
 	case k.isComment(text) && strings.HasPrefix(text, "/*"):
 		return end(2, "*/")
 	case k.isComment(text):

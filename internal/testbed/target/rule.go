@@ -70,8 +70,11 @@ var sources = []source{fromJSON, fromXML, fromText, fromHeader}
 // step leads to a member of an object or to an element of an array.
 type step struct {
 	name  string
-	index int // -1 if the step uses the name
+	index int // -1 if the step uses the name, or everyElement
 }
+
+// everyElement is the index of the step [*], which leads to all elements of an array.
+const everyElement = -2
 
 // ParseRule parses a rule.
 func ParseRule(text string) (Rule, error) {
@@ -162,9 +165,22 @@ func parseStatus(text string) (t term, rest string, err error) {
 
 // parseTest parses a test with its prefix.
 func parseTest(text string) (t test, rest string, err error) {
+	if rest, err = t.parsePart(text); err != nil {
+		return t, "", err
+	}
+	if slices.ContainsFunc(t.path, func(s step) bool { return s.index == everyElement }) {
+		return t, "", fmt.Errorf("%q: a rule reads one field, so name the element by its number, as in [0]", text)
+	}
+	rest, err = t.parseComparison(text, strings.TrimSpace(rest))
+	t.text = strings.TrimSuffix(text, rest)
+	return t, rest, err
+}
+
+// parsePart parses the part of the reply that a test reads.
+func (t *test) parsePart(text string) (rest string, err error) {
 	var ok bool
 	if t.source, rest, ok = sourceOf(text); !ok {
-		return t, text, errRule
+		return text, errRule
 	}
 	switch t.source {
 	case fromJSON:
@@ -180,12 +196,7 @@ func parseTest(text string) (t test, rest string, err error) {
 			err = fmt.Errorf("%q: want the name of a header, as in header:Location~\"/sold$\"", text)
 		}
 	}
-	if err != nil {
-		return t, "", err
-	}
-	rest, err = t.parseComparison(text, strings.TrimSpace(rest))
-	t.text = strings.TrimSuffix(text, rest)
-	return t, rest, err
+	return rest, err
 }
 
 // beforeOperator cuts text before the first operator.
@@ -234,18 +245,6 @@ func (t *test) parseComparison(text, rest string) (after string, err error) {
 	return after, nil
 }
 
-// Path identifies a field in a JSON reply.
-type Path struct{ steps []step }
-
-// ParsePath parses a path such as .data.id.
-func ParsePath(text string) (Path, error) {
-	steps, rest, err := parsePath(text)
-	if err == nil && rest != "" {
-		err = fmt.Errorf("the path %q goes on with %q", text, rest)
-	}
-	return Path{steps}, err
-}
-
 func parsePath(text string) (path []step, rest string, err error) {
 	if !strings.HasPrefix(text, ".") {
 		return nil, "", fmt.Errorf("%q: a path begins with a dot, as in .code or .data.items[0].id", text)
@@ -271,6 +270,9 @@ func parseStep(text string) (s step, rest string, err error) {
 	switch {
 	case text[0] == '[':
 		number, rest, ok := strings.Cut(text[1:], "]")
+		if number == "*" && ok {
+			return step{index: everyElement}, rest, nil
+		}
 		if s.index, err = strconv.Atoi(number); !ok || err != nil || s.index < 0 || number[0] == '+' {
 			return s, "", errors.New("want [N] for the Nth element, from 0")
 		}
@@ -295,15 +297,6 @@ func parseStep(text string) (s step, rest string, err error) {
 	return s, "", errors.New("want .NAME or [N]")
 }
 
-// In returns the value of the field in a reply. It returns false if the field is missing.
-func (p Path) In(body []byte) (any, bool) {
-	doc, ok := decode(body)
-	if !ok {
-		return nil, false
-	}
-	return follow(doc, p.steps)
-}
-
 // decode decodes a reply that consists of one JSON value.
 func decode(body []byte) (doc any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -316,9 +309,17 @@ func decode(body []byte) (doc any, ok bool) {
 }
 
 func follow(at any, path []step) (any, bool) {
-	for _, s := range path {
+	for i, s := range path {
+		list, ok := at.([]any)
+		if s.index == everyElement {
+			all := []any{}
+			for _, element := range list {
+				one, _ := follow(element, path[i+1:])
+				all = append(all, one)
+			}
+			return all, ok
+		}
 		if s.index >= 0 {
-			list, ok := at.([]any)
 			if !ok || s.index >= len(list) {
 				return nil, false
 			}
@@ -326,7 +327,6 @@ func follow(at any, path []step) (any, bool) {
 			continue
 		}
 		object, _ := at.(map[string]any)
-		var ok bool
 		if at, ok = object[s.name]; !ok {
 			return nil, false
 		}

@@ -51,13 +51,13 @@ func ParseMethod(text string) (string, error) {
 
 // CheckPath returns an error unless text is a valid path of a grab.
 func CheckPath(text string) error {
-	_, err := parsePathTemplate(text, orderID, driverID)
+	_, err := parsePathTemplate(text, grabSlots...)
 	return err
 }
 
 // CheckBody returns an error unless text is a valid body of a grab.
 func CheckBody(text string) error {
-	_, err := ParseTemplate(text, orderID, driverID)
+	_, err := ParseTemplate(text, grabSlots...)
 	return err
 }
 
@@ -88,7 +88,7 @@ func parseHeaders(texts []string) ([]Header, error) {
 		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return nil, errors.New("want NAME: VALUE, as in 'X-User: {driver}'") // the value may be a secret
 		}
-		t, err := ParseTemplate(value, orderID, driverID)
+		t, err := ParseTemplate(value, grabSlots...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -115,12 +115,12 @@ func parseOpening(texts []string) (*Opening, error) {
 	for _, text := range texts {
 		text = strings.TrimSpace(text)
 		if statement, ok := strings.CutPrefix(text, SQLPrefix); ok {
-			t, err := ParseTemplate(strings.TrimSpace(statement), orderID, firstID, lastID, count)
+			t, err := ParseTemplate(strings.TrimSpace(statement), orderID, orderUUID, firstID, lastID, count)
 			if err != nil {
 				return nil, err
 			}
-			if len(t.parts) == 0 || t.Has(orderID) && (t.Has(firstID) || t.Has(lastID) || t.Has(count)) {
-				return nil, errors.New("a statement has {order}, and is run for each of them, or {first} and {last}, and is run once")
+			if len(t.parts) == 0 || t.Has(orderID, orderUUID) && t.Has(firstID, lastID, count) {
+				return nil, errors.New("a statement has {order} or {order_uuid}, and is run for each of them, or {first} and {last}, and is run once")
 			}
 			open.SQL = append(open.SQL, t)
 			continue
@@ -160,9 +160,12 @@ func (o *Opening) call(text string) (err error) {
 	if o.Body, err = ParseTemplate(body, count); err != nil {
 		return err
 	}
-	o.FirstID, err = ParsePath(id)
+	o.ID, err = ParseSource(id)
 	return err
 }
+
+// OpensMany reports whether one call opens as many orders as it is told.
+func (o *Opening) OpensMany() bool { return o.Path.Has(count) || o.Body.Has(count) }
 
 // ByCall reports whether a call opens orders. Otherwise, statements open them.
 func (o *Opening) ByCall() bool { return len(o.SQL) == 0 }
@@ -177,7 +180,7 @@ func (o *Opening) Call(n int) (path string, body []byte) {
 func (o *Opening) Statements(first int64, n int) []string {
 	var all []string
 	for _, t := range o.SQL {
-		if !t.Has(orderID) {
+		if !t.Has(orderID, orderUUID) {
 			all = append(all, t.Fill(Values{firstID: first, lastID: first + int64(n) - 1, count: int64(n)}))
 			continue
 		}

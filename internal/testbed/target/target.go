@@ -44,11 +44,11 @@ type Database struct {
 
 // Opening describes how to open orders: with a call, or with SQL statements.
 type Opening struct {
-	Method  string
-	Path    Template // empty for statements
-	Body    Template
-	FirstID Path       // where the reply contains the first order id
-	SQL     []Template // statements; they replace the call
+	Method string
+	Path   Template // empty for statements
+	Body   Template
+	ID     Source     // where the reply contains the id of the first order, or the ids of all
+	SQL    []Template // statements; they replace the call
 }
 
 // Shape describes the request for a grab, and the meaning of the replies.
@@ -57,6 +57,7 @@ type Shape struct {
 	Path   Template // follows the base URL
 	Body   Template
 	Header []Header
+	IDs    *IDs // ids of the orders; {order_uuid} stands for them
 
 	Grabbed, Taken, Busy Rule
 	// AssumesGrabbed reports whether Grabbed is the default rule.
@@ -121,7 +122,7 @@ func (s *Shape) prepare() {
 	}
 }
 
-func (h Header) varies() bool { return h.Value.Has(orderID) || h.Value.Has(driverID) }
+func (h Header) varies() bool { return h.Value.Has(grabSlots...) }
 
 // Request returns the path, the body and the header for a driver's grab of an order. The
 // header may be shared, so the caller must not change it.
@@ -134,9 +135,9 @@ func (s *Shape) Request(order, driver int64) (path, body []byte, header http.Hea
 		if len(header) == len(s.fixed) {
 			header = header.Clone()
 		}
-		header.Add(h.Name, string(h.Value.grab(nil, order, driver)))
+		header.Add(h.Name, string(h.Value.grab(nil, order, driver, s.IDs)))
 	}
-	return s.Path.grab(nil, order, driver), s.Body.grab(nil, order, driver), header
+	return s.Path.grab(nil, order, driver, s.IDs), s.Body.grab(nil, order, driver, s.IDs), header
 }
 
 // Fixed returns a copy of the headers that do not depend on the grab.
@@ -207,7 +208,7 @@ type Rules struct {
 
 // shape compiles the calls of the spec.
 func (spec Spec) shape() (*Shape, error) {
-	s := &Shape{Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
+	s := &Shape{IDs: &IDs{}, Method: cmp.Or(spec.Method, http.MethodPost), AssumesGrabbed: spec.Grabbed == ""}
 	body := ownBody
 	switch {
 	case spec.Body != nil:
@@ -221,10 +222,10 @@ func (spec Spec) shape() (*Shape, error) {
 		read func() error
 	}{
 		{"path", func() error {
-			s.Path, err = parsePathTemplate(cmp.Or(spec.Path, ownPath), orderID, driverID)
+			s.Path, err = parsePathTemplate(cmp.Or(spec.Path, ownPath), grabSlots...)
 			return err
 		}},
-		{"body", func() error { s.Body, err = ParseTemplate(body, orderID, driverID); return err }},
+		{"body", func() error { s.Body, err = ParseTemplate(body, grabSlots...); return err }},
 		{"header", func() error { s.Header, err = parseHeaders(spec.Headers); return err }},
 		{"grabbed", func() error { s.Grabbed, err = ParseRule(cmp.Or(spec.Grabbed, ownGrabbed)); return err }},
 		{"taken", func() error { s.Taken, err = ParseRule(cmp.Or(spec.Taken, ownTaken)); return err }},
@@ -266,18 +267,21 @@ func (s *Shape) check(spec Spec) error {
 	if len(s.Grabbed.terms) == 0 {
 		return &FieldError{"grabbed", fmt.Errorf("no answer is left that means grabbed; say which does")}
 	}
-	if !s.has(orderID) {
+	if s.has(orderID) && s.has(orderUUID) {
+		return &FieldError{"path", fmt.Errorf("{order} is a number and {order_uuid} is the id that the service chose: use one of the two")}
+	}
+	if !s.has(orderID, orderUUID) {
 		return &FieldError{"path", fmt.Errorf("{order} stands neither there nor in the body or a header: every grab would be of the same order")}
 	}
 	return nil
 }
 
-func (s *Shape) has(name string) bool {
-	if s.Path.Has(name) || s.Body.Has(name) {
+func (s *Shape) has(names ...string) bool {
+	if s.Path.Has(names...) || s.Body.Has(names...) {
 		return true
 	}
 	for _, h := range s.Header {
-		if h.Value.Has(name) {
+		if h.Value.Has(names...) {
 			return true
 		}
 	}
@@ -285,7 +289,7 @@ func (s *Shape) has(name string) bool {
 }
 
 // TellsDrivers reports whether a request contains the driver.
-func (s *Shape) TellsDrivers() bool { return s.has(driverID) }
+func (s *Shape) TellsDrivers() bool { return s.has(driverID, driverUUID, driverName) }
 
 // FieldError is an error in one field of a Spec.
 type FieldError struct {

@@ -24,12 +24,18 @@ type part struct {
 
 // The placeholders.
 const (
-	orderID  = "order"
-	driverID = "driver"
-	count    = "count"
-	firstID  = "first"
-	lastID   = "last"
+	orderID    = "order"
+	orderUUID  = "order_uuid"
+	driverID   = "driver"
+	driverUUID = "driver_uuid"
+	driverName = "driver_name"
+	count      = "count"
+	firstID    = "first"
+	lastID     = "last"
 )
+
+// grabSlots are the placeholders in the request for a grab.
+var grabSlots = []string{orderID, orderUUID, driverID, driverUUID, driverName}
 
 // Values maps placeholders to their values.
 type Values map[string]int64
@@ -60,9 +66,9 @@ func ParseTemplate(text string, names ...string) (Template, error) {
 	return t, nil
 }
 
-// Has reports whether the template contains a placeholder with this name.
-func (t Template) Has(name string) bool {
-	return slices.ContainsFunc(t.parts, func(p part) bool { return p.name == name })
+// Has reports whether the template contains a placeholder with one of these names.
+func (t Template) Has(names ...string) bool {
+	return slices.ContainsFunc(t.parts, func(p part) bool { return slices.Contains(names, p.name) })
 }
 
 // String returns the text from which the template was parsed.
@@ -80,23 +86,35 @@ func (t Template) String() string {
 
 // Fill returns the text with the values in place of the placeholders.
 func (t Template) Fill(v Values) string {
-	return string(t.append(nil, func(name string) int64 { return v[name] }))
+	return string(t.append(nil, func(b []byte, name string) []byte {
+		if name == orderUUID {
+			return append(b, uuidOf(orderUUIDs, v[orderID])...)
+		}
+		return strconv.AppendInt(b, v[name], 10)
+	}))
 }
 
 // grab appends the text for a driver's grab of an order to b.
-func (t Template) grab(b []byte, order, driver int64) []byte {
-	return t.append(b, func(name string) int64 {
-		if name == orderID {
-			return order
+func (t Template) grab(b []byte, order, driver int64, ids *IDs) []byte {
+	return t.append(b, func(b []byte, name string) []byte {
+		switch name {
+		case orderID:
+			return strconv.AppendInt(b, order, 10)
+		case orderUUID:
+			return append(b, ids.Order(order)...)
+		case driverUUID:
+			return append(b, uuidOf(driverUUIDs, driver)...)
+		case driverName:
+			b = append(b, driverNames...)
 		}
-		return driver
+		return strconv.AppendInt(b, driver, 10)
 	})
 }
 
-func (t Template) append(b []byte, value func(name string) int64) []byte {
+func (t Template) append(b []byte, value func(b []byte, name string) []byte) []byte {
 	for _, p := range t.parts {
 		if p.name != "" {
-			b = strconv.AppendInt(b, value(p.name), 10)
+			b = value(b, p.name)
 		} else {
 			b = append(b, p.text...)
 		}

@@ -1,0 +1,172 @@
+package target
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// IDs translates between the numbers that this program gives to orders, and the ids that a
+// service gives to them. An order whose id is not known has a UUID that contains its number.
+// IDs is safe for concurrent use.
+type IDs struct {
+	mu      sync.RWMutex
+	texts   map[int64]string
+	numbers map[string]int64
+}
+
+// validID matches the ids that paths, JSON and SQL accept without escapes.
+var validID = regexp.MustCompile(`^[\w.~:@=+-]{1,200}$`)
+
+// Add gives consecutive numbers to new orders with these ids, and returns the first number.
+func (s *IDs) Add(ids []string) (first int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.texts == nil {
+		s.texts, s.numbers = map[int64]string{}, map[string]int64{}
+	}
+	first = int64(len(s.texts)) + 1
+	for i, id := range ids {
+		switch _, known := s.numbers[folded(id)]; {
+		case !validID.MatchString(id):
+			return 0, fmt.Errorf("the id %.60q of an order must have at most 200 letters, digits or characters of _.~:@=+-", id)
+		case known:
+			return 0, fmt.Errorf("the order with the id %s was opened twice", id)
+		}
+		s.texts[first+int64(i)], s.numbers[folded(id)] = id, first+int64(i)
+	}
+	return first, nil
+}
+
+// Order returns the id of an order.
+func (s *IDs) Order(number int64) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if id, ok := s.texts[number]; ok {
+		return id
+	}
+	return uuidOf(orderUUIDs, number)
+}
+
+// NumberOf returns the number of an order with this id. It returns false if there is none.
+func (s *IDs) NumberOf(id string) (int64, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if number, ok := s.numbers[folded(id)]; ok {
+		return number, true
+	}
+	return numberIn(orderUUIDs, id)
+}
+
+var anyUUID = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}$`)
+
+// folded returns an id in the form in which equal ids have equal texts.
+func folded(id string) string {
+	if anyUUID.MatchString(id) {
+		return strings.ToLower(id)
+	}
+	return id
+}
+
+// The UUIDs of orders and drivers begin with the letters "order" and "driver" in ASCII, and
+// end with the number.
+const (
+	orderUUIDs  = "6f726465-7200-4000-8000-"
+	driverUUIDs = "64726976-6572-4000-8000-"
+	driverNames = "driver-"
+)
+
+func uuidOf(prefix string, number int64) string { return fmt.Sprintf("%s%012x", prefix, number) }
+
+func numberIn(prefix, id string) (int64, bool) {
+	digits, ok := strings.CutPrefix(folded(id), prefix)
+	number, err := strconv.ParseInt(digits, 16, 64)
+	return number, ok && err == nil
+}
+
+// DriverOf returns the number of the driver that a ledger names by a number, a UUID or a name.
+func DriverOf(id string) (int64, bool) {
+	if number, ok := numberIn(driverUUIDs, id); ok {
+		return number, true
+	}
+	number, err := strconv.ParseInt(strings.TrimPrefix(id, driverNames), 10, 64)
+	return number, err == nil
+}
+
+// OrderText returns the id by which requests name an order.
+func (s *Shape) OrderText(number int64) string {
+	if !s.NamesOrders() {
+		return strconv.FormatInt(number, 10)
+	}
+	return s.IDs.Order(number)
+}
+
+// NumberOf returns the number of the order that has this id in a ledger.
+func (s *Shape) NumberOf(id string) (int64, bool) {
+	if s.NamesOrders() {
+		return s.IDs.NumberOf(id)
+	}
+	number, err := strconv.ParseInt(id, 10, 64)
+	return number, err == nil
+}
+
+// NamesOrders reports whether requests name orders by ids of the service, and not by numbers
+// of this program.
+func (s *Shape) NamesOrders() bool { return s != nil && s.has(orderUUID) }
+
+// Source says where an answer contains an id: in a field of JSON or XML, in the text, or in a
+// header. A regular expression may select a part.
+type Source struct{ test }
+
+// ParseSource parses a source such as .data.id, .orders[*].id, header:Location~"/orders/(.+)$"
+// or xml:/order/@id.
+func ParseSource(text string) (Source, error) {
+	if strings.HasPrefix(text, ".") {
+		text = string(fromJSON) + text
+	}
+	var s Source
+	rest, err := s.parsePart(text)
+	if rest = strings.TrimSpace(rest); err == nil && strings.HasPrefix(rest, "~") {
+		rest, err = s.parseComparison(text, rest)
+	}
+	switch {
+	case errors.Is(err, errRule) || err == nil && rest != "":
+		return s, fmt.Errorf("%q: want where the id is, as in .id, .orders[*].id or header:Location~\"/orders/(.+)$\"", text)
+	case err == nil && s.expected != nil && s.expected.NumSubexp() != 1:
+		return s, fmt.Errorf("%q: want one group in the regular expression, around the id", text)
+	}
+	return s, err
+}
+
+// In returns the ids in an answer.
+func (s Source) In(header http.Header, body []byte) (ids []string) {
+	got, _ := (&reply{header: header, body: body}).part(s.test)
+	list, isList := got.([]any)
+	if !isList {
+		list = []any{got}
+	}
+	for _, one := range list {
+		var text string
+		switch one := one.(type) {
+		case string:
+			text = one
+		case json.Number:
+			text = one.String()
+		default:
+			return nil
+		}
+		if s.expected == nil {
+			ids = append(ids, text)
+			continue
+		}
+		for _, m := range s.expected.FindAllStringSubmatch(text, -1) {
+			ids = append(ids, m[1])
+		}
+	}
+	return ids
+}

@@ -1,0 +1,110 @@
+package target
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// An order has the id that the service gave to it, or else a UUID with its number. A ledger may
+// write UUIDs in upper case.
+func TestIDs(t *testing.T) {
+	s := &IDs{}
+	first, err := s.Add([]string{"t-1", "T-1", "6B4E03C2-1D8B-4C3E-9F00-0123456789AB"})
+	if err != nil || first != 1 {
+		t.Fatal(first, err)
+	}
+	if next, err := s.Add([]string{"x"}); err != nil || next != 4 || s.Order(4) != "x" {
+		t.Errorf("the next order is %d, %v", next, err)
+	}
+	for id, want := range map[string]int64{
+		"t-1": 1, "T-1": 2, "6b4e03c2-1d8b-4c3e-9f00-0123456789ab": 3, "6B4E03C2-1D8B-4C3E-9F00-0123456789AB": 3, "t-2": 0,
+		s.Order(17): 17, strings.ToUpper(s.Order(17)): 17, "": 0,
+	} {
+		if got, ok := s.NumberOf(id); ok != (want > 0) || ok && got != want {
+			t.Errorf("%s is order %d, %v; want %d", id, got, ok, want)
+		}
+	}
+	for _, wrong := range []struct{ id, says string }{
+		{"a/b", "must have at most 200 letters"}, {"a b", "must have"}, {`a"`, "must have"}, {"", "must have"}, {"t-1", "was opened twice"},
+	} {
+		if _, err := s.Add([]string{wrong.id}); err == nil || !strings.Contains(err.Error(), wrong.says) {
+			t.Errorf("%q: %v, want …%s…", wrong.id, err, wrong.says)
+		}
+	}
+	for id, want := range map[string]int64{
+		"7": 7, "driver-7": 7, "64726976-6572-4000-8000-00003b9aca07": 1000000007, "64726976-6572-4000-8000-00003B9ACA07": 1000000007,
+		"me": 0, "": 0, "driver-": 0, "6f726465-7200-4000-8000-000000000007": 0,
+	} {
+		if got, ok := DriverOf(id); ok != (want > 0) || ok && got != want {
+			t.Errorf("%q is driver %d, %v; want %d", id, got, ok, want)
+		}
+	}
+}
+
+func TestNamedRequests(t *testing.T) {
+	s, open, err := Spec{
+		Path: "/o/{order_uuid}", Body: new(`{"who":"{driver_uuid}"}`), Headers: []string{"X-User: {driver_name}"},
+		OpenOrders: []string{`POST /o {} -> header:Location~"/o/(.+)$"`},
+	}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.NamesOrders() || !s.TellsDrivers() || open.OpensMany() {
+		t.Error("not as it is written")
+	}
+	ids := open.ID.In(http.Header{"Location": {"http://h/o/abc-1"}}, nil)
+	if first, err := s.IDs.Add(ids); err != nil || first != 1 {
+		t.Fatal(first, err)
+	}
+	path, body, header := s.Request(1, 42)
+	if string(path) != "/o/abc-1" || string(body) != `{"who":"64726976-6572-4000-8000-00000000002a"}` || header.Get("X-User") != "driver-42" {
+		t.Errorf("%s %s %v", path, body, header)
+	}
+	_, open, err = Spec{Path: "/o/{order_uuid}", OpenOrders: []string{"sql: INSERT INTO o VALUES ('{order_uuid}')"}}.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := open.Statements(7, 1)[0]; got != "INSERT INTO o VALUES ('6f726465-7200-4000-8000-000000000007')" {
+		t.Error(got)
+	}
+}
+
+func TestSources(t *testing.T) {
+	const body, xml = `{"id":7,"name":"a","orders":[{"id":"x"},{"id":"y"}],"ids":["p","q"],"odd":[{}]}`, `<o id="5"><n>order 6</n></o>`
+	for _, tc := range []struct{ text, body, want, wrong string }{
+		{text: ".id", body: body, want: "7"},
+		{text: "json:.name", body: body, want: "a"},
+		{text: ".orders[*].id", body: body, want: "x y"},
+		{text: ".orders[1].id", body: body, want: "y"},
+		{text: ".ids", body: body, want: "p q"},
+		{text: ".", body: `["m","n"]`, want: "m n"},
+		{text: "header:Location", body: body, want: "/o/9"},
+		{text: "header:location ~ `/o/(\\d+)`", body: body, want: "9"},
+		{text: "text:~`\"id\":\"(.)\"`", body: body, want: "x y"},
+		{text: "xml:/o/@id", body: xml, want: "5"},
+		{text: "xml:/o/n~`order (.)`", body: xml, want: "6"},
+		{text: ".nosuch", body: body}, {text: ".odd[*].id", body: body}, {text: ".orders[*].nosuch", body: body}, {text: "header:X-Id", body: body}, {text: ".id", body: "no JSON"},
+		{text: "id", wrong: "want where the id is"},
+		{text: ".id==7", wrong: "want where the id is"},
+		{text: ".id !~ `(.)`", wrong: "want where the id is"},
+		{text: ".id~`.`", wrong: "want one group"},
+		{text: ".id~`(.)(.)`", wrong: "want one group"},
+		{text: ".id~`(`", wrong: "want a regular expression"},
+		{text: ".id .name", wrong: "want where the id is"},
+	} {
+		s, err := ParseSource(tc.text)
+		if tc.wrong != "" || err != nil {
+			if err == nil || tc.wrong == "" || !strings.Contains(err.Error(), tc.wrong) {
+				t.Errorf("%s: %v; want …%s…", tc.text, err, tc.wrong)
+			}
+			continue
+		}
+		if got := strings.Join(s.In(http.Header{"Location": {"/o/9"}}, []byte(tc.body)), " "); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.text, got, tc.want)
+		}
+	}
+	if _, err := ParseRule("json:.orders[*].id==7"); err == nil || !strings.Contains(err.Error(), "a rule reads one field") {
+		t.Error(err)
+	}
+}
