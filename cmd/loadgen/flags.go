@@ -20,6 +20,7 @@ type settings struct {
 	asserts []experiment.Assert
 	format  string
 	quiet   bool
+	junit   string // the file for the test results in JUnit's format; empty for none
 	resume  string // the result folder to continue in; empty for a new run
 
 	schedule string // the schedule to force instead of running a table
@@ -97,6 +98,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("resume", "DIR", "continue the interrupted run in DIR with its own flags", flags.One(&s.resume, flags.NonEmpty)),
 			flags.New("format", "NAME", "format of standard output: text, json", flags.One(&s.format, flags.OneOf("text", "json"))),
 			flags.New("assert", "CLAIM", `exit with 3 if the claim does not hold (repeatable): [strategy[/fault]:]field OP number, such as double_grabs==0; or "expected"`, flags.Many(&s.asserts, parseAssert)),
+			flags.New("junit", "FILE", "write a test case for each cell and each -assert, in JUnit's XML format. Cells that are not as expected fail; so do unsafe and stuck cells of which nothing is expected", flags.One(&s.junit, flags.NonEmpty)),
 			flags.New("expectations", "FILE", "expected verdicts instead of those of the registry. Each line is STRATEGY: VERDICT or STRATEGY: {FAULT: VERDICT}", flags.One(&s.expectations, readable)),
 			flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 		}},

@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asMain) != "" || len(os.Args) > 1 && os.Args[1] == fleet.Command {
 		main()
 	}
+	os.Unsetenv("GITHUB_ACTIONS") // the runs of tests are not the result of a workflow
+	os.Unsetenv("GITHUB_STEP_SUMMARY")
 	os.Exit(m.Run())
 }
 

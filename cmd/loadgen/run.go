@@ -112,7 +112,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	if !out.begun {
 		return notBegun(err, "cell", out, stderr)
 	}
-	if err := s.print(run, out, stdout); err != nil {
+	if err := errors.Join(s.print(run, out, stdout), s.tellCI(run, stderr)); err != nil {
 		return err
 	}
 	switch {

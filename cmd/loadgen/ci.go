@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+)
+
+// tellCI writes the results in the forms that CI systems read: the file of -junit, and in GitHub
+// Actions the summary and the annotations of the step.
+func (s *settings) tellCI(run *experiment.Run, stderr io.Writer) error {
+	cases := report.Cases(run, s.asserts)
+	var errs []error
+	if s.junit != "" {
+		errs = append(errs, writeJUnit(s.junit, run, cases))
+	}
+	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
+		errs = append(errs, appendSummary(path, run, cases))
+	}
+	if os.Getenv("GITHUB_ACTIONS") == "true" {
+		errs = append(errs, report.Annotations(stderr, cases))
+	}
+	return errors.Join(errs...)
+}
+
+func writeJUnit(path string, run *experiment.Run, cases []report.Case) error {
+	var b bytes.Buffer
+	err := report.JUnit(&b, run, cases)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = replaceFile(path, b.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("-junit: %w", err)
+	}
+	return nil
+}
+
+// appendSummary adds to a file that earlier commands of the same step may have written.
+func appendSummary(path string, run *experiment.Run, cases []report.Case) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err == nil {
+		err = errors.Join(report.StepSummary(f, run, cases), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("GITHUB_STEP_SUMMARY: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCI runs loadgen as a step of GitHub Actions, in which one claim does not hold.
+func TestCI(t *testing.T) {
+	cmd := loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-quiet", "-junit", "sub/junit.xml", "-assert", "expected", "-assert", "none:double_grabs==0")
+	summary := filepath.Join(cmd.Dir, "summary.md")
+	cmd.Env = append(cmd.Env, "GITHUB_ACTIONS=true", "GITHUB_STEP_SUMMARY="+summary)
+	if err := os.WriteFile(summary, []byte("before\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := output(t, cmd)
+	if annotation := "::error title=assert none%3Adouble_grabs==0::none:double_grabs==0: none/none: double_grabs is "; code != int(exitAssert) || !strings.Contains(stderr, annotation) {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	var suite struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+		Cases    []struct {
+			Name    string    `xml:"name,attr"`
+			Failure *struct{} `xml:"failure"`
+		} `xml:"testcase"`
+	}
+	if err := xml.Unmarshal(read(t, cmd.Dir, "sub/junit.xml"), &suite); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range suite.Cases {
+		if c.Failure != nil {
+			c.Name += " failed"
+		}
+		names = append(names, c.Name)
+	}
+	if got := strings.Join(names, ", "); got != "none/none, setnx/none, assert expected, assert none:double_grabs==0 failed" || suite.Tests != 4 || suite.Failures != 1 {
+		t.Errorf("%d cases, %d failures: %s", suite.Tests, suite.Failures, got)
+	}
+	if got := string(read(t, summary)); !strings.HasPrefix(got, "before\n## loadgen: 3 of 4 passed, 1 failed\n") {
+		t.Errorf("the summary is\n%s", got)
+	}
+}

@@ -1,0 +1,100 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+)
+
+// Result is the outcome of a Case.
+type Result string
+
+// The results.
+const (
+	Passed  Result = "passed"
+	Failed  Result = "failed"
+	Unknown Result = "unknown" // the cell was run but could not be judged
+	NotRun  Result = "not run"
+)
+
+// Case is a cell, or a claim about a run, as a test of a CI system.
+type Case struct {
+	Name   string // strategy/fault, or the text of an -assert
+	Result Result
+	Why    string           // why it did not pass
+	Cell   *experiment.Cell // nil for a claim
+}
+
+// Cases returns a test case for each cell and for each claim of the run.
+func Cases(run *experiment.Run, claims []experiment.Assert) []Case {
+	var cases []Case
+	for i := range run.Cells {
+		c := &run.Cells[i]
+		result, why := judgeCase(*c)
+		cases = append(cases, Case{experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String(), result, why, c})
+	}
+	for _, a := range claims {
+		claim := Case{Name: "assert " + a.String(), Result: Passed}
+		if misses := a.Misses(run); len(misses) > 0 {
+			claim.Result, claim.Why = Failed, strings.Join(misses, "; ")
+		}
+		cases = append(cases, claim)
+	}
+	return cases
+}
+
+// judgeCase judges a cell. It passes if it is as expected. If nothing is expected, it passes only
+// if it is safe.
+func judgeCase(c experiment.Cell) (Result, string) {
+	why := string(c.Verdict)
+	if c.Expected != nil {
+		why = c.Said() + ", expected " + c.Claimed()
+	}
+	if c.Reason != "" {
+		why += ": " + c.Reason
+	}
+	switch {
+	case c.Verdict == catalog.NA:
+		return NotRun, c.Reason
+	case c.Verdict == catalog.Unknown && (c.Interrupted || c.Environment == nil):
+		return NotRun, c.Reason
+	case c.Expected != nil && c.AsExpected() || c.Expected == nil && c.Verdict == catalog.Safe:
+		return Passed, ""
+	case c.Verdict == catalog.Unknown:
+		return Unknown, why
+	default:
+		return Failed, why
+	}
+}
+
+// details returns the strike points and the timeline of a cell as text.
+func (c Case) details() (string, error) {
+	if c.Cell == nil {
+		return "", nil
+	}
+	var d document
+	d.add(points([]experiment.Cell{*c.Cell}))
+	if c.Cell.Timeline != nil {
+		d.add(timeline(*c.Cell))
+	}
+	var b strings.Builder
+	err := d.text(&b)
+	return strings.TrimSpace(b.String()), err
+}
+
+// countCases summarizes the results in a sentence, such as "2 of 5 failed, 1 not run".
+func countCases(cases []Case) string {
+	n := map[Result]int{}
+	for _, c := range cases {
+		n[c.Result]++
+	}
+	text := fmt.Sprintf("%d of %d passed", n[Passed], len(cases))
+	for _, r := range []Result{Failed, Unknown, NotRun} {
+		if n[r] > 0 {
+			text += fmt.Sprintf(", %d %s", n[r], r)
+		}
+	}
+	return text
+}

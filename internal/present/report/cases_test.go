@@ -1,0 +1,99 @@
+package report_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+)
+
+// measuredCell returns a cell that was run, in which the grabs of foreign services are judged.
+func measuredCell(f catalog.Fault, is catalog.Verdict, expected *catalog.Verdict) experiment.Cell {
+	c := cell("rlock", is, 100, 100, 0, 12)
+	c.Fault, c.Expected, c.Environment = f, expected, new(experiment.Environment)
+	return c
+}
+
+func TestCases(t *testing.T) {
+	interrupted := measuredCell(catalog.Crash, catalog.Unknown, nil)
+	interrupted.Interrupted = true
+	refused := measuredCell(catalog.Crash, catalog.Unknown, nil)
+	refused.Environment = nil
+	twoInside := measuredCell(catalog.Pause, catalog.Safe, ptr(catalog.Safe))
+	twoInside.Exclusive, twoInside.ExpectedExclusive = ptr(experiment.No), ptr(experiment.Yes)
+	for _, tt := range []struct {
+		about string
+		cell  experiment.Cell
+		want  report.Result
+	}{
+		{"safe", measuredCell(catalog.NoFault, catalog.Safe, nil), report.Passed},
+		{"unsafe as expected", measuredCell(catalog.Pause, catalog.Unsafe, ptr(catalog.Unsafe)), report.Passed},
+		{"unknown as expected", measuredCell(catalog.Pause, catalog.Unknown, ptr(catalog.Unknown)), report.Passed},
+		{"unsafe", measuredCell(catalog.Pause, catalog.Unsafe, nil), report.Failed},
+		{"stuck", measuredCell(catalog.Hang, catalog.Stuck, nil), report.Failed},
+		{"safe, but expected unsafe", measuredCell(catalog.Pause, catalog.Safe, ptr(catalog.Unsafe)), report.Failed},
+		{"safe with a lock that let two in", twoInside, report.Failed},
+		{"unknown", measuredCell(catalog.Pause, catalog.Unknown, nil), report.Unknown},
+		{"unknown, but expected safe", measuredCell(catalog.Pause, catalog.Unknown, ptr(catalog.Safe)), report.Unknown},
+		{"interrupted", interrupted, report.NotRun},
+		{"refused", refused, report.NotRun},
+		{"n/a", measuredCell(catalog.Cancel, catalog.NA, nil), report.NotRun},
+	} {
+		got := report.Cases(run("rush", tt.cell), nil)
+		if len(got) != 1 || got[0].Result != tt.want {
+			t.Errorf("%s: %+v, want %s", tt.about, got, tt.want)
+		}
+	}
+}
+
+// ciRun returns a run with a case of each result, and the claims about it.
+func ciRun(t *testing.T) (*experiment.Run, []report.Case) {
+	t.Helper()
+	r := badDay()
+	for i := range r.Cells {
+		r.Cells[i].Environment = &r.Environment
+	}
+	failed := slices.IndexFunc(r.Cells, func(c experiment.Cell) bool { return c.Timeline != nil })
+	r.Cells[failed].Expected = ptr(catalog.Safe)
+	unknown := measuredCell(catalog.Pause, catalog.Unknown, nil)
+	unknown.Reason = "2 answers may hide a grab: reset 2\n<&\x1b"
+	left := measuredCell(catalog.Crash, catalog.Unknown, nil)
+	left.Interrupted, left.Reason = true, "not run"
+	r.Cells = append(r.Cells[failed:failed+1], unknown, left, measuredCell(catalog.NoFault, catalog.Safe, nil))
+	claim, err := experiment.ParseAssert("rlock/pause:double_grabs>3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, report.Cases(r, []experiment.Assert{claim})
+}
+
+func TestJUnit(t *testing.T) {
+	r, cases := ciRun(t)
+	var got bytes.Buffer
+	if err := report.JUnit(&got, r, cases); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "junit.xml", got.String())
+}
+
+func TestGitHub(t *testing.T) {
+	r, cases := ciRun(t)
+	var summary, annotations bytes.Buffer
+	if err := report.StepSummary(&summary, r, cases); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "summary.md", summary.String())
+	if err := report.Annotations(&annotations, cases); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "annotations.txt", annotations.String())
+	for line := range strings.Lines(annotations.String()) {
+		if !strings.HasPrefix(line, "::error title=") && !strings.HasPrefix(line, "::warning title=rlock/pause::") {
+			t.Errorf("not a workflow command: %q", line)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package report
+
+import (
+	"encoding/xml"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"grablab/internal/measure/experiment"
+)
+
+// junitSuite and the types below are the part of JUnit's XML format that CI systems read.
+type junitSuite struct {
+	XMLName   xml.Name    `xml:"testsuite"`
+	Name      string      `xml:"name,attr"`
+	Tests     int         `xml:"tests,attr"`
+	Failures  int         `xml:"failures,attr"`
+	Errors    int         `xml:"errors,attr"`
+	Skipped   int         `xml:"skipped,attr"`
+	Time      string      `xml:"time,attr"`
+	Timestamp string      `xml:"timestamp,attr"`
+	Cases     []junitCase `xml:"testcase"`
+	Output    string      `xml:"system-out"`
+}
+
+type junitCase struct {
+	Class   string      `xml:"classname,attr"`
+	Name    string      `xml:"name,attr"`
+	Time    string      `xml:"time,attr,omitempty"`
+	Failure *junitCause `xml:"failure"`
+	Error   *junitCause `xml:"error"`
+	Skipped *junitCause `xml:"skipped"`
+}
+
+// junitCause says why a test did not pass.
+type junitCause struct {
+	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr,omitempty"`
+	Text    string `xml:",chardata"`
+}
+
+// JUnit writes the cases of a run in JUnit's XML format. A cell that could not be judged is an
+// error, and a cell that was not run is skipped.
+func JUnit(w io.Writer, run *experiment.Run, cases []Case) error {
+	suite := junitSuite{
+		Name: "loadgen " + run.ID, Tests: len(cases),
+		Time: junitSeconds(run.DurationS), Timestamp: run.StartedAt.UTC().Format(time.DateOnly + "T" + time.TimeOnly),
+		Output: strings.Join(head(run), "\n"),
+	}
+	for _, c := range cases {
+		details, err := c.details()
+		if err != nil {
+			return err
+		}
+		test := junitCase{Class: "loadgen", Name: c.Name}
+		if c.Cell != nil {
+			test.Class = c.Cell.Strategy
+			if c.Cell.DurationS != nil {
+				test.Time = junitSeconds(*c.Cell.DurationS)
+			}
+		}
+		cause := &junitCause{Message: c.Why, Type: string(c.Result), Text: details}
+		switch c.Result {
+		case Failed:
+			test.Failure = cause
+			suite.Failures++
+		case Unknown:
+			test.Error = cause
+			suite.Errors++
+		case NotRun:
+			test.Skipped = &junitCause{Message: c.Why}
+			suite.Skipped++
+		}
+		suite.Cases = append(suite.Cases, test)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	e := xml.NewEncoder(w)
+	e.Indent("", "  ")
+	if err := e.Encode(suite); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func junitSeconds(s float64) string { return strconv.FormatFloat(s, 'f', 3, 64) }
