@@ -130,6 +130,7 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("grabbed", "RULE", "answers that mean the driver won: statuses, or JSON fields such as json:.code==0 (default 200)", flags.One(&s.spec.Grabbed, flags.Checked(checkRule))),
 		flags.New("taken", "RULE", "answers that mean another driver has won (default 409)", flags.One(&s.spec.Taken, flags.Checked(checkRule))),
 		flags.New("busy", "RULE", "answers that mean the driver did not get the lock (default 423)", flags.One(&s.spec.Busy, flags.Checked(checkRule))),
+		flags.New("later", "RULE -> PLACE", "answers that come before the result, and where to ask for it: a path, or the part of the answer with the URL, such as '202 -> header:Location'", flags.One(&s.spec.Later, flags.Checked(checkLater))),
 		flags.New("first-order", "ID", "id of the first order, for targets that cannot open orders", flags.One(&s.Target.FirstOrder, parseID)),
 		flags.New("probe-drivers", "FIRST", "first of the drivers who try the orders after the load: one per order, and another for each retry (default 1000000000)", flags.One(&s.Target.ProbeDrivers, parseProbeDrivers)),
 		flags.New("open-orders", "CALL", `opens orders: METHOD PATH BODY -> FIELD, such as 'POST /orders {"n":{count}} -> .first_id'; or sql: STATEMENT with {order}, or with {first} and {last} (repeatable)`, flags.Many(&s.spec.OpenOrders, flags.Checked(target.CheckOpening))),

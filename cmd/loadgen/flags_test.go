@@ -69,12 +69,15 @@ var samples = map[string]sample{
 	"target-pid": {"7,8", "-targets http://h:1,http://h:2 -faults pause", func(s *settings) {
 		s.Target.PIDs, s.Workers, s.Budget = []int{7, 8}, 1, serviceBudget
 	}},
-	"path":          {"/g/{order}", targets, func(s *settings) { s.spec.Path = "/g/{order}" }},
-	"method":        {"put", targets, func(s *settings) { s.spec.Method = "PUT" }},
-	"body":          {"{driver}", targets, func(s *settings) { s.spec.Body = new("{driver}") }},
-	"header":        {"A: {driver}", targets, func(s *settings) { s.spec.Headers = []string{"A: {driver}"} }},
-	"grabbed":       {"json:.code==0", targets, func(s *settings) { s.spec.Grabbed = "json:.code==0" }},
-	"taken":         {"409,410", targets, func(s *settings) { s.spec.Taken = "409,410" }},
+	"path":    {"/g/{order}", targets, func(s *settings) { s.spec.Path = "/g/{order}" }},
+	"method":  {"put", targets, func(s *settings) { s.spec.Method = "PUT" }},
+	"body":    {"{driver}", targets, func(s *settings) { s.spec.Body = new("{driver}") }},
+	"header":  {"A: {driver}", targets, func(s *settings) { s.spec.Headers = []string{"A: {driver}"} }},
+	"grabbed": {"json:.code==0", targets, func(s *settings) { s.spec.Grabbed = "json:.code==0" }},
+	"taken":   {"409,410", targets, func(s *settings) { s.spec.Taken = "409,410" }},
+	"later": {"202 -> .at", targets + " -grabbed 201", func(s *settings) {
+		s.spec.Later, s.spec.Grabbed = "202 -> .at", "201"
+	}},
 	"busy":          {"429", targets, func(s *settings) { s.spec.Busy = "429" }},
 	"open-orders":   {"/orders", targets, func(s *settings) { s.spec.OpenOrders = []string{"/orders"} }},
 	"ledger-query":  {"SELECT ? ?", targets + " -db u:p@tcp(h:1)/d", func(s *settings) { s.ledgerQuery = "SELECT ? ?" }},

@@ -46,6 +46,11 @@ func checkRule(text string) error {
 	return err
 }
 
+func checkLater(text string) error {
+	_, err := target.ParseLater(text)
+	return err
+}
+
 func parseBody(text string) (*string, error) { return &text, target.CheckBody(text) }
 
 func parseAt(text string) (*fault.Point, error) {

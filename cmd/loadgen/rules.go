@@ -19,7 +19,7 @@ const (
 	serverNames = "redis sentinel sentinel-master redlock zk etcd"
 
 	// describeTargets are the flags that make sense only for someone else's service.
-	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy open-orders ledger-query lease settle idempotent"
+	describeTargets = "first-order probe-drivers admin-token target-file path method body header grabbed taken busy later open-orders ledger-query lease settle idempotent"
 )
 
 // runRules lists what the flags of run need and exclude. The first broken rule is reported, so

@@ -125,7 +125,9 @@ func (o *ticketOffice) open(w http.ResponseWriter, r *http.Request) {
 
 func (o *ticketOffice) serveGrab(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Driver any }
-	_ = json.NewDecoder(r.Body).Decode(&body)
+	d := json.NewDecoder(r.Body)
+	d.UseNumber()
+	_ = d.Decode(&body)
 	id, driver := r.PathValue("id"), fmt.Sprint(body.Driver)
 	if o.is("later") {
 		at := "/results/" + id + "/" + driver

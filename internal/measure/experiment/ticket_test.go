@@ -140,6 +140,7 @@ func TestTickets(t *testing.T) {
 		{"an id in a header", "text-ids", named(`POST /tickets {} -> header:Location~"/tickets/(.+)$"`), func(c *Config) { c.Target.Database.Query = byList }},
 		{"ids in a list", "id-lists", named(`/tickets -> .tickets[*].id`), func(c *Config) { c.Target.Database.Query = byList }},
 		{"drivers by name", "", target.Spec{Body: new(`{"driver":"{driver_name}"}`)}, nil},
+		{"a later result", "later", target.Spec{Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: "202 -> /results/{order}/{driver}"}, nil},
 		{"a row for each retry", "retries", target.Spec{}, func(c *Config) { c.Target.Idempotent = true }},
 	} {
 		for _, right := range []bool{true, false} {

@@ -17,6 +17,8 @@ import (
 
 	"grablab/internal/testbed/wait"
 
+	"grablab/internal/testbed/load"
+
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -92,7 +94,9 @@ func (f *Fleet) send(ctx context.Context, method, url string, body []byte, heade
 	if f.token != "" && req.Header.Get("Authorization") == "" {
 		req.Header.Set("Authorization", "Bearer "+f.token)
 	}
-	resp, err := f.client.Do(req)
+	client := *f.client
+	client.Transport = load.Decide(client.Transport, f.Shape)
+	resp, err := client.Do(req)
 	if err != nil {
 		return a, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"grablab/internal/grab"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/target"
 	"grablab/internal/testbed/wait"
 
@@ -101,7 +102,7 @@ func (f *Fleet) Wins(ctx context.Context, id, driver int64) bool {
 // grabbed, taken or busy.
 func (f *Fleet) probe(ctx context.Context, in *Instance, id, driver int64) (grab.Outcome, error) {
 	path, body, header := f.Shape.Request(id, driver)
-	a, err := f.send(ctx, f.Shape.Method, in.URL+string(path)+f.Shape.TryOnce(), body, header)
+	a, err := f.send(ctx, f.Shape.Method, load.Request{Target: in.URL, Order: id, Driver: driver}.URL(append(path, f.Shape.TryOnce()...)), body, header)
 	if err != nil {
 		return grab.Failed, err
 	}

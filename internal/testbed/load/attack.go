@@ -75,7 +75,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{
-			Transport:     failureNamer{ctx, w.through(transport)},
+			Transport:     failureNamer{ctx, w.through(Decide(transport, cfg.Shape))},
 			Timeout:       cfg.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}),
@@ -116,15 +116,20 @@ func targeter(w Workload, shape *target.Shape) vegeta.Targeter {
 		}
 		path, body, header := shape.Request(r.Order, r.Driver)
 		t.Method, t.Body, t.Header = shape.Method, body, header
-		url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
-		url = strconv.AppendInt(append(url, '#'), r.Order, 10)
-		url = strconv.AppendInt(append(url, ','), r.Driver, 10)
-		t.URL = string(strconv.AppendInt(append(url, ','), int64(len(r.Target)), 10))
+		t.URL = r.URL(path)
 		return nil
 	}
 }
 
-// ParseRequest parses the URL of a result.
+// URL returns the URL of the grab, with this path. ParseRequest can read the request from it.
+func (r Request) URL(path []byte) string {
+	url := append(append(make([]byte, 0, len(r.Target)+len(path)+32), r.Target...), path...)
+	url = strconv.AppendInt(append(url, '#'), r.Order, 10)
+	url = strconv.AppendInt(append(url, ','), r.Driver, 10)
+	return string(strconv.AppendInt(append(url, ','), int64(len(r.Target)), 10))
+}
+
+// ParseRequest parses a URL that Request.URL has made.
 func ParseRequest(url string) (Request, error) {
 	var r Request
 	at := max(0, strings.LastIndexByte(url, '#'))

@@ -17,6 +17,7 @@ type Spec struct {
 	Body                 *string // nil if not given
 	Headers              []string
 	Grabbed, Taken, Busy string   // rules
+	Later                string   // rule and place, as ParseLater reads them
 	OpenOrders           []string // one call, or SQL statements
 }
 
@@ -37,7 +38,7 @@ func (spec Spec) Compile() (*Shape, *Opening, error) {
 // IsOwn reports whether the spec leaves the shape of a grab at its default, that of grabsvc.
 func (spec Spec) IsOwn() bool {
 	return spec.Method == "" && spec.Path == "" && spec.Body == nil && spec.Headers == nil &&
-		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == ""
+		spec.Grabbed == "" && spec.Taken == "" && spec.Busy == "" && spec.Later == ""
 }
 
 // ParseMethod parses an HTTP method and returns it in upper case.

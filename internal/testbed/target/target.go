@@ -60,6 +60,8 @@ type Shape struct {
 	IDs    *IDs // ids of the orders; {order_uuid} stands for them
 
 	Grabbed, Taken, Busy Rule
+	// Later describes answers that come before the result; nil means that there are none.
+	Later *Later
 	// AssumesGrabbed reports whether Grabbed is the default rule.
 	AssumesGrabbed bool
 	// ReadsHeaders reports whether a rule reads a header of the reply.
@@ -230,6 +232,12 @@ func (spec Spec) shape() (*Shape, error) {
 		{"grabbed", func() error { s.Grabbed, err = ParseRule(cmp.Or(spec.Grabbed, ownGrabbed)); return err }},
 		{"taken", func() error { s.Taken, err = ParseRule(cmp.Or(spec.Taken, ownTaken)); return err }},
 		{"busy", func() error { s.Busy, err = ParseRule(cmp.Or(spec.Busy, ownBusy)); return err }},
+		{"later", func() error {
+			if spec.Later != "" {
+				s.Later, err = ParseLater(spec.Later)
+			}
+			return err
+		}},
 	} {
 		if err := f.read(); err != nil {
 			return nil, &FieldError{f.key, err}
@@ -266,6 +274,9 @@ func (s *Shape) check(spec Spec) error {
 	}
 	if len(s.Grabbed.terms) == 0 {
 		return &FieldError{"grabbed", fmt.Errorf("no answer is left that means grabbed; say which does")}
+	}
+	if err := s.checkLater(); err != nil {
+		return &FieldError{"later", err}
 	}
 	if s.has(orderID) && s.has(orderUUID) {
 		return &FieldError{"path", fmt.Errorf("{order} is a number and {order_uuid} is the id that the service chose: use one of the two")}

@@ -1,0 +1,76 @@
+package load
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"grablab/internal/testbed/target"
+)
+
+// The time between two questions for a result starts at firstPause and doubles up to lastPause.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 250 * time.Millisecond
+)
+
+// Decide returns a RoundTripper over next for services that decide a grab after their answer. It
+// asks for the result as shape says, and returns the answer with the result. The context of the
+// grab limits the time. The URL of a grab must come from Request.URL; other requests are passed on.
+func Decide(next http.RoundTripper, shape *target.Shape) http.RoundTripper {
+	if shape == nil || shape.Later == nil {
+		return next
+	}
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		r, err := ParseRequest(req.URL.String())
+		if err != nil {
+			return next.RoundTrip(req)
+		}
+		resp, body, err := answer(next, req)
+		if err != nil {
+			return nil, err
+		}
+		at, undecided, err := shape.ResultURL(r.Order, r.Driver, resp.StatusCode, resp.Header, body)
+		if !undecided {
+			return resp, nil
+		}
+		question, e := req.URL.Parse(at)
+		if err == nil {
+			err = e
+		}
+		for pause := firstPause; err == nil; pause = min(2*pause, lastPause) {
+			select {
+			case <-time.After(pause):
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			}
+			q := req.Clone(req.Context())
+			q.Method, q.URL, q.Body, q.ContentLength = http.MethodGet, question, nil, 0
+			q.Header.Del("Content-Type")
+			if resp, body, err = answer(next, q); err == nil && shape.IsResult(resp.StatusCode, resp.Header, body) {
+				return resp, nil
+			}
+		}
+		if err := req.Context().Err(); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("the result: %v", err) // without its cause, because the grab may have happened
+	})
+}
+
+// answer sends a request, and reads as much of the body as rules read.
+func answer(next http.RoundTripper, req *http.Request) (*http.Response, []byte, error) {
+	resp, err := next.RoundTrip(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, target.MaxBody+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, body, nil
+}

@@ -1,0 +1,81 @@
+package load
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"grablab/internal/testbed/target"
+)
+
+// A grab whose first answer has no result ends with the answer that has one, and with an error
+// that does not rule out a grab if there is none.
+func TestDecide(t *testing.T) {
+	const won = `{"state":"won"}`
+	for _, tt := range []struct {
+		name, later string
+		first       string   // Location of the first answer, which has the status 202 unless it is empty
+		results     []string // answers to the questions; the last one is repeated
+		body, wrong string
+	}{
+		{"no later result", "202 -> header:Location", "", nil, `{"state":"lost"}`, ""},
+		{"by a header", "202 -> header:Location", "/results/7/3", []string{won}, won, ""},
+		{"by a path", "202 -> /results/{order}/{driver}", "/elsewhere", []string{won}, won, ""},
+		{"pending", "202,json:.state==\"pending\" -> header:Location", "/results/7/3", []string{"", `{"state":"pending"}`, won}, won, ""},
+		{"never", "202 -> header:Location", "/results/7/3", []string{`{"state":"pending"}`}, "", Timeout},
+		{"no place", "202 -> .at", "/results/7/3", []string{won}, "", "does not say where"},
+		{"no server", "202 -> header:Location", "http://127.0.0.1:1/", nil, "", "the result"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			asked := 0
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /orders/7/grab", func(w http.ResponseWriter, r *http.Request) {
+				if tt.first == "" {
+					fmt.Fprint(w, tt.body)
+					return
+				}
+				w.Header().Set("Location", tt.first)
+				w.WriteHeader(http.StatusAccepted)
+			})
+			mux.HandleFunc("GET /results/7/3", func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Driver") != "3" || r.Header.Get("Content-Type") != "" {
+					t.Errorf("headers %v", r.Header)
+				}
+				result := tt.results[min(asked, len(tt.results)-1)]
+				if asked++; result == "" {
+					http.NotFound(w, r)
+					return
+				}
+				fmt.Fprint(w, result)
+			})
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			shape, _, err := target.Spec{Headers: []string{"X-Driver: {driver}"}, Grabbed: `json:.state=="won"`, Taken: `json:.state=="lost"`, Later: tt.later}.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := http.Client{Transport: failureNamer{t.Context(), Decide(http.DefaultTransport, shape)}, Timeout: 500 * time.Millisecond}
+			path, body, header := shape.Request(7, 3)
+			req, _ := http.NewRequest(http.MethodPost, Request{server.URL, 7, 3}.URL(path), strings.NewReader(string(body)))
+			req.Header = header
+			resp, err := client.Do(req)
+			if tt.wrong != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wrong) || FailureOf(err.Error()) == Refused {
+					t.Errorf("%v; want …%s…, and not that the grab was refused", err, tt.wrong)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if got, _ := io.ReadAll(resp.Body); string(got) != tt.body {
+				t.Errorf("%s; want %s", got, tt.body)
+			}
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"grablab/internal/grab"
+)
+
+// Later describes a service that answers a grab before it has decided it. A client then asks
+// for the result.
+type Later struct {
+	undecided Rule     // answers without a result
+	path      Template // where to ask, behind the base URL; empty if from tells it
+	from      Source   // where the answer contains the URL
+}
+
+// ParseLater parses RULE -> PLACE: which answers have no result yet, and where to ask for it.
+// The place is a path with {order} and {driver}, or the part of the answer that contains a URL,
+// such as header:Location or .links.result.
+func ParseLater(text string) (*Later, error) {
+	i := strings.LastIndex(text, openingArrow)
+	if i < 0 {
+		return nil, fmt.Errorf("%q: want RULE -> PLACE, as in '202 -> header:Location' or '202 -> /results/{order}/{driver}'", text)
+	}
+	l := &Later{}
+	var err error
+	if l.undecided, err = ParseRule(strings.TrimSpace(text[:i])); err != nil {
+		return nil, err
+	}
+	place := strings.TrimSpace(text[i+len(openingArrow):])
+	if strings.HasPrefix(place, "/") {
+		l.path, err = parsePathTemplate(place, grabSlots...)
+	} else {
+		l.from, err = ParseSource(place)
+	}
+	return l, err
+}
+
+// checkLater returns an error if Later cannot work with the other rules.
+func (s *Shape) checkLater() error {
+	if s.Later == nil {
+		return nil
+	}
+	if s.AssumesGrabbed {
+		return errors.New("an answer of 200 to the question for the result may mean anything: say with grabbed which answer means that the driver won")
+	}
+	for _, r := range []Rule{s.Grabbed, s.Taken, s.Busy} {
+		if status, both := r.overlaps(s.Later.undecided); both {
+			return fmt.Errorf("an answer of %d would both have a result and have none", status)
+		}
+	}
+	return nil
+}
+
+// ResultURL returns where to ask for the result of a grab whose answer has none. The URL may be
+// relative to that of the grab. It returns false if the answer is the result. An answer that
+// should contain the URL and does not is an error.
+func (s *Shape) ResultURL(order, driver int64, status int, header http.Header, body []byte) (url string, undecided bool, err error) {
+	if s.Later == nil || !s.Later.undecided.holds(&reply{status: status, header: header, body: body}) {
+		return "", false, nil
+	}
+	if len(s.Later.path.parts) > 0 {
+		return string(s.Later.path.grab(nil, order, driver, s.IDs)), true, nil
+	}
+	urls := s.Later.from.In(header, body)
+	if len(urls) != 1 {
+		return "", true, fmt.Errorf("the answer %d has no result yet, and does not say where to ask for it", status)
+	}
+	return urls[0], true, nil
+}
+
+// IsResult reports whether an answer to the question for a result is one: it means grabbed,
+// taken or busy.
+func (s *Shape) IsResult(status int, header http.Header, body []byte) bool {
+	if s.Later.undecided.holds(&reply{status: status, header: header, body: body}) {
+		return false
+	}
+	switch s.Meaning(status, header, body).Outcome {
+	case grab.Grabbed, grab.Taken, grab.Busy:
+		return true
+	}
+	return false
+}
