@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"grablab/internal/service/instance"
 )
 
 var update = flag.Bool("update", false, "write what the commands of the documents print into them")
@@ -51,6 +53,7 @@ var classes = []struct {
 	{`go run ./cmd/loadgen explore .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen -strategies setnx -orders 50 .*`, isRun, int(exitDone)},
 	{`go run ./cmd/grabsvc -db .* &`, isRun, int(exitDone)},
+	{`go run ./cmd/grabsvc -addr .*`, isParsed, int(exitDone)},
 	{`curl .*`, isRun, int(exitDone)}, // to the instance of the same block
 
 	{`go run ./cmd/loadgen .*-(stack external|targets|target-file|out|resume) .*`, isParsed, int(exitDone)},
@@ -209,12 +212,15 @@ func (s *shell) parse(t *testing.T, words []string) {
 	for _, name := range []string{"SHOP_TOKEN", "SHOP_PASSWORD"} {
 		t.Setenv(name, "x")
 	}
+	program := words[2]
 	words = words[3:]
 	if i := slices.Index(words, "|"); i >= 0 {
 		words = words[:i]
 	}
 	var err error
 	switch {
+	case program == "./cmd/grabsvc":
+		_, err = instance.Parse(words)
 	case len(words) > 0 && words[0] == "bench":
 		_, err = parseBench(words[1:])
 	case len(words) > 0 && words[0] == "workshop":

@@ -15,6 +15,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
+	"grablab/internal/service/registry"
 	"grablab/internal/tap"
 
 	"github.com/peterbourgon/ff/v3"
@@ -52,8 +53,9 @@ type Config struct {
 
 	Events     string // file for events; empty for none
 	AdminToken string
-	Lab        string // URL of the lab page that shows the instance; empty for none
-	Control    bool   // serve the control API on loopback
+	Lab        string           // URL of the lab page that shows the instance; empty for none
+	Registry   *registry.Eureka // lists the instance while it serves; nil for none
+	Control    bool             // serve the control API on loopback
 
 	tap tap.Tap // intercepts the calls of the clients; nil for none
 }
@@ -93,6 +95,15 @@ func newFlags(cfg *Config) *flag.FlagSet {
 	fs.StringVar(&cfg.Events, "events", "", "append what happens, as JSON lines, to `FILE`")
 	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
 	fs.StringVar(&cfg.Lab, "lab", "", "`URL` of a page that shows this instance, for its own first page to link to")
+	fs.Func("registry", "register at the service registry `eureka=URL`, such as eureka="+registry.DefaultEureka, func(text string) error {
+		server, ok := strings.CutPrefix(text, "eureka=")
+		if !ok {
+			return fmt.Errorf("want eureka=URL, such as eureka=%s", registry.DefaultEureka)
+		}
+		var err error
+		cfg.Registry, err = registry.ParseEureka(server)
+		return err
+	})
 	fs.BoolVar(&cfg.Control, hidden, false, "let a harness on this host hold calls and set the clock")
 	return fs
 }

@@ -118,6 +118,8 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-max-db-conns 1", []string{"-max-db-conns", `"1"`, "at least 2"}},
 		{"-max-db-conns x", []string{"-max-db-conns", `"x"`, "a whole number"}},
 		{"-admin-token a\x01b", []string{"-admin-token", "control characters"}},
+		{"-registry http://a:1", []string{"-registry", "want eureka=URL"}},
+		{"-registry eureka=a:1", []string{"-registry", "must be the URL of a Eureka server"}},
 		{"-nope", []string{"-nope"}},
 		{"serve", []string{`"serve"`}},
 		{"-addr 127.0.0.1:0 -db nonsense", []string{"-db"}},

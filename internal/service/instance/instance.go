@@ -34,6 +34,7 @@ import (
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
+	"grablab/internal/service/registry"
 	"grablab/internal/service/version"
 	"grablab/internal/tap"
 	"grablab/migrations"
@@ -164,7 +165,27 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	}
 	log.Info("listening", "addr", listener.Addr().String(), "strategy", cfg.Strategy)
 	fmt.Fprintf(stdout, "listening on http://%s\n", listener.Addr())
+	defer announce(ctx, cfg.Registry, listener.Addr(), log)()
 	return serve(ctx, cfg, listener, handler, log)
+}
+
+// appName is the name under which a registry lists the instances.
+const appName = "grabsvc"
+
+// announce keeps an instance registered until ctx ends or the returned function is called. The
+// function waits until the registration is removed.
+func announce(ctx context.Context, server *registry.Eureka, addr net.Addr, log *slog.Logger) (stop func()) {
+	tcp, ok := addr.(*net.TCPAddr)
+	if server == nil || !ok {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var announcing sync.WaitGroup
+	announcing.Go(func() { server.Announce(ctx, registry.Self{App: appName, Addr: tcp}, log) })
+	return func() {
+		cancel()
+		announcing.Wait()
+	}
 }
 
 // listen listens on cfg.Addr. If the instance has no name, it takes the port as its name.

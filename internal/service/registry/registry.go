@@ -1,0 +1,104 @@
+// Package registry lets an instance announce itself to a service registry, and lets loadgen find
+// the instances that a registry or DNS lists.
+//
+// An Eureka is the client of a Eureka server. Announce keeps an instance registered. Find
+// returns the base URLs of the instances of a Source.
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// portName is the name of the port that a Kubernetes service gives the grabs. DNS has SRV
+// records only for named ports.
+const portName = "http"
+
+// A Source is a place that lists instances, such as eureka:GRABSVC. Its zero value is none.
+type Source struct {
+	text string
+	find func(context.Context) ([]string, error) // returns base URLs
+}
+
+// IsSource reports whether text has the prefix of a source.
+func IsSource(text string) bool {
+	kind, _, named := strings.Cut(text, ":")
+	return named && slices.Contains([]string{"eureka", "dns", "k8s"}, kind)
+}
+
+// Parse parses a source: eureka:APP or eureka:APP@URL, dns:NAME or dns:HOST:PORT, or
+// k8s:SERVICE.
+func Parse(text string) (Source, error) {
+	kind, name, _ := strings.Cut(text, ":")
+	s := Source{text: text}
+	switch kind {
+	case "eureka":
+		app, server, named := strings.Cut(name, "@")
+		if !named {
+			server = DefaultEureka
+		}
+		e, err := ParseEureka(server)
+		if err != nil {
+			return s, err
+		}
+		name, s.find = app, func(ctx context.Context) ([]string, error) { return e.Instances(ctx, app) }
+	case "dns":
+		s.find = func(ctx context.Context) ([]string, error) { return lookupSRV(ctx, "", "", name) }
+		if host, port, err := net.SplitHostPort(name); err == nil {
+			if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+				return s, fmt.Errorf("%q: the port must be a number, such as dns:grabsvc.example:8004", text)
+			}
+			name, s.find = host, func(ctx context.Context) ([]string, error) { return lookupHost(ctx, host, port) }
+		}
+	case "k8s":
+		s.find = func(ctx context.Context) ([]string, error) { return lookupSRV(ctx, portName, "tcp", name) }
+	}
+	if s.find == nil || name == "" || strings.ContainsAny(name, "/ ,:") {
+		return s, fmt.Errorf("%q must be a source of instances: eureka:APP, eureka:APP@URL, dns:NAME, dns:HOST:PORT or k8s:SERVICE", text)
+	}
+	return s, nil
+}
+
+// Find returns the base URLs of the instances that the source lists, in order and each once. An
+// empty list is an error.
+func (s Source) Find(ctx context.Context) ([]string, error) {
+	urls, err := s.find(ctx)
+	if err == nil && len(urls) == 0 {
+		err = errors.New("no instance is listed: start some, or check the name")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.text, err)
+	}
+	slices.Sort(urls)
+	return slices.Compact(urls), nil
+}
+
+// lookupSRV returns the base URLs in the SRV records of a name. Without a service and a
+// protocol, name is the complete name of the records.
+func lookupSRV(ctx context.Context, service, protocol, name string) ([]string, error) {
+	_, records, err := net.DefaultResolver.LookupSRV(ctx, service, protocol, name)
+	urls := make([]string, len(records))
+	for i, r := range records {
+		urls[i] = baseURL("http", strings.TrimSuffix(r.Target, "."), int(r.Port))
+	}
+	return urls, err
+}
+
+// lookupHost returns a base URL for each address of a host.
+func lookupHost(ctx context.Context, host, port string) ([]string, error) {
+	addrs, err := net.DefaultResolver.LookupHost(ctx, host)
+	urls := make([]string, len(addrs))
+	for i, addr := range addrs {
+		urls[i] = "http://" + net.JoinHostPort(addr, port)
+	}
+	return urls, err
+}
+
+func baseURL(scheme, host string, port int) string {
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port))
+}
