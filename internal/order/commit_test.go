@@ -107,6 +107,40 @@ func TestRefusedStatement(t *testing.T) {
 	}
 }
 
+// TestCancelledBeforeCommit ends the context of a claim after its last write. The claim is rolled
+// back, so no one needs to look for its outcome.
+func TestCancelledBeforeCommit(t *testing.T) {
+	for _, db := range stores {
+		t.Run(db.name, func(t *testing.T) {
+			lossy := &lossy{}
+			s := connect(t, db.dsn(t), order.Options{Wrap: lossy.wrap})
+			id, err := s.Create(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var sent []string
+			lossy.after = func(query string) {
+				if sent = append(sent, strings.Fields(query)[0]); sent[len(sent)-1] == "INSERT" {
+					cancel()
+				}
+			}
+			err = s.Claim(ctx, order.Claim{Order: id, Driver: 1, Token: "mine"}, order.Naive)
+			lossy.after = nil
+			if !errors.Is(err, context.Canceled) || !errors.Is(err, order.ErrNotWritten) {
+				t.Error(err)
+			}
+			if n := len(sent); n < 2 || sent[n-2] != "INSERT" || sent[n-1] != "ROLLBACK" {
+				t.Errorf("sent %q; the ROLLBACK must come right after the INSERT and end the claim", sent)
+			}
+			if grabs, err := s.Ledger(t.Context(), id, 1); err != nil || len(grabs) > 0 {
+				t.Errorf("ledger: %v, %v", grabs, err)
+			}
+		})
+	}
+}
+
 // TestHeldWriter: a writer that is held before its first statement blocks no other.
 func TestHeldWriter(t *testing.T) {
 	for _, db := range stores {
@@ -161,6 +195,7 @@ type lossy struct {
 	down   atomic.Bool            // nothing goes through, and no new connection is made
 	hold   atomic.Pointer[hold]   // before the next BEGIN
 	late   sync.WaitGroup         // what still goes on behind a connection's back
+	after  func(query string)     // called after each statement without a result set; may be nil
 }
 
 // hold keeps a statement from being sent.
@@ -189,6 +224,9 @@ type lossyConn struct {
 
 func (c *lossyConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	exec := func(ctx context.Context) (driver.Result, error) {
+		if c.l.after != nil {
+			defer c.l.after(query)
+		}
 		return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 	}
 	if c.l.down.Load() || c.l.refuses(query) {

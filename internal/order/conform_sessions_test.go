@@ -190,7 +190,13 @@ func sessionClaims(t *trial) {
 		if err != nil || again != o {
 			t.failf("row locked %v: read again: %+v, %v, want %+v", lock, again, err, o)
 		}
+		if n, err := a.Held(t.ctx, id, 1); err != nil || n != 0 {
+			t.failf("row locked %v: the driver has %d units before the claim, %v", lock, n, err)
+		}
 		t.must(a.Claim(t.ctx, claim(id, 1, 5), order.Fenced))
+		if n, err := a.Held(t.ctx, id, 1); err != nil || n != 1 {
+			t.failf("row locked %v: the driver has %d units after the claim, %v", lock, n, err)
+		}
 		t.row(order.Order{ID: id, Status: order.Grabbed, Driver: 1, Fence: 5})
 		t.expect("retry", a.Claim(t.ctx, claim(id, 1, 5), order.Fenced), order.ErrTaken)
 		t.expect("stale claim", a.Claim(t.ctx, claim(id, 1, 4), order.FenceWrite), order.ErrStale)
