@@ -413,6 +413,62 @@ func TestTimelineShows(t *testing.T) {
 	}
 }
 
+// TestTimelineKeeps checks which events a timeline keeps of an order with too many of them: those
+// of the drivers that it shows, and then the first of the others.
+func TestTimelineKeeps(t *testing.T) {
+	const most = 480
+	for _, tt := range []struct {
+		name                 string
+		early, shown, late   int // events of others before, of the two winners, of others after
+		keptEarly, keptShown int
+		keptLate, further    int
+	}{
+		{"all fit", 10, 8, 10, 10, 8, 10, 0},
+		{"exactly as many as fit", 200, 8, most - 208, 200, 8, most - 208, 0},
+		{"one too many", 200, 8, most - 207, 200, 8, most - 208, 1},
+		{"others before the winners are too many", most + 20, 8, 5, most - 8, 8, 0, 33},
+		{"the winners alone are too many", 3, most + 8, 3, 0, most, 0, 14},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var script strings.Builder
+			at := 0
+			add := func(n int, line string) {
+				for range n {
+					fmt.Fprintf(&script, "%d %s\n", at, line)
+					at++
+				}
+			}
+			add(tt.early, "C/3 read ok")
+			add(1, "A/1 read ok")
+			add(1, "B/2 read ok")
+			add(tt.shown-4, "A/1 renew ok") // a timeline does not show renewals
+			add(1, "A/1 claim ok")
+			add(1, "B/2 claim ok")
+			add(tt.late, "C/3 read fail")
+			events, ledger := played(t, script.String())
+			timeline, ok := check.Explain(events, ledger, check.Case{Order: 2, Property: catalog.OneWinner, Excludes: catalog.NoExclusion})
+			if !ok {
+				t.Fatal("no timeline")
+			}
+			var early, shown, late int
+			for _, e := range timeline.Events {
+				switch {
+				case e.Driver != 3:
+					shown++
+				case e.Kind == history.OK:
+					early++
+				default:
+					late++
+				}
+			}
+			if early != tt.keptEarly || shown != tt.keptShown || late != tt.keptLate || timeline.Further != tt.further {
+				t.Errorf("kept %d, %d and %d events, %d further; want %d, %d and %d, %d further",
+					early, shown, late, timeline.Further, tt.keptEarly, tt.keptShown, tt.keptLate, tt.further)
+			}
+		})
+	}
+}
+
 // What a driver believes follows from what it was told, what is true from what was done.
 func TestBeliefs(t *testing.T) {
 	for _, tt := range []struct {
