@@ -3,23 +3,25 @@
 import { el } from "./diagram.js";
 import { named } from "./cells.js";
 import { choose } from "./choose.js";
+import { home } from "./home.js";
 import { keep, kept } from "./kept.js";
 import { live } from "./live.js";
 import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
 import { workshop } from "./workshop.js";
 
-// views lists the views in the order of the navigation and of the keys 1 to 5. Each is the
-// section of index.html with that id. begin fills the section after the lab has answered. It
-// may return an object with three functions. follow(rest) is called with the rest of the
-// address whenever the view is shown. tick(t) receives every change. key(k) returns true if
-// it handled a one-letter key.
+// views lists the start panel, and then the views in the order of the navigation. Their keys
+// are 0 to 5. Each is the section of index.html with that id. begin fills the section after
+// the lab has answered. It may return an object with three functions. follow(rest) is called
+// with the rest of the address whenever the view is shown. tick(t) receives every change.
+// key(k) returns true if it handled a one-letter key.
 const views = [
-  { id: "live", name: "Live", begin: live },
-  { id: "matrix", name: "Matrix", begin: matrix, isThere: (choices) => Boolean(choices.table) },
-  { id: "schedules", name: "Schedules", begin: schedules, isThere: (choices) => choices.explored.length > 0 },
-  { id: "workshop", name: "Workshop", begin: workshop, isThere: (choices) => choices.workshop },
-  { id: "choose", name: "Choose", begin: choose },
+  { id: "home", name: "Start", begin: home },
+  { id: "live", name: "Live", about: "Send drivers to orders, strike a holder with a fault, and watch. Or be the drivers yourself.", begin: live },
+  { id: "matrix", name: "Matrix", about: "Every strategy under every fault: which combinations grab an order twice, and which leave it stuck.", begin: matrix, isThere: (choices) => Boolean(choices.table) },
+  { id: "schedules", name: "Schedules", about: "Search all orders of steps for the shortest one that breaks a lock.", begin: schedules, isThere: (choices) => choices.explored.length > 0 },
+  { id: "workshop", name: "Workshop", about: "Twelve exercises: predict, run, look, and answer.", begin: workshop, isThere: (choices) => choices.workshop },
+  { id: "choose", name: "Choose", about: "Answer questions about your service, and get a lock that fits.", begin: choose },
 ];
 
 const $ = (id) => document.getElementById(id);
@@ -57,8 +59,9 @@ function show() {
 }
 function navigate(all) {
   shown = all;
-  for (const [i, v] of all.entries()) v.link = el("a", { href: "#" + v.id, "aria-keyshortcuts": String(i + 1) }, v.name);
+  for (const [i, v] of all.entries()) v.link = el("a", { href: "#" + v.id, "aria-keyshortcuts": String(i) }, v.name);
   $("views").replaceChildren(...all.map((v) => v.link));
+  $("cards").replaceChildren(...all.slice(1).map((v) => el("a", { href: "#" + v.id }, el("b", {}, v.name), el("span", {}, v.about))));
 }
 
 // The user can switch off keys of one letter or digit, because voice control and other
@@ -71,7 +74,7 @@ const isTyping = (e) => e.target.closest("input:not([type=checkbox]):not([type=r
 addEventListener("keydown", (e) => {
   if (e.key.length !== 1 || e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || !letters.checked || isTyping(e) || $("key-list").open) return;
   const [view] = address();
-  const to = shown[Number(e.key) - 1];
+  const to = shown[e.key.trim() && Number(e.key)];
   if (e.key === "?") $("key-list").showModal();
   else if (to) {
     location.hash = "#" + to.id;

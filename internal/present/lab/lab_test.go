@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 func TestViews(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.New(t)
-	for name, test := range map[string]func(*testing.T, *browsertest.Browser){"live": testPage, "matrix": testMatrix, "schedules": testSchedules} {
+	for name, test := range map[string]func(*testing.T, *browsertest.Browser){"start": testStart, "live": testPage, "matrix": testMatrix, "schedules": testSchedules} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, browser)
@@ -387,6 +387,39 @@ func turnWithinASecond(t *testing.T, p *browsertest.Page, url string) {
 	}
 }
 
+// A visitor presses one button, reads what happened and why, and runs the cure.
+func testStart(t *testing.T, browser *browsertest.Browser) {
+	url := start(t, lab.Config{})
+	for i, look := range []browsertest.Look{{}, {Width: 390, Height: 844, Dark: true, Calm: true}} {
+		p := browser.Open(t, url, look)
+		p.Await("the lab", `!document.getElementById("show-bug").disabled`)
+		p.Fits()
+		p.Screenshot(fmt.Sprintf("start-%d", i))
+		if i > 0 {
+			continue
+		}
+		if got := browsertest.Eval[string](p, `[...document.querySelectorAll("#cards b")].map((b) => b.textContent).join()`); got != "Live,Choose" {
+			t.Errorf("the cards are %s", got)
+		}
+		text := func(id string) string {
+			return browsertest.Eval[string](p, fmt.Sprintf(`document.querySelector(%q).textContent`, id))
+		}
+		p.Click("#show-bug")
+		p.Await("the bug", `document.querySelector("#outcome .second") && !document.getElementById("run-cure").disabled`)
+		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "was grabbed twice: driver ") || !strings.Contains(why, "paused") || !strings.Contains(why, "without noticing") {
+			t.Errorf("it says %q, because %q", what, why)
+		}
+		p.Fits()
+		p.Screenshot("start-bug")
+		p.Click("#run-cure")
+		p.Await("the cure", `document.querySelector("#outcome svg .refused") && document.getElementById("cure").hidden && !document.getElementById("show-bug").disabled`)
+		if what, why := text("#what"), text("#outcome .why"); !strings.Contains(what, "has one winner: driver ") || !strings.Contains(why, "the database refused the write of") {
+			t.Errorf("it says %q, because %q", what, why)
+		}
+		p.Screenshot("start-cure")
+	}
+}
+
 // What a user does: choose, start, see orders turn red, draw one, stop, grab by hand,
 // search, and come back.
 func testPage(t *testing.T, browser *browsertest.Browser) {
@@ -403,7 +436,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 			Failures: []report.FoundPath{{Title: "setnx breaks one-winner", Lines: []string{"F11"}, Drawing: &drawn}},
 		}, nil
 	}})
-	p := browser.Open(t, url, browsertest.Look{})
+	p := browser.Open(t, url+"#live", browsertest.Look{})
 	p.Await("the lab", `!document.getElementById("start").disabled`)
 	p.Fits()
 	browsertest.Eval[bool](p, watchTiles)
@@ -480,7 +513,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 
 	p.Screenshot("schedules")
 
-	narrow := browser.Open(t, url, browsertest.Look{Width: 390, Height: 844, Dark: true, Calm: true})
+	narrow := browser.Open(t, url+"#live", browsertest.Look{Width: 390, Height: 844, Dark: true, Calm: true})
 	narrow.Await("what had happened before it came", `document.querySelectorAll("#tiles button").length > 0 && document.querySelector("#drawing svg")`)
 	narrow.Fits()
 	narrow.Screenshot("live-390-dark")

@@ -33,7 +33,7 @@ func TestPictures(t *testing.T) {
 	found := explored(t, "setnx", catalog.OneWinner, 2, catalog.Pause)
 	url := start(t, lab.Config{Explore: func(context.Context, lab.Search) (report.Found, error) { return found, nil }, Fill: fill(t), Workshop: class(t, nil)})
 
-	live := browser.Open(t, url, browsertest.Look{Width: 1180, Height: 640})
+	live := browser.Open(t, url+"#live", browsertest.Look{Width: 1180, Height: 640})
 	live.Await("the lab", `!document.getElementById("start").disabled`)
 	live.Click("#start")
 	live.Await("a double-grab that is drawn", `document.querySelector("#tiles .double") && document.querySelector("#drawing svg .second")`)

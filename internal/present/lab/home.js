@@ -1,0 +1,94 @@
+// The start panel. It runs the bug once, says why it happened, and runs the cure.
+
+import { el, picture } from "./diagram.js";
+
+const $ = (id) => document.getElementById(id);
+const calm = { guard: "", rate: 100, units: 1, slow: false };
+
+// runs holds the two runs of the panel. isOver returns the order to show once the run has shown enough.
+const runs = {
+  bug: {
+    settings: { ...calm, strategy: "setnx", fault: "pause" },
+    begins: "Drivers grab orders. A lock in Redis (setnx) protects each order, and a pause stops one holder just before its write.",
+    isOver: (t, seen) => seen.double,
+  },
+  cure: {
+    settings: { ...calm, strategy: "setnx-fenced", fault: "pause" },
+    begins: "The same drivers, the same lock and the same pause. Each grant now has a number, and the database refuses a write with an older number.",
+    isOver: (t, seen) => seen.double || (seen.healed && seen.won && seen.struck),
+  },
+};
+
+export function home(choices, ask) {
+  const pic = picture();
+  $("home-drawing").append(pic.element);
+  let run = null, seen = {}, ending = false;
+  const problem = (text) => { $("home-problem").textContent = text || ""; };
+
+  async function begin(name) {
+    [run, seen, ending] = [null, {}, false];
+    problem();
+    $("outcome").hidden = true;
+    $("home-strike").textContent = "";
+    $("home-doing").textContent = runs[name].begins;
+    for (const b of buttons) b.disabled = true;
+    try {
+      await ask("api/start", runs[name].settings);
+      run = name;
+    } catch (e) {
+      problem(e.message);
+      $("home-doing").textContent = "";
+    }
+  }
+  const buttons = [$("show-bug"), $("run-cure")];
+  $("show-bug").addEventListener("click", () => begin("bug"));
+  $("run-cure").addEventListener("click", () => begin("cure"));
+
+  // end stops the run and shows the order. The events of the order may arrive after its ledger rows.
+  async function end(order) {
+    ending = true;
+    try {
+      await ask("api/stop", {});
+      let d;
+      for (let tries = 0; tries < 30 && !(d && d.cause); tries++) {
+        if (tries > 0) await new Promise((next) => setTimeout(next, 100));
+        d = await ask("api/orders/" + order);
+      }
+      show(order, d);
+    } catch (e) {
+      problem(e.message);
+    }
+    run = null;
+  }
+
+  function show(order, d) {
+    const { rows } = seen.tiles.get(order);
+    const twice = rows.length > 1;
+    $("home-doing").textContent = "";
+    $("home-strike").textContent = "";
+    $("outcome").hidden = false;
+    $("what").textContent = twice ? `Order ${order} was grabbed ${rows.length === 2 ? "twice" : rows.length + " times"}: ${rows.slice(0, -1).join(", ")} and ${rows.at(-1)} won.` : `Order ${order} has one winner: ${rows[0]}.`;
+    $("what").classList.toggle("alarm", twice);
+    if (d) pic.show(d);
+    $("cure").hidden = run !== "bug";
+    $("what").focus({ preventScroll: true });
+  }
+
+  return {
+    tick(t) {
+      const busy = t.status.phase === "starting" || Boolean(t.status.busy) || Boolean(run);
+      for (const b of buttons) b.disabled = busy;
+      if (!run || ending || t.status.phase !== "running") return;
+      if (!seen.tiles || t.whole) seen.tiles = new Map();
+      for (const x of t.tiles || []) seen.tiles.set(x.id, x);
+      if (t.status.fault) [seen.struck, seen.healed] = [t.status.watch, false];
+      else if (seen.struck) seen.healed = true;
+      $("home-strike").textContent = t.status.fault || "";
+      const double = [...seen.tiles.values()].find((x) => x.state === "double" && x.open === 0);
+      const struck = seen.tiles.get(seen.struck);
+      [seen.double, seen.won] = [double && double.id, struck && struck.state === "won" && struck.open === 0];
+      const order = runs[run].isOver(t, seen);
+      if (order) end(order);
+    },
+  };
+}
