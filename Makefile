@@ -37,7 +37,7 @@ test: export GORACE := atexit_sleep_ms=0
 test: tools ## run all tests and linters, in about ten minutes
 	@mkdir -p bin; idle=$$(command -v chrt >/dev/null && echo "chrt -i 0" || echo "nice -n 19"); \
 	$$idle $(MAKE) --no-print-directory lint >bin/lint.log 2>&1 & lint=$$!; failed=0; \
-	go test -vet=off -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))") || failed=1; \
+	go test -vet=off -timeout 20m -p 3 $(LONG) $$(go list ./... | grep -vxF "$$(printf '%s\n' $(LONG) $(CLOSE))") || failed=1; \
 	go test -vet=off -p 1 -parallel 4 $(CLOSE) || failed=1; \
 	wait $$lint || failed=1; cat bin/lint.log; \
 	exit $$failed

@@ -136,7 +136,6 @@ func TestTickets(t *testing.T) {
 		spec       target.Spec
 		change     func(*Config)
 	}{
-		{"numbers", "", target.Spec{}, nil},
 		{"an id in a header", "text-ids", named(`POST /tickets {} -> header:Location~"/tickets/(.+)$"`), func(c *Config) { c.Target.Database.Query = byList }},
 		{"ids in a list", "id-lists", named(`/tickets -> .tickets[*].id`), func(c *Config) { c.Target.Database.Query = byList }},
 		{"drivers by name", "", target.Spec{Body: new(`{"driver":"{driver_name}"}`)}, nil},
@@ -149,12 +148,19 @@ func TestTickets(t *testing.T) {
 				name, kind, want = tt.name+", wrong", tt.kind, catalog.Unsafe
 			}
 			t.Run(name, func(t *testing.T) {
-				cfg := ticketRun(t, kind, tt.spec, catalog.NoFault, catalog.Pause, catalog.Crash)
+				faults, wanted := []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash}, []catalog.Verdict{catalog.Safe, want, catalog.Safe}
+				if !proving { // a wrong service is found only if every part of the description works
+					if right {
+						t.Skip("GRABLAB_PROVE=1 runs the right services")
+					}
+					faults, wanted = faults[1:2], wanted[1:2]
+				}
+				cfg := ticketRun(t, kind, tt.spec, faults...)
 				if tt.change != nil {
 					tt.change(&cfg)
 				}
 				atWrite(t, &cfg)
-				checkTickets(t, cfg, catalog.Safe, want, catalog.Safe)
+				checkTickets(t, cfg, wanted...)
 			})
 		}
 	}
