@@ -142,7 +142,7 @@ func (s *strike) holds(c *contest) []hold {
 	faulted := []int64{c.faulted.Driver}
 	all := []hold{{s.struck, callsHold, control.Hold{Drivers: faulted, Outcome: control.Delivered}}}
 	if c.point.Role == fault.HandingOver || s.fault.Course == fault.Released {
-		all = append(all, hold{s.struck, refusalHold, control.Hold{Drivers: faulted, At: beforeClaim, Outcome: control.Refused}})
+		all = append(all, hold{s.struck, refusalHold, control.Hold{Drivers: faulted, At: *s.trail.claim, Outcome: control.Refused}})
 	}
 	all = append(all, hold{s.struck, pointHold, control.Hold{Drivers: faulted, At: c.point.Point, Strike: true}})
 	switch {
@@ -787,6 +787,9 @@ func (s *strike) awaitThose(ctx context.Context, those func(*contest) []load.Req
 func (s *strike) sendSecond(ctx context.Context) error {
 	if err := s.awaitExpiry(ctx); err != nil {
 		return err
+	}
+	if s.trail.service != nil && !wait.For(ctx, s.lease(s.cell)*11/10) { // it may refuse at once
+		return context.Cause(ctx)
 	}
 	for _, c := range s.contests {
 		s.bursts.Send(c.contenders[:1])

@@ -29,6 +29,8 @@ import (
 //	retries     writes the winner twice
 //	takes-back  deletes the row of a driver who is not the first of his order
 //	del         releases the lock with DEL, whoever has it
+//	no-expiry   sets no expiry
+//	cancelled   uses the context of the request for the lock
 //	creates     creates its tables, in a way that fails if two instances do it at once
 const ticketCommand = "ticket"
 
@@ -139,7 +141,11 @@ func (o *ticketOffice) serveGrab(w http.ResponseWriter, r *http.Request) {
 		}()
 		return
 	}
-	w.WriteHeader(o.grab(context.Background(), id, driver))
+	ctx := context.Background()
+	if o.is("cancelled") {
+		ctx = r.Context()
+	}
+	w.WriteHeader(o.grab(ctx, id, driver))
 }
 
 func (o *ticketOffice) note(at, result string) {
@@ -154,8 +160,12 @@ const unlockTicket = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis
 func (o *ticketOffice) grab(ctx context.Context, id, driver string) int {
 	if !o.is("none") {
 		key, token := "ticket:"+id, driver+"-"+fmt.Sprint(time.Now().UnixNano())
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			ok, err := o.kv.SetNX(ctx, key, token, o.ttl).Result()
+		for end := time.Now().Add(8 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			ttl := o.ttl
+			if o.is("no-expiry") {
+				ttl = 0
+			}
+			ok, err := o.kv.SetNX(ctx, key, token, ttl).Result()
 			switch {
 			case err != nil:
 				return http.StatusInternalServerError

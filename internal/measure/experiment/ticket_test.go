@@ -148,6 +148,7 @@ func TestTickets(t *testing.T) {
 				name, kind, want = tt.name+", wrong", tt.kind, catalog.Unsafe
 			}
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				faults, wanted := []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash}, []catalog.Verdict{catalog.Safe, want, catalog.Safe}
 				if !proving { // a wrong service is found only if every part of the description works
 					if right {
@@ -163,5 +164,29 @@ func TestTickets(t *testing.T) {
 				checkTickets(t, cfg, wanted...)
 			})
 		}
+	}
+}
+
+// The proxies show how a service releases its lock, and what it leaves of a cancelled grab.
+func TestReleasesOfServices(t *testing.T) {
+	for _, tt := range []struct {
+		kind  string
+		fault catalog.Fault
+		want  catalog.Verdict
+	}{
+		{"", catalog.LateRelease, catalog.Safe},
+		{"del", catalog.LateRelease, catalog.Unsafe},
+		{"guarded del", catalog.LateRelease, catalog.Safe},
+		{"", catalog.Cancel, catalog.Safe},
+		{"cancelled", catalog.Cancel, catalog.Safe},
+		{"no-expiry cancelled", catalog.Cancel, catalog.Stuck},
+	} {
+		t.Run(string(tt.fault)+" "+tt.kind, func(t *testing.T) {
+			t.Parallel()
+			if tt.want == catalog.Safe && !proving {
+				t.Skip("GRABLAB_PROVE=1 runs the right services")
+			}
+			checkTickets(t, ticketRun(t, tt.kind, target.Spec{}, tt.fault), tt.want)
+		})
 	}
 }

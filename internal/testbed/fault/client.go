@@ -9,10 +9,10 @@ import (
 
 // lateRelease makes a driver release a lock whose lease has expired, while the same driver holds
 // it again through a double tap. A third driver must not get in (F5, F6, F35, F36). The first
-// attempt has written nothing, because its claim is refused.
+// attempt has written nothing, because its claim is refused. A service of others loses its
+// connection to the database instead.
 var lateRelease = Fault{
 	Name:           catalog.LateRelease,
-	NotForeign:     "only the service itself could refuse a claim",
 	Hits:           locks &^ lock.SQLLocks,
 	Reach:          leaves,
 	Course:         Released,
@@ -23,10 +23,9 @@ var lateRelease = Fault{
 }
 
 // cancel makes a client give up during its acquire. The instance learns about it while a call is
-// held, and must leave no lock behind (F14, F22).
+// held, and must leave no lock behind (F14, F22). A service of others may also finish the grab.
 var cancel = Fault{
 	Name:       catalog.Cancel,
-	NotForeign: "whether a client that hangs up cancels its grab is up to the service",
 	Hits:       locks,
 	Reach:      acquires,
 	Course:     HungUp,
