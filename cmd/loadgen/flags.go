@@ -120,7 +120,7 @@ func (s *settings) targetFlags() []flags.Flag {
 		flags.New("service", "COMMAND", "start a service with this command, as often as -instances says, behind proxies, on the servers of -stack local. The command may contain "+fleet.Placeholders(), flags.One(&s.Service, parseService)),
 		flags.New("ready", "PATH", "with -service: an instance is ready once this path answers 2xx (default: once it accepts connections)", flags.One(&s.ready, parseReady)),
 		flags.New("migrate", "STEP", `with -service: prepares the empty database before the instances start (repeatable): "sql: STATEMENT"; a command with {db_host} and so on; or "service", which lets one instance do it alone`, flags.Many(&s.migrations, fleet.ParseMigration)),
-		flags.New("targets", "URL,URL", "base URLs of running instances to use instead of starting any", flags.One(&s.Target.URLs, parseTargets)),
+		flags.New("targets", "URL,URL", "base URLs of running instances to use instead of starting any; or what lists them: eureka:APP[@URL], dns:NAME, dns:HOST:PORT or k8s:SERVICE", flags.One(&s.Target.URLs, parseTargets)),
 		flags.New("target-pid", "PID,PID", "process of each target, in the same order. -faults pause,crash can strike it; crash kills it permanently", flags.One(&s.Target.PIDs, parsePIDs)),
 		flags.New("target-file", "FILE", "YAML file with the flags of this section (targets, path, body, header, grabbed, …). The command line overrides it", flags.One(&s.targetFile, readable)),
 		flags.New("path", "TEMPLATE", "path of the grab, with {order} and {driver} (default /orders/{order}/grab)", flags.One(&s.spec.Path, flags.Checked(target.CheckPath))),

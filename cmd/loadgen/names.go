@@ -15,6 +15,7 @@ import (
 	"grablab/internal/grab/lock"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/order"
+	"grablab/internal/service/registry"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/target"
@@ -232,6 +233,13 @@ func parseTargets(text string) ([]string, error) {
 		return nil, err
 	}
 	for i, target := range list {
+		if registry.IsSource(target) {
+			if len(list) > 1 {
+				return nil, fmt.Errorf("%s finds all instances: name nothing else beside it", target)
+			}
+			_, err := registry.Parse(target)
+			return list, err
+		}
 		u, err := url.Parse(target)
 		if err == nil && u.Port() != "" {
 			_, err = strconv.ParseUint(u.Port(), 10, 16)

@@ -95,6 +95,9 @@ type RunConfig struct {
 	// Rules define how the answers of targets were distinguished. It is nil for our own
 	// instances.
 	Rules *target.Rules `json:"rules,omitempty"`
+	// Unreachable maps each instance that a registry lists, and that does not answer, to the error.
+	// It gets no load.
+	Unreachable map[string]string `json:"unreachable,omitempty"`
 }
 
 // Cell is the outcome of one strategy under one fault. docs/results.md defines each counted

@@ -191,7 +191,7 @@ func (r *runner) describe(ctx context.Context, w *worker) (err error) {
 	env := &r.run.Environment
 	if w.stack == nil {
 		env.Stack = "targets"
-		r.run.Config.Instances = len(r.cfg.Target.URLs)
+		r.run.Config.Instances, r.run.Config.Unreachable = len(w.fleet.Instances), w.fleet.Unreachable
 		if w.theirs != nil {
 			if env.Database, err = w.theirs.Version(ctx); err != nil {
 				return err

@@ -14,9 +14,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
+	"grablab/internal/service/registry"
 	"grablab/internal/testbed/proc"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
@@ -55,7 +58,14 @@ func (s *Strategy) UnmarshalJSON(text []byte) error {
 // of the API they have.
 func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 	f := newFleet(t.Token)
-	for i, base := range t.URLs {
+	urls := t.URLs
+	if len(urls) == 1 && registry.IsSource(urls[0]) {
+		var err error
+		if urls, err = f.find(ctx, urls[0]); err != nil {
+			return f, fmt.Errorf("fleet: -targets %w", err)
+		}
+	}
+	for i, base := range urls {
 		in := f.newInstance(i)
 		in.URL = strings.TrimRight(base, "/")
 		in.ID = strings.TrimPrefix(strings.TrimPrefix(in.URL, "http://"), "https://")
@@ -65,6 +75,42 @@ func Attach(ctx context.Context, t target.Target) (*Fleet, error) {
 		return f, err
 	}
 	return f, f.Meet(ctx, t)
+}
+
+// findTimeout limits the time in which a listed instance must answer.
+const findTimeout = 5 * time.Second
+
+// find returns the base URLs of the instances that a source lists and that answer. It keeps the
+// others in f.Unreachable.
+func (f *Fleet) find(ctx context.Context, text string) (urls []string, err error) {
+	source, err := registry.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	listed, err := source.Find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	silent := make([]*url.Error, len(listed))
+	var asking sync.WaitGroup
+	for i, base := range listed {
+		asking.Go(func() { errors.As(f.call(ctx, http.MethodGet, base+"/healthz", nil, nil), &silent[i]) })
+	}
+	asking.Wait()
+	f.Unreachable = map[string]string{}
+	for i, base := range listed {
+		if err := silent[i]; err != nil {
+			f.Unreachable[base] = err.Err.Error()
+		} else {
+			urls = append(urls, base)
+		}
+	}
+	if len(urls) == 0 {
+		return nil, fmt.Errorf("%s: no listed instance answers: %s: %w", text, listed[0], silent[0].Err)
+	}
+	return urls, nil
 }
 
 // identify finds the process of each instance by its id. It also makes sure that a stopped

@@ -152,3 +152,21 @@ func TestTargetsWithoutMetrics(t *testing.T) {
 		}
 	}
 }
+
+// A registry may list only instances that do not answer, or none.
+func TestAttachToListed(t *testing.T) {
+	registry := serving(t, map[string]string{
+		"GET /eureka/apps/DEAD":  `{"application":{"instance":[{"hostName":"127.0.0.1","status":"UP","port":{"$":1,"@enabled":"true"}}]}}`,
+		"GET /eureka/apps/EMPTY": `{"application":{"instance":[]}}`,
+	})
+	for source, says := range map[string]string{
+		"eureka:DEAD@":  ": no listed instance answers: http://127.0.0.1:1: ",
+		"eureka:EMPTY@": ": no instance is listed",
+		"eureka:NONE@":  ": no instance is listed",
+	} {
+		_, err := Attach(t.Context(), target.Target{URLs: []string{source + registry}})
+		if err == nil || !strings.Contains(err.Error(), "-targets "+source+registry+says) {
+			t.Errorf("%s: %v, want …%s…", source, err, says)
+		}
+	}
+}

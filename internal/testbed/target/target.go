@@ -17,7 +17,7 @@ import (
 
 // Target is a service that was started elsewhere.
 type Target struct {
-	URLs  []string // base URLs of its instances; empty if there is no target
+	URLs  []string // base URLs of its instances, or one source that lists them; empty if there is no target
 	PIDs  []int    // process id of each instance, for faults; nil if they are unknown
 	Shape *Shape   // nil means Own
 	Token string   // bearer token for its control calls
