@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"grablab/internal/catalog"
 	"grablab/internal/explore"
@@ -82,6 +83,10 @@ func TestExplorerAgrees(t *testing.T) {
 			})
 		}
 	}
+}
+
+func bubbleOf(t *testing.T) explore.Bubble {
+	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
 }
 
 // explorablePeers returns the libraries that run in virtual time.
