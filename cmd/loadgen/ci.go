@@ -14,8 +14,7 @@ import (
 
 // tellCI writes the results in the forms that CI systems read: the file of -junit, and in GitHub
 // Actions the summary and the annotations of the step.
-func (s *settings) tellCI(run *experiment.Run, stderr io.Writer) error {
-	cases := report.Cases(run, s.asserts)
+func (s *settings) tellCI(run *experiment.Run, cases []report.Case, stderr io.Writer) error {
 	var errs []error
 	if s.junit != "" {
 		errs = append(errs, writeJUnit(s.junit, run, cases))

@@ -45,3 +45,39 @@ func TestCI(t *testing.T) {
 		t.Errorf("the summary is\n%s", got)
 	}
 }
+
+// TestBaseline compares a run with its own baseline, and with one in which everything was safe.
+func TestBaseline(t *testing.T) {
+	first := loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-quiet", "-out", "first")
+	if code, _, stderr := output(t, first); code != int(exitDone) {
+		t.Fatalf("exit %d, %s", code, stderr)
+	}
+	of := loadgen(t, "baseline", filepath.Join(first.Dir, "first"))
+	code, text, stderr := output(t, of)
+	if code != int(exitDone) || !strings.Contains(text, "\"none\":\n  none: unsafe  # ") {
+		t.Fatalf("exit %d, %s%s", code, text, stderr)
+	}
+	same, better := filepath.Join(first.Dir, "same.yaml"), filepath.Join(first.Dir, "better.yaml")
+	for path, text := range map[string]string{same: text, better: "none: safe\nredlock: safe\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]exitCode{filepath.Join(first.Dir, "first"): exitDone, same: exitDone, better: exitAssert} {
+		code, _, stderr := output(t, loadgen(t, "-strategies", "none,setnx", "-orders", "10", "-quiet", "-baseline", path))
+		worse := strings.Contains(stderr, "worse than the baseline: none/none: unsafe, and safe in the baseline: ")
+		left := strings.Contains(stderr, "in the baseline, but not run: redlock/none\n")
+		if bad := want == exitAssert; code != int(want) || worse != bad || left != bad {
+			t.Errorf("%s: exit %d, %s", path, code, stderr)
+		}
+	}
+	for args, want := range map[string]string{
+		"run -baseline " + of.Dir: "-baseline: " + of.Dir + " has no run.json",
+		"baseline " + of.Dir:      of.Dir + " has no run.json",
+		"baseline":                "baseline: the result folder is missing",
+	} {
+		if code, _, stderr := output(t, loadgen(t, strings.Fields(args)...)); code != int(exitUsage) || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d, %s", args, code, stderr)
+		}
+	}
+}

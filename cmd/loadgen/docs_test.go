@@ -42,6 +42,7 @@ var classes = []struct {
 	{`go run ./cmd/(loadgen|grabsvc)( \w+)? -h`, isRun, int(exitDone)},
 	{`go run ./cmd/(loadgen|grabsvc) -version`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen report .*`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen baseline .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen compare .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen explain .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen workshop( \d+)?`, isRun, int(exitDone)},

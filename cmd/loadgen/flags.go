@@ -9,6 +9,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/order"
+	"grablab/internal/present/report"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
@@ -22,6 +23,9 @@ type settings struct {
 	quiet   bool
 	junit   string // the file for the test results in JUnit's format; empty for none
 	resume  string // the result folder to continue in; empty for a new run
+
+	baselinePath string
+	baseline     report.Baseline // what baselinePath holds
 
 	schedule string // the schedule to force instead of running a table
 
@@ -99,6 +103,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("format", "NAME", "format of standard output: text, json", flags.One(&s.format, flags.OneOf("text", "json"))),
 			flags.New("assert", "CLAIM", `exit with 3 if the claim does not hold (repeatable): [strategy[/fault]:]field OP number, such as double_grabs==0; or "expected"`, flags.Many(&s.asserts, parseAssert)),
 			flags.New("junit", "FILE", "write a test case for each cell and each -assert, in JUnit's XML format. Cells that are not as expected fail; so do unsafe and stuck cells of which nothing is expected", flags.One(&s.junit, flags.NonEmpty)),
+			flags.New("baseline", "DIR|FILE", "exit with 3 if a cell is worse than in this result folder, or in this file of loadgen baseline. A cell that is not in it must be as expected, or safe", flags.One(&s.baselinePath, readable)),
 			flags.New("expectations", "FILE", "expected verdicts instead of those of the registry. Each line is STRATEGY: VERDICT or STRATEGY: {FAULT: VERDICT}", flags.One(&s.expectations, readable)),
 			flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 		}},

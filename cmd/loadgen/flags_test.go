@@ -159,7 +159,7 @@ func fields(s *settings) any {
 // stands in the line.
 func TestFlagsOverrideScenarios(t *testing.T) {
 	for _, f := range defaults("rush").flags() {
-		if _, ok := samples[f.Name]; !ok && f.About != "" && !slices.Contains([]string{"resume", "schedule", "target-file", "expectations"}, f.Name) { // other tests cover these
+		if _, ok := samples[f.Name]; !ok && f.About != "" && !slices.Contains([]string{"resume", "schedule", "target-file", "expectations", "baseline"}, f.Name) { // other tests cover these
 			t.Errorf("-%s has no sample", f.Name)
 		}
 	}
@@ -329,7 +329,7 @@ func TestOldFaultNames(t *testing.T) {
 func TestBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
-		"bogus":                             "there is no command \"bogus\"; there are run, explore, bench, report, compare, explain, lab, workshop",
+		"bogus":                             "there is no command \"bogus\"; there are run, explore, bench, report, compare, baseline, explain, lab, workshop",
 		"run stray":                         "stray: not a flag: flags begin with -, and -h lists them",
 		"-nosuch":                           "-nosuch: there is no such flag: -h lists them",
 		"-rte 5":                            "did you mean -rate?",

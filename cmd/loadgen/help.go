@@ -84,7 +84,7 @@ fault, audits the ledger, prints a table and writes a result folder.
 			{"0", "done"},
 			{"1", "loadgen itself failed"},
 			{"2", "bad usage"},
-			{"3", "an -assert did not hold; or -schedule did not have the result that its file expects"},
+			{"3", "an -assert did not hold; a cell is worse than in -baseline; or -schedule did not have the result that its file expects"},
 			{"130", "interrupted; the results so far are kept"},
 		}},
 	} {

@@ -88,6 +88,7 @@ func commands() []command {
 		{"bench", "measure what each lock costs by itself", benchCommand},
 		{"report", "show result folders again", reportCommand},
 		{"compare", "show what changed between two results", compareCommand},
+		{"baseline", "write the verdicts of result folders for run -baseline", baselineCommand},
 		{"explain", "explain a failure mode, fault, property, strategy or word of the tables", explainCommand},
 		{"lab", "serve a live page with load, faults, diagrams and the workshop", labCommand},
 		{"workshop", "list the twelve exercises, or run one and judge the answer", workshopCommand},

@@ -112,7 +112,8 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	if !out.begun {
 		return notBegun(err, "cell", out, stderr)
 	}
-	if err := errors.Join(s.print(run, out, stdout), s.tellCI(run, stderr)); err != nil {
+	cases := report.Cases(run, s.baseline, s.asserts)
+	if err := errors.Join(s.print(run, out, stdout), s.tellCI(run, cases, stderr)); err != nil {
 		return err
 	}
 	switch {
@@ -129,6 +130,7 @@ func (s *settings) conclude(run *experiment.Run, err error, out *folder, stdout,
 	if !run.Measured() {
 		return errors.New("no cell could be measured")
 	}
+	err = s.checkBaseline(cases, stderr)
 	for _, a := range s.asserts {
 		for _, miss := range a.Misses(run) {
 			fmt.Fprintf(stderr, "assert does not hold: %s\n", miss)

@@ -20,7 +20,7 @@ import (
 // validate checks that the flags fit together, and sets what follows from them.
 func (s *settings) validate() error {
 	for _, step := range []func() error{
-		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkGuard, s.checkServers, s.checkAsserts,
+		s.chooseNames, s.chooseCells, s.checkRules, s.readExpectations, s.readBaseline, s.describeTarget, s.sizeLoad, s.checkProbes, s.checkGuard, s.checkServers, s.checkAsserts,
 	} {
 		if err := step(); err != nil {
 			return err

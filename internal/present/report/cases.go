@@ -27,13 +27,18 @@ type Case struct {
 	Cell   *experiment.Cell // nil for a claim
 }
 
-// Cases returns a test case for each cell and for each claim of the run.
-func Cases(run *experiment.Run, claims []experiment.Assert) []Case {
+// Cases returns a test case for each cell and for each claim of the run. A cell in the baseline
+// fails only if it is worse there.
+func Cases(run *experiment.Run, baseline Baseline, claims []experiment.Assert) []Case {
 	var cases []Case
 	for i := range run.Cells {
 		c := &run.Cells[i]
+		name := experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}
 		result, why := judgeCase(*c)
-		cases = append(cases, Case{experiment.CellName{Strategy: c.Strategy, Fault: c.Fault}.String(), result, why, c})
+		if before, ok := baseline[name]; ok && result != NotRun {
+			result, why = compareCase(*c, before)
+		}
+		cases = append(cases, Case{name.String(), result, why, c})
 	}
 	for _, a := range claims {
 		claim := Case{Name: "assert " + a.String(), Result: Passed}
@@ -61,6 +66,19 @@ func judgeCase(c experiment.Cell) (Result, string) {
 	case c.Verdict == catalog.Unknown && (c.Interrupted || c.Environment == nil):
 		return NotRun, c.Reason
 	case c.Expected != nil && c.AsExpected() || c.Expected == nil && c.Verdict == catalog.Safe:
+		return Passed, ""
+	case c.Verdict == catalog.Unknown:
+		return Unknown, why
+	default:
+		return Failed, why
+	}
+}
+
+// compareCase judges a cell that is in the baseline.
+func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
+	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
+	switch {
+	case !worse(c.Verdict, before):
 		return Passed, ""
 	case c.Verdict == catalog.Unknown:
 		return Unknown, why

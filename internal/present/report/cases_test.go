@@ -43,7 +43,7 @@ func TestCases(t *testing.T) {
 		{"refused", refused, report.NotRun},
 		{"n/a", measuredCell(catalog.Cancel, catalog.NA, nil), report.NotRun},
 	} {
-		got := report.Cases(run("rush", tt.cell), nil)
+		got := report.Cases(run("rush", tt.cell), nil, nil)
 		if len(got) != 1 || got[0].Result != tt.want {
 			t.Errorf("%s: %+v, want %s", tt.about, got, tt.want)
 		}
@@ -68,7 +68,7 @@ func ciRun(t *testing.T) (*experiment.Run, []report.Case) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, report.Cases(r, []experiment.Assert{claim})
+	return r, report.Cases(r, nil, []experiment.Assert{claim})
 }
 
 func TestJUnit(t *testing.T) {

@@ -1,0 +1,121 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"grablab/internal/catalog"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/testbed/target"
+)
+
+// Baseline holds the worst verdict that each cell had in earlier runs. Cells that were not run are
+// missing. It is nil if there is no baseline.
+type Baseline map[experiment.CellName]catalog.Verdict
+
+// NewBaseline returns the baseline that a file lists.
+func NewBaseline(verdicts []target.Expectation) Baseline {
+	b := Baseline{}
+	for _, v := range verdicts {
+		b[experiment.CellName{Strategy: v.Strategy, Fault: v.Fault}] = v.Verdict
+	}
+	return b
+}
+
+// BaselineOf returns the verdicts of a run.
+func BaselineOf(run *experiment.Run) Baseline {
+	b := Baseline{}
+	for _, r := range recordsOf([]*experiment.Run{run}) {
+		b[r.name] = r.verdict
+	}
+	return b
+}
+
+// NotRun lists the cells of the baseline that have no case, or one that was not run.
+func (b Baseline) NotRun(cases []Case) (names []string) {
+	for name := range b {
+		if !slices.ContainsFunc(cases, func(c Case) bool { return c.Name == name.String() && c.Result != NotRun }) {
+			names = append(names, name.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// severity lists the verdicts from the best to the worst.
+var severity = []catalog.Verdict{catalog.Safe, catalog.Unknown, catalog.Stuck, catalog.Unsafe}
+
+// worse reports whether verdict a is worse than verdict b.
+func worse(a, b catalog.Verdict) bool { return slices.Index(severity, a) > slices.Index(severity, b) }
+
+// cellRecord is what one or more runs say about a cell.
+type cellRecord struct {
+	name    experiment.CellName
+	verdict catalog.Verdict // the worst one
+	reason  string          // for that verdict
+	all     []string        // the different verdicts
+}
+
+// recordsOf returns a record for each cell that was run, in the order in which the cells first
+// appear.
+func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
+	for _, run := range runs {
+		for _, c := range Cases(run, nil, nil) {
+			if c.Result == NotRun {
+				continue
+			}
+			name := experiment.CellName{Strategy: c.Cell.Strategy, Fault: c.Cell.Fault}
+			at := slices.IndexFunc(records, func(r *cellRecord) bool { return r.name == name })
+			if at < 0 {
+				at, records = len(records), append(records, &cellRecord{name: name})
+			}
+			r := records[at]
+			if !slices.Contains(r.all, string(c.Cell.Verdict)) {
+				r.all = append(r.all, string(c.Cell.Verdict))
+			}
+			if len(r.all) == 1 || worse(c.Cell.Verdict, r.verdict) {
+				r.verdict, r.reason = c.Cell.Verdict, c.Cell.Reason
+			}
+		}
+	}
+	return records
+}
+
+// WriteBaseline writes the worst verdict of each cell in the runs, in the format of -expectations.
+// Comments give the reasons, and say which verdicts differ between the runs.
+func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# The worst verdicts of %s, for loadgen run -baseline.\n", catalog.Plural(len(runs), "run", "runs"))
+	var strategies []string
+	lines := map[string]string{}
+	for _, r := range recordsOf(runs) {
+		if !slices.Contains(strategies, r.name.Strategy) {
+			strategies = append(strategies, r.name.Strategy)
+		}
+		lines[r.name.Strategy] += fmt.Sprintf("  %s: %s%s\n", r.name.Fault, r.verdict, r.comment())
+	}
+	for _, s := range strategies {
+		key, err := json.Marshal(s) // a string of JSON is one of YAML
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s:\n%s", key, lines[s])
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// comment explains the verdict of a cell that is not safe in every run.
+func (r *cellRecord) comment() string {
+	text := r.reason
+	if len(r.all) > 1 {
+		text = fmt.Sprintf("depends on chance (%s): %s", strings.Join(r.all, ", "), text)
+	}
+	if text == "" {
+		return ""
+	}
+	return "  # " + strings.Join(strings.Fields(text), " ")
+}
