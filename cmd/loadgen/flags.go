@@ -87,6 +87,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("max-workers", "N", "largest number of requests in flight", flags.One(&s.MaxWorkers, flags.WholeNumber(1, 1_000_000))),
 			flags.New("p99", "D", "scenario peak: largest 99th percentile of the latency, counted from the schedule", flags.One(&s.Peak.P99, flags.AtLeast(time.Millisecond))),
 			flags.New("budget", "D", "longest time for a cell with a fault, and for the search of the scenario peak", flags.One(&s.Budget, flags.AtLeast(time.Millisecond))),
+			flags.New("budget-total", "D", "time after which no cell begins, and cells with a fault end. Cells with the highest risk come first; those that are left out are unknown", flags.One(&s.BudgetTotal, flags.AtLeast(time.Millisecond))),
 		}},
 		{"The grab in instances that loadgen starts (defaults of the scenario rush)", []flags.Flag{
 			flags.New("work", "D", "time that a driver works between the read and the write", flags.One(&s.Work, flags.AtLeast(0))),

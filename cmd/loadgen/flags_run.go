@@ -69,7 +69,7 @@ func (s *settings) parse(args []string) (err error) {
 
 // unrecorded are the flags that run.json does not record. They hold secrets, or do not change
 // what is measured, so -resume accepts new values for them.
-var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "junit", "quiet", "schedule", "db", "admin-token", "header"}
+var unrecorded = []string{"out", "resume", "format", "assert", "baseline", "budget-total", "junit", "quiet", "schedule", "db", "admin-token", "header"}
 
 // readTargetFile passes the flags in the target file to set, which ignores flags that the
 // command line sets. It opens the file by name, because its errors contain the file and the

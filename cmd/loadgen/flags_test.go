@@ -113,6 +113,7 @@ var samples = map[string]sample{
 	"sentinel-master": {"n", external + " -sentinel h:1", func(s *settings) { s.Stack.SentinelMaster = "n" }},
 	"zk":              {"z:1,y:2", external, func(s *settings) { s.Stack.ZooKeeper = []string{"z:1", "y:2"} }},
 	"etcd":            {"e:1", external, func(s *settings) { s.Stack.Etcd = []string{"e:1"} }},
+	"budget-total":    {"5m", "", func(s *settings) { s.BudgetTotal = 5 * time.Minute }},
 	"junit":           {"x/y.xml", "", func(s *settings) { s.junit = "x/y.xml" }},
 	"quiet":           {"true", "", func(s *settings) { s.quiet = true }},
 }

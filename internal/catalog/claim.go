@@ -77,6 +77,17 @@ func (claims Claims) Order(f Fault) Verdict {
 	return Safe
 }
 
+// KindsThatFail returns how many kinds of lock let an order be grabbed twice or get stuck under a
+// fault, by claimTable.
+func KindsThatFail(f Fault) (n int) {
+	for _, claims := range table {
+		if v := claims.Order(f); v == Unsafe || v == Stuck {
+			n++
+		}
+	}
+	return n
+}
+
 // parseClaims reads claimTable. It panics if the text is malformed.
 func parseClaims(text string) map[string]Claims {
 	lines := strings.Split(strings.TrimSpace(text), "\n")

@@ -69,6 +69,10 @@ type Config struct {
 	Repeat int
 	// Budget bounds a cell with a fault, and the search of scenario peak.
 	Budget time.Duration
+	// BudgetTotal bounds the run, so that the cells with the highest risk come first. 0 means no
+	// bound.
+	BudgetTotal time.Duration
+	deadline    time.Time // when BudgetTotal is used up
 	// Workers is how many cells with a fault run at the same time, each on its own stack. 0
 	// means 1.
 	Workers int

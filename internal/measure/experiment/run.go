@@ -55,6 +55,7 @@ type runner struct {
 }
 
 func newRunner(cfg Config, save func(*Run) error) *runner {
+	cfg.deadline = time.Now().Add(cfg.BudgetTotal)
 	r := &runner{
 		cfg: cfg, progress: newProgress(cfg), runCell: (*worker).run,
 		journal: &journal{dir: cfg.Out}, trails: newTrails(), workers: make([]*worker, max(1, cfg.Workers)),
@@ -258,6 +259,10 @@ func (r *runner) runAll(ctx context.Context) error {
 		return err
 	}
 	q := newQueue(faulty)
+	if r.cfg.BudgetTotal > 0 {
+		r.orderByRisk(faulty)
+		q = &queue{left: faulty}
+	}
 	g, inWorker := errgroup.WithContext(ctx)
 	for n := range workers {
 		g.Go(func() error { return r.runWorker(inWorker, n, q) })
@@ -266,7 +271,7 @@ func (r *runner) runAll(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return err
+	return errors.Join(err, r.leaveOut())
 }
 
 // runBare searches for the peak of the bare endpoint, before the peaks of the strategies.
@@ -288,9 +293,9 @@ func (r *runner) runBare(ctx context.Context, strategies int) (err error) {
 }
 
 // runWorker makes the nth worker run cells from the queue until it can serve none of those
-// left.
+// left, or until the budget of the run is used up.
 func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
-	for s := q.take(r.serves(n)); s != nil; s = q.take(r.serves(n)) {
+	for s := q.take(r.serves(n)); s != nil && !r.cfg.isOver(); s = q.take(r.serves(n)) {
 		w, err := r.worker(ctx, n)
 		if err != nil {
 			return err
@@ -298,7 +303,7 @@ func (r *runner) runWorker(ctx context.Context, n int, q *queue) error {
 		w.repetition = s.times() + 1
 		w.progress.begin(s)
 		c := r.runCell(w, ctx, s)
-		c.Interrupted = ctx.Err() != nil
+		c.Interrupted = c.Interrupted || ctx.Err() != nil
 		w.progress.end()
 		if ended := w.ended(); len(ended) > 0 {
 			w.dirty = true // the next cell gets fresh servers

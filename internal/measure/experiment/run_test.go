@@ -218,6 +218,49 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestBudgetTotal ends a run during its third cell. The cells with the highest risk come first.
+// The remaining ones are unknown, and a resumed run has still to run them.
+func TestBudgetTotal(t *testing.T) {
+	var began []string
+	var r *runner
+	r = matrix(t, "setnx,watchdog", "none,cancel,pause,hang", func(l *worker, _ context.Context, s *cellSpec) Cell {
+		began = append(began, s.String())
+		if len(began) == 4 {
+			r.cfg.deadline = time.Now()
+		}
+		return blankCell(s)
+	})
+	r.workers, r.cfg.BudgetTotal, r.cfg.deadline = r.workers[:1], time.Hour, time.Now().Add(time.Hour)
+	if err := r.fill(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(began, " "), "setnx/none watchdog/none setnx/pause watchdog/pause"; got != want {
+		t.Errorf("ran %s, want %s", got, want)
+	}
+	for _, c := range r.run.Cells {
+		left := !slices.Contains(began, CellName{c.Strategy, c.Fault}.String())
+		if left != (c.Verdict == catalog.Unknown && c.Interrupted && c.Reason == "not run, because -budget-total 1h0m0s was used up") || left == (r.run.finished(CellName{c.Strategy, c.Fault}) != nil) {
+			t.Errorf("%s/%s: %s, %q", c.Strategy, c.Fault, c.Verdict, c.Reason)
+		}
+	}
+	if len(r.run.Cells) != 8 || r.run.Complete {
+		t.Errorf("the run has %d cells, complete %v", len(r.run.Cells), r.run.Complete)
+	}
+	if err := r.run.Contradiction(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBudgetTotalEndsCell ends a cell with a fault at the end of the run's budget.
+func TestBudgetTotalEndsCell(t *testing.T) {
+	cfg := small(t, stack.Embedded, "setnx")
+	cfg.Budget, cfg.BudgetTotal = time.Hour, time.Nanosecond
+	c := open(t, cfg).run(t.Context(), &cellSpec{CellName: CellName{"setnx", catalog.Slow}, strategy: cfg.Strategies[0]})
+	if c.Verdict != catalog.Unknown || !c.Interrupted || c.Reason != "ended early, because -budget-total 1ns was used up" {
+		t.Errorf("%s, interrupted %v: %q", c.Verdict, c.Interrupted, c.Reason)
+	}
+}
+
 // A worker whose servers a fault has left otherwise than it found them runs no
 // other cell.
 func TestDirtyWorker(t *testing.T) {

@@ -3,11 +3,9 @@ package experiment
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"grablab/internal/catalog"
 	"grablab/internal/order"
-	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/ledger"
 	"grablab/internal/testbed/stack"
@@ -121,19 +119,4 @@ func (w *worker) run(ctx context.Context, s *cellSpec) Cell {
 	default:
 		return w.cell(ctx, s.strategy, w.cfg.Load)
 	}
-}
-
-// errBudget means that a cell was ended because it exceeded its budget.
-var errBudget = errors.New("experiment: the cell took longer than -budget allows")
-
-// bounded runs a cell under a fault and ends it when the budget is used up.
-func (w *worker) bounded(ctx context.Context, s *cellSpec) Cell {
-	f, _ := fault.Find(s.Fault) // excuse refuses unknown names
-	ctx, cancel := context.WithTimeoutCause(ctx, w.cfg.Budget, errBudget)
-	defer cancel()
-	c := w.inject(ctx, s.strategy, f)
-	if c.Verdict == catalog.Unknown && errors.Is(context.Cause(ctx), errBudget) {
-		c.Reason = fmt.Sprintf("the cell took longer than its budget of %v: %s", w.cfg.Budget, c.Reason)
-	}
-	return c
 }

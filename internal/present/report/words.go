@@ -23,7 +23,7 @@ func head(run *experiment.Run) []string {
 		loadLine(run),
 	}
 	if !run.Complete {
-		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, or still under way; %s here", catalog.Plural(len(run.Cells), "cell is", "cells are")))
+		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, at the end of its budget, or still under way; %s here", catalog.Plural(len(run.Cells), "cell is", "cells are")))
 	}
 	return append(lines, catalog.Footnote)
 }
