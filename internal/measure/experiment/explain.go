@@ -155,7 +155,7 @@ func (in *injection) judgePoints(m *measured) {
 			failures = append(failures, f)
 		}
 	}
-	timelines := in.keep(in.cell, in.strategy, m, failures)
+	timelines := in.w.keep(in.cell, in.strategy, m, failures)
 	for _, c := range in.undisturbed {
 		if m.evidence.NoLedger == nil && !m.evidence.FromAnswers && unsoldOf(m.evidence, c.order) > 0 {
 			m.invalid = cmp.Or(m.invalid, "an order that no fault has struck was not "+in.cell.grabbed())
@@ -210,7 +210,7 @@ func (in *injection) row(name string, e check.Evidence, timelines map[int64]chec
 	}
 	if e.NoLedger == nil {
 		p.DoubleGrabs = &double
-		if in.cfg.units() > 1 {
+		if in.w.cfg.units() > 1 {
 			p.Unsold = &left
 		}
 	}

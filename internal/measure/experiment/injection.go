@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
-	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
 	"grablab/internal/testbed/load"
@@ -34,7 +32,7 @@ const (
 // fault strikes. Holds and the state of the ledger put the steps in order, so that the
 // outcome is the same every time. fault.Fault describes how a fault strikes.
 type injection struct {
-	*worker
+	w        *worker
 	strategy lock.Strategy
 	fault    fault.Fault
 	trail    trail
@@ -104,7 +102,7 @@ func (cfg Config) strikeDrivers() int { return injectionDrivers + 2*(cfg.units()
 // the cell. It always cleans up.
 func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.Fault, c *Cell) {
 	in := &injection{
-		worker: w, strategy: s, fault: f, cell: c,
+		w: w, strategy: s, fault: f, cell: c,
 		struck: w.fleet.Instances[0], other: w.fleet.Instances[1],
 		bursts: load.NewBursts(), answered: map[load.Request]grab.Outcome{}, ended: map[load.Request]time.Time{},
 	}
@@ -132,14 +130,14 @@ func (w *worker) prepareAndStrike(ctx context.Context, s lock.Strategy, f fault.
 
 // choosePoints determines the points at which the fault can strike the strategy.
 func (in *injection) choosePoints(ctx context.Context) (err error) {
-	record := in.record
-	if in.cfg.Service != nil { // the service opens the orders
-		record = in.recordService
-		if err := in.fleet.Equip(ctx, in.cfg.setup()); err != nil {
+	record := in.w.record
+	if in.w.cfg.Service != nil { // the service opens the orders
+		record = in.w.recordService
+		if err := in.w.fleet.Equip(ctx, in.w.cfg.setup()); err != nil {
 			return err
 		}
 	}
-	in.trail, err = in.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
+	in.trail, err = in.w.trails.get(in.strategy.Name, func() (trail, error) { return record(ctx, in.strategy) })
 	if err != nil {
 		return err
 	}
@@ -151,14 +149,14 @@ func (in *injection) choosePoints(ctx context.Context) (err error) {
 		if in.fault.Hits != 0 && in.fault.Hits&t.needs == 0 {
 			return errUntouched
 		}
-		if in.spare, err = in.orders.Create(ctx, 1); err != nil {
+		if in.spare, err = in.w.orders.Create(ctx, 1); err != nil {
 			return err
 		}
 	}
 	all := in.trail.points()
 	in.points = slices.DeleteFunc(slices.Clone(all), func(p fault.Point) bool { return !in.fault.Reaches(p) })
-	if in.cfg.At != nil {
-		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.cfg.At.String() })
+	if in.w.cfg.At != nil {
+		in.points = slices.DeleteFunc(in.points, func(p fault.Point) bool { return p.String() != in.w.cfg.At.String() })
 	}
 	if len(in.points) == 0 {
 		return fmt.Errorf("%s strikes at none of its points: %s", in.fault.Name, names(all))
@@ -182,17 +180,17 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 	if err := in.prepareFault(ctx); err != nil {
 		return m, err
 	}
-	together := in.together()
+	together := in.groups()
 	in.cell.Orders = len(in.prepared.Strikes)*(len(together)+len(in.points)) + 1
-	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.cfg.Load.Drivers
-	in.workload.setup = in.cfg.setup()
+	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
+	in.workload.setup = in.w.cfg.setup()
 	in.workload.setup.Control = true
 	in.workload.setup.Routes = in.routes()
 	in.workload.send = in.send
 
-	m = in.measure(ctx, in.strategy, in.cell, &in.workload)
+	m = in.w.measure(ctx, in.strategy, in.cell, &in.workload)
 	if err := in.clear(ctx, in.prepared); err != nil {
-		in.dirty = true
+		in.w.dirty = true
 		m.invalid = cmp.Or(m.invalid, fmt.Sprintf("the fault was not healed: %v", err))
 	}
 	return m, nil
@@ -200,7 +198,7 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 
 // prepareFault prepares the fault to strike.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
-	target := fault.Target{Stack: in.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other}
+	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other}
 	if t := in.trail.service; t != nil {
 		target.Wire, target.Ledger = true, t.table
 	}
@@ -233,13 +231,13 @@ func (in *injection) lead(faulted, contender stack.Addresses) {
 
 // routes returns the addresses at which the instances reach the servers.
 func (in *injection) routes() map[int]stack.Addresses {
-	return map[int]stack.Addresses{0: in.stack.Via(in.prepared.Faulted...), 1: in.stack.Via(in.prepared.Contender...)}
+	return map[int]stack.Addresses{0: in.w.stack.Via(in.prepared.Faulted...), 1: in.w.stack.Via(in.prepared.Contender...)}
 }
 
-// together returns groups of points that are struck at the same time. Normally all points
+// groups returns groups of points that are struck at the same time. Normally all points
 // are one group. Each point is a group of its own if the driver of a held call is unknown,
 // or if other calls may wait behind a held call.
-func (in *injection) together() [][]fault.Point {
+func (in *injection) groups() [][]fault.Point {
 	if in.trail.service == nil {
 		return [][]fault.Point{in.points}
 	}
@@ -259,9 +257,9 @@ func (in *injection) clear(ctx context.Context, prepared fault.Prepared) error {
 	}
 	if prepared.Close != nil {
 		if in.trail.service != nil {
-			in.lead(in.stack.Addresses, in.stack.Addresses)
+			in.lead(in.w.stack.Addresses, in.w.stack.Addresses)
 		} else {
-			errs = append(errs, in.fleet.Stop())
+			errs = append(errs, in.w.fleet.Stop())
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 		defer cancel()
@@ -279,21 +277,21 @@ func (in *injection) send(ctx context.Context, first int64) (*accounting, error)
 	striking.Go(func() {
 		defer in.bursts.End()
 		strike := in.strikeAll
-		if in.cfg.byTime() {
+		if in.w.cfg.byTime() {
 			strike = in.strikeAtMoments
 		}
 		if err := strike(ctx); err != nil {
 			// The calls that the instances hold must not go on in an order that is
 			// no longer controlled.
-			if in.fleet.Started() {
+			if in.w.fleet.Started() {
 				err = errors.Join(err, in.struck.Process().Stop(0), in.other.Process().Stop(0))
 			}
 			stop(err)
 		}
 	})
-	size := in.cfg.Load
+	size := in.w.cfg.Load
 	size.Drivers = math.MaxInt // the drivers of an order; some come repeatedly
-	a, err := in.worker.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
+	a, err := in.w.send(ctx, in.cell, in.bursts, size, in.noteAnswer)
 	striking.Wait()
 	if a != nil {
 		in.cell.Strikes = windowsOf(in.windows, a.began)
@@ -320,7 +318,7 @@ func (in *injection) noteAnswer(_ *accounting, r *vegeta.Result) {
 	if err != nil {
 		return // the accounting reports it
 	}
-	outcome := classify(r, in.fleet.Shape).Outcome
+	outcome := classify(r, in.w.fleet.Shape).Outcome
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.answered[req], in.ended[req] = outcome, r.End()
@@ -338,12 +336,12 @@ func (in *injection) competed(c *contest) bool {
 		switch {
 		case r == c.faulted || !reached(outcome):
 			return false
-		case !in.outlasts() || c.early || outcome == grab.Grabbed:
+		case !in.outlasts() || c.endedInTime || outcome == grab.Grabbed:
 			return true
-		case in.fleet.Ours && outcome == grab.Taken: // the answer to a driver that has written
+		case in.w.fleet.Ours && outcome == grab.Taken: // the answer to a driver that has written
 			return true
 		default:
-			return r != c.late && in.ended[r].After(c.came.Add(in.lease(in.cell)))
+			return r != c.lateDriver && in.ended[r].After(c.heldSince.Add(in.w.lease(in.cell)))
 		}
 	})
 }
@@ -363,7 +361,7 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 			n++
 		}
 	}
-	return n >= in.cfg.units()
+	return n >= in.w.cfg.units()
 }
 
 // strikeAll strikes at every point, in each way that the fault can strike. Before each
@@ -373,7 +371,7 @@ func (in *injection) atLeastUnits(requests []load.Request, holds func(load.Reque
 func (in *injection) strikeAll(ctx context.Context) error {
 	struck := false
 	for n := range in.prepared.Strikes {
-		for _, points := range in.together() {
+		for _, points := range in.groups() {
 			if struck && in.fault.Once && in.trail.service != nil {
 				if err := in.prepareAgain(ctx); err != nil {
 					return err
@@ -382,7 +380,7 @@ func (in *injection) strikeAll(ctx context.Context) error {
 			if err := in.withoutFault(ctx); err != nil {
 				return err
 			}
-			s := strike{injection: in}
+			s := strike{in: in}
 			for _, p := range points {
 				s.contests = append(s.contests, in.following(p))
 			}
@@ -406,109 +404,10 @@ func (in *injection) following(p fault.Point) *contest {
 func (in *injection) withoutFault(ctx context.Context) error {
 	c := in.following(fault.Point{})
 	in.undisturbed = append(in.undisturbed, c)
-	s := strike{injection: in, contests: []*contest{c}}
+	s := strike{in: in, contests: []*contest{c}}
 	if in.trail.service != nil {
 		in.struck.Watch(0, 0)
 		in.other.Watch(0, 0)
 	}
 	return s.withoutFault(ctx)
-}
-
-// contest holds the drivers of one order. The fault strikes one of them at a point.
-type contest struct {
-	point      fault.Point
-	order      int64
-	faulted    load.Request   // a request to the struck instance
-	before     *load.Request  // holds the lock before the faulted driver, at the other instance; may be nil
-	waiter     *load.Request  // gets the lock from the faulted driver, at the other instance; may be nil
-	contenders []load.Request // they come when the fault has struck, those at the other instance first
-	late       load.Request   // comes when the fault is healed, at the other instance
-	last       []load.Request // they come when all others are answered, if there are several units
-	calls      int            // the number of calls that are held at the point
-	queued     time.Time      // when the faulted driver made its last call before it waits
-	gone       bool           // whether before has released the lock
-	came       time.Time      // since when a call is held at the point
-	early      bool           // whether the faulted driver wrote or was answered before its lease ended
-	answered   time.Time      // when the faulted driver was answered
-	struck     bool
-	hangs      bool      // whether the faulted driver will never be answered
-	held       time.Time // since when a contender is held
-	freed      bool      // whether that contender was released
-	again      time.Time // when a contender came again, or the first ones were answered
-}
-
-func (in *injection) contest(n int, p fault.Point) *contest {
-	c := &contest{point: p, order: in.first + int64(n), calls: in.trail.callsAt(p)}
-	drivers := rand.New(rand.NewPCG(in.cfg.Seed, uint64(n))).Perm(in.cfg.strikeDrivers())
-	targets := []string{in.struck.URL}
-	for _, o := range in.fleet.Instances {
-		if o != in.struck {
-			targets = append(targets, o.URL)
-		}
-	}
-	for k, driver := range drivers {
-		r := load.Request{Target: targets[k%len(targets)], Order: c.order, Driver: int64(driver) + 1}
-		switch {
-		case k == 0:
-			c.faulted = r
-		case k == len(drivers)-1:
-			c.late = load.Request{Target: in.other.URL, Order: c.order, Driver: r.Driver}
-		case k >= len(drivers)-in.cfg.units():
-			c.last = append(c.last, load.Request{Target: in.other.URL, Order: c.order, Driver: r.Driver})
-		case k == 1 && p.Role == fault.Waiting:
-			c.before = &r
-		case k == 1 && p.Role == fault.HandingOver:
-			c.waiter = &r
-		default:
-			c.contenders = append(c.contenders, r)
-		}
-	}
-	// Requests at the struck instance are the faulted driver's: of others they cannot be told
-	// apart, and where several drivers write their calls would be struck, too.
-	if (!in.fleet.Ours || in.cfg.units() > 1) && p != (fault.Point{}) {
-		for i := range c.contenders {
-			c.contenders[i].Target = in.other.URL
-		}
-	}
-	slices.SortStableFunc(c.contenders, func(a, b load.Request) int {
-		return strings.Compare(in.place(a), in.place(b))
-	})
-	if in.tokensDecide(p) {
-		c.last = append(c.last, c.contenders[1:]...)
-		c.contenders = c.contenders[:1:1]
-	}
-	if in.fault.Course == fault.Released { // the same driver again, as after a double tap
-		c.contenders[0].Driver = c.faulted.Driver
-	}
-	return c
-}
-
-// tokensDecide reports whether a waiting driver must continue after only one contender has
-// claimed. If a lock forgets its counter, the waiting driver has a higher token than the
-// first contender. If the fence is compared only at the write, its token is not higher than
-// that of a second contender. With one unit, no second contender claims.
-func (in *injection) tokensDecide(p fault.Point) bool {
-	return in.cfg.units() > 1 && in.cell.Guard == order.FenceWrite && p.Role == fault.Waiting && in.fault.Course != fault.Released
-}
-
-// place returns a sort key for a request. Requests to the struck instance come last.
-func (in *injection) place(r load.Request) string {
-	if r.Target == in.struck.URL {
-		return "struck"
-	}
-	return "other"
-}
-
-// all returns the drivers of the order.
-func (c *contest) all() []load.Request { return append(c.others(), c.last...) }
-
-// others returns the drivers that do not come last.
-func (c *contest) others() []load.Request {
-	all := append([]load.Request{c.faulted, c.late}, c.contenders...)
-	for _, r := range []*load.Request{c.before, c.waiter} {
-		if r != nil {
-			all = append(all, *r)
-		}
-	}
-	return all
 }

@@ -330,8 +330,8 @@ func TestFaultsOfSeveralUnits(t *testing.T) {
 // Where fewer drivers come than could buy a unit too many, no verdict is given; nor where a
 // unit is left that a fresh driver would get.
 func TestFewerDriversThanUnits(t *testing.T) {
-	in := &injection{worker: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, answered: map[load.Request]grab.Outcome{}}
-	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, faulted: load.Request{Order: 1, Driver: 1}, late: load.Request{Order: 1, Driver: 2}}
+	in := &injection{w: &worker{cfg: Config{Stock: 2}}, strategy: lock.Strategy{Excludes: catalog.Global}, cell: &Cell{Sale: &Sale{Stock: 2}}, answered: map[load.Request]grab.Outcome{}}
+	c := &contest{point: fault.Point{Point: fault.AfterRead}, order: 1, struck: true, faulted: load.Request{Order: 1, Driver: 1}, lateDriver: load.Request{Order: 1, Driver: 2}}
 	c.contenders = []load.Request{{Order: 1, Driver: 3}, {Order: 1, Driver: 4}}
 	in.contests = []*contest{c}
 	for _, tt := range []struct {
@@ -344,7 +344,7 @@ func TestFewerDriversThanUnits(t *testing.T) {
 	} {
 		clear(in.answered)
 		in.answered[c.faulted] = grab.Grabbed
-		for i, r := range append([]load.Request{c.late}, c.contenders...) {
+		for i, r := range append([]load.Request{c.lateDriver}, c.contenders...) {
 			in.answered[r] = grab.Failed
 			if i < tt.reached {
 				in.answered[r] = grab.Taken
@@ -385,7 +385,7 @@ func TestDriversOfAContest(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := &injection{
-				worker: &worker{cfg: Config{Stock: tt.units, Seed: 7}, fleet: &fleet.Fleet{Instances: []*fleet.Instance{struck, other}, Ours: true}},
+				w:      &worker{cfg: Config{Stock: tt.units, Seed: 7}, fleet: &fleet.Fleet{Instances: []*fleet.Instance{struck, other}, Ours: true}},
 				struck: struck, other: other, cell: &Cell{Guard: tt.guard}, fault: fault.Fault{Course: tt.course}, first: 1,
 			}
 			c := in.contest(0, tt.point)
@@ -395,18 +395,18 @@ func TestDriversOfAContest(t *testing.T) {
 					atStruck++
 				}
 			}
-			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.last) != tt.last || c.faulted.Target != struck.URL || c.late.Target != other.URL {
-				t.Errorf("%d contenders, %d of them at the struck instance, %d last, of %+v", len(c.contenders), atStruck, len(c.last), c)
+			if len(c.contenders) != tt.contenders || atStruck != tt.atOne || len(c.lastDrivers) != tt.last || c.faulted.Target != struck.URL || c.lateDriver.Target != other.URL {
+				t.Errorf("%d contenders, %d of them at the struck instance, %d last, of %+v", len(c.contenders), atStruck, len(c.lastDrivers), c)
 			}
 			for _, r := range c.all() {
 				seen[r.Driver] = true
 			}
-			want := in.cfg.strikeDrivers()
+			want := in.w.cfg.strikeDrivers()
 			if tt.course == fault.Released { // one of them comes twice
 				want--
 			}
-			if len(c.all()) != in.cfg.strikeDrivers() || len(seen) != want {
-				t.Errorf("%d requests of %d drivers, want %d of %d", len(c.all()), len(seen), in.cfg.strikeDrivers(), want)
+			if len(c.all()) != in.w.cfg.strikeDrivers() || len(seen) != want {
+				t.Errorf("%d requests of %d drivers, want %d of %d", len(c.all()), len(seen), in.w.cfg.strikeDrivers(), want)
 			}
 		})
 	}

@@ -58,18 +58,18 @@ func (cfg Config) checkMoments(at *fleet.Fleet) error {
 // chooseMoments measures how long an undisturbed grab takes, and checks that the process to
 // be struck serves the target.
 func (in *injection) chooseMoments(ctx context.Context) error {
-	lease, err := in.fleet.Use(ctx, in.strategy.Name)
+	lease, err := in.w.fleet.Use(ctx, in.strategy.Name)
 	if err != nil {
 		return err
 	}
-	if in.fault.Name.Entry().Process == catalog.ProcessStopped && lease == 0 && in.cfg.Target.Lease == 0 && !in.fleet.Known() {
+	if in.fault.Name.Entry().Process == catalog.ProcessStopped && lease == 0 && in.w.cfg.Target.Lease == 0 && !in.w.fleet.Known() {
 		return errors.New("for how long must a pause last? Say with -lease D for how long their lock lives without renewal")
 	}
 	if lease > 0 {
 		in.cell.LeaseMS = &lease
 	}
-	in.cfg.Load.Timeout = max(in.cfg.Load.Timeout, 4*in.lease(in.cell)) // the client must wait longer than a pause
-	if in.spare, err = in.orders.Create(ctx, 1+1+momentRuns); err != nil {
+	in.w.cfg.Load.Timeout = max(in.w.cfg.Load.Timeout, 4*in.w.lease(in.cell)) // the client must wait longer than a pause
+	if in.spare, err = in.w.orders.Create(ctx, 1+1+momentRuns); err != nil {
 		return err
 	}
 	if err := in.struck.Works(ctx, in.spare, dryStep); err != nil {
@@ -127,7 +127,7 @@ func (in *injection) checkServes(ctx context.Context, took time.Duration) error 
 		}
 	}
 	return fmt.Errorf("process %d was stopped, but %s still answered: name the processes that serve, not a supervisor or proxy, in the order of -targets",
-		in.cfg.Target.PIDs[len(in.cfg.Target.PIDs)-1], in.struck.URL)
+		in.w.cfg.Target.PIDs[len(in.w.cfg.Target.PIDs)-1], in.struck.URL)
 }
 
 // answersWhileStopped stops the process for a moment, and reports whether a grab is answered
@@ -136,13 +136,13 @@ func (in *injection) answersWhileStopped(ctx context.Context, took time.Duration
 	if err := in.struck.Signal(proc.Stop); err != nil {
 		return false, err
 	}
-	wait.For(ctx, together) // until all its threads have stopped
+	wait.For(ctx, simultaneous) // until all its threads have stopped
 	grabbed := make(chan error, 1)
 	go func() {
 		_, err := in.struck.Grab(ctx, in.spare, 0)
 		grabbed <- err
 	}()
-	wait.For(ctx, max(3*took, 3*together))
+	wait.For(ctx, max(3*took, 3*simultaneous))
 	answered = len(grabbed) > 0
 	return answered, errors.Join(in.struck.Signal(proc.Continue), <-grabbed, context.Cause(ctx))
 }
@@ -153,10 +153,10 @@ func (in *injection) strikeByTime(ctx context.Context) (m measured, err error) {
 		return m, err
 	}
 	in.cell.Orders = 2*momentTries*len(in.points) + 1
-	in.cfg.Load.Orders, in.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.cfg.Load.Drivers
-	in.workload.setup, in.workload.send = in.cfg.setup(), in.send
+	in.w.cfg.Load.Orders, in.w.cfg.Load.MaxWorkers = in.cell.Orders, in.cell.Orders*in.w.cfg.Load.Drivers
+	in.workload.setup, in.workload.send = in.w.cfg.setup(), in.send
 	in.workload.killed = in.fault.Course == fault.Killed
-	return in.measure(ctx, in.strategy, in.cell, &in.workload), nil
+	return in.w.measure(ctx, in.strategy, in.cell, &in.workload), nil
 }
 
 // strikeAtMoments strikes at every moment. If the grab has ended before, it tries again with
@@ -167,7 +167,7 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 			if err := in.withoutFault(ctx); err != nil {
 				return err
 			}
-			s := strike{injection: in, contests: []*contest{in.following(p)}}
+			s := strike{in: in, contests: []*contest{in.following(p)}}
 			done, err := s.runAt(ctx, in.moments[i])
 			if err != nil {
 				return fmt.Errorf("experiment: the injection broke off: %w", err)
@@ -191,19 +191,19 @@ func (in *injection) strikeAtMoments(ctx context.Context) error {
 func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err error) {
 	defer func() { err = errors.Join(err, s.heal(ctx)) }()
 	c := s.contests[0]
-	s.bursts.Send([]load.Request{c.faulted})
+	s.in.bursts.Send([]load.Request{c.faulted})
 	if !wait.For(ctx, at) {
 		return false, context.Cause(ctx)
 	}
 	var steps []step
 	if !s.isAnswered(c.faulted) {
-		if err := doing(s.prepared.Strikes[0].Do)(s, ctx); err != nil {
+		if err := applying(s.in.prepared.Strikes[0].Do)(s, ctx); err != nil {
 			return false, err
 		}
-		wait.For(ctx, together) // for an answer that was already sent
-		done = s.fault.Course == fault.Killed
+		wait.For(ctx, simultaneous) // for an answer that was already sent
+		done = s.in.fault.Course == fault.Killed
 		if c.struck = s.inFlight(c.faulted); c.struck {
-			*s.cell.Struck++
+			*s.in.cell.Struck++
 			done = true
 		}
 	}
@@ -224,8 +224,8 @@ func (s *strike) runAt(ctx context.Context, at time.Duration) (done bool, err er
 // inFlight reports whether the grab was still running when its process was struck: it is not
 // answered, or it ended because the process was killed.
 func (s *strike) inFlight(r load.Request) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	outcome, answered := s.answered[r]
-	return !answered || s.fault.Course == fault.Killed && !reached(outcome)
+	s.in.mu.Lock()
+	defer s.in.mu.Unlock()
+	outcome, answered := s.in.answered[r]
+	return !answered || s.in.fault.Course == fault.Killed && !reached(outcome)
 }

@@ -254,7 +254,7 @@ func difference(a, b []control.Call) string {
 
 // checkReadable returns an error if the proxies cannot have seen all calls of a grab.
 func (in *injection) checkReadable() error {
-	if why := in.fleet.Unreadable(); why != "" {
+	if why := in.w.fleet.Unreadable(); why != "" {
 		return fmt.Errorf("%s: %s", unreadable, why)
 	}
 	if in.trail.claim == nil {

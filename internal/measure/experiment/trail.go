@@ -116,7 +116,7 @@ const (
 
 // dryRun records a trail on orders of its own.
 type dryRun struct {
-	*worker
+	w             *worker
 	struck, other *fleet.Instance
 	lease         time.Duration
 	next          int64 // order
@@ -134,7 +134,7 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	if err != nil {
 		return t, err
 	}
-	d := &dryRun{worker: w, struck: w.fleet.Instances[0], other: w.fleet.Instances[1], lease: time.Duration(leaseMS * float64(time.Millisecond))}
+	d := &dryRun{w: w, struck: w.fleet.Instances[0], other: w.fleet.Instances[1], lease: time.Duration(leaseMS * float64(time.Millisecond))}
 	if d.next, err = w.orders.CreateStock(ctx, dryOrders, w.cfg.units()); err != nil {
 		return t, err
 	}

@@ -1,0 +1,242 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"grablab/internal/order"
+	"grablab/internal/service/control"
+	"grablab/internal/testbed/fault"
+	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
+)
+
+// What holds are for. Their names are that and the order.
+const (
+	pointHold     = "point"     // the faulted driver, where the fault strikes it
+	workHold      = "work"      // the faulted driver, while a call is held that it does not wait for
+	callsHold     = "calls"     // lists the calls of a waiting driver
+	retryHold     = "retry"     // a waiting driver that polls
+	beforeHold    = "before"    // the driver that holds the lock while another waits
+	refusalHold   = "refusal"   // refuses the claim of the faulted driver
+	releaseHold   = "release"   // lists the release of the faulted driver
+	contenderHold = "contender" // contenders, before they claim
+)
+
+// hold is one hold of a contest at an instance.
+type hold struct {
+	in   *fleet.Instance
+	kind string
+	control.Hold
+}
+
+// holds returns the holds that a contest needs from its beginning.
+func (s *strike) holds(c *contest) []hold {
+	faulted := []int64{c.faulted.Driver}
+	all := []hold{{s.in.struck, callsHold, control.Hold{Drivers: faulted, Outcome: control.Delivered}}}
+	if c.point.Role == fault.HandingOver || s.in.fault.Course == fault.Released {
+		all = append(all, hold{s.in.struck, refusalHold, control.Hold{Drivers: faulted, At: *s.in.trail.claim, Outcome: control.Refused}})
+	}
+	all = append(all, hold{s.in.struck, pointHold, control.Hold{Drivers: faulted, At: c.point.Point, Strike: true}})
+	switch {
+	case c.point.Role == fault.HandingOver:
+		all = append(all, hold{s.in.struck, workHold, control.Hold{Drivers: faulted, At: beforeClaim}})
+	case c.point.Background:
+		all = append(all, hold{s.in.struck, workHold, control.Hold{Drivers: faulted, At: s.in.trail.work}})
+	}
+	if c.holder != nil {
+		all = append(all, hold{s.in.other, beforeHold, control.Hold{Drivers: []int64{c.holder.Driver}, At: beforeRead}})
+		if s.in.trail.queued == 0 {
+			all = append(all, hold{s.in.struck, retryHold, control.Hold{Drivers: faulted, At: secondTry}})
+		}
+	}
+	if at := s.in.trail.release; at != nil && s.in.fault.Course == fault.BeforeHeal {
+		all = append(all, hold{s.in.struck, releaseHold, control.Hold{Drivers: faulted, At: *at, Outcome: control.Delivered}})
+	}
+	if s.in.trail.service != nil {
+		if at := s.in.trail.claim; at != nil && s.holdsContenders(c) {
+			all = append(all, hold{s.in.other, contenderHold, control.Hold{Drivers: []int64{0}, At: *at}}) // the driver of a call is unknown there
+		}
+		return all
+	}
+	for _, r := range s.heldContenders(c) {
+		in := s.in.other
+		if r.Target == s.in.struck.URL {
+			in = s.in.struck
+		}
+		all = append(all, hold{in, contenderHold, control.Hold{Drivers: []int64{r.Driver}, At: beforeClaim}})
+	}
+	return all
+}
+
+// holdsContenders reports whether contenders are held before they claim. If the fence is
+// compared only at the write, both writes pass only if the older token writes first (F34). A
+// driver that has waited gets the token after that of the previous holder, so it must write
+// second.
+func (s *strike) holdsContenders(c *contest) bool {
+	fenced := s.in.cell.Guard == order.FenceWrite && s.in.fault.Course < fault.Never && c.point.Role == fault.Alone
+	return s.in.fault.HoldContenders || fenced
+}
+
+// heldContenders returns the contenders that are held before they claim. If drivers come one
+// after another, only the first is held.
+func (s *strike) heldContenders(c *contest) []load.Request {
+	switch {
+	case !s.holdsContenders(c):
+		return nil
+	case s.in.fault.Course == fault.Released:
+		return c.contenders[:1]
+	default:
+		return c.contenders
+	}
+}
+
+func holdName(kind string, c *contest) string { return fmt.Sprintf("%s-%d", kind, c.order) }
+
+// name returns the name of the hold. Each contender has a hold of its own.
+func (h hold) name(c *contest) string {
+	if h.kind == contenderHold {
+		return fmt.Sprintf("%s-of-%d", holdName(h.kind, c), h.Drivers[0])
+	}
+	return holdName(h.kind, c)
+}
+
+func (s *strike) setHolds(ctx context.Context) error {
+	if s.in.trail.service != nil {
+		s.in.struck.Watch(s.contests[0].order, s.contests[0].faulted.Driver)
+		s.in.other.Watch(s.contests[0].order, 0)
+	}
+	for _, c := range s.contests {
+		for _, h := range s.holds(c) {
+			h.First, h.Count = c.order, 1
+			if err := h.in.SetHold(ctx, h.name(c), h.Hold); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeHolds removes the remaining holds, except those of calls that hang.
+func (s *strike) removeHolds(ctx context.Context) error {
+	err := removeAll(ctx, s.in.other)
+	if s.in.fault.Course != fault.Never {
+		err = errors.Join(err, removeAll(ctx, s.in.struck))
+	}
+	return err
+}
+
+func removeAll(ctx context.Context, in *fleet.Instance) error {
+	held, err := in.Holds(ctx)
+	for name := range held {
+		err = errors.Join(err, in.RemoveHold(ctx, name))
+	}
+	return err
+}
+
+// heldCalls lists the calls that the holds of both instances have caught.
+type heldCalls struct{ struck, other map[string][]control.Held }
+
+func (s *strike) heldCalls(ctx context.Context) (m heldCalls, err error) {
+	if m.struck, err = s.in.struck.Holds(ctx); err != nil {
+		return m, err
+	}
+	m.other, err = s.in.other.Holds(ctx)
+	return m, err
+}
+
+// simultaneous is the longest time between calls that count as simultaneous.
+const simultaneous = 100 * time.Millisecond
+
+// isAtPoint reports whether the faulted driver is held at its strike point, with all the
+// calls that it makes there at once.
+func (m heldCalls) isAtPoint(c *contest) bool {
+	n := len(m.struck[holdName(pointHold, c)])
+	if n > 0 && c.heldSince.IsZero() {
+		c.heldSince = time.Now()
+	}
+	return n >= c.calls || n > 0 && time.Since(c.heldSince) > simultaneous
+}
+
+// releaseDriver lets a faulted driver continue.
+func (s *strike) releaseDriver(ctx context.Context, c *contest) error {
+	for _, kind := range []string{pointHold, workHold, retryHold, beforeHold} {
+		if err := s.removeOf(ctx, c, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// held returns the holds at which contenders are held. A stopped instance does not answer,
+// and counts as having none.
+func (s *strike) held(ctx context.Context) map[*contest][]hold {
+	all := map[*contest][]hold{}
+	if !slices.ContainsFunc(s.contests, s.holdsContenders) {
+		return all
+	}
+	held := map[*fleet.Instance]map[string][]control.Held{}
+	for _, in := range []*fleet.Instance{s.in.other, s.in.struck} {
+		within := simultaneous
+		if in == s.in.struck {
+			within = 2 * pollInterval
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
+		held[in], _ = in.Holds(ctx)
+		cancel()
+	}
+	for _, c := range s.contests {
+		for _, h := range s.holds(c) {
+			if h.kind == contenderHold && len(held[h.in][h.name(c)]) > 0 {
+				all[c] = append(all[c], h)
+			}
+		}
+	}
+	return all
+}
+
+// loseReplies sends the calls that are held at the points, and drops their replies.
+func (s *strike) loseReplies(ctx context.Context) error {
+	for _, c := range s.contests {
+		held, err := s.in.struck.Held(ctx, holdName(pointHold, c), 0, 0)
+		if err != nil {
+			return err
+		}
+		for _, h := range held {
+			if h.State == control.Waiting {
+				if _, err := s.in.struck.Release(ctx, holdName(pointHold, c), h.Call, control.ReplyLost); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// remove removes the holds of one kind. A hold that no longer exists is no error.
+func (s *strike) remove(ctx context.Context, kind string) error {
+	for _, c := range s.contests {
+		if err := s.removeOf(ctx, c, kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *strike) removeOf(ctx context.Context, c *contest, kind string) error {
+	for _, h := range s.holds(c) {
+		if h.kind != kind {
+			continue
+		}
+		var answered *fleet.StatusError
+		err := h.in.RemoveHold(ctx, h.name(c))
+		if err != nil && !errors.Is(err, control.ErrNoHold) && !(errors.As(err, &answered) && answered.Code == http.StatusNotFound) {
+			return err
+		}
+	}
+	return nil
+}
