@@ -141,14 +141,7 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 	failed := false
 	for {
 		msg, err := pubsub.Receive(n.ctx)
-		switch msg := msg.(type) {
-		case *redis.Message:
-			n.wakeOne(msg.Channel)
-		case *redis.Subscription:
-			if msg.Kind == "subscribe" {
-				n.wakeAll(msg.Channel)
-			}
-		}
+		n.deliver(msg)
 		if errors.Is(err, redis.ErrClosed) {
 			return
 		}
@@ -156,6 +149,18 @@ func (n *notifier) listen(pubsub *redis.PubSub) {
 			sleep(n.ctx, reconnectPause)
 		}
 		failed = err != nil
+	}
+}
+
+// deliver wakes the waiters that a message or an acknowledgement is for.
+func (n *notifier) deliver(msg any) {
+	switch msg := msg.(type) {
+	case *redis.Message:
+		n.wakeOne(msg.Channel)
+	case *redis.Subscription:
+		if msg.Kind == "subscribe" {
+			n.wakeAll(msg.Channel)
+		}
 	}
 }
 

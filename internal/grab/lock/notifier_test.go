@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // waitersOf joins k waiters to one channel, without any connection.
@@ -69,6 +71,33 @@ func TestWakeOne(t *testing.T) {
 	wantAwake(t, "two messages", all, 0, 1)
 	n.wakeOne("another")
 	wantAwake(t, "a message of another lock", all, 0, 1)
+}
+
+// TestDeliver checks what each reply on the subscribed connection does to the waiters of a channel.
+func TestDeliver(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		msg        any
+		awake      []int
+		subscribed bool
+	}{
+		{"a message", &redis.Message{Channel: "c"}, []int{0}, false},
+		{"a message of another channel", &redis.Message{Channel: "d"}, nil, false},
+		{"the subscription stands", &redis.Subscription{Kind: "subscribe", Channel: "c"}, []int{0, 1}, true},
+		{"the subscription of another channel", &redis.Subscription{Kind: "subscribe", Channel: "d"}, nil, false},
+		// The channel lost its last waiter and got a new one before this arrived.
+		{"the earlier subscription has ended", &redis.Subscription{Kind: "unsubscribe", Channel: "c"}, nil, false},
+		{"a pong", &redis.Pong{}, nil, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, all := waitersOf(2)
+			n.deliver(c.msg)
+			wantAwake(t, c.name, all, c.awake...)
+			if got := all[0].subscribed(); got != c.subscribed {
+				t.Errorf("subscribed: %v, want %v", got, c.subscribed)
+			}
+		})
+	}
 }
 
 // TestPassOn: a wake-up that its waiter makes no use of goes to the next.

@@ -140,3 +140,40 @@ func TestLostLooksAtTheClock(t *testing.T) {
 		t.Error("a lease that has run out is not lost")
 	}
 }
+
+// TestExtend checks every outcome of a renewal, while the timer of the expiry has not fired. That is
+// so in a process that was stopped.
+func TestExtend(t *testing.T) {
+	for _, c := range []struct {
+		name                string
+		end                 time.Duration // from now, before the renewal
+		gone, over          bool
+		continues, lost     bool
+		extended, cancelled bool
+	}{
+		{name: "confirmed in time", end: time.Hour, continues: true, extended: true},
+		{name: "confirmed after the end", end: -time.Millisecond, lost: true, cancelled: true},
+		{name: "found gone in time", end: time.Hour, gone: true, lost: true, cancelled: true},
+		{name: "found gone after the end", end: -time.Millisecond, gone: true, lost: true, cancelled: true},
+		{name: "confirmed after the release", end: time.Hour, over: true},
+		{name: "found gone after the release", end: time.Hour, gone: true, over: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cancelled := false
+			end, next := time.Now().Add(c.end), time.Now().Add(2*time.Hour)
+			r := &renewer{lost: make(chan struct{}), end: end, expiry: time.NewTimer(time.Hour), cancel: func() { cancelled = true }, over: c.over}
+			if got := r.extend(next, c.gone); got != c.continues {
+				t.Errorf("renewals continue: %v, want %v", got, c.continues)
+			}
+			if got := r.isLost(); got != c.lost {
+				t.Errorf("lost: %v, want %v", got, c.lost)
+			}
+			if got := r.Until().Equal(next); got != c.extended || !got && !r.Until().Equal(end) {
+				t.Errorf("extended: %v, want %v", got, c.extended)
+			}
+			if cancelled != c.cancelled {
+				t.Errorf("renewals cancelled: %v, want %v", cancelled, c.cancelled)
+			}
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package grab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"grablab/internal/grab"
+	"grablab/internal/grab/lock"
+	"grablab/internal/order"
+)
+
+// showingLock is a lock whose leases are lost at a chosen moment, and show it in one way only.
+type showingLock struct {
+	closes   time.Duration // the channel of Lost closes after this time; 0 means never
+	answered int           // Lost returns a closed channel from this call on, as after a pause; 0 means never
+	check    error         // the answer of Check
+	calls    int
+}
+
+func (l *showingLock) Acquire(context.Context, string) (lock.Lease, error) {
+	lease := &showingLease{showingLock: l, lost: make(chan struct{})}
+	if l.closes > 0 {
+		time.AfterFunc(l.closes, func() { close(lease.lost) })
+	}
+	return lease, nil
+}
+
+func (l *showingLock) Close() error { return nil }
+
+type showingLease struct {
+	*showingLock
+	lost chan struct{}
+}
+
+func (l *showingLease) Token() string                 { return "token" }
+func (l *showingLease) Fence() uint64                 { return 0 }
+func (l *showingLease) Release(context.Context) error { return nil }
+func (l *showingLease) Check(context.Context) error   { return l.check }
+func (l *showingLease) Lost() <-chan struct{} {
+	if l.calls++; l.calls == l.answered {
+		close(l.lost)
+	}
+	return l.lost
+}
+
+// TestLossShowsInOneWay checks that a grab does not write if its lease is lost or its client has
+// gone, whichever one sign there is. With -on-lost ignore, only the client counts.
+func TestLossShowsInOneWay(t *testing.T) {
+	const work = 100 * time.Millisecond
+	errNoAnswer := errors.New("no answer")
+	for _, tt := range []struct {
+		name      string
+		lock      showingLock
+		work      time.Duration
+		hangsUp   bool   // the client disconnects after the read
+		hangsIn   bool   // the client disconnects during the work
+		reason    string // of the answer; empty if the order is grabbed
+		ifIgnored string // the same with -on-lost ignore
+	}{
+		{name: "no loss", work: work},
+		{name: "the channel closes during the work", lock: showingLock{closes: work / 2}, work: work, reason: "lease_lost"},
+		{name: "the channel closes after the work", lock: showingLock{closes: 2 * work}, work: work},
+		{name: "Lost tells only when it is called before the write", lock: showingLock{answered: 2}, work: work, reason: "lease_lost"},
+		{name: "only the server knows", lock: showingLock{check: lock.ErrLost}, work: work, reason: "lease_lost"},
+		{name: "the server does not answer", lock: showingLock{check: errNoAnswer}, work: work, reason: "dependency"},
+		{name: "the client hangs up after the read", hangsUp: true, reason: "cancelled", ifIgnored: "cancelled"},
+		{name: "the client hangs up during the work", hangsIn: true, work: work, reason: "cancelled", ifIgnored: "cancelled"},
+	} {
+		for _, onLost := range []grab.OnLost{grab.Abort, grab.Ignore} {
+			t.Run(fmt.Sprint(tt.name, "/", onLost), func(t *testing.T) {
+				play(t, "showing", func(s *scene) {
+					l := tt.lock
+					st := lock.Strategy{Name: "showing", Guard: order.Naive, New: func(lock.Env) (lock.Locker, error) { return &l, nil }}
+					a := s.instance(func(c *grab.Config) {
+						c.Work, c.OnLost = tt.work, onLost
+						c.Find = func(string) (lock.Strategy, error) { return st, nil }
+					})
+					ctx, cancel := context.WithCancel(s.Context())
+					defer cancel()
+					a.afterRead = func(_ order.Order, err error) error {
+						if tt.hangsUp {
+							cancel()
+						}
+						return err
+					}
+					if tt.hangsIn {
+						time.AfterFunc(work/2, cancel)
+					}
+					told, want := a.Grab(ctx, grab.Request{Order: s.order, Driver: 1}), tt.reason
+					if onLost == grab.Ignore {
+						want = tt.ifIgnored
+					}
+					if (told.Outcome == grab.Grabbed) != (want == "") || told.Reason != want {
+						t.Errorf("the driver is told %q %q (%s), want the reason %q", told.Outcome, told.Reason, told.Error, want)
+					}
+					if wrote := len(s.winners()) == 1; wrote != (want == "") {
+						t.Errorf("the ledger has %v", s.winners())
+					}
+					time.Sleep(time.Second) // all timers have fired when the bubble ends
+				})
+			})
+		}
+	}
+}
