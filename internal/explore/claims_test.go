@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"grablab/internal/catalog"
@@ -50,5 +52,45 @@ func TestMarkUnclaimed(t *testing.T) {
 				t.Errorf("unclaimed: %v, want %v", failures[0].Unclaimed, tt.unclaimed)
 			}
 		})
+	}
+}
+
+// TestClaimedHidesNothing checks that an unclaimed failure is reported although a claimed failure of
+// the same property is shorter, in the same search and in an earlier part.
+func TestClaimedHidesNothing(t *testing.T) {
+	setnx, err := lock.Find("setnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := sim.Setting{Strategy: setnx, Guard: setnx.Guard}
+	cfg, err := Config{Faults: []catalog.Fault{catalog.Pause, catalog.Crash, catalog.Cancel}, FaultCount: 1}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.byClaim = true
+	failure := func(property string, kind schedule.Kind) Failure {
+		return Failure{Property: property, Schedule: schedule.Schedule{Steps: []schedule.Step{{Kind: kind, Actor: "A"}}}}
+	}
+	describe := func(failures []Failure) (lines []string) {
+		for _, f := range failures {
+			lines = append(lines, fmt.Sprint(f.Property, " by ", f.Kind, ", unclaimed ", f.Unclaimed))
+		}
+		return lines
+	}
+	first := judgeClaims(cfg, set, []Failure{
+		failure(catalog.OneWinner, schedule.Paused), failure(catalog.OneWinner, schedule.Dies), failure(catalog.OneWinner, schedule.Cancelled),
+		failure(catalog.NoResidue, schedule.Call), failure(catalog.NoResidue, schedule.Dies),
+		failure(catalog.StuckOrder, schedule.Paused),
+	})
+	want := []string{"one-winner by , unclaimed false", "one-winner by crash, unclaimed true", "no-residue by , unclaimed true", "stuck by , unclaimed false"}
+	if got := describe(first); !slices.Equal(got, want) {
+		t.Errorf("one search: %q\nwant %q", got, want)
+	}
+	part := judgeClaims(cfg, set, []Failure{
+		failure(catalog.OneWinner, schedule.Call), failure(catalog.StuckOrder, schedule.Paused), failure(catalog.StuckOrder, schedule.Call),
+	})
+	want = []string{"stuck by no fault, unclaimed true"}
+	if got := describe(Result{Failures: first}.news(part)); !slices.Equal(got, want) {
+		t.Errorf("a later part: %q\nwant %q", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"slices"
 
 	"grablab/internal/catalog"
@@ -106,6 +107,28 @@ func markUnclaimed(cfg Config, set sim.Setting, failures []Failure) {
 			failures[i].Unclaimed = f.Property == catalog.OneWinner
 		}
 	}
+}
+
+// judgeClaims marks the failures that the registry does not claim. If the search looked for them
+// separately, it keeps the shortest failure of each property, and the shortest unclaimed one too
+// if that is another. The failures of one property are sorted by length.
+func judgeClaims(cfg Config, set sim.Setting, failures []Failure) []Failure {
+	markUnclaimed(cfg, set, failures)
+	if !cfg.byClaim {
+		return failures
+	}
+	var kept []Failure
+	for _, f := range failures {
+		same := func(k Failure) bool { return k.Property == f.Property }
+		switch f.Kind = ""; {
+		case !slices.ContainsFunc(kept, same):
+			kept = append(kept, f)
+		case f.Unclaimed && !slices.ContainsFunc(kept, func(k Failure) bool { return same(k) && k.Unclaimed }):
+			f.Kind = cmp.Or(kindOf(f.Schedule.Steps), "no fault")
+			kept = append(kept, f)
+		}
+	}
+	return kept
 }
 
 // leavesBehind reports whether, under the fault, a lock stays behind because it does not know its

@@ -70,6 +70,10 @@ type Config struct {
 	// NoMerge and NoReduce switch off the reductions, to show that these change no verdict.
 	NoMerge  bool // equal states are not merged
 	NoReduce bool // independent calls are made in every order
+
+	// byClaim makes the search look for a claimed and an unclaimed failure of each property
+	// separately. Otherwise a claimed failure hides an unclaimed one that takes more steps.
+	byClaim bool
 }
 
 // These are the defaults of a Config.
@@ -262,6 +266,12 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 	workers, actors, err := startWorkers(bubble, cfg, set, nil, visited)
 	defer closeAll(workers)
 	result := func(s search.Summary) Result { return resultOf(cfg, set, s, time.Since(began)) }
+	searchCfg := cfg.search()
+	if cfg.byClaim {
+		searchCfg.Kind = func(steps []schedule.Step) string {
+			return string(claimedUnder(cfg, set, faultsIn(steps, cfg.Faults)))
+		}
+	}
 	var ended *endedError
 	if errors.As(err, &ended) {
 		return endedAlone(result(search.Summary{}), set, ended), nil
@@ -280,9 +290,10 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		searchers[i] = w
 	}
 	confirmed := confirmer{set: set, worker: workers[0], known: map[findingID]confirmation{}}
-	summary, err := search.New(cfg.search(), visited).Run(ctx, searchers, func(s search.Summary) {
+	summary, err := search.New(searchCfg, visited).Run(ctx, searchers, func(s search.Summary) {
 		if r := result(s); progress != nil {
 			r.Failures, _ = confirmed.failures(s, true) // an error occurs again at the end
+			r.Failures = judgeClaims(cfg, set, r.Failures)
 			progress(r)
 		}
 	})
@@ -290,7 +301,7 @@ func searchOne(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, 
 		return Result{}, err
 	}
 	r, err := confirmed.conclude(result(summary), summary)
-	markUnclaimed(cfg, set, r.Failures)
+	r.Failures = judgeClaims(cfg, set, r.Failures)
 	return r, err
 }
 

@@ -26,23 +26,30 @@ func Portfolio(cfg Config) []Part {
 		change(&c)
 		return Part{name, c}
 	}
+	waiting := func(c *Config) { c.Wait, c.Work = wait, work }
 	return []Part{
-		with("waiting", 1, 0, func(c *Config) { c.Wait, c.Work = wait, work }),
-		with("waiting with a fault", 0, 1, func(c *Config) { c.Wait, c.Work = wait, work },
+		with("waiting", 1, 0, waiting),
+		with("waiting with a fault", 0, 1, waiting,
 			catalog.Slow, catalog.Pause, catalog.Crash, catalog.Cancel, catalog.RedisDown, catalog.MessageLost),
-		with("calls sent twice", 0, 1, func(c *Config) { c.Wait = work }, catalog.ReplyLost, catalog.SentTwice),
+		with("calls sent twice", 0, 2, func(c *Config) { c.Wait = work }, catalog.ReplyLost, catalog.SentTwice, catalog.Cancel),
+		with("waiting for replies", 0, 1, waiting, catalog.Latency, catalog.Partition, catalog.ReplyLost),
+		with("work that outlasts a lease", 0, 1, func(c *Config) { c.Work = c.TTL + c.TTL/3 },
+			catalog.RedisDown, catalog.Partition, catalog.Latency, catalog.ReplyLost),
 		with("three drivers", 0, 1, func(c *Config) { c.Actors, c.Wait = 3, wait }, catalog.Crash, catalog.Slow),
+		with("three drivers of one process", 0, 1, func(c *Config) { c.Actors, c.Instances, c.Wait, c.Work = 3, 1, wait, work }, catalog.Cancel, catalog.MessageLost),
+		with("two units", 0, 2, func(c *Config) { c.Actors, c.Stock = 3, 2 }, catalog.Cancel, catalog.SentTwice, catalog.ReplyLost),
 		with("a long wait", 0, 0, func(c *Config) { c.Wait, c.Work = 64*time.Second, 61*time.Second }),
-		with("two outages", 0, 2, func(*Config) {}, catalog.RedisDown),
+		with("two outages", 0, 2, waiting, catalog.RedisDown),
 	}
 }
 
 // SearchPortfolio searches cfg for each strategy, and then the parts. Each Result has those of
-// the parts in Parts. A part reports only the properties that no earlier one has broken.
+// the parts in Parts. A part reports only the properties that no earlier one has broken, and
+// failures that the registry does not claim.
 //
 // The time limit applies to all searches of one strategy together. The first one gets at most two
-// thirds of it, and each of the others an equal share of the rest. SearchPortfolio returns the same
-// errors as Search.
+// thirds of it, and each of the others an equal share of the rest. A part is left out if the strategy
+// cannot play it, for example with several units. SearchPortfolio returns the same errors as Search.
 func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Watch) ([]Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -54,6 +61,7 @@ func SearchPortfolio(ctx context.Context, bubble Bubble, cfg Config, progress Wa
 // searchParts searches one strategy. When ctx ends, it returns the results so far.
 func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting, progress Watch) (whole Result, err error) {
 	left := cfg.Seconds
+	cfg.byClaim = true
 	search := func(part string, c Config, set sim.Setting, share float64) (Result, error) {
 		if cfg.Seconds > 0 {
 			c.Seconds = max(left*share, 0.01) // 0 would mean no limit
@@ -78,7 +86,7 @@ func searchParts(ctx context.Context, bubble Bubble, cfg Config, set sim.Setting
 		}
 		set, err := newSetting(p.Config, whole.Strategy)
 		if err != nil {
-			return whole, err
+			continue
 		}
 		r, err := search(p.Name, p.Config, set, 1/float64(len(parts)-i))
 		if err != nil {
@@ -95,11 +103,14 @@ func (r Result) ended() bool {
 	return slices.ContainsFunc(r.Failures, func(f Failure) bool { return f.Property == catalog.Survives })
 }
 
-// news returns the failures of properties that no search of r has broken.
+// news returns the failures of properties that no search of r has broken. A claimed failure hides
+// no unclaimed one.
 func (r Result) news(failures []Failure) []Failure {
 	return slices.DeleteFunc(slices.Clone(failures), func(f Failure) bool {
 		known := func(of Result) bool {
-			return slices.ContainsFunc(of.Failures, func(g Failure) bool { return g.Property == f.Property })
+			return slices.ContainsFunc(of.Failures, func(g Failure) bool {
+				return g.Property == f.Property && (g.Unclaimed || !f.Unclaimed)
+			})
 		}
 		return known(r) || slices.ContainsFunc(r.Parts, known)
 	})

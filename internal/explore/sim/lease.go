@@ -97,6 +97,7 @@ func (a *actor) noteAsked(now time.Duration) {
 // noteRenewalLocked records the effect of a renewal. It must run before the leases are
 // updated.
 func (l *leaseBook) noteRenewalLocked(c *call) {
+	_, sessions := c.node.lockServer.(pinged) // each call of an instance renews its session, and so the leases of all its actors
 	for _, a := range l.world.actors {
 		ttl, ok := c.node.leaseOf(a.value)
 		before, until := a.until(c.node), c.node.now().Add(cmp.Or(ttl, l.cluster.TTL))
@@ -105,6 +106,7 @@ func (l *leaseBook) noteRenewalLocked(c *call) {
 			l.strayRenewal = fmt.Sprintf("a renewal of %s was sent after its release", a.name)
 		case own:
 			c.gone = append(c.gone, lookedFor{a, !ok})
+		case sessions && a.inst == c.actor.inst:
 		case a != c.actor && ok && !before.IsZero() && until.Sub(before) > time.Millisecond:
 			l.strayRenewal = fmt.Sprintf("a renewal of %s has lengthened the lease of %s", c.actor.name, a.name)
 		}
@@ -228,12 +230,19 @@ func (l *leaseBook) nextLeaseEndLocked() (holder *actor, left time.Duration) {
 	for _, a := range l.world.actors {
 		for _, granted := range a.leases {
 			until := granted.node.until(granted.until)
-			if until > 0 && !a.released && (holder == nil || until < left) && !l.keptAlive(a) {
+			if until > 0 && !a.released && (holder == nil || until < left) && !l.keptAlive(a) && !l.cleanedUp(a, granted.node) {
 				holder, left = a, until
 			}
 		}
 	}
 	return holder, left
+}
+
+// cleanedUp reports whether an actor has ended without the lock, and the server no longer stores
+// what the actor had asked for.
+func (l *leaseBook) cleanedUp(a *actor, n *node) bool {
+	_, stored := n.leaseOf(a.value)
+	return l.cluster.showsToken && a.done && !a.granted && !stored
 }
 
 // keptAlive reports whether the actor's client keeps its lease alive without calls of the
