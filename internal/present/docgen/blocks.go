@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"grablab/internal/measure/experiment"
-	"grablab/internal/measure/lockbench"
 	"grablab/internal/present/report"
 	"grablab/internal/present/whichlock"
 )
@@ -96,15 +95,11 @@ func (g generator) matrix() (string, error) {
 
 // choose returns the table of the README, with a row for each recommended strategy.
 func (g generator) choose() (string, error) {
-	run, err := g.loadRun("reference-matrix-local")
+	sources, err := whichlock.Load(g.root)
 	if err != nil {
 		return "", err
 	}
-	bench, err := lockbench.Load(filepath.Join(g.root, "results", "reference-bench-local"))
-	if err != nil {
-		return "", err
-	}
-	return whichlock.Short(run, bench), nil
+	return whichlock.Short(sources), nil
 }
 
 // facts returns the contents of factsFile.

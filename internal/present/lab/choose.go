@@ -12,9 +12,10 @@ import (
 
 // chooseView holds the locks that fit some answers, for the page.
 type chooseView struct {
-	Answer  string       `json:"answer"`
-	Options []optionView `json:"options"`
-	Sources []string     `json:"sources"`
+	Answer  string           `json:"answer"`
+	Options []optionView     `json:"options"`
+	Duties  []whichlock.Duty `json:"duties"` // what the user must still do
+	Sources []string         `json:"sources"`
 }
 
 type optionView struct {
@@ -22,6 +23,7 @@ type optionView struct {
 	But   string     `json:"but,omitempty"` // the requirements that it does not meet
 	Named []modeName `json:"named"`         // the failure modes that were seen
 	Again string     `json:"again"`
+	How   string     `json:"how"` // its counterpart in the stack, or ""
 }
 
 type modeName struct {
@@ -46,8 +48,8 @@ func choose(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := chooseView{Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
-		fmt.Sprintf("What breaks a lock, and its commands and statements: %s, of all strategies under all faults on real servers, at commit %s. Commands and statements are of a request under plain load, losers' too.", f.Run, f.RunCommit),
+	v := chooseView{Duties: whichlock.Guide.Duties, Answer: "None of the locks that were run fits: let the database decide, by one conditional UPDATE.", Options: []optionView{}, Sources: []string{
+		fmt.Sprintf("What breaks a lock, and its commands and statements: %s, of all strategies under all faults on real servers, at commit %s. Commands and statements are averages over all requests of a plain load, including the losers.", f.Run, f.RunCommit),
 		fmt.Sprintf("What it costs alone: %s, at commit %s; in round trips to Redis, %s there, with the 95 %% interval over rounds.", f.Bench, f.BenchCommit, f.RoundTrip),
 		"The libraries, what was claimed, and why: docs/which-lock.md.",
 	}}
@@ -55,7 +57,7 @@ func choose(r *http.Request) (any, error) {
 		if i == 0 {
 			v.Answer = fmt.Sprintf("Take %s, with the guard %s: %s.", o.Strategy, o.Guard, o.Title)
 		}
-		view := optionView{Option: o, But: o.But(answers), Named: []modeName{}, Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
+		view := optionView{Option: o, But: o.But(answers), Named: []modeName{}, How: whichlock.FindStack(answers[3]).Locks[o.Strategy], Again: fmt.Sprintf("loadgen run -stack local -strategies %s -faults all", o.Strategy)}
 		for _, id := range o.Modes {
 			if m, ok := catalog.FindMode(id); ok {
 				view.Named = append(view.Named, modeName{m.ID, m.Name})

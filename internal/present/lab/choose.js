@@ -1,4 +1,4 @@
-// The view that helps to choose a lock. It asks three questions and shows results of the
+// The view that helps to choose a lock. It asks four questions and shows results of the
 // reference runs.
 
 import { el } from "./diagram.js";
@@ -38,21 +38,25 @@ export function choose(choices, ask) {
   };
 }
 
+// code returns a text whose parts in backticks are code.
+const code = (text) => text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part));
 const figure = (x) => (x === null ? "?" : x.toLocaleString("en", { maximumFractionDigits: 2 }));
 function show(v) {
   $("choose-answer").textContent = v.answer;
   $("options").replaceChildren(...v.options.map((o, i) => {
-    const breaks = [["grabbed twice under", o.twice, "second"], ["no order twice, but two inside the lock under", o.inside, ""], ["an order that nobody can grab any more under", o.stuck, "fault"]].filter(([, f]) => f.length > 0);
+    const breaks = [["grabbed twice under", o.twice, "second"], ["no order twice, but two inside the lock under", o.inside, ""], ["an order that no driver can grab any more under", o.stuck, "fault"]].filter(([, f]) => f.length > 0);
     return el("section", { class: "option", "aria-label": o.strategy },
       el("h2", {}, `${i + 1}. ${o.strategy}`), el("p", {}, o.title),
       o.but ? el("p", { class: "but" }, o.but) : null,
       el("dl", {},
+        ...(o.how ? [el("dt", {}, "in your stack"), el("dd", {}, ...code(o.how))] : []),
         el("dt", {}, "guard"), el("dd", {}, o.guard),
-        el("dt", {}, "a grab takes"), el("dd", {}, `${figure(o.commands)} commands of Redis, ${figure(o.statements)} statements`),
+        el("dt", {}, "a request takes"), el("dd", {}, `${figure(o.commands)} commands of Redis, ${figure(o.statements)} statements, on average over winners and losers`),
         el("dt", {}, "the lock alone"), el("dd", {}, o.interval === "?" ? (o.trips === null && o.guard === "guarded" ? "there is none" : "not measured") : `${o.interval} round trips`),
         el("dt", {}, "what breaks it"), el("dd", {}, ...(breaks.length === 0 ? ["nothing of what was tried"] : breaks.map(([what, faults, cls]) => el("p", { class: cls }, `${what} ${faults.join(", ")}`)))),
         el("dt", {}, "seen"), el("dd", {}, o.named.length === 0 ? "no failure mode" : el("details", {}, el("summary", {}, o.named.map((m) => m.id).join(" ")), el("ul", {}, ...o.named.map((m) => el("li", {}, `${m.id}: ${m.name}`))))),
         el("dt", {}, "again"), el("dd", {}, el("code", {}, o.again))));
   }));
+  $("duties").replaceChildren(el("h2", {}, "What you must still do"), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n"))))));
   $("choose-sources").replaceChildren(...v.sources.map((s) => el("li", {}, s)));
 }

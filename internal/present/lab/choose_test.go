@@ -9,10 +9,10 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Three answers by keyboard lead to locks, and to an address that leads there, too.
+// Four answers by keyboard lead to locks, and to an address that leads there, too.
 func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 	p := browser.Open(t, url+"#choose", browsertest.Look{})
-	p.Await("the questions", `document.querySelectorAll("#questions fieldset").length === 3`)
+	p.Await("the questions", `document.querySelectorAll("#questions fieldset").length === 4`)
 	p.Focus("#questions [name=rows]")
 	p.Press(" ")
 	p.Press(kb.ArrowDown) // never, and no UPDATE does it
@@ -22,9 +22,12 @@ func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 	p.Focus("#questions [name=work]")
 	p.Press(" ")
 	p.Press(kb.ArrowDown) // longer than the lease
-	p.Await("what fits", `location.hash === "#choose/never/redis/longer" && document.querySelectorAll(".option").length === 3`)
+	p.Focus("#questions [name=stack]")
+	p.Press(" ")
+	p.Press(kb.ArrowDown) // Go
+	p.Await("what fits", `location.hash === "#choose/never/redis/longer/go" && document.querySelectorAll(".option").length === 3`)
 	text := browsertest.Eval[string](p, `document.querySelector(".option").innerText`)
-	for _, want := range []string{"1. handoff", "fenced", "round trips", "commands of Redis", "two inside the lock under pause", "nobody can grab any more under hang", "F11", "loadgen run -stack local -strategies handoff -faults all"} {
+	for _, want := range []string{"1. handoff", "fenced", "round trips", "commands of Redis", "two inside the lock under pause", "no driver can grab any more under hang", "in your stack", `import "grablab/handoff"`, "F11", "loadgen run -stack local -strategies handoff -faults all"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)
 		}
@@ -32,9 +35,12 @@ func testChoose(t *testing.T, browser *browsertest.Browser, url string) {
 	if got := browsertest.Eval[string](p, `document.getElementById("choose-sources").innerText`); !strings.Contains(got, "results/reference-matrix-local") || !strings.Contains(got, "results/reference-bench-local") {
 		t.Errorf("it comes from %q", got)
 	}
+	if got := browsertest.Eval[string](p, `document.getElementById("duties").innerText`); !strings.Contains(got, "RowsAffected") || !strings.Contains(got, "UNIQUE (order_id)") {
+		t.Errorf("what the user must still do is %q", got)
+	}
 	p.Fits()
 	p.Screenshot("choose")
-	narrow := browser.Open(t, url+"#choose/may/redis/endless", browsertest.Look{Width: 390, Height: 844, Dark: true})
+	narrow := browser.Open(t, url+"#choose/may/redis/endless/java", browsertest.Look{Width: 390, Height: 844, Dark: true})
 	narrow.Await("what fits", `document.querySelectorAll(".option").length === 3 && document.querySelector("#questions [name=work]:checked").value === "endless"`)
 	narrow.Fits()
 	narrow.Screenshot("choose-390-dark")

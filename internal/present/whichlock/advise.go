@@ -56,14 +56,14 @@ func KnownFacts() (f Facts, err error) {
 func FactsOf(s Sources) ([]byte, error) {
 	p := &page{Sources: s}
 	f := Facts{
-		Run: "results/" + matrixFolder, RunCommit: s.Matrix.Environment.Commit,
+		Run: "results/" + matrixFolder + " and results/" + uniqueFolder, RunCommit: s.Matrix.Environment.Commit + " and " + s.Unique.Environment.Commit,
 		Bench: "results/" + benchFolder, BenchCommit: s.Bench.Environment.Commit, RoundTrip: p.RoundTrip(), Options: []Option{},
 	}
 	for _, name := range Choices {
 		st, plain := p.strategy(name), p.PlainLoad(name)
 		o := Option{
 			Strategy: name, Title: st.Title, Guard: st.GuardedBy(""),
-			Twice: list(p.Twice(name)), Stuck: list(p.Stuck(name)), Inside: list(p.TwoInside(name)), Modes: list(report.ModesSeen(s.Matrix, name)),
+			Twice: list(p.Twice(name)), Stuck: list(p.Stuck(name)), Inside: list(p.TwoInside(name)), Modes: list(report.ModesSeen(p.runOf(name), name)),
 			Commands: plain.RedisCommandsPerRequest, Statements: plain.DBStatementsPerRequest, Interval: p.Trips(name, "uncontended"),
 		}
 		if row := p.row(name, "uncontended"); row != nil && row.Ratio != nil {
@@ -111,6 +111,53 @@ var Questions = []Question{
 	{"work", "How long does the work take, compared with the lease?", []Answer{
 		{"shorter", "always less"}, {"longer", "sometimes more"}, {"endless", "it may never return"},
 	}},
+	{"stack", "What is the service written in?", stackAnswers()},
+}
+
+// Stack names a lock's counterpart in a language, by strategy. A strategy without an entry does not exist
+// there.
+type Stack struct {
+	Name  string            `json:"name"`
+	Text  string            `json:"text"`
+	Locks map[string]string `json:"locks"`
+}
+
+// Duty is a step that no lock takes over, with an example.
+type Duty struct {
+	Do   string   `json:"do"`
+	Lang string   `json:"lang"`
+	Code []string `json:"code"`
+}
+
+// Guide holds the texts about stacks and duties.
+var Guide = func() (g struct {
+	Stacks []Stack `json:"stacks"`
+	Duties []Duty  `json:"duties"`
+}) {
+	if err := json.Unmarshal(guideText, &g); err != nil {
+		panic(err) // it is embedded
+	}
+	return g
+}()
+
+//go:embed guide.json
+var guideText []byte
+
+func stackAnswers() (all []Answer) {
+	for _, s := range Guide.Stacks {
+		all = append(all, Answer{s.Name, s.Text})
+	}
+	return all
+}
+
+// FindStack returns the stack with a name from Guide.
+func FindStack(name string) Stack {
+	for _, s := range Guide.Stacks {
+		if s.Name == name {
+			return s
+		}
+	}
+	return Stack{}
 }
 
 // serversOf maps the answers to the second question to the servers that exist.
@@ -136,15 +183,16 @@ func (f Facts) Advise(answers []string) (fit []Option, err error) {
 			return nil, fmt.Errorf("%w: %.20q to %q", ErrAnswer, answers[i], q.Asks)
 		}
 	}
-	rows, there, work := answers[0], serversOf[answers[1]], answers[2]
+	rows, there, work, stack := answers[0], serversOf[answers[1]], answers[2], FindStack(answers[3])
 	for _, o := range f.Options {
 		s, err := lock.Find(o.Strategy)
 		if err != nil {
 			return nil, err
 		}
 		lockless := s.Excludes == catalog.NoExclusion
+		_, exists := stack.Locks[o.Strategy]
 		switch {
-		case s.Needs&^there != 0, lockless && rows != "update", rows != "may" && len(o.Twice) > 0:
+		case !exists, s.Needs&^there != 0, lockless && rows != "update", rows != "may" && len(o.Twice) > 0:
 		default:
 			fit = append(fit, o)
 		}
@@ -167,7 +215,7 @@ func (o Option) fails(work string) int {
 
 // But explains how the lock falls short of the answers. It returns "" if it does not.
 func (o Option) But(answers []string) string {
-	work := answers[len(answers)-1]
+	work := answers[2]
 	switch {
 	case o.fails(work) == 0:
 		return ""

@@ -17,14 +17,15 @@ func TestAdvise(t *testing.T) {
 		want    string // the advised locks
 		but     string // what the first lock falls short of; empty if nothing
 	}{
-		{"update database shorter", "mysql-cas mysql-getlock mysql-forupdate", ""},
-		{"never database longer", "mysql-getlock mysql-forupdate", ""},
-		{"never redis shorter", "handoff setnx-fenced watchdog-fenced", ""},
-		{"never redis longer", "handoff watchdog-fenced mysql-getlock", ""},
-		{"never redis endless", "setnx-fenced handoff watchdog-fenced", ""},
-		{"may redis longer", "handoff watchdog watchdog-fenced", ""},
-		{"never etcd shorter", "mysql-getlock mysql-forupdate etcd-fenced", ""},
-		{"never database endless", "mysql-getlock mysql-forupdate", "holds the lock permanently"},
+		{"update database shorter go", "mysql-cas mysql-unique mysql-getlock", ""},
+		{"never database longer python", "mysql-getlock mysql-forupdate", ""},
+		{"never redis shorter go", "handoff setnx-fenced watchdog-fenced", ""},
+		{"never redis shorter java", "setnx-fenced watchdog-fenced mysql-getlock", ""},
+		{"never redis longer go", "handoff watchdog-fenced mysql-getlock", ""},
+		{"never redis endless go", "setnx-fenced handoff watchdog-fenced", ""},
+		{"may redis longer go", "handoff watchdog watchdog-fenced", ""},
+		{"never etcd shorter java", "mysql-getlock mysql-forupdate etcd-fenced", ""},
+		{"never database endless other", "mysql-getlock mysql-forupdate", "holds the lock permanently"},
 	} {
 		answers := strings.Fields(tt.answers)
 		fit, err := f.Advise(answers)
@@ -40,7 +41,7 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("%s: %s, but %q, want %q", tt.answers, names[0], but, tt.but)
 		}
 	}
-	for _, answers := range [][]string{nil, {"never", "redis"}, {"never", "redis", "x"}} {
+	for _, answers := range [][]string{nil, {"never", "redis"}, {"never", "redis", "x", "go"}, {"never", "redis", "longer", "x"}} {
 		if _, err := f.Advise(answers); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%q: %v", answers, err)
 		}
@@ -57,13 +58,31 @@ func TestAdviceKeepsOrders(t *testing.T) {
 	for _, rows := range Questions[0].Answers {
 		for _, runs := range Questions[1].Answers {
 			for _, work := range Questions[2].Answers {
-				fit, err := f.Advise([]string{rows.Name, runs.Name, work.Name})
-				if err != nil || len(fit) == 0 || len(fit) > mostAdvised {
-					t.Errorf("%s %s %s: %v, %v", rows.Name, runs.Name, work.Name, fit, err)
+				for _, stack := range Questions[3].Answers {
+					fit, err := f.Advise([]string{rows.Name, runs.Name, work.Name, stack.Name})
+					if err != nil || len(fit) == 0 || len(fit) > mostAdvised {
+						t.Errorf("%s %s %s: %v, %v", rows.Name, runs.Name, work.Name, fit, err)
+					}
+					if rows.Name != "may" && slices.ContainsFunc(fit, func(o Option) bool { return len(o.Twice) > 0 }) {
+						t.Errorf("%s %s %s: %v", rows.Name, runs.Name, work.Name, fit)
+					}
 				}
-				if rows.Name != "may" && slices.ContainsFunc(fit, func(o Option) bool { return len(o.Twice) > 0 }) {
-					t.Errorf("%s %s %s: %v", rows.Name, runs.Name, work.Name, fit)
-				}
+			}
+		}
+	}
+}
+
+// TestGuideIsComplete checks that each stack has every choice that exists there, and no other name.
+func TestGuideIsComplete(t *testing.T) {
+	for _, s := range Guide.Stacks {
+		for _, name := range Choices {
+			if _, ok := s.Locks[name]; ok == (name == "handoff" && s.Name != "go") {
+				t.Errorf("%s: the entry of %s exists: %v", s.Name, name, ok)
+			}
+		}
+		for name := range s.Locks {
+			if !slices.Contains(Choices, name) {
+				t.Errorf("%s: %s is no choice", s.Name, name)
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package whichlock
 import (
 	"fmt"
 	"regexp"
-	"strings"
 
 	"grablab/internal/catalog"
 	"grablab/internal/measure/experiment"
@@ -127,7 +126,7 @@ func (p *page) Token(name string) string {
 func (p *page) Version(name string) string {
 	module := p.strategy(name).Module
 	if module == "" {
-		return p.Matrix.Environment.Commit
+		return p.runOf(name).Environment.Commit
 	}
 	v, ok := p.Versions[module]
 	if !ok {
@@ -233,33 +232,4 @@ func medianOf(values []float64, format string, factor float64) string {
 	m := stat.Median(values)
 	show := func(x float64) string { return fmt.Sprintf(format, x*factor) }
 	return fmt.Sprintf("%s [%s, %s]", show(m.Median), show(m.Low), show(m.High))
-}
-
-// stockRatios compares redis-stock with mysql-cas and with the fastest lock: the time until the
-// item was sold out, and the p99 of all answers.
-type stockRatios struct{ Lock, OverCAS, OverLock, P99OverCAS, P99OverLock string }
-
-// StockRatios returns nil if a time is unknown.
-func (p *page) StockRatios() *stockRatios {
-	fastest := ""
-	times := map[string]float64{}
-	for _, c := range p.Sale.Cells {
-		if c.Sale == nil || c.Sale.SoldOutMS == nil || len(p99s(c)) == 0 {
-			p.fail("%s was not sold out in every repetition", c.Strategy)
-			return nil
-		}
-		times[c.Strategy], times["p99 "+c.Strategy] = *c.Sale.SoldOutMS, stat.Median(p99s(c)).Median
-		if p.IsLock(c.Strategy) && (fastest == "" || times[c.Strategy] < times[fastest]) {
-			fastest = c.Strategy
-		}
-	}
-	ratio := func(a, b string) string {
-		if times[a] == 0 || times[b] == 0 {
-			p.fail("the sale has no time of %s or %s", strings.TrimPrefix(a, "p99 "), strings.TrimPrefix(b, "p99 "))
-			return "?"
-		}
-		return fmt.Sprintf("%.2f", times[a]/times[b])
-	}
-	return &stockRatios{fastest, ratio("redis-stock", "mysql-cas"), ratio("redis-stock", fastest),
-		ratio("p99 redis-stock", "p99 mysql-cas"), ratio("p99 redis-stock", "p99 "+fastest)}
 }

@@ -13,11 +13,21 @@ import (
 
 // cells returns the cells of a strategy, from the run that contains it.
 func (p *page) cells(name string) []experiment.Cell {
-	cells := slices.Concat(cellsOf(p.Matrix, name), cellsOf(p.Libraries, name))
+	cells := cellsOf(p.runOf(name), name)
 	if len(cells) == 0 {
 		p.fail("no reference run has %s", name)
 	}
 	return cells
+}
+
+// runOf returns the run under all faults that has a strategy.
+func (p *page) runOf(name string) *experiment.Run {
+	for _, run := range []*experiment.Run{p.Unique, p.Libraries} {
+		if len(cellsOf(run, name)) > 0 {
+			return run
+		}
+	}
+	return p.Matrix
 }
 
 func cellsOf(run *experiment.Run, strategy string) []experiment.Cell {
@@ -128,6 +138,9 @@ func (p *page) LibraryNames() (names []string) {
 // Names returns all strategies of the page's tables.
 func (p *page) Names() []string { return slices.Concat(Choices, p.LibraryNames()) }
 
+// OwnNames returns the strategies of Choices.
+func (p *page) OwnNames() []string { return Choices }
+
 // IsLock reports whether a strategy has a lock at all.
 func (p *page) IsLock(name string) bool { return p.strategy(name).Excludes != catalog.NoExclusion }
 
@@ -185,10 +198,8 @@ type harmList struct {
 
 // Harm returns what faults do to a lock, or nil if they do nothing.
 func (p *page) Harm(name string) *harm {
-	run, folder := p.Matrix, matrixFolder
-	if len(cellsOf(run, name)) == 0 {
-		run, folder = p.Libraries, librariesFolder
-	}
+	run := p.runOf(name)
+	folder := map[*experiment.Run]string{p.Matrix: matrixFolder, p.Unique: uniqueFolder, p.Libraries: librariesFolder}[run]
 	cells := cellsOf(run, name)
 	if unknown := underFaults(cells, isUnknown); len(unknown) > 0 {
 		p.fail("%s: the verdict of %s is unknown under %s", folder, name, quoteNames(faultsOf(unknown)))

@@ -26,6 +26,7 @@ import (
 // Sources holds the runs and files that the page is made from.
 type Sources struct {
 	Matrix    *experiment.Run   // our strategies under all faults
+	Unique    *experiment.Run   // mysql-unique under all faults
 	Libraries *experiment.Run   // the libraries under all faults
 	Ignoring  *experiment.Run   // the strategies that notice a loss, with -on-lost ignore
 	Sale      *experiment.Run   // an item of many units
@@ -38,6 +39,7 @@ type Sources struct {
 // The folders and files below results/ that hold the sources.
 const (
 	matrixFolder    = "reference-matrix-local"
+	uniqueFolder    = "reference-unique-local"
 	librariesFolder = "reference-peers-local"
 	ignoringFolder  = "reference-ignore-local"
 	benchFolder     = "reference-bench-local"
@@ -54,6 +56,7 @@ type sourceRun struct {
 func (s *Sources) Runs() []sourceRun {
 	return []sourceRun{
 		{"our strategies under all faults", matrixFolder, s.Matrix},
+		{"`mysql-unique` under all faults", uniqueFolder, s.Unique},
 		{"the libraries under all faults", librariesFolder, s.Libraries},
 		{"with `-on-lost ignore`", ignoringFolder, s.Ignoring},
 		{"an item of many units", "reference-sale-local", s.Sale},
@@ -72,7 +75,7 @@ func Load(root string) (Sources, error) {
 
 func load(root string) (s Sources, err error) {
 	results := filepath.Join(root, "results")
-	targets := []**experiment.Run{&s.Matrix, &s.Libraries, &s.Ignoring, &s.Sale, &s.Stock} // as Runs
+	targets := []**experiment.Run{&s.Matrix, &s.Unique, &s.Libraries, &s.Ignoring, &s.Sale, &s.Stock} // as Runs
 	for i, source := range s.Runs() {
 		if *targets[i], err = report.Load(filepath.Join(results, source.Folder)); err != nil {
 			return s, err
@@ -104,7 +107,7 @@ func Versions(mod string) map[string]string {
 // Choices lists the strategies that a reader may reasonably choose. The other strategies show
 // mistakes.
 var Choices = []string{
-	"mysql-cas", "mysql-getlock", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "handoff",
+	"mysql-cas", "mysql-unique", "mysql-getlock", "mysql-forupdate", "setnx", "setnx-fenced", "watchdog", "watchdog-fenced", "handoff",
 	"redlock", "zookeeper", "zookeeper-fenced", "etcd", "etcd-fenced",
 }
 
@@ -118,6 +121,7 @@ func Write(w io.Writer, s Sources) error {
 		"claim":    p.claim,
 		"modeLink": modeLink,
 		"names":    quoteNames,
+		"guide":    func() any { return Guide },
 		"list":     func(names ...string) []string { return names },
 	}).Parse(pageTemplate)
 	if err != nil {
@@ -155,8 +159,8 @@ func (p *page) claim(condition any, sentence string) string {
 }
 
 // Short returns the table of the README: what breaks each choice in the ledger, and what it costs.
-func Short(matrix *experiment.Run, bench *lockbench.Result) string {
-	p := &page{Sources: Sources{Matrix: matrix, Libraries: new(experiment.Run), Bench: bench}}
+func Short(s Sources) string {
+	p := &page{Sources: s}
 	var b strings.Builder
 	b.WriteString("| strategy | order grabbed twice under | order can no longer be grabbed under | acquire + release, as round trips |\n|---|---|---|--:|\n")
 	for _, name := range Choices {
