@@ -35,6 +35,18 @@ type Tick struct {
 
 	Outcomes map[string]int `json:"outcomes"` // answers of this run, by kind
 	Latency  *Latency       `json:"latency"`  // of the last seconds; nil if there was no answer
+
+	Began   int64    `json:"began"`             // when the run began, in Unix milliseconds
+	Seconds []Second `json:"seconds,omitempty"` // of this run, that have ended since the last tick
+}
+
+// Second summarises one second of a run. A percentile is nil if there are too few answers for it.
+type Second struct {
+	T       int      `json:"t"` // its number, from 0
+	N       int      `json:"n"` // answers
+	P50     *float64 `json:"p50,omitempty"`
+	P99     *float64 `json:"p99,omitempty"` // of the last five seconds
+	Doubles int      `json:"doubles"`       // orders that got a row beyond their units
 }
 
 // Status describes what the lab does.
@@ -87,13 +99,14 @@ type Key struct {
 	holders []string // the tokens in the value or in the fields of the hash
 }
 
-// Latency holds percentiles in ms, from the schedule and from sending.
+// Latency holds percentiles in ms, from the schedule and from sending. A percentile is nil if there are
+// too few answers for it.
 type Latency struct {
-	N       int     `json:"n"`
-	P50     float64 `json:"p50"`
-	P99     float64 `json:"p99"`
-	SentP50 float64 `json:"sent_p50"`
-	SentP99 float64 `json:"sent_p99"`
+	N       int      `json:"n"`
+	P50     *float64 `json:"p50"`
+	P99     *float64 `json:"p99"`
+	SentP50 *float64 `json:"sent_p50"`
+	SentP99 *float64 `json:"sent_p99"`
 }
 
 // tickEvery is the time between two ticks.
@@ -103,12 +116,14 @@ const tickEvery = 100 * time.Millisecond
 type hub struct {
 	orders *orders
 
-	mu     sync.Mutex
-	status Status
-	keys   []Key
-	lost   int
-	last   []byte // the last tick without its number; an unchanged tick is not sent again
-	stream *stream
+	mu      sync.Mutex
+	status  Status
+	keys    []Key
+	lost    int
+	began   int64  // of the run whose first seconds were sent
+	seconds int    // that were sent
+	last    []byte // the last tick without its number; an unchanged tick is not sent again
+	stream  *stream
 }
 
 func newHub() *hub {
@@ -234,7 +249,10 @@ func (h *hub) makeTick(whole bool) Tick {
 	if status.Watch = s.watch; status.Phase != Starting {
 		status.Answer, status.Alarm = summary(status.Settings, s.tiles)
 	}
-	t := Tick{N: h.stream.number, Whole: whole, Status: status, Keys: h.keys, Events: s.events, Lost: h.lost, Tiles: s.changed, Outcomes: s.outcomes, Latency: s.latency}
+	t := Tick{N: h.stream.number, Whole: whole, Status: status, Keys: h.keys, Events: s.events, Lost: h.lost, Tiles: s.changed, Outcomes: s.outcomes, Latency: s.latency, Began: s.began, Seconds: s.seconds}
+	if !whole && s.began == h.began {
+		t.Seconds = s.seconds[min(h.seconds, len(s.seconds)):]
+	}
 	if whole {
 		t.Tiles = s.tiles
 	}
@@ -260,6 +278,10 @@ func (h *hub) tick() {
 		return
 	}
 	h.orders.published(t.Tiles)
+	if t.Began != h.began {
+		h.began, h.seconds = t.Began, 0
+	}
+	h.seconds += len(t.Seconds)
 	h.stream.send(text)
 }
 

@@ -303,7 +303,7 @@ func TestLab(t *testing.T) {
 		await(t, "B to win", ticks, func(tick lab.Tick) bool { return tick.Status.Drivers["b"] == "grabbed" })
 		do("write", "a")
 		tick := await(t, "A to win, too", ticks, func(tick lab.Tick) bool { return tick.Status.Alarm })
-		if !strings.Contains(tick.Status.Answer, "has 2 rows: driver 9002") || !strings.Contains(tick.Status.Answer, "and driver 9001") {
+		if !strings.Contains(tick.Status.Answer, "has 2 rows: driver B (") || !strings.Contains(tick.Status.Answer, "and driver A (") {
 			t.Errorf("it says %q", tick.Status.Answer)
 		}
 		want := []string{`"k":"second"`, `"k":"gap"`, `"lost":`}
@@ -453,7 +453,16 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 		t.Errorf("the answer is not alarming: %s", browsertest.Eval[string](p, `document.getElementById("live-answer").textContent`))
 	}
 	p.Await("latency", `/ms/.test(document.querySelector("#latency tbody td").textContent)`)
+	p.Await("the charts of each second", `document.querySelectorAll("#series svg").length === 3 && document.querySelector("#series .bad circle") && /second \d+: \d+ answers, p50 [\d.,]+ ms/.test(document.querySelector("#series output").textContent)`)
+	p.Focus("#series .series")
+	p.Press(kb.ArrowLeft)
+	p.Await("one cursor in all charts", `new Set([...document.querySelectorAll("#series .cursor")].map((c) => c.getAttribute("x1"))).size === 1 && document.querySelectorAll("#series .cursor").length === 3`)
 	p.Screenshot("live")
+	p.Click("#drawing .full")
+	p.Await("only the drawing, with text 1.5 times as large", `(() => { const s = document.querySelector("#drawing .projector svg[role=img]"); return s && s.getAttribute("width") / s.viewBox.baseVal.width >= 1.45; })()`)
+	p.Screenshot("projector")
+	p.Press(kb.Escape)
+	p.Await("the page", `!document.querySelector(".projector")`)
 	p.Focus(`#tiles button[tabindex="0"]`)
 	p.Press(kb.End)
 	p.Press(kb.Enter)
@@ -462,7 +471,7 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Await("the end of the run", `document.getElementById("stop").disabled && !document.getElementById("start").disabled`)
 
 	p.Click("#new-order")
-	p.Await("an order for two hands", `/order \d+: driver A/.test(document.getElementById("hand-order").textContent)`)
+	p.Await("an order for two hands", `/order \d+: driver A at instance/.test(document.getElementById("hand-order").textContent)`)
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(1)`)
 	p.Await("driver A inside", `/held before it writes/.test(document.getElementById("hand").textContent) && document.querySelector("#drawing svg .holds") && document.querySelectorAll("#keys tbody tr").length > 0`)
 	p.Click(`#hand div:nth-child(1) button:nth-of-type(2)`)
@@ -508,9 +517,13 @@ func testPage(t *testing.T, browser *browsertest.Browser) {
 	p.Click("#explore")
 	p.Await("what was found", `document.getElementById("schedules-answer").textContent === "setnx breaks one-winner in 2 steps."`)
 	p.Await("the step where it is lost", `document.querySelector("#found .stepper output").textContent === "step 2 of 2" && document.activeElement.className === "stepper"`)
+	p.Click("#found .full")
+	p.Await("the steps in the full screen", `document.querySelector(".projector .stepper") === document.activeElement`)
 	p.Press(kb.ArrowLeft)
 	p.Await("the step before", `document.querySelector("#found .stepper output").textContent === "step 1 of 2"`)
 
+	p.Click("#found .full")
+	p.Await("the page again", `!document.querySelector(".projector")`)
 	p.Screenshot("schedules")
 
 	narrow := browser.Open(t, url+"#live", browsertest.Look{Width: 390, Height: 844, Dark: true, Calm: true})

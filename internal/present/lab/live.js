@@ -1,6 +1,7 @@
 // The live view, which draws the stream of ticks.
 
 import { el, list, notes, picture, ms } from "./diagram.js";
+import { series } from "./series.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
@@ -15,8 +16,8 @@ const sold = (t) => (t.units > 1 ? `${t.rows.length} of ${t.units} units sold${t
 export function live(choices, ask) {
   const form = $("controls");
   const problem = (text) => setText($("problem"), text || "");
-  form.strategy.append(...choices.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}: ${s.refused}` : s.title }, s.name)));
-  form.fault.append(...choices.faults.map((f) => el("option", { value: f.name, title: f.about }, f.name)));
+  form.strategy.append(...choices.strategies.map((s) => el("option", { value: s.name, disabled: Boolean(s.refused), title: s.refused ? `${s.title}: ${s.refused}` : s.title }, s.name === "none" ? "none (no lock)" : s.name)));
+  form.fault.append(...choices.faults.map((f) => el("option", { value: f.name, title: f.about }, f.name === "none" ? "no fault" : f.name)));
   form.rate.max = choices.max_rate;
   form.units.max = choices.max_units;
   const guards = () => {
@@ -81,6 +82,8 @@ export function live(choices, ask) {
     form.units.value = s.units || 1;
     form.slow.checked = s.slow;
   };
+  const seconds = series();
+  $("series").append(seconds.element);
   let opened = false;
   function take(t) {
     status = t.status;
@@ -94,11 +97,12 @@ export function live(choices, ask) {
     if (status.error) problem(status.error);
     setText($("strike"), status.fault || "");
     buttons();
-    setText($("hand-order"), status.hand ? `order ${status.hand}: driver A at ${status.instances[0]}, B at ${status.instances[1]}` : "opens an order for the two drivers");
+    setText($("hand-order"), status.hand ? `order ${status.hand}: driver A at instance ${status.instances[0]}, driver B at instance ${status.instances[1]}` : "opens an order for the two drivers");
     drawTiles();
     drawKeys(t.keys || []);
     drawOutcomes(t.outcomes || {});
     drawLatency(t.latency);
+    seconds.take(t);
     follow();
   }
 
@@ -188,7 +192,8 @@ export function live(choices, ask) {
     names.forEach((n, i) => setText(dl.children[i].lastChild, String(o[n] || 0)));
   };
   const drawLatency = (l) => {
-    const rows = [["from the schedule", l ? ms(l.p50) : "?", l ? ms(l.p99) : "?"], ["from sending", l ? ms(l.sent_p50) : "?", l ? ms(l.sent_p99) : "?"]];
+    const text = (v) => (typeof v === "number" ? ms(v) : "?");
+    const rows = [["from the schedule", text(l?.p50), text(l?.p99)], ["from sending", text(l?.sent_p50), text(l?.sent_p99)]];
     const body = $("latency").tBodies[0];
     rows.forEach((r, i) => {
       const row = body.rows[i] || body.appendChild(el("tr", {}, el("th", { scope: "row" }), el("td", { class: "number" }), el("td", { class: "number" })));

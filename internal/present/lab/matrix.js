@@ -9,7 +9,7 @@ export function matrix(choices, ask) {
   const root = $("matrix"), form = $("table");
   const chosen = (name) => [...form.querySelectorAll(`[name=${name}]:checked`)].map((i) => i.value);
   const boxes = (name, all, first) => all.map((c) => el("label", { class: "check", title: c.refused ? `${c.about}: ${c.refused}` : c.about },
-    el("input", { type: "checkbox", name, value: c.name, disabled: Boolean(c.refused), checked: first.includes(c.name) }), " " + c.name + (c.refused && c.refused.length < 30 ? ` (${c.refused})` : "")));
+    el("input", { type: "checkbox", name, value: c.name, disabled: Boolean(c.refused), checked: first.includes(c.name) }), " " + c.name + (c.name !== "none" ? "" : name === "row" ? " (no lock)" : " (no fault)") + (c.refused && c.refused.length < 30 ? ` (${c.refused})` : "")));
   $("row-choices").append(...boxes("row", choices.table, ["none", "setnx", "setnx-fenced", "watchdog"]));
   $("column-choices").append(...boxes("column", choices.struck, ["none", "pause", "crash"]));
   const summary = () => {

@@ -90,6 +90,12 @@ func testMatrix(t *testing.T, browser *browsertest.Browser) {
 	if got := browsertest.Eval[string](p, `document.getElementById("kept").textContent`); !strings.Contains(got, "results/of-the-test") {
 		t.Errorf("it is kept in %q", got)
 	}
+	if got := browsertest.Eval[string](p, `document.querySelector("#heat .marks").innerText`); !strings.Contains(got, "✗ an order was grabbed twice") || !strings.Contains(got, "⇄ the lock let two holders in") || strings.Contains(got, "∞") {
+		t.Errorf("the legend is %q", got)
+	}
+	if got := browsertest.Eval[string](p, `document.querySelector("#heat thead").innerText`); !strings.Contains(got, "no fault") {
+		t.Errorf("the columns are %q", got)
+	}
 	p.Screenshot("matrix")
 	p.Press(kb.Escape)
 	p.Await("the cell closed", `document.querySelector("#matrix .cell").hidden && location.hash === "#matrix" && decodeURIComponent(document.activeElement.hash) === "#matrix/setnx/pause"`)

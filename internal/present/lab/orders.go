@@ -26,7 +26,9 @@ import (
 const (
 	maxTiles      = 60
 	latencyFor    = 5 * time.Second
-	maxTileEvents = 2000 // of one order
+	maxTileEvents = 2000                   // of one order
+	maxSeconds    = 600                    // of a run
+	lateFor       = 300 * time.Millisecond // until the last answer of a second is counted
 )
 
 // orders records what happens to the orders of a lab: answers, events, ledger rows and keys. Its
@@ -43,6 +45,16 @@ type orders struct {
 	events   int
 	outcomes map[string]int
 	answers  []answered
+	began    time.Time // of the run
+	seconds  []second  // of the run
+
+	summaries []Second // of the seconds that have ended
+}
+
+// second collects what happens in one second of a run.
+type second struct {
+	latencies []time.Duration // from the schedule
+	doubles   int
 }
 
 // tile holds everything that is known about one order.
@@ -115,6 +127,7 @@ func (o *orders) begin(s Settings) {
 	o.locked(func() {
 		o.settings, o.watch = s, 0
 		o.tiles, o.answers, o.outcomes = nil, nil, map[string]int{}
+		o.began, o.seconds, o.summaries = time.Now(), nil, nil
 	})
 }
 
@@ -172,6 +185,9 @@ func (o *orders) answer(r *vegeta.Result, due time.Time) {
 	o.locked(func() {
 		o.outcomes[outcomeOf(r)]++
 		o.answers = append(o.answers, answered{end, end.Sub(due), r.Latency})
+		if s := o.second(end); s != nil {
+			s.latencies = append(s.latencies, end.Sub(due))
+		}
 		asked, err := load.ParseRequest(r.URL)
 		t := o.find(asked.Order)
 		if err != nil || t == nil {
@@ -329,12 +345,58 @@ func (o *orders) ledger(id int64, rows []order.Grab) {
 		}
 		t.rows, t.changed, t.Rows = rows, true, []string{}
 		for _, g := range rows {
-			t.Rows = append(t.Rows, fmt.Sprintf("driver %d (%s)", g.Driver, g.Instance))
+			t.Rows = append(t.Rows, fmt.Sprintf("%s (%s)", driverName(g.Driver), g.Instance))
 		}
+		was := t.State
 		if t.judge(); t.State == Double {
 			o.watch = id
+			if s := o.second(time.Now()); s != nil && was != Double && !t.ByHand {
+				s.doubles++
+			}
 		}
 	})
+}
+
+// second returns the second of the run that contains a time, or nil if it is not in the run.
+func (o *orders) second(at time.Time) *second {
+	i := int(at.Sub(o.began) / time.Second)
+	if o.began.IsZero() || at.Before(o.began) || i >= maxSeconds {
+		return nil
+	}
+	for len(o.seconds) <= i {
+		o.seconds = append(o.seconds, second{})
+	}
+	return &o.seconds[i]
+}
+
+// ended summarises the seconds that have ended.
+func (o *orders) ended(now time.Time) []Second {
+	for i := len(o.summaries); i < len(o.seconds); i++ {
+		s := &o.seconds[i]
+		if now.Before(o.began.Add(time.Duration(i+1)*time.Second + lateFor)) {
+			break
+		}
+		var last []time.Duration
+		for _, before := range o.seconds[max(0, i-4):i] {
+			last = append(last, before.latencies...)
+		}
+		last = append(last, s.latencies...)
+		slices.Sort(last)
+		slices.Sort(s.latencies)
+		o.summaries = append(o.summaries, Second{T: i, N: len(s.latencies), P50: percentile(s.latencies, 0.5), P99: percentile(last, 0.99), Doubles: s.doubles})
+	}
+	return slices.Clip(o.summaries)
+}
+
+// percentile returns a percentile of sorted latencies in ms. It returns nil if there are too few for
+// it: the 99th needs 100.
+func percentile(sorted []time.Duration, share float64) *float64 {
+	n := float64(len(sorted))
+	if n == 0 || n*(1-share) < 1-1e-9 && share > 0.5 {
+		return nil
+	}
+	ms := float64(sorted[int(math.Ceil(share*n))-1].Microseconds()) / 1000
+	return &ms
 }
 
 // unsettled returns the range of orders whose ledger may still change: the first order and their
@@ -368,6 +430,9 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 			Events: slices.Clone(t.events), Further: t.dropped, Units: t.Units,
 			Outlives: t.strategy.OutlivesHolder(), Deaths: slices.Clone(o.deaths),
 		}
+		if t.ByHand {
+			r.Actors = actors(t.events)
+		}
 		for _, k := range t.seen {
 			r.Keys = append(r.Keys, k.Key)
 		}
@@ -390,6 +455,25 @@ func (o *orders) drawing(id int64) (d diagram.Diagram, ok bool) {
 	return diagram.OfRun(r), true
 }
 
+// driverName returns the name of a driver in all texts of the page.
+func driverName(id int64) string {
+	if id >= handDriver {
+		return "driver " + string(rune('A'+id-handDriver))
+	}
+	return fmt.Sprintf("driver %d", id)
+}
+
+// actors names the drivers by hand in a drawing.
+func actors(events []history.Event) (all []diagram.Actor) {
+	for _, e := range events {
+		a := diagram.Actor{Name: driverName(e.Driver), Lane: e.Instance, Instance: e.Instance, Driver: e.Driver}
+		if !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // snapshot is a copy of what orders knows at one moment.
 type snapshot struct {
 	settings Settings
@@ -399,11 +483,13 @@ type snapshot struct {
 	events   int
 	outcomes map[string]int
 	latency  *Latency
+	began    int64
+	seconds  []Second
 }
 
 func (o *orders) snapshot(now time.Time) (s snapshot) {
 	o.locked(func() {
-		s = snapshot{settings: o.settings, watch: o.watch, events: o.events, outcomes: maps.Clone(o.outcomes), latency: o.latency(now)}
+		s = snapshot{settings: o.settings, watch: o.watch, events: o.events, outcomes: maps.Clone(o.outcomes), latency: o.latency(now), began: o.began.UnixMilli(), seconds: o.ended(now)}
 		for _, t := range o.tiles {
 			if s.tiles = append(s.tiles, t.Tile); t.changed {
 				s.changed = append(s.changed, t.Tile)
@@ -434,9 +520,6 @@ func (o *orders) latency(now time.Time) *Latency {
 	scheduled, sent := make([]time.Duration, 0, len(o.answers)), make([]time.Duration, 0, len(o.answers))
 	for _, a := range o.answers {
 		scheduled, sent = append(scheduled, a.scheduled), append(sent, a.sent)
-	}
-	percentile := func(all []time.Duration, share float64) float64 {
-		return float64(all[int(math.Ceil(share*float64(len(all))))-1].Microseconds()) / 1000
 	}
 	slices.Sort(scheduled)
 	slices.Sort(sent)

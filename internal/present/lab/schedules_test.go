@@ -32,8 +32,8 @@ var searches = []struct {
 	lost                     string // what is new in the stores where it is lost; "": nothing
 	holds                    string // who believes to hold, and who does, from there on
 }{
-	{"F11", "setnx", catalog.OneWinner, 2, catalog.Pause, "db: won by B and by A", "believe to hold: nobody; hold: nobody"},
-	{"F34", "setnx-fence-write", catalog.OneWinner, 2, catalog.Pause, "db: won by A and by B", "believe to hold: nobody; hold: nobody"},
+	{"F11", "setnx", catalog.OneWinner, 2, catalog.Pause, "db: won by B and by A", "believe to hold: no driver; hold: no driver"},
+	{"F34", "setnx-fence-write", catalog.OneWinner, 2, catalog.Pause, "db: won by A and by B", "believe to hold: no driver; hold: no driver"},
 	{"F5", "setnx-del", catalog.LeaseExclusive, 3, catalog.Slow, "redis: grab:setnx-del:{1} = token-1-2", "believe to hold: B, C; hold: B, C"},
 }
 

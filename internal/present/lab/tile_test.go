@@ -179,3 +179,30 @@ func TestKeysAreDrawn(t *testing.T) {
 		}
 	}
 }
+
+// A percentile needs enough answers, and a second is summarised once, after its end.
+func TestSeconds(t *testing.T) {
+	o := newOrders()
+	o.begin(Settings{Strategy: "setnx"})
+	answer := func(second float64, n int, latency time.Duration) {
+		for range n {
+			end := o.began.Add(time.Duration(second * float64(time.Second)))
+			o.answer(&vegeta.Result{Timestamp: end.Add(-latency), Latency: latency, Code: 200, Body: []byte(`{"outcome":"grabbed"}`)}, end.Add(-latency))
+		}
+	}
+	answer(0.5, 99, 10*time.Millisecond)
+	answer(1.5, 1, 30*time.Millisecond)
+	answer(7.5, 1, 20*time.Millisecond)
+	o.second(o.began.Add(1900 * time.Millisecond)).doubles++
+	if got := o.snapshot(o.began.Add(900 * time.Millisecond)).seconds; len(got) != 0 {
+		t.Errorf("a second has not ended: %+v", got)
+	}
+	o.snapshot(o.began.Add(1500 * time.Millisecond))
+	all := o.snapshot(o.began.Add(9 * time.Second)).seconds
+	if len(all) != 8 || all[0].N != 99 || all[1].N != 1 || all[2].N != 0 || all[1].Doubles != 1 || all[0].Doubles != 0 {
+		t.Fatalf("got %+v", all)
+	}
+	if all[0].P99 != nil || all[1].P99 == nil || *all[1].P99 != 10 || all[7].P99 != nil || all[2].P50 != nil || *all[7].P50 != 20 {
+		t.Errorf("percentiles are %+v", all)
+	}
+}

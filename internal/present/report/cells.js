@@ -182,8 +182,11 @@ function overTime(c, w) {
   const o = c.over, ends = list(o.n).map((_, i) => (i + 0.5) * o.slice_ms);
   const strikes = list(c.strikes).filter((s) => drawable(s[0])).map(([f, t]) => [f, drawable(t) ? Math.max(f, t) : null]);
   const end = Math.max(o.n.length * o.slice_ms, ...strikes.map((s) => s[1] ?? s[0] ?? 0));
-  const values = curves.flatMap(([, , key]) => list(o[key])).filter(drawable);
-  const { root, y } = axes(w, Math.min(...values, 1e9), Math.max(...values, 0), "latency over time: p50 and p99, from the schedule and from sending");
+  const few = !list(o.n).some((n) => enough(n, 0.99)); // then no slice has a 99th percentile
+  const points = (key) => list(o[key]).map((v, i) => (enough(list(o.n)[i] ?? 0, /99/.test(key) ? 0.99 : 0.5) ? v : null));
+  const drawn = curves.filter(([, , key]) => !few || !/99/.test(key));
+  const values = drawn.flatMap(([, , key]) => points(key)).filter(drawable);
+  const { root, y } = axes(w, Math.min(...values, 1e9), Math.max(...values, 0), "latency over time, from the schedule and from sending");
   const x = (t) => LEFT + ((w - LEFT - 8) * t) / end;
   for (const [f, t] of strikes) {
     const to = Number.isFinite(t) ? t : end;
@@ -191,8 +194,8 @@ function overTime(c, w) {
       svg("line", { class: "edge", x1: x(f), x2: x(f), y1: HEAD, y2: H - BASE }), svg("line", { class: Number.isFinite(t) ? "edge" : "edge open", x1: x(to), x2: x(to), y1: HEAD, y2: H - BASE }));
   }
   times(root, w, end);
-  for (const [name, cls, key] of curves) root.append(curve("curve " + cls, ends, list(o[key]), x, y, name));
-  return el("figure", { class: "diagram" }, el("figcaption", {}, "Latency over time"), root, chartLegend(curves, strikes.length > 0));
+  for (const [name, cls, key] of drawn) root.append(curve("curve " + cls, ends, points(key), x, y, name));
+  return el("figure", { class: "diagram" }, el("figcaption", {}, "Latency over time"), root, chartLegend(drawn, strikes.length > 0), few ? el("p", { class: "notes" }, "No part of the run has the 100 answers that a p99 needs.") : null);
 }
 function soldOverTime(c, w) {
   const sold = list(c.sold.sold).filter(drawable), end = sold.length * c.sold.slice_ms;
@@ -209,15 +212,19 @@ function soldOverTime(c, w) {
   root.append(g);
   return el("figure", { class: "diagram" }, el("figcaption", {}, "Units sold over time"), root);
 }
+// enough reports whether n samples are enough for a percentile: the 99th needs 100.
+const enough = (n, q) => n === null || q === 0 || q === 0.9999 || n * (1 - q) >= 1 - 1e-9;
 const quantiles = [["min", 0], ["p50", 0.5], ["p90", 0.9], ["p99", 0.99], ["p999", 0.999], ["max", 0.9999]];
 function distribution(c, w) {
+  const n = c.over ? list(c.over.n).reduce((a, b) => a + b, 0) : null;
+  const shownQuantiles = quantiles.filter(([, q]) => enough(n, q));
   const both = [["from the schedule", "two", c.latency[0]], ["from sending", "two sent", c.latency[1]]].filter((b) => b[2]);
-  const values = both.flatMap(([, , l]) => quantiles.map(([k]) => l[k])).filter(drawable);
+  const values = both.flatMap(([, , l]) => shownQuantiles.map(([k]) => l[k])).filter(drawable);
   const { root, y } = axes(w, Math.min(...values.filter((v) => v > 0), 1000), Math.max(...values, 0), "distribution of latencies");
-  const x = (i) => LEFT + 16 + ((w - LEFT - 50) * i) / (quantiles.length - 1);
-  quantiles.forEach(([k], i) => root.append(svg("text", { class: "tick", x: x(i), y: H - 10, "text-anchor": "middle" }, k.replace("p999", "p99.9"))));
-  for (const [name, cls, l] of both) root.append(curve("curve " + cls, quantiles.map((_, i) => i), quantiles.map(([k]) => l[k]), x, y, name));
-  return el("figure", { class: "diagram" }, el("figcaption", {}, "Distribution of latencies"), root, chartLegend(both.map(([n, cls]) => [n, cls])));
+  const x = (i) => LEFT + 16 + ((w - LEFT - 50) * i) / (shownQuantiles.length - 1);
+  shownQuantiles.forEach(([k], i) => root.append(svg("text", { class: "tick", x: x(i), y: H - 10, "text-anchor": "middle" }, k.replace("p999", "p99.9"))));
+  for (const [name, cls, l] of both) root.append(curve("curve " + cls, shownQuantiles.map((_, i) => i), shownQuantiles.map(([k]) => l[k]), x, y, name));
+  return el("figure", { class: "diagram" }, el("figcaption", {}, `Distribution of latencies${n === null ? "" : `, ${n} answers`}`), root, chartLegend(both.map(([n, cls]) => [n, cls])));
 }
 
 function modeCard(run, id) {
@@ -243,10 +250,17 @@ function commandLine(text) {
   return el("p", {}, code, " ", copy);
 }
 
+// titleOf names a cell. "none" is the name of a strategy and of a fault.
+function titleOf(id) {
+  const [strategy, fault] = id.split("/");
+  return `${strategy}${strategy === "none" ? " (no lock)" : ""} ${fault === "none" ? "without a fault" : "under " + fault}`;
+}
+
 function open(place, run, c, home) {
-  const width = Math.max(280, Math.min(620, place.parentElement.clientWidth - 8));
+  const room = place.parentElement.clientWidth - 60; // one chart, or two side by side
+  const width = Math.max(280, room < 900 ? room : (room - 32) / 2);
   const close = el("a", { href: home || "#", class: "close" }, "close (Esc)");
-  const parts = [el("h2", {}, c.id.replace("/", " under ")), el("p", { class: "answer" }, c.sentence)];
+  const parts = [el("h2", {}, titleOf(c.id)), el("p", { class: "answer" }, c.sentence)];
   if (c.reason) parts.push(el("p", {}, c.reason));
   for (const f of list(c.facts)) parts.push(el("p", {}, f));
   parts.push(el("h3", {}, "What happened"), el("p", {}, c.explains || ""));

@@ -25,6 +25,23 @@ type heatMap struct {
 	Faults  []catalog.Fault
 	Rows    []heatRow
 	Filters []filter
+	Legend  []mark // the marks that occur
+}
+
+// mark explains one mark of a cell.
+type mark struct{ Sign, Class, Text string }
+
+// marks explains all marks of the heat map, in the order of the legend.
+var marks = []mark{
+	{"✓", "safe", "each order went to one driver"},
+	{"✗", "unsafe", "an order was grabbed twice; the number counts the points of a grab, or without a fault the grabs that were too many"},
+	{"∞", "stuck", "an order that no driver can grab any more; the number counts the points, or the orders"},
+	{"?", "unknown", "the run does not show it"},
+	{"–", "na", "not run, because the fault touches nothing that the strategy uses"},
+	{twoInside, "safe let-in", "the lock let two holders in, at as many points as the number says"},
+	{refusedOne, "", "the database refused the write of a late holder"},
+	{unexpected, "surprise", "not as expected of the strategy"},
+	{"·", "", "not run yet"},
 }
 
 type heatRow struct {
@@ -102,7 +119,21 @@ func newHeatMap(run *experiment.Run, strategies []string, faults []catalog.Fault
 	}
 	count("let-in", twoInside+" two inside", func(c experiment.Cell) bool { return c.Exclusive != nil && *c.Exclusive == experiment.No })
 	count("surprise", unexpected+" not as expected", differs)
+	for _, k := range marks {
+		if m.has(k.Sign) {
+			m.Legend = append(m.Legend, k)
+		}
+	}
 	return m
+}
+
+// has reports whether a mark occurs in a cell.
+func (m heatMap) has(sign string) bool {
+	return slices.ContainsFunc(m.Rows, func(r heatRow) bool {
+		return slices.ContainsFunc(r.Cells, func(c *heatCell) bool {
+			return c == nil && sign == "·" || c != nil && strings.Contains(c.Order+c.Lock, sign)
+		})
+	})
 }
 
 func ordinal(b bool) int {

@@ -1,0 +1,65 @@
+// The charts of a live run: rate, latency and double-grabs of each second, with one cursor.
+
+import { el, svg, ms } from "./diagram.js";
+
+const HEIGHT = 84, LEFT = 62, HEAD = 8, FOOT = 6, SHOWN = 60; // px, and seconds
+const count = (n) => n.toLocaleString("en");
+
+// Each chart has a name, the format of its values, and its curves: a class and the values of a second.
+const charts = [
+  { name: "answers a second", text: count, curves: [["one", (s) => s.n]] },
+  { name: "latency: p50, and p99 of the last 5 s", text: ms, curves: [["one", (s) => s.p50], ["two", (s) => s.p99]] },
+  { name: "double-grabs", text: count, curves: [["bad", (s) => s.doubles]] },
+];
+
+export function series() {
+  const says = el("output", { class: "notes" });
+  const box = el("div", { class: "series", tabindex: 0, role: "group", "aria-label": "rate, latency and double-grabs of each second; arrow keys move the cursor" });
+  const element = el("div", {}, box, says);
+  let all = [], began = 0, at = -1, width = 0;
+
+  function draw() {
+    width = box.clientWidth;
+    if (width === 0) return;
+    const shown = all.slice(-SHOWN), first = shown.length > 0 ? shown[0].t : 0;
+    const x = (t) => LEFT + ((width - LEFT - 10) * (t - first + 0.5)) / Math.max(SHOWN / 4, shown.length);
+    box.replaceChildren(...charts.map((c) => {
+      const values = c.curves.map(([, of]) => shown.map((s) => [s.t, of(s)]).filter(([, v]) => typeof v === "number"));
+      const top = Math.max(1, ...values.flat().map(([, v]) => v));
+      const y = (v) => HEAD + (HEIGHT - HEAD - FOOT) * (1 - v / top);
+      const root = svg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": c.name }, svg("title", {}, c.name));
+      for (const v of [0, top]) root.append(svg("line", { class: "rule", x1: LEFT, x2: width - 8, y1: y(v), y2: y(v) }), svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 4, "text-anchor": "end" }, c.text(v)));
+      values.forEach((points, i) => root.append(svg("g", { class: "curve " + c.curves[i][0] }, svg("path", { d: points.map(([t, v], k) => `${k ? "L" : "M"}${x(t)} ${y(v)}`).join("") }), ...points.map(([t, v]) => svg("circle", { cx: x(t), cy: y(v), r: 2 })))));
+      if (at >= first) root.append(svg("line", { class: "cursor", x1: x(at), x2: x(at), y1: 0, y2: HEIGHT }));
+      return el("figure", { class: "diagram" }, el("figcaption", { class: "notes" }, c.name), root);
+    }));
+    const s = shown.find((o) => o.t === at) || shown[shown.length - 1];
+    says.textContent = s ? `second ${s.t + 1}: ${count(s.n)} answers, p50 ${s.p50 === undefined ? "?" : ms(s.p50)}, p99 ${s.p99 === undefined ? "not known (it needs 100 answers in 5 s)" : ms(s.p99)}, ${count(s.doubles)} double-grabs` : "";
+    box.second = (px) => Math.round(first - 0.5 + ((px - LEFT) * Math.max(SHOWN / 4, shown.length)) / (width - LEFT - 10));
+  }
+  const go = (t) => {
+    if (all.length === 0) return;
+    at = Math.max(all[Math.max(0, all.length - SHOWN)].t, Math.min(all[all.length - 1].t, t));
+    draw();
+  };
+  box.addEventListener("pointermove", (e) => go(box.second(e.clientX - box.getBoundingClientRect().left)));
+  box.addEventListener("pointerleave", () => { at = -1; draw(); });
+  box.addEventListener("keydown", (e) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+    if (!step || all.length === 0) return;
+    e.preventDefault();
+    go((at < 0 ? all[all.length - 1].t : at) + step);
+  });
+  new ResizeObserver(() => { if (box.clientWidth !== width) draw(); }).observe(box);
+  return {
+    element,
+    take(t) {
+      const fresh = t.seconds || [];
+      if (t.whole || t.began !== began) all = [];
+      else if (fresh.length === 0) return;
+      began = t.began;
+      all.push(...fresh);
+      draw();
+    },
+  };
+}
