@@ -27,27 +27,32 @@ type explanation struct {
 	lines [][2]string
 }
 
-// explainers lists the catalogues. Each entry can list the names of its catalogue and find
-// one of them.
-var explainers = []struct {
+// explainer can list the names of a catalogue, and find one of them.
+type explainer struct {
 	what string
 	all  func() []string
 	find func(name string) (explanation, bool)
-}{
-	{"failure mode", func() []string { return namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID }) }, explainMode},
-	{"fault", func() []string {
-		return namesOf(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) })
-	}, explainFault},
-	{"property", func() []string { return namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name }) }, explainProperty},
-	{"strategy", strategyNames, explainStrategy},
-	{"library with options", optionNames, explainOptions},
-	{"case", caseNames, explainCase},
-	{"verdict", func() []string {
-		return namesOf(catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) })
-	}, explainVerdict},
-	{"word", wordNames(catalog.Words), explainWord(catalog.Words)},
-	{"heading or mark", wordNames(catalog.Columns), explainWord(catalog.Columns)},
-	{"strike point", func() []string { return nil }, explainPoint},
+}
+
+// explainers returns one explainer for each catalogue.
+func explainers() []explainer {
+	return []explainer{
+		{"failure mode", func() []string { return namesOf(catalog.Modes, func(m catalog.Mode) string { return m.ID }) }, explainMode},
+		{"fault", func() []string {
+			return namesOf(catalog.Faults, func(f catalog.FaultEntry) string { return string(f.Name) })
+		}, explainFault},
+		{"property", func() []string { return namesOf(catalog.Properties, func(p catalog.Property) string { return p.Name }) }, explainProperty},
+		{"strategy", strategyNames, explainStrategy},
+		{"library with options", optionNames, explainOptions},
+		{"case", caseNames, explainCase},
+		{"verdict", func() []string {
+			return namesOf(catalog.Verdicts, func(v catalog.VerdictEntry) string { return string(v.Verdict) })
+		}, explainVerdict},
+		{"word", wordNames(catalog.Words), explainWord(catalog.Words)},
+		{"heading or mark", wordNames(catalog.Columns), explainWord(catalog.Columns)},
+		{"strike point", func() []string { return nil }, explainPoint},
+		{"command", func() []string { return namesOf(shownCommands(), func(c command) string { return c.name }) }, explainSubcommand},
+	}
 }
 
 func parseExplain(args []string) ([]string, error) {
@@ -91,7 +96,7 @@ Explains a failure mode, fault, property, strategy, verdict or strike point, or 
 or mark of the tables. If a name has several meanings, it explains each. It explains a whole
 entry of a table, such as 'unsafe 3/11·2 ✗safe', part by part.
 `)
-	for _, k := range explainers {
+	for _, k := range explainers() {
 		if names := k.all(); len(names) > 0 {
 			fmt.Fprintf(w, "\n%s\n", k.what)
 			flags.PrintTable(w, [][2]string{{"", flags.Join(names)}})
@@ -104,7 +109,7 @@ entry of a table, such as 'unsafe 3/11·2 ✗safe', part by part.
 // similar name.
 func explain(name string) (found []explanation, err error) {
 	var known []string
-	for _, k := range explainers {
+	for _, k := range explainers() {
 		known = append(known, k.all()...)
 		if e, ok := k.find(name); ok {
 			found = append(found, e)
@@ -112,6 +117,10 @@ func explain(name string) (found []explanation, err error) {
 	}
 	if found == nil {
 		found = explainParts(cellPart.FindAllString(name, -1))
+	}
+	if found == nil && modeID.MatchString(name) {
+		last := catalog.Modes[len(catalog.Modes)-1].ID
+		return nil, fmt.Errorf("there is no failure mode %q; they are %s to %s: -h lists them", name, catalog.Modes[0].ID, last)
 	}
 	if found == nil {
 		return nil, fmt.Errorf("there is no %q%s", name, catalog.Hint(strings.ToLower(name), known, "; -h lists what there is"))
@@ -122,6 +131,7 @@ func explain(name string) (found []explanation, err error) {
 // cellPart matches one part of a table entry: a mark, a fraction or a word.
 var (
 	cellPart = regexp.MustCompile(`·\?|[·✗✓°*≥▶~?<→]|\d+/\d+|[\pL/][^\s·✗✓°*≥▶~?<→]*|\S+`)
+	modeID   = regexp.MustCompile(`^[fF]\d+$`)
 	fraction = regexp.MustCompile(`^\d+/\d+$`)
 	number   = regexp.MustCompile(`^\d[\d.,]*$`)
 )
@@ -137,7 +147,7 @@ func explainParts(parts []string) (found []explanation) {
 			if fraction.MatchString(name) {
 				name = "n/m"
 			}
-			for _, k := range explainers {
+			for _, k := range explainers() {
 				if e, ok := k.find(name); ok {
 					most, here = n, append(here, e)
 				}
@@ -186,6 +196,20 @@ func explainMode(name string) (e explanation, ok bool) {
 		{"strategies", strings.Join(namesOf(breaks, nameOf), ", ")},
 		{"source", m.Source},
 	}}, true
+}
+
+// shownCommands returns the commands that the help shows.
+func shownCommands() []command {
+	return slices.DeleteFunc(commands(), func(c command) bool { return c.about == "" })
+}
+
+func explainSubcommand(name string) (e explanation, ok bool) {
+	for _, c := range shownCommands() {
+		if c.name == name {
+			return explanation{name + ", a command: " + c.about, [][2]string{{"help", "loadgen " + name + " -h"}}}, true
+		}
+	}
+	return e, false
 }
 
 func explainFault(name string) (e explanation, ok bool) {

@@ -20,24 +20,29 @@ func Hint(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// distance returns the Levenshtein distance of two words: the number of bytes to insert, remove
-// or change.
+// distance returns the number of bytes to insert, remove, change, or exchange with the next one.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
 		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
+			d := min(rows[i][j+1], rows[i+1][j]) + 1
+			if a[i] == b[j] {
+				d = min(d, rows[i][j])
+			} else {
+				d = min(d, rows[i][j]+1)
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				d = min(d, rows[i-1][j-1]+1)
+			}
+			rows[i+1][j+1] = d
 		}
 	}
-	return row[len(b)]
+	return rows[len(a)][len(b)]
 }

@@ -8,7 +8,7 @@ import (
 
 func TestNearest(t *testing.T) {
 	for word, want := range map[string]string{
-		"setnxx": "setnx", "sentx": "setnx", "watchdgo": "watchdog", "redlok": "redlock", "nnoe": "none", "foo": "", "": "",
+		"setnxx": "setnx", "sentx": "setnx", "watchdgo": "watchdog", "redlok": "redlock", "ab": "", "nnoe": "none", "foo": "", "": "",
 	} {
 		if got := catalog.Nearest(word, []string{"none", "setnx", "watchdog", "redlock"}); got != want {
 			t.Errorf("%q: got %q, want %q", word, got, want)
