@@ -110,7 +110,7 @@ const english = {
   gap: "believes, and does not hold", fault: "the fault", dead: "its process is dead", kept: "its key stays on the server", passes: "time passes",
   read: "reads the order", sent: "sends its write", won: "first row of the ledger: has won", second: "second row: a double-grab",
   refused: "refused", unknown: "not known", failed: "gets no lock, or a call of it fails", renewed: "lease renewed", leaseend: "lease runs out",
-  released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server", projector: "Full screen",
+  released: "releases the lock", loss: "learns of the loss", dies: "dies; the last that is known", call: "another call to a server", projector: "Full screen", driver: "driver ", instance: "instance ",
   because: "because: the first fact causes the second", lost: "▶ lost here", unitWon: "a row of the ledger: has won a unit", unitSecond: "a row beyond the units: oversold",
 };
 
@@ -119,7 +119,7 @@ const chinese = {
   gap: "以为持有，其实没有", fault: "故障", dead: "进程已死", kept: "它的键还留在服务器上", passes: "时间流逝",
   read: "读到订单", sent: "发出写入", won: "账本的第一行：抢到", second: "第二行：重复抢单",
   refused: "被拒绝", unknown: "未知", failed: "拿不到锁，或调用失败", renewed: "租约续期", leaseend: "租约到期",
-  released: "释放锁", loss: "得知失去了锁", dies: "死亡；这是最后所知", call: "对服务器的其他调用", projector: "全屏",
+  released: "释放锁", loss: "得知失去了锁", dies: "死亡；这是最后所知", call: "对服务器的其他调用", projector: "全屏", driver: "司机 ", instance: "实例 ",
   because: "因为：后者由前者造成", lost: "▶ 在此出错", unitWon: "账本的一行：抢到一份", unitSecond: "超出份额的一行：超卖",
 };
 const japanese = {
@@ -127,7 +127,7 @@ const japanese = {
   gap: "持つと思っているが、持っていない", fault: "障害", dead: "プロセスは終了済み", kept: "そのキーがサーバーに残る", passes: "時間が過ぎる",
   read: "注文を読む", sent: "書き込みを送る", won: "台帳の一行目：勝ち", second: "二行目：二重取得",
   refused: "拒まれた", unknown: "不明", failed: "ロックを取れない、または呼び出しの失敗", renewed: "リースの更新", leaseend: "リースが切れる",
-  released: "ロックを解放", loss: "失ったと知る", dies: "終了、これが最後の記録", call: "サーバーへのほかの呼び出し", projector: "全画面",
+  released: "ロックを解放", loss: "失ったと知る", dies: "終了、これが最後の記録", call: "サーバーへのほかの呼び出し", projector: "全画面", driver: "ドライバー ", instance: "インスタンス ",
   because: "原因：前が後を引き起こす", lost: "▶ ここで破れる", unitWon: "台帳の一行：一つ獲得", unitSecond: "数を超えた行：売りすぎ",
 };
 const languages = { en: english, zh: chinese, ja: japanese };
@@ -217,12 +217,12 @@ function draw(d, width) {
   }
 
   for (const { lane, rows, from, to } of tracks) {
-    const name = String(lane.name).replace(/^\d+$/, "instance $&");
+    const name = String(lane.name).replace(/^\d+$/, words.instance + "$&");
     if (down) root.append(label("lane", -46, from, name.replace("instance ", "inst. ")));
     else root.append(label("lane", -start + 2, from + 15, name), line("rule", -start, length, from, from));
     for (const s of list(lane.spans)) band(s, from + (down ? 0 : LANE), to);
     rows.forEach(({ row, mid, size }) => {
-      const short = String(row.name).replace("driver ", down ? "" : "driver ");
+      const short = String(row.name).replace("driver ", down ? "" : words.driver);
       root.append(down ? label("", -28, mid, short.slice(0, 7), "middle") : label("", -start + 10, mid + 4, short.length > 15 ? short.slice(0, 14) + "…" : short));
       root.append(line("rule", 0, length, mid, mid));
       const order = ["fault", "dead", "waits", "inside", "kept", "holds", "believes", "gap"];
@@ -368,16 +368,16 @@ export function picture() {
   let d = null, width = 0, named = "";
   const p = {
     element, move: () => {},
-    again() { named = ""; if (d) p.show(d); },
+    again() { named = ""; full.textContent = words.projector; if (d) p.show(d); },
     show(next) {
       d = next;
+      full.hidden = false;
       const text = ((d.cause && d.cause.text[language]) || "").replace(/(\d) (?=ms)/g, "$1\u00a0");
       if (why.textContent !== text) why.textContent = text;
       why.hidden = !text;
       width = Math.floor(canvas.clientWidth);
       if (width === 0) return;
       const scale = element.closest(".projector") ? LARGER : 1;
-      if (full.textContent !== words.projector) full.textContent = words.projector;
       const drawn = draw(d, width / scale);
       for (const name of ["width", "height"]) drawn.root.setAttribute(name, Math.floor(drawn.root.getAttribute(name) * scale));
       const wide = Number(drawn.root.getAttribute("width")) > width + 1; // a wide drawing can be scrolled, with keys too
@@ -398,7 +398,7 @@ export function picture() {
       named = "";
       canvas.replaceChildren();
       legendBox.replaceChildren();
-      why.hidden = true;
+      why.hidden = full.hidden = true;
     },
   };
   pictures.add(p);

@@ -2,6 +2,7 @@
 // reference runs.
 
 import { el } from "./diagram.js";
+import { say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -57,6 +58,6 @@ function show(v) {
         el("dt", {}, "seen"), el("dd", {}, o.named.length === 0 ? "no failure mode" : el("details", {}, el("summary", {}, o.named.map((m) => m.id).join(" ")), el("ul", {}, ...o.named.map((m) => el("li", {}, `${m.id}: ${m.name}`))))),
         el("dt", {}, "again"), el("dd", {}, el("code", {}, o.again))));
   }));
-  $("duties").replaceChildren(el("h2", {}, "What you must still do"), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n"))))));
+  $("duties").replaceChildren(el("h2", {}, say("What you must still do")), el("ol", {}, ...v.duties.map((d) => el("li", {}, d.do, el("pre", { class: "scroll", tabindex: 0 }, d.code.join("\n"))))));
   $("choose-sources").replaceChildren(...v.sources.map((s) => el("li", {}, s)));
 }

@@ -1,6 +1,7 @@
 // The start panel. It runs the bug once, says why it happened, and runs the cure.
 
-import { el, picture } from "./diagram.js";
+import { picture } from "./diagram.js";
+import { onLanguage, say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const calm = { guard: "", rate: 100, units: 1, slow: false };
@@ -22,6 +23,9 @@ const runs = {
 export function home(choices, ask) {
   const pic = picture();
   $("home-drawing").append(pic.element);
+  let what = () => "", doing = "";
+  const speakAgain = () => { $("what").textContent = what(); $("home-doing").textContent = say(doing); };
+  onLanguage(speakAgain);
   let run = null, seen = {}, ending = false;
   const problem = (text) => { $("home-problem").textContent = text || ""; };
 
@@ -30,14 +34,16 @@ export function home(choices, ask) {
     problem();
     $("outcome").hidden = true;
     $("home-strike").textContent = "";
-    $("home-doing").textContent = runs[name].begins;
+    doing = runs[name].begins;
+    speakAgain();
     for (const b of buttons) b.disabled = true;
     try {
       await ask("api/start", runs[name].settings);
       run = name;
     } catch (e) {
       problem(e.message);
-      $("home-doing").textContent = "";
+      doing = "";
+      speakAgain();
     }
   }
   const buttons = [$("show-bug"), $("run-cure")];
@@ -64,10 +70,12 @@ export function home(choices, ask) {
   function show(order, d) {
     const { rows } = seen.tiles.get(order);
     const twice = rows.length > 1;
-    $("home-doing").textContent = "";
+    doing = "";
     $("home-strike").textContent = "";
     $("outcome").hidden = false;
-    $("what").textContent = twice ? `Order ${order} was grabbed ${rows.length === 2 ? "twice" : rows.length + " times"}: ${rows.slice(0, -1).join(", ")} and ${rows.at(-1)} won.` : `Order ${order} has one winner: ${rows[0]}.`;
+    const winners = rows.length > 1 ? `${rows.slice(0, -1).join(", ")} and ${rows.at(-1)}` : rows[0];
+    what = () => say(rows.length === 2 ? "Order {order} was grabbed twice: {winners} won." : twice ? "Order {order} was grabbed {n} times: {winners} won." : "Order {order} has one winner: {winners}.", { order, n: rows.length, winners });
+    speakAgain();
     $("what").classList.toggle("alarm", twice);
     if (d) pic.show(d);
     $("cure").hidden = run !== "bug";

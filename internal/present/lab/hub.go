@@ -52,8 +52,9 @@ type Second struct {
 // Status describes what the lab does.
 type Status struct {
 	Phase     Phase             `json:"phase"`
-	Answer    string            `json:"answer"` // one sentence about the orders
-	Alarm     bool              `json:"alarm"`  // whether an order has more rows than units
+	Answer    string            `json:"answer"`            // one sentence about the orders
+	Answers   map[string]string `json:"answers,omitempty"` // the same in each language
+	Alarm     bool              `json:"alarm"`             // whether an order has more rows than units
 	Error     string            `json:"error,omitempty"`
 	Settings  Settings          `json:"settings"`
 	Fault     string            `json:"fault,omitempty"` // what strikes right now
@@ -247,7 +248,8 @@ func (h *hub) makeTick(whole bool) Tick {
 	s := h.orders.snapshot(time.Now())
 	status := h.status
 	if status.Watch = s.watch; status.Phase != Starting {
-		status.Answer, status.Alarm = summary(status.Settings, s.tiles)
+		status.Answers, status.Alarm = summary(status.Settings, s.tiles)
+		status.Answer = status.Answers["en"]
 	}
 	t := Tick{N: h.stream.number, Whole: whole, Status: status, Keys: h.keys, Events: s.events, Lost: h.lost, Tiles: s.changed, Outcomes: s.outcomes, Latency: s.latency, Began: s.began, Seconds: s.seconds}
 	if !whole && s.began == h.began {

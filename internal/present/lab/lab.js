@@ -8,6 +8,7 @@ import { keep, kept } from "./kept.js";
 import { live } from "./live.js";
 import { matrix } from "./matrix.js";
 import { schedules } from "./schedules.js";
+import { chooseLanguage, languages, onLanguage, say, spoken } from "./words.js";
 import { workshop } from "./workshop.js";
 
 // views lists the start panel, and then the views in the order of the navigation. Their keys
@@ -54,14 +55,14 @@ function show() {
     if (v === view) v.link.setAttribute("aria-current", "page");
     else v.link.removeAttribute("aria-current");
   }
-  document.title = `${view.name} – Grab Lab`;
+  document.title = `${say(view.name)} – Grab Lab`;
   if (view.part && view.part.follow) view.part.follow(rest);
 }
 function navigate(all) {
   shown = all;
-  for (const [i, v] of all.entries()) v.link = el("a", { href: "#" + v.id, "aria-keyshortcuts": String(i) }, v.name);
+  for (const [i, v] of all.entries()) v.link = el("a", { href: "#" + v.id, "aria-keyshortcuts": String(i) }, say(v.name));
   $("views").replaceChildren(...all.map((v) => v.link));
-  $("cards").replaceChildren(...all.slice(1).map((v) => el("a", { href: "#" + v.id }, el("b", {}, v.name), el("span", {}, v.about))));
+  $("cards").replaceChildren(...all.slice(1).map((v) => el("a", { href: "#" + v.id }, el("b", {}, say(v.name)), el("span", {}, say(v.about)))));
 }
 
 // The user can switch off keys of one letter or digit, because voice control and other
@@ -85,12 +86,20 @@ addEventListener("keydown", (e) => {
   e.preventDefault();
 });
 
-navigate(shown);
-show();
+$("language").append(...Object.entries(languages).map(([name, text]) => el("option", { value: name, lang: name }, text)));
+$("language").addEventListener("change", () => chooseLanguage($("language").value));
+let stack = () => "";
+onLanguage(() => {
+  $("language").value = spoken();
+  $("stack").textContent = stack();
+  navigate(shown);
+  show();
+});
 addEventListener("hashchange", show);
 const choices = await ask("api/choices").catch((e) => { $("connection").textContent = e.message; });
 if (choices) {
-  $("stack").textContent = `${choices.stack} stack`;
+  stack = () => say("{kind} stack", { kind: choices.stack });
+  $("stack").textContent = stack();
   navigate(views.filter((v) => !v.isThere || v.isThere(choices)));
   for (const v of shown) v.part = v.begin(choices, ask);
   show();
@@ -118,7 +127,7 @@ function listen() {
     source.addEventListener("tick", (e) => {
       last = e.lastEventId;
       const t = JSON.parse(e.data);
-      $("stack").textContent = `${choices.stack} stack${t.lost > 0 ? `; ${t.lost} times events could not be read` : ""}`;
+      $("stack").textContent = `${stack()}${t.lost > 0 ? `; ${t.lost} times events could not be read` : ""}`;
       for (const v of shown) if (v.part && v.part.tick) v.part.tick(t);
     });
   };

@@ -387,6 +387,19 @@ func turnWithinASecond(t *testing.T, p *browsertest.Page, url string) {
 	}
 }
 
+// foreign is an expression for the English texts of the views Start and Live.
+const foreign = `(() => {
+	const english = [], names = /^(Grab Lab|English|TTL|p50|p99|[\d.,]+ ms|grab:.*|\d+)$/;
+	for (const root of [document.querySelector("header"), document.getElementById("home"), document.getElementById("live")]) {
+		const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+		for (let n = walker.nextNode(); n; n = walker.nextNode()) {
+			const text = n.data.trim();
+			if (/[a-z]{4}/.test(text) && !/[\u3040-\u9fff]/.test(text) && !names.test(text) && !n.parentElement.closest("option:not(#theme *), svg, [lang=en], #keys tbody, #outcomes, .problem, .strike, .notes li")) english.push(text);
+		}
+	}
+	return english.join("; ");
+})()`
+
 // A visitor presses one button, reads what happened and why, and runs the cure.
 func testStart(t *testing.T, browser *browsertest.Browser) {
 	url := start(t, lab.Config{})
@@ -417,6 +430,15 @@ func testStart(t *testing.T, browser *browsertest.Browser) {
 			t.Errorf("it says %q, because %q", what, why)
 		}
 		p.Screenshot("start-cure")
+		for _, in := range [][2]string{{"zh", "许多司机"}, {"ja", "多くのドライバー"}, {"en", "Many drivers"}} {
+			lang, want := in[0], in[1]
+			browsertest.Eval[bool](p, fmt.Sprintf(`(() => { const l = document.getElementById("language"); l.value = %q; return l.dispatchEvent(new Event("change")); })()`, lang))
+			p.Await(lang, fmt.Sprintf(`document.getElementById("home-answer").textContent.startsWith(%q) && document.documentElement.lang === %q`, want, lang))
+			if got := browsertest.Eval[string](p, foreign); lang != "en" && got != "" {
+				t.Errorf("in %s, these texts are English: %s", lang, got)
+			}
+			p.Screenshot("start-" + lang)
+		}
 	}
 }
 

@@ -2,16 +2,17 @@
 
 import { el, list, notes, picture, ms } from "./diagram.js";
 import { series } from "./series.js";
+import { onLanguage, say, spoken } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 
 // winners names the drivers that won an order. If there are more than four, it gives their
 // number.
-const winners = ({ rows }, none) => (rows.length > 4 ? `${rows.length} drivers won` : rows.length === 0 ? none : `${rows.slice(0, -1).join(", ")}${rows.length > 1 ? " and " : ""}${rows.at(-1)} won`);
+const winners = ({ rows }, none) => (rows.length > 4 ? say("{n} drivers won", { n: rows.length }) : rows.length === 0 ? none : say("{winners} won", { winners: `${rows.slice(0, -1).join(", ")}${rows.length > 1 ? " and " : ""}${rows.at(-1)}` }));
 
 // sold gives the number of units sold if an order has several units.
-const sold = (t) => (t.units > 1 ? `${t.rows.length} of ${t.units} units sold${t.state === "undersold" ? ", undersold" : ""}: ` : "");
+const sold = (t) => (t.units > 1 ? `${say("{n} of {units} units sold", { n: t.rows.length, units: t.units })}${t.state === "undersold" ? `, ${say("undersold")}` : ""}: ` : "");
 
 export function live(choices, ask) {
   const form = $("controls");
@@ -54,22 +55,24 @@ export function live(choices, ask) {
     const grab = el("button", { type: "button", click: () => { chosen = 0; doing(grab, "api/hand", { do: "grab", who }); } }, "Grab");
     const write = el("button", { type: "button", click: () => doing(write, "api/hand", { do: "write", who }) }, "Write");
     const says = el("span", { "aria-live": "polite" });
+    const bold = el("b", {});
+    onLanguage(() => { setText(bold, say("Driver " + name)); setText(grab, say("Grab")); setText(write, say("Write")); });
     drivers[who] = { grab, write, says };
-    $("hand").append(el("div", { role: "group", "aria-label": "driver " + name }, el("b", {}, "Driver " + name), " ", grab, " ", write, " ", says));
+    $("hand").append(el("div", { role: "group", "aria-label": "driver " + name }, bold, " ", grab, " ", write, " ", says));
   }
 
   let status = { phase: "starting", drivers: {} }, tiles = new Map(), chosen = 0, shown = 0, seen = "";
   const buttons = () => {
     const ready = status.phase !== "starting";
     $("start").disabled = !ready;
-    setText($("start"), status.phase === "running" ? "Start anew" : "Start");
+    setText($("start"), say(status.phase === "running" ? "Start anew" : "Start"));
     $("stop").disabled = status.phase !== "running";
     $("new-order").disabled = !ready;
     for (const [who, d] of Object.entries(drivers)) {
       const asks = status.drivers[who] === "asks";
       d.grab.disabled = !status.hand || asks;
       d.write.disabled = !asks;
-      setText(d.says, asks ? "grabs; is held before it writes" : status.drivers[who] || "");
+      setText(d.says, asks ? say("grabs; is held before it writes") : status.drivers[who] || "");
     }
   };
   // set shows the settings of the current or last run in the form.
@@ -85,19 +88,22 @@ export function live(choices, ask) {
   const seconds = series();
   $("series").append(seconds.element);
   let opened = false;
+  let last = null;
+  onLanguage(() => { if (last) { seen = ""; take({ ...last, whole: false, tiles: [], seconds: [] }); } });
   function take(t) {
+    last = t;
     status = t.status;
     if (!opened) set(status.settings);
     opened = true;
     if (t.whole) tiles = new Map();
     for (const x of t.tiles || []) tiles.set(x.id, x);
     if (status.phase === "starting" || (t.tiles || []).length > 0) trim();
-    setText($("live-answer"), status.answer);
+    setText($("live-answer"), (status.answers && status.answers[spoken()]) || status.answer);
     $("live-answer").classList.toggle("alarm", status.alarm);
     if (status.error) problem(status.error);
     setText($("strike"), status.fault || "");
     buttons();
-    setText($("hand-order"), status.hand ? `order ${status.hand}: driver A at instance ${status.instances[0]}, driver B at instance ${status.instances[1]}` : "opens an order for the two drivers");
+    setText($("hand-order"), status.hand ? say("order {order}: driver A at instance {a}, driver B at instance {b}", { order: status.hand, a: status.instances[0], b: status.instances[1] }) : say("opens an order for the two drivers"));
     drawTiles();
     drawKeys(t.keys || []);
     drawOutcomes(t.outcomes || {});
@@ -116,18 +122,18 @@ export function live(choices, ask) {
     seen = d ? now : ""; // the lab may have dropped the order
     if (!d) return;
     drawnAt = performance.now();
-    setText($("watched"), `Order ${tile.id}: ${sold(tile)}${winners(tile, "nobody has it")}`);
+    setText($("watched"), say("Order {order}: {result}", { order: tile.id, result: sold(tile) + winners(tile, say("no driver has it")) }));
     const came = list(d.lanes).length > 0;
     if (came) pic.show(d);
     else pic.clear();
-    const fresh = came ? notes(d) : el("p", {}, "No driver has come to it yet.");
+    const fresh = came ? notes(d) : el("p", {}, say("No driver has come to it yet."));
     if (fresh.textContent !== said.textContent) said.replaceChildren(fresh);
   }
   async function follow() {
     const ids = [...tiles.keys()];
     shown = tiles.has(chosen) ? chosen : tiles.has(status.watch) ? status.watch : shown && tiles.has(shown) ? shown : ids.find((id) => tiles.get(id).events > 0) || ids[0] || 0;
     const tile = tiles.get(shown);
-    if (!tile) { setText($("watched"), "No order is drawn"); pic.clear(); setText(said, "Start, or open an order by hand: who waits, holds the lock, reads and writes is drawn here as it happens."); seen = ""; return; }
+    if (!tile) { setText($("watched"), say("No order is drawn")); pic.clear(); setText(said, say("Start, or open an order by hand: who waits, holds the lock, reads and writes is drawn here as it happens.")); seen = ""; return; }
     const now = `${shown}/${tile.events}/${tile.rows.length}/${tile.state}`;
     const goesOn = tile.open > 0 && performance.now() - drawnAt > 150;
     if (asking || (now === seen && !goesOn)) return;
@@ -193,7 +199,7 @@ export function live(choices, ask) {
   };
   const drawLatency = (l) => {
     const text = (v) => (typeof v === "number" ? ms(v) : "?");
-    const rows = [["from the schedule", text(l?.p50), text(l?.p99)], ["from sending", text(l?.sent_p50), text(l?.sent_p99)]];
+    const rows = [[say("from the schedule"), text(l?.p50), text(l?.p99)], [say("from sending"), text(l?.sent_p50), text(l?.sent_p99)]];
     const body = $("latency").tBodies[0];
     rows.forEach((r, i) => {
       const row = body.rows[i] || body.appendChild(el("tr", {}, el("th", { scope: "row" }), el("td", { class: "number" }), el("td", { class: "number" })));

@@ -2,6 +2,7 @@
 
 import { el } from "./diagram.js";
 import { heatMap, named } from "./cells.js";
+import { say } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -50,7 +51,7 @@ export function matrix(choices, ask) {
     try {
       const v = await ask("api/matrix");
       seen = n;
-      $("matrix-answer").textContent = v.answer || "Nothing was filled yet: choose strategies and faults. A cell takes some seconds, several under faults are run at a time.";
+      $("matrix-answer").textContent = v.answer || say("Nothing was filled yet: choose strategies and faults. A cell takes some seconds, several under faults are run at a time.");
       if (v.problem) problem(v.problem);
       $("kept").textContent = v.folder ? `The results are in ${v.folder}, as of loadgen run: report.html there is this matrix.` : "";
       put(v.heat);

@@ -1,14 +1,28 @@
 package lab
 
 import (
+	_ "embed"
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"grablab/internal/catalog"
 )
 
-// summary describes the orders in one sentence. It sets alarm if an order has more rows than units.
-func summary(s Settings, tiles []Tile) (text string, alarm bool) {
+// sentences holds the parts of the answer by language and key.
+var sentences = func() (all map[string]map[string]string) {
+	if err := json.Unmarshal([]byte(sentencesJSON), &all); err != nil {
+		panic(err) // it is embedded
+	}
+	return all
+}()
+
+//go:embed sentences.json
+var sentencesJSON string
+
+// summary describes the orders in each language. It sets alarm if an order has more rows than units.
+func summary(s Settings, tiles []Tile) (texts map[string]string, alarm bool) {
 	doubles, won, several := 0, 0, false
 	var double, under *Tile // the last of each
 	for i, t := range tiles {
@@ -23,57 +37,70 @@ func summary(s Settings, tiles []Tile) (text string, alarm bool) {
 		}
 		several = several || t.Units > 1
 	}
-	switch {
-	case len(tiles) == 0:
-		return idleSentence(s), false
-	case double != nil:
-		text := oversoldSentence(*double)
-		if doubles == 1 {
-			return text, true
+	counts := []any{"n", won, "of", len(tiles)}
+	texts = map[string]string{}
+	for lang := range sentences {
+		say := func(key string, slots ...any) string { return phrase(lang, key, slots...) }
+		switch {
+		case len(tiles) == 0:
+			texts[lang] = idleSentence(s, say)
+		case double != nil:
+			if several := map[bool]string{false: "several", true: "severalUnits"}[double.Units > 1]; doubles > 1 {
+				texts[lang] = say(several, "n", doubles, "of", len(tiles))
+			}
+			texts[lang] += oversoldSentence(*double, say)
+		case under != nil:
+			texts[lang] = say("undersold", "id", under.ID, "rows", len(under.Rows), "units", under.Units)
+		case several:
+			texts[lang] = say("soldOut", counts...)
+		default:
+			texts[lang] = say("won", counts...)
 		}
-		excess := "more than one row"
-		if double.Units > 1 {
-			excess = "more rows than units"
-		}
-		return fmt.Sprintf("%d of the last %d orders have %s. %s", doubles, len(tiles), excess, text), true
-	case under != nil:
-		return fmt.Sprintf("Order %d is undersold: %d of %d units were sold, and drivers were refused after the last sale.", under.ID, len(under.Rows), under.Units), false
-	case several:
-		return fmt.Sprintf("%d of the last %d orders are sold out, none beyond its units.", won, len(tiles)), false
-	default:
-		return fmt.Sprintf("%d of the last %d orders are won, each by one driver.", won, len(tiles)), false
 	}
+	return texts, double != nil
+}
+
+// phrase returns a part of the answer with its slots filled in. Slots are names and values by turns.
+func phrase(lang, key string, slots ...any) string {
+	var pairs []string
+	for i := 0; i < len(slots); i += 2 {
+		pairs = append(pairs, fmt.Sprintf("{%v}", slots[i]), fmt.Sprint(slots[i+1]))
+	}
+	return strings.NewReplacer(pairs...).Replace(sentences[lang][key])
 }
 
 // idleSentence says what Start will do.
-func idleSentence(s Settings) string {
-	under := "no fault strikes"
+func idleSentence(s Settings, say func(string, ...any) string) string {
+	under, units := say("calm"), ""
 	if s.Fault != catalog.NoFault {
-		under = s.Fault.About()
+		under = say("under", "about", s.Fault.About(), "fault", s.Fault)
 	}
-	each := "each order"
 	if s.units() > 1 {
-		each += fmt.Sprintf(" of %d units", s.units())
+		units = say("units", "n", s.units())
 	}
-	return fmt.Sprintf("Nothing runs. Start sends %d drivers to %s, %v grabs a second, with %s and the guard %s; %s.", s.drivers(), each, s.Rate, s.Strategy, guardOf(s), under)
+	rate := strconv.FormatFloat(s.Rate, 'g', -1, 64)
+	return say("idle", "drivers", s.drivers(), "units", units, "rate", rate, "strategy", s.Strategy, "guard", guardOf(s), "under", under)
 }
 
 // oversoldSentence names the winners of an order with more rows than units.
-func oversoldSentence(t Tile) string {
-	if t.Units == 1 {
-		return fmt.Sprintf("Order %d has %d rows: %s won.", t.ID, len(t.Rows), and(t.Rows))
-	}
-	drivers := make([]string, len(t.Rows))
+func oversoldSentence(t Tile, say func(string, ...any) string) string {
+	ids := make([]string, len(t.Rows))
 	for i, row := range t.Rows {
-		drivers[i] = strings.TrimPrefix(row, "driver ")
+		ids[i] = strings.TrimPrefix(row, "driver ")
 	}
-	return fmt.Sprintf("Order %d has %d rows and %d units: drivers %s won.", t.ID, len(t.Rows), t.Units, and(drivers))
+	if t.Units > 1 {
+		return say("oversold", "id", t.ID, "rows", len(t.Rows), "units", t.Units, "ids", join(ids, say))
+	}
+	for i := range ids {
+		ids[i] = say("driver") + ids[i]
+	}
+	return say("double", "id", t.ID, "rows", len(t.Rows), "who", join(ids, say))
 }
 
-// and joins names with commas and a final "and".
-func and(names []string) string {
+// join joins names with commas and a final "and".
+func join(names []string, say func(string, ...any) string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
 	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+	return strings.Join(names[:len(names)-1], say("list")) + say("last") + names[len(names)-1]
 }

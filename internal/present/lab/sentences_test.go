@@ -1,6 +1,11 @@
 package lab
 
-import "testing"
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
 
 func TestSummary(t *testing.T) {
 	rows := []string{"driver 1 (8004)", "driver 2 (8005)"}
@@ -11,13 +16,39 @@ func TestSummary(t *testing.T) {
 		want  string
 		alarm bool
 	}{
+		{nil, "Nothing runs. Start sends 5 drivers to each order, 100 grabs a second, with setnx and the guard naive; " + first.Fault.About() + ".", false},
 		{[]Tile{won}, "1 of the last 1 orders are won, each by one driver.", false},
 		{[]Tile{won, double}, "Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
 		{[]Tile{double, won, double}, "2 of the last 3 orders have more than one row. Order 7 has 2 rows: driver 1 (8004) and driver 2 (8005) won.", true},
 		{[]Tile{{ID: 8, Units: 3, State: Undersold, Rows: rows}}, "Order 8 is undersold: 2 of 3 units were sold, and drivers were refused after the last sale.", false},
 	} {
-		if text, alarm := summary(first, tt.tiles); text != tt.want || alarm != tt.alarm {
-			t.Errorf("got %q, alarm %v, want %q, alarm %v", text, alarm, tt.want, tt.alarm)
+		texts, alarm := summary(first, tt.tiles)
+		if texts["en"] != tt.want || alarm != tt.alarm {
+			t.Errorf("got %q, alarm %v, want %q, alarm %v", texts["en"], alarm, tt.want, tt.alarm)
+		}
+		for lang, text := range texts {
+			if text == "" || strings.ContainsAny(text, "{}") || lang != "en" && text == texts["en"] {
+				t.Errorf("%s: %q", lang, text)
+			}
+		}
+	}
+}
+
+// Each language has the same sentences with the same slots.
+func TestSentencesInEachLanguage(t *testing.T) {
+	slot := regexp.MustCompile(`{\w+}`)
+	for lang, all := range sentences {
+		for key, en := range sentences["en"] {
+			text, ok := all[key]
+			used := slot.FindAllString(text, -1)
+			for _, s := range slot.FindAllString(en, -1) {
+				if key != "under" && !slices.Contains(used, s) {
+					t.Errorf("%s: %s lacks %s", lang, key, s)
+				}
+			}
+			if !ok || len(all) != len(sentences["en"]) {
+				t.Errorf("%s lacks %s, or has others", lang, key)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 // The charts of a live run: rate, latency and double-grabs of each second, with one cursor.
 
 import { el, svg, ms } from "./diagram.js";
+import { onLanguage, say } from "./words.js";
 
 const HEIGHT = 84, LEFT = 62, HEAD = 8, FOOT = 6, SHOWN = 60; // px, and seconds
 const count = (n) => n.toLocaleString("en");
@@ -27,14 +28,15 @@ export function series() {
       const values = c.curves.map(([, of]) => shown.map((s) => [s.t, of(s)]).filter(([, v]) => typeof v === "number"));
       const top = Math.max(1, ...values.flat().map(([, v]) => v));
       const y = (v) => HEAD + (HEIGHT - HEAD - FOOT) * (1 - v / top);
-      const root = svg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": c.name }, svg("title", {}, c.name));
+      const root = svg("svg", { width, height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": say(c.name) }, svg("title", {}, say(c.name)));
       for (const v of [0, top]) root.append(svg("line", { class: "rule", x1: LEFT, x2: width - 8, y1: y(v), y2: y(v) }), svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 4, "text-anchor": "end" }, c.text(v)));
       values.forEach((points, i) => root.append(svg("g", { class: "curve " + c.curves[i][0] }, svg("path", { d: points.map(([t, v], k) => `${k ? "L" : "M"}${x(t)} ${y(v)}`).join("") }), ...points.map(([t, v]) => svg("circle", { cx: x(t), cy: y(v), r: 2 })))));
       if (at >= first) root.append(svg("line", { class: "cursor", x1: x(at), x2: x(at), y1: 0, y2: HEIGHT }));
-      return el("figure", { class: "diagram" }, el("figcaption", { class: "notes" }, c.name), root);
+      return el("figure", { class: "diagram" }, el("figcaption", { class: "notes" }, say(c.name)), root);
     }));
     const s = shown.find((o) => o.t === at) || shown[shown.length - 1];
-    says.textContent = s ? `second ${s.t + 1}: ${count(s.n)} answers, p50 ${s.p50 === undefined ? "?" : ms(s.p50)}, p99 ${s.p99 === undefined ? "not known (it needs 100 answers in 5 s)" : ms(s.p99)}, ${count(s.doubles)} double-grabs` : "";
+    says.textContent = s ? say("second {t}: {n} answers, p50 {p50}, p99 {p99}, {doubles} double-grabs", {
+      t: s.t + 1, n: count(s.n), doubles: count(s.doubles), p50: s.p50 === undefined ? "?" : ms(s.p50), p99: s.p99 === undefined ? say("not known (it needs 100 answers in 5 s)") : ms(s.p99) }) : "";
     box.second = (px) => Math.round(first - 0.5 + ((px - LEFT) * Math.max(SHOWN / 4, shown.length)) / (width - LEFT - 10));
   }
   const go = (t) => {
@@ -50,6 +52,7 @@ export function series() {
     e.preventDefault();
     go((at < 0 ? all[all.length - 1].t : at) + step);
   });
+  onLanguage(draw);
   new ResizeObserver(() => { if (box.clientWidth !== width) draw(); }).observe(box);
   return {
     element,

@@ -193,7 +193,7 @@ func TestSeconds(t *testing.T) {
 	answer(0.5, 99, 10*time.Millisecond)
 	answer(1.5, 1, 30*time.Millisecond)
 	answer(7.5, 1, 20*time.Millisecond)
-	o.second(o.began.Add(1900 * time.Millisecond)).doubles++
+	o.second(o.began.Add(1900*time.Millisecond)).doubles++
 	if got := o.snapshot(o.began.Add(900 * time.Millisecond)).seconds; len(got) != 0 {
 		t.Errorf("a second has not ended: %+v", got)
 	}

@@ -2,16 +2,14 @@
 // questions, runs the commands and judges the answers. The page stores only the language.
 
 import { el, figure } from "./diagram.js";
-import { keep, kept } from "./kept.js";
+import { chooseLanguage, languages as names, onLanguage, spoken } from "./words.js";
 
-const names = { en: "English", zh: "中文", ja: "日本語" };
-const stored = "lab-language", POLL = 150;
+const POLL = 150;
 const list = (x) => (Array.isArray(x) ? x : []);
 
 export function workshop(choices, ask) {
   const section = document.getElementById("workshop");
-  const ofBrowser = list(navigator.languages).map((l) => l.slice(0, 2)).find((l) => names[l]);
-  let lang = names[kept(stored)] ? kept(stored) : ofBrowser || "en";
+  let lang = spoken();
   let room = null, view = null, number = 0, job = null, loads = 0, newest = null, polling = 0, drawn = 0, shown = 0, busy = false;
 
   const say = (key, slots) => String(room && room.labels[key] || "").replace(/\{([\w.-]+)\}/g, (slot, name) => (slots && name in slots ? String(slots[name]) : slot));
@@ -21,7 +19,7 @@ export function workshop(choices, ask) {
   const answer = el("p", { id: "workshop-answer", class: "answer", "aria-live": "polite" }, "…");
   const languages = el("div", { class: "languages", role: "group" });
   for (const [name, text] of Object.entries(names)) {
-    languages.append(el("button", { type: "button", id: "w-lang-" + name, lang: name, click: () => { lang = name; keep(stored, lang); load(); } }, text));
+    languages.append(el("button", { type: "button", id: "w-lang-" + name, lang: name, click: () => chooseLanguage(name) }, text));
   }
   const problem = el("p", { id: "workshop-problem", class: "problem", role: "alert" });
   const said = el("p", { class: "hidden", "aria-live": "polite" });
@@ -127,8 +125,6 @@ export function workshop(choices, ask) {
     const caret = focused && active.type === "text" ? [active.selectionStart, active.selectionEnd] : null;
     const typed = shown === number ? [...exercise.querySelectorAll("input, .question select")].filter((i) => !i.disabled && (i.type !== "radio" || i.checked)) : [];
     shown = number;
-    document.documentElement.lang = lang;
-    for (const other of document.querySelectorAll("body > :not(main), main > section")) if (other !== section) other.lang = "en";
     languages.setAttribute("aria-label", page("language"));
     for (const b of languages.children) b.setAttribute("aria-pressed", String(b.lang === lang));
     const next = room.exercises.find((e) => e.number === room.next);
@@ -402,6 +398,10 @@ export function workshop(choices, ask) {
 
   const moral = () => (view.moral ? [el("p", { class: "moral" }, view.moral), el("p", {}, say("earned", { points: view.points, of: view.of, score: room.points, all: room.of }))] : later("afterlast"));
 
+  onLanguage(() => {
+    lang = spoken();
+    if (room) load();
+  });
   let busyWith = "";
   return {
     tick(t) { // another page may have started an exercise

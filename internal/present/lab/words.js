@@ -1,0 +1,129 @@
+// The language of the page, and its texts in Chinese and Japanese by their English text. Texts of the
+// workshop come from the workshop; legends and causes come from diagram.js.
+
+import { speak } from "./diagram.js";
+import { keep, kept } from "./kept.js";
+
+export const languages = { en: "English", zh: "中文", ja: "日本語" };
+
+// Each entry has the English text, the Chinese text and the Japanese text.
+const entries = [
+  ["Start", "开始", "開始"],
+  ["Live", "实况", "ライブ"],
+  ["Matrix", "矩阵", "マトリックス"],
+  ["Schedules", "调度", "スケジュール"],
+  ["Workshop", "练习", "演習"],
+  ["Choose", "选锁", "ロック選び"],
+  ["Send drivers to orders, strike a holder with a fault, and watch. Or be the drivers yourself.", "派司机去抢单，用故障打击持锁者，然后观察。也可以自己当司机。", "ドライバーを注文に送り、ロックの持ち主に障害を起こして観察します。自分でドライバーにもなれます。"],
+  ["Every strategy under every fault: which combinations grab an order twice, and which leave it stuck.", "每种策略在每种故障下：哪些会重复抢单，哪些让订单卡住。", "すべての戦略とすべての障害：どの組み合わせで二重取得になり、どれで注文が止まるか。"],
+  ["Search all orders of steps for the shortest one that breaks a lock.", "搜索所有步骤顺序，找出破坏锁的最短一个。", "すべての手順の並びから、ロックを破る最短のものを探します。"],
+  ["Twelve exercises: predict, run, look, and answer.", "十二个练习：预测、运行、观察、回答。", "十二の演習：予測し、実行し、観察し、答えます。"],
+  ["Answer questions about your service, and get a lock that fits.", "回答关于你的服务的问题，得到合适的锁。", "サービスについての質問に答えると、合うロックが分かります。"],
+  ["Many drivers grab the same order, and only one may win. Grab Lab runs two instances of a service that share a lock, breaks something at the worst moment, and counts the orders that were grabbed twice.",
+    "许多司机抢同一个订单，只能有一个赢。Grab Lab 运行共用一把锁的两个服务实例，在最糟的时刻制造故障，并统计被抢两次的订单。",
+    "多くのドライバーが同じ注文を取り合い、勝てるのは一人だけです。Grab Lab は一つのロックを共有する二つのインスタンスを動かし、最悪の瞬間に障害を起こし、二度取られた注文を数えます。"],
+  ["Show me the bug", "演示这个错误", "バグを見る"],
+  ["What happened, and why", "发生了什么，为什么", "何が起きたか、なぜか"],
+  ["What cures it", "怎样解决", "直し方"],
+  ["A lock cannot stop a driver that slept through the end of its lease. The database can: with a fencing token, it refuses the write of every driver that is not the newest holder.",
+    "锁拦不住一个睡过了租约的司机。数据库可以：有了 fencing token，凡不是最新持锁者的写入，它都拒绝。",
+    "リースの終わりを眠り過ごしたドライバーを、ロックは止められません。データベースなら止められます。フェンシングトークンがあれば、最新の持ち主でない書き込みを拒みます。"],
+  ["Run the cure: setnx-fenced", "运行解决办法：setnx-fenced", "直し方を実行：setnx-fenced"],
+  ["Drivers grab orders. A lock in Redis (setnx) protects each order, and a pause stops one holder just before its write.", "司机在抢单。Redis 里的锁（setnx）保护每个订单，一次暂停在写入之前停住一个持锁者。", "ドライバーが注文を取り合います。Redis のロック（setnx）が各注文を守り、一時停止が一人の持ち主を書き込みの直前に止めます。"],
+  ["The same drivers, the same lock and the same pause. Each grant now has a number, and the database refuses a write with an older number.", "同样的司机、锁和暂停。现在每次授予都有编号，数据库拒绝编号较旧的写入。", "同じドライバー、同じロック、同じ一時停止です。今度は許可ごとに番号があり、データベースは古い番号の書き込みを拒みます。"],
+  ["Order {order} was grabbed twice: {winners} won.", "订单 {order} 被抢了两次：{winners}。", "注文 {order} は二度取られました：{winners}。"],
+  ["Order {order} was grabbed {n} times: {winners} won.", "订单 {order} 被抢 {n} 次：{winners}。", "注文 {order} は {n} 回取られました：{winners}。"],
+  ["Order {order} has one winner: {winners}.", "订单 {order} 只有一个赢家：{winners}。", "注文 {order} の勝者は一人です：{winners}。"],
+  ["strategy", "策略", "戦略"],
+  ["guard", "写入条件", "書き込みの条件"],
+  ["fault", "故障", "障害"],
+  ["grabs a second", "每秒抢单数", "毎秒の取得数"],
+  ["units of an order", "每单份额", "注文の数量"],
+  ["slow motion, 1 : 10", "慢放，1 : 10", "スロー、1 : 10"],
+  ["Start anew", "重新开始", "やり直す"],
+  ["Stop", "停止", "停止"],
+  ["Orders", "订单", "注文"],
+  ["By hand", "手动", "手動"],
+  ["New order", "新订单", "新しい注文"],
+  ["Grab", "抢单", "取る"],
+  ["Write", "写入", "書く"],
+  ["Driver A", "司机 A", "ドライバー A"],
+  ["Driver B", "司机 B", "ドライバー B"],
+  ["opens an order for the two drivers", "为两个司机开一个订单", "二人のドライバーのために注文を開きます"],
+  ["order {order}: driver A at instance {a}, driver B at instance {b}", "订单 {order}：司机 A 在实例 {a}，司机 B 在实例 {b}", "注文 {order}：ドライバー A はインスタンス {a}、ドライバー B はインスタンス {b}"],
+  ["grabs; is held before it writes", "在抢；写入之前被拦住", "取得中。書き込みの前で止められています"],
+  ["Keys in Redis", "Redis 里的键", "Redis のキー"],
+  ["key", "键", "キー"],
+  ["token", "令牌", "トークン"],
+  ["Answers", "应答", "応答"],
+  ["Latency, last 5 s", "延迟，最近 5 秒", "遅延、直近 5 秒"],
+  ["from the schedule", "从计划时刻起", "予定の時刻から"],
+  ["from sending", "从发送起", "送信から"],
+  ["Each second", "每一秒", "毎秒"],
+  ["answers a second", "每秒应答数", "毎秒の応答数"],
+  ["latency: p50, and p99 of the last 5 s", "延迟：p50，以及最近 5 秒的 p99", "遅延：p50 と、直近 5 秒の p99"],
+  ["double-grabs", "重复抢单", "二重取得"],
+  ["second {t}: {n} answers, p50 {p50}, p99 {p99}, {doubles} double-grabs", "第 {t} 秒：{n} 个应答，p50 {p50}，p99 {p99}，{doubles} 次重复抢单", "{t} 秒目：応答 {n}、p50 {p50}、p99 {p99}、二重取得 {doubles}"],
+  ["not known (it needs 100 answers in 5 s)", "未知（5 秒内需要 100 个应答）", "不明（5 秒に 100 応答が必要）"],
+  ["No order is drawn", "没有画出订单", "描かれた注文はありません"],
+  ["Order {order}: {result}", "订单 {order}：{result}", "注文 {order}：{result}"],
+  ["no driver has it", "还没有司机抢到", "まだ誰も取っていません"],
+  ["{winners} won", "{winners} 抢到", "{winners} が勝ち"],
+  ["{n} drivers won", "{n} 个司机抢到", "{n} 人が勝ち"],
+  ["{n} of {units} units sold", "{units} 份中售出 {n} 份", "{units} 個中 {n} 個が売れました"],
+  ["undersold", "少卖", "売れ残り"],
+  ["No driver has come to it yet.", "还没有司机来。", "まだドライバーは来ていません。"],
+  ["Start, or open an order by hand: who waits, holds the lock, reads and writes is drawn here as it happens.", "点击开始，或手动开一个订单：谁在等待、持锁、读和写，会实时画在这里。", "開始するか、手動で注文を開いてください。待つ、ロックを持つ、読む、書くが、起きたとおりにここに描かれます。"],
+  ["strategies:", "策略：", "戦略："],
+  ["faults:", "故障：", "障害："],
+  ["Nothing was filled yet: choose strategies and faults. A cell takes some seconds, several under faults are run at a time.", "还没有填：请选择策略和故障。一格需要几秒，有故障的几格同时运行。", "まだ何も埋まっていません。戦略と障害を選んでください。一つのセルに数秒かかり、障害のあるセルはいくつか同時に動きます。"],
+  ["Every schedule within bounds, in virtual time: the shortest that breaks a lock, step by step.", "在虚拟时间里搜索界限之内的每个调度：一步一步显示破坏锁的最短一个。", "仮想時間で範囲内のすべてのスケジュールを調べ、ロックを破る最短のものを一歩ずつ示します。"],
+  ["drivers", "司机", "ドライバー"],
+  ["what may go wrong, once", "可能出的一次故障", "一度だけ起こりうる障害"],
+  ["Search", "搜索", "探す"],
+  ["Four answers lead to at most three locks, with what breaks each and what it costs.", "四个回答得出至多三种锁，以及什么会破坏它、代价多大。", "四つの答えから、最大三つのロックと、それを破るもの、そのコストが分かります。"],
+  ["What you must still do", "你仍须做的事", "それでもすべきこと"],
+  ["colours", "颜色", "色"],
+  ["as the system", "跟随系统", "システムに従う"],
+  ["light", "浅色", "明るい"],
+  ["dark", "深色", "暗い"],
+  ["Keys", "按键", "キー操作"],
+  ["Close", "关闭", "閉じる"],
+  ["{kind} stack", "{kind} 环境", "{kind} スタック"],
+  ["none was opened yet", "还没有订单", "まだありません"],
+];
+export const texts = { zh: {}, ja: {} };
+for (const [en, zh, ja] of entries) [texts.zh[en], texts.ja[en]] = [zh, ja];
+
+const stored = "lab-language";
+const ofBrowser = [...(navigator.languages || [])].map((l) => l.slice(0, 2)).find((l) => languages[l]);
+let language = languages[kept(stored)] ? kept(stored) : ofBrowser || "en";
+const listeners = [];
+
+export const spoken = () => language;
+
+// say returns a text in the language of the page, with its slots filled in. A text without a
+// translation stays English.
+export const say = (text, slots = {}) => ((texts[language] && texts[language][text]) || text).replace(/\{(\w+)\}/g, (slot, name) => (name in slots ? String(slots[name]) : slot));
+
+// onLanguage calls f now, and again whenever the user chooses another language.
+export function onLanguage(f) {
+  listeners.push(f);
+  f();
+}
+
+export function chooseLanguage(next) {
+  language = next;
+  keep(stored, next);
+  document.documentElement.lang = next;
+  speak(next);
+  for (const f of listeners) f();
+}
+
+// The fixed texts of the page.
+const fixed = [];
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let n = walker.nextNode(); n; n = walker.nextNode()) if (texts.zh[n.data.trim()]) fixed.push([n, n.data, n.data.trim()]);
+onLanguage(() => { for (const [n, all, text] of fixed) n.data = all.replace(text, () => say(text)); });
+speak(language);
+document.documentElement.lang = language;
