@@ -4,11 +4,12 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck prose generate mutate cross claims pictures prove tools clean compose publish-check
+.PHONY: help run test lint vet staticcheck prose workflows generate mutate cross claims pictures prove tools clean compose publish-check
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -42,7 +43,7 @@ test: tools ## run all tests and linters, in about ten minutes
 	wait $$lint || failed=1; cat bin/lint.log; \
 	exit $$failed
 
-lint: vet staticcheck prose ## run gofmt, go mod verify, go vet, staticcheck and vale
+lint: vet staticcheck prose workflows ## run gofmt, go mod verify, go vet, staticcheck, vale and actionlint
 
 # go mod verify fails for handoff, whose path has no host, so it reads a go.mod without handoff.
 vet:
@@ -56,6 +57,10 @@ staticcheck:
 
 prose: ## check the language of comments and documents with vale
 	@.ci/prose
+
+workflows: ## check the workflows of GitHub Actions with actionlint
+	GOFLAGS="$(LEAN)" GOBIN=$(CURDIR)/bin go install $(ACTIONLINT)
+	bin/actionlint .github/workflows/*.yml examples/ci/github.yml
 
 generate: ## write the generated documents from the catalogues and results/
 	go generate ./internal/present/docgen

@@ -108,6 +108,8 @@ func WriteBaseline(w io.Writer, runs []*experiment.Run) error {
 	return err
 }
 
+const longestComment = 100
+
 // comment explains the verdict of a cell that is not safe in every run.
 func (r *cellRecord) comment() string {
 	text := r.reason
@@ -117,5 +119,9 @@ func (r *cellRecord) comment() string {
 	if text == "" {
 		return ""
 	}
-	return "  # " + strings.Join(strings.Fields(text), " ")
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > longestComment {
+		text = string(runes[:longestComment]) + "…"
+	}
+	return "  # " + text
 }
