@@ -20,7 +20,7 @@ var floors = []struct {
 	packages string // separated by spaces; a name covers the packages below it
 	why      string
 }{
-	{"programs", "cmd locktest internal/mutate", "they connect everything else, and nothing depends on them"},
+	{"programs", "cmd locktest servicetest internal/mutate", "they connect everything else, and nothing depends on them"},
 	{"present", "internal/present", "it shows results, so the packages that produce them must not know it"},
 	{"measure", "internal/measure", "it runs and judges cells, however they are shown"},
 	{"explore", "internal/explore", "the search runs without servers, so it must not know how cells are run on real ones"},

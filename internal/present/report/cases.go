@@ -87,8 +87,8 @@ func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	}
 }
 
-// details returns the strike points and the timeline of a cell as text.
-func (c Case) details() (string, error) {
+// Details returns the strike points and the timeline of a cell as text.
+func (c Case) Details() (string, error) {
 	if c.Cell == nil {
 		return "", nil
 	}

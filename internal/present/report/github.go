@@ -31,7 +31,7 @@ func StepSummary(w io.Writer, run *experiment.Run, cases []Case) error {
 	}
 	markdownTable(&b, t)
 	for _, c := range cases {
-		details, err := c.details()
+		details, err := c.Details()
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func JUnit(w io.Writer, run *experiment.Run, cases []Case) error {
 		Output: strings.Join(head(run), "\n"),
 	}
 	for _, c := range cases {
-		details, err := c.details()
+		details, err := c.Details()
 		if err != nil {
 			return err
 		}

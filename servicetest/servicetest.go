@@ -1,0 +1,142 @@
+// Package servicetest tests with go test whether a service lets an order be grabbed twice.
+//
+// [Run] sends the grabs of many drivers for every order to all instances of the service at once,
+// and lets faults strike its processes. It fails with the reason if an order was grabbed more than
+// once or can no longer be grabbed, and if that could not be judged. Two servers of
+// [net/http/httptest] are enough as instances:
+//
+//	func TestOrders(t *testing.T) {
+//		one, two := httptest.NewServer(newService(db)), httptest.NewServer(newService(db))
+//		defer one.Close()
+//		defer two.Close()
+//		servicetest.Run(t, servicetest.Target{URLs: []string{one.URL, two.URL}, FirstOrder: 1})
+//	}
+//
+// The page docs/your-service.md explains rules, calls and ledgers. The command loadgen can also
+// start a service behind proxies, so that faults strike at every step of a grab.
+package servicetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/target"
+)
+
+// Target describes a running service. Empty fields have the defaults of the flags of loadgen run
+// with the same names.
+type Target struct {
+	// URLs are the base URLs of the instances. With fewer than two, no verdict is safe.
+	URLs []string
+	// Method, Path and Body are the call of a grab, with {order} and {driver}. The default is
+	// POST /orders/{order}/grab with {"driver_id":{driver}}.
+	Method, Path, Body string
+	// Grabbed, Taken and Busy are rules for the answers. The defaults are 200, 409 and 423.
+	Grabbed, Taken, Busy string
+	// FirstOrder is the id of the first of the orders that are open. OpenOrders opens orders
+	// instead, with one call or several SQL statements.
+	FirstOrder int64
+	OpenOrders []string
+	// DB and LedgerQuery read the grabs from the database, and not only from the answers.
+	DB, LedgerQuery string
+	// Lease is the lifetime of the service's lock without renewal. An order is stuck only if it
+	// cannot be grabbed for longer.
+	Lease time.Duration
+
+	// Faults strike the processes in PIDs, one for each URL: "pause" and "crash". Each needs fresh
+	// orders. The load without a fault is always sent first.
+	Faults []string
+	PIDs   []int
+
+	// Orders is the number of orders, and Drivers the number of drivers for each. The defaults are
+	// 50 and 10. Rate is the number of grabs per second, by default 500. A driver gives up a grab
+	// after Timeout, by default 30 s.
+	Orders, Drivers int
+	Rate            float64
+	Timeout         time.Duration
+}
+
+// Run tests the service, with a subtest for each fault. It skips a fault that cannot strike.
+func Run(t *testing.T, service Target) {
+	t.Helper()
+	cases, err := service.run(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatalf("servicetest: %v", err)
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			details, err := c.Details()
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case c.Result == report.NotRun:
+				t.Skip(c.Why)
+			case c.Result != report.Passed:
+				t.Errorf("%s\n%s", c.Why, details)
+			}
+		})
+	}
+}
+
+// run sends the load and lets the faults strike. It writes its records to dir.
+func (service Target) run(ctx context.Context, dir string) ([]report.Case, error) {
+	cfg, err := service.config()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Out = dir
+	run, err := experiment.Execute(ctx, cfg, func(*experiment.Run) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	return report.Cases(run, nil, nil), nil
+}
+
+// config returns the run that tests the service.
+func (service Target) config() (experiment.Config, error) {
+	cfg := experiment.Scenarios[0].Config
+	cfg.Scenario, cfg.Workers, cfg.OnLost, cfg.Stock, cfg.PerDriver = experiment.Scenarios[0].Name, 1, grab.Abort, 1, 1
+	cfg.Instances, cfg.Seed, cfg.Budget, cfg.Together = len(service.URLs), uint64(time.Now().UnixNano()), 15*time.Minute, true
+	cfg.Orders, cfg.Drivers = cmp.Or(service.Orders, 50), cmp.Or(service.Drivers, 10)
+	cfg.Rate, cfg.Timeout = cmp.Or(service.Rate, cfg.Rate), cmp.Or(service.Timeout, cfg.Timeout)
+	cfg.Faults = []catalog.Fault{catalog.NoFault}
+	for _, name := range service.Faults {
+		f, _, ok := catalog.FindFault(name)
+		if !ok || f.Process == catalog.ProcessRuns {
+			return cfg, fmt.Errorf("the fault %q: must be pause or crash", name)
+		}
+		cfg.Faults = append(cfg.Faults, f.Name)
+	}
+	switch {
+	case len(service.URLs) == 0:
+		return cfg, fmt.Errorf("no URLs: name the base URL of each instance")
+	case len(service.Faults) > 0 && (len(service.PIDs) != len(service.URLs) || len(service.URLs) < 2):
+		return cfg, fmt.Errorf("%d PIDs for %d URLs: faults need a process for each URL, and at least two", len(service.PIDs), len(service.URLs))
+	}
+	spec := target.Spec{
+		Method: service.Method, Path: service.Path,
+		Grabbed: service.Grabbed, Taken: service.Taken, Busy: service.Busy, OpenOrders: service.OpenOrders,
+	}
+	if service.Body != "" {
+		spec.Body = &service.Body
+	}
+	shape, open, err := spec.Compile()
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Target = target.Target{
+		URLs: service.URLs, PIDs: service.PIDs, FirstOrder: service.FirstOrder, Open: open, Lease: service.Lease,
+		Database: target.Database{DSN: service.DB, Query: service.LedgerQuery},
+	}
+	if !spec.IsOwn() {
+		cfg.Target.Shape = shape
+	}
+	return cfg, nil
+}
