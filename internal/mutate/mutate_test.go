@@ -1,14 +1,14 @@
-// Command mutate measures what the tests find. It puts small mistakes into the code, one at a
+// Package mutate measures what the tests find. It puts small mistakes into the code, one at a
 // time, and reports how many of them make a test fail. This is mutation testing, after DeMillo,
 // Lipton and Sayward, "Hints on Test Data Selection", 1978.
 //
 // Rules make the mistakes, and a seed draws a sample. By default, the seed is the name of the
 // release, so each release measures a different sample and tests cannot be fitted to it. For the
-// locks, the program also runs `loadgen explore` with its default bounds, and reports how many
-// mistakes that finds by itself. Run it in the root of the project:
+// locks, TestMutate also runs `loadgen explore` with its default bounds, and reports how many
+// mistakes that finds by itself. It takes hours, so only this command starts it:
 //
-//	go run ./internal/mutate [-n N] [-seed TEXT] [-tests package|all] [-explore] [GROUP…]
-package main
+//	.ci/mutate [-n N] [-seed TEXT] [-tests package|all] [-explore] [GROUP…]
+package mutate
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 
 	"grablab/internal/service/version"
 )
@@ -43,21 +44,22 @@ var groups = []group{
 	{"page", []string{"internal/present/lab/*.go"}, []string{"internal/present/lab"}},
 }
 
-func main() {
-	n := flag.Int("n", 20, "how many mistakes to make in each group")
-	seed := flag.String("seed", version.Release, "the seed of the sample")
-	tests := flag.String("tests", "all", "which tests may find a mistake: those of its package (package), or of all packages listed for its group (all)")
-	explore := flag.Bool("explore", true, "also run the explorer with its default bounds on mistakes in locks")
-	flag.Usage = func() {
-		fmt.Fprintf(flag.CommandLine.Output(), "Usage: mutate [flags] [GROUP…]\n\nThe groups are %s. Default: all of them.\n\n", strings.Join(names(), ", "))
-		flag.PrintDefaults()
+var (
+	sampleSize = flag.Int("n", 20, "how many mistakes to make in each group")
+	sampleSeed = flag.String("seed", version.Release, "the seed of the sample")
+	testsOf    = flag.String("tests", "all", "which tests may find a mistake: those of its package (package), or of all packages listed for its group (all)")
+	explores   = flag.Bool("explore", true, "also run the explorer with its default bounds on mistakes in locks")
+)
+
+// TestMutate prints who found which mistake. It runs in the root of the project.
+func TestMutate(t *testing.T) {
+	if os.Getenv("GRABLAB_MUTATE") != "1" {
+		t.Skip("make mutate runs it")
 	}
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *n, *seed, *tests, *explore, flag.Args()); err != nil {
-		fmt.Fprintln(os.Stderr, "mutate:", err)
-		os.Exit(1)
+	if err := run(ctx, *sampleSize, *sampleSeed, *testsOf, *explores, flag.Args()); err != nil {
+		t.Fatal(err)
 	}
 }
 
