@@ -47,8 +47,6 @@ func BeHelper() {
 	case reaperCommand:
 		_ = proc.SetTitle(reaperTitle) // without it, pkill may end the reaper too, and a later run clears up
 		err = reap(os.Stdin, os.Stdout)
-	case continueCommand:
-		err = continueAtEnd(os.Args[2:], os.Stdin, os.Stdout)
 	case barrierCommand:
 		err = proc.PassBarrier(os.Args[2:])
 	default:
