@@ -51,14 +51,15 @@ type call struct {
 
 	decided   chan outcome
 	outcome   outcome
-	deliver   func()        // carries out a SUBSCRIBE, whose caller does not wait at the gate
-	sent      [][]any       // the commands, which may arrive after the caller has given up
-	request   any           // a request to etcd, which may also arrive late
-	awaits    bool          // the client waits for a connection before it sends the call
-	lost      error         // the error that the client reports for a lost reply; nil means errLost
-	gone      []lookedFor   // the leases that a renewal was for
-	releasing bool          // the actor had begun its release before the call
-	text      func() string // returns the request and its answer as text, after the call
+	deliver   func()             // carries out a SUBSCRIBE, whose caller does not wait at the gate
+	sent      [][]any            // the commands, which may arrive after the caller has given up
+	commands  search.Fingerprint // the hash of sent; 0 until it is needed
+	request   any                // a request to etcd, which may also arrive late
+	awaits    bool               // the client waits for a connection before it sends the call
+	lost      error              // the error that the client reports for a lost reply; nil means errLost
+	gone      []lookedFor        // the leases that a renewal was for
+	releasing bool               // the actor had begun its release before the call
+	text      func() string      // returns the request and its answer as text, after the call
 }
 
 // outcome is what a step does to a call.
@@ -339,9 +340,12 @@ func (g *gate) noteReply(c *call, err error) {
 	c.node.replies += h.Text(text)
 }
 
-// fingerprint hashes the call without its target.
+// fingerprint hashes the call and its commands, without its target.
 func (c *call) fingerprint() search.Fingerprint {
-	return search.EmptyFingerprint.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
+	if c.commands == 0 {
+		c.commands = search.EmptyFingerprint.Text(fmt.Sprint(c.sent))
+	}
+	return c.commands.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n))
 }
 
 // subscribing makes a SUBSCRIBE wait for its step. It returns false if the SUBSCRIBE needs

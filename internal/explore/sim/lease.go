@@ -45,7 +45,7 @@ func (l *leaseBook) applied(c *call, err error) {
 		l.world.dbState = 0
 		return
 	}
-	c.node.past = c.node.past.Text(c.actor.name).Text(string(c.phase)).Number(int64(c.n)).Number(int64(l.world.elapsed())).Number(int64(c.outcome)).Flag(err == nil)
+	c.node.past = c.node.past.Number(int64(c.fingerprint())).Number(int64(l.world.elapsed())).Number(int64(c.outcome)).Flag(err == nil)
 	if err == nil || err == redis.Nil {
 		l.noteLeasesLocked(c)
 	}

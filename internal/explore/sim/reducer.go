@@ -5,6 +5,7 @@ import (
 
 	"grablab/internal/explore/schedule"
 	"grablab/internal/explore/search"
+	"grablab/internal/tap"
 )
 
 // reducer decides which steps the search leaves out because other schedules reach the same
@@ -33,8 +34,12 @@ func (r *reducer) commutes(c *call) bool {
 	if !r.on || !slices.Contains(r.alternatives, c) {
 		return false
 	}
+	if r.cluster.alsoCommutes != nil && r.last != nil && r.cluster.alsoCommutes(r.last, c) {
+		return true
+	}
 	if r.struck != nil {
-		return c.node != nil && c.node != r.struck
+		// A release is judged by whether the lease still runs when it ends, so it does not commute.
+		return c.node != nil && c.node != r.struck && c.phase != tap.Release
 	}
 	switch {
 	case r.last.actor != c.actor || r.last.target == c.target || r.last.deliver != nil || c.deliver != nil:
