@@ -7,6 +7,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/flags"
 	"grablab/internal/grab"
+	"grablab/internal/grab/trace"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/order"
 	"grablab/internal/present/report"
@@ -106,6 +107,7 @@ func (s *settings) groups() []flagGroup {
 			flags.New("junit", "FILE", "write a test case for each cell and each -assert, in JUnit's XML format. Cells that are not as expected fail; so do unsafe and stuck cells of which nothing is expected", flags.One(&s.junit, flags.NonEmpty)),
 			flags.New("baseline", "DIR|FILE", "exit with 3 if a cell is worse than in this result folder, or in this file of loadgen baseline. A cell that is not in it must be as expected, or safe", flags.One(&s.baselinePath, readable)),
 			flags.New("expectations", "FILE", "expected verdicts instead of those of the registry. Each line is STRATEGY: VERDICT or STRATEGY: {FAULT: VERDICT}", flags.One(&s.expectations, readable)),
+			flags.New("otlp", "URL", "send a trace of each grab to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318", flags.One(&s.OTLP, flags.Checked(trace.CheckURL))),
 			flags.New("quiet", "", "print no progress", flags.Switch(&s.quiet)),
 		}},
 	}

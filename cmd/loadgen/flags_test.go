@@ -105,6 +105,7 @@ var samples = map[string]sample{
 	"guard":         {"guarded", "", func(s *settings) { s.Guard = order.Guarded }},
 	"on-lost":       {"ignore", "", func(s *settings) { s.OnLost = grab.Ignore }},
 	"clock-offset":  {"-3s", "", func(s *settings) { s.ClockOffset = -3 * time.Second }},
+	"otlp":          {"http://h:4318", "", func(s *settings) { s.OTLP = "http://h:4318" }},
 	"out":           {"x/y", "", func(s *settings) { s.Out = "x/y" }},
 	"format":        {"json", "", func(s *settings) { s.format = "json" }},
 	"assert": {"setnx:grabs<5", "", func(s *settings) {
@@ -376,6 +377,7 @@ func TestBadUsage(t *testing.T) {
 		"-targets http://h:1?x=1":         "-targets http://h:1?x=1: \"http://h:1?x=1\" must be the base URL of an instance, such as http://127.0.0.1:8004 or http://127.0.0.1:8080/shop",
 		"-targets http://h:1,http://h:1/": "named twice",
 		"-targets eureka:A,http://h:1":    "-targets eureka:A,http://h:1: eureka:A finds all instances: name nothing else beside it",
+		"-otlp h:1":                       "-otlp h:1: \"h:1\" must be the URL of an OpenTelemetry collector, such as http://127.0.0.1:4318",
 		"-targets k8s:":                   "-targets k8s:: \"k8s:\" must be a source of instances: ",
 		"-targets eureka:A -target-pid 7 -faults pause":        "-target-pid 7: a fault strikes one target, and another one must go on: name at least two -targets",
 		"-targets http://h:1 -stack local":                     "-stack local: the targets are running already: leave it out",

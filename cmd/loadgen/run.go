@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"grablab/internal/flags"
+	"grablab/internal/grab/trace"
 	"grablab/internal/measure/experiment"
 	"grablab/internal/present/report"
 	"grablab/internal/service/instance"
@@ -40,6 +41,11 @@ func (s *settings) execute(ctx context.Context, stdout, stderr io.Writer) error 
 		return err
 	}
 	defer out.release()
+	warn := func(err error) { fmt.Fprintf(s.Log, "cannot send traces: %v\n", err) }
+	if s.Trace, err = trace.Dial(ctx, s.OTLP, "loadgen", "", warn); err != nil {
+		return err
+	}
+	defer s.Trace.Close()
 	run, err := experiment.Execute(ctx, s.Config, out.save)
 	return s.conclude(run, err, out, stdout, stderr)
 }

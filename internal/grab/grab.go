@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/trace"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/tap"
+
+	"go.opentelemetry.io/otel/attribute"
 )
 
 // Request asks for one order on behalf of one driver.
@@ -34,13 +37,44 @@ func (s *Service) Grab(ctx context.Context, req Request) Answer {
 		}
 		a.lock = l
 	}
+	ctx, whole := s.cfg.Trace.Begin(ctx, trace.Grab)
 	a.record(history.Invoke, history.Grab, nil)
 	err := a.repairing(ctx)
 	if errors.Is(err, order.ErrNotFound) {
 		a.forget(ctx)
 	}
+	a.span = whole
 	a.record(kindOf(err), history.Grab, err)
-	return a.answer(err)
+	answer := a.answer(err)
+	describe(whole, answer)
+	whole.End()
+	return answer
+}
+
+// enter starts a phase, and its span. It returns a context for the phase, and a function that
+// ends it.
+func (a *attempt) enter(ctx context.Context, phase tap.Phase) (context.Context, func()) {
+	ctx, end := a.scope.Enter(ctx, phase)
+	if a.cfg.Trace == nil {
+		return ctx, end
+	}
+	ctx, span := a.cfg.Trace.Begin(ctx, string(phase))
+	a.span = span
+	return ctx, func() {
+		span.End()
+		end()
+	}
+}
+
+// describe adds the result of a grab to its span.
+func describe(span *trace.Span, ans Answer) {
+	if span == nil {
+		return
+	}
+	span.Set(
+		attribute.Int64("order", ans.Order), attribute.Int64("driver", ans.Driver), attribute.String("strategy", ans.Strategy),
+		attribute.String("token", ans.Token), attribute.Int64("fence", int64(ans.Fence)),
+		attribute.String("outcome", string(ans.Outcome)), attribute.String("reason", ans.Reason))
 }
 
 // forget removes what the lock stores about an order that does not exist, so that requests
@@ -65,6 +99,8 @@ type attempt struct {
 	token        string
 	fence        uint64
 	waited, held time.Duration
+
+	span *trace.Span // the span of the current phase; nil without a Tracer
 }
 
 // maxRepairs bounds how often one grab repairs its lock's counter. A further repair is
@@ -111,7 +147,7 @@ func (a *attempt) underLock(ctx context.Context) error {
 	if err := a.mayHave(holding, rows, row); err != nil {
 		return err
 	}
-	if err := sleep(holding, a.cfg.Work); err != nil {
+	if err := a.work(holding); err != nil {
 		return err
 	}
 	err = a.claim(holding, rows, lease, row.Stock)
@@ -134,7 +170,7 @@ var (
 )
 
 func (a *attempt) acquire(ctx context.Context) (lock.Lease, error) {
-	ctx, end := a.scope.Enter(ctx, tap.Acquire)
+	ctx, end := a.enter(ctx, tap.Acquire)
 	defer end()
 
 	began := time.Now()
@@ -218,7 +254,7 @@ func (a *attempt) whileHeld(ctx context.Context, lease lock.Lease) (context.Cont
 }
 
 func (a *attempt) read(ctx context.Context, rows order.Rows) (order.Order, error) {
-	ctx, end := a.scope.Enter(ctx, tap.Read)
+	ctx, end := a.enter(ctx, tap.Read)
 	defer end()
 
 	var fence uint64
@@ -243,7 +279,7 @@ func (a *attempt) mayHave(ctx context.Context, rows order.Rows, row order.Order)
 	if row.Units == 0 || !a.lock.guard.LooksFirst() {
 		return nil
 	}
-	ctx, end := a.scope.Enter(ctx, tap.Read)
+	ctx, end := a.enter(ctx, tap.Read)
 	defer end()
 
 	held, err := rows.Held(ctx, a.Order, a.Driver)
@@ -262,7 +298,7 @@ func (a *attempt) claim(ctx context.Context, rows order.Rows, lease lock.Lease, 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	ctx, end := a.scope.Enter(ctx, tap.Claim)
+	ctx, end := a.enter(ctx, tap.Claim)
 	defer end()
 
 	a.record(history.Invoke, history.Claim, nil)
@@ -302,7 +338,7 @@ func (a *attempt) check(ctx context.Context, lease lock.Lease) error {
 	if !ok {
 		return nil
 	}
-	ctx, end := a.scope.Enter(ctx, tap.Renew)
+	ctx, end := a.enter(ctx, tap.Renew)
 	defer end()
 
 	err := checker.Check(ctx)
@@ -325,13 +361,19 @@ func isLost(lease lock.Lease) bool {
 func (a *attempt) release(ctx context.Context, lease lock.Lease, since time.Time) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	ctx, end := a.scope.Enter(ctx, tap.Release)
+	ctx, end := a.enter(ctx, tap.Release)
 	defer end()
 
 	a.held = time.Since(since)
 	a.record(history.Invoke, history.Release, nil)
 	err := lease.Release(ctx)
 	a.record(kindOf(err), history.Release, err)
+}
+
+func (a *attempt) work(ctx context.Context) error {
+	ctx, span := a.cfg.Trace.Begin(ctx, trace.Work)
+	defer span.End()
+	return sleep(ctx, a.cfg.Work)
 }
 
 // sleep simulates the driver's work. If ctx ends first, sleep returns its cause.
@@ -361,6 +403,9 @@ func (a *attempt) record(kind history.Kind, op string, err error) {
 	if err != nil {
 		v := verdictOn(err)
 		e.Code, e.Note = history.Code(cmp.Or(v.reason, string(v.outcome))), err.Error()
+		if v.outcome == Failed || v.outcome == Timeout {
+			a.span.Fail(e.Note)
+		}
 	}
 	a.cfg.History.Record(e)
 }

@@ -122,6 +122,7 @@ func (a api) grab(c *gin.Context) {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), a.http.Timeout)
 	defer cancel()
 
+	ctx = a.cfg.Trace.Extract(ctx, c.Request.Header)
 	ans := a.http.Metrics.count(func() Answer { return a.Grab(ctx, req) })
 	c.JSON(ans.Status, ans)
 }

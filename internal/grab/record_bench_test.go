@@ -10,6 +10,7 @@ import (
 
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/trace"
 	"grablab/internal/history"
 	"grablab/internal/measure/stat"
 	"grablab/internal/order"
@@ -20,10 +21,16 @@ import (
 // in memory, each with a lock and a win: nine events, the most of any grab.
 func newGrabber(tb testing.TB, recorder history.Recorder) func() {
 	tb.Helper()
+	return newTracedGrabber(tb, recorder, nil)
+}
+
+// newTracedGrabber is like newGrabber, but also makes spans.
+func newTracedGrabber(tb testing.TB, recorder history.Recorder, tracer *trace.Tracer) func() {
+	tb.Helper()
 	store := new(order.Mem)
 	tokens := 0
 	s, err := grab.New(grab.Config{
-		Instance: "8004", Orders: store, Strategy: "mutex", History: recorder,
+		Instance: "8004", Orders: store, Strategy: "mutex", History: recorder, Trace: tracer,
 		Lock: lock.Env{Node: "8004", TTL: time.Minute, Token: func() string { tokens++; return fmt.Sprintf("%026d", tokens) }},
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/trace"
 	"grablab/internal/history"
 	"grablab/internal/order"
 )
@@ -31,6 +32,7 @@ type Config struct {
 	Guard    order.Guard      // empty: the default guard of each strategy
 	OnLost   OnLost           // empty: Abort
 	History  history.Recorder // nil: no events are recorded
+	Trace    *trace.Tracer    // nil: no spans are made
 	// PerDriver is how many units of one order a driver may have; 0 means 1.
 	PerDriver int
 

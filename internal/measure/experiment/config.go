@@ -80,6 +80,7 @@ type Config struct {
 	// repeated. It may be nil.
 	Resume *Run
 
+	OTLP  string // URL of the collector for the traces of our instances; empty for none
 	Seed  uint64
 	Args  []string  // the flags of the run, for the record
 	Out   string    // the result folder, which exists

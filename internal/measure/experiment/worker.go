@@ -70,7 +70,7 @@ func openWorker(ctx context.Context, cfg Config, n int, p *progress, j *journal)
 func (w *worker) newFleet(port int) *fleet.Fleet {
 	return fleet.New(fleet.Config{
 		Exe: w.cfg.Exe, Instances: w.cfg.Instances, Guard: w.cfg.Guard, OnLost: w.cfg.OnLost, PerDriver: w.cfg.PerDriver, ClockOffset: w.cfg.ClockOffset,
-		Say: w.progress.say,
+		OTLP: w.cfg.OTLP, Say: w.progress.say,
 	}, w.stack, port)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/trace"
 	"grablab/internal/order"
 	"grablab/internal/service/registry"
 	"grablab/internal/tap"
@@ -55,9 +56,11 @@ type Config struct {
 	AdminToken string
 	Lab        string           // URL of the lab page that shows the instance; empty for none
 	Registry   *registry.Eureka // lists the instance while it serves; nil for none
+	OTLP       string           // URL of the collector that gets a trace of each grab; empty for none
 	Control    bool             // serve the control API on loopback
 
-	tap tap.Tap // intercepts the calls of the clients; nil for none
+	tap   tap.Tap       // intercepts the calls of the clients; nil for none
+	trace *trace.Tracer // traces grabs; nil for none
 }
 
 // now returns the time on the wall clock that strategies see.
@@ -103,6 +106,10 @@ func newFlags(cfg *Config) *flag.FlagSet {
 		var err error
 		cfg.Registry, err = registry.ParseEureka(server)
 		return err
+	})
+	fs.Func("otlp", "send a trace of each grab to the OpenTelemetry collector at `URL`, such as http://127.0.0.1:4318", func(text string) error {
+		cfg.OTLP = text
+		return trace.CheckURL(text)
 	})
 	fs.BoolVar(&cfg.Control, hidden, false, "let a harness on this host hold calls and set the clock")
 	return fs

@@ -120,6 +120,7 @@ func TestMainRefusesBadValues(t *testing.T) {
 		{"-admin-token a\x01b", []string{"-admin-token", "control characters"}},
 		{"-registry http://a:1", []string{"-registry", "want eureka=URL"}},
 		{"-registry eureka=a:1", []string{"-registry", "must be the URL of a Eureka server"}},
+		{"-otlp 127.0.0.1:4318", []string{"-otlp", "must be the URL of an OpenTelemetry collector"}},
 		{"-nope", []string{"-nope"}},
 		{"serve", []string{`"serve"`}},
 		{"-addr 127.0.0.1:0 -db nonsense", []string{"-db"}},

@@ -31,6 +31,7 @@ import (
 
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/grab/trace"
 	"grablab/internal/history"
 	"grablab/internal/order"
 	"grablab/internal/service/control"
@@ -119,6 +120,12 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	}
 	defer closing(&err, closeRecorder)
 
+	warn := func(err error) { log.Warn("cannot send traces", "error", err) }
+	if cfg.trace, err = trace.Dial(ctx, cfg.OTLP, appName, cfg.Instance, warn); err != nil {
+		return err
+	}
+	defer cfg.trace.Close()
+
 	now := cfg.now
 	var harness *control.Server
 	if cfg.Control {
@@ -137,6 +144,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	if harness != nil {
 		cfg.tap, orders = harness.Do, pooled{harness.Orders(store), store}
 	}
+	cfg.tap = cfg.trace.Tap(cfg.tap)
 	clients, err := newClients(cfg, &sent.Redis)
 	if err != nil {
 		return err
@@ -145,7 +153,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 
 	service, err := grab.New(grab.Config{
 		Instance: cfg.Instance, Orders: orders, Lock: newEnv(cfg, clients, orders, now, log),
-		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, PerDriver: cfg.PerDriver, History: recorder,
+		Strategy: cfg.Strategy, Work: cfg.Work, Guard: cfg.Guard, OnLost: cfg.OnLost, PerDriver: cfg.PerDriver, History: recorder, Trace: cfg.trace,
 	})
 	if errors.Is(err, lock.ErrUnreachable) {
 		return err
@@ -169,7 +177,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer, log *slog.Logger) (e
 	return serve(ctx, cfg, listener, handler, log)
 }
 
-// appName is the name under which a registry lists the instances.
+// appName is the name of the service in a registry and in traces.
 const appName = "grabsvc"
 
 // announce keeps an instance registered until ctx ends or the returned function is called. The
@@ -243,7 +251,7 @@ func openStore(ctx context.Context, cfg Config, statements *atomic.Uint64, log *
 	defer cancel()
 	store, err := order.Connect(connecting, cfg.DB, order.Options{
 		Wrap: func(c driver.Connector) driver.Connector {
-			return tap.Connector(c, nil, cfg.Instance, tap.DB, statements)
+			return tap.Connector(c, cfg.trace.Tap(nil), cfg.Instance, tap.DB, statements)
 		},
 		MaxConns: cfg.MaxConns, Log: log,
 	})

@@ -68,6 +68,7 @@ type Config struct {
 	PerDriver   int                  // largest number of units of one order that a driver may have; 0 means 1
 	ClockOffset time.Duration        // added to the wall clock of the second instance
 	Lab         string               // URL of the lab page; empty for none
+	OTLP        string               // URL of the collector for the traces; empty for none
 	Say         func(string, ...any) // prints messages for the user
 }
 

@@ -236,6 +236,7 @@ func (in *Instance) arguments(u Setup) []string {
 		{"-etcd", strings.Join(to.Etcd, ",")},
 		{"-guard", string(cfg.Guard)},
 		{"-lab", cfg.Lab},
+		{"-otlp", cfg.OTLP},
 	} {
 		if server.addr != "" {
 			args = append(args, server.flag, server.addr)

@@ -17,9 +17,11 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/grab/trace"
 	"grablab/internal/testbed/target"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
+	"go.opentelemetry.io/otel/attribute"
 )
 
 // Config holds the size and the shape of a load.
@@ -32,6 +34,7 @@ type Config struct {
 	Timeout    time.Duration // limit for one request
 	MaxWorkers int           // largest number of requests in flight
 	Shape      *target.Shape // shape of a grab; nil means that of grabsvc
+	Trace      *trace.Tracer // traces each request; nil for none
 }
 
 // Request is one planned grab.
@@ -75,7 +78,7 @@ func Attack(ctx context.Context, w Workload, cfg Config, each func(r *vegeta.Res
 	defer transport.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(
 		vegeta.Client(&http.Client{
-			Transport:     failureNamer{ctx, w.through(Decide(transport, cfg.Shape))},
+			Transport:     failureNamer{ctx, w.through(traced(cfg.Trace, Decide(transport, cfg.Shape)))},
 			Timeout:       cfg.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}),
@@ -145,4 +148,29 @@ func ParseRequest(url string) (Request, error) {
 	}
 	r.Target = url[:n]
 	return r, nil
+}
+
+// traced returns a transport that starts a trace with each grab, and passes it on in the header.
+func traced(t *trace.Tracer, next http.RoundTripper) http.RoundTripper {
+	if t == nil {
+		return next
+	}
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
+		r, err := ParseRequest(req.URL.String())
+		if err != nil {
+			return nil, err
+		}
+		ctx, span := t.Begin(req.Context(), trace.Driver)
+		defer span.End()
+		span.Set(attribute.Int64("order", r.Order), attribute.Int64("driver", r.Driver))
+		req = req.Clone(ctx)
+		t.Inject(ctx, req.Header)
+		resp, err := next.RoundTrip(req)
+		if err != nil {
+			span.Fail(err.Error())
+			return resp, err
+		}
+		span.Set(attribute.Int("http.response.status_code", resp.StatusCode))
+		return resp, nil
+	})
 }

@@ -1,0 +1,242 @@
+// Package trace sends the spans of grabs to an OpenTelemetry collector. Start at Tracer.
+//
+// A trace follows one grab. The span "driver" covers the request that loadgen sends, and "grab"
+// the work of the instance. Below it are the phases acquire, read, work, claim and release, and
+// below each phase its remote calls, which bear the name of the server. Within acquire, "wait"
+// spans cover the times in which no call is in flight.
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"grablab/internal/tap"
+
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// The names of the spans that are neither a phase nor a remote call.
+const (
+	Driver = "driver"
+	Grab   = "grab"
+	Work   = "work"
+	Wait   = "wait"
+)
+
+const (
+	// minWait is the shortest time without a call that counts as waiting.
+	minWait = time.Millisecond
+	// queueSize is the number of spans that wait for their export. Further spans are dropped.
+	queueSize = 1 << 16
+	// closeTimeout limits how long Close waits for the collector.
+	closeTimeout = 5 * time.Second
+)
+
+// Tracer makes spans and sends them. A nil Tracer makes none.
+type Tracer struct {
+	provider *sdk.TracerProvider
+	tracer   trace.Tracer
+	warn     func(error) // reports spans that the collector did not get
+}
+
+// CheckURL returns an error unless text can be the URL of a collector.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return fmt.Errorf("%q must be the URL of an OpenTelemetry collector, such as http://127.0.0.1:4318", text)
+	}
+	return nil
+}
+
+// Dial returns a Tracer that sends spans to a collector by OTLP over HTTP. Without a path, the
+// URL gets the path /v1/traces. If it is empty, Dial returns nil. The caller must close the Tracer.
+// warn gets the errors of the collector.
+func Dial(ctx context.Context, url, service, instance string, warn func(error)) (*Tracer, error) {
+	if url == "" {
+		return nil, nil
+	}
+	if scheme, rest, _ := strings.Cut(url, "://"); !strings.Contains(strings.TrimRight(rest, "/"), "/") {
+		url = scheme + "://" + strings.TrimRight(rest, "/") + "/v1/traces"
+	}
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(url))
+	if err != nil {
+		return nil, err
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(warn)) // the handler of OpenTelemetry is global
+	t := New(sdk.NewBatchSpanProcessor(exporter, sdk.WithMaxQueueSize(queueSize)), service, instance)
+	t.warn = warn
+	return t, nil
+}
+
+// New returns a Tracer that passes its spans to a processor.
+func New(to sdk.SpanProcessor, service, instance string) *Tracer {
+	about := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.instance.id", instance))
+	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(to), sdk.WithResource(about))
+	return &Tracer{p, p.Tracer("grablab"), func(error) {}}
+}
+
+// Close sends the remaining spans.
+func (t *Tracer) Close() {
+	if t == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := t.provider.Shutdown(ctx); err != nil {
+		t.warn(err)
+	}
+}
+
+// Extract returns a context that continues the trace in the traceparent of a request, if any.
+func (t *Tracer) Extract(ctx context.Context, header http.Header) context.Context {
+	if t == nil {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(header))
+}
+
+// Inject adds a traceparent to the header of a request.
+func (t *Tracer) Inject(ctx context.Context, header http.Header) {
+	if t != nil {
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
+	}
+}
+
+// Span is one running span. A nil Span does nothing.
+type Span struct {
+	span  trace.Span
+	waits *waits // of the phase acquire
+}
+
+// kinds holds the kinds of the spans that talk to another process.
+var kinds = map[string]trace.SpanKind{Driver: trace.SpanKindClient, Grab: trace.SpanKindServer}
+
+// Begin starts a span below the one in ctx. It returns a context for its children.
+func (t *Tracer) Begin(ctx context.Context, name string) (context.Context, *Span) {
+	if t == nil {
+		return ctx, nil
+	}
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kinds[name]))
+	s := &Span{span: span}
+	if name == string(tap.Acquire) {
+		s.waits = &waits{tracer: t.tracer, ctx: ctx, since: time.Now()}
+		ctx = context.WithValue(ctx, waitsKey{}, s.waits)
+	}
+	return ctx, s
+}
+
+// Set adds attributes. Callers check for a nil Span first, because building the attributes
+// allocates memory.
+func (s *Span) Set(attributes ...attribute.KeyValue) { s.span.SetAttributes(attributes...) }
+
+// Fail marks the span as failed.
+func (s *Span) Fail(text string) {
+	if s != nil {
+		s.span.SetStatus(codes.Error, text)
+	}
+}
+
+// End ends the span.
+func (s *Span) End() {
+	if s == nil {
+		return
+	}
+	s.waits.end()
+	s.span.End()
+}
+
+// Tap returns a tap that makes a span of each remote call of a grab, and then calls next, which
+// may be nil.
+func (t *Tracer) Tap(next tap.Tap) tap.Tap {
+	if t == nil {
+		return next
+	}
+	return func(ctx context.Context, op tap.Op, send func(context.Context) error) error {
+		if next != nil {
+			sent := send
+			send = func(ctx context.Context) error { return next(ctx, op, sent) }
+		}
+		if !trace.SpanContextFromContext(ctx).IsValid() {
+			return send(ctx)
+		}
+		w, _ := ctx.Value(waitsKey{}).(*waits)
+		w.callBegins()
+		defer w.callEnds()
+		ctx, span := t.tracer.Start(ctx, op.Target, trace.WithSpanKind(trace.SpanKindClient),
+			trace.WithAttributes(attribute.String("phase", string(op.Phase)), attribute.StringSlice("keys", op.Keys)))
+		defer span.End()
+		err := send(ctx)
+		if err != nil && !errors.Is(err, redis.Nil) {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		return err
+	}
+}
+
+type waitsKey struct{}
+
+// waits makes spans of the times within an acquire in which no call is in flight. A nil waits
+// does nothing.
+type waits struct {
+	tracer trace.Tracer
+	ctx    context.Context
+
+	mu    sync.Mutex
+	calls int       // calls in flight
+	since time.Time // the end of the last call
+	ended bool      // the acquire has returned; later calls renew the lease
+}
+
+func (w *waits) callBegins() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waitedLocked()
+	w.calls++
+}
+
+func (w *waits) callEnds() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls--
+	w.since = time.Now()
+}
+
+func (w *waits) end() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.waitedLocked()
+	w.ended = true
+}
+
+// waitedLocked makes a span of the time since the last call.
+func (w *waits) waitedLocked() {
+	now := time.Now()
+	if w.ended || w.calls > 0 || now.Sub(w.since) < minWait {
+		return
+	}
+	_, span := w.tracer.Start(w.ctx, Wait, trace.WithTimestamp(w.since))
+	span.End(trace.WithTimestamp(now))
+}
