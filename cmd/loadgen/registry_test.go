@@ -66,7 +66,7 @@ func TestTargetsFromRegistry(t *testing.T) {
 		!strings.Contains(run.Config.Unreachable[urls[2]], "refused") {
 		t.Errorf("%s (%s), served by %v, %+v", c.Verdict, c.Reason, c.ServedBy, run.Config)
 	}
-	if want := "the registry also lists " + urls[2] + ", which does not answer"; !strings.Contains(stdout, want) {
+	if want := "the service registry also lists " + urls[2] + ", which does not answer"; !strings.Contains(stdout, want) {
 		t.Errorf("%q is missing in\n%s", want, stdout)
 	}
 	t.Log(stdout)

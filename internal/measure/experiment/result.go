@@ -95,7 +95,7 @@ type RunConfig struct {
 	// Rules define how the answers of targets were distinguished. It is nil for our own
 	// instances.
 	Rules *target.Rules `json:"rules,omitempty"`
-	// Unreachable maps each instance that a registry lists, and that does not answer, to the error.
+	// Unreachable maps each instance that a service registry lists, and that does not answer, to the error.
 	// It gets no load.
 	Unreachable map[string]string `json:"unreachable,omitempty"`
 }

@@ -52,7 +52,7 @@ func loadLine(run *experiment.Run) string {
 	}
 	line := fmt.Sprintf("%s: %s over %s", c.Scenario, what, catalog.Plural(c.Instances, "instance", "instances"))
 	for _, url := range slices.Sorted(maps.Keys(c.Unreachable)) {
-		line += fmt.Sprintf("; the registry also lists %s, which does not answer (%s) and got no load", url, c.Unreachable[url])
+		line += fmt.Sprintf("; the service registry also lists %s, which does not answer (%s) and got no load", url, c.Unreachable[url])
 	}
 	if c.Repeat > 1 {
 		line += fmt.Sprintf(", %d times where there is no fault", c.Repeat)

@@ -38,7 +38,7 @@ type Fleet struct {
 	Foreign    bool          // the targets have no control API
 	Strategies []Strategy    // strategies in the control API
 	Settings   grab.Settings // settings of the first target; zero if it does not report them
-	// Unreachable holds the instances that a registry lists although they do not answer. It maps
+	// Unreachable holds the instances that a service registry lists although they do not answer. It maps
 	// base URLs to errors.
 	Unreachable map[string]string
 
