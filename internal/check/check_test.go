@@ -130,6 +130,35 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestRepeatedRows checks the verdict on rows that repeat an order and its driver. In the ledger of a
+// service of others, the query may have doubled them. They must not hide a second driver.
+func TestRepeatedRows(t *testing.T) {
+	one, again, other := check.Pair{Order: 1, Driver: 1}, check.Pair{Order: 1, Driver: 1}, check.Pair{Order: 1, Driver: 2}
+	third, elsewhere := check.Pair{Order: 1, Driver: 3}, []check.Pair{{Order: 2, Driver: 1}, {Order: 2, Driver: 2}}
+	for _, tt := range []struct {
+		name          string
+		ledger        []order.Grab
+		units         int
+		ours, foreign check.Result
+	}{
+		{"one row", rows(one), 1, check.Pass, check.Pass},
+		{"a repeated row", rows(one, again), 1, check.Fail, check.Unknown},
+		{"a second driver", rows(one, other), 1, check.Fail, check.Fail},
+		{"a repeated row and a second driver", rows(one, again, other), 1, check.Fail, check.Fail},
+		{"a repeated row, and a second driver of another order", rows(append(elsewhere, one, again)...), 1, check.Fail, check.Fail},
+		{"two units, and a repeated row", rows(one, again), 2, check.Pass, check.Pass},
+		{"two units, and a repeated row too many", rows(one, again, other), 2, check.Fail, check.Unknown},
+		{"two units, and three drivers", rows(one, other, third), 2, check.Fail, check.Fail},
+	} {
+		for foreign, want := range map[bool]check.Result{false: tt.ours, true: tt.foreign} {
+			v := verdict(t, catalog.OneWinner, check.Evidence{Ledger: tt.ledger, Units: tt.units, Foreign: foreign})
+			if v.Result != want {
+				t.Errorf("%s, foreign %v: %s (%s), want %s", tt.name, foreign, v.Result, v.Why, want)
+			}
+		}
+	}
+}
+
 func TestCountGrabs(t *testing.T) {
 	ledger := rows(
 		check.Pair{Order: 3, Driver: 1}, check.Pair{Order: 3, Driver: 2}, check.Pair{Order: 3, Driver: 3},
