@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"grablab/internal/flags"
 	"grablab/internal/service/instance"
 )
 
@@ -44,6 +45,7 @@ var classes = []struct {
 	{`go run ./cmd/loadgen report .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen baseline .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen compare .*`, isRun, int(exitDone)},
+	{`go run ./cmd/loadgen merge .*`, isParsed, int(exitDone)},
 	{`go run ./cmd/loadgen explain .*`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen workshop( \d+)?`, isRun, int(exitDone)},
 	{`go run ./cmd/loadgen workshop .*`, isParsed, int(exitDone)},
@@ -226,6 +228,8 @@ func (s *shell) parse(t *testing.T, words []string) {
 		_, err = parseBench(words[1:])
 	case len(words) > 0 && words[0] == "workshop":
 		_, err = parseWorkshop(words[1:])
+	case len(words) > 0 && words[0] == "merge":
+		_, err = flags.Parse(defaults("").flagsOfMerge(), words[1:])
 	case len(words) > 0 && words[0] == "lab":
 		_, err = parseLab(words[1:])
 	case len(words) > 0 && words[0] == "explore":

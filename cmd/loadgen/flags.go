@@ -9,6 +9,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/grab/trace"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/shard"
 	"grablab/internal/order"
 	"grablab/internal/present/report"
 	"grablab/internal/testbed/fleet"
@@ -27,6 +28,8 @@ type settings struct {
 
 	baselinePath string
 	baseline     report.Baseline // what baselinePath holds
+
+	shard shard.Shard // the share of the load to send, if -shard is given
 
 	schedule string // the schedule to force instead of running a table
 
@@ -81,6 +84,8 @@ func (s *settings) groups() []flagGroup {
 			flags.New("stock", "N", "units of each order", flags.One(&s.Stock, flags.WholeNumber(1, order.MaxStock))),
 			flags.New("rate", "R", "requests per second over all instances", flags.One(&s.Rate, parseRate)),
 			flags.New("duration", "D", "run as many orders as fit into this time at -rate, instead of -orders", flags.One(&s.Duration, flags.AtLeast(time.Millisecond))),
+			flags.New("shard", "I/N", "send only the share I of N of the load, where I is from 0 to N-1; loadgen merge judges the shards together (default: JOB_COMPLETION_INDEX/GRABLAB_SHARDS of the environment)", flags.One(&s.shard.Share, shard.Parse)),
+			flags.New("shard-start", "TIME", "time at which all shards begin, such as 2026-11-20T21:30:00Z", flags.One(&s.shard.Start, shard.ParseStart)),
 			flags.New("timeout", "D", "time after which a client gives up a request", flags.One(&s.Timeout, flags.Between(time.Millisecond, time.Hour))),
 			flags.New("repeat", "N", "run cells without a fault this often, interleaved over the strategies. Only then does the table show costs, as medians with intervals", flags.One(&s.Repeat, flags.WholeNumber(1, 1000))),
 			flags.New("warmup", "D", "before each load, send grabs to other orders for this long and discard the results", flags.One(&s.Warmup, flags.AtLeast(0))),

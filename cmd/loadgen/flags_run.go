@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 
 	"grablab/internal/flags"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/shard"
 	"grablab/internal/testbed/target"
 
 	"github.com/peterbourgon/ff/v3"
@@ -17,9 +19,15 @@ import (
 
 // parseRun reads the flags of run. Its errors wrap flags.ErrUsage, or are a flags.HelpError.
 func parseRun(args []string) (*settings, error) {
+	if share := shard.FromEnv(os.Getenv); share != "" {
+		args = append([]string{"-shard=" + share}, args...)
+	}
 	s, err := parseWithScenario(args)
 	if err != nil {
 		return nil, err
+	}
+	if s.given("shard") {
+		s.Shard = &s.shard
 	}
 	if s.resume != "" {
 		if s, err = s.resumed(); err != nil {

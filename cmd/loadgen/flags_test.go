@@ -20,6 +20,7 @@ import (
 	"grablab/internal/tap"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
+	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/stack"
 	"grablab/internal/testbed/target"
 )
@@ -32,6 +33,15 @@ type sample struct {
 }
 
 var samples = map[string]sample{
+	"shard": {"1/4", targets + " -seed 1 -first-order 1 -db u:p@tcp(h:1)/d -shard-start 2026-11-20T21:30:00Z", func(s *settings) {
+		s.shard.Share = load.Share{Index: 1, Count: 4}
+		s.Shard = &s.shard
+	}},
+	"shard-start": {"2026-11-20T21:30:00Z", targets + " -seed 1 -first-order 1 -db u:p@tcp(h:1)/d -shard 1/4", func(s *settings) {
+		s.shard.Start = time.Date(2026, 11, 20, 21, 30, 0, 0, time.UTC)
+		s.Shard = &s.shard
+	}},
+
 	"scenario":   {"article", "", func(s *settings) { *s = *defaults("article") }},
 	"strategies": {"setnx, none", "", func(s *settings) { s.Strategies = strategies("setnx", "none") }},
 	"faults":     {"crash,none,pause", "", func(s *settings) { s.Faults = []catalog.Fault{catalog.NoFault, catalog.Pause, catalog.Crash} }},
@@ -166,7 +176,7 @@ func TestFlagsOverrideScenarios(t *testing.T) {
 		}
 	}
 	refuses := map[string][]string{
-		"peak": {"target-pid", "repeat", "warmup", "rate", "orders", "duration", "faults", "only", "at", "stock", "per-driver"},
+		"peak": {"shard", "shard-start", "target-pid", "repeat", "warmup", "rate", "orders", "duration", "faults", "only", "at", "stock", "per-driver"},
 		"sale": {"target-pid", "faults", "only", "at"},
 	}
 	for _, scenario := range scenarioNames() {
@@ -326,12 +336,25 @@ func TestOldFaultNames(t *testing.T) {
 	}
 }
 
+const noon = "2026-11-20T12:00:00Z"
+
 // Every wrong flag is told in one sentence and exit code 2, before anything is
 // started or written.
 func TestBadUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for args, want := range map[string]string{
-		"bogus":                             "there is no command \"bogus\"; there are run, explore, bench, report, compare, baseline, explain, lab, workshop",
+		"-shard 1/4":                     "-shard 1/4: all shards send to the same instances, so none can start them: add -targets URL,URL",
+		"-shard 4/4":                     "-shard 4/4: must be I/N, such as 0/4 to 3/4 for four shards",
+		"-shard-start noon":              "-shard-start noon: must be a time such as 2026-11-20T21:30:00Z",
+		"-shard-start " + noon:           "only shards have a common start: add -shard I/N",
+		"-shard 1/4 -targets http://h:1": "-shard 1/4: the shards must begin together: add -shard-start with the same time for all",
+		"-shard 1/4 -targets http://h:1 -shard-start " + noon:                                               "-shard 1/4: the shards must make the same plan: add -seed N",
+		"-shard 1/4 -targets http://h:1 -seed 1 -shard-start " + noon:                                       "-shard 1/4: the shards must send to the same orders: open orders, and add -first-order ID",
+		"-shard 1/4 -targets http://h:1 -seed 1 -first-order 1 -shard-start " + noon:                        "-shard 1/4: a shard compares its clock with the database's: add -db DSN",
+		"-shard 1/4 -targets http://h:1 -seed 1 -first-order 1 -db x -scenario peak -shard-start " + noon:   "-shard 1/4: the scenario peak searches on one machine: use another scenario",
+		"-shard 1/4 -targets http://h:1 -seed 1 -first-order 1 -db x -assert expected -shard-start " + noon: "-assert expected: a shard only sends its share of one load: leave it out",
+
+		"bogus":                             "there is no command \"bogus\"; there are run, explore, bench, report, merge, compare, baseline, explain, lab, workshop",
 		"run stray":                         "stray: not a flag: flags begin with -, and -h lists them",
 		"-nosuch":                           "-nosuch: there is no such flag: -h lists them",
 		"-rte 5":                            "did you mean -rate?",

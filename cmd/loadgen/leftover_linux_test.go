@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -273,20 +272,6 @@ func TestTargetGoesOn(t *testing.T) {
 			}
 			awaitHealthy(t, urls[1])
 		})
-	}
-}
-
-func awaitHealthy(t *testing.T, url string) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		answer, err := http.Get(url + "/healthz")
-		if err == nil {
-			answer.Body.Close()
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
 	}
 }
 

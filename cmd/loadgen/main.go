@@ -87,6 +87,7 @@ func commands() []command {
 		{"explore", "search for the shortest schedule that breaks a strategy", exploreCommand},
 		{"bench", "measure what each lock costs by itself", benchCommand},
 		{"report", "show result folders again", reportCommand},
+		{"merge", "judge the shards of one run together", mergeCommand},
 		{"compare", "show what changed between two results", compareCommand},
 		{"baseline", "write the verdicts of result folders for run -baseline", baselineCommand},
 		{"explain", "explain a failure mode, fault, property, strategy or word of the tables", explainCommand},

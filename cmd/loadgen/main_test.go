@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,6 +98,20 @@ func fits(t *testing.T, text []byte) *experiment.Run {
 		t.Fatal(err)
 	}
 	return run
+}
+
+func awaitHealthy(t *testing.T, url string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		answer, err := http.Get(url + "/healthz")
+		if err == nil {
+			answer.Body.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func read(t *testing.T, elem ...string) []byte {

@@ -33,6 +33,12 @@ func (s *settings) resumed() (*settings, error) {
 // flags. -resume does not take them from a folder, which may come from someone else.
 var runsCommands = []string{"service", "open-orders", "ledger-query", "target-file"}
 
+// untrusted reports whether a recorded flag must be repeated, and is not in the given ones.
+func untrusted(arg string, given []string) bool {
+	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+	return slices.Contains(runsCommands, name) && !slices.Contains(given, arg)
+}
+
 // contradicts returns an error if the run cannot be resumed with the flags of s.
 func (s *settings) contradicts(run *experiment.Run) error {
 	recorded := run.Config.Args // as "-name=value"
@@ -49,8 +55,8 @@ func (s *settings) contradicts(run *experiment.Run) error {
 		return fmt.Errorf("-resume %s: its cells were measured with %s: continue it there, or start a new run", s.resume, d)
 	}
 	for _, arg := range recorded {
-		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
-		if slices.Contains(runsCommands, name) && !slices.Contains(s.Args, arg) {
+		if untrusted(arg, s.Args) {
+			name, value, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
 			return fmt.Errorf("-resume %s: it would use -%s %q: repeat this flag if you trust it", s.resume, name, value)
 		}
 	}

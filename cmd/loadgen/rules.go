@@ -25,6 +25,14 @@ const (
 // runRules lists what the flags of run need and exclude. The first broken rule is reported, so
 // a rule about how flags fit together stands before a rule about details.
 var runRules = []flags.Rule{
+	{Flags: "shard", Needs: "-targets", Wrong: "all shards send to the same instances, so none can start them", Do: "add -targets URL,URL"},
+	{Flags: "shard", Needs: "-shard-start", Wrong: "the shards must begin together", Do: "add -shard-start with the same time for all"},
+	{Flags: "shard", Needs: "-seed", Wrong: "the shards must make the same plan", Do: "add -seed N with the same number for all"},
+	{Flags: "shard", Needs: "-first-order", Wrong: "the shards must send to the same orders", Do: "open orders, and add -first-order ID"},
+	{Flags: "shard", Needs: "-db", Wrong: "a shard compares its clock with the database's", Do: "add -db DSN"},
+	{Flags: "shard", Excludes: "scenario peak", Wrong: "the scenario peak searches on one machine", Do: "use another scenario"},
+	{Flags: "faults only at repeat warmup open-orders assert baseline expectations target-pid resume", Excludes: "-shard", Wrong: "a shard only sends its share of one load", Do: "leave it out"},
+	{Flags: "shard-start", Needs: "-shard", Wrong: "only shards have a common start", Do: "add -shard I/N"},
 	{Flags: flagsBut("schedule stack strategies quiet"), Excludes: "-schedule", Wrong: "the file of -schedule determines what happens", Do: "leave it out"},
 	{Flags: "schedule", Needs: "stack local", Wrong: "its faults strike real servers", Do: "add -stack local"},
 	{Flags: "strategies", Excludes: "-schedule", Needs: "one strategy", Wrong: "a schedule takes one strategy", Do: "name one"},

@@ -20,6 +20,7 @@ import (
 type accounting struct {
 	drivers int
 	units   int               // units of each order
+	partial bool              // drivers of each order are missing, so orders are not followed
 	names   map[string]string // instance by target; an answer of our own instance names its instance
 	shape   *target.Shape
 	began   time.Time
@@ -34,6 +35,7 @@ type accounting struct {
 	series          *load.Series
 	lastEnd         time.Time
 	lastDue         time.Time
+	lastSeq         uint64         // number of the request that was due last
 	served          load.Histogram // times of the answers to attempts that reached the lock
 
 	open      map[int64]*orderState // orders with drivers that have no answer yet
@@ -138,10 +140,13 @@ func (a *accounting) add(r *vegeta.Result, due time.Time) error {
 		a.lastEnd = end
 	}
 	if due.After(a.lastDue) {
-		a.lastDue = due
+		a.lastDue, a.lastSeq = due, r.Seq
 	}
 	if reached(m.Outcome) {
 		a.served.Add(end.Sub(a.began))
+	}
+	if a.partial {
+		return nil
 	}
 	if m.Unsure {
 		a.unsure = append(a.unsure, check.Pair{Order: s.Order, Driver: s.Driver})

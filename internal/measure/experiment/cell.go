@@ -22,7 +22,16 @@ import (
 func (w *worker) cell(ctx context.Context, s lock.Strategy, size Load) Cell {
 	c := w.blank(s, catalog.NoFault, size)
 	m := w.measure(ctx, s, &c, &workload{setup: w.cfg.setup(), send: func(ctx context.Context, first int64) (*accounting, error) {
-		p := load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
+		newPlan := func() *load.Plan {
+			return load.NewPlan(w.fleet.URLs(), first, size.Orders, size.Drivers, w.cfg.Seed)
+		}
+		p := newPlan()
+		switch {
+		case w.cfg.Merge != nil:
+			return w.replay(&c, newPlan, size), nil
+		case w.cfg.Shard != nil:
+			return w.sendShare(ctx, &c, p, size)
+		}
 		return w.send(ctx, &c, p, size, func(a *accounting, _ *vegeta.Result) {
 			if w.cfg.attaches() && a.notOpen() != "" {
 				p.End()
@@ -108,6 +117,11 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	reasons := &invalidReasons{}
 	reasons.add(err, "interrupted")
+	if w.cfg.Shard != nil {
+		m.invalid = reasons.first
+		c.leaveToMerge(&m, w.cfg.Shard)
+		return m
+	}
 	if w.cfg.attaches() {
 		if m.invalid = m.notOpen(); m.invalid != "" && !w.hasRows(ctx, first, c.Orders) {
 			c.answers(m.accounting)
@@ -126,7 +140,9 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	}
 	drained = drained || of.killed
 	c.answers(m.accounting)
-	c.count(before, after, errors.Join(beforeErr, err))
+	if w.cfg.Merge == nil { // the load of a merge is over already
+		c.count(before, after, errors.Join(beforeErr, err))
+	}
 	m.evidence = w.audit(ctx, s, c, m.accounting, first, drained, reasons)
 	if w.cfg.attaches() {
 		if doubt := w.doubt(context.WithoutCancel(ctx), c, &m, drained); doubt != "" && ctx.Err() == nil {
@@ -139,6 +155,7 @@ func (w *worker) measure(ctx context.Context, s lock.Strategy, c *Cell, of *work
 	if why := w.fleet.Unreadable(); why != "" {
 		reasons.add(errors.New(why), unreadable)
 	}
+	c.withhold(reasons)
 	m.invalid = reasons.first
 	return m
 }
@@ -182,7 +199,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 	}
 	size.Shape = w.fleet.Shape
 	a := newAccounting(size.Drivers, w.fleet.IDs(), size.Shape)
-	a.units = w.cfg.units()
+	a.units, a.partial = w.cfg.units(), w.cfg.Shard != nil
 	var accountErr error
 	err = load.Attack(ctx, requests, size, func(res *vegeta.Result, due time.Time) {
 		accountErr = errors.Join(accountErr, a.add(res, due), raw.Encode(res))
@@ -193,9 +210,7 @@ func (w *worker) send(ctx context.Context, c *Cell, requests load.Workload, size
 			a.outcomes[grab.Grabbed], a.outcomes[grab.Failed]+a.outcomes[grab.Timeout])
 	})
 	a.finish()
-	if a.requests > 0 {
-		c.DurationS = new(a.lastEnd.Sub(a.began).Seconds())
-	}
+	c.lasted(a)
 	return a, errors.Join(err, accountErr, raw.Close())
 }
 

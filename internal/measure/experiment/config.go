@@ -14,6 +14,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
+	"grablab/internal/measure/shard"
 	"grablab/internal/order"
 	"grablab/internal/testbed/fault"
 	"grablab/internal/testbed/fleet"
@@ -63,6 +64,11 @@ type Config struct {
 	settleLimit time.Duration // how much longer it may change; 0 means the default
 	// Warmup is how long grabs are sent and ignored before the load of a cell.
 	Warmup time.Duration
+
+	// Shard is the share of the load that this run sends to targets. It is nil for all of it.
+	Shard *shard.Shard
+	// Merge has the answers of shards, which are judged instead of sending a load. It may be nil.
+	Merge *shard.Merge
 
 	// Repeat is how often cells without a fault run, interleaved over the strategies. 0
 	// means once.

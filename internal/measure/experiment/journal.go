@@ -95,12 +95,17 @@ func (w *worker) suffix() string {
 
 // answers opens the file for the raw results of one cell.
 func (j *journal) answers(c *Cell, suffix string) (*answerFile, error) {
-	f, err := os.Create(filepath.Join(j.dir, fmt.Sprintf("%s-%s%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault, suffix)))
+	f, err := os.Create(filepath.Join(j.dir, AnswersFile(c, suffix)))
 	if err != nil {
 		return nil, fmt.Errorf("experiment: %w", err)
 	}
 	w := bufio.NewWriterSize(f, 1<<16)
 	return &answerFile{f, w, vegeta.NewEncoder(w)}, nil
+}
+
+// AnswersFile returns the name of the file with the raw results of a cell.
+func AnswersFile(c *Cell, suffix string) string {
+	return fmt.Sprintf("%s-%s%s.vegeta.bin", url.PathEscape(c.Strategy), c.Fault, suffix)
 }
 
 type answerFile struct {

@@ -10,6 +10,7 @@ import (
 	"grablab/internal/catalog"
 	"grablab/internal/check"
 	"grablab/internal/grab"
+	"grablab/internal/measure/shard"
 	"grablab/internal/order"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/target"
@@ -38,7 +39,7 @@ type Run struct {
 // Measured reports whether at least one cell could be measured.
 func (r *Run) Measured() bool {
 	return len(r.Cells) == 0 || slices.ContainsFunc(r.Cells, func(c Cell) bool {
-		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil
+		return c.Verdict != catalog.Unknown || c.DoubleGrabs != nil || c.Shard != nil
 	})
 }
 
@@ -176,6 +177,9 @@ type Cell struct {
 	// Checks holds the verdicts on the recorded events. It is empty if nothing was recorded.
 	Checks   []check.Verdict `json:"checks,omitempty"`
 	Timeline *check.Timeline `json:"story,omitempty"` // the timeline of one order, if the cell failed
+
+	Shard  *shard.Record `json:"shard,omitempty"`  // only for one of several shards
+	Merged *shard.Merged `json:"merged,omitempty"` // only for the result of several shards
 
 	Sale *Sale `json:"sale,omitempty"` // only for orders of several units
 	Peak *Peak `json:"peak,omitempty"` // only for scenario peak

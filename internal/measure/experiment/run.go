@@ -97,6 +97,9 @@ func (r *runner) open(ctx context.Context) error {
 	if cut > 0 {
 		r.progress.say("events.jsonl ended in half a line, of %d bytes, which is cut off", cut)
 	}
+	if err == nil && r.cfg.Shard != nil {
+		err = r.save(r.run) // so that a merge knows which shard it is if it is killed
+	}
 	return err
 }
 
@@ -174,7 +177,7 @@ func (r *runner) openFirst(ctx context.Context) error {
 	}
 	if r.cfg.attaches() {
 		r.layOut(w.fleet)
-		if err := errors.Join(r.cfg.checkExpectations(w.fleet), r.cfg.checkMoments(w.fleet)); err != nil {
+		if err := errors.Join(r.cfg.checkExpectations(w.fleet), r.cfg.checkMoments(w.fleet), r.checkShards()); err != nil {
 			return err
 		}
 	}
@@ -351,7 +354,7 @@ func (r *runner) publishLocked() {
 		if s.cell != nil {
 			r.run.Cells = append(r.run.Cells, *s.cell)
 		}
-		r.run.Complete = r.run.Complete && !r.isLeft(s)
+		r.run.Complete = r.run.Complete && !r.isLeft(s) && (s.cell.Merged == nil || len(s.cell.Merged.Lost) == 0)
 	}
 	r.run.limit()
 	r.run.DurationS = r.ran + time.Since(r.began).Seconds()

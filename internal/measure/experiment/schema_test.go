@@ -17,6 +17,7 @@ import (
 	"grablab/internal/grab"
 	"grablab/internal/history"
 	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/shard"
 	"grablab/internal/order"
 	"grablab/internal/testbed/load"
 	"grablab/internal/testbed/target"
@@ -75,6 +76,8 @@ func schemaRun() experiment.Run {
 		Points:      []experiment.Point{{Point: "before claim 1", Strikes: 1, Struck: 1, Verdict: catalog.Unsafe, Overlaps: new(1), DoubleGrabs: new(1), StuckOrders: new(0), NearMisses: new(0), FailureMode: "F11", Unsold: new(0)}},
 		Repetitions: []experiment.Repetition{{Verdict: catalog.Unsafe, Exclusive: new(experiment.Yes), Latency: lat, LatencySent: lat, LoadHeld: new(true), CompletedRPS: new(1.0), GrabsPerS: new(1.0), RedisCommandsPerRequest: new(1.0), DBStatementsPerRequest: new(1.0)}},
 		Sale:        &experiment.Sale{Stock: 2, Undersold: new(1), LostUpdates: new(1), OverLimit: new(1), SoldOutMS: new(1.0), InOrder: new(0.5), OverTime: &experiment.SoldOverTime{SliceMS: 1, Sold: []int{0, 2}}},
+		Shard:       &shard.Record{Index: 1, Count: 2, BeganAt: time.Now(), ClockMS: 0.5},
+		Merged:      &shard.Merged{Count: 2, Lost: []string{"shard 1 of 2: no folder has its result"}, ClocksApartMS: 0.5},
 		Peak:        &experiment.Peak{Steps: []experiment.PeakStep{{RPS: 1, P99MS: new(1.0), P99SentMS: new(1.0)}}},
 		Checks:      []check.Verdict{{Property: "one-winner", Result: check.Fail, Why: "two won"}},
 		Timeline: &check.Timeline{
@@ -132,6 +135,8 @@ func TestSchemaIsTheTypes(t *testing.T) {
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_ms"}},
 		{reflect.TypeFor[load.Latency](), []any{"cells", 0, "latency_sent_ms"}},
 		{reflect.TypeFor[experiment.Peak](), []any{"cells", 0, "peak"}},
+		{reflect.TypeFor[shard.Record](), []any{"cells", 0, "shard"}},
+		{reflect.TypeFor[shard.Merged](), []any{"cells", 0, "merged"}},
 		{reflect.TypeFor[check.Verdict](), []any{"cells", 0, "checks", 0}},
 		{reflect.TypeFor[load.OverTime](), []any{"cells", 0, "over_time"}},
 		{reflect.TypeFor[experiment.SoldOverTime](), []any{"cells", 0, "sale", "over_time"}},

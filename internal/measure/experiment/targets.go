@@ -164,7 +164,7 @@ func (o theirOrders) Ledger(ctx context.Context, first int64, count int) ([]orde
 // already has rows for them, because rows of another run would count as grabs of this one.
 func (w *worker) lookFirst(ctx context.Context, first int64, count int) error {
 	w.ledger = w.cfg.Target.Database.Query != "" || w.fleet.KeepsLedger(ctx, first)
-	if !w.ledger {
+	if !w.ledger || w.cfg.Merge != nil {
 		return nil
 	}
 	rows, err := w.orders.Ledger(ctx, first, count)

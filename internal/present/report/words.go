@@ -23,7 +23,13 @@ func head(run *experiment.Run) []string {
 		loadLine(run),
 	}
 	if !run.Complete {
-		lines = append(lines, fmt.Sprintf("INCOMPLETE: interrupted, at the end of its budget, or still under way; %s here", catalog.Plural(len(run.Cells), "cell is", "cells are")))
+		why := "interrupted, at the end of its budget, or still under way"
+		for _, cell := range run.Cells {
+			if cell.Merged != nil {
+				why = strings.Join(cell.Merged.Lost, "; ")
+			}
+		}
+		lines = append(lines, fmt.Sprintf("INCOMPLETE: %s; %s here", why, catalog.Plural(len(run.Cells), "cell is", "cells are")))
 	}
 	return append(lines, catalog.Footnote)
 }

@@ -19,6 +19,7 @@ import (
 // kind describes how a database product differs from the others.
 type kind struct {
 	version string // query for the version
+	now     string // query for the seconds since 1970
 	product func(version string) string
 	// open returns the pool for reading, and a function that returns the pool for writing.
 	open func(dsn string) (read *sql.DB, write func() (*sql.DB, error), err error)
@@ -30,15 +31,15 @@ type kind struct {
 
 var (
 	mysqlKind = kind{
-		version: "SELECT VERSION()", open: openMySQL, backslash: true, hash: true,
+		version: "SELECT VERSION()", now: "SELECT UNIX_TIMESTAMP(NOW(6))", open: openMySQL, backslash: true, hash: true,
 		product: order.ProductOf,
 	}
 	postgresKind = kind{
-		version: "SHOW server_version", open: openPostgres, dollar: true,
+		version: "SHOW server_version", now: "SELECT EXTRACT(EPOCH FROM clock_timestamp())", open: openPostgres, dollar: true,
 		product: func(v string) string { number, _, _ := strings.Cut(v, " "); return "PostgreSQL " + number },
 	}
 	sqliteKind = kind{
-		version: "SELECT sqlite_version()", open: openSQLite,
+		version: "SELECT sqlite_version()", now: "SELECT (julianday('now') - 2440587.5) * 86400", open: openSQLite,
 		product: func(v string) string { return "SQLite " + v },
 	}
 )

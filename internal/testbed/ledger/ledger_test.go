@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"grablab/internal/grab/lock"
 	"grablab/internal/order"
@@ -146,6 +147,9 @@ func TestLedger(t *testing.T) {
 			want := []order.Grab{{Order: 5, Driver: 7}, {Order: 5, Driver: 8}, {Order: 6, Driver: 9}}
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%+v, %v; want %+v", got, err, want)
+			}
+			if ahead, err := d.ClockAhead(t.Context()); err != nil || ahead.Abs() > time.Second/2 {
+				t.Errorf("the clock is %v ahead of a database on this machine, %v", ahead, err)
 			}
 			if v, err := d.Version(t.Context()); err != nil || v == "" {
 				t.Errorf("version %q, %v", v, err)

@@ -17,17 +17,25 @@ type Plan struct {
 	orders  []int32  // permuted offsets from first
 	drivers int
 	seed    uint64
+	share   Share
 
-	mu    sync.Mutex
-	ended bool
-	next  int
-	queue []int // drivers of the current order, permuted
+	mu     sync.Mutex
+	ended  bool
+	sent   int
+	queue  []int // drivers of the order at queued, permuted
+	queued int   // index of an order; -1 at first
 }
+
+// Share selects the requests Index, Index+Count, Index+2·Count and so on of a plan.
+type Share struct{ Index, Count int }
+
+// at returns the place of the nth request of the share in the whole plan.
+func (s Share) at(n int) int { return s.Index + n*s.Count }
 
 // NewPlan returns a plan in which drivers 1 to drivers grab each order. The orders have
 // consecutive ids that start at first.
 func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *Plan {
-	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed}
+	p := &Plan{targets: targets, first: first, orders: make([]int32, orders), drivers: drivers, seed: seed, share: Share{0, 1}, queued: -1}
 	for i := range p.orders {
 		p.orders[i] = int32(i)
 	}
@@ -37,8 +45,13 @@ func NewPlan(targets []string, first int64, orders, drivers int, seed uint64) *P
 	return p
 }
 
-// Requests returns the number of requests in the plan.
-func (p *Plan) Requests() int { return len(p.orders) * p.drivers }
+// Split limits the plan to a share. The requests keep their targets and due times.
+func (p *Plan) Split(s Share) { p.share = s }
+
+// Requests returns the number of requests in the share of the plan.
+func (p *Plan) Requests() int {
+	return (len(p.orders)*p.drivers - p.share.Index + p.share.Count - 1) / p.share.Count
+}
 
 // End stops the plan. No further requests are sent.
 func (p *Plan) End() {
@@ -58,23 +71,28 @@ func (p *Plan) through(next http.RoundTripper) http.RoundTripper { return next }
 func (p *Plan) take() (Request, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.next == p.Requests() || p.ended {
+	if p.sent == p.Requests() || p.ended {
 		return Request{}, false
 	}
-	i, k := p.next/p.drivers, p.next%p.drivers
-	if k == 0 {
-		p.queue = rand.New(rand.NewPCG(p.seed, uint64(i)+1)).Perm(p.drivers)
+	next := p.share.at(p.sent)
+	i, k := next/p.drivers, next%p.drivers
+	if i != p.queued {
+		p.queue, p.queued = rand.New(rand.NewPCG(p.seed, uint64(i)+1)).Perm(p.drivers), i
 	}
-	r := Request{
-		Target: p.targets[p.next%len(p.targets)],
+	p.sent++
+	return Request{
+		Target: p.targets[next%len(p.targets)],
 		Order:  p.first + int64(p.orders[i]),
 		Driver: int64(p.queue[k]) + 1,
-	}
-	p.next++
-	return r, true
+	}, true
 }
 
-// pacer returns a pacer that sends the plan at cfg.Rate.
+// Due returns the due time of the nth request of the share, since the start of the attack.
+func (p *Plan) Due(cfg Config, n uint64) time.Duration {
+	return p.pacer(context.Background(), cfg, nil).due(n)
+}
+
+// pacer returns a pacer that sends the share of the plan. All shares together have cfg.Rate.
 func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	interval := time.Duration(0)
 	if cfg.Rate > 0 {
@@ -84,7 +102,7 @@ func (p *Plan) pacer(ctx context.Context, cfg Config, timer *timer) pacer {
 	if cfg.Together {
 		together = p.drivers
 	}
-	return openLoop{noRate{}, ctx, timer, interval, uint64(together), uint64(p.Requests()), p.isEnded}
+	return openLoop{noRate{}, ctx, timer, interval, p.share, uint64(together), uint64(p.Requests()), p.isEnded}
 }
 
 // openLoop is a pacer with a due time for each request, counted from the start of the
@@ -94,7 +112,8 @@ type openLoop struct {
 	ctx      context.Context
 	timer    *timer
 	interval time.Duration // 0 sends all requests at once
-	together uint64        // number of consecutive requests that are due at the same time
+	share    Share
+	together uint64 // number of consecutive requests of the whole plan that are due at the same time
 	total    uint64
 	ended    func() bool
 }
@@ -105,6 +124,7 @@ type openLoop struct {
 const tick = 2 * time.Millisecond
 
 func (p openLoop) due(n uint64) time.Duration {
+	n = uint64(p.share.at(int(n)))
 	d := time.Duration(n-n%p.together) * p.interval
 	if p.interval < tick {
 		d = (d + tick - 1).Truncate(tick)

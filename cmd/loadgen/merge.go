@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"grablab/internal/flags"
+	"grablab/internal/measure/experiment"
+	"grablab/internal/measure/shard"
+	"grablab/internal/present/report"
+	"grablab/internal/testbed/load"
+)
+
+// mergeFlags are the flags of run that merge takes too. Everything else is in the results of the
+// shards.
+var mergeFlags = []string{"db", "admin-token", "header", "ledger-query", "target-file", "expectations", "assert", "baseline", "junit", "out", "format", "quiet"}
+
+// flagsOfMerge returns the flags of run that merge takes.
+func (s *settings) flagsOfMerge() []flags.Flag {
+	return slices.DeleteFunc(s.flags(), func(f flags.Flag) bool { return !slices.Contains(mergeFlags, f.Name) })
+}
+
+func mergeHelp(w io.Writer, _ string) {
+	fmt.Fprint(w, `Usage: loadgen merge -db DSN [flags] DIR…
+
+Judges the shards of one run together. Each DIR is the result folder of a loadgen run -shard I/N.
+It adds up their answers, reads the ledger, lets fresh drivers try the orders, and writes one
+result folder. If a shard is missing, the result is incomplete, and the exit code is 1.
+
+`)
+	flags.Print(w, defaults(experiment.Scenarios[0].Name).flagsOfMerge())
+}
+
+func mergeCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return invoke(ctx, args, stdout, stderr, parseMerge, mergeHelp, (*settings).merge)
+}
+
+// parseMerge reads the results of the shards, and returns the settings of the run that they share.
+func parseMerge(args []string) (*settings, error) {
+	line, err := flags.Parse(defaults(experiment.Scenarios[0].Name).flagsOfMerge(), args)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(line.Args) == 0:
+		return nil, flags.Usage("merge: the result folders are missing: name those of all shards, as in loadgen merge -db DSN results/shard-*")
+	case !line.Given("db"):
+		return nil, flags.Usage("merge: the address of the database is missing: add -db DSN")
+	}
+	s, err := mergeFolders(line)
+	if err == nil {
+		err = s.validate()
+	}
+	if err != nil {
+		return nil, flags.Usage("%w", err)
+	}
+	return s, nil
+}
+
+// mergeFolders returns the settings that the shards in the folders have recorded, with the flags
+// of line, and with the answers of the shards as the merge.
+func mergeFolders(line *flags.Line) (*settings, error) {
+	var (
+		recorded []string // the flags that all shards have
+		count    int
+		parts    []shard.Part
+		broken   []string // folders without a result
+		lost     = map[int]string{}
+		from     = map[int]string{} // the folder of each shard
+	)
+	for _, dir := range line.Args {
+		run, err := report.Load(dir)
+		if err != nil {
+			broken = append(broken, withoutPrefix(err, report.ErrNoRun).Error())
+			continue
+		}
+		share, args, err := shareOf(run)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+		if count == 0 {
+			count, recorded = share.Count, args
+		}
+		if share.Count != count || !slices.Equal(args, recorded) {
+			return nil, fmt.Errorf("%s: its flags are not those of %s: merge shards of one run", dir, line.Args[0])
+		}
+		if from[share.Index] != "" {
+			return nil, fmt.Errorf("%s: is shard %d, and so is %s: leave out one of the two", dir, share.Index, from[share.Index])
+		}
+		from[share.Index] = dir
+		switch done := run.Complete && len(run.Cells) == 1; {
+		case done && run.Cells[0].Shard != nil:
+			parts = append(parts, shard.Part{Record: *run.Cells[0].Shard, Answers: filepath.Join(dir, experiment.AnswersFile(&run.Cells[0], ""))})
+		case done:
+			lost[share.Index] = fmt.Sprintf("%s (%s)", run.Cells[0].Reason, dir)
+		default:
+			lost[share.Index] = fmt.Sprintf("it was interrupted (%s)", dir)
+		}
+	}
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("no shard has a result: %s", strings.Join(append(broken, shard.New(count, nil, lost).Lost...), "; "))
+	}
+	for _, arg := range recorded {
+		if untrusted(arg, line.Flags) {
+			return nil, fmt.Errorf("%s: its shards use %s: repeat this flag if you trust it", line.Args[0], arg)
+		}
+	}
+	recorded = slices.DeleteFunc(recorded, func(arg string) bool { return strings.HasPrefix(arg, "-shard-start=") })
+	s, err := parseWithScenario(append(recorded, line.Flags...))
+	if err != nil {
+		return nil, fmt.Errorf("the flags recorded in %s: %w", line.Args[0], withoutPrefix(err, flags.ErrUsage))
+	}
+	s.Merge, s.Args = shard.New(count, parts, lost), nil
+	s.Merge.Lost = append(s.Merge.Lost, broken...)
+	return s, nil
+}
+
+// shareOf returns the share of a shard, and its flags without the share.
+func shareOf(run *experiment.Run) (share load.Share, args []string, err error) {
+	err = errors.New("it is not the result of a shard: name folders of loadgen run -shard")
+	for _, arg := range run.Config.Args {
+		if text, ok := strings.CutPrefix(arg, "-shard="); ok {
+			share, err = shard.Parse(text)
+		} else {
+			args = append(args, arg)
+		}
+	}
+	if here := experiment.NewEnvironment("").Commit; err == nil && run.Environment.Commit != here {
+		err = fmt.Errorf("it was measured by commit %s, and this program is commit %s: use the same program", run.Environment.Commit, here)
+	}
+	return share, args, err
+}
+
+// merge judges the shards, and fails if one is lost.
+func (s *settings) merge(ctx context.Context, stdout, stderr io.Writer) error {
+	err := s.execute(ctx, stdout, stderr)
+	if err == nil || errors.Is(err, exitAssert) {
+		for _, why := range s.Merge.Lost {
+			fmt.Fprintf(stderr, "loadgen: incomplete: %s\n", why)
+			err = exitFailed
+		}
+	}
+	return err
+}

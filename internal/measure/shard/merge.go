@@ -1,0 +1,130 @@
+package shard
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"grablab/internal/testbed/load"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
+)
+
+// Part is the result of one shard.
+type Part struct {
+	Record
+	Answers string // the file with its answers, in vegeta's encoding
+}
+
+// maxApart is the largest difference between two clocks for which times are compared.
+const maxApart = time.Second
+
+// Merge holds the results of the shards of one run.
+type Merge struct {
+	Merged
+	Parts []Part
+}
+
+// New returns the merge of the parts. lost says why shards without a part have none, by index.
+func New(count int, parts []Part, lost map[int]string) *Merge {
+	m := &Merge{Merged{Count: count}, parts}
+	has := map[int]bool{}
+	for _, p := range parts {
+		has[p.Index] = true
+		for _, o := range parts {
+			m.ClocksApartMS = max(m.ClocksApartMS, p.ClockMS-o.ClockMS)
+		}
+	}
+	for i := range count {
+		switch {
+		case lost[i] != "":
+			m.Lost = append(m.Lost, fmt.Sprintf("shard %d of %d: %s", i, count, lost[i]))
+		case !has[i]:
+			m.Lost = append(m.Lost, fmt.Sprintf("shard %d of %d: no folder has its result", i, count))
+		}
+	}
+	return m
+}
+
+// Apart returns a message if the clocks of two shards differ so much that their times cannot be
+// compared. It returns "" if they can.
+func (m Merged) Apart() string {
+	if m.ClocksApartMS <= float64(maxApart.Milliseconds()) {
+		return ""
+	}
+	return fmt.Sprintf("the clocks of two shards differ by %.1f s, so latencies and the order of requests are unknown: set the clocks", m.ClocksApartMS/1000)
+}
+
+// Began returns the time at which the first shard began, by the clock of the database.
+func (m *Merge) Began() (first time.Time) {
+	for i, p := range m.Parts {
+		if began := p.BeganAt.Add(-p.ahead()); i == 0 || began.Before(first) {
+			first = began
+		}
+	}
+	return first
+}
+
+func (r Record) ahead() time.Duration { return time.Duration(r.ClockMS * float64(time.Millisecond)) }
+
+// Replay calls each with every answer and its due time, by the clock of the database. It takes
+// the shards in turn, so that the answers for one order come close together. newPlan returns the
+// plan of the whole run.
+func (m *Merge) Replay(cfg load.Config, newPlan func() *load.Plan, each func(r *vegeta.Result, due time.Time) error) error {
+	readers := make([]*reader, len(m.Parts))
+	for i, p := range m.Parts {
+		f, err := os.Open(p.Answers)
+		if err != nil {
+			return fmt.Errorf("shard: %w", err)
+		}
+		defer f.Close()
+		plan := newPlan()
+		plan.Split(load.Share{Index: p.Index, Count: p.Count})
+		readers[i] = &reader{p, plan, vegeta.NewDecoder(bufio.NewReader(f)), 0}
+	}
+	for len(readers) > 0 {
+		var open []*reader
+		for _, r := range readers {
+			result, err := r.next()
+			if errors.Is(err, io.EOF) {
+				continue
+			}
+			if err == nil {
+				err = each(result, r.BeganAt.Add(r.plan.Due(cfg, result.Seq)-r.ahead()))
+			}
+			if err != nil {
+				return fmt.Errorf("shard: %s: %w", r.Answers, err)
+			}
+			open = append(open, r)
+		}
+		readers = open
+	}
+	return nil
+}
+
+// reader reads the answers of one shard.
+type reader struct {
+	Part
+	plan   *load.Plan
+	decode vegeta.Decoder
+	count  int
+}
+
+// next returns the next answer, with its time by the clock of the database. It returns io.EOF
+// after the last one, and another error if answers are missing.
+func (r *reader) next() (*vegeta.Result, error) {
+	result := new(vegeta.Result)
+	err := r.decode(result)
+	switch {
+	case errors.Is(err, io.EOF) && r.count < r.plan.Requests():
+		return nil, fmt.Errorf("the file has %d of %d answers: copy it again", r.count, r.plan.Requests())
+	case err != nil:
+		return nil, err
+	}
+	r.count++
+	result.Timestamp = result.Timestamp.Add(-r.ahead())
+	return result, nil
+}
