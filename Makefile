@@ -5,11 +5,13 @@ SHELL := bash
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+KUSTOMIZE   := sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
+KUBECTL_VALIDATE := sigs.k8s.io/kubectl-validate@v0.0.4
 
 # The race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null && test "$$(go env CGO_ENABLED)" = 1 && echo -race)
 
-.PHONY: help run test lint vet staticcheck prose workflows generate mutate cross claims pictures prove tools clean compose publish-check
+.PHONY: help run test lint vet staticcheck prose workflows generate mutate cross claims pictures prove tools clean compose kubernetes publish-check
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
@@ -91,6 +93,11 @@ pictures: ## take the pictures of the README again in a real Chromium
 
 compose: ## run the compose file as written on your Docker Engine
 	GRABLAB_COMPOSE=1 go test ./internal/archtest -run TestComposeRuns -count=1 -v -timeout 60m
+
+kubernetes: ## build the Kubernetes manifests, validate them, and run their load without a cluster
+	GOBIN=$(CURDIR)/bin go install $(KUSTOMIZE)
+	GOBIN=$(CURDIR)/bin go install $(KUBECTL_VALIDATE)
+	GRABLAB_KUBERNETES=$(CURDIR)/bin go test ./cmd/loadgen -run TestKubernetes -count=1 -v
 
 publish-check: ## build and test a copy with another module path: MODULE=example.com/you/grablab
 	@.ci/publish-check "$(MODULE)"

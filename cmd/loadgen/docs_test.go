@@ -31,6 +31,7 @@ const (
 	isTest   class = "test"   // go test: package and tests are there
 	isTarget class = "target" // make: it is in the Makefile
 	isDocker class = "docker" // what it names is in docker-compose.yml
+	isKube   class = "kube"   // what it names is in deploy/kubernetes
 )
 
 // classes says so of each command by a pattern of the whole of it, the first that
@@ -67,6 +68,7 @@ var classes = []struct {
 	{`go test \S+( .*)?`, isTest, int(exitDone)},
 	{`make \w+`, isTarget, int(exitDone)},
 	{`docker compose .*`, isDocker, int(exitDone)},
+	{`(kubectl|docker build) .*`, isKube, int(exitDone)},
 }
 
 var (
@@ -156,6 +158,18 @@ func (s *shell) command(t *testing.T, command string, shown *string, document st
 		service := words[len(words)-1]
 		if words[2] == "run" && !regexp.MustCompile(`(?m)^  `+service+`:`).Match(read(t, s.root, "docker-compose.yml")) {
 			t.Errorf("there is no service %s", service)
+		}
+		return
+	case isKube:
+		all := manifests(t)
+		for _, word := range words {
+			kind, name, ok := strings.Cut(word, "/")
+			if ok && slices.Contains([]string{"job", "statefulset"}, kind) && all[kind+"/"+name].Metadata.Name == "" {
+				t.Errorf("there is no %s", word)
+			}
+			if _, err := os.Stat(filepath.Join(s.root, word, "kustomization.yaml")); err != nil && kind == "deploy" {
+				t.Error(err)
+			}
 		}
 		return
 	case isProved:
