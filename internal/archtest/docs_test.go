@@ -1,7 +1,9 @@
 package archtest
 
 import (
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -107,7 +109,68 @@ func anchorsOf(t *testing.T, path string) []string {
 var (
 	recipeTitle = regexp.MustCompile(`(?m)^### (.*)$`)
 	testCommand = regexp.MustCompile(`go test \./(\S+) -run '?([\w|]+)`)
+	sourcePath  = regexp.MustCompile("`((?:internal|cmd)/[^`]+)`")
 )
+
+// samples are things that were added by the recipes, as they appear in the code.
+var samples = map[string]string{
+	"A strategy":        `\bsetnxDriverID\b|"setnx-driverid"`,
+	"A fault":           `\b[rR]edisFull\b`,
+	"A property":        `\bOrderOfService\b`,
+	"A checker of runs": `\b[aA]nswersAgree\b`,
+	"A bench case":      `waves-apart`,
+	"A flag of loadgen": `\bBudgetTotal\b`,
+}
+
+// A recipe names every file that the sample needed, or its folder, and only files that exist.
+func TestRecipesNameEveryFile(t *testing.T) {
+	sources := map[string]string{}
+	for _, folder := range []string{"internal", "cmd"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(file string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || strings.HasSuffix(file, "_test.go") || !slices.Contains([]string{".go", ".js", ".json"}, filepath.Ext(file)) {
+				return err
+			}
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				return err
+			}
+			b, err := os.ReadFile(file)
+			sources[filepath.ToSlash(name)] = string(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for section := range strings.SplitSeq(readDocument(t, "docs/contributing.md"), "\n### ") {
+		title, recipe, _ := strings.Cut(section, "\n")
+		recipe, _, _ = strings.Cut(recipe, "\n## ")
+		var named []string
+		for _, m := range sourcePath.FindAllStringSubmatch(recipe, -1) {
+			named = append(named, m[1])
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Errorf("docs/contributing.md, %s: %v", title, err)
+			}
+		}
+		if samples[title] == "" {
+			continue
+		}
+		sample := regexp.MustCompile(samples[title])
+		found := false
+		for name, source := range sources {
+			if !sample.MatchString(source) {
+				continue
+			}
+			found = true
+			if !slices.Contains(named, name) && !slices.Contains(named, path.Dir(name)) {
+				t.Errorf("docs/contributing.md, %s: %s is not named, but contains the sample %s", title, name, sample)
+			}
+		}
+		if !found {
+			t.Errorf("%s: no file contains the sample %s", title, sample)
+		}
+	}
+}
 
 // Each kind of change has a recipe. Each test that a recipe names exists in the package
 // that it names, because "go test -run" passes if no test matches.
