@@ -40,6 +40,7 @@ type settings struct {
 	ledgerQuery   string
 	expectations  string // the file that replaces the registry's expectations
 	strategyWords []string
+	allFaults     bool // whether -faults names all
 	// unknownStrategy is the error for a strategy that the registry lacks. It counts only
 	// without targets, because targets may have strategies of their own.
 	unknownStrategy error
@@ -73,6 +74,7 @@ func (s *settings) groups() []flagGroup {
 		}},
 		{"Servers and instances", slices.Concat([]flags.Flag{
 			flags.New("stack", "KIND", "which servers to use: "+flags.Join(stack.Kinds()), flags.One(&s.Stack.Kind, flags.OneOf(stack.Kinds()...))),
+			flags.New("redis-topology", "NAME", "how -stack local runs the one Redis: single; cluster, with three masters and a replica each; or sentinel, with a master, a replica and three Sentinels (default single)", flags.One(&s.Stack.Topology, flags.OneOf(catalog.Topologies...))),
 		}, serverFlags(&s.Stack), []flags.Flag{
 			flags.New("instances", "N", "number of instances to start", flags.One(&s.Instances, flags.WholeNumber(1, 64))),
 			flags.New("worker-stacks", "N", "", flags.One(&s.Workers, flags.WholeNumber(1, 16))), // for tests

@@ -51,7 +51,10 @@ var samples = map[string]sample{
 	"at": {"handing over: before release 1", "-faults pause", func(s *settings) {
 		s.At = &fault.Point{Role: fault.HandingOver, Point: control.Point{Phase: tap.Release, N: 1}}
 	}},
-	"seed":      {"42", "", func(s *settings) { s.Seed = 42 }},
+	"seed": {"42", "", func(s *settings) { s.Seed = 42 }},
+	"redis-topology": {"cluster", "-stack local", func(s *settings) {
+		s.Stack.Kind, s.Stack.Topology = "local", catalog.RedisCluster
+	}},
 	"stack":     {"local", "", func(s *settings) { s.Stack.Kind = "local" }},
 	"db":        {"u:p@tcp(h:1)/d", external, func(*settings) {}},
 	"redis":     {"h:1", external, func(s *settings) { s.Stack.Redis = "h:1" }},
@@ -307,6 +310,23 @@ func TestOnly(t *testing.T) {
 	}
 }
 
+// The word all means the faults that can strike the Redis of the run.
+func TestAllFaults(t *testing.T) {
+	for topology, without := range map[catalog.Topology]catalog.Fault{
+		catalog.SingleRedis: catalog.SlotMoves, catalog.RedisCluster: catalog.SentinelFailover, catalog.RedisSentinel: catalog.RedisRestart,
+	} {
+		s := defaults("rush")
+		s.Stack.Topology = topology
+		var err error
+		if s.Faults, err = s.parseFaults("all"); err == nil {
+			err = s.chooseCells()
+		}
+		if err != nil || slices.Contains(s.Faults, without) || !slices.Contains(s.Faults, catalog.Pause) {
+			t.Errorf("%s: %v, %v", topology, s.Faults, err)
+		}
+	}
+}
+
 func TestFaultLists(t *testing.T) {
 	for text, want := range map[string][]catalog.Fault{
 		"all":         catalog.RunFaults,
@@ -389,9 +409,11 @@ func TestBadUsage(t *testing.T) {
 		"-stack external -db x -sentinel-master m":              "-sentinel-master m: the addresses of the Sentinels are missing: add -sentinel ADDR",
 		"-schedule f -stack local -strategies all":              "-strategies all: a schedule takes one strategy: name one",
 		"-stack external -db x -redis h:1 -sentinel h:2":        "-sentinel h:2: the Sentinels replace -redis: leave out one of the two",
-		"-sentinel h:1":                   "-sentinel h:1: the other stacks start their own servers: add -stack external",
-		"-redis h:1":                      "-redis h:1: the other stacks start their own servers: add -stack external",
-		"-stack local -redlock h:1":       "-redlock h:1: the other stacks start their own servers: add -stack external",
+		"-sentinel h:1":                            "-sentinel h:1: the other stacks start their own servers: add -stack external",
+		"-redis h:1":                               "-redis h:1: the other stacks start their own servers: add -stack external",
+		"-stack local -redlock h:1":                "-redlock h:1: the other stacks start their own servers: add -stack external",
+		"-redis-topology cluster":                  "-redis-topology cluster: only the local stack starts several servers: add -stack local",
+		"-service x{port} -redis-topology cluster": "-redis-topology cluster: the proxies of a service lead to a single Redis: leave it out",
 		"-db x":                           "-db: the other stacks start their own database: add -stack external or -targets",
 		"-instances 0":                    "-instances 0: must be a whole number from 1 to 64",
 		"-targets h:1":                    "-targets h:1: \"h:1\" must be the base URL of an instance, such as http://127.0.0.1:8004 or http://127.0.0.1:8080/shop",

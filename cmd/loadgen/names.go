@@ -172,11 +172,13 @@ func findStrategy(name string) (lock.Strategy, error) {
 	return s, nil
 }
 
-// parseFaults accepts names and all, and returns the faults in the order of the catalog.
+// parseFaults accepts names and all, and returns the faults in the order of the catalog. From all,
+// chooseCells removes the faults of other topologies.
 func (s *settings) parseFaults(text string) ([]catalog.Fault, error) {
 	same := func(a, b catalog.Fault) bool { return a == b }
 	chosen, err := flags.Each(text, same, func(word string) ([]catalog.Fault, error) {
 		if word == "all" {
+			s.allFaults = true
 			return catalog.RunFaults, nil
 		}
 		f, err := s.findFault(word)

@@ -39,6 +39,8 @@ var runRules = []flags.Rule{
 	{Flags: "targets", Excludes: "-service", Wrong: "-service starts its own instances", Do: "leave out one of the two"},
 	{Flags: "ready migrate", Needs: "-service", Wrong: "no service is started", Do: "add -service COMMAND"},
 	{Flags: "stack", Excludes: "-service", Needs: "stack local", Wrong: "a service needs servers that faults can strike", Do: "use -stack local"},
+	{Flags: "redis-topology", Excludes: "-service", Wrong: "the proxies of a service lead to a single Redis", Do: "leave it out"},
+	{Flags: "redis-topology", Needs: "stack local", Wrong: "only the local stack starts several servers", Do: "add -stack local"},
 	{Flags: "db", Excludes: "-service", Wrong: "a service that loadgen starts gets a new database", Do: "leave out -db and use {db_host} and so on in the command"},
 	{Flags: "stack instances " + serverNames, Excludes: "-targets", Wrong: "the targets are running already", Do: "leave it out"},
 	{Flags: serverNames, Needs: "stack external", Wrong: "the other stacks start their own servers", Do: "add -stack external"},

@@ -67,6 +67,9 @@ func (s *settings) chooseCells() error {
 	if s.Stack.Kind == stack.External && !s.given("worker-stacks") {
 		s.Workers = 1 // there is only one stack
 	}
+	if s.allFaults {
+		s.Faults = slices.DeleteFunc(slices.Clone(s.Faults), func(f catalog.Fault) bool { return !f.OnTopology(s.Stack.RunsRedis()) })
+	}
 	if len(s.Only) == 0 {
 		return nil
 	}

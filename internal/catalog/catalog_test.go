@@ -86,7 +86,7 @@ func TestFindFault(t *testing.T) {
 }
 
 func TestPrograms(t *testing.T) {
-	if run := catalog.FaultsBy(catalog.Run); len(run) != 23 || run[0] != catalog.NoFault {
+	if run := catalog.FaultsBy(catalog.Run); len(run) != 27 || run[0] != catalog.NoFault {
 		t.Errorf("run plays %v", run)
 	}
 	if explored := catalog.FaultsBy(catalog.Explore); len(explored) != 20 || slices.Contains(explored, catalog.NoFault) {

@@ -32,6 +32,10 @@ const (
 	Cancel           Fault = "cancel"
 	MessageLost      Fault = "message-lost"
 	SentTwice        Fault = "sent-twice"
+	MasterKilled     Fault = "master-killed"
+	MasterPartition  Fault = "master-partition"
+	SentinelFailover Fault = "sentinel-failover"
+	SlotMoves        Fault = "slot-moves"
 )
 
 // FaultGroup is the heading under which tables and the heat map show a fault.
@@ -42,10 +46,24 @@ const (
 	Clients            FaultGroup = "Clients and processes"
 	RedisServers       FaultGroup = "Redis"
 	NetworkAndDatabase FaultGroup = "Network and database"
+	RedisTopologies    FaultGroup = "Redis Cluster and Sentinel"
 )
 
 // FaultGroups lists the groups in the order in which tables show them.
-var FaultGroups = []FaultGroup{Clients, RedisServers, NetworkAndDatabase}
+var FaultGroups = []FaultGroup{Clients, RedisServers, NetworkAndDatabase, RedisTopologies}
+
+// Topology is how the one Redis of a stack is run.
+type Topology string
+
+// The topologies.
+const (
+	SingleRedis   Topology = "single"
+	RedisCluster  Topology = "cluster"  // three masters with a replica each
+	RedisSentinel Topology = "sentinel" // a master with a replica, and three Sentinels
+)
+
+// Topologies lists the topologies. The first one is the default.
+var Topologies = []Topology{SingleRedis, RedisCluster, RedisSentinel}
 
 // ProcessEffect says what a fault does to the process of a holder.
 type ProcessEffect int
@@ -67,7 +85,14 @@ type FaultEntry struct {
 	Group   FaultGroup // the heading in tables
 	Shows   Facts      // what is known about a grab that the fault has struck
 	Process ProcessEffect
+	// Topologies lists how the one Redis must be run. Nil means that it does not matter.
+	Topologies []Topology
 }
+
+var (
+	singleOnly   = []Topology{SingleRedis}
+	withReplicas = []Topology{RedisCluster, RedisSentinel}
+)
 
 // Faults lists every fault, in the order of tables.
 var Faults = []FaultEntry{
@@ -92,7 +117,7 @@ var Faults = []FaultEntry{
 		About: "a process dies while it holds the lock (SIGKILL); `run` starts it again",
 	},
 	{
-		Name: RedisRestart, Aliases: []string{"restart"}, Group: RedisServers, By: Run | Explore | Lab, Shows: Forgotten,
+		Name: RedisRestart, Aliases: []string{"restart"}, Group: RedisServers, By: Run | Explore | Lab, Shows: Forgotten, Topologies: singleOnly,
 		About: "Redis, or a minority of Redlock's nodes, is killed and restarts empty",
 	},
 	{
@@ -100,7 +125,7 @@ var Faults = []FaultEntry{
 		About: "a majority of Redlock's nodes is killed and restarts empty",
 	},
 	{
-		Name: RedisDown, Aliases: []string{"down"}, Group: RedisServers, By: Run | Explore, Shows: Unreachable,
+		Name: RedisDown, Aliases: []string{"down"}, Group: RedisServers, By: Run | Explore, Shows: Unreachable, Topologies: singleOnly,
 		About: "Redis, or a minority of Redlock's nodes, cannot be reached at the release; `explore` also takes ZooKeeper and etcd down",
 	},
 	{
@@ -112,11 +137,11 @@ var Faults = []FaultEntry{
 		About: "the holder has a bare majority of Redlock's nodes, and one of these restarts empty",
 	},
 	{
-		Name: Failover, Group: RedisServers, By: Run | Explore, Shows: Forgotten,
+		Name: Failover, Group: RedisServers, By: Run | Explore, Shows: Forgotten, Topologies: singleOnly,
 		About: "the master of Redis, or of one Redlock node, dies before it has replicated, and Sentinel promotes the replica",
 	},
 	{
-		Name: Partition, Group: NetworkAndDatabase, By: Run | Explore, Shows: LeaseEnded | CutOff,
+		Name: Partition, Group: NetworkAndDatabase, By: Run | Explore, Shows: LeaseEnded | CutOff, Topologies: singleOnly,
 		About: "the network cuts one instance off from the locks for longer than the lease: in both directions, only requests, then only replies",
 	},
 	{
@@ -124,7 +149,7 @@ var Faults = []FaultEntry{
 		About: "the network cuts one instance off from the database, and its claims arrive after their leases have expired",
 	},
 	{
-		Name: Latency, Aliases: []string{"late-reply"}, Group: NetworkAndDatabase, By: Run | Explore, Shows: GrantLate | Delayed,
+		Name: Latency, Aliases: []string{"late-reply"}, Group: NetworkAndDatabase, By: Run | Explore, Shows: GrantLate | Delayed, Topologies: singleOnly,
 		About: "replies of Redis reach one instance later than the lease lasts; `explore` delays any call or reply",
 	},
 	{
@@ -132,7 +157,7 @@ var Faults = []FaultEntry{
 		About: "the wall clock of a contender runs ahead, then the wall clock of the holder runs behind",
 	},
 	{
-		Name: NodeClock, Group: RedisServers, By: Run | Explore, Shows: ClockJumped,
+		Name: NodeClock, Group: RedisServers, By: Run | Explore, Shows: ClockJumped, Topologies: singleOnly,
 		About: "the clock of Redis, or of a minority of Redlock's nodes, jumps past the end of the leases",
 	},
 	{
@@ -140,15 +165,15 @@ var Faults = []FaultEntry{
 		About: "the database is killed and started again while drivers hold locks",
 	},
 	{
-		Name: ReplyLost, Aliases: []string{"lost-reply"}, Group: NetworkAndDatabase, By: Run | Explore, Shows: ReplyWasLost,
+		Name: ReplyLost, Aliases: []string{"lost-reply"}, Group: NetworkAndDatabase, By: Run | Explore, Shows: ReplyWasLost, Topologies: singleOnly,
 		About: "a server carries out a call, and the caller gets an error; `run` does this first to a COMMIT, then to every call to the lock's servers",
 	},
 	{
-		Name: RedisFull, Group: RedisServers, By: Run | Explore, Shows: Evicted,
+		Name: RedisFull, Group: RedisServers, By: Run | Explore, Shows: Evicted, Topologies: singleOnly,
 		About: "Redis, or a minority of Redlock's nodes, runs out of memory: first it evicts every key, then it refuses writes",
 	},
 	{
-		Name: FailoverSplit, Group: RedisServers, By: Run, Shows: TwoMasters,
+		Name: FailoverSplit, Group: RedisServers, By: Run, Shows: TwoMasters, Topologies: singleOnly,
 		About: "the master of Redis, or of one node of the holder's bare majority, is cut off; it continues to serve one instance while the promoted replica serves the other",
 	},
 	{
@@ -170,6 +195,23 @@ var Faults = []FaultEntry{
 	{
 		Name: SentTwice, Group: NetworkAndDatabase, By: Explore, Shows: ReplyWasLost,
 		About: "a Redis client gets no reply and sends the same call again by itself, as most clients do by default; the server carries out both",
+	},
+	// The explorer simulates a single Redis, so it does not play these.
+	{
+		Name: MasterKilled, Group: RedisTopologies, By: Run, Shows: Forgotten, Topologies: withReplicas,
+		About: "the master of the locks dies before it has replicated them, and the Cluster or the Sentinels promote its replica",
+	},
+	{
+		Name: MasterPartition, Group: RedisTopologies, By: Run, Shows: TwoMasters, Topologies: withReplicas,
+		About: "nothing reaches the master of the locks until its replica, which lacks the last writes, has been promoted; then the old master returns",
+	},
+	{
+		Name: SentinelFailover, Group: RedisTopologies, By: Run, Shows: Forgotten, Topologies: []Topology{RedisSentinel},
+		About: "an operator calls SENTINEL FAILOVER while the replica has all writes and the master is alive",
+	},
+	{
+		Name: SlotMoves, Group: RedisTopologies, By: Run, Shows: Forgotten, Topologies: []Topology{RedisCluster},
+		About: "the slots of the locks move to another master of the Cluster, with their keys",
 	},
 }
 
@@ -207,6 +249,10 @@ failover-split     Ux    Ux    Ux  Ux     Ux     Ux    Ux       Ux       Ux     
 slow-db            Ux    Ux    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        .x    .x       ?x
 late-release       .x    .x    Ux  Ux     Ux     ..    ..       ..       ..      ..      ..        Sx    .x       ..
 cancel             ..    ..    ..  ..     ..     ..    ..       ..       ..      ..      ..        Sx    .x       ..
+master-killed      Ux    Ux    Ux  Ux     Ux     Ux    Ux       /.       /.      ..      ..        Ux    Ux       Ux
+master-partition   Ux    Ux    Ux  Ux     Ux     Ux    Ux       /.       /.      ..      ..        Ux    Ux       Ux
+sentinel-failover  ..    ..    ..  ..     ..     ..    ..       /.       /.      ..      ..        .x    .x       ..
+slot-moves         ..    ..    ..  ..     ..     ..    ..       /.       /.      ..      ..        .x    .x       ..
 `
 
 // FindFault finds a fault by its current name or by an old one. If name is an old name, note
@@ -229,6 +275,12 @@ func FaultsBy(program Programs) []Fault {
 // RunFaults lists the faults that loadgen run can play, in the order of tables. NoFault is the
 // first of them.
 var RunFaults = FaultsBy(Run)
+
+// OnTopology reports whether the fault can strike a stack that runs the one Redis in this way.
+func (f Fault) OnTopology(t Topology) bool {
+	on := f.Entry().Topologies
+	return on == nil || slices.Contains(on, t)
+}
 
 // Entry returns the description of the fault. It is empty if no fault has this name.
 func (f Fault) Entry() FaultEntry {

@@ -50,6 +50,7 @@ type injection struct {
 	first         int64      // order
 	next          int        // the index of the next order, counted from the first one
 	contests      []*contest // contests that were struck or should have been
+	aimed         []*contest // the contests whose locks a fault of a topology strikes
 	windows       []window
 	undisturbed   []*contest
 
@@ -198,13 +199,29 @@ func (in *injection) strikeAndMeasure(ctx context.Context) (m measured, err erro
 
 // prepareFault prepares the fault to strike.
 func (in *injection) prepareFault(ctx context.Context) (err error) {
-	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other}
+	target := fault.Target{Stack: in.w.stack, Strategy: in.strategy, Faulted: in.struck, Contender: in.other, Keys: in.keys}
 	if t := in.trail.service; t != nil {
 		target.Wire, target.Ledger = true, t.table
 	}
 	in.prepared, err = in.fault.Prepare(ctx, target)
 	in.loses = in.prepared.Loses
 	return err
+}
+
+// aim makes a fault of a topology strike the locks of the contests.
+func (in *injection) aim(ctx context.Context, contests []*contest) error {
+	in.aimed = contests
+	if in.w.stack == nil || in.w.stack.Topology == nil {
+		return nil
+	}
+	return in.w.stack.Topology.Aim(ctx, in.keys())
+}
+
+func (in *injection) keys() (keys []string) {
+	for _, c := range in.aimed {
+		keys = append(keys, grab.Key(in.strategy.Name, c.order))
+	}
+	return keys
 }
 
 // prepareAgain prepares the fault again after it has struck, if it cannot strike twice.
@@ -385,6 +402,9 @@ func (in *injection) strikeAll(ctx context.Context) error {
 				s.contests = append(s.contests, in.following(p))
 			}
 			in.contests = append(in.contests, s.contests...)
+			if err := in.aim(ctx, s.contests); err != nil {
+				return err
+			}
 			if err := s.run(ctx, in.prepared.Strikes[n]); err != nil {
 				return fmt.Errorf("experiment: the injection broke off: %w", err)
 			}
@@ -404,6 +424,11 @@ func (in *injection) following(p fault.Point) *contest {
 func (in *injection) withoutFault(ctx context.Context) error {
 	c := in.following(fault.Point{})
 	in.undisturbed = append(in.undisturbed, c)
+	if len(in.windows) == 0 { // its grabs load the scripts at the master that will be struck
+		if err := in.aim(ctx, []*contest{c}); err != nil {
+			return err
+		}
+	}
 	s := strike{in: in, contests: []*contest{c}}
 	if in.trail.service != nil {
 		in.struck.Watch(0, 0)

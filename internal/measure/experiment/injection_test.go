@@ -195,6 +195,27 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A Cluster and a master with Sentinels are struck and whole again.
+func TestFaultsOfTopologies(t *testing.T) {
+	for topology, cells := range map[catalog.Topology][]CellName{
+		catalog.RedisCluster:  {{"setnx", catalog.SlotMoves}},
+		catalog.RedisSentinel: {{"setnx", catalog.MasterKilled}},
+	} {
+		t.Run(string(topology), func(t *testing.T) {
+			t.Parallel()
+			cfg := small(t, stack.Local, cells[0].Strategy)
+			cfg.Stack.Needs, cfg.Stack.Topology = lock.Redis|lock.SQL, topology
+			l := openApart(t, cfg)
+			for _, cell := range cells {
+				t.Run(cell.String(), func(t *testing.T) { sceneOf(t, l, cell.Strategy, cell.Fault) })
+			}
+			if c := l.cell(t.Context(), cfg.Strategies[0], cfg.Load); c.Verdict != catalog.Safe {
+				t.Errorf("afterwards: %s (%s)", c.Verdict, c.Reason)
+			}
+		})
+	}
+}
+
 // The embedded stack shows the same of what it can.
 func TestFaultsOnTheEmbeddedStack(t *testing.T) {
 	t.Parallel()

@@ -100,7 +100,7 @@ func (cfg Config) excuse(s *cellSpec) *Cell {
 	if !f.Touches(s.strategy) {
 		return cfg.notRun(s, catalog.NA, fmt.Sprintf("%s touches nothing that %s uses", s.Fault, s.Strategy))
 	}
-	if why := f.Refused(cfg.Stack.Kind, runtime.GOOS); why != "" {
+	if why := f.Refused(cfg.Stack.Kind, cfg.Stack.RunsRedis(), runtime.GOOS); why != "" {
 		return cfg.notRun(s, catalog.Unknown, "not run: "+why)
 	}
 	return nil

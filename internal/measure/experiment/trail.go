@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/history"
 	"grablab/internal/service/control"
@@ -138,6 +139,9 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	if d.next, err = w.orders.CreateStock(ctx, dryOrders, w.cfg.units()); err != nil {
 		return t, err
 	}
+	if err := d.aim(ctx, s.Name); err != nil {
+		return t, err
+	}
 	if err := d.warmUp(ctx); err != nil {
 		return t, err
 	}
@@ -146,6 +150,19 @@ func (w *worker) record(ctx context.Context, s lock.Strategy) (t trail, err erro
 	}
 	err = errors.Join(removeAll(ctx, d.struck), removeAll(ctx, d.other))
 	return t, errors.Join(err, w.fleet.ReadEvents(func(history.Event) {})) // the events of dry runs count in no figure
+}
+
+// aim gives the locks of all dry runs to one master of a Cluster. Otherwise, a call of a script
+// would fail and be repeated on each master that does not know the script yet.
+func (d *dryRun) aim(ctx context.Context, strategy string) error {
+	if d.w.stack.Topology == nil {
+		return nil
+	}
+	keys := make([]string, dryOrders)
+	for i := range keys {
+		keys[i] = grab.Key(strategy, d.next+int64(i))
+	}
+	return d.w.stack.Topology.Aim(ctx, keys)
 }
 
 // repeat makes the dry runs until two in a row give the same trail. The first may differ,

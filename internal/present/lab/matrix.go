@@ -180,7 +180,7 @@ func (l *Lab) matrixChoices() (strategies, faults []choice) {
 	for _, name := range catalog.RunFaults {
 		c := choice{Name: string(name), About: name.About()}
 		if f, err := fault.Find(name); err == nil {
-			c.Refused = f.Refused(l.cfg.Stack.Kind, runtime.GOOS)
+			c.Refused = f.Refused(l.cfg.Stack.Kind, l.cfg.Stack.RunsRedis(), runtime.GOOS)
 		}
 		faults = append(faults, c)
 	}

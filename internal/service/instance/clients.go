@@ -93,7 +93,7 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	opts.Protocol = 2
 	opts.DisableIdentity = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	client := redis.NewUniversalClient(&opts)
+	client := newRedis(&opts)
 	if cfg.tap != nil {
 		client.AddHook(tap.Redis(cfg.tap, cfg.Instance, target))
 	}
@@ -101,6 +101,17 @@ func (c *clients) dialRedis(cfg Config, target string, opts redis.UniversalOptio
 	c.pings[target] = func(ctx context.Context) error { return client.Ping(ctx).Err() }
 	c.closers = append(c.closers, client.Close)
 	return client
+}
+
+// newRedis returns a client. A Cluster client looks for promoted replicas every second. By default
+// it does so every minute, and for so long the slots of a dead master cannot be reached.
+func newRedis(opts *redis.UniversalOptions) redis.UniversalClient {
+	if opts.MasterName != "" || len(opts.Addrs) < 2 {
+		return redis.NewUniversalClient(opts)
+	}
+	cluster := opts.Cluster()
+	cluster.ClusterStateReloadInterval = time.Second
+	return redis.NewClusterClient(cluster)
 }
 
 // warm opens n connections of each Redis client, except for a Cluster client. Otherwise, a

@@ -93,6 +93,9 @@ type Target struct {
 	// Wire means that the calls of the faulted drivers are held on the wire, where each
 	// reply can be lost separately.
 	Wire bool
+	// Keys returns the keys of the locks that are struck. The first master of a Cluster has their
+	// slots. Other keys of the same lock are in the same slot.
+	Keys func() []string
 	// Ledger is the table to which a claim is written.
 	Ledger string
 }
@@ -151,6 +154,10 @@ var Faults = []Fault{
 	slowDB,
 	lateRelease,
 	cancel,
+	masterKilled,
+	masterPartition,
+	sentinelFailover,
+	slotMoves,
 }
 
 // Find returns the fault with that name.
@@ -170,12 +177,14 @@ func (f Fault) Touches(s lock.Strategy) bool {
 // Reaches reports whether the fault can strike at a point.
 func (f Fault) Reaches(p Point) bool { return f.Reach == nil || f.Reach.Meets(p) }
 
-// Refused says in one sentence why the fault cannot strike that kind of stack on the
-// operating system. It returns "" if it can.
-func (f Fault) Refused(kind, goos string) string {
+// Refused says in one sentence why the fault cannot strike that kind of stack, with its Redis run
+// in that way, on the operating system. It returns "" if it can.
+func (f Fault) Refused(kind string, topology catalog.Topology, goos string) string {
 	switch {
 	case f.Name.Entry().Process == catalog.ProcessStopped && !proc.CanStop(goos):
 		return fmt.Sprintf("%s stops a process by a signal, and %s has none for that; run it on Linux or macOS, or see slow, which holds up the work of a process that lives", f.Name, goos)
+	case !f.Name.OnTopology(topology):
+		return fmt.Sprintf("%s strikes another kind of Redis; use -stack local -redis-topology %s", f.Name, f.Name.Entry().Topologies[0])
 	case kind == stack.External && f.On != Anywhere:
 		return fmt.Sprintf("%s strikes servers, and those of the external stack are run by others; use -stack local", f.Name)
 	case kind == stack.Embedded && f.On == RealServers:

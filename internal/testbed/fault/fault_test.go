@@ -3,6 +3,7 @@ package fault_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,10 +40,11 @@ func TestFaultsAreComplete(t *testing.T) {
 func TestTouches(t *testing.T) {
 	anyStrategy := []catalog.Fault{catalog.Slow, catalog.Pause, catalog.Hang, catalog.Crash, catalog.PartitionDB, catalog.DBRestart, catalog.ReplyLost, catalog.SlowDB}
 	redis := append([]catalog.Fault{
+		catalog.MasterKilled, catalog.MasterPartition, catalog.SentinelFailover, catalog.SlotMoves,
 		catalog.RedisRestart, catalog.RedisDown, catalog.Failover, catalog.Partition, catalog.Latency, catalog.ClientClock, catalog.NodeClock, catalog.LateRelease, catalog.Cancel,
 		catalog.RedisFull, catalog.FailoverSplit,
 	}, anyStrategy...)
-	quorum := append([]catalog.Fault{catalog.RedisRestartMost, catalog.RedisDownMost}, redis...)
+	quorum := append([]catalog.Fault{catalog.RedisRestartMost, catalog.RedisDownMost}, redis[4:]...)
 	for strategy, want := range map[string][]catalog.Fault{
 		"none": anyStrategy, "mutex": anyStrategy, "mysql-cas": anyStrategy,
 		"mysql-getlock":    append([]catalog.Fault{catalog.ClientClock, catalog.Cancel}, anyStrategy...),
@@ -68,6 +70,7 @@ func TestRefused(t *testing.T) {
 		catalog.Failover, catalog.PartitionDB, catalog.DBRestart,
 		catalog.ReplyLost, catalog.RedisFull, catalog.FailoverSplit, catalog.SlowDB,
 	}
+	topologies := []catalog.Fault{catalog.MasterKilled, catalog.MasterPartition, catalog.SentinelFailover, catalog.SlotMoves}
 	for on, want := range map[struct{ kind, goos string }][]catalog.Fault{
 		{stack.Local, "linux"}:      nil,
 		{stack.Local, "darwin"}:     nil,
@@ -82,12 +85,31 @@ func TestRefused(t *testing.T) {
 	} {
 		var refused []catalog.Fault
 		for _, f := range fault.Faults {
-			if f.Refused(on.kind, on.goos) != "" {
+			if f.Refused(on.kind, catalog.SingleRedis, on.goos) != "" {
 				refused = append(refused, f.Name)
 			}
 		}
-		if !slices.Equal(refused, want) {
+		if want := append(want, topologies...); !slices.Equal(refused, want) {
 			t.Errorf("%s refuses %v, want %v", on, refused, want)
+		}
+	}
+}
+
+// A fault says on which topology it can strike.
+func TestTopologies(t *testing.T) {
+	for topology, want := range map[catalog.Topology][]catalog.Fault{
+		catalog.RedisCluster:  {catalog.MasterKilled, catalog.MasterPartition, catalog.SlotMoves},
+		catalog.RedisSentinel: {catalog.MasterKilled, catalog.MasterPartition, catalog.SentinelFailover},
+	} {
+		for _, f := range fault.Faults {
+			why := f.Refused(stack.Local, topology, "linux")
+			onlyThere := f.Hits == lock.Redis
+			if onlyThere && slices.Contains(want, f.Name) != (why == "") {
+				t.Errorf("%s on %s: %q", f.Name, topology, why)
+			}
+			if alone := f.Refused(stack.Local, catalog.SingleRedis, "linux"); (why != "" || onlyThere) && why+alone == "" || why != "" && !strings.Contains(why, "-redis-topology") {
+				t.Errorf("%s on %s: %q, on a single Redis: %q", f.Name, topology, why, alone)
+			}
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"slices"
 	"strings"
+
+	"grablab/internal/catalog"
 )
 
 // Addresses tells an instance where the servers are.
@@ -134,6 +136,9 @@ func (s *Stack) Servers() []string {
 func (s *Stack) address(server string) (string, error) {
 	if s.Kind == External {
 		return "", fmt.Errorf("%w: faults never strike servers of the external stack: use -stack local", ErrRefused)
+	}
+	if server == "redis" && s.Topology != nil {
+		return "", fmt.Errorf("%w: the Redis of this stack consists of several servers, and this strikes a single one: use -redis-topology %s", ErrRefused, catalog.SingleRedis)
 	}
 	for _, p := range s.places() {
 		switch {

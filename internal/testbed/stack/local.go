@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/proc"
 
@@ -18,12 +19,16 @@ import (
 
 // startLocal starts private servers in parallel.
 func startLocal(ctx context.Context, s *Stack, cfg Config) error {
-	names := redisNames(cfg)
 	progs, err := findPrograms(cfg.Needs)
 	if err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	if cfg.Needs&lock.Redis != 0 && cfg.RunsRedis() != catalog.SingleRedis {
+		cfg.Needs &^= lock.Redis
+		g.Go(func() error { return s.startTopology(ctx, progs.redis, cfg.Topology) })
+	}
+	names := redisNames(cfg)
 	serve := func(srv server, addr *string, info *serverInfo) {
 		g.Go(func() (err error) {
 			*addr, *info, err = s.serve(ctx, srv)
@@ -51,6 +56,9 @@ func startLocal(ctx context.Context, s *Stack, cfg Config) error {
 		return err
 	}
 	s.useRedis(cfg, addrs, infos)
+	if s.Topology != nil {
+		s.RedisVersion = s.Topology.version()
+	}
 	s.ZooKeeperVersion, s.EtcdVersion = zooKeeper.version, etcd.version
 	return nil
 }

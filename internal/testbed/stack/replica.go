@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Replica is a second Redis that follows a server of the local stack, with a Sentinel that
@@ -93,7 +95,7 @@ func (rep *Replica) replica(exe string) server {
 	srv.ask = func(ctx context.Context, addr string, pid int) (serverInfo, error) {
 		info, err := ask(ctx, addr, pid)
 		if err == nil {
-			err = rep.inStep(ctx, addr)
+			err = inStep(ctx, rep.master, addr)
 		}
 		return info, err
 	}
@@ -104,8 +106,8 @@ var errNotInStep = errors.New("not in step with its master")
 
 // inStep returns nil if both sides agree. The master tells the Sentinel only about replicas
 // that it considers online.
-func (rep *Replica) inStep(ctx context.Context, addr string) error {
-	theirs, err := replication(ctx, rep.master)
+func inStep(ctx context.Context, master, addr string) error {
+	theirs, err := replication(ctx, master)
 	if err != nil {
 		return err
 	}
@@ -121,58 +123,63 @@ func (rep *Replica) inStep(ctx context.Context, addr string) error {
 
 // sentinel returns the server that is ready when it knows the replica and would promote it.
 func (rep *Replica) sentinel(exe string) server {
+	return sentinelServer(exe, rep.s.Dir, rep.sentinelName(), rep.Master, rep.watch.Addr, 1, func(ctx context.Context, addr string) error {
+		client := newSentinel(addr)
+		defer client.Close()
+		return knowsReplica(ctx, client, rep.Master, rep.Addr)
+	})
+}
+
+// sentinelServer returns a patient Sentinel that watches a master under a name. A failover needs
+// the votes of quorum Sentinels. The Sentinel is ready once known returns nil.
+func sentinelServer(exe, dir, name, master, addr string, quorum int, known func(ctx context.Context, addr string) error) server {
+	host, port, _ := net.SplitHostPort(addr)
 	return server{
-		name: rep.sentinelName(),
+		name: name,
 		exe:  exe,
 		args: func(addr string) ([]string, error) {
-			conf := filepath.Join(rep.s.Dir, rep.sentinelName()+".conf")
-			return []string{conf, "--sentinel"}, os.WriteFile(conf, []byte(rep.sentinelConf(addr)), 0o600)
+			conf := filepath.Join(dir, name+".conf")
+			return []string{conf, "--sentinel"}, os.WriteFile(conf, fmt.Appendf(nil, `bind 127.0.0.1
+port %[1]s
+dir %[2]s
+sentinel monitor %[3]s %[4]s %[5]s %[6]d
+sentinel down-after-milliseconds %[3]s %[7]d
+sentinel failover-timeout %[3]s %[7]d
+`, portOf(addr), strconv.Quote(dir), master, host, port, quorum, patient.Milliseconds()), 0o600)
 		},
 		ask: func(ctx context.Context, addr string, pid int) (serverInfo, error) {
 			info, err := askOwnRedis(ctx, addr, pid)
 			if err == nil {
-				err = rep.known(ctx, addr)
+				err = known(ctx, addr)
 			}
 			return info, err
 		},
 	}
 }
 
-func (rep *Replica) sentinelConf(addr string) string {
-	host, port, _ := net.SplitHostPort(rep.watch.Addr)
-	return fmt.Sprintf(`bind 127.0.0.1
-port %[1]s
-dir %[2]s
-sentinel monitor %[3]s %[4]s %[5]s 1
-sentinel down-after-milliseconds %[3]s %[6]d
-sentinel failover-timeout %[3]s %[7]d
-`, portOf(addr), strconv.Quote(rep.s.Dir), rep.Master, host, port, patient.Milliseconds(), patient.Milliseconds())
-}
-
-func (rep *Replica) behave(ctx context.Context, downAfter, failover time.Duration) error {
-	client := newSentinel(rep.Sentinel)
+// behave sets the time limits of a Sentinel.
+func behave(ctx context.Context, sentinel, master string, downAfter, failover time.Duration) error {
+	client := newSentinel(sentinel)
 	defer client.Close()
 	return errors.Join(
-		client.Set(ctx, rep.Master, "down-after-milliseconds", strconv.FormatInt(downAfter.Milliseconds(), 10)).Err(),
-		client.Set(ctx, rep.Master, "failover-timeout", strconv.FormatInt(failover.Milliseconds(), 10)).Err(),
+		client.Set(ctx, master, "down-after-milliseconds", strconv.FormatInt(downAfter.Milliseconds(), 10)).Err(),
+		client.Set(ctx, master, "failover-timeout", strconv.FormatInt(failover.Milliseconds(), 10)).Err(),
 	)
 }
 
-// known asks the Sentinel whether the replica has reported its own state. A replica that the
-// Sentinel knows only by name cannot be promoted.
-func (rep *Replica) known(ctx context.Context, sentinel string) error {
-	client := newSentinel(sentinel)
-	defer client.Close()
-	replicas, err := client.Replicas(ctx, rep.Master).Result()
+// knowsReplica asks a Sentinel whether the replica has reported its own state. A replica that
+// the Sentinel knows only by name cannot be promoted.
+func knowsReplica(ctx context.Context, client *redis.SentinelClient, master, replica string) error {
+	replicas, err := client.Replicas(ctx, master).Result()
 	if err != nil {
 		return err
 	}
 	for _, r := range replicas {
-		if r["port"] == portOf(rep.Addr) && r["flags"] == "slave" && r["master-link-status"] == "ok" {
+		if r["port"] == portOf(replica) && r["flags"] == "slave" && r["master-link-status"] == "ok" {
 			return nil
 		}
 	}
-	return fmt.Errorf("the Sentinel knows of no replica at %s", rep.Addr)
+	return fmt.Errorf("the Sentinel knows of no replica at %s", replica)
 }
 
 func (rep *Replica) detour(a *Addresses) {
@@ -210,28 +217,28 @@ func (rep *Replica) promote(ctx context.Context, masterGoes func() error) error 
 	if err := rep.way.Close(); err != nil {
 		return err
 	}
-	if err := rep.behave(ctx, downAfter, failover); err != nil {
+	if err := behave(ctx, rep.Sentinel, rep.Master, downAfter, failover); err != nil {
 		return err
 	}
 	if err := masterGoes(); err != nil {
 		return err
 	}
-	if err := await(ctx, nil, func() error { return rep.promoted(ctx) }); err != nil {
+	if err := await(ctx, nil, func() error { return isPromoted(ctx, rep.Sentinel, rep.Master, rep.Addr) }); err != nil {
 		return fmt.Errorf("stack: failover of %s: %w", rep.Server, err)
 	}
-	return rep.behave(ctx, patient, patient)
+	return behave(ctx, rep.Sentinel, rep.Master, patient, patient)
 }
 
-// promoted returns nil if the replica is the master and the Sentinel names it.
-func (rep *Replica) promoted(ctx context.Context) error {
-	named, err := masterOf(ctx, rep.Sentinel, rep.Master)
+// isPromoted returns nil if the Redis at addr is the master and the Sentinel names it.
+func isPromoted(ctx context.Context, sentinel, master, addr string) error {
+	named, err := masterOf(ctx, sentinel, master)
 	if err != nil {
 		return err
 	}
-	if named != rep.Addr {
+	if named != addr {
 		return fmt.Errorf("the Sentinel names %s", named)
 	}
-	info, err := replication(ctx, rep.Addr)
+	info, err := replication(ctx, addr)
 	if err == nil && info["role"] != "master" {
 		err = fmt.Errorf("the replica is %s", info["role"])
 	}

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"grablab/internal/catalog"
 	"grablab/internal/grab/lock"
 	"grablab/internal/testbed/proc"
 
@@ -43,6 +44,8 @@ type Config struct {
 	// Needs are the backends of the chosen strategies. Besides these, the stack starts only
 	// the database, which keeps the ledger.
 	Needs lock.Backend
+	// Topology is how a local stack runs the one Redis. If it is empty, that is a single server.
+	Topology catalog.Topology
 
 	Addresses // for external: the servers to use; others are not contacted
 
@@ -52,6 +55,9 @@ type Config struct {
 
 	Log *slog.Logger // nil logs nothing
 }
+
+// RunsRedis returns how the stack runs the one Redis.
+func (c Config) RunsRedis() catalog.Topology { return cmp.Or(c.Topology, catalog.SingleRedis) }
 
 // The kinds of stack.
 const (
@@ -93,6 +99,9 @@ type Stack struct {
 	DatabaseVersion  string // "MariaDB 10.11.19", "SQLite 3.53.0 (embedded)"
 	ZooKeeperVersion string // "ZooKeeper 3.8.0"
 	EtcdVersion      string // "etcd 3.4.23"
+
+	// Topology is the Redis that consists of several servers. It is nil for a single server.
+	Topology *Topology
 
 	// Dir is a private folder that Close removes.
 	Dir string

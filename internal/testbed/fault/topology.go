@@ -1,0 +1,99 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/grab/lock"
+	"grablab/internal/testbed/stack"
+)
+
+// The leases of masterKilled and masterPartition live so long that no expiry lets a contender in
+// before the clients have found the new master.
+const (
+	outlastsPromotion = 24 * time.Second
+	findMaster        = 0.4
+)
+
+// masterKilled loses the writes that the master has not yet sent to its replica (F17). Unlike
+// failover, it needs no help: the Cluster or the Sentinels notice the loss and promote the
+// replica.
+var masterKilled = Fault{
+	Name:       catalog.MasterKilled,
+	Hits:       lock.Redis,
+	TTL:        outlastsPromotion,
+	ContendFor: findMaster,
+	On:         RealServers,
+	Severs:     true,
+	NotForeign: aimsAtOurs,
+	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
+		return Strike{Before: lag(redis), Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, redis.Kill(ctx) }}
+	}),
+}
+
+// masterPartition cuts the master off from clients and from other servers (F39). The faulted
+// drivers continue before the old master returns.
+var masterPartition = Fault{
+	Name:       catalog.MasterPartition,
+	Hits:       lock.Redis,
+	Course:     BeforeHeal,
+	TTL:        outlastsPromotion,
+	ContendFor: findMaster,
+	On:         RealServers,
+	Severs:     true,
+	NotForeign: aimsAtOurs,
+	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
+		return Strike{Before: lag(redis), Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return redis.Freeze(ctx) }}
+	}),
+}
+
+// sentinelFailover is the planned way to replace a master. A replica that has all writes keeps
+// the locks.
+var sentinelFailover = Fault{
+	Name:       catalog.SentinelFailover,
+	Hits:       lock.Redis,
+	TTL:        20 * time.Second,
+	ContendFor: 0.2,
+	On:         RealServers,
+	Severs:     true,
+	NotForeign: aimsAtOurs,
+	Prepare: onTopology(func(_ Target, redis *stack.Topology) Strike {
+		return Strike{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, redis.SwitchOver(ctx) }}
+	}),
+}
+
+// slotMoves reshards a Cluster: the locks of all struck orders get another master.
+var slotMoves = Fault{
+	Name:       catalog.SlotMoves,
+	Hits:       lock.Redis,
+	TTL:        20 * time.Second,
+	ContendFor: 0.2,
+	On:         RealServers,
+	NotForeign: aimsAtOurs,
+	Prepare: onTopology(func(t Target, redis *stack.Topology) Strike {
+		return Strike{Do: func(ctx context.Context, _ time.Duration) (stack.Heal, error) {
+			return nil, redis.MoveSlots(ctx, t.Keys())
+		}}
+	}),
+}
+
+const aimsAtOurs = "it strikes the master of the locks, and the keys of another service's locks are unknown"
+
+// onTopology returns a Prepare function for a fault of a Redis that consists of several servers.
+// Afterwards, all of them are replaced.
+func onTopology(strike func(Target, *stack.Topology) Strike) func(context.Context, Target) (Prepared, error) {
+	return func(_ context.Context, t Target) (Prepared, error) {
+		redis := t.Stack.Topology
+		if redis == nil {
+			return Prepared{}, fmt.Errorf("%w: the stack has a single Redis: use -redis-topology", stack.ErrRefused)
+		}
+		return Prepared{Strikes: []Strike{strike(t, redis)}, Close: redis.Rebuild}, nil
+	}
+}
+
+// lag returns a step after which the replica of the first master gets no writes any more.
+func lag(redis *stack.Topology) Step {
+	return func(ctx context.Context, _ time.Duration) (stack.Heal, error) { return nil, redis.Lag(ctx) }
+}

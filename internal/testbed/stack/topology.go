@@ -1,0 +1,479 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"grablab/internal/catalog"
+	"grablab/internal/testbed/proc"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+)
+
+// Topology is the one Redis of a local stack that consists of several servers. It is a Cluster
+// of three masters with a replica each, or a master with a replica and three Sentinels. Faults
+// strike the first master. Its methods are not safe for concurrent use.
+type Topology struct {
+	Kind catalog.Topology
+
+	s         *Stack
+	exe       string
+	nodes     []*member // the masters, and then the replica of each in the same order
+	sentinels []*member
+}
+
+// member is a server of a topology.
+type member struct {
+	name, addr string
+	bus        string // port at which the nodes of a Cluster talk to each other
+	info       serverInfo
+}
+
+// The names of servers, and the time limits while a master is taken away. Otherwise the servers
+// are patient, because on a busy machine a server can be silent without any fault.
+const (
+	topologyMaster   = "redis"
+	masterDown       = time.Second // a Sentinel promotes a replica that has been cut off for ten times as long
+	nodeDown         = 500 * time.Millisecond
+	clusterPatience  = 15 * time.Second
+	clusterMasters   = 3
+	clusterSlots     = 16384
+	sentinelsOfOne   = 3
+	sentinelMajority = 2
+)
+
+// startTopology starts a Cluster, or a master with Sentinels, instead of the one Redis.
+func (s *Stack) startTopology(ctx context.Context, exe string, kind catalog.Topology) error {
+	t := &Topology{Kind: kind, s: s, exe: exe}
+	masters, sentinels := clusterMasters, 0
+	if kind == catalog.RedisSentinel {
+		masters, sentinels = 1, sentinelsOfOne
+	}
+	for i := range 2 * masters {
+		t.nodes = append(t.nodes, &member{name: fmt.Sprintf("redis-%d", i+1)})
+	}
+	for i := range sentinels {
+		t.sentinels = append(t.sentinels, &member{name: fmt.Sprintf("sentinel-%d", i+1)})
+	}
+	if err := t.start(ctx); err != nil {
+		return fmt.Errorf("stack: Redis %s: %w", kind, err)
+	}
+	s.Topology = t
+	if kind == catalog.RedisSentinel {
+		s.Sentinel, s.SentinelMaster = addrsOf(t.sentinels), topologyMaster
+	} else {
+		s.Redis = strings.Join(addrsOf(t.nodes[:masters]), ",")
+	}
+	return nil
+}
+
+func addrsOf(members []*member) (addrs []string) {
+	for _, m := range members {
+		addrs = append(addrs, m.addr)
+	}
+	return addrs
+}
+
+// start starts every server and returns when they work together.
+func (t *Topology) start(ctx context.Context) error {
+	if err := t.startEach(ctx, t.nodes, t.node); err != nil {
+		return err
+	}
+	if t.Kind == catalog.RedisCluster {
+		return t.formCluster(ctx)
+	}
+	host, port, _ := net.SplitHostPort(t.nodes[0].addr)
+	if err := t.on(t.nodes[1], func(c *redis.Client) error { return c.SlaveOf(ctx, host, port).Err() }); err != nil {
+		return err
+	}
+	if err := await(ctx, nil, func() error { return inStep(ctx, t.nodes[0].addr, t.nodes[1].addr) }); err != nil {
+		return err
+	}
+	return t.startEach(ctx, t.sentinels, t.sentinel)
+}
+
+// startEach starts servers at their addresses, or at free addresses the first time.
+func (t *Topology) startEach(ctx context.Context, members []*member, describe func(*member) server) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, m := range members {
+		g.Go(func() (err error) {
+			if m.addr == "" {
+				m.addr, m.info, err = t.s.serve(ctx, describe(m))
+				return err
+			}
+			m.info, err = t.s.serveAt(ctx, describe(m), m.addr)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+func (t *Topology) node(m *member) server {
+	srv := redisServer(t.exe, t.s.Dir, m.name)
+	plain := srv.args
+	srv.args = func(addr string) ([]string, error) {
+		args, err := plain(addr)
+		args = append(args, "--repl-diskless-sync-delay", "0")
+		_ = os.Remove(filepath.Join(t.s.Dir, m.name+".rdb")) // a master that became a replica has written it
+		if err != nil || t.Kind != catalog.RedisCluster {
+			return args, err
+		}
+		bus, err := proc.FreeAddr()
+		m.bus = portOf(bus)
+		return append(args, "--cluster-enabled", "yes", "--cluster-port", m.bus, "--cluster-config-file", m.name+"-"+m.bus+".conf",
+			"--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no"), err
+	}
+	return srv
+}
+
+func (t *Topology) sentinel(m *member) server {
+	return sentinelServer(t.exe, t.s.Dir, m.name, topologyMaster, t.nodes[0].addr, sentinelMajority, func(ctx context.Context, addr string) error {
+		client := newSentinel(addr)
+		defer client.Close()
+		others, err := client.Sentinels(ctx, topologyMaster).Result()
+		if err == nil && len(others) != len(t.sentinels)-1 {
+			err = fmt.Errorf("the Sentinel knows %d others", len(others))
+		}
+		if err != nil {
+			return err
+		}
+		return knowsReplica(ctx, client, topologyMaster, t.nodes[1].addr)
+	})
+}
+
+// on calls f with a client of the server.
+func (t *Topology) on(m *member, f func(*redis.Client) error) error {
+	client := newRedis(m.addr)
+	defer client.Close()
+	if err := f(client); err != nil {
+		return fmt.Errorf("%s: %w", m.name, err)
+	}
+	return nil
+}
+
+// onEach calls f with a client of each server.
+func (t *Topology) onEach(members []*member, f func(i int, c *redis.Client) error) error {
+	for i, m := range members {
+		if err := t.on(m, func(c *redis.Client) error { return f(i, c) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// formCluster divides the slots among the masters and gives each a replica.
+func (t *Topology) formCluster(ctx context.Context) error {
+	ids := make([]string, len(t.nodes))
+	err := t.onEach(t.nodes, func(i int, c *redis.Client) (err error) {
+		if ids[i], err = c.ClusterMyID(ctx).Result(); err != nil {
+			return err
+		}
+		if err := c.Do(ctx, "cluster", "set-config-epoch", i+1).Err(); err != nil {
+			return err
+		}
+		if i < clusterMasters {
+			err = c.ClusterAddSlotsRange(ctx, i*clusterSlots/clusterMasters, (i+1)*clusterSlots/clusterMasters-1).Err()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = t.onEach(t.nodes, func(i int, c *redis.Client) error {
+		for _, other := range t.nodes[:i] {
+			host, port, _ := net.SplitHostPort(other.addr)
+			if err := c.Do(ctx, "cluster", "meet", host, port, other.bus).Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.awaitCluster(ctx, t.nodes, func(nodes string) bool { return strings.Count(nodes, " connected") == len(t.nodes) }); err != nil {
+		return err
+	}
+	err = t.onEach(t.nodes[clusterMasters:], func(i int, c *redis.Client) error { return c.ClusterReplicate(ctx, ids[i]).Err() })
+	if err != nil {
+		return err
+	}
+	return t.awaitCluster(ctx, t.nodes, func(nodes string) bool {
+		for i, m := range t.nodes[clusterMasters:] {
+			if inStep(ctx, t.nodes[i].addr, m.addr) != nil {
+				return false
+			}
+		}
+		return strings.Count(nodes, "slave ") == clusterMasters
+	})
+}
+
+// awaitCluster returns when the nodes report that the Cluster works, and accept is true of
+// the answer of each to CLUSTER NODES.
+func (t *Topology) awaitCluster(ctx context.Context, nodes []*member, accept func(string) bool) error {
+	return await(ctx, nil, func() error {
+		return t.onEach(nodes, func(_ int, c *redis.Client) error {
+			info, err := c.ClusterInfo(ctx).Result()
+			if err != nil {
+				return err
+			}
+			known, err := c.ClusterNodes(ctx).Result()
+			if err == nil && (!strings.Contains(info, "cluster_state:ok") || !accept(known)) {
+				err = errors.New("the Cluster is not ready")
+			}
+			return err
+		})
+	})
+}
+
+// Aim gives the slots of the keys to the first master, whose replica knows this when Aim
+// returns. With Sentinels, the first master has every key anyway.
+func (t *Topology) Aim(ctx context.Context, keys []string) error {
+	if t.Kind != catalog.RedisCluster {
+		return nil
+	}
+	return t.moveSlots(ctx, keys, t.nodes[0])
+}
+
+// MoveSlots gives the slots of the keys to the second master, with the keys in them.
+func (t *Topology) MoveSlots(ctx context.Context, keys []string) error {
+	return t.moveSlots(ctx, keys, t.nodes[1])
+}
+
+func (t *Topology) moveSlots(ctx context.Context, keys []string, to *member) error {
+	slots := map[int]bool{}
+	err := t.on(to, func(c *redis.Client) error {
+		for _, key := range keys {
+			slot, err := c.ClusterKeySlot(ctx, key).Result()
+			if err != nil {
+				return err
+			}
+			slots[int(slot)] = true
+		}
+		return nil
+	})
+	for slot := range slots {
+		if err == nil {
+			err = t.moveSlot(ctx, slot, to)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("stack: move slots to %s: %w", to.name, err)
+	}
+	return await(ctx, nil, func() error {
+		return t.onEach(t.nodes, func(_ int, c *redis.Client) error {
+			for slot := range slots {
+				if owner, err := ownerOf(ctx, c, slot); err != nil || owner != to.addr {
+					return errors.Join(err, fmt.Errorf("slot %d is still at %s", slot, owner))
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// moveSlot moves one slot in the steps that redis-cli --cluster reshard takes.
+func (t *Topology) moveSlot(ctx context.Context, slot int, to *member) error {
+	masters := t.nodes[:clusterMasters]
+	ids, owner := make([]string, clusterMasters), ""
+	err := t.onEach(masters, func(i int, c *redis.Client) (err error) {
+		if ids[i], err = c.ClusterMyID(ctx).Result(); err == nil && i == 0 {
+			owner, err = ownerOf(ctx, c, slot)
+		}
+		return err
+	})
+	if err != nil || owner == to.addr {
+		return err
+	}
+	at := slices.Index(addrsOf(masters), owner)
+	if at < 0 {
+		return fmt.Errorf("slot %d is at %q, which is no longer a master", slot, owner)
+	}
+	from := masters[at]
+	toID, fromID := ids[slices.Index(masters, to)], ids[slices.Index(masters, from)]
+	host, port, _ := net.SplitHostPort(to.addr)
+	err = t.on(to, func(c *redis.Client) error { return c.Do(ctx, "cluster", "setslot", slot, "importing", fromID).Err() })
+	if err != nil {
+		return err
+	}
+	err = t.on(from, func(c *redis.Client) error {
+		if err := c.Do(ctx, "cluster", "setslot", slot, "migrating", toID).Err(); err != nil {
+			return err
+		}
+		for {
+			keys, err := c.ClusterGetKeysInSlot(ctx, slot, 100).Result()
+			if err != nil || len(keys) == 0 {
+				return err
+			}
+			args := []any{"migrate", host, port, "", 0, startTimeout.Milliseconds(), "keys"}
+			for _, key := range keys {
+				args = append(args, key)
+			}
+			if err := c.Do(ctx, args...).Err(); err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	inform := append([]*member{to, from}, masters...) // the new owner must know first
+	return t.onEach(inform, func(_ int, c *redis.Client) error {
+		return c.Do(ctx, "cluster", "setslot", slot, "node", toID).Err()
+	})
+}
+
+// ownerOf returns the address of the master that has the slot, as this node knows it.
+func ownerOf(ctx context.Context, c *redis.Client, slot int) (string, error) {
+	//lint:ignore SA1019 Redis has CLUSTER SHARDS from 7.0 on
+	ranges, err := c.ClusterSlots(ctx).Result()
+	for _, r := range ranges {
+		if r.Start <= slot && slot <= r.End {
+			return r.Nodes[0].Addr, nil
+		}
+	}
+	return "", err
+}
+
+// replica returns the replica of the first master.
+func (t *Topology) replica() *member { return t.nodes[len(t.nodes)/2] }
+
+// Lag keeps the writes of the first master from its replica from now on. The replica fails to log
+// in at the master, which has no password, and tries again and again.
+func (t *Topology) Lag(ctx context.Context) error {
+	return t.on(t.replica(), func(c *redis.Client) error {
+		if err := c.ConfigSet(ctx, "masterauth", "wrong").Err(); err != nil {
+			return err
+		}
+		return c.Do(ctx, "client", "kill", "type", "master").Err()
+	})
+}
+
+// Kill kills the first master. It returns when the other servers have promoted its replica.
+func (t *Topology) Kill(ctx context.Context) error {
+	return t.takeAway(ctx, func(p *Process) error { return p.Stop(0) })
+}
+
+// Freeze stops the first master, so that it answers neither clients nor other servers. It returns
+// when these have promoted its replica. The Heal lets the master continue.
+func (t *Topology) Freeze(ctx context.Context) (Heal, error) {
+	var frozen *Process
+	err := t.takeAway(ctx, func(p *Process) error {
+		frozen = p
+		return p.Signal(proc.Stop)
+	})
+	return func() error {
+		if frozen == nil {
+			return nil
+		}
+		return frozen.Signal(proc.Continue)
+	}, err
+}
+
+func (t *Topology) takeAway(ctx context.Context, strike func(*Process) error) error {
+	if err := t.behave(ctx, t.nodes, masterDown, failover, nodeDown); err != nil {
+		return err
+	}
+	if err := strike(t.s.Process(t.nodes[0].name)); err != nil {
+		return err
+	}
+	if err := t.awaitPromotion(ctx); err != nil {
+		return err
+	}
+	return t.behave(ctx, t.nodes[1:], patient, patient, clusterPatience)
+}
+
+// behave sets how long a master may be silent for Sentinels (down) and for nodes of a Cluster, and
+// how long each step of a failover by Sentinels may take.
+func (t *Topology) behave(ctx context.Context, nodes []*member, down, step, node time.Duration) error {
+	for _, m := range t.sentinels {
+		if err := behave(ctx, m.addr, topologyMaster, down, step); err != nil {
+			return err
+		}
+	}
+	if t.Kind != catalog.RedisCluster {
+		return nil
+	}
+	return t.onEach(nodes, func(_ int, c *redis.Client) error {
+		return c.ConfigSet(ctx, "cluster-node-timeout", strconv.FormatInt(node.Milliseconds(), 10)).Err()
+	})
+}
+
+// awaitPromotion returns when every other server knows the replica of the first master as a
+// master.
+func (t *Topology) awaitPromotion(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("stack: no replica was promoted within %v", startTimeout))
+	defer cancel()
+	promoted := t.replica().addr
+	if t.Kind == catalog.RedisCluster {
+		return t.awaitCluster(ctx, t.nodes[1:], func(nodes string) bool {
+			return slices.ContainsFunc(strings.Split(nodes, "\n"), func(line string) bool {
+				return strings.Contains(line, " "+promoted+"@") && strings.Contains(line, "master")
+			})
+		})
+	}
+	return await(ctx, nil, func() error {
+		for _, m := range t.sentinels {
+			if err := isPromoted(ctx, m.addr, topologyMaster, promoted); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// SwitchOver asks a Sentinel to promote the replica once this has all writes of its master, which
+// stays alive. It returns when all Sentinels name the new master.
+func (t *Topology) SwitchOver(ctx context.Context) error {
+	err := t.on(t.nodes[0], func(c *redis.Client) error {
+		if err := c.Set(ctx, "grablab:in-step", "1", time.Minute).Err(); err != nil {
+			return err
+		}
+		n, err := c.Wait(ctx, 1, startTimeout/4).Result()
+		if err == nil && n == 0 {
+			err = errNotInStep
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	client := newSentinel(t.sentinels[0].addr)
+	defer client.Close()
+	if err := client.Failover(ctx, topologyMaster).Err(); err != nil {
+		return err
+	}
+	return t.awaitPromotion(ctx)
+}
+
+// Rebuild replaces all servers by new ones without data at the same addresses.
+func (t *Topology) Rebuild(ctx context.Context) error {
+	for _, m := range slices.Concat(t.sentinels, t.nodes) {
+		_ = t.s.Process(m.name).Stop(0)
+	}
+	if err := t.start(ctx); err != nil {
+		return fmt.Errorf("stack: Redis %s: %w", t.Kind, err)
+	}
+	return nil
+}
+
+// version returns the version of the servers with their number and kind.
+func (t *Topology) version() string {
+	var infos []serverInfo
+	for _, m := range t.nodes {
+		infos = append(infos, m.info)
+	}
+	if t.Kind == catalog.RedisCluster {
+		return fmt.Sprintf("%s (Cluster of %d)", versions(infos), len(t.nodes))
+	}
+	return fmt.Sprintf("%s (replicated, %d Sentinels)", versions(infos), len(t.sentinels))
+}
