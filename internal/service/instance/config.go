@@ -1,17 +1,15 @@
 package instance
 
 import (
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"grablab/internal/flags"
 	"grablab/internal/grab"
 	"grablab/internal/grab/lock"
 	"grablab/internal/grab/trace"
@@ -23,7 +21,7 @@ import (
 )
 
 // ErrUsage marks an error in the command line or the environment.
-var ErrUsage = errors.New("bad usage")
+var ErrUsage = flags.ErrUsage
 
 // Config holds the settings of an instance.
 type Config struct {
@@ -72,141 +70,93 @@ const DefaultDB = "grab:grab@tcp(127.0.0.1:3306)/grab"
 // maxName is the longest name that fits in the ledger, in bytes.
 const maxName = 64
 
-func newFlags(cfg *Config) *flag.FlagSet {
-	fs := flag.NewFlagSet("grabsvc", flag.ContinueOnError)
-	fs.SetOutput(io.Discard) // Main prints the error in one line
-	fs.StringVar(&cfg.Addr, "addr", "127.0.0.1:8004", "listen on `HOST:PORT`; port 0 takes any")
-	fs.StringVar(&cfg.Instance, "instance", "", "`NAME` of this instance (default: its port)")
-	fs.StringVar(&cfg.DB, "db", DefaultDB, "database: `DSN` of MySQL or one that speaks like it, or sqlite:/path/file.db")
-	cfg.MaxConns = 64
-	fs.Var((*connections)(&cfg.MaxConns), "max-db-conns", "at most `N` connections to the database")
-	fs.Func("redis", "Redis at `ADDR`; several, with commas, are nodes of one Cluster", addrs(&cfg.Redis, checkAddr))
-	fs.Func("sentinel", "Sentinels at `ADDR,ADDR,…`, instead of -redis", addrs(&cfg.Sentinel, checkAddr))
-	fs.StringVar(&cfg.SentinelMaster, "sentinel-master", "", "`NAME` of the master that the Sentinels watch")
-	fs.Func("redlock", "independent Redlock nodes at `ADDR,ADDR,…`; NAME@ADDR is the master NAME of the Sentinel at ADDR", addrs(&cfg.Redlock, checkNode))
-	fs.Func("zk", "ZooKeeper, its servers at `ADDR,ADDR,…`", addrs(&cfg.ZooKeeper, checkAddr))
-	fs.Func("etcd", "etcd, its members at `ADDR,ADDR,…`", addrs(&cfg.Etcd, checkAddr))
-	fs.StringVar(&cfg.Strategy, "strategy", "setnx", "lock with strategy `NAME`: "+strings.Join(lock.Names(), ", "))
-	fs.TextVar((*duration)(&cfg.Work), "work", duration(time.Second), "a driver works for `DURATION` between read and write")
-	fs.TextVar((*duration)(&cfg.TTL), "ttl", duration(30*time.Second), "a lock lives for `DURATION` without renewal")
-	fs.TextVar((*duration)(&cfg.Wait), "wait", duration(0), "wait at most `DURATION` for a lock; 0 tries once")
-	fs.TextVar((*duration)(&cfg.Timeout), "timeout", duration(time.Minute), "give up a request after `DURATION`")
-	fs.StringVar((*string)(&cfg.Guard), "guard", "", "write under guard `NAME`: "+strings.Join(order.GuardNames(), ", ")+" (default: the strategy's own)")
-	fs.StringVar((*string)(&cfg.OnLost), "on-lost", string(grab.Abort), "when a lease is lost, `abort` the grab or ignore it")
-	fs.IntVar(&cfg.PerDriver, "per-driver", 1, "a driver may have `N` units of an order that has several")
-	fs.TextVar((*duration)(&cfg.ClockOffset), "clock-offset", duration(0), "strategies see a wall clock that is `DURATION` ahead")
-	fs.StringVar(&cfg.Events, "events", "", "append what happens, as JSON lines, to `FILE`")
-	fs.StringVar(&cfg.AdminToken, "admin-token", "", "`TOKEN` that calls which change state must bear, where -addr is not loopback")
-	fs.StringVar(&cfg.Lab, "lab", "", "`URL` of a page that shows this instance, for its own first page to link to")
-	fs.Func("registry", "register at the service registry `eureka=URL`, such as eureka="+registry.DefaultEureka, func(text string) error {
-		server, ok := strings.CutPrefix(text, "eureka=")
-		if !ok {
-			return fmt.Errorf("want eureka=URL, such as eureka=%s", registry.DefaultEureka)
-		}
-		var err error
-		cfg.Registry, err = registry.ParseEureka(server)
-		return err
-	})
-	fs.Func("otlp", "send a trace of each grab to the OpenTelemetry collector at `URL`, such as http://127.0.0.1:4318", func(text string) error {
-		cfg.OTLP = text
-		return trace.CheckURL(text)
-	})
-	fs.BoolVar(&cfg.Control, hidden, false, "let a harness on this host hold calls and set the clock")
-	return fs
-}
-
-// connections is a flag value for a number of connections. An instance needs at least two.
-type connections int
-
-func (n connections) String() string { return strconv.Itoa(int(n)) }
-
-// Set parses the flag.
-func (n *connections) Set(text string) error {
-	number, err := strconv.Atoi(text)
-	if err != nil || number < 2 {
-		return errors.New("want a whole number, at least 2")
-	}
-	*n = connections(number)
-	return nil
-}
-
 // hidden is the name of the only flag that usage does not list. Only loadgen sets it.
 const hidden = "control"
 
+// newFlags sets cfg to the defaults and returns the flags that change it.
+func newFlags(cfg *Config) []flags.Flag {
+	*cfg = Config{
+		Addr: "127.0.0.1:8004", DB: DefaultDB, MaxConns: 64, Strategy: "setnx",
+		Work: time.Second, TTL: 30 * time.Second, Timeout: time.Minute, OnLost: grab.Abort, PerDriver: 1,
+	}
+	anyText := flags.Checked(func(string) error { return nil })
+	return []flags.Flag{
+		flags.New("addr", "HOST:PORT", "listen on HOST:PORT; port 0 takes any", flags.One(&cfg.Addr, flags.Checked(checkAddr))),
+		flags.New("instance", "NAME", "NAME of this instance (default: its port)", flags.One(&cfg.Instance, flags.Checked(checkName))),
+		flags.New("db", "DSN", "database: DSN of MySQL or one that speaks like it, or sqlite:/path/file.db", flags.One(&cfg.DB, anyText)),
+		flags.New("max-db-conns", "N", "at most N connections to the database", flags.One(&cfg.MaxConns, flags.WholeNumber(2, 100_000))),
+		flags.New("redis", "ADDR", "Redis at ADDR; several, with commas, are nodes of one Cluster", flags.One(&cfg.Redis, addrs(checkAddr))),
+		flags.New("sentinel", "ADDR,ADDR,…", "Sentinels at ADDR,ADDR,…, instead of -redis", flags.One(&cfg.Sentinel, addrs(checkAddr))),
+		flags.New("sentinel-master", "NAME", "NAME of the master that the Sentinels watch", flags.One(&cfg.SentinelMaster, anyText)),
+		flags.New("redlock", "ADDR,ADDR,…", "independent Redlock nodes at ADDR,ADDR,…; NAME@ADDR is the master NAME of the Sentinel at ADDR", flags.One(&cfg.Redlock, addrs(checkNode))),
+		flags.New("zk", "ADDR,ADDR,…", "ZooKeeper, its servers at ADDR,ADDR,…", flags.One(&cfg.ZooKeeper, addrs(checkAddr))),
+		flags.New("etcd", "ADDR,ADDR,…", "etcd, its members at ADDR,ADDR,…", flags.One(&cfg.Etcd, addrs(checkAddr))),
+		flags.New("strategy", "NAME", "lock with strategy NAME: "+flags.Join(lock.Names()), flags.One(&cfg.Strategy, flags.Checked(checkStrategy))),
+		flags.New("work", "DURATION", "a driver works for DURATION between read and write", flags.One(&cfg.Work, flags.AtLeast(0))),
+		flags.New("ttl", "DURATION", "a lock lives for DURATION without renewal", flags.One(&cfg.TTL, flags.AtLeast(time.Millisecond))),
+		flags.New("wait", "DURATION", "wait at most DURATION for a lock; 0 tries once", flags.One(&cfg.Wait, flags.AtLeast(0))),
+		flags.New("timeout", "DURATION", "give up a request after DURATION", flags.One(&cfg.Timeout, flags.AtLeast(time.Millisecond))),
+		flags.New("guard", "NAME", "write under guard NAME: "+flags.Join(order.GuardNames())+" (default: the strategy's own)", flags.One(&cfg.Guard, parseGuard)),
+		flags.New("on-lost", "ACTION", "when a lease is lost, abort the grab or ignore it", flags.One(&cfg.OnLost, flags.OneOf(grab.Abort, grab.Ignore))),
+		flags.New("per-driver", "N", "a driver may have N units of an order that has several", flags.One(&cfg.PerDriver, flags.WholeNumber(1, order.MaxStock))),
+		flags.New("clock-offset", "DURATION", "strategies see a wall clock that is DURATION ahead", flags.One(&cfg.ClockOffset, flags.Duration)),
+		flags.New("events", "FILE", "append what happens, as JSON lines, to FILE", flags.One(&cfg.Events, anyText)),
+		flags.New("admin-token", "TOKEN", "TOKEN that calls which change state must bear, where -addr is not loopback", flags.One(&cfg.AdminToken, flags.Checked(grab.CheckToken))),
+		flags.New("lab", "URL", "URL of a page that shows this instance, for its own first page to link to", flags.One(&cfg.Lab, anyText)),
+		flags.New("registry", "eureka=URL", "register at the service registry at URL, such as eureka="+registry.DefaultEureka, flags.One(&cfg.Registry, parseRegistry)),
+		flags.New("otlp", "URL", "send a trace of each grab to the OpenTelemetry collector at URL, such as http://127.0.0.1:4318", flags.One(&cfg.OTLP, flags.Checked(trace.CheckURL))),
+		flags.New(hidden, "", "", flags.Switch(&cfg.Control)),
+	}
+}
+
 // Parse reads flags, and environment variables for flags that are not given. Its errors are
-// one line each. They wrap ErrUsage, or are flag.ErrHelp.
+// one line each. They wrap ErrUsage or flag.ErrHelp.
 func Parse(args []string) (Config, error) {
 	var cfg Config
-	fs := newFlags(&cfg)
-	err := ff.Parse(fs, args, ff.WithEnvVarPrefix("GRABSVC"))
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return cfg, flag.ErrHelp
-	case err != nil:
-		if inner := errors.Unwrap(err); inner != nil {
-			err = inner // remove the prefix "error parsing …"
-		}
-		return cfg, fmt.Errorf("%w: %w", ErrUsage, err)
-	case fs.NArg() > 0:
-		return cfg, fmt.Errorf("%w: %q is no flag; flags begin with -", ErrUsage, fs.Arg(0))
+	if _, err := flags.ParseFlags(newFlags(&cfg), args, ff.WithEnvVarPrefix("GRABSVC")); err != nil {
+		return cfg, err
 	}
-	if err := cfg.validate(); err != nil {
-		return cfg, fmt.Errorf("%w: %w", ErrUsage, err)
+	switch {
+	case len(cfg.Redis) > 0 && len(cfg.Sentinel) > 0:
+		return cfg, flags.Usage("-redis and -sentinel: want one of the two")
+	case len(cfg.Sentinel) > 0 && cfg.SentinelMaster == "":
+		return cfg, flags.Usage("-sentinel: want -sentinel-master NAME with it")
+	case len(cfg.Sentinel) == 0 && cfg.SentinelMaster != "":
+		return cfg, flags.Usage("-sentinel-master: want -sentinel ADDR with it")
+	}
+	nodes := slices.Sorted(slices.Values(cfg.Redlock))
+	if len(slices.Compact(nodes)) < len(cfg.Redlock) {
+		return cfg, flags.Usage("-redlock %s: want each node once, for they must be independent", strings.Join(cfg.Redlock, ","))
 	}
 	return cfg, nil
 }
 
-func (cfg Config) validate() error {
-	if err := checkAddr(cfg.Addr); err != nil {
-		return fmt.Errorf("-addr: %w", err)
-	}
-	if len(cfg.Instance) > maxName {
-		return fmt.Errorf("-instance %.20s…: want at most %d bytes", cfg.Instance, maxName)
-	}
-	if _, err := lock.Find(cfg.Strategy); err != nil {
-		return fmt.Errorf("-strategy: %w", err)
-	}
-	if cfg.Guard != "" {
-		if _, err := order.ParseGuard(string(cfg.Guard)); err != nil {
-			return fmt.Errorf("-guard: %w", err)
-		}
-	}
-	if cfg.OnLost != grab.Abort && cfg.OnLost != grab.Ignore {
-		return fmt.Errorf("-on-lost %q: want %s or %s", cfg.OnLost, grab.Abort, grab.Ignore)
-	}
-	if cfg.PerDriver < 1 {
-		return fmt.Errorf("-per-driver %d: want at least 1", cfg.PerDriver)
-	}
-	for _, d := range []struct {
-		flag       string
-		value, min time.Duration
-	}{
-		{"work", cfg.Work, 0}, {"wait", cfg.Wait, 0}, {"ttl", cfg.TTL, time.Millisecond}, {"timeout", cfg.Timeout, time.Millisecond},
-	} {
-		if d.value < d.min {
-			return fmt.Errorf("-%s %v: want at least %v", d.flag, d.value, d.min)
-		}
-	}
-	if err := grab.CheckToken(cfg.AdminToken); err != nil {
-		return fmt.Errorf("-admin-token: %w", err)
-	}
-	return cfg.validateRedis()
-}
-
-func (cfg Config) validateRedis() error {
-	switch {
-	case len(cfg.Redis) > 0 && len(cfg.Sentinel) > 0:
-		return errors.New("-redis and -sentinel: want one of the two")
-	case len(cfg.Sentinel) > 0 && cfg.SentinelMaster == "":
-		return errors.New("-sentinel: want -sentinel-master NAME with it")
-	case len(cfg.Sentinel) == 0 && cfg.SentinelMaster != "":
-		return errors.New("-sentinel-master: want -sentinel ADDR with it")
-	}
-	nodes := slices.Sorted(slices.Values(cfg.Redlock))
-	if len(slices.Compact(nodes)) < len(cfg.Redlock) {
-		return fmt.Errorf("-redlock %s: want each node once, for they must be independent", strings.Join(cfg.Redlock, ","))
+func checkName(name string) error {
+	if len(name) > maxName {
+		return fmt.Errorf("want at most %d bytes", maxName)
 	}
 	return nil
+}
+
+func checkStrategy(name string) error {
+	_, err := lock.Find(name)
+	return err
+}
+
+// parseGuard accepts an empty name, which stands for the guard of the strategy.
+func parseGuard(name string) (order.Guard, error) {
+	if name == "" {
+		return "", nil
+	}
+	return order.ParseGuard(name)
+}
+
+func parseRegistry(text string) (*registry.Eureka, error) {
+	server, ok := strings.CutPrefix(text, "eureka=")
+	if !ok {
+		return nil, fmt.Errorf("want eureka=URL, such as eureka=%s", registry.DefaultEureka)
+	}
+	return registry.ParseEureka(server)
 }
 
 // checkAddr returns an error unless addr has the form host:port. The host may be empty.
@@ -233,38 +183,20 @@ func checkNode(node string) error {
 	return nil
 }
 
-// addrs returns a function that parses a flag with a list of addresses, separated by commas.
-func addrs(list *[]string, check func(addr string) error) func(text string) error {
-	return func(text string) error {
-		*list = nil
+// addrs parses a list of addresses, separated by commas. An empty list is like a missing flag.
+func addrs(check func(addr string) error) flags.Parser[[]string] {
+	return func(text string) ([]string, error) {
 		if text == "" {
-			return nil // treat an empty value like a missing flag
+			return nil, nil
 		}
-		for addr := range strings.SplitSeq(text, ",") {
-			addr = strings.TrimSpace(addr)
+		list, err := flags.List(text)
+		for _, addr := range list {
 			if err := check(addr); err != nil {
-				return err
+				return nil, err
 			}
-			*list = append(*list, addr)
 		}
-		return nil
+		return list, err
 	}
-}
-
-// duration is a flag value. Its error message says which form is valid.
-type duration time.Duration
-
-// MarshalText formats the default value for the help.
-func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText parses the flag.
-func (d *duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	if err != nil {
-		return errors.New("want a duration, as in 30s, 500ms or 1m30s")
-	}
-	*d = duration(v)
-	return nil
 }
 
 // usage prints the help text.
@@ -278,16 +210,5 @@ Usage: grabsvc [flags]
 Each flag is also an environment variable: -clock-offset is GRABSVC_CLOCK_OFFSET.
 
 `)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	newFlags(new(Config)).VisitAll(func(f *flag.Flag) {
-		if f.Name == hidden {
-			return
-		}
-		value, text := flag.UnquoteUsage(f)
-		if f.DefValue != "" {
-			text += fmt.Sprintf(" (default %s)", f.DefValue)
-		}
-		fmt.Fprintf(tw, "  -%s %s\t%s\n", f.Name, value, text)
-	})
-	tw.Flush()
+	flags.Print(w, newFlags(new(Config)))
 }
