@@ -37,6 +37,14 @@ const (
 	NA      Verdict = "n/a" // the fault touches nothing that the strategy uses, or it cannot sell several units
 )
 
+// severity lists the verdicts of a cell from the best to the worst.
+var severity = []Verdict{NA, Safe, Unknown, Stuck, Unsafe}
+
+// WorseThan reports whether a cell with verdict v is worse than one with verdict other.
+func (v Verdict) WorseThan(other Verdict) bool {
+	return slices.Index(severity, v) > slices.Index(severity, other)
+}
+
 // Exclusion is the scope of the mutual exclusion of a lock.
 type Exclusion string
 

@@ -85,16 +85,16 @@ func inRepetition(n int, reason string) string {
 	return fmt.Sprintf("in repetition %d: %s", n, reason)
 }
 
-// again returns the cell with one more repetition. Counts are added up, figures are medians,
+// merge returns the cell with one more repetition. Counts are added up, figures are medians,
 // and the verdict is the worst. An interrupted repetition is ignored.
-func (c Cell) again(next Cell) Cell {
+func (c Cell) merge(next Cell) Cell {
 	if next.Interrupted {
 		return c
 	}
 	times := len(c.Repetitions) + 1
 	sum := c
 	sum.Repetitions = append(slices.Clone(c.Repetitions), next.repetition())
-	if gravity(next.Verdict) > gravity(c.Verdict) {
+	if next.Verdict.WorseThan(c.Verdict) {
 		sum.Verdict, sum.Reason = next.Verdict, inRepetition(times, next.Reason)
 		sum.Timeline = next.Timeline
 	}
@@ -135,13 +135,8 @@ func (c Cell) again(next Cell) Cell {
 		}
 	}
 	sum.Checks = worstChecks(c.Checks, next.Checks)
-	sum.Sale = c.Sale.again(next.Sale, sum.Repetitions)
+	sum.Sale = c.Sale.merge(next.Sale, sum.Repetitions)
 	return sum
-}
-
-// gravity returns the rank of a verdict, in the order that judge uses.
-func gravity(v catalog.Verdict) int {
-	return slices.Index([]catalog.Verdict{catalog.Safe, catalog.Unknown, catalog.Stuck, catalog.Unsafe}, v)
 }
 
 // bothExclusive combines the verdicts on the lock of two repetitions. One overlap is enough

@@ -2,9 +2,11 @@ package experiment
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -36,7 +38,7 @@ func TestRepetitionsMakeACell(t *testing.T) {
 	cut := played(1, 9)
 	cut.Interrupted = true
 
-	c := played(10, 1).first().again(double).again(cut).again(played(9, 2))
+	c := played(10, 1).first().merge(double).merge(cut).merge(played(9, 2))
 	if len(c.Repetitions) != 3 || c.Interrupted {
 		t.Fatalf("%+v", c.Repetitions)
 	}
@@ -62,7 +64,7 @@ func TestRepetitionsMakeACell(t *testing.T) {
 	// That the lock was exclusive is known of all repetitions, or not.
 	unseen := played(9, 1)
 	unseen.Exclusive = nil
-	if c := played(9, 1).first().again(unseen); c.Exclusive != nil {
+	if c := played(9, 1).first().merge(unseen); c.Exclusive != nil {
 		t.Errorf("exclusive %s", *c.Exclusive)
 	}
 }
@@ -155,5 +157,70 @@ func TestRepeatedCell(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(cfg.Out, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// kept lists the fields of a cell that every repetition shares, or that only the first one fills.
+var kept = []string{
+	"Strategy", "Fault", "Expected", "ExpectedExclusive", "Interrupted", "Environment", "Guard", "OnLost",
+	"TTLMS", "LeaseMS", "WorkMS", "WaitMS", "OfferedRPS", "OverTime",
+	"Points", "Struck", "Strikes", // only cells with a fault have them, and these are run once
+	"Peak", // the scenario peak is run once
+}
+
+// TestEveryFieldIsMerged requires that each field of a cell depends on all repetitions, or is in
+// kept.
+func TestEveryFieldIsMerged(t *testing.T) {
+	var a, b Cell
+	fill(reflect.ValueOf(&a).Elem(), 1)
+	fill(reflect.ValueOf(&b).Elem(), 2)
+	a.Verdict, b.Verdict = catalog.Safe, catalog.Unsafe
+	a.Exclusive, b.Exclusive = new(Yes), new(No)
+	a.LoadHeld, b.LoadHeld = new(true), new(false)
+	b.CountedFrom, b.Interrupted = fromAnswers, false
+	a.Checks[0] = check.Verdict{Property: catalog.OneWinner, Result: check.Pass}
+	b.Checks[0] = check.Verdict{Property: catalog.OneWinner, Result: check.Fail}
+	a = a.first()
+	sum := reflect.ValueOf(a.merge(b))
+	for i := range sum.NumField() {
+		name := sum.Type().Field(i).Name
+		same := reflect.DeepEqual(sum.Field(i).Interface(), reflect.ValueOf(a).Field(i).Interface())
+		if same != slices.Contains(kept, name) {
+			t.Errorf("%s: unchanged %v; a field must be merged, or be listed as kept", name, same)
+		}
+	}
+}
+
+// fill sets every exported field to a value that depends on n.
+func fill(v reflect.Value, n int) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				fill(v.Field(i), n)
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), n)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, n)
+		fill(value, n)
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString(fmt.Sprint(n))
+	case reflect.Bool:
+		v.SetBool(n > 1)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(n))
+	case reflect.Uint64:
+		v.SetUint(uint64(n))
+	case reflect.Float64:
+		v.SetFloat(float64(n))
 	}
 }

@@ -334,7 +334,7 @@ func (r *runner) finish(s *cellSpec, c Cell) error {
 	defer r.mu.Unlock()
 	if s.Fault == catalog.NoFault && r.cfg.Repeat > 1 {
 		if s.times() > 0 {
-			c = s.cell.again(c)
+			c = s.cell.merge(c)
 		} else if !c.Interrupted {
 			c = c.first()
 		}

@@ -78,8 +78,8 @@ func soldOverTime(sales []time.Duration) *SoldOverTime {
 	return o
 }
 
-// again returns the sale with one more repetition.
-func (s *Sale) again(next *Sale, repetitions []Repetition) *Sale {
+// merge returns the sale with one more repetition.
+func (s *Sale) merge(next *Sale, repetitions []Repetition) *Sale {
 	if s == nil || next == nil {
 		return s
 	}

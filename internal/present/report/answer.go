@@ -61,7 +61,7 @@ func answer(run *experiment.Run) string {
 		}
 		parts = append(parts, text)
 	}
-	sentences = append(sentences, capital(and(parts))+".")
+	sentences = append(sentences, capital(catalog.List(parts))+".")
 	if worst != nil && *worst.DoubleGrabs > 0 {
 		sentences = append(sentences, fmt.Sprintf("Most went wrong in %s: %s too many.", name(*worst), catalog.Plural(*worst.DoubleGrabs, "grab", "grabs")))
 	}

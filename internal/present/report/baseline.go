@@ -45,12 +45,6 @@ func (b Baseline) NotRun(cases []Case) (names []string) {
 	return names
 }
 
-// severity lists the verdicts from the best to the worst.
-var severity = []catalog.Verdict{catalog.Safe, catalog.Unknown, catalog.Stuck, catalog.Unsafe}
-
-// worse reports whether verdict a is worse than verdict b.
-func worse(a, b catalog.Verdict) bool { return slices.Index(severity, a) > slices.Index(severity, b) }
-
 // cellRecord is what one or more runs say about a cell.
 type cellRecord struct {
 	name    experiment.CellName
@@ -76,7 +70,7 @@ func recordsOf(runs []*experiment.Run) (records []*cellRecord) {
 			if !slices.Contains(r.all, string(c.Cell.Verdict)) {
 				r.all = append(r.all, string(c.Cell.Verdict))
 			}
-			if len(r.all) == 1 || worse(c.Cell.Verdict, r.verdict) {
+			if len(r.all) == 1 || c.Cell.Verdict.WorseThan(r.verdict) {
 				r.verdict, r.reason = c.Cell.Verdict, c.Cell.Reason
 			}
 		}

@@ -78,7 +78,7 @@ func judgeCase(c experiment.Cell) (Result, string) {
 func compareCase(c experiment.Cell, before catalog.Verdict) (Result, string) {
 	why := fmt.Sprintf("%s, and %s in the baseline: %s", c.Verdict, before, c.Reason)
 	switch {
-	case !worse(c.Verdict, before):
+	case !c.Verdict.WorseThan(before):
 		return Passed, ""
 	case c.Verdict == catalog.Unknown:
 		return Unknown, why

@@ -188,7 +188,7 @@ func comparedLegend(c *compare.Comparison) []string {
 	}
 	for _, text := range said.order {
 		names := slices.Compact(said.names[text])
-		who := and(names)
+		who := catalog.List(names)
 		if len(names) > mostNamed {
 			who = fmt.Sprintf("%s and %d others", strings.Join(names[:mostNamed], ", "), len(names)-mostNamed)
 		}

@@ -221,7 +221,7 @@ func (s *sayings) add(name, text string) {
 func (s *sayings) lines(between string) []string {
 	lines := make([]string, len(s.order))
 	for i, text := range s.order {
-		lines[i] = and(s.names[text]) + between + text
+		lines[i] = catalog.List(s.names[text]) + between + text
 	}
 	return lines
 }
@@ -336,15 +336,6 @@ func counts(of map[string]int) string {
 		kinds[i] = fmt.Sprintf("%s %d", k, of[k])
 	}
 	return strings.Join(kinds, ", ")
-}
-
-// and joins words as in a sentence.
-func and(words []string) string {
-	last := len(words) - 1
-	if last <= 0 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
